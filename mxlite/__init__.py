@@ -1,0 +1,3 @@
+"""mxlite: deep learning inside a named byte budget."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,8 @@
+from .base import (
+    ALIGN as ALIGN,
+    Backend as Backend,
+    backend_of as backend_of,
+    ChosenKernel as ChosenKernel,
+    Kernel as Kernel,
+)
+from .call import bind_call as bind_call

@@ -1,0 +1,90 @@
+"""What a backend is: an array module and the kernels it does better than the reference.
+
+A kernel is chosen once per node, when a program is bound or an imperative operation is called;
+nothing is chosen while running. An operator without a row in the table runs its reference kernel,
+and the plan says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from ..core import Context, DeviceError
+from ..graph.ir import Shape
+from ..graph.opdef import DType, Op, Shapes, Signature
+
+ALIGN = 64  # bytes; one cache line, and what vector kernels like
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A row of a backend's table: replaces `Op.forward` wherever `fits(attrs, input shapes, dtype)`.
+
+    `run` has the signature of the operator's `forward`. `workspace` is as `Op.workspace`, with the
+    shapes of the forward call (for a gradient operator: of the forward it belongs to).
+    """
+
+    run: Callable[..., None]
+    fits: Callable[[Any, Shapes, DType], bool] = lambda attrs, inputs, dtype: True
+    workspace: Callable[[Any, Shapes, Shapes, DType], int] | None = None
+    name: str = "fast"
+
+
+@dataclass(frozen=True)
+class ChosenKernel:
+    """A kernel for one node: what to run, its scratch in bytes, and what to call it in a plan."""
+
+    run: Callable[..., None]
+    workspace: int
+    name: str
+    signature: Signature
+
+
+@dataclass(frozen=True)
+class Backend:
+    """An array module `xp` and the table of kernels that are better than `xp`'s reference."""
+
+    name: str
+    xp: ModuleType
+    kernels: Mapping[type[Op], Sequence[Kernel]] = field(default_factory=dict)
+
+    def choose(self, op: type[Op], attrs: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> ChosenKernel:
+        """The kernel for one node.
+
+        `inputs` and `outputs` are the shapes of the *forward* call, also for a gradient operator.
+        """
+        for row in self.kernels.get(op, ()):
+            if row.fits(attrs, inputs, dtype):
+                nbytes = row.workspace(attrs, inputs, outputs, dtype) if row.workspace else 0
+                return ChosenKernel(row.run, nbytes, row.name, Signature.of(row.run))
+        forward_op = op.forward_op
+        ask = forward_op.backward_workspace if forward_op else op.workspace
+        return ChosenKernel(op.forward, ask(attrs, inputs, outputs, dtype), "reference", op.signature)
+
+    def empty(self, nbytes: int) -> Any:
+        """A 1-D uint8 array of `nbytes`, aligned to ALIGN."""
+        block = self.xp.empty(nbytes + ALIGN, "uint8")
+        start = -block.ctypes.data % ALIGN
+        return block[start : start + nbytes]
+
+    def array(self, shape: Shape, dtype: DType) -> Any:
+        """An uninitialised, aligned array in C order."""
+        n = dtype.itemsize
+        for d in shape:
+            n *= d
+        return self.empty(n).view(dtype).reshape(shape)
+
+
+def backend_of(context: Context) -> Backend:
+    """The backend that serves a device. Raises DeviceError when there is none."""
+    if context.device_type in ("cpu", "cpu_pinned"):
+        from .cpu import CPU
+
+        return CPU
+    raise DeviceError(
+        f"No backend serves {context} in this version of mxlite: only cpu() can hold arrays and run programs. "
+        f"Memory plans can be made for every device."
+    )

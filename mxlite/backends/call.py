@@ -1,0 +1,56 @@
+"""One kernel call, with every argument in place: what a program is a list of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from ..graph.opdef import Op, Shapes
+from .base import ChosenKernel
+
+
+def bind_call(
+    kernel: ChosenKernel,
+    xp: Any,
+    op: type[Op],
+    attrs: Any,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    *,
+    work: Any = None,
+    rng: Any = None,
+    train: bool = False,
+    shapes: tuple[Shapes, Shapes] | None = None,
+) -> Callable[[], None]:
+    """A function of no arguments that runs `kernel` on these arrays.
+
+    `inputs` follow `op.input_names(attrs)`, `outputs` follow `op.output_names(attrs)`; None stands for an
+    array that is absent or not wanted. `shapes` are those of the forward call.
+    """
+    forward = op.forward_op or op
+    have = dict(zip(op.input_names(attrs), inputs))
+    ins, outs = forward.input_names(attrs), forward.output_names(attrs)
+
+    def group(prefix: str, names: tuple[str, ...], arrays: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(arrays.get(prefix + n) for n in names)
+
+    def pick(name: str, arrays: dict[str, Any]) -> Any:
+        prefix, base = ("d_", name[2:]) if name.startswith("d_") else ("", name)
+        if forward.variadic and base == forward.variadic:
+            return group(prefix, ins, arrays)
+        if forward.variadic_outputs and base == forward.variadic_outputs:
+            return group(prefix, outs, arrays)
+        return arrays.get(name)
+
+    positional: list[Any] = []
+    for name in kernel.signature.needs:
+        if op is forward and name == op.variadic:
+            positional += group("", ins, have)
+        else:
+            positional.append(pick(name, have))
+    made = dict(zip(op.output_names(attrs), outputs))
+    keyword = {name: pick(name, made) for name in kernel.signature.makes}
+    services = {"work": work, "rng": rng, "train": train, "shapes": shapes}
+    keyword |= {name: services[name] for name in kernel.signature.services}
+    return partial(kernel.run, xp, attrs, *positional, **keyword)

@@ -1,0 +1,29 @@
+from .bytesize import format_bytes as format_bytes, parse_bytes as parse_bytes
+from .device import Context as Context, cpu as cpu, current_context as current_context, gpu as gpu
+from .dtype import (
+    as_dtype as as_dtype,
+    bfloat16 as bfloat16,
+    flag_of as flag_of,
+    FLAGS as FLAGS,
+    is_floating as is_floating,
+)
+from .errors import (
+    BindError as BindError,
+    BudgetError as BudgetError,
+    DefinitionError as DefinitionError,
+    DeviceError as DeviceError,
+    DTypeError as DTypeError,
+    EngineError as EngineError,
+    FormatError as FormatError,
+    MemoryBudgetError as MemoryBudgetError,
+    MXLiteError as MXLiteError,
+    MXNetError as MXNetError,
+    nearest as nearest,
+    OpAttributeError as OpAttributeError,
+    OperatorError as OperatorError,
+    PlanError as PlanError,
+    ShapeError as ShapeError,
+    StateError as StateError,
+    UnknownNameError as UnknownNameError,
+)
+from .files import replacing as replacing

@@ -1,0 +1,67 @@
+"""Numbers of bytes, read from and written for people."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .errors import BudgetError
+
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+_FORM = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([a-zA-Z]*)\s*")
+
+
+def parse_bytes(size: Any) -> int:
+    """Bytes from an int or text such as "64MiB" (2**20), "1.5GB" (10**9), "4096". Fractions round down.
+
+    Raises BudgetError for anything that is not a positive, finite number of bytes.
+    """
+    if isinstance(size, bool) or not isinstance(size, (int, str)):
+        if hasattr(size, "__index__") and not isinstance(size, bool):
+            size = int(size.__index__())
+        else:
+            raise BudgetError(
+                f"A memory budget is an int in bytes or text such as '64MiB' or '1.5GB'; got {size!r}."
+            )
+    if isinstance(size, int):
+        if size <= 0:
+            raise BudgetError(f"A memory budget must be at least 1 byte, got {size}.")
+        return size
+    match = _FORM.fullmatch(size)
+    if match is None or match[2].lower() not in _UNITS:
+        raise BudgetError(
+            f"Cannot read the memory budget {size!r}: write a number and a unit out of B, kB, MB, GB, TB "
+            f"(powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024), for example '64MiB'."
+        )
+    unit = _UNITS[match[2].lower()]
+    if "." in match[1]:
+        whole, part = match[1].split(".")
+        nbytes = int(whole or 0) * unit + int(part) * unit // 10 ** len(part)
+    else:
+        nbytes = int(match[1]) * unit
+    if nbytes <= 0:
+        raise BudgetError(f"A memory budget must be at least 1 byte, got {size!r}.")
+    return nbytes
+
+
+def format_bytes(nbytes: int) -> str:
+    """`33554432` -> `"32.00 MiB"`; exact below 1 KiB."""
+    if abs(nbytes) < 1024:
+        return f"{nbytes} B"
+    value = float(nbytes)
+    for unit in ("KiB", "MiB", "GiB"):
+        value /= 1024
+        if abs(value) < 1024:
+            return f"{value:.2f} {unit}"
+    return f"{value / 1024:.2f} TiB"

@@ -1,0 +1,59 @@
+"""Settings from the environment. This file is the only reader of `os.environ`.
+
+| variable            | default    | meaning                                                             |
+|---------------------|------------|---------------------------------------------------------------------|
+| MXLITE_ENGINE       | threaded   | `threaded` or `naive` (each operation at once, on the caller's thread) |
+| MXLITE_CPU_WORKERS  | 2          | threads that run operations of one CPU device                       |
+| MXLITE_MAX_PENDING  | 4096       | pushes that may wait to run before a further push blocks            |
+| MXLITE_BULK_SIZE    | 64         | steps of a bound program that one push to the engine runs           |
+| MXLITE_CHECK_PLAN   | 0          | 1: every plan passes the judge before it runs                       |
+"""
+
+from __future__ import annotations
+
+import os
+
+from .errors import MXLiteError, nearest
+
+
+def _integer(name: str, default: int, least: int) -> int:
+    text = os.environ.get(name, "")
+    if not text:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        raise MXLiteError(f"{name} must be a whole number, got {text!r}.") from None
+    if value < least:
+        raise MXLiteError(f"{name} must be at least {least}, got {value}.")
+    return value
+
+
+def engine_kind() -> str:
+    """`threaded` or `naive`."""
+    kind = os.environ.get("MXLITE_ENGINE", "") or "threaded"
+    if kind not in ("threaded", "naive"):
+        raise MXLiteError(
+            f"MXLITE_ENGINE must be 'threaded' or 'naive', got {kind!r}.{nearest(kind, ('threaded', 'naive'))}"
+        )
+    return kind
+
+
+def cpu_workers() -> int:
+    """Threads that run compute operations of one CPU device."""
+    return _integer("MXLITE_CPU_WORKERS", 2, 1)
+
+
+def max_pending() -> int:
+    """Operations that may be pending before `push` blocks."""
+    return _integer("MXLITE_MAX_PENDING", 4096, 1)
+
+
+def bulk_size() -> int:
+    """Steps of a bound program in one engine operation."""
+    return _integer("MXLITE_BULK_SIZE", 64, 1)
+
+
+def check_plan() -> bool:
+    """Whether every plan passes the judge before it runs."""
+    return _integer("MXLITE_CHECK_PLAN", 0, 0) > 0

@@ -1,0 +1,112 @@
+"""Every error mxlite raises on purpose.
+
+* MXLiteError (RuntimeError)       also known as MXNetError
+  + DefinitionError                an operator or pass is declared wrongly (the author's fault)
+  + ShapeError (ValueError)        shapes do not fit (the caller's fault)
+  + DTypeError (TypeError)         element types do not fit or are not supported
+  + OpAttributeError (TypeError)   an operator's parameter is unknown, missing or has a wrong value
+  + UnknownNameError (ValueError)  a name that nothing has; suggests the nearest one
+  + BindError (ValueError)         arrays given to bind do not match the symbol's lists
+  + BudgetError (ValueError)       `memory_budget` is not a number of bytes
+  + MemoryBudgetError              no plan that mxlite can find fits the budget
+  + PlanError                      a memory plan breaks a rule (mxlite's own fault: please report)
+  + FormatError (ValueError)       a file is truncated, corrupt or of an unknown version
+  + StateError (AssertionError)    calls in the wrong order (forward before bind, ...)
+  + DeviceError                    the device is not there, or has no backend
+  + EngineError                    the engine was misused (push after stop, wait inside an operation)
+  + OperatorError                  an operation failed while running
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MXLiteError(RuntimeError):
+    """Base of all errors raised by mxlite."""
+
+
+MXNetError = MXLiteError
+
+
+class DefinitionError(MXLiteError):
+    """An operator declaration contradicts itself; raised at import time."""
+
+
+class ShapeError(MXLiteError, ValueError):
+    """Shapes do not fit the operator or each other."""
+
+
+class DTypeError(MXLiteError, TypeError):
+    """Element types do not fit the operator, each other, or the backend."""
+
+
+class OpAttributeError(MXLiteError, TypeError):
+    """An operator's parameter is unknown, missing, or not of the right kind."""
+
+
+class UnknownNameError(MXLiteError, ValueError):
+    """A name that nothing has."""
+
+
+class BindError(MXLiteError, ValueError):
+    """What is given to bind does not match the symbol's arguments."""
+
+
+class BudgetError(MXLiteError, ValueError):
+    """`memory_budget` cannot be read as a positive number of bytes."""
+
+
+class MemoryBudgetError(MXLiteError):
+    """No plan found fits the budget.
+
+    `budget_bytes` was asked for. `least_feasible_bytes` is a budget for which a plan is known:
+    asking for exactly this succeeds. `lower_bound_bytes` is proven: below it no plan exists.
+    """
+
+    def __init__(
+        self, message: str, *, budget_bytes: int, least_feasible_bytes: int, lower_bound_bytes: int
+    ) -> None:
+        super().__init__(message)
+        self.budget_bytes = budget_bytes
+        self.least_feasible_bytes = least_feasible_bytes
+        self.lower_bound_bytes = lower_bound_bytes
+
+
+class PlanError(MXLiteError):
+    """A memory plan lets two live buffers overlap, reads a dead one, or leaves an order open."""
+
+
+class FormatError(MXLiteError, ValueError):
+    """A file is truncated, corrupt, or of a version that cannot be read."""
+
+
+class StateError(MXLiteError, AssertionError):
+    """A call that needs another call first."""
+
+
+class DeviceError(MXLiteError):
+    """The device does not exist here, or no backend serves it."""
+
+
+class EngineError(MXLiteError):
+    """The engine was used against its contract."""
+
+
+class OperatorError(MXLiteError):
+    """An operation failed while the engine ran it; the cause is chained.
+
+    `operation` is its name, `where` the "file:line" of the user's code that pushed it.
+    """
+
+    def __init__(self, message: str, *, operation: str = "", where: str = "") -> None:
+        super().__init__(message)
+        self.operation = operation
+        self.where = where
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str:
+    """`" Did you mean 'x'?"` for the candidate most like `name`, or an empty string."""
+    found = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
+    return f" Did you mean {found[0]!r}?" if found else ""

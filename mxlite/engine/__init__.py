@@ -1,0 +1,10 @@
+"""Read/write order on threads: push closures with the Vars they touch, wait for the Vars you need.
+
+Start reading at `engine.py`.
+"""
+
+from .current import get_engine as get_engine, set_engine as set_engine, use_engine as use_engine
+from .engine import Engine as Engine
+from .naive import NaiveEngine as NaiveEngine
+from .threaded import ThreadedEngine as ThreadedEngine
+from .var import Var as Var

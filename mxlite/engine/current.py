@@ -1,0 +1,59 @@
+"""The engine that everybody in this process uses, unless told otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ..core import config
+from ..core.errors import EngineError
+from .engine import Engine
+from .naive import NaiveEngine
+from .threaded import ThreadedEngine
+
+_KINDS: dict[str, Callable[[], Engine]] = {"naive": NaiveEngine, "threaded": ThreadedEngine}
+_current: dict[str, Engine] = {}
+
+
+def get_engine() -> Engine:
+    """The process-wide engine; the first call makes it, of the kind that `MXLITE_ENGINE` says."""
+    engine = _current.get("engine")
+    if engine is None:
+        # Two threads may both make one; setdefault lets one win, and an engine without work has no threads.
+        engine = _current.setdefault("engine", _make(config.engine_kind()))
+    return engine
+
+
+def set_engine(engine: Engine | str) -> Engine:
+    """Use `engine` (or a new one: "threaded", "naive") from now on; returns the old one, come to rest.
+
+    A failure in the old one that nobody has seen is raised here, after the change.
+    """
+    new = _make(engine) if isinstance(engine, str) else engine
+    old = get_engine()
+    try:
+        old.wait_all()
+    finally:
+        _current["engine"] = new
+    return old
+
+
+@contextmanager
+def use_engine(engine: Engine | str) -> Iterator[Engine]:
+    """`with use_engine("naive") as engine:` and afterwards the old one again. Stops an engine it made."""
+    new = _make(engine) if isinstance(engine, str) else engine
+    old = set_engine(new)
+    try:
+        yield new
+    finally:
+        try:
+            set_engine(old)
+        finally:
+            if new is not engine:
+                new.stop()
+
+
+def _make(kind: str) -> Engine:
+    if kind not in _KINDS:
+        raise EngineError(f"an engine is one of {', '.join(map(repr, _KINDS))}, got {kind!r}.")
+    return _KINDS[kind]()

@@ -1,0 +1,83 @@
+"""Failure: why a Var is poisoned. Journal: the failures of one engine that nobody has seen yet."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections import deque
+
+from ..core.errors import OperatorError
+from .source_line import describe, SourceLine
+
+
+class Failure:
+    """One exception of one operation. Every Var it poisoned, at first or second hand, points here."""
+
+    __slots__ = ("error", "operation", "order", "where")
+
+    def __init__(self, operation: str, where: SourceLine | None, order: int, error: BaseException) -> None:
+        self.operation = operation
+        self.where = where
+        self.order = order
+        self.error = error
+
+    def to_exception(self) -> OperatorError:
+        """A new OperatorError at each call: a raised exception collects tracebacks, a shared one too many."""
+        where = describe(self.where)
+        what = traceback.format_exception_only(self.error)[-1].strip()
+        error = OperatorError(
+            f"{self.operation}, called at {where}, failed with {what}", operation=self.operation, where=where
+        )
+        error.__cause__ = self.error
+        return error
+
+
+class Journal:
+    """Remembers each failure until it surfaces, and counts what went wrong.
+
+    Operations write from many threads and waits read from many, so both go through single calls of
+    `deque`, each of which happens wholly or not at all. What is taken out is whose it is to raise.
+    """
+
+    def __init__(self) -> None:
+        self._unseen: deque[Failure] = deque()
+        self._lock = threading.Lock()
+        self.failed = 0
+        self.skipped = 0
+
+    def note_failed(self, failure: Failure) -> None:
+        self._unseen.append(failure)
+        with self._lock:
+            self.failed += 1
+
+    def note_skipped(self) -> None:
+        with self._lock:
+            self.skipped += 1
+
+    def surface(self, failure: Failure) -> OperatorError:
+        """The exception for `failure`, which from now on counts as seen."""
+        try:
+            self._unseen.remove(failure)
+        except ValueError:
+            pass  # seen before
+        return failure.to_exception()
+
+    def surface_all(self) -> OperatorError | None:
+        """One exception for all that nobody has seen: the first in push order, the others as its notes."""
+        taken: list[Failure] = []
+        try:
+            while self._unseen:
+                try:
+                    taken.append(self._unseen.popleft())
+                except IndexError:
+                    break  # another thread took the last one
+            if not taken:
+                return None
+            first, *others = sorted(taken, key=lambda failure: failure.order)
+            error = first.to_exception()
+            for other in others:
+                error.add_note(f"Also: {other.to_exception()}")
+            return error
+        except BaseException:  # an interrupt: nobody has seen them after all
+            self._unseen.extendleft(reversed(taken))
+            raise

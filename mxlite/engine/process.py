@@ -1,0 +1,60 @@
+"""What becomes of engines when the process ends or splits.
+
+**End.** A script that pushes and falls off its end has asked for work, and gets it: at exit each engine
+finishes what is pending and joins its workers, so that no thread is left for the dying interpreter to trip
+over. A failure that nobody waited for is printed, since there is nobody left to raise it to.
+
+**Fork.** A forked child has the memory of its parent but only the thread that forked: no workers. So
+each engine first comes to rest (which may take as long as its operations do), and the child starts with an
+empty engine that opens new workers when it needs them. What could not be waited for (other threads go on
+pushing; or an operation itself forks) is half done in the child: its Vars are poisoned there, and
+nobody reads half a value. In the parent everything goes on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import traceback
+import weakref
+
+from ..core.errors import MXLiteError
+from .engine import Engine
+
+_live: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def look_after(engine: Engine) -> None:
+    _live.add(engine)
+
+
+def _at_exit() -> None:
+    for engine in list(_live):
+        try:
+            engine.stop()
+        except MXLiteError:
+            print("mxlite: operations failed, and nobody waited for them.", file=sys.stderr)
+            traceback.print_exc()
+
+
+def _before_fork() -> None:
+    for engine in list(_live):
+        engine.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for engine in list(_live):
+        engine.after_fork_in_parent()
+
+
+def _after_fork_in_child() -> None:
+    for engine in list(_live):
+        engine.after_fork_in_child()
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+    )

@@ -1,0 +1,4 @@
+from .arena import Arena as Arena
+from .bind import bind as bind, memory_plan as memory_plan, simple_bind as simple_bind
+from .executor import Executor as Executor
+from .program import Program as Program, step_order as step_order

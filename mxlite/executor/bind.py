@@ -1,0 +1,257 @@
+"""From a symbol's graph to an executor: infer, differentiate, lower, plan; then allocate and link."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..backends import backend_of
+from ..core import BindError, Context, cpu, current_context, DTypeError, nearest, parse_bytes, ShapeError
+from ..core.errors import DeviceError
+from ..graph import Entry, Graph, Shape, UpdateRule
+from ..memplan import MemoryPlan, plan_memory, STRATEGIES
+from ..ndarray import NDArray, zeros
+from .arena import Arena
+from .executor import Executor, Planned
+from .lower import lower
+from .step import check_grad_req, forward_step, infer, input_names, Key, training_step
+
+Shapes = Mapping[str, Shape]
+
+
+def memory_plan(
+    graph: Graph,
+    ctx: Context | None,
+    shapes: Shapes,
+    *,
+    grad_req: Any = "write",
+    type_dict: Mapping[str, Any] | None = None,
+    memory_budget: int | str | None = None,
+    optimizer: Any = None,
+    strategy: str = "sharing",
+) -> MemoryPlan:
+    """The plan that binding with these arguments would run; allocates no array."""
+    budget = None if memory_budget is None else parse_bytes(memory_budget)
+    inferred = infer(graph, shapes, type_dict or {})
+    planned, _ = _plan(inferred, ctx, set(shapes), grad_req, budget, update_rule(optimizer), strategy)
+    return planned.train_plan
+
+
+def simple_bind(
+    graph: Graph,
+    ctx: Context | None,
+    shapes: Shapes,
+    *,
+    grad_req: Any = "write",
+    type_dict: Mapping[str, Any] | None = None,
+    shared_exec: Executor | None = None,
+    memory_budget: int | str | None = None,
+    optimizer: Any = None,
+    extra_fixed: Mapping[str, int] | None = None,
+) -> Executor:
+    """Plan, then allocate every array the program needs, all zero."""
+    budget = None if memory_budget is None else parse_bytes(memory_budget)
+    ctx = ctx or current_context()
+    backend_of(ctx)
+    inferred = infer(graph, shapes, type_dict or {})
+    planned, requests = _plan(
+        inferred, ctx, set(shapes), grad_req, budget, update_rule(optimizer), extra_fixed=extra_fixed
+    )
+    shared = _shared_arrays(shared_exec, planned, set(shapes))
+    return _link(planned, ctx, shared, requests, shared_exec, locals_of(shapes, grad_req, type_dict, budget, optimizer))
+
+
+def bind(
+    graph: Graph,
+    ctx: Context | None,
+    args: Any,
+    *,
+    args_grad: Any = None,
+    grad_req: Any = "write",
+    aux_states: Any = None,
+    shared_exec: Executor | None = None,
+    memory_budget: int | str | None = None,
+    optimizer: Any = None,
+) -> Executor:
+    """Link arrays of the user's: `args`, `args_grad` and `aux_states` are lists in the symbol's order, or dicts.
+
+    Arguments without an array in `args_grad` get no gradient.
+    """
+    budget = None if memory_budget is None else parse_bytes(memory_budget)
+    ctx = ctx or current_context()
+    backend_of(ctx)
+    arguments = [n.name for n in graph.arguments]
+    auxiliary = [n.name for n in graph.auxiliary]
+    given = _by_name(args, arguments, "args", complete=True)
+    states = _by_name(aux_states, auxiliary, "aux_states", complete=True)
+    requests = check_grad_req(graph, grad_req)
+    grads = {k: v for k, v in _by_name(args_grad, arguments, "args_grad", complete=False).items() if v is not None}
+    requests = {n: r if n in grads or optimizer is not None else "null" for n, r in requests.items()}
+    everything = {**given, **states}
+    inferred = infer(
+        graph, {n: a.shape for n, a in everything.items()}, {n: a.dtype for n, a in everything.items()}
+    )
+    for n in inferred.variables:
+        if everything[n.name].shape != inferred.shapes[Entry(n)]:
+            raise ShapeError(f"{n.name!r} must be {inferred.shapes[Entry(n)]}, but it is {everything[n.name].shape}.")
+    for name, grad in grads.items():
+        if grad.shape != given[name].shape:
+            raise ShapeError(f"args_grad: {name!r} is {given[name].shape}, its gradient {grad.shape}.")
+        if grad.dtype != given[name].dtype:
+            raise DTypeError(f"args_grad: {name!r} is {given[name].dtype}, its gradient {grad.dtype}.")
+    data = {n for n, r in requests.items() if r == "null"} if any(r != "null" for r in requests.values()) else set()
+    planned, requests = _plan(inferred, ctx, data, requests, budget, update_rule(optimizer))
+    arrays: dict[Key, NDArray] = {("var", n): a for n, a in everything.items()}
+    arrays |= {("grad", n): g for n, g in grads.items()}
+    shapes = {n: a.shape for n, a in given.items()}
+    return _link(planned, ctx, arrays, requests, shared_exec, locals_of(shapes, requests, None, budget, optimizer))
+
+
+def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_sizing: bool) -> Executor:
+    """See `Executor.reshape`."""
+    given = executor._given
+    graph = executor._planned.graph
+    bare = Graph(graph.outputs)
+    old = {n: a.shape for n, a in executor.arg_dict.items()}
+    known = {n: s for n, s in given["shapes"].items() if n in given["inputs"]} | dict(shapes)
+    for name in shapes:
+        if name not in old:
+            raise BindError(f"reshape: {name!r} is no argument of this symbol.{nearest(name, old)}")
+    types = {n: a.dtype for n, a in {**executor.arg_dict, **executor.aux_dict}.items()}
+    inferred = infer(bare, known, types)
+    for n in inferred.arguments:
+        new = inferred.shapes[Entry(n)]
+        if new != old[n.name] and n.name not in shapes and n.name not in given["inputs"] and not partial_shaping:
+            raise ShapeError(
+                f"reshape changes {n.name!r} from {old[n.name]} to {new}; partial_shaping=True allows that."
+            )
+    planned, requests = _plan(
+        inferred, executor.context, set(known), executor._grad_req, given["budget"], update_rule(given["optimizer"])
+    )
+    if planned.train_plan.arena_bytes > executor._arena.nbytes and not allow_up_sizing:
+        raise ShapeError(
+            f"reshape needs an arena of {planned.train_plan.arena_bytes} bytes, the executor has "
+            f"{executor._arena.nbytes}; allow_up_sizing=True allocates a larger one."
+        )
+    shared = {
+        k: a
+        for k, a in executor._arrays.items()
+        if k in planned.train.step.owned and a.shape == planned.train.step.owned[k][0]
+    }
+    link = locals_of(known, executor._grad_req, None, given["budget"], given["optimizer"])
+    return _link(planned, executor.context, shared, requests, executor, link)
+
+
+def locals_of(shapes: Shapes, grad_req: Any, type_dict: Any, budget: int | None, optimizer: Any) -> dict[str, Any]:
+    """What an executor remembers of how it was bound."""
+    return dict(
+        shapes=dict(shapes),
+        inputs=set(shapes),
+        grad_req=grad_req,
+        type_dict=dict(type_dict or {}),
+        budget=budget,
+        optimizer=optimizer,
+    )
+
+
+def update_rule(optimizer: Any) -> UpdateRule | None:
+    """The rule of an optimizer for updates inside the step, or None for no optimizer."""
+    if optimizer is None or isinstance(optimizer, UpdateRule):
+        return optimizer
+    if not hasattr(optimizer, "update_rule"):
+        raise BindError(f"optimizer must be an Optimizer such as mx.optimizer.SGD(momentum=0.9), got {optimizer!r}.")
+    rule = optimizer.update_rule()
+    if rule is None:
+        raise BindError(f"{type(optimizer).__name__} has no update that can be part of the step; bind without optimizer=.")
+    assert isinstance(rule, UpdateRule)
+    return rule
+
+
+def _plan(
+    inferred: Graph,
+    ctx: Context | None,
+    given: set[str],
+    grad_req: Any,
+    budget: int | None,
+    rule: UpdateRule | None,
+    strategy: str = "sharing",
+    extra_fixed: Mapping[str, int] | None = None,
+) -> tuple[Planned, dict[str, str]]:
+    if strategy not in STRATEGIES:
+        raise BindError(f"strategy must be one of {STRATEGIES}, got {strategy!r}.{nearest(strategy, STRATEGIES)}")
+    try:
+        backend = backend_of(ctx or current_context())
+    except DeviceError:
+        backend = backend_of(cpu())  # plans for devices that are not here use the reference kernels' needs
+    data = input_names(inferred, list(given))
+    requests = check_grad_req(inferred, grad_req)
+    if rule is not None:
+        requests = {n: "null" if n in data else r for n, r in requests.items()}
+    infer_lowered = lower(forward_step(inferred, data, train=False), backend)
+    infer_plan = plan_memory(infer_lowered.problem, strategy=strategy)
+    if any(r != "null" for r in requests.values()):
+        step = training_step(inferred, data, requests, rule)
+    else:
+        step = forward_step(inferred, data, train=True)
+    train_lowered = lower(step, backend, extra_fixed, infer_plan.placed_bytes)
+    train_plan = plan_memory(train_lowered.problem, budget, strategy=strategy)
+    return Planned(inferred, infer_lowered, infer_plan, train_lowered, train_plan), requests
+
+
+def _link(
+    planned: Planned,
+    ctx: Context,
+    arrays: Mapping[Key, NDArray],
+    requests: Mapping[str, str],
+    shared_exec: Executor | None,
+    given: Mapping[str, Any],
+) -> Executor:
+    """Allocate what is missing and make the executor."""
+    backend = backend_of(ctx)
+    result = dict(arrays)
+    for lowered in (planned.train, planned.infer):
+        for key, (shape, dtype) in lowered.step.owned.items():
+            if key not in result:
+                result[key] = zeros(shape, ctx=ctx, dtype=dtype)
+    for name in planned.train.step.no_gradient:
+        result["grad", name][:] = 0
+    need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
+    arena = shared_exec._arena if shared_exec is not None else None
+    if arena is None or arena.nbytes < need or arena.backend is not backend:
+        arena = Arena(backend, need)
+    return Executor(planned, ctx, backend, result, requests, arena, given)
+
+
+def _shared_arrays(shared_exec: Executor | None, planned: Planned, inputs: set[str]) -> dict[Key, NDArray]:
+    """Parameters, gradients and states of another executor that have the same shape and type here."""
+    if shared_exec is None:
+        return {}
+    return {
+        k: a
+        for k, a in shared_exec._arrays.items()
+        if k[0] in ("var", "grad")
+        and k[1] not in inputs
+        and k in planned.train.step.owned
+        and planned.train.step.owned[k] == (a.shape, a.storage.dtype)
+    }
+
+
+def _by_name(arrays: Any, names: Sequence[str], what: str, complete: bool) -> dict[str, NDArray]:
+    """A dict from a list in order or a dict; errors name what is missing, too much or no array."""
+    if arrays is None:
+        arrays = {}
+    if isinstance(arrays, Mapping):
+        for name in arrays:
+            if name not in names:
+                raise BindError(f"{what} has an array for {name!r}, which is none of {list(names)}.{nearest(name, names)}")
+        result = dict(arrays)
+    else:
+        if len(arrays) != len(names):
+            raise BindError(f"{what} has {len(arrays)} arrays, but the symbol lists {len(names)}: {list(names)}.")
+        result = dict(zip(names, arrays))
+    if complete and (missing := [n for n in names if n not in result]):
+        raise BindError(f"{what} lacks {missing}.")
+    for name, a in result.items():
+        if a is not None and not isinstance(a, NDArray):
+            raise BindError(f"{what}: {name!r} must be an NDArray, got {type(a).__name__}.")
+    return result

@@ -1,0 +1,288 @@
+"""The executor: a symbol with its arrays, ready to run inside its memory plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..backends import Backend
+from ..core import BindError, Context, nearest, ShapeError, StateError, UnknownNameError
+from ..engine import get_engine, Var
+from ..graph import Graph, Shape
+from ..graph.update import HYPER
+from ..memplan import MemoryPlan
+from ..ndarray import array, NDArray
+from ..ndarray import random as nd_random
+from .arena import Arena
+from .lower import Lowered
+from .program import Program
+from .step import Key
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What `bind` has worked out before any array exists."""
+
+    graph: Graph
+    infer: Lowered
+    infer_plan: MemoryPlan
+    train: Lowered
+    train_plan: MemoryPlan
+
+
+class Executor:
+    """Arguments, gradients, auxiliary states and outputs of one symbol, and the program that links them.
+
+    `arg_arrays`, `grad_arrays`, `aux_arrays` are in the order of the symbol's lists, `outputs` are always the
+    same arrays: an old handle shows the newest values. `memory_plan` is the plan that training runs.
+    """
+
+    def __init__(
+        self,
+        planned: Planned,
+        context: Context,
+        backend: Backend,
+        arrays: Mapping[Key, NDArray],
+        grad_req: Mapping[str, str],
+        arena: Arena,
+        given: Mapping[str, Any],
+    ) -> None:
+        self._planned = planned
+        self._ctx = context
+        self._backend = backend
+        self._arrays = dict(arrays)
+        self._grad_req = dict(grad_req)
+        self._arena = arena
+        self._given = dict(given)
+        graph = planned.graph
+        self._arguments = [n.name for n in graph.arguments]
+        self._auxiliary = [n.name for n in graph.auxiliary]
+        self._output_names = [_output_name(e) for e in graph.outputs]
+        self.arg_arrays: list[NDArray] = [arrays["var", n] for n in self._arguments]
+        self.grad_arrays: list[NDArray | None] = [arrays.get(("grad", n)) for n in self._arguments]
+        self.aux_arrays: list[NDArray] = [arrays["var", n] for n in self._auxiliary]
+        self.outputs: list[NDArray] = [arrays["out", i] for i in range(len(graph.outputs))]
+        self._rng_state = np.zeros(2, np.uint64) if planned.train.uses_rng else None
+        self._rng_var = Var("random state") if planned.train.uses_rng else None
+        self._train: Program | None = None
+        self._infer: Program | None = None
+        self._has_backward = planned.train.problem.num_forward < len(planned.train.problem.tasks)
+
+    # -- what it holds -------------------------------------------------------------------------
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """The plan of a training step (of inference, if nothing asks for a gradient)."""
+        return self._planned.train_plan
+
+    @property
+    def context(self) -> Context:
+        return self._ctx
+
+    @property
+    def arg_dict(self) -> dict[str, NDArray]:
+        return dict(zip(self._arguments, self.arg_arrays))
+
+    @property
+    def grad_dict(self) -> dict[str, NDArray | None]:
+        return dict(zip(self._arguments, self.grad_arrays))
+
+    @property
+    def aux_dict(self) -> dict[str, NDArray]:
+        return dict(zip(self._auxiliary, self.aux_arrays))
+
+    @property
+    def output_dict(self) -> dict[str, NDArray]:
+        return dict(zip(self._output_names, self.outputs))
+
+    @property
+    def optimizer_states(self) -> dict[str, NDArray]:
+        """State arrays of a fused update by name, `parameter:state`."""
+        step = self._planned.train.step
+        return {
+            k[1]: self._arrays[k] for k, c in step.category.items() if c == "optimizer" and k[1] != HYPER
+        }
+
+    @property
+    def updated(self) -> tuple[str, ...]:
+        """Parameters that a fused update changes, in the order of the rows that `step` wants."""
+        return self._planned.train.step.updated
+
+    # -- running -------------------------------------------------------------------------------
+
+    def forward(self, is_train: bool = False, **inputs: Any) -> list[NDArray]:
+        """Push the forward pass and return `outputs`.
+
+        `inputs` (NDArray or numpy) are copied into the arguments of these names first. With `is_train` the
+        values that backward needs are kept as the memory plan says.
+        """
+        self._feed(inputs)
+        if is_train:
+            if self._rng_state is not None:
+                self._push_random_step()
+            self._training_program().push_forward()
+        else:
+            if self._infer is None:
+                planned = self._planned
+                self._infer = Program(planned.infer, planned.infer_plan, self._arrays, self._arena)
+            self._infer.push_forward()
+        return self.outputs
+
+    def backward(self, out_grads: Any = None) -> None:
+        """Push the backward pass: gradients go to `grad_arrays` as `grad_req` says.
+
+        `out_grads` are head gradients, one for each output that is not a loss (or for each output).
+        """
+        step = self._planned.train.step
+        if not self._has_backward:
+            raise StateError("Nothing asked for a gradient when this executor was bound (grad_req is 'null').")
+        if step.updated:
+            raise StateError("This executor's backward pass includes the optimizer's update: call step() instead.")
+        self._feed_heads(out_grads)
+        self._push_backward()
+
+    def step(self, hyper: Any, is_train: bool = True, **inputs: Any) -> list[NDArray]:
+        """One fused training step: forward, backward and update, gradients dying on the way.
+
+        hyper: (parameters, 2) learning rate and weight decay for each of `updated`.
+        """
+        if not self._planned.train.step.updated:
+            raise StateError("This executor was bound without an optimizer: there is no fused step.")
+        target = self._arrays["var", HYPER]
+        values = np.array(hyper, np.float64).reshape(target.shape)
+        get_engine().push(lambda: np.copyto(target.storage, values), (), (target.var,), name="hyper")
+        outputs = self.forward(is_train=True, **inputs)
+        self._push_backward()
+        return outputs
+
+    def _push_backward(self) -> None:
+        program = self._training_program()
+        if self._arena.holder is not program:
+            raise StateError(
+                "backward() needs a forward(is_train=True) of this executor right before it: "
+                "its forward values are not there (never computed, already used, or the arena was used otherwise)."
+            )
+        program.push_backward()
+
+    def _training_program(self) -> Program:
+        if self._train is None:
+            planned = self._planned
+            self._train = Program(
+                planned.train, planned.train_plan, self._arrays, self._arena, self._rng_state, self._rng_var
+            )
+        return self._train
+
+    def _push_random_step(self) -> None:
+        state, var = self._rng_state, self._rng_var
+        assert state is not None and var is not None
+        seed, step = nd_random.next_step()
+
+        def advance() -> None:
+            state[0], state[1] = seed, step
+
+        get_engine().push(advance, (), (var,), name="random step")
+
+    def _feed(self, inputs: Mapping[str, Any]) -> None:
+        for name, value in inputs.items():
+            target = self._arrays.get(("var", name))
+            if target is None or name not in self._given_names():
+                raise TypeError(f"{name!r} is no argument of this symbol.{nearest(name, self._arguments)}")
+            if not isinstance(value, NDArray):
+                value = array(value, dtype=target.dtype)
+            if value.shape != target.shape:
+                raise ShapeError(
+                    f"{name!r} was bound as {target.shape}, but got an array of {value.shape}; "
+                    f"reshape() makes an executor for other shapes."
+                )
+            if value is not target:
+                value.copyto(target)
+
+    def _given_names(self) -> Sequence[str]:
+        return self._arguments
+
+    def _feed_heads(self, out_grads: Any) -> None:
+        names = self._planned.train.step.head_names
+        wanted = [n for n in names if n is not None]
+        if out_grads is None:
+            if wanted:
+                outputs = [o for o, n in zip(self._output_names, names) if n is not None]
+                raise BindError(
+                    f"backward() needs out_grads for {outputs}: only losses (SoftmaxOutput, MakeLoss, ...) "
+                    f"define a gradient of their own. Or wrap what needs none in BlockGrad."
+                )
+            return
+        if isinstance(out_grads, NDArray):
+            out_grads = [out_grads]
+        elif isinstance(out_grads, Mapping):
+            out_grads = [out_grads.get(o) for o in self._output_names]
+        if len(out_grads) not in (len(names), len(wanted)):
+            raise BindError(f"backward() got {len(out_grads)} out_grads for {len(names)} outputs.")
+        if len(out_grads) != len(names):
+            rest = iter(out_grads)
+            out_grads = [next(rest) if n is not None else None for n in names]
+        for name, grad, output in zip(names, out_grads, self.outputs):
+            if name is None:
+                continue
+            if grad is None:
+                raise BindError(f"backward() needs a gradient for {name.rsplit('_head_gradient', 1)[0]!r}.")
+            if not isinstance(grad, NDArray):
+                grad = array(grad, dtype=output.dtype)
+            if grad.shape != output.shape:
+                raise ShapeError(f"out_grads: an output is {output.shape}, its gradient {grad.shape}.")
+            grad.copyto(self._arrays["var", name])
+
+    # -- parameters, shapes, text --------------------------------------------------------------
+
+    def copy_params_from(
+        self,
+        arg_params: Mapping[str, NDArray],
+        aux_params: Mapping[str, NDArray] | None = None,
+        allow_extra_params: bool = False,
+    ) -> None:
+        """Copy values into arguments and auxiliary states by name."""
+        for given, have in ((arg_params, self.arg_dict), (aux_params or {}, self.aux_dict)):
+            for name, value in given.items():
+                if name in have:
+                    if value.shape != have[name].shape:
+                        raise ShapeError(f"{name!r} is {have[name].shape} here, but {value.shape} was given.")
+                    value.astype(have[name].dtype).copyto(have[name])
+                elif not allow_extra_params:
+                    raise UnknownNameError(f"{name!r} is no parameter of this symbol.{nearest(name, have)}")
+
+    def reshape(self, partial_shaping: bool = False, allow_up_sizing: bool = False, **shapes: Shape) -> Executor:
+        """An executor for other input shapes that shares every array whose shape stays, and the arena."""
+        from .bind import rebind
+
+        return rebind(self, shapes, partial_shaping, allow_up_sizing)
+
+    def debug_str(self) -> str:
+        """The steps of the training program with kernels and places, and the plan's table."""
+        plan = self.memory_plan
+        schedule, problem = plan.schedule, plan.problem
+        lines = []
+        for s, (t, k) in enumerate(zip(schedule.task, schedule.copy)):
+            task = problem.tasks[t]
+            places = [
+                f"{problem.values[schedule.value_of[o]].name}@{plan.offsets[b]}"
+                for o in schedule.outputs[s]
+                if o >= 0 and (b := plan.liveness.range_of[o]) >= 0
+            ]
+            again = f" (run {k + 1})" if k else ""
+            lines.append(f"{s:6d} {task.op} {task.name!r}{again} [{task.kernel}] -> {', '.join(places) or '-'}")
+        lines.append(plan.summary())
+        lines.append(f"Total {plan.arena_bytes >> 20} MB allocated")
+        return "\n".join(lines)
+
+
+def _output_name(entry: Any) -> str:
+    node = entry.node
+    if node.op is None:
+        return str(node.name)
+    names = node.output_names
+    visible = node.num_visible_outputs
+    if visible == 1:
+        return f"{node.name}_output"
+    return f"{node.name}_{names[entry.index]}"

@@ -1,0 +1,207 @@
+"""A planned step with every array in place: a flat list of kernel calls, pushed in segments.
+
+A **segment** is a run of consecutive steps that the engine sees as one operation. It reads and writes the
+tags of the arrays a user can see, so that whatever the user does with them in between falls into the right place. Among
+themselves segments are ordered by tags of their own, one each, after the plan's predecessors: data as well as
+bytes that change hands. Where the plan leaves segments unordered they may run side by side.
+
+    segment 0   writes done0                      reads weights ...
+    segment 1   writes done1   reads done0        reads weights ...      writes outputs
+    segment 2   writes done2   reads done0 done1                         writes gradients
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..backends import bind_call
+from ..core import config, OperatorError
+from ..engine import get_engine, Var
+from ..memplan import check, MemoryPlan
+from ..ops.philox import RandomStream
+from .arena import Arena
+from .lower import Lowered
+from .step import Key
+
+
+class Segment:
+    """Consecutive kernel calls that run as one engine operation."""
+
+    __slots__ = ("before", "calls", "done", "names", "reads", "writes")
+
+    def __init__(self, done: Var) -> None:
+        self.done = done
+        self.calls: list[Callable[[], None]] = []
+        self.names: list[str] = []
+        self.reads: tuple[Var, ...] = ()
+        self.writes: tuple[Var, ...] = ()
+        self.before: tuple[Var, ...] = ()
+
+    def run(self) -> None:
+        """Make the calls. An error names the call that failed."""
+        rest = iter(self.calls)
+        with np.errstate(all="ignore"):
+            try:
+                for call in rest:
+                    call()
+            except Exception as error:
+                name = self.names[len(self.calls) - rest.__length_hint__() - 1]
+                raise OperatorError(f"{name!r} failed with {type(error).__name__}: {error}", operation=name) from error
+
+
+class Program:
+    """A step that can be pushed: `push_forward`, then `push_backward`.
+
+    `arrays` maps every key in `lowered.step.owned` to its array (an object with `storage` and `var`).
+    """
+
+    def __init__(
+        self,
+        lowered: Lowered,
+        plan: MemoryPlan,
+        arrays: Mapping[Key, Any],
+        arena: Arena,
+        rng_state: Any = None,
+        rng_var: Var | None = None,
+        bulk_size: int | None = None,
+    ) -> None:
+        self.lowered = lowered
+        self.plan = plan
+        self.arrays = arrays
+        self.arena = arena
+        self.rng_state = rng_state
+        self.rng_var = rng_var
+        self.bulk_size = bulk_size or config.bulk_size()
+        self.segments: list[Segment] = []
+        self.num_forward = 0  # segments
+        self._build()
+
+    def push_forward(self) -> None:
+        """Push the forward pass. Whoever used the arena before is waited for, whether he failed or not."""
+        self._push(self.segments[: self.num_forward], first=True)
+        self.arena.holder = self
+        self.arena.tail = self._forward_tail
+
+    def push_backward(self) -> None:
+        """Push backward and update; the forward pass must have been the last to use the arena."""
+        self._push(self.segments[self.num_forward :], first=False)
+        self.arena.holder = None
+        self.arena.tail = self._tail
+
+    def _push(self, segments: list[Segment], first: bool) -> None:
+        push = get_engine().push
+        tail = self.arena.tail if first else ()
+        for n, s in enumerate(segments):
+            writes = (s.done, *s.writes, *tail) if n == 0 else (s.done, *s.writes)
+            push(s.run, (*s.reads, *s.before), writes, name=s.names[0])
+
+    # -- building ------------------------------------------------------------------------------
+
+    def _build(self) -> None:
+        schedule, plan = self.plan.schedule, self.plan
+        if config.check_plan():
+            check(plan, step_order(plan, self.bulk_size))
+        block = self.arena.block
+        lowered = self.lowered
+        views: list[Any] = [None] * len(schedule.value_of)
+        for i, v in enumerate(schedule.value_of):
+            where = lowered.key[v]
+            if where is not None:
+                views[i] = self.arrays[where].storage
+            elif (b := plan.liveness.range_of[i]) >= 0:
+                low = plan.offsets[b]
+                nbytes = plan.problem.values[v].nbytes
+                views[i] = block[low : low + nbytes].view(lowered.dtype[v]).reshape(lowered.shape[v])
+        groups = segment_of_steps(schedule.num_forward, len(schedule.task), self.bulk_size)
+        count = groups[-1] + 1 if groups else 0
+        self.segments = [Segment(Var(f"segment{g}")) for g in range(count)]
+        self.num_forward = groups[schedule.num_forward - 1] + 1 if schedule.num_forward else 0
+        reads: list[dict[Var, None]] = [{} for _ in range(count)]
+        writes: list[dict[Var, None]] = [{} for _ in range(count)]
+        made_in: dict[int, int] = {}
+        for s, t in enumerate(schedule.task):
+            g = groups[s]
+            self.segments[g].calls.append(self._call(s, t, views))
+            self.segments[g].names.append(plan.problem.tasks[t].name)
+            for v, i in zip(plan.problem.tasks[t].inputs, schedule.inputs[s]):
+                # What the segment has written itself is no input of it: old poison must not stick.
+                if (where := lowered.key[v]) is not None and made_in.get(i) != g:
+                    reads[g][self.arrays[where].var] = None
+            if self.rng_var is not None and lowered.calls[t].stream >= 0:
+                reads[g][self.rng_var] = None
+            made_in.update((o, g) for o in schedule.outputs[s] if o >= 0)
+            changed = [schedule.value_of[o] for o in schedule.outputs[s] if o >= 0]
+            for v in (*changed, *plan.problem.tasks[t].mutates):
+                if (where := lowered.key[v]) is not None:
+                    writes[g][self.arrays[where].var] = None
+        before = segment_order(plan, groups)
+        for g, segment in enumerate(self.segments):
+            segment.reads = tuple(reads[g])
+            segment.writes = tuple(writes[g])
+            segment.before = tuple(self.segments[p].done for p in before[g])
+        self._forward_tail = self._sinks(before[: self.num_forward])
+        self._tail = self._sinks(before)
+
+    def _sinks(self, before: list[tuple[int, ...]]) -> tuple[Var, ...]:
+        waited = {p for row in before for p in row}
+        return tuple(self.segments[g].done for g in range(len(before)) if g not in waited)
+
+    def _call(self, s: int, t: int, views: list[Any]) -> Callable[[], None]:
+        schedule, lowered = self.plan.schedule, self.lowered
+        call = lowered.calls[t]
+        task = self.plan.problem.tasks[t]
+        of_input = {v: views[i] for v, i in zip(task.inputs, schedule.inputs[s])}
+        of_output = {v: views[o] for v, o in zip(task.outputs, schedule.outputs[s]) if o >= 0}
+        work = None
+        if (b := self.plan.liveness.workspace_of.get(s)) is not None:
+            low = self.plan.offsets[b]
+            work = self.arena.block[low : low + task.workspace]
+        rng = None
+        if call.stream >= 0 and self.rng_state is not None:
+            rng = RandomStream(self.rng_state, call.stream)
+        return bind_call(
+            call.kernel,
+            lowered.backend.xp,
+            call.node.op,  # type: ignore[arg-type]
+            call.node.attrs,
+            [of_input.get(v) for v in call.inputs],
+            [of_output.get(v) for v in call.outputs],
+            work=work,
+            rng=rng,
+            train=lowered.step.train,
+            shapes=call.shapes,
+        )
+
+
+def segment_of_steps(num_forward: int, count: int, size: int) -> list[int]:
+    """The segment of each step: runs of `size` steps, cut at the end of the forward pass."""
+    forward = -(-num_forward // size)
+    return [s // size if s < num_forward else forward + (s - num_forward) // size for s in range(count)]
+
+
+def segment_order(plan: MemoryPlan, groups: list[int]) -> list[tuple[int, ...]]:
+    """For each segment the earlier ones it must wait for.
+
+    Segments that wait for nobody wait for the first: it is the one that waits for the arena's former user.
+    """
+    before: list[set[int]] = [set() for _ in range(groups[-1] + 1 if groups else 0)]
+    for s, row in enumerate(plan.predecessors):
+        before[groups[s]].update(groups[p] for p in row)
+    for g, row in enumerate(before):
+        row.discard(g)
+        if not row and g:
+            row.add(0)
+    return [tuple(sorted(row)) for row in before]
+
+
+def step_order(plan: MemoryPlan, size: int) -> list[tuple[int, ...]]:
+    """The order that the engine really enforces between steps, for the judge."""
+    groups = segment_of_steps(plan.schedule.num_forward, len(plan.schedule.task), size)
+    before = segment_order(plan, groups)
+    last = {g: s for s, g in enumerate(groups)}
+    return [
+        (s - 1,) if s and groups[s - 1] == g else tuple(last[p] for p in before[g]) for s, g in enumerate(groups)
+    ]

@@ -1,0 +1,295 @@
+"""What one step of a bound program has to do, as a graph, and what it owns.
+
+From a forward graph, shapes and gradient requests comes a graph that also holds the backward nodes and, when an
+optimizer is given, its updates. Entries that the user can see live in **storage** of their own, named by a
+key; everything else is left to the memory planner.
+
+    ("var", name)        an argument, auxiliary state or optimizer state: a variable of the graph
+    ("out", i)           output i
+    ("grad", name)       the gradient of an argument
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..core import BindError, is_floating, nearest, ShapeError, UnknownNameError
+from ..graph import (
+    backward,
+    Entry,
+    fuse_updates,
+    Graph,
+    infer_shapes,
+    infer_types,
+    needs_head_gradient,
+    Node,
+    NoAttrs,
+    Op,
+    Shape,
+    state_name,
+    UpdateRule,
+    variable,
+)
+from ..graph.update import HYPER
+
+Key = tuple[str, Any]
+GRAD_REQS = ("null", "write", "add")
+
+
+class _copy(Op):
+    """A value in storage of its own, ``out = data``."""
+
+    inputs = ("data",)
+    same_shape = True
+    cheap = True
+    gradient_is = {"data": "d_out"}
+
+    @staticmethod
+    def forward(xp, a, data, *, out):  # type: ignore[no-untyped-def]
+        out[...] = data
+
+
+class _accumulate(Op):
+    """``total += term``: a gradient that the user asked to have added."""
+
+    inputs = ("total", "term")
+    outputs = ()
+    mutates = ("total",)
+    same_shape = True
+    recomputable = False
+
+    @staticmethod
+    def forward(xp, a, total, term):  # type: ignore[no-untyped-def]
+        xp.add(total, term, out=total)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A training or inference step before planning.
+
+    `graph.nodes` is in execution order; its first `num_forward` operator nodes are the forward pass.
+    `storage` maps entries that are made by a node to the storage they are written to. `owned` is everything
+    that lies outside the arena: key -> (shape, dtype), and `category` the plan's category of each.
+    `no_gradient` are arguments that asked for a gradient on which no output depends.
+    """
+
+    graph: Graph
+    num_forward: int
+    train: bool
+    storage: Mapping[Entry, Key]
+    owned: Mapping[Key, tuple[Shape, np.dtype[Any]]]
+    category: Mapping[Key, str]
+    parameters: tuple[str, ...] = ()
+    head_names: tuple[str | None, ...] = ()
+    no_gradient: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+
+
+@dataclass
+class _Owned:
+    shapes: dict[Key, tuple[Shape, np.dtype[Any]]] = field(default_factory=dict)
+    category: dict[Key, str] = field(default_factory=dict)
+
+    def add(self, key: Key, graph: Graph, entry: Entry, category: str) -> None:
+        self.shapes[key] = (graph.shapes[entry], graph.dtypes[entry])
+        self.category[key] = category
+
+
+def infer(graph: Graph, shapes: Mapping[str, Shape], types: Mapping[str, Any]) -> Graph:
+    """`graph` with every shape and dtype known. Raises ShapeError naming what is missing."""
+    names = [n.name for n in graph.variables]
+    if double := [n for n, c in Counter(names).items() if c > 1]:
+        raise BindError(
+            f"{double[0]!r} names {names.count(double[0])} different variables; a bound array needs a name of its own."
+        )
+    for name in types:
+        if name not in names:
+            raise UnknownNameError(f"type_dict names {name!r}, which is no argument.{nearest(name, names)}")
+    graph = infer_types(infer_shapes(graph, shapes), types, default="float32")
+    unknown = [n.name for n in graph.variables if not _is_known(graph.shapes.get(Entry(n)))]
+    if unknown:
+        given = ", ".join(f"{k}={tuple(v)}" for k, v in shapes.items()) or "nothing"
+        raise ShapeError(
+            f"The shapes of {unknown[:8]} do not follow from {given}; give them as well"
+            f"{_near_given(unknown, shapes, names)}."
+        )
+    return graph
+
+
+def _is_known(shape: Shape | None) -> bool:
+    return shape is not None and 0 not in shape
+
+
+def _near_given(unknown: Sequence[str], shapes: Mapping[str, Shape], names: Sequence[str]) -> str:
+    for name in shapes:
+        if name not in names:
+            return f" ({name!r} is no argument.{nearest(name, unknown)})"
+    return ""
+
+
+def input_names(graph: Graph, given: Sequence[str]) -> set[str]:
+    """Arguments that are data, not parameters: those whose shape was given, and labels of losses."""
+    result = {n.name for n in graph.arguments if n.name in set(given)}
+    for node in graph.nodes:
+        if node.op is not None and node.op.is_loss:
+            result |= {e.node.name for e in node.inputs[1:] if e.node.op is None}
+    return result
+
+
+def check_grad_req(graph: Graph, grad_req: Any) -> dict[str, str]:
+    """A request for every argument from one word, a list, or a dict (names left out are 'null')."""
+    names = [n.name for n in graph.arguments]
+    if isinstance(grad_req, str):
+        result = dict.fromkeys(names, grad_req)
+    elif isinstance(grad_req, Mapping):
+        for name in grad_req:
+            if name not in names:
+                raise UnknownNameError(f"grad_req names {name!r}, which is no argument.{nearest(name, names)}")
+        result = {n: grad_req.get(n, "null") for n in names}
+    else:
+        if len(grad_req) != len(names):
+            raise BindError(f"grad_req has {len(grad_req)} entries for {len(names)} arguments.")
+        result = dict(zip(names, grad_req))
+    for name, req in result.items():
+        if req not in GRAD_REQS:
+            raise BindError(f"grad_req of {name!r} must be one of {GRAD_REQS}, got {req!r}.{nearest(str(req), GRAD_REQS)}")
+    return result
+
+
+def forward_step(graph: Graph, inputs: set[str], train: bool) -> Step:
+    """The forward pass alone. `graph` has all shapes and dtypes."""
+    graph, storage = _own_outputs(graph)
+    owned = _own_variables(graph, inputs)
+    for entry, key in storage.items():
+        owned.add(key, graph, entry, "outputs")
+    count = sum(1 for n in graph.nodes if n.op is not None)
+    return Step(graph, count, train, storage, owned.shapes, owned.category)
+
+
+def training_step(
+    graph: Graph,
+    inputs: set[str],
+    grad_req: Mapping[str, str],
+    rule: UpdateRule | None = None,
+) -> Step:
+    """Forward, backward and, with `rule`, the update of every argument whose request is not 'null'."""
+    graph, storage = _own_outputs(graph)
+    owned = _own_variables(graph, inputs)
+    for entry, key in storage.items():
+        owned.add(key, graph, entry, "outputs")
+    wanted = [n for n in graph.arguments if grad_req[n.name] != "null" and is_floating(graph.dtypes[Entry(n)])]
+    forward_nodes = [n for n in graph.nodes if n.op is not None]
+
+    heads: dict[int, Entry] = {}
+    head_names: list[str | None] = []
+    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
+    for i, e in enumerate(graph.outputs):
+        if wanted and needs_head_gradient(e.node) and is_floating(dtypes[e]) and not _is_blocked(e):
+            head = variable(f"{e.node.name}_head_gradient{i}")
+            shapes[head], dtypes[head] = shapes[e], dtypes[e]
+            heads[i] = head
+            head_names.append(head.node.name)
+        else:
+            head_names.append(None)
+    graph = replace(graph, shapes=shapes, dtypes=dtypes)
+    trained, grads = backward(graph, [Entry(n) for n in wanted], heads)
+    used_heads = {n.name for n in trained.nodes if n.op is None}
+    head_names = [n if n in used_heads else None for n in head_names]
+    for i, name in enumerate(head_names):
+        if name is not None:
+            owned.add(("var", name), graph, heads[i], "inputs")
+
+    found = [(Entry(n), g) for n, g in zip(wanted, grads) if g is not None]
+    no_gradient = tuple(n.name for n, g in zip(wanted, grads) if g is None)
+    order = list(trained.nodes)
+    effects: list[Node] = []
+    if rule is not None:
+        trained = replace(trained, order=tuple(order), outputs=graph.outputs)
+        trained = fuse_updates(trained, rule, found)
+        order = list(trained.nodes)
+        extra_shapes = {HYPER: (max(1, len(found)), 2)}
+        extra_types: dict[str, Any] = {HYPER: "float64"}
+        for weight, _ in found:
+            for s in rule.states:
+                extra_shapes[state_name(weight.node.name, s)] = graph.shapes[weight]
+                extra_types[state_name(weight.node.name, s)] = graph.dtypes[weight]
+        trained = infer_types(infer_shapes(trained, extra_shapes), extra_types)
+        for node in trained.nodes:
+            if node.op is None and node.name in extra_shapes:
+                owned.add(("var", node.name), trained, Entry(node), "optimizer")
+    else:
+        taken = {e for e in storage}
+        for weight, g in found:
+            name = weight.node.name
+            if grad_req[name] == "add":
+                total = variable(f"{name}_total_gradient")
+                shapes[total], dtypes[total] = graph.shapes[weight], graph.dtypes[weight]
+                effects.append(Node(_accumulate, NoAttrs(), (total, g), f"{name}_accumulate"))
+                order += [total.node, effects[-1]]
+                continue
+            if g.node.op is None or g in taken or g in storage:
+                copy = Node(_copy, NoAttrs(), (g,), f"{name}_gradient")
+                order.append(copy)
+                g = Entry(copy)
+            taken.add(g)
+            storage[g] = ("grad", name)
+        outputs = (*graph.outputs, *(e for e, k in storage.items() if k[0] == "grad"))
+        trained = replace(
+            trained, outputs=outputs, effects=tuple(effects), order=tuple(order), shapes=shapes, dtypes=dtypes
+        )
+        trained = infer_types(infer_shapes(trained, {}), {})
+        for weight, _ in found:
+            owned.add(("grad", weight.node.name), graph, weight, "gradients")
+    for name in no_gradient:
+        if rule is None:
+            weight = next(Entry(n) for n in wanted if n.name == name)
+            owned.add(("grad", name), graph, weight, "gradients")
+    return Step(
+        trained,
+        len(forward_nodes),
+        True,
+        storage,
+        owned.shapes,
+        owned.category,
+        tuple(n.name for n in graph.arguments if n.name not in inputs),
+        tuple(head_names),
+        no_gradient,
+        tuple(w.node.name for w, _ in found) if rule is not None else (),
+    )
+
+
+def _is_blocked(entry: Entry) -> bool:
+    """Whether no gradient can pass this output's operator."""
+    op = entry.node.op
+    return op is not None and op.grad_op is None and not op.gradient_is
+
+
+def _own_outputs(graph: Graph) -> tuple[Graph, dict[Entry, Key]]:
+    """Give each output storage of its own; a variable, or an entry asked for twice, is copied."""
+    storage: dict[Entry, Key] = {}
+    outputs, added = [], []
+    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
+    for i, e in enumerate(graph.outputs):
+        if e.node.op is None or e in storage:
+            copy = Node(_copy, NoAttrs(), (e,), f"{e.node.name}_output")
+            shapes[Entry(copy)], dtypes[Entry(copy)] = shapes[e], dtypes[e]
+            added.append(copy)
+            e = Entry(copy)
+        storage[e] = ("out", i)
+        outputs.append(e)
+    order = (*graph.nodes, *added)
+    return replace(graph, outputs=tuple(outputs), order=order, shapes=shapes, dtypes=dtypes), storage
+
+
+def _own_variables(graph: Graph, inputs: set[str]) -> _Owned:
+    owned = _Owned()
+    states = set(graph.auxiliary)
+    for node in graph.variables:
+        category = "auxiliary" if node in states else "inputs" if node.name in inputs else "arguments"
+        owned.add(("var", node.name), graph, Entry(node), category)
+    return owned

@@ -1,0 +1,156 @@
+"""Operator parameters: from what a user or a file says to the typed `Attrs` of an operator.
+
+Values come as Python objects (`kernel=(3, 3)`) or, from a Symbol file, as text (`"(3, 3)"`). The
+grammar of the text is MXNet's: `(3, 3)`, `[3,3]`, `(3L, 3L)`, `3`; `True`, `true`, `1`; `None`. It is read
+by hand, never evaluated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal, Union, get_args, get_origin
+
+from ..core.errors import nearest, OpAttributeError
+from .opdef import Op
+
+_TRUE, _FALSE = ("true", "True", "TRUE", "1"), ("false", "False", "FALSE", "0")
+
+
+def parse_attrs(op: type[Op], given: Mapping[str, Any]) -> Any:
+    """`op.Attrs` from parameters by name.
+
+    Raises OpAttributeError for an unknown parameter (with the nearest name), a missing required one,
+    or a value of the wrong kind.
+    """
+    kinds = _fields(op.Attrs)
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        if key not in kinds:
+            raise OpAttributeError(
+                f"{op.op_name} has no parameter {key!r}; it has {sorted(kinds)}.{nearest(key, kinds)}"
+            )
+        try:
+            values[key] = _convert(kinds[key][0], value)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise OpAttributeError(f"{op.op_name}: parameter {key!r} {error}") from None
+    if missing := [k for k, (_, required) in kinds.items() if required and k not in values]:
+        raise OpAttributeError(f"{op.op_name} needs the parameter {missing[0]!r}.")
+    try:
+        return op.Attrs(**values)
+    except OpAttributeError as error:
+        raise OpAttributeError(f"{op.op_name}: {error}") from None
+
+
+def attr_text(value: Any) -> str:
+    """How a parameter is written in a file: `str()` of what the user passed, dtypes by their name."""
+    if isinstance(value, type) or hasattr(value, "itemsize"):
+        from ..core.dtype import as_dtype
+
+        return str(as_dtype(value))
+    return str(value)
+
+
+@functools.cache
+def _fields(attrs: type) -> dict[str, tuple[Any, bool]]:
+    """name -> (annotation, required) of an Attrs dataclass."""
+    hints = typing.get_type_hints(attrs)
+    return {
+        f.name: (
+            hints[f.name],
+            f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING,
+        )
+        for f in dataclasses.fields(attrs)
+    }
+
+
+def attr_fields(op: type[Op]) -> dict[str, tuple[Any, bool]]:
+    """name -> (annotation, required) of an operator's parameters."""
+    return _fields(op.Attrs)
+
+
+def _convert(kind: Any, value: Any) -> Any:
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        options = [k for k in get_args(kind) if k is not type(None)]
+        if value is None or (isinstance(value, str) and value == "None"):
+            if len(options) < len(get_args(kind)):
+                return None
+        errors = []
+        for option in options:
+            try:
+                return _convert(option, value)
+            except (ValueError, TypeError) as error:
+                errors.append(str(error))
+        raise ValueError(" or ".join(dict.fromkeys(errors)))
+    if origin is Literal:
+        options = list(get_args(kind))
+        for option in options:
+            if value == option or str(value) == str(option):
+                return option
+        raise ValueError(f"must be one of {options}, got {value!r}.{nearest(str(value), map(str, options))}")
+    if origin is tuple:
+        return _tuple(value, get_args(kind)[0])
+    if kind is bool:
+        return _bool(value)
+    if kind is int:
+        return _int(value)
+    if kind is float:
+        return _float(value)
+    if kind is str:
+        return attr_text(value)
+    raise TypeError(f"is declared as {kind!r}, which no parser knows.")
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, str):
+        if not re.fullmatch(r"\s*[+-]?[0-9]{1,19}\s*", value):
+            raise ValueError(f"must be a whole number, got {value!r}.")
+        return int(value)
+    if hasattr(value, "__index__"):
+        return int(value.__index__())
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    raise ValueError(f"must be a whole number, got {value!r}.")
+
+
+def _float(value: Any) -> float:
+    if value is None:
+        raise ValueError("must be a number, got None.")
+    try:
+        return float(value)
+    except (ValueError, TypeError):
+        raise ValueError(f"must be a number, got {value!r}.") from None
+
+
+def _bool(value: Any) -> bool:
+    if isinstance(value, str):
+        if value in _TRUE:
+            return True
+        if value in _FALSE:
+            return False
+    elif isinstance(value, (bool, int)) or type(value).__name__ in ("bool", "bool_"):
+        if value in (0, 1):
+            return bool(value)
+    raise ValueError(f"must be True or False, got {value!r}.")
+
+
+def _tuple(value: Any, item: Any) -> tuple[Any, ...]:
+    convert = _float if item is float else _int
+    if isinstance(value, str):
+        text = value.strip()
+        if text[:1] in ("(", "[") and text[-1:] in (")", "]"):
+            text = text[1:-1]
+        parts = [p.strip() for p in text.split(",")]
+        if parts and parts[-1] == "":
+            parts.pop()  # "(3,)" and "()"
+        return tuple(convert(re.sub(r"(?<=[0-9])L$", "", p)) for p in parts)
+    if hasattr(value, "__iter__"):
+        return tuple(convert(v) for v in value)
+    return (convert(value),)

@@ -1,0 +1,162 @@
+"""The graph: immutable nodes joined by entries (one output of one node).
+
+A graph is held by its outputs. Everything else is reached from them through `Node.inputs`, so
+two graphs share the nodes they have in common and nothing is ever copied to extend one. No
+function here recurses: a chain of 20,000 nodes is an ordinary graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .opdef import Op
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Node:
+    """One call of an operator, or a variable when `op` is None.
+
+    `attrs` are the operator's typed parameters; `given` is the text of those the user wrote, as it
+    goes into a file. `annotations` hold what is said *about* the node (`__lr_mult__`,
+    `__mirror_stage__`, `__shape__`, ...); it is the one part a user may change afterwards.
+    """
+
+    op: type[Op] | None
+    attrs: Any
+    inputs: tuple[Entry, ...]
+    name: str
+    given: Mapping[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    forward: Node | None = None  # on a backward node: the node it differentiates
+    absent: frozenset[str] = frozenset()  # inputs the operator knows and this call does without
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        return self.op.output_names(self.attrs) if self.op else ("out",)
+
+    @property
+    def num_outputs(self) -> int:
+        """All outputs, the hidden ones included."""
+        return len(self.op.output_names(self.attrs)) if self.op else 1
+
+    @property
+    def num_visible_outputs(self) -> int:
+        return self.op.num_visible_outputs(self.attrs) if self.op else 1
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """One name for each of `inputs`."""
+        if self.op is None:
+            return ()
+        names = self.op.input_names(self.attrs)
+        return tuple(n for n in names if n not in self.absent) if self.absent else names
+
+    def __repr__(self) -> str:
+        return f"<{self.op.op_name if self.op else 'variable'} {self.name!r}>"
+
+
+class Entry(NamedTuple):
+    """Output `index` of `node`: the thing that has a shape and owns memory."""
+
+    node: Node
+    index: int = 0
+
+
+def variable(name: str, **annotations: str) -> Entry:
+    """A new free input of a graph."""
+    return Entry(Node(None, None, (), name, annotations=annotations))
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Outputs plus what passes have learned about their entries.
+
+    `effects` are nodes that are run for what they write (an optimizer update), not for an output.
+    `order` is an execution order of all nodes, where a pass has a reason to prefer one.
+    A pass takes a Graph and returns a new one (see `dataclasses.replace`); it never
+    writes to the one it was given.
+    """
+
+    outputs: tuple[Entry, ...]
+    effects: tuple[Node, ...] = ()
+    order: tuple[Node, ...] | None = None
+    shapes: dict[Entry, Shape] = field(default_factory=dict)
+    dtypes: dict[Entry, np.dtype[Any]] = field(default_factory=dict)
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes, inputs before users; equal graphs give equal orders.
+
+        Depth first from the outputs, inputs in order: the order of `list_arguments` and of
+        the nodes in a saved file. A graph that has an `order` is walked in that.
+        """
+        if self.order is not None:
+            return self.order
+        order: dict[Node, None] = {}
+        roots = [*(e.node for e in self.outputs), *self.effects]
+        stack: list[tuple[Node, bool]] = [(n, False) for n in reversed(roots)]
+        while stack:
+            node, ready = stack.pop()
+            if node in order:
+                continue
+            if ready:
+                order[node] = None
+            else:
+                stack.append((node, True))
+                stack += [(e.node, False) for e in reversed(node.inputs) if e.node not in order]
+        return tuple(order)
+
+    @cached_property
+    def variables(self) -> tuple[Node, ...]:
+        """The free inputs in order of first use, auxiliary states included."""
+        return tuple(n for n in self.nodes if n.op is None)
+
+    @cached_property
+    def auxiliary(self) -> tuple[Node, ...]:
+        """The variables that some operator uses as auxiliary state."""
+        states = {
+            e.node
+            for n in self.nodes
+            if n.op is not None and n.op.aux
+            for name, e in zip(n.input_names, n.inputs)
+            if name in n.op.aux
+        }
+        return tuple(n for n in self.variables if n in states)
+
+    @cached_property
+    def arguments(self) -> tuple[Node, ...]:
+        """The variables that are not auxiliary states."""
+        states = set(self.auxiliary)
+        return tuple(n for n in self.variables if n not in states)
+
+    def entries(self) -> Iterator[Entry]:
+        """Every entry in the order of `nodes`."""
+        return (Entry(n, i) for n in self.nodes for i in range(n.num_outputs))
+
+    def uses(self) -> dict[Entry, int]:
+        """How often each entry is read by a node or asked for as an output."""
+        count: dict[Entry, int] = {}
+        for e in _reads(self):
+            count[e] = count.get(e, 0) + 1
+        return count
+
+    def nbytes(self, entry: Entry) -> int:
+        """Bytes of an entry's array."""
+        n = int(self.dtypes[entry].itemsize)
+        for d in self.shapes[entry]:
+            n *= d
+        return n
+
+
+def _reads(graph: Graph) -> Iterable[Entry]:
+    for node in graph.nodes:
+        yield from node.inputs
+    yield from graph.outputs

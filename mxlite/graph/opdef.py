@@ -1,0 +1,298 @@
+"""What an operator is: the one contract between `ops/` and every pass.
+
+An operator is a class that is never instantiated. It says, from top to bottom: names, attributes,
+what it may do in place, shapes and types, cost, forward, backward. From that one class come
+`mx.sym.<name>`, `mx.nd.<name>`, their help, the file format, the gradient and the memory plan.
+
+**Kernels.** `forward(xp, a, <inputs...>, *, <outputs...>, <services...>)`. `xp` is numpy or an array
+module like it; `a` the attributes; inputs come in the order of `inputs`; outputs are arrays to be
+filled. A kernel writes *every* element of its outputs (they hold garbage before), never its inputs
+(save those it `mutates`), and allocates nothing large: scratch is asked for by `workspace`.
+An output that nobody reads is None, and the kernel skips it. An optional input that is absent is None.
+
+**Services** are keyword-only parameters with these names; a kernel that wants one just names it:
+
+    work    1-D uint8 array of `workspace(...)` bytes, 64-byte aligned; garbage before and after
+    rng     RandomStream: the same bits at each run of the same node in the same step
+    train   bool: training or inference; fixed when the program is bound
+    shapes  (input shapes, output shapes) of the forward call, optional inputs left out
+
+**backward declares its needs by its parameters**: `backward(xp, a, <needs...>, *, <d_input...>, <services...>)`
+where a need is an input's name, an output's name, or `d_<output>`. Exactly those arrays stay alive
+until then. `d_<output>` is None where no gradient arrives (it counts as zero); at least one arrives.
+
+**Variadic operators** (`variadic = "args"`): the inputs are `arg0, arg1, ...`, as many as
+`a.num_args`; `forward(xp, a, *args, out)`; `backward(..., *, d_args)` gets a tuple.
+**Variable outputs** (`variadic_outputs = "outs"`): `forward(xp, a, data, *, outs)` gets a tuple, and a need
+`d_outs` is a tuple; `num_outputs_of(a)` says how many.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..core.dtype import float32
+from ..core.errors import DefinitionError, DTypeError, ShapeError
+from .ir import Shape
+
+SERVICES = ("work", "rng", "train", "shapes")
+
+DType = np.dtype[Any]
+Shapes = tuple[Shape, ...]
+
+
+@dataclass(frozen=True)
+class NoAttrs:
+    """Attributes of an operator that has none."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a kernel function asks for by its parameters."""
+
+    needs: tuple[str, ...]
+    makes: tuple[str, ...]
+    services: frozenset[str]
+
+    @classmethod
+    def of(cls, kernel: Callable[..., None]) -> Signature:
+        """Read the parameters after `xp` and `a`."""
+        params = list(inspect.signature(kernel).parameters.values())[2:]
+        keyword = [p.name for p in params if p.kind is p.KEYWORD_ONLY]
+        return cls(
+            tuple(p.name for p in params if p.kind in (p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)),
+            tuple(k for k in keyword if k not in SERVICES),
+            frozenset(k for k in keyword if k in SERVICES),
+        )
+
+
+class Op:
+    """Base of all operator declarations. Subclasses are never instantiated."""
+
+    op_name: ClassVar[str]  # public name; the class's own name unless given
+    aliases: ClassVar[tuple[str, ...]] = ()
+    inputs: ClassVar[tuple[str, ...]] = ()
+    outputs: ClassVar[tuple[str, ...]] = ("out",)
+    hidden: ClassVar[int] = 0  # the last `hidden` outputs are for backward only
+    aux: ClassVar[tuple[str, ...]] = ()  # inputs that are auxiliary states
+    variadic: ClassVar[str] = ""
+    variadic_outputs: ClassVar[str] = ""
+    Attrs: ClassVar[type] = NoAttrs
+
+    in_place: ClassVar[Mapping[str, str | tuple[str, ...]]] = {}  # output -> inputs it may overwrite
+    backward_in_place: ClassVar[Mapping[str, str | tuple[str, ...]]] = {}
+    mutates: ClassVar[tuple[str, ...]] = ()  # inputs that forward also writes
+    backward_mutates: ClassVar[tuple[str, ...]] = ()  # inputs that backward also writes
+
+    same_shape: ClassVar[bool] = False  # all inputs and outputs have one shape (inferred both ways)
+    inferred: ClassVar[tuple[str, ...]] = ()  # inputs whose shape follows from the others
+    is_loss: ClassVar[bool] = False  # backward needs no head gradient
+    cheap: ClassVar[bool] = False  # costs little next to the bytes of its output: worth recomputing
+    random: ClassVar[bool] = False  # forward draws from `rng`
+    recomputable: ClassVar[bool] = True  # forward may run twice in a step
+
+    # input -> the `d_<output>` that *is* its gradient: no kernel, no copy. An input that is in
+    # neither this nor `backward`'s outputs has no gradient.
+    gradient_is: ClassVar[Mapping[str, str]] = {}
+
+    forward: ClassVar[Callable[..., None]]
+    backward: ClassVar[Callable[..., None] | None] = None
+    grad_op: ClassVar[type[Op] | None] = None
+    forward_op: ClassVar[type[Op] | None] = None  # on a gradient operator: whose
+    signature: ClassVar[Signature]
+
+    # -- names ---------------------------------------------------------------------------------
+
+    @classmethod
+    def input_names(cls, a: Any) -> tuple[str, ...]:
+        """Names of the inputs in use under `a`; override when some are optional."""
+        if cls.variadic:
+            return tuple(f"arg{i}" for i in range(a.num_args))
+        return cls.inputs
+
+    @classmethod
+    def output_names(cls, a: Any) -> tuple[str, ...]:
+        """Names of all outputs under `a`, the hidden ones last."""
+        if cls.variadic_outputs:
+            return tuple(f"output{i}" for i in range(cls.num_outputs_of(a)))
+        return cls.outputs
+
+    @classmethod
+    def num_outputs_of(cls, a: Any) -> int:
+        """How many outputs an operator with `variadic_outputs` has."""
+        return len(cls.outputs)
+
+    @classmethod
+    def num_visible_outputs(cls, a: Any) -> int:
+        return len(cls.output_names(a)) - cls.hidden
+
+    @classmethod
+    def in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
+        """`in_place` with every value a tuple; override when it depends on `a`."""
+        return {k: (v,) if isinstance(v, str) else v for k, v in cls.in_place.items()}
+
+    @classmethod
+    def unneeded(cls, a: Any) -> frozenset[str]:
+        """Of what `backward` names, that which it does not read under `a`: it gets None instead."""
+        return frozenset()
+
+    # -- shapes and types ----------------------------------------------------------------------
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        """Completed input shapes and output shapes.
+
+        Called when every input outside `inferred` is known; those inside may be None.
+        The default says that all are of one shape.
+        """
+        first = shapes[0]
+        assert first is not None
+        return tuple(first for _ in shapes), (first,)
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+        """Completed input and output dtypes; None is unknown. The default says that all are equal."""
+        known = [d for d in dtypes if d is not None]
+        if any(d != known[0] for d in known):
+            raise DTypeError(f"all inputs must have one dtype, got {[str(d) for d in dtypes]}.")
+        dtype = known[0] if known else None
+        return (dtype,) * len(dtypes), (dtype,) * len(cls.output_names(a))
+
+    # -- cost ----------------------------------------------------------------------------------
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        """Floating-point operations of one forward call; default: one per output element."""
+        return sum(prod(s) for s in outputs)
+
+    @classmethod
+    def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        """Operations of one backward call, all gradients wanted; default: twice forward's."""
+        return 2 * cls.flops(a, inputs, outputs)
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        """Bytes of scratch for one forward call; `dtype` is the first input's."""
+        return 0
+
+    @staticmethod
+    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        """Bytes of scratch for one backward call; shapes are the forward call's."""
+        return 0
+
+    # -- declaration checks --------------------------------------------------------------------
+
+    def __init_subclass__(cls) -> None:
+        if "op_name" not in cls.__dict__:
+            cls.op_name = cls.__name__
+        if "forward" not in cls.__dict__:
+            if not hasattr(cls, "forward"):
+                return  # an abstract base: a family of operators that share a shape rule
+        cls.signature = Signature.of(cls.forward)
+        if cls.forward_op is not None:
+            return
+        ins = (cls.variadic,) if cls.variadic else cls.inputs
+        outs = (cls.variadic_outputs,) if cls.variadic_outputs else cls.outputs
+        _check(cls, "forward takes", cls.signature.needs, ins)
+        if sorted(cls.signature.makes) != sorted(outs):
+            raise DefinitionError(f"{cls.__name__}.forward makes {cls.signature.makes}; its outputs are {outs}.")
+        _check_in_place(cls, "in_place", cls.in_place, outs, ins)
+        _check(cls, "mutates", cls.mutates, ins)
+        _check(cls, "aux names", cls.aux, ins)
+        _check(cls, "inferred names", cls.inferred, ins)
+        _check(cls, "gradient_is maps", tuple(cls.gradient_is), (*ins, *cls.inputs))
+        cls.grad_op = _gradient_op(cls, ins, outs) if cls.backward is not None else None
+
+
+def _check(op: type[Op], what: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
+    if bad := [n for n in names if n not in known]:
+        raise DefinitionError(f"{op.__name__}.{what} {bad}; it may name {list(known)}.")
+
+
+def _check_in_place(
+    op: type[Op],
+    what: str,
+    pairs: Mapping[str, str | tuple[str, ...]],
+    outs: tuple[str, ...],
+    ins: tuple[str, ...],
+) -> None:
+    for out, donors in pairs.items():
+        for donor in (donors,) if isinstance(donors, str) else donors:
+            if out not in outs or donor not in ins:
+                raise DefinitionError(
+                    f"{op.__name__}.{what} maps {out!r} to {donor!r}; outputs are {outs}, inputs are {ins}."
+                )
+
+
+def _gradient_op(op: type[Op], ins: tuple[str, ...], outs: tuple[str, ...]) -> type[Op]:
+    """The operator that `op.backward` is the forward of."""
+    assert op.backward is not None
+    signature = Signature.of(op.backward)
+    known = (*ins, *outs, *(f"d_{o}" for o in outs))
+    _check(op, "backward asks for", signature.needs, known)
+    _check(op, "backward makes", signature.makes, tuple(f"d_{i}" for i in ins))
+    _check(op, "backward_mutates", op.backward_mutates, signature.needs)
+    _check_in_place(op, "backward_in_place", op.backward_in_place, signature.makes, signature.needs)
+
+    def input_names(cls: type[Op], a: Any) -> tuple[str, ...]:
+        return _expand(op, a, signature.needs)
+
+    def output_names(cls: type[Op], a: Any) -> tuple[str, ...]:
+        return _expand(op, a, signature.makes)
+
+    return type(
+        f"_backward_{op.op_name}",
+        (Op,),
+        dict(
+            op_name=f"_backward_{op.op_name}",
+            inputs=signature.needs,
+            outputs=signature.makes,
+            Attrs=op.Attrs,
+            forward_op=op,
+            in_place=op.backward_in_place,
+            mutates=op.backward_mutates,
+            recomputable=False,
+            input_names=classmethod(input_names),
+            output_names=classmethod(output_names),
+            forward=staticmethod(op.backward),
+            __doc__=f"Gradient of {op.op_name}.",
+            __module__=op.__module__,
+        ),
+    )
+
+
+def _expand(op: type[Op], a: Any, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Replace variadic names by the single ones and leave out what `a` does not use."""
+    ins, outs = op.input_names(a), op.output_names(a)
+    single: list[str] = []
+    for name in names:
+        prefix, base = ("d_", name[2:]) if name.startswith("d_") else ("", name)
+        if op.variadic and base == op.variadic:
+            single += [prefix + i for i in ins]
+        elif op.variadic_outputs and base == op.variadic_outputs:
+            single += [prefix + o for o in outs]
+        elif base in ins or base in outs:
+            single.append(name)
+    missing = op.unneeded(a)
+    return tuple(n for n in single if n not in missing)
+
+
+def known_shape(shape: Shape | None) -> bool:
+    """Whether a shape has no open dimension (0 means unknown, as in MXNet)."""
+    return shape is not None and 0 not in shape
+
+
+def require_rank(shape: Shape, least: int, what: str) -> None:
+    """Raise ShapeError unless `shape` has at least `least` axes."""
+    if len(shape) < least:
+        raise ShapeError(f"{what} must have at least {least} axes, got {shape}.")
+
+
+def dtype_or_float32(dtype: DType | None) -> DType:
+    return float32 if dtype is None else dtype

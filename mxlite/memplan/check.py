@@ -1,0 +1,203 @@
+"""The judge of plans. Shares no code with the planners: it replays the plan byte by byte.
+
+Two questions. *In sequence*: does every read see the value it was promised? The judge walks the steps, remembers
+which instance each byte range holds, and throws out whatever is written over. *In the engine's order*: would it
+still be so if steps ran in any order that respects the given predecessors? For that the judge knows
+all ancestors of each step (bit sets) and demands, whenever bytes change hands, that everybody who used
+the old content is an ancestor of the new writer.
+
+Tests call it on every plan; MXLITE_CHECK_PLAN=1 makes the executor call it too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..core.errors import PlanError
+
+if TYPE_CHECKING:
+    from .plan import MemoryPlan
+
+
+def check(plan: MemoryPlan, before: Sequence[Sequence[int]] | None = None) -> None:
+    """Raise PlanError unless the plan is sound.
+
+    `before[s]` are the steps that the engine surely finishes before step s starts; None judges the
+    plan's own sequence only. O(steps^2 / 64) with `before`, else O(steps log steps).
+    """
+    _check_tasks(plan)
+    _Replay(plan, before).run()
+
+
+def _check_tasks(plan: MemoryPlan) -> None:
+    """Every task runs once for real, forward before backward, on values that are its own."""
+    problem, schedule = plan.problem, plan.schedule
+    seen: set[tuple[int, int]] = set()
+    for s, (t, k) in enumerate(zip(schedule.task, schedule.copy)):
+        task = problem.tasks[t]
+        if (t, k) in seen:
+            raise PlanError(f"step {s} runs copy {k} of {task.name!r} again.")
+        seen.add((t, k))
+        if (s < schedule.num_forward) != (t < problem.num_forward and k == 0):
+            raise PlanError(f"step {s}, {task.name!r} copy {k}, is on the wrong side of the forward pass.")
+        if k and not task.recomputable:
+            raise PlanError(f"step {s} recomputes {task.name!r}, which must run once.")
+        if k and task.mutates:
+            raise PlanError(f"step {s} recomputes {task.name!r}, which changes state.")
+        if tuple(schedule.value_of[i] for i in schedule.inputs[s]) != task.inputs:
+            raise PlanError(f"step {s}, {task.name!r}, does not read the inputs of its task.")
+        for o, v in zip(schedule.outputs[s], task.outputs, strict=True):
+            if o >= 0 and schedule.value_of[o] != v:
+                raise PlanError(f"step {s}, {task.name!r}, writes {schedule.value_of[o]} for value {v}.")
+            if o < 0 and k == 0 and v >= 0 and problem.values[v].fixed:
+                raise PlanError(f"step {s}, {task.name!r}, never writes {problem.values[v].name!r}.")
+            if o >= 0 and k and problem.values[v].fixed:
+                raise PlanError(f"step {s} writes {problem.values[v].name!r} a second time.")
+    if missing := [t.name for n, t in enumerate(problem.tasks) if (n, 0) not in seen]:
+        raise PlanError(f"{len(missing)} tasks never run, {missing[0]!r} among them.")
+
+
+class _Replay:
+    def __init__(self, plan: MemoryPlan, before: Sequence[Sequence[int]] | None) -> None:
+        self.plan = plan
+        schedule, liveness = plan.schedule, plan.liveness
+        self.place: dict[int, tuple[int, int]] = {}
+        for b, r in enumerate(liveness.ranges):
+            for i in r.members:
+                need = plan.problem.values[schedule.value_of[i]].nbytes
+                low = plan.offsets[b]
+                if low < 0 or low % 64 or low + need > plan.arena_bytes or r.nbytes < need:
+                    raise PlanError(
+                        f"{self.name(i)} needs {need} B, but has {r.nbytes} B at {low} of {plan.arena_bytes}."
+                    )
+                self.place[i] = (low, low + need)
+        self.workspace = {}
+        for s, t in enumerate(schedule.task):
+            need = plan.problem.tasks[t].workspace
+            if need:
+                b = liveness.workspace_of.get(s, -1)
+                if b < 0 or liveness.ranges[b].nbytes < need or plan.offsets[b] + need > plan.arena_bytes:
+                    raise PlanError(f"step {s} needs {need} B of workspace and does not have it.")
+                self.workspace[s] = (plan.offsets[b], plan.offsets[b] + need)
+        # Content of the arena: pieces (low, high, content) sorted; content is an instance or ~step (workspace).
+        self.held: list[tuple[int, int, int]] = []
+        self.users: dict[int, list[int]] = {}  # content -> steps that wrote or read it
+        self.written: set[int] = set()
+        self.fixed_writer: dict[int, int] = {}
+        self.fixed_readers: dict[int, list[int]] = {}
+        self.ancestors: list[int] | None = None
+        if before is not None:
+            self.ancestors = []
+            for s, earlier in enumerate(before):
+                bits = 0
+                for p in earlier:
+                    if not 0 <= p < s:
+                        raise PlanError(f"step {s} waits for step {p}, which is not before it.")
+                    bits |= self.ancestors[p] | 1 << p
+                self.ancestors.append(bits)
+
+    def name(self, instance: int) -> str:
+        if instance < 0:
+            return f"workspace of step {~instance}"
+        return repr(self.plan.problem.values[self.plan.schedule.value_of[instance]].name)
+
+    def run(self) -> None:
+        plan = self.plan
+        problem, schedule = plan.problem, plan.schedule
+        for s, t in enumerate(schedule.task):
+            task = problem.tasks[t]
+            ins, outs = schedule.inputs[s], [o for o in schedule.outputs[s] if o >= 0]
+            for i in ins:
+                self.read(s, i, task.name)
+            spans = []
+            for o in outs:
+                v = schedule.value_of[o]
+                if o in self.written:
+                    raise PlanError(f"step {s}, {task.name!r}, writes {self.name(o)} again.")
+                self.written.add(o)
+                if problem.values[v].fixed:
+                    self.change_fixed(s, v, task.name)
+                    continue
+                if o not in self.place:
+                    raise PlanError(f"step {s}, {task.name!r}, writes {self.name(o)}, which has no place.")
+                spans.append((*self.place[o], o))
+            if s in self.workspace:
+                spans.append((*self.workspace[s], ~s))
+            spans.sort()
+            for (_, high, a), (low, _, b) in zip(spans, spans[1:]):
+                if low < high:
+                    raise PlanError(f"step {s}, {task.name!r}: {self.name(a)} and {self.name(b)} overlap.")
+            for low, high, content in spans:
+                self.write(s, low, high, content, ins, task)
+            for v in task.mutates:
+                self.change_fixed(s, v, task.name)
+
+    def read(self, s: int, i: int, reader: str) -> None:
+        v = self.plan.schedule.value_of[i]
+        if self.plan.problem.values[v].fixed:
+            self.fixed_readers.setdefault(v, []).append(s)
+            if v in self.fixed_writer:
+                writer = self.fixed_writer[v]
+                self.need(s, writer, f"{reader!r} reads {self.name(i)}")
+                task, problem = self.plan.schedule.task, self.plan.problem
+                by_update = problem.tasks[task[writer]].update
+                if problem.producer[v] < 0 and (by_update or task[s] < problem.num_forward):
+                    raise PlanError(f"{reader!r} reads {self.name(i)} after {self.step(writer)} changed it.")
+            elif self.plan.problem.producer[v] >= 0:
+                raise PlanError(f"{reader!r} reads {self.name(i)} before it is made.")
+            return
+        if i not in self.place:
+            raise PlanError(f"{reader!r} reads {self.name(i)}, which the plan does not place.")
+        low, high = self.place[i]
+        at = bisect_left(self.held, (low, -1, 0))
+        if at == len(self.held) or self.held[at] != (low, high, i):
+            there = [self.name(c) for lo, hi, c in self.held if lo < high and low < hi]
+            raise PlanError(
+                f"{reader!r} reads {self.name(i)} at [{low}, {high}), but {', '.join(there) or 'nothing'} is there."
+            )
+        self.need(s, self.users[i][0], f"{reader!r} reads {self.name(i)}")
+        self.users[i].append(s)
+
+    def write(self, s: int, low: int, high: int, content: int, ins: Sequence[int], task: object) -> None:
+        if low == high:
+            return
+        task_ = self.plan.problem.tasks[self.plan.schedule.task[s]]
+        value_of = self.plan.schedule.value_of
+        at = bisect_left(self.held, (low, -1, 0))
+        if at and self.held[at - 1][1] > low:
+            at -= 1
+        rest = []  # what is left of a buffer cannot be read any more, but its users still count
+        while at < len(self.held) and self.held[at][0] < high:
+            lo, hi, old = self.held.pop(at)
+            rest += [(a, b, old) for a, b in ((lo, low), (high, hi)) if a < b]
+            if old in ins:
+                pair = (value_of[content], value_of[old]) if content >= 0 else None
+                if pair not in task_.in_place or (lo, hi) != (low, high):
+                    raise PlanError(f"{task_.name!r} writes {self.name(content)} over its input {self.name(old)}.")
+                if ins.count(old) != 1:
+                    raise PlanError(f"{task_.name!r} reads {self.name(old)} twice and writes over it.")
+            for user in self.users[old]:
+                self.need(s, user, f"{task_.name!r} writes {self.name(content)} where {self.name(old)} was")
+        for piece in (*rest, (low, high, content)):
+            insort(self.held, piece)
+        self.users[content] = [s]
+
+    def change_fixed(self, s: int, v: int, writer: str) -> None:
+        what = f"{writer!r} writes {self.plan.problem.values[v].name!r}"
+        for reader in self.fixed_readers.pop(v, ()):
+            self.need(s, reader, what)
+        if v in self.fixed_writer:
+            self.need(s, self.fixed_writer[v], what)
+        self.fixed_writer[v] = s
+
+    def need(self, s: int, earlier: int, why: str) -> None:
+        """`earlier` must be done when s starts."""
+        if earlier == s or self.ancestors is None:
+            return
+        if not self.ancestors[s] >> earlier & 1:
+            raise PlanError(f"{why}, but nothing makes it wait for {self.step(earlier)}.")
+
+    def step(self, s: int) -> str:
+        return f"step {s} ({self.plan.problem.tasks[self.plan.schedule.task[s]].name!r})"

@@ -1,0 +1,144 @@
+"""What a planner is told: tasks and values as plain numbers, no graph, no device, no array.
+
+A **task** is one kernel call of the training step in its canonical order: forward tasks first, then backward
+and update tasks. A **value** is one array. It is *fixed* when it lives in storage of its own (an
+argument, a gradient the user can see, an output) and otherwise has to be given bytes in the arena.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+CATEGORIES = (
+    "arguments",
+    "gradients",
+    "auxiliary",
+    "optimizer",
+    "inputs",
+    "outputs",
+    "activations",
+    "workspace",
+)
+"""Where bytes go, in the order of every table: what is fixed, then what the arena holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An array of `nbytes`; `fixed` says that it lies outside the arena."""
+
+    name: str
+    nbytes: int
+    fixed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One kernel call.
+
+    `inputs` and `outputs` are value numbers, outputs -1 where nobody reads them. `in_place` are the
+    allowed (output value, input value) pairs, best first. `mutates` are fixed values that are also written.
+    `seconds` is the modelled time of the call, `workspace` its scratch in bytes.
+    """
+
+    name: str
+    op: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    in_place: tuple[tuple[int, int], ...] = ()
+    mutates: tuple[int, ...] = ()
+    workspace: int = 0
+    seconds: float = 0.0
+    recomputable: bool = True
+    cheap: bool = False
+    update: bool = False  # may be moved to any place after its inputs are there
+    mirror: bool = False  # the user asks for it to be recomputed
+    stage: bool = False  # the user marks it as a place to split
+    kernel: str = ""  # which implementation runs
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A training or inference step to be planned.
+
+    The first `num_forward` tasks are the forward pass. `fixed_bytes` counts, by category, everything that the
+    program owns outside the arena. `least_arena` is needed in any case (by the inference pass that shares the arena).
+    """
+
+    tasks: tuple[Task, ...]
+    values: tuple[Value, ...]
+    num_forward: int
+    fixed_bytes: Mapping[str, int] = field(default_factory=dict)
+    least_arena: int = 0
+
+    @property
+    def fixed_total(self) -> int:
+        """Bytes that no plan changes."""
+        return sum(self.fixed_bytes.values())
+
+    @cached_property
+    def producer(self) -> tuple[int, ...]:
+        """For each value the task that makes it, or -1."""
+        made = [-1] * len(self.values)
+        for t, task in enumerate(self.tasks):
+            for v in task.outputs:
+                if v >= 0:
+                    made[v] = t
+        return tuple(made)
+
+    @cached_property
+    def arena_producer(self) -> tuple[int, ...]:
+        """As `producer`, but -1 for fixed values too: those are written once and stay."""
+        return tuple(-1 if v.fixed else p for v, p in zip(self.values, self.producer))
+
+    @cached_property
+    def reads(self) -> tuple[tuple[int, ...], ...]:
+        """For each task the forward tasks whose arena outputs it reads."""
+        made, n = self.arena_producer, self.num_forward
+        return tuple(
+            tuple(dict.fromkeys(p for v in t.inputs if 0 <= (p := made[v]) < n)) for t in self.tasks
+        )
+
+    @cached_property
+    def step_seconds(self) -> float:
+        """Modelled time of one step without any recomputation."""
+        return sum(t.seconds for t in self.tasks)
+
+    @cached_property
+    def task_bound(self) -> tuple[int, int]:
+        """(bytes, task): the most arena bytes that a single task needs by itself.
+
+        Its arena inputs, outputs and workspace must be there together, less one output that may
+        overwrite an input. No schedule of these tasks gets below it.
+        """
+        best, at = 0, 0
+        for t, task in enumerate(self.tasks):
+            nbytes = task.workspace
+            for v in {*task.inputs, *task.outputs}:
+                if v >= 0 and not self.values[v].fixed:
+                    nbytes += padded(self.values[v].nbytes)
+            donors: set[int] = set()
+            joined: set[int] = set()
+            for out, inp in task.in_place:
+                if out < 0 or out in joined or inp in donors or self.values[out].fixed or self.values[inp].fixed:
+                    continue
+                joined.add(out)
+                donors.add(inp)
+                nbytes -= min(padded(self.values[out].nbytes), padded(self.values[inp].nbytes))
+            if nbytes > best:
+                best, at = nbytes, t
+        return best, at
+
+    @cached_property
+    def lower_bound_bytes(self) -> int:
+        """Proven: no plan of this step owns less than this."""
+        return self.fixed_total + max(self.task_bound[0], self.least_arena)
+
+
+ALIGN = 64  # bytes; every buffer starts at a multiple of it
+
+
+def padded(nbytes: int) -> int:
+    """`nbytes` rounded up to the alignment of the arena."""
+    return -(-nbytes // ALIGN) * ALIGN

@@ -1,0 +1,199 @@
+"""Which task runs when, and which of them run again: mirroring.
+
+Tianqi Chen, Bing Xu, Chiyuan Zhang, Carlos Guestrin 2016, "Training Deep Nets with Sublinear Memory
+Cost". Each forward task v has a mirror count m(v). With m(v) = 0 its outputs are kept from the forward pass
+until backward has used them. With m(v) = 1 they are dropped and v runs a second time, just before
+backward needs it. Counts above 1 give the recursive scheme: the k-th copy of v reads, of each of its
+inputs u, copy min(k, m(u)); so tasks with count 1 are the kept points *inside* a segment that is
+itself recomputed, and backward reads copy m(v) of everything.
+
+    m:        0   2   2   1   2   2   0   2   2   1   2   2   0
+    forward   o---.---.---.---.---.---o---.---.---.---.---.---o      o kept, . dropped at once
+    copy 1    (last segment)          o---.---.---+                  + kept while the segment is worked on
+    copy 2                                        +---.---.---o      backward walks back over these,
+    copy 2                            o---.---.---+                  then over these, then the first segment
+
+The paper duplicates nodes in the graph and lets the executor find an order. Here the order is written
+down as it arises: before each backward task, whatever it needs and is not there is run, smallest task number
+first. That is the paper's "logical execution order" and linear in its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .problem import Problem
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The steps of a training step in order.
+
+    Step s runs task `task[s]`, as copy `copy[s]` (0: the first time). `inputs[s]` and `outputs[s]` are
+    instances; instance i holds value `value_of[i]`. Outputs are -1 where no step reads them. The first
+    `num_forward` steps are the forward pass.
+    """
+
+    problem: Problem
+    task: tuple[int, ...]
+    copy: tuple[int, ...]
+    inputs: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[int, ...], ...]
+    value_of: tuple[int, ...]
+    num_forward: int
+
+    @property
+    def extra_seconds(self) -> float:
+        """Modelled time of everything that runs more than once."""
+        tasks = self.problem.tasks
+        return sum(tasks[t].seconds for t, k in zip(self.task, self.copy) if k)
+
+    @property
+    def extra_time(self) -> float:
+        """Recompute time as a share of the step without it."""
+        total = self.problem.step_seconds
+        return self.extra_seconds / total if total else 0.0
+
+
+def make_schedule(problem: Problem, mirror: Sequence[int]) -> Schedule:
+    """The schedule for mirror counts `mirror`, one for each forward task.
+
+    A task that cannot be recomputed counts as 0 whatever `mirror` says, and so does one that would read
+    storage after an update has changed it. O(steps).
+    """
+    counts = [
+        (m if problem.tasks[t].recomputable and not problem.tasks[t].mutates else 0)
+        for t, m in enumerate(mirror)
+    ]
+    while True:
+        steps = _emit(problem, counts)
+        late = _late_readers(problem, *steps)
+        if not late:
+            return _number(problem, *steps)
+        for t in late:
+            counts[t] = 0
+
+
+def _emit(problem: Problem, counts: list[int]) -> tuple[list[tuple[int, int]], list[int]]:
+    """Steps (task, copy) in order without updates, and the counts they were made for."""
+    tasks, num_forward = problem.tasks, problem.num_forward
+    reads = problem.reads
+    steps = [(t, 0) for t in range(num_forward)]
+    done: list[int] = [0] * num_forward  # bit k: copy k has run
+    for t in range(num_forward, len(tasks)):
+        if tasks[t].update:
+            continue
+        missing: list[tuple[int, int]] = []
+        stack = [(u, counts[u]) for u in reads[t]]
+        while stack:
+            u, k = stack.pop()
+            if k == 0 or done[u] >> k & 1:
+                continue
+            done[u] |= 1 << k
+            missing.append((u, k))
+            for p in reads[u]:
+                n = counts[p]
+                if n:
+                    stack.append((p, k if k < n else n))
+        if missing:
+            missing.sort()
+            steps += missing
+        steps.append((t, 0))
+    return steps, counts
+
+
+def _late_readers(problem: Problem, steps: list[tuple[int, int]], counts: list[int]) -> set[int]:
+    """Forward tasks whose copies would read storage that a backward task has changed by then."""
+    tasks, num_forward = problem.tasks, problem.num_forward
+    changed: dict[int, int] = {}
+    late: set[int] = set()
+    for t, _ in steps:
+        task = tasks[t]
+        if changed and t < num_forward:
+            late.update(t for v in task.inputs if v in changed)
+        for v in task.mutates:
+            changed[v] = t
+    return {t for t in late if counts[t]}
+
+
+def _number(problem: Problem, steps: list[tuple[int, int]], counts: list[int]) -> Schedule:
+    """Insert the updates, give every value that is written a number of its own, drop what nobody reads."""
+    tasks, values, producer = problem.tasks, problem.values, problem.arena_producer
+    num_forward = problem.num_forward
+    steps = _with_updates(problem, steps)
+
+    value_of: list[int] = []
+    instance: dict[tuple[int, int], int] = {}
+
+    def number(v: int, k: int) -> int:
+        i = instance.get((v, k))
+        if i is None:
+            i = instance[v, k] = len(value_of)
+            value_of.append(v)
+        return i
+
+    inputs: list[tuple[int, ...]] = []
+    for t, k in steps:
+        if t < num_forward:
+            row = []
+            for v in tasks[t].inputs:
+                p = producer[v]
+                if p < 0 or k == 0:
+                    row.append(number(v, 0))
+                else:
+                    n = counts[p]
+                    row.append(number(v, k if k < n else n))
+        else:
+            row = [
+                number(v, counts[p] if 0 <= (p := producer[v]) < num_forward else 0) for v in tasks[t].inputs
+            ]
+        inputs.append(tuple(row))
+    outputs: list[tuple[int, ...]] = []
+    for t, k in steps:
+        row = []
+        for v in tasks[t].outputs:
+            if v < 0:
+                row.append(-1)
+            elif values[v].fixed:
+                # A second run must not write again what the user may already have been given.
+                row.append(number(v, 0) if k == 0 else -1)
+            else:
+                row.append(instance.get((v, k), -1))
+        outputs.append(tuple(row))
+    return Schedule(
+        problem,
+        tuple(t for t, _ in steps),
+        tuple(k for _, k in steps),
+        tuple(inputs),
+        tuple(outputs),
+        tuple(value_of),
+        num_forward,
+    )
+
+
+def _with_updates(problem: Problem, steps: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Put each update right behind the last step that makes its inputs or reads what it changes."""
+    tasks, producer = problem.tasks, problem.producer
+    updates = [t for t in range(problem.num_forward, len(tasks)) if tasks[t].update]
+    if not updates:
+        return steps
+    touched = {v for t in updates for v in tasks[t].mutates}
+    last_read: dict[int, int] = {}
+    made_at: dict[int, int] = {}
+    for s, (t, k) in enumerate(steps):
+        if k == 0:
+            made_at[t] = s
+        for v in tasks[t].inputs:
+            if v in touched:
+                last_read[v] = s
+    behind: dict[int, list[int]] = {}
+    for t in updates:
+        at = max((made_at.get(producer[v], 0) for v in tasks[t].inputs), default=0)
+        at = max([at, *(last_read.get(v, 0) for v in tasks[t].mutates)])
+        behind.setdefault(at, []).append(t)
+    merged: list[tuple[int, int]] = []
+    for s, step in enumerate(steps):
+        merged.append(step)
+        merged += [(t, 0) for t in behind.get(s, ())]
+    return merged

@@ -1,0 +1,163 @@
+"""A plan within a budget: many ways to recompute, one exact evaluation of each, the fastest that fits.
+
+Each candidate is a list of mirror counts. Its schedule is made and its live bytes are summed exactly; what
+seems to fit is placed in an arena, and only the placed size decides. So the planner may be clever or not: it cannot
+promise bytes that it does not keep. Nothing depends on time or chance: equal problems get equal plans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..core.bytesize import format_bytes
+from ..core.errors import MemoryBudgetError
+from . import split
+from .liveness import live_ranges
+from .plan import make_plan, MemoryPlan
+from .problem import padded, Problem
+from .schedule import make_schedule
+
+FRACTIONS = 16  # partial dropping is tried in sixteenths
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Mirror counts with what they cost: most live bytes in the arena, recompute time."""
+
+    method: str
+    counts: tuple[int, ...]
+    live_bytes: int
+    extra_seconds: float
+
+
+def plan_memory(problem: Problem, budget: int | None = None, *, strategy: str = "sharing") -> MemoryPlan:
+    """The memory plan of `problem`.
+
+    Without a budget nothing is recomputed except what the user marked. With one, the plan of least
+    recompute time among all candidates whose `peak_bytes` is within `budget` bytes. Raises MemoryBudgetError, with a
+    budget that does work, when there is none.
+    """
+    marked = split.forced(problem)
+    method = "recompute what is marked" if any(marked) else "keep all"
+    keep_all = make_plan(problem, marked, strategy=strategy, method=method)
+    keep_all = replace(keep_all, budget_bytes=budget, keep_all_peak_bytes=keep_all.peak_bytes)
+    if budget is None or keep_all.peak_bytes <= budget:
+        return keep_all
+    search = _Search(problem, budget - problem.fixed_total, strategy)
+    found = search.best()
+    if found is not None:
+        return replace(found, budget_bytes=budget, keep_all_peak_bytes=keep_all.peak_bytes)
+    least = min(search.least(), keep_all, key=lambda p: p.peak_bytes)
+    raise _too_small(problem, budget, least, keep_all)
+
+
+class _Search:
+    def __init__(self, problem: Problem, arena_budget: int, strategy: str) -> None:
+        self.problem = problem
+        self.arena_budget = arena_budget
+        self.strategy = strategy
+        self.cuts = split.find_cuts(problem)
+        self.found: dict[tuple[int, ...], Candidate] = {}
+
+    def evaluate(self, method: str, counts: list[int]) -> Candidate:
+        key = tuple(counts)
+        if key not in self.found:
+            schedule = make_schedule(self.problem, counts)
+            live = live_ranges(schedule, in_place=self.strategy != "none")
+            nbytes = (
+                live.max_live_bytes
+                if self.strategy == "sharing"
+                else sum(padded(r.nbytes) for r in live.ranges)
+            )
+            self.found[key] = Candidate(method, key, nbytes, schedule.extra_seconds)
+        return self.found[key]
+
+    def fits(self, candidate: Candidate) -> bool:
+        return max(candidate.live_bytes, self.problem.least_arena) <= self.arena_budget
+
+    def fixed_set(self) -> list[Candidate]:
+        """Candidates that are tried whatever the budget is, so that what one error names, the next call finds."""
+        cuts, problem = self.cuts, self.problem
+        tried = [self.evaluate("drop cheap results", split.cheap(problem))]
+        if not cuts.at:
+            tried.append(self.evaluate("recompute everything", split.partial(cuts, 0, 1.0)))
+            return tried
+        for s in split.strides(cuts):
+            tried.append(self.evaluate(f"keep every {s}. cut", split.partial(cuts, s, 1.0)))
+        total = split.total_bytes(problem)
+        for i in range(1, 9):
+            tried.append(self.evaluate(f"segments of 1/{2**i}", split.by_bytes(cuts, total >> i)))
+        for levels in (2, 3, 4):
+            for radix in (2, 3, 4, 6, 8, 12, 16):
+                if radix**levels <= 4 * len(cuts.at):
+                    tried.append(
+                        self.evaluate(f"{levels} levels of {radix}", split.nested(cuts, radix, levels))
+                    )
+        return tried
+
+    def best(self) -> MemoryPlan | None:
+        self.fixed_set()
+        cuts = self.cuts
+        for s in [0, *split.strides(cuts)]:
+            for tail in (True, False) if s else (False,):
+                self.refine(s, tail)
+        fitting = sorted(
+            (c for c in self.found.values() if self.fits(c)), key=lambda c: (c.extra_seconds, c.live_bytes)
+        )
+        for candidate in fitting:
+            plan = self.place(candidate)
+            if plan.arena_bytes <= self.arena_budget:
+                return plan
+        return None
+
+    def refine(self, stride: int, tail: bool) -> None:
+        """Bisect for the least fraction to drop that still fits with this stride."""
+        cuts = self.cuts
+        if not self.fits(self.evaluate(f"keep every {stride}. cut", split.partial(cuts, stride, 1.0, tail))):
+            return
+        low, high = 0, FRACTIONS
+        while high - low > 1:
+            middle = (low + high) // 2
+            counts = split.partial(cuts, stride, middle / FRACTIONS, tail)
+            name = f"keep every {stride}. cut, drop {middle}/{FRACTIONS}" if stride else f"drop {middle}/{FRACTIONS}"
+            if self.fits(self.evaluate(name, counts)):
+                high = middle
+            else:
+                low = middle
+
+    def place(self, candidate: Candidate) -> MemoryPlan:
+        return make_plan(self.problem, candidate.counts, strategy=self.strategy, method=candidate.method)
+
+    def least(self) -> MemoryPlan:
+        """The smallest plan of the fixed set."""
+        smallest = sorted(self.fixed_set(), key=lambda c: (c.live_bytes, c.extra_seconds))
+        return min((self.place(c) for c in smallest[:3]), key=lambda p: p.peak_bytes)
+
+
+def _too_small(problem: Problem, budget: int, least: MemoryPlan, keep_all: MemoryPlan) -> MemoryBudgetError:
+    bound, at = problem.task_bound
+    task = problem.tasks[at] if problem.tasks else None
+    parts = ", ".join(
+        f"{name} {format_bytes(n)}" for name, n in sorted(problem.fixed_bytes.items(), key=lambda i: -i[1]) if n
+    )
+    lines = [
+        f"No plan fits {format_bytes(budget)} ({budget} bytes).",
+        f"A budget of {least.peak_bytes} bytes ({format_bytes(least.peak_bytes)}) does work, with "
+        f"{100 * least.extra_time:.1f} % extra time; without recomputation it takes {format_bytes(keep_all.peak_bytes)}.",
+        f"Proven lower bound: {problem.lower_bound_bytes} bytes ({format_bytes(problem.lower_bound_bytes)}): "
+        f"{format_bytes(problem.fixed_total)} that no plan changes ({parts})"
+        + (f" and {format_bytes(bound)} for {task.op} {task.name!r} alone." if task else "."),
+    ]
+    if problem.fixed_total > budget:
+        lines.append(
+            "The fixed part alone is larger than the budget: a smaller model or batch, an optimizer with less state, "
+            "or its update inside the step (fused, so that gradients need no arrays) would help."
+        )
+    else:
+        lines.append("A smaller batch shrinks the activations in proportion.")
+    return MemoryBudgetError(
+        "\n".join(lines),
+        budget_bytes=budget,
+        least_feasible_bytes=least.peak_bytes,
+        lower_bound_bytes=problem.lower_bound_bytes,
+    )

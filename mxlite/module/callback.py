@@ -1,0 +1,127 @@
+"""What `Module.fit` calls at the end of each batch and each epoch.
+
+A batch-end callback takes one BatchEndParam; an epoch-end callback takes (epoch, symbol, arg_params,
+aux_params), the epoch counted from 0.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .checkpoint import save_checkpoint
+
+
+class BatchEndParam(NamedTuple):
+    """`nbatch` counts from 0 in each epoch; `locals` are the names inside `fit`, for the curious."""
+
+    epoch: int
+    nbatch: int
+    eval_metric: Any
+    locals: Any
+
+
+def do_checkpoint(prefix: str, period: int = 1) -> Callable[..., None]:
+    """Epoch-end callback: save network and parameters every `period` epochs."""
+    period = int(max(1, period))
+
+    def save(epoch: int, symbol: Any, arg_params: Any, aux_params: Any) -> None:
+        if (epoch + 1) % period == 0:
+            save_checkpoint(prefix, epoch + 1, symbol, arg_params, aux_params)
+
+    return save
+
+
+def module_checkpoint(
+    mod: Any, prefix: str, period: int = 1, save_optimizer_states: bool = False
+) -> Callable[..., None]:
+    """Epoch-end callback: `mod.save_checkpoint` every `period` epochs."""
+    period = int(max(1, period))
+
+    def save(epoch: int, symbol: Any = None, arg_params: Any = None, aux_params: Any = None) -> None:
+        if (epoch + 1) % period == 0:
+            mod.save_checkpoint(prefix, epoch + 1, save_optimizer_states)
+
+    return save
+
+
+def log_train_metric(period: int, auto_reset: bool = False) -> Callable[[BatchEndParam], None]:
+    """Batch-end callback: log the metric every `period` batches; `auto_reset`: then start it anew."""
+
+    def log(param: BatchEndParam) -> None:
+        if param.nbatch % period == 0 and param.eval_metric is not None:
+            for name, value in param.eval_metric.get_name_value():
+                logging.info("Iter[%d] Batch[%d] Train-%s=%f", param.epoch, param.nbatch, name, value)
+            if auto_reset:
+                param.eval_metric.reset_local()
+
+    return log
+
+
+class Speedometer:
+    """Batch-end callback: log samples per second and the metric every `frequent` batches.
+
+    With `auto_reset` the metric shows those batches only, else all of the epoch so far.
+    """
+
+    def __init__(self, batch_size: int, frequent: int = 50, auto_reset: bool = True) -> None:
+        self.batch_size = batch_size
+        self.frequent = int(max(1, frequent))
+        self.auto_reset = auto_reset
+        self.last_count = 0
+        self._since: float | None = None  # seconds; None until a batch of this epoch has been seen
+
+    def __call__(self, param: BatchEndParam) -> None:
+        count = param.nbatch
+        if self.last_count > count:
+            self._since = None
+        self.last_count = count
+        if self._since is None:
+            self._since = time.perf_counter()
+        elif count % self.frequent == 0:
+            self._log(param, time.perf_counter() - self._since)
+            self._since = time.perf_counter()
+
+    def _log(self, param: BatchEndParam, elapsed_s: float) -> None:
+        count = param.nbatch
+        speed = self.frequent * self.batch_size / elapsed_s if elapsed_s > 0 else math.inf
+        if param.eval_metric is None:
+            logging.info("Iter[%d] Batch [%d]\tSpeed: %.2f samples/sec", param.epoch, count, speed)
+            return
+        pairs = param.eval_metric.get_name_value()
+        if self.auto_reset:
+            param.eval_metric.reset_local()
+        logging.info(
+            "Epoch[%d] Batch [%d-%d]\tSpeed: %.2f samples/sec" + "\t%s=%f" * len(pairs),
+            param.epoch,
+            count - self.frequent if self.auto_reset else 0,
+            count,
+            speed,
+            *(x for pair in pairs for x in pair),
+        )
+
+
+class ProgressBar:
+    """Batch-end callback: log a bar of `length` characters; `total` is the number of batches in an epoch."""
+
+    def __init__(self, total: int, length: int = 80) -> None:
+        self.total = total
+        self.bar_len = length
+
+    def __call__(self, param: BatchEndParam) -> None:
+        done = param.nbatch / float(self.total)
+        filled = round(self.bar_len * done)
+        bar = "=" * filled + "-" * (self.bar_len - filled)
+        logging.info("[%s] %s%s\r", bar, math.ceil(100.0 * param.nbatch / float(self.total)), "%")
+
+
+class LogValidationMetricsCallback:
+    """Evaluation callback: log the metric at its end."""
+
+    def __call__(self, param: BatchEndParam) -> None:
+        if param.eval_metric is not None:
+            for name, value in param.eval_metric.get_name_value():
+                logging.info("Epoch[%d] Validation-%s=%f", param.epoch, name, value)

@@ -1,0 +1,314 @@
+"""The metrics. In the shapes N is the batch, K the number of classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from ..core.errors import ShapeError
+from .metric_base import (
+    check_label_shapes as check_label_shapes,
+    CompositeEvalMetric as CompositeEvalMetric,
+    create as create,
+    CustomMetric as CustomMetric,
+    EvalMetric as EvalMetric,
+    fetched,
+    metrics_by_name,
+    np as np,
+    register as register,
+)
+
+Names = Sequence[str] | None
+_alias = metrics_by_name.alias
+
+
+@_alias("acc")
+@register
+class Accuracy(EvalMetric):
+    """Share of predictions that are right.
+
+    label: (N, ...);  pred: (N, K, ...) of scores, the largest along `axis` is the prediction, or classes in the
+    label's shape.
+    """
+
+    def __init__(
+        self, axis: int = 1, name: str = "accuracy", output_names: Names = None, label_names: Names = None
+    ) -> None:
+        super().__init__(name, output_names, label_names, axis=axis, has_global_stats=True)
+        self.axis = axis
+
+    def update(self, labels: Any, preds: Any) -> None:
+        for label, pred in zip(*check_label_shapes(labels, preds, True)):
+            label, pred = fetched(label), fetched(pred)
+            if pred.shape != label.shape:
+                if not -pred.ndim <= self.axis < pred.ndim:
+                    raise ShapeError(
+                        f"{self.name}: predictions of shape {pred.shape} have no axis {self.axis} of classes "
+                        f"for labels of shape {label.shape}."
+                    )
+                pred = numpy.argmax(pred, axis=self.axis)
+            _same_size(self.name, label, pred)
+            right = label.astype("int32").ravel() == pred.astype("int32").ravel()
+            self._add(int(right.sum()), right.size)
+
+
+@_alias("top_k_accuracy", "top_k_acc")
+@register
+class TopKAccuracy(EvalMetric):
+    """Share of samples whose class is among the `top_k` largest scores.
+
+    label: (N,);  pred: (N, K). The metric's name ends in `_<top_k>`. Among equal scores the choice is numpy's
+    `argpartition`'s.
+    """
+
+    def __init__(
+        self,
+        top_k: int = 1,
+        name: str = "top_k_accuracy",
+        output_names: Names = None,
+        label_names: Names = None,
+    ) -> None:
+        if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 2:
+            raise ValueError(f"top_k must be a whole number above 1 (1 is Accuracy), got {top_k!r}.")
+        super().__init__(name, output_names, label_names, top_k=top_k, has_global_stats=True)
+        self.top_k = top_k
+        self.name += f"_{top_k}"
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "name": self.name.removesuffix(f"_{self.top_k}")}
+
+    def update(self, labels: Any, preds: Any) -> None:
+        for label, pred in zip(*check_label_shapes(labels, preds, True)):
+            label, pred = fetched(label).ravel(), fetched(pred).astype("float32", copy=False)
+            if pred.ndim != 2 or len(pred) != len(label):
+                raise ShapeError(
+                    f"{self.name} needs predictions (N, K) for N labels, got {pred.shape} for {len(label)}."
+                )
+            k = min(self.top_k, pred.shape[1])
+            best = numpy.argpartition(pred, -k, axis=1)[:, -k:]
+            self._add(int((best == label.astype("int32")[:, None]).sum()), len(label))
+
+
+@register
+class F1(EvalMetric):
+    """Harmonic mean of precision and recall of class 1 out of two.
+
+    label: (N,) of 0 and 1;  pred: (N, 2). `average="macro"`: the mean of each batch's value; `"micro"`: the
+    value of all samples together. 0 where nothing is predicted or nothing is there.
+    """
+
+    def __init__(
+        self,
+        name: str = "f1",
+        output_names: Names = None,
+        label_names: Names = None,
+        average: str = "macro",
+    ) -> None:
+        if average not in ("macro", "micro"):
+            raise ValueError(f"average is 'macro' or 'micro', got {average!r}.")
+        self.average = average
+        super().__init__(name, output_names, label_names, has_global_stats=True)
+
+    def reset(self) -> None:
+        self._global_counts = numpy.zeros(4, "int64")
+        super().reset()
+
+    def reset_local(self) -> None:
+        self._counts = numpy.zeros(4, "int64")
+        super().reset_local()
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "average": self.average}
+
+    def update(self, labels: Any, preds: Any) -> None:
+        for label, pred in zip(*check_label_shapes(labels, preds, True)):
+            self._count(fetched(label).astype("int32").ravel(), fetched(pred))
+        if self.average == "macro":
+            self._add(_f1(self._counts), 1)
+            self._counts[:] = 0
+        else:
+            self.num_inst, self.global_num_inst = int(self._counts.sum()), int(self._global_counts.sum())
+            self.sum_metric = _f1(self._counts) * self.num_inst
+            self.global_sum_metric = _f1(self._global_counts) * self.global_num_inst
+
+    def _count(self, label: numpy.ndarray, pred: numpy.ndarray) -> None:
+        if pred.ndim != 2 or len(pred) != len(label):
+            raise ShapeError(
+                f"{self.name} needs predictions (N, 2) for N labels, got {pred.shape} for {len(label)}."
+            )
+        if len(numpy.unique(label)) > 2:
+            raise ValueError(f"{self.name} is for two classes, got labels {numpy.unique(label).tolist()}.")
+        said, true = numpy.argmax(pred, axis=1) == 1, label == 1
+        counts = [int(x.sum()) for x in (said & true, said & ~true, ~said & true, ~said & ~true)]
+        self._counts += counts
+        self._global_counts += counts
+
+
+def _f1(counts: numpy.ndarray) -> float:
+    """From (true positives, false positives, false negatives, true negatives)."""
+    hit, false_alarm, missed, _ = counts.tolist()
+    precision = hit / (hit + false_alarm) if hit + false_alarm else 0.0
+    recall = hit / (hit + missed) if hit + missed else 0.0
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+@_alias("ce")
+@register
+class CrossEntropy(EvalMetric):
+    """Mean over samples of `-log(pred[label] + eps)`. label: N classes in any shape;  pred: (N, K)."""
+
+    def __init__(
+        self,
+        eps: float = 1e-12,
+        name: str = "cross-entropy",
+        output_names: Names = None,
+        label_names: Names = None,
+    ) -> None:
+        super().__init__(name, output_names, label_names, eps=eps, has_global_stats=True)
+        self.eps = eps
+
+    def update(self, labels: Any, preds: Any) -> None:
+        for label, pred in zip(*check_label_shapes(labels, preds, True)):
+            prob = _chosen(self.name, fetched(label), fetched(pred))
+            # A Python float, so that float32 probabilities stay float32, as in MXNet.
+            self._add(float(-numpy.log(prob + float(self.eps)).sum()), len(prob))
+
+
+@_alias("nll_loss")
+@register
+class NegativeLogLikelihood(CrossEntropy):
+    """CrossEntropy under another name."""
+
+    def __init__(
+        self,
+        eps: float = 1e-12,
+        name: str = "nll-loss",
+        output_names: Names = None,
+        label_names: Names = None,
+    ) -> None:
+        super().__init__(eps, name, output_names, label_names)
+
+
+@register
+class Perplexity(EvalMetric):
+    """`exp` of the mean of `-log(pred[label])`, samples of `ignore_label` left out (None: none are).
+
+    label: N classes in any shape;  pred: (..., K) with N rows. Probabilities count as at least 1e-10.
+    """
+
+    def __init__(
+        self,
+        ignore_label: int | None = None,
+        axis: int = -1,
+        name: str = "perplexity",
+        output_names: Names = None,
+        label_names: Names = None,
+    ) -> None:
+        super().__init__(
+            name, output_names, label_names, ignore_label=ignore_label, axis=axis, has_global_stats=True
+        )
+        self.ignore_label = ignore_label
+        self.axis = axis
+
+    def update(self, labels: Any, preds: Any) -> None:
+        for label, pred in zip(*check_label_shapes(labels, preds, True)):
+            label, pred = fetched(label), numpy.moveaxis(fetched(pred), self.axis, -1)
+            pred = pred.reshape(-1, pred.shape[-1])
+            kept = (
+                numpy.ones(label.size, bool)
+                if self.ignore_label is None
+                else label.ravel() != self.ignore_label
+            )
+            # An ignored label may be out of range: -1 is usual.
+            prob = _chosen(self.name, numpy.where(kept, label.ravel(), 0), pred)[kept]
+            self._add(float(-numpy.log(numpy.maximum(prob, 1e-10)).sum()), len(prob))
+
+    def _value(self, total: float, count: int) -> float:
+        return math.exp(total / count) if count else math.nan
+
+
+class _Difference(EvalMetric):
+    """Mean over batches of a mean difference. label, pred: (N, ...); (N,) reads as (N, 1)."""
+
+    def update(self, labels: Any, preds: Any) -> None:
+        for label, pred in zip(*check_label_shapes(labels, preds, True)):
+            label, pred = (x.reshape(-1, 1) if x.ndim == 1 else x for x in (fetched(label), fetched(pred)))
+            if label.shape != pred.shape:
+                raise ShapeError(
+                    f"{self.name} needs labels and predictions of one shape, got {label.shape} and {pred.shape}."
+                )
+            self._add(self.distance(label - pred), 1)
+
+    def distance(self, difference: numpy.ndarray) -> float:
+        """The batch's value."""
+        raise NotImplementedError
+
+
+@register
+class MAE(_Difference):
+    """Mean over batches of the mean absolute difference."""
+
+    def __init__(self, name: str = "mae", output_names: Names = None, label_names: Names = None) -> None:
+        super().__init__(name, output_names, label_names, has_global_stats=True)
+
+    def distance(self, difference: numpy.ndarray) -> float:
+        return float(numpy.abs(difference).mean())
+
+
+@register
+class MSE(_Difference):
+    """Mean over batches of the mean squared difference."""
+
+    def __init__(self, name: str = "mse", output_names: Names = None, label_names: Names = None) -> None:
+        super().__init__(name, output_names, label_names, has_global_stats=True)
+
+    def distance(self, difference: numpy.ndarray) -> float:
+        return float((difference**2.0).mean())
+
+
+@register
+class RMSE(_Difference):
+    """Mean over batches of the root of the mean squared difference (not the root of the mean)."""
+
+    def __init__(self, name: str = "rmse", output_names: Names = None, label_names: Names = None) -> None:
+        super().__init__(name, output_names, label_names, has_global_stats=True)
+
+    def distance(self, difference: numpy.ndarray) -> float:
+        return float(numpy.sqrt((difference**2.0).mean()))
+
+
+@register
+class Loss(EvalMetric):
+    """Mean of all elements of the outputs, which are losses; labels are not looked at."""
+
+    def __init__(self, name: str = "loss", output_names: Names = None, label_names: Names = None) -> None:
+        super().__init__(name, output_names, label_names, has_global_stats=True)
+
+    def update(self, labels: Any, preds: Any) -> None:
+        for pred in preds if isinstance(preds, (list, tuple)) else [preds]:
+            values = fetched(pred)
+            self._add(float(values.sum()), values.size)
+
+
+def _same_size(name: str, label: numpy.ndarray, pred: numpy.ndarray) -> None:
+    if label.size != pred.size:
+        raise ShapeError(
+            f"{name}: {label.size} labels {label.shape}, but {pred.size} predictions {pred.shape}."
+        )
+
+
+def _chosen(name: str, label: numpy.ndarray, pred: numpy.ndarray) -> numpy.ndarray:
+    """`pred[i, label[i]]` for each row."""
+    if pred.ndim != 2 or len(pred) != label.size:
+        raise ShapeError(
+            f"{name} needs predictions (N, K) for N labels, got {pred.shape} for {label.size} labels."
+        )
+    classes = label.ravel().astype("int64")
+    if classes.size and not (0 <= classes.min() and classes.max() < pred.shape[1]):
+        raise ValueError(
+            f"{name}: labels run from {classes.min()} to {classes.max()}, but there are {pred.shape[1]} classes."
+        )
+    return pred[numpy.arange(len(pred)), classes]

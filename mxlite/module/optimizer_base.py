@@ -1,0 +1,267 @@
+"""What all optimizers share: rates, multipliers, update counts, checkpoints.
+
+An optimizer has two forms that give the same bits. Imperative: `update(index, weight, grad, state)` pushes
+one operation. Fused: `update_rule()` names the operator that stands in the graph, and before each step
+`hyper(index)` gives the two numbers it reads, so that a gradient can die right after its update. Both forms
+take learning rate and weight decay from `hyper`, which counts the update; a step uses one form or the other.
+
+Schedules, multipliers and Adam's bias correction are computed on the host in Python floats.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..core.errors import FormatError, StateError
+from ..graph.update import UpdateRule
+from ..ndarray import NDArray
+from .lr_scheduler import LRScheduler
+from .registry import Registry
+
+Class = TypeVar("Class", bound=type)
+
+
+class Optimizer:
+    """Base of all optimizers.
+
+    `rescale_grad` multiplies every gradient (Module gives 1 / batch size). `clip_gradient`: each element of
+    the rescaled gradient is cut to [-clip, clip]; None, 0 and negative mean no clipping. `wd` adds
+    `wd * weight` to the gradient. A `learning_rate` given beside a `lr_scheduler` is written to the
+    scheduler's `base_lr`; with neither it is 0.01. `param_idx2name` maps the indices used in `update` to names:
+    names that end in neither `_weight` nor `_gamma` then get no weight decay. `sym` is where `__lr_mult__` and
+    `__wd_mult__` are read from. Counting starts at `begin_num_update`. With `multi_precision`, weights of
+    float16 are updated through a float32 copy kept with the state. `param_dict` belongs to Gluon; not used.
+    """
+
+    def __init__(
+        self,
+        rescale_grad: float = 1.0,
+        param_idx2name: Mapping[int, str] | None = None,
+        wd: float = 0.0,
+        clip_gradient: float | None = None,
+        learning_rate: float | None = None,
+        lr_scheduler: LRScheduler | None = None,
+        sym: Any = None,
+        begin_num_update: int = 0,
+        multi_precision: bool = False,
+        param_dict: Any = None,
+    ) -> None:
+        self.rescale_grad = number("rescale_grad", rescale_grad)
+        self.wd = number("wd", wd)
+        self.clip_gradient = None if clip_gradient is None else number("clip_gradient", clip_gradient)
+        self.lr = 0.01 if learning_rate is None else number("learning_rate", learning_rate)
+        self.lr_scheduler = lr_scheduler
+        if lr_scheduler is not None and learning_rate is not None:
+            lr_scheduler.base_lr = self.lr
+            if getattr(lr_scheduler, "base_lr_orig", self.lr) != self.lr:
+                logging.info(
+                    "learning_rate %g has no effect: %s starts from its own base_lr %g.",
+                    self.lr,
+                    type(lr_scheduler).__name__,
+                    lr_scheduler.base_lr_orig,  # type: ignore[attr-defined]
+                )
+        self.begin_num_update = begin_num_update
+        self.num_update = begin_num_update
+        self.multi_precision = multi_precision
+        if param_idx2name is not None and not isinstance(param_idx2name, Mapping):
+            raise TypeError(f"param_idx2name maps indices to names, got {param_idx2name!r}.")
+        self.idx2name = dict(param_idx2name or {})
+        self.sym_info: tuple[Any, ...] = () if sym is None else (sym.attr_dict(), sym.list_arguments())
+        self.lr_mult: dict[Any, float] = {}
+        self.wd_mult: dict[Any, float] = {}
+        # Each device counts its own updates, so that copies of one weight on two devices stay alike.
+        self._all_index_update_counts: dict[int, dict[Any, int]] = {0: {}}
+        self._index_update_count = self._all_index_update_counts[0]
+        self.set_lr_mult({})
+        self.set_wd_mult({})
+
+    @staticmethod
+    def register(cls: Class) -> Class:
+        """Class decorator, the same as the function `register`."""
+        return _registry.register(cls)
+
+    @staticmethod
+    def create_optimizer(name: str | Optimizer, **kwargs: Any) -> Optimizer:
+        """The same as the function `create`."""
+        return create(name, **kwargs)
+
+    # -- rates ---------------------------------------------------------------------------------
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate before multipliers, at the present number of updates."""
+        return self.lr if self.lr_scheduler is None else self.lr_scheduler(self.num_update)
+
+    def set_learning_rate(self, lr: float) -> None:
+        """StateError if a scheduler decides the rate."""
+        if self.lr_scheduler is not None:
+            raise StateError(
+                f"The learning rate comes from a {type(self.lr_scheduler).__name__}; "
+                f"change the scheduler instead."
+            )
+        self.lr = number("lr", lr)
+
+    def set_lr_mult(self, args_lr_mult: Mapping[Any, float]) -> None:
+        """Multiply the learning rate of single parameters, by name or index; the symbol's `__lr_mult__` is
+        kept where this mapping says nothing."""
+        self.lr_mult = self._multipliers("__lr_mult__")
+        self.lr_mult.update((k, number(f"lr_mult of {k!r}", v)) for k, v in args_lr_mult.items())
+
+    def set_wd_mult(self, args_wd_mult: Mapping[Any, float]) -> None:
+        """Multiply the weight decay of single parameters; 0 for names that are neither weight nor gamma."""
+        self.wd_mult = {n: 0.0 for n in self.idx2name.values() if not n.endswith(("_weight", "_gamma"))}
+        self.wd_mult.update(self._multipliers("__wd_mult__"))
+        self.wd_mult.update((k, number(f"wd_mult of {k!r}", v)) for k, v in args_wd_mult.items())
+
+    def _multipliers(self, key: str) -> dict[Any, float]:
+        if not self.sym_info:
+            return {}
+        attributes, names = self.sym_info
+        marked = [n for n in names if key in attributes.get(n, {})]
+        return {n: number(f"{key} of {n!r}", attributes[n][key]) for n in marked}
+
+    def _multiplied(self, value: float, multipliers: Mapping[Any, float], index: Any) -> float:
+        if index in multipliers:
+            return value * multipliers[index]
+        return value * multipliers.get(self.idx2name.get(index), 1.0)
+
+    def hyper(self, index: Any) -> tuple[float, float]:
+        """Learning rate and weight decay of one parameter for its next update, which this counts."""
+        self._update_count(index)
+        return self._get_lr(index), self._get_wd(index)
+
+    def _set_current_context(self, device_id: int) -> None:
+        self._index_update_count = self._all_index_update_counts.setdefault(device_id, {})
+
+    def _update_count(self, index: Any) -> None:
+        for i in index if isinstance(index, (list, tuple)) else (index,):
+            count = self._index_update_count.get(i, self.begin_num_update) + 1
+            self._index_update_count[i] = count
+            self.num_update = max(count, self.num_update)
+
+    def _get_lr(self, index: Any) -> float:
+        return float(self._multiplied(self.learning_rate, self.lr_mult, index))
+
+    def _get_wd(self, index: Any) -> float:
+        return float(self._multiplied(self.wd, self.wd_mult, index))
+
+    # -- updates -------------------------------------------------------------------------------
+
+    def create_state(self, index: Any, weight: NDArray) -> Any:
+        """What is kept for one weight besides the weight: None, an NDArray or a tuple."""
+        return None
+
+    def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
+        """Change `weight` and `state` in place. `index` is the parameter's number or name."""
+        raise NotImplementedError(f"{type(self).__name__} must define update(index, weight, grad, state).")
+
+    def update_rule(self) -> UpdateRule | None:
+        """The fused form, fixed for the life of a bound program; None if there is only the imperative one."""
+        return None
+
+    def create_state_multi_precision(self, index: Any, weight: NDArray) -> Any:
+        """`(float32 weight, its state)` for a float16 weight under `multi_precision`, else `create_state`."""
+        if self._is_mixed(weight):
+            master = weight.astype("float32")
+            return master, self.create_state(index, master)
+        return self.create_state(index, weight)
+
+    def update_multi_precision(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
+        """`update`, through the float32 copy where `create_state_multi_precision` made one."""
+        if self._is_mixed(weight):
+            master, inner = state
+            self.update(index, master, grad.astype("float32"), inner)
+            master.copyto(weight)
+        else:
+            self.update(index, weight, grad, state)
+
+    def _is_mixed(self, weight: NDArray) -> bool:
+        return self.multi_precision and np.dtype(weight.dtype) == np.float16
+
+    def _gradient_attrs(self) -> dict[str, float]:
+        """How the operators are to prepare a gradient; a negative clip is none."""
+        return {"rescale_grad": self.rescale_grad, "clip_gradient": self._clip()}
+
+    def _clip(self) -> float:
+        return self.clip_gradient if self.clip_gradient is not None and self.clip_gradient > 0 else -1.0
+
+    # -- checkpoints ---------------------------------------------------------------------------
+
+    def progress(self) -> dict[str, Any]:
+        """Update counts and the scheduler's position, as plain numbers."""
+        return {
+            "num_update": self.num_update,
+            "begin_num_update": self.begin_num_update,
+            "counts": [[d, [[i, n] for i, n in c.items()]] for d, c in self._all_index_update_counts.items()],
+            "lr_scheduler": None if self.lr_scheduler is None else self.lr_scheduler.state(),
+        }
+
+    def set_progress(self, progress: Mapping[str, Any]) -> None:
+        """Continue from `progress()`. FormatError if it is not one, or if only one side has a scheduler."""
+        try:
+            num_update, begin = int(progress["num_update"]), int(progress["begin_num_update"])
+            counts = {int(d): {i: int(n) for i, n in c} for d, c in progress["counts"]}
+            scheduler = progress["lr_scheduler"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"The optimizer's progress is corrupt: {error!r}.") from None
+        if (scheduler is None) != (self.lr_scheduler is None):
+            have, had = ("no", "one") if self.lr_scheduler is None else ("a", "none")
+            raise FormatError(f"This optimizer has {have} lr_scheduler, the saved one had {had}.")
+        if self.lr_scheduler is not None:
+            self.lr_scheduler.set_state(scheduler)
+        self.num_update, self.begin_num_update = num_update, begin
+        self._all_index_update_counts = counts or {0: {}}
+        self._index_update_count = self._all_index_update_counts.setdefault(0, {})
+
+    def settings(self) -> dict[str, Any]:
+        """The optimizer's own public numbers: rate, decay, momentum and the like."""
+        return {
+            k: v
+            for k, v in vars(self).items()
+            if not k.startswith("_")
+            and k not in ("num_update", "lr_scheduler")
+            and (v is None or isinstance(v, (bool, int, float)))
+        }
+
+    def set_settings(self, settings: Mapping[str, Any]) -> None:
+        """Take over `settings()` of an optimizer of the same class."""
+        mine = self.settings()
+        if set(settings) != set(mine) or not all(
+            v is None or isinstance(v, (bool, int, float)) for v in settings.values()
+        ):
+            raise FormatError(f"{type(self).__name__} has {sorted(mine)}, the saved one {sorted(settings)}.")
+        vars(self).update(settings)
+
+
+def number(name: str, value: Any) -> float:
+    """`value` as a finite float; the error names the parameter."""
+    try:
+        result = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, got {value!r}.") from None
+    if not math.isfinite(result):
+        raise ValueError(f"{name} must be finite, got {value!r}.")
+    return result
+
+
+_registry: Registry[Optimizer] = Registry("optimizer", Optimizer)
+
+
+def register(cls: Class) -> Class:
+    """Class decorator: make an optimizer known by its lower-case name."""
+    return _registry.register(cls)
+
+
+def create(name: str | Optimizer, **kwargs: Any) -> Optimizer:
+    """An optimizer by name, without regard to case: `create("sgd", learning_rate=0.1, momentum=0.9)`."""
+    return _registry.create(name, **kwargs)
+
+
+def alias(*names: str) -> Callable[[Class], Class]:
+    """Class decorator: further names of an optimizer."""
+    return _registry.alias(*names)

@@ -1,0 +1,118 @@
+"""Classes that a user may name by text: `create("sgd", momentum=0.9)`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+from ..core.errors import nearest, OpAttributeError, UnknownNameError
+
+T = TypeVar("T")
+Class = TypeVar("Class", bound=type)
+
+
+class Registry(Generic[T]):
+    """Name -> subclass of one base class. Names are matched without regard to case."""
+
+    def __init__(self, kind: str, base: type[T]) -> None:
+        self.kind = kind
+        self.base = base
+        self._classes: dict[str, type[T]] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._classes))
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.lower() in self._classes
+
+    def register(self, cls: Class, name: str | None = None) -> Class:
+        """Add `cls` under `name`, else under its own name; gives `cls` back, so it serves as a decorator."""
+        if not (isinstance(cls, type) and issubclass(cls, self.base)):
+            raise TypeError(f"Only a subclass of {self.base.__name__} can be registered, got {cls!r}.")
+        key = (name or cls.__name__).lower()
+        old = self._classes.get(key)
+        if old is not None and old is not cls:
+            warnings.warn(
+                f"{self.kind} {key!r} was {old.__module__}.{old.__qualname__}; from now on it is "
+                f"{cls.__module__}.{cls.__qualname__}.",
+                stacklevel=2,
+            )
+        self._classes[key] = cls
+        return cls
+
+    def alias(self, *names: str) -> Callable[[Class], Class]:
+        """Decorator: further names of a class."""
+
+        def add(cls: Class) -> Class:
+            for name in names:
+                self.register(cls, name)
+            return cls
+
+        return add
+
+    def get(self, name: str) -> type[T]:
+        """The class of that name; UnknownNameError suggests the nearest one."""
+        if not isinstance(name, str):
+            raise UnknownNameError(f"The name of a {self.kind} is text, got {name!r}.")
+        found = self._classes.get(name.lower())
+        if found is None:
+            raise UnknownNameError(
+                f"There is no {self.kind} {name!r}.{nearest(name.lower(), self._classes)} "
+                f"Known: {', '.join(self)}."
+            )
+        return found
+
+    def create(self, spec: Any, *args: Any, **kwargs: Any) -> T:
+        """An instance from a name and arguments; an instance is given back as it is.
+
+        Text that starts with `[` is JSON `["name", {arguments}]`, as `dumps` of an initializer writes it.
+        Raises UnknownNameError for an unknown name and OpAttributeError for an unknown argument.
+        """
+        if isinstance(spec, self.base):
+            if args or kwargs:
+                raise OpAttributeError(
+                    f"{spec!r} is a {self.kind} already; arguments {args or sorted(kwargs)} come too late."
+                )
+            return spec
+        if isinstance(spec, str) and spec.startswith("["):
+            spec, kwargs = self._from_json(spec)
+        cls = self.get(spec)
+        accepted = _keywords(cls)
+        if accepted is not None:
+            for name in kwargs:
+                if name not in accepted:
+                    raise OpAttributeError(
+                        f"{self.kind} {spec!r} has no parameter {name!r}.{nearest(name, accepted)} "
+                        f"It takes {', '.join(accepted)}."
+                    )
+        return cls(*args, **kwargs)
+
+    def _from_json(self, text: str) -> tuple[str, dict[str, Any]]:
+        try:
+            name, kwargs = json.loads(text)
+            if isinstance(name, str) and isinstance(kwargs, dict):
+                return name, kwargs
+        except (ValueError, TypeError):
+            pass
+        raise UnknownNameError(f"A {self.kind} as JSON is '[\"name\", {{arguments}}]', got {text!r}.")
+
+
+def _keywords(cls: type) -> list[str] | None:
+    """Names that the constructor takes, looking through `**kwargs` into its bases; None: it takes any."""
+    names: list[str] = []
+    for base in cls.__mro__:
+        init = base.__dict__.get("__init__")
+        if init is None or base is object:
+            continue
+        passes_on = False
+        for parameter in list(inspect.signature(init).parameters.values())[1:]:
+            if parameter.kind is parameter.VAR_KEYWORD:
+                passes_on = True
+            elif parameter.kind is not parameter.VAR_POSITIONAL and parameter.name not in names:
+                names.append(parameter.name)
+        if not passes_on:
+            return names
+    return None

@@ -1,0 +1,42 @@
+"""mx.nd: arrays whose operations run later, and the operators as functions.
+
+Every operator of `mxlite.ops` is a function here under each of its names: `mx.nd.Convolution`, `mx.nd.exp`.
+"""
+
+from typing import Any
+
+from ..core.errors import nearest as _nearest
+from . import random as random
+from .creation import (
+    arange as arange,
+    array as array,
+    concatenate as concatenate,
+    empty as empty,
+    eye as eye,
+    from_numpy as from_numpy,
+    full as full,
+    ones as ones,
+    stack as stack,
+    zeros as zeros,
+)
+from .dlpack import (
+    from_dlpack as from_dlpack,
+    to_dlpack_for_read as to_dlpack_for_read,
+    to_dlpack_for_write as to_dlpack_for_write,
+)
+from .functions import _internal as _internal, FUNCTIONS as _FUNCTIONS, op as op
+from .ndarray import NDArray as NDArray
+from .persistence import load as load, load_frombuffer as load_frombuffer, save as save
+from .waiting import waitall as waitall
+
+
+def __getattr__(name: str) -> Any:
+    function = _FUNCTIONS.get(name)
+    if function is None:
+        raise AttributeError(f"mx.nd has no function {name!r}.{_nearest(name, __dir__())}")
+    globals()[name] = function
+    return function
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_FUNCTIONS})

@@ -1,0 +1,122 @@
+"""Operators of Python on arrays: + - * / % ** and comparisons, with broadcasting, scalars and in-place forms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .invoke import call_of, invoke, scalar_call
+from .storage import Storage
+
+if TYPE_CHECKING:
+    from .ndarray import NDArray
+
+_NOTHING: dict[str, Any] = {}
+
+
+def combine(arrays: str, scalar: str, a: Any, b: Any, out: Any = None) -> Any:
+    """`a` with an array by the operator `arrays`, or with a number by the operator `scalar`."""
+    if type(b) is float or type(b) is int:
+        return invoke(scalar_call(scalar, b), (a,), out)
+    if isinstance(b, Storage):
+        return invoke(call_of(arrays, _NOTHING), (a, b), out)
+    return invoke(scalar_call(scalar, number(b)), (a,), out)
+
+
+def number(value: Any) -> float:
+    """A Python number from whatever is one; TypeError for the rest."""
+    if isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        return value.item()
+    if isinstance(value, np.generic) and value.dtype.name == "bfloat16":
+        return float(value)
+    if isinstance(value, np.ndarray):
+        raise TypeError("an NDArray and a numpy array do not mix; wrap the numpy array in mx.nd.array(...).")
+    raise TypeError(f"an NDArray can be combined with an NDArray or a number, not with {type(value).__name__}.")
+
+
+class Arithmetic(Storage):
+    """Mixin of NDArray. Both arrays must have one dtype; a number takes the array's."""
+
+    __slots__ = ()
+    __array_ufunc__ = None  # numpy hands `np_array + a` to us, and we refuse it with a sentence
+
+    def __add__(self, other: Any) -> NDArray:
+        return combine("broadcast_add", "_plus_scalar", self, other)
+
+    __radd__ = __add__
+
+    def __iadd__(self, other: Any) -> NDArray:
+        return combine("broadcast_add", "_plus_scalar", self, other, self)
+
+    def __sub__(self, other: Any) -> NDArray:
+        return combine("broadcast_sub", "_minus_scalar", self, other)
+
+    def __rsub__(self, other: Any) -> NDArray:
+        return invoke(scalar_call("_rminus_scalar", number(other)), (self,))
+
+    def __isub__(self, other: Any) -> NDArray:
+        return combine("broadcast_sub", "_minus_scalar", self, other, self)
+
+    def __mul__(self, other: Any) -> NDArray:
+        return combine("broadcast_mul", "_mul_scalar", self, other)
+
+    __rmul__ = __mul__
+
+    def __imul__(self, other: Any) -> NDArray:
+        return combine("broadcast_mul", "_mul_scalar", self, other, self)
+
+    def __truediv__(self, other: Any) -> NDArray:
+        return combine("broadcast_div", "_div_scalar", self, other)
+
+    def __rtruediv__(self, other: Any) -> NDArray:
+        return invoke(scalar_call("_rdiv_scalar", number(other)), (self,))
+
+    def __itruediv__(self, other: Any) -> NDArray:
+        return combine("broadcast_div", "_div_scalar", self, other, self)
+
+    def __mod__(self, other: Any) -> NDArray:
+        return combine("broadcast_mod", "_mod_scalar", self, other)
+
+    def __rmod__(self, other: Any) -> NDArray:
+        return invoke(scalar_call("_rmod_scalar", number(other)), (self,))
+
+    def __imod__(self, other: Any) -> NDArray:
+        return combine("broadcast_mod", "_mod_scalar", self, other, self)
+
+    def __pow__(self, other: Any) -> NDArray:
+        return combine("broadcast_power", "_power_scalar", self, other)
+
+    def __rpow__(self, other: Any) -> NDArray:
+        return invoke(scalar_call("_rpower_scalar", number(other)), (self,))
+
+    def __ipow__(self, other: Any) -> NDArray:
+        return combine("broadcast_power", "_power_scalar", self, other, self)
+
+    def __neg__(self) -> NDArray:
+        return invoke(scalar_call("_mul_scalar", -1.0), (self,))
+
+    def __abs__(self) -> NDArray:
+        return invoke(call_of("abs", _NOTHING), (self,))
+
+    def __eq__(self, other: Any) -> NDArray:  # type: ignore[override]
+        return combine("broadcast_equal", "_equal_scalar", self, other)
+
+    def __ne__(self, other: Any) -> NDArray:  # type: ignore[override]
+        return combine("broadcast_not_equal", "_not_equal_scalar", self, other)
+
+    def __gt__(self, other: Any) -> NDArray:
+        return combine("broadcast_greater", "_greater_scalar", self, other)
+
+    def __ge__(self, other: Any) -> NDArray:
+        return combine("broadcast_greater_equal", "_greater_equal_scalar", self, other)
+
+    def __lt__(self, other: Any) -> NDArray:
+        return combine("broadcast_lesser", "_lesser_scalar", self, other)
+
+    def __le__(self, other: Any) -> NDArray:
+        return combine("broadcast_lesser_equal", "_lesser_equal_scalar", self, other)
+
+    __hash__ = object.__hash__

@@ -1,0 +1,135 @@
+"""Arrays from shapes, numbers and other arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..core import as_dtype, Context, current_context, ShapeError
+from .invoke import call_of, invoke, push_write
+from .ndarray import NDArray
+from .storage import check_shape, check_size, Shape, target
+
+
+def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
+    """A new array with the values of a number, nested lists, a numpy array or an NDArray.
+
+    `dtype` None: that of an NDArray, else float32, also for numpy arrays of other types, as in MXNet.
+    """
+    if isinstance(source_array, NDArray):
+        kind = source_array.storage.dtype if dtype is None else as_dtype(dtype)
+        result = NDArray.fresh(source_array.shape, kind, ctx or current_context())
+        return source_array.copyto(result)
+    device, kind = target(ctx, dtype)
+    try:
+        values = np.asarray(source_array)
+    except ValueError as error:
+        raise ShapeError(f"cannot make an array of this {type(source_array).__name__}: {error}") from None
+    if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
+        raise TypeError(f"an array holds numbers, got {values.dtype} from a {type(source_array).__name__}.")
+    result = NDArray.fresh(values.shape, kind, device)
+    with np.errstate(all="ignore"):
+        result.storage[...] = values  # now: the caller may change the source
+    return result
+
+
+def empty(shape: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
+    """An array of `shape` (an int or ints) that holds garbage."""
+    device, kind = target(ctx, dtype)
+    return NDArray.fresh(check_size(shape), kind, device)
+
+
+def full(
+    shape: Any, val: float, ctx: Context | None = None, dtype: Any = None, out: NDArray | None = None
+) -> NDArray:
+    """An array of `shape` with every element `val`."""
+    if out is None:
+        out = empty(shape, ctx, dtype)
+    elif out.shape != check_shape(shape):
+        raise ShapeError(f"out must be of shape {check_shape(shape)}, but it is {out.shape}.")
+    push_write(partial(out.storage.fill, val), out, name="full")
+    return out
+
+
+def zeros(shape: Any, ctx: Context | None = None, dtype: Any = None, **kwargs: Any) -> NDArray:
+    """An array of zeros; `zeros(3)` is of shape (3,)."""
+    return full(shape, 0, ctx, dtype, **kwargs)
+
+
+def ones(shape: Any, ctx: Context | None = None, dtype: Any = None, **kwargs: Any) -> NDArray:
+    """An array of ones."""
+    return full(shape, 1, ctx, dtype, **kwargs)
+
+
+def arange(
+    start: float,
+    stop: float | None = None,
+    step: float = 1.0,
+    repeat: int = 1,
+    infer_range: bool = False,
+    ctx: Context | None = None,
+    dtype: Any = None,
+) -> NDArray:
+    """start, start + step, ... as long as it is before `stop`, each `repeat` times.
+
+    With one number, `arange(n)` counts from 0. `infer_range` is accepted for MXNet's sake and must be False.
+    """
+    if infer_range:
+        raise ShapeError("arange cannot infer its range: an array by itself has no users to infer it from.")
+    if stop is None:
+        start, stop = 0, start
+    device, kind = target(ctx, dtype)
+    values = np.arange(start, stop, step, dtype="float64" if kind.kind not in "iu" else None)
+    if not values.size or repeat < 1:
+        raise ShapeError(f"arange({start}, {stop}, {step}, repeat={repeat}) has no elements.")
+    return array(np.repeat(values, repeat), device, kind)
+
+
+def eye(N: int, M: int = 0, k: int = 0, ctx: Context | None = None, dtype: Any = None) -> NDArray:
+    """(N, M) zeros with ones on diagonal `k`; M = 0 means square."""
+    device, kind = target(ctx, dtype)
+    return array(np.eye(N, M or N, k), device, kind)
+
+
+def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = True) -> NDArray:
+    """Arrays joined along an existing axis. One array alone is copied, unless `always_copy` is False."""
+    arrays = list(arrays)
+    if not arrays:
+        raise ShapeError("concatenate needs at least one array.")
+    if len(arrays) == 1:
+        return arrays[0].copy() if always_copy else arrays[0]
+    return invoke(call_of("Concat", {"dim": axis, "num_args": len(arrays)}), arrays)
+
+
+def stack(*data: Any, axis: int = 0, out: NDArray | None = None, **_ignored: Any) -> NDArray:
+    """Arrays of one shape joined along a new axis `axis`."""
+    arrays = list(data[0]) if len(data) == 1 and isinstance(data[0], (list, tuple)) else list(data)
+    if not arrays:
+        raise ShapeError("stack needs at least one array.")
+    place = axis + arrays[0].ndim + 1 if axis < 0 else axis
+    if not 0 <= place <= arrays[0].ndim:
+        raise ShapeError(f"stack: axis {axis} is out of range for arrays of {arrays[0].ndim} axes.")
+
+    def wide(shape: Shape) -> Shape:
+        return (*shape[:place], 1, *shape[place:])
+
+    views = [a.alias(a.storage.reshape(wide(a.shape))) for a in arrays]
+    return invoke(call_of("Concat", {"dim": place, "num_args": len(views)}), views, out)
+
+
+def from_numpy(ndarray: Any, zero_copy: bool = True) -> NDArray:
+    """An NDArray that shares the memory of a C-ordered, writable numpy array; a copy if `zero_copy` is False.
+
+    Keeps the dtype. While they share, write through one side only, and wait before looking from the other.
+    """
+    kind = as_dtype(ndarray.dtype)
+    if not zero_copy:
+        return array(ndarray, dtype=kind)
+    if not (ndarray.flags.c_contiguous and ndarray.flags.writeable and ndarray.flags.aligned):
+        raise ShapeError("from_numpy shares only C-ordered, writable arrays; pass zero_copy=False to copy.")
+    return NDArray(ndarray)
+
+

@@ -1,0 +1,231 @@
+"""NDArray: an array whose operations run later.
+
+Each method pushes its work to the engine and returns at once. Shapes, dtypes and parameters are checked before,
+at the call; what fails while running surfaces when somebody looks: `asnumpy`, `asscalar`, `print`, `bool`,
+`float`, `int`, `np.asarray`, `wait_to_read`. Those wait, nothing else does.
+
+    b = a + 1          pushed: reads a, writes b
+    c = a[2:4]         no work: c is a view, with the Var of a
+    c[:] = 0           pushed: writes the Var of a, so it comes after the line above and before
+    a.asnumpy()        which waits for it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+
+from ..core import as_dtype, Context, ShapeError
+from ..engine import get_engine
+from .arithmetic import Arithmetic
+from .indexing import get_item, set_item
+from .methods import Methods
+from .reshaping import reshaped
+from .storage import RawArray, Shape, Storage
+
+
+class NDArray(Arithmetic, Methods):
+    """Elements of one dtype in C order, on one device. Made by `mx.nd.array`, `zeros`, ... and by operators."""
+
+    __slots__ = ()
+    __array_priority__ = 1000.0
+
+    # -- what it is --------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> Shape:
+        """Lengths of the axes."""
+        return self.storage.shape
+
+    @property
+    def dtype(self) -> type[Any]:
+        """The numpy type of the elements, as `numpy.float32`."""
+        return self.storage.dtype.type
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.storage.size
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self.storage.ndim
+
+    @property
+    def ctx(self) -> Context:
+        """The device; `context` is the same."""
+        return self.context
+
+    @property
+    def stype(self) -> str:
+        """How the elements are stored; always 'default', which is dense."""
+        return "default"
+
+    def __len__(self) -> int:
+        if not self.storage.ndim:
+            raise TypeError("an array without axes has no len().")
+        return len(self.storage)
+
+    def __iter__(self) -> Iterator[Self]:
+        return (self[i] for i in range(len(self)))  # type: ignore[misc]
+
+    # -- looking: these wait -------------------------------------------------------------------------
+
+    def asnumpy(self) -> RawArray:
+        """A numpy array with the values, copied. Waits; raises OperatorError if they could not be computed."""
+        self.wait_to_read()
+        return self.storage.copy()
+
+    def asscalar(self) -> Any:
+        """The only element, as a numpy scalar. Waits. Raises ValueError if there is more than one."""
+        if self.storage.size != 1:
+            raise ShapeError(f"an array of shape {self.shape} is not a scalar.")
+        self.wait_to_read()
+        return self.storage.reshape(-1)[0]
+
+    def item(self) -> Any:
+        """The only element, as a Python number. Waits."""
+        return self.asscalar().item()
+
+    def tolist(self) -> Any:
+        """Nested lists of Python numbers. Waits."""
+        return self.asnumpy().tolist()
+
+    def __bool__(self) -> bool:
+        if self.storage.size > 1:
+            raise ShapeError(f"the truth value of an array of shape {self.shape} is ambiguous; reduce it first.")
+        return bool(self.storage.size and self.asscalar())
+
+    def __float__(self) -> float:
+        return float(self.asscalar())
+
+    def __int__(self) -> int:
+        return int(self.asscalar())
+
+    def __index__(self) -> int:
+        if self.storage.dtype.kind not in "iu":
+            raise TypeError(f"only an array of integers can be an index, this one is {self.storage.dtype}.")
+        return int(self.asscalar())
+
+    def __repr__(self) -> str:
+        dims = "x".join(map(str, self.shape))
+        return f"\n{self.asnumpy()}\n<{type(self).__name__} {dims} @{self.context}>"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> RawArray:
+        """For `np.asarray`: a copy, since the memory may be written later."""
+        if copy is False:
+            raise ValueError("an NDArray gives numpy a copy; use np.from_dlpack(a) to share its memory.")
+        values = self.asnumpy()
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Share the memory with another library. Waits for all pending reads and writes.
+
+        Afterwards both sides see each other's writes; the engine knows nothing of the other's.
+        """
+        self.wait_to_write()
+        return self.storage.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.storage.__dlpack_device__()
+
+    # -- copies ----------------------------------------------------------------------------------------
+
+    def copy(self) -> Self:
+        """A new array with the same values, on the same device."""
+        return self.copyto(self.context)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def copyto(self, other: Any) -> Any:
+        """Write the values into the NDArray `other` and return it, or into a new array on the Context `other`.
+
+        Converts the dtype. Raises ShapeError unless the shapes are equal.
+        """
+        if isinstance(other, Context):
+            other = self.fresh(self.storage.shape, self.storage.dtype, other)
+        elif not isinstance(other, NDArray):
+            raise TypeError(f"copyto needs an NDArray or a Context, got {type(other).__name__}.")
+        if other.shape != self.shape:
+            raise ShapeError(f"copyto needs equal shapes, got {self.shape} and {other.shape}.")
+        if other is not self:
+            self._copy_into(other, "copyto")
+        return other
+
+    def _copy_into(self, other: Storage, name: str) -> None:
+        source, final = self.storage, other.storage
+
+        def copy() -> None:
+            with np.errstate(all="ignore"):
+                final[...] = source
+
+        reads = (self.var, other.var) if other.partial else (self.var,)
+        get_engine().push(copy, reads, (other.var,), name=name, kind="copy")
+
+    def astype(self, dtype: Any, copy: bool = True) -> Self:
+        """Elements converted to `dtype`; the array itself if nothing changes and `copy` is False."""
+        wanted = as_dtype(dtype)
+        if wanted == self.storage.dtype and not copy:
+            return self
+        result = self.fresh(self.storage.shape, wanted, self.context)
+        self._copy_into(result, "astype")
+        return result
+
+    def as_in_context(self, context: Context) -> Self:
+        """The array itself if it is on `context`, else a copy there."""
+        return self if context == self.context else self.copyto(context)
+
+    as_in_ctx = as_in_context
+
+    def detach(self) -> Self:
+        """The same memory under another handle."""
+        return self.alias(self.storage)
+
+    # -- views -----------------------------------------------------------------------------------------
+
+    def reshape(self, *shape: Any, reverse: bool = False, **keyword: Any) -> Self:
+        """The same memory with other axes.
+
+        `shape`: ints, or one tuple, or `shape=`. 0 keeps an axis, -1 is what is left, -2 all axes that are
+        left, -3 two axes joined, -4 one axis split into the next two numbers. `reverse` matches from the
+        right. Raises ShapeError if the number of elements would change.
+        """
+        if "shape" in keyword and not shape:
+            shape = (keyword.pop("shape"),)
+        if keyword or not shape:
+            raise TypeError(f"reshape takes a shape and reverse, got {sorted(keyword) or 'nothing'}.")
+        wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)) else shape
+        return self.alias(self.storage.reshape(reshaped(self.storage.shape, tuple(wanted), reverse)))
+
+    def reshape_like(self, other: NDArray) -> Self:
+        """The same memory with the axes of `other`."""
+        if other.size != self.size:
+            raise ShapeError(f"cannot reshape {self.shape} like {other.shape}: {self.size} elements are not {other.size}.")
+        return self.alias(self.storage.reshape(other.shape))
+
+    __getitem__ = get_item
+    __setitem__ = set_item
+
+    # -- pickle ----------------------------------------------------------------------------------------
+
+    def __reduce__(self) -> Any:
+        return _restore, (self.asnumpy(), self.context.device_type, self.context.device_id)
+
+
+def _restore(values: RawArray, device_type: str, device_id: int) -> NDArray:
+    array = NDArray.fresh(values.shape, values.dtype, Context(device_type, device_id))
+    array.storage[...] = values
+    return array

@@ -1,0 +1,186 @@
+"""mx.random: arrays of random numbers, the same for the same seed on every engine and in every thread timing.
+
+Each call takes the next step number of one process-wide generator when it is pushed, and draws from the
+stream of that (seed, step): see `generator.py` and `ops/philox.py`. The seed is 0 until `seed` is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..core import as_dtype, Context, is_floating, ShapeError, UnknownNameError
+from ..core.dtype import float32
+from ..engine import get_engine
+from ..ops.philox import RandomStream
+from .generator import GENERATOR, next_stream
+from .invoke import push_write
+from .ndarray import NDArray
+from .storage import check_size, RawArray, target
+
+
+def seed(seed_state: int, ctx: Context | str = "all") -> None:
+    """Start all random numbers of mxlite anew from `seed_state`.
+
+    There is one generator for all devices, so `ctx` changes nothing; it is there for MXNet's programs.
+    """
+    GENERATOR.seed(seed_state)
+
+
+def next_step() -> tuple[int, int]:
+    """(seed, step), unique to this call: what one random operation, or one run of a program, draws from."""
+    return GENERATOR.next_step()
+
+
+def get_state() -> tuple[int, int]:
+    """The generator's state as plain ints, for a checkpoint."""
+    return GENERATOR.get_state()
+
+
+def set_state(state: tuple[int, int]) -> None:
+    """Continue from a state that `get_state` gave."""
+    GENERATOR.set_state(state)
+
+
+def uniform(
+    low: float = 0, high: float = 1, shape: Any = None, dtype: Any = None, ctx: Context | None = None,
+    out: NDArray | None = None, **kwargs: Any,
+) -> NDArray:  # fmt: skip
+    """Numbers from [low, high), all equally likely; of `shape`, (1,) if None."""
+    _numbers("uniform", kwargs, low=low, high=high)
+
+    def draw(stream: RandomStream, final: RawArray) -> None:
+        wide = _wide(final.shape, final.dtype)
+        stream.fill_uniform(np, wide, _work())
+        wide *= high - low
+        wide += low
+        final[...] = wide
+        if high > low:  # rounding may reach the open end
+            below = final.dtype.type(high)
+            final[final >= below] = np.nextafter(below, final.dtype.type(low))
+
+    return _draw("uniform", draw, shape, dtype, ctx, out)
+
+
+def normal(
+    loc: float = 0, scale: float = 1, shape: Any = None, dtype: Any = None, ctx: Context | None = None,
+    out: NDArray | None = None, **kwargs: Any,
+) -> NDArray:  # fmt: skip
+    """Normal numbers of mean `loc` and standard deviation `scale`; of `shape`, (1,) if None.
+
+    By G. Box and M. Muller, 1958, from pairs of uniform numbers of 24 bits: none is further than 5.8
+    deviations from the mean.
+    """
+    _numbers("normal", kwargs, loc=loc, scale=scale)
+
+    def draw(stream: RandomStream, final: RawArray) -> None:
+        half = (final.size + 1) // 2
+        pairs = _wide((2, half), final.dtype)
+        stream.fill_uniform(np, pairs, _work())
+        radius, angle = pairs
+        np.subtract(1, radius, out=radius)  # (0, 1]: has a logarithm
+        np.log(radius, out=radius)
+        radius *= -2
+        np.sqrt(radius, out=radius)
+        radius *= scale
+        angle *= 2 * np.pi
+        flat = final.reshape(-1)
+        flat[:half] = radius * np.cos(angle) + loc
+        flat[half:] = (radius * np.sin(angle) + loc)[: final.size - half]
+
+    return _draw("normal", draw, shape, dtype, ctx, out)
+
+
+def randn(*shape: int, loc: float = 0, scale: float = 1, **kwargs: Any) -> NDArray:
+    """`normal` with the shape as arguments."""
+    return normal(loc, scale, shape or (1,), **kwargs)
+
+
+def randint(
+    low: int, high: int, shape: Any = None, dtype: Any = "int32", ctx: Context | None = None,
+    out: NDArray | None = None, **kwargs: Any,
+) -> NDArray:  # fmt: skip
+    """Whole numbers from [low, high), of `shape`, (1,) if None; at most 2**32 different ones.
+
+    With n different ones, some are more likely than others by a factor of up to 1 + n / 2**32.
+    """
+    _numbers("randint", kwargs, low=low, high=high)
+    low, span = int(low), int(high) - int(low)
+    if not 0 < span <= 2**32:
+        raise ShapeError(f"randint needs low < high, at most 2**32 apart, got [{low}, {high}).")
+
+    def draw(stream: RandomStream, final: RawArray) -> None:
+        bits = np.empty(final.size, "uint32")
+        stream.fill_bits(np, bits, _work())
+        # The upper half of bits * span is a number in [0, span).
+        wide = bits.astype("uint64")
+        wide *= np.uint64(span)
+        wide >>= np.uint64(32)
+        final.reshape(-1)[:] = wide.astype("int64") + low
+
+    return _draw("randint", draw, shape, dtype, ctx, out)
+
+
+def shuffle(data: NDArray, out: NDArray | None = None) -> NDArray:
+    """The rows of `data` (along its first axis) in random order, every order equally likely."""
+    result = NDArray.fresh(data.shape, data.storage.dtype, data.context) if out is None else out
+    if result.shape != data.shape or result.dtype != data.dtype:
+        raise ShapeError(f"out must be {data.dtype.__name__} of shape {data.shape}, but it is {result.shape}.")
+    stream = next_stream()
+    source, final = data.storage, result.storage
+
+    def draw() -> None:
+        keys = np.empty((len(source), 2), "uint32")
+        stream.fill_bits(np, keys, _work())
+        final[...] = source[np.argsort(keys.view("uint64")[:, 0], kind="stable")]
+
+    reads = (data.var, result.var) if result.partial else (data.var,)
+    get_engine().push(draw, reads, (result.var,), name="shuffle")
+    return result
+
+
+def _draw(
+    name: str,
+    draw: Callable[[RandomStream, RawArray], None],
+    shape: Any,
+    dtype: Any,
+    ctx: Context | None,
+    out: NDArray | None,
+) -> NDArray:
+    """Push `draw(stream, final)` with the numbers of the next step."""
+    if out is None:
+        device, kind = target(ctx, None if dtype == "None" else dtype)
+        out = NDArray.fresh(check_size((1,) if shape is None else shape), kind, device)
+    else:
+        if shape is not None and check_size(shape) != out.shape:
+            raise ShapeError(f"{name} needs out to be of shape {check_size(shape)}, but it is {out.shape}.")
+        if dtype is not None and name != "randint" and as_dtype(dtype) != out.storage.dtype:
+            raise ShapeError(f"{name} needs out to be {as_dtype(dtype)}, but it is {out.storage.dtype}.")
+    if name != "randint" and not is_floating(out.storage.dtype):
+        raise ShapeError(f"{name} makes floating-point numbers, not {out.storage.dtype}.")
+    stream, final = next_stream(), out.storage
+
+    def run() -> None:
+        draw(stream, final)
+
+    push_write(run, out, name=name)
+    return out
+
+
+def _numbers(name: str, unknown: dict[str, Any], **values: Any) -> None:
+    if unknown:
+        raise UnknownNameError(f"{name} has no parameter {sorted(unknown)[0]!r}.")
+    for key, value in values.items():
+        if isinstance(value, NDArray) or not hasattr(value, "__float__"):
+            raise TypeError(f"{name} needs a number for {key!r}, got {type(value).__name__}.")
+
+
+def _wide(shape: tuple[int, ...], dtype: Any) -> RawArray:
+    """Scratch to compute in: float64 for float64, float32 for the rest."""
+    return np.empty(shape, dtype if dtype.itemsize == 8 else float32)
+
+
+def _work() -> RawArray:
+    return np.empty(RandomStream.WORK_BYTES, "uint8")

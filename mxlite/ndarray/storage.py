@@ -1,0 +1,106 @@
+"""What an NDArray is made of: an engine Var, and the memory whose use it orders."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, Self
+
+import numpy as np
+
+from ..backends import backend_of
+from ..core import as_dtype, Context, current_context, ShapeError
+from ..core.device import cpu
+from ..engine import get_engine, Var
+
+Shape = tuple[int, ...]
+RawArray = np.ndarray[Any, np.dtype[Any]]
+
+_CPU = cpu()
+
+
+class Storage:
+    """A C-ordered array, its Var and its device.
+
+    `storage` is the bare array: look at it only after a wait, or inside an operation whose push names
+    `var`. A view has the Var of its base, so what is done through either is in order. A write through a
+    view leaves the rest of the Var's memory as it was; `partial` says that, so that it counts as a read too
+    and does not declare a poisoned rest healthy.
+    """
+
+    __slots__ = ("__weakref__", "context", "partial", "storage", "var")
+
+    def __init__(
+        self, storage: RawArray, ctx: Context | None = None, var: Var | None = None, partial: bool = False
+    ) -> None:
+        if not storage.flags.c_contiguous:
+            raise ShapeError(f"an NDArray is C-ordered; got strides {storage.strides} for {storage.shape}.")
+        self.storage = storage
+        self.context = ctx or _CPU
+        self.var = var or Var()
+        self.partial = partial
+
+    @classmethod
+    def fresh(cls, shape: Shape, dtype: np.dtype[Any], ctx: Context) -> Self:
+        """An array of its own, aligned, holding garbage."""
+        self = cls.__new__(cls)
+        self.storage = backend_of(ctx).array(shape, dtype)
+        self.context = ctx
+        self.var = Var()
+        self.partial = False
+        return self
+
+    @classmethod
+    def adopt(cls, storage: RawArray, ctx: Context) -> Self:
+        """An array of its own around C-ordered memory that nothing else uses."""
+        self = cls.__new__(cls)
+        self.storage = storage
+        self.context = ctx
+        self.var = Var()
+        self.partial = False
+        return self
+
+    def alias(self, storage: RawArray) -> Self:
+        """A view: C-ordered memory inside this array's."""
+        view = type(self).__new__(type(self))
+        view.storage = storage
+        view.context = self.context
+        view.var = self.var
+        view.partial = self.partial or storage.size < self.storage.size
+        return view
+
+    def wait_to_read(self) -> None:
+        """Return when all that was pushed to write this array is over.
+
+        Raises OperatorError if its value comes from an operation that failed.
+        """
+        get_engine().wait_for(self.var)
+
+    def wait_to_write(self) -> None:
+        """Return when also all that was pushed to read this array is over."""
+        get_engine().wait_to_write(self.var)
+
+
+def check_shape(shape: Any) -> Shape:
+    """A shape from an int or ints; ShapeError for anything else, and for a negative axis."""
+    if isinstance(shape, (int, np.integer)) and not isinstance(shape, bool):
+        shape = (shape,)
+    try:
+        dims = tuple(int(d.__index__()) for d in shape)
+    except (TypeError, AttributeError):
+        raise ShapeError(f"a shape is an int or a tuple of ints, got {shape!r}.") from None
+    if any(d < 0 for d in dims):
+        raise ShapeError(f"a shape has no negative axes, got {dims}.")
+    return dims
+
+
+def check_size(shape: Any) -> Shape:
+    """A shape with at least one axis and one element, as creation functions want it."""
+    dims = check_shape(shape)
+    if not prod(dims) or not dims:
+        raise ShapeError(f"an array needs at least one axis and one element, got shape {dims}.")
+    return dims
+
+
+def target(ctx: Context | None, dtype: Any) -> tuple[Context, np.dtype[Any]]:
+    """Device and dtype of a new array; None means the current device, and float32."""
+    return ctx or current_context(), as_dtype(dtype)

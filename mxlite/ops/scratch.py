@@ -1,0 +1,47 @@
+"""Scratch: pieces of a kernel's `work` array.
+
+A kernel lists its pieces once, as (shape, dtype) pairs, in one function that both `workspace` and the kernel
+call; so the bytes asked for and the bytes used cannot drift apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..core.dtype import float32
+from ..graph.ir import Shape
+from ..graph.opdef import DType
+
+Piece = tuple[Shape, DType]
+
+_ALIGN = 64  # bytes: a cache line
+BLOCK = 1 << 16  # elements that a kernel works on at a time where it needs scratch for each
+
+
+def scratch_bytes(pieces: Iterable[Piece]) -> int:
+    """Bytes of `work` that hold all `pieces`, each at a multiple of 64 bytes."""
+    return sum(_padded(prod(shape) * dtype.itemsize) for shape, dtype in pieces)
+
+
+def carve(work: Any, pieces: Iterable[Piece]) -> list[Any]:
+    """The pieces as arrays inside `work`, one behind the other. Their contents are garbage."""
+    arrays = []
+    offset = 0
+    for shape, dtype in pieces:
+        nbytes = prod(shape) * dtype.itemsize
+        arrays.append(work[offset : offset + nbytes].view(dtype).reshape(shape))
+        offset += _padded(nbytes)
+    return arrays
+
+
+def accumulator(dtype: DType) -> DType:
+    """The type to add up numbers of `dtype` in: float32 for the two-byte floats, else `dtype`."""
+    return float32 if dtype.itemsize == 2 else np.dtype(dtype)
+
+
+def _padded(nbytes: int) -> int:
+    return -(-nbytes // _ALIGN) * _ALIGN

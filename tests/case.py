@@ -1,0 +1,113 @@
+"""What a row of `cases.py` is: one operator, its parameters, and inputs worth trying."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from mxlite.graph.attrs import parse_attrs
+from mxlite.graph.ir import Shape
+from mxlite.graph.opdef import Op
+
+Maker = Callable[[np.random.Generator, Shape], np.ndarray]
+
+
+def normal(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    """Standard normal numbers; the default."""
+    return rng.standard_normal(shape)
+
+
+def positive(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    """Numbers in [0.5, 2): for log, sqrt, division."""
+    return rng.uniform(0.5, 2.0, shape)
+
+
+def unit(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    """Numbers in [0.05, 0.95)."""
+    return rng.uniform(0.05, 0.95, shape)
+
+
+def apart(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    """Numbers about -2 to 2, all distinct, none within a step of 0 or of another: for kinks and maxima."""
+    n = prod(shape)
+    return ((rng.permutation(n) - n / 2 + 0.25) * (4.0 / max(n, 1))).reshape(shape)
+
+
+def fractions(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    """Numbers whose fractional part is in [0.1, 0.4): for roundings and remainders."""
+    return rng.integers(-4, 5, shape) + rng.uniform(0.1, 0.4, shape)
+
+
+def zeros(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    return np.zeros(shape)
+
+
+def ones(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    return np.ones(shape)
+
+
+def few(rng: np.random.Generator, shape: Shape) -> np.ndarray:
+    """The numbers 0, 1, 2: many ties, many zeros."""
+    return rng.integers(0, 3, shape).astype(float)
+
+
+def integers(low: int, high: int) -> Maker:
+    """Whole numbers in [low, high): labels and indices."""
+    return lambda rng, shape: rng.integers(low, high, shape).astype(float)
+
+
+def constant(value: Any) -> Maker:
+    """Always this array."""
+    return lambda rng, shape: np.broadcast_to(np.asarray(value, float), shape).copy()
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row.
+
+    op            the operator
+    attrs         its parameters, as a user writes them
+    shapes        of the inputs in use, in the order of `op.input_names`
+    dtype         of all inputs, unless `dtypes` says otherwise for one. A case of float64 is also run in
+                  float32 and the results compared
+    make          input name -> how to fill it (`normal` unless given)
+    grad_inputs   inputs whose gradient is compared with finite differences; None: all that have one
+    objective     f(attrs, inputs, outputs) -> the number that the gradients are derivatives of, where
+                  inputs and outputs are dicts by name; None: sum of out * d_out. For losses
+    tolerance     largest relative error of a gradient
+    tolerance32   of float32 results against float64's
+    train         the `train` service
+    large         shapes for the allocation check; None: axis 0 of every input that shares it with the first
+                  input is made long. Inputs in `op.inferred` follow by inference
+    """
+
+    op: type[Op]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    shapes: Sequence[Shape] = ((3, 4),)
+    dtype: str = "float64"
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    make: Mapping[str, Maker] = field(default_factory=dict)
+    grad_inputs: tuple[str, ...] | None = None
+    objective: Callable[[Any, dict[str, np.ndarray], dict[str, np.ndarray]], float] | None = None
+    tolerance: float = 1e-6
+    tolerance32: float = 1e-4
+    train: bool = True
+    large: Sequence[Shape] | None = None
+
+    @property
+    def parsed(self) -> Any:
+        """`attrs` as the operator's typed Attrs."""
+        return parse_attrs(self.op, self.attrs)
+
+    def inputs(self, shapes: Sequence[Shape] | None = None, dtype: str | None = None) -> list[np.ndarray]:
+        """Fresh input arrays, always the same numbers; `dtype` takes the place of the row's."""
+        rng = np.random.default_rng(1)
+        names = self.op.input_names(self.parsed)
+        return [
+            self.make.get(n, normal)(rng, tuple(s)).astype(self.dtypes.get(n, dtype or self.dtype), order="C")
+            for n, s in zip(names, shapes or self.shapes, strict=True)
+        ]

@@ -1,0 +1,171 @@
+"""Planning problems made of plain numbers, for tests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mxlite.memplan import Problem, Task, Value
+
+
+def chain(length: int, size: int = 1000, update: bool = False) -> Problem:
+    """`length` layers with a weight each; backward of a layer reads its input and its weight."""
+    return residual(length, 1, size, shortcut=False, update=update)
+
+
+def residual(
+    blocks: int, inner: int, size: int = 1000, *, shortcut: bool = True, update: bool = False
+) -> Problem:
+    """Blocks of `inner` weighted layers, each followed by a cheap one done in place, with a sum around them."""
+    values: list[Value] = [Value("data", size, fixed=True)]
+    tasks: list[Task] = []
+    grads: list[Task] = []
+
+    def value(name: str, nbytes: int, fixed: bool = False) -> int:
+        values.append(Value(name, nbytes, fixed))
+        return len(values) - 1
+
+    def gradient(of: int) -> int:
+        return value(f"d_{values[of].name}", values[of].nbytes)
+
+    tape: list[tuple[str, tuple[int, ...]]] = []
+    h, weights = 0, {}
+    for b in range(blocks):
+        start = h
+        for i in range(inner):
+            w = value(f"w{b}_{i}", size // 10, fixed=True)
+            y = value(f"conv{b}_{i}", size)
+            tasks.append(Task(f"conv{b}_{i}", "conv", (h, w), (y,), workspace=size // 5, seconds=10))
+            tape.append(("conv", (h, w, y)))
+            r = value(f"relu{b}_{i}", size)
+            tasks.append(Task(f"relu{b}_{i}", "relu", (y,), (r,), ((r, y),), seconds=1, cheap=True))
+            tape.append(("relu", (y, r)))
+            h = r
+        if shortcut:
+            s = value(f"sum{b}", size)
+            tasks.append(Task(f"sum{b}", "add", (start, h), (s,), ((s, start), (s, h)), seconds=1, cheap=True))
+            tape.append(("add", (start, h, s)))
+            h = s
+    num_forward = len(tasks)
+    d = {h: value("d_head", size)}
+    loss = value("loss", size, fixed=True)
+    tasks.append(Task("loss", "loss", (h,), (loss,), seconds=1))
+    num_forward += 1
+    grads.append(Task("loss_backward", "loss", (loss,), (d[h],), seconds=1))
+
+    def add(at: int, term: int) -> None:
+        if at in d:
+            total = gradient(at)
+            grads.append(
+                Task("grad_sum", "add", (d[at], term), (total,), ((total, d[at]), (total, term)), seconds=1)
+            )
+            d[at] = total
+        else:
+            d[at] = term
+
+    for kind, entries in reversed(tape):
+        if kind == "conv":
+            x, w, y = entries
+            dw = value(f"d_{values[w].name}", values[w].nbytes, fixed=not update)
+            dx = gradient(x) if x else -1
+            grads.append(Task(f"{values[y].name}_backward", "conv", (d[y], x, w), (dx, dw), (), workspace=size // 5,
+                              seconds=20))  # fmt: skip
+            if x:
+                add(x, dx)
+            weights[w] = dw
+        elif kind == "relu":
+            x, y = entries
+            dx = gradient(x)
+            grads.append(Task(f"{values[y].name}_backward", "relu", (d[y], y), (dx,), ((dx, d[y]),), seconds=1))
+            add(x, dx)
+        else:
+            a, b2, y = entries
+            if a:
+                add(a, d[y])
+            add(b2, d[y])
+    if update:
+        for w, dw in weights.items():
+            grads.append(Task(f"{values[w].name}_update", "sgd", (w, dw), (), mutates=(w,), update=True))
+    tasks += grads
+    fixed = sum(v.nbytes for v in values if v.fixed)
+    return Problem(tuple(_prune(tasks)), tuple(values), num_forward, {"arguments": fixed})
+
+
+def _prune(tasks: list[Task]) -> list[Task]:
+    """Outputs that nobody reads become -1, but keep at least what is fixed."""
+    return tasks
+
+
+def random_problem(seed: int, forward: int = 12) -> Problem:
+    """A random differentiable-looking DAG with in-place options, workspaces, cheap tasks, updates."""
+    rng = np.random.default_rng(seed)
+    values: list[Value] = [Value("data", 640, fixed=True)]
+    sizes = [64, 128, 128, 256, 640]
+    tasks: list[Task] = []
+    weights: list[int] = []
+    records = []
+    live = [0]
+    for t in range(forward):
+        n = int(rng.integers(1, min(3, len(live)) + 1))
+        ins = [int(v) for v in rng.choice(live[-6:], size=min(n, len(live[-6:])), replace=False)]
+        if rng.random() < 0.4:
+            values.append(Value(f"w{t}", 64, fixed=True))
+            weights.append(len(values) - 1)
+            ins.append(weights[-1])
+        outs = []
+        for k in range(1 + (rng.random() < 0.2)):
+            values.append(Value(f"v{t}_{k}", int(rng.choice(sizes)), fixed=False))
+            outs.append(len(values) - 1)
+        pairs = tuple((outs[0], i) for i in ins if not values[i].fixed and rng.random() < 0.6)
+        tasks.append(
+            Task(
+                f"f{t}", "op", tuple(ins), tuple(outs), pairs,
+                workspace=int(rng.choice([0, 0, 100])), seconds=float(rng.integers(1, 9)),
+                recomputable=bool(rng.random() < 0.9), cheap=bool(rng.random() < 0.5),
+            )
+        )  # fmt: skip
+        records.append((ins, outs))
+        live += outs
+    used = {v for t in tasks for v in t.inputs}
+    heads = [v for v in range(1, len(values)) if v not in used and not values[v].fixed]
+    num_forward = len(tasks)
+    d: dict[int, int] = {}
+    for t in range(forward - 1, -1, -1):
+        ins, outs = records[t]
+        needs = [d[o] for o in outs if o in d]
+        if not needs and not any(o in heads for o in outs):
+            continue
+        needs += [v for v in (*ins, *outs) if rng.random() < 0.5 or v in heads]
+        made, pairs = [], []
+        for v in ins:
+            if v == 0:
+                continue
+            fixed = v in weights and rng.random() < 0.5
+            values.append(Value(f"d{v}_{t}", values[v].nbytes, fixed=fixed))
+            g = len(values) - 1
+            made.append((v, g))
+            pairs += [(g, n) for n in needs if not values[n].fixed and not fixed and rng.random() < 0.3]
+        if not made:
+            continue
+        tasks.append(
+            Task(f"b{t}", "grad", tuple(dict.fromkeys(needs)), tuple(g for _, g in made), tuple(pairs),
+                 workspace=int(rng.choice([0, 64])), seconds=2.0, recomputable=False)
+        )  # fmt: skip
+        for v, g in made:
+            if v in weights:
+                if not values[g].fixed:
+                    tasks.append(Task(f"u{v}", "sgd", (v, g), (), mutates=(v,), update=True, seconds=1.0))
+            elif v in d:
+                values.append(Value(f"s{v}_{t}", values[v].nbytes))
+                s = len(values) - 1
+                tasks.append(Task(f"s{v}_{t}", "add", (d[v], g), (s,), ((s, d[v]), (s, g)), recomputable=False))
+                d[v] = s
+            else:
+                d[v] = g
+    read = {v for t in tasks for v in t.inputs}
+    tasks = [
+        Task(**{**{f: getattr(t, f) for f in Task.__slots__},
+                "outputs": tuple(v if v in read or values[v].fixed else -1 for v in t.outputs)})
+        for t in tasks
+    ]  # fmt: skip
+    fixed = sum(v.nbytes for v in values if v.fixed)
+    return Problem(tuple(tasks), tuple(values), num_forward, {"arguments": fixed})
