@@ -1,3 +1,75 @@
-"""mxlite: deep learning inside a named byte budget."""
+"""mxlite: deep learning inside a named byte budget.
+
+    import mxlite as mx
+    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=10), name="softmax")
+    print(net.memory_plan(mx.cpu(), memory_budget="64MiB", data=(32, 784)))
+
+Programs written for MXNet's Symbol, NDArray and Module APIs run with `import mxlite as mx`.
+"""
+
+from . import (
+    core as core,
+    engine as engine,
+    formats as formats,
+    io as io,
+    memplan as memplan,
+    module as module,
+    ndarray as ndarray,
+    symbol as symbol,
+    tools as tools,
+)
+from .core import (
+    BindError as BindError,
+    BudgetError as BudgetError,
+    Context as Context,
+    cpu as cpu,
+    current_context as current_context,
+    DefinitionError as DefinitionError,
+    DeviceError as DeviceError,
+    DTypeError as DTypeError,
+    EngineError as EngineError,
+    format_bytes as format_bytes,
+    FormatError as FormatError,
+    gpu as gpu,
+    MemoryBudgetError as MemoryBudgetError,
+    MXLiteError as MXLiteError,
+    MXNetError as MXNetError,
+    OpAttributeError as OpAttributeError,
+    OperatorError as OperatorError,
+    parse_bytes as parse_bytes,
+    PlanError as PlanError,
+    ShapeError as ShapeError,
+    StateError as StateError,
+    UnknownNameError as UnknownNameError,
+)
+from .executor import Executor as Executor
+from .module import (
+    callback as callback,
+    initializer as initializer,
+    lr_scheduler as lr_scheduler,
+    metric as metric,
+    model as model,
+    optimizer as optimizer,
+)
+from .ndarray import NDArray as NDArray, random as random
+from .symbol import (
+    AttrScope as AttrScope,
+    attribute as attribute,
+    naming as name,
+    Symbol as Symbol,
+    var as var,
+    Variable as Variable,
+)
+from .tools import draw as visualization
+
+# MXNet's short names.
+nd = ndarray
+sym = symbol
+mod = module
+init = initializer
+opt = optimizer
+rnd = random
+viz = visualization
+misc = lr_scheduler
 
 __version__ = "0.1.0"

@@ -103,11 +103,15 @@ class Case:
         """`attrs` as the operator's typed Attrs."""
         return parse_attrs(self.op, self.attrs)
 
+    def kinds(self, dtype: str | None = None) -> list[str]:
+        """The dtype of each input; `dtype` takes the place of the row's."""
+        return [self.dtypes.get(n, dtype or self.dtype) for n in self.op.input_names(self.parsed)]
+
     def inputs(self, shapes: Sequence[Shape] | None = None, dtype: str | None = None) -> list[np.ndarray]:
         """Fresh input arrays, always the same numbers; `dtype` takes the place of the row's."""
         rng = np.random.default_rng(1)
         names = self.op.input_names(self.parsed)
         return [
-            self.make.get(n, normal)(rng, tuple(s)).astype(self.dtypes.get(n, dtype or self.dtype), order="C")
-            for n, s in zip(names, shapes or self.shapes, strict=True)
+            np.asarray(self.make.get(n, normal)(rng, tuple(s))).astype(kind, order="C")
+            for n, s, kind in zip(names, shapes or self.shapes, self.kinds(dtype), strict=True)
         ]

@@ -61,7 +61,7 @@ def here() -> str:
 def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
-        time.sleep(0.001)
+        time.sleep(0)
     return condition()
 
 
@@ -399,11 +399,13 @@ def test_push_blocks_while_too_much_is_pending() -> None:
 
     thread = threading.Thread(target=push_many)
     thread.start()
-    assert until(lambda: len(pushed) == 10)
-    time.sleep(0.1)
-    assert len(pushed) == 10
-    release.set()
-    thread.join()
+    try:
+        assert until(lambda: len(pushed) == 10)
+        time.sleep(0.1)
+        assert len(pushed) == 10
+    finally:
+        release.set()
+        thread.join()
     engine.wait_all()
     assert len(peak) == 200 and max(peak) <= 11  # while an operation is linked it may be counted twice
     engine.stop()
@@ -442,6 +444,30 @@ def test_room_for_one_is_enough_and_operations_push_beyond_it() -> None:
         engine.push(push_five, (), (Var(),))
     engine.wait_all()
     assert len(seen) == 100
+    engine.stop()
+
+
+@in_time()
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_push_wakes_a_worker_however_the_two_interleave(workers: int) -> None:
+    """No wait in here: a wait would wake the worker whose ring was lost. Every second operation has many
+    Vars, so that the next push comes while the worker lets go of them, on its way to sleep."""
+    engine = ThreadedEngine(workers=workers)
+    many, interval = [Var() for _ in range(300)], sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for i in range(2000):
+            ran: list[int] = []
+            engine.push(lambda ran=ran: ran.append(1), many, ())
+            assert until(lambda ran=ran: len(ran) == 1, 3.0), f"lost in round {i}"
+            for _ in range(i % 30):
+                pass
+            engine.push(lambda ran=ran: ran.append(2), (), (many[0],))
+            if i % 3:
+                engine.push(lambda ran=ran: ran.append(3), (), (many[1],), kind="io")
+            assert until(lambda ran=ran, i=i: len(ran) == 2 + bool(i % 3), 3.0), f"lost in round {i}"
+    finally:
+        sys.setswitchinterval(interval)
     engine.stop()
 
 

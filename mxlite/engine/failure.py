@@ -24,6 +24,11 @@ class Failure:
     def to_exception(self) -> OperatorError:
         """A new OperatorError at each call: a raised exception collects tracebacks, a shared one too many."""
         where = describe(self.where)
+        if isinstance(self.error, OperatorError):  # an operation that is many calls names the one that failed
+            inner = self.error
+            error = OperatorError(f"{inner} (called at {where})", operation=inner.operation, where=where)
+            error.__cause__ = inner.__cause__ or inner
+            return error
         what = traceback.format_exception_only(self.error)[-1].strip()
         error = OperatorError(
             f"{self.operation}, called at {where}, failed with {what}", operation=self.operation, where=where

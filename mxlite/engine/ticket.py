@@ -25,8 +25,6 @@ class Ticket:
 
     __slots__ = ("_gate", "exclusive", "limit", "linked", "vars", "waits")
 
-    pool = None
-
     def __init__(self, vars: tuple[Var, ...] | None, exclusive: bool = False) -> None:
         self.vars = vars
         self.exclusive = exclusive

@@ -29,5 +29,6 @@ class Arena:
         return self._block
 
     @property
-    def is_allocated(self) -> bool:
-        return self._block is not None
+    def measured_bytes(self) -> int:
+        """Bytes allocated by now."""
+        return 0 if self._block is None else int(self._block.nbytes)

@@ -48,8 +48,13 @@ def simple_bind(
     memory_budget: int | str | None = None,
     optimizer: Any = None,
     extra_fixed: Mapping[str, int] | None = None,
+    arrays: Mapping[str, NDArray] | None = None,
 ) -> Executor:
-    """Plan, then allocate every array the program needs, all zero."""
+    """Plan, then allocate every array the program needs, all zero.
+
+    `arrays` are arguments, auxiliary and optimizer states to be used as they are, by name. `extra_fixed` are
+    bytes, by category, that the caller owns besides and that count against the budget.
+    """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
     backend_of(ctx)
@@ -58,6 +63,7 @@ def simple_bind(
         inferred, ctx, set(shapes), grad_req, budget, update_rule(optimizer), extra_fixed=extra_fixed
     )
     shared = _shared_arrays(shared_exec, planned, set(shapes))
+    shared |= {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
     return _link(planned, ctx, shared, requests, shared_exec, locals_of(shapes, grad_req, type_dict, budget, optimizer))
 
 

@@ -79,6 +79,13 @@ class Executor:
         return self._planned.train_plan
 
     @property
+    def measured_bytes(self) -> int:
+        """Bytes really allocated: every array this executor owns, counted, and the arena."""
+        nbytes = sum(a.storage.nbytes for a in {id(a.storage): a for a in self._arrays.values()}.values())
+        nbytes += self._rng_state.nbytes if self._rng_state is not None else 0
+        return nbytes + self._arena.measured_bytes
+
+    @property
     def context(self) -> Context:
         return self._ctx
 
@@ -144,19 +151,33 @@ class Executor:
         self._feed_heads(out_grads)
         self._push_backward()
 
-    def step(self, hyper: Any, is_train: bool = True, **inputs: Any) -> list[NDArray]:
+    def step(self, hyper: Any, **inputs: Any) -> list[NDArray]:
         """One fused training step: forward, backward and update, gradients dying on the way.
 
         hyper: (parameters, 2) learning rate and weight decay for each of `updated`.
         """
         if not self._planned.train.step.updated:
             raise StateError("This executor was bound without an optimizer: there is no fused step.")
-        target = self._arrays["var", HYPER]
-        values = np.array(hyper, np.float64).reshape(target.shape)
-        get_engine().push(lambda: np.copyto(target.storage, values), (), (target.var,), name="hyper")
+        self._check_hyper(hyper)
         outputs = self.forward(is_train=True, **inputs)
-        self._push_backward()
+        self.finish_step(hyper)
         return outputs
+
+    def finish_step(self, hyper: Any) -> None:
+        """The rest of a fused step after forward(is_train=True): backward and update; see `step`."""
+        if not self.updated:
+            raise StateError("This executor was bound without an optimizer: there is no fused step.")
+        target, values = self._arrays["var", HYPER], self._check_hyper(hyper)
+        get_engine().push(lambda: np.copyto(target.storage, values), (), (target.var,), name="hyper")
+        self._push_backward()
+
+    def _check_hyper(self, hyper: Any) -> np.ndarray:
+        shape = self._arrays["var", HYPER].shape
+        values = np.array(hyper, np.float64)
+        if values.shape != shape:
+            raise ShapeError(f"hyper must be {shape}: learning rate and weight decay of each of {len(self.updated)} "
+                             f"parameters, but it is {values.shape}.")  # fmt: skip
+        return values
 
     def _push_backward(self) -> None:
         program = self._training_program()

@@ -79,13 +79,9 @@ def lower(step: Step, backend: Backend, extra_fixed: Mapping[str, int] | None = 
     tasks: list[Task] = []
     calls: list[Call] = []
     streams: dict[Node, int] = {}
-    totals = {f"{k[1]}_total_gradient": k for k in step.owned if k[0] == "grad"}
     for node in graph.nodes:
         if node.op is None:
-            where = ("var", node.name)
-            if where not in step.owned:
-                where = totals[node.name]
-            add(Entry(node), node.name, where)
+            add(Entry(node), node.name, step.storage.get(Entry(node), ("var", node.name)))
             continue
         outs = []
         for i, out_name in enumerate(node.output_names):

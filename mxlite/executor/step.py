@@ -73,7 +73,8 @@ class Step:
     """A training or inference step before planning.
 
     `graph.nodes` is in execution order; its first `num_forward` operator nodes are the forward pass.
-    `storage` maps entries that are made by a node to the storage they are written to. `owned` is everything
+    `storage` maps entries that are made by a node to the storage they are written to (a variable without an entry
+    here is stored under its own name). `owned` is everything
     that lies outside the arena: key -> (shape, dtype), and `category` the plan's category of each.
     `no_gradient` are arguments that asked for a gradient on which no output depends.
     """
@@ -229,6 +230,7 @@ def training_step(
             if grad_req[name] == "add":
                 total = variable(f"{name}_total_gradient")
                 shapes[total], dtypes[total] = graph.shapes[weight], graph.dtypes[weight]
+                storage[total] = ("grad", name)
                 effects.append(Node(_accumulate, NoAttrs(), (total, g), f"{name}_accumulate"))
                 order += [total.node, effects[-1]]
                 continue
@@ -238,7 +240,8 @@ def training_step(
                 g = Entry(copy)
             taken.add(g)
             storage[g] = ("grad", name)
-        outputs = (*graph.outputs, *(e for e, k in storage.items() if k[0] == "grad"))
+        made = (e for e, k in storage.items() if k[0] == "grad" and e.node.op is not None)
+        outputs = (*graph.outputs, *made)
         trained = replace(
             trained, outputs=outputs, effects=tuple(effects), order=tuple(order), shapes=shapes, dtypes=dtypes
         )

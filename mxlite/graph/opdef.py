@@ -145,11 +145,11 @@ class Op:
     # -- shapes and types ----------------------------------------------------------------------
 
     @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+    def infer_shape(a: Any, *shapes: Any, **named: Any) -> tuple[Shapes, Shapes]:
         """Completed input shapes and output shapes.
 
-        Called when every input outside `inferred` is known; those inside may be None.
-        The default says that all are of one shape.
+        Called, by position, when every input outside `inferred` is known; those inside may be None.
+        The default says that all are of one shape. (`named` only lets an override name its inputs.)
         """
         first = shapes[0]
         assert first is not None

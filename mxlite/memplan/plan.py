@@ -198,6 +198,8 @@ class MemoryPlan:
         problem = Problem(
             tasks, values, int(given["num_forward"]), dict(given["fixed_bytes"]), int(given["least_arena"])
         )
+        if not 0 <= problem.num_forward <= len(tasks):
+            raise FormatError(f"The memory plan has {problem.num_forward} forward tasks out of {len(tasks)}.")
         raw = data["schedule"]
         schedule = Schedule(
             problem,

@@ -1,9 +1,9 @@
 """First values of parameters.
 
-`init(InitDesc(name, attrs), array)` fills the array. The variable's own `__init__` attribute decides if it has
-one; else the end of its name does: weights get what the class says, bias, beta, min and moving_mean 0; gamma,
-max and moving_var 1. So `One()` given to a whole network sets its weights, not its biases. Random numbers are
-`mx.random`'s: `mx.random.seed` makes them repeat.
+`init(InitDesc(name, attrs), array)` fills the array. The variable's own `__init__` attribute decides if it
+has one; else the end of its name does: weights get what the class says; bias, beta, min and moving_mean 0;
+gamma, max and moving_var 1. So `One()` given to a whole network sets its weights, not its biases. Random
+numbers are `mx.random`'s: `mx.random.seed` makes them repeat.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Initializer:
         return json.dumps([type(self).__name__.lower(), self._kwargs])
 
     def __call__(self, desc: str, arr: NDArray) -> None:
-        """Fill `arr`, the variable of that name. ValueError if the name tells nothing and nothing else does."""
+        """Fill `arr`, the variable of that name. UnknownNameError if the name does not tell how."""
         if not isinstance(desc, str):
             raise TypeError(f"An initializer takes a name (InitDesc or text) and an array; got {desc!r}.")
         own = ""
@@ -216,8 +216,8 @@ class Normal(Initializer):
 class Orthogonal(Initializer):
     """`scale` times a matrix with orthonormal rows or columns, whichever are fewer.
 
-    weight: (M, ...) read as (M, K). From the singular vectors of a random matrix (Saxe, McClelland and Ganguli,
-    2014, Exact solutions to the nonlinear dynamics of learning in deep linear neural networks).
+    weight: (M, ...) read as (M, K). From the singular vectors of a random matrix (Saxe, McClelland and
+    Ganguli, 2014, Exact solutions to the nonlinear dynamics of learning in deep linear neural networks).
     """
 
     def __init__(self, scale: float = 1.414, rand_type: str = "uniform") -> None:

@@ -30,8 +30,8 @@ _alias = metrics_by_name.alias
 class Accuracy(EvalMetric):
     """Share of predictions that are right.
 
-    label: (N, ...);  pred: (N, K, ...) of scores, the largest along `axis` is the prediction, or classes in the
-    label's shape.
+    label: (N, ...);  pred: (N, K, ...) of scores, the largest along `axis` is the prediction, or classes in
+    the label's shape.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class _Difference(EvalMetric):
             label, pred = (x.reshape(-1, 1) if x.ndim == 1 else x for x in (fetched(label), fetched(pred)))
             if label.shape != pred.shape:
                 raise ShapeError(
-                    f"{self.name} needs labels and predictions of one shape, got {label.shape} and {pred.shape}."
+                    f"{self.name} needs labels {label.shape} and predictions {pred.shape} of one shape."
                 )
             self._add(self.distance(label - pred), 1)
 
@@ -309,6 +309,6 @@ def _chosen(name: str, label: numpy.ndarray, pred: numpy.ndarray) -> numpy.ndarr
     classes = label.ravel().astype("int64")
     if classes.size and not (0 <= classes.min() and classes.max() < pred.shape[1]):
         raise ValueError(
-            f"{name}: labels run from {classes.min()} to {classes.max()}, but there are {pred.shape[1]} classes."
+            f"{name}: labels run from {classes.min()} to {classes.max()}, there are {pred.shape[1]} classes."
         )
     return pred[numpy.arange(len(pred)), classes]

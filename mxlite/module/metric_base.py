@@ -36,8 +36,8 @@ def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool 
 class EvalMetric:
     """Base of all metrics: a sum and a count, since the last `reset_local` and since the last `reset`.
 
-    A subclass calls `_add(sum, count)` in `update`. `output_names` and `label_names` choose what `update_dict`
-    passes on.
+    A subclass calls `_add(sum, count)` in `update`. `output_names` and `label_names` choose what
+    `update_dict` passes on.
     """
 
     def __init__(

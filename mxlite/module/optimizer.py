@@ -14,6 +14,7 @@ from ..graph.update import UpdateRule
 from ..ndarray import NDArray, zeros
 from ..ops.optimizer_ops import _fused_adam, _fused_sgd, _fused_sgd_mom
 from .optimizer_base import alias, create as create, number, Optimizer as Optimizer, register as register
+from .updater import get_updater as get_updater, Updater as Updater
 
 
 @alias("ccsgd")  # its name in older examples
@@ -63,7 +64,8 @@ class NAG(Optimizer):
 
     `g = clip(rescale_grad * grad) + wd * weight;  m = momentum * m - lr * g;
     weight += momentum * m - lr * g`.
-    MXNet 1.9.1 stores another m when it clips; here clipping changes g only.
+    MXNet 1.9.1 stores another m when it clips, and one that contains decay of the *updated* weight when it
+    decays (its kernel writes the weight first); here m is the formula's.
     """
 
     def __init__(self, momentum: float = 0.0, **kwargs: Any) -> None:
@@ -91,7 +93,7 @@ class Adam(Optimizer):
 
     `g = clip(rescale_grad * grad + wd * weight);  m = beta1 m + (1 - beta1) g;
     v = beta2 v + (1 - beta2) g^2;  weight -= lr sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)`,
-    t the count of updates of this weight. The state is (m, v). Clipping comes after weight decay, unlike SGD's.
+    t the count of updates of this weight. The state is (m, v). Unlike SGD's, clipping comes after decay.
     """
 
     def __init__(

@@ -32,10 +32,11 @@ class Optimizer:
     `rescale_grad` multiplies every gradient (Module gives 1 / batch size). `clip_gradient`: each element of
     the rescaled gradient is cut to [-clip, clip]; None, 0 and negative mean no clipping. `wd` adds
     `wd * weight` to the gradient. A `learning_rate` given beside a `lr_scheduler` is written to the
-    scheduler's `base_lr`; with neither it is 0.01. `param_idx2name` maps the indices used in `update` to names:
-    names that end in neither `_weight` nor `_gamma` then get no weight decay. `sym` is where `__lr_mult__` and
-    `__wd_mult__` are read from. Counting starts at `begin_num_update`. With `multi_precision`, weights of
-    float16 are updated through a float32 copy kept with the state. `param_dict` belongs to Gluon; not used.
+    scheduler's `base_lr`; with neither it is 0.01. `param_idx2name` maps the indices used in `update` to
+    names: those that end in neither `_weight` nor `_gamma` then get no weight decay. `sym` is where
+    `__lr_mult__` and `__wd_mult__` are read from. Counting starts at `begin_num_update`. With
+    `multi_precision`, weights of float16 are updated through a float32 copy kept with the state.
+    `param_dict` belongs to Gluon; it is not used.
     """
 
     def __init__(
@@ -74,9 +75,7 @@ class Optimizer:
         self.sym_info: tuple[Any, ...] = () if sym is None else (sym.attr_dict(), sym.list_arguments())
         self.lr_mult: dict[Any, float] = {}
         self.wd_mult: dict[Any, float] = {}
-        # Each device counts its own updates, so that copies of one weight on two devices stay alike.
-        self._all_index_update_counts: dict[int, dict[Any, int]] = {0: {}}
-        self._index_update_count = self._all_index_update_counts[0]
+        self._index_update_count: dict[Any, int] = {}
         self.set_lr_mult({})
         self.set_wd_mult({})
 
@@ -134,9 +133,6 @@ class Optimizer:
         """Learning rate and weight decay of one parameter for its next update, which this counts."""
         self._update_count(index)
         return self._get_lr(index), self._get_wd(index)
-
-    def _set_current_context(self, device_id: int) -> None:
-        self._index_update_count = self._all_index_update_counts.setdefault(device_id, {})
 
     def _update_count(self, index: Any) -> None:
         for i in index if isinstance(index, (list, tuple)) else (index,):
@@ -197,7 +193,7 @@ class Optimizer:
         return {
             "num_update": self.num_update,
             "begin_num_update": self.begin_num_update,
-            "counts": [[d, [[i, n] for i, n in c.items()]] for d, c in self._all_index_update_counts.items()],
+            "counts": [[index, count] for index, count in self._index_update_count.items()],
             "lr_scheduler": None if self.lr_scheduler is None else self.lr_scheduler.state(),
         }
 
@@ -205,7 +201,7 @@ class Optimizer:
         """Continue from `progress()`. FormatError if it is not one, or if only one side has a scheduler."""
         try:
             num_update, begin = int(progress["num_update"]), int(progress["begin_num_update"])
-            counts = {int(d): {i: int(n) for i, n in c} for d, c in progress["counts"]}
+            counts = {index: int(count) for index, count in progress["counts"]}
             scheduler = progress["lr_scheduler"]
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"The optimizer's progress is corrupt: {error!r}.") from None
@@ -215,8 +211,7 @@ class Optimizer:
         if self.lr_scheduler is not None:
             self.lr_scheduler.set_state(scheduler)
         self.num_update, self.begin_num_update = num_update, begin
-        self._all_index_update_counts = counts or {0: {}}
-        self._index_update_count = self._all_index_update_counts.setdefault(0, {})
+        self._index_update_count = counts
 
     def settings(self) -> dict[str, Any]:
         """The optimizer's own public numbers: rate, decay, momentum and the like."""

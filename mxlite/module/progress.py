@@ -17,9 +17,9 @@ class TqdmProgress:
     """One tqdm bar per epoch. Give the same object as batch-end and as epoch-end callback of `fit`.
 
     `total` is the number of batches in an epoch (None: not known), `num_epoch` only for the title,
-    `peak_bytes` the plan's peak, shown as it is given. `file` is where the bar goes, stderr by default. `close()`
-    ends an open bar, for example after Ctrl-C; a new epoch does so by itself. Images per second are
-    counted from the first batch's end, so that binding and the first run do not count.
+    `peak_bytes` the plan's peak, shown as it is given. `file` is where the bar goes, stderr by default.
+    `close()` ends an open bar, for example after Ctrl-C; a new epoch does so by itself. Images per second
+    are counted from the first batch's end, so that binding and the first run do not count.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ import inspect
 import json
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, cast, Generic, TypeVar
 
 from ..core.errors import nearest, OpAttributeError, UnknownNameError
 
@@ -30,7 +30,8 @@ class Registry(Generic[T]):
 
     def register(self, cls: Class, name: str | None = None) -> Class:
         """Add `cls` under `name`, else under its own name; gives `cls` back, so it serves as a decorator."""
-        if not (isinstance(cls, type) and issubclass(cls, self.base)):
+        fits = isinstance(cls, type) and issubclass(cls, self.base)
+        if not fits:
             raise TypeError(f"Only a subclass of {self.base.__name__} can be registered, got {cls!r}.")
         key = (name or cls.__name__).lower()
         old = self._classes.get(key)
@@ -40,7 +41,7 @@ class Registry(Generic[T]):
                 f"{cls.__module__}.{cls.__qualname__}.",
                 stacklevel=2,
             )
-        self._classes[key] = cls
+        self._classes[key] = cast("type[T]", cls)
         return cls
 
     def alias(self, *names: str) -> Callable[[Class], Class]:

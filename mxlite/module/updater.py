@@ -67,9 +67,14 @@ class Updater:
             loaded = {index: _untree(state) for index, state in tree["states"]}
         except (TypeError, ValueError) as error:
             raise FormatError(f"The optimizer state is corrupt: {error}.") from None
-        self.optimizer.set_progress(tree["progress"])
+        before = self.optimizer.settings()
         if tree["settings"] is not None:
             self.optimizer.set_settings(tree["settings"])
+        try:
+            self.optimizer.set_progress(tree["progress"])
+        except FormatError:
+            self.optimizer.set_settings(before)
+            raise
         self.states = loaded
 
 

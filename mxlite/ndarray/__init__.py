@@ -16,7 +16,6 @@ from .creation import (
     from_numpy as from_numpy,
     full as full,
     ones as ones,
-    stack as stack,
     zeros as zeros,
 )
 from .dlpack import (

@@ -1,8 +1,8 @@
-"""Operators of Python on arrays: + - * / % ** and comparisons, with broadcasting, scalars and in-place forms."""
+"""Python's operators on arrays: + - * / % ** and comparisons, with broadcasting and in-place forms."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
@@ -34,7 +34,9 @@ def number(value: Any) -> float:
         return float(value)
     if isinstance(value, np.ndarray):
         raise TypeError("an NDArray and a numpy array do not mix; wrap the numpy array in mx.nd.array(...).")
-    raise TypeError(f"an NDArray can be combined with an NDArray or a number, not with {type(value).__name__}.")
+    raise TypeError(
+        f"an NDArray can be combined with an NDArray or a number, not with {type(value).__name__}."
+    )
 
 
 class Arithmetic(Storage):

@@ -8,20 +8,20 @@ One array is written in one of four versions, told apart by the first u32:
 |---------|------------|------------------------------------------------------------------------|
 | V0      | ndim       | u32 dims; context; dtype; data                                         |
 | V1      | 0xF993FAC8 | shape; context; dtype; data                                            |
-| V2      | 0xF993FAC9 | i32 stype; [shape of what is stored]; shape; context; dtype; [aux]; data; [aux data] |
-| V3      | 0xF993FACA | as V2, dense only; here 0 axes mean a scalar and an axis may have length 0 |
+| V2      | 0xF993FAC9 | i32 stype; [stored shape]; shape; context; dtype; [aux]; data; [aux data] |
+| V3      | 0xF993FACA | as V2, dense only; 0 axes mean a scalar and an axis may have length 0   |
 
-with shape = i32 ndim, i64 dims; context = i32 device type, i32 number; dtype = i32 flag; parts in brackets only
-in sparse arrays. All four are read; V2 is written, byte for byte as MXNet 1.9.1 does, and V3 where V2 cannot
-say it (no axes, or an axis of length 0).
+with shape = i32 ndim, i64 dims; context = i32 device type, i32 number; dtype = i32 flag; parts in brackets
+only in sparse arrays. All four are read. V2 is written, byte for byte as MXNet 1.9.1 does, and V3 where V2
+cannot say it (no axes, or an axis of length 0).
 
 A file is untrusted: each size in it is compared with the bytes that are left before anything is allocated.
 
-**Sparse arrays are read into dense ones**: rows or elements that are not stored are 0, and where an index comes
-twice the last one counts in a row_sparse array and the sum in a csr one. A few bytes can name a dense array of any
-size, so it may take at most 64 MiB or 256 times the bytes of the file, whichever is more.
+**Sparse arrays are read into dense ones**: rows or elements that are not stored are 0, and where an index
+comes twice the last one counts in a row_sparse array and the sum in a csr one. A few bytes can name a dense
+array of any size, so it may take at most 64 MiB or 256 times the bytes of the file, whichever is more.
 
-An array without a shape (MXNet writes one for a parameter that was never initialised) is read as float32 of shape (0,).
+An array without axes in V0 to V2 (MXNet's mark of one that holds nothing) is read as float32 of shape (0,).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, IO
 
 import numpy as np
 
-from ..core.dtype import FLAGS, flag_of, float32
+from ..core.dtype import flag_of, FLAGS, float32
 from ..core.errors import FormatError
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -52,7 +52,7 @@ _DENSE_FORM_RATIO = 256
 _LITTLE = sys.byteorder == "little"
 
 
-def write_container(file: BinaryIO, arrays: Sequence[Array], names: Sequence[str] = ()) -> None:
+def write_container(file: IO[Any], arrays: Sequence[Array], names: Sequence[str] = ()) -> None:
     """Write `arrays`, and their `names` if there are any, at the file's position."""
     if names and len(names) != len(arrays):
         raise FormatError(f"{len(arrays)} arrays need as many names or none, got {len(names)}.")
@@ -102,7 +102,9 @@ class _Reader:
         self.left = self.nbytes
 
     def error(self, problem: str) -> FormatError:
-        return FormatError(f"{self.what} is not a readable NDArray file: at byte {self.nbytes - self.left}, {problem}")
+        return FormatError(
+            f"{self.what} is not a readable NDArray file: at byte {self.nbytes - self.left}, {problem}"
+        )
 
     def claim(self, nbytes: int, part: str) -> None:
         """Raise unless `nbytes` are left."""
@@ -150,7 +152,9 @@ class _Reader:
             if stype in (_ROW_SPARSE, _CSR) and magic == _V2:
                 return self.sparse(stype, part)
             if stype != _DENSE:
-                raise self.error(f"{part} has storage type {stype}; known are 0 (dense), 1 (row_sparse), 2 (csr).")
+                raise self.error(
+                    f"{part} has storage type {stype}; known are 0 (dense), 1 (row_sparse), 2 (csr)."
+                )
             shape = self.shape(part)
             if shape is None or (not shape and magic == _V2):
                 return self.allocate((0,), float32)
@@ -182,7 +186,9 @@ class _Reader:
     def context(self, part: str) -> None:
         device, number = self.numbers("ii", f"the device of {part}")
         if device not in _DEVICE_TYPES or number < 0:
-            raise self.error(f"{part} lived on device number {number} of type {device}, which MXNet never writes.")
+            raise self.error(
+                f"{part} lived on device number {number} of type {device}, which MXNet never writes."
+            )
 
     def dtype(self, part: str) -> np.dtype[Any]:
         (flag,) = self.numbers("i", f"the dtype of {part}")
@@ -190,7 +196,9 @@ class _Reader:
             raise self.error(f"{part} has dtype number {flag}; known are {sorted(FLAGS)}.")
         return FLAGS[flag]
 
-    def data(self, shape: tuple[int, ...], dtype: np.dtype[Any], part: str, allocate: Allocate | None = None) -> Array:
+    def data(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], part: str, allocate: Allocate | None = None
+    ) -> Array:
         nbytes = prod(shape) * dtype.itemsize
         self.claim(nbytes, f"{part} of shape {shape} and dtype {dtype}")
         array = self.new(shape, dtype, part, allocate or self.allocate)
@@ -200,7 +208,7 @@ class _Reader:
                 raise self.error(f"{part} could not be read; the file shrank while it was read.")
             if not _LITTLE:
                 raw[:] = raw.reshape(-1, dtype.itemsize)[:, ::-1].reshape(-1)
-            if dtype == bool:
+            if dtype.kind == "b":
                 np.not_equal(raw, 0, out=raw.view(bool))  # a bool that is neither 0 nor 1 misleads numpy
         self.left -= nbytes
         return array
@@ -262,7 +270,9 @@ class _Reader:
             or indptr[-1] != len(values)
             or (indptr[1:] < indptr[:-1]).any()
         ):
-            raise self.error(f"{part} of shape {dense.shape} has a row table that does not fit {values.shape} values.")
+            raise self.error(
+                f"{part} of shape {dense.shape} has a row table that does not fit {values.shape} values."
+            )
         if len(columns) and (columns.min() < 0 or columns.max() >= dense.shape[1]):
             raise self.error(
                 f"{part} has {dense.shape[1]} columns, but stores columns {columns.min()} to {columns.max()}."
@@ -274,5 +284,3 @@ class _Reader:
 def _raw(array: Array) -> Array:
     """The bytes of a C-ordered array, shared."""
     return array.reshape(-1).view("uint8")
-
-

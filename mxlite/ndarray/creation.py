@@ -11,7 +11,7 @@ import numpy as np
 from ..core import as_dtype, Context, current_context, ShapeError
 from .invoke import call_of, invoke, push_write
 from .ndarray import NDArray
-from .storage import check_shape, check_size, Shape, target
+from .storage import check_shape, check_size, target
 
 
 def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
@@ -104,22 +104,6 @@ def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = Tr
     return invoke(call_of("Concat", {"dim": axis, "num_args": len(arrays)}), arrays)
 
 
-def stack(*data: Any, axis: int = 0, out: NDArray | None = None, **_ignored: Any) -> NDArray:
-    """Arrays of one shape joined along a new axis `axis`."""
-    arrays = list(data[0]) if len(data) == 1 and isinstance(data[0], (list, tuple)) else list(data)
-    if not arrays:
-        raise ShapeError("stack needs at least one array.")
-    place = axis + arrays[0].ndim + 1 if axis < 0 else axis
-    if not 0 <= place <= arrays[0].ndim:
-        raise ShapeError(f"stack: axis {axis} is out of range for arrays of {arrays[0].ndim} axes.")
-
-    def wide(shape: Shape) -> Shape:
-        return (*shape[:place], 1, *shape[place:])
-
-    views = [a.alias(a.storage.reshape(wide(a.shape))) for a in arrays]
-    return invoke(call_of("Concat", {"dim": place, "num_args": len(views)}), views, out)
-
-
 def from_numpy(ndarray: Any, zero_copy: bool = True) -> NDArray:
     """An NDArray that shares the memory of a C-ordered, writable numpy array; a copy if `zero_copy` is False.
 
@@ -131,5 +115,3 @@ def from_numpy(ndarray: Any, zero_copy: bool = True) -> NDArray:
     if not (ndarray.flags.c_contiguous and ndarray.flags.writeable and ndarray.flags.aligned):
         raise ShapeError("from_numpy shares only C-ordered, writable arrays; pass zero_copy=False to copy.")
     return NDArray(ndarray)
-
-

@@ -24,10 +24,10 @@ class _Capsule:
 
 
 def from_dlpack(dlpack: Any) -> NDArray:
-    """An NDArray over the memory of anything with `__dlpack__` (numpy, torch, ...), or of a capsule, in CPU memory.
+    """An NDArray over the CPU memory of anything with `__dlpack__` (numpy, torch, ...), or of a capsule.
 
-    Nothing is copied if the memory is writable and C-ordered; else the result is a copy. Raises DTypeError for
-    a dtype that mxlite has not.
+    Nothing is copied if the memory is writable and C-ordered; else the result is a copy. Raises DTypeError
+    for a dtype that mxlite has not.
     """
     source = dlpack if hasattr(dlpack, "__dlpack__") else _Capsule(dlpack)
     try:

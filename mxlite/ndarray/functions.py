@@ -31,20 +31,18 @@ _EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 def function_of(op: type[Op], name: str) -> Callable[..., Any]:
     """The imperative function of an operator; `name` is one of its names."""
-    fields = attr_fields(op)
     parameters = [f.name for f in dataclasses.fields(op.Attrs)]
     names = op.inputs
-    plain: Call | None = None
-    if not op.variadic and not any(required for _, required in fields.values()):
-        plain = call_of(op, _NOTHING)
+    variadic = bool(op.variadic)
 
     def function(*args: Any, out: Any = None, name: Any = None, ctx: Any = None, **keywords: Any) -> Any:
         # The common call first: all inputs by position, no parameters.
-        if plain is not None and not keywords and len(args) == len(plain.inputs):
-            if args and all([isinstance(a, Storage) for a in args]):
-                return invoke(plain, args, out)
+        if not keywords and args and not variadic and all(isinstance(a, Storage) for a in args):
+            call = call_of(op, _NOTHING)
+            if len(args) == len(call.inputs):
+                return invoke(call, args, out)
         context = Context(ctx) if isinstance(ctx, str) else ctx
-        if op.variadic:
+        if variadic:
             arrays, given = _gather_many(op, args, keywords)
         else:
             arrays, given = _gather(op, names, parameters, args, keywords)
@@ -59,12 +57,18 @@ def function_of(op: type[Op], name: str) -> Callable[..., Any]:
 
 
 def _gather(
-    op: type[Op], names: tuple[str, ...], parameters: list[str], args: tuple[Any, ...], keywords: dict[str, Any]
+    op: type[Op],
+    names: tuple[str, ...],
+    parameters: list[str],
+    args: tuple[Any, ...],
+    keywords: dict[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Inputs by name, and parameters by name."""
     order = (*names, *parameters)
     if len(args) > len(order):
-        raise OpAttributeError(f"{op.op_name} takes at most {len(order)} arguments ({', '.join(order)}), got {len(args)}.")
+        raise OpAttributeError(
+            f"{op.op_name} takes at most {len(order)} arguments ({', '.join(order)}), got {len(args)}."
+        )
     arrays: dict[str, Any] = {}
     given: dict[str, Any] = {}
     for key, value in (*zip(order, args), *keywords.items()):
@@ -77,7 +81,8 @@ def _gather(
             given[key] = value
         else:
             raise OpAttributeError(
-                f"{op.op_name} has no input or parameter {key!r}; it has {', '.join(order)}.{nearest(key, order)}"
+                f"{op.op_name} has no input or parameter {key!r}; it has {', '.join(order)}."
+                f"{nearest(key, order)}"
             )
     return arrays, given
 
@@ -100,7 +105,8 @@ def _gather_many(
 def _array(op: type[Op], key: str, value: Any) -> Storage:
     if not isinstance(value, Storage):
         raise TypeError(
-            f"{op.op_name} needs an NDArray for {key!r}, got {type(value).__name__}; mx.nd.array(...) makes one."
+            f"{op.op_name} needs an NDArray for {key!r}, got {type(value).__name__}; "
+            f"mx.nd.array(...) makes one."
         )
     return value
 
@@ -108,7 +114,9 @@ def _array(op: type[Op], key: str, value: Any) -> Storage:
 def _in_order(call: Call, arrays: dict[str, Any]) -> list[Any]:
     """The arrays as the kernel wants them: all that are in use, and no other."""
     if missing := [n for n in call.inputs if n not in arrays]:
-        raise OpAttributeError(f"{call.op.op_name} needs the array {missing[0]!r} ({', '.join(call.inputs)}).")
+        raise OpAttributeError(
+            f"{call.op.op_name} needs the array {missing[0]!r} ({', '.join(call.inputs)})."
+        )
     if extra := [n for n in arrays if n not in call.inputs]:
         raise OpAttributeError(f"{call.op.op_name} with {call.attrs} has no input {extra[0]!r}.")
     return [arrays[n] for n in call.inputs]
@@ -144,7 +152,11 @@ def _help(op: type[Op]) -> str:
         lines += ["", "Parameters:"]
         for field in dataclasses.fields(op.Attrs):
             kind = kinds[field.name][0]
-            text = getattr(kind, "__name__", None) if isinstance(kind, type) else str(kind).replace("typing.", "")
+            text = (
+                getattr(kind, "__name__", None)
+                if isinstance(kind, type)
+                else str(kind).replace("typing.", "")
+            )
             rest = "required" if kinds[field.name][1] else f"default {field.default!r}"
             lines.append(f"    {field.name}: {text}, {rest}")
     lines += ["", "out: an NDArray, or a list of them, that receives the result."]

@@ -7,14 +7,15 @@
 | with a list, a numpy array or an NDArray of indices    | a copy; index arrays broadcast, as in numpy     |
 
 A single element has the shape (1,). Keys known to Python are checked at once; an NDArray is read when
-the operation runs, and an index out of range then surfaces at the wait. Indices may be negative, and a float is cut
-to a whole number: an array of comparisons `a > 2` counts as the indices 0 and 1, not as a mask, as in MXNet.
+the operation runs, and an index out of range then surfaces at the wait. Indices may be negative, and a float
+is cut to a whole number: an array of comparisons `a > 2` counts as the indices 0 and 1, not as a mask, as in
+MXNet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
@@ -37,7 +38,7 @@ def get_item(array: NDArray, key: Any) -> NDArray:
             return array.alias(rows[key] if rows.ndim > 1 else rows[key : key + 1 or None])
     where, basic = _normal(key, array.storage.shape)
     if basic:
-        part = array.storage[(*where, ...)]
+        part = _place(array, where)
         if part.ndim == 0 and array.storage.ndim:
             part = part.reshape(1)
         if part.flags.c_contiguous:
@@ -62,9 +63,9 @@ def get_item(array: NDArray, key: Any) -> NDArray:
 
 
 def set_item(array: NDArray, key: Any, value: Any) -> None:
-    """Write a number, an NDArray or anything numpy makes an array of, broadcast and converted to `array`'s dtype."""
+    """Write a number, an NDArray or what numpy makes one of, broadcast and converted to `array`'s dtype."""
     where, basic = _normal(key, array.storage.shape)
-    place = array.storage[(*where, ...)] if basic else None
+    place = _place(array, where) if basic else None
     shape = place.shape if place is not None else _indexed_shape(array.storage.shape, where)
     source, reads = _source(value, shape, array.storage.dtype)
     target = array.storage
@@ -78,8 +79,14 @@ def set_item(array: NDArray, key: Any, value: Any) -> None:
                 target[_resolve(where)] = source
 
     # What is left of the old value is read, in a way: if it is poisoned the array stays poisoned.
-    reads = (*reads, *_vars(where)) if whole else (*reads, *_vars(where), array.var)
+    if not whole:
+        reads = (*reads, *_vars(where), array.var)
     get_engine().push(assign, reads, (array.var,), name="assign")
+
+
+def _place(array: Storage, where: Key) -> RawArray:
+    """The elements that a key without arrays means, as a numpy view also if it is a single one."""
+    return array.storage[where if any(item is Ellipsis for item in where) else (*where, ...)]
 
 
 def _source(value: Any, shape: Shape, dtype: np.dtype[Any]) -> tuple[Any, tuple[Var, ...]]:
@@ -107,7 +114,7 @@ def _fitting(source: RawArray, shape: Shape) -> RawArray:
 
 
 def _normal(key: Any, shape: Shape) -> tuple[Key, bool]:
-    """The key as a tuple of ints, slices, None, `...`, integer arrays and NDArrays, and whether it has no arrays.
+    """The key as a tuple of ints, slices, None, `...`, integer arrays and NDArrays; whether it has no arrays.
 
     Raises IndexError for what is out of range or no index at all.
     """
@@ -176,7 +183,7 @@ def _check_range(least: int, most: int, length: int, axis: int) -> None:
 
 
 def _refuse_mask(dtype: np.dtype[Any]) -> None:
-    if dtype == bool:
+    if dtype.kind == "b":
         raise IndexError(
             "masks are not supported: the shape of the result would depend on values. "
             "Use a.asnumpy()[mask], or indices."

@@ -48,7 +48,8 @@ class Call:
         """Make and keep the plan for arrays like these. Raises ShapeError and DTypeError."""
         if len(arrays) != len(self.inputs):
             raise MXLiteError(
-                f"{self.op.op_name} takes {len(self.inputs)} arrays ({', '.join(self.inputs)}), got {len(arrays)}."
+                f"{self.op.op_name} takes {len(self.inputs)} arrays ({', '.join(self.inputs)}), "
+                f"got {len(arrays)}."
             )
         plan = Plan(self, [a.storage for a in arrays], ctx)
         if len(self.plans) >= _CACHE_LIMIT:
@@ -69,8 +70,8 @@ class Plan:
     """All about one call that does not depend on which arrays it gets."""
 
     __slots__ = (
-        "args", "backend", "constants", "donors", "in_place", "keywords", "makes", "mutated", "name", "random",
-        "run", "simple", "work",
+        "args", "backend", "constants", "donors", "in_place", "keywords", "makes", "mutated", "name",
+        "random", "run", "simple", "work",
     )  # fmt: skip
 
     def __init__(self, call: Call, arrays: list[RawArray], ctx: Context) -> None:
@@ -104,10 +105,11 @@ class Plan:
         self.makes = tuple(zip(out_shapes, out_dtypes))[:visible]
         options = op.in_place_options(attrs)
         self.donors = tuple(
-            frozenset(call.inputs.index(d) for d in options.get(n, ()) if d in call.inputs) for n in names[:visible]
+            frozenset(call.inputs.index(d) for d in options.get(n, ()) if d in call.inputs)
+            for n in names[:visible]
         )
         self.mutated = tuple(call.inputs.index(n) for n in op.mutates if n in call.inputs)
-        # The common case, bound without a look at templates: one output, the inputs straight into their places.
+        # The common case, bound without a look at templates: one output, each input in its place.
         self.simple = (
             visible == 1
             and not self.random
@@ -115,7 +117,9 @@ class Plan:
             and not self.mutated
             and [getattr(v, "number", None) for v in self.args[2:]] == list(range(len(arrays)))
             and [k for k, v in self.keywords.items() if isinstance(v, _Slot)] == ["out"]
-            and not any(isinstance(v, tuple) and v and isinstance(v[0], _Slot) for v in self.keywords.values())
+            and not any(
+                isinstance(v, tuple) and v and isinstance(v[0], _Slot) for v in self.keywords.values()
+            )
         )
         self.constants = {k: v for k, v in self.keywords.items() if k != "out"}
         # The commonest: `a += 1`, and `a += b` if b is another array.
@@ -152,6 +156,11 @@ _quiet = np.errstate(all="ignore")
 """Decorator: 1 / 0 is inf without a word, on whatever thread runs it."""
 
 
+@_quiet
+def _run_quietly(run: Callable[[], object]) -> None:
+    run()
+
+
 def _with_work(nbytes: int, run: Callable[..., None]) -> None:
     """Scratch lives while the kernel runs, not while it waits for its turn."""
     block = np.empty(nbytes + ALIGN, "uint8")
@@ -164,10 +173,14 @@ def _infer(call: Call, shapes: tuple[Any, ...], dtypes: list[Any]) -> tuple[tupl
     op, attrs, names = call.op, call.attrs, call.inputs
     given = dict(zip(names, shapes))
     if empty := [n for n in names if 0 in given[n]]:
-        raise ShapeError(f"{op.op_name} needs arrays with elements, but {empty[0]!r} is of shape {given[empty[0]]}.")
+        raise ShapeError(
+            f"{op.op_name} needs arrays with elements, but {empty[0]!r} is of shape {given[empty[0]]}."
+        )
     try:
         if op.same_shape and len(set(shapes)) > 1:
-            raise ShapeError(f"all arrays must have one shape, got {', '.join(f'{n} {s}' for n, s in given.items())}.")
+            raise ShapeError(
+                f"all arrays must have one shape, got {', '.join(f'{n} {s}' for n, s in given.items())}."
+            )
         wanted, makes = op.infer_shape(attrs, *shapes)
         for name, want, have in zip(names, wanted, shapes):
             if tuple(want) != have:
@@ -176,9 +189,11 @@ def _infer(call: Call, shapes: tuple[Any, ...], dtypes: list[Any]) -> tuple[tupl
         raise ShapeError(_named(op, error)) from None
     try:
         wanted_types, made_types = op.infer_type(attrs, *dtypes)
-        for name, want, have in zip(names, wanted_types, dtypes):
-            if want is not None and want != have:
-                raise DTypeError(f"{name!r} must be {want}, but it is {have}; convert it with astype('{want}').")
+        for name, kind, found in zip(names, wanted_types, dtypes):
+            if kind is not None and kind != found:
+                raise DTypeError(
+                    f"{name!r} must be {kind}, but it is {found}; convert it with astype('{kind}')."
+                )
     except DTypeError as error:
         raise DTypeError(_named(op, error)) from None
     return tuple(tuple(s) for s in makes), tuple(float32 if d is None else d for d in made_types)
@@ -186,7 +201,7 @@ def _infer(call: Call, shapes: tuple[Any, ...], dtypes: list[Any]) -> tuple[tupl
 
 def _named(op: type[Op], error: Exception) -> str:
     text = str(error)
-    return text if text.startswith(op.op_name) else f"{op.op_name}: {text}"
+    return text if text.startswith((f"{op.op_name}:", f"{op.op_name} ")) else f"{op.op_name}: {text}"
 
 
 # -- calls ---------------------------------------------------------------------------------------------
@@ -294,7 +309,7 @@ def _check_out(plan: Plan, outs: Sequence[Storage]) -> None:
 
 
 def _into(plan: Plan, inputs: Sequence[Storage], outs: Sequence[Storage]) -> Callable[[], None]:
-    """The call with given outputs; through temporaries where the operator would overwrite what it still reads."""
+    """The call into given outputs; through temporaries where it would overwrite what it still reads."""
     ins = [a.storage for a in inputs]
     made = [o.storage for o in outs]
     unsafe = [j for j, o in enumerate(outs) if not _may_overwrite(o, inputs, plan.donors[j])]
@@ -342,4 +357,4 @@ def push_write(
     """Push a closure that writes all of `into` (a part of its Var's memory, if it is a view)."""
     if into.partial:
         reads = (*reads, into.var)
-    get_engine().push(_quiet(run), reads, (into.var,), name=name, kind=kind)
+    get_engine().push(partial(_run_quietly, run), reads, (into.var,), name=name, kind=kind)

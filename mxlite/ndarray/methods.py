@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
 from .invoke import call_of, invoke
 from .storage import Shape, Storage
@@ -23,28 +23,36 @@ class Methods(Storage):
         given = {k: v for k, v in attrs.items() if v is not None}
         return invoke(call_of(op, given), (self, *others), out)
 
-    def sum(self, axis: Axis = None, keepdims: bool = False, exclude: bool = False, out: Any = None) -> NDArray:
+    def sum(
+        self, axis: Axis = None, keepdims: bool = False, exclude: bool = False, out: Any = None
+    ) -> NDArray:
         """Sum over `axis`; over all, of shape (1,), if None."""
         return self._apply("sum", axis=axis, keepdims=keepdims, exclude=exclude, out=out)
 
-    def mean(self, axis: Axis = None, keepdims: bool = False, exclude: bool = False, out: Any = None) -> NDArray:
+    def mean(
+        self, axis: Axis = None, keepdims: bool = False, exclude: bool = False, out: Any = None
+    ) -> NDArray:
         """Mean over `axis`; over all, of shape (1,), if None."""
         return self._apply("mean", axis=axis, keepdims=keepdims, exclude=exclude, out=out)
 
-    def max(self, axis: Axis = None, keepdims: bool = False, exclude: bool = False, out: Any = None) -> NDArray:
+    def max(
+        self, axis: Axis = None, keepdims: bool = False, exclude: bool = False, out: Any = None
+    ) -> NDArray:
         """Largest element over `axis`; over all, of shape (1,), if None."""
         return self._apply("max", axis=axis, keepdims=keepdims, exclude=exclude, out=out)
 
-    def min(self, axis: Axis = None, keepdims: bool = False, exclude: bool = False, out: Any = None) -> NDArray:
+    def min(
+        self, axis: Axis = None, keepdims: bool = False, exclude: bool = False, out: Any = None
+    ) -> NDArray:
         """Smallest element over `axis`; over all, of shape (1,), if None."""
         return self._apply("min", axis=axis, keepdims=keepdims, exclude=exclude, out=out)
 
     def argmax(self, axis: int | None = None, keepdims: bool = False, out: Any = None) -> NDArray:
-        """Index of the largest element along `axis`, as float32; of the flattened array, shape (1,), if None."""
+        """Index of the largest element along `axis`, as float32; over all, of shape (1,), if None."""
         return self._apply("argmax", axis=axis, keepdims=keepdims, out=out)
 
     def norm(self, ord: int = 2, axis: Axis = None, keepdims: bool = False, out: Any = None) -> NDArray:
-        """Euclidean length (or sum of magnitudes for `ord` 1) over `axis`; over all, of shape (1,), if None."""
+        """Euclidean length, or sum of magnitudes for `ord` 1, over `axis`; over all if None."""
         return self._apply("norm", ord=ord, axis=axis, keepdims=keepdims, out=out)
 
     def abs(self, out: Any = None) -> NDArray:

@@ -1,8 +1,8 @@
 """NDArray: an array whose operations run later.
 
-Each method pushes its work to the engine and returns at once. Shapes, dtypes and parameters are checked before,
-at the call; what fails while running surfaces when somebody looks: `asnumpy`, `asscalar`, `print`, `bool`,
-`float`, `int`, `np.asarray`, `wait_to_read`. Those wait, nothing else does.
+Each method pushes its work to the engine and returns at once. Shapes, dtypes and parameters are checked
+before, at the call; what fails while running surfaces when somebody looks: `asnumpy`, `asscalar`, `print`,
+`bool`, `float`, `int`, `np.asarray`, `wait_to_read`. Those wait, nothing else does.
 
     b = a + 1          pushed: reads a, writes b
     c = a[2:4]         no work: c is a view, with the Var of a
@@ -21,13 +21,13 @@ from ..core import as_dtype, Context, ShapeError
 from ..engine import get_engine
 from .arithmetic import Arithmetic
 from .indexing import get_item, set_item
+from .invoke import call_of
 from .methods import Methods
-from .reshaping import reshaped
 from .storage import RawArray, Shape, Storage
 
 
 class NDArray(Arithmetic, Methods):
-    """Elements of one dtype in C order, on one device. Made by `mx.nd.array`, `zeros`, ... and by operators."""
+    """Elements of one dtype in C order, on one device. Made by `mx.nd.array`, ... and by operators."""
 
     __slots__ = ()
     __array_priority__ = 1000.0
@@ -75,7 +75,7 @@ class NDArray(Arithmetic, Methods):
     # -- looking: these wait -------------------------------------------------------------------------
 
     def asnumpy(self) -> RawArray:
-        """A numpy array with the values, copied. Waits; raises OperatorError if they could not be computed."""
+        """A numpy array with the values, copied. Waits. Raises OperatorError if they cannot be computed."""
         self.wait_to_read()
         return self.storage.copy()
 
@@ -96,7 +96,9 @@ class NDArray(Arithmetic, Methods):
 
     def __bool__(self) -> bool:
         if self.storage.size > 1:
-            raise ShapeError(f"the truth value of an array of shape {self.shape} is ambiguous; reduce it first.")
+            raise ShapeError(
+                f"the truth value of an array of shape {self.shape} is ambiguous; reduce it first."
+            )
         return bool(self.storage.size and self.asscalar())
 
     def __float__(self) -> float:
@@ -151,7 +153,7 @@ class NDArray(Arithmetic, Methods):
         return self.copy()
 
     def copyto(self, other: Any) -> Any:
-        """Write the values into the NDArray `other` and return it, or into a new array on the Context `other`.
+        """Write the values into the NDArray `other`, or into a new array on the Context `other`; return it.
 
         Converts the dtype. Raises ShapeError unless the shapes are equal.
         """
@@ -208,12 +210,19 @@ class NDArray(Arithmetic, Methods):
         if keyword or not shape:
             raise TypeError(f"reshape takes a shape and reverse, got {sorted(keyword) or 'nothing'}.")
         wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)) else shape
-        return self.alias(self.storage.reshape(reshaped(self.storage.shape, tuple(wanted), reverse)))
+        call = call_of("Reshape", {"shape": tuple(wanted), "reverse": reverse})
+        try:
+            _, (made,) = call.op.infer_shape(call.attrs, self.storage.shape)
+        except ShapeError as error:
+            raise ShapeError(f"reshape: {error}") from None
+        return self.alias(self.storage.reshape(made))
 
     def reshape_like(self, other: NDArray) -> Self:
         """The same memory with the axes of `other`."""
         if other.size != self.size:
-            raise ShapeError(f"cannot reshape {self.shape} like {other.shape}: {self.size} elements are not {other.size}.")
+            raise ShapeError(
+                f"cannot reshape {self.shape} like {other.shape}: {self.size} elements are not {other.size}."
+            )
         return self.alias(self.storage.reshape(other.shape))
 
     __getitem__ = get_item

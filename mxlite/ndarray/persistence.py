@@ -31,8 +31,9 @@ def save(fname: str | os.PathLike[str], data: NDArray | Sequence[NDArray] | Mapp
         arrays = list(data)
     else:
         raise TypeError(f"save takes an NDArray, a list or a dict of them, got {type(data).__name__}.")
-    if bad := [a for a in arrays if not isinstance(a, NDArray)]:
-        raise TypeError(f"save takes NDArrays, got {type(bad[0]).__name__}.")
+    for array in arrays:
+        if not isinstance(array, NDArray):
+            raise TypeError(f"save takes NDArrays, got {type(array).__name__}.")
     get_engine().wait_for(*(a.var for a in arrays))
     with replacing(fname) as file:
         write_container(file, [a.storage for a in arrays], names)
@@ -41,7 +42,7 @@ def save(fname: str | os.PathLike[str], data: NDArray | Sequence[NDArray] | Mapp
 def load(fname: str | os.PathLike[str]) -> Arrays:
     """Arrays of a file: a dict if they are named, else a list. They are put on cpu(0), wherever they lived.
 
-    Raises FormatError, naming the file and the byte, for a file that is truncated, corrupt or of another kind.
+    Raises FormatError, naming file and byte, for a file that is truncated, corrupt or of another kind.
     """
     with open(fname, "rb") as file:
         return _read(file, os.fspath(fname))

@@ -6,17 +6,15 @@ stream of that (seed, step): see `generator.py` and `ops/philox.py`. The seed is
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..core import as_dtype, Context, is_floating, ShapeError, UnknownNameError
-from ..core.dtype import float32
+from ..core import as_dtype, Context, OpAttributeError, ShapeError
 from ..engine import get_engine
 from ..ops.philox import RandomStream
 from .generator import GENERATOR, next_stream
-from .invoke import push_write
+from .invoke import call_of, invoke, push_write
 from .ndarray import NDArray
 from .storage import check_size, RawArray, target
 
@@ -49,48 +47,17 @@ def uniform(
     out: NDArray | None = None, **kwargs: Any,
 ) -> NDArray:  # fmt: skip
     """Numbers from [low, high), all equally likely; of `shape`, (1,) if None."""
-    _numbers("uniform", kwargs, low=low, high=high)
-
-    def draw(stream: RandomStream, final: RawArray) -> None:
-        wide = _wide(final.shape, final.dtype)
-        stream.fill_uniform(np, wide, _work())
-        wide *= high - low
-        wide += low
-        final[...] = wide
-        if high > low:  # rounding may reach the open end
-            below = final.dtype.type(high)
-            final[final >= below] = np.nextafter(below, final.dtype.type(low))
-
-    return _draw("uniform", draw, shape, dtype, ctx, out)
+    _check_numbers("uniform", kwargs, low=low, high=high)
+    return _draw("_random_uniform", shape, dtype, ctx, out, low=low, high=high)
 
 
 def normal(
     loc: float = 0, scale: float = 1, shape: Any = None, dtype: Any = None, ctx: Context | None = None,
     out: NDArray | None = None, **kwargs: Any,
 ) -> NDArray:  # fmt: skip
-    """Normal numbers of mean `loc` and standard deviation `scale`; of `shape`, (1,) if None.
-
-    By G. Box and M. Muller, 1958, from pairs of uniform numbers of 24 bits: none is further than 5.8
-    deviations from the mean.
-    """
-    _numbers("normal", kwargs, loc=loc, scale=scale)
-
-    def draw(stream: RandomStream, final: RawArray) -> None:
-        half = (final.size + 1) // 2
-        pairs = _wide((2, half), final.dtype)
-        stream.fill_uniform(np, pairs, _work())
-        radius, angle = pairs
-        np.subtract(1, radius, out=radius)  # (0, 1]: has a logarithm
-        np.log(radius, out=radius)
-        radius *= -2
-        np.sqrt(radius, out=radius)
-        radius *= scale
-        angle *= 2 * np.pi
-        flat = final.reshape(-1)
-        flat[:half] = radius * np.cos(angle) + loc
-        flat[half:] = (radius * np.sin(angle) + loc)[: final.size - half]
-
-    return _draw("normal", draw, shape, dtype, ctx, out)
+    """Normal numbers of mean `loc` and standard deviation `scale`; of `shape`, (1,) if None."""
+    _check_numbers("normal", kwargs, loc=loc, scale=scale)
+    return _draw("_random_normal", shape, dtype, ctx, out, loc=loc, scale=scale)
 
 
 def randn(*shape: int, loc: float = 0, scale: float = 1, **kwargs: Any) -> NDArray:
@@ -106,12 +73,19 @@ def randint(
 
     With n different ones, some are more likely than others by a factor of up to 1 + n / 2**32.
     """
-    _numbers("randint", kwargs, low=low, high=high)
+    _check_numbers("randint", kwargs, low=low, high=high)
     low, span = int(low), int(high) - int(low)
     if not 0 < span <= 2**32:
         raise ShapeError(f"randint needs low < high, at most 2**32 apart, got [{low}, {high}).")
 
-    def draw(stream: RandomStream, final: RawArray) -> None:
+    if out is None:
+        device, kind = target(ctx, dtype)
+        out = NDArray.fresh(check_size((1,) if shape is None else shape), kind, device)
+    elif shape is not None and check_size(shape) != out.shape:
+        raise ShapeError(f"randint needs out to be of shape {check_size(shape)}, but it is {out.shape}.")
+    stream, final = next_stream(), out.storage
+
+    def draw() -> None:
         bits = np.empty(final.size, "uint32")
         stream.fill_bits(np, bits, _work())
         # The upper half of bits * span is a number in [0, span).
@@ -120,14 +94,17 @@ def randint(
         wide >>= np.uint64(32)
         final.reshape(-1)[:] = wide.astype("int64") + low
 
-    return _draw("randint", draw, shape, dtype, ctx, out)
+    push_write(draw, out, name="randint")
+    return out
 
 
 def shuffle(data: NDArray, out: NDArray | None = None) -> NDArray:
     """The rows of `data` (along its first axis) in random order, every order equally likely."""
     result = NDArray.fresh(data.shape, data.storage.dtype, data.context) if out is None else out
     if result.shape != data.shape or result.dtype != data.dtype:
-        raise ShapeError(f"out must be {data.dtype.__name__} of shape {data.shape}, but it is {result.shape}.")
+        raise ShapeError(
+            f"out must be {data.dtype.__name__} of shape {data.shape}, but it is {result.shape}."
+        )
     stream = next_stream()
     source, final = data.storage, result.storage
 
@@ -142,44 +119,23 @@ def shuffle(data: NDArray, out: NDArray | None = None) -> NDArray:
 
 
 def _draw(
-    name: str,
-    draw: Callable[[RandomStream, RawArray], None],
-    shape: Any,
-    dtype: Any,
-    ctx: Context | None,
-    out: NDArray | None,
+    op: str, shape: Any, dtype: Any, ctx: Context | None, out: NDArray | None, **numbers: float
 ) -> NDArray:
-    """Push `draw(stream, final)` with the numbers of the next step."""
-    if out is None:
-        device, kind = target(ctx, None if dtype == "None" else dtype)
-        out = NDArray.fresh(check_size((1,) if shape is None else shape), kind, device)
-    else:
-        if shape is not None and check_size(shape) != out.shape:
-            raise ShapeError(f"{name} needs out to be of shape {check_size(shape)}, but it is {out.shape}.")
-        if dtype is not None and name != "randint" and as_dtype(dtype) != out.storage.dtype:
-            raise ShapeError(f"{name} needs out to be {as_dtype(dtype)}, but it is {out.storage.dtype}.")
-    if name != "randint" and not is_floating(out.storage.dtype):
-        raise ShapeError(f"{name} makes floating-point numbers, not {out.storage.dtype}.")
-    stream, final = next_stream(), out.storage
-
-    def run() -> None:
-        draw(stream, final)
-
-    push_write(run, out, name=name)
-    return out
+    """The numbers of the next step by a random operator; shape and dtype are those of `out` if not given."""
+    if out is not None:
+        shape = out.shape if shape is None else shape
+        dtype = out.storage.dtype if dtype is None else dtype
+    size = check_size((1,) if shape is None else shape)
+    given = {**numbers, "shape": size, "dtype": str(as_dtype(dtype))}
+    return invoke(call_of(op, given), (), out, ctx, NDArray)
 
 
-def _numbers(name: str, unknown: dict[str, Any], **values: Any) -> None:
+def _check_numbers(name: str, unknown: dict[str, Any], **values: Any) -> None:
     if unknown:
-        raise UnknownNameError(f"{name} has no parameter {sorted(unknown)[0]!r}.")
+        raise OpAttributeError(f"{name} has no parameter {sorted(unknown)[0]!r}.")
     for key, value in values.items():
         if isinstance(value, NDArray) or not hasattr(value, "__float__"):
             raise TypeError(f"{name} needs a number for {key!r}, got {type(value).__name__}.")
-
-
-def _wide(shape: tuple[int, ...], dtype: Any) -> RawArray:
-    """Scratch to compute in: float64 for float64, float32 for the rest."""
-    return np.empty(shape, dtype if dtype.itemsize == 8 else float32)
 
 
 def _work() -> RawArray:

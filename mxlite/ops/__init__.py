@@ -7,6 +7,14 @@ from __future__ import annotations
 
 from ..core.errors import DefinitionError, nearest, UnknownNameError
 from ..graph.opdef import Op
+from .activation import (
+    Activation as Activation,
+    LeakyReLU as LeakyReLU,
+    relu as relu,
+    sigmoid as sigmoid,
+    softmax as softmax,
+    tanh as tanh,
+)
 from .broadcast import (
     broadcast_add as broadcast_add,
     broadcast_axis as broadcast_axis,
@@ -26,6 +34,15 @@ from .broadcast import (
     broadcast_to as broadcast_to,
 )
 from .conv import Convolution as Convolution
+from .cut import (
+    Concat as Concat,
+    slice as slice,
+    slice_axis as slice_axis,
+    SliceChannel as SliceChannel,
+    stack as stack,
+)
+from .dense import FullyConnected as FullyConnected
+from .dropout import Dropout as Dropout
 from .elemwise import (
     add_n as add_n,
     elemwise_add as elemwise_add,
@@ -44,6 +61,16 @@ from .linalg import (
     batch_dot as batch_dot,
     dot as dot,
 )
+from .loss import (
+    BlockGrad as BlockGrad,
+    LinearRegressionOutput as LinearRegressionOutput,
+    LogisticRegressionOutput as LogisticRegressionOutput,
+    MAERegressionOutput as MAERegressionOutput,
+    make_loss as make_loss,
+    MakeLoss as MakeLoss,
+    SoftmaxOutput as SoftmaxOutput,
+)
+from .norm import BatchNorm as BatchNorm
 from .optimizer_ops import (
     _fused_adam as _fused_adam,
     _fused_sgd as _fused_sgd,
@@ -53,6 +80,7 @@ from .optimizer_ops import (
     sgd_update as sgd_update,
 )
 from .philox import RandomStream as RandomStream
+from .pool import Pooling as Pooling
 from .random import (
     _random_normal as _random_normal,
     _random_uniform as _random_uniform,
@@ -66,6 +94,12 @@ from .reduce import (
     norm as norm,
     prod as prod,
     sum as sum,
+)
+from .reshape import (
+    expand_dims as expand_dims,
+    Flatten as Flatten,
+    Reshape as Reshape,
+    squeeze as squeeze,
 )
 from .scalar import (
     _div_scalar as _div_scalar,
@@ -89,17 +123,8 @@ from .scalar import (
 )
 from .shape import (
     Cast as Cast,
-    Concat as Concat,
-    expand_dims as expand_dims,
-    Flatten as Flatten,
     repeat as repeat,
-    Reshape as Reshape,
     reverse as reverse,
-    slice as slice,
-    slice_axis as slice_axis,
-    SliceChannel as SliceChannel,
-    squeeze as squeeze,
-    stack as stack,
     SwapAxis as SwapAxis,
     tile as tile,
     transpose as transpose,
@@ -129,6 +154,12 @@ from .unary import (
 )
 
 ALL: tuple[type[Op], ...] = (
+    Activation,
+    LeakyReLU,
+    relu,
+    sigmoid,
+    softmax,
+    tanh,
     broadcast_add,
     broadcast_axis,
     broadcast_div,
@@ -146,6 +177,13 @@ ALL: tuple[type[Op], ...] = (
     broadcast_sub,
     broadcast_to,
     Convolution,
+    Concat,
+    slice,
+    slice_axis,
+    SliceChannel,
+    stack,
+    FullyConnected,
+    Dropout,
     add_n,
     elemwise_add,
     elemwise_div,
@@ -158,12 +196,21 @@ ALL: tuple[type[Op], ...] = (
     where,
     batch_dot,
     dot,
+    BlockGrad,
+    LinearRegressionOutput,
+    LogisticRegressionOutput,
+    make_loss,
+    MAERegressionOutput,
+    MakeLoss,
+    SoftmaxOutput,
+    BatchNorm,
     _fused_adam,
     _fused_sgd,
     _fused_sgd_mom,
     adam_update,
     sgd_mom_update,
     sgd_update,
+    Pooling,
     _random_normal,
     _random_uniform,
     argmax,
@@ -174,6 +221,10 @@ ALL: tuple[type[Op], ...] = (
     norm,
     prod,
     sum,
+    expand_dims,
+    Flatten,
+    Reshape,
+    squeeze,
     _div_scalar,
     _equal_scalar,
     _greater_equal_scalar,
@@ -193,17 +244,8 @@ ALL: tuple[type[Op], ...] = (
     _rmod_scalar,
     _rpower_scalar,
     Cast,
-    Concat,
-    expand_dims,
-    Flatten,
     repeat,
-    Reshape,
     reverse,
-    slice,
-    slice_axis,
-    SliceChannel,
-    squeeze,
-    stack,
     SwapAxis,
     tile,
     transpose,
@@ -246,7 +288,7 @@ TABLE: dict[str, type[Op]] = _table(ALL)
 
 
 def find_op(name: str) -> type[Op]:
-    """The operator called `name`, by its own name or an alias. Raises UnknownNameError with the nearest name."""
+    """The operator of that name or alias. Raises UnknownNameError, with the nearest name."""
     op = TABLE.get(name)
     if op is None:
         raise UnknownNameError(f"There is no operator {name!r}.{nearest(name, TABLE)}")

@@ -13,8 +13,8 @@ from typing import Any
 from ..graph.ir import Shape
 from ..graph.opdef import DType
 
-PIECE = 8192
-"""Elements of the largest temporary: 64 KiB of float64."""
+PIECE = 4096
+"""Elements of the largest temporary: 32 KiB of float64."""
 
 BLOCK = 16384
 """Elements of `fold`'s product at a time, where one row is not larger."""

@@ -7,6 +7,7 @@ which it was stretched.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from ..core.errors import ShapeError
 from ..graph.opdef import Op
@@ -245,8 +246,7 @@ class broadcast_mod(_Product):
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):
-        lhs, rhs = inputs
-        return _elements(rhs)
+        return prod(inputs[1])
 
     @staticmethod
     def forward(xp, a, lhs, rhs, *, out, work):
@@ -266,13 +266,6 @@ class broadcast_mod(_Product):
             _sum_to(xp, d_out, d_lhs)
         if d_rhs is not None:
             fold(xp, by_rhs, (d_out, lhs, rhs), d_rhs, work)
-
-
-def _elements(shape):
-    n = 1
-    for d in shape:
-        n *= d
-    return n
 
 
 class broadcast_equal(_Broadcast):

@@ -26,7 +26,8 @@ class Convolution(Op):
     OH = (H + 2 * pad - ((KH - 1) * dilate + 1)) // stride + 1. One, two or three spatial axes: as many as
     `kernel` has numbers. G = `num_group` parts of the channels are convolved apart from each other.
 
-    `workspace`, `cudnn_tune` and `cudnn_off` are accepted and have no effect. Cost: 2 * N * F * OH * OW * C/G * KH * KW.
+    `workspace`, `cudnn_tune` and `cudnn_off` are accepted and have no effect. Cost: 2 * N * F * OH * OW *
+    C/G * KH * KW.
     """
 
     inputs = ("data", "weight", "bias")
@@ -52,7 +53,8 @@ class Convolution(Op):
                 raise OpAttributeError(f"kernel must have 1, 2 or 3 numbers, got {self.kernel}.")
             if self.layout not in (None, LAYOUTS[rank]):
                 raise OpAttributeError(
-                    f"layout {self.layout!r} is not supported for a kernel of {rank} numbers: use {LAYOUTS[rank]!r}."
+                    f"layout {self.layout!r} is not supported for a kernel of {rank} numbers: "
+                    f"use {LAYOUTS[rank]!r}."
                 )
             if self.num_filter < 1 or self.num_group < 1 or self.num_filter % self.num_group:
                 raise OpAttributeError(
@@ -72,7 +74,9 @@ class Convolution(Op):
         assert data is not None
         rank = len(a.kernel)
         if len(data) != rank + 2:
-            raise ShapeError(f"data must have {rank + 2} axes ({LAYOUTS[rank]}) for kernel {a.kernel}, got {data}.")
+            raise ShapeError(
+                f"data must have {rank + 2} axes ({LAYOUTS[rank]}) for kernel {a.kernel}, got {data}."
+            )
         if data[1] % a.num_group:
             raise ShapeError(f"num_group={a.num_group} must divide the {data[1]} channels of data {data}.")
         weight = (a.num_filter, data[1] // a.num_group, *a.kernel)

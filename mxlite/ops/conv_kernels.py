@@ -5,8 +5,8 @@ the batch at a time, so that scratch stays near `SCRATCH` bytes however large th
 
 **pointwise**  kernel 1, stride 1, no padding: `weight @ data[n]`, nothing is copied.
 
-**grid**  stride 1. Samples are laid into one long row per channel, padding shared between neighbours: the zeros
-left of a row also end the row before it, the zeros above a sample also end the sample before it.
+**grid**  stride 1. Samples are laid into one long row per channel, padding shared between neighbours: the
+zeros left of a row also end the row before it, the zeros above a sample also end the sample before it.
 
     0 0 0 0                          element (i, j) of the kernel reads the same long row, shifted by
     0 a b c    -> 0 0 0 0 0 a b c 0 d e f 0 0 0 0 0 g h i ...       i * dilate * row length + j * dilate
@@ -17,7 +17,8 @@ own. The price is columns at the padding's positions, whose results are dropped.
 in the same way; its columns give both the data's and the weight's gradient.
 
 **columns**  everything else: the usual column matrix (im2col; K. Chellapilla, S. Puri, P. Simard, 2006, "High
-performance convolutional neural networks for document processing"), filled by one strided copy per kernel element.
+performance convolutional neural networks for document processing"), filled by one strided copy per kernel
+element.
 """
 
 from __future__ import annotations
@@ -308,7 +309,8 @@ def grid_backward(
 
 
 def _column_samples(g: Geometry) -> int:
-    return samples_at_a_time(g, g.c * g.taps * prod(g.out))
+    # Columns, result and data's gradient together: half of that fits SCRATCH, so all fits twice.
+    return samples_at_a_time(g, ((g.c * g.taps + g.f) * prod(g.out) + g.c * prod(g.size) + 1) // 2)
 
 
 def _columns_pieces(g: Geometry, backward: bool) -> list[Piece]:
@@ -352,7 +354,8 @@ def columns_forward(xp: Any, g: Geometry, data: Any, weight: Any, out: Any, work
 def columns_backward(
     xp: Any, g: Geometry, d_out: Any, data: Any, weight: Any, d_data: Any, d_weight: Any, work: Any
 ) -> None:
-    """d_weight = d_out @ columns.T; the columns' gradient weight.T @ d_out is added back where it was read."""
+    """d_weight = d_out @ columns.T; the columns' gradient weight.T @ d_out is added back where it was
+    read."""
     columns, rows, d_x, part, *cast = carve(work, g.backward_pieces)
     groups, fg, cg, taps = g.weight_split
     if d_data is not None:

@@ -35,7 +35,7 @@ def _bounded(xp, flat, length, mode):
 
 
 def _add_rows(xp, target, flat, source):
-    """``target[:, flat[i]] += source[:, i]``, in the order of i: equal indices add up, always the same way."""
+    """``target[:, flat[i]] += source[:, i]``, in the order of i: equal indices always add up the same way."""
     for begin in range(0, flat.size, _FEW):
         for i, row in enumerate(flat[begin : begin + _FEW].tolist(), begin):
             into = target[:, row]
@@ -53,9 +53,9 @@ def _two_types(index, dtype, what):
 class Embedding(Op):
     """Rows of a table, ``out[...] = weight[data[...]]``.
 
-    data: (...) whole numbers in any dtype;  weight: (`input_dim`, `output_dim`)  ->  out: (..., `output_dim`).
-    An index out of range is moved to the nearest end. The gradient of `weight` is dense, summed in the order of
-    the indices; `data` has none. `sparse_grad` is read and has no effect.
+    data: (...) whole numbers in any dtype;  weight: (`input_dim`, `output_dim`)  ->  out: (..., `output_dim`)
+    An index out of range is moved to the nearest end. The gradient of `weight` is dense, summed in the order
+    of the indices; `data` has none. `sparse_grad` is read and has no effect.
     """
 
     inputs = ("data", "weight")
@@ -117,11 +117,11 @@ class take(Op):
         mode: Literal["clip", "wrap", "raise"] = "clip"
 
     @staticmethod
-    def infer_shape(attrs, a, indices):
-        if not -len(a) <= attrs.axis < len(a):
-            raise ShapeError(f"axis {attrs.axis} is not one of a {a}.")
-        axis = attrs.axis % len(a)
-        return (a, indices), ((*a[:axis], *indices, *a[axis + 1 :]),)
+    def infer_shape(a, array, indices):
+        if not -len(array) <= a.axis < len(array):
+            raise ShapeError(f"axis {a.axis} is not one of a {array}.")
+        axis = a.axis % len(array)
+        return (array, indices), ((*array[:axis], *indices, *array[axis + 1 :]),)
 
     @classmethod
     def infer_type(cls, a, *dtypes):
@@ -204,9 +204,9 @@ class one_hot(Op):
 class pick(Op):
     """One element along `axis` for each place of the others, ``out[i] = data[i, index[i]]``.
 
-    data: (...);  index: `data`'s shape without `axis` (or with it, 1 long), in any dtype  ->  out: the same without
-    `axis`, or with it when `keepdims`. mode: "clip" moves an index out of range to the nearest end, "wrap"
-    counts round. The gradient is 0 at what was not picked; `index` has none.
+    data: (...);  index: `data`'s shape without `axis` (or with it, 1 long), in any dtype  ->
+    out: the same without `axis`, or with it when `keepdims`. mode: "clip" moves an index out of range to
+    the nearest end, "wrap" counts round. The gradient is 0 at what was not picked; `index` has none.
     """
 
     inputs = ("data", "index")

@@ -203,9 +203,9 @@ class adam_update(_Update):
     ``g = clip(rescale_grad*grad + wd*weight)``;  ``mean = beta1*mean + (1-beta1)*g``;
     ``var = beta2*var + (1-beta2)*g*g``;  ``out = weight - lr*mean / (sqrt(var) + epsilon)``
 
-    weight, grad, mean, var: (...)  ->  out: (...), usually `weight` itself. The gradient is clipped, after the
-    decay is added, to [-`clip_gradient`, `clip_gradient`] unless that is negative. The bias correction is the
-    caller's: ``lr * sqrt(1 - beta2**t) / (1 - beta1**t)``.
+    weight, grad, mean, var: (...)  ->  out: (...), usually `weight` itself. The gradient is clipped, after
+    the decay is added, to [-`clip_gradient`, `clip_gradient`] unless that is negative. The bias correction
+    is the caller's: ``lr * sqrt(1 - beta2**t) / (1 - beta1**t)``.
 
     D. P. Kingma and J. Ba, 2015, "Adam: a method for stochastic optimization".
     """
@@ -244,7 +244,7 @@ class FusedAdamAttrs:
 
 
 class _Fused(Op):
-    """A step inside a training program: no output; inputs are the weight, its gradient, states, and `hyper`."""
+    """A step inside a training program: no output; reads the weight, its gradient, states, and `hyper`."""
 
     outputs = ()
     recomputable = False
@@ -280,7 +280,7 @@ class _Fused(Op):
 class _fused_sgd(_Fused):
     """`sgd_update` in a program: ``weight = (1 - lr*wd) * weight - lr * clip(rescale_grad * grad)``.
 
-    weight, grad: (...);  hyper: (P, 2) float64, row `row` is [lr, wd] and is read when the operator runs.
+    weight, grad: (...);  hyper: (P, 2) float64, row `row` is [lr, wd], read when the operator runs.
     """
 
     inputs = ("weight", "grad", "hyper")
@@ -296,7 +296,7 @@ class _fused_sgd(_Fused):
 class _fused_sgd_mom(_Fused):
     """`sgd_mom_update` in a program: `weight` and `mom` are changed.
 
-    weight, grad, mom: (...);  hyper: (P, 2) float64, row `row` is [lr, wd] and is read when the operator runs.
+    weight, grad, mom: (...);  hyper: (P, 2) float64, row `row` is [lr, wd], read when the operator runs.
     """
 
     inputs = ("weight", "grad", "mom", "hyper")
@@ -313,7 +313,7 @@ class _fused_sgd_mom(_Fused):
 class _fused_adam(_Fused):
     """`adam_update` in a program: `weight`, `mean` and `var` are changed.
 
-    weight, grad, mean, var: (...);  hyper: (P, 2) float64, row `row` is [lr, wd] and is read when the operator runs.
+    weight, grad, mean, var: (...);  hyper: (P, 2) float64, row `row` is [lr, wd], read when it runs.
     """
 
     inputs = ("weight", "grad", "mean", "var", "hyper")

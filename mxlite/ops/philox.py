@@ -59,7 +59,7 @@ class RandomStream:
             flat[begin:end] = words
 
     def fill_uniform(self, xp: Any, out: Any, work: Any, start: int = 0) -> None:
-        """Fill `out` (floating, contiguous) with uniform numbers in [0, 1): numbers `[start, ...)` of the stream.
+        """Fill `out` (floating, contiguous) with uniform numbers in [0, 1), from number `start` on.
 
         float32 and float64 get the upper 24 bits of each number, the same values in both; float16 and
         bfloat16 the upper 11 and 8, as many as they can hold. work: as for `fill_bits`.

@@ -64,9 +64,10 @@ class _random_normal(_Draw):
 
     ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
 
-    By G. E. P. Box and M. E. Muller, 1958, "A note on the generation of random normal deviates": number i is made
-    of the uniform numbers 2*i and 2*i + 1. Only one of the pair's two results is used, so that an element
-    depends on its own two numbers alone. With 24 bits, no number is further than 5.8 `scale` from `loc`.
+    By G. E. P. Box and M. E. Muller, 1958, "A note on the generation of random normal deviates": number i is
+    made of the uniform numbers 2*i and 2*i + 1. Only one of the pair's two results is used, so that an
+    element depends on its own two numbers alone. With 24 bits, no number is further than 5.8 `scale` from
+    `loc`.
     """
 
     aliases = ("normal", "random_normal")

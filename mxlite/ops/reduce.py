@@ -1,14 +1,14 @@
 """Sums, means, maxima over axes.
 
-`axis` is an axis, a tuple of them, or None for all; `exclude` reduces over all *other* axes; `keepdims` leaves
-axes of length 1. A reduction over all axes has the shape (1,), not (), as in MXNet.
+`axis` is an axis, a tuple of them, or None for all; `exclude` reduces over all *other* axes; `keepdims`
+leaves axes of length 1. A reduction over all axes has the shape (1,), not (), as in MXNet.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod as product
-from typing import Any
+from typing import Any, ClassVar
 
 from ..core.errors import OpAttributeError, ShapeError
 from ..graph.ir import Shape
@@ -47,7 +47,7 @@ class _Reduce(Op):
     """One array to its reduction over axes."""
 
     inputs = ("data",)
-    Attrs: type = ReduceAttrs
+    Attrs: ClassVar[type] = ReduceAttrs
 
     @staticmethod
     def infer_shape(a, data):
@@ -204,8 +204,9 @@ class norm(_Reduce):
         if a.ord == 1:
             xp.sign(data, out=d_data)
         else:
-            # Where the norm is 0 so is all the data: dividing by the least number instead gives 0.
-            xp.maximum(out.reshape(kept), xp.finfo(out.dtype).tiny, out=d_data)
+            # Where the norm is 0 so is all the data: dividing by 1 instead gives 0.
+            xp.equal(out.reshape(kept), 0, out=d_data)
+            xp.add(d_data, out.reshape(kept), out=d_data)
             xp.divide(data, d_data, out=d_data)
         xp.multiply(d_data, d_out.reshape(kept), out=d_data)
 
@@ -225,37 +226,46 @@ class _Arg(_Reduce):
 class argmax(_Arg):
     """Position of the first largest element along `axis`, in the dtype of `data`.
 
-    data: (...)  ->  out: `data`'s shape without `axis`. With ``axis=None``: the position in the flattened array,
-    shape (1,). No gradient.
+    data: (...)  ->  out: `data`'s shape without `axis`. With ``axis=None``: the position in the flattened
+    array, shape (1,). No gradient.
     """
 
     @staticmethod
     def forward(xp, a, data, *, out):
-        _positions(xp, xp.argmax, a, data, out)
+        _positions(xp, xp.argmax, xp.greater, a, data, out)
 
 
 class argmin(_Arg):
     """Position of the first smallest element along `axis`, in the dtype of `data`.
 
-    data: (...)  ->  out: `data`'s shape without `axis`. With ``axis=None``: the position in the flattened array,
-    shape (1,). No gradient.
+    data: (...)  ->  out: `data`'s shape without `axis`. With ``axis=None``: the position in the flattened
+    array, shape (1,). No gradient.
     """
 
     @staticmethod
     def forward(xp, a, data, *, out):
-        _positions(xp, xp.argmin, a, data, out)
+        _positions(xp, xp.argmin, xp.less, a, data, out)
 
 
-def _positions(xp, find, a, data, out):
-    """`find` along the axis, a block at a time: along an inner axis it copies what it is given."""
-    axis = None if a.axis is None else a.axis % data.ndim
-    if axis is None:
+def _positions(xp, find, better, a, data, out):
+    """`find` along the axis, in blocks of at most PIECE elements: along an inner axis it copies its input."""
+    if a.axis is None:
         out[...] = find(data)
         return
+    axis = a.axis % data.ndim
     outer, length, inner = product(data.shape[:axis]), data.shape[axis], product(data.shape[axis + 1 :])
     cube, flat = data.reshape(outer, length, inner), out.reshape(outer, inner)
-    wide = inner if length * inner <= PIECE else (PIECE // length) or 1
-    rows = (PIECE // (length * wide)) or 1
+    if length > PIECE:
+        wide = rows = 1
+    else:
+        wide = inner if inner * length <= PIECE else PIECE // length
+        rows = PIECE // (length * wide)
     for i in range(0, outer, rows):
         for j in range(0, inner, wide):
-            flat[i : i + rows, j : j + wide] = find(cube[i : i + rows, :, j : j + wide], axis=1)
+            block = cube[i : i + rows, :, j : j + wide]
+            place = find(block[:, :PIECE], axis=1)
+            for begin in range(PIECE, length, PIECE):  # only where rows and wide are 1
+                other = begin + find(block[:, begin : begin + PIECE], axis=1)
+                if better(block[0, other[0, 0], 0], block[0, place[0, 0], 0]):
+                    place = other
+            flat[i : i + rows, j : j + wide] = place

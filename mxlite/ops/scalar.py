@@ -242,7 +242,10 @@ class _rmod_scalar(_Scalar):
 
 
 class _equal_scalar(_Scalar):
-    """1 where ``data == scalar``, else 0, in the dtype of `data`. data: (...)  ->  out: (...). No gradient."""
+    """1 where ``data == scalar``, else 0, in the dtype of `data`.
+
+    data: (...)  ->  out: (...). No gradient.
+    """
 
     aliases = ("_EqualScalar",)
 
@@ -252,7 +255,10 @@ class _equal_scalar(_Scalar):
 
 
 class _not_equal_scalar(_Scalar):
-    """1 where ``data != scalar``, else 0, in the dtype of `data`. data: (...)  ->  out: (...). No gradient."""
+    """1 where ``data != scalar``, else 0, in the dtype of `data`.
+
+    data: (...)  ->  out: (...). No gradient.
+    """
 
     aliases = ("_NotEqualScalar",)
 
@@ -262,7 +268,10 @@ class _not_equal_scalar(_Scalar):
 
 
 class _greater_scalar(_Scalar):
-    """1 where ``data > scalar``, else 0, in the dtype of `data`. data: (...)  ->  out: (...). No gradient."""
+    """1 where ``data > scalar``, else 0, in the dtype of `data`.
+
+    data: (...)  ->  out: (...). No gradient.
+    """
 
     aliases = ("_GreaterScalar",)
 
@@ -272,7 +281,10 @@ class _greater_scalar(_Scalar):
 
 
 class _greater_equal_scalar(_Scalar):
-    """1 where ``data >= scalar``, else 0, in the dtype of `data`. data: (...)  ->  out: (...). No gradient."""
+    """1 where ``data >= scalar``, else 0, in the dtype of `data`.
+
+    data: (...)  ->  out: (...). No gradient.
+    """
 
     aliases = ("_GreaterEqualScalar",)
 
@@ -282,7 +294,10 @@ class _greater_equal_scalar(_Scalar):
 
 
 class _lesser_scalar(_Scalar):
-    """1 where ``data < scalar``, else 0, in the dtype of `data`. data: (...)  ->  out: (...). No gradient."""
+    """1 where ``data < scalar``, else 0, in the dtype of `data`.
+
+    data: (...)  ->  out: (...). No gradient.
+    """
 
     aliases = ("_LesserScalar",)
 
@@ -292,7 +307,10 @@ class _lesser_scalar(_Scalar):
 
 
 class _lesser_equal_scalar(_Scalar):
-    """1 where ``data <= scalar``, else 0, in the dtype of `data`. data: (...)  ->  out: (...). No gradient."""
+    """1 where ``data <= scalar``, else 0, in the dtype of `data`.
+
+    data: (...)  ->  out: (...). No gradient.
+    """
 
     aliases = ("_LesserEqualScalar",)
 

@@ -290,12 +290,14 @@ class round(_Unary):
 
     @staticmethod
     def forward(xp, a, data, *, out):
-        # trunc, then one step outwards where at least half was cut off: adding 0.5 first would round wrong
+        # The part cut off, doubled and cut again, is the step outwards: adding 0.5 first would round wrong
         # the largest number below 0.5.
         for x, into in pieces(data, out):
             whole = xp.trunc(x)
-            step = xp.copysign(xp.abs(x - whole) >= 0.5, x)
-            xp.add(whole, step, out=into, casting="unsafe")
+            step = x - whole
+            xp.add(step, step, out=step)
+            xp.trunc(step, out=step)
+            xp.add(whole, step, out=into)
 
 
 class rint(_Unary):
@@ -354,8 +356,8 @@ class ones_like(_Unary):
 class clip(_Unary):
     """Each element moved into [`a_min`, `a_max`].
 
-    data: (...)  ->  out: (...), same shape and dtype. The gradient is `d_out` where ``a_min <= data <= a_max``,
-    0 elsewhere.
+    data: (...)  ->  out: (...), same shape and dtype. The gradient is `d_out` where
+    ``a_min <= data <= a_max``, 0 elsewhere.
     """
 
     backward_in_place = {"d_data": ("d_out", "data")}

@@ -27,7 +27,9 @@ def per_axis(name: str, value: Shape, rank: int, default: int) -> Shape:
     return value
 
 
-def output_size(size: Shape, kernel: Shape, stride: Shape, dilate: Shape, pad: Shape, ceil: bool = False) -> Shape:
+def output_size(
+    size: Shape, kernel: Shape, stride: Shape, dilate: Shape, pad: Shape, ceil: bool = False
+) -> Shape:
     """Window positions along each axis; with `ceil` the last window may reach beyond the padded input.
 
     Raises ShapeError where not one window fits.
@@ -47,7 +49,8 @@ def output_size(size: Shape, kernel: Shape, stride: Shape, dilate: Shape, pad: S
 def window_slices(
     size: Shape, kernel: Shape, stride: Shape, dilate: Shape, pad: Shape, out: Shape
 ) -> Iterator[tuple[int, Slices, Slices]]:
-    """For each window element, row by row: its number, the inputs it reads, and the outputs it reads them for.
+    """For each window element, row by row: its number, the inputs it reads, and the outputs it reads them
+    for.
 
     Elements that only ever see padding are left out.
     """

@@ -1,0 +1,1 @@
+"""Networks that several benchmarks plan or run, built from `mx`, which may be mxlite or the real MXNet."""

@@ -1,0 +1,1 @@
+from .params import load_params as load_params, save_params as save_params

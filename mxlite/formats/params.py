@@ -1,0 +1,45 @@
+"""Parameter files of a checkpoint: NDArray containers whose names say `arg:NAME` or `aux:NAME`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from ..core import FormatError
+from ..ndarray import load, NDArray, save
+
+_KINDS = ("arg", "aux")
+
+
+def load_params(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
+    """Arguments and auxiliary states of a `.params` file, by name.
+
+    Raises FormatError for a file that is no container, or that has a name of another form.
+    """
+    found: dict[str, dict[str, NDArray]] = {kind: {} for kind in _KINDS}
+    arrays = load(path)
+    if isinstance(arrays, list):
+        if arrays:
+            raise FormatError(
+                f"{os.fspath(path)} holds {len(arrays)} arrays without names; parameters are called "
+                f"'arg:NAME' or 'aux:NAME'. mx.nd.load reads it as a list."
+            )
+        arrays = {}
+    for full_name, array in arrays.items():
+        kind, colon, name = full_name.partition(":")
+        if not colon or kind not in found:
+            raise FormatError(
+                f"{os.fspath(path)} holds {full_name!r}; parameters are named 'arg:NAME' or 'aux:NAME'. "
+                f"mx.nd.load reads it as a dict."
+            )
+        found[kind][name] = array
+    return found["arg"], found["aux"]
+
+
+def save_params(
+    path: str | os.PathLike[str], arg_params: Mapping[str, NDArray], aux_params: Mapping[str, NDArray]
+) -> None:
+    """Write arguments, then auxiliary states. Waits. The file is replaced as a whole or not at all."""
+    named = {f"arg:{name}": array for name, array in arg_params.items()}
+    named |= {f"aux:{name}": array for name, array in aux_params.items()}
+    save(path, named)

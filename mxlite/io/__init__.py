@@ -1,0 +1,10 @@
+from .datasets import load_digits as load_digits, load_fashion_mnist as load_fashion_mnist
+from .iterator import (
+    DataBatch as DataBatch,
+    DataDesc as DataDesc,
+    DataIter as DataIter,
+    ResizeIter as ResizeIter,
+)
+from .mnist import MNISTIter as MNISTIter, read_idx as read_idx
+from .ndarray_iter import NDArrayIter as NDArrayIter
+from .prefetch import PrefetchingIter as PrefetchingIter

@@ -1,0 +1,25 @@
+from .base_module import BaseModule as BaseModule
+from .callback import (
+    BatchEndParam as BatchEndParam,
+    do_checkpoint as do_checkpoint,
+    log_train_metric as log_train_metric,
+    LogValidationMetricsCallback as LogValidationMetricsCallback,
+    module_checkpoint as module_checkpoint,
+    ProgressBar as ProgressBar,
+    Speedometer as Speedometer,
+)
+from .checkpoint import save_checkpoint as save_checkpoint
+from .initializer import InitDesc as InitDesc, Initializer as Initializer
+from .lr_scheduler import (
+    CosineScheduler as CosineScheduler,
+    FactorScheduler as FactorScheduler,
+    LRScheduler as LRScheduler,
+    MultiFactorScheduler as MultiFactorScheduler,
+    PolyScheduler as PolyScheduler,
+)
+from .metric import EvalMetric as EvalMetric
+from .module import Module as Module
+from .optimizer import Optimizer as Optimizer
+from .progress import TqdmProgress as TqdmProgress
+from .statefile import pack_state as pack_state, unpack_state as unpack_state
+from .updater import get_updater as get_updater, Updater as Updater

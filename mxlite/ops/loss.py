@@ -1,0 +1,335 @@
+"""Outputs that start the backward pass by themselves, and BlockGrad, which ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+from ..core.errors import ShapeError
+from ..graph.ir import Shape
+from ..graph.opdef import DType, Op, Shapes
+from .activation import cube, softmax_rows
+
+_STEP = 2048  # labels at a time; what is made of them is a local temporary
+
+
+class SoftmaxOutput(Op):
+    """Softmax whose gradient is that of the cross-entropy with `label`, ``d_data = (out - onehot(label)) *
+    scale``.
+
+    data: (N, K);  label: (N,)  ->  out: (N, K). Over which numbers the softmax goes:
+
+        default          data (N, ...)       all but axis 0          label data.shape[:-1], of which the
+        first N count preserve_shape   data (..., K)       the last axis           label (...)
+        multi_output     data (N, K, ...)    axis 1                  label (N, product of the rest) or (N,
+        ...)
+
+    A label of data's shape holds probabilities: d_data = (out - label) * grad_scale, without any
+    normalization. Head gradients are ignored, unless `out_grad` is set: then they multiply d_data (MXNet
+    1.9.1's CPU build multiplies by `out` there, a bug). label has no gradient.
+
+    `normalization` divides: 'null' by 1; 'batch' by the number of labels (multi_output: by N); 'valid' by
+    the number of labels other than `ignore_label`, at least 1. With multi_output, 'null' and 'batch' also
+    divide by the number of positions. `use_ignore` gives rows labelled `ignore_label` the gradient 0. A
+    label that is no class gives `out`. `smooth_alpha` takes that much from the true class and spreads it
+    evenly over the others.
+    """
+
+    aliases = ("Softmax",)
+    inputs = ("data", "label")
+    inferred = ("label",)
+    in_place = {"out": "data"}
+    backward_in_place = {"d_data": "out"}
+    is_loss = True
+
+    @dataclass(frozen=True)
+    class Attrs:
+        grad_scale: float = 1.0
+        ignore_label: float = -1.0
+        multi_output: bool = False
+        use_ignore: bool = False
+        preserve_shape: bool = False
+        normalization: Literal["null", "batch", "valid"] = "null"
+        out_grad: bool = False
+        smooth_alpha: float = 0.0
+
+    @classmethod
+    def unneeded(cls, a: Any) -> frozenset[str]:
+        return frozenset() if a.out_grad else frozenset(["d_out"])
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data, label = shapes
+        assert data is not None
+        if len(data) < 2:
+            raise ShapeError(f"data must have at least 2 axes, got {data}.")
+        if a.multi_output:
+            options = [(data[0], prod(data[2:])), (data[0], *data[2:]), (data[0], 1, *data[2:]), data]
+        else:
+            options = [data[:-1], data]
+        if label is None:
+            label = options[0]
+        elif label not in options:
+            raise ShapeError(
+                f"label must be one of {list(dict.fromkeys(options))} for data {data}, got {label}."
+            )
+        return (data, label), (data,)
+
+    @classmethod
+    def infer_type(
+        cls, a: Any, *dtypes: DType | None
+    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+        return _label_types(*dtypes)
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 5 * prod(inputs[0])
+
+    @classmethod
+    def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 2 * prod(inputs[0])
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        n, _, p = _rows(a, inputs[0])
+        return n * p * dtype.itemsize
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, label: Any, *, out: Any, work: Any) -> None:
+        if out is not None:
+            shape = _rows(a, data.shape)
+            softmax_rows(xp, data.reshape(shape), out.reshape(shape), work)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any) -> None:
+        if d_data is None:
+            return
+        if label.shape == out.shape and (out.ndim > 2 or out.shape[1:] != (1,) or not a.multi_output):
+            xp.subtract(out, label, out=d_data, casting="unsafe")
+            xp.multiply(d_data, a.grad_scale, out=d_data)
+        else:
+            _class_gradient(xp, a, out, label, d_data)
+        if d_out is not None:
+            xp.multiply(d_data, d_out, out=d_data)
+
+
+def _class_gradient(xp: Any, a: Any, out: Any, label: Any, d_data: Any) -> None:
+    """Gradient for labels that are class numbers."""
+    n, k, p = shape = _rows(a, out.shape)
+    flat, grad = label.reshape(-1), d_data.reshape(shape)
+    scale = a.grad_scale
+    if a.multi_output and a.normalization != "valid":
+        scale /= p
+    if a.normalization == "batch":
+        scale /= n if a.multi_output else flat.size
+    elif a.normalization == "valid":
+        ignored = sum(int((labels == a.ignore_label).sum()) for _, labels in _labels(flat))
+        scale /= max(1, flat.size - ignored)
+    spread = a.smooth_alpha / (k - 1) if k > 1 else 0.0
+    if out is not d_data:
+        xp.copyto(d_data, out)
+    if spread:
+        xp.subtract(d_data, spread, out=d_data)
+    for start, labels in _labels(flat[: n * p]):
+        position = xp.arange(start, start + labels.size)
+        row, column = position // p, position % p
+        number = labels.astype("int64")
+        known = (number >= 0) & (number < k)
+        at = row[known], number[known], column[known]
+        # grad - spread -> grad - (1 - smooth_alpha)
+        grad[at] -= grad.dtype.type(1 - a.smooth_alpha - spread)
+        if a.use_ignore:
+            ignored = labels == a.ignore_label
+            for i, j in zip(row[ignored].tolist(), column[ignored].tolist()):
+                grad[i, :, j] = 0
+    xp.multiply(d_data, scale, out=d_data)
+
+
+def _labels(flat: Any) -> Iterator[tuple[int, Any]]:
+    """Stretches of the labels and where they begin."""
+    for start in range(0, flat.size, _STEP):
+        yield start, flat[start : start + _STEP]
+
+
+def _rows(a: Any, shape: Shape) -> tuple[int, int, int]:
+    """(N, K, P): the softmax goes over K."""
+    if a.multi_output:
+        return cube(shape, 1)
+    if a.preserve_shape:
+        return cube(shape, -1)
+    return shape[0], prod(shape[1:]), 1
+
+
+def _label_types(*dtypes: DType | None) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    """Labels may be of any type; of data's where nothing else is known."""
+    data, label = dtypes
+    return (data, label or data), (data,)
+
+
+class _Regression(Op):
+    """Family: a prediction, a label of the same shape, and a gradient per sample."""
+
+    inputs = ("data", "label")
+    inferred = ("label",)
+    in_place = {"out": "data"}
+    backward_in_place = {"d_data": "out"}
+    is_loss = True
+
+    @dataclass(frozen=True)
+    class Attrs:
+        grad_scale: float = 1.0
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data, label = shapes
+        assert data is not None
+        column = len(data) == 2 and data[1] == 1
+        if label is None:
+            label = data[:1] if column else data
+        elif label != data and not (column and label == data[:1]):
+            raise ShapeError(f"label must be {data[:1] if column else data} for data {data}, got {label}.")
+        return (data, label), (data,)
+
+    @classmethod
+    def infer_type(
+        cls, a: Any, *dtypes: DType | None
+    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+        return _label_types(*dtypes)
+
+
+def _difference(xp: Any, a: Any, out: Any, label: Any, d_data: Any) -> None:
+    """d_data = (out - label) * grad_scale / (elements of one sample)."""
+    if d_data is not None:
+        xp.subtract(out, label.reshape(out.shape), out=d_data, casting="unsafe")
+        xp.multiply(d_data, a.grad_scale / prod(out.shape[1:]), out=d_data)
+
+
+class LinearRegressionOutput(_Regression):
+    """Identity whose gradient is that of half the squared error, ``d_data = (data - label) * grad_scale /
+    m``.
+
+    data: (N, ...);  label: as data, or (N,) for data (N, 1)  ->  out: as data. m: elements of one sample.
+    """
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, label: Any, *, out: Any) -> None:
+        if out is not None:
+            xp.copyto(out, data)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, out: Any, label: Any, *, d_data: Any) -> None:
+        _difference(xp, a, out, label, d_data)
+
+
+class LogisticRegressionOutput(_Regression):
+    """Sigmoid whose gradient is that of the cross-entropy, ``d_data = (out - label) * grad_scale / m``.
+
+    data: (N, ...);  label: as data, or (N,) for data (N, 1)  ->  out: as data. m: elements of one sample.
+    """
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, label: Any, *, out: Any) -> None:
+        if out is None:
+            return
+        xp.negative(data, out=out)
+        with xp.errstate(over="ignore"):  # exp gives infinity, and 1 / infinity the right 0
+            xp.exp(out, out=out)
+        xp.add(out, 1, out=out)
+        xp.divide(1, out, out=out)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, out: Any, label: Any, *, d_data: Any) -> None:
+        _difference(xp, a, out, label, d_data)
+
+
+class MAERegressionOutput(_Regression):
+    """Identity whose gradient is that of the absolute error, ``d_data = sign(data - label) * grad_scale /
+    m``.
+
+    data: (N, ...);  label: as data, or (N,) for data (N, 1)  ->  out: as data. m: elements of one sample.
+    The sign of 0 is -1, as in MXNet.
+    """
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, label: Any, *, out: Any) -> None:
+        if out is not None:
+            xp.copyto(out, data)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, out: Any, label: Any, *, d_data: Any) -> None:
+        if d_data is None:
+            return
+        xp.greater(out, label.reshape(out.shape), out=d_data, casting="unsafe")  # 1 or 0
+        xp.subtract(d_data, 0.5, out=d_data)
+        xp.multiply(d_data, 2 * a.grad_scale / prod(out.shape[1:]), out=d_data)
+
+
+class _Identity(Op):
+    """Family: hands its input on."""
+
+    inputs = ("data",)
+    same_shape = True
+    in_place = {"out": "data"}
+    cheap = True
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 0
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, *, out: Any) -> None:
+        if out is not None:
+            xp.copyto(out, data)
+
+
+class MakeLoss(_Identity):
+    """Make any expression a loss: identity, whose gradient is `grad_scale` whatever the head gradient.
+
+    data: (N, ...)  ->  out: (N, ...). `normalization` divides the gradient: 'batch' by N, 'valid' by the
+    number of elements above `valid_thresh`, at least 1.
+    """
+
+    is_loss = True
+
+    @dataclass(frozen=True)
+    class Attrs:
+        grad_scale: float = 1.0
+        valid_thresh: float = 0.0
+        normalization: Literal["null", "batch", "valid"] = "null"
+
+    @classmethod
+    def unneeded(cls, a: Any) -> frozenset[str]:
+        return frozenset() if a.normalization == "valid" else frozenset(["data"])
+
+    @staticmethod
+    def backward(xp: Any, a: Any, data: Any, *, d_data: Any) -> None:
+        if d_data is None:
+            return
+        scale = a.grad_scale
+        if a.normalization == "batch":
+            scale /= len(d_data)
+        elif a.normalization == "valid":
+            scale /= max(1, sum(int((x > a.valid_thresh).sum()) for _, x in _labels(data.reshape(-1))))
+        d_data.fill(scale)
+
+
+class make_loss(_Identity):
+    """Make any expression a loss: identity, whose gradient is 1 whatever the head gradient.
+
+    data: (...)  ->  out: (...).
+    """
+
+    is_loss = True
+
+    @staticmethod
+    def backward(xp: Any, a: Any, *, d_data: Any) -> None:
+        if d_data is not None:
+            d_data.fill(1)
+
+
+class BlockGrad(_Identity):
+    """Identity that lets no gradient through. data: (...)  ->  out: (...)."""
+
+    aliases = ("stop_gradient",)

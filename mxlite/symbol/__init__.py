@@ -1,0 +1,34 @@
+"""`mx.sym`: symbols, and a function for every operator of `mxlite.ops.TABLE`, made when first asked for."""
+
+from typing import Any
+
+from . import random as random
+from .arithmetic import maximum as maximum, minimum as minimum, pow as pow, power as power
+from .attribute import AttrScope as AttrScope
+from .functions import operator_function as operator_function
+from .naming import NameManager as NameManager, Prefix as Prefix
+from .symbol import (
+    Group as Group,
+    load as load,
+    load_json as load_json,
+    output_name as output_name,
+    Symbol as Symbol,
+)
+from .variable import var as var, Variable as Variable
+
+
+def __getattr__(name: str) -> Any:
+    if not name.startswith("__"):
+        from ..core.errors import nearest
+        from ..ops import TABLE
+
+        if name in TABLE:
+            return operator_function(name)
+        raise AttributeError(f"mx.sym has no {name!r}: no operator is called that.{nearest(name, TABLE)}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    from ..ops import TABLE
+
+    return sorted({*globals(), *TABLE})

@@ -1,0 +1,73 @@
+"""Shapes and types of a symbol's arguments, outputs and auxiliary states, in MXNet's return forms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..core.errors import MXLiteError, nearest, ShapeError, UnknownNameError
+from ..graph import Entry, Graph, infer_shapes, infer_types, Shape
+
+ShapeLists = tuple[list[Shape] | None, list[Shape] | None, list[Shape] | None]
+TypeLists = tuple[list[Any] | None, list[Any] | None, list[Any] | None]
+
+
+def known_by_name(
+    graph: Graph, positional: Sequence[Any], named: Mapping[str, Any], what: str
+) -> dict[str, Any]:
+    """Argument name -> what is known; values of None are left out."""
+    if positional and named:
+        raise MXLiteError(f"infer_{what} takes its arguments all by position or all by name, not mixed.")
+    names = [n.name for n in graph.arguments]
+    if len(positional) > len(names):
+        raise MXLiteError(
+            f"infer_{what}: the symbol has {len(names)} arguments; {len(positional)} were given."
+        )
+    known = dict(zip(names, positional)) if positional else dict(named)
+    variables = {n.name for n in graph.variables}
+    for key in known:
+        if key not in variables:
+            listed = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+            raise UnknownNameError(
+                f"infer_{what}: the symbol has no argument {key!r}; it has {listed}.{nearest(key, variables)}"
+            )
+    return {k: v for k, v in known.items() if v is not None}
+
+
+def shapes(graph: Graph, known: Mapping[str, Any], partial: bool) -> ShapeLists:
+    """(arguments, outputs, auxiliary states).
+
+    With `partial`, () stands for an unknown rank and 0 for an unknown dimension; without it, all three
+    are None if anything is unknown.
+    """
+    wanted = {k: s for k, v in known.items() if (s := checked_shape(k, v))}
+    found = infer_shapes(graph, wanted).shapes
+    lists = [[found.get(e, ()) for e in part] for part in _parts(graph)]
+    if not partial and any(e not in found or 0 in found[e] for part in _parts(graph) for e in part):
+        return None, None, None
+    return lists[0], lists[1], lists[2]
+
+
+def types(graph: Graph, known: Mapping[str, Any], partial: bool) -> TypeLists:
+    """(arguments, outputs, auxiliary states) as numpy types; None where unknown, as in `shapes`."""
+    found = infer_types(graph, known).dtypes
+    lists = [[found[e].type if e in found else None for e in part] for part in _parts(graph)]
+    if not partial and any(t is None for part in lists for t in part):
+        return None, None, None
+    return lists[0], lists[1], lists[2]
+
+
+def _parts(graph: Graph) -> tuple[list[Entry], Sequence[Entry], list[Entry]]:
+    return [Entry(n) for n in graph.arguments], graph.outputs, [Entry(n) for n in graph.auxiliary]
+
+
+def checked_shape(name: str, value: Any) -> Shape:
+    if not isinstance(value, Iterable) or isinstance(value, (str, bytes)):
+        raise ShapeError(f"The shape of {name!r} must be a tuple of whole numbers, got {value!r}.")
+    dims = tuple(value)
+    for d in dims:
+        if isinstance(d, bool) or not hasattr(d, "__index__") or d < 0:
+            raise ShapeError(
+                f"The shape of {name!r} must be whole numbers, 0 for unknown ones, got {value!r}."
+            )
+    return tuple(int(d) for d in dims)

@@ -1,0 +1,1 @@
+from .draw import plot_network as plot_network, print_summary as print_summary

@@ -1,0 +1,401 @@
+"""What must hold for every operator, whatever it computes: one function per rule.
+
+Every run goes the way of a program: shapes by the inference pass, the kernel by `Backend.choose`, the
+call by `bind_call`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from case import Case
+
+from mxlite.backends import bind_call
+from mxlite.backends.cpu import CPU
+from mxlite.core.dtype import is_floating
+from mxlite.graph.attrs import attr_text, parse_attrs
+from mxlite.graph.infer import infer_shapes
+from mxlite.graph.ir import Entry, Graph, Node, Shape, variable
+from mxlite.graph.opdef import Op
+from mxlite.ops.philox import RandomStream
+
+GUARD = 256  # bytes on both sides of a work buffer
+LOCAL_BYTES = 208 * 1024
+"""What a kernel may have allocated at one moment: numpy's own buffers (64 KiB for each of three operands of a
+strided or mixed operation) or temporaries as small as that, and Python's objects."""
+
+Arrays = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operator with the shapes and dtypes of its arrays: what a bound node knows."""
+
+    op: type[Op]
+    attrs: Any
+    shapes: tuple[tuple[Shape, ...], tuple[Shape, ...]]
+    dtypes: tuple[tuple[Any, ...], tuple[Any, ...]]
+    train: bool
+
+    @classmethod
+    def of(cls, case: Case, shapes: Sequence[Shape] | None = None, dtype: str | None = None) -> Call:
+        """Infer what `case` leaves out. Inputs in `op.inferred` have to follow from the others."""
+        op, attrs = case.op, case.parsed
+        names = op.input_names(attrs)
+        ins = [variable(n) for n in names]
+        node = Node(op, attrs, tuple(ins), "node")
+        outs = [Entry(node, i) for i in range(node.num_outputs)]
+        # The node stands among the effects, since an optimizer's step has no output to hold it by.
+        graph = Graph(tuple(outs), (node,))
+        given = dict(zip(names, shapes or case.shapes))
+        known = {n: s for n, s in given.items() if n not in op.inferred}
+        graph = infer_shapes(graph, known)
+        in_dtypes, out_dtypes = op.infer_type(attrs, *(np.dtype(k) for k in case.kinds(dtype)))
+        in_shapes = tuple(graph.shapes[e] for e in ins)
+        if shapes is None:
+            assert in_shapes == tuple(map(tuple, case.shapes)), (
+                f"inferred {in_shapes}, the row says {case.shapes}"
+            )
+        return cls(
+            op,
+            attrs,
+            (in_shapes, tuple(graph.shapes[e] for e in outs)),
+            (in_dtypes, out_dtypes),
+            case.train,
+        )
+
+    def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return self.op.input_names(self.attrs), self.op.output_names(self.attrs)
+
+    def layout(self) -> dict[str, tuple[Shape, Any]]:
+        """Name of every input and output, and of their gradients -> shape, dtype."""
+        found: dict[str, tuple[Shape, Any]] = {}
+        for names, shapes, dtypes in zip(self.names(), self.shapes, self.dtypes):
+            for n, s, d in zip(names, shapes, dtypes):
+                found[n] = found["d_" + n] = (s, d)
+        return found
+
+    def execute(
+        self,
+        op: type[Op],
+        inputs: Mapping[str, Any],
+        *,
+        wanted: Sequence[str] | None = None,
+        alias: Mapping[str, str] | None = None,
+        garbage: int = 0xFF,
+    ) -> tuple[Arrays, Arrays]:
+        """Run `op` (the operator or its gradient); returns its outputs and its inputs as they are afterwards.
+
+        wanted: outputs that somebody reads; the others are None. alias: output -> input whose memory it
+        takes. garbage: the byte that fills outputs and scratch before.
+        """
+        layout, ins = self.layout(), {n: None if x is None else x.copy() for n, x in inputs.items()}
+        outs: Arrays = {}
+        for name in op.output_names(self.attrs):
+            shape, dtype = layout[name]
+            if wanted is not None and name not in wanted:
+                outs[name] = None
+            elif alias and name in alias:
+                outs[name] = ins[alias[name]].reshape(shape)
+            else:
+                outs[name] = _garbage(shape, dtype, garbage)
+        run, guards = self.bind(op, ins, outs, garbage)
+        with np.errstate(all="ignore"):
+            run()
+        for guard in guards:
+            assert (guard == 0x3C).all(), f"{op.op_name} wrote outside its workspace"
+        return outs, ins
+
+    def bind(
+        self, op: type[Op], ins: Arrays, outs: Arrays, garbage: int
+    ) -> tuple[Callable[[], None], list[Any]]:
+        """The call as a program makes it, and the guard bytes around its scratch."""
+        first = self.dtypes[0][0] if self.dtypes[0] else self.dtypes[1][0]
+        kernel = CPU.choose(op, self.attrs, *self.shapes, first)
+        block = CPU.empty(GUARD + kernel.workspace + GUARD)
+        block.fill(0x3C)
+        work = block[GUARD : GUARD + kernel.workspace]
+        work.fill(garbage)
+        run = bind_call(
+            kernel,
+            CPU.xp,
+            op,
+            self.attrs,
+            list(ins.values()),
+            list(outs.values()),
+            work=work,
+            rng=RandomStream(np.array([7, 3], np.uint64), 5),
+            train=self.train,
+            shapes=self.shapes,
+        )
+        return run, [block[:GUARD], block[GUARD + kernel.workspace :]]
+
+
+def _garbage(shape: Shape, dtype: Any, byte: int) -> Any:
+    """An array of which every byte is `byte`; 0xFF makes every float a nan."""
+    return np.full(math.prod(shape) * dtype.itemsize, byte, np.uint8).view(dtype).reshape(shape)
+
+
+def _forward(call: Call, arrays: Sequence[Any], **how: Any) -> tuple[Arrays, Arrays]:
+    return call.execute(call.op, dict(zip(call.names()[0], arrays)), **how)
+
+
+def _gradient_inputs(call: Call, arrays: Sequence[Any], heads: Mapping[str, Any] | None = None) -> Arrays:
+    """What the gradient operator reads, after a forward run. `heads` replaces head gradients."""
+    outs, ins = _forward(call, arrays)
+    rng = np.random.default_rng(2)
+    have: Arrays = {**ins, **outs}
+    for name, shape, dtype in zip(call.names()[1], call.shapes[1], call.dtypes[1]):
+        have["d_" + name] = np.asarray(rng.standard_normal(shape)).astype(dtype)
+    have |= heads or {}
+    assert call.op.grad_op is not None
+    return {n: have[n] for n in call.op.grad_op.input_names(call.attrs)}
+
+
+def _stages(call: Call, arrays: Sequence[Any]) -> Iterator[tuple[type[Op], Arrays]]:
+    """The operator and, if it has one, its gradient, each with inputs to run on."""
+    yield call.op, dict(zip(call.names()[0], arrays))
+    differentiable = all(is_floating(d) for d in call.dtypes[1])
+    if differentiable and call.op.grad_op is not None and call.op.grad_op.output_names(call.attrs):
+        yield call.op.grad_op, _gradient_inputs(call, arrays)
+
+
+def _same(got: Any, want: Any, what: str) -> None:
+    """Bit for bit."""
+    if got is None or want is None:
+        assert got is want, what
+    else:
+        assert got.dtype == want.dtype and got.shape == want.shape, what
+        differ = got.view(np.uint8).reshape(-1) != want.view(np.uint8).reshape(-1) if got.size else ()
+        assert not np.any(differ), f"{what}: {got} instead of {want}"
+
+
+def check_writes_all_and_reads_no_garbage(case: Case) -> None:
+    """Whatever outputs and scratch held before, results are the same: nothing is left out, nothing read."""
+    call = Call.of(case)
+    for op, inputs in _stages(call, case.inputs()):
+        first = call.execute(op, inputs, garbage=0xFF)
+        second = call.execute(op, inputs, garbage=0x01)
+        for a, b, kind in zip(first, second, ("output", "input")):
+            for name in a:
+                _same(b[name], a[name], f"{op.op_name}: {kind} {name} differs after other garbage")
+
+
+def check_inputs_are_untouched(case: Case) -> None:
+    """Inputs that are not in `mutates` keep every bit."""
+    call = Call.of(case)
+    for op, inputs in _stages(call, case.inputs()):
+        _, after = call.execute(op, inputs)
+        for name, before in inputs.items():
+            if name not in op.mutates:
+                _same(after[name], before, f"{op.op_name}: input {name} was written")
+
+
+def check_in_place(case: Case) -> None:
+    """Each option of `in_place`, and all that go together, gives the bits that separate memory gives."""
+    call = Call.of(case)
+    layout = call.layout()
+    for op, inputs in _stages(call, case.inputs()):
+        want, _ = call.execute(op, inputs)
+        choices: list[list[tuple[str, str] | None]] = []
+        for out, donors in op.in_place_options(call.attrs).items():
+            pairs: list[tuple[str, str] | None] = [None]
+            for donor in donors:
+                if (
+                    out in want
+                    and inputs.get(donor) is not None
+                    and _nbytes(layout[out]) == inputs[donor].nbytes
+                ):
+                    if layout[out][1] == inputs[donor].dtype:
+                        pairs.append((out, donor))
+            choices.append(pairs)
+        for chosen in itertools.islice(itertools.product(*choices), 64):
+            alias = dict(pair for pair in chosen if pair)
+            if alias and len(set(alias.values())) == len(alias):
+                got, _ = call.execute(op, inputs, alias=alias)
+                for name in want:
+                    _same(got[name], want[name], f"{op.op_name}: {name} differs in place {alias}")
+
+
+def _nbytes(kind: tuple[Shape, Any]) -> int:
+    return math.prod(kind[0]) * kind[1].itemsize
+
+
+def check_unwanted_outputs(case: Case) -> None:
+    """Leaving any output out (None), or all but one, does not change the others."""
+    call = Call.of(case)
+    for op, inputs in _stages(call, case.inputs()):
+        want, _ = call.execute(op, inputs)
+        if len(want) < 2:
+            continue
+        for name in want:
+            for wanted in ([n for n in want if n != name], [name]):
+                got, _ = call.execute(op, inputs, wanted=wanted)
+                for n in wanted:
+                    _same(got[n], want[n], f"{op.op_name}: {n} differs when only {wanted} is wanted")
+
+
+def check_missing_head_gradients(case: Case) -> None:
+    """A head gradient that is None counts as zero; at least one arrives."""
+    call = Call.of(case)
+    if call.op.grad_op is None:
+        return
+    heads = {"d_" + o: i for i, o in enumerate(call.names()[1])}
+    read = [h for h in heads if h in call.op.grad_op.input_names(call.attrs)]
+    if len(read) < 2:
+        return
+    for missing in read:
+        shape, dtype = call.layout()[missing]
+        zero = _gradient_inputs(call, case.inputs(), {missing: np.zeros(shape, dtype)})
+        want, _ = call.execute(call.op.grad_op, zero)
+        got, _ = call.execute(call.op.grad_op, {**zero, missing: None})
+        for name in want:
+            np.testing.assert_allclose(
+                got[name], want[name], rtol=1e-12, atol=1e-12, err_msg=f"{missing} is None"
+            )
+
+
+def check_gradient(case: Case, eps: float = 1e-6) -> None:
+    """Gradients against central differences in float64, each input along a random direction."""
+    if case.dtype != "float64":
+        return
+    call = Call.of(case)
+    arrays = case.inputs()
+    ins, outs = call.names()
+    grads: Arrays = {}
+    rng = np.random.default_rng(3)
+    visible = outs[: call.op.num_visible_outputs(call.attrs)]
+    heads = {}
+    for name, shape, dtype in zip(outs, call.shapes[1], call.dtypes[1]):
+        heads["d_" + name] = (
+            rng.standard_normal(shape).astype(dtype) if name in visible else np.zeros(shape, dtype)
+        )
+    for name, head in call.op.gradient_is.items():
+        for n in ins if name == call.op.variadic else (name,):
+            grads["d_" + n] = heads[head]
+    if call.op.grad_op is not None:
+        grads |= call.execute(call.op.grad_op, _gradient_inputs(call, arrays, heads))[0]
+    wanted = case.grad_inputs if case.grad_inputs is not None else [n for n in ins if "d_" + n in grads]
+
+    def objective(inputs: Sequence[Any]) -> float:
+        result, _ = _forward(call, inputs)
+        if case.objective is not None:
+            return float(case.objective(call.attrs, dict(zip(ins, inputs)), result))
+        return sum(
+            float(np.vdot(result[o], heads["d_" + o])) for o in visible if is_floating(result[o].dtype)
+        )
+
+    for i, name in enumerate(ins):
+        if name not in wanted:
+            continue
+        for _ in range(2):
+            direction = rng.standard_normal(arrays[i].shape)
+            moved = [[*arrays[:i], arrays[i] + step * direction, *arrays[i + 1 :]] for step in (eps, -eps)]
+            numeric = (objective(moved[0]) - objective(moved[1])) / (2 * eps)
+            exact = float(np.vdot(grads["d_" + name], direction))
+            scale = max(1.0, abs(exact), abs(numeric))
+            assert abs(numeric - exact) <= case.tolerance * scale, (
+                f"{call.op.op_name}: d_{name} is {exact} along a direction, differences say {numeric}"
+            )
+
+
+def check_float32(case: Case) -> None:
+    """The same in float32 is close to float64's."""
+    if case.dtype != "float64":
+        return
+    small, large = Call.of(case, dtype="float32"), Call.of(case)
+    arrays = case.inputs(dtype="float32")
+    wide = [x.astype(d) for x, d in zip(arrays, large.dtypes[0])]
+    for (op, given), (_, exact) in zip(_stages(small, arrays), _stages(large, wide)):
+        if op is not case.op:  # the same head gradients, rounded
+            exact = {n: x if x is None else given[n].astype(x.dtype) for n, x in exact.items()}
+        got, got_in = small.execute(op, given)
+        want, want_in = large.execute(op, exact)
+        got |= {n: got_in[n] for n in op.mutates if n in got_in}
+        want |= {n: want_in[n] for n in op.mutates if n in want_in}
+        for name in want:
+            np.testing.assert_allclose(
+                np.asarray(got[name], np.float64),
+                np.asarray(want[name], np.float64),
+                rtol=case.tolerance32,
+                atol=case.tolerance32 * max(1e-2, float(np.max(np.abs(want[name].astype(float)), initial=0))),
+                err_msg=f"{op.op_name}: {name}",
+            )
+
+
+def check_repeats(case: Case) -> None:
+    """Two runs give the same bits."""
+    call = Call.of(case)
+    for op, inputs in _stages(call, case.inputs()):
+        first, second = call.execute(op, inputs), call.execute(op, inputs)
+        for a, b in zip(first, second):
+            for name in a:
+                _same(b[name], a[name], f"{op.op_name}: {name} differs in a second run")
+
+
+def check_completes_shapes(case: Case) -> None:
+    """Inputs in `inferred` follow from the others (`Call.of` leaves them out and compares)."""
+    Call.of(case)
+
+
+def check_attrs_round_trip(case: Case) -> None:
+    """Parameters survive being written as text, those given and all of them."""
+    want = case.parsed
+    assert parse_attrs(case.op, {k: attr_text(v) for k, v in case.attrs.items()}) == want
+    everything = {f.name: attr_text(getattr(want, f.name)) for f in dataclasses.fields(want)}
+    assert parse_attrs(case.op, everything) == want
+
+
+def check_allocates_nothing_large(case: Case, elements: int = 220_000) -> None:
+    """At sizes where a whole temporary would be seen, a run allocates less than LOCAL_BYTES at a time."""
+    shapes = case.large or _long(case, elements)
+    call = Call.of(case, shapes)
+    arrays = case.inputs(call.shapes[0])
+    largest = max(math.prod(shape) for shape, _ in call.layout().values())
+    assert 4 * largest > 3 * LOCAL_BYTES, "the row's `large` shapes are too small to tell a temporary"
+    for op, inputs in _stages(call, arrays):
+        layout = call.layout()
+        outs = {n: _garbage(*layout[n], 0xFF) for n in op.output_names(call.attrs)}
+        run, _ = call.bind(op, dict(inputs), outs, 0xFF)
+        with np.errstate(all="ignore"):
+            run()  # once before, for what Python and numpy keep
+            tracemalloc.start()
+            before = tracemalloc.get_traced_memory()[0]
+            run()
+            peak = tracemalloc.get_traced_memory()[1] - before
+            tracemalloc.stop()
+        assert peak < LOCAL_BYTES, f"{op.op_name} allocated {peak} bytes outside its workspace"
+
+
+def _long(case: Case, elements: int) -> list[Shape]:
+    """The row's shapes with axis 0 made long wherever it is the first input's."""
+    if not case.shapes:
+        return []
+    first = tuple(case.shapes[0])
+    factor = -(-elements // math.prod(first))
+    return [
+        (s[0] * factor, *s[1:]) if s and s[0] == first[0] and n not in case.op.inferred else tuple(s)
+        for n, s in zip(case.op.input_names(case.parsed), case.shapes)
+    ]
+
+
+RULES: dict[str, Callable[[Case], None]] = {
+    "completes shapes": check_completes_shapes,
+    "writes all its outputs and reads no garbage": check_writes_all_and_reads_no_garbage,
+    "leaves its inputs untouched": check_inputs_are_untouched,
+    "gives the same in place": check_in_place,
+    "skips outputs that nobody wants": check_unwanted_outputs,
+    "takes a missing head gradient as zero": check_missing_head_gradients,
+    "has the gradient that differences say": check_gradient,
+    "is close in float32": check_float32,
+    "repeats bit for bit": check_repeats,
+    "has parameters that survive text": check_attrs_round_trip,
+    "allocates nothing large": check_allocates_nothing_large,
+}

@@ -1,0 +1,117 @@
+"""Learning-rate schedules against MXNet 1.9.1's numbers, to the last bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mxlite.core import FormatError
+from mxlite.module.lr_scheduler import (
+    CosineScheduler,
+    FactorScheduler,
+    LRScheduler,
+    MultiFactorScheduler,
+    PolyScheduler,
+)
+
+WARM = dict(warmup_steps=4)
+CONSTANT = dict(warmup_mode="constant")
+# (class, arguments, updates, rates): MXNet 1.9.1
+MXNET: list[tuple[type[LRScheduler], dict[str, Any], list[int], list[float]]] = [
+    (
+        FactorScheduler,
+        dict(step=10, factor=0.5, base_lr=1.0),
+        [1, 10, 11, 20, 21, 35, 100],
+        [1.0, 1.0, 0.5, 0.5, 0.25, 0.125, 0.001953125],
+    ),
+    (
+        FactorScheduler,
+        dict(step=1, factor=0.1, stop_factor_lr=1e-3, base_lr=1.0),
+        [1, 2, 3, 4, 5, 6],
+        [1.0, 0.1, 0.010000000000000002, 0.0010000000000000002, 0.001, 0.001],
+    ),
+    (
+        FactorScheduler,
+        dict(step=10, factor=0.5, base_lr=1.0, warmup_steps=5, warmup_begin_lr=0.1),
+        [1, 4, 5, 10, 11, 21],
+        [0.28, 0.82, 1.0, 1.0, 0.5, 0.25],
+    ),
+    (
+        MultiFactorScheduler,
+        dict(step=[5, 8, 20], factor=0.1, base_lr=1.0),
+        [1, 5, 6, 8, 9, 20, 21],
+        [1.0, 1.0, 0.1, 0.1, 0.010000000000000002, 0.010000000000000002, 0.0010000000000000002],
+    ),
+    (
+        MultiFactorScheduler,
+        dict(
+            step=[5, 8], factor=0.1, base_lr=1.0, warmup_steps=3, warmup_begin_lr=0.2, warmup_mode="constant"
+        ),
+        [1, 2, 3, 5, 6],
+        [0.2, 0.2, 1.0, 1.0, 0.1],
+    ),
+    (
+        PolyScheduler,
+        dict(max_update=20, base_lr=1.0, pwr=2, final_lr=0.1, **WARM),
+        [1, 2, 4, 5, 12, 20, 25],
+        [0.25, 0.5, 1.0, 0.891015625, 0.325, 0.1, 0.1],
+    ),
+    (
+        CosineScheduler,
+        dict(max_update=20, base_lr=0.3, final_lr=0.01, warmup_begin_lr=0.05, **WARM),
+        [1, 2, 4, 5, 7, 12, 20, 25],
+        [0.1125, 0.175, 0.3, 0.2972138656584684, 0.27556309378386906, 0.155, 0.01, 0.01],
+    ),
+]
+
+
+@pytest.mark.parametrize("cls, kwargs, updates, rates", MXNET)
+def test_rates_are_mxnets(
+    cls: type[LRScheduler], kwargs: dict[str, Any], updates: list[int], rates: list[float]
+) -> None:
+    schedule = cls(**kwargs)
+    assert [float(f"{schedule(n):.17g}") for n in updates] == rates
+
+
+@pytest.mark.parametrize("cls, kwargs, updates, rates", MXNET)
+def test_a_schedule_continues_from_its_state(
+    cls: type[LRScheduler], kwargs: dict[str, Any], updates: list[int], rates: list[float]
+) -> None:
+    whole, first, second = cls(**kwargs), cls(**kwargs), cls(**kwargs)
+    expected = [whole(n) for n in range(1, 30)]
+    for n in range(1, 12):
+        first(n)
+    second.set_state(first.state())
+    assert [second(n) for n in range(12, 30)] == expected[11:]
+
+
+def test_state_of_another_schedule_is_refused() -> None:
+    with pytest.raises(FormatError, match="CosineScheduler"):
+        CosineScheduler(10).set_state(FactorScheduler(10).state())
+
+
+@pytest.mark.parametrize(
+    "make, error, words",
+    [
+        (lambda: FactorScheduler(0), ValueError, "step must be at least 1, got 0"),
+        (lambda: FactorScheduler(1.5), TypeError, "whole number"),  # type: ignore[arg-type]
+        (lambda: FactorScheduler(1, 1.1), ValueError, "factor"),
+        (lambda: MultiFactorScheduler([]), TypeError, "one or more"),
+        (lambda: MultiFactorScheduler([3, 3]), ValueError, "increase"),
+        (lambda: MultiFactorScheduler([0, 3]), ValueError, r"step\[0\]"),
+        (lambda: CosineScheduler(0), ValueError, "max_update"),
+        (lambda: CosineScheduler(5, warmup_steps=5), ValueError, "at least 6"),
+        (lambda: PolyScheduler(5, warmup_mode="liner"), ValueError, "Did you mean 'linear'"),
+        (lambda: PolyScheduler(5, base_lr=0.1, warmup_begin_lr=0.2), ValueError, "rises"),
+        (lambda: PolyScheduler(5, warmup_steps=-1), ValueError, "at least 0"),
+    ],
+)
+def test_wrong_arguments_are_named(make: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        make()
+
+
+def test_the_base_class_has_no_rate() -> None:
+    with pytest.raises(NotImplementedError, match="__call__"):
+        LRScheduler()(1)

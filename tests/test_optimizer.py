@@ -1,0 +1,334 @@
+"""Optimizers against MXNet 1.9.1's numbers, both forms against each other, and states that survive."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mxlite.core import FormatError, OpAttributeError, StateError, UnknownNameError
+from mxlite.graph import parse_attrs
+from mxlite.module import optimizer
+from mxlite.module.lr_scheduler import CosineScheduler, FactorScheduler
+from mxlite.module.statefile import pack_state, unpack_state
+from mxlite.ndarray import array
+
+WEIGHT = np.array([0.5, -1.0, 2.0, 0.25], "float32")
+GRADS = np.array([[1.0, -2.0, 0.5, 30.0], [0.25, 4.0, -0.5, -8.0], [-1.5, 0.1, 0.7, 2.0]], "float32")
+
+COMMON: dict[str, Any] = dict(learning_rate=0.1, wd=0.01, rescale_grad=0.5)
+# (name, arguments, weight after the three gradients): MXNet 1.9.1
+MXNET = [
+    ("sgd", COMMON, [0.511113942, -1.10200298, 1.95903099, -0.948150754]),
+    ("sgd", {**COMMON, "clip_gradient": 0.8}, [0.511113942, -1.00208294, 1.95903099, 0.169330686]),
+    ("sgd", {**COMMON, "momentum": 0.9}, [0.413149834, -1.10857463, 1.9336096, -3.15110278]),
+    (
+        "sgd",
+        {**COMMON, "momentum": 0.9, "clip_gradient": 0.8},
+        [0.413149834, -0.934818685, 1.9336096, 0.104022637],
+    ),
+    ("nag", {**COMMON, "momentum": 0.9, "wd": 0}, [0.436674982, -1.2076, 1.9152751, -4.01449966]),
+    ("adam", COMMON, [0.332208395, -0.965107977, 1.85010707, 0.0651608706]),
+    (
+        "adam",
+        {**COMMON, "wd": 0.5, "clip_gradient": 0.8},
+        [0.28967908, -0.887662649, 1.70073891, 0.121683024],
+    ),
+    ("adagrad", {**COMMON, "clip_gradient": 0.8}, [0.456888437, -0.972257972, 1.89449334, 0.162355587]),
+    (
+        "rmsprop",
+        {**COMMON, "wd": 0.5, "clip_gradient": 0.8},
+        [0.314944297, -0.798630357, 1.2809068, -0.028906703],
+    ),
+    ("rmsprop", {**COMMON, "centered": True}, [-0.299643427, -0.651439607, 1.25895321, -0.510232449]),
+    (
+        "rmsprop",
+        dict(learning_rate=0.1, clip_weights=0.6),
+        [0.371894598, -0.600000024, 0.368902683, -0.00314844586],
+    ),
+]
+
+
+def train(updater: optimizer.Updater, weight: Any, grads: np.ndarray = GRADS, index: Any = 0) -> np.ndarray:
+    for grad in grads:
+        updater(index, array(grad), weight)
+    return weight.asnumpy()
+
+
+@pytest.mark.parametrize("name, kwargs, expected", MXNET)
+def test_three_updates_give_what_mxnet_gives(
+    name: str, kwargs: dict[str, Any], expected: list[float]
+) -> None:
+    got = train(optimizer.get_updater(optimizer.create(name, **kwargs)), array(WEIGHT))
+    np.testing.assert_allclose(got, expected, rtol=2e-6, atol=1e-7)
+
+
+def test_nag_decays_by_its_formula() -> None:
+    weight, momentum = WEIGHT.astype("float64"), np.zeros(4)
+    for grad in GRADS:
+        step = 0.1 * (0.5 * grad + 0.01 * weight)
+        momentum = 0.9 * momentum - step
+        weight = weight + 0.9 * momentum - step
+    got = train(optimizer.get_updater(optimizer.create("nag", momentum=0.9, **COMMON)), array(WEIGHT))
+    np.testing.assert_allclose(got, weight, rtol=1e-6)
+
+
+def test_nag_with_clipping_is_nag_of_the_clipped_gradient() -> None:
+    clipped = np.clip(GRADS * 0.5, -0.8, 0.8)
+    plain = optimizer.create("nag", learning_rate=0.1, momentum=0.9, wd=0.01)
+    cutting = optimizer.create("nag", clip_gradient=0.8, momentum=0.9, **COMMON)
+    np.testing.assert_allclose(
+        train(optimizer.get_updater(cutting), array(WEIGHT)),
+        train(optimizer.get_updater(plain), array(WEIGHT), clipped),
+        rtol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"clip_gradient": 0.8}])
+@pytest.mark.parametrize("name, extra", [("sgd", {}), ("sgd", {"momentum": 0.9}), ("adam", {})])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_fused_and_imperative_updates_are_bitwise_equal(
+    name: str, extra: dict[str, Any], kwargs: dict[str, Any], dtype: str
+) -> None:
+    if name == "adam" and dtype == "float16":
+        extra = {"epsilon": 1e-3}  # the default is 0 in float16
+    rng = np.random.default_rng(3)
+    grads = rng.standard_normal((5, 7, 3)).astype(dtype)
+    start = rng.standard_normal((7, 3)).astype(dtype)
+
+    def make() -> optimizer.Optimizer:
+        schedule = FactorScheduler(2, 0.7, base_lr=0.3)
+        return optimizer.create(
+            name, learning_rate=0.3, wd=0.013, rescale_grad=1 / 3, lr_scheduler=schedule, **extra, **kwargs
+        )
+
+    weight = array(start, dtype=dtype)
+    updater = optimizer.get_updater(make())
+    for grad in grads:
+        updater(0, array(grad, dtype=dtype), weight)
+
+    fused = make()
+    rule = fused.update_rule()
+    assert rule is not None
+    attrs = parse_attrs(rule.op, {**rule.attrs, "row": 0})
+    w, states = start.copy(), [np.zeros_like(start) for _ in rule.states]
+    services = inspect.signature(rule.op.forward).parameters
+    work = {}
+    if "work" in services:
+        shapes = (w.shape,) * (2 + len(states)) + ((1, 2),)
+        work["work"] = np.empty(rule.op.workspace(attrs, shapes, (), np.dtype(dtype)), np.uint8)
+    for grad in grads:
+        hyper = np.array([fused.hyper(0)], "float64")
+        rule.op.forward(np, attrs, w, grad, *states, hyper, **work)
+    assert np.array_equal(w, weight.asnumpy())
+    kept = updater.states[0]
+    for mine, theirs in zip(states, kept if isinstance(kept, tuple) else (kept,)):
+        assert np.array_equal(mine, theirs.asnumpy())
+
+
+def test_multipliers_and_decay_by_name_are_mxnets() -> None:
+    class Net:
+        def attr_dict(self) -> dict[str, dict[str, str]]:
+            return {"fc_weight": {"__lr_mult__": "0.5", "__wd_mult__": "2.0"}}
+
+        def list_arguments(self) -> list[str]:
+            return ["data", "fc_weight", "fc_bias"]
+
+    names = {0: "fc_weight", 1: "fc_bias", 2: "bn_gamma", 3: "bn_beta"}
+    opt = optimizer.create("sgd", learning_rate=1.0, wd=0.1, sym=Net(), param_idx2name=names)
+    assert [opt.hyper(i) for i in range(5)] == [(0.5, 0.2), (1.0, 0.0), (1.0, 0.1), (1.0, 0.0), (1.0, 0.1)]
+    opt.set_lr_mult({"fc_bias": 3.0})
+    opt.set_wd_mult({"fc_bias": 5.0, 3: 7.0})
+    expected = [(0.5, 0.2), (3.0, 0.5), (1.0, 0.1), (1.0, 0.7000000000000001), (1.0, 0.1)]
+    assert [opt.hyper(i) for i in range(5)] == expected
+
+
+def test_each_parameter_counts_its_own_updates() -> None:
+    opt = optimizer.create("adam", learning_rate=1.0)
+    first = opt.hyper(0)
+    assert opt.hyper(0) != first  # the bias correction has moved on
+    assert opt.hyper(1) == first
+    assert opt.num_update == 2
+
+
+def test_schedule_sees_the_largest_count() -> None:
+    opt = optimizer.create("sgd", lr_scheduler=FactorScheduler(2, 0.5, base_lr=1.0))
+    assert [opt.hyper(0)[0] for _ in range(3)] == [1.0, 1.0, 0.5]
+    assert opt.hyper(1)[0] == 0.5
+    assert opt.learning_rate == 0.5
+
+
+def test_a_given_rate_is_written_to_the_schedule() -> None:
+    opt = optimizer.create("sgd", learning_rate=0.7, lr_scheduler=FactorScheduler(5, 0.5))
+    assert opt.learning_rate == 0.7
+    # MXNet 1.9.1: Cosine keeps the base rate of its constructor.
+    opt = optimizer.create("sgd", learning_rate=0.7, lr_scheduler=CosineScheduler(20, base_lr=0.3))
+    assert opt.hyper(0)[0] == 0.29815325108927065
+
+
+def test_rate_cannot_be_set_beside_a_schedule() -> None:
+    with pytest.raises(StateError, match="FactorScheduler"):
+        optimizer.create("sgd", lr_scheduler=FactorScheduler(5)).set_learning_rate(0.1)
+    opt = optimizer.create("sgd")
+    opt.set_learning_rate(0.25)
+    assert opt.learning_rate == 0.25
+
+
+def test_float16_weights_learn_through_a_float32_copy() -> None:
+    opt = optimizer.create("sgd", learning_rate=1e-4, multi_precision=True)
+    assert opt.update_rule() is None
+    updater, weight = optimizer.get_updater(opt), array(np.ones(2), dtype="float16")
+    for _ in range(20):
+        updater("w", array(np.ones(2), dtype="float16"), weight)
+    assert weight.dtype == np.float16
+    np.testing.assert_array_equal(weight.asnumpy(), np.float16(1 - 20e-4))
+    np.testing.assert_allclose(updater.states["w"][0].asnumpy(), 1 - 20e-4, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name, kwargs, expected", MXNET)
+def test_resumed_training_is_bitwise_that_which_never_stopped(
+    name: str, kwargs: dict[str, Any], expected: list[float]
+) -> None:
+    def make() -> optimizer.Updater:
+        schedule = FactorScheduler(1, 0.5, base_lr=0.1)
+        return optimizer.get_updater(optimizer.create(name, lr_scheduler=schedule, **kwargs))
+
+    whole = train(make(), array(WEIGHT))
+    first, weight = make(), array(WEIGHT)
+    halfway = train(first, weight, GRADS[:2])
+    second = make()
+    second.set_states(first.get_states())
+    assert np.array_equal(train(second, array(halfway), GRADS[2:]), whole)
+    assert second.get_states() == (train(first, weight, GRADS[2:]), first.get_states())[1]
+
+
+def test_a_schedule_continues_where_it_was() -> None:
+    def make() -> optimizer.Updater:
+        schedule = FactorScheduler(2, 0.5, base_lr=1.0)
+        return optimizer.get_updater(optimizer.create("sgd", lr_scheduler=schedule))
+
+    first, weight = make(), array(WEIGHT)
+    train(first, weight)
+    first.optimizer.lr_scheduler.base_lr = 0.125  # set by hand: it does not follow from the count
+    second = make()
+    second.set_states(first.get_states())
+    assert second.optimizer.hyper(0) == (0.125, 0.0)
+    assert second.optimizer.hyper(0) == (0.0625, 0.0)
+    assert second.optimizer.num_update == 5
+
+
+def test_states_can_carry_the_optimizers_own_numbers() -> None:
+    saved = optimizer.get_updater(optimizer.create("sgd", learning_rate=0.3, momentum=0.5)).get_states(True)
+    updater = optimizer.get_updater(optimizer.create("sgd", learning_rate=0.1, momentum=0.9))
+    updater.set_states(saved)
+    assert (updater.optimizer.lr, updater.optimizer.momentum) == (0.3, 0.5)
+
+
+def test_equal_states_are_equal_bytes() -> None:
+    def states() -> bytes:
+        updater = optimizer.get_updater(optimizer.create("adam"))
+        train(updater, array(WEIGHT))
+        return updater.get_states()
+
+    assert states() == states()
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_pickles_are_refused_without_being_read(protocol: int) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return pytest.fail, ("the pickle was read",)
+
+    updater = optimizer.get_updater(optimizer.create("sgd"))
+    for value in (Trap(), {0: None}, {}, (1, 2)):
+        with pytest.raises(FormatError, match="pickle"):
+            updater.set_states(pickle.dumps(value, protocol))
+
+
+def test_damaged_states_are_refused_and_change_nothing() -> None:
+    updater = optimizer.get_updater(optimizer.create("adam"))
+    train(updater, array(WEIGHT))
+    good = updater.get_states()
+    for end in range(len(good)):
+        with pytest.raises(FormatError):
+            updater.set_states(good[:end])
+    for at in range(0, len(good), 3):
+        with pytest.raises(FormatError):
+            updater.set_states(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+    with pytest.raises(FormatError):
+        updater.set_states(good + b"\0")
+    assert updater.get_states() == good
+
+
+def test_states_of_another_kind_are_refused() -> None:
+    adam = optimizer.get_updater(optimizer.create("adam")).get_states()
+    sgd = optimizer.get_updater(optimizer.create("sgd"))
+    with pytest.raises(FormatError, match=r"'adam'.*'sgd'"):
+        sgd.set_states(adam)
+    scheduled = optimizer.get_updater(optimizer.create("sgd", lr_scheduler=FactorScheduler(3)))
+    with pytest.raises(FormatError, match="lr_scheduler"):
+        scheduled.set_states(optimizer.get_updater(optimizer.create("sgd", wd=0.5)).get_states(True))
+    assert scheduled.optimizer.wd == 0.0
+    with pytest.raises(FormatError, match="not an optimizer"):
+        sgd.set_states(pack_state({"epoch": 3}))
+
+
+def test_a_packed_tree_comes_back() -> None:
+    tree = {
+        "a": [1, 2.5, None, True, "x"],
+        "b": {"c": np.arange(6, dtype="int64").reshape(2, 3), "d": np.float32(3)},
+        "e": np.zeros((0, 2), "float16"),
+        "f": np.array(7.0),
+        "g": np.arange(3, dtype="uint32"),
+    }
+    back = unpack_state(pack_state(tree))
+    assert back["a"] == tree["a"] and back["b"]["d"] == 3.0
+    for mine, theirs in ((back["b"]["c"], tree["b"]["c"]), (back["e"], tree["e"]), (back["f"], tree["f"])):
+        assert mine.dtype == theirs.dtype and mine.shape == theirs.shape and np.array_equal(mine, theirs)
+    with pytest.raises(TypeError, match="object"):
+        pack_state({"x": object()})
+    with pytest.raises(TypeError, match="array"):
+        pack_state({"array": 1})
+
+
+def test_unknown_names_suggest_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match=r"'adma'.*Did you mean 'adam'"):
+        optimizer.create("adma")
+    with pytest.raises(OpAttributeError, match=r"'momentun'.*Did you mean 'momentum'"):
+        optimizer.create("sgd", momentun=0.9)
+    with pytest.raises(OpAttributeError, match=r"'learning_rat'.*Did you mean 'learning_rate'"):
+        optimizer.create("sgd", learning_rat=0.9)
+    with pytest.raises(UnknownNameError, match="text"):
+        optimizer.create(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "kwargs", [{"learning_rate": "fast"}, {"wd": None}, {"momentum": []}, {"param_idx2name": [1]}]
+)
+def test_wrong_arguments_are_named(kwargs: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=next(iter(kwargs))):
+        optimizer.create("sgd", **kwargs)
+    with pytest.raises(ValueError, match="finite"):
+        optimizer.create("sgd", learning_rate=float("nan"))
+
+
+def test_lists_must_match() -> None:
+    updater = optimizer.get_updater(optimizer.create("sgd"))
+    with pytest.raises(ValueError, match="2 indices, 1 gradients"):
+        updater([0, 1], [array(WEIGHT)], [array(WEIGHT)])
+
+
+def test_a_users_optimizer_can_be_registered() -> None:
+    @optimizer.register
+    class HalfWay(optimizer.Optimizer):
+        def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+            weight[:] = weight * 0.5
+
+    weight = array(WEIGHT)
+    optimizer.get_updater(optimizer.create("HalfWay"))(0, weight, weight)
+    np.testing.assert_array_equal(weight.asnumpy(), WEIGHT / 2)
+    existing = optimizer.create("sgd")
+    assert optimizer.create(existing) is existing
