@@ -86,8 +86,9 @@ def main() -> int:
     batches = -(-len(train_x) // args.batch_size)
 
     net = preactivation_resnet(args.depth, args.width, int(train_y.max()) + 1)
+    updates = args.epochs * batches
     schedule = mx.lr_scheduler.CosineScheduler(
-        max_update=args.epochs * batches, base_lr=args.lr, final_lr=0.0, warmup_steps=batches, warmup_begin_lr=0.0
+        max_update=updates, base_lr=args.lr, final_lr=0.0, warmup_steps=min(batches, updates // 4), warmup_begin_lr=0.0
     )
     optimizer = mx.optimizer.SGD(
         learning_rate=args.lr, lr_scheduler=schedule, momentum=0.9, wd=1e-4, rescale_grad=1.0 / args.batch_size,

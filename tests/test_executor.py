@@ -49,13 +49,13 @@ def equal(a, b):
 
 @pytest.mark.parametrize("seed", range(14))
 def test_every_budget_gives_the_same_bits_in_the_planned_bytes(seed):
-    net, shapes = random_network(seed, blocks=4 + seed % 5)
+    net, shapes = random_network(seed, blocks=8 + seed % 7)
     full, wanted = train(net, shapes)
     assert all(np.isfinite(a).all() for a in wanted)
     assert full.measured_bytes == full.memory_plan.peak_bytes
     rng = np.random.default_rng(seed)
     least = full.memory_plan.lower_bound_bytes
-    budgets = [int(b) for b in rng.integers(least, full.memory_plan.peak_bytes, size=4)]
+    budgets = [int(b) for b in rng.integers(least, full.memory_plan.peak_bytes + 1, size=4)]
     done = 0
     for budget in budgets:
         try:
@@ -315,7 +315,7 @@ def test_a_failing_kernel_names_its_node_and_the_users_line():
     healthy = list(segment.calls)
     segment.calls[1] = lambda: 1 / 0
     exe.forward(is_train=True)
-    with pytest.raises(mx.OperatorError, match=r"'relu1'.*test_executor\.py:\d+.*ZeroDivisionError") as caught:
+    with pytest.raises(mx.OperatorError, match=r"'relu1' failed with ZeroDivisionError.*test_executor\.py:\d+") as caught:
         exe.outputs[0].asnumpy()
     assert caught.value.operation == "relu1"
     segment.calls[:] = healthy

@@ -376,7 +376,7 @@ def test_make_loss_normalizes_as_mxnet(attrs, want):
 
 
 def test_leaky_rectifiers_as_mxnet():
-    """Numbers of MXNet 1.9.1 at -2, -0.5, 0, 0.5, 2, but for selu's slope below zero, where MXNet is wrong."""
+    """Numbers of MXNet 1.9.1 at -2, -0.5, 0, 0.5, 2, save selu's slope below zero, where MXNet is wrong."""
     data = np.array([[-2, -0.5, 0, 0.5, 2]])
     wanted = {
         "leaky": ([-0.5, -0.125, 0, 0.5, 2], [0.25, 0.25, 0.25, 1, 1]),

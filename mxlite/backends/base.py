@@ -8,6 +8,7 @@ and the plan says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from ctypes import addressof, c_char
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -67,7 +68,7 @@ class Backend:
     def empty(self, nbytes: int) -> Any:
         """A 1-D uint8 array of `nbytes`, aligned to ALIGN."""
         block = self.xp.empty(nbytes + ALIGN, "uint8")
-        start = -block.ctypes.data % ALIGN
+        start = -addressof(c_char.from_buffer(block)) % ALIGN
         return block[start : start + nbytes]
 
     def array(self, shape: Shape, dtype: DType) -> Any:

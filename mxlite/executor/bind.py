@@ -120,6 +120,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
     bare = Graph(graph.outputs)
     old = {n: a.shape for n, a in executor.arg_dict.items()}
     known = {n: s for n, s in given["shapes"].items() if n in given["inputs"]} | dict(shapes)
+    data = input_names(executor._planned.graph, list(known))
     for name in shapes:
         if name not in old:
             raise BindError(f"reshape: {name!r} is no argument of this symbol.{nearest(name, old)}")
@@ -127,7 +128,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
     inferred = infer(bare, known, types)
     for n in inferred.arguments:
         new = inferred.shapes[Entry(n)]
-        if new != old[n.name] and n.name not in shapes and n.name not in given["inputs"] and not partial_shaping:
+        if new != old[n.name] and n.name not in data and not partial_shaping:
             raise ShapeError(
                 f"reshape changes {n.name!r} from {old[n.name]} to {new}; partial_shaping=True allows that."
             )

@@ -101,9 +101,11 @@ def infer_types(graph: Graph, known: Mapping[str, Any], default: Any = None) -> 
     dtypes: dict[Entry, np.dtype[Any]] = dict(graph.dtypes)
 
     def learn(entry: Entry, dtype: np.dtype[Any] | None, node: Node) -> bool:
-        if dtype is None or dtypes.get(entry) == dtype:
+        if dtype is None:
             return False
         if entry in dtypes:
+            if dtypes[entry] == dtype:  # never compare with None: numpy takes that for float64
+                return False
             what = node.op.op_name if node.op else "variable"
             raise DTypeError(
                 f"{what} {node.name!r} needs {_entry_name(entry)!r} to be {dtype}, but it is {dtypes[entry]}."

@@ -394,7 +394,7 @@ def load_json(json_str: str) -> Symbol:
 
 
 def load(fname: str | os.PathLike[str]) -> Symbol:
-    """The symbol in a file that `save` or MXNet, 0.8 to 1.9, wrote. Raises FormatError, naming file and node."""
+    """The symbol in a file of `save` or of MXNet 0.8 to 1.9. Raises FormatError, naming file and node."""
     with open(fname, "rb") as file:
         content = file.read(LONGEST_TEXT + 1)
     try:

@@ -1,0 +1,546 @@
+"""Symbols: composition, names, attributes, lists, inference; all without running anything."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import inspect
+import json
+import pathlib
+import pickle
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+import mxlite.symbol as sym
+from mxlite.core import (
+    DTypeError,
+    MXLiteError,
+    OpAttributeError,
+    ShapeError,
+    UnknownNameError,
+)
+from mxlite.ops import TABLE
+from mxlite.symbol import AttrScope, NameManager, Prefix
+
+GOLDEN = pathlib.Path(__file__).parent / "golden" / "mxnet"
+LONG = 20_000
+
+
+@pytest.fixture(autouse=True)
+def fresh_names():
+    with NameManager():
+        yield
+
+
+@pytest.fixture
+def a():
+    return sym.Variable("a")
+
+
+@pytest.fixture
+def b():
+    return sym.Variable("b")
+
+
+def lenet():
+    x = sym.Variable("data")
+    for filters in (20, 50):
+        x = sym.Convolution(x, kernel=(5, 5), num_filter=filters)
+        x = sym.Activation(x, act_type="tanh")
+        x = sym.Pooling(x, pool_type="max", kernel=(2, 2), stride=(2, 2))
+    x = sym.FullyConnected(sym.Flatten(x), num_hidden=500)
+    x = sym.Activation(x, act_type="tanh")
+    x = sym.FullyConnected(x, num_hidden=10)
+    return sym.SoftmaxOutput(x, name="softmax")
+
+
+# -- what MXNet says of the same network ---------------------------------------------------------
+
+
+def test_lists_shapes_and_attributes_of_lenet_are_those_of_mxnet():
+    net, told = lenet(), json.loads((GOLDEN / "lenet-meta.json").read_text())
+    assert net.list_arguments() == told["arguments"]
+    assert net.list_auxiliary_states() == told["aux"]
+    assert net.list_outputs() == told["outputs"]
+    assert net.get_internals().list_outputs() == told["internals"]
+    assert net.attr_dict() == told["attr_dict"]
+    shapes = net.infer_shape(data=(2, 1, 28, 28))
+    assert [[list(s) for s in part] for part in shapes] == [
+        told[k] for k in ("arg_shapes", "out_shapes", "aux_shapes")
+    ]
+
+
+# -- names ---------------------------------------------------------------------------------------
+
+
+def test_overloads_are_named_as_in_mxnet(a, b):
+    expected = {
+        "_plus0": a + b, "_minus0": a - b, "_mul0": a * b, "_div0": a / b, "_power0": a**b, "_mod0": a % b,
+        "_plusscalar0": a + 1, "_plusscalar1": 1 + a, "_minusscalar0": a - 1, "_rminusscalar0": 1 - a,
+        "_mulscalar0": a * 2, "_divscalar0": a / 2, "_rdivscalar0": 2 / a, "_powerscalar0": a**2,
+        "_rpower_scalar0": 2**a, "_modscalar0": a % 2, "_rmodscalar0": 2 % a, "_mulscalar1": -a,
+        "_equal0": a == b, "_equal_scalar0": a == 1, "_not_equal0": a != b, "_greater0": a > b,
+        "_greater_scalar0": a > 1, "_lesser_scalar0": 1 > a, "_lesser_equal0": a <= b,
+        "_greater_equal_scalar0": 1 <= a, "_maximum0": sym.maximum(a, b), "_minimumscalar0": sym.minimum(1, a),
+    }  # fmt: skip
+    assert [s.name for s in expected.values()] == list(expected)
+
+
+def test_the_hint_is_the_name_that_was_called(a):
+    assert sym.SliceChannel(a, num_outputs=2).name == "slicechannel0"
+    assert sym.split(a, num_outputs=2).name == "split0"
+    assert sym.Concat(a, a).name == "concat0" and sym.concat(a, a).name == "concat1"
+
+
+def test_a_new_name_manager_counts_from_0(a):
+    assert sym.Flatten(a).name == "flatten0"
+    with NameManager() as names:
+        assert sym.Flatten(a).name == "flatten0" and NameManager.current is names
+    assert sym.Flatten(a).name == "flatten1"
+
+
+def test_a_prefix_goes_before_operators_and_created_inputs_but_not_variables(a):
+    with Prefix("net_"):
+        assert sym.Flatten(sym.Variable("q"), name="r").list_outputs() == ["net_r_output"]
+        fc = sym.FullyConnected(a, num_hidden=1)
+    assert fc.list_arguments() == ["a", "net_fullyconnected0_weight", "net_fullyconnected0_bias"]
+
+
+def test_a_refused_call_uses_up_no_name(a):
+    with pytest.raises(OpAttributeError):
+        sym.Flatten(a, nonsense=1)
+    assert sym.Flatten(a).name == "flatten0"
+
+
+# -- composition ---------------------------------------------------------------------------------
+
+
+def test_missing_inputs_become_variables_named_after_the_node():
+    fc = sym.FullyConnected(name="q", num_hidden=3)
+    assert fc.list_arguments() == ["q_data", "q_weight", "q_bias"]
+
+
+def test_an_input_that_a_parameter_switches_off_is_not_created(a):
+    assert sym.FullyConnected(a, num_hidden=3, no_bias=True, name="q").list_arguments() == ["a", "q_weight"]
+    assert sym.FullyConnected(a, None, None, num_hidden=3, no_bias=True, name="q").list_arguments() == [
+        "a",
+        "q_weight",
+    ]
+
+
+def test_inputs_and_parameters_can_be_given_by_position(a, b):
+    fc = sym.FullyConnected(a, b, None, 3, name="q")
+    assert fc.list_arguments() == ["a", "b", "q_bias"]
+    assert fc.attr("num_hidden") == "3"
+
+
+def test_created_variables_carry_their_operators_attributes_and_given_ones_do_not(a):
+    bn = sym.BatchNorm(a, name="bn", fix_gamma=False, attr={"__lr_mult__": "2"})
+    found = bn.attr_dict()
+    shared = {"fix_gamma": "False", "__lr_mult__": "2", "lr_mult": "2"}
+    assert found == {
+        "bn": shared,
+        "bn_gamma": shared,
+        "bn_beta": shared,
+        "bn_moving_mean": {**shared, "__init__": '["zero", {}]'},
+        "bn_moving_var": {**shared, "__init__": '["one", {}]'},
+    }
+
+
+def test_states_are_listed_apart_from_arguments(a):
+    bn = sym.BatchNorm(a, name="bn")
+    assert bn.list_arguments() == ["a", "bn_gamma", "bn_beta"]
+    assert bn.list_auxiliary_states() == ["bn_moving_mean", "bn_moving_var"]
+    assert bn.list_inputs() == bn.list_arguments() + bn.list_auxiliary_states()
+
+
+def test_variadic_operators_count_their_inputs(a, b):
+    cat = sym.Concat(a, b, a, dim=0, name="c")
+    assert cat.attr("num_args") == "3" and cat.list_arguments() == ["a", "b"]
+    assert sym.Concat(arg0=a, arg1=b, name="c").list_arguments() == ["a", "b"]
+    assert sym.Concat(a, num_args=2, name="c").list_arguments() == ["a", "c_arg1"]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda a, b: sym.FullyConnected(a, num_hiden=3), OpAttributeError, "Did you mean 'num_hidden'"),
+        (lambda a, b: sym.FullyConnected(a, name="fc1"), OpAttributeError, "'fc1' needs the parameter 'num_hidden'"),
+        (lambda a, b: sym.Activation(a, act_type="rel"), OpAttributeError, "Did you mean 'relu'"),
+        (lambda a, b: sym.FullyConnected(a, num_hidden=3, wieght=b), UnknownNameError, "Did you mean 'weight'"),
+        (lambda a, b: sym.FullyConnected(a, bias=b, num_hidden=3, no_bias=True), UnknownNameError, "no_bias=True"),
+        (lambda a, b: sym.FullyConnected(a, data=b, num_hidden=3), MXLiteError, "'data' twice"),
+        (lambda a, b: sym.FullyConnected(a, b, a, 3, num_hidden=3), MXLiteError, "'num_hidden' twice"),
+        (lambda a, b: sym.FullyConnected(a, b, a, b, num_hidden=3), MXLiteError, "takes 3 inputs"),
+        (lambda a, b: sym.FullyConnected(a, b, a, num_hidden=3, no_bias=True), MXLiteError, "takes 2 inputs"),
+        (lambda a, b: sym.Flatten(a, b), MXLiteError, "takes 1 inputs"),
+        (lambda a, b: sym.FullyConnected(5, num_hidden=3), OpAttributeError, "must be a Symbol, got int"),
+        (lambda a, b: sym.FullyConnected(data=5, num_hidden=3), OpAttributeError, "'data' must be a Symbol"),
+        (lambda a, b: sym.FullyConnected(sym.split(a, num_outputs=3), num_hidden=3), MXLiteError, "3 outputs"),
+        (lambda a, b: sym.Flatten(sym.Group([a, b])), MXLiteError, "2 outputs"),
+        (lambda a, b: sym.split(a, num_outputs=3) + 1, MXLiteError, "3 outputs"),
+        (lambda a, b: sym.Concat([a, b]), OpAttributeError, "Spread a list"),
+        (lambda a, b: sym.Concat(a, arg1=b), MXLiteError, "not mixed"),
+        (lambda a, b: sym.Concat(x=a, y=b), UnknownNameError, "arg0, arg1"),
+        (lambda a, b: sym.Concat(a, b, a, num_args=2), MXLiteError, "3 were given"),
+        (lambda a, b: sym.Concat(), OpAttributeError, "cannot have 0 inputs"),
+        (lambda a, b: sym.Concat(a, num_args=10**12), OpAttributeError, "cannot have 1000000000000 inputs"),
+        (lambda a, b: sym.split(a, num_outputs=10**12), OpAttributeError, "outputs"),
+        (lambda a, b: sym.FullyConnected(a, num_hidden=3, attr={"mood": "x"}), OpAttributeError, "no parameter 'mood'"),
+        (lambda a, b: a + "x", OpAttributeError, "not on str"),
+        (lambda a, b: a == None, OpAttributeError, "not on NoneType"),  # noqa: E711
+        (lambda a, b: a + np.ones(2), OpAttributeError, "not on ndarray"),
+        (lambda a, b: sym.Group([]), OpAttributeError, "one symbol or more"),
+        (lambda a, b: sym.Group([a, 3]), OpAttributeError, "one symbol or more"),
+        (lambda a, b: sym.Variable(3), OpAttributeError, "must be text"),
+        (lambda a, b: sym.Variable("v", foo=1), UnknownNameError, "'__foo__'"),
+        (lambda a, b: sym.Variable("v", attr={"x": 3}), OpAttributeError, "must be text"),
+        (lambda a, b: sym.Variable("v", stype="row_sparse"), MXLiteError, "sparse"),
+        (lambda a, b: sym.Variable("v", shape=(2, -1)), ShapeError, "whole numbers"),
+        (lambda a, b: AttrScope(x=3), OpAttributeError, "must be text"),
+    ],
+)  # fmt: skip
+def test_a_wrong_call_says_what_is_wrong(a, b, call, error, words):
+    with pytest.raises(error, match=words):
+        call(a, b)
+
+
+def test_what_an_operator_gets_is_what_a_file_will_say(a):
+    conv = sym.Convolution(a, kernel=np.array([3, 3]), num_filter=np.int64(8), stride=(np.int32(2), 2))
+    assert conv.attr("kernel") == "(3, 3)" and conv.attr("num_filter") == "8" and conv.attr("stride") == "(2, 2)"
+    assert sym.load_json(conv.tojson()).tojson() == conv.tojson()
+    assert sym.Cast(a, dtype=np.float16).attr("dtype") == "float16"
+    assert (a + np.float32(0.1)).attr("scalar") == "0.1"
+    assert (np.float32(2) * a).attr("scalar") == "2.0"
+
+
+def test_every_operator_has_a_function_with_help_and_signature():
+    for name, op in TABLE.items():
+        function = getattr(sym, name)
+        assert function.__name__ == name
+        told = inspect.signature(function).parameters
+        assert set(told) >= {*(op.inputs or ()), "name", "attr"}
+        for key in told.keys() - {"name", "attr"}:
+            assert f"{key} : " in function.__doc__
+    assert "act_type : {" in sym.Activation.__doc__ and "required" in sym.Activation.__doc__
+    assert set(TABLE) <= set(dir(sym))
+
+
+def test_an_unknown_function_suggests_the_near_one():
+    with pytest.raises(AttributeError, match="Did you mean 'Convolution'"):
+        sym.Convolutio  # noqa: B018
+
+
+def test_operators_are_methods_too(a):
+    assert a.sum(axis=1).list_outputs() == ["sum0_output"]
+    assert a.reshape((2, 3)).attr("shape") == "(2, 3)"
+    assert a.astype("float16").attr("dtype") == "float16"
+    assert not hasattr(a, "shape")
+
+
+def test_composing_replaces_a_free_variable_and_leaves_the_original(a, b):
+    fc = sym.FullyConnected(a, num_hidden=3, name="fc")
+    moved = fc(a=b, name="new")
+    assert moved.list_arguments() == ["b", "fc_weight", "fc_bias"] and moved.list_outputs() == ["new_output"]
+    assert fc.list_arguments() == ["a", "fc_weight", "fc_bias"] and fc.list_outputs() == ["fc_output"]
+    assert a(a=b).name == "b"
+
+
+def test_a_network_composed_with_itself_shares_its_weights(a):
+    fc = sym.FullyConnected(a, num_hidden=3, name="fc")
+    twice = fc(a=fc)
+    assert twice.list_arguments() == ["a", "fc_weight", "fc_bias"]
+    assert twice.infer_shape(a=(2, 3))[1] == [(2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda f, a: f(b=a), "no free variable 'b'"),
+        (lambda f, a: f(a), "composed by name"),
+        (lambda f, a: f(a=3), "replaced by a Symbol, got int"),
+        (lambda f, a: f(a=sym.split(a, num_outputs=2)), "2 outputs"),
+        (lambda f, a: a(name="x"), "cannot be renamed"),
+    ],
+)
+def test_wrong_composition_is_refused(a, call, words):
+    with pytest.raises(MXLiteError, match=words):
+        call(sym.FullyConnected(a, num_hidden=3), a)
+
+
+# -- outputs -------------------------------------------------------------------------------------
+
+
+def test_outputs_are_chosen_by_number_name_and_slice(a):
+    parts = sym.split(a, num_outputs=3, name="sp")
+    assert parts.list_outputs() == ["sp_output0", "sp_output1", "sp_output2"] and len(parts) == 3
+    assert parts[1].list_outputs() == parts["sp_output1"].list_outputs() == ["sp_output1"]
+    assert parts[::2].list_outputs() == ["sp_output0", "sp_output2"]
+    assert [p.list_outputs()[0] for p in parts] == parts.list_outputs()
+    with pytest.raises(IndexError, match="no number 3"):
+        parts[3]
+    with pytest.raises(MXLiteError, match="counted from 0"):
+        parts[-1]
+    with pytest.raises(UnknownNameError, match="Did you mean 'sp_output"):
+        parts["sp_output"]
+    with pytest.raises(OpAttributeError):
+        parts[1.5]
+
+
+def test_hidden_outputs_show_only_when_asked_for(a):
+    assert sym.BatchNorm(a, name="bn").list_outputs() == ["bn_output"]
+    shown = sym.BatchNorm(a, name="bn", output_mean_var=True)
+    assert shown.list_outputs() == ["bn_output", "bn_mean", "bn_var"]
+    assert sym.BatchNorm(a, name="bn").get_internals().list_outputs()[-1] == "bn_output"
+
+
+def test_internals_and_children(a):
+    net = sym.Flatten(sym.FullyConnected(a, num_hidden=3, name="fc"))
+    assert net.get_internals()["fc_output"].list_arguments() == ["a", "fc_weight", "fc_bias"]
+    assert net.get_internals()["fc_weight"].name == "fc_weight"
+    assert net.get_children().list_outputs() == ["fc_output"]
+    assert a.get_children() is None
+
+
+def test_an_output_name_that_two_have_is_refused(a):
+    with pytest.raises(UnknownNameError, match="2 outputs"):
+        sym.Group([a, sym.Variable("a")])["a"]
+
+
+def test_groups_have_all_outputs_and_no_name(a, b):
+    both = sym.Group([a, b, a])
+    assert both.list_outputs() == ["a", "b", "a"] and both.name is None
+    assert repr(both) == "<Symbol group [a, b, a]>" and repr(a) == "<Symbol a>"
+    assert both.attr("x") is None and both.list_attr() == {}
+
+
+def test_symbols_have_no_truth_value_and_no_hash(a, b):
+    with pytest.raises(MXLiteError, match="no truth value"):
+        bool(a == b)
+    with pytest.raises(TypeError):
+        hash(a)
+
+
+# -- attributes ----------------------------------------------------------------------------------
+
+
+def test_scopes_nest_and_what_is_given_wins(a):
+    with AttrScope(ctx_group="outer", __mood__="x"), AttrScope(ctx_group="inner"):
+        v = sym.Variable("v")
+        f = sym.FullyConnected(v, num_hidden=2, name="f", attr={"ctx_group": "own"})
+    assert v.list_attr() == {"__ctx_group__": "inner", "ctx_group": "inner", "__mood__": "x"}
+    assert f.attr("ctx_group") == f.attr("__ctx_group__") == "own"
+    assert f.attr_dict()["f_weight"]["ctx_group"] == "own"
+    assert sym.Variable("w").list_attr() == {}
+
+
+def test_a_scope_can_be_entered_again():
+    scope = AttrScope(a="1")
+    with AttrScope(b="2"), scope:
+        assert sym.Variable("v").list_attr() == {"a": "1", "b": "2"}
+    with scope:
+        assert sym.Variable("v").list_attr() == {"a": "1"}
+
+
+def test_hidden_keys_are_taken_as_keywords(a):
+    fc = sym.FullyConnected(a, num_hidden=3, lr_mult=2, __note__="q", force_mirroring=True)
+    assert fc.list_attr() == {
+        "num_hidden": "3", "__lr_mult__": "2", "lr_mult": "2", "__note__": "q",
+        "__force_mirroring__": "True", "force_mirroring": "True",
+    }  # fmt: skip
+
+
+def test_variables_store_their_settings_as_mxnet_does():
+    class One:
+        def dumps(self):
+            return '["one", {}]'
+
+    v = sym.var("v", shape=(0, 3), lr_mult=2, wd_mult=0.5, dtype="float16", init=One(), __foo__=1, attr={"x": "y"})
+    assert {k: t for k, t in v.list_attr().items() if k not in ("lr_mult", "wd_mult")} == {
+        "__shape__": "(0, 3)", "__lr_mult__": "2", "__wd_mult__": "0.5", "__dtype__": "2",
+        "__init__": '["one", {}]', "__foo__": "1", "x": "y",
+    }  # fmt: skip
+
+
+def test_attributes_can_be_set_afterwards_but_parameters_cannot(a):
+    fc = sym.FullyConnected(a, num_hidden=3, name="fc")
+    a._set_attr(mood="x", lr_mult="3")
+    fc._set_attr(mirror_stage="True")
+    assert a.attr("mood") == "x" and a.attr("__lr_mult__") == "3" and fc.attr("__mirror_stage__") == "True"
+    for wrong in ({"num_hidden": "7"}, {"mood": "x"}, {"lr_mult": 3}):
+        with pytest.raises(OpAttributeError):
+            fc._set_attr(**wrong)
+    with pytest.raises(MXLiteError, match="group"):
+        sym.Group([a, fc])._set_attr(x="1")
+    with pytest.raises(MXLiteError, match="attr_dict"):
+        fc.list_attr(recursive=True)
+
+
+# -- inference -----------------------------------------------------------------------------------
+
+
+def test_shapes_are_given_by_name_or_position(a):
+    fc = sym.FullyConnected(a, num_hidden=3, name="fc")
+    expected = ([(2, 5), (3, 5), (3,)], [(2, 3)], [])
+    assert fc.infer_shape(a=(2, 5)) == fc.infer_shape((2, 5)) == fc.infer_shape([2, np.int64(5)]) == expected
+
+
+def test_what_is_unknown_gives_none_and_partial_gives_the_rest(a):
+    fc = sym.FullyConnected(a, num_hidden=3, name="fc")
+    assert fc.infer_shape() == fc.infer_shape(fc_weight=(3, 5)) == (None, None, None)
+    assert fc.infer_shape(a=(0, 5)) == (None, None, None)
+    assert fc.infer_shape_partial() == ([(), (), ()], [()], [])
+    assert fc.infer_shape_partial(a=None) == fc.infer_shape_partial(a=()) == ([(), (), ()], [()], [])
+
+
+def test_unknown_dimensions_of_one_side_are_filled_from_the_other(a, b):
+    assert (a + b).infer_shape(a=(2, 0), b=(0, 3))[0] == [(2, 3), (2, 3)]
+    own = sym.Variable("own", shape=(0, 3))
+    assert (own + b).infer_shape(b=(2, 0))[1] == [(2, 3)]
+
+
+def test_shapes_of_states_are_inferred(a):
+    assert sym.BatchNorm(a).infer_shape(a=(2, 3, 4, 4))[2] == [(3,), (3,)]
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "error", "words"),
+    [
+        ((), {"a": (2, 3), "fc_weight": (4, 5)}, ShapeError, "'fc'"),
+        ((), {"dta": (2, 3)}, UnknownNameError, "no argument 'dta'"),
+        (((2, 3),), {"a": (2, 3)}, MXLiteError, "not mixed"),
+        (((2, 3),) * 4, {}, MXLiteError, "3 arguments"),
+        ((), {"a": 3}, ShapeError, "tuple"),
+        ((), {"a": (2, -3)}, ShapeError, "whole numbers"),
+        ((), {"a": (2.5, 3)}, ShapeError, "whole numbers"),
+        ((), {"a": "23"}, ShapeError, "tuple"),
+    ],
+)
+def test_wrong_shapes_are_refused(a, args, kwargs, error, words):
+    with pytest.raises(error, match=words):
+        sym.FullyConnected(a, num_hidden=3, name="fc").infer_shape(*args, **kwargs)
+
+
+def test_types_spread_through_the_graph(a):
+    fc = sym.FullyConnected(a, num_hidden=3, name="fc")
+    assert fc.infer_type(a="float16") == ([np.float16] * 3, [np.float16], [])
+    assert fc.infer_type() == (None, None, None)
+    assert fc.infer_type_partial() == ([None] * 3, [None], [])
+    with pytest.raises(UnknownNameError):
+        fc.infer_type(zz="float16")
+    with pytest.raises(DTypeError):
+        fc.infer_type(a="float16", fc_weight="float32")
+
+
+# -- gradient ------------------------------------------------------------------------------------
+
+
+def test_gradients_are_nodes_with_the_shapes_of_their_variables():
+    net = lenet()
+    grads = net.gradient(["convolution0_weight", "data"])
+    assert grads.infer_shape(data=(2, 1, 28, 28))[1] == [(20, 1, 5, 5), (2, 1, 28, 28)]
+    assert "_backward_Convolution" in grads.debug_str()
+    assert len(net.gradient("data")) == 1
+
+
+def test_a_gradient_that_does_not_read_its_variable_still_knows_its_shape(a, b):
+    grad = (a * b).gradient("a")
+    again = copy.deepcopy(grad)[0] * 2  # a new graph around the old nodes
+    for g in (grad, again):
+        assert g.infer_shape(a=(2, 3), b=(2, 3))[1] == [(2, 3)]
+
+
+def test_substitution_reaches_the_gradient(a, b):
+    grad = (a * b).gradient("a")
+    assert grad(b=sym.Variable("c")).list_arguments() == ["a", "c"]
+    assert grad(b=sym.Variable("c")).infer_shape(a=(2, 3))[1] == [(2, 3)]
+
+
+def test_a_gradient_has_no_file(a, b):
+    with pytest.raises(MXLiteError, match="no form in MXNet's Symbol files"):
+        (a * b).gradient("a").tojson()
+    with pytest.raises(UnknownNameError, match="no argument 'c'"):
+        (a * b).gradient(["c"])
+
+
+# -- copies --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
+def test_a_copy_is_equal_and_apart(a, duplicate):
+    net = sym.BatchNorm(sym.FullyConnected(a, num_hidden=3, name="fc"), name="bn", lr_mult=2)
+    again = duplicate(net)
+    assert again.tojson() == net.tojson()
+    again._set_attr(lr_mult="5")
+    assert net.attr("lr_mult") == "2" and again.attr("lr_mult") == "5"
+
+
+# -- text ----------------------------------------------------------------------------------------
+
+
+def test_debug_str_reads_as_mxnets(a):
+    bn = sym.BatchNorm(sym.FullyConnected(a, num_hidden=3, name="fc"), name="bn")
+    assert a.debug_str() == "Variable:a\n"
+    lines = bn.debug_str().split("\n")
+    assert lines[:4] == ["Symbol Outputs:", "\toutput[0]=bn(0)", "Variable:a", "Variable:fc_weight"]
+    assert lines[5:13] == [
+        "-" * 20, "Op:FullyConnected, Name=fc", "Inputs:", "\targ[0]=a(0) version=0",
+        "\targ[1]=fc_weight(0) version=0", "\targ[2]=fc_bias(0) version=0", "Attrs:", "\tnum_hidden=3",
+    ]  # fmt: skip
+    assert lines[-3:] == ["\targ[3]=bn_moving_mean(0) version=1", "\targ[4]=bn_moving_var(0) version=1", ""]
+
+
+# -- running is somebody else's work -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", ["group2ctx", "stype_dict", "shared_buffer"])
+def test_what_cannot_be_done_is_refused(a, option):
+    with pytest.raises(MXLiteError, match=f"{option} is not supported"):
+        (a + 1).simple_bind(a=(2,), **{option: {"x": "y"}})
+
+
+# -- long graphs ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def chain():
+    with NameManager():
+        x = sym.Variable("data")
+        for _ in range(LONG // 2):
+            x = sym.Activation(x, act_type="relu") + 1
+        return x
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda x: x.list_arguments() == ["data"],
+        lambda x: len(x.get_internals().list_outputs()) == LONG + 1,
+        lambda x: x.get_internals()[f"activation{LONG // 2 - 1}_output"].name is not None,
+        lambda x: x.infer_shape(data=(2, 3))[1] == [(2, 3)],
+        lambda x: x.infer_type(data="float32")[1] == [np.float32],
+        lambda x: x.debug_str().count("\nOp:") == LONG,
+        lambda x: len(x.attr_dict()) == LONG,
+        lambda x: x(data=sym.Variable("z")).list_arguments() == ["z"],
+        lambda x: copy.deepcopy(x).list_outputs() == x.list_outputs(),
+        lambda x: pickle.loads(pickle.dumps(x)).list_outputs() == x.list_outputs(),
+        lambda x: x.gradient("data").infer_shape(data=(2, 3))[1] == [(2, 3)],
+    ],
+)
+def test_a_long_chain_is_ordinary(chain, work):
+    began = time.perf_counter()
+    assert work(chain)
+    assert time.perf_counter() - began < 20  # about 1 s; quadratic work would take minutes
+
+
+def test_a_long_chain_is_collected():
+    x = sym.Variable("data")
+    first = weakref.ref(x.entries[0].node)
+    for _ in range(5 * LONG):
+        x = x + 1
+    del x
+    gc.collect()
+    assert first() is None
