@@ -35,7 +35,7 @@ def random_network(seed: int, blocks: int = 6) -> tuple[Any, dict[str, tuple[int
             )
             size //= 2
         elif kind == 4:
-            h = mx.sym.square(h, name=f"{name}_sq") * 0.1 + h
+            h = mx.sym.square(mx.sym.tanh(h), name=f"{name}_sq") * 0.1 + h
         elif kind == 5:
             parts = mx.sym.SliceChannel(h, num_outputs=2, name=f"{name}_split")
             h = mx.sym.Concat(parts[1], mx.sym.tanh(parts[0]), name=f"{name}_join")
@@ -54,7 +54,7 @@ def fill(executor: Any, seed: int = 0) -> None:
         if name == "softmax_label":
             array[:] = rng.integers(0, 5, array.shape).astype("float32")
         else:
-            array[:] = rng.standard_normal(array.shape).astype("float32") * 0.5
+            array[:] = rng.standard_normal(array.shape).astype("float32") * 0.3
     for name, array in executor.aux_dict.items():
         array[:] = 1.0 if name.endswith("var") else 0.0
 

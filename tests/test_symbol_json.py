@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import time
 import tracemalloc
 import warnings
 
@@ -58,12 +59,14 @@ def test_the_same_network_composed_here_gives_mxnets_bytes():
 
 
 def test_arrays_break_over_lines_from_eleven_items_on():
-    lines = sym.Concat(*(sym.Variable(f"v{i}") for i in range(11)), name="c").tojson().split("\n")
-    assert lines[-45:-40] == ['      "attrs": {"num_args": "11"}, ', '      "inputs": [', "        [0, 0, 0], ",
-                              "        [1, 0, 0], ", "        [2, 0, 0], "]  # fmt: skip
-    assert '"arg_nodes": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], ' in sym.Concat(
-        *(sym.Variable(f"v{i}") for i in range(10))
-    ).tojson()
+    text = sym.Concat(*(sym.Variable(f"v{i}") for i in range(11)), name="c").tojson()
+    assert '{"num_args": "11"}, \n      "inputs": [\n        [0, 0, 0], \n        [1, 0, 0], \n' in text
+    assert "        [10, 0, 0]\n      ]\n    }\n  ], \n" in text
+    assert '  "arg_nodes": [\n    0, \n    1, \n' in text
+    assert (
+        '"arg_nodes": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], '
+        in sym.Concat(*(sym.Variable(f"v{i}") for i in range(10))).tojson()
+    )
 
 
 def test_the_version_of_a_state_counts_its_writers():
@@ -102,7 +105,10 @@ def test_groups_with_repeats_and_parts_of_nodes_come_back():
 def test_a_failed_save_leaves_the_old_file(tmp_path):
     path = tmp_path / "net.json"
     path.write_text("old")
-    for wrong, error in ((sym.Variable("\ud800"), FormatError), ((sym.Variable("x") * 2).gradient("x"), MXLiteError)):
+    for wrong, error in (
+        (sym.Variable("\ud800"), FormatError),
+        ((sym.Variable("x") * 2).gradient("x"), MXLiteError),
+    ):
         with pytest.raises(error):
             wrong.save(path)
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["net.json"]
@@ -116,9 +122,15 @@ def test_a_file_of_0_8_is_upgraded():
         variable("d"),
         variable("fc_weight"),
         variable("fc_bias"),
-        {"op": "FullyConnected", "name": "fc", "param": {"num_hidden": "3"}, "inputs": [[0, 0], [1, 0], [2, 0]],
-         "attr": {"ctx_group": "g", "weight_lr_mult": "2", "lr_mult": "7"}, "backward_source_id": -1},
-    ]  # fmt: skip
+        {
+            "op": "FullyConnected",
+            "name": "fc",
+            "param": {"num_hidden": "3"},
+            "inputs": [[0, 0], [1, 0], [2, 0]],
+            "attr": {"ctx_group": "g", "weight_lr_mult": "2", "lr_mult": "7"},
+            "backward_source_id": -1,
+        },
+    ]
     net = sym.load_json(text_of(nodes, [[3, 0]]))
     assert net.attr_dict() == {
         "fc_weight": {"__lr_mult__": "2", "lr_mult": "2"},
@@ -127,16 +139,23 @@ def test_a_file_of_0_8_is_upgraded():
 
 
 def test_hidden_keys_that_fit_no_variable_stay_and_operators_refuse_them():
-    kept = sym.load_json(text_of([variable("d", attr={"lr_mult": "3", "data_lr_mult": "4", "x": "y"})], [[0, 0]]))
+    kept = sym.load_json(
+        text_of([variable("d", attr={"lr_mult": "3", "data_lr_mult": "4", "x": "y"})], [[0, 0]])
+    )
     assert kept.list_attr() == {"__lr_mult__": "3", "lr_mult": "3", "data_lr_mult": "4", "x": "y"}
     relu = {"op": "Activation", "name": "r", "param": {"act_type": "relu"}, "inputs": [[0, 0]]}
     for attr in ({"foo_lr_mult": "2"}, {"foo": "1"}):
-        with pytest.raises(FormatError, match="'r'.* has no parameter 'foo"):
+        with pytest.raises(FormatError, match=r"'r'.* has no parameter 'foo"):
             sym.load_json(text_of([variable("d"), {**relu, "attr": attr}], [[1, 0]]))
 
 
 def batch_norm(inputs, **attr):
-    return {"op": "BatchNorm", "name": "b", "attrs": {"eps": "0.1", **attr}, "inputs": [[i, 0] for i in range(inputs)]}
+    return {
+        "op": "BatchNorm",
+        "name": "b",
+        "attrs": {"eps": "0.1", **attr},
+        "inputs": [[i, 0] for i in range(inputs)],
+    }
 
 
 def test_states_that_0_8_did_not_store_are_created():
@@ -144,7 +163,7 @@ def test_states_that_0_8_did_not_store_are_created():
     net = sym.load_json(text_of(nodes, [[3, 0]]))
     assert net.list_inputs() == ["d", "b_gamma", "b_beta", "b_moving_mean", "b_moving_var"]
     assert net.attr_dict()["b_moving_var"] == {"__init__": '["one", {}]', "eps": "0.1", "__x__": "1"}
-    with pytest.raises(FormatError, match="takes 5 inputs.*it has 3"):
+    with pytest.raises(FormatError, match=r"takes 5 inputs.*it has 3"):
         sym.load_json(text_of(nodes, [[3, 0]], 900))
 
 
@@ -225,9 +244,9 @@ def node(**fields):
         (node(atrs={}), "unknown field 'atrs'.*Did you mean 'attrs'"),
         (node(control_deps=[0]), "control_deps"),
         (text_of([D, variable("e", inputs=[[0, 0, 0]])], [[1, 0, 0]]), "cannot have inputs"),
-        (node(op="Concat", attrs={"num_args": "999999999999"}), "'r' cannot have 999999999999 inputs"),
+        (node(op="Concat", attrs={"num_args": "100000"}), "'r' cannot have 100000 inputs"),
         (node(op="Concat", attrs={"num_args": "3"}), "num_args=3, but 1 inputs"),
-        (node(op="SliceChannel", attrs={"num_outputs": "999999999999"}), "999999999999 outputs"),
+        (node(op="SliceChannel", attrs={"num_outputs": "100000"}), "100000 outputs"),
         (node(op="FullyConnected", attrs={"num_hidden": "9" * 5000}), "num_hidden"),
     ],
     ids=lambda x: str(x)[:30],
@@ -241,6 +260,14 @@ def test_a_broken_file_is_refused_and_little_is_allocated(text, words):
     finally:
         tracemalloc.stop()
     assert len(str(caught.value)) < 1000
+
+
+def test_many_reads_of_a_node_with_many_outputs_are_checked_quickly():
+    split = {"op": "SliceChannel", "name": "s", "attrs": {"num_outputs": "60000"}, "inputs": [[0, 0]]}
+    cat = {"op": "Concat", "name": "c", "inputs": [[1, i] for i in range(60_000)]}
+    began = time.perf_counter()
+    assert len(sym.load_json(text_of([D, split, cat], [[2, 0]])).get_children()) == 60_000
+    assert time.perf_counter() - began < 20  # well under a second; 60,000 * 60,000 steps would take hours
 
 
 def test_errors_of_a_file_name_it(tmp_path):
@@ -260,7 +287,9 @@ def test_errors_of_a_file_name_it(tmp_path):
 def test_a_damaged_file_loads_or_raises_format_error(data):
     at = data.draw(st.integers(0, len(LENET) - 1))
     length = data.draw(st.integers(0, 12))
-    new = data.draw(st.one_of(st.sampled_from(["", "-1", "9" * 30, '"', "[", "null", "{}", "0"]), st.text(max_size=4)))
+    new = data.draw(
+        st.one_of(st.sampled_from(["", "-1", "9" * 30, '"', "[", "null", "{}", "0"]), st.text(max_size=4))
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -285,9 +314,15 @@ def test_a_file_with_one_value_replaced_loads_or_raises_format_error(data):
     walk(top)
     holder, key = data.draw(st.sampled_from(spots))
     holder[key] = data.draw(
-        st.one_of(st.none(), st.booleans(), st.integers(-3, 30), st.floats(), st.text(max_size=5),
-                  st.sampled_from([[], {}, [0, 0], [[0, 0, 0]], "Concat", "null", "(3,", "1e400", "BatchNorm"]))
-    )  # fmt: skip
+        st.one_of(
+            st.none(),
+            st.booleans(),
+            st.integers(-3, 30),
+            st.floats(),
+            st.text(max_size=5),
+            st.sampled_from([[], {}, [0, 0], [[0, 0, 0]], "Concat", "null", "(3,", "1e400", "BatchNorm"]),
+        )
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -14,11 +14,12 @@ The union of such instances is a **buffer**; with its offset it is all that the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from .problem import padded
+from .problem import ALIGN
 from .schedule import Schedule
 
 
@@ -49,22 +50,52 @@ class Liveness:
     @property
     def max_live_bytes(self) -> int:
         """The largest sum of live bytes at one step: no arena for these ranges is smaller."""
-        if not self.ranges:
-            return 0
-        stop = max(r.stop for r in self.ranges)
-        change = np.zeros(stop + 1, np.int64)
-        starts = np.fromiter((r.start for r in self.ranges), np.int64, len(self.ranges))
-        stops = np.fromiter((r.stop for r in self.ranges), np.int64, len(self.ranges))
-        sizes = np.fromiter((padded(r.nbytes) for r in self.ranges), np.int64, len(self.ranges))
-        np.add.at(change, starts, sizes)
-        np.subtract.at(change, stops, sizes)
-        return int(np.cumsum(change).max())
+        return most_live(
+            [r.start for r in self.ranges], [r.stop for r in self.ranges], [r.nbytes for r in self.ranges]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """The buffers of a schedule as parallel lists: what a search needs of them, and no more."""
+
+    members: list[list[int]]
+    start: list[int]
+    stop: list[int]
+    nbytes: list[int]
+    buffer_of: list[int]
+    workspace_of: dict[int, int]
+
+    @property
+    def max_live_bytes(self) -> int:
+        return most_live(self.start, self.stop, self.nbytes)
+
+
+def most_live(start: Sequence[int], stop: Sequence[int], nbytes: Sequence[int]) -> int:
+    """The largest sum of `nbytes`, each rounded up to the alignment, over ranges [start, stop) that meet."""
+    if not start:
+        return 0
+    sizes = -(-np.array(nbytes, np.int64) // ALIGN) * ALIGN
+    steps = max(stop)
+    change = np.bincount(start, sizes, steps + 1) - np.bincount(stop, sizes, steps + 1)
+    # Sums of floats, but of whole numbers below 2**53: exact.
+    return int(np.cumsum(change).max())
 
 
 def live_ranges(schedule: Schedule, *, in_place: bool = True, workspaces: bool = True) -> Liveness:
     """Live ranges of everything a plan has to place. O(steps)."""
+    b = live_buffers(schedule, in_place=in_place, workspaces=workspaces)
+    ranges = tuple(LiveRange(tuple(m), *r) for m, *r in zip(b.members, b.start, b.stop, b.nbytes))
+    return Liveness(ranges, tuple(b.buffer_of), b.workspace_of)
+
+
+def live_buffers(schedule: Schedule, *, in_place: bool = True, workspaces: bool = True) -> Buffers:
+    """As `live_ranges`, in the form that a search wants. O(steps)."""
     problem = schedule.problem
-    tasks, values, value_of = problem.tasks, problem.values, schedule.value_of
+    tasks, value_of = problem.tasks, schedule.value_of
+    all_joins = problem.joins
+    fixed = [v.fixed for v in problem.values]
+    size = [v.nbytes for v in problem.values]
     last_read = [-1] * len(value_of)
     for s, row in enumerate(schedule.inputs):
         for i in row:
@@ -76,58 +107,35 @@ def live_ranges(schedule: Schedule, *, in_place: bool = True, workspaces: bool =
     stop: list[int] = []
     nbytes: list[int] = []
     workspace_of: dict[int, int] = {}
-    for s, t in enumerate(schedule.task):
-        task = tasks[t]
-        ins, outs = schedule.inputs[s], schedule.outputs[s]
-        joins: dict[int, int] = {}
-        if in_place and task.in_place:
-            taken: set[int] = set()
-            for out_value, in_value in task.in_place:
-                out = _of_value(outs, value_of, out_value)
-                if out < 0 or out in joins or values[out_value].fixed or values[in_value].fixed:
-                    continue
-                donor = _of_value(ins, value_of, in_value)
-                if (
-                    donor < 0
-                    or last_read[donor] != s
-                    or donor in taken
-                    or ins.count(donor) != 1
-                    or values[out_value].nbytes != values[in_value].nbytes
-                ):
-                    continue
-                joins[out] = donor
-                taken.add(donor)
+    for s, (t, ins, outs) in enumerate(zip(schedule.task, schedule.inputs, schedule.outputs)):
+        joined: dict[int, int] = {}
+        if in_place:
+            for at, donor_at in all_joins[t]:
+                out, donor = outs[at], ins[donor_at]
+                if out >= 0 and last_read[donor] == s and out not in joined and donor not in joined.values():
+                    joined[out] = donor
         for out in outs:
-            if out < 0:
+            if out < 0 or fixed[v := value_of[out]]:
                 continue
-            v = value_of[out]
-            if values[v].fixed:
-                continue
-            end = max(last_read[out], s) + 1
-            if out in joins:
-                b = buffer_of[joins[out]]
+            end = last_read[out] + 1
+            if end <= s:
+                end = s + 1
+            if out in joined:
+                b = buffer_of[joined[out]]
                 members[b].append(out)
-                stop[b] = max(stop[b], end)
+                if stop[b] < end:
+                    stop[b] = end
             else:
                 b = len(members)
                 members.append([out])
                 start.append(s)
                 stop.append(end)
-                nbytes.append(values[v].nbytes)
+                nbytes.append(size[v])
             buffer_of[out] = b
-        if workspaces and task.workspace:
+        if workspaces and (need := tasks[t].workspace):
             workspace_of[s] = len(members)
             members.append([])
             start.append(s)
             stop.append(s + 1)
-            nbytes.append(task.workspace)
-    ranges = tuple(LiveRange(tuple(m), a, b, n) for m, a, b, n in zip(members, start, stop, nbytes))
-    return Liveness(ranges, tuple(buffer_of), workspace_of)
-
-
-def _of_value(instances: tuple[int, ...], value_of: tuple[int, ...], value: int) -> int:
-    """The instance in `instances` that holds `value`, or -1."""
-    for i in instances:
-        if i >= 0 and value_of[i] == value:
-            return i
-    return -1
+            nbytes.append(need)
+    return Buffers(members, start, stop, nbytes, buffer_of, workspace_of)

@@ -7,6 +7,7 @@ argument, a gradient the user can see, an output) and otherwise has to be given 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -78,6 +79,13 @@ class Problem:
         return sum(self.fixed_bytes.values())
 
     @cached_property
+    def digest(self) -> str:
+        """Equal for equal problems."""
+        fixed = sorted(self.fixed_bytes.items())
+        text = repr((self.tasks, self.values, self.num_forward, fixed, self.least_arena))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @cached_property
     def producer(self) -> tuple[int, ...]:
         """For each value the task that makes it, or -1."""
         made = [-1] * len(self.values)
@@ -99,6 +107,40 @@ class Problem:
         return tuple(
             tuple(dict.fromkeys(p for v in t.inputs if 0 <= (p := made[v]) < n)) for t in self.tasks
         )
+
+    @cached_property
+    def joins(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """For each task the (output, input) positions that may share bytes, as far as sizes and readers allow."""
+        values, result = self.values, []
+        for task in self.tasks:
+            pairs = []
+            for out, inp in task.in_place:
+                if (
+                    out in task.outputs
+                    and not values[out].fixed
+                    and not values[inp].fixed
+                    and values[out].nbytes == values[inp].nbytes
+                    and task.inputs.count(inp) == 1
+                ):
+                    pairs.append((task.outputs.index(out), task.inputs.index(inp)))
+            result.append(tuple(pairs))
+        return tuple(result)
+
+    @cached_property
+    def changed_by_backward(self) -> frozenset[int]:
+        """Fixed values that some backward task, not an update, writes."""
+        return frozenset(v for t in self.tasks if not t.update for v in t.mutates)
+
+    @cached_property
+    def updates(self) -> tuple[int, ...]:
+        """The tasks that may be moved."""
+        return tuple(t for t, task in enumerate(self.tasks) if task.update)
+
+    @cached_property
+    def updated_inputs(self) -> tuple[tuple[int, ...], ...]:
+        """For each task those of its inputs that an update writes."""
+        touched = {v for t in self.updates for v in self.tasks[t].mutates}
+        return tuple(tuple(v for v in t.inputs if v in touched) for t in self.tasks)
 
     @cached_property
     def step_seconds(self) -> float:

@@ -105,62 +105,71 @@ def _emit(problem: Problem, counts: list[int]) -> tuple[list[tuple[int, int]], l
 
 def _late_readers(problem: Problem, steps: list[tuple[int, int]], counts: list[int]) -> set[int]:
     """Forward tasks whose copies would read storage that a backward task has changed by then."""
+    watched = problem.changed_by_backward
+    if not watched:
+        return set()
     tasks, num_forward = problem.tasks, problem.num_forward
-    changed: dict[int, int] = {}
+    changed: set[int] = set()
     late: set[int] = set()
-    for t, _ in steps:
-        task = tasks[t]
-        if changed and t < num_forward:
-            late.update(t for v in task.inputs if v in changed)
-        for v in task.mutates:
-            changed[v] = t
+    for t, k in steps[num_forward:]:
+        if k:
+            if not changed.isdisjoint(tasks[t].inputs):
+                late.add(t)
+        elif tasks[t].mutates:
+            changed.update(tasks[t].mutates)
     return {t for t in late if counts[t]}
 
 
 def _number(problem: Problem, steps: list[tuple[int, int]], counts: list[int]) -> Schedule:
-    """Insert the updates, give every value that is written a number of its own, drop what nobody reads."""
-    tasks, values, producer = problem.tasks, problem.values, problem.arena_producer
-    num_forward = problem.num_forward
-    steps = _with_updates(problem, steps)
+    """Insert the updates, give every value that is written a number of its own, drop what nobody reads.
 
-    value_of: list[int] = []
+    Copy 0 of value v is instance v; later copies get the numbers behind.
+    """
+    tasks, values, producer = problem.tasks, problem.values, problem.arena_producer
+    num_forward, reads = problem.num_forward, problem.reads
+    steps = _with_updates(problem, steps)
+    value_of = list(range(len(values)))
     instance: dict[tuple[int, int], int] = {}
 
-    def number(v: int, k: int) -> int:
+    def later(v: int, k: int) -> int:
         i = instance.get((v, k))
         if i is None:
             i = instance[v, k] = len(value_of)
             value_of.append(v)
         return i
 
+    # Inputs from nothing that is recomputed are the task's own tuple: almost all of them.
+    plain = [not any(counts[p] for p in row) for row in reads]
     inputs: list[tuple[int, ...]] = []
     for t, k in steps:
-        if t < num_forward:
-            row = []
-            for v in tasks[t].inputs:
-                p = producer[v]
-                if p < 0 or k == 0:
-                    row.append(number(v, 0))
-                else:
-                    n = counts[p]
-                    row.append(number(v, k if k < n else n))
-        else:
-            row = [
-                number(v, counts[p] if 0 <= (p := producer[v]) < num_forward else 0) for v in tasks[t].inputs
-            ]
-        inputs.append(tuple(row))
+        row = tasks[t].inputs
+        if plain[t] or (k == 0 and t < num_forward):
+            inputs.append(row)
+            continue
+        numbered = []
+        for v in row:
+            p = producer[v]
+            n = counts[p] if 0 <= p < num_forward else 0
+            if k and k < n:
+                n = k
+            numbered.append(later(v, n) if n else v)
+        inputs.append(tuple(numbered))
+    read = bytearray(len(value_of))
+    for row in inputs:
+        for i in row:
+            read[i] = 1
     outputs: list[tuple[int, ...]] = []
     for t, k in steps:
-        row = []
-        for v in tasks[t].outputs:
-            if v < 0:
-                row.append(-1)
-            elif values[v].fixed:
-                # A second run must not write again what the user may already have been given.
-                row.append(number(v, 0) if k == 0 else -1)
-            else:
-                row.append(instance.get((v, k), -1))
-        outputs.append(tuple(row))
+        row = tasks[t].outputs
+        if k:
+            # A second run must not write again what the user may already have been given.
+            row = tuple(-1 if v < 0 or values[v].fixed else instance.get((v, k), -1) for v in row)
+        else:
+            for v in row:
+                if v >= 0 and not read[v] and not values[v].fixed:
+                    row = tuple(v if v >= 0 and (read[v] or values[v].fixed) else -1 for v in row)
+                    break
+        outputs.append(row)
     return Schedule(
         problem,
         tuple(t for t, _ in steps),
@@ -174,26 +183,28 @@ def _number(problem: Problem, steps: list[tuple[int, int]], counts: list[int]) -
 
 def _with_updates(problem: Problem, steps: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Put each update right behind the last step that makes its inputs or reads what it changes."""
-    tasks, producer = problem.tasks, problem.producer
-    updates = [t for t in range(problem.num_forward, len(tasks)) if tasks[t].update]
-    if not updates:
+    if not problem.updates:
         return steps
-    touched = {v for t in updates for v in tasks[t].mutates}
+    tasks, producer, touched = problem.tasks, problem.producer, problem.updated_inputs
     last_read: dict[int, int] = {}
-    made_at: dict[int, int] = {}
+    made_at = [0] * len(tasks)
     for s, (t, k) in enumerate(steps):
         if k == 0:
             made_at[t] = s
-        for v in tasks[t].inputs:
-            if v in touched:
-                last_read[v] = s
+        for v in touched[t]:
+            last_read[v] = s
     behind: dict[int, list[int]] = {}
-    for t in updates:
-        at = max((made_at.get(producer[v], 0) for v in tasks[t].inputs), default=0)
-        at = max([at, *(last_read.get(v, 0) for v in tasks[t].mutates)])
+    for t in problem.updates:
+        at = 0
+        for v in tasks[t].inputs:
+            if (p := producer[v]) >= 0 and made_at[p] > at:
+                at = made_at[p]
+        for v in tasks[t].mutates:
+            at = max(at, last_read.get(v, 0))
         behind.setdefault(at, []).append(t)
     merged: list[tuple[int, int]] = []
     for s, step in enumerate(steps):
         merged.append(step)
-        merged += [(t, 0) for t in behind.get(s, ())]
+        if s in behind:
+            merged += [(t, 0) for t in behind[s]]
     return merged

@@ -12,12 +12,15 @@ from dataclasses import dataclass, replace
 from ..core.bytesize import format_bytes
 from ..core.errors import MemoryBudgetError
 from . import split
-from .liveness import live_ranges
+from .liveness import live_buffers
 from .plan import make_plan, MemoryPlan
 from .problem import padded, Problem
 from .schedule import make_schedule
 
 FRACTIONS = 16  # partial dropping is tried in sixteenths
+REMEMBERED = 8  # plans kept for when the same problem comes again, as `memory_plan` and then `fit` do
+
+_plans: dict[tuple[str, int | None, str], MemoryPlan] = {}
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,17 @@ def plan_memory(problem: Problem, budget: int | None = None, *, strategy: str = 
     recompute time among all candidates whose `peak_bytes` is within `budget` bytes. Raises MemoryBudgetError, with a
     budget that does work, when there is none.
     """
+    key = (problem.digest, budget, strategy)
+    if key not in _plans:
+        if len(_plans) >= REMEMBERED:
+            _plans.pop(next(iter(_plans)))
+        _plans[key] = _search(problem, budget, strategy)
+    # Names of two equal problems are equal too, but the graph behind is the caller's own.
+    found = _plans[key]
+    return replace(found, schedule=replace(found.schedule, problem=problem))
+
+
+def _search(problem: Problem, budget: int | None, strategy: str) -> MemoryPlan:
     marked = split.forced(problem)
     method = "recompute what is marked" if any(marked) else "keep all"
     keep_all = make_plan(problem, marked, strategy=strategy, method=method)
@@ -63,20 +77,19 @@ class _Search:
         key = tuple(counts)
         if key not in self.found:
             schedule = make_schedule(self.problem, counts)
-            live = live_ranges(schedule, in_place=self.strategy != "none")
-            nbytes = (
-                live.max_live_bytes
-                if self.strategy == "sharing"
-                else sum(padded(r.nbytes) for r in live.ranges)
-            )
+            live = live_buffers(schedule, in_place=self.strategy != "none")
+            if self.strategy == "sharing":
+                nbytes = live.max_live_bytes
+            else:
+                nbytes = sum(map(padded, live.nbytes))
             self.found[key] = Candidate(method, key, nbytes, schedule.extra_seconds)
         return self.found[key]
 
     def fits(self, candidate: Candidate) -> bool:
         return max(candidate.live_bytes, self.problem.least_arena) <= self.arena_budget
 
-    def fixed_set(self) -> list[Candidate]:
-        """Candidates that are tried whatever the budget is, so that what one error names, the next call finds."""
+    def flat(self) -> list[Candidate]:
+        """Candidates that run nothing more than twice; tried whatever the budget is."""
         cuts, problem = self.cuts, self.problem
         tried = [self.evaluate("drop cheap results", split.cheap(problem))]
         if not cuts.at:
@@ -87,38 +100,44 @@ class _Search:
         total = split.total_bytes(problem)
         for i in range(1, 9):
             tried.append(self.evaluate(f"segments of 1/{2**i}", split.by_bytes(cuts, total >> i)))
-        for levels in (2, 3, 4):
-            for radix in (2, 3, 4, 6, 8, 12, 16):
-                if radix**levels <= 4 * len(cuts.at):
-                    tried.append(
-                        self.evaluate(f"{levels} levels of {radix}", split.nested(cuts, radix, levels))
-                    )
         return tried
 
-    def best(self) -> MemoryPlan | None:
-        self.fixed_set()
+    def deep(self) -> list[Candidate]:
+        """Candidates that recompute within what is recomputed; they cost more time, and least memory."""
         cuts = self.cuts
-        for s in [0, *split.strides(cuts)]:
-            for tail in (True, False) if s else (False,):
-                self.refine(s, tail)
-        fitting = sorted(
-            (c for c in self.found.values() if self.fits(c)), key=lambda c: (c.extra_seconds, c.live_bytes)
-        )
-        for candidate in fitting:
+        return [
+            self.evaluate(f"{levels} levels of {radix}", split.nested(cuts, radix, levels))
+            for levels in (2, 3, 4)
+            for radix in (2, 3, 4, 6, 8, 12, 16)
+            if radix**levels <= 4 * len(cuts.at)
+        ]
+
+    def best(self) -> MemoryPlan | None:
+        """The fastest plan that fits; None if there is none."""
+        self.flat()
+        for s in [0, *split.strides(self.cuts)]:
+            self.refine(s)
+        found = self.fastest(list(self.found.values()))
+        return found if found is not None else self.fastest(self.deep())
+
+    def fastest(self, candidates: list[Candidate]) -> MemoryPlan | None:
+        """Of these the one with the least recompute time whose placed arena fits."""
+        fitting = [c for c in candidates if self.fits(c)]
+        for candidate in sorted(fitting, key=lambda c: (c.extra_seconds, c.live_bytes)):
             plan = self.place(candidate)
             if plan.arena_bytes <= self.arena_budget:
                 return plan
         return None
 
-    def refine(self, stride: int, tail: bool) -> None:
+    def refine(self, stride: int) -> None:
         """Bisect for the least fraction to drop that still fits with this stride."""
         cuts = self.cuts
-        if not self.fits(self.evaluate(f"keep every {stride}. cut", split.partial(cuts, stride, 1.0, tail))):
+        if not self.fits(self.evaluate(f"keep every {stride}. cut", split.partial(cuts, stride, 1.0))):
             return
         low, high = 0, FRACTIONS
         while high - low > 1:
             middle = (low + high) // 2
-            counts = split.partial(cuts, stride, middle / FRACTIONS, tail)
+            counts = split.partial(cuts, stride, middle / FRACTIONS)
             name = f"keep every {stride}. cut, drop {middle}/{FRACTIONS}" if stride else f"drop {middle}/{FRACTIONS}"
             if self.fits(self.evaluate(name, counts)):
                 high = middle
@@ -129,8 +148,8 @@ class _Search:
         return make_plan(self.problem, candidate.counts, strategy=self.strategy, method=candidate.method)
 
     def least(self) -> MemoryPlan:
-        """The smallest plan of the fixed set."""
-        smallest = sorted(self.fixed_set(), key=lambda c: (c.live_bytes, c.extra_seconds))
+        """The smallest plan of the candidates that do not depend on the budget: asked for again, it is found."""
+        smallest = sorted([*self.flat(), *self.deep()], key=lambda c: (c.live_bytes, c.extra_seconds))
         return min((self.place(c) for c in smallest[:3]), key=lambda p: p.peak_bytes)
 
 

@@ -120,10 +120,10 @@ def cheap(problem: Problem) -> list[int]:
     return [int(t.cheap or t.mirror) for t in problem.tasks[: problem.num_forward]]
 
 
-def partial(cuts: Cuts, stride: int, fraction: float, tail: bool = True) -> list[int]:
+def partial(cuts: Cuts, stride: int, fraction: float) -> list[int]:
     """Keep what crosses every `stride`-th cut (0: no cut); of the rest drop the first `fraction` in `cuts.order`.
 
-    With `tail`, what lies behind the last used cut is kept: backward needs it first.
+    What lies behind the last used cut is kept: backward needs it first.
     """
     problem = cuts.problem
     counts = [int(t.mirror) for t in problem.tasks[: problem.num_forward]]
@@ -133,7 +133,7 @@ def partial(cuts: Cuts, stride: int, fraction: float, tail: bool = True) -> list
     for c in used:
         for t in cuts.kept[c]:
             counts[t] = 0
-    if tail and used:
+    if used:
         for t in range(cuts.at[used[-1]] + 1, problem.num_forward):
             counts[t] = 0
     return counts

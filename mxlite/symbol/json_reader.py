@@ -23,21 +23,30 @@ from .upgrade import missing_inputs, move_hidden_keys, OLDEST, set_initial_value
 LONGEST_TEXT = 1 << 28
 """Characters of the longest text that is read; a graph of 20,000 nodes takes about 4 million."""
 
+_LONGEST_MESSAGE = 600  # characters of an error, which quotes names out of the file
 _TOP = ("nodes", "arg_nodes", "node_row_ptr", "heads", "attrs")
 _NODE = ("op", "name", "attrs", "attr", "param", "inputs", "control_deps", "backward_source_id")
 
 
 def loads(text: str) -> Graph:
     """The graph that `text` describes. O(length). Raises FormatError, naming the node."""
-    top = _parse(text)
+    try:
+        return _read(_parse(text))
+    except FormatError as error:
+        if len(str(error)) <= _LONGEST_MESSAGE:
+            raise
+        raise FormatError(f"{str(error)[:_LONGEST_MESSAGE]}...") from None
+
+
+def _read(top: dict[str, Any]) -> Graph:
     version = _version(top.get("attrs", {}))
     _known(top, _TOP, "The symbol")
     raw_nodes = _list(top, "nodes", "The symbol")
-    nodes: list[Node] = []
+    nodes = _Nodes()
     for i, raw in enumerate(raw_nodes):
         nodes.append(_read_node(i, raw, nodes, version))
     for i in _list(top, "arg_nodes", "The symbol"):
-        if type(i) is not int or not 0 <= i < len(nodes) or nodes[i].op is not None:
+        if type(i) is not int or not 0 <= i < len(nodes.nodes) or nodes.nodes[i].op is not None:
             raise FormatError(f"'arg_nodes' must list variables of the symbol; {_short(i)} is none.")
     _list({"node_row_ptr": [], **top}, "node_row_ptr", "The symbol")
     heads = [_entry(e, nodes, f"output {i}") for i, e in enumerate(_list(top, "heads", "The symbol"))]
@@ -84,7 +93,19 @@ def _dotted(version: int) -> str:
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
 
-def _read_node(i: int, raw: Any, before: list[Node], version: int) -> Node:
+class _Nodes:
+    """The nodes read so far, and how many outputs each has: counted once, as some have thousands."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.outputs: list[int] = []
+
+    def append(self, node: Node) -> None:
+        self.nodes.append(node)
+        self.outputs.append(node.num_visible_outputs)
+
+
+def _read_node(i: int, raw: Any, before: _Nodes, version: int) -> Node:
     if not isinstance(raw, dict):
         raise FormatError(f"Node {i} must be an object, got {_short(raw)}.")
     op_name, name = _text(raw, "op", f"Node {i}"), _text(raw, "name", f"Node {i}")
@@ -137,20 +158,20 @@ def _attributes(raw: Any, field: str, who: str) -> dict[str, str]:
     return raw
 
 
-def _entry(raw: Any, before: list[Node], who: str) -> Entry:
+def _entry(raw: Any, before: _Nodes, who: str) -> Entry:
     """`[node, output, version]`, or `[node, output]` in old files."""
     if not (isinstance(raw, list) and len(raw) in (2, 3) and all(type(x) is int for x in raw)):
         raise FormatError(f"{who} must be [node, output, version], got {_short(raw)}.")
-    node, index = raw[:2]
-    if not 0 <= node < len(before):
+    number, index = raw[:2]
+    if not 0 <= number < len(before.nodes):
         raise FormatError(
-            f"{who} is output {index} of node {node}, but only nodes 0 to {len(before) - 1} lie before it."
+            f"{who} is output {index} of node {number}, but only nodes 0 to {len(before.nodes) - 1} "
+            f"lie before it."
         )
-    if not 0 <= index < before[node].num_visible_outputs:
-        raise FormatError(
-            f"{who} is output {index} of {before[node].name!r}, which has {before[node].num_visible_outputs}."
-        )
-    return Entry(before[node], index)
+    node, count = before.nodes[number], before.outputs[number]
+    if not 0 <= index < count:
+        raise FormatError(f"{who} is output {index} of {node.name!r}, which has {count}.")
+    return Entry(node, index)
 
 
 def _known(raw: Mapping[str, Any], fields: tuple[str, ...], who: str) -> None:

@@ -1,0 +1,170 @@
+"""The documentation is true: its Python blocks run and print what it says, its lists match the code.
+
+In README.md and docs/*.md every ```python block is run, top to bottom, all of a file in one namespace and in an
+empty folder. A ```text block right behind one is what it prints; `...` stands for anything.
+"""
+
+import contextlib
+import doctest
+import importlib.util
+import io
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mxlite as mx
+from mxlite import core, ops
+from mxlite.core import config, errors
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+PUBLIC = """
+    AttrScope attribute BindError BudgetError callback Context core cpu current_context DefinitionError DeviceError
+    DTypeError engine EngineError Executor format_bytes FormatError formats gpu init initializer io lr_scheduler
+    memplan MemoryBudgetError metric misc mod model module MXLiteError MXNetError name nd ndarray NDArray
+    OpAttributeError OperatorError opt optimizer parse_bytes PlanError random rnd ShapeError StateError sym symbol
+    Symbol tools UnknownNameError var Variable visualization viz
+""".split()
+"""What `import mxlite as mx` promises. A name more or less is a change that users notice: see changelog.d/."""
+
+INNER = {"backends", "executor", "graph", "ops"}
+"""Packages that Python shows on `mxlite` because something inside imports them; nobody is promised them."""
+
+
+def blocks(page):
+    """(language, code, line number of its first line, whether it follows the block before directly)."""
+    text = page.read_text(encoding="utf-8")
+    end = 0
+    for match in BLOCK.finditer(text):
+        between = text[end : match.start()]
+        yield match[1], match[2], text[: match.start(2)].count("\n") + 1, end > 0 and not between.strip()
+        end = match.end()
+
+
+def name_of(page):
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_python_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mx.random.seed(0)
+    np.random.seed(0)
+    checker = doctest.OutputChecker()
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    namespace = {"__name__": "__docs__"}
+    printed = None
+    for language, code, line, follows in blocks(page):
+        if language == "python":
+            output = io.StringIO()
+            # As many empty lines before it as there are in the page: tracebacks then name the page's lines.
+            source = compile("\n" * (line - 1) + code, name_of(page), "exec")
+            with contextlib.redirect_stdout(output):
+                exec(source, namespace)
+            printed = output.getvalue()
+        elif language == "text" and follows and printed is not None:
+            wrong = doctest.Example(code, code)
+            assert checker.check_output(code, printed, flags), (
+                f"{name_of(page)}, line {line}: " + checker.output_difference(wrong, printed, flags)
+            )
+            printed = None
+        else:
+            printed = None
+    mx.nd.waitall()
+
+
+def test_public_surface_is_the_pinned_list():
+    shown = {n for n in dir(mx) if not n.startswith("_")}
+    assert sorted(shown - INNER) == sorted(PUBLIC)
+    assert mx.nd is mx.ndarray and mx.sym is mx.symbol and mx.mod is mx.module and mx.viz is mx.visualization
+    assert mx.init is mx.initializer and mx.opt is mx.optimizer and mx.rnd is mx.random
+
+
+def test_names_that_other_code_relies_on_are_there():
+    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="fc1"), name="softmax")
+    plan = net.memory_plan(mx.cpu(), memory_budget="512MiB", data=(4, 5))
+    for name in ("peak_bytes", "arena_bytes", "lower_bound_bytes", "budget_bytes"):
+        assert isinstance(getattr(plan, name), int), name
+    assert set(plan.breakdown) == {
+        "arguments", "gradients", "auxiliary", "optimizer", "inputs", "activations", "workspace", "outputs",
+    }  # fmt: skip
+    assert sum(plan.breakdown.values()) == plan.peak_bytes
+    assert plan.extra_time == 0.0
+    assert mx.memplan.MemoryPlan.from_json(plan.to_json()) == plan
+    assert callable(plan.summary) and callable(plan.to_html)
+    exe = net.simple_bind(mx.cpu(), grad_req="write", memory_budget="512MiB", data=(4, 5))
+    assert exe.memory_plan == plan
+    exe.forward(is_train=True, data=mx.nd.ones((4, 5)))
+    exe.backward()
+    assert exe.outputs[0].shape == (4, 3)
+    assert exe.grad_dict["fc1_weight"].shape == (3, 5)
+    with pytest.raises(mx.MemoryBudgetError) as raised:
+        net.memory_plan(mx.cpu(), memory_budget=1, data=(4, 5))
+    assert 0 < raised.value.lower_bound_bytes <= raised.value.least_feasible_bytes
+    mx.mod.Module(net, context=mx.cpu(), memory_budget="512MiB").fit  # noqa: B018
+
+
+def table_column(page, heading):
+    """First column of the table under a heading, backticks off."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    section = text.split(f"\n{heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows = [line.split("|")[1].strip().strip("`") for line in section.splitlines() if line.startswith("|")]
+    return [r for r in rows[1:] if not set(r) <= {"-", ":", " "}]
+
+
+def test_guide_lists_every_environment_variable():
+    source = Path(config.__file__).read_text(encoding="utf-8")
+    assert sorted(table_column("docs/guide.md", "## Switches")) == sorted(set(re.findall(r"MXLITE_[A-Z_]+", source)))
+
+
+def test_guide_lists_every_error():
+    tree = {n for n, e in vars(errors).items() if isinstance(e, type) and issubclass(e, core.MXLiteError)}
+    listed = {f"mx.{n}" for n in tree - {"MXNetError", "MXLiteError"}}
+    assert sorted(table_column("docs/guide.md", "## Errors and what they mean")) == sorted(listed)
+
+
+def test_readme_counts_no_operator_that_is_missing():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = text.split("<!-- operators -->")[1]
+    names = re.findall(r"`(\w+)`", section)
+    missing = [n for n in names if n not in ops.TABLE]
+    assert not missing
+    public = {op.op_name for op in ops.ALL if not op.op_name.startswith("_")}
+    named = {ops.TABLE[n].op_name for n in names}
+    assert sorted(public - named) == [], "README.md leaves out operators that exist"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_between_pages_lead_somewhere(page):
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text) + re.findall(r'src="([^"]+)"', text):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{name_of(page)} points to {target}"
+
+
+def test_every_page_is_in_the_table_of_contents():
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    contents = set(index.split("```{toctree}", 1)[1].split("```", 1)[0].split())
+    assert {p.stem for p in PAGES if p.parent.name == "docs"} - {"index"} <= contents
+
+
+def test_readme_picture_is_drawn_from_plans_and_small(monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))  # the script adds to it
+    spec = importlib.util.spec_from_file_location("draw_picture", ROOT / "scripts" / "draw_readme_picture.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    keep_all, within = script.plans()
+    assert within.peak_bytes <= mx.parse_bytes(script.BUDGET) < keep_all.peak_bytes
+    drawn = script.draw(keep_all, within)
+    assert ElementTree.fromstring(drawn).tag.endswith("svg")
+    kept = script.PICTURE.read_text(encoding="utf-8")
+    assert len(kept) < 200_000
+    assert ElementTree.fromstring(kept).tag.endswith("svg")
+    # Nothing of the machine that drew it.
+    assert not re.search(r"/home|/tmp|/work|metadata|\d{4}-\d\d-\d\d", kept)
