@@ -1,0 +1,314 @@
+"""Module: training inside a budget, stopping and going on, files, and what it says to bad input."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+from networks import mlp, random_network
+
+import mxlite as mx
+from mxlite.engine import use_engine
+
+
+def blobs(n=96, classes=5, seed=0):
+    """Points around `classes` centres: learnable in a few epochs."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, n)
+    centres = np.random.default_rng(99).standard_normal((classes, 8)) * 3
+    x = centres[y] + rng.standard_normal((n, 8))
+    return x.astype("float32"), y.astype("float32")
+
+
+def iterator(batch=16, shuffle=False, **kw):
+    return mx.io.NDArrayIter(*blobs(**kw), batch, shuffle=shuffle)
+
+
+def fit(module, epochs=3, **options):
+    mx.random.seed(1)
+    np.random.seed(1)
+    options = {"optimizer_params": {"learning_rate": 0.1, "momentum": 0.9}, "initializer": mx.init.Xavier(), **options}
+    module.fit(iterator(shuffle=True), num_epoch=epochs, **options)
+    return module
+
+
+def weights(module):
+    args, aux = module.get_params()
+    return {k: v.asnumpy() for k, v in {**args, **aux}.items()}
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(np.array_equal(a[k], b[k]) for k in a)
+
+
+def test_fit_learns_and_scores():
+    module = fit(mx.mod.Module(mlp(), context=mx.cpu()), epochs=8)
+    assert dict(module.score(iterator(), "acc"))["accuracy"] > 0.9
+    assert module.is_fused
+    assert module.measured_bytes == module.memory_plan.peak_bytes
+
+
+@pytest.mark.parametrize("engine", ["naive", "threaded"])
+@pytest.mark.parametrize("optimizer, params", [
+    ("sgd", {"learning_rate": 0.1, "momentum": 0.9, "wd": 1e-3}),
+    ("adam", {"learning_rate": 0.01}),
+    ("nag", {"learning_rate": 0.05, "momentum": 0.9}),
+])  # fmt: skip
+def test_fused_and_hand_written_loops_give_the_same_weights(engine, optimizer, params):
+    with use_engine(engine):
+        fused = fit(mx.mod.Module(mlp()), optimizer=optimizer, optimizer_params=params)
+        split = fit(mx.mod.Module(mlp(), fused_update=False), optimizer=optimizer, optimizer_params=params)
+        assert fused.is_fused == (optimizer != "nag")
+        assert not split.is_fused
+        assert same(weights(fused), weights(split))
+        assert split.measured_bytes == split.memory_plan.peak_bytes
+        loop = mx.mod.Module(mlp())
+        train = iterator(shuffle=True)
+        mx.random.seed(1)
+        np.random.seed(1)
+        train = iterator(shuffle=True)
+        loop.bind(train.provide_data, train.provide_label)
+        loop.init_params(mx.init.Xavier())
+        loop.init_optimizer(optimizer=optimizer, optimizer_params=params)
+        for _ in range(3):
+            for batch in train:
+                loop.forward_backward(batch)
+                loop.update()
+            train.reset()
+        assert same(weights(loop), weights(fused))
+
+
+def test_every_budget_trains_to_the_same_bits():
+    net, shapes = random_network(5, blocks=9)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((12, *shapes["data"][1:])).astype("float32")
+    y = rng.integers(0, 5, 12).astype("float32")
+
+    def run(budget):
+        mx.random.seed(3)
+        module = mx.mod.Module(net, memory_budget=budget)
+        module.fit(mx.io.NDArrayIter(x, y, 4), num_epoch=2, optimizer_params={"learning_rate": 0.05, "momentum": 0.9})
+        assert module.measured_bytes == module.memory_plan.peak_bytes
+        return module
+
+    full = run(None)
+    peak = full.memory_plan.peak_bytes
+    with pytest.raises(mx.MemoryBudgetError) as caught:
+        run(full.memory_plan.lower_bound_bytes - 1)
+    least = caught.value.least_feasible_bytes
+    for budget in (least, (least + peak) // 2, str(peak)):
+        module = run(budget)
+        assert module.memory_plan.peak_bytes <= int(budget)
+        assert same(weights(module), weights(full))
+    assert least < peak
+
+
+def test_optimizer_states_count_against_the_budget():
+    without = fit(mx.mod.Module(mlp(), fused_update=False), optimizer_params={"learning_rate": 0.1}, epochs=1)
+    for fused in (False, True):
+        momentum = fit(mx.mod.Module(mlp(), fused_update=fused), epochs=1)
+        size = sum(4 * a.size for a in momentum.get_params()[0].values())
+        assert momentum.memory_plan.breakdown["optimizer"] >= size
+    assert without.memory_plan.breakdown["optimizer"] == 0
+
+
+@pytest.mark.parametrize("stop_after", [1, 4, 6, 11])
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, stop_after, fused):
+    """Ctrl-C after some batch, resume in a fresh module: the weights of a run that was never stopped."""
+    net = mx.sym.SoftmaxOutput(
+        mx.sym.FullyConnected(mx.sym.Dropout(mx.sym.BatchNorm(mx.sym.Variable("data"), name="bn"), p=0.3),
+                              num_hidden=5, name="fc"), name="softmax")  # fmt: skip
+    schedule = dict(learning_rate=0.1, momentum=0.9)
+    whole = fit(mx.mod.Module(net, fused_update=fused), epochs=3, optimizer_params=schedule)
+    prefix = str(tmp_path / "run")
+    seen = 0
+
+    def interrupt(param):
+        nonlocal seen
+        seen += 1
+        if seen == stop_after:
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        fit(mx.mod.Module(net, fused_update=fused), batch_end_callback=interrupt, checkpoint_prefix=prefix,
+            optimizer_params=schedule)  # fmt: skip
+    assert signal.getsignal(signal.SIGINT) is before
+    assert os.listdir(tmp_path) == ["run.resume"]
+    mx.random.seed(77)
+    np.random.seed(77)
+    again = mx.mod.Module(net, fused_update=fused)
+    again.fit(iterator(shuffle=True), num_epoch=3, optimizer_params=schedule, initializer=mx.init.Xavier(),
+              checkpoint_prefix=prefix, resume=True)  # fmt: skip
+    assert same(weights(again), weights(whole))
+
+
+def test_a_real_ctrl_c_in_a_script_leaves_a_state_to_resume_from(tmp_path):
+    script = textwrap.dedent(
+        """
+        import sys, numpy as np, mxlite as mx
+        net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=5), name="softmax")
+        x = np.random.rand(64, 8).astype("float32"); y = np.zeros(64, "float32")
+        def tell(param):
+            if param.epoch == 0 and param.nbatch == 3:
+                print("running", flush=True)
+        mod = mx.mod.Module(net)
+        try:
+            mod.fit(mx.io.NDArrayIter(x, y, 8), num_epoch=1000000, batch_end_callback=tell, checkpoint_prefix="r")
+        except KeyboardInterrupt:
+            print("stopped", flush=True)
+            sys.exit(130)
+        """
+    )
+    env = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(mx.__file__))}
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=tmp_path, env=env, text=True)
+    assert child.stdout.readline() == "running\n"
+    child.send_signal(signal.SIGINT)
+    assert child.communicate(timeout=60)[0] == "stopped\n"
+    assert child.returncode == 130
+    assert (tmp_path / "r.resume").exists()
+
+
+def test_checkpoints_have_mxnets_names_and_come_back(tmp_path):
+    prefix = str(tmp_path / "net")
+    module = fit(mx.mod.Module(mlp()), epochs=2)
+    module.save_checkpoint(prefix, 2, save_optimizer_states=True)
+    assert sorted(os.listdir(tmp_path)) == ["net-0002.params", "net-0002.states", "net-symbol.json"]
+    symbol, args, aux = mx.model.load_checkpoint(prefix, 2)
+    assert symbol.list_arguments() == mlp().list_arguments()
+    assert aux == {}
+    loaded = mx.mod.Module.load(prefix, 2, load_optimizer_states=True, fused_update=True)
+    train = iterator()
+    loaded.bind(train.provide_data, train.provide_label)
+    assert same(weights(loaded), weights(module))
+    params = {"learning_rate": 0.1, "momentum": 0.9}
+    loaded.init_optimizer(optimizer_params=params)
+    for m in (loaded, module):
+        train.reset()
+        for batch in train:
+            m.train_step(batch)
+    assert same(weights(loaded), weights(module))
+
+
+def test_fused_and_separate_states_are_the_same_file(tmp_path):
+    files = []
+    for fused in (True, False):
+        module = fit(mx.mod.Module(mlp(), fused_update=fused), epochs=1)
+        module.save_optimizer_states(str(tmp_path / str(fused)))
+        files.append((tmp_path / str(fused)).read_bytes())
+    assert files[0] == files[1]
+
+
+def test_mxnets_pickled_states_are_refused(tmp_path):
+    module = fit(mx.mod.Module(mlp()), epochs=1)
+    before = weights(module)
+    (tmp_path / "x.states").write_bytes(b"\x80\x03}q\x00.")
+    with pytest.raises(mx.FormatError, match="pickle"):
+        module.load_optimizer_states(str(tmp_path / "x.states"))
+    assert same(weights(module), before)
+
+
+@pytest.mark.parametrize("cut", [0, 10, 100, -1])
+def test_a_damaged_resume_file_is_refused(tmp_path, cut):
+    prefix = str(tmp_path / "run")
+    fit(mx.mod.Module(mlp()), epochs=1, checkpoint_prefix=prefix)
+    data = (tmp_path / "run.resume").read_bytes()
+    (tmp_path / "run.resume").write_bytes(data[:cut])
+    with pytest.raises(mx.FormatError):
+        fit(mx.mod.Module(mlp()), epochs=2, checkpoint_prefix=prefix, resume=True)
+
+
+def test_predict_cuts_off_the_padding():
+    module = fit(mx.mod.Module(mlp()), epochs=1)
+    x, y = blobs(n=50)
+    out = module.predict(mx.io.NDArrayIter(x, y, 16))
+    assert out.shape == (50, 5)
+    parts = module.predict(mx.io.NDArrayIter(x, y, 16), merge_batches=False)
+    assert [p[0].shape[0] for p in parts] == [16, 16, 16, 2]
+    one = module.predict(x[:16])
+    np.testing.assert_array_equal(one.asnumpy(), out.asnumpy()[:16])
+
+
+def test_another_batch_size_binds_by_itself():
+    module = fit(mx.mod.Module(mlp()), epochs=1)
+    before = weights(module)
+    x, _ = blobs(n=40)
+    module.forward(mx.io.DataBatch([mx.nd.array(x)]), is_train=False)
+    assert module.get_outputs()[0].shape == (40, 5)
+    assert same(weights(module), before)
+    module.forward(mx.io.DataBatch([mx.nd.array(x[:3])]), is_train=False)
+    assert module.get_outputs()[0].shape == (3, 5)
+    for batch in iterator():
+        module.train_step(batch)
+    assert not same(weights(module), before)
+
+
+def test_input_gradients_on_request():
+    module = mx.mod.Module(mlp())
+    module.bind([("data", (4, 8))], [("softmax_label", (4,))], inputs_need_grad=True)
+    module.init_params(mx.init.Xavier())
+    x, y = blobs(n=4)
+    module.forward_backward(mx.io.DataBatch([mx.nd.array(x)], [mx.nd.array(y)]))
+    assert module.get_input_grads()[0].shape == (4, 8)
+    assert np.abs(module.get_input_grads()[0].asnumpy()).sum() > 0
+
+
+def test_fixed_parameters_stay():
+    module = mx.mod.Module(mlp(), fixed_param_names=["fc1_weight"])
+    fit(module, epochs=2)
+    start = fit(mx.mod.Module(mlp()), epochs=0)
+    assert np.array_equal(weights(module)["fc1_weight"], weights(start)["fc1_weight"])
+    assert not np.array_equal(weights(module)["fc2_weight"], weights(start)["fc2_weight"])
+
+
+def test_calls_in_the_wrong_order_are_state_errors():
+    module = mx.mod.Module(mlp())
+    batch = mx.io.DataBatch([mx.nd.zeros((4, 8))], [mx.nd.zeros((4,))])
+    with pytest.raises(mx.StateError, match="bind"):
+        module.forward(batch)
+    module.bind([("data", (4, 8))], [("softmax_label", (4,))])
+    with pytest.raises(mx.StateError, match="init_params"):
+        module.forward(batch)
+    module.init_params()
+    with pytest.raises(mx.StateError, match="init_optimizer"):
+        module.update()
+    with pytest.raises(AssertionError):
+        module.backward()
+
+
+@pytest.mark.parametrize(
+    "act, error, text",
+    [
+        (lambda: mx.mod.Module(mlp(), data_names=["dta"]), mx.BindError, "Did you mean 'data'"),
+        (lambda: mx.mod.Module(mlp(), context=[mx.cpu(0), mx.cpu(1)]), mx.MXLiteError, "one device"),
+        (lambda: mx.mod.Module(mlp()).bind([("date", (4, 8))]), mx.BindError, "lacks 'data'"),
+        (lambda: fit(mx.mod.Module(mlp()), optimizer="sdg"), ValueError, "sgd"),
+        (lambda: fit(mx.mod.Module(mlp()), epochs=None), mx.StateError, "num_epoch"),
+        (lambda: fit(mx.mod.Module(mlp()), eval_metric="acuracy"), ValueError, "accuracy"),
+        (lambda: fit(mx.mod.Module(mlp(), memory_budget="1kB")), mx.MemoryBudgetError, "does work"),
+        (lambda: fit(mx.mod.Module(mlp(), memory_budget="1 gigabyte")), mx.BudgetError, "GB"),
+        (lambda: fit(mx.mod.Module(mlp()), resume=True), mx.StateError, "checkpoint_prefix"),
+        (
+            lambda: fit(mx.mod.Module(mlp()), arg_params={"fc1_weight": mx.nd.zeros((3, 3))}, allow_missing=True),
+            mx.ShapeError, "fc1_weight",
+        ),
+        (lambda: mx.mod.Module.load("nowhere/net", 1), FileNotFoundError, "net-symbol.json"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named(act, error, text):
+    with pytest.raises(error, match=text):
+        act()
+
+
+def test_a_budget_nobody_can_keep_fails_before_anything_is_allocated():
+    module = mx.mod.Module(mlp(hidden=4096), memory_budget="10kB", fused_update=False)
+    with pytest.raises(mx.MemoryBudgetError) as caught:
+        module.bind([("data", (4, 8))], [("softmax_label", (4,))])
+    assert caught.value.least_feasible_bytes > 4 * 4096 * 8
+    assert not module.binded
