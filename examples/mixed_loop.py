@@ -2,9 +2,9 @@
 
     python examples/mixed_loop.py
 
-`forward` and `backward` push segments of a planned program, `w -= eta * g` pushes an operation on arrays. Each
-names what it reads and writes, so each update starts as soon as its gradient is there, while backward is still
-busy with the layers below. Nothing waits until somebody looks at a number.
+`forward` and `backward` push segments of a planned program, `w -= eta * g` pushes an operation on
+arrays. Each names what it reads and writes, so each update starts as soon as its gradient is there,
+while backward is still busy with the layers below. Nothing waits until somebody looks at a number.
 
 The same training is then run as one fused, planned step. The weights must be equal to the last bit.
 """
@@ -19,7 +19,8 @@ import mxlite as mx
 
 
 def lenet(classes: int) -> mx.sym.Symbol:
-    """LeNet for 8x8 images (Y. LeCun et al. 1998, "Gradient-based learning applied to document recognition")."""
+    """LeNet for 8x8 images (Y. LeCun et al. 1998, "Gradient-based learning applied to document "
+    "recognition")."""
     data = mx.sym.Variable("data")
     for i, filters in enumerate((16, 32)):
         data = mx.sym.Convolution(data, kernel=(3, 3), pad=(1, 1), num_filter=filters, name=f"conv{i + 1}")
@@ -40,7 +41,9 @@ def start(arrays: dict[str, mx.nd.NDArray], seed: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--eta", type=float, default=0.1, help="learning rate (default 0.1)")
@@ -54,7 +57,9 @@ def main() -> None:
 
     # SoftmaxOutput's gradient is the sum over the batch: divide, as Module does.
     eta = args.eta / n
-    exe = net.simple_bind(mx.cpu(), grad_req={k: "write" for k in net.list_arguments() if k not in shapes}, **shapes)
+    exe = net.simple_bind(
+        mx.cpu(), grad_req={k: "write" for k in net.list_arguments() if k not in shapes}, **shapes
+    )
     start(exe.arg_dict, seed=7)
     for epoch in range(args.epochs):
         hits = 0
@@ -74,10 +79,11 @@ def main() -> None:
     for _ in range(args.epochs):
         for x, y in batches:
             fused.step(rates, data=x, softmax_label=y)
-    same = all(
-        np.array_equal(exe.arg_dict[k].asnumpy(), fused.arg_dict[k].asnumpy()) for k in fused.updated
+    same = all(np.array_equal(exe.arg_dict[k].asnumpy(), fused.arg_dict[k].asnumpy()) for k in fused.updated)
+    print(
+        f"The fused step owns {fused.memory_plan.peak_bytes:,} bytes, the loop "
+        f"{exe.memory_plan.peak_bytes:,}."
     )
-    print(f"The fused step owns {fused.memory_plan.peak_bytes:,} bytes, the loop {exe.memory_plan.peak_bytes:,}.")
     print(f"Weights of loop and fused step are bitwise equal: {same}")
 
     hits = 0

@@ -30,7 +30,9 @@ def unrolled_lstm(steps: int, layers: int, hidden: int, vocabulary: int, dropout
     embed = mx.sym.Embedding(mx.sym.Variable("data"), input_dim=vocabulary, output_dim=hidden, name="embed")
     inputs = mx.sym.SliceChannel(embed, num_outputs=steps, axis=1, squeeze_axis=True, name="inputs")
     state = {
-        s: mx.sym.SliceChannel(mx.sym.Variable(f"init_{s}"), num_outputs=layers, axis=0, squeeze_axis=True, name=s)
+        s: mx.sym.SliceChannel(
+            mx.sym.Variable(f"init_{s}"), num_outputs=layers, axis=0, squeeze_axis=True, name=s
+        )
         for s in "ch"
     }
     c = [state["c"][layer] for layer in range(layers)]
@@ -51,9 +53,13 @@ def unrolled_lstm(steps: int, layers: int, hidden: int, vocabulary: int, dropout
             )
             gates = mx.sym.SliceChannel(i2h + h2h, num_outputs=4, name=f"{name}_gates")
             keep = mx.sym.Activation(gates[1], act_type="sigmoid") * c[layer]
-            new = mx.sym.Activation(gates[0], act_type="sigmoid") * mx.sym.Activation(gates[2], act_type="tanh")
+            new = mx.sym.Activation(gates[0], act_type="sigmoid") * mx.sym.Activation(
+                gates[2], act_type="tanh"
+            )
             c[layer] = keep + new
-            h[layer] = mx.sym.Activation(gates[3], act_type="sigmoid") * mx.sym.Activation(c[layer], act_type="tanh")
+            h[layer] = mx.sym.Activation(gates[3], act_type="sigmoid") * mx.sym.Activation(
+                c[layer], act_type="tanh"
+            )
             x = h[layer]
         outputs.append(x)
     scores = mx.sym.FullyConnected(mx.sym.Concat(*outputs, dim=0), num_hidden=vocabulary, name="scores")
@@ -62,7 +68,9 @@ def unrolled_lstm(steps: int, layers: int, hidden: int, vocabulary: int, dropout
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--text", help="a text file (default: Python's reference manual)")
     parser.add_argument("--characters", type=int, default=60_000, help="how much of it to learn from")
     parser.add_argument("--steps", type=int, default=64, help="characters that the network is unrolled over")
@@ -86,7 +94,9 @@ def main() -> int:
     codes = np.array([alphabet.index(ch) for ch in text], np.float32)
     count = (len(codes) - 1) // args.steps
     if count < args.batch_size:
-        raise SystemExit(f"{len(codes)} characters make {count} sequences, fewer than a batch of {args.batch_size}.")
+        raise SystemExit(
+            f"{len(codes)} characters make {count} sequences, fewer than a batch of {args.batch_size}."
+        )
     data = codes[: count * args.steps].reshape(count, args.steps)
     label = codes[1 : count * args.steps + 1].reshape(count, args.steps)
 
@@ -101,7 +111,10 @@ def main() -> int:
     except mx.MemoryBudgetError as error:
         print(error, file=sys.stderr)
         return 3
-    print(f"{count} sequences of {args.steps} characters out of {len(alphabet)}; {args.layers} x {args.hidden} units")
+    print(
+        f"{count} sequences of {args.steps} characters out of {len(alphabet)}; {args.layers} x "
+        f"{args.hidden} units"
+    )
     print(exe.memory_plan.summary(), flush=True)
     initializer = mx.init.Xavier()
     for name in exe.updated:

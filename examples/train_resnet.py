@@ -2,9 +2,9 @@
 
     python examples/train_resnet.py --depth 1001 --budget 32MiB
 
-The plan is made, and printed, before anything is allocated: if training does not fit, this is where you learn it,
-with a budget that would do. Then it trains, and at the end planned and measured bytes stand side by side.
-Ctrl-C stops cleanly; `--resume` goes on from there.
+The plan is made, and printed, before anything is allocated: if training does not fit, this is where you
+learn it, with a budget that would do. Then it trains, and at the end planned and measured bytes stand
+side by side. Ctrl-C stops cleanly; `--resume` goes on from there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import mxlite as mx
 
 
 def preactivation_resnet(depth: int, width: int, classes: int) -> mx.sym.Symbol:
-    """Bottleneck ResNet of `depth` = 9n + 2 layers, three stages of n blocks of `width`, 2 and 4 times `width`.
+    """Bottleneck ResNet of `depth` = 9n + 2 layers, three stages of n blocks of `width`, 2 and 4 times
+    `width`.
 
     K. He, X. Zhang, S. Ren, J. Sun 2016, "Identity mappings in deep residual networks".
     """
@@ -55,7 +56,9 @@ def preactivation_resnet(depth: int, width: int, classes: int) -> mx.sym.Symbol:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--depth", type=int, default=1001, help="layers, 9n + 2 (default 1001)")
     parser.add_argument("--budget", default="32MiB", help="bytes for everything, or 'none' (default 32MiB)")
     parser.add_argument("--dataset", choices=("digits", "fashion-mnist"), default="digits")
@@ -88,11 +91,15 @@ def main() -> int:
     net = preactivation_resnet(args.depth, args.width, int(train_y.max()) + 1)
     updates = args.epochs * batches
     schedule = mx.lr_scheduler.CosineScheduler(
-        max_update=updates, base_lr=args.lr, final_lr=0.0, warmup_steps=min(batches, updates // 4), warmup_begin_lr=0.0
+        max_update=updates,
+        base_lr=args.lr,
+        final_lr=0.0,
+        warmup_steps=min(batches, updates // 4),
+        warmup_begin_lr=0.0,
     )
     optimizer = mx.optimizer.SGD(
-        learning_rate=args.lr, lr_scheduler=schedule, momentum=0.9, wd=1e-4, rescale_grad=1.0 / args.batch_size,
-        sym=net,
+        learning_rate=args.lr, lr_scheduler=schedule, momentum=0.9, wd=1e-4, rescale_grad=1.0 /
+        args.batch_size, sym=net,
     )  # fmt: skip
 
     started = time.perf_counter()
@@ -107,7 +114,9 @@ def main() -> int:
     except mx.BudgetError as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"ResNet-{args.depth} on {args.dataset}: {len(train_x)} images to learn from, {len(test_x)} held out")
+    print(
+        f"ResNet-{args.depth} on {args.dataset}: {len(train_x)} images to learn from, {len(test_x)} held out"
+    )
     print(plan.summary())
     print(f"Planned in {time.perf_counter() - started:.1f} s.", flush=True)
     if args.save_plan:

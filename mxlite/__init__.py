@@ -53,9 +53,9 @@ from .module import (
 )
 from .ndarray import NDArray as NDArray, random as random
 from .symbol import (
-    AttrScope as AttrScope,
     attribute as attribute,
-    naming as name,
+    AttrScope as AttrScope,
+    naming as naming,
     Symbol as Symbol,
     var as var,
     Variable as Variable,
@@ -71,5 +71,6 @@ opt = optimizer
 rnd = random
 viz = visualization
 misc = lr_scheduler
+name = naming
 
 __version__ = "0.1.0"

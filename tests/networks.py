@@ -10,7 +10,8 @@ import mxlite as mx
 
 
 def random_network(seed: int, blocks: int = 6) -> tuple[Any, dict[str, tuple[int, ...]]]:
-    """A random convolutional net with residuals, batch norm, dropout, pooling, concatenation; and its shapes."""
+    """A random convolutional net with residuals, batch norm, dropout, pooling, concatenation; and its "
+    "shapes."""
     rng = np.random.default_rng(seed)
     data = mx.sym.Variable("data")
     h = mx.sym.Convolution(data, kernel=(3, 3), pad=(1, 1), num_filter=8, name="stem")
@@ -20,8 +21,12 @@ def random_network(seed: int, blocks: int = 6) -> tuple[Any, dict[str, tuple[int
         name = f"b{b}"
         if kind == 0:
             r = mx.sym.BatchNorm(h, fix_gamma=bool(rng.integers(2)), name=f"{name}_bn")
-            r = mx.sym.Activation(r, act_type=str(rng.choice(["relu", "tanh", "sigmoid"])), name=f"{name}_act")
-            r = mx.sym.Convolution(r, kernel=(3, 3), pad=(1, 1), num_filter=8, no_bias=True, name=f"{name}_conv")
+            r = mx.sym.Activation(
+                r, act_type=str(rng.choice(["relu", "tanh", "sigmoid"])), name=f"{name}_act"
+            )
+            r = mx.sym.Convolution(
+                r, kernel=(3, 3), pad=(1, 1), num_filter=8, no_bias=True, name=f"{name}_conv"
+            )
             h = h + r
         elif kind == 1:
             h = mx.sym.Dropout(h, p=0.3, name=f"{name}_drop")
@@ -31,7 +36,11 @@ def random_network(seed: int, blocks: int = 6) -> tuple[Any, dict[str, tuple[int
             h = mx.sym.Concat(a, mx.sym.LeakyReLU(c, name=f"{name}_leaky"), name=f"{name}_cat")
         elif kind == 3 and size > 2:
             h = mx.sym.Pooling(
-                h, kernel=(2, 2), stride=(2, 2), pool_type=str(rng.choice(["max", "avg"])), name=f"{name}_pool"
+                h,
+                kernel=(2, 2),
+                stride=(2, 2),
+                pool_type=str(rng.choice(["max", "avg"])),
+                name=f"{name}_pool",
             )
             size //= 2
         elif kind == 4:

@@ -15,7 +15,8 @@ def chain(length: int, size: int = 1000, update: bool = False) -> Problem:
 def residual(
     blocks: int, inner: int, size: int = 1000, *, shortcut: bool = True, update: bool = False
 ) -> Problem:
-    """Blocks of `inner` weighted layers, each followed by a cheap one done in place, with a sum around them."""
+    """Blocks of `inner` weighted layers, each followed by a cheap one done in place, with a sum around "
+    "them."""
     values: list[Value] = [Value("data", size, fixed=True)]
     tasks: list[Task] = []
     grads: list[Task] = []
@@ -42,7 +43,9 @@ def residual(
             h = r
         if shortcut:
             s = value(f"sum{b}", size)
-            tasks.append(Task(f"sum{b}", "add", (start, h), (s,), ((s, start), (s, h)), seconds=1, cheap=True))
+            tasks.append(
+                Task(f"sum{b}", "add", (start, h), (s,), ((s, start), (s, h)), seconds=1, cheap=True)
+            )
             tape.append(("add", (start, h, s)))
             h = s
     num_forward = len(tasks)
@@ -67,15 +70,17 @@ def residual(
             x, w, y = entries
             dw = value(f"d_{values[w].name}", values[w].nbytes, fixed=not update)
             dx = gradient(x) if x else -1
-            grads.append(Task(f"{values[y].name}_backward", "conv", (d[y], x, w), (dx, dw), (), workspace=size // 5,
-                              seconds=20))  # fmt: skip
+            name = f"{values[y].name}_backward"
+            grads.append(Task(name, "conv", (d[y], x, w), (dx, dw), workspace=size // 5, seconds=20))
             if x:
                 add(x, dx)
             weights[w] = dw
         elif kind == "relu":
             x, y = entries
             dx = gradient(x)
-            grads.append(Task(f"{values[y].name}_backward", "relu", (d[y], y), (dx,), ((dx, d[y]),), seconds=1))
+            grads.append(
+                Task(f"{values[y].name}_backward", "relu", (d[y], y), (dx,), ((dx, d[y]),), seconds=1)
+            )
             add(x, dx)
         else:
             a, b2, y = entries
@@ -157,7 +162,9 @@ def random_problem(seed: int, forward: int = 12) -> Problem:
             elif v in d:
                 values.append(Value(f"s{v}_{t}", values[v].nbytes))
                 s = len(values) - 1
-                tasks.append(Task(f"s{v}_{t}", "add", (d[v], g), (s,), ((s, d[v]), (s, g)), recomputable=False))
+                tasks.append(
+                    Task(f"s{v}_{t}", "add", (d[v], g), (s,), ((s, d[v]), (s, g)), recomputable=False)
+                )
                 d[v] = s
             else:
                 d[v] = g

@@ -1,7 +1,7 @@
 """The documentation is true: its Python blocks run and print what it says, its lists match the code.
 
-In README.md and docs/*.md every ```python block is run, top to bottom, all of a file in one namespace and in an
-empty folder. A ```text block right behind one is what it prints; `...` stands for anything.
+In README.md and docs/*.md every ```python block is run, top to bottom, all of a file in one namespace
+and in an empty folder. A ```text block right behind one is what it prints; `...` stands for anything.
 """
 
 import contextlib
@@ -25,11 +25,11 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PUBLIC = """
-    AttrScope attribute BindError BudgetError callback Context core cpu current_context DefinitionError DeviceError
-    DTypeError engine EngineError Executor format_bytes FormatError formats gpu init initializer io lr_scheduler
-    memplan MemoryBudgetError metric misc mod model module MXLiteError MXNetError name nd ndarray NDArray
-    OpAttributeError OperatorError opt optimizer parse_bytes PlanError random rnd ShapeError StateError sym symbol
-    Symbol tools UnknownNameError var Variable visualization viz
+    AttrScope attribute BindError BudgetError callback Context core cpu current_context DefinitionError
+    DeviceError DTypeError engine EngineError Executor format_bytes FormatError formats gpu init
+    initializer io lr_scheduler memplan MemoryBudgetError metric misc mod model module MXLiteError
+    MXNetError name nd ndarray NDArray OpAttributeError OperatorError opt optimizer parse_bytes PlanError random rnd
+    ShapeError StateError sym symbol Symbol tools UnknownNameError var Variable visualization viz
 """.split()
 """What `import mxlite as mx` promises. A name more or less is a change that users notice: see changelog.d/."""
 
@@ -59,13 +59,14 @@ def test_python_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypa
     checker = doctest.OutputChecker()
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     namespace = {"__name__": "__docs__"}
+    names = mx.sym.NameManager()  # a page's automatic names count from 0
     printed = None
     for language, code, line, follows in blocks(page):
         if language == "python":
             output = io.StringIO()
             # As many empty lines before it as there are in the page: tracebacks then name the page's lines.
             source = compile("\n" * (line - 1) + code, name_of(page), "exec")
-            with contextlib.redirect_stdout(output):
+            with contextlib.redirect_stdout(output), names:
                 exec(source, namespace)
             printed = output.getvalue()
         elif language == "text" and follows and printed is not None:
@@ -87,7 +88,9 @@ def test_public_surface_is_the_pinned_list():
 
 
 def test_names_that_other_code_relies_on_are_there():
-    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="fc1"), name="softmax")
+    net = mx.sym.SoftmaxOutput(
+        mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="fc1"), name="softmax"
+    )
     plan = net.memory_plan(mx.cpu(), memory_budget="512MiB", data=(4, 5))
     for name in ("peak_bytes", "arena_bytes", "lower_bound_bytes", "budget_bytes"):
         assert isinstance(getattr(plan, name), int), name
@@ -120,7 +123,9 @@ def table_column(page, heading):
 
 def test_guide_lists_every_environment_variable():
     source = Path(config.__file__).read_text(encoding="utf-8")
-    assert sorted(table_column("docs/guide.md", "## Switches")) == sorted(set(re.findall(r"MXLITE_[A-Z_]+", source)))
+    assert sorted(table_column("docs/guide.md", "## Switches")) == sorted(
+        set(re.findall(r"MXLITE_[A-Z_]+", source))
+    )
 
 
 def test_guide_lists_every_error():

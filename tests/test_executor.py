@@ -25,8 +25,8 @@ def judged(monkeypatch):
 def train(net, shapes, steps=3, seed=0, **options):
     """Three steps with hand-written updates; everything a user can see after each."""
     mx.random.seed(11)
-    exe = net.simple_bind(mx.cpu(), grad_req={n: "write" for n in net.list_arguments() if n not in shapes}, **options,
-                          **shapes)  # fmt: skip
+    requests = {n: "write" for n in net.list_arguments() if n not in shapes}
+    exe = net.simple_bind(mx.cpu(), grad_req=requests, **options, **shapes)
     fill(exe, seed)
     seen = []
     for _ in range(steps):
@@ -126,7 +126,9 @@ def test_a_step_allocates_no_array():
                     with np.errstate(all="ignore"):
                         call()
                     above = tracemalloc.get_traced_memory()[1] - before
-                    assert above < 64 * 1024, f"{name} allocated {above} bytes above the plan at budget {budget}"
+                    assert above < 64 * 1024, (
+                        f"{name} allocated {above} bytes above the plan at budget {budget}"
+                    )
             np.setbufsize(size)
             before = tracemalloc.get_traced_memory()[0]
             tracemalloc.reset_peak()
@@ -178,7 +180,7 @@ def test_fused_optimizers_equal_imperative_ones(optimizer, states):
     net, shapes = random_network(3)
     names = [n for n in net.list_arguments() if n not in shapes]
     mx.random.seed(11)
-    exe = net.simple_bind(mx.cpu(), grad_req={n: "write" for n in names}, **shapes)
+    exe = net.simple_bind(mx.cpu(), grad_req=dict.fromkeys(names, "write"), **shapes)
     fill(exe)
     updater = mx.optimizer.get_updater(optimizer())
     updater.optimizer.idx2name = dict(enumerate(names))
@@ -211,7 +213,9 @@ def test_lenet_agrees_with_mxnet():
     args = {k[4:]: v for k, v in mx.nd.load(f"{golden}/lenet-0001.params").items()}
     exe.copy_params_from(args)
     exe.forward(is_train=False, data=data, softmax_label=label)
-    np.testing.assert_allclose(exe.outputs[0].asnumpy(), np.load(f"{golden}/lenet-output.npy"), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        exe.outputs[0].asnumpy(), np.load(f"{golden}/lenet-output.npy"), rtol=1e-4, atol=1e-6
+    )
     exe.forward(is_train=True)
     exe.backward()
     wanted = np.load(f"{golden}/lenet-train.npz")
@@ -329,7 +333,9 @@ def test_a_failing_kernel_names_its_node_and_the_users_line():
     healthy = list(segment.calls)
     segment.calls[1] = lambda: 1 / 0
     exe.forward(is_train=True)
-    with pytest.raises(mx.OperatorError, match=r"'relu1' failed with ZeroDivisionError.*test_executor\.py:\d+") as caught:
+    with pytest.raises(
+        mx.OperatorError, match=r"'relu1' failed with ZeroDivisionError.*test_executor\.py:\d+"
+    ) as caught:
         exe.outputs[0].asnumpy()
     assert caught.value.operation == "relu1"
     segment.calls[:] = healthy
@@ -416,7 +422,10 @@ def test_forward_refuses_wrong_inputs():
 
 def test_a_device_without_a_backend_can_plan_but_not_run():
     net = mlp()
-    assert net.memory_plan(mx.gpu(0), data=(2, 3)).peak_bytes == net.memory_plan(mx.cpu(), data=(2, 3)).peak_bytes
+    assert (
+        net.memory_plan(mx.gpu(0), data=(2, 3)).peak_bytes
+        == net.memory_plan(mx.cpu(), data=(2, 3)).peak_bytes
+    )
     with pytest.raises(mx.DeviceError, match=r"gpu\(0\)"):
         net.simple_bind(mx.gpu(0), data=(2, 3))
 
@@ -425,7 +434,9 @@ def test_a_plan_allocates_nothing():
     """A net with a terabyte of activations is planned like any other."""
     data = mx.sym.Variable("data")
     for i in range(4):
-        data = mx.sym.Activation(mx.sym.FullyConnected(data, num_hidden=1 << 18, no_bias=True, name=f"fc{i}"), act_type="relu")
+        data = mx.sym.Activation(
+            mx.sym.FullyConnected(data, num_hidden=1 << 18, no_bias=True, name=f"fc{i}"), act_type="relu"
+        )
     tracemalloc.start()
     try:
         plan = data.memory_plan(mx.cpu(), data=(1 << 17, 1 << 18))

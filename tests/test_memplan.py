@@ -158,7 +158,13 @@ def test_in_place_needs_the_last_reader():
 
 def test_reuse_of_bytes_orders_independent_branches():
     """Two branches that only share bytes must not run at the same time."""
-    values = (Value("x", 64, True), Value("a", 640), Value("y", 64, True), Value("b", 640), Value("z", 64, True))
+    values = (
+        Value("x", 64, True),
+        Value("a", 640),
+        Value("y", 64, True),
+        Value("b", 640),
+        Value("z", 64, True),
+    )
     tasks = (
         Task("a", "op", (0,), (1,)),
         Task("y", "op", (1,), (2,)),
@@ -193,7 +199,9 @@ def test_a_recomputed_task_never_reads_an_updated_weight():
 # -- placing -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", [greedy_by_size, greedy_by_time, lambda r: lowest_offset_first(r, "area"), place])
+@pytest.mark.parametrize(
+    "how", [greedy_by_size, greedy_by_time, lambda r: lowest_offset_first(r, "area"), place]
+)
 def test_placements_never_overlap(how):
     rng = np.random.default_rng(3)
     for _ in range(60):
@@ -281,7 +289,9 @@ def test_every_budget_is_kept_or_refused_with_one_that_works():
     rng = np.random.default_rng(0)
     kept = refused = 0
     for seed in range(25):
-        problem = random_problem(seed, forward=16) if seed % 2 else residual(4 + seed, 2, update=seed % 3 == 0)
+        problem = (
+            random_problem(seed, forward=16) if seed % 2 else residual(4 + seed, 2, update=seed % 3 == 0)
+        )
         full = plan_memory(problem).peak_bytes
         for budget in rng.integers(problem.fixed_total, full + 1, size=4):
             try:
@@ -337,7 +347,9 @@ def test_equal_problems_get_equal_plans():
 
 def test_the_error_names_numbers_and_the_operator():
     problem = residual(10, 2)
-    with pytest.raises(MemoryBudgetError, match=r"(?s)No plan fits .* does work.*Proven lower bound") as caught:
+    with pytest.raises(
+        MemoryBudgetError, match=r"(?s)No plan fits .* does work.*Proven lower bound"
+    ) as caught:
         plan_memory(problem, problem.fixed_total + 64)
     assert caught.value.budget_bytes == problem.fixed_total + 64
     assert "conv" in str(caught.value)

@@ -1,0 +1,6 @@
+"""What every benchmark needs: a heading that says where figures come from, tables, processes to compare."""
+
+from . import plot as plot
+from .machine import heading as heading, mxnet_python as mxnet_python, RESULTS as RESULTS
+from .table import markdown as markdown, Spread as Spread
+from .worker import Worker as Worker

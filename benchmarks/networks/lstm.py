@@ -32,7 +32,10 @@ def unrolled(
     var = mx.sym.Variable
     shapes: Shapes = {}
     embed = var("embed_weight")
-    weights = [[var(f"l{k}_{n}") for n in ("i2h_weight", "i2h_bias", "h2h_weight", "h2h_bias")] for k in range(layers)]
+    weights = [
+        [var(f"l{k}_{n}") for n in ("i2h_weight", "i2h_bias", "h2h_weight", "h2h_bias")]
+        for k in range(layers)
+    ]
     states = []
     for k in range(layers):
         states.append([var(f"l{k}_init_c"), var(f"l{k}_init_h")])

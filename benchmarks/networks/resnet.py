@@ -12,17 +12,19 @@ STAGES = {
     500: (3, 64, 96, 3),
     1001: (3, 131, 196, 3),
 }
-"""Bottleneck blocks per stage. 50 to 200: He et al. 2016. The two larger ones grow the middle stages only; MXNet's
-published totals do not say which blocks they count, and these are what our own figures of it were measured on."""
+"""Bottleneck blocks per stage. 50 to 200: He et al. 2016. The two larger ones grow the middle stages only. The
+stages of the published 1000-layer network are not known to us; on these the figures in measured.py were taken."""
 
 
 def memonger(mx: Any, stages: tuple[int, ...], classes: int = 1000) -> Any:
-    """Post-activation: convolution (with bias), batch norm, leaky rectifier; sums without an activation behind.
+    """Post-activation: convolution (with bias), batch norm, leaky rectifier; nothing behind the sums.
 
     The network that dmlc's memonger is shown with, marks at block outputs included.
     """
 
-    def module(data: Any, filters: int, kernel: tuple[int, int], pad: tuple[int, int], stride: tuple[int, int]) -> Any:
+    def module(
+        data: Any, filters: int, kernel: tuple[int, int], pad: tuple[int, int], stride: tuple[int, int]
+    ) -> Any:
         out = mx.sym.Convolution(data=data, kernel=kernel, stride=stride, pad=pad, num_filter=filters)
         out = mx.sym.BatchNorm(data=out, fix_gamma=True)
         return mx.sym.LeakyReLU(data=out, act_type="leaky")

@@ -86,6 +86,7 @@ def backend_of(context: Context) -> Backend:
 
         return CPU
     raise DeviceError(
-        f"No backend serves {context} in this version of mxlite: only cpu() can hold arrays and run programs. "
+        f"No backend serves {context} in this version of mxlite: only cpu() can hold arrays and run "
+        f"programs. "
         f"Memory plans can be made for every device."
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import operator
 import re
-from typing import Any
 
 from .errors import BudgetError
 
@@ -22,18 +22,17 @@ _UNITS = {
 _FORM = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([a-zA-Z]*)\s*")
 
 
-def parse_bytes(size: Any) -> int:
+def parse_bytes(size: object) -> int:
     """Bytes from an int or text such as "64MiB" (2**20), "1.5GB" (10**9), "4096". Fractions round down.
 
     Raises BudgetError for anything that is not a positive, finite number of bytes.
     """
+    if not isinstance(size, (int, str)) and hasattr(size, "__index__"):
+        size = operator.index(size)  # a numpy integer
     if isinstance(size, bool) or not isinstance(size, (int, str)):
-        if hasattr(size, "__index__") and not isinstance(size, bool):
-            size = int(size.__index__())
-        else:
-            raise BudgetError(
-                f"A memory budget is an int in bytes or text such as '64MiB' or '1.5GB'; got {size!r}."
-            )
+        raise BudgetError(
+            f"A memory budget is an int in bytes or text such as '64MiB' or '1.5GB'; got {size!r}."
+        )
     if isinstance(size, int):
         if size <= 0:
             raise BudgetError(f"A memory budget must be at least 1 byte, got {size}.")
@@ -47,7 +46,7 @@ def parse_bytes(size: Any) -> int:
     unit = _UNITS[match[2].lower()]
     if "." in match[1]:
         whole, part = match[1].split(".")
-        nbytes = int(whole or 0) * unit + int(part) * unit // 10 ** len(part)
+        nbytes = int(whole or 0) * unit + int(part) * unit // int(10 ** len(part))
     else:
         nbytes = int(match[1]) * unit
     if nbytes <= 0:

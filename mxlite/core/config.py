@@ -34,7 +34,8 @@ def engine_kind() -> str:
     kind = os.environ.get("MXLITE_ENGINE", "") or "threaded"
     if kind not in ("threaded", "naive"):
         raise MXLiteError(
-            f"MXLITE_ENGINE must be 'threaded' or 'naive', got {kind!r}.{nearest(kind, ('threaded', 'naive'))}"
+            f"MXLITE_ENGINE must be 'threaded' or 'naive', got "
+            f"{kind!r}.{nearest(kind, ('threaded', 'naive'))}"
         )
     return kind
 

@@ -18,10 +18,13 @@ class Context:
     devstr2type: ClassVar[dict[str, int]] = _TYPES
     _stack: ClassVar[threading.local] = threading.local()
     __slots__ = ("device_id", "device_type")
+    device_type: str
+    device_id: int
 
     def __init__(self, device_type: str | Context, device_id: int = 0) -> None:
         if isinstance(device_type, Context):
-            device_type, device_id = device_type.device_type, device_type.device_id
+            device_id = device_type.device_id
+            device_type = device_type.device_type
         if device_type not in _TYPES:
             raise DeviceError(f"There is no device {device_type!r}.{nearest(str(device_type), _TYPES)}")
         if isinstance(device_id, bool) or not isinstance(device_id, int) or device_id < 0:

@@ -41,7 +41,7 @@ def as_dtype(kind: Any) -> np.dtype[Any]:
             )
         return _BY_NAME[kind]
     try:
-        dtype = np.dtype(kind)
+        dtype: np.dtype[Any] = np.dtype(kind)
     except TypeError:
         raise DTypeError(f"{kind!r} is not a dtype; use one of {sorted(_BY_NAME)}.") from None
     if dtype not in _FLAG_OF:

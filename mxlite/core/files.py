@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import Any, IO
 
 
 @contextlib.contextmanager

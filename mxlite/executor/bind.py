@@ -64,7 +64,9 @@ def simple_bind(
     )
     shared = _shared_arrays(shared_exec, planned, set(shapes))
     shared |= {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
-    return _link(planned, ctx, shared, requests, shared_exec, locals_of(shapes, grad_req, type_dict, budget, optimizer))
+    return _link(
+        planned, ctx, shared, requests, shared_exec, locals_of(shapes, grad_req, type_dict, budget, optimizer)
+    )
 
 
 def bind(
@@ -79,7 +81,8 @@ def bind(
     memory_budget: int | str | None = None,
     optimizer: Any = None,
 ) -> Executor:
-    """Link arrays of the user's: `args`, `args_grad` and `aux_states` are lists in the symbol's order, or dicts.
+    """Link arrays of the user's: `args`, `args_grad` and `aux_states` are lists in the symbol's order,
+    or dicts.
 
     Arguments without an array in `args_grad` get no gradient.
     """
@@ -91,7 +94,9 @@ def bind(
     given = _by_name(args, arguments, "args", complete=True)
     states = _by_name(aux_states, auxiliary, "aux_states", complete=True)
     requests = check_grad_req(graph, grad_req)
-    grads = {k: v for k, v in _by_name(args_grad, arguments, "args_grad", complete=False).items() if v is not None}
+    grads = {
+        k: v for k, v in _by_name(args_grad, arguments, "args_grad", complete=False).items() if v is not None
+    }
     requests = {n: r if n in grads or optimizer is not None else "null" for n, r in requests.items()}
     everything = {**given, **states}
     inferred = infer(
@@ -99,18 +104,26 @@ def bind(
     )
     for n in inferred.variables:
         if everything[n.name].shape != inferred.shapes[Entry(n)]:
-            raise ShapeError(f"{n.name!r} must be {inferred.shapes[Entry(n)]}, but it is {everything[n.name].shape}.")
+            raise ShapeError(
+                f"{n.name!r} must be {inferred.shapes[Entry(n)]}, but it is {everything[n.name].shape}."
+            )
     for name, grad in grads.items():
         if grad.shape != given[name].shape:
             raise ShapeError(f"args_grad: {name!r} is {given[name].shape}, its gradient {grad.shape}.")
         if grad.dtype != given[name].dtype:
             raise DTypeError(f"args_grad: {name!r} is {given[name].dtype}, its gradient {grad.dtype}.")
-    data = {n for n, r in requests.items() if r == "null"} if any(r != "null" for r in requests.values()) else set()
+    data = (
+        {n for n, r in requests.items() if r == "null"}
+        if any(r != "null" for r in requests.values())
+        else set()
+    )
     planned, requests = _plan(inferred, ctx, data, requests, budget, update_rule(optimizer))
     arrays: dict[Key, NDArray] = {("var", n): a for n, a in everything.items()}
     arrays |= {("grad", n): g for n, g in grads.items()}
     shapes = {n: a.shape for n, a in given.items()}
-    return _link(planned, ctx, arrays, requests, shared_exec, locals_of(shapes, requests, None, budget, optimizer))
+    return _link(
+        planned, ctx, arrays, requests, shared_exec, locals_of(shapes, requests, None, budget, optimizer)
+    )
 
 
 def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_sizing: bool) -> Executor:
@@ -133,7 +146,12 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
                 f"reshape changes {n.name!r} from {old[n.name]} to {new}; partial_shaping=True allows that."
             )
     planned, requests = _plan(
-        inferred, executor.context, set(known), executor._grad_req, given["budget"], update_rule(given["optimizer"])
+        inferred,
+        executor.context,
+        set(known),
+        executor._grad_req,
+        given["budget"],
+        update_rule(given["optimizer"]),
     )
     if planned.train_plan.arena_bytes > executor._arena.nbytes and not allow_up_sizing:
         raise ShapeError(
@@ -149,7 +167,9 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
     return _link(planned, executor.context, shared, requests, executor, link)
 
 
-def locals_of(shapes: Shapes, grad_req: Any, type_dict: Any, budget: int | None, optimizer: Any) -> dict[str, Any]:
+def locals_of(
+    shapes: Shapes, grad_req: Any, type_dict: Any, budget: int | None, optimizer: Any
+) -> dict[str, Any]:
     """What an executor remembers of how it was bound."""
     return dict(
         shapes=dict(shapes),
@@ -166,10 +186,14 @@ def update_rule(optimizer: Any) -> UpdateRule | None:
     if optimizer is None or isinstance(optimizer, UpdateRule):
         return optimizer
     if not hasattr(optimizer, "update_rule"):
-        raise BindError(f"optimizer must be an Optimizer such as mx.optimizer.SGD(momentum=0.9), got {optimizer!r}.")
+        raise BindError(
+            f"optimizer must be an Optimizer such as mx.optimizer.SGD(momentum=0.9), got {optimizer!r}."
+        )
     rule = optimizer.update_rule()
     if rule is None:
-        raise BindError(f"{type(optimizer).__name__} has no update that can be part of the step; bind without optimizer=.")
+        raise BindError(
+            f"{type(optimizer).__name__} has no update that can be part of the step; bind without optimizer=."
+        )
     assert isinstance(rule, UpdateRule)
     return rule
 
@@ -185,7 +209,9 @@ def _plan(
     extra_fixed: Mapping[str, int] | None = None,
 ) -> tuple[Planned, dict[str, str]]:
     if strategy not in STRATEGIES:
-        raise BindError(f"strategy must be one of {STRATEGIES}, got {strategy!r}.{nearest(strategy, STRATEGIES)}")
+        raise BindError(
+            f"strategy must be one of {STRATEGIES}, got {strategy!r}.{nearest(strategy, STRATEGIES)}"
+        )
     try:
         backend = backend_of(ctx or current_context())
     except DeviceError:
@@ -250,11 +276,15 @@ def _by_name(arrays: Any, names: Sequence[str], what: str, complete: bool) -> di
     if isinstance(arrays, Mapping):
         for name in arrays:
             if name not in names:
-                raise BindError(f"{what} has an array for {name!r}, which is none of {list(names)}.{nearest(name, names)}")
+                raise BindError(
+                    f"{what} has an array for {name!r}, which is none of {list(names)}.{nearest(name, names)}"
+                )
         result = dict(arrays)
     else:
         if len(arrays) != len(names):
-            raise BindError(f"{what} has {len(arrays)} arrays, but the symbol lists {len(names)}: {list(names)}.")
+            raise BindError(
+                f"{what} has {len(arrays)} arrays, but the symbol lists {len(names)}: {list(names)}."
+            )
         result = dict(zip(names, arrays))
     if complete and (missing := [n for n in names if n not in result]):
         raise BindError(f"{what} lacks {missing}.")

@@ -11,11 +11,10 @@ import numpy as np
 from ..backends import Backend
 from ..core import BindError, Context, nearest, ShapeError, StateError, UnknownNameError
 from ..engine import get_engine, Var
-from ..graph import Graph, Shape
+from ..graph import Graph, output_name, Shape
 from ..graph.update import HYPER
 from ..memplan import MemoryPlan
-from ..ndarray import array, NDArray
-from ..ndarray import random as nd_random
+from ..ndarray import array, NDArray, random as nd_random
 from .arena import Arena
 from .lower import Lowered
 from .program import Program
@@ -60,7 +59,7 @@ class Executor:
         graph = planned.graph
         self._arguments = [n.name for n in graph.arguments]
         self._auxiliary = [n.name for n in graph.auxiliary]
-        self._output_names = [_output_name(e) for e in graph.outputs]
+        self._output_names = [output_name(e) for e in graph.outputs]
         self.arg_arrays: list[NDArray] = [arrays["var", n] for n in self._arguments]
         self.grad_arrays: list[NDArray | None] = [arrays.get(("grad", n)) for n in self._arguments]
         self.aux_arrays: list[NDArray] = [arrays["var", n] for n in self._auxiliary]
@@ -109,9 +108,7 @@ class Executor:
     def optimizer_states(self) -> dict[str, NDArray]:
         """State arrays of a fused update by name, `parameter:state`."""
         step = self._planned.train.step
-        return {
-            k[1]: self._arrays[k] for k, c in step.category.items() if c == "optimizer" and k[1] != HYPER
-        }
+        return {k[1]: self._arrays[k] for k, c in step.category.items() if c == "optimizer" and k[1] != HYPER}
 
     @property
     def updated(self) -> tuple[str, ...]:
@@ -145,9 +142,13 @@ class Executor:
         """
         step = self._planned.train.step
         if not self._has_backward:
-            raise StateError("Nothing asked for a gradient when this executor was bound (grad_req is 'null').")
+            raise StateError(
+                "Nothing asked for a gradient when this executor was bound (grad_req is 'null')."
+            )
         if step.updated:
-            raise StateError("This executor's backward pass includes the optimizer's update: call step() instead.")
+            raise StateError(
+                "This executor's backward pass includes the optimizer's update: call step() instead."
+            )
         self._feed_heads(out_grads)
         self._push_backward()
 
@@ -175,8 +176,10 @@ class Executor:
         shape = self._arrays["var", HYPER].shape
         values = np.array(hyper, np.float64)
         if values.shape != shape:
-            raise ShapeError(f"hyper must be {shape}: learning rate and weight decay of each of {len(self.updated)} "
-                             f"parameters, but it is {values.shape}.")  # fmt: skip
+            raise ShapeError(
+                f"hyper must be {shape}, learning rate and weight decay of each of {len(self.updated)} "
+                f"parameters, but it is {values.shape}."
+            )
         return values
 
     def _push_backward(self) -> None:
@@ -184,7 +187,8 @@ class Executor:
         if self._arena.holder is not program:
             raise StateError(
                 "backward() needs a forward(is_train=True) of this executor right before it: "
-                "its forward values are not there (never computed, already used, or the arena was used otherwise)."
+                "its forward values are not there (never computed, already used, or the arena was used "
+                "otherwise)."
             )
         program.push_backward()
 
@@ -273,7 +277,9 @@ class Executor:
                 elif not allow_extra_params:
                     raise UnknownNameError(f"{name!r} is no parameter of this symbol.{nearest(name, have)}")
 
-    def reshape(self, partial_shaping: bool = False, allow_up_sizing: bool = False, **shapes: Shape) -> Executor:
+    def reshape(
+        self, partial_shaping: bool = False, allow_up_sizing: bool = False, **shapes: Shape
+    ) -> Executor:
         """An executor for other input shapes that shares every array whose shape stays, and the arena."""
         from .bind import rebind
 
@@ -292,18 +298,9 @@ class Executor:
                 if o >= 0 and (b := plan.liveness.range_of[o]) >= 0
             ]
             again = f" (run {k + 1})" if k else ""
-            lines.append(f"{s:6d} {task.op} {task.name!r}{again} [{task.kernel}] -> {', '.join(places) or '-'}")
+            lines.append(
+                f"{s:6d} {task.op} {task.name!r}{again} [{task.kernel}] -> {', '.join(places) or '-'}"
+            )
         lines.append(plan.summary())
         lines.append(f"Total {plan.arena_bytes >> 20} MB allocated")
         return "\n".join(lines)
-
-
-def _output_name(entry: Any) -> str:
-    node = entry.node
-    if node.op is None:
-        return str(node.name)
-    names = node.output_names
-    visible = node.num_visible_outputs
-    if visible == 1:
-        return f"{node.name}_output"
-    return f"{node.name}_{names[entry.index]}"

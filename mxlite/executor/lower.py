@@ -54,7 +54,9 @@ class Lowered:
     uses_rng: bool
 
 
-def lower(step: Step, backend: Backend, extra_fixed: Mapping[str, int] | None = None, least_arena: int = 0) -> Lowered:
+def lower(
+    step: Step, backend: Backend, extra_fixed: Mapping[str, int] | None = None, least_arena: int = 0
+) -> Lowered:
     """Choose kernels and number everything. O(nodes).
 
     `extra_fixed` adds bytes by category that the program's owner holds besides (optimizer state of an
@@ -164,8 +166,6 @@ def _in_place(
                 if out >= 0 and v >= 0 and dtype[out] == dtype[v]:
                     pairs.append((out, v))
     return tuple(pairs)
-
-
 
 
 def _seconds(

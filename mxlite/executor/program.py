@@ -1,9 +1,10 @@
 """A planned step with every array in place: a flat list of kernel calls, pushed in segments.
 
 A **segment** is a run of consecutive steps that the engine sees as one operation. It reads and writes the
-tags of the arrays a user can see, so that whatever the user does with them in between falls into the right place. Among
-themselves segments are ordered by tags of their own, one each, after the plan's predecessors: data as well as
-bytes that change hands. Where the plan leaves segments unordered they may run side by side.
+tags of the arrays a user can see, so that whatever the user does with them in between falls into the
+right place. Among themselves segments are ordered by tags of their own, one each, after the plan's
+predecessors: data as well as bytes that change hands. Where the plan leaves segments unordered they may
+run side by side.
 
     segment 0   writes done0                      reads weights ...
     segment 1   writes done1   reads done0        reads weights ...      writes outputs
@@ -12,6 +13,7 @@ bytes that change hands. Where the plan leaves segments unordered they may run s
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -48,8 +50,10 @@ class Segment:
                 for call in rest:
                     call()
             except Exception as error:
-                name = self.names[len(self.calls) - rest.__length_hint__() - 1]
-                raise OperatorError(f"{name!r} failed with {type(error).__name__}: {error}", operation=name) from error
+                name = self.names[len(self.calls) - operator.length_hint(rest) - 1]
+                raise OperatorError(
+                    f"{name!r} failed with {type(error).__name__}: {error}", operation=name
+                ) from error
 
 
 class Program:
@@ -190,11 +194,11 @@ def segment_order(plan: MemoryPlan, groups: list[int]) -> list[tuple[int, ...]]:
     before: list[set[int]] = [set() for _ in range(groups[-1] + 1 if groups else 0)]
     for s, row in enumerate(plan.predecessors):
         before[groups[s]].update(groups[p] for p in row)
-    for g, row in enumerate(before):
-        row.discard(g)
-        if not row and g:
-            row.add(0)
-    return [tuple(sorted(row)) for row in before]
+    for g, earlier in enumerate(before):
+        earlier.discard(g)
+        if not earlier and g:
+            earlier.add(0)
+    return [tuple(sorted(earlier)) for earlier in before]
 
 
 def step_order(plan: MemoryPlan, size: int) -> list[tuple[int, ...]]:
@@ -203,5 +207,6 @@ def step_order(plan: MemoryPlan, size: int) -> list[tuple[int, ...]]:
     before = segment_order(plan, groups)
     last = {g: s for s, g in enumerate(groups)}
     return [
-        (s - 1,) if s and groups[s - 1] == g else tuple(last[p] for p in before[g]) for s, g in enumerate(groups)
+        (s - 1,) if s and groups[s - 1] == g else tuple(last[p] for p in before[g])
+        for s, g in enumerate(groups)
     ]

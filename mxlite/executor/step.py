@@ -1,8 +1,8 @@
 """What one step of a bound program has to do, as a graph, and what it owns.
 
-From a forward graph, shapes and gradient requests comes a graph that also holds the backward nodes and, when an
-optimizer is given, its updates. Entries that the user can see live in **storage** of their own, named by a
-key; everything else is left to the memory planner.
+From a forward graph, shapes and gradient requests comes a graph that also holds the backward nodes and,
+when an optimizer is given, its updates. Entries that the user can see live in **storage** of their own,
+named by a key; everything else is left to the memory planner.
 
     ("var", name)        an argument, auxiliary state or optimizer state: a variable of the graph
     ("out", i)           output i
@@ -27,8 +27,8 @@ from ..graph import (
     infer_shapes,
     infer_types,
     needs_head_gradient,
-    Node,
     NoAttrs,
+    Node,
     Op,
     Shape,
     state_name,
@@ -50,7 +50,7 @@ class _copy(Op):
     gradient_is = {"data": "d_out"}
 
     @staticmethod
-    def forward(xp, a, data, *, out):  # type: ignore[no-untyped-def]
+    def forward(xp, a, data, *, out):
         out[...] = data
 
 
@@ -64,7 +64,7 @@ class _accumulate(Op):
     recomputable = False
 
     @staticmethod
-    def forward(xp, a, total, term):  # type: ignore[no-untyped-def]
+    def forward(xp, a, total, term):
         xp.add(total, term, out=total)
 
 
@@ -73,8 +73,8 @@ class Step:
     """A training or inference step before planning.
 
     `graph.nodes` is in execution order; its first `num_forward` operator nodes are the forward pass.
-    `storage` maps entries that are made by a node to the storage they are written to (a variable without an entry
-    here is stored under its own name). `owned` is everything
+    `storage` maps entries that are made by a node to the storage they are written to (a variable without
+    an entry here is stored under its own name). `owned` is everything
     that lies outside the arena: key -> (shape, dtype), and `category` the plan's category of each.
     `no_gradient` are arguments that asked for a gradient on which no output depends.
     """
@@ -106,7 +106,8 @@ def infer(graph: Graph, shapes: Mapping[str, Shape], types: Mapping[str, Any]) -
     names = [n.name for n in graph.variables]
     if double := [n for n, c in Counter(names).items() if c > 1]:
         raise BindError(
-            f"{double[0]!r} names {names.count(double[0])} different variables; a bound array needs a name of its own."
+            f"{double[0]!r} names {names.count(double[0])} different variables; a bound array needs a "
+            f"name of its own."
         )
     for name in types:
         if name not in names:
@@ -150,7 +151,9 @@ def check_grad_req(graph: Graph, grad_req: Any) -> dict[str, str]:
     elif isinstance(grad_req, Mapping):
         for name in grad_req:
             if name not in names:
-                raise UnknownNameError(f"grad_req names {name!r}, which is no argument.{nearest(name, names)}")
+                raise UnknownNameError(
+                    f"grad_req names {name!r}, which is no argument.{nearest(name, names)}"
+                )
         result = {n: grad_req.get(n, "null") for n in names}
     else:
         if len(grad_req) != len(names):
@@ -158,7 +161,9 @@ def check_grad_req(graph: Graph, grad_req: Any) -> dict[str, str]:
         result = dict(zip(names, grad_req))
     for name, req in result.items():
         if req not in GRAD_REQS:
-            raise BindError(f"grad_req of {name!r} must be one of {GRAD_REQS}, got {req!r}.{nearest(str(req), GRAD_REQS)}")
+            raise BindError(
+                f"grad_req of {name!r} must be one of {GRAD_REQS}, got {req!r}.{nearest(str(req), GRAD_REQS)}"
+            )
     return result
 
 
@@ -183,7 +188,9 @@ def training_step(
     owned = _own_variables(graph, inputs)
     for entry, key in storage.items():
         owned.add(key, graph, entry, "outputs")
-    wanted = [n for n in graph.arguments if grad_req[n.name] != "null" and is_floating(graph.dtypes[Entry(n)])]
+    wanted = [
+        n for n in graph.arguments if grad_req[n.name] != "null" and is_floating(graph.dtypes[Entry(n)])
+    ]
     forward_nodes = [n for n in graph.nodes if n.op is not None]
 
     heads: dict[int, Entry] = {}
@@ -213,7 +220,7 @@ def training_step(
         trained = replace(trained, order=tuple(order), outputs=graph.outputs)
         trained = fuse_updates(trained, rule, found)
         order = list(trained.nodes)
-        extra_shapes = {HYPER: (max(1, len(found)), 2)}
+        extra_shapes: dict[str, Shape] = {HYPER: (max(1, len(found)), 2)}
         extra_types: dict[str, Any] = {HYPER: "float64"}
         for weight, _ in found:
             for s in rule.states:
@@ -224,7 +231,7 @@ def training_step(
             if node.op is None and node.name in extra_shapes:
                 owned.add(("var", node.name), trained, Entry(node), "optimizer")
     else:
-        taken = {e for e in storage}
+        taken = set(storage)
         for weight, g in found:
             name = weight.node.name
             if grad_req[name] == "add":

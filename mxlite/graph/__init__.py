@@ -4,7 +4,18 @@ from .gradient import (
     gradient as gradient,
     needs_head_gradient as needs_head_gradient,
 )
-from .infer import dtype_from_text as dtype_from_text, infer_shapes as infer_shapes, infer_types as infer_types
-from .ir import Entry as Entry, Graph as Graph, Node as Node, Shape as Shape, variable as variable
+from .infer import (
+    dtype_from_text as dtype_from_text,
+    infer_shapes as infer_shapes,
+    infer_types as infer_types,
+)
+from .ir import (
+    Entry as Entry,
+    Graph as Graph,
+    Node as Node,
+    output_name as output_name,
+    Shape as Shape,
+    variable as variable,
+)
 from .opdef import DType as DType, NoAttrs as NoAttrs, Op as Op, Shapes as Shapes, Signature as Signature
 from .update import fuse_updates as fuse_updates, state_name as state_name, UpdateRule as UpdateRule

@@ -13,8 +13,11 @@ import re
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, get_args, get_origin, Literal, Union
 
+import numpy as np
+
+from ..core.dtype import as_dtype
 from ..core.errors import nearest, OpAttributeError
 from .opdef import Op
 
@@ -48,9 +51,7 @@ def parse_attrs(op: type[Op], given: Mapping[str, Any]) -> Any:
 
 def attr_text(value: Any) -> str:
     """How a parameter is written in a file: `str()` of what the user passed, dtypes by their name."""
-    if isinstance(value, type) or hasattr(value, "itemsize"):
-        from ..core.dtype import as_dtype
-
+    if isinstance(value, (type, np.dtype)):
         return str(as_dtype(value))
     return str(value)
 

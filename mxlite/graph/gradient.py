@@ -84,8 +84,8 @@ def backward(
     """The training graph of `graph` and the gradient of each of `wrt`, None where there is none.
 
     `head_gradients` maps the index of an output to the entry that holds its gradient; an output that is
-    not in it starts no gradient unless it is a loss. The returned graph has the outputs of `graph` and then the
-    gradients that exist, and an explicit `order`: forward nodes, then backward nodes as made.
+    not in it starts no gradient unless it is a loss. The returned graph has the outputs of `graph` and
+    then the gradients that exist, and an explicit `order`: forward nodes, then backward nodes as made.
     """
     wanted = _carries_gradient(graph, wrt)
     parts: dict[Entry, Entry] = {}
@@ -120,8 +120,9 @@ def backward(
         ins = node.input_names
         for name, x in zip(ins, node.inputs):
             key = _gradient_is(op, name)
-            if key is not None and x in wanted and arrived.get(key) is not None:
-                arrive(x, arrived[key])  # type: ignore[arg-type]
+            same = arrived.get(key) if key is not None else None
+            if same is not None and x in wanted:
+                arrive(x, same)
         grad_op = op.grad_op
         if grad_op is None:
             continue
@@ -136,7 +137,7 @@ def backward(
         back = Node(
             grad_op,
             node.attrs,
-            tuple(e for n in needs if (e := have.get(n)) is not None),
+            tuple(need for n in needs if (need := have.get(n)) is not None),
             f"{node.name}_backward",
             annotations=node.annotations,
             forward=node,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TYPE_CHECKING
 
 import numpy as np
 
@@ -67,7 +67,18 @@ class Entry(NamedTuple):
     """Output `index` of `node`: the thing that has a shape and owns memory."""
 
     node: Node
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]  # hides tuple.index, which nobody needs of an entry
+
+
+def output_name(entry: Entry) -> str:
+    """What `list_outputs` calls an entry: NODE_output, NODE_mean and the like; a variable by its own name."""
+    node = entry.node
+    if node.op is None:
+        return node.name
+    if node.num_visible_outputs == 1 and entry.index == 0:
+        return f"{node.name}_output"
+    name = node.output_names[entry.index]
+    return f"{node.name}_{'output' if name == 'out' else name}"
 
 
 def variable(name: str, **annotations: str) -> Entry:

@@ -17,9 +17,9 @@ An output that nobody reads is None, and the kernel skips it. An optional input 
     train   bool: training or inference; fixed when the program is bound
     shapes  (input shapes, output shapes) of the forward call, optional inputs left out
 
-**backward declares its needs by its parameters**: `backward(xp, a, <needs...>, *, <d_input...>, <services...>)`
-where a need is an input's name, an output's name, or `d_<output>`. Exactly those arrays stay alive
-until then. `d_<output>` is None where no gradient arrives (it counts as zero); at least one arrives.
+**backward declares its needs by its parameters**: `backward(xp, a, <needs...>, *, <d_input...>,
+<services...>)` where a need is an input's name, an output's name, or `d_<output>`. Exactly those arrays
+stay alive until then. `d_<output>` is None where no gradient arrives (it counts as zero); at least one does.
 
 **Variadic operators** (`variadic = "args"`): the inputs are `arg0, arg1, ...`, as many as
 `a.num_args`; `forward(xp, a, *args, out)`; `backward(..., *, d_args)` gets a tuple.
@@ -90,6 +90,8 @@ class Op:
     mutates: ClassVar[tuple[str, ...]] = ()  # inputs that forward also writes
     backward_mutates: ClassVar[tuple[str, ...]] = ()  # inputs that backward also writes
 
+    initial: ClassVar[Mapping[str, str]] = {}  # input -> its initializer, where its name does not tell
+
     same_shape: ClassVar[bool] = False  # all inputs and outputs have one shape (inferred both ways)
     inferred: ClassVar[tuple[str, ...]] = ()  # inputs whose shape follows from the others
     is_loss: ClassVar[bool] = False  # backward needs no head gradient
@@ -156,7 +158,9 @@ class Op:
         return tuple(first for _ in shapes), (first,)
 
     @classmethod
-    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+    def infer_type(
+        cls, a: Any, *dtypes: DType | None
+    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
         """Completed input and output dtypes; None is unknown. The default says that all are equal."""
         known = [d for d in dtypes if d is not None]
         if any(d != known[0] for d in known):
@@ -201,7 +205,9 @@ class Op:
         outs = (cls.variadic_outputs,) if cls.variadic_outputs else cls.outputs
         _check(cls, "forward takes", cls.signature.needs, ins)
         if sorted(cls.signature.makes) != sorted(outs):
-            raise DefinitionError(f"{cls.__name__}.forward makes {cls.signature.makes}; its outputs are {outs}.")
+            raise DefinitionError(
+                f"{cls.__name__}.forward makes {cls.signature.makes}; its outputs are {outs}."
+            )
         _check_in_place(cls, "in_place", cls.in_place, outs, ins)
         _check(cls, "mutates", cls.mutates, ins)
         _check(cls, "aux names", cls.aux, ins)

@@ -18,8 +18,8 @@ HYPER = "_update_hyper"
 class UpdateRule:
     """How an optimizer changes one parameter inside the graph.
 
-    `op` has inputs (weight, grad, *states, hyper) and no outputs; it mutates weight and states. `attrs` are its
-    parameters without `row`, which is the parameter's row in `hyper`.
+    `op` has inputs (weight, grad, *states, hyper) and no outputs; it mutates weight and states.
+    `attrs` are its parameters without `row`, which is the parameter's row in `hyper`.
     """
 
     op: type[Op]
@@ -35,8 +35,8 @@ def state_name(parameter: str, state: str) -> str:
 def fuse_updates(graph: Graph, rule: UpdateRule, gradients: Sequence[tuple[Entry, Entry]]) -> Graph:
     """`graph` with one update node for each (parameter variable, gradient entry), as effects.
 
-    States become variables `state_name(parameter, state)`. The updates stand last in `order`; the planner runs
-    each as soon as its gradient is there and the old weight is read no more.
+    States become variables `state_name(parameter, state)`. The updates stand last in `order`; the
+    planner runs each as soon as its gradient is there and the old weight is read no more.
     """
     hyper = variable(HYPER)
     effects = []
@@ -52,6 +52,4 @@ def fuse_updates(graph: Graph, rule: UpdateRule, gradients: Sequence[tuple[Entry
                 f"{weight.node.name}_update",
             )
         )
-    return replace(
-        graph, effects=(*graph.effects, *effects), order=(*graph.nodes, *extra, *effects)
-    )
+    return replace(graph, effects=(*graph.effects, *effects), order=(*graph.nodes, *extra, *effects))

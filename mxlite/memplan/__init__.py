@@ -13,5 +13,11 @@ from .problem import (
 )
 from .schedule import make_schedule as make_schedule, Schedule as Schedule
 from .search import plan_memory as plan_memory
-from .split import by_bytes as by_bytes, cheap as cheap, Cuts as Cuts, find_cuts as find_cuts, nested as nested
-from .split import partial as partial
+from .split import (
+    by_bytes as by_bytes,
+    cheap as cheap,
+    Cuts as Cuts,
+    find_cuts as find_cuts,
+    nested as nested,
+    partial as partial,
+)

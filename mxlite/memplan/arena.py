@@ -53,12 +53,17 @@ def greedy_by_size(ranges: Sequence[LiveRange]) -> Placement:
     Pisarchyk and Lee 2020, "Efficient Memory Management for Deep Neural Net Inference", offset
     calculation. O(n^2) in vector operations; ties go to the earlier range.
     """
-    return _first_gap(ranges, sorted(range(len(ranges)), key=lambda i: (-ranges[i].nbytes, ranges[i].start, i)))
+    return _first_gap(
+        ranges, sorted(range(len(ranges)), key=lambda i: (-ranges[i].nbytes, ranges[i].start, i))
+    )
 
 
 def greedy_by_time(ranges: Sequence[LiveRange]) -> Placement:
-    """Earliest range first, the larger of two that start together; each at the lowest offset where it fits."""
-    return _first_gap(ranges, sorted(range(len(ranges)), key=lambda i: (ranges[i].start, -ranges[i].nbytes, i)))
+    """Earliest range first, the larger of two that start together; each at the lowest offset where it "
+    "fits."""
+    return _first_gap(
+        ranges, sorted(range(len(ranges)), key=lambda i: (ranges[i].start, -ranges[i].nbytes, i))
+    )
 
 
 def _first_gap(ranges: Sequence[LiveRange], order: Sequence[int]) -> Placement:

@@ -1,10 +1,10 @@
 """The judge of plans. Shares no code with the planners: it replays the plan byte by byte.
 
-Two questions. *In sequence*: does every read see the value it was promised? The judge walks the steps, remembers
-which instance each byte range holds, and throws out whatever is written over. *In the engine's order*: would it
-still be so if steps ran in any order that respects the given predecessors? For that the judge knows
-all ancestors of each step (bit sets) and demands, whenever bytes change hands, that everybody who used
-the old content is an ancestor of the new writer.
+Two questions. *In sequence*: does every read see the value it was promised? The judge walks the steps,
+remembers which instance each byte range holds, and throws out whatever is written over. *In the engine's
+order*: would it still be so if steps ran in any order that respects the given predecessors? For that the
+judge knows all ancestors of each step (bit sets) and demands, whenever bytes change hands, that
+everybody who used the old content is an ancestor of the new writer.
 
 Tests call it on every plan; MXLITE_CHECK_PLAN=1 makes the executor call it too.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..core.errors import PlanError
@@ -81,7 +82,8 @@ class _Replay:
                 if b < 0 or liveness.ranges[b].nbytes < need or plan.offsets[b] + need > plan.arena_bytes:
                     raise PlanError(f"step {s} needs {need} B of workspace and does not have it.")
                 self.workspace[s] = (plan.offsets[b], plan.offsets[b] + need)
-        # Content of the arena: pieces (low, high, content) sorted; content is an instance or ~step (workspace).
+        # Content of the arena: pieces (low, high, content) sorted; content is an instance or ~step
+        # (workspace).
         self.held: list[tuple[int, int, int]] = []
         self.users: dict[int, list[int]] = {}  # content -> steps that wrote or read it
         self.written: set[int] = set()
@@ -126,7 +128,7 @@ class _Replay:
             if s in self.workspace:
                 spans.append((*self.workspace[s], ~s))
             spans.sort()
-            for (_, high, a), (low, _, b) in zip(spans, spans[1:]):
+            for (_, high, a), (low, _, b) in pairwise(spans):
                 if low < high:
                     raise PlanError(f"step {s}, {task.name!r}: {self.name(a)} and {self.name(b)} overlap.")
             for low, high, content in spans:
@@ -155,7 +157,8 @@ class _Replay:
         if at == len(self.held) or self.held[at] != (low, high, i):
             there = [self.name(c) for lo, hi, c in self.held if lo < high and low < hi]
             raise PlanError(
-                f"{reader!r} reads {self.name(i)} at [{low}, {high}), but {', '.join(there) or 'nothing'} is there."
+                f"{reader!r} reads {self.name(i)} at [{low}, {high}), but "
+                f"{', '.join(there) or 'nothing'} is there."
             )
         self.need(s, self.users[i][0], f"{reader!r} reads {self.name(i)}")
         self.users[i].append(s)
@@ -175,7 +178,9 @@ class _Replay:
             if old in ins:
                 pair = (value_of[content], value_of[old]) if content >= 0 else None
                 if pair not in task_.in_place or (lo, hi) != (low, high):
-                    raise PlanError(f"{task_.name!r} writes {self.name(content)} over its input {self.name(old)}.")
+                    raise PlanError(
+                        f"{task_.name!r} writes {self.name(content)} over its input {self.name(old)}."
+                    )
                 if ins.count(old) != 1:
                     raise PlanError(f"{task_.name!r} reads {self.name(old)} twice and writes over it.")
             for user in self.users[old]:

@@ -1,8 +1,8 @@
 """Liveness analysis: when each buffer is first written and last read, and who shares it in place.
 
 An *instance* (one value, made by one run of its task) is live from the step that writes it to the last step
-that reads it. When a step is the last to read an instance and its operator can work in place, the output takes
-over the bytes:
+that reads it. When a step is the last to read an instance and its operator can work in place, the output
+takes over the bytes:
 
     step      0    1    2    3    4
     conv      #====+                      conv is last read at 1 by bn: bn writes over it,
@@ -25,7 +25,8 @@ from .schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class LiveRange:
-    """A buffer of `nbytes` needed during steps [start, stop). `members` are its instances, in order of writing.
+    """A buffer of `nbytes` needed during steps [start, stop). `members` are its instances, in order of
+    writing.
 
     A workspace has no members; it is live during its one step.
     """

@@ -49,7 +49,9 @@ def predecessors(schedule: Schedule, liveness: Liveness, offsets: tuple[int, ...
             elif made_at[i] >= 0:
                 wait.add(made_at[i])
             readers[i].append(s)
-        written = [schedule.value_of[o] for o in schedule.outputs[s] if o >= 0 and values[schedule.value_of[o]].fixed]
+        written = [
+            schedule.value_of[o] for o in schedule.outputs[s] if o >= 0 and values[schedule.value_of[o]].fixed
+        ]
         for v in (*task.mutates, *written):
             wait.update(fixed_readers.pop(v, ()))
             if v in fixed_writer:

@@ -123,7 +123,9 @@ class MemoryPlan:
             lines.append(f"  {'peak, keeping all':<24}{format_bytes(self.keep_all_peak_bytes):>{width}}")
         lines.append(f"  {'proven lower bound':<24}{format_bytes(self.lower_bound_bytes):>{width}}")
         share = f"{100 * self.extra_time:.1f} %"
-        lines.append(f"  {'predicted extra time':<24}{share:>{width}}   ({self.recomputed} operations run again)")
+        lines.append(
+            f"  {'predicted extra time':<24}{share:>{width}}   ({self.recomputed} operations run again)"
+        )
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -178,7 +180,9 @@ class MemoryPlan:
             data = json.loads(text)
             if not isinstance(data, dict) or data.get("mxlite_memory_plan") != VERSION:
                 found = data.get("mxlite_memory_plan") if isinstance(data, dict) else None
-                raise FormatError(f"This is not a memory plan of version {VERSION}; its version is {found!r}.")
+                raise FormatError(
+                    f"This is not a memory plan of version {VERSION}; its version is {found!r}."
+                )
             plan = cls._from_data(data)
         except FormatError:
             raise
@@ -201,11 +205,8 @@ class MemoryPlan:
         if not 0 <= problem.num_forward <= len(tasks):
             raise FormatError(f"The memory plan has {problem.num_forward} forward tasks out of {len(tasks)}.")
         raw = data["schedule"]
-        schedule = Schedule(
-            problem,
-            *(_tuples(raw[k]) for k in ("task", "copy", "inputs", "outputs", "value_of")),
-            num_forward=int(raw["num_forward"]),
-        )
+        lists = {k: _tuples(raw[k]) for k in ("task", "copy", "inputs", "outputs", "value_of")}
+        schedule = Schedule(problem=problem, num_forward=int(raw["num_forward"]), **lists)
         steps = len(schedule.task)
         if not steps == len(schedule.copy) == len(schedule.inputs) == len(schedule.outputs):
             raise FormatError("The memory plan's step lists have different lengths.")
@@ -229,7 +230,9 @@ class MemoryPlan:
         for b, (offset, nbytes, start, stop, members) in enumerate(data["buffers"]):
             ranges.append(LiveRange(tuple(members), int(start), int(stop), int(nbytes)))
             if not 0 <= start < stop <= steps:
-                raise FormatError(f"The memory plan's buffer {b} lives during [{start}, {stop}) of {steps} steps.")
+                raise FormatError(
+                    f"The memory plan's buffer {b} lives during [{start}, {stop}) of {steps} steps."
+                )
             offsets.append(int(offset))
             for i in members:
                 range_of[i] = b

@@ -64,7 +64,8 @@ class Problem:
     """A training or inference step to be planned.
 
     The first `num_forward` tasks are the forward pass. `fixed_bytes` counts, by category, everything that the
-    program owns outside the arena. `least_arena` is needed in any case (by the inference pass that shares the arena).
+    program owns outside the arena. `least_arena` is needed in any case (by the inference pass that
+    shares the arena).
     """
 
     tasks: tuple[Task, ...]
@@ -104,13 +105,12 @@ class Problem:
     def reads(self) -> tuple[tuple[int, ...], ...]:
         """For each task the forward tasks whose arena outputs it reads."""
         made, n = self.arena_producer, self.num_forward
-        return tuple(
-            tuple(dict.fromkeys(p for v in t.inputs if 0 <= (p := made[v]) < n)) for t in self.tasks
-        )
+        return tuple(tuple(dict.fromkeys(p for v in t.inputs if 0 <= (p := made[v]) < n)) for t in self.tasks)
 
     @cached_property
     def joins(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """For each task the (output, input) positions that may share bytes, as far as sizes and readers allow."""
+        """For each task the (output, input) positions that may share bytes, as far as sizes and "
+        "readers allow."""
         values, result = self.values, []
         for task in self.tasks:
             pairs = []
@@ -163,7 +163,13 @@ class Problem:
             donors: set[int] = set()
             joined: set[int] = set()
             for out, inp in task.in_place:
-                if out < 0 or out in joined or inp in donors or self.values[out].fixed or self.values[inp].fixed:
+                if (
+                    out < 0
+                    or out in joined
+                    or inp in donors
+                    or self.values[out].fixed
+                    or self.values[inp].fixed
+                ):
                     continue
                 joined.add(out)
                 donors.add(inp)

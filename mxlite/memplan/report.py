@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
 from ..core.bytesize import format_bytes
 from ..core.files import replacing

@@ -1,8 +1,9 @@
 """A plan within a budget: many ways to recompute, one exact evaluation of each, the fastest that fits.
 
 Each candidate is a list of mirror counts. Its schedule is made and its live bytes are summed exactly; what
-seems to fit is placed in an arena, and only the placed size decides. So the planner may be clever or not: it cannot
-promise bytes that it does not keep. Nothing depends on time or chance: equal problems get equal plans.
+seems to fit is placed in an arena, and only the placed size decides. So the planner may be clever or
+not: it cannot promise bytes that it does not keep. Nothing depends on time or chance: equal problems get
+equal plans.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def plan_memory(problem: Problem, budget: int | None = None, *, strategy: str = 
     """The memory plan of `problem`.
 
     Without a budget nothing is recomputed except what the user marked. With one, the plan of least
-    recompute time among all candidates whose `peak_bytes` is within `budget` bytes. Raises MemoryBudgetError, with a
-    budget that does work, when there is none.
+    recompute time among all candidates whose `peak_bytes` is within `budget` bytes. Raises
+    MemoryBudgetError, with a budget that does work, when there is none.
     """
     key = (problem.digest, budget, strategy)
     if key not in _plans:
@@ -138,7 +139,11 @@ class _Search:
         while high - low > 1:
             middle = (low + high) // 2
             counts = split.partial(cuts, stride, middle / FRACTIONS)
-            name = f"keep every {stride}. cut, drop {middle}/{FRACTIONS}" if stride else f"drop {middle}/{FRACTIONS}"
+            name = (
+                f"keep every {stride}. cut, drop {middle}/{FRACTIONS}"
+                if stride
+                else f"drop {middle}/{FRACTIONS}"
+            )
             if self.fits(self.evaluate(name, counts)):
                 high = middle
             else:
@@ -148,7 +153,8 @@ class _Search:
         return make_plan(self.problem, candidate.counts, strategy=self.strategy, method=candidate.method)
 
     def least(self) -> MemoryPlan:
-        """The smallest plan of the candidates that do not depend on the budget: asked for again, it is found."""
+        """The smallest plan of the candidates that do not depend on the budget: asked for again, it is "
+        "found."""
         smallest = sorted([*self.flat(), *self.deep()], key=lambda c: (c.live_bytes, c.extra_seconds))
         return min((self.place(c) for c in smallest[:3]), key=lambda p: p.peak_bytes)
 
@@ -157,19 +163,23 @@ def _too_small(problem: Problem, budget: int, least: MemoryPlan, keep_all: Memor
     bound, at = problem.task_bound
     task = problem.tasks[at] if problem.tasks else None
     parts = ", ".join(
-        f"{name} {format_bytes(n)}" for name, n in sorted(problem.fixed_bytes.items(), key=lambda i: -i[1]) if n
+        f"{name} {format_bytes(n)}"
+        for name, n in sorted(problem.fixed_bytes.items(), key=lambda i: -i[1])
+        if n
     )
     lines = [
         f"No plan fits {format_bytes(budget)} ({budget} bytes).",
         f"A budget of {least.peak_bytes} bytes ({format_bytes(least.peak_bytes)}) does work, with "
-        f"{100 * least.extra_time:.1f} % extra time; without recomputation it takes {format_bytes(keep_all.peak_bytes)}.",
+        f"{100 * least.extra_time:.1f} % extra time; without recomputation it takes "
+        f"{format_bytes(keep_all.peak_bytes)}.",
         f"Proven lower bound: {problem.lower_bound_bytes} bytes ({format_bytes(problem.lower_bound_bytes)}): "
         f"{format_bytes(problem.fixed_total)} that no plan changes ({parts})"
         + (f" and {format_bytes(bound)} for {task.op} {task.name!r} alone." if task else "."),
     ]
     if problem.fixed_total > budget:
         lines.append(
-            "The fixed part alone is larger than the budget: a smaller model or batch, an optimizer with less state, "
+            "The fixed part alone is larger than the budget: a smaller model or batch, an optimizer "
+            "with less state, "
             "or its update inside the step (fused, so that gradients need no arrays) would help."
         )
     else:

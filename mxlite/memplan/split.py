@@ -1,20 +1,21 @@
 """Where a forward pass may be cut, and the mirror counts that cuts give.
 
 A **cut** lies behind a forward task. What crosses it, the values made before and read after, is all that has
-to be kept for the tasks behind it to be run again. Good cuts are narrow: one value between two residual blocks,
-the states of all layers between two time steps of a recurrent net.
+to be kept for the tasks behind it to be run again. Good cuts are narrow: one value between two residual
+blocks, the states of all layers between two time steps of a recurrent net.
 
 Tianqi Chen et al. 2016 (see schedule.py): segments with a byte budget are their Algorithm 3 (7 in
 the thesis); `nested` is their recursion with any number of levels. Two things are added. Of a recomputed
-stretch the part that backward needs first is kept at once, for it would be run again just then; and dropping may
-be partial, cheapest time per byte first.
+stretch the part that backward needs first is kept at once, for it would be run again just then; and
+dropping may be partial, cheapest time per byte first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from .problem import padded, Problem
 
@@ -51,13 +52,12 @@ class Cuts:
 
 def _arena_bytes(problem: Problem, t: int) -> int:
     values = problem.values
-    return sum(
-        padded(values[v].nbytes) for v in problem.tasks[t].outputs if v >= 0 and not values[v].fixed
-    )
+    return sum(padded(values[v].nbytes) for v in problem.tasks[t].outputs if v >= 0 and not values[v].fixed)
 
 
 def find_cuts(problem: Problem) -> Cuts:
-    """The user's marks (`mirror_stage`) if there are any, else the places that one value crosses, else local minima.
+    """The user's marks (`mirror_stage`) if there are any, else the places that one value crosses, else
+    local minima.
 
     O(tasks).
     """
@@ -121,7 +121,8 @@ def cheap(problem: Problem) -> list[int]:
 
 
 def partial(cuts: Cuts, stride: int, fraction: float) -> list[int]:
-    """Keep what crosses every `stride`-th cut (0: no cut); of the rest drop the first `fraction` in `cuts.order`.
+    """Keep what crosses every `stride`-th cut (0: no cut); of the rest drop the first `fraction` in
+    `cuts.order`.
 
     What lies behind the last used cut is kept: backward needs it first.
     """
@@ -159,8 +160,8 @@ def by_bytes(cuts: Cuts, budget: int) -> list[int]:
 
 
 def nested(cuts: Cuts, radix: int, levels: int) -> list[int]:
-    """`levels` of recursion: cuts whose number is a multiple of radix**levels are kept, those of a lower power
-    are kept within their segment, and so on.
+    """`levels` of recursion: cuts whose number is a multiple of radix**levels are kept, those of a
+    lower power are kept within their segment, and so on.
 
     Of each recomputed stretch the last part is not dropped again, for backward starts there.
     """
@@ -171,7 +172,7 @@ def nested(cuts: Cuts, radix: int, levels: int) -> list[int]:
 
     def level_of_block(b: int) -> int:
         m = levels
-        for low, high in zip(powers, powers[1:]):
+        for low, high in pairwise(powers):
             # The stretch of `high` blocks around b, cut short by the end; is b in its last part?
             end = min((b // high + 1) * high, blocks)
             if b // low == (end - 1) // low and low > 1:
@@ -205,5 +206,3 @@ def strides(cuts: Cuts) -> Iterator[int]:
 def total_bytes(problem: Problem) -> int:
     """Arena bytes of all forward values together."""
     return sum(_arena_bytes(problem, t) for t in range(problem.num_forward))
-
-

@@ -20,13 +20,11 @@ from ..core import (
     ShapeError,
     StateError,
 )
-from ..executor import Executor
-from ..executor import simple_bind as bind_executor
+from ..executor import Executor, simple_bind as bind_executor
 from ..formats import load_params, save_params
 from ..io import DataDesc
 from ..memplan import MemoryPlan
-from ..ndarray import array, NDArray
-from ..ndarray import random as nd_random
+from ..ndarray import array, NDArray, random as nd_random
 from ..symbol import load as load_symbol
 from . import optimizer as optimizers
 from .base_module import BaseModule
@@ -38,13 +36,14 @@ from .updater import get_updater, Updater
 class Module(BaseModule):
     """A trainable symbol.
 
-    `memory_budget` (bytes or text such as "512MiB") bounds everything this module owns on its device: parameters,
-    gradients, states, optimizer states, inputs, outputs, activations, workspaces; `memory_plan` shows it.
+    `memory_budget` (bytes or text such as "512MiB") bounds everything this module owns on its device:
+    parameters, gradients, states, optimizer states, inputs, outputs, activations, workspaces;
+    `memory_plan` shows it.
 
-    `fused_update`: whether the optimizer's update is part of the planned step, so that each gradient's bytes are
-    free again right after its update. None: `fit` fuses, hand-written loops of forward, backward and update do
-    not (they can look at gradients). When fused, `forward_backward` runs the whole step and `update`
-    finishes it.
+    `fused_update`: whether the optimizer's update is part of the planned step, so that each gradient's
+    bytes are free again right after its update. None: `fit` fuses, hand-written loops of forward,
+    backward and update do not (they can look at gradients). When fused, `forward_backward` runs the
+    whole step and `update` finishes it.
     """
 
     def __init__(
@@ -157,7 +156,7 @@ class Module(BaseModule):
         if self._fused is None and not self.binded:
             self._fused = True
 
-    def bind(  # type: ignore[override]
+    def bind(  # type: ignore[override]  # MXNet's signature
         self,
         data_shapes: Any,
         label_shapes: Any = None,
@@ -236,7 +235,7 @@ class Module(BaseModule):
         # Before its optimizer is known a fused module only holds arrays: no budget applies to that yet.
         budget = self._memory_budget if plan_gradients or not self.for_training else None
         return bind_executor(
-            self._symbol._graph,
+            self._symbol.graph,
             self._context,
             {d.name: tuple(d.shape) for d in descs},
             grad_req=requests or "null",
@@ -260,7 +259,7 @@ class Module(BaseModule):
 
     # -- parameters ----------------------------------------------------------------------------
 
-    def init_params(  # type: ignore[override]
+    def init_params(
         self,
         initializer: Any = None,
         arg_params: Mapping[str, NDArray] | None = None,
@@ -310,7 +309,8 @@ class Module(BaseModule):
         force_init: bool = True,
         allow_extra: bool = False,
     ) -> None:
-        """Assign parameters. Extra names are ignored as in MXNet unless they are near-misses of missing ones."""
+        """Assign parameters. Extra names are ignored as in MXNet unless they are near-misses of "
+        "missing ones."""
         self.need()
         if allow_missing:
             self.init_params(None, arg_params, aux_params, True, force_init, True)
@@ -325,7 +325,7 @@ class Module(BaseModule):
 
     # -- optimizer -----------------------------------------------------------------------------
 
-    def init_optimizer(  # type: ignore[override]
+    def init_optimizer(
         self,
         kvstore: Any = "local",
         optimizer: Any = "sgd",
@@ -574,7 +574,8 @@ class Module(BaseModule):
         aux = {n: array(a, dtype=a.dtype) for n, a in tree["aux"].items()}
         self.set_params(params, aux)
         self._restore_states(tree["updater"].tobytes())
-        nd_random.set_state(tuple(int(x) for x in tree["random"]))
+        seed, counter = tree["random"]
+        nd_random.set_state((int(seed), int(counter)))
         if tree["data"] is not None and hasattr(train_data, "set_state"):
             train_data.set_state(tree["data"])
         return int(tree["epoch"]), int(tree["nbatch"])

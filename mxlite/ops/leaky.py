@@ -35,6 +35,7 @@ class LeakyReLU(Op):
 
     inputs = ("data", "gamma")
     inferred = ("gamma",)
+    initial = {"gamma": '["Constant", {"value": 0.25}]'}
     in_place = {"out": "data"}
     backward_in_place = {"d_data": "d_out"}
     cheap = True

@@ -38,6 +38,7 @@ class BatchNorm(Op):
     hidden = 2
     aux = ("moving_mean", "moving_var")
     inferred = ("gamma", "beta", "moving_mean", "moving_var")
+    initial = {"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'}
     in_place = {"out": "data"}
     backward_in_place = {"d_data": "d_out"}
     backward_mutates = ("moving_mean", "moving_var")

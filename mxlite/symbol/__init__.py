@@ -11,7 +11,6 @@ from .symbol import (
     Group as Group,
     load as load,
     load_json as load_json,
-    output_name as output_name,
     Symbol as Symbol,
 )
 from .variable import var as var, Variable as Variable

@@ -18,12 +18,6 @@ from .naming import NameManager
 MOST_ARRAYS = 65536
 """Inputs or outputs that one node may have: a number in a file must not decide how much is allocated."""
 
-INITIAL: dict[str, dict[str, str]] = {
-    "BatchNorm": {"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'},
-    "LeakyReLU": {"gamma": '["Constant", {"value": 0.25}]'},
-}
-"""`__init__` of inputs that are created for an operator: initializers that their names do not tell."""
-
 
 def call(
     op: type[Op],
@@ -89,7 +83,7 @@ def created_input(
 ) -> Entry:
     """The variable NODE_INPUT for an input that was not given."""
     about = {**given, **annotations}
-    initial = INITIAL.get(op.op_name, {}).get(key)
+    initial = op.initial.get(key)
     if initial is not None:
         about.setdefault("__init__", initial)
     return Entry(Node(None, None, (), f"{node}_{key}", annotations=about))

@@ -9,7 +9,7 @@ from typing import Any, overload, TYPE_CHECKING
 
 from ..core import Context, replacing
 from ..core.errors import FormatError, MXLiteError, nearest, OpAttributeError, UnknownNameError
-from ..graph import Entry, gradient, Graph, Node, Shape
+from ..graph import Entry, gradient, Graph, Node, output_name, Shape
 from ..ops import TABLE
 from . import inference
 from .arithmetic import Arithmetic, single
@@ -44,8 +44,6 @@ class Symbol(Arithmetic):
         if self._built is None:
             self._built = graph_of(self.entries)
         return self._built
-
-    _graph = graph
 
     # -- names and lists ---------------------------------------------------------------------
 
@@ -401,17 +399,6 @@ def load(fname: str | os.PathLike[str]) -> Symbol:
         return load_json(content.decode("utf-8"))
     except (FormatError, UnicodeDecodeError) as error:
         raise FormatError(f"{os.fspath(fname)}: {error}") from None
-
-
-def output_name(entry: Entry) -> str:
-    """What `list_outputs` calls an entry."""
-    node = entry.node
-    if node.op is None:
-        return node.name
-    if node.num_visible_outputs == 1 and entry.index == 0:
-        return f"{node.name}_output"
-    name = node.output_names[entry.index]
-    return f"{node.name}_{'output' if name == 'out' else name}"
 
 
 def _attributes(node: Node) -> dict[str, str]:

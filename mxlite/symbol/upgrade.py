@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from ..graph import Entry, Op
 from .attribute import HIDDEN
-from .compose import created_input, INITIAL
+from .compose import created_input
 from .json_writer import VERSION
 
 OLDEST = 800
@@ -58,11 +58,11 @@ def missing_inputs(
 
 def set_initial_values(op: type[Op], names: Sequence[str], inputs: Sequence[Entry], version: int) -> None:
     """Before 0.9.4 variables did not say how their operator wants them initialized."""
-    if version >= 904 or op.op_name not in INITIAL:
+    if version >= 904 or not op.initial:
         return
     for key, entry in zip(names, inputs):
-        if key in INITIAL[op.op_name] and entry.node.op is None:
-            entry.node.annotations.setdefault("__init__", INITIAL[op.op_name][key])
+        if key in op.initial and entry.node.op is None:
+            entry.node.annotations.setdefault("__init__", op.initial[key])
 
 
 def without_changed_defaults(given: dict[str, str], op: type[Op], version: int) -> dict[str, str]:

@@ -1,0 +1,21 @@
+"""Imports one of the two frameworks by name, inside a worker; needs Python 3.8 or later and nothing else."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # `networks` lies there
+
+
+def load(name: str) -> tuple[Any, dict[str, str]]:
+    """(framework as `mx`, its versions)."""
+    if name == "mxnet":
+        import mxnet as mx
+    else:
+        import mxlite as mx
+    import numpy as np
+
+    return mx, {name: mx.__version__, "python": platform.python_version(), "numpy": np.__version__}

@@ -1,0 +1,72 @@
+"""The heading of a result file: machine, load, versions, date."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+from pathlib import Path
+
+import numpy as np
+
+RESULTS = Path(__file__).resolve().parent.parent / "results"
+
+PEER_VARIABLE = "MXLITE_MXNET_PYTHON"
+
+
+def mxnet_python() -> str | None:
+    """The interpreter that can `import mxnet` (1.9.1), named by MXLITE_MXNET_PYTHON; None if unset."""
+    return os.environ.get(PEER_VARIABLE) or None
+
+
+def heading(title: str, peer: dict[str, str] | None) -> str:
+    """The first lines of a result: what was measured where, with which versions; `peer` is MXNet's, if there.
+
+    No paths and no host name: results are published.
+    """
+    import mxlite
+
+    versions = {"python": platform.python_version(), "numpy": np.__version__, "mxlite": mxlite.__version__}
+    load = " ".join(f"{x:.2f}" for x in os.getloadavg()) if hasattr(os, "getloadavg") else "unknown"
+    lines = [
+        f"# {title}, {today()}",
+        "",
+        f"- machine: {cpu_model()}, {usable_cores()} cores, {memory_gib():.0f} GiB, {platform.system()}",
+        f"- load average at the start (1, 5, 15 minutes): {load}",
+        "- versions: " + ", ".join(f"{k} {v}" for k, v in versions.items()),
+    ]
+    if peer is None:
+        lines.append(f"- MXNet was not measured: {PEER_VARIABLE} does not name a Python that has it")
+    else:
+        lines.append("- peer, in a process of its own: " + ", ".join(f"{k} {v}" for k, v in peer.items()))
+    return "\n".join(lines) + "\n"
+
+
+def today() -> str:
+    """The date as in file names, UTC."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def cpu_model() -> str:
+    """The processor's own name."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def usable_cores() -> int:
+    """Cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def memory_gib() -> float:
+    """Memory of the machine; 0.0 where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    except (AttributeError, ValueError, OSError):
+        return 0.0
