@@ -68,9 +68,9 @@ def report(times: Times, workers: dict[str, Worker]) -> str:
         rows.append(cells)
     lines = [
         "Microseconds: median (least-most) of the rounds. `a += 1` and its neighbours: each operation on",
-        "4 floats, pushed one after another, then waited for. Chains: each of the 1,000 forward nodes of a bound",
-        "symbol on 4 floats; forward + backward runs two nodes for each of them. `compose` and `simple_bind`: each",
-        "node of such a chain. Ratios are below 1 where mxlite is faster.",
+        "4 floats, pushed one after another, then waited for. Chains: each of the 1,000 forward nodes of a",
+        "bound symbol on 4 floats; forward + backward runs two nodes for each of them. `compose` and",
+        "`simple_bind`: each node of such a chain. Ratios are below 1 where mxlite is faster.",
         "",
         markdown(head, rows),
         markdown(

@@ -1,6 +1,6 @@
 """An unrolled LSTM learns to spell, with full back-propagation through time inside a named budget.
 
-    python examples/train_lstm.py --steps 64 --budget 24MiB
+    python examples/train_lstm.py --steps 64 --budget 8MiB
 
 The text is the reference manual that comes with Python (pydoc's topics), or any file of yours.
 """
@@ -80,7 +80,7 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--lr", type=float, default=0.005)
-    parser.add_argument("--budget", default="24MiB", help="bytes for everything, or 'none'")
+    parser.add_argument("--budget", default="8MiB", help="bytes for everything, or 'none'")
     args = parser.parse_args()
     mx.random.seed(1)
     np.random.seed(1)

@@ -55,7 +55,6 @@ from .ndarray import NDArray as NDArray, random as random
 from .symbol import (
     attribute as attribute,
     AttrScope as AttrScope,
-    naming as naming,
     Symbol as Symbol,
     var as var,
     Variable as Variable,
@@ -71,6 +70,6 @@ opt = optimizer
 rnd = random
 viz = visualization
 misc = lr_scheduler
-name = naming
+name = symbol.naming
 
 __version__ = "0.1.0"

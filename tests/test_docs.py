@@ -28,13 +28,13 @@ PUBLIC = """
     AttrScope attribute BindError BudgetError callback Context core cpu current_context DefinitionError
     DeviceError DTypeError engine EngineError Executor format_bytes FormatError formats gpu init
     initializer io lr_scheduler memplan MemoryBudgetError metric misc mod model module MXLiteError
-    MXNetError name nd ndarray NDArray OpAttributeError OperatorError opt optimizer parse_bytes PlanError random rnd
-    ShapeError StateError sym symbol Symbol tools UnknownNameError var Variable visualization viz
+    MXNetError name nd ndarray NDArray OpAttributeError OperatorError opt optimizer parse_bytes PlanError
+    random rnd ShapeError StateError sym symbol Symbol tools UnknownNameError var Variable visualization viz
 """.split()
-"""What `import mxlite as mx` promises. A name more or less is a change that users notice: see changelog.d/."""
+"""What `import mxlite as mx` promises. One name more or less is a change that users notice (changelog.d/)."""
 
-INNER = {"backends", "executor", "graph", "ops"}
-"""Packages that Python shows on `mxlite` because something inside imports them; nobody is promised them."""
+INNER = {"backends", "executor", "graph", "naming", "ops"}
+"""What Python shows on `mxlite` because something inside imports it; nobody is promised these."""
 
 
 def blocks(page):

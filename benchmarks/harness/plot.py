@@ -55,7 +55,7 @@ def draw(families: dict[str, list[Any]], folder: Path, stem: str, form: str) -> 
         axes.set(
             xlabel="depth (weight layers)" if name.startswith("ResNet") else "steps of the unrolled LSTM"
         )
-        axes.set_ylabel("planned MiB (arena and outputs)")
+        axes.set_ylabel("planned memory (arena and outputs)")
         axes.set_title(name)
         path = folder / f"{stem}-{name.lower().replace(', ', '-').replace(' ', '-')}.{form}"
         figure.savefig(path, dpi=110, metadata={"Date": None} if form == "svg" else None)
@@ -66,7 +66,7 @@ def draw(families: dict[str, list[Any]], folder: Path, stem: str, form: str) -> 
 
 def curves(axes: Any, rows: list[Any]) -> None:
     """Everything inside one pair of axes."""
-    from matplotlib.ticker import NullLocator, ScalarFormatter
+    from matplotlib.ticker import FuncFormatter, NullLocator, ScalarFormatter
 
     sizes = [r.size for r in rows]
     for key, (colour, label) in OURS.items():
@@ -87,8 +87,10 @@ def curves(axes: Any, rows: list[Any]) -> None:
     axes.set_yscale("log", base=2)
     axes.set_xticks(sizes)
     axes.xaxis.set_minor_locator(NullLocator())
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.yaxis.set_major_formatter(
+        FuncFormatter(lambda v, _: f"{v / 1024:g} GiB" if v >= 1024 else f"{v:g} MiB")
+    )
     axes.grid(True, color="#e4e4e4")
     axes.set_axisbelow(True)
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)

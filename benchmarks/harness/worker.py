@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class Worker:
-    """Runs `script` (a file beside this one) with `arguments`; `ask` sends one request and waits for the reply.
+    """Runs `script` (a file beside this one) with `arguments`; `ask` sends a request and waits for the reply.
 
     Requests and replies are JSON, one a line. Raises RuntimeError, with what the process wrote to its error
     output, when it ends or fails.

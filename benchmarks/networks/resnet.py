@@ -12,8 +12,8 @@ STAGES = {
     500: (3, 64, 96, 3),
     1001: (3, 131, 196, 3),
 }
-"""Bottleneck blocks per stage. 50 to 200: He et al. 2016. The two larger ones grow the middle stages only. The
-stages of the published 1000-layer network are not known to us; on these the figures in measured.py were taken."""
+"""Bottleneck blocks per stage. 50 to 200: He et al. 2016. The two larger ones grow the middle stages only.
+The stages of the published 1000-layer network are not known to us; measured.py has figures of these."""
 
 
 def memonger(mx: Any, stages: tuple[int, ...], classes: int = 1000) -> Any:

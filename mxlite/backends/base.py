@@ -51,6 +51,7 @@ class Backend:
     name: str
     xp: ModuleType
     kernels: Mapping[type[Op], Sequence[Kernel]] = field(default_factory=dict)
+    prepare: Callable[[], None] = lambda: None  # called before a program is bound; cheap when repeated
 
     def choose(self, op: type[Op], attrs: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> ChosenKernel:
         """The kernel for one node.

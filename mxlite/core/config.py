@@ -4,6 +4,8 @@
 |---------------------|------------|---------------------------------------------------------------------|
 | MXLITE_ENGINE       | threaded   | `threaded` or `naive` (each operation at once, on the caller's thread) |
 | MXLITE_CPU_WORKERS  | 2          | threads that run operations of one CPU device                       |
+| MXLITE_BLAS_THREADS | cores / workers | threads of numpy's matrix products in bound programs (not changed if     |
+|                     |            | OPENBLAS_NUM_THREADS or OMP_NUM_THREADS says a number)                  |
 | MXLITE_MAX_PENDING  | 4096       | pushes that may wait to run before a further push blocks            |
 | MXLITE_BULK_SIZE    | 64         | steps of a bound program that one push to the engine runs           |
 | MXLITE_CHECK_PLAN   | 0          | 1: every plan passes the judge before it runs                       |
@@ -43,6 +45,18 @@ def engine_kind() -> str:
 def cpu_workers() -> int:
     """Threads that run compute operations of one CPU device."""
     return _integer("MXLITE_CPU_WORKERS", 2, 1)
+
+
+def blas_threads() -> int | None:
+    """Threads for one matrix product, so that engine workers and BLAS together keep to the cores.
+
+    None: the user has set them in a way BLAS itself reads.
+    """
+    if os.environ.get("MXLITE_BLAS_THREADS"):
+        return _integer("MXLITE_BLAS_THREADS", 1, 1)
+    if os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS"):
+        return None
+    return max(1, (os.cpu_count() or 1) // cpu_workers())
 
 
 def max_pending() -> int:

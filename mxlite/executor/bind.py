@@ -241,6 +241,7 @@ def _link(
 ) -> Executor:
     """Allocate what is missing and make the executor."""
     backend = backend_of(ctx)
+    backend.prepare()
     result = dict(arrays)
     for lowered in (planned.train, planned.infer):
         for key, (shape, dtype) in lowered.step.owned.items():

@@ -62,7 +62,7 @@ def _search(problem: Problem, budget: int | None, strategy: str) -> MemoryPlan:
     found = search.best()
     if found is not None:
         return replace(found, budget_bytes=budget, keep_all_peak_bytes=keep_all.peak_bytes)
-    least = min(search.least(), keep_all, key=lambda p: p.peak_bytes)
+    least = min(keep_all, search.least(), key=lambda p: (p.peak_bytes, p.extra_time))
     raise _too_small(problem, budget, least, keep_all)
 
 
@@ -116,8 +116,13 @@ class _Search:
     def best(self) -> MemoryPlan | None:
         """The fastest plan that fits; None if there is none."""
         self.flat()
-        for s in [0, *split.strides(self.cuts)]:
-            self.refine(s)
+        # Every other stride first, then both neighbours of the best: cost is smooth in the stride.
+        strides = [0, *split.strides(self.cuts)]
+        costs = {i: self.refine(strides[i]) for i in range(0, len(strides), 2)}
+        centre = min(costs, key=lambda i: (costs[i], i))
+        for i in (centre - 1, centre + 1):
+            if 0 <= i < len(strides):
+                self.refine(strides[i])
         found = self.fastest(list(self.found.values()))
         return found if found is not None else self.fastest(self.deep())
 
@@ -130,24 +135,23 @@ class _Search:
                 return plan
         return None
 
-    def refine(self, stride: int) -> None:
-        """Bisect for the least fraction to drop that still fits with this stride."""
+    def refine(self, stride: int) -> float:
+        """Bisect for the least fraction to drop that still fits with this stride; its recompute time."""
         cuts = self.cuts
-        if not self.fits(self.evaluate(f"keep every {stride}. cut", split.partial(cuts, stride, 1.0))):
-            return
+        best = self.evaluate(f"keep every {stride}. cut", split.partial(cuts, stride, 1.0))
+        if not self.fits(best):
+            return float("inf")
         low, high = 0, FRACTIONS
         while high - low > 1:
             middle = (low + high) // 2
             counts = split.partial(cuts, stride, middle / FRACTIONS)
-            name = (
-                f"keep every {stride}. cut, drop {middle}/{FRACTIONS}"
-                if stride
-                else f"drop {middle}/{FRACTIONS}"
-            )
-            if self.fits(self.evaluate(name, counts)):
-                high = middle
+            drop = f"drop {middle}/{FRACTIONS}"
+            tried = self.evaluate(f"keep every {stride}. cut, {drop}" if stride else drop, counts)
+            if self.fits(tried):
+                high, best = middle, tried
             else:
                 low = middle
+        return best.extra_seconds
 
     def place(self, candidate: Candidate) -> MemoryPlan:
         return make_plan(self.problem, candidate.counts, strategy=self.strategy, method=candidate.method)

@@ -12,12 +12,16 @@ dropping may be partial, cheapest time per byte first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 from .problem import padded, Problem
+
+
+WIDEST = 0.2
+"""Cuts that leave a larger part than this of a net's bytes in one piece are of no use."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def find_cuts(problem: Problem) -> Cuts:
     single = [t for t in inside if counts[t] == 1]
     if marked:
         at = marked
-    elif len(single) >= max(3, n // 200):
+    elif _largest_share(size, single) <= WIDEST:
         at = single
     else:
         at = [
@@ -108,6 +112,17 @@ def find_cuts(problem: Problem) -> Cuts:
         if t in chosen:
             kept.append(tuple(crossing))
     return Cuts(problem, tuple(at), tuple(kept))
+
+
+def _largest_share(size: Sequence[int], at: Sequence[int]) -> float:
+    """Bytes made between two neighbouring cuts `at`, at most, as a share of all."""
+    total, most, since, cuts = sum(size), 0, 0, set(at)
+    for t, nbytes in enumerate(size):
+        since += nbytes
+        most = max(most, since)
+        if t in cuts:
+            since = 0
+    return most / total if total else 0.0
 
 
 def forced(problem: Problem) -> list[int]:

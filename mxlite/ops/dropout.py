@@ -93,7 +93,7 @@ def _pieces(a: Any, shape: Shape) -> list[Piece]:
     """Random numbers, all of them where they are shared, and the generator's own scratch."""
     size = prod(_drawn(a, shape))
     kept = size if a.axes else min(size, _STEP)
-    return [((kept,), float32), ((RandomStream.WORK_BYTES,), _BYTE)]
+    return [((kept,), float32), ((RandomStream.work_bytes(min(size, _STEP)),), _BYTE)]
 
 
 _BYTE = as_dtype("uint8")

@@ -41,7 +41,7 @@ class RandomStream:
     """
 
     WORK_BYTES: ClassVar[int] = CHUNK * _BLOCK_BYTES
-    """Scratch that `fill_bits` and `fill_uniform` need, whatever the size of the output."""
+    """Scratch with which `fill_bits` and `fill_uniform` are fastest, whatever the size of the output."""
 
     __slots__ = ("state", "stream")
 
@@ -49,10 +49,15 @@ class RandomStream:
         self.state = state
         self.stream = int(stream) & _MASK
 
+    @staticmethod
+    def work_bytes(count: int) -> int:
+        """Scratch with which `count` numbers, wherever they start, are drawn as fast as can be."""
+        return min(CHUNK, count // 4 + 2) * _BLOCK_BYTES
+
     def fill_bits(self, xp: Any, out: Any, work: Any, start: int = 0) -> None:
         """Fill `out` (uint32, contiguous) with numbers `[start, start + out.size)` of the stream.
 
-        work: uint8 array of at least WORK_BYTES, 8-byte aligned. Cost: ten rounds for four numbers.
+        work: uint8 array of `work_bytes(out.size)`, 8-byte aligned. Cost: ten rounds for four numbers.
         """
         flat = out.reshape(-1)
         for begin, end, words in self._chunks(xp, flat.size, work, start):
@@ -77,10 +82,11 @@ class RandomStream:
     def _chunks(self, xp: Any, count: int, work: Any, start: int) -> Any:
         """Yield (begin, end, words): numbers `[start + begin, start + end)`, as a scratch array."""
         seed, step = int(self.state[0]), int(self.state[1])
+        most = min(CHUNK, work.size // _BLOCK_BYTES)
         begin = 0
         while begin < count:
             block, skip = divmod(start + begin, 4)
-            blocks = min(CHUNK, (skip + count - begin + 3) // 4)
+            blocks = min(most, (skip + count - begin + 3) // 4)
             end = min(count, begin + 4 * blocks - skip)
             words = philox4x32(xp, block, blocks, (self.stream, step & _MASK, step >> 32), seed, work)
             yield begin, end, words[skip : skip + end - begin]

@@ -3,5 +3,6 @@
 import numpy as np
 
 from ..base import Backend
+from .blas import share_cores
 
-CPU = Backend("cpu", np)
+CPU = Backend("cpu", np, prepare=share_cores)

@@ -1,0 +1,99 @@
+"""Each example runs, at a small size, as a user would run it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+pytest.importorskip("sklearn", reason="the digits come with scikit-learn (mxlite[examples])")
+
+
+def command(name, *arguments):
+    return [sys.executable, os.path.join(ROOT, "examples", f"{name}.py"), *map(str, arguments)]
+
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": ROOT}
+
+
+def run(folder, name, *arguments, code=0):
+    done = subprocess.run(
+        command(name, *arguments), cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_every_example_has_a_test():
+    names = {f[:-3] for f in os.listdir(os.path.join(ROOT, "examples")) if f.endswith(".py")}
+    assert names == {"train_resnet", "mixed_loop", "train_lstm"}
+
+
+def test_a_resnet_trains_inside_its_budget(tmp_path):
+    out = run(
+        tmp_path, "train_resnet", "--depth", 47, "--budget", "4MiB", "--epochs", 3, "--save-plan", "p.html"
+    )
+    assert "predicted extra time" in out
+    planned, measured, budget = (
+        int(line.split(":")[1].split()[0].replace(",", ""))
+        for line in out.splitlines()
+        if line.startswith(("Planned peak", "Measured peak", "Budget"))
+    )
+    assert planned == measured <= budget == 4 << 20
+    accuracy = float(out.split("Held-out accuracy:")[1].split()[0])
+    assert accuracy > 80
+    assert (tmp_path / "resnet-0003.params").exists()
+    assert (tmp_path / "p.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_stopped_example_resumes(tmp_path):
+    arguments = ("--depth", 20, "--budget", "none", "--epochs", 2, "--prefix", "r")
+    child = subprocess.Popen(
+        command("train_resnet", *arguments), cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+    )
+    for line in child.stderr:  # tqdm ends its lines with \r: universal newlines make them lines
+        if "batch/s" in line or "s/batch" in line:
+            child.send_signal(signal.SIGINT)
+            break
+    child.communicate(timeout=120)
+    assert child.returncode == 130
+    assert (tmp_path / "r.resume").exists()
+    out = run(tmp_path, "train_resnet", *arguments, "--resume")
+    assert "Held-out accuracy" in out
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    run(whole, "train_resnet", *arguments)
+    assert (whole / "r-0002.params").read_bytes() == (tmp_path / "r-0002.params").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "arguments, code, text",
+    [
+        (("--depth", 10), 1, "11"),
+        (("--depth", 20, "--budget", "a lot"), 2, "64MiB"),
+        (("--depth", 20, "--budget", "-3"), 2, "budget"),
+        (("--depth", 20, "--budget", "100kB"), 3, "does work"),
+        (("--dataset", "fashion-mnist", "--data-path", "nowhere"), 1, "dataset-fashion-mnist"),
+        (("--dataset", "cifar"), 2, "invalid choice"),
+    ],
+)
+def test_bad_arguments_are_explained(tmp_path, arguments, code, text):
+    out = run(tmp_path, "train_resnet", *arguments, code=code)
+    assert text in out
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_mixed_loop_equals_the_fused_step(tmp_path):
+    assert "bitwise equal: True" in run(tmp_path, "mixed_loop", "--epochs", 1)
+
+
+def test_an_lstm_learns_inside_its_budget(tmp_path):
+    """Its cuts are the borders of time steps, which two states of every layer cross: keep-all takes 1.67 MiB."""
+    small = ("--characters", 9000, "--steps", 32, "--hidden", 32, "--batch-size", 16, "--epochs", 2)
+    out = run(tmp_path, "train_lstm", *small, "--budget", "1MB")
+    perplexities = [float(line.split()[3]) for line in out.splitlines() if line.startswith("epoch")]
+    assert perplexities[1] < perplexities[0]
