@@ -92,7 +92,7 @@ def test_the_mixed_loop_equals_the_fused_step(tmp_path):
 
 
 def test_an_lstm_learns_inside_its_budget(tmp_path):
-    """Its cuts are the borders of time steps, which two states of every layer cross: keep-all takes 1.67 MiB."""
+    """Its cuts are borders of time steps, crossed by two states a layer; keeping all takes 1.67 MiB."""
     small = ("--characters", 9000, "--steps", 32, "--hidden", 32, "--batch-size", 16, "--epochs", 2)
     out = run(tmp_path, "train_lstm", *small, "--budget", "1MB")
     perplexities = [float(line.split()[3]) for line in out.splitlines() if line.startswith("epoch")]

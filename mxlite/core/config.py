@@ -1,14 +1,14 @@
 """Settings from the environment. This file is the only reader of `os.environ`.
 
-| variable            | default    | meaning                                                             |
-|---------------------|------------|---------------------------------------------------------------------|
-| MXLITE_ENGINE       | threaded   | `threaded` or `naive` (each operation at once, on the caller's thread) |
-| MXLITE_CPU_WORKERS  | 2          | threads that run operations of one CPU device                       |
-| MXLITE_BLAS_THREADS | cores / workers | threads of numpy's matrix products in bound programs (not changed if     |
-|                     |            | OPENBLAS_NUM_THREADS or OMP_NUM_THREADS says a number)                  |
-| MXLITE_MAX_PENDING  | 4096       | pushes that may wait to run before a further push blocks            |
-| MXLITE_BULK_SIZE    | 64         | steps of a bound program that one push to the engine runs           |
-| MXLITE_CHECK_PLAN   | 0          | 1: every plan passes the judge before it runs                       |
+| variable            | default         | meaning                                                           |
+|---------------------|-----------------|-------------------------------------------------------------------|
+| MXLITE_ENGINE       | threaded        | `threaded` or `naive` (each operation at once, inside the call)   |
+| MXLITE_CPU_WORKERS  | 2               | threads that run operations of one CPU device                     |
+| MXLITE_BLAS_THREADS | cores / workers | threads of one matrix product of a bound program; left alone where |
+|                     |                 | OPENBLAS_NUM_THREADS or OMP_NUM_THREADS says a number             |
+| MXLITE_MAX_PENDING  | 4096            | pushes that may wait to run before a further push blocks          |
+| MXLITE_BULK_SIZE    | 64              | steps of a bound program that one push to the engine runs         |
+| MXLITE_CHECK_PLAN   | 0               | 1: every plan passes the judge before it runs                     |
 """
 
 from __future__ import annotations

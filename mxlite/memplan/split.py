@@ -19,7 +19,6 @@ from itertools import pairwise
 
 from .problem import padded, Problem
 
-
 WIDEST = 0.2
 """Cuts that leave a larger part than this of a net's bytes in one piece are of no use."""
 
