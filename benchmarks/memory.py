@@ -82,7 +82,7 @@ class Planned:
     plan_s: float
     search_s: float
     measured: Measured | None
-    live: int | None
+    live: tuple[int, int] | None
 
 
 def study(
@@ -118,7 +118,7 @@ def study(
         plan_s=plan_s,
         search_s=search_s,
         measured=measured,
-        live=None if live is None else live[0],
+        live=None if live is None else (live[0], live[1]),
     )
 
 
@@ -185,7 +185,7 @@ def table(rows: list[Planned], size: str) -> str:
             [
                 r.size, r.tasks, mib(r.none), of(r, "none"), mib(r.in_place), of(r, "in_place"),
                 mib(r.workspaces),
-                mib(r.sharing), mib(r.workspace), of(r, "sharing"), dash if r.live is None else r.live,
+                mib(r.sharing), mib(r.workspace), of(r, "sharing"), dash if r.live is None else r.live[0],
                 ratio(r.sharing, r, "sharing"), f"{r.plan_s:.2f}",
             ]
             for r in rows
@@ -226,7 +226,24 @@ def targets(families: dict[str, list[Planned]]) -> str:
         "Sharing at or below MXNet's plan, sublinear at or below memonger's, for the same network:",
     ]
     lines.append(f"{count - len(missed)} of {count} met." + ("" if missed else " None missed."))
-    return "\n".join([*lines, *(f"- MISSED {m} MiB" for m in missed)]) + "\n"
+    lines += [f"- MISSED {m} MiB" for m in missed]
+    pairs = [
+        ((r.measured.sharing, r.measured.nodes), r.live, f"{name}, {r.size}")
+        for name, rows in families.items()
+        for r in rows
+        if r.live and r.measured
+    ]
+    if pairs:
+        same = sum(constant == live for constant, live, _ in pairs)
+        lines.append(
+            f"MXNet planned {len(pairs)} of them again in this run; bytes and nodes as before: {same}."
+        )
+        lines += [
+            f"- DIFFERENT {which}: {live} now, {constant} then"
+            for constant, live, which in pairs
+            if constant != live
+        ]
+    return "\n".join(lines) + "\n"
 
 
 # -- the run -----------------------------------------------------------------------------------

@@ -275,6 +275,14 @@ ROWS: dict[str, Case] = {
     "where-rows": Case(
         ops.where, {}, [(3,), (3, 4), (3, 4)], make={"condition": few}, large=[(90_000,)] + [(90_000, 4)] * 2
     ),
+    # -- constants
+    "_zeros": Case(ops._zeros, {"shape": (500, 601)}, []),
+    "_ones": Case(ops._ones, {"shape": (500, 601), "dtype": "int32"}, []),
+    "_full": Case(ops._full, {"value": -2.5, "shape": (500, 601), "dtype": "float64"}, []),
+    "_arange": Case(ops._arange, {"start": 300_001}, []),
+    "_arange-steps": Case(
+        ops._arange, {"start": 7, "stop": -1, "step": -0.5, "repeat": 3, "dtype": "float64"}, []
+    ),
     # -- random numbers
     "_random_uniform": Case(ops._random_uniform, {"shape": (500, 601), "dtype": "float64"}, []),
     "_random_uniform-range": Case(ops._random_uniform, {"low": -2, "high": 3, "shape": (300_001,)}, []),

@@ -10,8 +10,9 @@ import mxlite as mx
 
 
 def random_network(seed: int, blocks: int = 6) -> tuple[Any, dict[str, tuple[int, ...]]]:
-    """A random convolutional net with residuals, batch norm, dropout, pooling, concatenation; and its "
-    "shapes."""
+    """A random convolutional net with residuals, batch norm, dropout, pooling, concatenation; and its
+    shapes.
+    """
     rng = np.random.default_rng(seed)
     data = mx.sym.Variable("data")
     h = mx.sym.Convolution(data, kernel=(3, 3), pad=(1, 1), num_filter=8, name="stem")

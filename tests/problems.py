@@ -15,8 +15,9 @@ def chain(length: int, size: int = 1000, update: bool = False) -> Problem:
 def residual(
     blocks: int, inner: int, size: int = 1000, *, shortcut: bool = True, update: bool = False
 ) -> Problem:
-    """Blocks of `inner` weighted layers, each followed by a cheap one done in place, with a sum around "
-    "them."""
+    """Blocks of `inner` weighted layers, each followed by a cheap one done in place, with a sum around
+    them.
+    """
     values: list[Value] = [Value("data", size, fixed=True)]
     tasks: list[Task] = []
     grads: list[Task] = []

@@ -29,6 +29,7 @@ stay alive until then. `d_<output>` is None where no gradient arrives (it counts
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -273,6 +274,7 @@ def _gradient_op(op: type[Op], ins: tuple[str, ...], outs: tuple[str, ...]) -> t
     )
 
 
+@functools.lru_cache(maxsize=4096)
 def _expand(op: type[Op], a: Any, names: tuple[str, ...]) -> tuple[str, ...]:
     """Replace variadic names by the single ones and leave out what `a` does not use."""
     ins, outs = op.input_names(a), op.output_names(a)

@@ -59,8 +59,9 @@ def greedy_by_size(ranges: Sequence[LiveRange]) -> Placement:
 
 
 def greedy_by_time(ranges: Sequence[LiveRange]) -> Placement:
-    """Earliest range first, the larger of two that start together; each at the lowest offset where it "
-    "fits."""
+    """Earliest range first, the larger of two that start together; each at the lowest offset where it
+    fits.
+    """
     return _first_gap(
         ranges, sorted(range(len(ranges)), key=lambda i: (ranges[i].start, -ranges[i].nbytes, i))
     )

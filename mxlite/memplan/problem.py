@@ -109,8 +109,9 @@ class Problem:
 
     @cached_property
     def joins(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """For each task the (output, input) positions that may share bytes, as far as sizes and "
-        "readers allow."""
+        """For each task the (output, input) positions that may share bytes, as far as sizes and
+        readers allow.
+        """
         values, result = self.values, []
         for task in self.tasks:
             pairs = []

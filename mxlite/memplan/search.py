@@ -97,7 +97,7 @@ class _Search:
             tried.append(self.evaluate("recompute everything", split.partial(cuts, 0, 1.0)))
             return tried
         for s in split.strides(cuts):
-            tried.append(self.evaluate(f"keep every {s}. cut", split.partial(cuts, s, 1.0)))
+            tried.append(self.evaluate(f"keep 1 cut in {s}", split.partial(cuts, s, 1.0)))
         total = split.total_bytes(problem)
         for i in range(1, 9):
             tried.append(self.evaluate(f"segments of 1/{2**i}", split.by_bytes(cuts, total >> i)))
@@ -138,7 +138,7 @@ class _Search:
     def refine(self, stride: int) -> float:
         """Bisect for the least fraction to drop that still fits with this stride; its recompute time."""
         cuts = self.cuts
-        best = self.evaluate(f"keep every {stride}. cut", split.partial(cuts, stride, 1.0))
+        best = self.evaluate(f"keep 1 cut in {stride}", split.partial(cuts, stride, 1.0))
         if not self.fits(best):
             return float("inf")
         low, high = 0, FRACTIONS
@@ -146,7 +146,7 @@ class _Search:
             middle = (low + high) // 2
             counts = split.partial(cuts, stride, middle / FRACTIONS)
             drop = f"drop {middle}/{FRACTIONS}"
-            tried = self.evaluate(f"keep every {stride}. cut, {drop}" if stride else drop, counts)
+            tried = self.evaluate(f"keep 1 cut in {stride}, {drop}" if stride else drop, counts)
             if self.fits(tried):
                 high, best = middle, tried
             else:
@@ -157,8 +157,9 @@ class _Search:
         return make_plan(self.problem, candidate.counts, strategy=self.strategy, method=candidate.method)
 
     def least(self) -> MemoryPlan:
-        """The smallest plan of the candidates that do not depend on the budget: asked for again, it is "
-        "found."""
+        """The smallest plan of the candidates that do not depend on the budget: asked for again, it is
+        found.
+        """
         smallest = sorted([*self.flat(), *self.deep()], key=lambda c: (c.live_bytes, c.extra_seconds))
         return min((self.place(c) for c in smallest[:3]), key=lambda p: p.peak_bytes)
 

@@ -309,8 +309,9 @@ class Module(BaseModule):
         force_init: bool = True,
         allow_extra: bool = False,
     ) -> None:
-        """Assign parameters. Extra names are ignored as in MXNet unless they are near-misses of "
-        "missing ones."""
+        """Assign parameters. Extra names are ignored as in MXNet unless they are near-misses of
+        missing ones.
+        """
         self.need()
         if allow_missing:
             self.init_params(None, arg_params, aux_params, True, force_init, True)

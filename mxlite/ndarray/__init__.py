@@ -7,6 +7,23 @@ from typing import Any
 
 from ..core.errors import nearest as _nearest
 from . import random as random
+from .binary import (
+    add as add,
+    divide as divide,
+    equal as equal,
+    greater as greater,
+    greater_equal as greater_equal,
+    lesser as lesser,
+    lesser_equal as lesser_equal,
+    maximum as maximum,
+    minimum as minimum,
+    modulo as modulo,
+    multiply as multiply,
+    not_equal as not_equal,
+    power as power,
+    subtract as subtract,
+    true_divide as true_divide,
+)
 from .creation import (
     arange as arange,
     array as array,

@@ -85,8 +85,12 @@ class Methods(Storage):
         """Product over the last axis of this array and the first of `other`."""
         return self._apply("dot", other, transpose_a=transpose_a, transpose_b=transpose_b, out=out)
 
-    def transpose(self, *axes: Any, out: Any = None) -> NDArray:
-        """Axes in another order; reversed if none is given. Copies."""
+    def transpose(self, *axes: Any, out: Any = None, **keyword: Any) -> NDArray:
+        """Axes in another order, as ints, one tuple or `axes=`; reversed if none is given. Copies."""
+        if "axes" in keyword and not axes:
+            axes = (keyword.pop("axes"),)
+        if keyword:
+            raise TypeError(f"transpose takes axes once, and out; got {sorted(keyword)[0]!r} as well.")
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
         return self._apply("transpose", axes=tuple(order) if order else None, out=out)
 
@@ -104,8 +108,16 @@ class Methods(Storage):
         return self._apply("expand_dims", axis=axis, out=out)
 
     def broadcast_to(self, shape: Shape, out: Any = None) -> NDArray:
-        """Axes of length 1 repeated to `shape`; 0 keeps an axis."""
+        """Axes of length 1 repeated to `shape`, new ones put in front; 0 keeps an axis."""
+        missing = len(shape) - self.storage.ndim
+        if missing > 0:
+            array = self._apply("Reshape", shape=(1,) * missing + self.storage.shape)
+            return array.broadcast_to(shape, out)  # type: ignore[no-any-return]
         return self._apply("broadcast_to", shape=shape, out=out)
+
+    def broadcast_like(self, other: NDArray, out: Any = None) -> NDArray:
+        """`broadcast_to` the shape of `other`."""
+        return self.broadcast_to(other.shape, out)
 
     def slice(
         self,
@@ -124,3 +136,123 @@ class Methods(Storage):
     def softmax(self, axis: int = -1, out: Any = None) -> NDArray:
         """exp(a) divided by its sum along `axis`."""
         return self._apply("softmax", axis=axis, out=out)
+
+    def sign(self, out: Any = None) -> NDArray:
+        """-1, 0 or 1."""
+        return self._apply("sign", out=out)
+
+    def round(self, out: Any = None) -> NDArray:
+        """Nearest whole numbers, halves away from 0."""
+        return self._apply("round", out=out)
+
+    def rint(self, out: Any = None) -> NDArray:
+        """Nearest whole numbers, halves down."""
+        return self._apply("rint", out=out)
+
+    def floor(self, out: Any = None) -> NDArray:
+        """Nearest whole numbers not above."""
+        return self._apply("floor", out=out)
+
+    def ceil(self, out: Any = None) -> NDArray:
+        """Nearest whole numbers not below."""
+        return self._apply("ceil", out=out)
+
+    def relu(self, out: Any = None) -> NDArray:
+        """The larger of 0 and each element."""
+        return self._apply("relu", out=out)
+
+    def sigmoid(self, out: Any = None) -> NDArray:
+        """1 / (1 + exp(-a))."""
+        return self._apply("sigmoid", out=out)
+
+    def tanh(self, out: Any = None) -> NDArray:
+        """Hyperbolic tangents."""
+        return self._apply("tanh", out=out)
+
+    def sin(self, out: Any = None) -> NDArray:
+        """Sines."""
+        return self._apply("sin", out=out)
+
+    def cos(self, out: Any = None) -> NDArray:
+        """Cosines."""
+        return self._apply("cos", out=out)
+
+    def reciprocal(self, out: Any = None) -> NDArray:
+        """1 / a."""
+        return self._apply("reciprocal", out=out)
+
+    def rsqrt(self, out: Any = None) -> NDArray:
+        """1 / sqrt(a)."""
+        return self._apply("rsqrt", out=out)
+
+    def log1p(self, out: Any = None) -> NDArray:
+        """log(1 + a), accurate near 0."""
+        return self._apply("log1p", out=out)
+
+    def expm1(self, out: Any = None) -> NDArray:
+        """exp(a) - 1, accurate near 0."""
+        return self._apply("expm1", out=out)
+
+    def zeros_like(self, out: Any = None) -> NDArray:
+        """Zeros of this shape and dtype."""
+        return self._apply("zeros_like", out=out)
+
+    def ones_like(self, out: Any = None) -> NDArray:
+        """Ones of this shape and dtype."""
+        return self._apply("ones_like", out=out)
+
+    def prod(
+        self, axis: Axis = None, keepdims: bool = False, exclude: bool = False, out: Any = None
+    ) -> NDArray:
+        """Product over `axis`; over all, of shape (1,), if None."""
+        return self._apply("prod", axis=axis, keepdims=keepdims, exclude=exclude, out=out)
+
+    def argmin(self, axis: int | None = None, keepdims: bool = False, out: Any = None) -> NDArray:
+        """Index of the smallest element along `axis`, as float32; over all, of shape (1,), if None."""
+        return self._apply("argmin", axis=axis, keepdims=keepdims, out=out)
+
+    def swapaxes(self, dim1: int, dim2: int, out: Any = None) -> NDArray:
+        """Two axes exchanged. Copies."""
+        return self._apply("SwapAxis", dim1=dim1, dim2=dim2, out=out)
+
+    def squeeze(self, axis: Axis = None, out: Any = None) -> NDArray:
+        """Without the axes of length 1, or those of them in `axis`. Copies."""
+        return self._apply("squeeze", axis=axis, out=out)
+
+    def flip(self, axis: int | Sequence[int], out: Any = None) -> NDArray:
+        """Elements in reverse order along `axis`."""
+        return self._apply("reverse", axis=axis, out=out)
+
+    def tile(self, reps: int | Sequence[int], out: Any = None) -> NDArray:
+        """The whole array, `reps` times along each axis."""
+        return self._apply("tile", reps=reps, out=out)
+
+    def repeat(self, repeats: int, axis: int | None = None, out: Any = None) -> NDArray:
+        """Each element `repeats` times along `axis`; of the flattened array if None."""
+        return self._apply("repeat", repeats=repeats, axis=axis, out=out)
+
+    def split(
+        self, num_outputs: int, axis: int = 1, squeeze_axis: bool = False, out: Any = None
+    ) -> NDArray | list[NDArray]:
+        """`num_outputs` equal parts along `axis`; a list, unless there is one."""
+        return self._apply(  # type: ignore[no-any-return]
+            "SliceChannel", num_outputs=num_outputs, axis=axis, squeeze_axis=squeeze_axis, out=out
+        )
+
+    def take(self, indices: NDArray, axis: int = 0, mode: str = "clip", out: Any = None) -> NDArray:
+        """The parts along `axis` that `indices` tells; one out of range is clipped."""
+        return self._apply("take", indices, axis=axis, mode=mode, out=out)
+
+    def pick(
+        self, index: NDArray, axis: int = -1, keepdims: bool = False, mode: str = "clip", out: Any = None
+    ) -> NDArray:
+        """One element along `axis` for each place of the others."""
+        return self._apply("pick", index, axis=axis, keepdims=keepdims, mode=mode, out=out)
+
+    def one_hot(
+        self, depth: int, on_value: float = 1.0, off_value: float = 0.0, dtype: Any = None, out: Any = None
+    ) -> NDArray:
+        """A new last axis of `depth`, `on_value` where the element says, `off_value` elsewhere; float32."""
+        return self._apply(
+            "one_hot", depth=depth, on_value=on_value, off_value=off_value, dtype=dtype, out=out
+        )

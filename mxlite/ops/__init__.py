@@ -33,6 +33,12 @@ from .broadcast import (
     broadcast_sub as broadcast_sub,
     broadcast_to as broadcast_to,
 )
+from .constant import (
+    _arange as _arange,
+    _full as _full,
+    _ones as _ones,
+    _zeros as _zeros,
+)
 from .conv import Convolution as Convolution
 from .cut import (
     Concat as Concat,
@@ -176,6 +182,10 @@ ALL: tuple[type[Op], ...] = (
     broadcast_power,
     broadcast_sub,
     broadcast_to,
+    _arange,
+    _full,
+    _ones,
+    _zeros,
     Convolution,
     Concat,
     slice,

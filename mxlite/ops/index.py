@@ -209,6 +209,7 @@ class pick(Op):
     the nearest end, "wrap" counts round. The gradient is 0 at what was not picked; `index` has none.
     """
 
+    aliases = ("choose_element_0index",)
     inputs = ("data", "index")
     inferred = ("index",)
 

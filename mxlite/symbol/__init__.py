@@ -5,6 +5,7 @@ from typing import Any
 from . import random as random
 from .arithmetic import maximum as maximum, minimum as minimum, pow as pow, power as power
 from .attribute import AttrScope as AttrScope
+from .creation import arange as arange, full as full, ones as ones, zeros as zeros
 from .functions import operator_function as operator_function
 from .naming import NameManager as NameManager, Prefix as Prefix
 from .symbol import (

@@ -35,6 +35,7 @@ _MUL = _Names(("elemwise_mul", "_mul"), ("_mul_scalar", "_mulscalar"), ("_mul_sc
 _DIV = _Names(("elemwise_div", "_div"), ("_div_scalar", "_divscalar"), ("_rdiv_scalar", "_rdivscalar"))
 _MOD = _Names(("_mod", "_mod"), ("_mod_scalar", "_modscalar"), ("_rmod_scalar", "_rmodscalar"))
 _POW = _Names(("_power", "_power"), ("_power_scalar", "_powerscalar"), ("_rpower_scalar", "_rpower_scalar"))
+_POWER = _POW._replace(left=("_rpower_scalar", "_rpowerscalar"))  # the function; MXNet names them apart
 _MAX = _Names(("_maximum", "_maximum"), *(("_maximum_scalar", "_maximumscalar"),) * 2)
 _MIN = _Names(("_minimum", "_minimum"), *(("_minimum_scalar", "_minimumscalar"),) * 2)
 
@@ -122,7 +123,7 @@ class Arithmetic:
 
 def power(base: Any, exponent: Any) -> Any:
     """``base ** exponent`` of symbols or numbers."""
-    return _either(_POW, base, exponent, lambda x, y: x**y)
+    return _either(_POWER, base, exponent, lambda x, y: x**y)
 
 
 pow = power

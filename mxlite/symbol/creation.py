@@ -1,0 +1,50 @@
+"""`mx.sym.zeros` and its kind: constants inside a graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ops import find_op
+from .functions import apply
+from .symbol import Symbol
+
+
+def zeros(shape: Any, dtype: Any = None, **kwargs: Any) -> Symbol:
+    """Zeros of `shape`, an int or ints; float32 unless `dtype` says otherwise. kwargs: name, attr."""
+    return _constant("_zeros", {"shape": _axes(shape)}, dtype, kwargs)
+
+
+def ones(shape: Any, dtype: Any = None, **kwargs: Any) -> Symbol:
+    """Ones of `shape`, an int or ints; float32 unless `dtype` says otherwise. kwargs: name, attr."""
+    return _constant("_ones", {"shape": _axes(shape)}, dtype, kwargs)
+
+
+def full(shape: Any, val: float, dtype: Any = None, **kwargs: Any) -> Symbol:
+    """The number `val` in an array of `shape`, an int or ints. kwargs: name, attr."""
+    return _constant("_full", {"shape": _axes(shape), "value": float(val)}, dtype, kwargs)
+
+
+def arange(
+    start: float,
+    stop: float | None = None,
+    step: float = 1.0,
+    repeat: int = 1,
+    infer_range: bool = False,
+    name: str | None = None,
+    dtype: Any = None,
+) -> Symbol:
+    """start, start + step, ... as long as it is before `stop`, each `repeat` times; one number counts from 0.
+
+    `infer_range` is accepted for MXNet's sake and must be False.
+    """
+    given = {"start": start, "stop": stop, "step": step, "repeat": repeat, "infer_range": infer_range}
+    return _constant("_arange", given, dtype, {"name": name})
+
+
+def _axes(shape: Any) -> Any:
+    return (shape,) if isinstance(shape, int) else shape
+
+
+def _constant(op: str, parameters: dict[str, Any], dtype: Any, kwargs: dict[str, Any]) -> Symbol:
+    parameters["dtype"] = "float32" if dtype is None else dtype
+    return apply(find_op(op), op, (), {**parameters, **kwargs})
