@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import tracemalloc
 
 import numpy as np
@@ -444,3 +445,41 @@ def test_a_plan_allocates_nothing():
     finally:
         tracemalloc.stop()
     assert plan.peak_bytes > 1 << 40
+
+
+def test_an_update_overlaps_with_the_rest_of_backward(monkeypatch):
+    """The update of the last layer runs although backward has not reached the first layer."""
+    monkeypatch.setenv("MXLITE_BULK_SIZE", "1")
+    exe = mlp().simple_bind(mx.cpu(), grad_req={"fc1_weight": "write", "fc2_weight": "write"}, data=(4, 3))
+    fill(exe)
+    exe.forward(is_train=True)
+    exe.backward()
+    mx.nd.waitall()
+    updated = threading.Event()
+    last = exe._train.segments[-1]
+    assert last.names == ["fc1_backward"]
+    healthy = last.calls[0]
+    waited = []
+
+    def held_back():
+        waited.append(updated.wait(30))
+        healthy()
+
+    last.calls[0] = held_back
+    exe.forward(is_train=True)
+    exe.backward()
+    weight, grad = exe.arg_dict["fc2_weight"], exe.grad_dict["fc2_weight"]
+    weight -= 0.1 * grad
+    weight.wait_to_read()
+    updated.set()
+    mx.nd.waitall()
+    assert waited == [True]
+
+
+def test_a_chain_of_20000_operators_is_planned():
+    h = mx.sym.Variable("x")
+    for _ in range(20_000):
+        h = h * 1.001
+    plan = mx.sym.MakeLoss(h).memory_plan(mx.cpu(), x=(16,))
+    assert len(plan.problem.tasks) >= 40_000
+    assert plan.placed_bytes == plan.max_live_bytes == 64

@@ -149,7 +149,7 @@ def np(
     numpy_feval: Callable[..., Any], name: str | None = None, allow_extra_outputs: bool = False
 ) -> CustomMetric:
     """A metric from a function `f(label, pred)` of numpy arrays that gives a number or (sum, count)."""
-    return CustomMetric(numpy_feval, name or numpy_feval.__name__, allow_extra_outputs)
+    return CustomMetric(numpy_feval, name, allow_extra_outputs)
 
 
 @metrics_by_name.alias("composite")
