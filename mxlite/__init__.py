@@ -61,7 +61,10 @@ from .symbol import (
 )
 from .tools import draw as visualization
 
-# MXNet's short names.
+# MXNet's short names, and the modules where its programs look for errors and devices.
+base = core
+context = core.device
+context = core.device
 nd = ndarray
 sym = symbol
 mod = module

@@ -279,9 +279,10 @@ ROWS: dict[str, Case] = {
     "_zeros": Case(ops._zeros, {"shape": (500, 601)}, []),
     "_ones": Case(ops._ones, {"shape": (500, 601), "dtype": "int32"}, []),
     "_full": Case(ops._full, {"value": -2.5, "shape": (500, 601), "dtype": "float64"}, []),
+    "_full-whole": Case(ops._full, {"value": -2.5, "shape": (500, 601), "dtype": "int32"}, []),
     "_arange": Case(ops._arange, {"start": 300_001}, []),
     "_arange-steps": Case(
-        ops._arange, {"start": 7, "stop": -1, "step": -0.5, "repeat": 3, "dtype": "float64"}, []
+        ops._arange, {"start": 50_000, "stop": -1, "step": -0.5, "repeat": 3, "dtype": "float64"}, []
     ),
     # -- random numbers
     "_random_uniform": Case(ops._random_uniform, {"shape": (500, 601), "dtype": "float64"}, []),

@@ -208,3 +208,8 @@ def test_a_users_metric_with_its_own_sums_works() -> None:
     m = metric.create([Count()])
     m.update(*([LABELS[0], PREDS[0]]))
     assert m.get_name_value() == m.get_global_name_value() == [("count", 3.0)]
+
+
+def test_a_nameless_function_gives_its_metric_a_name_that_says_so():
+    assert metric.np(lambda label, pred: 0).name == "custom(<lambda>)"
+    assert metric.np(lambda label, pred: 0, name="mine").name == "mine"

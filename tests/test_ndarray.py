@@ -911,3 +911,82 @@ def test_random_programs_give_the_same_on_both_engines(program):
     with use_engine("threaded"):
         for x, y in zip(wanted, run(program)):
             np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize(
+    "name, plain",
+    [
+        ("add", np.add), ("subtract", np.subtract), ("multiply", np.multiply), ("divide", np.divide),
+        ("true_divide", np.divide), ("modulo", np.mod), ("power", np.power), ("maximum", np.maximum),
+        ("minimum", np.minimum), ("equal", np.equal), ("not_equal", np.not_equal), ("greater", np.greater),
+        ("greater_equal", np.greater_equal), ("lesser", np.less), ("lesser_equal", np.less_equal),
+    ],
+)  # fmt: skip
+def test_functions_of_two_take_arrays_and_numbers_in_any_mixture(name, plain):
+    function = getattr(nd, name)
+    x, y = np.array([[1, 2, 3], [4, 5, 6]], "float32"), np.array([2, 3, 1], "float32")
+    for left, right in ((x, y), (y, x), (x, 2), (2, x), (2.5, y), (y, np.float32(3))):
+        given = [nd.array(v) if isinstance(v, np.ndarray) else v for v in (left, right)]
+        got = function(*given)
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(got.asnumpy(), plain(left, right), rtol=1e-6)
+    for left, right in ((3, 2), (2, 3), (2, 2)):
+        number = function(left, right)
+        assert not isinstance(number, nd.NDArray)
+        assert number == plain(left, right)
+
+
+def test_functions_of_two_refuse_what_is_neither_array_nor_number():
+    with pytest.raises(TypeError, match="numpy array"):
+        nd.maximum(nd.ones(2), np.ones(2))
+    with pytest.raises(TypeError, match="str"):
+        nd.add("1", nd.ones(2))
+    with pytest.raises(TypeError, match="str"):
+        nd.equal(1, "1")
+
+
+@pytest.mark.parametrize(
+    "name, plain",
+    [
+        ("sign", np.sign), ("rint", lambda x: np.ceil(x - 0.5)), ("floor", np.floor), ("ceil", np.ceil),
+        ("round", lambda x: np.copysign(np.floor(abs(x) + 0.5), x)), ("relu", lambda x: np.maximum(x, 0)),
+        ("sigmoid", lambda x: 1 / (1 + np.exp(-x))), ("tanh", np.tanh), ("sin", np.sin), ("cos", np.cos),
+        ("reciprocal", lambda x: 1 / x), ("log1p", np.log1p), ("expm1", np.expm1), ("squeeze", np.squeeze),
+        ("rsqrt", lambda x: 1 / np.sqrt(x)), ("zeros_like", np.zeros_like), ("ones_like", np.ones_like),
+    ],
+)  # fmt: skip
+def test_operators_of_one_array_are_methods(name, plain):
+    x = np.array([[[0.5], [1.5], [2.25]], [[-0.5], [-2.5], [-0.25]]], "float32")
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(getattr(nd.array(x), name)().asnumpy(), plain(x), rtol=1e-6)
+
+
+def test_operators_with_parameters_are_methods_too():
+    x = np.arange(1, 7, dtype="float32").reshape(2, 3)
+    a, row = nd.array(x), nd.array([0, 2])
+    for got, want in [
+        (a.prod(), [720]),
+        (a.prod(axis=0, keepdims=True), x.prod(0, keepdims=True)),
+        ((-a).argmin(axis=1), [2, 2]),
+        (a.swapaxes(0, 1), x.T),
+        (a.transpose(axes=(1, 0)), x.T),
+        (a.flip(axis=1), x[:, ::-1]),
+        (a.tile((2, 1)), np.tile(x, (2, 1))),
+        (a.repeat(2, axis=0), x.repeat(2, 0)),
+        (a.repeat(2), x.repeat(2)),
+        (a.take(nd.array([1, 9])), x[[1, 1]]),
+        (a.take(row, axis=1), x[:, [0, 2]]),
+        (a.pick(row), [1, 6]),
+        (a.pick(nd.array([1, 0, 1]), axis=0, keepdims=True), [[4, 2, 6]]),
+        (row.one_hot(3, on_value=2, off_value=-1), [[2, -1, -1], [-1, -1, 2]]),
+        (a.split(3, squeeze_axis=True)[1], x[:, 1]),
+        (nd.array(x[0]).broadcast_to((2, 3)), [x[0], x[0]]),
+        (nd.array(x[:, :1]).broadcast_like(a), [[1, 1, 1], [4, 4, 4]]),
+    ]:
+        np.testing.assert_array_equal(got.asnumpy(), want)
+    with pytest.raises(TypeError, match="'axis'"):
+        a.transpose(axis=(1, 0))
+    with pytest.raises(TypeError, match="'axes'"):
+        a.transpose(1, 0, axes=(1, 0))
+    with pytest.raises(ShapeError):
+        a.broadcast_to((3,))

@@ -582,3 +582,42 @@ def test_a_long_chain_is_collected():
     del x
     gc.collect()
     assert first() is None
+
+
+def test_constants_of_a_graph_have_mxnets_names_and_values():
+    with NameManager():
+        made = [
+            sym.zeros((2, 3)),
+            sym.ones(2, dtype="int32", name="one"),
+            sym.full((2,), 7.5),
+            sym.arange(5),
+            sym.arange(1, 7, 2, repeat=2, name="odd"),
+        ]
+    net = sym.Group(made)
+    assert [o.name for o in net] == ["_zeros0", "one", "_full0", "_arange0", "odd"]
+    assert net.list_arguments() == []
+    zeros, ones, full, count, odd = net.eval()
+    assert zeros.shape == (2, 3) and not zeros.asnumpy().any()
+    assert ones.dtype == np.int32 and ones.asnumpy().tolist() == [1, 1]
+    assert full.asnumpy().tolist() == [7.5, 7.5]
+    assert count.dtype == np.float32 and count.asnumpy().tolist() == [0, 1, 2, 3, 4]
+    assert odd.asnumpy().tolist() == [1, 1, 3, 3, 5, 5]
+    again = sym.load_json(net.tojson())
+    assert again.tojson() == net.tojson()
+    assert [o.asnumpy().tolist() for o in again.eval()] == [o.asnumpy().tolist() for o in net.eval()]
+
+
+@pytest.mark.parametrize(
+    "make, error",
+    [
+        (lambda: sym.zeros((2, 0)), ShapeError),
+        (lambda: sym.ones(()), ShapeError),
+        (lambda: sym.arange(3, 3), ShapeError),
+        (lambda: sym.arange(0, 3, step=0), OpAttributeError),
+        (lambda: sym.arange(0, 3, repeat=0), OpAttributeError),
+        (lambda: sym.arange(0, infer_range=True), OpAttributeError),
+    ],
+)
+def test_constants_without_elements_are_refused(make, error):
+    with pytest.raises(error, match=r"_zeros|_ones|_arange"):
+        make().infer_shape()

@@ -274,8 +274,7 @@ def _gradient_op(op: type[Op], ins: tuple[str, ...], outs: tuple[str, ...]) -> t
     )
 
 
-@functools.lru_cache(maxsize=4096)
-def _expand(op: type[Op], a: Any, names: tuple[str, ...]) -> tuple[str, ...]:
+def _expanded(op: Any, a: Any, names: tuple[str, ...]) -> tuple[str, ...]:
     """Replace variadic names by the single ones and leave out what `a` does not use."""
     ins, outs = op.input_names(a), op.output_names(a)
     single: list[str] = []
@@ -289,6 +288,9 @@ def _expand(op: type[Op], a: Any, names: tuple[str, ...]) -> tuple[str, ...]:
             single.append(name)
     missing = op.unneeded(a)
     return tuple(n for n in single if n not in missing)
+
+
+_expand: Callable[[Any, Any, tuple[str, ...]], tuple[str, ...]] = functools.lru_cache(maxsize=4096)(_expanded)
 
 
 def known_shape(shape: Shape | None) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,6 @@ from ..core import (
     BindError,
     Context,
     current_context,
-    FormatError,
     MXLiteError,
     nearest,
     replacing,
@@ -24,12 +22,11 @@ from ..executor import Executor, simple_bind as bind_executor
 from ..formats import load_params, save_params
 from ..io import DataDesc
 from ..memplan import MemoryPlan
-from ..ndarray import array, NDArray, random as nd_random
+from ..ndarray import NDArray
 from ..symbol import load as load_symbol
-from . import optimizer as optimizers
+from . import optimizer as optimizers, resume, states
 from .base_module import BaseModule
 from .initializer import InitDesc, Uniform
-from .statefile import pack_state, unpack_state
 from .updater import get_updater, Updater
 
 
@@ -136,7 +133,7 @@ class Module(BaseModule):
         self.need()
         nbytes = self._executor.measured_bytes
         if self._updater is not None and not self._executor.updated:
-            nbytes += sum(_tree_bytes(s) for s in self._updater.states.values())
+            nbytes += states.nbytes(list(self._updater.states.values()))
         return nbytes
 
     @property
@@ -358,40 +355,20 @@ class Module(BaseModule):
         if not self.for_training:
             raise StateError("init_optimizer: this module was bound with for_training=False.")
         fused = bool(self._fused) and optimizer.update_rule() is not None and not self.inputs_need_grad
-        old = self._executor
         if fused:
             self._exec = self._make_executor(optimizer, plan_gradients=True)
-            self._link_states()
+            self._updater.states |= states.of_fused_step(self._exec, optimizer, self._param_names)
         else:
-            nbytes = self._state_bytes(old)
+            trained = [n for n in self._param_names if n not in self._fixed]
+            self._updater.states |= states.create(
+                optimizer, self._param_names, trained, self._executor.arg_dict
+            )
+            nbytes = states.nbytes(list(self._updater.states.values()))
             self._exec = self._make_executor(None, plan_gradients=True, extra_fixed={"optimizer": nbytes})
         self.optimizer_initialized = True
         if self._preload_states is not None:
             self.load_optimizer_states(self._preload_states)
             self._preload_states = None
-
-    def _link_states(self) -> None:
-        """Let the updater's states be the arrays of the fused step, so that both forms save alike."""
-        assert self._updater is not None
-        executor, rule = self._executor, self._optimizer.update_rule()
-        index = {n: i for i, n in enumerate(self._param_names)}
-        for name in executor.updated:
-            states = tuple(executor.optimizer_states[f"{name}:{s}"] for s in rule.states)
-            self._updater.states[index[name]] = (
-                None if not states else states[0] if len(states) == 1 else states
-            )
-
-    def _state_bytes(self, executor: Executor) -> int:
-        """Bytes of the states that an imperative update keeps, made now so that they are real."""
-        assert self._updater is not None
-        nbytes = 0
-        for i, name in enumerate(self._param_names):
-            if name in self._fixed:
-                continue
-            state = self._optimizer.create_state_multi_precision(i, executor.arg_dict[name])
-            self._updater.states[i] = state
-            nbytes += _tree_bytes(state)
-        return nbytes
 
     # -- running -------------------------------------------------------------------------------
 
@@ -522,83 +499,51 @@ class Module(BaseModule):
 
     def save_optimizer_states(self, fname: str) -> None:
         """Write the optimizer's states (mxlite's own form; never a pickle)."""
-        self.need(params=True, optimizer=True)
-        assert self._updater is not None
         with replacing(fname) as file:
-            file.write(self._updater.get_states())
+            file.write(self._state_bytes())
 
     def load_optimizer_states(self, fname: str) -> None:
         """Read what `save_optimizer_states` wrote; MXNet's pickles are refused."""
-        self.need(params=True, optimizer=True)
         with open(fname, "rb") as file:
             self._restore_states(file.read())
 
-    def _restore_states(self, data: bytes) -> None:
+    def _state_bytes(self) -> bytes:
+        self.need(params=True, optimizer=True)
         assert self._updater is not None
-        before = dict(self._updater.states)
+        return self._updater.get_states()
+
+    def _restore_states(self, data: bytes) -> None:
+        self.need(params=True, optimizer=True)
+        assert self._updater is not None
+        mine = dict(self._updater.states)
         self._updater.set_states(data)
-        if self._executor.updated:
-            for index, state in before.items():
-                _copy_tree(self._updater.states.get(index), state, self._param_names[index])
-            self._updater.states = before
+        if self._executor.updated:  # the arrays of the step stay, their values change
+            for index, state in mine.items():
+                states.copy(self._updater.states.get(index), state, self._param_names[index])
+            self._updater.states = mine
 
     # -- going on after a stop -----------------------------------------------------------------
 
     def save_resume_state(self, prefix: str, epoch: int, nbatch: int, train_data: Any) -> None:
         """Write PREFIX.resume: all that decides how training goes on. One file, replaced whole."""
-        assert self._updater is not None
         args, aux = self._executor.arg_dict, self._executor.aux_dict
-        tree = {
-            "kind": "resume",
-            "epoch": epoch,
-            "nbatch": nbatch,
-            "args": {n: args[n] for n in self._param_names},
-            "aux": dict(aux),
-            "updater": np.frombuffer(self._updater.get_states(), np.uint8),
-            "random": _text(nd_random.get_state()),
-            "data": train_data.state() if hasattr(train_data, "state") else None,
-        }
-        with replacing(f"{prefix}.resume") as file:
-            file.write(pack_state(tree))
+        resume.save(
+            prefix,
+            epoch,
+            nbatch,
+            {n: args[n] for n in self._param_names},
+            aux,
+            self._state_bytes(),
+            train_data,
+        )
 
     def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
         """Continue from PREFIX.resume: (epoch, batches done in it); None if there is no such file."""
-        path = f"{prefix}.resume"
-        if not os.path.exists(path):
-            self.logger.info("There is no %s to resume from; starting anew.", path)
+        found = resume.load(prefix)
+        if found is None:
+            self.logger.info("There is no %s.resume to go on from; starting anew.", prefix)
             return None
-        with open(path, "rb") as file:
-            tree = unpack_state(file.read(), path)
-        if not isinstance(tree, dict) or tree.get("kind") != "resume":
-            raise FormatError(f"{path} holds a state, but not one to resume training from.")
-        params = {n: array(a, dtype=a.dtype) for n, a in tree["args"].items()}
-        aux = {n: array(a, dtype=a.dtype) for n, a in tree["aux"].items()}
-        self.set_params(params, aux)
-        self._restore_states(tree["updater"].tobytes())
-        seed, counter = tree["random"]
-        nd_random.set_state((int(seed), int(counter)))
-        if tree["data"] is not None and hasattr(train_data, "set_state"):
-            train_data.set_state(tree["data"])
-        return int(tree["epoch"]), int(tree["nbatch"])
-
-
-def _text(state: Any) -> list[str]:
-    """Numbers beyond 63 bits as text: JSON readers differ about them."""
-    return [str(int(x)) for x in state]
-
-
-def _tree_bytes(state: Any) -> int:
-    if isinstance(state, NDArray):
-        return state.size * np.dtype(state.dtype).itemsize
-    return sum(_tree_bytes(s) for s in state) if isinstance(state, (tuple, list)) else 0
-
-
-def _copy_tree(source: Any, target: Any, name: str) -> None:
-    if isinstance(target, NDArray):
-        if not isinstance(source, NDArray) or source.shape != target.shape:
-            found = source.shape if isinstance(source, NDArray) else source
-            raise FormatError(f"The optimizer state of {name!r} must be {target.shape}, but it is {found}.")
-        source.copyto(target)
-    elif isinstance(target, tuple):
-        for s, t in zip(source, target, strict=True):
-            _copy_tree(s, t, name)
+        self.set_params(found.args, found.aux)
+        self._restore_states(found.optimizer)
+        found.restore_randomness(train_data)
+        return found.epoch, found.nbatch

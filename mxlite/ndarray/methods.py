@@ -112,7 +112,7 @@ class Methods(Storage):
         missing = len(shape) - self.storage.ndim
         if missing > 0:
             array = self._apply("Reshape", shape=(1,) * missing + self.storage.shape)
-            return array.broadcast_to(shape, out)  # type: ignore[no-any-return]
+            return array.broadcast_to(shape, out)
         return self._apply("broadcast_to", shape=shape, out=out)
 
     def broadcast_like(self, other: NDArray, out: Any = None) -> NDArray:
@@ -235,7 +235,7 @@ class Methods(Storage):
         self, num_outputs: int, axis: int = 1, squeeze_axis: bool = False, out: Any = None
     ) -> NDArray | list[NDArray]:
         """`num_outputs` equal parts along `axis`; a list, unless there is one."""
-        return self._apply(  # type: ignore[no-any-return]
+        return self._apply(
             "SliceChannel", num_outputs=num_outputs, axis=axis, squeeze_axis=squeeze_axis, out=out
         )
 

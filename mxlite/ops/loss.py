@@ -318,17 +318,10 @@ class MakeLoss(_Identity):
 class make_loss(_Identity):
     """Make any expression a loss: identity, whose gradient is 1 whatever the head gradient.
 
-    data: (...)  ->  loss: (...).
+    data: (...)  ->  out: (...).
     """
 
-    outputs = ("loss",)
-    in_place = {"loss": "data"}
     is_loss = True
-
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, *, loss: Any) -> None:
-        if loss is not None:
-            xp.copyto(loss, data)
 
     @staticmethod
     def backward(xp: Any, a: Any, *, d_data: Any) -> None:

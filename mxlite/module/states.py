@@ -1,0 +1,63 @@
+"""Optimizer states: one tree of arrays for each parameter, wherever the update runs.
+
+An imperative update keeps them in its Updater. A fused step owns them as variables of its graph; the
+Updater then holds those very arrays, so that both save and load alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core import FormatError
+from ..executor import Executor
+from ..graph import state_name
+from ..ndarray import NDArray
+
+
+def of_fused_step(executor: Executor, optimizer: Any, parameters: Sequence[str]) -> dict[int, Any]:
+    """Index of a parameter -> its state, in the form that the optimizer's `create_state` has."""
+    names = optimizer.update_rule().states
+    result: dict[int, Any] = {}
+    for parameter in executor.updated:
+        arrays = tuple(executor.optimizer_states[state_name(parameter, s)] for s in names)
+        state = None if not arrays else arrays[0] if len(arrays) == 1 else arrays
+        result[parameters.index(parameter)] = state
+    return result
+
+
+def create(
+    optimizer: Any, parameters: Sequence[str], trained: Sequence[str], weights: Mapping[str, NDArray]
+) -> dict[int, Any]:
+    """Index of a parameter -> a new state, for those that are trained: made early, so that they count."""
+    chosen = set(trained)
+    return {
+        i: optimizer.create_state_multi_precision(i, weights[name])
+        for i, name in enumerate(parameters)
+        if name in chosen
+    }
+
+
+def nbytes(state: Any) -> int:
+    """Bytes of all arrays in a tree of lists and tuples."""
+    if isinstance(state, NDArray):
+        return state.size * np.dtype(state.dtype).itemsize
+    return sum(nbytes(s) for s in state) if isinstance(state, (tuple, list)) else 0
+
+
+def copy(source: Any, target: Any, name: str) -> None:
+    """Copy values between trees of one form. Raises FormatError where they differ."""
+    if isinstance(target, NDArray):
+        if not isinstance(source, NDArray) or source.shape != target.shape:
+            found = source.shape if isinstance(source, NDArray) else source
+            raise FormatError(f"The optimizer state of {name!r} must be {target.shape}, but it is {found}.")
+        source.copyto(target)
+    elif isinstance(target, tuple):
+        if not isinstance(source, tuple) or len(source) != len(target):
+            raise FormatError(
+                f"The optimizer state of {name!r} must be {len(target)} arrays, got {source!r}."
+            )
+        for s, t in zip(source, target):
+            copy(s, t, name)

@@ -1,0 +1,417 @@
+"""Small programs as MXNet's users write them; each gives the numbers that it would print.
+
+They get the framework as `mx`, so that the same text runs under mxlite and under MXNet itself: random
+numbers come from numpy alone. `python tests/mxnet_programs.py mxnet` prints what MXNet gives, which is how
+the literals of `test_mxnet_programs.py` were made.
+"""
+
+import importlib
+import os
+import sys
+import tempfile
+
+import numpy as np
+
+
+def digest(value):
+    """What is compared of an array: all of a small one, else its sum, sum of squares, first and last."""
+    flat = np.asarray(value.asnumpy() if hasattr(value, "asnumpy") else value, "float64").ravel()
+    if flat.size > 6:
+        flat = np.array([flat.sum(), (flat * flat).sum(), flat[0], flat[-1]])
+    return [round(float(x), 6) for x in flat]
+
+
+def digests(arrays):
+    """The digests of a dict of arrays, one after another in the order of their names."""
+    return [x for name in sorted(arrays) for x in digest(arrays[name])]
+
+
+def random_parameters(mx, net, seed=1, **shapes):
+    """Parameters in (-0.3, 0.3) and states in (0.5, 1.5), the same under every framework."""
+    draw = np.random.RandomState(seed)
+    arguments, _, states = net.infer_shape(**shapes)
+    weights = {
+        name: mx.nd.array((draw.rand(*shape) - 0.5) * 0.6)
+        for name, shape in zip(net.list_arguments(), arguments)
+        if name not in shapes and not name.endswith("label")
+    }
+    names = net.list_auxiliary_states()
+    return weights, {n: mx.nd.array(draw.rand(*s) + 0.5) for n, s in zip(names, states)}
+
+
+def samples(shape, count=24, classes=3, seed=3):
+    draw = np.random.RandomState(seed)
+    return draw.rand(count, *shape).astype("float32"), draw.randint(0, classes, count).astype("float32")
+
+
+def perceptron(mx):
+    layer = mx.sym.FullyConnected(mx.symbol.Variable("data"), name="fc1", num_hidden=8)
+    layer = mx.symbol.Activation(data=layer, name="relu1", act_type="relu")
+    layer = mx.symbol.FullyConnected(data=layer, name="fc2", num_hidden=3)
+    return mx.symbol.SoftmaxOutput(data=layer, name="softmax")
+
+
+def residual(mx):
+    """A pre-activation network: a stem and one bottleneck with a projection."""
+    data = mx.sym.BatchNorm(mx.sym.Variable("data"), fix_gamma=True, eps=2e-5, momentum=0.9, name="bn0")
+    body = mx.sym.Convolution(data, num_filter=4, kernel=(3, 3), pad=(1, 1), no_bias=True, name="stem")
+    act = mx.sym.BatchNorm(body, fix_gamma=False, eps=2e-5, momentum=0.9, name="bn1")
+    act = mx.sym.Activation(act, act_type="relu", name="relu1")
+    conv = mx.sym.Convolution(
+        act, num_filter=8, kernel=(3, 3), stride=(2, 2), pad=(1, 1), no_bias=True, workspace=256, name="conv1"
+    )
+    skip = mx.sym.Convolution(act, num_filter=8, kernel=(1, 1), stride=(2, 2), no_bias=True, name="skip")
+    pool = mx.symbol.Pooling(conv + skip, global_pool=True, kernel=(7, 7), pool_type="avg", name="pool")
+    return mx.sym.SoftmaxOutput(
+        mx.sym.FullyConnected(mx.sym.Flatten(pool), num_hidden=3, name="fc"), name="softmax"
+    )
+
+
+def fit_with_momentum(mx, folder):
+    net, (x, y) = perceptron(mx), samples((10,))
+    weights, _ = random_parameters(mx, net, data=(8, 10))
+    train, held_out = mx.io.NDArrayIter(x, y, batch_size=8), mx.io.NDArrayIter(x[:20], y[:20], batch_size=8)
+    module = mx.mod.Module(symbol=net, context=mx.cpu(), data_names=["data"], label_names=["softmax_label"])
+    seen = []
+    module.fit(
+        train,
+        eval_data=held_out,
+        optimizer="sgd",
+        optimizer_params={"learning_rate": 0.1, "momentum": 0.9, "wd": 0.001},
+        eval_metric="ce",
+        arg_params=weights,
+        num_epoch=3,
+        batch_end_callback=[lambda p: seen.append(p.eval_metric.get()[1]), mx.callback.Speedometer(8, 2)],
+    )
+    score = [value for _, value in module.score(held_out, ["acc", "ce"])]
+    pads = [batch.pad for _, _, batch in module.iter_predict(held_out)]
+    return digests(module.get_params()[0]) + seen[-3:] + score + digest(module.predict(held_out)) + pads
+
+
+def fit_lenet_with_adam(mx, folder):
+    layer = mx.sym.Variable("data")
+    for filters in (3, 4):
+        layer = mx.sym.Convolution(data=layer, kernel=(3, 3), num_filter=filters)
+        layer = mx.sym.Activation(data=layer, act_type="tanh")
+        layer = mx.sym.Pooling(data=layer, pool_type="max", kernel=(2, 2), stride=(2, 2))
+    layer = mx.sym.FullyConnected(mx.sym.Flatten(layer), num_hidden=3)
+    net, (x, y) = mx.sym.SoftmaxOutput(layer, name="softmax"), samples((1, 12, 12))
+    weights, _ = random_parameters(mx, net, data=(8, 1, 12, 12))
+    module = mx.mod.Module(net)
+    module.fit(
+        mx.io.NDArrayIter(x, y, 8),
+        num_epoch=2,
+        optimizer="adam",
+        optimizer_params=(("learning_rate", 0.01), ("wd", 1e-3)),
+        arg_params=weights,
+        kvstore=None,
+        eval_metric=["acc", mx.metric.create("top_k_accuracy", top_k=2)],
+        initializer=mx.init.Xavier(),
+    )
+    return [x for v in module.get_params()[0].values() for x in digest(v)] + digest(module.get_outputs()[0])
+
+
+def fit_a_residual_network(mx, folder):
+    net, (x, y) = residual(mx), samples((2, 6, 6))
+    weights, states = random_parameters(mx, net, data=(8, 2, 6, 6))
+    weights.pop("fc_bias")  # left to the initializer
+    weights["bn0_gamma"][:] = 1  # MXNet writes ones here
+    module = mx.mod.Module(net, context=[mx.cpu()])
+    module.fit(
+        mx.io.NDArrayIter(x, y, 8),
+        num_epoch=2,
+        optimizer_params={
+            "learning_rate": 0.05,
+            "momentum": 0.9,
+            "lr_scheduler": mx.lr_scheduler.MultiFactorScheduler(step=[2, 4], factor=0.5),
+        },
+        arg_params=weights,
+        aux_params=states,
+        allow_missing=True,
+        initializer=mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2),
+    )
+    arguments, states = module.get_params()
+    again = mx.sym.load_json(net.tojson())
+    bound = again.bind(
+        mx.cpu(), dict(arguments, data=mx.nd.array(x), softmax_label=mx.nd.array(y)), aux_states=states
+    )
+    return digests(arguments) + digests(states) + digest(bound.forward()[0])
+
+
+def loop_by_hand(mx, folder):
+    net, (x, y) = perceptron(mx), samples((10,))
+    weights, _ = random_parameters(mx, net, data=(8, 10))
+    bound = net.simple_bind(ctx=mx.cpu(), data=(8, 10))
+    bound.copy_params_from(weights)
+    right = []
+    for i in [0, 8, 16] * 2:
+        bound.arg_dict["data"][:] = x[i : i + 8]
+        bound.arg_dict["softmax_label"][:] = y[i : i + 8]
+        bound.forward(is_train=True)
+        bound.backward()
+        for name in weights:
+            bound.arg_dict[name][:] -= 0.1 * bound.grad_dict[name] / 8
+        right.append(float((bound.outputs[0].asnumpy().argmax(1) == y[i : i + 8]).sum()))
+    return right + digests({n: bound.arg_dict[n] for n in weights}) + digests(bound.grad_dict)
+
+
+def stop_and_go_on(mx, folder):
+    net, (x, y) = perceptron(mx), samples((10,))
+    weights, states = random_parameters(mx, net, data=(8, 10))
+    where, settings = os.path.join(folder, "model"), {"learning_rate": 0.1, "momentum": 0.9}
+    mx.model.save_checkpoint(where, 7, net, weights, states)
+    module = mx.mod.Module.load(where, 7)
+    module.bind([("data", (8, 10))], [("softmax_label", (8,))])
+    module.init_params()
+    module.init_optimizer(optimizer_params=settings)
+    batch = mx.io.DataBatch([mx.nd.array(x[:8])], [mx.nd.array(y[:8])])
+    module.forward_backward(batch)
+    module.update()
+    module.save_checkpoint(where, 8, save_optimizer_states=True)
+    other = mx.mod.Module.load(where, 8, load_optimizer_states=True)
+    other.bind([("data", (8, 10))], [("softmax_label", (8,))])
+    other.init_optimizer(optimizer_params=settings)
+    result = []
+    for each in (module, other):
+        each.forward_backward(batch)
+        each.update()
+        result += digests(each.get_params()[0])
+    _, loaded, _ = mx.model.load_checkpoint(where, 8)
+    return result + digests(loaded)
+
+
+def fine_tune(mx, folder):
+    net, (x, y) = perceptron(mx), samples((10,))
+    weights, _ = random_parameters(mx, net, data=(8, 10))
+    inside = net.get_internals()
+    features = mx.mod.Module(inside["relu1_output"], label_names=None)
+    features.bind(data_shapes=[("data", (4, 10))], for_training=False)
+    features.set_params(weights, {}, allow_extra=True)
+    features.forward(mx.io.DataBatch([mx.nd.array(x[:4])]))
+    head = mx.sym.FullyConnected(inside["relu1_output"], num_hidden=3, name="new")
+    module = mx.mod.Module(
+        mx.sym.SoftmaxOutput(head, name="softmax"), fixed_param_names=["fc1_weight", "fc1_bias"]
+    )
+    module.fit(
+        mx.io.NDArrayIter(x, y, 8),
+        num_epoch=2,
+        arg_params={k: v for k, v in weights.items() if k.startswith("fc1")},
+        allow_missing=True,
+        initializer=mx.init.Constant(0.05),
+        optimizer_params={"learning_rate": 0.5},
+    )
+    return digest(features.get_outputs()[0]) + digests(module.get_params()[0])
+
+
+def unrolled_lstm(mx, folder):
+    length, hidden, words, batch = 3, 4, 6, 5
+    shared = {k: mx.sym.Variable("lstm_" + k) for k in ("xw", "xb", "hw", "hb")}
+    cell, output = mx.sym.Variable("init_c"), mx.sym.Variable("init_h")
+    embedded = mx.sym.Embedding(mx.sym.Variable("data"), input_dim=words, output_dim=3, name="embed")
+    outputs = []
+    for word in mx.sym.SliceChannel(embedded, num_outputs=length, squeeze_axis=1, name="words"):
+        gates = mx.sym.FullyConnected(word, shared["xw"], shared["xb"], num_hidden=4 * hidden)
+        gates = gates + mx.sym.FullyConnected(output, shared["hw"], shared["hb"], num_hidden=4 * hidden)
+        parts = mx.sym.SliceChannel(gates, num_outputs=4)
+        take, forget, give = (mx.sym.Activation(parts[i], act_type="sigmoid") for i in (0, 2, 3))
+        cell = forget * cell + take * mx.sym.Activation(parts[1], act_type="tanh")
+        output = give * mx.sym.Activation(cell, act_type="tanh")
+        outputs.append(output)
+    logits = mx.sym.FullyConnected(mx.sym.Concat(*outputs, dim=0), num_hidden=words, name="logits")
+    label = mx.sym.Reshape(mx.sym.transpose(mx.sym.Variable("softmax_label")), shape=(-1,))
+    net = mx.sym.SoftmaxOutput(logits, label, use_ignore=True, ignore_label=0, name="softmax")
+
+    states = [("init_c", (batch, hidden)), ("init_h", (batch, hidden))]
+    data, labels = [("data", (batch, length)), *states], [("softmax_label", (batch, length))]
+    weights, _ = random_parameters(mx, net, **dict(data + labels))
+    module = mx.mod.Module(net, data_names=[n for n, _ in data], label_names=["softmax_label"])
+    module.bind(data_shapes=data, label_shapes=labels)
+    module.init_params(arg_params=weights)
+    module.init_optimizer(optimizer_params={"learning_rate": 0.5, "momentum": 0.9, "clip_gradient": 1.0})
+    metric, draw = mx.metric.Perplexity(ignore_label=0), np.random.RandomState(2)
+    for _ in range(4):
+        x = draw.randint(0, words, (batch, length))
+        y = np.roll(x, -1, 1)
+        module.forward(
+            mx.io.DataBatch(
+                [mx.nd.array(x)] + [mx.nd.zeros(s) for _, s in states],
+                [mx.nd.array(y)],
+                provide_data=data,
+                provide_label=labels,
+            ),
+            is_train=True,
+        )
+        metric.update([mx.nd.array(y.T.reshape(-1))], module.get_outputs())
+        module.backward()
+        module.update()
+    return [metric.get()[1], *digests(module.get_params()[0])]
+
+
+def first_state_of_zeros(mx, folder):
+    steps = mx.sym.SliceChannel(mx.sym.Variable("x"), num_outputs=3, axis=1, squeeze_axis=True)
+    state, w, u = mx.sym.zeros(shape=(2, 4)), mx.sym.Variable("w"), mx.sym.Variable("u")
+    for i in range(3):
+        state = mx.sym.FullyConnected(state, u, no_bias=True, num_hidden=4) + mx.sym.FullyConnected(
+            steps[i], w, no_bias=True, num_hidden=4
+        )
+        state = mx.sym.Activation(state * mx.sym.ones((2, 4)), act_type="tanh")
+    weights, _ = random_parameters(mx, state, x=(2, 3, 5))
+    grads = {"w": mx.nd.zeros((4, 5)), "u": mx.nd.zeros((4, 4))}
+    x = mx.nd.array(np.random.RandomState(0).rand(2, 3, 5))
+    bound = state.bind(mx.cpu(), dict(weights, x=x), args_grad=grads)
+    result = digest(bound.forward(is_train=True)[0])
+    bound.backward(mx.nd.ones((2, 4)))
+    counted = mx.sym.Group([mx.sym.arange(1, 4, 0.5, repeat=2), mx.sym.full((2,), 7)]).eval()
+    return result + digests(grads) + digest(counted[0]) + digest(counted[1])
+
+
+def several_losses(mx, folder):
+    hidden = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=4, name="hidden")
+    out = mx.sym.FullyConnected(hidden, num_hidden=1, name="out")
+    error = mx.sym.MakeLoss(
+        mx.sym.square(mx.sym.Flatten(out) - mx.sym.Variable("aim")), grad_scale=0.5, name="error"
+    )
+    small = mx.sym.MakeLoss(0.01 * mx.sym.sum(mx.sym.square(hidden)), name="small")
+    net = mx.sym.Group([mx.sym.BlockGrad(out, name="guess"), error, small])
+    weights, _ = random_parameters(mx, net, data=(3, 3), aim=(3, 1))
+    draw = np.random.RandomState(5)
+    pairs = mx.io.NDArrayIter({"data": draw.rand(6, 3)}, {"aim": draw.rand(6, 1)}, 3)
+    module = mx.mod.Module(net, data_names=["data"], label_names=["aim"])
+    module.fit(
+        pairs,
+        num_epoch=2,
+        eval_metric=mx.metric.Loss(output_names=["error_output"]),
+        arg_params=weights,
+        optimizer_params={"learning_rate": 0.05},
+    )
+    return digests(module.get_params()[0]) + [x for o in module.predict(pairs) for x in digest(o)]
+
+
+def rates_of_single_parameters(mx, folder):
+    with mx.AttrScope(lr_mult="0.1"):
+        w, b = mx.sym.Variable("fc1_weight", wd_mult=0.0), mx.sym.Variable("fc1_bias")
+    layer = mx.sym.FullyConnected(mx.sym.Variable("data"), w, b, num_hidden=6, name="fc1")
+    layer = mx.sym.Activation(layer, act_type="tanh")
+    layer = mx.sym.FullyConnected(layer, num_hidden=3, name="fc2", attr={"lr_mult": "0"})
+    net, (x, y) = mx.sym.SoftmaxOutput(layer, name="softmax"), samples((5,))
+    weights, _ = random_parameters(mx, net, data=(8, 5))
+    schedule = mx.lr_scheduler.FactorScheduler(3, 0.5)
+    module = mx.mod.Module(net)
+    module.fit(
+        mx.io.NDArrayIter(x, y, 8),
+        num_epoch=2,
+        arg_params=weights,
+        optimizer_params={"learning_rate": 0.5, "wd": 0.1, "momentum": 0.5, "lr_scheduler": schedule},
+    )
+    return digests(module.get_params()[0])
+
+
+def two_networks_play(mx, folder):
+    """Gradients of one module's inputs go backward through another."""
+    draw = np.random.RandomState(2)
+    maker = mx.sym.FullyConnected(mx.sym.Variable("noise"), num_hidden=4, name="g")
+    maker = mx.sym.Activation(maker, act_type="tanh")
+    judge = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=5, name="d1")
+    judge = mx.sym.FullyConnected(
+        mx.sym.LeakyReLU(judge, act_type="leaky", slope=0.2), num_hidden=1, name="d2"
+    )
+    judge = mx.sym.LogisticRegressionOutput(judge, mx.sym.Variable("label"), name="loss")
+    g = mx.mod.Module(maker, data_names=("noise",), label_names=None)
+    g.bind([("noise", (6, 3))])
+    g.init_params(arg_params=random_parameters(mx, maker, noise=(6, 3))[0])
+    g.init_optimizer(optimizer="adam", optimizer_params={"learning_rate": 0.01, "beta1": 0.5})
+    d = mx.mod.Module(judge, data_names=("data",), label_names=("label",))
+    d.bind([("data", (6, 4))], [("label", (6,))], inputs_need_grad=True)
+    d.init_params(arg_params=random_parameters(mx, judge, data=(6, 4))[0])
+    d.init_optimizer(optimizer="adam", optimizer_params={"learning_rate": 0.01})
+    for _ in range(3):
+        g.forward(mx.io.DataBatch([mx.nd.array(draw.randn(6, 3))], None), is_train=True)
+        made, label = g.get_outputs(), mx.nd.zeros(6)
+        d.forward_backward(mx.io.DataBatch(made, [label]))
+        d.update()
+        label[:] = 1
+        d.forward_backward(mx.io.DataBatch(made, [label]))
+        g.backward(d.get_input_grads())
+        g.update()
+    return digest(d.get_input_grads()[0]) + digests(g.get_params()[0]) + digests(d.get_params()[0])
+
+
+def optimizers_by_hand(mx, folder):
+    result = []
+    for name, settings in (
+        ("sgd", {"momentum": 0.9, "wd": 0.1, "clip_gradient": 0.5}),
+        ("nag", {"momentum": 0.9}),
+        ("adam", {"wd": 0.1, "clip_gradient": 0.5}),
+        ("rmsprop", {}),
+        ("adagrad", {}),
+    ):
+        update = mx.optimizer.get_updater(mx.optimizer.create(name, learning_rate=0.1, **settings))
+        weight = mx.nd.array([1, -2, 3])
+        for step in range(3):
+            update(0, weight * (step + 1) * 0.5, weight)
+        result += digest(weight)
+    return result
+
+
+def arrays_without_a_graph(mx, folder):
+    draw = np.random.RandomState(4)
+    x, true = mx.nd.array(draw.rand(20, 3)), mx.nd.array([[1.0], [2.0], [-1.0]])
+    y, w, b = mx.nd.dot(x, true) + 0.5, mx.nd.zeros((3, 1)), mx.nd.zeros((1,))
+    for _ in range(10):
+        error = mx.nd.dot(x, w) + b - y
+        w -= 0.5 * mx.nd.dot(x.T, error) / 20
+        b -= 0.5 * mx.nd.mean(error)
+    a = mx.nd.ones((2, 3))
+    c = mx.nd.add(a, 1) * mx.nd.maximum(a, 2)
+    c[1:2] = 7
+    view = c.reshape((3, 2))
+    view[0][:] = -1
+    where = os.path.join(folder, "arrays")
+    mx.nd.save(where, {"c": c, "w": w})
+    image = mx.nd.array(draw.rand(1, 2, 5, 5))
+    filters = mx.nd.array(draw.rand(3, 2, 3, 3))
+    mx.nd.waitall()
+    return (
+        digest(w)
+        + digest(b)
+        + digests(mx.nd.load(where))
+        + digest(mx.nd.Convolution(image, filters, kernel=(3, 3), num_filter=3, stride=(2, 2), no_bias=True))
+        + digest(mx.nd.softmax(image, axis=1))
+        + digest(mx.nd.power(2, c) % 5)
+        + digest(mx.nd.lesser(c, mx.nd.minimum(4, a)))
+        + [mx.nd.subtract(1, b).asscalar(), mx.nd.greater(3, 2), mx.nd.divide(1, 4)]
+        + digest(c.swapaxes(0, 1).flip(axis=0).tile((1, 2)))
+        + digest(mx.nd.array([1, 2]).broadcast_to((2, 2)))
+        + digest(image.split(num_outputs=5, axis=2)[1].squeeze(axis=0).transpose(axes=(2, 0, 1)))
+        + digest(mx.nd.array([2, 0]).one_hot(3))
+        + digest(c.pick(mx.nd.array([0, 2])) + c.take(mx.nd.array([1])).prod())
+    )
+
+
+PROGRAMS = (
+    fit_with_momentum,
+    fit_lenet_with_adam,
+    fit_a_residual_network,
+    loop_by_hand,
+    stop_and_go_on,
+    fine_tune,
+    unrolled_lstm,
+    first_state_of_zeros,
+    several_losses,
+    rates_of_single_parameters,
+    two_networks_play,
+    optimizers_by_hand,
+    arrays_without_a_graph,
+)
+
+
+def main():
+    mx = importlib.import_module(sys.argv[1])
+    for program in PROGRAMS:
+        with tempfile.TemporaryDirectory() as folder:
+            values = [round(float(x), 5) for x in program(mx, folder)]
+        print(f'    "{program.__name__}": {values},')
+
+
+if __name__ == "__main__":
+    main()
