@@ -56,19 +56,20 @@ def test_a_layer_runs_again_unless_it_must_not():
 def test_what_reads_storage_that_backward_has_changed_is_kept():
     """BatchNorm's running statistics move in backward: a forward task behind that must not read them again."""
     values = (
-        Value("data", 64, True), Value("moving", 64, True), Value("a", 640), Value("b", 640), Value("y", 64, True),
-        Value("db", 640), Value("da", 64, True),
+        Value("data", 64, True), Value("moving", 64, True), Value("a", 640), Value("y", 64, True),
+        Value("d", 640), Value("da", 64, True),
     )  # fmt: skip
     tasks = (
         Task("a", "bn", (0, 1), (2,)),
-        Task("b", "bn", (2, 1), (3,)),
-        Task("y", "op", (3,), (4,)),
-        Task("db", "op", (3, 4, 1), (5,), mutates=(1,)),
-        Task("da", "op", (2, 5), (6,)),
+        Task("y", "op", (2,), (3,)),
+        Task("d", "op", (3, 1), (4,), mutates=(1,)),
+        Task("da", "op", (2, 4), (5,)),
     )
-    plan = make_plan(Problem(tasks, values, 3), [1, 1, 0])
+    plan = make_plan(Problem(tasks, values, 2), [1, 0])
     check(plan, plan.predecessors)
-    assert again(plan) == {"b"}  # before the change; `a` would be behind it
+    assert again(plan) == set()
+    unchanged = (*tasks[:2], replace(tasks[2], mutates=()), tasks[3])
+    assert again(make_plan(Problem(unchanged, values, 2), [1, 0])) == {"a"}
 
 
 def test_copies_read_copies_of_their_own_generation():
@@ -180,13 +181,13 @@ def test_two_outputs_never_overwrite_one_input():
 
 def test_what_the_user_marked_is_dropped_at_every_budget():
     problem = residual(8, 2)
-    tasks = tuple(replace(t, mirror=t.name == "conv3_1") for t in problem.tasks)
+    tasks = tuple(replace(t, mirror=t.name == "relu3_0") for t in problem.tasks)
     marked = replace(problem, tasks=tasks)
     cuts = find_cuts(marked)
-    at = next(t for t, task in enumerate(tasks) if task.name == "conv3_1")
+    at = next(t for t, task in enumerate(tasks) if task.name == "relu3_0")
     assert partial(cuts, 0, 0.0) == [int(t == at) for t in range(marked.num_forward)]
     assert cheap(marked)[at] == 1
-    assert "conv3_1" in again(plan_memory(marked, plan_memory(problem).peak_bytes))
+    assert "relu3_0" in again(plan_memory(marked, plan_memory(problem).peak_bytes))
 
 
 # -- budgets ---------------------------------------------------------------------------------------------
@@ -268,7 +269,7 @@ def test_the_refusal_names_a_much_smaller_budget_that_works():
 
 
 def test_deep_recomputation_is_tried_when_flat_does_not_fit():
-    problem = chain(256, update=True)
+    problem = chain(96, update=True)
     with pytest.raises(MemoryBudgetError) as caught:
         plan_memory(problem, problem.lower_bound_bytes)
     plan = plan_memory(problem, caught.value.least_feasible_bytes)

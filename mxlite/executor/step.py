@@ -85,7 +85,6 @@ class Step:
     storage: Mapping[Entry, Key]
     owned: Mapping[Key, tuple[Shape, np.dtype[Any]]]
     category: Mapping[Key, str]
-    parameters: tuple[str, ...] = ()
     head_names: tuple[str | None, ...] = ()
     no_gradient: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
@@ -188,89 +187,105 @@ def training_step(
     owned = _own_variables(graph, inputs)
     for entry, key in storage.items():
         owned.add(key, graph, entry, "outputs")
+    num_forward = sum(1 for n in graph.nodes if n.op is not None)
     wanted = [
-        n for n in graph.arguments if grad_req[n.name] != "null" and is_floating(graph.dtypes[Entry(n)])
+        Entry(n)
+        for n in graph.arguments
+        if grad_req[n.name] != "null" and is_floating(graph.dtypes[Entry(n)])
     ]
-    forward_nodes = [n for n in graph.nodes if n.op is not None]
+    graph, heads = _head_gradients(graph) if wanted else (graph, {})
+    trained, grads = backward(graph, wanted, heads)
+    used = set(trained.variables)
+    heads = {i: e for i, e in heads.items() if e.node in used}
+    for e in heads.values():
+        owned.add(("var", e.node.name), graph, e, "inputs")
 
-    heads: dict[int, Entry] = {}
-    head_names: list[str | None] = []
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    for i, e in enumerate(graph.outputs):
-        if wanted and needs_head_gradient(e.node) and is_floating(dtypes[e]) and not _is_blocked(e):
-            head = variable(f"{e.node.name}_head_gradient{i}")
-            shapes[head], dtypes[head] = shapes[e], dtypes[e]
-            heads[i] = head
-            head_names.append(head.node.name)
-        else:
-            head_names.append(None)
-    graph = replace(graph, shapes=shapes, dtypes=dtypes)
-    trained, grads = backward(graph, [Entry(n) for n in wanted], heads)
-    used_heads = {n.name for n in trained.nodes if n.op is None}
-    head_names = [n if n in used_heads else None for n in head_names]
-    for i, name in enumerate(head_names):
-        if name is not None:
-            owned.add(("var", name), graph, heads[i], "inputs")
-
-    found = [(Entry(n), g) for n, g in zip(wanted, grads) if g is not None]
-    no_gradient = tuple(n.name for n, g in zip(wanted, grads) if g is None)
-    order = list(trained.nodes)
-    effects: list[Node] = []
+    found = [(x, g) for x, g in zip(wanted, grads) if g is not None]
     if rule is not None:
-        trained = replace(trained, order=tuple(order), outputs=graph.outputs)
-        trained = fuse_updates(trained, rule, found)
-        order = list(trained.nodes)
-        extra_shapes: dict[str, Shape] = {HYPER: (max(1, len(found)), 2)}
-        extra_types: dict[str, Any] = {HYPER: "float64"}
-        for weight, _ in found:
-            for s in rule.states:
-                extra_shapes[state_name(weight.node.name, s)] = graph.shapes[weight]
-                extra_types[state_name(weight.node.name, s)] = graph.dtypes[weight]
-        trained = infer_types(infer_shapes(trained, extra_shapes), extra_types)
-        for node in trained.nodes:
-            if node.op is None and node.name in extra_shapes:
-                owned.add(("var", node.name), trained, Entry(node), "optimizer")
+        trained = _with_updates(replace(trained, outputs=graph.outputs), rule, found, owned)
     else:
-        taken = set(storage)
-        for weight, g in found:
-            name = weight.node.name
-            if grad_req[name] == "add":
-                total = variable(f"{name}_total_gradient")
-                shapes[total], dtypes[total] = graph.shapes[weight], graph.dtypes[weight]
-                storage[total] = ("grad", name)
-                effects.append(Node(_accumulate, NoAttrs(), (total, g), f"{name}_accumulate"))
-                order += [total.node, effects[-1]]
-                continue
-            if g.node.op is None or g in taken or g in storage:
-                copy = Node(_copy, NoAttrs(), (g,), f"{name}_gradient")
-                order.append(copy)
-                g = Entry(copy)
-            taken.add(g)
-            storage[g] = ("grad", name)
-        made = (e for e, k in storage.items() if k[0] == "grad" and e.node.op is not None)
-        outputs = (*graph.outputs, *made)
-        trained = replace(
-            trained, outputs=outputs, effects=tuple(effects), order=tuple(order), shapes=shapes, dtypes=dtypes
-        )
-        trained = infer_types(infer_shapes(trained, {}), {})
-        for weight, _ in found:
+        trained = _with_gradient_storage(trained, graph, found, grad_req, storage)
+        for weight in wanted:
             owned.add(("grad", weight.node.name), graph, weight, "gradients")
-    for name in no_gradient:
-        if rule is None:
-            weight = next(Entry(n) for n in wanted if n.name == name)
-            owned.add(("grad", name), graph, weight, "gradients")
     return Step(
         trained,
-        len(forward_nodes),
+        num_forward,
         True,
         storage,
         owned.shapes,
         owned.category,
-        tuple(n.name for n in graph.arguments if n.name not in inputs),
-        tuple(head_names),
-        no_gradient,
-        tuple(w.node.name for w, _ in found) if rule is not None else (),
+        head_names=tuple(heads[i].node.name if i in heads else None for i in range(len(graph.outputs))),
+        no_gradient=tuple(x.node.name for x, g in zip(wanted, grads) if g is None) if rule is None else (),
+        updated=tuple(x.node.name for x, _ in found) if rule is not None else (),
     )
+
+
+def _head_gradients(graph: Graph) -> tuple[Graph, dict[int, Entry]]:
+    """A variable for the gradient of each output that is no loss; the graph knows their shapes."""
+    heads: dict[int, Entry] = {}
+    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
+    for i, e in enumerate(graph.outputs):
+        if needs_head_gradient(e.node) and is_floating(dtypes[e]) and not _is_blocked(e):
+            heads[i] = variable(f"{e.node.name}_head_gradient{i}")
+            shapes[heads[i]], dtypes[heads[i]] = shapes[e], dtypes[e]
+    return replace(graph, shapes=shapes, dtypes=dtypes), heads
+
+
+def _with_updates(
+    trained: Graph, rule: UpdateRule, found: Sequence[tuple[Entry, Entry]], owned: _Owned
+) -> Graph:
+    """Add an update for each (parameter, gradient); gradients need no storage then, states do."""
+    trained = fuse_updates(trained, rule, found)
+    shapes: dict[str, Shape] = {HYPER: (max(1, len(found)), 2)}
+    types: dict[str, Any] = {HYPER: "float64"}
+    for weight, _ in found:
+        for s in rule.states:
+            name = state_name(weight.node.name, s)
+            shapes[name], types[name] = trained.shapes[weight], trained.dtypes[weight]
+    trained = infer_types(infer_shapes(trained, shapes), types)
+    for node in trained.variables:
+        if node.name in shapes:
+            owned.add(("var", node.name), trained, Entry(node), "optimizer")
+    return trained
+
+
+def _with_gradient_storage(
+    trained: Graph,
+    graph: Graph,
+    found: Sequence[tuple[Entry, Entry]],
+    grad_req: Mapping[str, str],
+    storage: dict[Entry, Key],
+) -> Graph:
+    """Say where each gradient is stored: written there, or added to what is there.
+
+    A gradient that is a variable, or that has a place already, is copied.
+    """
+    shapes, dtypes = dict(trained.shapes), dict(trained.dtypes)
+    order, effects = list(trained.nodes), []
+    for weight, g in found:
+        name = weight.node.name
+        if grad_req[name] == "add":
+            total = variable(f"{name}_total_gradient")
+            shapes[total], dtypes[total] = shapes[weight], dtypes[weight]
+            storage[total] = ("grad", name)
+            effects.append(Node(_accumulate, NoAttrs(), (total, g), f"{name}_accumulate"))
+            order += [total.node, effects[-1]]
+            continue
+        if g.node.op is None or g in storage:
+            copy = Node(_copy, NoAttrs(), (g,), f"{name}_gradient")
+            order.append(copy)
+            g = Entry(copy)
+        storage[g] = ("grad", name)
+    made = (e for e, k in storage.items() if k[0] == "grad" and e.node.op is not None)
+    trained = replace(
+        trained,
+        outputs=(*graph.outputs, *made),
+        effects=tuple(effects),
+        order=tuple(order),
+        shapes=shapes,
+        dtypes=dtypes,
+    )
+    return infer_types(infer_shapes(trained, {}), {})
 
 
 def _is_blocked(entry: Entry) -> bool:
