@@ -838,3 +838,15 @@ def test_a_storm_of_interrupts_breaks_no_schedule() -> None:
         assert interrupts > 500, interrupts
         """)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_process_wide_engine_has_a_bulk_of_its_own():
+    from mxlite import engine as package
+
+    with use_engine("threaded") as engine:
+        done = []
+        with package.bulk(10):
+            engine.push(lambda: done.append(1), (), (Var(),))
+            assert engine.stats()["executed"] == 0
+        engine.wait_all()
+        assert done == [1]

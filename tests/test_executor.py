@@ -483,3 +483,24 @@ def test_a_chain_of_20000_operators_is_planned():
     plan = mx.sym.MakeLoss(h).memory_plan(mx.cpu(), x=(16,))
     assert len(plan.problem.tasks) >= 40_000
     assert plan.placed_bytes == plan.max_live_bytes == 64
+
+
+@pytest.mark.parametrize("grad_req", ["write", "add"])
+@pytest.mark.parametrize(
+    "make, slope_x, slope_y",
+    [
+        (lambda x, y: x + y, 1, 1),
+        (lambda x, y: x + y + x, 2, 1),
+        (lambda x, y: mx.sym.Group([x + 1, y]), 1, 1),
+        (lambda x, y: mx.sym.Group([x, x * y]), 4, 2),
+    ],
+)
+def test_a_gradient_that_is_a_head_gradient_is_that_of_its_own_backward(make, slope_x, slope_y, grad_req):
+    net = make(mx.sym.Variable("x"), mx.sym.Variable("y"))
+    bound = net.simple_bind(mx.cpu(), grad_req=grad_req, x=(2,), y=(2,))
+    for head in (3.0, 5.0):
+        bound.forward(is_train=True, x=mx.nd.full(2, 2), y=mx.nd.full(2, 3))
+        bound.backward([mx.nd.full(2, head)] * len(net))
+    total = 5.0 if grad_req == "write" else 8.0
+    assert bound.grad_dict["x"].asnumpy().tolist() == [total * slope_x] * 2
+    assert bound.grad_dict["y"].asnumpy().tolist() == [total * slope_y] * 2

@@ -253,11 +253,14 @@ def without_depth(act):
 @pytest.mark.parametrize(
     "key, text, value",
     [
-        ("kernel", "(3, 3)", (3, 3)), ("kernel", "[3,3]", (3, 3)), ("kernel", "(3L, 3L)", (3, 3)), ("kernel", "3", (3,)),
-        ("kernel", "(3,)", (3,)), ("kernel", "()", ()), ("kernel", " ( 3 , -1 ) ", (3, -1)), ("kernel", "3, 4", (3, 4)),
+        ("kernel", "(3, 3)", (3, 3)), ("kernel", "[3,3]", (3, 3)), ("kernel", "(3L, 3L)", (3, 3)), 
+        ("kernel", "3", (3,)),
+        ("kernel", "(3,)", (3,)), ("kernel", "()", ()), ("kernel", " ( 3 , -1 ) ", (3, -1)), 
+        ("kernel", "3, 4", (3, 4)),
         ("kernel", 3, (3,)), ("kernel", [3, np.int64(4)], (3, 4)), ("kernel", np.array([5, 6]), (5, 6)),
         ("no_bias", "True", True), ("no_bias", "true", True), ("no_bias", "1", True), ("no_bias", 1, True),
-        ("no_bias", "False", False), ("no_bias", "false", False), ("no_bias", "0", False), ("no_bias", np.bool_(1), True),
+        ("no_bias", "False", False), ("no_bias", "false", False), ("no_bias", "0", False), 
+        ("no_bias", np.bool_(1), True),
         ("rate", "0.25", 0.25), ("rate", "1e-3", 1e-3), ("rate", 1, 1.0), ("rate", "-inf", -np.inf),
         ("rate", np.float32(0.5), 0.5),
         ("axis", "None", None), ("axis", None, None), ("axis", "-1", -1), ("axis", 2.0, 2), ("axis", True, 1),
@@ -623,7 +626,9 @@ def test_each_entry_read_by_backward_is_named_by_the_operators_backward():
     for seed in range(6):
         net, _ = random_network(seed, blocks=10)
         graph = net.graph
-        trained, _ = backward(graph, [Entry(n) for n in graph.arguments if n.name not in ("data", "softmax_label")], {})
+        trained, _ = backward(
+            graph, [Entry(n) for n in graph.arguments if n.name not in ("data", "softmax_label")], {}
+        )
         for node in backward_nodes(trained, graph):
             if node.forward is None:
                 continue
@@ -775,7 +780,9 @@ def test_forward_nodes_keep_their_order_and_backward_visits_them_in_reverse():
     wanted = [Entry(n) for n in net.arguments if n.name.startswith("fc")]
     trained, _ = backward(net, wanted, {})
     assert [n for n in trained.nodes if n in set(net.nodes)] == list(net.nodes)
-    assert names(backward_nodes(trained, net)) == [f"{n}_backward" for n in ("softmax", "fc2", "relu1", "fc1")]
+    assert names(backward_nodes(trained, net)) == [
+        f"{n}_backward" for n in ("softmax", "fc2", "relu1", "fc1")
+    ]
 
 
 def test_nothing_is_written_to_the_graph_that_was_given():
@@ -816,7 +823,11 @@ def fused(rule=None):
     graph = Graph((call(scaled, x, w, b),))
     trained, grads = backward(graph, [w, b], {0: head})
     rule = rule or UpdateRule(descend, {"nesterov": True}, ("momentum",))
-    return graph, fuse_updates(replace(trained, outputs=graph.outputs), rule, [(w, grads[0]), (b, grads[1])]), grads
+    return (
+        graph,
+        fuse_updates(replace(trained, outputs=graph.outputs), rule, [(w, grads[0]), (b, grads[1])]),
+        grads,
+    )
 
 
 def test_an_update_node_reads_weight_gradient_states_and_its_row():

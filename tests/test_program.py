@@ -1,4 +1,4 @@
-"""Programs on a threaded engine: who waits for whom, what poison does, random streams, what counts as bytes."""
+"""Programs on a threaded engine: who waits for whom, what poison does, random streams, bytes."""
 
 from __future__ import annotations
 
@@ -34,6 +34,12 @@ def branches(count=3):
     return sym.Group([sym.square(sym.tanh(sym.exp(x * (i + 1)))) for i in range(count)])
 
 
+def meeting():
+    """Nodes that wait for nobody, with bytes of their own, and one that reads them all."""
+    x = sym.Variable("x")
+    return sym.exp(x) * sym.tanh(x) * sym.sigmoid(x)
+
+
 # -- taking turns in the arena ---------------------------------------------------------------------------
 
 
@@ -41,7 +47,7 @@ def branches(count=3):
 def test_who_takes_over_the_arena_waits_for_every_step_of_its_former_user(single_steps, after):
     """Hold up one step at a time; meanwhile no step of the next program may touch the bytes."""
     exe = branches().simple_bind(mx.cpu(), x=(8,))
-    other = branches().bind(mx.cpu(), {"x": mx.nd.ones((8,))}, shared_exec=exe)
+    other = meeting().bind(mx.cpu(), {"x": mx.nd.ones((8,))}, shared_exec=exe)
     assert other._arena is exe._arena
     heads = [mx.nd.ones((8,))] * 3
     exe.forward(is_train=True)
@@ -232,7 +238,9 @@ def test_marks_of_the_user_reach_the_planner():
     h = sym.Variable("data")
     for i in range(4):
         with mx.AttrScope(mirror_stage="True" if i == 1 else "False", force_mirroring=str(i == 2)):
-            h = sym.Activation(sym.FullyConnected(h, num_hidden=8, name=f"fc{i}"), act_type="tanh", name=f"act{i}")
+            h = sym.Activation(
+                sym.FullyConnected(h, num_hidden=8, name=f"fc{i}"), act_type="tanh", name=f"act{i}"
+            )
     plan = sym.MakeLoss(h).memory_plan(mx.cpu(), data=(4, 8))
     assert {t.name for t in plan.problem.tasks if t.stage} == {"fc1", "act1"}
     assert {t.name for t in plan.problem.tasks if t.mirror} == {"fc2", "act2"}

@@ -1,8 +1,9 @@
-"""Rules of the planner on problems of a few tasks: what runs again, when updates run, who overwrites whom, budgets."""
+"""Rules of the planner on problems of a few tasks: what runs again, updates, in place, budgets."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from problems import chain, random_problem, residual
@@ -38,7 +39,13 @@ def again(plan):
 
 def recomputed_layer(**options):
     """data -> f -> loss; backward reads f's output."""
-    values = (Value("data", 64, True), Value("f", 640), Value("y", 64, True), Value("d", 64, True), Value("s", 64, True))
+    values = (
+        Value("data", 64, True),
+        Value("f", 640),
+        Value("y", 64, True),
+        Value("d", 64, True),
+        Value("s", 64, True),
+    )
     tasks = (
         Task("f", "op", (0, 4), (1,), **options),
         Task("y", "op", (1,), (2,)),
@@ -54,7 +61,7 @@ def test_a_layer_runs_again_unless_it_must_not():
 
 
 def test_what_reads_storage_that_backward_has_changed_is_kept():
-    """BatchNorm's running statistics move in backward: a forward task behind that must not read them again."""
+    """BatchNorm's running statistics move in backward: a copy behind that must not read them."""
     values = (
         Value("data", 64, True), Value("moving", 64, True), Value("a", 640), Value("y", 64, True),
         Value("d", 640), Value("da", 64, True),
@@ -94,7 +101,13 @@ def test_copies_read_copies_of_their_own_generation():
 
 def test_an_update_waits_for_later_readers_of_the_old_weight():
     """The gradient is there early, but another backward task still reads the weight."""
-    values = (Value("x", 64, True), Value("w", 64, True), Value("a", 64), Value("dw", 64), Value("dx", 64, True))
+    values = (
+        Value("x", 64, True),
+        Value("w", 64, True),
+        Value("a", 64),
+        Value("dw", 64),
+        Value("dx", 64, True),
+    )
     tasks = (
         Task("a", "op", (0, 1), (2,)),
         Task("dw", "op", (0,), (3,)),
@@ -252,7 +265,9 @@ def test_remembered_plans_are_told_apart():
     """By problem, budget, strategy and what else needs the arena."""
     problem = residual(6, 2)
     first = plan_memory(problem)
-    assert plan_memory(problem, strategy="none").peak_bytes > plan_memory(problem, strategy="inplace").peak_bytes
+    assert (
+        plan_memory(problem, strategy="none").peak_bytes > plan_memory(problem, strategy="inplace").peak_bytes
+    )
     assert plan_memory(problem).peak_bytes == first.peak_bytes
     assert plan_memory(replace(problem, least_arena=1 << 20)).arena_bytes == 1 << 20
     assert plan_memory(replace(problem, fixed_bytes={"arguments": 7})).problem.fixed_total == 7
@@ -282,7 +297,7 @@ def test_a_plan_with_a_budget_is_the_fastest_of_what_fits():
     problem = residual(20, 2)
     full = plan_memory(problem).peak_bytes
     times = [plan_memory(problem, int(full * share)).extra_time for share in (0.5, 0.65, 0.8, 0.95)]
-    assert all(later <= earlier + 0.01 for earlier, later in zip(times, times[1:]))
+    assert all(later <= earlier + 0.01 for earlier, later in pairwise(times))
     assert times[-1] < 0.1
     assert times[-1] > 0
 

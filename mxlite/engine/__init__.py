@@ -3,7 +3,12 @@
 Start reading at `engine.py`.
 """
 
-from .current import get_engine as get_engine, set_engine as set_engine, use_engine as use_engine
+from .current import (
+    bulk as bulk,
+    get_engine as get_engine,
+    set_engine as set_engine,
+    use_engine as use_engine,
+)
 from .engine import Engine as Engine
 from .naive import NaiveEngine as NaiveEngine
 from .threaded import ThreadedEngine as ThreadedEngine

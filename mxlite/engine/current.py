@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from ..core import config
 from ..core.errors import EngineError
@@ -51,6 +51,11 @@ def use_engine(engine: Engine | str) -> Iterator[Engine]:
         finally:
             if new is not engine:
                 new.stop()
+
+
+def bulk(size: int) -> AbstractContextManager[object]:
+    """`with mx.engine.bulk(100):` see `Engine.bulk`."""
+    return get_engine().bulk(size)
 
 
 def _make(kind: str) -> Engine:

@@ -47,7 +47,7 @@ from threading import get_ident
 
 from ..core import config
 from ..core.errors import EngineError
-from .bulk import Bulk
+from .collecting import Bulk
 from .engine import check_bulk_size, Engine, refuse_push, refuse_wait
 from .failure import Failure, Journal
 from .operation import check_vars, Operation

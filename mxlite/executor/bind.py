@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from ..backends import backend_of
@@ -144,6 +145,10 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         if new != old[n.name] and n.name not in data and not partial_shaping:
             raise ShapeError(
                 f"reshape changes {n.name!r} from {old[n.name]} to {new}; partial_shaping=True allows that."
+            )
+        if prod(new) > prod(old[n.name]) and not allow_up_sizing:
+            raise ShapeError(
+                f"reshape makes {n.name!r} larger, {new} after {old[n.name]}; allow_up_sizing=True allows that."
             )
     planned, requests = _plan(
         inferred,

@@ -185,4 +185,6 @@ def _ordered(graph: Graph, outputs: tuple[Entry, ...], made: list[Node]) -> tupl
             for e in node.inputs:  # variables that only backward reads: head gradients
                 order.setdefault(e.node)
             order.setdefault(node)
+    for e in outputs:  # a gradient may be a head gradient itself, as of `a + b`
+        order.setdefault(e.node)
     return tuple(order)

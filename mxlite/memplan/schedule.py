@@ -195,7 +195,7 @@ def _with_updates(problem: Problem, steps: list[tuple[int, int]]) -> list[tuple[
             last_read[v] = s
     behind: dict[int, list[int]] = {}
     for t in problem.updates:
-        at = 0
+        at = max(problem.num_forward - 1, 0)  # an update belongs to the backward pass, whatever it reads
         for v in tasks[t].inputs:
             if (p := producer[v]) >= 0 and made_at[p] > at:
                 at = made_at[p]
