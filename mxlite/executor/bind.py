@@ -148,7 +148,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
             )
         if prod(new) > prod(old[n.name]) and not allow_up_sizing:
             raise ShapeError(
-                f"reshape makes {n.name!r} larger, {new} after {old[n.name]}; allow_up_sizing=True allows that."
+                f"reshape makes {n.name!r} larger, {new}, not {old[n.name]}; allow_up_sizing=True allows it."
             )
     planned, requests = _plan(
         inferred,

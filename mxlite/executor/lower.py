@@ -129,7 +129,7 @@ def lower(
                 cheap=op.cheap,
                 update=is_update,
                 mirror=node.forward is None and _is_true(node.annotations.get("__force_mirroring__")),
-                stage=node.forward is None and _is_true(node.annotations.get("__mirror_stage__")),
+                stage=node.forward is None and _is_stage(node.annotations.get("__mirror_stage__")),
                 kernel=kernel.name,
             )
         )
@@ -182,6 +182,11 @@ def _seconds(
     flops = count(node.attrs, *shapes)
     nbytes = sum(values[v].nbytes for v in (*ins.values(), *outs) if v >= 0)
     return max(flops / FLOPS_PER_S, nbytes / BYTES_PER_S)
+
+
+def _is_stage(text: str | None) -> bool:
+    """Marks are "True", or numbers: memonger's recurrent example numbers its time steps from 0."""
+    return text is not None and text.strip().lower() != "false"
 
 
 def _is_true(text: str | None) -> bool:

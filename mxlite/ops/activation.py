@@ -28,6 +28,9 @@ def _parts(work: Any, dtype: DType, *arrays: Any) -> Iterator[tuple[Any, ...]]:
     scratch = work.view(dtype)
     flat = [x.reshape(-1) for x in arrays]
     size = flat[0].size
+    if size <= BLOCK:
+        yield scratch[:size], *flat
+        return
     for i in range(0, size, BLOCK):
         yield scratch[: min(BLOCK, size - i)], *(x[i : i + BLOCK] for x in flat)
 
