@@ -324,7 +324,8 @@ def test_reshape_shares_parameters_and_arena():
     assert exe.reshape(allow_up_sizing=True, data=(500, 3)).outputs[0].shape == (500, 5)
 
 
-def test_a_failing_kernel_names_its_node_and_the_users_line():
+def test_a_failing_kernel_names_its_node_and_the_users_line(monkeypatch):
+    monkeypatch.setenv("MXLITE_BULK_SIZE", "64")
     net, shapes = mlp(), dict(data=(2, 3))
     exe = net.simple_bind(mx.cpu(), **shapes)
     fill(exe)

@@ -189,12 +189,13 @@ def test_a_new_optimizer_starts_with_new_states():
     found = []
     for fused in (True, False):
         module = fit(mx.mod.Module(mlp(), fused_update=fused), 1)
-        module.init_optimizer(optimizer_params=PARAMS, force_init=True)
+        other = {**PARAMS, "learning_rate": 0.03}
+        module.init_optimizer(optimizer_params=other, force_init=True)
         fresh = mx.mod.Module(mlp(), fused_update=fused)
         train = iterator()
         fresh.bind(train.provide_data, train.provide_label)
         fresh.set_params(*module.get_params())
-        fresh.init_optimizer(optimizer_params=PARAMS)
+        fresh.init_optimizer(optimizer_params=other)
         for batch in mx.io.NDArrayIter(np.ones((8, 8), "float32"), np.zeros(8, "float32"), 8):
             for m in (module, fresh):
                 m.train_step(batch)

@@ -102,6 +102,21 @@ class wall(Op):
         out[...] = data
 
 
+class counts(Op):
+    """Takes whole numbers, whatever it is told."""
+
+    inputs = ("data",)
+    same_shape = True
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        return (np.dtype("int32"),), (np.dtype("int32"),)
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        out[...] = data
+
+
 class with_state(Op):
     """An auxiliary state in the middle of the inputs."""
 
@@ -375,13 +390,22 @@ def test_a_variables_own_shape_takes_part():
 
 def test_what_is_far_back_is_learned_in_a_few_rounds():
     """The last of a long chain tells the first; then that one tells a second chain's end."""
+    visits = 0
+
+    class watched(wall):
+        @classmethod
+        def input_names(cls, a):
+            nonlocal visits
+            visits += 1
+            return cls.inputs
+
     x = variable("x")
     e, f = x, x
     for _ in range(500):
-        e, f = call(wall, e), call(wall, f)
-    tied = call(plus, e, variable("known"))
-    found = infer_shapes(Graph((f, tied)), {"known": (7,)})
-    assert found.shapes[f] == (7,)
+        e, f = call(watched, e), call(watched, f)
+    tied = Graph((f, call(plus, e, variable("known"))))
+    assert infer_shapes(tied, {"known": (7,)}).shapes[f] == (7,)
+    assert visits <= 10 * 1000
 
 
 @pytest.mark.parametrize(
@@ -416,10 +440,40 @@ def test_types_are_learned_in_both_directions_float64_too(dtype, at):
     assert len(found.dtypes) == 4
 
 
+@pytest.mark.parametrize(
+    "net",
+    [
+        lambda x, y: sym.exp(sym.negative(x)) + y,
+        lambda x, y: sym.FullyConnected(x, num_hidden=3, name="fc") + y,
+        lambda x, y: sym.add_n(sym.tanh(x), y),
+    ],
+)
+def test_the_type_of_an_output_tells_the_inputs(net):
+    """MXNet 1.9.1 says the same: all of these are float64 once `y` is."""
+    built = net(sym.Variable("x"), sym.Variable("y"))
+    arguments, outputs, _ = built.infer_type(y="float64")
+    assert {*arguments, *outputs} == {np.float64}
+
+
+def test_a_cast_tells_its_input_nothing():
+    built = sym.Cast(sym.Variable("x"), dtype="float64") + sym.Variable("y")
+    assert built.infer_type_partial()[0] == [None, np.float64]
+    exe = built.simple_bind(mx.cpu(), x=(2,), y=(2,))
+    assert (exe.arg_dict["x"].dtype, exe.arg_dict["y"].dtype) == (np.float32, np.float64)
+
+
 def test_contradicting_types_name_the_node():
     graph = Graph((call(plus, variable("a"), variable("b"), name="both"),))
     with pytest.raises(DTypeError, match=r"plus 'both'.*float32.*float64"):
         infer_types(graph, {"a": "float32", "b": "float64"})
+
+
+def test_an_input_that_must_be_of_another_type_is_named():
+    x = variable("x")
+    graph = Graph((call(counts, x, name="c"),))
+    assert infer_types(graph, {}).dtypes[x] == np.int32
+    with pytest.raises(DTypeError, match=r"counts 'c' needs 'x' to be int32, but it is float64"):
+        infer_types(graph, {"x": "float64"})
 
 
 def test_types_that_nobody_says_are_the_default_once_all_else_is_known():
@@ -786,6 +840,17 @@ def test_forward_nodes_keep_their_order_and_backward_visits_them_in_reverse():
     assert names(backward_nodes(trained, net)) == [
         f"{n}_backward" for n in ("softmax", "fc2", "relu1", "fc1")
     ]
+
+
+def test_backward_goes_back_in_time_not_parameter_by_parameter():
+    """Branches are walked last first, whatever the order of `wrt`; each sum comes with its second term."""
+    x, head = variable("x"), variable("head")
+    ws = [variable(f"w{i}") for i in range(3)]
+    parts = [call(scaled, x, w, variable(f"b{i}"), name=f"s{i}") for i, w in enumerate(ws)]
+    graph = Graph((call(plus, call(plus, parts[0], parts[1]), parts[2]),))
+    for wrt in (ws, ws[::-1]):
+        trained, _ = backward(graph, wrt, {0: head})
+        assert names(backward_nodes(trained, graph)) == ["s2_backward", "s1_backward", "s0_backward"]
 
 
 def test_nothing_is_written_to_the_graph_that_was_given():

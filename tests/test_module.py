@@ -16,6 +16,14 @@ import mxlite as mx
 from mxlite.engine import use_engine
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c():
+    """A shell that runs tests in the background ignores SIGINT, and fit respects that: not here."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def blobs(n=96, classes=5, seed=0):
     """Points around `classes` centres: learnable in a few epochs."""
     rng = np.random.default_rng(seed)

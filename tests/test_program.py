@@ -105,13 +105,11 @@ def test_the_next_random_step_waits_for_this_one():
         exe.arg_dict["x"][:] = 1
         exe.forward(is_train=True)
         mx.nd.waitall()
-        gate = threading.Event()
         if hold:
-            exe._train.segments[0].calls.insert(0, lambda gate=gate: gate.wait(0.05))
+            exe._train.segments[0].calls.insert(0, lambda: threading.Event().wait(0.05))
         exe.forward(is_train=True)
         first = exe.outputs[0].copy()
         exe.forward(is_train=True)
-        gate.set()
         results.append((first.asnumpy(), exe.outputs[0].asnumpy()))
     assert np.array_equal(results[0][0], results[1][0])
     assert np.array_equal(results[0][1], results[1][1])
@@ -190,6 +188,34 @@ def test_the_arena_is_large_enough_for_both_and_counts_once():
     exe.backward()
     mx.nd.waitall()
     assert exe.measured_bytes == exe.memory_plan.peak_bytes
+
+
+def test_every_array_of_every_call_lies_in_the_arena_or_belongs_to_the_executor():
+    """Scratch too: nothing is allocated besides what the plan counts."""
+    net = sym.SoftmaxOutput(
+        sym.FullyConnected(
+            sym.Convolution(sym.Variable("data"), kernel=(3, 3), num_filter=4), num_hidden=5, name="fc"
+        ),
+        name="softmax",
+    )
+    exe = net.simple_bind(mx.cpu(), optimizer=mx.optimizer.SGD(momentum=0.9), data=(2, 3, 8, 8))
+    exe.forward()
+    program = exe._training_program()
+    owned = [a.storage for a in exe._arrays.values()]
+    scratch = 0
+    for one in (program, exe._infer):
+        tasks = one.plan.problem.tasks
+        assert [n for s in one.segments for n in s.names] == [tasks[t].name for t in one.plan.schedule.task]
+        for call in (c for s in one.segments for c in s.calls):
+            for array in (*call.args, *call.keywords.values()):
+                if isinstance(array, np.ndarray) and array.size:
+                    mine = np.shares_memory(array, exe._arena.block)
+                    assert mine or any(np.shares_memory(array, o) for o in owned)
+            work = call.keywords.get("work")
+            if work is not None and work.size:
+                scratch += 1
+                assert np.shares_memory(work, exe._arena.block)
+    assert scratch > 2
 
 
 # -- random numbers --------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from problems import chain, random_problem, residual
 
@@ -12,9 +13,12 @@ from mxlite.core import MemoryBudgetError
 from mxlite.memplan import (
     check,
     find_cuts,
+    LiveRange,
     make_plan,
     make_schedule,
+    nested,
     partial,
+    place,
     Placement,
     plan as plan_module,
     plan_memory,
@@ -23,7 +27,8 @@ from mxlite.memplan import (
     Task,
     Value,
 )
-from mxlite.memplan.split import cheap
+from mxlite.memplan.arena import greedy_by_size, greedy_by_time, lowest_offset_first
+from mxlite.memplan.split import by_bytes, cheap
 
 
 def ran(plan):
@@ -200,7 +205,69 @@ def test_what_the_user_marked_is_dropped_at_every_budget():
     at = next(t for t, task in enumerate(tasks) if task.name == "relu3_0")
     assert partial(cuts, 0, 0.0) == [int(t == at) for t in range(marked.num_forward)]
     assert cheap(marked)[at] == 1
+    heavy = next(t for t, task in enumerate(tasks) if task.name == "conv3_0")
+    assert cheap(problem)[heavy] == 0
+    tasks = tuple(replace(t, mirror=t.name == "conv3_0") for t in problem.tasks)
+    assert cheap(replace(problem, tasks=tasks))[heavy] == 1
     assert "relu3_0" in again(plan_memory(marked, plan_memory(problem).peak_bytes))
+
+
+# -- segments and arenas ---------------------------------------------------------------------------------
+
+
+def test_segments_by_bytes_end_when_they_are_full_and_the_last_one_is_kept():
+    problem = residual(100, 2)
+    cuts = find_cuts(problem)
+    total = sum(1024 for t in problem.tasks[: problem.num_forward] if t.op != "loss")
+    for budget in (8_000, 32_000, 64_000):
+        counts = by_bytes(cuts, budget)
+        kept = [c for c, at in enumerate(cuts.at) if all(counts[t] == 0 for t in cuts.kept[c])]
+        inner = [c for c in kept if any(counts[t] for t in range(cuts.at[c] + 1, problem.num_forward))]
+        assert len(inner) <= total / budget
+        assert len(inner) >= total / (budget + 4 * 1024) - 2
+        last = max(t for t, k in enumerate(counts) if k)
+        assert any(cuts.at[c] in (last, last + 1) for c in kept)
+        assert counts[-1] == 0
+
+
+def test_the_last_stretch_of_a_recursion_is_not_dropped():
+    """Backward starts there: it would be run again at once."""
+    problem = chain(64)
+    cuts = find_cuts(problem)
+    for radix, levels in ((4, 2), (2, 3), (3, 2)):
+        counts = nested(cuts, radix, levels)
+        assert max(counts) == levels
+        assert set(counts[cuts.at[-1] + 1 :]) == {0}
+
+
+def test_ranges_that_only_touch_share_their_bytes():
+    ranges = [LiveRange((0,), 0, 2, 640), LiveRange((1,), 2, 4, 640), LiveRange((2,), 1, 3, 64)]
+    for how in (greedy_by_size, greedy_by_time, place):
+        assert how(ranges).nbytes == 704
+        assert how(ranges[:2]).offsets == (0, 0)
+
+
+def test_a_gap_of_exactly_the_size_is_used():
+    """[0, 64) and [128, 192) are taken when the third comes; between them is room for one line."""
+    ranges = [
+        LiveRange((0,), 0, 9, 64), LiveRange((1,), 0, 3, 64), LiveRange((2,), 0, 9, 64),
+        LiveRange((3,), 4, 6, 64),
+    ]  # fmt: skip
+    assert greedy_by_time(ranges).nbytes == 192
+
+
+def test_place_is_the_best_of_its_heuristics_and_better_than_the_first_alone():
+    rng = np.random.default_rng(5)
+    better = 0
+    for _ in range(60):
+        ranges = []
+        for i in range(25):
+            a = int(rng.integers(0, 20))
+            ranges.append(LiveRange((i,), a, a + int(rng.integers(1, 9)), 64 * int(rng.integers(1, 9))))
+        found, first = place(ranges).nbytes, greedy_by_size(ranges).nbytes
+        assert found <= min(first, greedy_by_time(ranges).nbytes, lowest_offset_first(ranges, "area").nbytes)
+        better += found < first
+    assert better > 5
 
 
 # -- budgets ---------------------------------------------------------------------------------------------

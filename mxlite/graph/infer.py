@@ -12,7 +12,7 @@ from ..core.dtype import as_dtype
 from ..core.errors import DTypeError, ShapeError
 from .attrs import _tuple
 from .ir import Entry, Graph, Node, Shape
-from .opdef import known_shape
+from .opdef import known_shape, Op
 
 
 def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
@@ -131,6 +131,9 @@ def infer_types(graph: Graph, known: Mapping[str, Any], default: Any = None) -> 
         given = [dtypes.get(e) for e in node.inputs]
         try:
             ins, outs = node.op.infer_type(node.attrs, *given)
+            made = dtypes.get(Entry(node)) if node.num_outputs else None
+            if made is not None and outs[0] is None and _is_of_one_type(node.op):
+                ins, outs = node.op.infer_type(node.attrs, *(made for _ in given))
         except DTypeError as error:
             raise DTypeError(f"{node.op.op_name} {node.name!r}: {error}") from None
         changed = False
@@ -177,6 +180,11 @@ def _sweep(graph: Graph, visit: Callable[[Node], bool]) -> None:
             changed |= visit(node)
         if not changed:
             return
+
+
+def _is_of_one_type(op: type[Op]) -> bool:
+    """Whether the type of the output is that of every input, so that one tells the others."""
+    return op.same_shape or op.infer_type.__func__ is Op.infer_type.__func__  # type: ignore[attr-defined]
 
 
 def _visit_gradient(node: Node, shapes: dict[Entry, Shape]) -> bool:
