@@ -229,3 +229,8 @@ def test_every_category_is_what_its_arrays_are():
     fused = net.simple_bind(mx.cpu(), optimizer=mx.optimizer.Adam(), data=(8, 3))
     assert fused.memory_plan.breakdown["optimizer"] == 2 * parameters + 4 * 2 * 8  # and the rates
     assert fused.memory_plan.breakdown["gradients"] == 0
+
+
+def test_a_fused_update_has_no_gradient_to_add_to():
+    with pytest.raises(mx.BindError, match="'add', which needs a gradient"):
+        mlp().simple_bind(mx.cpu(), grad_req="add", optimizer=mx.optimizer.SGD(), data=(2, 3))

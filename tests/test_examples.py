@@ -46,7 +46,7 @@ def test_a_resnet_trains_inside_its_budget(tmp_path):
     assert planned == measured <= budget == 4 << 20
     accuracy = float(out.split("Held-out accuracy:")[1].split()[0])
     assert accuracy > 80
-    assert (tmp_path / "resnet-0003.params").exists()
+    assert (tmp_path / "checkpoints" / "resnet-0003.params").exists()
     assert (tmp_path / "p.html").read_text().startswith("<!doctype html>")
 
 

@@ -225,6 +225,11 @@ def _plan(
     requests = check_grad_req(inferred, grad_req)
     if rule is not None:
         requests = {n: "null" if n in data else r for n, r in requests.items()}
+        if added := [n for n, r in requests.items() if r == "add"]:
+            raise BindError(
+                f"grad_req of {added[0]!r} is 'add', which needs a gradient to add to; an update inside the step "
+                f"(optimizer=) leaves none."
+            )
     infer_lowered = lower(forward_step(inferred, data, train=False), backend)
     infer_plan = plan_memory(infer_lowered.problem, strategy=strategy)
     if any(r != "null" for r in requests.values()):
