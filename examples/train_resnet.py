@@ -149,7 +149,7 @@ def main() -> int:
     progress.close()
 
     module.save_checkpoint(args.prefix, args.epochs)
-    # predict leaves out the rows that fill up the last batch; the metric logged above counts them, as MXNet's.
+    # predict leaves out the rows that fill up the last batch; the metric above counts them, as in MXNet
     accuracy = float((module.predict(test).asnumpy().argmax(axis=1) == test_y).mean())
     measured = module.measured_bytes
     print(f"Held-out accuracy: {100 * accuracy:.2f} %")

@@ -227,8 +227,8 @@ def _plan(
         requests = {n: "null" if n in data else r for n, r in requests.items()}
         if added := [n for n, r in requests.items() if r == "add"]:
             raise BindError(
-                f"grad_req of {added[0]!r} is 'add', which needs a gradient to add to; an update inside the step "
-                f"(optimizer=) leaves none."
+                f"grad_req of {added[0]!r} is 'add', which needs a gradient to add to; "
+                f"an update inside the step (optimizer=) leaves none."
             )
     infer_lowered = lower(forward_step(inferred, data, train=False), backend)
     infer_plan = plan_memory(infer_lowered.problem, strategy=strategy)
