@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -212,9 +212,9 @@ class Executor:
 
     def _feed(self, inputs: Mapping[str, Any]) -> None:
         for name, value in inputs.items():
-            target = self._arrays.get(("var", name))
-            if target is None or name not in self._given_names():
+            if name not in self._arguments:
                 raise TypeError(f"{name!r} is no argument of this symbol.{nearest(name, self._arguments)}")
+            target = self._arrays["var", name]
             if not isinstance(value, NDArray):
                 value = array(value, dtype=target.dtype)
             if value.shape != target.shape:
@@ -224,9 +224,6 @@ class Executor:
                 )
             if value is not target:
                 value.copyto(target)
-
-    def _given_names(self) -> Sequence[str]:
-        return self._arguments
 
     def _feed_heads(self, out_grads: Any) -> None:
         names = self._planned.train.step.head_names
