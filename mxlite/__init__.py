@@ -25,6 +25,7 @@ from .core import (
     cpu as cpu,
     current_context as current_context,
     DefinitionError as DefinitionError,
+    DerivativeError as DerivativeError,
     DeviceError as DeviceError,
     DTypeError as DTypeError,
     EngineError as EngineError,
@@ -74,5 +75,6 @@ rnd = random
 viz = visualization
 misc = lr_scheduler
 name = symbol.naming
+util = core.npshape
 
 __version__ = "0.1.0"

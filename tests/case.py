@@ -81,6 +81,11 @@ class Case:
     tolerance     largest relative error of a gradient
     tolerance32   of float32 results against float64's
     train         the `train` service
+    torch         f(attrs, *inputs) in PyTorch, on tensors: what the visible outputs, and by its autograd the
+                  gradients, must be. None: no independent word in PyTorch
+    mxnet         whether MXNet 1.9.1's stored results (`golden/mxnet/operators.npz`) are compared, where it
+                  has an operator of that name; a text says why not
+    empty         whether the row works with 0 for the length of axis 0 of all inputs that share it
     large         shapes for the allocation check; None: axis 0 of every input that shares it with the first
                   input is made long. Inputs in `op.inferred` follow by inference
     """
@@ -96,6 +101,9 @@ class Case:
     tolerance: float = 1e-6
     tolerance32: float = 1e-4
     train: bool = True
+    torch: Callable[..., Any] | None = None
+    mxnet: bool | str = True
+    empty: bool = True
     large: Sequence[Shape] | None = None
 
     @property

@@ -1,12 +1,14 @@
 """The rows that `conformance.py` runs: for each operator, the parameters and shapes worth trying.
 
-A new operator needs a row here (or in `cases_nn.py`, for the layers of neural networks), no test of its own.
+A new operator needs a row here or in the `cases_<family>.py` it belongs to, no test of its own.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from pathlib import Path
+
 from case import apart, Case, few, fractions, integers, normal, positive
-from cases_nn import NN_CASES
 
 from mxlite import ops
 
@@ -329,4 +331,11 @@ ROWS: dict[str, Case] = {
     ),
 }
 
-CASES: dict[str, Case] = {**ROWS, **NN_CASES}
+CASES: dict[str, Case] = dict(ROWS)
+"""All rows: those above, and `ROWS` of each `cases_<family>.py` beside this file."""
+
+for _file in sorted(Path(__file__).parent.glob("cases_*.py")):
+    for _name, _row in import_module(_file.stem).ROWS.items():
+        if _name in CASES:
+            raise ValueError(f"{_file.name}: there is a row {_name!r} already.")
+        CASES[_name] = _row

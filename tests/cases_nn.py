@@ -85,7 +85,7 @@ def _pool(data: tuple[int, ...], **attrs: Any) -> Case:
     return Case(Pooling, attrs, [data], make={"data": apart}, large=[_many(data)])
 
 
-NN_CASES: dict[str, Case] = {
+ROWS: dict[str, Case] = {
     "conv-1x1": _conv((5, 4, 4, 3), kernel=(1, 1), num_filter=6),
     "conv-1x1-group": _conv((5, 4, 4, 3), kernel=(1, 1), num_filter=6, num_group=2, no_bias=True),
     "conv-1x1-few-positions": _conv((40, 12, 2, 2), kernel=(1, 1), num_filter=10, no_bias=True),

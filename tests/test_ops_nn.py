@@ -4,8 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from cases_nn import NN_CASES
-from conformance import RULES
 
 from mxlite.backends.cpu import CPU
 from mxlite.core.errors import OpAttributeError, ShapeError
@@ -18,12 +16,6 @@ from mxlite.ops.loss import MAERegressionOutput, MakeLoss, SoftmaxOutput
 from mxlite.ops.norm import BatchNorm
 from mxlite.ops.philox import RandomStream
 from mxlite.ops.pool import index_type, Pooling
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("case", NN_CASES)
-def test_layer(case, rule):
-    RULES[rule](NN_CASES[case])
 
 
 class Layer:

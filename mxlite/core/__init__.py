@@ -11,6 +11,7 @@ from .errors import (
     BindError as BindError,
     BudgetError as BudgetError,
     DefinitionError as DefinitionError,
+    DerivativeError as DerivativeError,
     DeviceError as DeviceError,
     DTypeError as DTypeError,
     EngineError as EngineError,

@@ -2,6 +2,7 @@
 
 * MXLiteError (RuntimeError)       also known as MXNetError
   + DefinitionError                an operator or pass is declared wrongly (the author's fault)
+  + DerivativeError                a gradient of a gradient is wanted of an operator that has none
   + ShapeError (ValueError)        shapes do not fit (the caller's fault)
   + DTypeError (TypeError)         element types do not fit or are not supported
   + OpAttributeError (TypeError)   an operator's parameter is unknown, missing or has a wrong value
@@ -32,6 +33,10 @@ MXNetError = MXLiteError
 
 class DefinitionError(MXLiteError):
     """An operator declaration contradicts itself; raised at import time."""
+
+
+class DerivativeError(MXLiteError):
+    """An operator's gradient cannot be differentiated again."""
 
 
 class ShapeError(MXLiteError, ValueError):

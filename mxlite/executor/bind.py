@@ -9,6 +9,7 @@ from typing import Any
 from ..backends import backend_of
 from ..core import BindError, Context, cpu, current_context, DTypeError, nearest, parse_bytes, ShapeError
 from ..core.errors import DeviceError
+from ..core.npshape import from_user
 from ..graph import Entry, Graph, Shape, UpdateRule
 from ..memplan import MemoryPlan, plan_memory, STRATEGIES
 from ..ndarray import NDArray, zeros
@@ -33,6 +34,7 @@ def memory_plan(
 ) -> MemoryPlan:
     """The plan that binding with these arguments would run; allocates no array."""
     budget = None if memory_budget is None else parse_bytes(memory_budget)
+    shapes = {n: from_user(s) for n, s in shapes.items()}
     inferred = infer(graph, shapes, type_dict or {})
     planned, _ = _plan(inferred, ctx, set(shapes), grad_req, budget, update_rule(optimizer), strategy)
     return planned.train_plan
@@ -59,6 +61,7 @@ def simple_bind(
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
     backend_of(ctx)
+    shapes = {n: from_user(s) for n, s in shapes.items()}
     inferred = infer(graph, shapes, type_dict or {})
     planned, requests = _plan(
         inferred, ctx, set(shapes), grad_req, budget, update_rule(optimizer), extra_fixed=extra_fixed
@@ -133,7 +136,9 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
     graph = executor._planned.graph
     bare = Graph(graph.outputs)
     old = {n: a.shape for n, a in executor.arg_dict.items()}
-    known = {n: s for n, s in given["shapes"].items() if n in given["inputs"]} | dict(shapes)
+    known = {n: s for n, s in given["shapes"].items() if n in given["inputs"]} | {
+        n: from_user(s) for n, s in shapes.items()
+    }
     data = input_names(executor._planned.graph, list(known))
     for name in shapes:
         if name not in old:

@@ -35,6 +35,7 @@ from ..graph import (
     UpdateRule,
     variable,
 )
+from ..graph.opdef import known_shape
 from ..graph.update import HYPER
 
 Key = tuple[str, Any]
@@ -112,7 +113,7 @@ def infer(graph: Graph, shapes: Mapping[str, Shape], types: Mapping[str, Any]) -
         if name not in names:
             raise UnknownNameError(f"type_dict names {name!r}, which is no argument.{nearest(name, names)}")
     graph = infer_types(infer_shapes(graph, shapes), types, default="float32")
-    unknown = [n.name for n in graph.variables if not _is_known(graph.shapes.get(Entry(n)))]
+    unknown = [n.name for n in graph.variables if not known_shape(graph.shapes.get(Entry(n)))]
     if unknown:
         given = ", ".join(f"{k}={tuple(v)}" for k, v in shapes.items()) or "nothing"
         raise ShapeError(
@@ -120,10 +121,6 @@ def infer(graph: Graph, shapes: Mapping[str, Shape], types: Mapping[str, Any]) -
             f"{_near_given(unknown, shapes, names)}."
         )
     return graph
-
-
-def _is_known(shape: Shape | None) -> bool:
-    return shape is not None and 0 not in shape
 
 
 def _near_given(unknown: Sequence[str], shapes: Mapping[str, Shape], names: Sequence[str]) -> str:

@@ -22,7 +22,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..core.errors import MXLiteError
+from ..core.errors import DerivativeError, MXLiteError
+from .derivative import FindOp, Writer
 from .ir import Entry, Graph, Node
 from .opdef import Op
 
@@ -46,6 +47,7 @@ class _grad_add(Op):
     inputs = ("lhs", "rhs")
     same_shape = True
     in_place = {"out": ("lhs", "rhs")}
+    gradient_is = {"lhs": "d_out", "rhs": "d_out"}
     cheap = True
 
     @staticmethod
@@ -79,13 +81,17 @@ def needs_head_gradient(node: Node) -> bool:
 
 
 def backward(
-    graph: Graph, wrt: Sequence[Entry], head_gradients: Mapping[int, Entry]
+    graph: Graph, wrt: Sequence[Entry], head_gradients: Mapping[int, Entry], again: FindOp | None = None
 ) -> tuple[Graph, list[Entry | None]]:
     """The training graph of `graph` and the gradient of each of `wrt`, None where there is none.
 
     `head_gradients` maps the index of an output to the entry that holds its gradient; an output that is
     not in it starts no gradient unless it is a loss. The returned graph has the outputs of `graph` and
     then the gradients that exist, and an explicit `order`: forward nodes, then backward nodes as made.
+
+    With `again` (names to operators) the gradients can be differentiated themselves: they are written with
+    operators (`Op.derivative`) wherever an operator says how. An operator that does not gets its usual gradient node,
+    and differentiating through that one raises DerivativeError.
     """
     wanted = _carries_gradient(graph, wrt)
     parts: dict[Entry, Entry] = {}
@@ -123,6 +129,21 @@ def backward(
             same = arrived.get(key) if key is not None else None
             if same is not None and x in wanted:
                 arrive(x, same)
+        if again is not None and op.derivative is not None:
+            heads_by_name = {y: e for y in names if (e := arrived[f"d_{y}"]) is not None}
+            writer = Writer(again, node.name)
+            outs = {y: Entry(node, i) for i, y in enumerate(names)}
+            found = op.derivative(writer, node.attrs, dict(zip(ins, node.inputs)), outs, heads_by_name)
+            made += writer.made
+            for name, x in zip(ins, node.inputs):
+                if name in found and x in wanted:
+                    arrive(x, found[name])
+            continue
+        if node.forward is not None:
+            raise DerivativeError(
+                f"The gradient of {node.forward.op.op_name} {node.forward.name!r} cannot be differentiated "  # type: ignore[union-attr]
+                f"again: docs/operators.md lists the operators whose gradients can."
+            )
         grad_op = op.grad_op
         if grad_op is None:
             continue
@@ -170,7 +191,8 @@ def _carries_gradient(graph: Graph, wrt: Sequence[Entry]) -> set[Entry]:
             continue
         makes = op.grad_op.output_names(node.attrs) if op.grad_op else ()
         for name, e in zip(node.input_names, node.inputs):
-            if e in wanted and (f"d_{name}" in makes or _gradient_is(op, name) is not None):
+            passes = f"d_{name}" in makes or _gradient_is(op, name) is not None or node.forward is not None
+            if e in wanted and passes:
                 wanted.update(Entry(node, i) for i in range(node.num_outputs))
                 break
     return wanted

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..core.dtype import as_dtype
 from ..core.errors import DTypeError, ShapeError
+from ..core.npshape import from_user, UNKNOWN
 from .attrs import _tuple
 from .ir import Entry, Graph, Node, Shape
 from .opdef import known_shape, Op
@@ -18,9 +19,9 @@ from .opdef import known_shape, Op
 def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
     """Return `graph` with `shapes` filled as far as they follow from `known`.
 
-    `known` maps variable names to shapes; a dimension of 0 is unknown. Shapes of weights follow from
+    `known` maps variable names to shapes; a dimension of -1 is unknown. Shapes of weights follow from
     the data; operators whose arrays are all of one shape pass it on in both directions. A variable's
-    own `__shape__` takes part. Entries that stay unknown are absent from `shapes`, or have zeros.
+    own `__shape__` takes part. Entries that stay unknown are absent from `shapes`, or have -1 in them.
 
     Raises ShapeError, naming the node, for shapes that contradict each other.
     """
@@ -46,7 +47,7 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
     for node in graph.variables:
         own = node.annotations.get("__shape__")
         if own is not None:
-            learn(Entry(node), _tuple(own, int), node)
+            learn(Entry(node), from_user(_tuple(own, int)), node)
         if node.name in known:
             learn(Entry(node), tuple(known[node.name]), node)
 
@@ -205,10 +206,10 @@ def _forward_inputs(node: Node) -> dict[str, Entry]:
 
 
 def _unify(a: Shape, b: Shape) -> Shape | None:
-    """One shape that agrees with both, 0 standing for anything; None if there is none."""
-    if len(a) != len(b) or any(x != y and x and y for x, y in zip(a, b)):
+    """One shape that agrees with both, UNKNOWN standing for anything; None if there is none."""
+    if len(a) != len(b) or any(x != y and UNKNOWN not in (x, y) for x, y in zip(a, b)):
         return None
-    return tuple(x or y for x, y in zip(a, b))
+    return tuple(y if x == UNKNOWN else x for x, y in zip(a, b))
 
 
 def _entry_name(entry: Entry) -> str:

@@ -38,9 +38,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..core.dtype import float32
+from ..core.dtype import float32, is_floating
 from ..core.errors import DefinitionError, DTypeError, ShapeError
-from .ir import Shape
+from ..core.npshape import UNKNOWN
+from .ir import Entry, Shape
 
 SERVICES = ("work", "rng", "train", "shapes")
 
@@ -76,6 +77,7 @@ class Signature:
 class Op:
     """Base of all operator declarations. Subclasses are never instantiated."""
 
+    abstract: ClassVar[bool] = False  # said by a family's base that has a `forward` but is no operator; not inherited
     op_name: ClassVar[str]  # public name; the class's own name unless given
     aliases: ClassVar[tuple[str, ...]] = ()
     inputs: ClassVar[tuple[str, ...]] = ()
@@ -85,6 +87,8 @@ class Op:
     variadic: ClassVar[str] = ""
     variadic_outputs: ClassVar[str] = ""
     Attrs: ClassVar[type] = NoAttrs
+
+    accepts: ClassVar[str] = "any"  # "float" or "number" (no bool): dtypes the default `infer_type` lets in
 
     in_place: ClassVar[Mapping[str, str | tuple[str, ...]]] = {}  # output -> inputs it may overwrite
     backward_in_place: ClassVar[Mapping[str, str | tuple[str, ...]]] = {}
@@ -103,6 +107,12 @@ class Op:
     # input -> the `d_<output>` that *is* its gradient: no kernel, no copy. An input that is in
     # neither this nor `backward`'s outputs has no gradient.
     gradient_is: ClassVar[Mapping[str, str]] = {}
+
+    # The gradient written with operators, for gradients of gradients: `derivative(w, a, ins, outs, heads)`
+    # -> gradients by input name. `w` is a graph.derivative.Writer (`w.broadcast_mul(x, y)`), `ins` and `outs`
+    # are entries by name, `heads` the gradients of outputs by output name, those that arrive. Inputs left
+    # out have no gradient. It computes what `backward` computes.
+    derivative: ClassVar[Callable[..., Mapping[str, Entry]] | None] = None
 
     forward: ClassVar[Callable[..., None]]
     backward: ClassVar[Callable[..., None] | None] = None
@@ -167,6 +177,7 @@ class Op:
         if any(d != known[0] for d in known):
             raise DTypeError(f"all inputs must have one dtype, got {[str(d) for d in dtypes]}.")
         dtype = known[0] if known else None
+        require_kind(cls, dtype)
         return (dtype,) * len(dtypes), (dtype,) * len(cls.output_names(a))
 
     # -- cost ----------------------------------------------------------------------------------
@@ -294,14 +305,23 @@ _expand: Callable[[Any, Any, tuple[str, ...]], tuple[str, ...]] = functools.lru_
 
 
 def known_shape(shape: Shape | None) -> bool:
-    """Whether a shape has no open dimension (0 means unknown, as in MXNet)."""
-    return shape is not None and 0 not in shape
+    """Whether a shape has no open axis."""
+    return shape is not None and UNKNOWN not in shape
 
 
 def require_rank(shape: Shape, least: int, what: str) -> None:
     """Raise ShapeError unless `shape` has at least `least` axes."""
     if len(shape) < least:
         raise ShapeError(f"{what} must have at least {least} axes, got {shape}.")
+
+
+def require_kind(op: type[Op], dtype: DType | None) -> None:
+    """Raise DTypeError unless `op.accepts` lets `dtype` in; None is unknown and passes."""
+    if dtype is None or op.accepts == "any":
+        return
+    if not is_floating(dtype) and (op.accepts == "float" or dtype == np.dtype(bool)):
+        wanted = "a floating type" if op.accepts == "float" else "numbers, not bool"
+        raise DTypeError(f"needs {wanted}, got {dtype}; convert with Cast (astype), to float32 for instance.")
 
 
 def dtype_or_float32(dtype: DType | None) -> DType:

@@ -11,7 +11,7 @@ import numpy as np
 from ..core import as_dtype, Context, current_context, ShapeError
 from .invoke import call_of, invoke, push_write
 from .ndarray import NDArray
-from .storage import check_shape, check_size, target
+from .storage import check_shape, target
 
 
 def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
@@ -39,7 +39,7 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
 def empty(shape: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
     """An array of `shape` (an int or ints) that holds garbage."""
     device, kind = target(ctx, dtype)
-    return NDArray.fresh(check_size(shape), kind, device)
+    return NDArray.fresh(check_shape(shape), kind, device)
 
 
 def full(

@@ -172,10 +172,6 @@ def _infer(call: Call, shapes: tuple[Any, ...], dtypes: list[Any]) -> tuple[tupl
     """Shapes and dtypes of all outputs; raises if the inputs do not fit the operator."""
     op, attrs, names = call.op, call.attrs, call.inputs
     given = dict(zip(names, shapes))
-    if empty := [n for n in names if 0 in given[n]]:
-        raise ShapeError(
-            f"{op.op_name} needs arrays with elements, but {empty[0]!r} is of shape {given[empty[0]]}."
-        )
     try:
         if op.same_shape and len(set(shapes)) > 1:
             raise ShapeError(

@@ -16,7 +16,7 @@ from ..ops.philox import RandomStream
 from .generator import GENERATOR, next_stream
 from .invoke import call_of, invoke, push_write
 from .ndarray import NDArray
-from .storage import check_size, RawArray, target
+from .storage import check_shape, RawArray, target
 
 
 def seed(seed_state: int, ctx: Context | str = "all") -> None:
@@ -80,9 +80,9 @@ def randint(
 
     if out is None:
         device, kind = target(ctx, dtype)
-        out = NDArray.fresh(check_size((1,) if shape is None else shape), kind, device)
-    elif shape is not None and check_size(shape) != out.shape:
-        raise ShapeError(f"randint needs out to be of shape {check_size(shape)}, but it is {out.shape}.")
+        out = NDArray.fresh(check_shape((1,) if shape is None else shape), kind, device)
+    elif shape is not None and check_shape(shape) != out.shape:
+        raise ShapeError(f"randint needs out to be of shape {check_shape(shape)}, but it is {out.shape}.")
     stream, final = next_stream(), out.storage
 
     def draw() -> None:
@@ -125,7 +125,7 @@ def _draw(
     if out is not None:
         shape = out.shape if shape is None else shape
         dtype = out.storage.dtype if dtype is None else dtype
-    size = check_size((1,) if shape is None else shape)
+    size = check_shape((1,) if shape is None else shape)
     given = {**numbers, "shape": size, "dtype": str(as_dtype(dtype))}
     return invoke(call_of(op, given), (), out, ctx, NDArray)
 

@@ -93,14 +93,6 @@ def check_shape(shape: Any) -> Shape:
     return dims
 
 
-def check_size(shape: Any) -> Shape:
-    """A shape with at least one axis and one element, as creation functions want it."""
-    dims = check_shape(shape)
-    if not prod(dims) or not dims:
-        raise ShapeError(f"an array needs at least one axis and one element, got shape {dims}.")
-    return dims
-
-
 def target(ctx: Context | None, dtype: Any) -> tuple[Context, np.dtype[Any]]:
     """Device and dtype of a new array; None means the current device, and float32."""
     return ctx or current_context(), as_dtype(dtype)

@@ -269,6 +269,7 @@ class MAERegressionOutput(_Regression):
 class _Identity(Op):
     """Family: hands its input on."""
 
+    abstract = True
     inputs = ("data",)
     same_shape = True
     in_place = {"out": "data"}

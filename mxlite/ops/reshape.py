@@ -32,6 +32,7 @@ class Move(Op):
 class _View(Move):
     """The same elements in the same order under another shape: in place, nothing is done at all."""
 
+    abstract = True
     in_place = {"out": "data"}
     backward_in_place = {"d_data": "d_out"}
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..core.errors import MXLiteError, nearest, ShapeError, UnknownNameError
+from ..core.npshape import from_user, is_np_shape, to_user, UNKNOWN
 from ..graph import Entry, Graph, infer_shapes, infer_types, Shape
 
 ShapeLists = tuple[list[Shape] | None, list[Shape] | None, list[Shape] | None]
@@ -40,10 +41,10 @@ def shapes(graph: Graph, known: Mapping[str, Any], partial: bool) -> ShapeLists:
     With `partial`, () stands for an unknown rank and 0 for an unknown dimension; without it, all three
     are None if anything is unknown.
     """
-    wanted = {k: s for k, v in known.items() if (s := checked_shape(k, v))}
+    wanted = {k: from_user(s) for k, v in known.items() if (s := checked_shape(k, v))}
     found = infer_shapes(graph, wanted).shapes
-    lists = [[found.get(e, ()) for e in part] for part in _parts(graph)]
-    if not partial and any(e not in found or 0 in found[e] for part in _parts(graph) for e in part):
+    lists = [[to_user(found.get(e, ())) for e in part] for part in _parts(graph)]
+    if not partial and any(e not in found or UNKNOWN in found[e] for part in _parts(graph) for e in part):
         return None, None, None
     return lists[0], lists[1], lists[2]
 
@@ -65,8 +66,9 @@ def checked_shape(name: str, value: Any) -> Shape:
     if not isinstance(value, Iterable) or isinstance(value, (str, bytes)):
         raise ShapeError(f"The shape of {name!r} must be a tuple of whole numbers, got {value!r}.")
     dims = tuple(value)
+    least = -1 if is_np_shape() else 0
     for d in dims:
-        if isinstance(d, bool) or not hasattr(d, "__index__") or d < 0:
+        if isinstance(d, bool) or not hasattr(d, "__index__") or d < least:
             raise ShapeError(
                 f"The shape of {name!r} must be whole numbers, 0 for unknown ones, got {value!r}."
             )

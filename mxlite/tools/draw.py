@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from ..core.errors import MXLiteError, OpAttributeError, ShapeError
+from ..core.npshape import from_user, UNKNOWN
 from ..graph import Entry, Graph, infer_shapes, infer_types, Node, Shape
 from ..symbol import Symbol
 from ..symbol.inference import checked_shape, known_by_name
@@ -131,8 +132,8 @@ def _shapes(graph: Graph, shape: Mapping[str, Shape] | None) -> dict[Entry, Shap
     if shape is None:
         return infer_shapes(graph, {}).shapes
     known = known_by_name(graph, (), shape, "shape")
-    found = infer_shapes(graph, {k: checked_shape(k, v) for k, v in known.items()}).shapes
-    open_ = [n.name for n in graph.variables if 0 in found.get(Entry(n), (0,))]
+    found = infer_shapes(graph, {k: from_user(checked_shape(k, v)) for k, v in known.items()}).shapes
+    open_ = [n.name for n in graph.variables if UNKNOWN in found.get(Entry(n), (UNKNOWN,))]
     if open_:
         raise ShapeError(f"The given shapes do not suffice: {', '.join(open_[:5])} stay unknown.")
     return found
@@ -159,13 +160,13 @@ def _labels(graph: Graph) -> set[Node]:
 
 
 def _elements(shapes: Sequence[Shape | None]) -> int | None:
-    if any(s is None or 0 in s for s in shapes):
+    if any(s is None or UNKNOWN in s for s in shapes):
         return None
     return sum(prod(s) for s in shapes if s is not None)
 
 
 def _without_batch(shape: Shape | None) -> str:
-    return "x".join(str(d) if d else "?" for d in shape[1:]) if shape else ""
+    return "x".join(str(d) if d >= 0 else "?" for d in shape[1:]) if shape else ""
 
 
 def _row(fields: Sequence[object], ends: Sequence[int]) -> str:

@@ -1,0 +1,63 @@
+"""What 0 means in a shape that a user writes down: "to be found out", or an axis without elements.
+
+MXNet's programs say `shape=(0, 3)` for an unknown axis. Inside `with np_shape():` an unknown axis is -1 and 0
+is a size like others. Arrays that exist already mean what they say in either mode.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+UNKNOWN = -1
+"""An open axis, inside mxlite."""
+
+_local = threading.local()
+
+
+def is_np_shape() -> bool:
+    """Whether 0 in a shape is a size, in this thread."""
+    return getattr(_local, "active", False)
+
+
+def set_np_shape(active: bool) -> bool:
+    """Say whether 0 in a shape is a size; returns what held before."""
+    before = is_np_shape()
+    _local.active = bool(active)
+    return before
+
+
+@contextmanager
+def np_shape(active: bool = True) -> Iterator[None]:
+    """`with mx.util.np_shape():` 0 in a shape is a size, and -1 an unknown one."""
+    before = set_np_shape(active)
+    try:
+        yield
+    finally:
+        set_np_shape(before)
+
+
+def use_np_shape(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: run `function` inside `np_shape()`."""
+
+    @wraps(function)
+    def inside(*args: Any, **kwargs: Any) -> Any:
+        with np_shape():
+            return function(*args, **kwargs)
+
+    return inside
+
+
+def from_user(shape: Iterable[int]) -> tuple[int, ...]:
+    """A shape as written by a user, with UNKNOWN for its open axes."""
+    zero = 0 if is_np_shape() else UNKNOWN
+    return tuple(UNKNOWN if d < 0 else d or zero for d in shape)
+
+
+def to_user(shape: Iterable[int]) -> tuple[int, ...]:
+    """A shape with open axes as a user reads it."""
+    unknown = -1 if is_np_shape() else 0
+    return tuple(unknown if d < 0 else d for d in shape)
