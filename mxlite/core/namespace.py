@@ -17,7 +17,7 @@ def namespace(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of the module with those globals, called `public` in errors.
 
-    An attribute X is `make(name)`, for the first of `prefix + X` that is in `table`; it is kept in the module.
+    An attribute X is `make(name)`, for the first of `prefix + X` that is in `table`; it is kept.
     """
 
     def names() -> list[str]:

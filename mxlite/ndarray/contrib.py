@@ -1,4 +1,4 @@
-"""mx.nd.contrib: `mx.nd.contrib.X` is the operator `_contrib_X`. Functions that are no operators go here."""
+"""mx.nd.contrib: `mx.nd.contrib.X` is the operator `_contrib_X`. Functions that are none go here."""
 
 from ..core.namespace import namespace as _namespace
 from .functions import FUNCTIONS as _FUNCTIONS

@@ -1,4 +1,4 @@
-"""mx.sym.contrib: `mx.sym.contrib.X` is the operator `_contrib_X`. Functions that are no operators go here."""
+"""mx.sym.contrib: `mx.sym.contrib.X` is the operator `_contrib_X`. Functions that are none go here."""
 
 from ..core.namespace import namespace as _namespace
 from ..ops import TABLE as _TABLE
