@@ -36,13 +36,16 @@ for number in range(start, len(rows)):
     data = dict(np.load(folder + "/%d.in.npz" % number))
     result = {}
     try:
-        if row["mutates"] or "_update" in row["op"]:  # an optimizer's step: called at once, and its states looked at afterwards
+        if row["mutates"] or "_update" in row["op"]:
+            # An optimizer's step: called at once, and its states looked at afterwards.
             call = getattr(mx.nd, row["op"], None) or getattr(mx.nd._internal, row["op"], None)
             if call is None:
                 raise AttributeError("MXNet has no " + row["op"])
             arrays = [mx.nd.array(data["in_" + n], dtype=data["in_" + n].dtype) for n in row["inputs"]]
-            tuples = {k: tuple(map(float, v[1:-1].split(","))) for k, v in row["attrs"].items() if v[0] == "("}
-            given = {**row["attrs"], **tuples}
+            given = dict(row["attrs"])
+            for k, v in given.items():
+                if v[0] == "(":
+                    given[k] = tuple(map(float, v[1:-1].split(",")))
             if "num_weights" in given:
                 given["num_weights"] = int(given["num_weights"])
                 each = len(arrays) // given["num_weights"] if "preloaded" not in row["op"] else (
@@ -127,10 +130,11 @@ def main() -> None:
             inputs = op.input_names(attrs)
             makes = [n[2:] for n in op.grad_op.output_names(attrs)] if op.grad_op else []
             makes += [n for n in inputs if op.gradient_is.get(op.variadic or n)]
+            counted = bool(op.variadic) and "multi" not in op.op_name
             rows.append(
                 dict(
                     name=name, op=op.op_name, inputs=list(inputs), variadic=bool(op.variadic),
-                    attrs={k: attr_text(v) for k, v in case.attrs.items() if k != "num_args" or op.variadic and "multi" not in op.op_name},
+                    attrs={k: attr_text(v) for k, v in case.attrs.items() if k != "num_args" or counted},
                     train=case.train, gradient=makes, mutates=list(op.mutated(attrs)),
                 )
             )  # fmt: skip

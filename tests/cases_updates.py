@@ -10,12 +10,13 @@ from mxlite import ops
 
 _ALL = {"wd": 0.01, "rescale_grad": 0.5, "clip_gradient": 0.3}
 
-# step -> (states that must be positive, parameters of a first row, more of a second, why MXNet's differ there)
+# step -> (states that must be positive, parameters of a first row, more of a second, why MXNet's differ
+# there)
 _STEPS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, Any], bool | str]] = {
     "sgd_update": ((), {"lr": 0.1}, _ALL, True),
     "sgd_mom_update": ((), {"lr": 0.1, "momentum": 0.9}, _ALL, True),
     "nag_mom_update": (
-        (), {"lr": 0.1, "momentum": 0.9}, _ALL, "MXNet's momentum is of the clipped gradient and the new weight",
+        (), {"lr": 0.1, "momentum": 0.9}, _ALL, "MXNet's momentum decays by the new weight",
     ),
     "signsgd_update": ((), {"lr": 0.1}, _ALL, True),
     "signum_update": ((), {"lr": 0.1, "momentum": 0.9}, {**_ALL, "wd_lh": 0.02}, True),

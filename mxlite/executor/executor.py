@@ -192,7 +192,8 @@ class Executor:
         values = np.array(hyper, np.float64)
         if values.shape != shape:
             raise ShapeError(
-                f"hyper must be {shape}, learning rate, weight decay{' and update count' * (shape[1] > 2)} of each "
+                f"hyper must be {shape}, learning rate, weight "
+                f"decay{' and update count' * (shape[1] > 2)} of each "
                 f"of {len(self.updated)} parameters, but it is {values.shape}."
             )
         return values

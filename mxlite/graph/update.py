@@ -49,8 +49,9 @@ def state_name(parameter: str, state: str) -> str:
 def fuse_updates(graph: Graph, rule: UpdateRule, gradients: Sequence[tuple[Entry, Entry]]) -> Graph:
     """`graph` with one update node for each (parameter variable, gradient entry), as effects.
 
-    `graph` knows the weights' types. States become variables `state_name(parameter, state)`. The updates stand last in `order`; the
-    planner runs each as soon as its gradient is there and the old weight is read no more.
+    `graph` knows the weights' types. States become variables `state_name(parameter, state)`. The updates
+    stand last in `order`; the planner runs each as soon as its gradient is there and the old weight is
+    read no more.
     """
     hyper = variable(HYPER)
     effects = []

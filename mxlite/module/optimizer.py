@@ -1,8 +1,8 @@
 """The optimizers: how a weight moves, given its gradient.
 
-In the formulas lr and wd are the rates of one parameter in this update, and products are by element. Each is an
-operator of `mxlite.ops` (whose docstring has formula and source) with its settings; it runs imperatively or, by
-its `update_rule`, inside the graph (see optimizer_base.py), with the same bits.
+In the formulas lr and wd are the rates of one parameter in this update, and products are by element.
+Each is an operator of `mxlite.ops` (whose docstring has formula and source) with its settings; it runs
+imperatively or, by its `update_rule`, inside the graph (see optimizer_base.py), with the same bits.
 """
 
 from __future__ import annotations
@@ -295,7 +295,9 @@ class AdaGrad(_OperatorOptimizer):
 
 @register
 class AdaDelta(_OperatorOptimizer):
-    """AdaDelta (Zeiler, 2012); see the operator `adadelta_update`. Its step does not depend on the learning rate."""
+    """AdaDelta (Zeiler, 2012); see the operator `adadelta_update`. Its step does not depend on the
+    learning rate.
+    """
 
     def __init__(self, rho: float = 0.9, epsilon: float = 1e-5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -311,7 +313,9 @@ class AdaDelta(_OperatorOptimizer):
 
 @register
 class Ftrl(_OperatorOptimizer):
-    """FTRL-proximal (McMahan et al., 2013), which makes weights exactly zero; see the operator `ftrl_update`."""
+    """FTRL-proximal (McMahan et al., 2013), which makes weights exactly zero; see the operator
+    `ftrl_update`.
+    """
 
     def __init__(
         self, lamda1: float = 0.01, learning_rate: float = 0.1, beta: float = 1.0, **kwargs: Any

@@ -131,8 +131,8 @@ class Optimizer:
         return value * multipliers.get(self.idx2name.get(index), 1.0)
 
     def hyper(self, index: Any) -> tuple[float, ...]:
-        """Learning rate and weight decay of one parameter for its next update, which this counts; and the count,
-        if `update_rule` has three rates."""
+        """Learning rate and weight decay of one parameter for its next update, which this counts; and
+        the count, if `update_rule` has three rates."""
         self._update_count(index)
         return self._get_lr(index), self._get_wd(index)
 

@@ -89,7 +89,8 @@ class lamb_update_phase1(Update):
     ``g = clip(rescale_grad*grad)``;  mean and var as in `adam_update`;
     ``out = mean/(1-beta1**t) / (sqrt(var/(1-beta2**t)) + epsilon) + wd*weight``
 
-    weight, grad, mean, var: (...)  ->  out: (...), the direction, of which `lamb_update_phase2` wants the norm.
+    weight, grad, mean, var: (...)  ->  out: (...), the direction, of which `lamb_update_phase2` wants
+    the norm.
     """
 
     inputs = ("weight", "grad", "mean", "var")
@@ -216,8 +217,8 @@ class lamb_update(Update):
     ``out = weight - lr * |weight| / |d| * d`` with the direction d of `lamb_update_phase1`, the weight's norm
     cut to [`lower_bound`, `upper_bound`], and 1 for the quotient where a norm is 0.
 
-    weight, grad, mean, var: (...)  ->  out: (...), usually `weight` itself. The direction is computed twice, for
-    its norm and for the step, and never stored whole.
+    weight, grad, mean, var: (...)  ->  out: (...), usually `weight` itself. The direction is computed
+    twice, for its norm and for the step, and never stored whole.
     """
 
     inputs = ("weight", "grad", "mean", "var")

@@ -114,9 +114,9 @@ class nag_mom_update(Update):
     ``g = clip(rescale_grad*grad) + wd*weight``;  ``mom = momentum*mom - lr*g``;
     ``out = weight + momentum*mom - lr*g``
 
-    weight, grad, mom: (...)  ->  out: (...), usually `weight` itself. MXNet 1.9.1 stores another `mom` when it
-    clips, and one that contains the decay of the *updated* weight when it decays: its kernel writes the weight
-    first. Here `mom` is the formula's.
+    weight, grad, mom: (...)  ->  out: (...), usually `weight` itself. MXNet 1.9.1 stores another `mom`
+    when it clips, and one that contains the decay of the *updated* weight when it decays: its kernel writes
+    the weight first. Here `mom` is the formula's.
 
     I. Sutskever, J. Martens, G. Dahl, G. Hinton, 2013, "On the importance of initialization and momentum in
     deep learning".

@@ -5,7 +5,8 @@ A class here says its formula once, as `step` on matching parts of the arrays. F
     X_update          rates are attributes: `mx.nd.sgd_update(w, g, lr=0.1, out=w)`
     mp_X_update       the same for a 16-bit weight with a float32 master copy, the last state
     _fused_X          a node of a training program: no output, changes weight and states, and reads its rates
-                      from a row of `hyper`, a float64 array (P, R), when it runs: a schedule needs no new program
+                      from a row of `hyper`, a float64 array (P, R), when it runs: a schedule needs no
+                      new program
     _fused_mp_X       both
     multi_X_update    many weights in one call, arrays weight by weight: w0, g0, s0, w1, g1, s1, ...
 
@@ -61,7 +62,7 @@ class Update(Op):
         def run(xp: Any, a: Any, arrays: Sequence[Any], work: Any) -> None:
             one(cls, xp, a, Rates(*(getattr(a, n) for n in cls.rates)), arrays, work)
 
-        cls.forward = staticmethod(_kernel(cls.inputs, ("out",), run))  # type: ignore[assignment]
+        cls.forward = staticmethod(_kernel(cls.inputs, ("out",), run))
         super().__init_subclass__()
 
     @classmethod
@@ -93,10 +94,10 @@ def master(cls: type[Update], xp: Any, a: Any, rates: Rates, arrays: Sequence[An
 def chunks(xp: Any, work: Any, count: int, arrays: Sequence[Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
     """(scratch arrays, parts of `arrays`) in matching parts of at most CHUNK elements.
 
-    arrays[0] is the weight, arrays[1] the gradient, which comes in the weight's type. The last one is the output;
-    None if nobody reads it: then it is scratch.
+    arrays[0] is the weight, arrays[1] the gradient, which comes in the weight's type. The last one is the
+    output; None if nobody reads it: then it is scratch.
     """
-    flat = [None if x is None else x.reshape(-1) for x in arrays]
+    flat: list[Any] = [None if x is None else x.reshape(-1) for x in arrays]
     dtype, size = flat[0].dtype, flat[0].size
     widen, unread = flat[1].dtype != dtype, flat[-1] is None
     rows, length = count + widen + unread, min(size, CHUNK)
@@ -177,7 +178,8 @@ def mixed(base: type[Update], name: str = "") -> type[Op]:
     return _form(
         base,
         name or f"mp_{base.op_name}",
-        f"`{base.op_name}` of a 16-bit weight through its float32 copy `weight32`, which is changed in place.\n\n"
+        f"`{base.op_name}` of a 16-bit weight through its float32 copy `weight32`, which is changed in "
+        f"place.\n\n"
         f"weight, grad: (...) of 16 bits;  states, weight32: (...) float32  ->  out: (...) as weight.",
         inputs=inputs,
         mutates=inputs[2:],
@@ -227,7 +229,8 @@ def fused(base: type[Update], name: str, masters: bool = False) -> type[Op]:
         base,
         name,
         f"`{base.op_name}` in a program{', through the float32 copy `weight32`' if masters else ''}: "
-        f"{', '.join(f'`{n}`' for n in ('weight', *inputs[2:-1]))} {'are' if inputs[2:-1] else 'is'} changed.\n\n"
+        f"{', '.join(f'`{n}`' for n in ('weight', *inputs[2:-1]))} {'are' if inputs[2:-1] else 'is'} "
+        f"changed.\n\n"
         f"{', '.join(inputs[:-1])}: (...);  hyper: (P, {len(base.rates)}) float64, row `row` is "
         f"[{', '.join(base.rates)}], read when it runs.",
         inputs=inputs,
