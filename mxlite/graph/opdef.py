@@ -86,6 +86,7 @@ class Op:
     aux: ClassVar[tuple[str, ...]] = ()  # inputs that are auxiliary states
     variadic: ClassVar[str] = ""
     variadic_outputs: ClassVar[str] = ""
+    subgraphs: ClassVar[tuple[str, ...]] = ()  # attributes that are graphs, in the order of a file: see ops/control.py
     Attrs: ClassVar[type] = NoAttrs
 
     accepts: ClassVar[str] = "any"  # "float" or "number" (no bool): dtypes the default `infer_type` lets in
@@ -149,6 +150,19 @@ class Op:
     def in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
         """`in_place` with every value a tuple; override when it depends on `a`."""
         return {k: (v,) if isinstance(v, str) else v for k, v in cls.in_place.items()}
+
+    @classmethod
+    def inferred_names(cls, a: Any) -> tuple[str, ...]:
+        """`inferred`; override when it depends on `a`. `infer_shape` may leave what stays unknown None."""
+        return cls.inferred
+
+    @classmethod
+    def draws(cls, a: Any) -> bool:
+        """Whether a call draws random numbers, forwards or in a subgraph: it gets a stream then."""
+        if cls.random or "rng" in cls.signature.services:
+            return True
+        nodes = (n for f in cls.subgraphs for n in getattr(a, f).graph.nodes)
+        return any(n.op is not None and n.op.draws(n.attrs) for n in nodes)
 
     @classmethod
     def unneeded(cls, a: Any) -> frozenset[str]:
