@@ -48,7 +48,9 @@ class Part:
     `made` are the outputs that need an array, `nbytes` the arena.
     """
 
-    def __init__(self, backend: Backend, graph: Graph, inputs: Sequence[Node], streams: Mapping[Node, int]) -> None:
+    def __init__(
+        self, backend: Backend, graph: Graph, inputs: Sequence[Node], streams: Mapping[Node, int]
+    ) -> None:
         self.backend = backend
         self.graph = graph
         self.inputs: dict[Key, Entry] = {("in", i): Entry(n) for i, n in enumerate(inputs)}
@@ -137,7 +139,12 @@ class _Linked(partial[None]):
 
 
 def control_kernel(
-    backend: Backend, op: type[Op], attrs: Any, inputs: Shapes, dtypes: tuple[DType, ...], used: frozenset[str] | None
+    backend: Backend,
+    op: type[Op],
+    attrs: Any,
+    inputs: Shapes,
+    dtypes: tuple[DType, ...],
+    used: frozenset[str] | None,
 ) -> ChosenKernel:
     """The kernel of an operator with subgraphs, or of its gradient; see `Backend.choose`."""
     forward = op.forward_op or op
@@ -216,7 +223,9 @@ class _Kernel:
         if self.streams:
             self.random_pieces = [((2,), _STATE), ((RandomStream.work_bytes(4),), _BYTE)]
 
-    def feed(self, plugs: Iterable[Plug], args: Sequence[Any], rows: Sequence[Any], states: Sequence[Any]) -> list[Any]:
+    def feed(
+        self, plugs: Iterable[Plug], args: Sequence[Any], rows: Sequence[Any], states: Sequence[Any]
+    ) -> list[Any]:
         """The arrays of a subgraph's inputs."""
         return [rows[i] if kind == "data" else states[i] if kind == "state" else args[i] for kind, i in plugs]
 
@@ -268,7 +277,8 @@ class _Forward(_Kernel):
         ]
         self.nbytes = scratch_bytes(self.pieces)
         self.seconds = self.count * (
-            max(p.seconds for p in self.parts[self.deciding :]) + sum(p.seconds for p in self.parts[: self.deciding])
+            max(p.seconds for p in self.parts[self.deciding :])
+            + sum(p.seconds for p in self.parts[: self.deciding])
         )
 
     def link(self, *args: Any, outs: Sequence[Any], work: Any, rng: Any, train: bool) -> Run:
@@ -447,8 +457,19 @@ class _Backward(_Kernel):
                     calls,
                     [(row, args[i]) for row, i in zip(rows, self.data) if args[i] is not None],
                     [(s, kept) for s, kept in zip(states, hidden) if kept is not None],
-                    [(heads[i], d) for i, d in enumerate(d_outs[: self.rows]) if d is not None and i in heads],
-                    [(d_args[i], x) for (kind, i), x in found.items() if kind == "data" and d_args[i] is not None],
+                    [
+                        (heads[i], d)
+                        for i, d in enumerate(d_outs[: self.rows])
+                        if d is not None and i in heads
+                    ],
+                    [
+                        (
+                            d_args[i] if d_args[i].ndim > x.ndim else d_args[i][:, None],
+                            x,
+                        )  # rows of a vector are (1,)
+                        for (kind, i), x in found.items()
+                        if kind == "data" and d_args[i] is not None
+                    ],
                     [(into, found.get(("state", k))) for k, into in carried.items()],
                     [(sums[i], x) for (kind, i), x in found.items() if kind == "outer" and i in sums],
                     reseed,
@@ -480,13 +501,11 @@ class _Backward(_Kernel):
 class _Gradient:
     """The gradient of one subgraph as a part: inputs are those of the subgraph, then head gradients."""
 
-    def __init__(self, kernel: _Backward, graph: Graph, inputs: Sequence[Node], plugs: tuple[Plug, ...]) -> None:
+    def __init__(
+        self, kernel: _Backward, graph: Graph, inputs: Sequence[Node], plugs: tuple[Plug, ...]
+    ) -> None:
         self.plugs = plugs
-        heads = {
-            i: variable(f"head{i}")
-            for i, e in enumerate(graph.outputs)
-            if is_floating(graph.dtypes[e])
-        }
+        heads = {i: variable(f"head{i}") for i, e in enumerate(graph.outputs) if is_floating(graph.dtypes[e])}
         wanted = [
             (Entry(n), p)
             for n, p in zip(inputs, plugs)

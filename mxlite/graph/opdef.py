@@ -77,7 +77,9 @@ class Signature:
 class Op:
     """Base of all operator declarations. Subclasses are never instantiated."""
 
-    abstract: ClassVar[bool] = False  # said by a family's base that has a `forward` but is no operator; not inherited
+    abstract: ClassVar[bool] = (
+        False  # said by a family's base that has a `forward` but is no operator; not inherited
+    )
     op_name: ClassVar[str]  # public name; the class's own name unless given
     aliases: ClassVar[tuple[str, ...]] = ()
     inputs: ClassVar[tuple[str, ...]] = ()
@@ -86,7 +88,9 @@ class Op:
     aux: ClassVar[tuple[str, ...]] = ()  # inputs that are auxiliary states
     variadic: ClassVar[str] = ""
     variadic_outputs: ClassVar[str] = ""
-    subgraphs: ClassVar[tuple[str, ...]] = ()  # attributes that are graphs, in the order of a file: see ops/control.py
+    subgraphs: ClassVar[
+        tuple[str, ...]
+    ] = ()  # attributes that are graphs, in the order of a file: see ops/control.py
     Attrs: ClassVar[type] = NoAttrs
 
     accepts: ClassVar[str] = "any"  # "float" or "number" (no bool): dtypes the default `infer_type` lets in

@@ -23,7 +23,9 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any) -> tuple[Any,
         raise OpAttributeError("foreach: data must be one array or more, got an empty list.")
     lengths = [a.shape[0] if a.shape else -1 for a in arrays]
     if len(set(lengths)) > 1 or lengths[0] < 0:
-        raise ShapeError(f"foreach goes through arrays of one length, got shapes {[a.shape for a in arrays]}.")
+        raise ShapeError(
+            f"foreach goes through arrays of one length, got shapes {[a.shape for a in arrays]}."
+        )
     states, steps = init_states, _Steps("foreach: an output of body")
     for t in range(lengths[0]):
         outs, states = pair(body(restore((a[t] for a in arrays), form), states), "foreach: body")
@@ -83,7 +85,9 @@ class _Steps:
         if self.count == 0:
             self.form, self.columns = form, [[] for _ in items]
         elif form != self.form:
-            raise OpAttributeError(f"{self.what} must have the same form in each iteration, got {describe(outs)}.")
+            raise OpAttributeError(
+                f"{self.what} must have the same form in each iteration, got {describe(outs)}."
+            )
         for column, item in zip(self.columns, items):
             if column and (item.shape, item.dtype) != (column[0].shape, column[0].dtype):
                 raise ShapeError(
@@ -100,7 +104,9 @@ class _Steps:
             if rows > self.count:
                 first = column[0]
                 parts.append(
-                    FUNCTIONS["_zeros"](shape=(rows - self.count, *first.shape), dtype=str(parts[0].storage.dtype))
+                    FUNCTIONS["_zeros"](
+                        shape=(rows - self.count, *first.shape), dtype=str(parts[0].storage.dtype)
+                    )
                 )
             made.append(FUNCTIONS["concat"](*parts, dim=0) if len(parts) > 1 else parts[0])
         return restore(iter(made), self.form)

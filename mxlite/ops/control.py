@@ -174,7 +174,9 @@ class _foreach(Control):
             count = len(self.body.inputs)
             locs = (*self.in_data_locs, *self.in_state_locs, *self.remain_locs)
             if sorted(locs) != list(range(count)) or self.num_args != count + 1 or not self.in_data_locs:
-                raise OpAttributeError(f"in_data_locs, in_state_locs and remain_locs must share out {count} inputs.")
+                raise OpAttributeError(
+                    f"in_data_locs, in_state_locs and remain_locs must share out {count} inputs."
+                )
             _check_outputs(self, "body", self.num_out_data + len(self.in_state_locs))
 
     @classmethod
@@ -232,7 +234,9 @@ class _while_loop(Control):
             if len(set(self.func_var_locs)) != len(self.func_var_locs) or not all(
                 0 <= at < inputs for at in self.func_var_locs
             ):
-                raise OpAttributeError(f"func_var_locs {self.func_var_locs} must name inputs of func, below {inputs}.")
+                raise OpAttributeError(
+                    f"func_var_locs {self.func_var_locs} must name inputs of func, below {inputs}."
+                )
             if self.max_iterations < 0:
                 raise OpAttributeError(f"max_iterations must be 0 or more, got {self.max_iterations}.")
             if len(self.cond.graph.outputs) != 1:
@@ -295,7 +299,9 @@ class _cond(Control):
 def _check_outputs(a: Any, field: str, count: int) -> None:
     found = len(getattr(a, field).graph.outputs)
     if not found == count == a.num_outputs:
-        raise OpAttributeError(f"{field} has {found} outputs, num_outputs is {a.num_outputs}; {count} are expected.")
+        raise OpAttributeError(
+            f"{field} has {found} outputs, num_outputs is {a.num_outputs}; {count} are expected."
+        )
 
 
 def _check_locs(a: Any, names: tuple[str, ...], count: int) -> None:
@@ -305,7 +311,9 @@ def _check_locs(a: Any, names: tuple[str, ...], count: int) -> None:
         locs = getattr(a, f"{name}_input_locs")
         inputs = len(getattr(a, name if hasattr(a, name) else f"{name}_branch").inputs)
         if len(locs) != inputs or len(set(locs)) != inputs or not all(0 <= i < count for i in locs):
-            raise OpAttributeError(f"{name}_input_locs {locs} must name {inputs} different arguments below {count}.")
+            raise OpAttributeError(
+                f"{name}_input_locs {locs} must name {inputs} different arguments below {count}."
+            )
         seen.update(locs)
     if len(seen) != count:
         raise OpAttributeError(f"of {count} arguments {len(seen)} are used; num_args is {a.num_args}.")
@@ -321,7 +329,9 @@ def row_shape(shape: Shape, np_shape: bool) -> Shape:
     return shape[1:] or (() if np_shape else (1,))
 
 
-def typed_subgraphs(op: type[Control], a: Any, shapes: Shapes, dtypes: tuple[DType, ...]) -> tuple[Graph, ...]:
+def typed_subgraphs(
+    op: type[Control], a: Any, shapes: Shapes, dtypes: tuple[DType, ...]
+) -> tuple[Graph, ...]:
     """The subgraphs with all shapes and dtypes, from those of the arguments."""
     graphs = []
     known = _types(op, a, dtypes)[2]
@@ -344,7 +354,9 @@ def _infer_shape(op: type[Control], a: Any, shapes: tuple[Any, ...], np_shape: b
             if not args[i]:
                 raise ShapeError(f"{op.op_name} needs rows to go through, but argument {i} is of shape ().")
             if count is not None and args[i][0] != count:
-                raise ShapeError(f"{op.op_name} goes through arrays of {count} rows, but argument {i} has {args[i][0]}.")
+                raise ShapeError(
+                    f"{op.op_name} goes through arrays of {count} rows, but argument {i} has {args[i][0]}."
+                )
             count = args[i][0]
     if not data:
         count = op.iterations(a, ())
@@ -455,5 +467,3 @@ def _graph_flops(graph: Graph) -> int:
                 node.attrs, tuple(graph.shapes[e] for e in node.inputs), tuple(graph.shapes[e] for e in outs)
             )
     return total
-
-

@@ -93,7 +93,9 @@ def while_loop(
     them undefined).
     """
     if max_iterations is None:
-        raise OpAttributeError("while_loop needs max_iterations: outputs are as long as that, and memory is planned so.")
+        raise OpAttributeError(
+            "while_loop needs max_iterations: outputs are as long as that, and memory is planned so."
+        )
     states, form = _symbols(loop_vars, "while_loop: loop_vars")
     if not states:
         raise OpAttributeError("while_loop: loop_vars must be one symbol or more, got an empty list.")
@@ -107,12 +109,16 @@ def while_loop(
         cond_vars = deciding.variables(states)
         decision = call(cond, cond_vars)
         if not isinstance(decision, Symbol) or len(decision.entries) != 1:
-            raise OpAttributeError(f"while_loop: cond must return a symbol of one output, got {describe(decision)}.")
+            raise OpAttributeError(
+                f"while_loop: cond must return a symbol of one output, got {describe(decision)}."
+            )
         cond_sub = deciding.subgraph([decision], "while_loop: cond")
     trace = _Trace(f"{name}_func")
     with trace.scope:
         func_vars = trace.variables(states)
-        outs, new_states = (x if x is not None else [] for x in pair(call(func, func_vars), "while_loop: func"))
+        outs, new_states = (
+            x if x is not None else [] for x in pair(call(func, func_vars), "while_loop: func")
+        )
         outs, out_form = _symbols(outs, "while_loop: an output of func")
         news, new_form = _symbols(new_states, "while_loop: a loop_var from func")
         if form is None and new_form == [None]:
@@ -121,7 +127,9 @@ def while_loop(
         sub = trace.subgraph([*outs, *news], "while_loop: func")
     for k, (symbol, v) in enumerate(zip(states, func_vars)):
         if v.entries[0].node not in sub.inputs:
-            raise OpAttributeError(f"while_loop: func does not use loop_var {k} ({symbol.name!r}); leave it out.")
+            raise OpAttributeError(
+                f"while_loop: func does not use loop_var {k} ({symbol.name!r}); leave it out."
+            )
     inputs: dict[Any, Entry] = {}
     cond_locs = deciding.locations(cond_sub, inputs, _keys(states, cond_vars))
     func_locs = trace.locations(sub, inputs, _keys(states, func_vars))
@@ -212,7 +220,9 @@ class _Trace:
             raise OpAttributeError(f"{who} must return one symbol or more.")
         for symbol in outputs:
             if len(symbol.entries) != 1:
-                raise OpAttributeError(f"{who} returned {symbol!r} of {len(symbol.entries)} outputs; choose one of them.")
+                raise OpAttributeError(
+                    f"{who} returned {symbol!r} of {len(symbol.entries)} outputs; choose one of them."
+                )
             entry = symbol.entries[0]
             if not self._is_inside(entry.node) or entry in seen:  # an output is made inside, and only once
                 entry = operator_function("identity")(symbol).entries[0]
@@ -256,7 +266,9 @@ class _Trace:
             )  # fmt: skip
         return tuple(map(now, outputs))
 
-    def locations(self, sub: Subgraph, inputs: dict[Any, Entry], keys: dict[Node, tuple[Any, Entry]] | None = None) -> list[int]:
+    def locations(
+        self, sub: Subgraph, inputs: dict[Any, Entry], keys: dict[Node, tuple[Any, Entry]] | None = None
+    ) -> list[int]:
         """For each input of `sub` its place among `inputs`, which gets those that it lacks."""
         places = []
         for node in sub.inputs:
@@ -309,7 +321,9 @@ def _whole(value: Any) -> int:
         raise OpAttributeError(f"while_loop: max_iterations must be a whole number, got {value!r}.") from None
 
 
-def _node(op_name: str, subgraphs: dict[str, Subgraph], inputs: dict[Any, Entry], parameters: dict[str, Any]) -> list[Symbol]:
+def _node(
+    op_name: str, subgraphs: dict[str, Subgraph], inputs: dict[Any, Entry], parameters: dict[str, Any]
+) -> list[Symbol]:
     """The visible outputs of the new node."""
     op: type[Op] = find_op(op_name)
     given = {"num_args": len(inputs) + len(subgraphs), **parameters}
