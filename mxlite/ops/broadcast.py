@@ -11,7 +11,7 @@ from math import prod
 
 from ..core.errors import ShapeError
 from ..graph.opdef import Op
-from .blocks import fold, fold_bytes
+from .blocks import fold, fold_bytes, power, sum_to, sum_to_bytes
 
 
 class _Broadcast(Op):
@@ -20,6 +20,7 @@ class _Broadcast(Op):
     inputs = ("lhs", "rhs")
     in_place = {"out": ("lhs", "rhs")}
     cheap = True
+    accepts = "number"
 
     @staticmethod
     def infer_shape(a, lhs, rhs):
@@ -33,6 +34,14 @@ class _Broadcast(Op):
         return (lhs, rhs), (tuple(y if x == 1 else x for x, y in pairs),)
 
 
+class _Sum(_Broadcast):
+    """One whose gradient is a sum of the head gradient, with no expression to form."""
+
+    @staticmethod
+    def backward_workspace(a, inputs, outputs, dtype):
+        return max(sum_to_bytes(outputs[0], x, dtype) for x in inputs)
+
+
 class _Product(_Broadcast):
     """One whose gradient forms an expression of the output's shape before it sums."""
 
@@ -41,17 +50,7 @@ class _Product(_Broadcast):
         return fold_bytes(outputs[0], inputs, dtype)
 
 
-def _sum_to(xp, source, target):
-    """`source` summed over the axes along which `target` was stretched."""
-    view = target.reshape((1,) * (source.ndim - target.ndim) + target.shape)
-    axes = tuple(i for i in range(source.ndim) if view.shape[i] != source.shape[i])
-    if axes:
-        xp.add.reduce(source, axis=axes, keepdims=True, out=view)
-    elif not xp.may_share_memory(source, view):
-        xp.copyto(view, source)
-
-
-class broadcast_add(_Broadcast):
+class broadcast_add(_Sum):
     """Sum with broadcasting, ``out = lhs + rhs``.
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape. A gradient is `d_out`, summed over the
@@ -66,14 +65,19 @@ class broadcast_add(_Broadcast):
         xp.add(lhs, rhs, out=out)
 
     @staticmethod
-    def backward(xp, a, d_out, *, d_lhs, d_rhs):
+    def backward(xp, a, d_out, *, d_lhs, d_rhs, work):
         if d_rhs is not None:
-            _sum_to(xp, d_out, d_rhs)
+            sum_to(xp, d_out, d_rhs, work)
         if d_lhs is not None:
-            _sum_to(xp, d_out, d_lhs)
+            sum_to(xp, d_out, d_lhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        return {"lhs": w._sum_like(d, lhs), "rhs": w._sum_like(d, rhs)}
 
 
-class broadcast_sub(_Broadcast):
+class broadcast_sub(_Sum):
     """Difference with broadcasting, ``out = lhs - rhs``.
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape.
@@ -87,12 +91,17 @@ class broadcast_sub(_Broadcast):
         xp.subtract(lhs, rhs, out=out)
 
     @staticmethod
-    def backward(xp, a, d_out, *, d_lhs, d_rhs):
+    def backward(xp, a, d_out, *, d_lhs, d_rhs, work):
         if d_rhs is not None:
-            _sum_to(xp, d_out, d_rhs)
+            sum_to(xp, d_out, d_rhs, work)
             xp.negative(d_rhs, out=d_rhs)
         if d_lhs is not None:
-            _sum_to(xp, d_out, d_lhs)
+            sum_to(xp, d_out, d_lhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        return {"lhs": w._sum_like(d, lhs), "rhs": w.negative(w._sum_like(d, rhs))}
 
 
 class broadcast_mul(_Product):
@@ -114,6 +123,14 @@ class broadcast_mul(_Product):
             fold(xp, product, (d_out, rhs), d_lhs, work)
         if d_rhs is not None:
             fold(xp, product, (d_out, lhs), d_rhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        return {
+            "lhs": w._sum_like(w.broadcast_mul(d, rhs), lhs),
+            "rhs": w._sum_like(w.broadcast_mul(d, lhs), rhs),
+        }
 
 
 class broadcast_div(_Product):
@@ -143,6 +160,15 @@ class broadcast_div(_Product):
         if d_rhs is not None:
             fold(xp, by_rhs, (d_out, out, rhs), d_rhs, work)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        by_lhs = w.broadcast_div(d, rhs)
+        return {
+            "lhs": w._sum_like(by_lhs, lhs),
+            "rhs": w.negative(w._sum_like(w.elemwise_mul(by_lhs, outs["out"]), rhs)),
+        }
+
 
 class broadcast_power(_Product):
     """Power with broadcasting, ``out = lhs ** rhs``.
@@ -155,7 +181,7 @@ class broadcast_power(_Product):
 
     @staticmethod
     def forward(xp, a, lhs, rhs, *, out):
-        xp.power(lhs, rhs, out=out)
+        power(xp, lhs, rhs, out)
 
     @staticmethod
     def backward(xp, a, d_out, lhs, rhs, out, *, d_lhs, d_rhs, work):
@@ -178,6 +204,16 @@ class broadcast_power(_Product):
             fold(xp, by_lhs, (d_out, lhs, rhs), d_lhs, work)
         if d_rhs is not None:
             fold(xp, by_rhs, (d_out, lhs, out), d_rhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        slope = w.broadcast_mul(w.broadcast_power(lhs, w._minus_scalar(rhs, scalar=1)), rhs)
+        growth = w.broadcast_mul(outs["out"], w.log(lhs))
+        return {
+            "lhs": w._sum_like(w.elemwise_mul(d, slope), lhs),
+            "rhs": w._sum_like(w.elemwise_mul(d, growth), rhs),
+        }
 
 
 class broadcast_maximum(_Product):
@@ -206,6 +242,14 @@ class broadcast_maximum(_Product):
         if d_rhs is not None:
             fold(xp, where(xp.less), (d_out, lhs, rhs), d_rhs, work)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        return {
+            "lhs": w._sum_like(w.elemwise_mul(d, w.broadcast_greater_equal(lhs, rhs)), lhs),
+            "rhs": w._sum_like(w.elemwise_mul(d, w.broadcast_lesser(lhs, rhs)), rhs),
+        }
+
 
 class broadcast_minimum(_Product):
     """The smaller of each pair, with broadcasting.
@@ -232,6 +276,87 @@ class broadcast_minimum(_Product):
             fold(xp, where(xp.less_equal), (d_out, lhs, rhs), d_lhs, work)
         if d_rhs is not None:
             fold(xp, where(xp.greater), (d_out, lhs, rhs), d_rhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        return {
+            "lhs": w._sum_like(w.elemwise_mul(d, w.broadcast_lesser_equal(lhs, rhs)), lhs),
+            "rhs": w._sum_like(w.elemwise_mul(d, w.broadcast_greater(lhs, rhs)), rhs),
+        }
+
+
+class broadcast_hypot(_Product):
+    """Hypotenuse with broadcasting, ``out = sqrt(lhs**2 + rhs**2)``, without overflow on the way.
+
+    lhs, rhs: shapes that broadcast  ->  out: their common shape. Gradients ``d_out * lhs / out`` and
+    ``d_out * rhs / out``: nan where both are 0, as in MXNet.
+    """
+
+    aliases = ("_hypot", "_Hypot", "hypot")
+    accepts = "float"
+
+    @staticmethod
+    def forward(xp, a, lhs, rhs, *, out):
+        xp.hypot(lhs, rhs, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, lhs, rhs, out, *, d_lhs, d_rhs, work):
+        def slope(into, d, x, y):
+            xp.divide(x, y, out=into)
+            xp.multiply(into, d, out=into)
+
+        if d_lhs is not None:
+            fold(xp, slope, (d_out, lhs, out), d_lhs, work)
+        if d_rhs is not None:
+            fold(xp, slope, (d_out, rhs, out), d_rhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        part = w.elemwise_div(d, outs["out"])
+        return {
+            "lhs": w._sum_like(w.broadcast_mul(part, lhs), lhs),
+            "rhs": w._sum_like(w.broadcast_mul(part, rhs), rhs),
+        }
+
+
+class arctan2(_Product):
+    """Angle of the point (rhs, lhs) in (-pi, pi], with broadcasting: atan2(lhs, rhs).
+
+    lhs, rhs: shapes that broadcast  ->  out: their common shape. Gradients, with ``s = lhs**2 + rhs**2``:
+    ``d_out * rhs / s`` and ``-d_out * lhs / s``.
+    """
+
+    aliases = ("broadcast_arctan2", "atan2")
+    accepts = "float"
+
+    @staticmethod
+    def forward(xp, a, lhs, rhs, *, out):
+        xp.arctan2(lhs, rhs, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
+        def slope(into, d, x, y):
+            xp.hypot(x, y, out=into)
+            xp.multiply(into, into, out=into)
+            xp.divide(x, into, out=into)
+            xp.multiply(into, d, out=into)
+
+        if d_lhs is not None:
+            fold(xp, slope, (d_out, rhs, lhs), d_lhs, work)
+        if d_rhs is not None:
+            fold(xp, slope, (d_out, lhs, rhs), d_rhs, work)
+            xp.negative(d_rhs, out=d_rhs)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        part = w.elemwise_div(d, w.broadcast_add(w.square(lhs), w.square(rhs)))
+        return {
+            "lhs": w._sum_like(w.broadcast_mul(part, rhs), lhs),
+            "rhs": w.negative(w._sum_like(w.broadcast_mul(part, lhs), rhs)),
+        }
 
 
 class broadcast_mod(_Product):
@@ -263,69 +388,18 @@ class broadcast_mod(_Product):
             xp.negative(into, out=into)
 
         if d_lhs is not None:
-            _sum_to(xp, d_out, d_lhs)
+            sum_to(xp, d_out, d_lhs, work)
         if d_rhs is not None:
             fold(xp, by_rhs, (d_out, lhs, rhs), d_rhs, work)
 
-
-class broadcast_equal(_Broadcast):
-    """1 where ``lhs == rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_equal", "_Equal")
-
     @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.equal(lhs, rhs, out=out)
-
-
-class broadcast_not_equal(_Broadcast):
-    """1 where ``lhs != rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_not_equal", "_Not_Equal")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.not_equal(lhs, rhs, out=out)
-
-
-class broadcast_greater(_Broadcast):
-    """1 where ``lhs > rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_greater", "_Greater")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.greater(lhs, rhs, out=out)
-
-
-class broadcast_greater_equal(_Broadcast):
-    """1 where ``lhs >= rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_greater_equal", "_Greater_Equal")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.greater_equal(lhs, rhs, out=out)
-
-
-class broadcast_lesser(_Broadcast):
-    """1 where ``lhs < rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_lesser", "_Lesser")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.less(lhs, rhs, out=out)
-
-
-class broadcast_lesser_equal(_Broadcast):
-    """1 where ``lhs <= rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_lesser_equal", "_Lesser_Equal")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.less_equal(lhs, rhs, out=out)
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        count = w.floor(w.broadcast_div(lhs, rhs))
+        return {
+            "lhs": w._sum_like(d, lhs),
+            "rhs": w.negative(w._sum_like(w.elemwise_mul(d, count), rhs)),
+        }
 
 
 class broadcast_to(Op):
@@ -357,8 +431,16 @@ class broadcast_to(Op):
         xp.copyto(out, data)
 
     @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        _sum_to(xp, d_out, d_data)
+    def backward(xp, a, d_out, *, d_data, work):
+        sum_to(xp, d_out, d_data, work)
+
+    @staticmethod
+    def backward_workspace(a, inputs, outputs, dtype):
+        return sum_to_bytes(outputs[0], inputs[0], dtype)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w._sum_like(heads["out"], ins["data"])}
 
 
 class broadcast_axis(Op):
@@ -395,5 +477,109 @@ class broadcast_axis(Op):
         xp.copyto(out, data)
 
     @staticmethod
+    def backward(xp, a, d_out, *, d_data, work):
+        sum_to(xp, d_out, d_data, work)
+
+    @staticmethod
+    def backward_workspace(a, inputs, outputs, dtype):
+        return sum_to_bytes(outputs[0], inputs[0], dtype)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w._sum_like(heads["out"], ins["data"])}
+
+
+class broadcast_like(Op):
+    """`lhs` stretched to the shape of `rhs`.
+
+    lhs: (...), axes of length 1 or as in `rhs`, aligned at the last one;  rhs: (...)  ->  out: as `rhs`.
+    With `lhs_axes` and `rhs_axes`, only these axes of `lhs`, each of length 1, take the lengths of those of
+    `rhs`. `rhs` is there for its shape: its numbers are not read and it has no gradient.
+    """
+
+    inputs = ("lhs", "rhs")
+    cheap = True
+    backward_in_place = {"d_lhs": "d_out"}
+
+    @dataclass(frozen=True)
+    class Attrs:
+        lhs_axes: tuple[int, ...] | None = None
+        rhs_axes: tuple[int, ...] | None = None
+
+    @staticmethod
+    def infer_shape(a, lhs, rhs):
+        if (a.lhs_axes is None) != (a.rhs_axes is None) or len(a.lhs_axes or ()) != len(a.rhs_axes or ()):
+            raise ShapeError(f"lhs_axes {a.lhs_axes} and rhs_axes {a.rhs_axes} must name equally many axes.")
+        if a.lhs_axes is None:
+            aligned = (1,) * (len(rhs) - len(lhs)) + lhs
+            if len(lhs) > len(rhs) or any(d not in (1, s) for d, s in zip(aligned, rhs)):
+                raise ShapeError(f"lhs {lhs} does not stretch to rhs {rhs}: only axes of length 1 do.")
+            return (lhs, rhs), (rhs,)
+        out = list(lhs)
+        for i, j in zip(a.lhs_axes, a.rhs_axes):
+            if not (-len(lhs) <= i < len(lhs) and -len(rhs) <= j < len(rhs)):
+                raise ShapeError(f"lhs_axes {i} or rhs_axes {j} is not an axis of lhs {lhs} or rhs {rhs}.")
+            if lhs[i] not in (1, rhs[j]):
+                raise ShapeError(f"axis {i} of lhs {lhs} must have length 1 to stretch to {rhs[j]}.")
+            out[i] = rhs[j]
+        return (lhs, rhs), (tuple(out),)
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        return dtypes, dtypes[:1]
+
+    @staticmethod
+    def forward(xp, a, lhs, rhs, *, out):
+        xp.copyto(out, lhs)
+
+    @staticmethod
+    def backward_workspace(a, inputs, outputs, dtype):
+        return sum_to_bytes(outputs[0], inputs[0], dtype)
+
+    @staticmethod
+    def backward(xp, a, d_out, *, d_lhs, work):
+        sum_to(xp, d_out, d_lhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"lhs": w._sum_like(heads["out"], ins["lhs"])}
+
+
+class _sum_like(Op):
+    """`data` summed over the axes along which `like` would be stretched to its shape.
+
+    data: (...);  like: a shape that stretches to `data`'s  ->  out: `like`'s shape. `like` is there for its
+    shape: its numbers are not read and it has no gradient. The inverse of broadcasting, in gradients.
+    """
+
+    inputs = ("data", "like")
+    in_place = {"out": "data"}
+
+    @staticmethod
+    def infer_shape(a, data, like):
+        broadcast_like.infer_shape(broadcast_like.Attrs(), like, data)
+        return (data, like), (like,)
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        return dtypes, dtypes[:1]
+
+    @staticmethod
+    def flops(a, inputs, outputs):
+        return prod(inputs[0])
+
+    @staticmethod
+    def workspace(a, inputs, outputs, dtype):
+        return sum_to_bytes(inputs[0], outputs[0], dtype)
+
+    @staticmethod
+    def forward(xp, a, data, like, *, out, work):
+        sum_to(xp, data, out, work)
+
+    @staticmethod
     def backward(xp, a, d_out, *, d_data):
-        _sum_to(xp, d_out, d_data)
+        xp.copyto(d_data, d_out)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.broadcast_like(heads["out"], ins["data"])}

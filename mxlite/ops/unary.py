@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.dtype import is_floating
-from ..core.errors import DTypeError
 from ..graph.opdef import Op
 from .blocks import copy, pieces
 
@@ -22,11 +20,7 @@ class _Unary(Op):
 class _Real(_Unary):
     """A function of real numbers: the dtype must be floating."""
 
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        if dtypes[0] is not None and not is_floating(dtypes[0]):
-            raise DTypeError(f"data must be of a floating dtype, got {dtypes[0]}; Cast it first.")
-        return super().infer_type(a, *dtypes)
+    accepts = "float"
 
 
 class exp(_Real):
@@ -45,6 +39,10 @@ class exp(_Real):
     def backward(xp, a, d_out, out, *, d_data):
         xp.multiply(d_out, out, out=d_data)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.elemwise_mul(heads["out"], outs["out"])}
+
 
 class log(_Real):
     """Natural logarithm; -inf at 0, nan below.
@@ -61,6 +59,10 @@ class log(_Real):
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
         xp.divide(d_out, data, out=d_data)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.elemwise_div(heads["out"], ins["data"])}
 
 
 class log1p(_Real):
@@ -80,6 +82,10 @@ class log1p(_Real):
         for d, x, into in pieces(d_out, data, d_data):
             xp.divide(d, x + 1, out=into)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.elemwise_div(heads["out"], w._plus_scalar(ins["data"], scalar=1))}
+
 
 class expm1(_Real):
     """``out = e**data - 1``, accurate near 0.
@@ -98,6 +104,10 @@ class expm1(_Real):
         for d, y, into in pieces(d_out, out, d_data):
             xp.multiply(d, y + 1, out=into)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.elemwise_mul(heads["out"], w._plus_scalar(outs["out"], scalar=1))}
+
 
 class sqrt(_Real):
     """Square root; nan below 0.
@@ -115,6 +125,10 @@ class sqrt(_Real):
     def backward(xp, a, d_out, out, *, d_data):
         xp.divide(d_out, out, out=d_data)
         xp.multiply(d_data, 0.5, out=d_data)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w._mul_scalar(w.elemwise_div(heads["out"], outs["out"]), scalar=0.5)}
 
 
 class rsqrt(_Real):
@@ -137,6 +151,11 @@ class rsqrt(_Real):
         xp.multiply(d_data, out, out=d_data)
         xp.multiply(d_data, -0.5, out=d_data)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        cube = w._power_scalar(outs["out"], scalar=3)
+        return {"data": w._mul_scalar(w.elemwise_mul(heads["out"], cube), scalar=-0.5)}
+
 
 class reciprocal(_Real):
     """``out = 1 / data``.
@@ -156,6 +175,10 @@ class reciprocal(_Real):
         xp.multiply(d_data, out, out=d_data)
         xp.negative(d_data, out=d_data)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.negative(w.elemwise_mul(heads["out"], w.square(outs["out"])))}
+
 
 class square(_Unary):
     """``out = data**2``.
@@ -173,6 +196,10 @@ class square(_Unary):
     def backward(xp, a, d_out, data, *, d_data):
         xp.multiply(d_out, data, out=d_data)
         xp.multiply(d_data, 2, out=d_data)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w._mul_scalar(w.elemwise_mul(heads["out"], ins["data"]), scalar=2)}
 
 
 class abs(_Unary):
@@ -192,6 +219,10 @@ class abs(_Unary):
         for d, x, into in pieces(d_out, data, d_data):
             xp.multiply(d, xp.sign(x), out=into)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.elemwise_mul(heads["out"], w.sign(ins["data"]))}
+
 
 class negative(_Unary):
     """``out = -data``.
@@ -210,6 +241,10 @@ class negative(_Unary):
     def backward(xp, a, d_out, *, d_data):
         xp.negative(d_out, out=d_data)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.negative(heads["out"])}
+
 
 class sin(_Real):
     """Sine of angles in radians.
@@ -227,6 +262,10 @@ class sin(_Real):
     def backward(xp, a, d_out, data, *, d_data):
         for d, x, into in pieces(d_out, data, d_data):
             xp.multiply(d, xp.cos(x), out=into)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.elemwise_mul(heads["out"], w.cos(ins["data"]))}
 
 
 class cos(_Real):
@@ -247,6 +286,10 @@ class cos(_Real):
             slope = xp.sin(x)
             xp.negative(slope, out=slope)
             xp.multiply(d, slope, out=into)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.negative(w.elemwise_mul(heads["out"], w.sin(ins["data"])))}
 
 
 class sign(_Unary):
@@ -378,3 +421,11 @@ class clip(_Unary):
             inside = x >= a.a_min
             inside &= x <= a.a_max
             xp.multiply(d, inside, out=into)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        x = ins["data"]
+        inside = w.elemwise_mul(
+            w._greater_equal_scalar(x, scalar=a.a_min), w._lesser_equal_scalar(x, scalar=a.a_max)
+        )
+        return {"data": w.elemwise_mul(heads["out"], inside)}
