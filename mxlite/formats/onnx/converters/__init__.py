@@ -9,11 +9,17 @@ from . import (
     matrix,
     normalization,
     pooling,
+    quantization,
+    recurrent,
     reduction,
+    resizing,
+    sampling,
     shape,
+    signal,
 )
 
 _FILES = (
-    activation, control, convolution, elementwise, index, matrix, normalization, pooling, reduction, shape,
+    activation, control, convolution, elementwise, index, matrix, normalization, pooling, quantization,
+    recurrent, reduction, resizing, sampling, shape, signal,
 )  # fmt: skip
 FAMILIES = tuple(file.CONVERTERS for file in _FILES)

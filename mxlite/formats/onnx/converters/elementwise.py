@@ -73,7 +73,10 @@ def modulo(n: OnnxNode) -> Value:
     """`fmod=1` takes the sign of the dividend, as C does; else that of the divisor."""
     b, left, right = n.builder, n[0], n[1]
     if not n.int("fmod", 0):
-        return b.op("broadcast_mod", left, right)
+        rest: Value = b.op("broadcast_mod", left, right)
+        if is_float(left.dtype) and (right.array is None or not right.array.all()):
+            return b.where(right.equals(0), b.full((), np.nan, left.dtype), rest)
+        return rest
     if left.array is None or right.array is None:
         if b.has("broadcast_fmod"):
             return b.op("broadcast_fmod", left, right)
@@ -188,14 +191,17 @@ def where(n: OnnxNode) -> Value:
 
 
 def shift(n: OnnxNode) -> Value:
-    """Left shifts multiply by powers of 2; what falls out at the top is lost."""
+    """By the type's width or more, or by a negative number, everything is shifted out; the sign stays."""
     b, x, by = n.builder, n[0], n[1]
-    direction = n.choice("direction", "LEFT", "RIGHT")
+    width = min(8 * x.dtype.itemsize, 62)
+    by = b.cast(by, np.int64)
+    by = b.where(by < 0, b.full((), width, np.int64), b.binary("minimum", by, width))
     wide = b.cast(x, np.int64)
-    factor = b.op("broadcast_power", b.full((1,), 2, np.int64), b.cast(by, np.int64))
-    if direction == "LEFT":
+    factor = b.op("_rpower_scalar", by, scalar=2.0)
+    if n.choice("direction", "LEFT", "RIGHT") == "LEFT":
         return b.cast(b.binary("mul", wide, factor), x.dtype)
-    return b.cast(b.binary("div", wide, factor), x.dtype)
+    rest = b.op("broadcast_mod", wide, factor)
+    return b.cast(b.binary("div", b.binary("sub", wide, rest), factor), x.dtype)
 
 
 def _bits(kind: str) -> Callable[[OnnxNode], Value]:
