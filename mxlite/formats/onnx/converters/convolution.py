@@ -69,7 +69,8 @@ def conv_transpose(n: OnnxNode) -> Value:
         for size, want, more in zip(whole, wanted, extra):
             total = size + more - want
             half = total // 2
-            sides.append((half, total - half) if auto != "SAME_LOWER" else (total - half, half))
+            upper = auto == "SAME_UPPER"
+            sides.append((0, total) if total < 0 else (half, total - half) if upper else (total - half, half))
     else:
         pads = n.ints("pads", None) or (0,) * (2 * rank)
         sides = list(zip(pads[:rank], pads[rank:]))

@@ -129,10 +129,15 @@ def negation(n: OnnxNode) -> Value:
 
 
 def round_even(n: OnnxNode) -> Value:
-    """Halves go to the even neighbour."""
-    b, x = n.builder, n[0]
-    made: Value = b.op("rint", x)
-    return made
+    return rounded(n[0])
+
+
+def rounded(x: Value) -> Value:
+    """The nearest whole numbers; halves go to the even one. (MXNet's rint takes them down.)"""
+    b = x.builder
+    low = b.op("rint", x)
+    odd = b.op("_mod_scalar", low, scalar=2.0)
+    return b.where(b.binary("sub", x, low).equals(0.5), b.binary("add", low, odd), low)
 
 
 def is_nan(n: OnnxNode) -> Value:

@@ -12,6 +12,7 @@ from ..dtypes import numpy_type, running_type
 from ..node import OnnxNode
 from ..value import Value
 from .convolution import convolved
+from .elementwise import rounded
 
 
 def _spread(n: OnnxNode, value: Value, x: Value) -> Value:
@@ -42,7 +43,7 @@ def quantize(n: OnnxNode) -> Value:
     if dtype.kind not in "iu":
         raise FormatError(f"numbers are quantized to whole numbers, not to {dtype}.")
     ratio = b.binary("div", b.cast(x, np.float32), b.cast(_spread(n, scale, x), np.float32))
-    whole = b.op("rint", ratio)
+    whole = rounded(ratio)
     if zero is not None:
         whole = b.binary("add", whole, b.cast(_spread(n, zero, x), np.float32))
     return _saturated(whole, dtype)
@@ -70,7 +71,7 @@ def _requantized(n: OnnxNode, total: Value, scales: tuple[Value, ...], shape: tu
     factors = [b.cast(b.reshape(s, shape if s.size > 1 else ()), np.float64) for s in scales]
     out_scale, zero = n[6], n[7]
     factor = b.binary("div", b.binary("mul", *factors), b.cast(b.reshape(out_scale, ()), np.float64))
-    whole = b.op("rint", b.binary("mul", total, factor))
+    whole = rounded(b.binary("mul", total, factor))
     return _saturated(b.binary("add", whole, b.cast(b.reshape(zero, ()), np.float64)), zero.dtype)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from ....core import FormatError
 from ..node import OnnxNode
 from ..value import Value
+from .elementwise import rounded
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
@@ -75,7 +76,7 @@ def _taps(at: Value, mode: str) -> list[tuple[Value, Value | None]]:
     """Whole places around a coordinate, and their weights."""
     b = at.builder
     if mode == "nearest":
-        return [(b.cast(b.op("rint", at), np.int64), None)]
+        return [(b.cast(rounded(at), np.int64), None)]
     low = b.op("floor", at)
     part, first = b.binary("sub", at, low), b.cast(low, np.int64)
     if mode == "linear":
