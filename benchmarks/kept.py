@@ -135,10 +135,15 @@ def main() -> None:
     found = [k for name, case in CASES.items() if (k := measure(name, case)) is not None]
     single = [k for k in found if k.calls == 1]
     text = heading("Bytes kept for backward", {"torch": torch.__version__}) + "\n" + ABOUT
-    for title, rows in (("One call in PyTorch", single), ("Several calls in PyTorch", [k for k in found if k.calls > 1])):
+    for title, rows in (
+        ("One call in PyTorch", single),
+        ("Several calls in PyTorch", [k for k in found if k.calls > 1]),
+    ):
         less = sorted({k.op for k in rows if k.ours < k.theirs})
         more = [k for k in rows if k.ours > k.theirs]
-        text += f"## {title}\n\n{len(rows)} rows of {len({k.op for k in rows})} operators: mxlite keeps less in "
+        text += (
+            f"## {title}\n\n{len(rows)} rows of {len({k.op for k in rows})} operators: mxlite keeps less in "
+        )
         text += f"{sum(k.ours < k.theirs for k in rows)} rows ({len(less)} operators), as much in "
         text += f"{sum(k.ours == k.theirs for k in rows)}, more in {len(more)}.\n\n"
         text += markdown(

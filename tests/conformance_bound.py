@@ -29,7 +29,7 @@ Arrays = dict[str, Any]
 def _network(call: Call, mirrored: bool) -> Symbol:
     marks = {"__force_mirroring__": "True"} if mirrored else {}
     attrs = ops._copy.Attrs()
-    kept = {*call.op.mutates, *call.op.aux}
+    kept = {*call.op.mutated(call.attrs), *call.op.aux}
     ins = []
     for name, dtype in zip(call.names()[0], call.dtypes[0]):
         entry = variable(name, __dtype__=str(dtype))

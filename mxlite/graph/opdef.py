@@ -77,7 +77,9 @@ class Signature:
 class Op:
     """Base of all operator declarations. Subclasses are never instantiated."""
 
-    abstract: ClassVar[bool] = False  # said by a family's base that has a `forward` but is no operator; not inherited
+    abstract: ClassVar[bool] = (
+        False  # said by a family's base that has a `forward` but is no operator; not inherited
+    )
     op_name: ClassVar[str]  # public name; the class's own name unless given
     aliases: ClassVar[tuple[str, ...]] = ()
     inputs: ClassVar[tuple[str, ...]] = ()
@@ -149,6 +151,11 @@ class Op:
     def in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
         """`in_place` with every value a tuple; override when it depends on `a`."""
         return {k: (v,) if isinstance(v, str) else v for k, v in cls.in_place.items()}
+
+    @classmethod
+    def mutated(cls, a: Any) -> tuple[str, ...]:
+        """`mutates`; override when it depends on `a`, as for an operator of any number of inputs."""
+        return cls.mutates
 
     @classmethod
     def unneeded(cls, a: Any) -> frozenset[str]:
