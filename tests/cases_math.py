@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from case import apart, Case, few, integers, normal, positive
+from case import apart, Case, few, fractions, integers, normal, positive
 
 from mxlite import ops
 
@@ -66,9 +66,83 @@ def _bool(op, **more):
     }
 
 
+def _unary(op, torch=None, make=normal, **more):
+    """A function of one array; `torch` names PyTorch's."""
+    if isinstance(torch, str):
+        more["torch"] = _torch(torch)
+    elif torch is not None:
+        more["torch"] = torch
+    fill = {"data": make}
+    return {
+        op.op_name: Case(op, more.pop("attrs", {}), shapes=[(3, 4)], make=fill, **more),
+    }
+
+
+def _torch(name):
+    def call(a, *tensors):
+        import torch
+
+        place = torch
+        for part in name.split("."):
+            place = getattr(place, part)
+        return place(*tensors)
+
+    return call
+
+
+def _above_one(rng, shape):
+    return rng.uniform(1.2, 3.0, shape)
+
+
+def _inside(rng, shape):
+    return rng.uniform(-0.9, 0.9, shape)
+
+
+def _either_side(rng, shape):
+    """Numbers in [-3.4, 4) that keep away from 0 and the whole numbers below it."""
+    return rng.integers(-4, 4, shape) + rng.uniform(0.2, 0.8, shape)
+
+
 ROWS: dict[str, Case] = {
-    **_broadcast(ops.broadcast_hypot, positive),
-    **_broadcast(ops.arctan2),
+    **_broadcast(ops.broadcast_hypot, positive, torch=_torch("hypot")),
+    **_broadcast(ops.arctan2, torch=_torch("atan2")),
+    # -- functions of one array
+    **_unary(ops.tan, "tan", _inside),
+    **_unary(ops.arcsin, "asin", _inside),
+    **_unary(ops.arccos, "acos", _inside),
+    **_unary(ops.arctan, "atan"),
+    **_unary(ops.sinh, "sinh"),
+    **_unary(ops.cosh, "cosh"),
+    **_unary(ops.arcsinh, "asinh"),
+    **_unary(ops.arccosh, "acosh", _above_one),
+    **_unary(ops.arctanh, "atanh", _inside),
+    **_unary(ops.degrees, "rad2deg"),
+    **_unary(ops.radians, "deg2rad"),
+    **_unary(ops.log2, "log2", positive),
+    **_unary(ops.log10, "log10", positive),
+    **_unary(ops.cbrt, lambda a, x: x.sign() * x.abs() ** (1 / 3), apart),
+    **_unary(ops.rcbrt, lambda a, x: x.sign() * x.abs() ** (-1 / 3), apart),
+    **_unary(ops.erf, "erf"),
+    **_unary(ops.erfinv, "erfinv", _inside),
+    **_unary(ops.gamma, lambda a, x: x.lgamma().exp(), positive),
+    "gamma-negative": Case(ops.gamma, make={"data": _either_side}, tolerance=1e-4, tolerance32=1e-3),
+    **_unary(ops.gammaln, "lgamma", _either_side),
+    **_unary(ops.digamma, "digamma", _either_side, tolerance32=1e-3),
+    **_unary(ops.polygamma, lambda a, x: x.polygamma(a.n), positive, attrs={"n": 2}),
+    "polygamma-negative": Case(
+        ops.polygamma, {"n": 1}, make={"data": _either_side}, tolerance=1e-4, tolerance32=1e-3
+    ),
+    **_unary(ops.trunc, "trunc", fractions),
+    **_unary(ops.fix, "fix", fractions),
+    **_unary(ops.softsign, "nn.functional.softsign", apart),
+    **_unary(ops.hard_sigmoid, lambda a, x: (x * a.alpha + a.beta).clamp(0, 1), apart),
+    "hard_sigmoid-steep": Case(
+        ops.hard_sigmoid,
+        {"alpha": 0.7, "beta": 0.4},
+        make={"data": apart},
+        torch=lambda a, x: (x * a.alpha + a.beta).clamp(0, 1),
+    ),
+    "erf-far": Case(ops.erf, {}, [(5, 8)], make={"data": lambda rng, s: 4 * rng.standard_normal(s)}),
     "broadcast_like": Case(ops.broadcast_like, {}, [(3, 1, 5), (3, 4, 5)]),
     "broadcast_like-rank": Case(ops.broadcast_like, {}, [(1, 5), (3, 4, 5)], large=[(1, 5), (9000, 4, 5)]),
     "broadcast_like-same": Case(ops.broadcast_like, {}, [(3, 4), (3, 4)]),
@@ -95,9 +169,9 @@ ROWS: dict[str, Case] = {
     **_scalar(ops._logical_or_scalar, 0.0, few),
     **_scalar(ops._logical_xor_scalar, 1.0, few),
     "logical_not": Case(ops.logical_not, make={"data": few}),
-    "isnan": Case(ops.isnan, make={"data": _strange}),
-    "isinf": Case(ops.isinf, make={"data": _strange}),
-    "isfinite": Case(ops.isfinite, make={"data": _strange}),
+    "isnan": Case(ops.isnan, dtype="float32", make={"data": _strange}),
+    "isinf": Case(ops.isinf, dtype="float32", make={"data": _strange}),
+    "isfinite": Case(ops.isfinite, dtype="float32", make={"data": _strange}),
     **_whole(ops.isnan),
     **_whole(ops.bitwise_and),
     **_whole(ops.bitwise_or),

@@ -6,9 +6,12 @@ most PIECE elements; what grows with the arrays is declared as workspace by the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
+
+import numpy as np
 
 from ..graph.ir import Shape
 from ..graph.opdef import DType
@@ -21,15 +24,14 @@ BLOCK = 16384
 """Elements of `fold`'s product at a time, where one row is not larger."""
 
 
-def pieces(*arrays: Any) -> Iterator[Sequence[Any]]:
-    """Yield matching flat parts of arrays of one shape, at most PIECE elements each; small arrays whole."""
-    size = arrays[0].size
-    if size <= PIECE:
+def pieces(*arrays: Any, size: int = PIECE) -> Iterator[Sequence[Any]]:
+    """Yield matching flat parts of arrays of one shape, at most `size` elements each; small arrays whole."""
+    if arrays[0].size <= size:
         yield arrays
         return
     flat = [x.reshape(-1) for x in arrays]
-    for begin in range(0, size, PIECE):
-        yield [x[begin : begin + PIECE] for x in flat]
+    for begin in range(0, arrays[0].size, size):
+        yield [x[begin : begin + size] for x in flat]
 
 
 def copy(xp: Any, source: Any, target: Any) -> None:
@@ -39,8 +41,10 @@ def copy(xp: Any, source: Any, target: Any) -> None:
 
 
 def weak(data: Any, scalar: float) -> float | int:
-    """`scalar` as an operand that takes on `data`'s dtype: truncated for whole-number arrays, as in MXNet."""
-    return int(scalar) if data.dtype.kind in "iu" else scalar
+    """`scalar` as an operand of `data`'s dtype: for whole numbers cut and wrapped round, as in MXNet."""
+    if data.dtype.kind not in "iu" or not math.isfinite(scalar):
+        return scalar
+    return int(np.asarray(int(scalar)).astype(data.dtype))
 
 
 def power(xp: Any, base: Any, exponent: Any, out: Any) -> None:
