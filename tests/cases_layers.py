@@ -77,14 +77,20 @@ def _instance(shape, large=None, **attrs):
         attrs,
         [shape, shape[1:2], shape[1:2]],
         tolerance=1e-5,
-        torch=lambda a, data, gamma, beta: _torch().instance_norm(data, None, None, gamma, beta, True, 0.1, a.eps),
+        torch=lambda a, data, gamma, beta: _torch().instance_norm(
+            data, None, None, gamma, beta, True, 0.1, a.eps
+        ),
         large=large and [large, shape[1:2], shape[1:2]],
     )
 
 
 def _l2(mode, shape, large=None):
     def torch(a, data):
-        axes = {"instance": tuple(range(1, data.ndim)), "channel": (1,), "spatial": tuple(range(2, data.ndim))}
+        axes = {
+            "instance": tuple(range(1, data.ndim)),
+            "channel": (1,),
+            "spatial": tuple(range(2, data.ndim)),
+        }
         return data / (data.square().sum(axes[a.mode], keepdim=True) + a.eps).sqrt()
 
     return Case(ops.L2Normalization, {"mode": mode, "eps": 1e-3}, [shape], torch=torch, large=large)
@@ -167,7 +173,9 @@ def _softmaxes(op):
         f"{name}-length": _softmax(
             op, (3, 4, 2), axis=1, use_length=True, large=[(80_000, 4, 2), (80_000, 2)]
         ),
-        f"{name}-length-last": _softmax(op, (4, 5), use_length=True, temperature=0.5, large=[(80_000, 5), (80_000,)]),
+        f"{name}-length-last": _softmax(
+            op, (4, 5), use_length=True, temperature=0.5, large=[(80_000, 5), (80_000,)]
+        ),
         f"{name}-length-long": _softmax(op, (2, 70_000), use_length=True),
     }
 
@@ -177,7 +185,9 @@ SOFTMAXES = {
     **_softmaxes(ops.log_softmax),
     **_softmaxes(ops.softmin),
     "softmax-activation": Case(
-        ops.SoftmaxActivation, shapes=[(3, 4, 2)], torch=lambda a, x: _torch().softmax(x.flatten(1), 1).view(x.shape)
+        ops.SoftmaxActivation,
+        shapes=[(3, 4, 2)],
+        torch=lambda a, x: _torch().softmax(x.flatten(1), 1).view(x.shape),
     ),
     "softmax-activation-channel": Case(
         ops.SoftmaxActivation, {"mode": "channel"}, [(3, 4, 2, 2)], torch=lambda a, x: _torch().softmax(x, 1)
@@ -187,7 +197,9 @@ SOFTMAXES = {
 
 def _activation(op, torch, make=normal, **attrs):
     return {
-        f"{op.op_name}{''.join(f'-{v}' for v in attrs.values())}": Case(op, attrs, make={"data": make}, torch=torch),
+        f"{op.op_name}{''.join(f'-{v}' for v in attrs.values())}": Case(
+            op, attrs, make={"data": make}, torch=torch
+        ),
         f"{op.op_name}{''.join(f'-{v}' for v in attrs.values())}-many": Case(
             op, attrs, [(2, 3, 7_000)], make={"data": lambda rng, s: 4 * make(rng, s)}, torch=torch
         ),
@@ -205,4 +217,89 @@ ACTIVATIONS = {
     **_activation(ops.log_sigmoid, lambda a, x: _torch().logsigmoid(x)),
 }
 
-ROWS: dict[str, Case] = {**NORMALIZATIONS, **SOFTMAXES, **ACTIVATIONS}
+
+def _attention(b, h, l, s, e, v=None, g=None, mask=None, kind="", large=None, **attrs):
+    """A row; kind: dtype of the mask."""
+    shapes = [(b, h, l, e), (b, g or h, s, e), (b, g or h, s, v or e)]
+    dtypes, make = {}, {}
+    if mask is not None:
+        shapes.append(mask)
+        if kind:
+            dtypes["mask"], make["mask"] = kind, first_and_others
+    if attrs.get("use_length"):
+        shapes.append((b,))
+        dtypes["length"], make["length"] = "int32", integers(1, s + 1)
+
+    def torch(a, query, key, value, *more):
+        import torch
+
+        more = list(more)
+        mask = torch.zeros(b, h, l, s, dtype=query.dtype)
+        if a.use_mask:
+            given = more.pop(0)
+            mask = mask + (
+                given
+                if given.is_floating_point()
+                else torch.zeros_like(given, dtype=query.dtype).masked_fill(~given, -torch.inf)
+            )
+        if a.use_length:
+            mask = mask.masked_fill(torch.arange(s) >= more[0][:, None, None, None], -torch.inf)
+        if a.causal:
+            mask = mask.masked_fill(torch.ones(l, s, dtype=torch.bool).tril().logical_not(), -torch.inf)
+        return torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, scale=a.scale, enable_gqa=True
+        )
+
+    return Case(
+        ops.scaled_dot_product_attention,
+        attrs | ({"use_mask": True} if mask is not None else {}),
+        shapes,
+        dtypes=dtypes,
+        make=make,
+        tolerance=1e-6,
+        torch=None if attrs.get("p") else torch,
+        grad_inputs=("query", "key", "value") if kind else None,
+        large=large or _large_attention(h, g or h, mask, attrs),
+    )
+
+
+def _large_attention(h, g, mask, attrs):
+    shapes = [(8, h, 120, 200), (8, g, 70, 200), (8, g, 70, 200)]
+    if mask is not None:
+        shapes.append(tuple(n if n == 1 else m for n, m in zip(mask, (8, h, 120, 70)[-len(mask) :])))
+    return [*shapes, (8,)] if attrs.get("use_length") else shapes
+
+
+def first_and_others(rng, shape):
+    """A bool mask that lets the first key through, so that no query is left with none."""
+    mask = rng.uniform(size=shape) < 0.6
+    mask[..., 0] = True
+    return mask
+
+
+ATTENTION = {
+    "attention": _attention(2, 3, 4, 5, 6),
+    "attention-values": _attention(1, 2, 3, 4, 5, v=7, scale=0.3),
+    "attention-causal": _attention(2, 2, 5, 5, 3, causal=True),
+    "attention-causal-long": _attention(
+        1, 1, 300, 600, 2, causal=True, large=[(1, 1, 300, 200), (1, 1, 600, 200), (1, 1, 600, 200)]
+    ),
+    "attention-causal-fewer-keys": _attention(1, 2, 300, 140, 2, causal=True),
+    "attention-shared": _attention(2, 6, 4, 5, 3, g=2),
+    "attention-mask": _attention(2, 2, 4, 5, 3, mask=(2, 2, 4, 5)),
+    "attention-mask-broadcast": _attention(2, 4, 3, 5, 3, g=2, mask=(1, 4, 1, 5), causal=True),
+    "attention-mask-matrix": _attention(2, 2, 3, 5, 3, mask=(3, 5)),
+    "attention-mask-column": _attention(2, 2, 3, 5, 3, mask=(2, 1, 3, 1)),
+    "attention-mask-bool": _attention(2, 2, 4, 5, 3, mask=(2, 1, 4, 5), kind="bool"),
+    "attention-length": _attention(3, 2, 4, 6, 3, use_length=True),
+    "attention-everything": _attention(
+        3, 4, 140, 530, 3, v=2, g=2, mask=(4, 140, 530), use_length=True, causal=True, scale=0.7
+    ),
+    "attention-dropout": _attention(2, 4, 5, 6, 3, g=2, p=0.4),
+    "attention-dropout-long": _attention(1, 1, 200, 530, 3, p=0.4, causal=True),
+    "attention-no-width": _attention(
+        2, 2, 3, 4, 0, v=3, scale=1.0, large=[(10, 2, 400, 0), (10, 2, 300, 0), (10, 2, 300, 20)]
+    ),
+}
+
+ROWS: dict[str, Case] = {**NORMALIZATIONS, **SOFTMAXES, **ACTIVATIONS, **ATTENTION}

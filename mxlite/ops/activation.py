@@ -311,7 +311,9 @@ class gelu(_Elementwise):
             t = w.tanh(w._mul_scalar(w.elemwise_mul(x, cubic), scalar=root))
             inner = w._plus_scalar(w._mul_scalar(square, scalar=3 * 0.044715 * root), scalar=root)
             rest = w._rminus_scalar(w.square(t), scalar=1.0)
-            twice = w.elemwise_add(w._plus_scalar(t, scalar=1.0), w.elemwise_mul(x, w.elemwise_mul(rest, inner)))
+            twice = w.elemwise_add(
+                w._plus_scalar(t, scalar=1.0), w.elemwise_mul(x, w.elemwise_mul(rest, inner))
+            )
             slope = w._mul_scalar(twice, scalar=0.5)
         else:
             error = w.erf(w._mul_scalar(x, scalar=math.sqrt(0.5)))

@@ -67,6 +67,8 @@ class _Group:
             s[: n * g * p].reshape(n, g, 1, 1, p) for s in stats[:4]
         )
         self.some = stats[4]
+        if not self.parts:  # nothing to fold
+            stats.fill(0)
         if rule.centre:
             for part in self.parts:
                 fold(xp, xp.add, part, self._wide(part), self.mean, self.some)
