@@ -65,8 +65,9 @@ class Executor:
         self.grad_arrays: list[NDArray | None] = [arrays.get(("grad", n)) for n in self._arguments]
         self.aux_arrays: list[NDArray] = [arrays["var", n] for n in self._auxiliary]
         self.outputs: list[NDArray] = [arrays["out", i] for i in range(len(graph.outputs))]
-        self._rng_state = np.zeros(2, np.uint64) if planned.train.uses_rng else None
-        self._rng_var = Var("random state") if planned.train.uses_rng else None
+        uses_rng = planned.train.uses_rng or planned.infer.uses_rng
+        self._rng_state = np.zeros(2, np.uint64) if uses_rng else None
+        self._rng_var = Var("random state") if uses_rng else None
         self._train: Program | None = None
         self._infer: Program | None = None
         self._has_backward = planned.train.problem.num_forward < len(planned.train.problem.tasks)
@@ -126,13 +127,17 @@ class Executor:
         """
         self._feed(inputs)
         if is_train:
-            if self._rng_state is not None:
+            if self._planned.train.uses_rng:
                 self._push_random_step()
             self._training_program().push_forward()
         else:
+            planned = self._planned
+            draws = planned.infer.uses_rng
+            if draws:
+                self._push_random_step()
             if self._infer is None:
-                planned = self._planned
-                self._infer = Program(planned.infer, planned.infer_plan, self._arrays, self._arena)
+                rng = (self._rng_state, self._rng_var) if draws else (None, None)
+                self._infer = Program(planned.infer, planned.infer_plan, self._arrays, self._arena, *rng)
             self._infer.push_forward()
         return self.outputs
 

@@ -133,7 +133,7 @@ def lower(
                 kernel=kernel.name,
             )
         )
-    uses_rng = bool(streams) and step.train
+    uses_rng = any(n.op is not None and n.op.draws(n.attrs, step.train) for n in streams)
     fixed: dict[str, int] = dict(extra_fixed or {})
     for where, (s, d) in step.owned.items():
         category = step.category[where]

@@ -162,6 +162,11 @@ class Op:
         """Of what `backward` names, that which it does not read under `a`: it gets None instead."""
         return frozenset()
 
+    @classmethod
+    def draws(cls, a: Any, train: bool) -> bool:
+        """Whether a program must have random numbers ready; override when it depends on `a` or on training."""
+        return cls.random
+
     # -- shapes and types ----------------------------------------------------------------------
 
     @staticmethod

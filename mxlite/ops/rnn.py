@@ -95,6 +95,10 @@ class RNN(Op):
         return 1 + a.state_outputs * (1 + (a.mode == "lstm"))
 
     @classmethod
+    def draws(cls, a: Any, train: bool) -> bool:
+        return train and a.p > 0 and a.num_layers > 1
+
+    @classmethod
     def infer_shape(cls, a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
         data = shapes[0]
         assert data is not None

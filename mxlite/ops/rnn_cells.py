@@ -84,7 +84,16 @@ class Plain:
         raise AssertionError("the results are all that it needs")
 
     def backward(
-        self, xp: Any, w: Weights, s: Stretch, j: int, last: int | None, dh: Any, dc: Any, off: Any, room: Room
+        self,
+        xp: Any,
+        w: Weights,
+        s: Stretch,
+        j: int,
+        last: int | None,
+        dh: Any,
+        dc: Any,
+        off: Any,
+        room: Room,
     ) -> None:
         """`pre` holds the results of the steps."""
         y = s.pre[j]
@@ -168,7 +177,16 @@ class Lstm:
             xp.multiply(s.full, o, out=s.full)
 
     def backward(
-        self, xp: Any, w: Weights, s: Stretch, j: int, last: int | None, dh: Any, dc: Any, off: Any, room: Room
+        self,
+        xp: Any,
+        w: Weights,
+        s: Stretch,
+        j: int,
+        last: int | None,
+        dh: Any,
+        dc: Any,
+        off: Any,
+        room: Room,
     ) -> None:
         """last: the step computed before j, None if that was in another stretch."""
         i, f, g, o = self._parts(s.pre[j])
@@ -254,7 +272,16 @@ class Gru:
         xp.tanh(candidate, out=candidate)
 
     def backward(
-        self, xp: Any, w: Weights, s: Stretch, j: int, last: int | None, dh: Any, dc: Any, off: Any, room: Room
+        self,
+        xp: Any,
+        w: Weights,
+        s: Stretch,
+        j: int,
+        last: int | None,
+        dh: Any,
+        dc: Any,
+        off: Any,
+        room: Room,
     ) -> None:
         n = dh.shape[1]
         pre, own, before = s.pre[j], s.own[j], s.before[j]

@@ -179,5 +179,3 @@ def run_forward(
     for source, target in zip((h, c), last):
         if target is not None:
             xp.copyto(target, source, casting="unsafe")
-
-
