@@ -92,7 +92,7 @@ def trace(heads: Sequence[Origin], stop: Iterable[Origin] = (), distinct: bool =
         for (name, made, i), kept in zip(step.plan.keeps, step.kept):
             e = Entry(node, step.plan.places[i]) if made else node.inputs[i]
             traced.kept[e] = kept
-            traced.owner[e] = (step.plan.name, name)
+            traced.owner.setdefault(e, (step.plan.name, name))
     traced.origin = {e: o for o, e in entry.items()}
     traced.graph = Graph(tuple(entry[h] for h in heads), order=tuple(nodes))
     return traced
@@ -213,7 +213,7 @@ def _deliver(leaf: Leaf, result: Storage | None) -> None:
     grad = leaf.grad
     if leaf.req == "add":
         if result is not None:
-            invoke(call_of("_grad_add", {}), (grad, result), grad)
+            invoke(call_of("broadcast_add", {}), (grad, result), grad)
     elif result is None:
         push_write(partial(grad.storage.fill, 0), grad, name="full")
     else:
