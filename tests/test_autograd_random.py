@@ -1,4 +1,6 @@
-"""Random imperative programs: gradients as PyTorch's, writes in wrong places found, engines and checkpoint alike."""
+"""Random imperative programs: gradients as PyTorch's, writes in wrong places found, engines and
+checkpoint alike.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ torch = pytest.importorskip("torch")
 
 ROWS, COLUMNS = 3, 4
 
-# name -> (in mxlite, in PyTorch); every operation keeps the shape (ROWS, COLUMNS) and values of moderate size.
+# name -> (in mxlite, in PyTorch); every operation keeps the shape (ROWS, COLUMNS) and values of moderate
+# size.
 UNARY = {
     "tanh": (nd.tanh, torch.tanh),
     "relu": (nd.relu, torch.relu),

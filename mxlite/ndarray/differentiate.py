@@ -2,9 +2,9 @@
 it adds is run call by call.
 
 The graph's variables are leaves, constants, and whatever the caller wants to stop at. Of the forward nodes
-nothing is run: the arrays that the gradient reads were kept on the tape. Each gradient is freed after its last
-reader, each step's arrays with its gradient call (unless the graph is retained), and a kernel that may work in
-place does so on a gradient that nobody else reads.
+nothing is run: the arrays that the gradient reads were kept on the tape. Each gradient is freed after its
+last reader, each step's arrays with its gradient call (unless the graph is retained), and a kernel that may
+work in place does so on a gradient that nobody else reads.
 
 With `create`, forward values and gradients carry their origins and the calls are recorded like any others, so
 what comes out can be differentiated again.

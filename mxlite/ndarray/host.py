@@ -1,7 +1,7 @@
 """A Python function as one step of the tape: what `autograd.Function` and `autograd.checkpoint` record.
 
-Its gradient is Python too. It runs when the backward pass comes to it, on the thread that asked for the backward
-pass, and pushes whatever operations it likes; nothing of it runs inside the engine.
+Its gradient is Python too. It runs when the backward pass comes to it, on the thread that asked for the
+backward pass, and pushes whatever operations it likes; nothing of it runs inside the engine.
 """
 
 from __future__ import annotations
