@@ -130,7 +130,7 @@ def _softmax(op, shape, axis=-1, large=None, torch=None, length=None, **attrs):
             k = data.shape[a.axis]
             beyond = torch_arange(k) >= length.unsqueeze(-1)
             beyond = beyond.movedim(-1, a.axis)
-            x = x.masked_fill(beyond, -1e300)
+            x = x.masked_fill(beyond, -1e30)
         if op is ops.log_softmax:
             y = _torch().log_softmax(x, a.axis)
         else:
