@@ -91,6 +91,21 @@ def _gelqf(a, x):
     return basis.mT, upper.mT
 
 
+def _einsum(subscripts, *shapes, large=None, empty=True, torch=True, **more):
+    def call(a, *tensors):
+        import torch
+
+        out = torch.einsum(a.subscripts, *tensors)
+        return out if out.ndim else out.reshape(1)
+
+    attrs = {"num_args": len(shapes), "subscripts": subscripts}
+    return {
+        f"einsum-{subscripts}": Case(
+            ops.einsum, attrs, shapes, torch=call if torch else None, large=large, empty=empty, **more
+        )
+    }
+
+
 def _pair(ta, tb, lead=()):
     return [(*lead, 4, 3) if ta else (*lead, 3, 4), (*lead, 5, 4) if tb else (*lead, 4, 5)]
 
@@ -212,4 +227,31 @@ ROWS: dict[str, Case] = {
         ops._linalg_extracttrian, {}, [(3, 3)], empty=False, large=[(600, 600)]
     ),
     "_linalg_maketrian-vector": Case(ops._linalg_maketrian, {}, [(6,)], empty=False, large=[(180300,)]),
+    # -- sums over named axes
+    **_einsum("ij,jk->ik", (3, 4), (4, 5), large=[(900, 400), (400, 50)]),
+    **_einsum("ij,jk", (3, 4), (4, 5), large=[(900, 400), (400, 50)]),
+    **_einsum("ij,kj->ki", (3, 4), (5, 4), large=[(900, 400), (50, 400)]),
+    **_einsum("bik,bkj->bij", (2, 3, 4), (2, 4, 5)),
+    **_einsum("bhqd,bhkd->bhqk", (2, 3, 4, 5), (2, 3, 2, 5)),
+    **_einsum("bqhd,bkhd->bhqk", (2, 4, 3, 5), (2, 2, 3, 5)),
+    **_einsum("abcd,dbe->eac", (2, 3, 4, 5), (5, 3, 2), empty=False, large=[(2, 30, 40, 500), (500, 30, 2)]),
+    **_einsum("i,i->", (6,), (6,)),
+    **_einsum("i,j->ij", (3,), (4,), large=[(3000,), (400,)]),
+    **_einsum("ij->ji", (3, 4)),
+    **_einsum("ij->j", (3, 4)),
+    **_einsum("ij->", (3, 4)),
+    **_einsum("ii->i", (4, 4), empty=False, large=[(600, 600)]),
+    **_einsum("ii->", (4, 4), empty=False, large=[(600, 600)]),
+    **_einsum("ii,ij->j", (4, 4), (4, 3), empty=False, large=[(600, 600), (600, 3)]),
+    **_einsum("i->ii", (4,), torch=False, empty=False, large=[(600,)]),
+    **_einsum("ij,j,jk->ik", (3, 4), (4,), (4, 2), large=[(900, 400), (400,), (400, 2)]),
+    **_einsum("ijk,k->i", (3, 4, 5), (5,)),
+    **_einsum("i,j->j", (3,), (4,), large=[(300_000,), (4,)]),
+    **_einsum("ij,ij->ij", (3, 4), (3, 4)),
+    "einsum-int": Case(
+        ops.einsum, {"num_args": 2, "subscripts": "ij,jk->ik"}, [(3, 4), (4, 5)], dtype="int32"
+    ),
+    "khatri_rao": Case(ops.khatri_rao, {"num_args": 2}, [(3, 4), (2, 4)]),
+    "khatri_rao-3": Case(ops.khatri_rao, {"num_args": 3}, [(2, 3), (4, 3), (3, 3)], tolerance=1e-5),
+    "khatri_rao-1": Case(ops.khatri_rao, {"num_args": 1}, [(3, 4)]),
 }
