@@ -349,27 +349,24 @@ class TrianAttrs:
     lower: bool = True
 
 
-def _runs(a, n):
-    """Where the triangle of an n x n matrix is: (row, first column, one past the last), row by row."""
-    k = a.offset
-    if k > 0 or (k == 0 and not a.lower):
-        return [(i, i + k, n) for i in range(n - k)]
-    return [(i, 0, i + k + 1) for i in range(-k, n)]
-
-
 def _move_triangle(a, matrices, vectors, extract):
+    """Between (B, N, N) and (B, length): a lower triangle goes row by row, an upper one column by column."""
+    offset = a.offset
+    if offset > 0 or (offset == 0 and not a.lower):
+        matrices, offset = transposed(matrices), -offset
     begin = 0
-    for i, first, stop in _runs(a, matrices.shape[-1]):
-        part = vectors[:, begin : begin + stop - first]
-        begin += stop - first
+    for i in range(-offset, matrices.shape[-1]):
+        length = i + offset + 1
+        part = vectors[:, begin : begin + length]
+        begin += length
         if extract:
-            part[...] = matrices[:, i, first:stop]
+            part[...] = matrices[:, i, :length]
         else:
-            matrices[:, i, first:stop] = part
+            matrices[:, i, :length] = part
 
 
 class _linalg_extracttrian(_Matrix):
-    """A triangle of square matrices, row by row as a vector.
+    """A triangle of square matrices as a vector: a lower one row by row, an upper one column by column.
 
     A: (..., N, N)  ->  out: (..., K * (K + 1) / 2) with K = N - |offset|. At `offset` 0 the lower triangle,
     or with ``lower=False`` the upper one; a positive `offset` takes what is on and above that diagonal, a
