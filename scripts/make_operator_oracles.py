@@ -59,6 +59,8 @@ for number in range(start, len(rows)):
             np.savez(folder + "/%d.out.npz" % number, **result)
             continue
         make = getattr(mx.sym, row["op"], None) or getattr(mx.symbol._internal, row["op"], None)
+        if row["op"].startswith("_linalg_"):
+            make = getattr(mx.sym.linalg, row["op"][8:])
         if make is None:
             raise AttributeError("MXNet has no " + row["op"])
         names = row["inputs"]
