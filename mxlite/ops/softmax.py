@@ -294,7 +294,7 @@ def softmax_blocks(
             mask.put(part, box, -xp.inf)
             return box
 
-        def shifted(part: Part) -> Any:
+        def shifted(part: Part, cut: list[Part] = cut, most: Any = most) -> Any:
             box = like(boxes[0], x[part]) if len(cut) == 1 else scaled(part)
             xp.subtract(box, most[..., part[4]], out=box)
             return box
@@ -322,6 +322,31 @@ def softmax_blocks(
                     xp.exp(box, out=box)
                 xp.divide(box, total[..., part[4]], out=box)
             xp.copyto(y[part], box, casting="unsafe")
+
+
+def log_sums_bytes(view: View, dtype: DType) -> int:
+    """Scratch of `log_sums`."""
+    return softmax_bytes(view, dtype)
+
+
+def log_sums(xp: Any, view: View, data: Any, out: Any, work: Any) -> None:
+    """out = log(sum of exp(data) over axis C of the view), flat."""
+    boxes, stats, *_ = carve(work, _pieces(view, accumulator(data.dtype), False))
+    n, g, _, _, p = view
+    x, sums = data.reshape(view), out.reshape(n, g, 1, 1, p)
+    for where in groups(view) if data.size else ():
+        total = sums[where]
+        most = stats[0][: total.size].reshape(total.shape)
+        cut = parts(view, where)
+        for part in cut:
+            fold(xp, xp.maximum, part, x[part], most, stats[2])
+        for part in cut:
+            box = like(boxes[0], x[part])
+            xp.subtract(x[part], most[..., part[4]], out=box)
+            xp.exp(box, out=box)
+            fold(xp, xp.add, part, box, total, stats[2])
+        xp.log(total, out=total)
+        xp.add(total, most, out=total)
 
 
 def softmax_gradient(
