@@ -126,7 +126,7 @@ class _ClassLoss(Op):
 class cross_entropy(_ClassLoss):
     """Cross-entropy of each position, ``-weight[label] * log(softmax(data)[n, label])``, softmax over axis 1.
 
-    data: (N, C, ...);  label: (N, ...), class numbers;  weight: (C,) with `use_weight`  ->  out: as label
+    data: (N, C, ...);  label: (N, ...), classes;  weight: (C,), with `use_weight`  ->  out: as label
     for `reduction` 'none'; (1,) for 'sum', and for 'mean', which divides by the sum of the weights that count.
 
     A label `ignore_index` counts for nothing; any other that is no class is an error. As PyTorch's function

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any, Literal
 
 from ..core.dtype import as_dtype, float32
-from ..core.errors import DTypeError, OpAttributeError, ShapeError
+from ..core.errors import DerivativeError, DTypeError, OpAttributeError, ShapeError
 from ..graph.ir import Entry, Shape
 from ..graph.opdef import DType, Op, require_kind, require_rank, Shapes
 from .layer_norm import require_axis
@@ -112,7 +112,7 @@ class softmax(_Softmax):
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
-        return {} if a.dtype else {"data": _derivative(w, a, outs["out"], heads["out"], 1.0)}
+        return {"data": _derivative(w, a, outs["out"], heads["out"], 1.0)}
 
 
 class softmin(_Softmax):
@@ -138,7 +138,7 @@ class softmin(_Softmax):
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
-        return {} if a.dtype else {"data": _derivative(w, a, outs["out"], heads["out"], -1.0)}
+        return {"data": _derivative(w, a, outs["out"], heads["out"], -1.0)}
 
 
 class log_softmax(_Softmax):
@@ -165,17 +165,19 @@ class log_softmax(_Softmax):
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
-        if a.dtype or a.use_length:
-            return {}
+        if a.use_length:  # what is beyond it would need a mask
+            raise DerivativeError("log_softmax with use_length=True has no gradient of a gradient.")
+        _require_one_type(a)
         d, scale = heads["out"], 1 / (a.temperature or 1)
         total = w.sum(d, axis=a.axis, keepdims=True)
         return {"data": _scaled(w, w.elemwise_sub(d, w.broadcast_mul(w.exp(outs["out"]), total)), scale)}
 
 
 class SoftmaxActivation(Op):
-    """Softmax over one sample's numbers, or at each position over the channels.
+    """Softmax over the last axis, or over the channels at each position.
 
-    data: (N, ...)  ->  out: (N, ...). `mode` 'instance': over all axes but 0; 'channel': over axis 1.
+    data: (N, ...)  ->  out: (N, ...). `mode` 'instance': over the last axis; 'channel': over axis 1. MXNet's
+    documentation says "for each instance", and 1.9.1 takes the last axis.
     """
 
     inputs = ("data",)
@@ -218,7 +220,7 @@ class SoftmaxActivation(Op):
 
 
 def _mode_view(a: Any, shape: Shape) -> View:
-    return along(shape, 1) if a.mode == "channel" else (shape[0], 1, prod(shape[1:]), 1, 1)
+    return along(shape, 1 if a.mode == "channel" else -1)
 
 
 def _widest(a: Any, dtype: DType) -> DType:
@@ -404,7 +406,15 @@ def _scaled(w: Any, x: Entry, scale: float) -> Entry:
     return x if scale == 1 else w._mul_scalar(x, scalar=scale)
 
 
+def _require_one_type(a: Any) -> None:
+    if a.dtype:
+        raise DerivativeError(
+            "softmax with `dtype` has no gradient of a gradient; use Cast before or after it instead."
+        )
+
+
 def _derivative(w: Any, a: Any, out: Entry, d: Entry, sign: float) -> Entry:
     """scale * out * (d - sum of d * out)."""
+    _require_one_type(a)
     total = w.sum(w.elemwise_mul(d, out), axis=a.axis, keepdims=True)
     return _scaled(w, w.elemwise_mul(out, w.broadcast_sub(d, total)), sign / (a.temperature or 1))
