@@ -310,10 +310,10 @@ def softmax_blocks(
             power = like(boxes[1], box) if log else box
             xp.exp(box, out=power)
             fold(xp, xp.add, part, power, total, stats[2])
+        if length is not None:
+            xp.maximum(total, 1e-30, out=total)  # of nothing, so that no quotient or logarithm is infinite
         if log:
             xp.log(total, out=total)
-        elif length is not None:
-            xp.maximum(total, 1e-30, out=total)  # an empty sum: 0 / it is 0
         for part in cut:
             box = like(boxes[0], x[part]) if len(cut) == 1 else shifted(part)
             if log:
