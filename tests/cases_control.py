@@ -1,4 +1,6 @@
-"""Rows of loops and branches. Their subgraphs are traced as a user's are, and then given as the operators' parameters."""
+"""Rows of loops and branches. Their subgraphs are traced as a user's are, and then given as the
+operators' parameters.
+"""
 
 import numpy as np
 from case import Case, positive, unit

@@ -1,15 +1,15 @@
 """Kernels of control flow: a subgraph planned once, and the loops that run it.
 
-A subgraph becomes a **part**: its kernel calls on fixed arrays, and a memory plan of its own. All arrays of a part
-lie in the `work` of the node that holds it, so that the plan around counts every byte:
+A subgraph becomes a **part**: its kernel calls on fixed arrays, and a memory plan of its own. All arrays of
+a part lie in the `work` of the node that holds it, so that the plan around counts every byte:
 
     work  | rows | states | results | random state | arena of the part that runs |
 
-Arguments that are used as a whole (weights) are read where they are. What one iteration costs besides its kernels is
-the copy of a row or a state: no plan, no lookup, no arrays are made while a loop runs.
+Arguments that are used as a whole (weights) are read where they are. What one iteration costs besides its
+kernels is the copy of a row or a state: no plan, no lookup, no arrays are made while a loop runs.
 
-Random numbers: iteration t of the node with stream s draws from streams of its own seed and step, which are the four
-words of block t of stream s. Backward, which computes the body again, finds the same ones.
+Random numbers: iteration t of the node with stream s draws from streams of its own seed and step, which are
+the four words of block t of stream s. Backward, which computes the body again, finds the same ones.
 """
 
 from __future__ import annotations

@@ -1,21 +1,23 @@
 """Control flow: operators whose parameters are graphs.
 
-`mx.sym.contrib.foreach`, `while_loop` and `cond` make them; their names, parameters and files are MXNet 1.9.1's. A
-**subgraph** (the body of a loop, its condition, a branch) is a parameter, `Op.subgraphs` says which ones are. Its
-inputs are fed in one of three ways, its **plugs**:
+`mx.sym.contrib.foreach`, `while_loop` and `cond` make them; their names, parameters and files are MXNet
+1.9.1's. A **subgraph** (the body of a loop, its condition, a branch) is a parameter, `Op.subgraphs` says
+which ones are. Its inputs are fed in one of three ways, its **plugs**:
 
     ("data", i)     row t of argument i in iteration t
     ("state", k)    state k: an initial value before the first iteration, then what the iteration before gave
     ("outer", i)    argument i as a whole: a weight, or any symbol from outside that the body uses
 
-**Kernels** are not here: `backends/control.py` makes them, from the kernels of the body's operators and a memory plan
-of the body, whose arena is the node's scratch. So the plan of the network around sees every byte.
+**Kernels** are not here: `backends/control.py` makes them, from the kernels of the body's operators and a
+memory plan of the body, whose arena is the node's scratch. So the plan of the network around sees every
+byte.
 
 **Backward recomputes.** The only thing that a loop keeps is the value of its states before each iteration (a
-hidden output, T x the bytes of the states; none at all where the gradient does not read them, as of a running sum).
-Backward walks the iterations in reverse: it computes the body again from the kept states, then the body's
-gradient. That is one more forward per iteration, a third of the arithmetic of a training step, and the values
-within one iteration instead of T. Gradients of outer arguments are added up in float32 or wider.
+hidden output, T x the bytes of the states; none at all where the gradient does not read them, as of a
+running sum). Backward walks the iterations in reverse: it computes the body again from the kept states, then
+the body's gradient. That is one more forward per iteration, a third of the arithmetic of a training step,
+and the values within one iteration instead of T. Gradients of outer arguments are added up in float32 or
+wider.
 """
 
 from __future__ import annotations
@@ -102,7 +104,9 @@ class Control(Op):
 
     @classmethod
     def unneeded(cls, a):
-        """Backward reads neither visible outputs nor initial states, and of the rest what the body's gradient reads."""
+        """Backward reads neither visible outputs nor initial states, and of the rest what the body's gradient
+        reads.
+        """
         read: set[str] = {"count"}
         for sub, plugs in list(zip(subgraphs(cls, a), cls.plugs(a)))[cls.num_deciding() :]:
             for node, (kind, i) in zip(sub.inputs, plugs):
@@ -151,11 +155,12 @@ class Control(Op):
 
 
 class _foreach(Control):
-    """Run `body` for each row of the data: ``out[t], state = body(data[t], state)``. See `mx.sym.contrib.foreach`.
+    """Run `body` for each row of the data: ``out[t], state = body(data[t], state)``. See
+    `mx.sym.contrib.foreach`.
 
-    data: (T, ...) each, rows of data (T,) are (1,);  states;  outer arguments  ->  outputs: (T, ...) each, then the
-    last states. Arguments are in the order data, states, the others; `in_data_locs`, `in_state_locs` and
-    `remain_locs` say which inputs of `body` they are.
+    data: (T, ...) each, rows of data (T,) are (1,);  states;  outer arguments  ->  outputs: (T, ...) each,
+    then the last states. Arguments are in the order data, states, the others; `in_data_locs`,
+    `in_state_locs` and `remain_locs` say which inputs of `body` they are.
     """
 
     subgraphs = ("body",)
@@ -208,9 +213,10 @@ class _foreach(Control):
 class _while_loop(Control):
     """Run ``outs[t], state = func(state)`` while ``cond(state)`` is not 0. See `mx.sym.contrib.while_loop`.
 
-    states and outer arguments  ->  outputs: (`max_iterations`, ...) each, rows of iterations that were not made are 0
-    (MXNet 1.9.1: undefined), then the last states. `cond_input_locs` and `func_input_locs` say which arguments the
-    inputs of `cond` and `func` are, `func_var_locs` which inputs of `func` are the states.
+    states and outer arguments  ->  outputs: (`max_iterations`, ...) each, rows of iterations that were not
+    made are 0 (MXNet 1.9.1: undefined), then the last states. `cond_input_locs` and `func_input_locs` say
+    which arguments the inputs of `cond` and `func` are, `func_var_locs` which inputs of `func` are the
+    states.
     """
 
     subgraphs = ("cond", "func")
@@ -263,7 +269,8 @@ class _while_loop(Control):
 
 
 class _cond(Control):
-    """``then_branch`` where `cond` is not 0, else ``else_branch``; only that one is run. See `mx.sym.contrib.cond`.
+    """``then_branch`` where `cond` is not 0, else ``else_branch``; only that one is run. See
+    `mx.sym.contrib.cond`.
 
     outer arguments  ->  outputs, of the same shapes and types from either branch. `cond_input_locs`,
     `then_input_locs` and `else_input_locs` say which arguments the inputs of the subgraphs are.

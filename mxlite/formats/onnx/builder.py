@@ -1,8 +1,8 @@
 """The graph that an import makes: mxlite's operators called on values, at once where all is known.
 
 An operator whose inputs are all constants is run while importing, so that what an exporter computes about
-shapes (Shape, Gather, Concat, ...) ends as numbers. Any other becomes a node. Shape and type of each value are
-worked out by the operators' own rules when the node is made.
+shapes (Shape, Gather, Concat, ...) ends as numbers. Any other becomes a node. Shape and type of each value
+are worked out by the operators' own rules when the node is made.
 """
 
 from __future__ import annotations

@@ -55,7 +55,8 @@ class GraphReader:
     def parameter(self, name: str, array: np.ndarray) -> Value:
         """A variable for what training may change, a constant for anything else.
 
-        Whole numbers are indices and shapes; a float without axes is a number of the formula, such as a scale.
+        Whole numbers are indices and shapes; a float without axes is a number of the formula, such as a
+        scale.
         """
         if array.ndim and (array.dtype.kind == "f" or array.dtype.name == "bfloat16") and array.size:
             return self.builder.variable(name, array.shape, array.dtype, array)
