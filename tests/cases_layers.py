@@ -282,7 +282,7 @@ ATTENTION = {
     "attention-values": _attention(1, 2, 3, 4, 5, v=7, scale=0.3),
     "attention-causal": _attention(2, 2, 5, 5, 3, causal=True),
     "attention-causal-long": _attention(
-        1, 1, 300, 600, 2, causal=True, large=[(1, 1, 300, 200), (1, 1, 600, 200), (1, 1, 600, 200)]
+        1, 1, 300, 600, 2, causal=True, large=[(1, 1, 300, 200), (1, 1, 900, 200), (1, 1, 900, 200)]
     ),
     "attention-causal-fewer-keys": _attention(1, 2, 300, 140, 2, causal=True),
     "attention-shared": _attention(2, 6, 4, 5, 3, g=2),

@@ -127,7 +127,7 @@ class cross_entropy(_ClassLoss):
     """Cross-entropy of each position, ``-weight[label] * log(softmax(data)[n, label])``, softmax over axis 1.
 
     data: (N, C, ...);  label: (N, ...), classes;  weight: (C,), with `use_weight`  ->  out: as label
-    for `reduction` 'none'; (1,) for 'sum', and for 'mean', which divides by the sum of the weights that count.
+    for `reduction` 'none'; (1,) for 'sum' and for 'mean', which divides by the sum of the weights that count.
 
     A label `ignore_index` counts for nothing; any other that is no class is an error. As PyTorch's function
     of that name: the mean of nothing is nan. Backward makes the softmax again from the data.
@@ -270,7 +270,7 @@ def _reduce(xp: Any, a: Any, shape: Shape, label: Any, weight: Any, out: Any, lo
 
 def _factor(xp: Any, a: Any, d_out: Any, shape: Shape, label: Any, weight: Any) -> Any:
     """f(chosen) -> what the gradients of these labels are multiplied by."""
-    head = None if a.reduction == "none" else float(d_out[0])
+    head: Any = None if a.reduction == "none" else float(d_out[0])
     if a.reduction == "mean":
         count = 0.0
         for chosen in _chosen(xp, label, shape, a.ignore_index):

@@ -47,7 +47,7 @@ class _Interleaved(Op):
         return product_bytes(most, most, most, dtype)
 
     @classmethod
-    def backward_workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:  # type: ignore[override]
+    def backward_workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         return cls.workspace(a, inputs, outputs, dtype)
 
 

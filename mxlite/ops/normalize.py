@@ -160,7 +160,7 @@ def normalize_gradient(
     n, g, _, _, p = view = rule.view
     x = data.reshape(view)
     gamma = None if gamma is None else gamma.reshape(rule.affine)
-    d = None if d_out is None else d_out.reshape(view)
+    d: Any = None if d_out is None else d_out.reshape(view)
     heads = [None if v is None else v.reshape(n, g, 1, 1, p) for v in (d_mean, d_spread)]
     to_gamma, to_beta, some = (v.reshape(rule.affine) for v in pieces[2])
     to_gamma.fill(0)

@@ -19,7 +19,10 @@ class IdentityAttachKLSparseReg(Op):
     data: (N, C, ...), numbers in (0, 1), say a sigmoid's;  moving_avg: (C,), a state  ->  out: as data.
 
     Added is `penalty` times the Kullback-Leibler divergence of s, `sparseness_target`, and q, a channel's
-    mean, both taken as the probabilities of a coin: ``d_data = d_out + penalty * ((1 - s) / (1 - q) - s / q)``.
+    mean, both taken as the probabilities of a coin:
+
+        d_data = d_out + penalty * ((1 - s) / (1 - q) - s / q)
+
     q is a moving average; **backward moves it first**, ``q = momentum * q + (1 - momentum) * mean``, once for
     each call. (Of data with more than two axes MXNet 1.9.1 averages the wrong elements.)
     """
