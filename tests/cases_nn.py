@@ -78,7 +78,7 @@ def _logistic(a: Any, inputs: Arrays, outputs: Arrays) -> float:
 
 
 def _sum(a: Any, inputs: Arrays, outputs: Arrays) -> float:
-    return float(outputs["out"].sum()) * getattr(a, "grad_scale", 1.0)
+    return sum(float(x.sum()) for x in outputs.values()) * getattr(a, "grad_scale", 1.0)
 
 
 def _pool(data: tuple[int, ...], **attrs: Any) -> Case:
