@@ -156,7 +156,9 @@ def geometry_of(a: Any, data: Shape, dtype: DType) -> Geometry:
     if any(a.target_shape):
         excess = tuple(n - t for n, t in zip(whole, a.target_shape))
         if any(e < 0 for e in excess):
-            raise ShapeError(f"target_shape {a.target_shape} is larger than {whole}, all that data {data} gives.")
+            raise ShapeError(
+                f"target_shape {a.target_shape} is larger than {whole}, all that data {data} gives."
+            )
         pad, adj = tuple((e + 1) // 2 for e in excess), tuple(e % 2 for e in excess)
     size = tuple(n - 2 * p + j for n, p, j in zip(whole, pad, adj))
     if any(n < 1 for n in size):

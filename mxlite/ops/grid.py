@@ -241,7 +241,9 @@ class _Sampling:
         for begin in range(0, self.count, self.step):
             x, y = places[:, begin : begin + self.step]
             m = len(x)
-            d, part, at_all = (b[: self.channels * m].reshape(self.channels, m) for b in (first, second, numbers))
+            d, part, at_all = (
+                b[: self.channels * m].reshape(self.channels, m) for b in (first, second, numbers)
+            )
             xp.copyto(d, d_out[:, begin : begin + m])
             slopes = np.zeros((2, m), d.dtype)
             for at, wx, wy, (inside, sx, sy) in self.corners(xp, x, y):
@@ -294,7 +296,9 @@ class BilinearSampler(Op):
 
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes([*_sampling(inputs[0], outputs[0]).pieces(dtype), _image_piece(inputs[0], dtype)])
+        return scratch_bytes(
+            [*_sampling(inputs[0], outputs[0]).pieces(dtype), _image_piece(inputs[0], dtype)]
+        )
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, grid: Any, *, out: Any, work: Any) -> None:
@@ -383,7 +387,9 @@ class SpatialTransformer(Op):
 
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes([*_sampling(inputs[0], outputs[0]).pieces(dtype), _image_piece(inputs[0], dtype)])
+        return scratch_bytes(
+            [*_sampling(inputs[0], outputs[0]).pieces(dtype), _image_piece(inputs[0], dtype)]
+        )
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, loc: Any, *, out: Any, work: Any) -> None:

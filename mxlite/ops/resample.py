@@ -142,7 +142,13 @@ class Resampling:
         self._run(xp, d_out, d_data, work, stages, _scatter)
 
     def _run(
-        self, xp: Any, source: Any, target: Any, work: Any, stages: Sequence[tuple[int, Shape, Shape]], move: Any
+        self,
+        xp: Any,
+        source: Any,
+        target: Any,
+        work: Any,
+        stages: Sequence[tuple[int, Shape, Shape]],
+        move: Any,
     ) -> None:
         if not target.size:
             return

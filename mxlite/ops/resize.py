@@ -65,7 +65,9 @@ class _Transposed(Op):
         return cls.of.resampling(a, inputs[1], inputs[0]).nbytes(dtype)
 
 
-_Coordinates = Literal["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"]
+_Coordinates = Literal[
+    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"
+]
 _Rounding = Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
 
 
@@ -233,7 +235,9 @@ class BilinearResize2D(_Resample):
 
         def __post_init__(self) -> None:
             if self.mode == "size" and (self.height < 1 or self.width < 1):
-                raise OpAttributeError(f"height and width must be at least 1, got {self.height}, {self.width}.")
+                raise OpAttributeError(
+                    f"height and width must be at least 1, got {self.height}, {self.width}."
+                )
             if self.mode == "odd_scale" and (self.scale_height is None or self.scale_width is None):
                 raise OpAttributeError("mode 'odd_scale' needs scale_height and scale_width.")
 

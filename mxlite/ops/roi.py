@@ -255,7 +255,9 @@ class ROIAlign(Op):
         channels = data[1]
         if a.position_sensitive:
             if channels % prod(a.pooled_size):
-                raise ShapeError(f"{prod(a.pooled_size)} parts must divide the {channels} channels of data {data}.")
+                raise ShapeError(
+                    f"{prod(a.pooled_size)} parts must divide the {channels} channels of data {data}."
+                )
             channels //= prod(a.pooled_size)
         return shapes, ((rois[0], channels, *a.pooled_size),)
 

@@ -66,7 +66,9 @@ class UpSampling(Op):
             raise ShapeError(f"inputs must have 4 axes (N, C, H, W), got {shapes}.")
         if a.sample_type == "bilinear":
             if first[1] != a.num_filter:
-                raise ShapeError(f"num_filter={a.num_filter} must be the {first[1]} channels of data {first}.")
+                raise ShapeError(
+                    f"num_filter={a.num_filter} must be the {first[1]} channels of data {first}."
+                )
             (data, weight), out = Deconvolution.infer_shape(_deconvolution(a), first, None)
             return (data, weight), out
         size = (a.scale * first[2], a.scale * first[3])
