@@ -29,9 +29,9 @@ def order_pieces(n: int, dtype: DType) -> list[Piece]:
 def descending(xp: Any, scores: Any, keys: Sequence[Any]) -> Any:
     """Positions of float32 or float64 `scores`, the largest first and equal ones in their order.
 
-    keys: the arrays of `order_pieces`; the first one holds the result. Sorting happens inside them: in the upper half of
-    each key is a score, as a whole number that falls as the score rises, in the lower half its position, so no two
-    keys are equal. Eight-byte scores take two rounds, the lower halves first.
+    keys: the arrays of `order_pieces`; the first one holds the result. Sorting happens inside them: in the
+    upper half of each key is a score, as a whole number that falls as the score rises, in the lower half
+    its position, so no two keys are equal. Eight-byte scores take two rounds, the lower halves first.
     """
     key = keys[0][: len(scores)]
     if scores.dtype.itemsize == 4:
@@ -132,9 +132,9 @@ def suppress(
 ) -> None:
     """Greedy non-maximum suppression of boxes (4, n), the best first: what overlaps one that stays goes.
 
-    kinds: (n,), only boxes of one kind suppress each other; None: all do. alive: (n,) bool, read and written. spare: (3, n),
-    flags: (n,) bool: scratch. including: an overlap of just `threshold` suppresses too. most: stop when so many stay.
-    One pass over the rest for each box that stays.
+    kinds: (n,), only boxes of one kind suppress each other; None: all do. alive: (n,) bool, read and
+    written. spare: (3, n), flags: (n,) bool: scratch. including: an overlap of just `threshold` suppresses
+    too. most: stop when so many stay. One pass over the rest for each box that stays.
     """
     compare = xp.greater_equal if including else xp.greater
     kept = 0
@@ -172,8 +172,8 @@ def to_corners(xp: Any, boxes: Any) -> None:
 class box_iou(Op):
     """Intersection over union of every box of one array with every box of another.
 
-    lhs: (A..., 4);  rhs: (B..., 4)  ->  out: (A..., B...). format: "corner" x1, y1, x2, y2, or "center" x, y, width,
-    height. Two boxes without area overlap 0. No gradient.
+    lhs: (A..., 4);  rhs: (B..., 4)  ->  out: (A..., B...). format: "corner" x1, y1, x2, y2, or "center" x,
+    y, width, height. Two boxes without area overlap 0. No gradient.
     """
 
     op_name = "_contrib_box_iou"
@@ -226,13 +226,14 @@ def _iou_pieces(inputs: Shapes, dtype: DType) -> list[Piece]:
 class box_nms(Op):
     """Non-maximum suppression: boxes by falling score, without those that overlap a better one.
 
-    data: (..., n, k), rows of a score, four coordinates and perhaps a class  ->  out: (..., n, k); what stays comes first,
-    the rest is -1.
+    data: (..., n, k), rows of a score, four coordinates and perhaps a class  ->  out: (..., n, k); what
+    stays comes first, the rest is -1.
 
-    A box with a score of `valid_thresh` or less, or of class `background_id`, goes at once, as does all behind the
-    best `topk`. Boxes suppress each other above an overlap of `overlap_thresh`; with `id_index` only those of one
-    class, unless `force_suppress`. Coordinates start at `coord_start`; "corner" is x1, y1, x2, y2, "center" x, y, width,
-    height. The gradient of a row of `out` goes to the row it came from; a hidden output remembers which.
+    A box with a score of `valid_thresh` or less, or of class `background_id`, goes at once, as does all
+    behind the best `topk`. Boxes suppress each other above an overlap of `overlap_thresh`; with `id_index`
+    only those of one class, unless `force_suppress`. Coordinates start at `coord_start`; "corner" is x1,
+    y1, x2, y2, "center" x, y, width, height. The gradient of a row of `out` goes to the row it came from; a
+    hidden output remembers which.
     """
 
     op_name = "_contrib_box_nms"
@@ -258,7 +259,8 @@ class box_nms(Op):
         def __post_init__(self) -> None:
             if self.coord_start < 0 or self.score_index < 0:
                 raise OpAttributeError(
-                    f"coord_start and score_index must be at least 0, got {self.coord_start}, {self.score_index}."
+                    f"coord_start and score_index must be at least 0, got {self.coord_start} and "
+                    f"{self.score_index}."
                 )
 
     @classmethod

@@ -1,7 +1,7 @@
 """Single-shot detection: prior boxes, their targets, and detections from predictions.
 
-W. Liu et al., 2016, "SSD: single shot multibox detector". Boxes are x1, y1, x2, y2 as parts of the image's width and
-height.
+W. Liu et al., 2016, "SSD: single shot multibox detector". Boxes are x1, y1, x2, y2 as parts of the image's
+width and height.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ _VARIANCES = (0.1, 0.1, 0.2, 0.2)
 class MultiBoxPrior(Op):
     """Boxes of several sizes and shapes around every position of a feature map.
 
-    data: (N, C, H, W), its shape counts  ->  out: (1, H * W * K, 4), K = number of `sizes` + number of `ratios` - 1.
+    data: (N, C, H, W), its shape counts  ->  out: (1, H * W * K, 4), K = number of `sizes` + number of
+    `ratios` - 1.
 
-    At each position first one box of every size with the first ratio, then one of the first size with each further
-    ratio: width size * sqrt(ratio) * H / W, height size / sqrt(ratio). Centres are ((column + offsets[1]) * steps[1],
-    (row + offsets[0]) * steps[0]); a step of -1 is 1 / W, 1 / H. `clip` cuts to [0, 1]. No gradient.
+    At each position first one box of every size with the first ratio, then one of the first size with each
+    further ratio: width size * sqrt(ratio) * H / W, height size / sqrt(ratio). Centres are ((column +
+    offsets[1]) * steps[1], (row + offsets[0]) * steps[0]); a step of -1 is 1 / W, 1 / H. `clip` cuts to [0,
+    1]. No gradient.
     """
 
     op_name = "_contrib_MultiBoxPrior"
@@ -81,15 +83,16 @@ class MultiBoxPrior(Op):
 class MultiBoxTarget(Op):
     """What the predictions for prior boxes should have been, from labelled boxes.
 
-    anchor: (1, A, 4);  label: (N, L, 5 or more), rows of class, x1, y1, x2, y2, from the first class -1 on unused;
-    cls_pred: (N, K, A)  ->  loc_target: (N, 4 * A);  loc_mask: (N, 4 * A), 1 where there is a target;
+    anchor: (1, A, 4);  label: (N, L, 5 or more), rows of class, x1, y1, x2, y2, from the first class -1 on
+    unused; cls_pred: (N, K, A)  ->  loc_target: (N, 4 * A);  loc_mask: (N, 4 * A), 1 where there is a target;
     cls_target: (N, A), class + 1, 0 for background, `ignore_label` for what does not count.
 
-    Each labelled box takes the prior box that it overlaps most, the largest overlap first; then each prior box takes the
-    labelled one that it overlaps most, above `overlap_threshold`. Of the others all are background, or with
-    `negative_mining_ratio` r the r times as many as there are matches, `minimum_negative_samples` at least, in which the
-    predictions believe least as background, among those of overlaps below `negative_mining_thresh`. Targets are
-    offsets of centres and logarithms of sizes, relative to the prior box and divided by `variances`. No gradient.
+    Each labelled box takes the prior box that it overlaps most, the largest overlap first; then each prior
+    box takes the labelled one that it overlaps most, above `overlap_threshold`. Of the others all are
+    background, or with `negative_mining_ratio` r the r times as many as there are matches,
+    `minimum_negative_samples` at least, in which the predictions believe least as background, among those
+    of overlaps below `negative_mining_thresh`. Targets are offsets of centres and logarithms of sizes,
+    relative to the prior box and divided by `variances`. No gradient.
     """
 
     op_name = "_contrib_MultiBoxTarget"
@@ -178,7 +181,8 @@ def _target_pieces(inputs: Shapes, dtype: DType) -> list[Piece]:
 
 
 def _match(xp: Any, a: Any, iou: Any, flag: Any, best: Any, which: Any) -> None:
-    """flag: 1 where a prior box has a labelled one; which: the number of that; best: the largest overlap of the others.
+    """flag: 1 where a prior box has a labelled one; which: the number of that; best: the largest overlap of
+    the others.
 
     Overlaps (L, A) of prior boxes that a labelled one took are overwritten.
     """
@@ -275,10 +279,11 @@ class MultiBoxDetection(Op):
     cls_prob: (N, K, A), probabilities, class 0 the background;  loc_pred: (N, 4 * A);  anchor: (1, A, 4)
     ->  out: (N, A, 6), rows of class - 1, score, x1, y1, x2, y2 by falling score; class -1 is no detection.
 
-    A prior box detects its most probable class but the background, if that has `threshold` or more. Boxes are the prior
-    ones moved by loc_pred * `variances`, `clip`ped to [0, 1]. Of those of one class (`force_suppress`: of any) what
-    overlaps a better one by `nms_threshold` or more goes, among the best `nms_topk`. A `nms_threshold` outside (0, 1]
-    leaves all, in the order of the prior boxes. `background_id` has no effect, as in MXNet. No gradient.
+    A prior box detects its most probable class but the background, if that has `threshold` or more. Boxes
+    are the prior ones moved by loc_pred * `variances`, `clip`ped to [0, 1]. Of those of one class
+    (`force_suppress`: of any) what overlaps a better one by `nms_threshold` or more goes, among the best
+    `nms_topk`. A `nms_threshold` outside (0, 1] leaves all, in the order of the prior boxes.
+    `background_id` has no effect, as in MXNet. No gradient.
     """
 
     op_name = "_contrib_MultiBoxDetection"

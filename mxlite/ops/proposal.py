@@ -1,7 +1,7 @@
 """Region proposals.
 
-S. Ren, K. He, R. Girshick, J. Sun, 2015, "Faster R-CNN: towards real-time object detection with region proposal
-networks". A box x1, y1, x2, y2 is in pixels and contains its corners.
+S. Ren, K. He, R. Girshick, J. Sun, 2015, "Faster R-CNN: towards real-time object detection with region
+proposal networks". A box x1, y1, x2, y2 is in pixels and contains its corners.
 """
 
 from __future__ import annotations
@@ -79,13 +79,15 @@ class _Proposals(Op):
 class Proposal(_Proposals):
     """The best boxes that a region proposal network finds in an image.
 
-    cls_prob: (1, 2 * K, H, W), background scores, then those of objects;  bbox_pred: (1, 4 * K, H, W);  im_info: (1, 3),
-    height, width and scale of the image  ->  out: (P, 5), rows of 0, x1, y1, x2, y2;  score: (P, 1) with `output_score`.
+    cls_prob: (1, 2 * K, H, W), background scores, then those of objects;  bbox_pred: (1, 4 * K, H, W);
+    im_info: (1, 3), height, width and scale of the image  ->  out: (P, 5), rows of 0, x1, y1, x2, y2;
+    score: (P, 1) with `output_score`.
 
-    K = number of `ratios` * `scales` anchors stand at every position, `feature_stride` pixels apart. They are moved as
-    predicted (`iou_loss`: corners are), cut to the image, and go behind all others when smaller than `rpn_min_size` *
-    scale. The best `rpn_pre_nms_top_n` suppress each other above an overlap of `threshold`; the first P =
-    `rpn_post_nms_top_n` of what stays come out, over and over if they are fewer. No gradient.
+    K = number of `ratios` * `scales` anchors stand at every position, `feature_stride` pixels apart. They
+    are moved as predicted (`iou_loss`: corners are), cut to the image, and go behind all others when
+    smaller than `rpn_min_size` * scale. The best `rpn_pre_nms_top_n` suppress each other above an overlap
+    of `threshold`; the first P = `rpn_post_nms_top_n` of what stays come out, over and over if they are
+    fewer. No gradient.
     """
 
     op_name = "_contrib_Proposal"
@@ -106,8 +108,8 @@ class Proposal(_Proposals):
 class MultiProposal(_Proposals):
     """`Proposal` for several images.
 
-    cls_prob: (N, 2 * K, H, W);  bbox_pred: (N, 4 * K, H, W);  im_info: (N, 3)  ->  out: (N * P, 5), rows of the image's
-    number, x1, y1, x2, y2;  score: (N * P, 1) with `output_score`. No gradient.
+    cls_prob: (N, 2 * K, H, W);  bbox_pred: (N, 4 * K, H, W);  im_info: (N, 3)  ->  out: (N * P, 5), rows of
+    the image's number, x1, y1, x2, y2;  score: (N * P, 1) with `output_score`. No gradient.
     """
 
     op_name = "_contrib_MultiProposal"
@@ -177,7 +179,8 @@ def _propose(
         stays = alive[:pre]
         stays.fill(True)
         suppress(
-            xp, best[:, :pre], None, stays, a.threshold, spare[:, :pre], flags[:pre], extra=1.0, most=min(post, pre)
+            xp, best[:, :pre], None, stays, a.threshold, spare[:, :pre], flags[:pre], extra=1.0,
+            most=min(post, pre)
         )  # fmt: skip
         kept = np.flatnonzero(stays)
         for begin in range(0, post, 2048):

@@ -15,7 +15,7 @@ from .resample import Axis, Resampling
 class _Resample(Op):
     """A separable linear map of one array over its trailing axes."""
 
-    inputs = ("data",)
+    inputs: ClassVar[tuple[str, ...]] = ("data",)
     accepts = "float"
     transposed: ClassVar[str]  # the operator that is its gradient
 
@@ -83,9 +83,9 @@ class resize(_Resample):
       half_pixel_symmetric  the same, centred where `scales` do not give whole sizes
       align_corners         o * (length - 1) / (out length - 1)
       asymmetric            o / s
-    mode: "nearest" (`nearest_mode` rounds; any dtype), "linear" or "cubic" along each axis (`cubic_coeff_a`), the border
-    repeated; with `exclude_outside` cubic weights outside are 0 and the others add up to 1.
-    The gradient is the transposed map; it reads no input.
+    mode: "nearest" (`nearest_mode` rounds; any dtype), "linear" or "cubic" along each axis
+    (`cubic_coeff_a`), the border repeated; with `exclude_outside` cubic weights outside are 0 and the
+    others add up to 1. The gradient is the transposed map; it reads no input.
     """
 
     transposed = "_resize_d_data"
@@ -139,9 +139,7 @@ class resize(_Resample):
         for i, (n, m) in enumerate(zip(data, out)):
             scale = values[i] if a.scales and i in values else m / n if n else 1.0
             ratio, shift = _line(a.coordinate_transformation_mode, n, m, scale)
-            axes.append(
-                Axis(n, m, a.mode, ratio, shift, a.nearest_mode, True, a.cubic_coeff_a, a.exclude_outside)
-            )
+            axes.append(Axis(n, m, a.mode, ratio, shift, a.nearest_mode, a.cubic_coeff_a, a.exclude_outside))
         lead = next((i for i, x in enumerate(axes) if not x.same), len(axes))
         return Resampling(prod(data[:lead]), tuple(axes[lead:]))
 
@@ -212,7 +210,7 @@ class BilinearResize2D(_Resample):
     data: (N, C, H, W);  like: (..., OH, OW), for the mode "like" only  ->  out: (N, C, OH, OW).
 
     mode: "size" `height` and `width`, or H * `scale_height`, W * `scale_width` where those are given;
-    "odd_scale" (H - 1) * scale + 1 where H is odd, else H * scale; "like" as the second input; "to_even_down",
+    "odd_scale" (H - 1) * scale + 1 where H is odd, else H * scale; "like" as `like`; "to_even_down",
     "to_even_up", "to_odd_down", "to_odd_up" the nearest such number. With `align_corners` output o is at
     o * (H - 1) / (OH - 1), else at (o + 0.5) * H / OH - 0.5, at least 0. `like` has no gradient.
     """
@@ -313,14 +311,15 @@ class _BilinearResize2D_d_data(_Transposed):
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
         # The shape to come back to is that of `grad`, whatever the mode says.
         again = asdict(a) | {"mode": "like"}
-        return {"grad": getattr(w, "_contrib_BilinearResize2D")(heads["out"], ins["grad"], **again)}
+        return {"grad": w._contrib_BilinearResize2D(heads["out"], ins["grad"], **again)}
 
 
 class AdaptiveAvgPooling2D(_Resample):
     """Mean over windows that divide each image into `output_size` parts.
 
-    data: (N, C, H, W)  ->  out: (N, C, OH, OW); output o is the mean of [floor(o * H / OH), ceil((o + 1) * H / OH)),
-    and so along W. `output_size`: OH and OW, one number for both, or nothing for (1, 1). The gradient reads no input.
+    data: (N, C, H, W)  ->  out: (N, C, OH, OW); output o is the mean of [floor(o * H / OH), ceil((o + 1) *
+    H / OH)), and so along W. `output_size`: OH and OW, one number for both, or nothing for (1, 1). The
+    gradient reads no input.
     """
 
     op_name = "_contrib_AdaptiveAvgPooling2D"
@@ -380,4 +379,4 @@ class _AdaptiveAvgPooling2D_d_data(_Transposed):
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
-        return {"grad": getattr(w, "_contrib_AdaptiveAvgPooling2D")(heads["out"], **asdict(a))}
+        return {"grad": w._contrib_AdaptiveAvgPooling2D(heads["out"], **asdict(a))}
