@@ -143,13 +143,13 @@ def _garbage(shape: Shape, dtype: Any, byte: int) -> Any:
     return np.full(math.prod(shape) * dtype.itemsize, byte, np.uint8).view(dtype).reshape(shape)
 
 
-def _forward(call: Call, arrays: Sequence[Any], **how: Any) -> tuple[Arrays, Arrays]:
+def forward_run(call: Call, arrays: Sequence[Any], **how: Any) -> tuple[Arrays, Arrays]:
     return call.execute(call.op, dict(zip(call.names()[0], arrays)), **how)
 
 
-def _gradient_inputs(call: Call, arrays: Sequence[Any], heads: Mapping[str, Any] | None = None) -> Arrays:
+def gradient_inputs(call: Call, arrays: Sequence[Any], heads: Mapping[str, Any] | None = None) -> Arrays:
     """What the gradient operator reads, after a forward run. `heads` replaces head gradients."""
-    outs, ins = _forward(call, arrays)
+    outs, ins = forward_run(call, arrays)
     rng = np.random.default_rng(2)
     have: Arrays = {**ins, **outs}
     for name, shape, dtype in zip(call.names()[1], call.shapes[1], call.dtypes[1]):
@@ -159,15 +159,15 @@ def _gradient_inputs(call: Call, arrays: Sequence[Any], heads: Mapping[str, Any]
     return {n: have[n] for n in call.op.grad_op.input_names(call.attrs)}
 
 
-def _stages(call: Call, arrays: Sequence[Any]) -> Iterator[tuple[type[Op], Arrays]]:
+def stages(call: Call, arrays: Sequence[Any]) -> Iterator[tuple[type[Op], Arrays]]:
     """The operator and, if it has one, its gradient, each with inputs to run on."""
     yield call.op, dict(zip(call.names()[0], arrays))
     differentiable = all(is_floating(d) for d in call.dtypes[1])
     if differentiable and call.op.grad_op is not None and call.op.grad_op.output_names(call.attrs):
-        yield call.op.grad_op, _gradient_inputs(call, arrays)
+        yield call.op.grad_op, gradient_inputs(call, arrays)
 
 
-def _same(got: Any, want: Any, what: str) -> None:
+def same_bits(got: Any, want: Any, what: str) -> None:
     """Bit for bit."""
     if got is None or want is None:
         assert got is want, what
@@ -180,29 +180,29 @@ def _same(got: Any, want: Any, what: str) -> None:
 def check_writes_all_and_reads_no_garbage(case: Case) -> None:
     """Whatever outputs and scratch held before, results are the same: nothing is left out, nothing read."""
     call = Call.of(case)
-    for op, inputs in _stages(call, case.inputs()):
+    for op, inputs in stages(call, case.inputs()):
         first = call.execute(op, inputs, garbage=0xFF)
         second = call.execute(op, inputs, garbage=0x01)
         for a, b, kind in zip(first, second, ("output", "input")):
             for name in a:
-                _same(b[name], a[name], f"{op.op_name}: {kind} {name} differs after other garbage")
+                same_bits(b[name], a[name], f"{op.op_name}: {kind} {name} differs after other garbage")
 
 
 def check_inputs_are_untouched(case: Case) -> None:
     """Inputs that are not in `mutates` keep every bit."""
     call = Call.of(case)
-    for op, inputs in _stages(call, case.inputs()):
+    for op, inputs in stages(call, case.inputs()):
         _, after = call.execute(op, inputs)
         for name, before in inputs.items():
-            if name not in op.mutates:
-                _same(after[name], before, f"{op.op_name}: input {name} was written")
+            if name not in op.mutated(call.attrs):
+                same_bits(after[name], before, f"{op.op_name}: input {name} was written")
 
 
 def check_in_place(case: Case) -> None:
     """Each option of `in_place`, and all that go together, gives the bits that separate memory gives."""
     call = Call.of(case)
     layout = call.layout()
-    for op, inputs in _stages(call, case.inputs()):
+    for op, inputs in stages(call, case.inputs()):
         want, _ = call.execute(op, inputs)
         choices: list[list[tuple[str, str] | None]] = []
         for out, donors in op.in_place_options(call.attrs).items():
@@ -221,7 +221,7 @@ def check_in_place(case: Case) -> None:
             if alias and len(set(alias.values())) == len(alias):
                 got, _ = call.execute(op, inputs, alias=alias)
                 for name in want:
-                    _same(got[name], want[name], f"{op.op_name}: {name} differs in place {alias}")
+                    same_bits(got[name], want[name], f"{op.op_name}: {name} differs in place {alias}")
 
 
 def _nbytes(kind: tuple[Shape, Any]) -> int:
@@ -231,7 +231,7 @@ def _nbytes(kind: tuple[Shape, Any]) -> int:
 def check_unwanted_outputs(case: Case) -> None:
     """Leaving any output out (None), or all but one, does not change the others."""
     call = Call.of(case)
-    for op, inputs in _stages(call, case.inputs()):
+    for op, inputs in stages(call, case.inputs()):
         want, _ = call.execute(op, inputs)
         if len(want) < 2:
             continue
@@ -239,7 +239,7 @@ def check_unwanted_outputs(case: Case) -> None:
             for wanted in ([n for n in want if n != name], [name]):
                 got, _ = call.execute(op, inputs, wanted=wanted)
                 for n in wanted:
-                    _same(got[n], want[n], f"{op.op_name}: {n} differs when only {wanted} is wanted")
+                    same_bits(got[n], want[n], f"{op.op_name}: {n} differs when only {wanted} is wanted")
 
 
 def check_missing_head_gradients(case: Case) -> None:
@@ -253,13 +253,38 @@ def check_missing_head_gradients(case: Case) -> None:
         return
     for missing in read:
         shape, dtype = call.layout()[missing]
-        zero = _gradient_inputs(call, case.inputs(), {missing: np.zeros(shape, dtype)})
+        zero = gradient_inputs(call, case.inputs(), {missing: np.zeros(shape, dtype)})
         want, _ = call.execute(call.op.grad_op, zero)
         got, _ = call.execute(call.op.grad_op, {**zero, missing: None})
         for name in want:
             np.testing.assert_allclose(
                 got[name], want[name], rtol=1e-12, atol=1e-12, err_msg=f"{missing} is None"
             )
+
+
+def gradients_of(call: Call, arrays: Sequence[Any]) -> tuple[Arrays, Arrays, Arrays]:
+    """Outputs by name, gradients by input name, and the head gradients (`d_<output>`) they belong to.
+
+    Heads of hidden outputs are zero. No gradients where an output is of whole numbers.
+    """
+    ins, outs = call.names()
+    visible = outs[: call.op.num_visible_outputs(call.attrs)]
+    rng = np.random.default_rng(4)
+    heads: Arrays = {}
+    for name, shape, dtype in zip(outs, call.shapes[1], call.dtypes[1]):
+        drawn = rng.standard_normal(shape) if name in visible and is_floating(dtype) else np.zeros(shape)
+        heads["d_" + name] = np.asarray(drawn).astype(dtype)
+    result, _ = forward_run(call, arrays)
+    grads: Arrays = {}
+    if not any(is_floating(d) for d in call.dtypes[1][: len(visible)]):
+        return result, grads, heads
+    for name, head in call.op.gradient_is.items():
+        for n in ins if name == call.op.variadic else (name,):
+            grads[n] = heads[head]
+    if call.op.grad_op is not None and call.op.grad_op.output_names(call.attrs):
+        made = call.execute(call.op.grad_op, gradient_inputs(call, arrays, heads))[0]
+        grads |= {n.removeprefix("d_"): g for n, g in made.items()}
+    return result, grads, heads
 
 
 def check_gradient(case: Case, eps: float = 1e-6) -> None:
@@ -269,23 +294,14 @@ def check_gradient(case: Case, eps: float = 1e-6) -> None:
     call = Call.of(case)
     arrays = case.inputs()
     ins, outs = call.names()
-    grads: Arrays = {}
     rng = np.random.default_rng(3)
     visible = outs[: call.op.num_visible_outputs(call.attrs)]
-    heads = {}
-    for name, shape, dtype in zip(outs, call.shapes[1], call.dtypes[1]):
-        heads["d_" + name] = (
-            rng.standard_normal(shape).astype(dtype) if name in visible else np.zeros(shape, dtype)
-        )
-    for name, head in call.op.gradient_is.items():
-        for n in ins if name == call.op.variadic else (name,):
-            grads["d_" + n] = heads[head]
-    if call.op.grad_op is not None:
-        grads |= call.execute(call.op.grad_op, _gradient_inputs(call, arrays, heads))[0]
+    _, found, heads = gradients_of(call, arrays)
+    grads = {"d_" + n: g for n, g in found.items()}
     wanted = case.grad_inputs if case.grad_inputs is not None else [n for n in ins if "d_" + n in grads]
 
     def objective(inputs: Sequence[Any]) -> float:
-        result, _ = _forward(call, inputs)
+        result, _ = forward_run(call, inputs)
         if case.objective is not None:
             return float(case.objective(call.attrs, dict(zip(ins, inputs)), result))
         return sum(
@@ -313,13 +329,13 @@ def check_float32(case: Case) -> None:
     small, large = Call.of(case, dtype="float32"), Call.of(case)
     arrays = case.inputs(dtype="float32")
     wide = [x.astype(d) for x, d in zip(arrays, large.dtypes[0])]
-    for (op, given), (_, exact) in zip(_stages(small, arrays), _stages(large, wide)):
+    for (op, given), (_, exact) in zip(stages(small, arrays), stages(large, wide)):
         if op is not case.op:  # the same head gradients, rounded
             exact = {n: x if x is None else given[n].astype(x.dtype) for n, x in exact.items()}
         got, got_in = small.execute(op, given)
         want, want_in = large.execute(op, exact)
-        got |= {n: got_in[n] for n in op.mutates if n in got_in}
-        want |= {n: want_in[n] for n in op.mutates if n in want_in}
+        got |= {n: got_in[n] for n in op.mutated(small.attrs) if n in got_in}
+        want |= {n: want_in[n] for n in op.mutated(large.attrs) if n in want_in}
         for name in want:
             np.testing.assert_allclose(
                 np.asarray(got[name], np.float64),
@@ -333,11 +349,11 @@ def check_float32(case: Case) -> None:
 def check_repeats(case: Case) -> None:
     """Two runs give the same bits."""
     call = Call.of(case)
-    for op, inputs in _stages(call, case.inputs()):
+    for op, inputs in stages(call, case.inputs()):
         first, second = call.execute(op, inputs), call.execute(op, inputs)
         for a, b in zip(first, second):
             for name in a:
-                _same(b[name], a[name], f"{op.op_name}: {name} differs in a second run")
+                same_bits(b[name], a[name], f"{op.op_name}: {name} differs in a second run")
 
 
 def check_completes_shapes(case: Case) -> None:
@@ -360,7 +376,7 @@ def check_allocates_nothing_large(case: Case, elements: int = 220_000) -> None:
     arrays = case.inputs(call.shapes[0])
     largest = max(math.prod(shape) for shape, _ in call.layout().values())
     assert 4 * largest > 3 * LOCAL_BYTES, "the row's `large` shapes are too small to tell a temporary"
-    for op, inputs in _stages(call, arrays):
+    for op, inputs in stages(call, arrays):
         layout = call.layout()
         outs = {n: _garbage(*layout[n], 0xFF) for n in op.output_names(call.attrs)}
         run, _ = call.bind(op, dict(inputs), outs, 0xFF)

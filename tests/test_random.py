@@ -142,7 +142,9 @@ def test_shapes_default_to_one_number():
     assert random.uniform().shape == (1,)
     assert random.normal(shape=3).shape == (3,)
     assert random.randn(2, 3, loc=1).shape == (2, 3)
-    assert random.uniform(shape=(2, 0)).shape == (2, 0)
+    assert random.uniform(shape=(2, 0)).asnumpy().shape == (2, 0)
+    with pytest.raises(ShapeError):
+        random.uniform(shape=(2, -1))
 
 
 def test_out_is_filled_and_must_fit():

@@ -159,7 +159,7 @@ class Program:
         task = self.plan.problem.tasks[t]
         of_input = {v: views[i] for v, i in zip(task.inputs, schedule.inputs[s])}
         of_output = {v: views[o] for v, o in zip(task.outputs, schedule.outputs[s]) if o >= 0}
-        work = None
+        work = self.arena.block[:0]  # a kernel that asks for 0 bytes gets an array of none
         if (b := self.plan.liveness.workspace_of.get(s)) is not None:
             low = self.plan.offsets[b]
             work = self.arena.block[low : low + task.workspace]

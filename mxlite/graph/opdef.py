@@ -153,6 +153,11 @@ class Op:
         return {k: (v,) if isinstance(v, str) else v for k, v in cls.in_place.items()}
 
     @classmethod
+    def mutated(cls, a: Any) -> tuple[str, ...]:
+        """`mutates`; override when it depends on `a`, as for an operator of any number of inputs."""
+        return cls.mutates
+
+    @classmethod
     def unneeded(cls, a: Any) -> frozenset[str]:
         """Of what `backward` names, that which it does not read under `a`: it gets None instead."""
         return frozenset()

@@ -101,6 +101,21 @@ class Embedding(Op):
         _add_rows(xp, d_weight[None], flat, d_out.reshape(1, flat.size, -1))
 
 
+class _contrib_SparseEmbedding(Embedding):
+    """Rows of a table, ``out[...] = weight[data[...]]``: `Embedding` under the name of its sparse kind.
+
+    Storage is dense, and so is the gradient of `weight`. `deterministic` is read and has no effect: equal
+    runs always give equal bits.
+    """
+
+    @dataclass(frozen=True)
+    class Attrs:
+        input_dim: int
+        output_dim: int
+        dtype: str = "float32"
+        deterministic: bool = False
+
+
 class take(Op):
     """Slices of `a` by number along `axis`.
 

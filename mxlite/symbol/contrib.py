@@ -1,0 +1,7 @@
+"""mx.sym.contrib: `mx.sym.contrib.X` is the operator `_contrib_X`. Functions that are none go here."""
+
+from ..core.namespace import namespace as _namespace
+from ..ops import TABLE as _TABLE
+from .functions import operator_function as _operator_function
+
+__getattr__, __dir__ = _namespace(globals(), "mx.sym.contrib", ("_contrib_",), _TABLE, _operator_function)

@@ -1,0 +1,10 @@
+"""Every rule that every row of `cases.py` is held to, by what it says."""
+
+from __future__ import annotations
+
+import conformance
+import conformance_bound
+import conformance_kinds
+import conformance_peers
+
+RULES = {**conformance.RULES, **conformance_bound.RULES, **conformance_kinds.RULES, **conformance_peers.RULES}
