@@ -60,13 +60,22 @@ def _multinomial(data: tuple[int, ...], large: tuple[int, ...], **attrs: Any) ->
 ROWS: dict[str, Case] = {
     **{k: row for name, attrs in _NUMBERS.items() for k, row in _number(name, attrs).items()},
     **{
-        f"_random_{name}_like": Case(getattr(ops, f"_random_{name}_like"), attrs, [(3, 4)], mxnet=_DRAWS, large=[(165_000,)])
+        f"_random_{name}_like": Case(
+            getattr(ops, f"_random_{name}_like"), attrs, [(3, 4)], mxnet=_DRAWS, large=[(165_000,)]
+        )
         for name, attrs in (_NUMBERS | _SIMPLE).items()
     },
-    **{k: row for name, attrs in (_NUMBERS | _SIMPLE).items() for k, row in _sample(name, len(attrs)).items()},
-    "_random_randint": Case(ops._random_randint, {"low": -3, "high": 9, "shape": (500, 330)}, [], mxnet=_DRAWS),
+    **{
+        k: row for name, attrs in (_NUMBERS | _SIMPLE).items() for k, row in _sample(name, len(attrs)).items()
+    },
+    "_random_randint": Case(
+        ops._random_randint, {"low": -3, "high": 9, "shape": (500, 330)}, [], mxnet=_DRAWS
+    ),
     "_random_randint-wide": Case(
-        ops._random_randint, {"low": -(2**40), "high": 2**50, "shape": (165_001,), "dtype": "int64"}, [], mxnet=_DRAWS
+        ops._random_randint,
+        {"low": -(2**40), "high": 2**50, "shape": (165_001,), "dtype": "int64"},
+        [],
+        mxnet=_DRAWS,
     ),
     "bernoulli": Case(ops.bernoulli, {}, [(3, 4)], make={"data": unit}, mxnet=_DRAWS),
     "_sample_multinomial": _multinomial((4, 5), (40_000, 5)),
@@ -75,6 +84,8 @@ ROWS: dict[str, Case] = {
     "_sample_multinomial-log": _multinomial((4, 5), (40_000, 5), get_prob=True, dtype="float64", shape=(3,)),
     "_sample_multinomial-log-bytes": _multinomial((4, 5), (40_000, 5), get_prob=True, dtype="uint8"),
     "_shuffle": Case(ops._shuffle, {}, [(7, 3)], mxnet=_DRAWS),
-    "_shuffle-vector": Case(ops._shuffle, {}, [(9,)], dtype="int32", make={"data": integers(0, 9)}, mxnet=_DRAWS),
+    "_shuffle-vector": Case(
+        ops._shuffle, {}, [(9,)], dtype="int32", make={"data": integers(0, 9)}, mxnet=_DRAWS
+    ),
     "_shuffle-one": Case(ops._shuffle, {}, [(1, 2, 2)], mxnet=_DRAWS),
 }

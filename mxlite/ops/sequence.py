@@ -143,7 +143,7 @@ class SequenceLast(_Sequence):
         rows = data.reshape(-1, rest)
         for part, at, empty in _last_rows(xp, a, steps, samples, sequence_length):
             xp.take(rows, at, axis=0, out=target[part], mode="clip")
-            xp.copyto(target[part], 0, where=empty[:, None])
+            xp.copyto(target[part], xp.zeros((), target.dtype), where=empty[:, None])
 
     @staticmethod
     def backward(xp: Any, a: Any, d_out: Any, sequence_length: Any, *, d_data: Any) -> None:
