@@ -1,7 +1,7 @@
 """Random numbers: that they follow their laws, and depend on nothing but seed, step, stream and element.
 
-All tests have fixed seeds. The level of every test of a law is 1e-4, so a right sampler passes at nearly every seed,
-and the sample is so large that a parameter wrong by a few per cent fails (`test_tests_can_fail`).
+All tests have fixed seeds. The level of every test of a law is 1e-4, so a right sampler passes at nearly
+every seed, and the sample is so large that a parameter wrong by a few per cent fails (`test_tests_can_fail`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def numbers(name, count=COUNT, **parameters):
 
 
 def ks_distance(x, cdf):
-    """sqrt(n) times the largest distance of the empirical distribution from `cdf`: above 2.22 at level 1e-4."""
+    """sqrt(n) times the largest distance of the empirical law from `cdf`: above 2.22 at level 1e-4."""
     x = np.sort(x)
     f, i = cdf(x), np.arange(len(x))
     return math.sqrt(len(x)) * max(np.max(f - i / len(x)), np.max((i + 1) / len(x) - f))
@@ -128,7 +128,7 @@ def test_whole_numbers_follow_their_law(row):
 def test_tests_can_fail(row):
     """A parameter of the sampler off by a few per cent is noticed."""
     parameters, law = {**CONTINUOUS, **WHOLE}[row]
-    key = [k for k in parameters if k in ("high", "scale", "lam", "beta", "p", "mu")][0]
+    key = next(k for k in parameters if k in ("high", "scale", "lam", "beta", "p", "mu"))
     wrong = parameters | {key: parameters[key] * (0.95 if key == "p" else 1.06)}
     x = numbers(row.split("-")[0], **wrong)
     if row in CONTINUOUS:
@@ -217,11 +217,12 @@ def draw_everything():
     made = [
         r.uniform(a, b, shape=3), r.normal(a, b), r.exponential(a, shape=(2, 2)), r.gamma(a, b), r.poisson(a),
         r.negative_binomial(a, mx.nd.array([[0.5, 0.1]])), r.generalized_negative_binomial(a, b, shape=2),
-        r.exponential(3, shape=4), r.gamma(0.5, 2, shape=4), r.poisson(50, shape=4), r.negative_binomial(3, 0.4),
-        r.generalized_negative_binomial(3, 0.4, shape=(2, 2)), r.randint(0, 10, shape=5), r.shuffle(mx.nd.arange(9)),
-        r.multinomial(mx.nd.array([[0.2, 0.8], [0.5, 0.5]]), shape=4), r.bernoulli(mx.nd.array([0.5] * 9)),
-        r.uniform_like(a), r.normal_like(a, 3, 4), r.exponential_like(a, 2), r.gamma_like(a, 2, 2),
-        r.poisson_like(a, 30), r.negative_binomial_like(a, 2, 0.3), r.generalized_negative_binomial_like(a, 2, 0.3),
+        r.exponential(3, shape=4), r.gamma(0.5, 2, shape=4), r.poisson(50, shape=4), r.negative_binomial(3,
+        0.4), r.generalized_negative_binomial(3, 0.4, shape=(2, 2)), r.randint(0, 10, shape=5),
+        r.shuffle(mx.nd.arange(9)), r.multinomial(mx.nd.array([[0.2, 0.8], [0.5, 0.5]]), shape=4),
+        r.bernoulli(mx.nd.array([0.5] * 9)), r.uniform_like(a), r.normal_like(a, 3, 4), r.exponential_like(a,
+        2), r.gamma_like(a, 2, 2), r.poisson_like(a, 30), r.negative_binomial_like(a, 2, 0.3),
+        r.generalized_negative_binomial_like(a, 2, 0.3),
     ]  # fmt: skip
     return [m.asnumpy() for m in made]
 
@@ -305,7 +306,7 @@ def test_classes_have_their_probabilities():
     p = np.array([[0.1, 0, 0.3, 0.6], [0, 1, 0, 0], [0.25, 0.25, 0.25, 0.25], [2, 0, 6, 0]])
     drawn, log = mx.random.multinomial(mx.nd.array(p), shape=(COUNT,), get_prob=True)
     assert drawn.dtype == np.int32 and drawn.shape == (4, COUNT)
-    for row, q, got in zip(drawn.asnumpy(), p, log.asnumpy()):
+    for row, q in zip(drawn.asnumpy(), p):
         q = q / q.sum()
         seen = np.bincount(row, minlength=4) / COUNT
         assert (abs(seen - q) <= 4 * np.sqrt(q * (1 - q) / COUNT)).all()

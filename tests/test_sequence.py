@@ -165,11 +165,11 @@ def test_cell_states_are_clipped_and_nan_stopped():
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_small_floats_are_computed_in_float32(dtype):
-    """`out` is that of float32 rounded, and a gradient's error is that of a few roundings, not of hundreds."""
+    """`out` is that of float32 rounded, and a gradient's error is that of a few roundings."""
     case = ROWS["RNN-long"]
     small, wide = Call.of(case, dtype=dtype), Call.of(case, dtype="float32")
     arrays = case.inputs(dtype=dtype)
-    got, d_got, heads = gradients_of(small, arrays)
+    got, d_got, _ = gradients_of(small, arrays)
     want, d_want, _ = gradients_of(wide, [x.astype("float32") for x in arrays])
     unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
     np.testing.assert_allclose(got["out"].astype("f4"), want["out"], atol=4 * unit)

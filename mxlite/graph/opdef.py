@@ -164,7 +164,7 @@ class Op:
 
     @classmethod
     def draws(cls, a: Any, train: bool) -> bool:
-        """Whether a program must have random numbers ready; override when it depends on `a` or on training."""
+        """Whether a program must have random numbers ready; override where `a` or training decides."""
         return cls.random
 
     # -- shapes and types ----------------------------------------------------------------------

@@ -1,13 +1,13 @@
 """Random numbers of many distributions, each element from counters of its own.
 
-A sampler gets the numbers of the elements to draw and one parameter of each (float64 arrays), and returns float64.
-Where it rejects, it draws again for those elements only, with the next tag (`RandomStream.element_bits`): so an
-element's value depends on (seed, step, stream, element) and its parameters alone, not on its neighbours or on how
-the array is cut into pieces.
+A sampler gets the numbers of the elements to draw and one parameter of each (float64 arrays), and returns
+float64. Where it rejects, it draws again for those elements only, with the next tag
+(`RandomStream.element_bits`): so an element's value depends on (seed, step, stream, element) and its
+parameters alone, not on its neighbours or on how the array is cut into pieces.
 
     gamma      G. Marsaglia, W. W. Tsang, 2000, "A simple method for generating gamma variables"
-    poisson    W. Hoermann, 1993, "The transformed rejection method for generating Poisson random variables" (PTRS),
-               and inversion for means below 10
+    poisson    W. Hoermann, 1993, "The transformed rejection method for generating Poisson random
+               variables" (PTRS), and inversion for means below 10
 
 A parameter outside its range gives nan.
 """
@@ -151,7 +151,7 @@ def poisson(source: Source, elements: Any, mean: Any) -> Any:
 
 
 def _invert_poisson(xp: Any, u: Any, mean: Any) -> Any:
-    """The smallest k whose cumulated probability exceeds u, which has 64 bits of the four numbers' first two."""
+    """The smallest k whose cumulated probability exceeds u: 64 bits, of the first two numbers."""
     rest = u[:, 0] + (u[:, 1] - 0.5) * 2.0**-32
     probability = xp.exp(-mean)
     count = xp.zeros(len(mean))

@@ -21,12 +21,12 @@ _ROWS = 1024  # distributions at a time, at most: their number takes ten bits of
 class _sample_multinomial(Op):
     """Random classes, class k with probability ``data[..., k]``.
 
-    data: (s..., K)  ->  out: (s..., t...), where (t...) = `shape`, in `dtype`;  with `get_prob` also prob: the
-    same shape, log(data[..., out]), of data's dtype. For one distribution and no `shape`, (1,).
+    data: (s..., K)  ->  out: (s..., t...), where (t...) = `shape`, in `dtype`;  with `get_prob` also prob:
+    the same shape, log(data[..., out]), of data's dtype. For one distribution and no `shape`, (1,).
 
-    Probabilities that do not sum to 1 are divided by their sum (MXNet 1.9.1 returns class K then, now and then).
-    The gradient, of `prob` only, is d_prob / data at the classes drawn: with rewards as d_prob that is REINFORCE
-    (R. J. Williams, 1992).
+    Probabilities that do not sum to 1 are divided by their sum (MXNet 1.9.1 returns class K then, now and
+    then). The gradient, of `prob` only, is d_prob / data at the classes drawn: with rewards as d_prob that is
+    REINFORCE (R. J. Williams, 1992).
     """
 
     aliases = ("sample_multinomial",)
@@ -101,8 +101,10 @@ class _sample_multinomial(Op):
         classes, each = data.shape[-1], prod(a.shape)
         xp.copyto(d_data, 0)
         total, table = d_data.reshape(-1, classes), data.reshape(-1, classes)
-        drawn, heads = out.reshape(-1), None if d_prob is None else d_prob.reshape(-1)
-        for begin in range(0, drawn.size if heads is not None else 0, _PIECE):
+        if d_prob is None:
+            return
+        drawn, heads = out.reshape(-1), d_prob.reshape(-1)
+        for begin in range(0, drawn.size, _PIECE):
             part = slice(begin, begin + _PIECE)
             column = drawn[part].astype("int64")
             row = xp.arange(begin, begin + len(column)) // each
@@ -123,8 +125,9 @@ def _pieces(classes):
 class _shuffle(Op):
     """The rows of `data`, along its first axis, in random order, every order equally likely.
 
-    data: (N, ...)  ->  out: (N, ...). No gradient, as in MXNet. Rows are sorted by random keys of 64 bits, whose
-    lower bits give way to the row's number: ties, one in 2**(64 - 3 * log2(N)) calls or so, keep their order.
+    data: (N, ...)  ->  out: (N, ...). No gradient, as in MXNet. Rows are sorted by random keys of 64 bits,
+    whose lower bits give way to the row's number: ties, one in 2**(64 - 3 * log2(N)) calls or so, keep their
+    order.
     """
 
     aliases = ("shuffle",)

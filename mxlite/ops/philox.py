@@ -83,9 +83,9 @@ class RandomStream:
         """Four numbers for each of `elements` (whole numbers below 2**32): uint32 (n, 4), inside `work`.
 
         They depend on (seed, step, stream, tag, element), not on which other elements are asked for: so a
-        sampler that rejects asks again, with the next tag, for those that are left. tag: from 1 to 2**16 - 1; it
-        lies in the upper bits of the step, which no program reaches, so these numbers are none of the stream's
-        own. work: `element_work_bytes(n)`, for at most CHUNK elements.
+        sampler that rejects asks again, with the next tag, for those that are left. tag: from 1 to 2**16 - 1;
+        it lies in the upper bits of the step, which no program reaches, so these numbers are none of the
+        stream's own. work: `element_work_bytes(n)`, for at most CHUNK elements.
         """
         seed, step = int(self.state[0]), int(self.state[1])
         counter = (self.stream, step & _MASK, (step >> 32) ^ (tag << 16))

@@ -258,8 +258,8 @@ class _random_randint(_Draw):
 
     ->  out: `shape`, (1,) if it is empty, of `dtype`, int32 if None. `ctx` is where the array will live.
 
-    With n different ones, some are more likely than others by a factor of up to 1 + n / 2**32, and if n is above
-    2**32, 1 + n / 2**64.
+    With n different ones, some are more likely than others by a factor of up to 1 + n / 2**32, and if n is
+    above 2**32, 1 + n / 2**64.
     """
 
     aliases = ("random_randint",)

@@ -89,7 +89,8 @@ class _sample_exponential(_Sample):
 class _sample_gamma(_Sample):
     """Gamma random numbers, density x^(alpha-1) * exp(-x/beta): shape `alpha`, scale `beta`.
 
-    alpha, beta: (s...)  ->  out: (s..., t...), where (t...) = `shape`: that many numbers of each distribution.
+    alpha, beta: (s...)  ->  out: (s..., t...), where (t...) = `shape`: that many numbers of each
+    distribution.
     """
 
     aliases = ("sample_gamma",)
@@ -145,7 +146,8 @@ class _sample_generalized_negative_binomial(_Sample):
 class bernoulli(Op):
     """1 with the probability that `data` says, else 0; each element by itself.
 
-    data: (...), in [0, 1]  ->  out: (...), same shape and dtype. No gradient. (torch.bernoulli, ONNX Bernoulli.)
+    data: (...), in [0, 1]  ->  out: (...), same shape and dtype. No gradient. (torch.bernoulli, ONNX
+    Bernoulli.)
     """
 
     inputs = ("data",)

@@ -1,7 +1,7 @@
 """Sequences of different lengths in one array: SequenceMask, SequenceLast, SequenceReverse.
 
-Time is axis 0 and the samples axis 1, or the other way round with `axis` = 1. A length is cut to a whole number
-between 0 and the number of steps; MXNet 1.9.1 reads and writes elsewhere in memory beyond these.
+Time is axis 0 and the samples axis 1, or the other way round with `axis` = 1. A length is cut to a whole
+number between 0 and the number of steps; MXNet 1.9.1 reads and writes elsewhere in memory beyond these.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ class _Sequence(Op):
         axis: int = 0
 
         def __post_init__(self) -> None:
-            if self.axis not in (0, 1):
-                raise OpAttributeError(f"axis must be 0 or 1, got {self.axis}.")
+            _require_axis(self.axis)
 
     @classmethod
     def input_names(cls, a: Any) -> tuple[str, ...]:
@@ -62,6 +61,11 @@ class _Sequence(Op):
         return 0
 
 
+def _require_axis(axis: int) -> None:
+    if axis not in (0, 1):
+        raise OpAttributeError(f"axis must be 0 or 1, got {axis}.")
+
+
 class SequenceMask(_Sequence):
     """Set what follows the end of each sequence to `value`.
 
@@ -79,7 +83,8 @@ class SequenceMask(_Sequence):
         value: float = 0.0
         axis: int = 0
 
-        __post_init__ = _Sequence.Attrs.__post_init__
+        def __post_init__(self) -> None:
+            _require_axis(self.axis)
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, sequence_length: Any = None, *, out: Any) -> None:
@@ -172,8 +177,8 @@ def _last_rows(xp: Any, a: Any, steps: int, samples: int, lengths: Any) -> Itera
 class SequenceReverse(_Sequence):
     """Turn each sequence round; what follows its end stays.
 
-    data: (T, B, ...), or (B, T, ...) with `axis` = 1 (MXNet: axis 0 only);  sequence_length: (B,)  ->  out: as
-    data. Without `use_sequence_length` all sequences are T long.
+    data: (T, B, ...), or (B, T, ...) with `axis` = 1 (MXNet: axis 0 only);  sequence_length: (B,)  ->  out:
+    as data. Without `use_sequence_length` all sequences are T long.
     """
 
     @staticmethod
