@@ -25,7 +25,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PUBLIC = """
-    AttrScope attribute base BindError BudgetError callback context Context core cpu current_context
+    AttrScope attribute autograd base BindError BudgetError callback context Context core cpu current_context
     DefinitionError DerivativeError DeviceError DTypeError engine EngineError Executor format_bytes
     FormatError formats gpu init initializer io lr_scheduler memplan MemoryBudgetError metric misc mod model
     module MXLiteError MXNetError name nd ndarray NDArray OpAttributeError OperatorError opt optimizer

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core import as_dtype, Context, OpAttributeError
+from . import generator
 from .generator import GENERATOR
 from .invoke import call_of, invoke
 from .ndarray import NDArray
@@ -25,7 +26,7 @@ def seed(seed_state: int, ctx: Context | str = "all") -> None:
 
 def next_step() -> tuple[int, int]:
     """(seed, step), unique to this call: what one random operation, or one run of a program, draws from."""
-    return GENERATOR.next_step()
+    return generator.next_step()
 
 
 def get_state() -> tuple[int, int]:
