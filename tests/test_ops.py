@@ -215,7 +215,7 @@ def test_mixed_dtypes_are_an_error():
 
 
 def test_a_real_function_of_whole_numbers_is_an_error():
-    with pytest.raises(DTypeError, match="floating dtype, got int32"):
+    with pytest.raises(DTypeError, match="floating type, got int32"):
         ops.exp.infer_type(None, np.dtype("int32"))
 
 

@@ -114,7 +114,7 @@ def lower(
                 streams.get(forward, -1),
             )
         )
-        is_update = bool(op.mutates) and not node.output_names
+        is_update = bool(op.mutated(node.attrs)) and not node.output_names
         tasks.append(
             Task(
                 name=node.name,
@@ -122,7 +122,7 @@ def lower(
                 inputs=tuple(ins.values()),
                 outputs=tuple(outs),
                 in_place=_in_place(op, node, ins, outs, dtype),
-                mutates=tuple(ins[m] for m in op.mutates if m in ins),
+                mutates=tuple(ins[m] for m in op.mutated(node.attrs) if m in ins),
                 workspace=kernel.workspace if "work" in kernel.signature.services else 0,
                 seconds=_seconds(op, node, shapes, ins, outs, values),
                 recomputable=op.recomputable,
@@ -133,7 +133,7 @@ def lower(
                 kernel=kernel.name,
             )
         )
-    uses_rng = bool(streams) and step.train
+    uses_rng = any(n.op is not None and n.op.draws(n.attrs, step.train) for n in streams)
     fixed: dict[str, int] = dict(extra_fixed or {})
     for where, (s, d) in step.owned.items():
         category = step.category[where]

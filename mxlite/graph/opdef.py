@@ -77,7 +77,9 @@ class Signature:
 class Op:
     """Base of all operator declarations. Subclasses are never instantiated."""
 
-    abstract: ClassVar[bool] = False  # said by a family's base that has a `forward` but is no operator; not inherited
+    abstract: ClassVar[bool] = (
+        False  # said by a family's base that has a `forward` but is no operator; not inherited
+    )
     op_name: ClassVar[str]  # public name; the class's own name unless given
     aliases: ClassVar[tuple[str, ...]] = ()
     inputs: ClassVar[tuple[str, ...]] = ()
@@ -151,9 +153,19 @@ class Op:
         return {k: (v,) if isinstance(v, str) else v for k, v in cls.in_place.items()}
 
     @classmethod
+    def mutated(cls, a: Any) -> tuple[str, ...]:
+        """`mutates`; override when it depends on `a`, as for an operator of any number of inputs."""
+        return cls.mutates
+
+    @classmethod
     def unneeded(cls, a: Any) -> frozenset[str]:
         """Of what `backward` names, that which it does not read under `a`: it gets None instead."""
         return frozenset()
+
+    @classmethod
+    def draws(cls, a: Any, train: bool) -> bool:
+        """Whether a program must have random numbers ready; override when it depends on `a` or on training."""
+        return cls.random
 
     # -- shapes and types ----------------------------------------------------------------------
 

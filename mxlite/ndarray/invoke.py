@@ -108,7 +108,7 @@ class Plan:
             frozenset(call.inputs.index(d) for d in options.get(n, ()) if d in call.inputs)
             for n in names[:visible]
         )
-        self.mutated = tuple(call.inputs.index(n) for n in op.mutates if n in call.inputs)
+        self.mutated = tuple(call.inputs.index(n) for n in op.mutated(attrs) if n in call.inputs)
         # The common case, bound without a look at templates: one output, each input in its place.
         self.simple = (
             visible == 1
