@@ -57,6 +57,8 @@ def places_along(
     [i, index[i, j, ...], ...]. `work`: `along_bytes`.
     """
     flat = bounded(xp, whole(xp, index, work), shape[axis], mode, what)
+    if not flat.size:
+        return flat
     dims, lengths = index.shape, list(shape)
     if (*dims[:axis], *dims[axis + 1 :]) == (*shape[:axis], *shape[axis + 1 :]):
         # All of the other axes: three axes are enough, whatever their number was.
