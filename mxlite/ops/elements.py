@@ -65,16 +65,12 @@ class take_along_axis(Op):
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         zeros = w.zeros_like(ins["data"])
-        return {
-            "data": w.scatter_elements(zeros, ins["indices"], heads["out"], axis=a.axis, reduction="add")
-        }
+        return {"data": w.scatter_elements(zeros, ins["indices"], heads["out"], axis=a.axis, reduction="add")}
 
 
 def _along(a: Any, data: Any, indices: Any) -> Any:
     axis = axis_of(a.axis, len(data))
-    if len(indices) != len(data) or any(
-        n > d for i, (n, d) in enumerate(zip(indices, data)) if i != axis
-    ):
+    if len(indices) != len(data) or any(n > d for i, (n, d) in enumerate(zip(indices, data)) if i != axis):
         raise ShapeError(f"indices {indices} must not be longer than data {data} but along axis {a.axis}.")
     if not data[axis] and prod(indices):
         raise ShapeError(f"axis {a.axis} of data {data} has nothing that indices {indices} could name.")

@@ -91,14 +91,14 @@ class stack(Op):
     def forward(xp, a, *args, out):
         before = (slice(None),) * (a.axis % out.ndim)
         for i, arg in enumerate(args):
-            xp.copyto(out[(*before, i)], arg)
+            xp.copyto(out[(*before, i, ...)], arg)
 
     @staticmethod
     def backward(xp, a, d_out, *, d_args):
         before = (slice(None),) * (a.axis % d_out.ndim)
         for i, d_arg in enumerate(d_args):
             if d_arg is not None:
-                xp.copyto(d_arg, d_out[(*before, i)])
+                xp.copyto(d_arg, d_out[(*before, i, ...)])
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):

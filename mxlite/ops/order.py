@@ -28,6 +28,7 @@ from .scratch import BLOCK, carve, Piece, scratch_bytes
 _UINT64 = np.dtype("uint64")
 _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
+_MOST_LINES = 1024
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Lines:
 
 def _pieces(lines: Lines, dtype: DType) -> tuple[int, list[Piece]]:
     """Lines in a block, and the scratch for them: keys, and one or two times as much to work with."""
-    count = min(lines.outer * lines.inner, PIECE, max(1, BLOCK // max(1, lines.length)))
+    count = min(lines.outer * lines.inner, _MOST_LINES, max(1, BLOCK // max(1, lines.length)))
     whole = ((count * lines.length,), _UINT64)
     if dtype.itemsize == 8:
         return count, [whole, whole, whole]

@@ -203,5 +203,3 @@ class fill_element_0index(Op):
             "lhs": w.fill_element_0index(head, w.zeros_like(ins["mhs"]), index),
             "mhs": w.pick(head, index, axis=1),
         }
-
-

@@ -42,15 +42,15 @@ def bounded(xp: Any, flat: Any, length: int, mode: str, what: str) -> Any:
         least, most = flat.min(), flat.max()
         if least < (-length if mode == "ends" else 0) or most >= length:
             begin = -length if mode == "ends" else 0
-            raise OperatorError(f"{what}: indices must be in [{begin}, {length}), got {least} to {most}.", operation=what)
+            raise OperatorError(
+                f"{what}: indices must be in [{begin}, {length}), got {least} to {most}.", operation=what
+            )
         if least < 0:
             xp.remainder(flat, length, out=flat)
     return flat
 
 
-def places_along(
-    xp: Any, index: Any, shape: Shape, axis: int, mode: str, work: Any, what: str
-) -> Any:
+def places_along(xp: Any, index: Any, shape: Shape, axis: int, mode: str, work: Any, what: str) -> Any:
     """Flat places, in an array of `shape`, of what `index` names along `axis`: int64, in `work`.
 
     index: as many axes as `shape`, none longer but for `axis`; element [i, j, ...] of it is at place

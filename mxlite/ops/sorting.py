@@ -135,7 +135,9 @@ def _countable(a: Any, data: Shape) -> None:
     most = _COUNTS_TO.get(str(dtype)) or (2 if dtype.kind == "b" else int(np.iinfo(dtype).max) + 1)
     length = Lines.of(data, a.axis).length
     if length > most:
-        raise ShapeError(f"dtype {dtype} does not hold positions up to {length}; take dtype='int32' or wider.")
+        raise ShapeError(
+            f"dtype {dtype} does not hold positions up to {length}; take dtype='int32' or wider."
+        )
 
 
 class topk(_Ordered):

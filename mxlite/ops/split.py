@@ -120,7 +120,9 @@ class _split_v2(Move):
             raise ShapeError(f"indices {a.indices} must be places in axis {a.axis} of data {data}, in order.")
         lengths = [j - i for i, j in zip(places, places[1:])]
         if a.squeeze_axis and set(lengths) != {1}:
-            raise ShapeError(f"squeeze_axis needs parts of length 1, axis {a.axis} of {data} gives {lengths}.")
+            raise ShapeError(
+                f"squeeze_axis needs parts of length 1, axis {a.axis} of {data} gives {lengths}."
+            )
         front, back = data[:axis], data[axis + 1 :]
         if a.squeeze_axis:
             return (data,), ((*front, *back) or (1,),) * len(lengths)
