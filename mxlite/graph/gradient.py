@@ -33,6 +33,7 @@ class _ones_like(Op):
 
     inputs = ("data",)
     same_shape = True
+    shape_only = ("data",)
     in_place = {"out": "data"}
     cheap = True
 

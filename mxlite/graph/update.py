@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..core.dtype import float32
 from .attrs import parse_attrs
 from .ir import Entry, Graph, Node, variable
 from .opdef import Op
@@ -49,15 +50,15 @@ def state_name(parameter: str, state: str) -> str:
 def fuse_updates(graph: Graph, rule: UpdateRule, gradients: Sequence[tuple[Entry, Entry]]) -> Graph:
     """`graph` with one update node for each (parameter variable, gradient entry), as effects.
 
-    `graph` knows the weights' types. States become variables `state_name(parameter, state)`. The updates
-    stand last in `order`; the planner runs each as soon as its gradient is there and the old weight is
-    read no more.
+    Weights whose type `graph` does not know count as float32. States become variables `state_name(parameter,
+    state)`. The updates stand last in `order`; the planner runs each as soon as its gradient is there and
+    the old weight is read no more.
     """
     hyper = variable(HYPER)
     effects = []
     extra: list[Node] = [hyper.node]
     for row, (weight, grad) in enumerate(gradients):
-        dtype = graph.dtypes[weight]
+        dtype = graph.dtypes.get(weight, float32)
         op = rule.op_of(dtype)
         states = [variable(state_name(weight.node.name, s)) for s in rule.states_of(dtype)]
         extra += [s.node for s in states]

@@ -25,7 +25,9 @@ Gradient = Callable[[Any, Any, Any, Any, Any, Any], None]
 
 @dataclass(frozen=True)
 class Rule:
-    """forward(xp, a, data, out, scratch); backward(xp, a, d_out, known, d_data, scratch), `keeps` is known."""
+    """forward(xp, a, data, out, scratch); backward(xp, a, d_out, known, d_data, scratch), `keeps` is
+    known.
+    """
 
     forward: Function
     backward: Gradient

@@ -148,7 +148,8 @@ class _Scores:
         ]
 
     def make(self, q: Any, k: Any, b: int, heads: slice, j: int, rows: slice, columns: slice) -> Any:
-        """q: (heads, rows, E), scaled;  k: (heads, columns, E)  ->  (heads, rows, columns), -inf where masked."""
+        """q: (heads, rows, E), scaled;  k: (heads, columns, E)  ->  (heads, rows, columns), -inf where masked.
+        """
         xp = self.xp
         shape = (q.shape[0], q.shape[1], k.shape[1])
         scores = _first(self.scratch["scores"], shape)

@@ -158,8 +158,8 @@ def geometry(a: Any, data: Shape, dtype: DType) -> Geometry:
 
 
 # A convolution is linear in its data and in its weight. Whatever the convolution family computes is one of
-# three: the output from data and weight, the data('s gradient) from weight and output, the weight('s gradient)
-# from data and output.
+# three: the output from data and weight, the data('s gradient) from weight and output, the weight('s
+# gradient) from data and output.
 
 
 def make_out(xp: Any, g: Geometry, data: Any, weight: Any, out: Any, work: Any) -> None:
@@ -173,7 +173,9 @@ def make_out(xp: Any, g: Geometry, data: Any, weight: Any, out: Any, work: Any) 
 def make_gradients(
     xp: Any, g: Geometry, d_out: Any, data: Any, weight: Any, d_data: Any, d_weight: Any, work: Any
 ) -> None:
-    """d_data from weight and d_out, d_weight from data and d_out; what is not wanted or not needed is None."""
+    """d_data from weight and d_out, d_weight from data and d_out; what is not wanted or not needed is
+    None.
+    """
     if d_data is None and d_weight is None:
         return
     if d_out.size == 0 or g.c == 0:

@@ -1,8 +1,9 @@
 """Gradients of convolutions as operators of their own, so that they have gradients themselves.
 
 A convolution and everything that is its gradient, to any order, comes from one form that is linear in each
-of three arrays, T(x, w, y) = sum of y * (x convolved with w): each operator makes the array that stands for one
-of them out of the other two. So the gradients of each are the two others, and four operators close the circle.
+of three arrays, T(x, w, y) = sum of y * (x convolved with w): each operator makes the array that stands for
+one of them out of the other two. So the gradients of each are the two others, and four operators close the
+circle.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def _bytes(g: Any) -> int:
 class _convolution_d_data(Op):
     """Gradient of a convolution in its data, from weight and the output's gradient.
 
-    grad: (N, F, OH, OW);  weight: (F, C/G, KH, KW);  like: (N, C, H, W), its shape counts  ->  out: as `like`.
+    grad: (N, F, OH, OW);  weight: (F, C/G, KH, KW);  like: (N, C, H, W), its shape counts  ->  out: as
+    `like`.
     """
 
     inputs = ("grad", "weight", "like")
@@ -123,7 +125,8 @@ class _convolution_d_weight(Op):
 class _deconvolution_d_data(Op):
     """Gradient of a transposed convolution in its data, from weight and the output's gradient.
 
-    grad: (N, F, OH, OW);  weight: (C, F/G, KH, KW);  like: (N, C, H, W), its shape counts  ->  out: as `like`.
+    grad: (N, F, OH, OW);  weight: (C, F/G, KH, KW);  like: (N, C, H, W), its shape counts  ->  out: as
+    `like`.
     """
 
     inputs = ("grad", "weight", "like")

@@ -36,7 +36,8 @@ class _Places:
         return self.a.kernel_size**2 * self.channels
 
     def patches(self, x: Any, down: int, right: int) -> Iterator[Any]:
-        """For each position of the kernel, what the patches have there: views (C, OH, OW) of the padded map."""
+        """For each position of the kernel, what the patches have there: views (C, OH, OW) of the padded map.
+        """
         s, start = self.a.stride1, self.a.max_displacement
         h, w = self.out
         for i in range(self.a.kernel_size):
@@ -71,9 +72,10 @@ class Correlation(Op):
     data1, data2: (N, C, H, W)  ->  out: (N, D * D, OH, OW), D = 2 * (max_displacement // stride2) + 1,
     OH = ceil((H + 2 * pad_size - 2 * (max_displacement + (kernel_size - 1) / 2)) / stride1).
 
-    out[n, d, i, j] = mean over a patch of kernel_size**2 * C numbers of data1 * data2, or with `is_multiply=False` of
-    |data1 - data2|, where the patch of data2 lies d further. A. Dosovitskiy et al., 2015, "FlowNet: learning optical flow
-    with convolutional networks". The padded maps are not kept.
+    out[n, d, i, j] = mean over a patch of kernel_size**2 * C numbers of data1 * data2, or with
+    `is_multiply=False` of
+    |data1 - data2|, where the patch of data2 lies d further. A. Dosovitskiy et al., 2015, "FlowNet: learning
+    optical flow with convolutional networks". The padded maps are not kept.
     """
 
     inputs = ("data1", "data2")

@@ -62,12 +62,13 @@ class Deconvolution(Op):
     """Transposed convolution: what a convolution's data gets as gradient where its output's is `data`.
 
     data: (N, C, H, W);  weight: (C, F/G, KH, KW);  bias: (F,)  ->  out: (N, F, OH, OW), where
-    OH = (H - 1) * stride + (KH - 1) * dilate + 1 - 2 * pad + adj and F = `num_filter`. One, two or three spatial
-    axes. G = `num_group` parts of the channels go apart from each other.
+    OH = (H - 1) * stride + (KH - 1) * dilate + 1 - 2 * pad + adj and F = `num_filter`. One, two or three
+    spatial axes. G = `num_group` parts of the channels go apart from each other.
 
-    `target_shape` says OH, OW itself; `pad` and `adj` then follow from it, whatever they say: half of what is too
-    much is cut at each side, of an odd number one more at the front. `no_bias` is True unless said otherwise.
-    `workspace`, `cudnn_tune` and `cudnn_off` have no effect. Cost: 2 * N * C * H * W * F/G * KH * KW.
+    `target_shape` says OH, OW itself; `pad` and `adj` then follow from it, whatever they say: half of what
+    is too much is cut at each side, of an odd number one more at the front. `no_bias` is True unless said
+    otherwise. `workspace`, `cudnn_tune` and `cudnn_off` have no effect. Cost: 2 * N * C * H * W * F/G * KH *
+    KW.
     """
 
     inputs = ("data", "weight", "bias")
@@ -148,7 +149,9 @@ class Deconvolution(Op):
 
 @lru_cache(maxsize=4096)
 def geometry_of(a: Any, data: Shape, dtype: DType) -> Geometry:
-    """The convolution of which the operator on `data` is the transpose: `data` has the shape of its output."""
+    """The convolution of which the operator on `data` is the transpose: `data` has the shape of its
+    output.
+    """
     rank = len(a.kernel)
     stride, dilate = per_axis("stride", a.stride, rank, 1), per_axis("dilate", a.dilate, rank, 1)
     pad, adj = per_axis("pad", a.pad, rank, 0), per_axis("adj", a.adj, rank, 0)

@@ -1,7 +1,7 @@
 """Sampling images at given places: grids, the bilinear sampler, spatial transformers.
 
-M. Jaderberg, K. Simonyan, A. Zisserman, K. Kavukcuoglu, 2015, "Spatial transformer networks". A place is (x, y),
--1 the centre of the first and 1 that of the last column or row; outside the image lie zeros.
+M. Jaderberg, K. Simonyan, A. Zisserman, K. Kavukcuoglu, 2015, "Spatial transformer networks". A place is (x,
+y), -1 the centre of the first and 1 that of the last column or row; outside the image lie zeros.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
 class GridGenerator(Op):
     """Places for BilinearSampler, from an affine map or from a flow.
 
-    affine: data: (N, 6)  ->  out: (N, 2, OH, OW), out[n] = data[n] as (2, 3) @ (x, y, 1) for all places (x, y) of an
-    image of `target_shape` (OH, OW).
-    warp: data: (N, 2, H, W), how far in pixels to look right and down  ->  out: (N, 2, H, W), the places looked at;
-    `target_shape` is ignored. The gradient reads no input.
+    affine: data: (N, 6)  ->  out: (N, 2, OH, OW), out[n] = data[n] as (2, 3) @ (x, y, 1) for all places (x,
+    y) of an image of `target_shape` (OH, OW).
+    warp: data: (N, 2, H, W), how far in pixels to look right and down  ->  out: (N, 2, H, W), the places
+    looked at; `target_shape` is ignored. The gradient reads no input.
     """
 
     inputs = ("data",)
@@ -197,11 +197,12 @@ class _Sampling:
         return [(part, acc), (part, acc), (part, np.dtype("int64")), image, places, places]
 
     def corners(self, xp: Any, x: Any, y: Any) -> Iterator[tuple[Any, Any, Any, Any]]:
-        """Of each corner of the cell around each place: its number in the image, its weights along x and y, and the
-        slopes of these, +1 or -1. Corners outside the image have weights and slopes 0.
+        """Of each corner of the cell around each place: its number in the image, its weights along x and y,
+        and the slopes of these, +1 or -1. Corners outside the image have weights and slopes 0.
         """
         h, w = self.size
-        # Beyond one pixel outside nothing counts; moving far places there keeps them small enough for whole numbers.
+        # Beyond one pixel outside nothing counts; moving far places there keeps them small enough for whole
+        # numbers.
         x0 = xp.floor(xp.clip(xp.nan_to_num(x, nan=-2.0), -2, w + 1))
         y0 = xp.floor(xp.clip(xp.nan_to_num(y, nan=-2.0), -2, h + 1))
         for dy in (0, 1):
@@ -235,7 +236,9 @@ class _Sampling:
     def backward(
         self, xp: Any, d_out: Any, image: Any, places: Any, d_image: Any, d_places: Any, pieces: list[Any]
     ) -> None:
-        """d_image: (channels, h * w), is added to; d_places: (2, count), in places of [-1, 1]. Either may be None."""
+        """d_image: (channels, h * w), is added to; d_places: (2, count), in places of [-1, 1]. Either may be
+        None.
+        """
         first, second, numbers = pieces[:3]
         spread = np.arange(self.channels)[:, None] * prod(self.size) if self.channels else None
         for begin in range(0, self.count, self.step):
@@ -348,8 +351,8 @@ def _image(xp: Any, x: Any, held: Any) -> Any:
 class SpatialTransformer(Op):
     """Images read at the places of an affine map: GridGenerator and BilinearSampler in one.
 
-    data: (N, C, H, W);  loc: (N, 6)  ->  out: (N, C, OH, OW), OH and OW = `target_shape`. The grid is not kept: backward
-    makes it again. `cudnn_off` has no effect.
+    data: (N, C, H, W);  loc: (N, 6)  ->  out: (N, C, OH, OW), OH and OW = `target_shape`. The grid is not
+    kept: backward makes it again. `cudnn_off` has no effect.
     """
 
     inputs = ("data", "loc")

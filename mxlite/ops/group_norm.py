@@ -14,7 +14,8 @@ from .normalize import normalize, normalize_gradient, Rule
 
 
 class GroupNorm(Op):
-    """Normalize each group of channels, ``out = (data - mean) / std * gamma + beta``, ``std = sqrt(var + eps)``.
+    """Normalize each group of channels, ``out = (data - mean) / std * gamma + beta``, ``std = sqrt(var +
+    eps)``.
 
     data: (N, C, ...) with C a multiple of `num_groups`, G;  gamma, beta: (G,), or (C,)  ->  out: as data;
     mean, std: (N, G); they are outputs with `output_mean_var`.

@@ -155,7 +155,9 @@ def normalize_gradient(
     d_mean: Any = None,
     d_spread: Any = None,
 ) -> None:
-    """Gradients of `normalize`; a head gradient that is None counts as 0, a result that is None is skipped."""
+    """Gradients of `normalize`; a head gradient that is None counts as 0, a result that is None is
+    skipped.
+    """
     pieces = carve(work, rule.pieces(data.dtype))
     n, g, _, _, p = view = rule.view
     x = data.reshape(view)

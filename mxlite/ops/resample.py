@@ -1,9 +1,10 @@
 """Separable linear maps over trailing axes: what resizing and adaptive pooling are made of.
 
-Along one axis each output is a weighted sum of a few inputs, `out[o] = sum over t of weight[o, t] * in[index[o, t]]`,
-and for each tap t the index never falls as o grows. So forward gathers, tap by tap, and the transposed map sums
-runs of equal indices before it adds them where they belong. Axes go one after the other, a few rows (samples,
-channels) at a time. No zero weight ever meets an element outside the window, so infinities stay where they are.
+Along one axis each output is a weighted sum of a few inputs, `out[o] = sum over t of weight[o, t] *
+in[index[o, t]]`, and for each tap t the index never falls as o grows. So forward gathers, tap by tap, and
+the transposed map sums runs of equal indices before it adds them where they belong. Axes go one after the
+other, a few rows (samples, channels) at a time. No zero weight ever meets an element outside the window, so
+infinities stay where they are.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ class Axis:
     """How one axis of `size` becomes one of `out`.
 
     kind: "nearest", "linear" or "cubic" interpolation at `ratio * o + shift`, or "mean" over the window
-    [floor(o * size / out), ceil((o + 1) * size / out)). rounding: of "nearest". low: coordinates below 0 count as 0.
-    cubic: the coefficient a of R. Keys (1981, "Cubic convolution interpolation for digital image processing").
+    [floor(o * size / out), ceil((o + 1) * size / out)). rounding: of "nearest". low: coordinates below 0
+    count as 0.
+    cubic: the coefficient a of R. Keys (1981, "Cubic convolution interpolation for digital image
+    processing").
     exclude: outside elements get weight 0 and the others add up to 1; else the border is repeated.
     """
 

@@ -81,9 +81,9 @@ class resize(_Resample):
       half_pixel_symmetric  the same, centred where `scales` do not give whole sizes
       align_corners         o * (length - 1) / (out length - 1)
       asymmetric            o / s
-    mode: "nearest" (`nearest_mode` rounds; any dtype), "linear" or "cubic" along each axis (`cubic_coeff_a`), the border
-    repeated; with `exclude_outside` cubic weights outside are 0 and the others add up to 1.
-    The gradient is the transposed map; it reads no input.
+    mode: "nearest" (`nearest_mode` rounds; any dtype), "linear" or "cubic" along each axis
+    (`cubic_coeff_a`), the border repeated; with `exclude_outside` cubic weights outside are 0 and the others
+    add up to 1. The gradient is the transposed map; it reads no input.
     """
 
     transposed = "_resize_d_data"
@@ -210,9 +210,10 @@ class BilinearResize2D(_Resample):
     data: (N, C, H, W);  like: (..., OH, OW), for the mode "like" only  ->  out: (N, C, OH, OW).
 
     mode: "size" `height` and `width`, or H * `scale_height`, W * `scale_width` where those are given;
-    "odd_scale" (H - 1) * scale + 1 where H is odd, else H * scale; "like" as the second input; "to_even_down",
-    "to_even_up", "to_odd_down", "to_odd_up" the nearest such number. With `align_corners` output o is at
-    o * (H - 1) / (OH - 1), else at (o + 0.5) * H / OH - 0.5, at least 0. `like` has no gradient.
+    "odd_scale" (H - 1) * scale + 1 where H is odd, else H * scale; "like" as the second input;
+    "to_even_down", "to_even_up", "to_odd_down", "to_odd_up" the nearest such number. With `align_corners`
+    output o is at o * (H - 1) / (OH - 1), else at (o + 0.5) * H / OH - 0.5, at least 0. `like` has no
+    gradient.
     """
 
     op_name = "_contrib_BilinearResize2D"
@@ -315,8 +316,9 @@ class _BilinearResize2D_d_data(_Transposed):
 class AdaptiveAvgPooling2D(_Resample):
     """Mean over windows that divide each image into `output_size` parts.
 
-    data: (N, C, H, W)  ->  out: (N, C, OH, OW); output o is the mean of [floor(o * H / OH), ceil((o + 1) * H / OH)),
-    and so along W. `output_size`: OH and OW, one number for both, or nothing for (1, 1). The gradient reads no input.
+    data: (N, C, H, W)  ->  out: (N, C, OH, OW); output o is the mean of [floor(o * H / OH), ceil((o + 1) * H
+    / OH)), and so along W. `output_size`: OH and OW, one number for both, or nothing for (1, 1). The
+    gradient reads no input.
     """
 
     op_name = "_contrib_AdaptiveAvgPooling2D"

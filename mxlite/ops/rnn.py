@@ -19,24 +19,26 @@ from .scratch import accumulator, scratch_bytes
 class RNN(Op):
     """Stacked recurrent layers over sequences, ``h[t] = cell(x[t], h[t-1])``: tanh or relu, LSTM, GRU.
 
-    data: (T, B, I);  parameters: all weights and biases in one vector;  state: (L*D, B, P);  state_cell (lstm):
-    (L*D, B, H);  sequence_length (use_sequence_length): (B,)  ->  out: (T, B, D*P), and with `state_outputs` the
-    last states, shaped as the first. T steps, B samples, L = `num_layers`, D = 2 if `bidirectional` else 1,
-    H = `state_size`, P = `projection_size`, H if it is None. Layers lie on one another; of two directions the
-    results lie side by side. Order of the weights: see `rnn_layout.py`; of the gates: LSTM i, f, c, o; GRU r, z, n,
+    data: (T, B, I);  parameters: all weights and biases in one vector;  state: (L*D, B, P);  state_cell
+    (lstm): (L*D, B, H);  sequence_length (use_sequence_length): (B,)  ->  out: (T, B, D*P), and with
+    `state_outputs` the last states, shaped as the first. T steps, B samples, L = `num_layers`, D = 2 if
+    `bidirectional` else 1, H = `state_size`, P = `projection_size`, H if it is None. Layers lie on one
+    another; of two directions the results lie side by side. Order of the weights: see `rnn_layout.py`; of
+    the gates: LSTM i, f, c, o; GRU r, z, n,
 
         n = tanh(x Wn + bn + r * (h Un + cn)),   h = (1 - z) * n + z * h
 
     `p` drops elements between layers in training. With `use_sequence_length`, sample b takes
-    `sequence_length[b]` steps: what follows in `out` is 0, the last state is the one after its last step, and the
-    backward direction begins there. `lstm_state_clip_min` and `_max` bound the cell state; with
-    `lstm_state_clip_nan` a nan becomes the lower bound. (MXNet 1.9.1 ignores the last two paragraphs' parameters
-    but p on the CPU; this is what it does on a GPU.) LSTM with a projection: H. Sak et al., 2014.
+    `sequence_length[b]` steps: what follows in `out` is 0, the last state is the one after its last step,
+    and the backward direction begins there. `lstm_state_clip_min` and `_max` bound the cell state; with
+    `lstm_state_clip_nan` a nan becomes the lower bound. (MXNet 1.9.1 ignores the last two paragraphs'
+    parameters but p on the CPU; this is what it does on a GPU.) LSTM with a projection: H. Sak et al., 2014.
 
     Kept for backward, beside inputs and `out`: the results of the layers below the last, (L-1) * T * B * D*P
     elements, and, LSTM, the cell state every K = max(sqrt(T), 256 / B) steps. Gates and the other cell states
-    are computed again from these, a stretch of K steps at a time, which costs as much as forward but with larger
-    matrix products; masks are drawn again. In 16-bit types, everything is computed in float32 and `out` rounded.
+    are computed again from these, a stretch of K steps at a time, which costs as much as forward but with
+    larger matrix products; masks are drawn again. In 16-bit types, everything is computed in float32 and
+    `out` rounded.
     """
 
     inputs = ("data", "parameters", "state", "state_cell", "sequence_length")
@@ -126,7 +128,8 @@ class RNN(Op):
     def infer_type(
         cls, a: Any, *dtypes: DType | None
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-        """One type for all but the lengths, which may be of any; kept cell states are as they are computed."""
+        """One type for all but the lengths, which may be of any; kept cell states are as they are computed.
+        """
         names = cls.input_names(a)
         count = len(names) - a.use_sequence_length
         (dtype, *_), _ = super().infer_type(a, *dtypes[:count])

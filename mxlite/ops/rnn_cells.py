@@ -1,8 +1,8 @@
 """One step of a recurrent layer, forward and backward: tanh or relu, LSTM, GRU.
 
-A cell works on `pre`, the gates' sums (B, G*H) of one step, of which the part that comes from the layer's input is
-there already. Backward, what the gates were is computed again for a whole stretch from the inputs and the
-hidden states before each step (`recall`, one matrix product), then the stretch is walked backwards.
+A cell works on `pre`, the gates' sums (B, G*H) of one step, of which the part that comes from the layer's
+input is there already. Backward, what the gates were is computed again for a whole stretch from the inputs
+and the hidden states before each step (`recall`, one matrix product), then the stretch is walked backwards.
 
     h, c      hidden and cell state before the step; the step writes them anew
     off       (B, 1) bool: samples whose sequence has ended, which keep their state; or None
@@ -36,7 +36,8 @@ class Stretch:
 
     before   hidden states before each step (k, B, P)
     pre      what the gates were, then the gradient of their sums (k, B, G*H)
-    own      LSTM: cell states after each step (k, B, H). GRU: the hidden part of the candidate's sum, then its
+    own      LSTM: cell states after each step (k, B, H). GRU: the hidden part of the candidate's sum, then
+    its
              gradient. Else None
     start    LSTM: the cell state before the stretch (B, H)
     full     LSTM with a projection: what was projected (k, B, H)
@@ -110,7 +111,9 @@ class Plain:
 
 
 class Lstm:
-    """c = f*c + i*g;  h = o*tanh(c), clipped and projected if asked for (S. Hochreiter, J. Schmidhuber, 1997)."""
+    """c = f*c + i*g;  h = o*tanh(c), clipped and projected if asked for (S. Hochreiter, J. Schmidhuber,
+    1997).
+    """
 
     gates_of_hidden = 4
 

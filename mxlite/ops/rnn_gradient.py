@@ -27,7 +27,9 @@ from .scratch import accumulator
 
 
 def backward_pieces(a: Any, s: Sizes, dtype: DType) -> Pieces:
-    """Scratch of one backward call: some stretches, and a weight's gradient of one stretch if there are more."""
+    """Scratch of one backward call: some stretches, and a weight's gradient of one stretch if there are
+    more.
+    """
     kind = accumulator(dtype)
     pieces = step_pieces(a, s, dtype)
     gates, rows = s.G * s.H, s.K * s.B

@@ -6,8 +6,9 @@ The vector `parameters` holds, pass by pass, all weights, then, pass by pass, al
     weights of a pass   x (G*H, I)   h (G*H, P)   r (P, H), only with a projection
     biases of a pass    x (G*H,)     h (G*H,)
 
-Time is cut into stretches of K steps. What belongs to all steps at once (the product of inputs and weights, the
-gradient of the weights) is computed for a stretch with one matrix product, so that scratch holds K steps, not T.
+Time is cut into stretches of K steps. What belongs to all steps at once (the product of inputs and weights,
+the gradient of the weights) is computed for a stretch with one matrix product, so that scratch holds K
+steps, not T.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True)
 class Sizes:
-    """T steps, B samples, I inputs; L layers of D directions with H hidden units, of which P go out; G gates."""
+    """T steps, B samples, I inputs; L layers of D directions with H hidden units, of which P go out; G
+    gates.
+    """
 
     T: int
     B: int

@@ -21,8 +21,8 @@ Pieces = dict[str, Piece]
 def forward_pieces(a: Any, s: Sizes, dtype: DType) -> Pieces:
     """Scratch of one forward call.
 
-    between: results of a layer that the next one reads, where nobody keeps them: a stretch of them, or with two
-    directions all of them, twice if there are more than two layers.
+    between: results of a layer that the next one reads, where nobody keeps them: a stretch of them, or with
+    two directions all of them, twice if there are more than two layers.
     """
     kind = accumulator(dtype)
     pieces = step_pieces(a, s, dtype)

@@ -37,15 +37,16 @@ def _regions(rois: Any, count: int) -> Iterator[tuple[int, int, list[float]]]:
 
 
 class ROIPooling(Op):
-    """The maximum over each part of each region, ``out[r, c, i, j] = max of data[n, c] over part (i, j) of region r``.
+    """The maximum over each part of each region, ``out[r, c, i, j] = max of data[n, c] over part (i, j) of
+    region r``.
 
     data: (N, C, H, W);  rois: (R, 5), rows of image number n, x1, y1, x2, y2  ->  out: (R, C, PH, PW) with
     PH, PW = `pooled_size`.
 
     Corners are multiplied by `spatial_scale`, rounded and included; parts are [floor(i * h / PH),
-    ceil((i + 1) * h / PH)) of a region of h rows. A part that lies outside the image is 0, as is a region of image -1.
-    R. Girshick, 2015, "Fast R-CNN". The first of equal maxima gets the gradient; a hidden output `index`
-    remembers where it was. `rois` have no gradient.
+    ceil((i + 1) * h / PH)) of a region of h rows. A part that lies outside the image is 0, as is a region of
+    image -1. R. Girshick, 2015, "Fast R-CNN". The first of equal maxima gets the gradient; a hidden output
+    `index` remembers where it was. `rois` have no gradient.
     """
 
     inputs = ("data", "rois")
@@ -170,7 +171,8 @@ def _running_max(
 ) -> None:
     """best: the maximum of x over [begin, end) along `axis`, for each pair of bounds; where: its place.
 
-    The place along the last axis (axis 2) is a column; along axis 1, where `at` has the columns, row * `width` + column.
+    The place along the last axis (axis 2) is a column; along axis 1, where `at` has the columns, row *
+    `width` + column.
     """
     longest = int((end - begin).max())
     last = np.maximum(end - 1, begin)
@@ -222,15 +224,16 @@ class ROIAlign(Op):
     """The mean over samples of each part of each region, linear between pixels.
 
     data: (N, C, H, W);  rois: (R, 5), rows of image number n, x1, y1, x2, y2  ->  out: (R, C, PH, PW) with
-    PH, PW = `pooled_size`; with `position_sensitive` (R, C / (PH * PW), PH, PW), part (i, j) of channel c read from channel
-    c * PH * PW + i * PW + j of data.
+    PH, PW = `pooled_size`; with `position_sensitive` (R, C / (PH * PW), PH, PW), part (i, j) of channel c
+    read from channel c * PH * PW + i * PW + j of data.
 
-    Corners are multiplied by `spatial_scale`; nothing is rounded. Each part is sampled at `sample_ratio` places a side, by
-    default ceil(height of a part) and ceil(width). With `aligned`, coordinates are half a pixel less, and regions may be
-    smaller than one pixel. More than one pixel outside the image lie zeros. A region of image -1 is 0. K. He et al., 2017,
-    "Mask R-CNN". `rois` have no gradient.
+    Corners are multiplied by `spatial_scale`; nothing is rounded. Each part is sampled at `sample_ratio`
+    places a side, by default ceil(height of a part) and ceil(width). With `aligned`, coordinates are half a
+    pixel less, and regions may be smaller than one pixel. More than one pixel outside the image lie zeros. A
+    region of image -1 is 0. K. He et al., 2017, "Mask R-CNN". `rois` have no gradient.
 
-    Linear interpolation of a lattice of samples goes axis by axis: out = Wy @ data @ Wx.T, two small products.
+    Linear interpolation of a lattice of samples goes axis by axis: out = Wy @ data @ Wx.T, two small
+    products.
     """
 
     op_name = "_contrib_ROIAlign"
@@ -346,7 +349,8 @@ def _by_position_gradient(xp: Any, a: Any, d: Any, y: Any, x: Any, half: Any, pa
 
 
 def _lattice(a: Any, corners: list[float], size: Shape, lines: tuple[Any, Any]) -> Any:
-    """The weights of rows and columns, each with the range they are for: ((parts, rows), first row, row after the last).
+    """The weights of rows and columns, each with the range they are for: ((parts, rows), first row, row
+    after the last).
 
     None where the region touches nothing.
     """
@@ -377,7 +381,9 @@ def _lattice(a: Any, corners: list[float], size: Shape, lines: tuple[Any, Any]) 
 
 
 def _align_pieces(a: Any, data: Shape, out: Shape, dtype: DType) -> list[Piece]:
-    """One image; rows reduced (or a plane and a reduced one); one region's result; weights of rows and of columns."""
+    """One image; rows reduced (or a plane and a reduced one); one region's result; weights of rows and of
+    columns.
+    """
     acc = accumulator(dtype)
     c, h, w = data[1:]
     ph, pw = a.pooled_size

@@ -1,7 +1,7 @@
 """Sequences of different lengths in one array: SequenceMask, SequenceLast, SequenceReverse.
 
-Time is axis 0 and the samples axis 1, or the other way round with `axis` = 1. A length is cut to a whole number
-between 0 and the number of steps; MXNet 1.9.1 reads and writes elsewhere in memory beyond these.
+Time is axis 0 and the samples axis 1, or the other way round with `axis` = 1. A length is cut to a whole
+number between 0 and the number of steps; MXNet 1.9.1 reads and writes elsewhere in memory beyond these.
 """
 
 from __future__ import annotations
@@ -172,8 +172,8 @@ def _last_rows(xp: Any, a: Any, steps: int, samples: int, lengths: Any) -> Itera
 class SequenceReverse(_Sequence):
     """Turn each sequence round; what follows its end stays.
 
-    data: (T, B, ...), or (B, T, ...) with `axis` = 1 (MXNet: axis 0 only);  sequence_length: (B,)  ->  out: as
-    data. Without `use_sequence_length` all sequences are T long.
+    data: (T, B, ...), or (B, T, ...) with `axis` = 1 (MXNet: axis 0 only);  sequence_length: (B,)  ->  out:
+    as data. Without `use_sequence_length` all sequences are T long.
     """
 
     @staticmethod

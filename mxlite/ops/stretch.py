@@ -106,6 +106,7 @@ class broadcast_like(Op):
     """
 
     inputs = ("lhs", "rhs")
+    shape_only = ("rhs",)
     cheap = True
     backward_in_place = {"d_lhs": "d_out"}
 
@@ -161,6 +162,7 @@ class _sum_like(Op):
     """
 
     inputs = ("data", "like")
+    shape_only = ("like",)
     in_place = {"out": "data"}
 
     @staticmethod

@@ -230,6 +230,8 @@ class zeros_like(_Unary):
     data: (...)  ->  out: (...), same shape and dtype. No gradient.
     """
 
+    shape_only = ("data",)
+
     @staticmethod
     def forward(xp, a, data, *, out):
         out.fill(0)
@@ -240,6 +242,8 @@ class ones_like(_Unary):
 
     data: (...)  ->  out: (...), same shape and dtype. No gradient.
     """
+
+    shape_only = ("data",)
 
     @staticmethod
     def forward(xp, a, data, *, out):

@@ -57,7 +57,8 @@ class Update(Op):
 
     def __init_subclass__(cls) -> None:
         cls.mutates = cls.inputs[2:]
-        cls.workspace = staticmethod(_workspace(cls.scratch))  # type: ignore[method-assign]
+        # One more, for an output that nobody reads.
+        cls.workspace = staticmethod(_workspace(cls.scratch + 1))  # type: ignore[method-assign]
 
         def run(xp: Any, a: Any, arrays: Sequence[Any], work: Any) -> None:
             one(cls, xp, a, Rates(*(getattr(a, n) for n in cls.rates)), arrays, work)
@@ -153,12 +154,9 @@ def _kernel(inputs: Sequence[str], outputs: Sequence[str], run: Callable[..., No
 
 
 def _workspace(count: int, wide: bool = False) -> Callable[..., int]:
-    """`Op.workspace` for `count` arrays like a chunk of the first input, in float32 if `wide`.
-
-    One more, for an output that nobody reads.
-    """
+    """`Op.workspace` for `count` arrays like a chunk of the first input, in float32 if `wide`."""
     return lambda a, inputs, outputs, dtype: (
-        (count + 1) * min(CHUNK, prod(inputs[0])) * (float32.itemsize if wide else dtype.itemsize)
+        count * min(CHUNK, prod(inputs[0])) * (float32.itemsize if wide else dtype.itemsize)
     )
 
 
@@ -295,7 +293,7 @@ def many(
         return {f"output{i}": (f"arg{i * each}",) for i in range(a.num_weights)}
 
     def workspace(a: Any, inputs: Any, outputs: Any, dtype: Any) -> int:
-        one = _workspace(base.scratch + masters, masters)
+        one = _workspace(base.scratch + 1, masters)
         return max((one(a, (s,), (), dtype) for s in outputs), default=0)
 
     return _form(

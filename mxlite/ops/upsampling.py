@@ -17,12 +17,12 @@ from .scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
 class UpSampling(Op):
     """Images made larger: every number repeated, or a transposed convolution with a kernel of weights.
 
-    nearest:  arg0, arg1, ...: (N, C_i, H_i, W_i)  ->  out: (N, sum of C_i, `scale` * H_0, `scale` * W_0). Each input is
-    repeated as often as it takes to come to that size; H_i must divide it. `multi_input_mode`: "concat" puts them one
-    after the other along the channels, "sum" adds them up.
-    bilinear: data: (N, C, H, W);  weight: (C, 1, K, K) with K = 2 * scale - scale % 2  ->  out: (N, C, scale * H,
-    scale * W), a Deconvolution of each channel with stride `scale` and padding ceil((scale - 1) / 2). `num_filter`
-    is C. The initializer Bilinear fills `weight`.
+    nearest:  arg0, arg1, ...: (N, C_i, H_i, W_i)  ->  out: (N, sum of C_i, `scale` * H_0, `scale` * W_0).
+    Each input is repeated as often as it takes to come to that size; H_i must divide it. `multi_input_mode`:
+    "concat" puts them one after the other along the channels, "sum" adds them up.
+    bilinear: data: (N, C, H, W);  weight: (C, 1, K, K) with K = 2 * scale - scale % 2  ->  out: (N, C, scale
+    * H, scale * W), a Deconvolution of each channel with stride `scale` and padding ceil((scale - 1) / 2).
+    `num_filter` is C. The initializer Bilinear fills `weight`.
 
     `workspace` has no effect. Gradients of nearest read no input.
     """
