@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from ..core.errors import OpAttributeError, ShapeError
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, Shapes
-from .cut import Concat
+from .join import Concat
 from .rnn_gradient import backward_pieces, run_backward
 from .rnn_layout import Sizes
 from .rnn_run import forward_pieces, run_forward
