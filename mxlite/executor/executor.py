@@ -11,7 +11,7 @@ import numpy as np
 from ..backends import Backend
 from ..core import BindError, Context, nearest, ShapeError, StateError, UnknownNameError
 from ..engine import get_engine, Var
-from ..graph import Graph, output_name, Shape
+from ..graph import Graph, Node, output_name, Shape
 from ..graph.update import HYPER
 from ..memplan import MemoryPlan
 from ..ndarray import array, NDArray, random as nd_random
@@ -56,6 +56,7 @@ class Executor:
         self._grad_req = dict(grad_req)
         self._arena = arena
         self._given = dict(given)
+        self._states: dict[Node, dict[str, Any]] = {}
         graph = planned.graph
         self._arguments = [n.name for n in graph.arguments]
         self._auxiliary = [n.name for n in graph.auxiliary]
@@ -131,7 +132,9 @@ class Executor:
         else:
             if self._infer is None:
                 planned = self._planned
-                self._infer = Program(planned.infer, planned.infer_plan, self._arrays, self._arena)
+                self._infer = Program(
+                    planned.infer, planned.infer_plan, self._arrays, self._arena, states=self._states
+                )
             self._infer.push_forward()
         return self.outputs
 
@@ -196,7 +199,13 @@ class Executor:
         if self._train is None:
             planned = self._planned
             self._train = Program(
-                planned.train, planned.train_plan, self._arrays, self._arena, self._rng_state, self._rng_var
+                planned.train,
+                planned.train_plan,
+                self._arrays,
+                self._arena,
+                self._rng_state,
+                self._rng_var,
+                states=self._states,
             )
         return self._train
 
