@@ -1,4 +1,4 @@
-"""Operators in Python: CustomOp, CustomOpProp and the older NumpyOp; imperative, bound and planned, on both engines."""
+"""Operators in Python, CustomOp and the older NumpyOp: imperative, bound and planned, on both engines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from watchdog import in_time
 
 import mxlite as mx
 from mxlite import autograd, nd
-from mxlite.core import DefinitionError, MXLiteError, OpAttributeError, OperatorError, ShapeError, UnknownNameError
+from mxlite.core import (
+    DefinitionError,
+    MXLiteError,
+    OpAttributeError,
+    OperatorError,
+    ShapeError,
+    UnknownNameError,
+)
 from mxlite.engine import ThreadedEngine, use_engine
 
 
@@ -55,7 +62,7 @@ class SoftmaxProp(mx.operator.CustomOpProp):
 
 
 class Scale(mx.operator.CustomOp):
-    """product = data * weight * k and total = data + weight, with nd functions; counts its calls in `seen`."""
+    """product = data * weight * k and total = data + weight, with nd functions; counts calls in `seen`."""
 
     def __init__(self, k):
         self.k = k
@@ -156,7 +163,15 @@ def network():
 
 def test_symbol_lists_and_infers_what_the_property_says():
     net = network()
-    assert net.list_arguments() == ["data", "fc_weight", "fc_bias", "w", "fc2_weight", "fc2_bias", "softmax_label"]
+    assert net.list_arguments() == [
+        "data",
+        "fc_weight",
+        "fc_bias",
+        "w",
+        "fc2_weight",
+        "fc2_bias",
+        "softmax_label",
+    ]
     assert net.list_auxiliary_states() == ["scale_seen"]
     assert net.list_outputs() == ["softmax_output"]
     assert net.get_internals()["scale_total"].list_outputs() == ["scale_total"]
@@ -228,7 +243,9 @@ def test_module_trains_with_a_loss_in_python():
     net = mx.sym.Custom(net, op_type="test_softmax", name="softmax")
     batches = mx.io.NDArrayIter(data, label, 20, label_name="softmax_label")
     module = mx.mod.Module(net, memory_budget="4MiB")
-    module.fit(batches, num_epoch=4, optimizer_params={"learning_rate": 0.3}, initializer=mx.init.Uniform(0.1))
+    module.fit(
+        batches, num_epoch=4, optimizer_params={"learning_rate": 0.3}, initializer=mx.init.Uniform(0.1)
+    )
     assert dict(module.score(batches, "acc"))["accuracy"] > 0.9
 
 
@@ -255,9 +272,13 @@ class OldSoftmax(mx.operator.NumpyOp):
 
 
 def test_numpy_op():
-    net = OldSoftmax()(data=mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="fc"), name="softmax")
+    net = OldSoftmax()(
+        data=mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="fc"), name="softmax"
+    )
     assert net.list_arguments()[-1] == "softmax_label"
-    other = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="fc"), name="softmax")
+    other = mx.sym.SoftmaxOutput(
+        mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="fc"), name="softmax"
+    )
     a, b = train(bound(net)), train(bound(other))
     for name in a:
         np.testing.assert_allclose(a[name], b[name], rtol=1e-5, atol=1e-6)
@@ -333,7 +354,9 @@ def test_failure_names_operator_and_line_of_the_users_code():
 
     registered("test_fails", forward)
     y = nd.Custom(nd.ones(2), op_type="test_fails")
-    with pytest.raises(OperatorError, match=r"test_fails\.forward failed at .*test_custom\.py:\d+ with KeyError.*lost"):
+    with pytest.raises(
+        OperatorError, match=r"test_fails\.forward failed at .*test_custom\.py:\d+ with KeyError.*lost"
+    ):
         y.asnumpy()
     exe = mx.sym.Custom(mx.sym.Variable("x"), op_type="test_fails", name="bad").simple_bind(mx.cpu(), x=(2,))
     exe.forward()
@@ -378,7 +401,11 @@ def test_calls_inside_are_not_recorded():
         assert a.origin is None
         out_data[0][:] = a
 
-    registered("test_quiet", forward, lambda op, out_grad, in_grad: in_grad[0].__setitem__(slice(None), out_grad[0] * 3))
+    registered(
+        "test_quiet",
+        forward,
+        lambda op, out_grad, in_grad: in_grad[0].__setitem__(slice(None), out_grad[0] * 3),
+    )
     x = nd.ones(2)
     x.attach_grad()
     with autograd.record():
@@ -404,7 +431,12 @@ def test_wrong_calls_and_declarations():
         nd.Custom(x, nd.ones(7), op_type="test_softmax")
     with pytest.raises(DefinitionError, match="CustomOpProp"):
         mx.operator.register("test_wrong")(int)
-    for arguments, outputs in ((["data", "data"], ["o"]), (["a b"], ["o"]), (["x"], ["x"]), (["work"], ["o"])):
+    for arguments, outputs in (
+        (["data", "data"], ["o"]),
+        (["a b"], ["o"]),
+        (["x"], ["x"]),
+        (["work"], ["o"]),
+    ):
         registered("test_names", None, arguments=arguments, outputs=outputs)
         with pytest.raises(DefinitionError, match="test_names"):
             mx.sym.Custom(op_type="test_names")

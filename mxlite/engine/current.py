@@ -15,13 +15,13 @@ from .threaded import ThreadedEngine
 
 _KINDS: dict[str, Callable[[], Engine]] = {"naive": NaiveEngine, "threaded": ThreadedEngine}
 _current: dict[str, Engine] = {}
-_inline: dict[int, list[Engine]] = {}  # of threads that are inside `inline`, by thread
+_inline: dict[int, list[Engine]] = {}  # of threads that are inside `inline_engine`, by thread
 
 
 def get_engine() -> Engine:
     """The process-wide engine; the first call makes it, of the kind that `MXLITE_ENGINE` says.
 
-    Inside `inline()` it is the one of that scope.
+    Inside `inline_engine()` it is the one of that scope.
     """
     if _inline:
         stack = _inline.get(get_ident())
@@ -64,7 +64,7 @@ def use_engine(engine: Engine | str) -> Iterator[Engine]:
 
 
 @contextmanager
-def inline() -> Iterator[Engine]:
+def inline_engine() -> Iterator[Engine]:
     """Inside an operation: what this thread pushes from here on runs at once, on this thread.
 
     So user code that is part of an operation can call whatever it likes, and waits for nobody: there is no

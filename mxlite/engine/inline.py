@@ -34,9 +34,7 @@ class InlineEngine(NaiveEngine):
         if any(var.readers for var in writes):
             raise _pending(name)
         where = where or user_line()
-        super().push(
-            fn, reads, writes, name=name, priority=priority, device=device, kind=kind, where=where
-        )
+        super().push(fn, reads, writes, name=name, priority=priority, device=device, kind=kind, where=where)
 
     def _settle(self, vars: tuple[Var, ...], exclusive: bool) -> None:
         _refuse_pending(vars, "a wait")
@@ -51,6 +49,6 @@ def _refuse_pending(vars: Iterable[Var], name: str) -> None:
 
 def _pending(name: str) -> EngineError:
     return EngineError(
-        f"{name or 'an operation'}, called inside an operation, uses an array that is still being computed outside. "
-        f"Make the array an input of the operator, or call its wait_to_read() before."
+        f"{name or 'an operation'}, called inside an operation, uses an array that is still being "
+        f"computed outside. Make the array an input of the operator, or call its wait_to_read() before."
     )

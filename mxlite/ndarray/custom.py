@@ -1,8 +1,9 @@
 """mx.operator: operators in Python, `CustomOp` and `CustomOpProp`, and `mx.nd.Custom` that calls them.
 
-A CustomOpProp says what the operator is, a CustomOp computes. Its methods run inside an operation of the engine, on
-a worker thread; the arrays they get are NDArrays around the memory of the call, to be used while it lasts.
-Whatever they call on arrays runs at once on the same thread (`engine.inline_engine`) and is not recorded.
+A CustomOpProp says what the operator is, a CustomOp computes. Its methods run inside an operation of the
+engine, on a worker thread; the arrays they get are NDArrays around the memory of the call, to be used while
+it lasts. Whatever they call on arrays runs at once on the same thread (`engine.inline_engine`) and is not
+recorded.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class CustomOp:
         raise NotImplementedError(f"{type(self).__name__} has no backward.")
 
     def assign(self, dst: NDArray, req: str, src: Any) -> None:
-        """Write `src` to `dst` as `req` says: 'null' not at all, 'write' and 'inplace' over it, 'add' on top."""
+        """Write `src` to `dst` as `req` says: 'null' not at all, 'add' on top of it, 'write' and 'inplace'
+        over it."""
         if req in ("write", "inplace"):
             dst[:] = src
         elif req == "add":
@@ -89,7 +91,7 @@ class CustomOpProp:
         return in_shape, [in_shape[0]] * len(self.list_outputs()), []
 
     def infer_type(self, in_type: list[Any]) -> Any:
-        """(types of arguments, of outputs[, of states]); the default says that all are as the first argument."""
+        """(types of arguments, of outputs[, of states]); the default: all are as the first argument."""
         return (
             in_type,
             [in_type[0]] * len(self.list_outputs()),
@@ -122,13 +124,15 @@ def register(reg_name: str) -> Callable[[type[CustomOpProp]], type[CustomOpProp]
 def Custom(*args: Any, op_type: str, out: Any = None, name: Any = None, **kwargs: Any) -> Any:
     """Call the operator registered as `op_type` on arrays; parameters go by keyword, and arrive as text."""
     given = {k: v for k, v in kwargs.items() if not isinstance(v, Storage)}
-    op = custom_operator({"op_type": op_type, **given})
+    op: Any = custom_operator({"op_type": op_type, **given})
     texts = {"op_type": op_type, **dict(op.parameters)}
     arrays = {k: v for k, v in kwargs.items() if isinstance(v, Storage)}
     return _function(op)(*args, out=out, **arrays, **texts)
 
 
-_function = functools.lru_cache(maxsize=1024)(lambda op: function_of(op, "Custom"))
+@functools.lru_cache(maxsize=1024)
+def _function(op: Any) -> Callable[..., Any]:
+    return function_of(op, "Custom")
 
 
 class PropAdapter:
@@ -143,7 +147,9 @@ class PropAdapter:
         try:
             return self.make(**dict(parameters))
         except TypeError as error:
-            raise DefinitionError(f"Custom {self.name!r} does not take {dict(parameters)}: {error}") from error
+            raise DefinitionError(
+                f"Custom {self.name!r} does not take {dict(parameters)}: {error}"
+            ) from error
 
     def describe(self, parameters: Parameters) -> Description:
         prop = self.prop(parameters)
@@ -216,7 +222,7 @@ class PropAdapter:
             _, outs, _ = self.infer_type(call.parameters, dtypes)
             kinds = list(zip(call.shapes[0], dtypes)), list(zip(call.shapes[1], outs))
             call.state["kinds"] = kinds
-        return kinds  # type: ignore[no-any-return]
+        return kinds
 
     def _wrap(self, array: Any, kind: tuple[Any, DType]) -> NDArray:
         """An output that nobody wants is scratch, so that code which writes it anyway still works."""

@@ -1,7 +1,7 @@
 """A Python function as one step of the tape: what `autograd.Function` and `autograd.checkpoint` record.
 
-Its gradient is Python too. It runs when the backward pass comes to it, on the thread that asked for the backward
-pass, and pushes whatever operations it likes; nothing of it runs inside the engine.
+Its gradient is Python too. It runs when the backward pass comes to it, on the thread that asked for the
+backward pass, and pushes whatever operations it likes; nothing of it runs inside the engine.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class PythonCall(Op):
         return count
 
     @staticmethod
-    def forward(xp, a, *args, outs):  # type: ignore[no-untyped-def]
+    def forward(xp, a, *args, outs):
         raise AssertionError("the function ran when it was called")
 
     @staticmethod
-    def backward(xp, a, d_outs, *, d_args):  # type: ignore[no-untyped-def]
+    def backward(xp, a, d_outs, *, d_args):
         raise AssertionError("the backward pass runs this itself")
 
 

@@ -2,12 +2,12 @@
 
 Forward runs without recording, and one step goes on the tape. Backward runs the function a second time, now
 recording, differentiates that, and forgets it: at no time does more than one checkpointed function have its
-intermediates alive. It is what the planner does for bound symbols, cut by hand (T. Chen et al., 2016, "Training
-deep nets with sublinear memory cost").
+intermediates alive. It is what the planner does for bound symbols, cut by hand (T. Chen et al., 2016,
+"Training deep nets with sublinear memory cost").
 
-The second run draws the same random numbers: forward notes which steps of the generator it took, and these are
-handed out again. Arrays on the tape that the function reads without having them as arguments, such as weights,
-are found while it runs (`tape.Mode.captured`) and get their gradients too.
+The second run draws the same random numbers: forward notes which steps of the generator it took, and these
+are handed out again. Arrays on the tape that the function reads without having them as arguments, such as
+weights, are found while it runs (`tape.Mode.captured`) and get their gradients too.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .tape import MODE, Origin, origin_of
 def checkpoint(function: Callable[..., Any], *arrays: Any) -> Any:
     """`function(*arrays)`, keeping for the gradient only what it reads and not what it computes.
 
-    `function` gives one NDArray or a tuple. It is called twice if a gradient is computed, so it must do the same
-    both times; BatchNorm and Dropout inside do. Its gradients are bitwise those without checkpoint.
+    `function` gives one NDArray or a tuple. It is called twice if a gradient is computed, so it must do the
+    same both times; BatchNorm and Dropout inside do. Its gradients are bitwise those without checkpoint.
     """
     if not MODE.recording:
         return function(*arrays)
@@ -87,8 +87,8 @@ class _Again:
         """Run again, recording, and give the gradients of `inputs`."""
         if any(a.var.pushes != v for a, v in zip(self.watched, self.versions)):
             raise StateError(
-                "an array that a checkpointed function reads was written after it ran, so it cannot run again. "
-                "Write to it after backward."
+                "an array that a checkpointed function reads was written after it ran, so it cannot run "
+                "again. Write to it after backward."
             )
         create = MODE.recording
         origins = [a.origin for a in self.inputs]

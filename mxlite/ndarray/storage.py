@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any, Self, TYPE_CHECKING
 
 import numpy as np

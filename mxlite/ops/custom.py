@@ -1,8 +1,8 @@
 """Custom: an operator whose kernels are a user's Python code.
 
-Everything about such an operator depends on the class the user has registered and on the parameters of the call, so
-each combination gets an operator class of its own, made by `custom_operator`. To every pass it is an operator
-like any other: its outputs and gradients are planned, what its backward reads is what
+Everything about such an operator depends on the class the user has registered and on the parameters of the
+call, so each combination gets an operator class of its own, made by `custom_operator`. To every pass it is an
+operator like any other: its outputs and gradients are planned, what its backward reads is what
 `declare_backward_dependency` says, the engine schedules it. Arrays that the user's code makes for itself are
 outside the plan.
 
@@ -85,8 +85,8 @@ REGISTRY: dict[str, Registered] = {}
 class Custom(Op):
     """An operator registered with `mx.operator.register`, by the name `op_type`.
 
-    Inputs, outputs, shapes and kernels are those of its CustomOpProp, which gets all other parameters as text.
-    Never computed a second time within a step, since its code may have effects.
+    Inputs, outputs, shapes and kernels are those of its CustomOpProp, which gets all other parameters as
+    text. Never computed a second time within a step, since its code may have effects.
     """
 
     abstract = True
@@ -107,11 +107,12 @@ def custom_operator(given: Mapping[str, Any]) -> type[Custom]:
             f"Custom: nothing is registered as {name!r}; see mx.operator.register.{nearest(name, REGISTRY)}"
         )
     rest = tuple(sorted((k, attr_text(v)) for k, v in given.items() if k not in ("op_type", "num_args")))
-    return _operator(name, REGISTRY[name], rest)
+    found: Any = REGISTRY[name]
+    return _operator(name, found, rest)
 
 
 @functools.lru_cache(maxsize=1024)
-def _operator(name: str, registered: Registered, parameters: Parameters) -> type[Custom]:
+def _operator(name: str, registered: Any, parameters: Parameters) -> type[Custom]:
     about = registered.describe(parameters)
     inputs = (*about.arguments, *about.states)
     d_outputs = tuple(f"d_{o}" for o in about.outputs)
@@ -127,10 +128,10 @@ def _operator(name: str, registered: Registered, parameters: Parameters) -> type
         arrays = map(all_of, (about.arguments, about.outputs, about.states, d_outputs, makes))
         return KernelCall(name, parameters, state, train, shapes, *arrays)
 
-    def forward(xp, a, *ins, state, train, shapes, **outs):  # type: ignore[no-untyped-def]
+    def forward(xp, a, *ins, state, train, shapes, **outs):
         registered.forward(call(state, train, shapes, {**dict(zip(inputs, ins)), **outs}))
 
-    def backward(xp, a, *ins, state, train, shapes, **grads):  # type: ignore[no-untyped-def]
+    def backward(xp, a, *ins, state, train, shapes, **grads):
         registered.backward(call(state, train, shapes, {**dict(zip(needs, ins)), **grads}))
 
     forward.__signature__ = _signature(inputs, about.outputs)  # type: ignore[attr-defined]
@@ -171,7 +172,9 @@ def _check_names(name: str, *groups: tuple[str, ...]) -> None:
                     f"but not {', '.join(('xp', 'a', 'self', *SERVICES))}."
                 )
             if names.count(n) > 1:
-                raise DefinitionError(f"Custom {name!r}: {n!r} names two of its inputs, outputs or gradients.")
+                raise DefinitionError(
+                    f"Custom {name!r}: {n!r} names two of its inputs, outputs or gradients."
+                )
 
 
 def _signature(positional: Sequence[str], keyword: Sequence[str]) -> inspect.Signature:

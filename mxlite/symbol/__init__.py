@@ -7,8 +7,8 @@ from .arithmetic import maximum as maximum, minimum as minimum, pow as pow, powe
 from .attribute import AttrScope as AttrScope
 from .creation import arange as arange, full as full, ones as ones, zeros as zeros
 from .functions import operator_function as operator_function
-from .operator import Custom as Custom
 from .naming import NameManager as NameManager, Prefix as Prefix
+from .operator import Custom as Custom
 from .symbol import (
     Group as Group,
     load as load,

@@ -1,4 +1,4 @@
-"""mx.autograd: gradients of imperative code (see `ndarray/autograd.py`), and what was recorded as a Symbol."""
+"""mx.autograd: gradients of imperative code (`ndarray/autograd.py`), and what was recorded as a Symbol."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from .symbol import Symbol
 def get_symbol(x: Any) -> Symbol:
     """What was recorded to compute `x`; arrays that were not recorded are its variables.
 
-    Raises StateError for an array that is not on the tape, MXLiteError if a Python function or a gradient is part
-    of the graph, which no symbol can hold.
+    Raises StateError for an array that is not on the tape, MXLiteError if a Python function or a gradient is
+    part of the graph, which no symbol can hold.
     """
     graph = recorded_graph(x)
     fresh: dict[Node, Node] = {}

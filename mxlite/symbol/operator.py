@@ -1,4 +1,4 @@
-"""mx.operator: operators in Python (see `ndarray/custom.py`), `mx.sym.Custom`, and the older NumpyOp and NDArrayOp."""
+"""mx.operator: operators in Python (`ndarray/custom.py`), `mx.sym.Custom`, and the older NumpyOp."""
 
 from __future__ import annotations
 
@@ -132,9 +132,7 @@ class _OldOperator(CustomOp):
     def forward(self, is_train: Any, req: Any, in_data: Any, out_data: Any, aux: Any) -> None:
         self.op.forward(in_data=self._views(in_data), out_data=self._views(out_data))
 
-    def backward(
-        self, req: Any, out_grad: Any, in_data: Any, out_data: Any, in_grad: Any, aux: Any
-    ) -> None:
+    def backward(self, req: Any, out_grad: Any, in_data: Any, out_data: Any, in_grad: Any, aux: Any) -> None:
         self.op.backward(
             out_grad=self._views(out_grad),
             in_data=self._views(in_data),
