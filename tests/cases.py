@@ -356,45 +356,6 @@ ROWS: dict[str, Case] = {
     "_random_uniform": Case(ops._random_uniform, {"shape": (500, 601), "dtype": "float64"}, []),
     "_random_uniform-range": Case(ops._random_uniform, {"low": -2, "high": 3, "shape": (300_001,)}, []),
     "_random_normal": Case(ops._random_normal, {"loc": 1, "scale": 2, "shape": (300_001,)}, []),
-    # -- optimizer steps
-    "sgd_update": Case(ops.sgd_update, {"lr": 0.1}, [(3, 4)] * 2),
-    "sgd_update-all": Case(
-        ops.sgd_update, {"lr": 0.1, "wd": 0.01, "rescale_grad": 0.5, "clip_gradient": 0.3}, [(3, 4)] * 2
-    ),
-    "sgd_mom_update": Case(ops.sgd_mom_update, {"lr": 0.1, "momentum": 0.9}, [(3, 4)] * 3),
-    "sgd_mom_update-all": Case(
-        ops.sgd_mom_update,
-        {"lr": 0.1, "momentum": 0.9, "wd": 0.01, "rescale_grad": 0.5, "clip_gradient": 0.3},
-        [(3, 4)] * 3,
-    ),
-    "adam_update": Case(ops.adam_update, {"lr": 0.1}, [(3, 4)] * 4, make={"var": positive}),
-    "adam_update-all": Case(
-        ops.adam_update,
-        {"lr": 0.1, "wd": 0.01, "rescale_grad": 0.5, "clip_gradient": 0.3},
-        [(3, 4)] * 4,
-        make={"var": positive},
-    ),
-    "_fused_sgd": Case(
-        ops._fused_sgd,
-        {"row": 1},
-        [(3, 4), (3, 4), (2, 2)],
-        dtypes={"hyper": "float64"},
-        make={"hyper": positive},
-    ),
-    "_fused_sgd_mom": Case(
-        ops._fused_sgd_mom,
-        {"row": 1, "momentum": 0.9, "rescale_grad": 0.5, "clip_gradient": 0.3},
-        [(3, 4)] * 3 + [(2, 2)],
-        dtypes={"hyper": "float64"},
-        make={"hyper": positive},
-    ),
-    "_fused_adam": Case(
-        ops._fused_adam,
-        {"row": 0, "rescale_grad": 0.5},
-        [(3, 4)] * 4 + [(2, 2)],
-        dtypes={"hyper": "float64"},
-        make={"hyper": positive, "var": positive},
-    ),
 }
 
 CASES: dict[str, Case] = dict(ROWS)

@@ -36,6 +36,56 @@ def _strange(rng, shape):
     return rng.choice(np.array([np.nan, np.inf, -np.inf, 0.0, 1.5]), shape)
 
 
+def _reduce(op, torch=None, make=normal, **more):
+    """Over all, one, several axes, kept or not; `torch` names PyTorch's function of (data, axes, keepdim)."""
+
+    def call(a, x):
+        import torch as pytorch
+
+        axes = a.axis if isinstance(a.axis, tuple) else tuple(range(x.ndim)) if a.axis is None else (a.axis,)
+        y = getattr(pytorch, torch)(x, axes, a.keepdims)
+        return y.reshape(1) if y.ndim == 0 else y
+
+    name, fill = op.op_name, {"data": make}
+    more["torch"] = call if torch else None
+    return {
+        f"{name}-all": Case(op, {}, [(3, 4)], make=fill, **more),
+        f"{name}-axis": Case(op, {"axis": 1}, [(2, 3, 4)], make=fill, **more),
+        f"{name}-first": Case(op, {"axis": 0}, [(3, 4)], make=fill, **more),
+        f"{name}-two": Case(op, {"axis": (0, 2)}, [(2, 3, 4)], make=fill, **more),
+        f"{name}-keepdims": Case(op, {"axis": -1, "keepdims": True}, [(2, 3, 4)], make=fill, **more),
+    }
+
+
+def _holes(rng, shape):
+    """Positive numbers and a few nan."""
+    x = rng.uniform(0.5, 2.0, shape)
+    x.flat[:: max(2, x.size // 3)] = np.nan
+    return x
+
+
+def _matrix_pair(op, ta, tb, m, k, n):
+    """Shapes of (other, like) of a gradient of a product (M, K) x (K, N)."""
+    lhs, rhs = (k, m) if ta else (m, k), (n, k) if tb else (k, n)
+    return (rhs, lhs) if op is ops._dot_to_lhs else (lhs, rhs)
+
+
+def _moments(a, x):
+    import torch
+
+    var, mean = torch.var_mean(x, a.axes, correction=0, keepdim=a.keepdims)
+    return mean, var
+
+
+def _along(name):
+    def call(a, x):
+        import torch
+
+        return getattr(torch, name)(x, a.axis)
+
+    return call
+
+
 def _scalar(op, scalar, make=normal, **more):
     return {f"{op.op_name}-{scalar}": Case(op, {"scalar": scalar}, make={"data": make}, **more)}
 
@@ -157,6 +207,82 @@ ROWS: dict[str, Case] = {
     "_sum_like-rank": Case(ops._sum_like, {}, [(3, 4, 5), (1, 5)], large=[(9000, 4, 5), (1, 5)]),
     "_sum_like-same": Case(ops._sum_like, {}, [(3, 4), (3, 4)]),
     "_sum_like-one": Case(ops._sum_like, {}, [(3, 4), (1,)]),
+    # -- reductions
+    **_reduce(ops.nansum, "nansum", _holes),
+    **_reduce(ops.nanprod, None, _holes, tolerance=1e-5),
+    **_reduce(ops.logsumexp, "logsumexp"),
+    **_reduce(ops.any, None, few, grad_inputs=()),
+    **_reduce(ops.all, None, few, grad_inputs=()),
+    "any-bool": Case(ops.any, {"axis": 1}, [(3, 4)], dtype="bool", make={"data": integers(0, 2)}),
+    "logsumexp-large": Case(
+        ops.logsumexp, {"axis": 1}, [(3, 4)], make={"data": lambda rng, s: 1e3 * rng.standard_normal(s)}
+    ),
+    **{
+        f"{op.op_name}-exclude{'-keepdims' * keep}": Case(
+            op, {"axis": (1,), "exclude": True, "keepdims": keep}, [(2, 3, 4)], make={"data": positive}
+        )
+        for op in (ops.mean, ops.prod, ops.max, ops.min, ops.nansum, ops.nanprod, ops.logsumexp)
+        for keep in (False, True)
+    },
+    "norm-1-all": Case(
+        ops.norm, {"ord": 1}, [(3, 4)], make={"data": apart}, torch=lambda a, x: x.abs().sum().reshape(1)
+    ),
+    "norm-keepdims-two": Case(
+        ops.norm,
+        {"axis": (0, 1), "keepdims": True},
+        torch=lambda a, x: x.norm().reshape(1, 1),
+    ),
+    "norm-out-dtype": Case(ops.norm, {"axis": 1, "out_dtype": "float64"}),
+    "moments": Case(ops.moments, {"axes": (0, 2)}, [(2, 3, 4)], torch=_moments),
+    "moments-keepdims": Case(ops.moments, {"axes": (-1,), "keepdims": True}, [(3, 4)], torch=_moments),
+    "moments-all": Case(ops.moments, {}, [(3, 4)], mxnet="MXNet wants all axes named"),
+    "argmax_channel": Case(ops.argmax_channel, {}, [(3, 4)]),
+    "argmax_channel-4d": Case(ops.argmax_channel, {}, [(2, 3, 4, 5)]),
+    "_spread_like": Case(ops._spread_like, {"axis": (1,)}, [(2, 4), (2, 3, 4)]),
+    "_spread_like-all": Case(ops._spread_like, {}, [(1,), (3, 4)], large=[(1,), (300_000, 1)]),
+    "_spread_like-mean": Case(
+        ops._spread_like,
+        {"axis": (1,), "exclude": True, "mean": True},
+        [(3,), (2, 3, 4)],
+        large=[(3,), (30_000, 3, 4)],
+        empty=False,
+    ),
+    "_spread_like-keepdims": Case(
+        ops._spread_like,
+        {"axis": (0,), "keepdims": True},
+        [(1, 4), (3, 4)],
+        large=[(1, 4), (90_000, 4)],
+        empty=False,
+    ),
+    # -- running totals
+    **{
+        f"{op.op_name}{name}": Case(op, attrs, [shape], make={"a": make}, torch=torch, tolerance=1e-5)
+        for op, torch_name, make in ((ops.cumsum, "cumsum", normal), (ops.cumprod, "cumprod", positive))
+        for name, attrs, shape, torch in (
+            ("", {}, (3, 4), None),
+            ("-first", {"axis": 0}, (3, 4), _along(torch_name)),
+            ("-last", {"axis": -1}, (2, 3, 4), _along(torch_name)),
+            ("-middle", {"axis": 1}, (2, 3, 4), _along(torch_name)),
+            ("-reverse", {"axis": 1, "reverse": True}, (3, 4), None),
+            ("-exclusive", {"axis": 1, "exclusive": True}, (3, 4), None),
+        )
+    },
+    "cumsum-dtype": Case(ops.cumsum, {"axis": 1, "dtype": "float64"}),
+    "cumsum-int": Case(ops.cumsum, {"axis": 0}, dtype="int32", make={"a": integers(-5, 6)}),
+    # -- products
+    **{
+        f"{op.op_name}{'-ta' * ta}{'-tb' * tb}": Case(
+            op,
+            {"transpose_a": ta, "transpose_b": tb},
+            [(3, 5), other, like],
+            empty=False,
+            large=[(900, 700), *_matrix_pair(op, ta, tb, 900, 400, 700)],
+        )
+        for ta in (False, True)
+        for tb in (False, True)
+        for op in (ops._dot_to_lhs, ops._dot_to_rhs)
+        for other, like in [_matrix_pair(op, ta, tb, 3, 4, 5)]
+    },
     # -- logic
     **_broadcast(ops.broadcast_logical_and, few),
     **_broadcast(ops.broadcast_logical_or, few),

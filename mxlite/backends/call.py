@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from ..graph.opdef import Op, Shapes
@@ -55,4 +54,4 @@ def bind_call(
     keyword = {name: pick(name, made) for name in kernel.signature.makes}
     services = {"work": work, "rng": rng, "train": train, "shapes": shapes, "state": state}
     keyword |= {name: services[name] for name in kernel.signature.services}
-    return partial(kernel.run, xp, attrs, *positional, **keyword)
+    return kernel.link(kernel.run, xp, attrs, *positional, **keyword)

@@ -16,8 +16,8 @@ class Writer:
     """What `Op.derivative` writes with: `w.broadcast_mul(x, y)` is an entry, and the node behind it is kept.
 
     Inputs are entries, by position; parameters go by keyword, as a user writes them. An operator of any
-    number of inputs counts them. `made` holds the nodes in the order they were written, which is an execution
-    order.
+    number of inputs counts them. `made` holds the nodes in the order they were written, which is an
+    execution order.
     """
 
     def __init__(self, find_op: FindOp, name: str) -> None:

@@ -131,7 +131,7 @@ def backward(
             if same is not None and x in wanted:
                 arrive(x, same)
         if again is not None and op.derivative is not None:
-            heads_by_name = {y: h for y in names if (h := arrived[f"d_{y}"]) is not None}
+            heads_by_name = {y: g for y in names if (g := arrived[f"d_{y}"]) is not None}
             writer = Writer(again, node.name)
             outs = {y: Entry(node, i) for i, y in enumerate(names)}
             found = op.derivative(writer, node.attrs, dict(zip(ins, node.inputs)), outs, heads_by_name)

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
@@ -42,7 +42,7 @@ import numpy as np
 from ..core.dtype import float32, is_floating
 from ..core.errors import DefinitionError, DTypeError, ShapeError
 from ..core.npshape import UNKNOWN
-from .ir import Entry, Shape
+from .ir import Entry, Node, Shape
 
 SERVICES = ("work", "rng", "train", "shapes", "state")
 
@@ -87,6 +87,9 @@ class Op:
     aux: ClassVar[tuple[str, ...]] = ()  # inputs that are auxiliary states
     variadic: ClassVar[str] = ""
     variadic_outputs: ClassVar[str] = ""
+    subgraphs: ClassVar[
+        tuple[str, ...]
+    ] = ()  # attributes that are graphs, in the order of a file: see ops/control.py
     Attrs: ClassVar[type] = NoAttrs
 
     accepts: ClassVar[str] = "any"  # "float" or "number" (no bool): dtypes the default `infer_type` lets in
@@ -154,9 +157,38 @@ class Op:
         return {k: (v,) if isinstance(v, str) else v for k, v in cls.in_place.items()}
 
     @classmethod
+    def mutated(cls, a: Any) -> tuple[str, ...]:
+        """`mutates`; override when it depends on `a`, as for an operator of any number of inputs."""
+        return cls.mutates
+
+    @classmethod
+    def inferred_names(cls, a: Any) -> tuple[str, ...]:
+        """`inferred`; override when it depends on `a`. `infer_shape` may leave what stays unknown None."""
+        return cls.inferred
+
+    @classmethod
+    def has_stream(cls, a: Any) -> bool:
+        """Whether a call may draw random numbers, forwards or in a subgraph: it gets a stream then."""
+        if cls.random or "rng" in cls.signature.services:
+            return True
+        return any(n.op is not None and n.op.has_stream(n.attrs) for n in cls._inner_nodes(a))
+
+    @classmethod
     def unneeded(cls, a: Any) -> frozenset[str]:
         """Of what `backward` names, that which it does not read under `a`: it gets None instead."""
         return frozenset()
+
+    @classmethod
+    def draws(cls, a: Any, train: bool) -> bool:
+        """Whether a program must have random numbers ready; override when it depends on `a` or on training.
+        """
+        return cls.random or any(
+            n.op is not None and n.op.draws(n.attrs, train) for n in cls._inner_nodes(a)
+        )
+
+    @classmethod
+    def _inner_nodes(cls, a: Any) -> Iterator[Node]:
+        return (n for f in cls.subgraphs for n in getattr(a, f).graph.nodes)
 
     # -- shapes and types ----------------------------------------------------------------------
 

@@ -252,9 +252,9 @@ class _Run:
         self.mutated = {
             e
             for n in made
-            if n.op is not None and n.op.mutates
+            if n.op is not None and n.op.mutated(n.attrs)
             for name, e in zip(n.input_names, n.inputs)
-            if name in n.op.mutates
+            if name in n.op.mutated(n.attrs)
         }
 
     def check_versions(self) -> None:

@@ -177,7 +177,7 @@ class Plan:
         self.donors = tuple(
             frozenset(inputs.index(d) for d in options.get(names[i], ()) if d in inputs) for i in self.places
         )
-        self.mutated = tuple(inputs.index(n) for n in op.mutates if n in inputs)
+        self.mutated = tuple(inputs.index(n) for n in op.mutated(attrs) if n in inputs)
         # The common case, bound without a look at templates: one output, each input in its place.
         self.simple = (
             len(self.makes) == 1

@@ -65,12 +65,15 @@ def iota(xp: Any, out: Any) -> None:
         done += part.size
 
 
-def fold(xp: Any, fill: Callable[..., None], operands: Sequence[Any], target: Any, work: Any) -> None:
+def fold(
+    xp: Any, fill: Callable[..., None], operands: Sequence[Any], target: Any, work: Any, by: Any = None
+) -> None:
     """Sum an elementwise expression over the axes along which `target` is one long (or that it lacks).
 
     fill(out, *parts): writes the expression of its operands into `out`.
     operands: arrays that broadcast to the shape of the first one, S.  target: an array that broadcasts to S.
     work: `fold_bytes` of scratch. The expression is formed for a block of rows of S at a time.
+    by: the ufunc to reduce by, where it is not the sum.
     """
     rank = operands[0].ndim
     total = target.reshape((1,) * (rank - target.ndim) + target.shape)
@@ -79,8 +82,9 @@ def fold(xp: Any, fill: Callable[..., None], operands: Sequence[Any], target: An
     if not axes:
         fill(total, *operands)
         return
+    by = xp.add if by is None else by
     if 0 in shape:
-        total.fill(0)
+        total.fill(by.identity)
         return
     lead = _leading_ones(shape)
     aligned = [x.reshape(((1,) * (rank - x.ndim) + x.shape)[lead:]) for x in operands]
@@ -93,12 +97,12 @@ def fold(xp: Any, fill: Callable[..., None], operands: Sequence[Any], target: An
         product = block[: end - begin]
         fill(product, *(x[begin:end] if x.shape[0] != 1 or count == 1 else x for x in aligned))
         if 0 not in axes:
-            xp.add.reduce(product, axis=axes, dtype=sums.dtype, keepdims=True, out=sums[begin:end])
+            by.reduce(product, axis=axes, dtype=sums.dtype, keepdims=True, out=sums[begin:end])
         elif begin == 0:
-            xp.add.reduce(product, axis=axes, dtype=sums.dtype, keepdims=True, out=sums)
+            by.reduce(product, axis=axes, dtype=sums.dtype, keepdims=True, out=sums)
         else:
-            xp.add.reduce(product, axis=axes, dtype=sums.dtype, keepdims=True, out=part)
-            xp.add(sums, part, out=sums)
+            by.reduce(product, axis=axes, dtype=sums.dtype, keepdims=True, out=part)
+            by(sums, part, out=sums)
     if sums is not total:
         xp.copyto(total, sums, casting="unsafe")
 
@@ -118,18 +122,25 @@ def _fold_pieces(shape: Shape, target: Shape, dtype: DType) -> list[Piece]:
     return [((min(shape[0], _rows(shape)), *shape[1:]), dtype), (target, wide), (sums, wide)]
 
 
-def accumulate(xp: Any, ufunc: Any, source: Any, axes: tuple[int, ...], target: Any, work: Any) -> None:
+def accumulate(
+    xp: Any,
+    ufunc: Any,
+    source: Any,
+    axes: tuple[int, ...],
+    target: Any,
+    work: Any,
+    finish: Callable[[Any], None] = lambda total: None,
+) -> None:
     """Reduce `source` over `axes` by `ufunc` into `target` of as many axes; two-byte floats in float32.
 
-    work: `accumulate_bytes` of scratch.
+    work: `accumulate_bytes` of scratch. finish(total): what is done, in place, before narrowing.
     """
     wide = accumulator(target.dtype)
-    if wide == target.dtype:
-        ufunc.reduce(source, axis=axes, dtype=wide, keepdims=True, out=target)
-        return
-    (sums,) = carve(work, [(target.shape, wide)])
-    ufunc.reduce(source, axis=axes, dtype=wide, keepdims=True, out=sums)
-    xp.copyto(target, sums, casting="unsafe")
+    total = target if wide == target.dtype else carve(work, [(target.shape, wide)])[0]
+    ufunc.reduce(source, axis=axes, dtype=wide, keepdims=True, out=total)
+    finish(total)
+    if total is not target:
+        xp.copyto(target, total, casting="unsafe")
 
 
 def accumulate_bytes(target: Shape, dtype: DType) -> int:

@@ -1,0 +1,476 @@
+"""Control flow: operators whose parameters are graphs.
+
+`mx.sym.contrib.foreach`, `while_loop` and `cond` make them; their names, parameters and files are MXNet
+1.9.1's. A **subgraph** (the body of a loop, its condition, a branch) is a parameter, `Op.subgraphs` says
+which ones are. Its inputs are fed in one of three ways, its **plugs**:
+
+    ("data", i)     row t of argument i in iteration t
+    ("state", k)    state k: an initial value before the first iteration, then what the iteration before gave
+    ("outer", i)    argument i as a whole: a weight, or any symbol from outside that the body uses
+
+**Kernels** are not here: `backends/control.py` makes them, from the kernels of the body's operators and a
+memory plan of the body, whose arena is the node's scratch. So the plan of the network around sees every
+byte.
+
+**Backward recomputes.** The only thing that a loop keeps is the value of its states before each iteration (a
+hidden output, T x the bytes of the states; none at all where the gradient does not read them, as of a
+running sum). Backward walks the iterations in reverse: it computes the body again from the kept states, then
+the body's gradient. That is one more forward per iteration, a third of the arithmetic of a training step,
+and the values within one iteration instead of T. Gradients of outer arguments are added up in float32 or
+wider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from math import prod
+from typing import Any, ClassVar
+
+
+from ..core.dtype import as_dtype
+from ..core.errors import DTypeError, OpAttributeError, ShapeError
+from ..core.npshape import is_np_shape, UNKNOWN
+from ..graph.infer import infer_shapes, infer_types
+from ..graph.ir import Entry, Graph, Shape
+from ..graph.opdef import DType, Op, Shapes
+from .subgraph import Subgraph
+
+Plug = tuple[str, int]
+
+
+class Control(Op):
+    """What `_foreach`, `_while_loop` and `_cond` share. The last subgraphs compute, one before may decide."""
+
+    abstract = True
+    variadic = "args"
+    variadic_outputs = "outs"
+    is_loop: ClassVar[bool] = True  # outputs have a row for each iteration
+
+    @classmethod
+    def input_names(cls, a):
+        return tuple(f"arg{i}" for i in range(a.num_args - len(cls.subgraphs)))
+
+    @classmethod
+    def output_names(cls, a):
+        return tuple(f"output{i}" for i in range(a.num_outputs)) + cls.hidden_names(a)
+
+    @classmethod
+    def num_outputs_of(cls, a):
+        return a.num_outputs
+
+    @classmethod
+    def num_visible_outputs(cls, a):
+        return a.num_outputs
+
+    @classmethod
+    def inferred_names(cls, a):
+        return cls.input_names(a)
+
+    @classmethod
+    def hidden_names(cls, a) -> tuple[str, ...]:
+        """Outputs for backward: `state<k>`, the states before each iteration, and `count`."""
+        states = tuple(f"state{k}" for k in range(len(cls.state_args(a))))
+        return states if cls.data_args(a) else (*states, "count")
+
+    # -- wiring --------------------------------------------------------------------------------
+
+    @classmethod
+    def plugs(cls, a) -> tuple[tuple[Plug, ...], ...]:
+        """For each subgraph how its inputs are fed."""
+        raise NotImplementedError
+
+    @classmethod
+    def data_args(cls, a) -> tuple[int, ...]:
+        """Arguments that are taken row by row."""
+        return ()
+
+    @classmethod
+    def state_args(cls, a) -> tuple[int, ...]:
+        """Arguments that hold the initial states."""
+        return ()
+
+    @classmethod
+    def num_deciding(cls) -> int:
+        """How many of the subgraphs, the first ones, only decide what is run."""
+        return 1
+
+    @classmethod
+    def iterations(cls, a, shapes: Shapes) -> int:
+        """The most times that the body is run."""
+        return 1
+
+    @classmethod
+    def unneeded(cls, a):
+        """Backward reads neither visible outputs nor initial states, and of the rest what the body's gradient
+        reads.
+        """
+        read: set[str] = {"count"}
+        for sub, plugs in list(zip(subgraphs(cls, a), cls.plugs(a)))[cls.num_deciding() :]:
+            for node, (kind, i) in zip(sub.inputs, plugs):
+                if node.name in sub.needed_by_gradient:
+                    read.add(f"state{i}" if kind == "state" else f"arg{i}")
+        names = (*cls.input_names(a), *cls.output_names(a))
+        return frozenset(names).difference(read) | {f"d_{n}" for n in cls.hidden_names(a)}
+
+    # -- shapes, types, cost -------------------------------------------------------------------
+
+    @classmethod
+    def infer_shape(cls, a, *shapes):  # type: ignore[override]
+        return _infer_shape(cls, a, shapes, is_np_shape())[0]
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        args, states, graphs = _types(cls, a, dtypes)
+        outs = [None if g is None else [g.dtypes.get(e) for e in g.outputs] for g in graphs]
+        given = _agreed(cls, a, outs, "of type", DTypeError)
+        for k, (old, new) in enumerate(zip(states, given[a.num_outputs - len(states) :])):
+            if old is not None and new is not None and old != new:
+                raise DTypeError(
+                    f"{_state_name(cls, a, k)} is {old} before an iteration and {new} after it; it must stay."
+                )
+        return tuple(args), (*given, *states, *[as_dtype("float64")] * ("count" in cls.hidden_names(a)))
+
+    @classmethod
+    def flops(cls, a, inputs, outputs):  # type: ignore[override]
+        graphs = _infer_shape(cls, a, tuple(inputs), is_np_shape())[1]
+        most = max(_graph_flops(g) for g in graphs[cls.num_deciding() :])
+        return cls.iterations(a, inputs) * (most + sum(map(_graph_flops, graphs[: cls.num_deciding()])))
+
+    @classmethod
+    def backward_flops(cls, a, inputs, outputs):
+        return 3 * cls.flops(a, inputs, outputs)
+
+    # -- kernels -------------------------------------------------------------------------------
+
+    @staticmethod
+    def forward(xp, a, *args, outs):
+        raise NotImplementedError("Backend.choose makes the kernels of operators with subgraphs.")
+
+    @staticmethod
+    def backward(xp, a, d_outs, args, outs, *, d_args):
+        raise NotImplementedError("Backend.choose makes the kernels of operators with subgraphs.")
+
+
+class _foreach(Control):
+    """Run `body` for each row of the data: ``out[t], state = body(data[t], state)``. See
+    `mx.sym.contrib.foreach`.
+
+    data: (T, ...) each, rows of data (T,) are (1,);  states;  outer arguments  ->  outputs: (T, ...) each,
+    then the last states. Arguments are in the order data, states, the others; `in_data_locs`,
+    `in_state_locs` and `remain_locs` say which inputs of `body` they are.
+    """
+
+    subgraphs = ("body",)
+
+    @dataclass(frozen=True)
+    class Attrs:
+        body: Subgraph
+        num_args: int
+        num_outputs: int
+        num_out_data: int
+        in_data_locs: tuple[int, ...]
+        in_state_locs: tuple[int, ...] = ()
+        remain_locs: tuple[int, ...] = ()
+
+        def __post_init__(self) -> None:
+            count = len(self.body.inputs)
+            locs = (*self.in_data_locs, *self.in_state_locs, *self.remain_locs)
+            if sorted(locs) != list(range(count)) or self.num_args != count + 1 or not self.in_data_locs:
+                raise OpAttributeError(
+                    f"in_data_locs, in_state_locs and remain_locs must share out {count} inputs."
+                )
+            _check_outputs(self, "body", self.num_out_data + len(self.in_state_locs))
+
+    @classmethod
+    def plugs(cls, a):
+        found: dict[int, Plug] = {}
+        for i, at in enumerate(chain(a.in_data_locs, a.in_state_locs, a.remain_locs)):
+            k = i - len(a.in_data_locs)
+            kind = "data" if k < 0 else "state" if k < len(a.in_state_locs) else "outer"
+            found[at] = (kind, k if kind == "state" else i)
+        return (tuple(found[at] for at in sorted(found)),)
+
+    @classmethod
+    def data_args(cls, a):
+        return tuple(range(len(a.in_data_locs)))
+
+    @classmethod
+    def state_args(cls, a):
+        return tuple(range(len(a.in_data_locs), len(a.in_data_locs) + len(a.in_state_locs)))
+
+    @classmethod
+    def num_deciding(cls):
+        return 0
+
+    @classmethod
+    def iterations(cls, a, shapes):
+        return shapes[0][0]
+
+
+class _while_loop(Control):
+    """Run ``outs[t], state = func(state)`` while ``cond(state)`` is not 0. See `mx.sym.contrib.while_loop`.
+
+    states and outer arguments  ->  outputs: (`max_iterations`, ...) each, rows of iterations that were not
+    made are 0 (MXNet 1.9.1: undefined), then the last states. `cond_input_locs` and `func_input_locs` say
+    which arguments the inputs of `cond` and `func` are, `func_var_locs` which inputs of `func` are the
+    states.
+    """
+
+    subgraphs = ("cond", "func")
+
+    @dataclass(frozen=True)
+    class Attrs:
+        cond: Subgraph
+        func: Subgraph
+        num_args: int
+        num_outputs: int
+        num_out_data: int
+        max_iterations: int
+        cond_input_locs: tuple[int, ...]
+        func_input_locs: tuple[int, ...]
+        func_var_locs: tuple[int, ...]
+
+        def __post_init__(self) -> None:
+            count = self.num_args - 2
+            _check_locs(self, ("cond", "func"), count)
+            inputs = len(self.func_input_locs)
+            if len(set(self.func_var_locs)) != len(self.func_var_locs) or not all(
+                0 <= at < inputs for at in self.func_var_locs
+            ):
+                raise OpAttributeError(
+                    f"func_var_locs {self.func_var_locs} must name inputs of func, below {inputs}."
+                )
+            if self.max_iterations < 0:
+                raise OpAttributeError(f"max_iterations must be 0 or more, got {self.max_iterations}.")
+            if len(self.cond.graph.outputs) != 1:
+                raise OpAttributeError(f"cond must have one output, it has {len(self.cond.graph.outputs)}.")
+            _check_outputs(self, "func", self.num_out_data + len(self.func_var_locs))
+
+    @classmethod
+    def plugs(cls, a):
+        states = {at: k for k, at in enumerate(a.func_var_locs)}
+        func = tuple(
+            ("state", states[at]) if at in states else ("outer", i) for at, i in enumerate(a.func_input_locs)
+        )
+        changing = {i: k for k, i in enumerate(cls.state_args(a))}
+        cond = tuple(("state", changing[i]) if i in changing else ("outer", i) for i in a.cond_input_locs)
+        return cond, func
+
+    @classmethod
+    def state_args(cls, a):
+        return tuple(a.func_input_locs[at] for at in a.func_var_locs)
+
+    @classmethod
+    def iterations(cls, a, shapes):
+        return a.max_iterations
+
+
+class _cond(Control):
+    """``then_branch`` where `cond` is not 0, else ``else_branch``; only that one is run. See
+    `mx.sym.contrib.cond`.
+
+    outer arguments  ->  outputs, of the same shapes and types from either branch. `cond_input_locs`,
+    `then_input_locs` and `else_input_locs` say which arguments the inputs of the subgraphs are.
+    """
+
+    subgraphs = ("cond", "then_branch", "else_branch")
+    is_loop = False
+
+    @dataclass(frozen=True)
+    class Attrs:
+        cond: Subgraph
+        then_branch: Subgraph
+        else_branch: Subgraph
+        num_args: int
+        num_outputs: int
+        cond_input_locs: tuple[int, ...]
+        then_input_locs: tuple[int, ...]
+        else_input_locs: tuple[int, ...]
+
+        def __post_init__(self) -> None:
+            _check_locs(self, ("cond", "then", "else"), self.num_args - 3)
+            if len(self.cond.graph.outputs) != 1:
+                raise OpAttributeError(f"cond must have one output, it has {len(self.cond.graph.outputs)}.")
+            _check_outputs(self, "then_branch", self.num_outputs)
+            _check_outputs(self, "else_branch", self.num_outputs)
+
+    @classmethod
+    def plugs(cls, a):
+        locs = (a.cond_input_locs, a.then_input_locs, a.else_input_locs)
+        return tuple(tuple(("outer", i) for i in row) for row in locs)
+
+
+def _check_outputs(a: Any, field: str, count: int) -> None:
+    found = len(getattr(a, field).graph.outputs)
+    if not found == count == a.num_outputs:
+        raise OpAttributeError(
+            f"{field} has {found} outputs, num_outputs is {a.num_outputs}; {count} are expected."
+        )
+
+
+def _check_locs(a: Any, names: tuple[str, ...], count: int) -> None:
+    """Every argument is some subgraph's input, and every input of a subgraph is an argument."""
+    seen: set[int] = set()
+    for name in names:
+        locs = getattr(a, f"{name}_input_locs")
+        inputs = len(getattr(a, name if hasattr(a, name) else f"{name}_branch").inputs)
+        if len(locs) != inputs or len(set(locs)) != inputs or not all(0 <= i < count for i in locs):
+            raise OpAttributeError(
+                f"{name}_input_locs {locs} must name {inputs} different arguments below {count}."
+            )
+        seen.update(locs)
+    if len(seen) != count:
+        raise OpAttributeError(f"of {count} arguments {len(seen)} are used; num_args is {a.num_args}.")
+
+
+def subgraphs(op: type[Op], a: Any) -> tuple[Subgraph, ...]:
+    """The subgraphs in the order of a file."""
+    return tuple(getattr(a, f) for f in op.subgraphs)
+
+
+def row_shape(shape: Shape, np_shape: bool) -> Shape:
+    """Shape of one row. A row of a vector is (1,) in MXNet, and () where 0-d arrays are allowed."""
+    return shape[1:] or (() if np_shape else (1,))
+
+
+def typed_subgraphs(
+    op: type[Control], a: Any, shapes: Shapes, dtypes: tuple[DType, ...]
+) -> tuple[Graph, ...]:
+    """The subgraphs with all shapes and dtypes, from those of the arguments."""
+    graphs = []
+    known = _types(op, a, dtypes)[2]
+    for shaped, typed in zip(_infer_shape(op, a, tuple(shapes), is_np_shape())[1], known):
+        assert shaped is not None and typed is not None
+        types = {n.name: typed.dtypes[Entry(n)] for n in shaped.variables if Entry(n) in typed.dtypes}
+        graphs.append(infer_types(shaped, types, default="float32"))
+    return tuple(graphs)
+
+
+# -- inference -----------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def _infer_shape(op: type[Control], a: Any, shapes: tuple[Any, ...], np_shape: bool) -> Any:
+    """((argument shapes, output shapes), the subgraphs with shapes); None for what stays unknown."""
+    args, data, count = list(shapes), op.data_args(a), None
+    for i in data:
+        if args[i] is not None:
+            if not args[i]:
+                raise ShapeError(f"{op.op_name} needs rows to go through, but argument {i} is of shape ().")
+            if count is not None and args[i][0] != count:
+                raise ShapeError(
+                    f"{op.op_name} goes through arrays of {count} rows, but argument {i} has {args[i][0]}."
+                )
+            count = args[i][0]
+    if not data:
+        count = op.iterations(a, ())
+
+    def fed(kind: str, i: int, states: list[Any]) -> Shape | None:
+        if kind == "state":
+            return states[i]
+        return args[i] if kind == "outer" or args[i] is None else row_shape(args[i], np_shape)
+
+    states = [args[i] for i in op.state_args(a)]
+    graphs = _settle(op, a, args, states, fed, lambda g, known: infer_shapes(g, known), "shapes")
+    for i, s in zip(op.state_args(a), states):
+        args[i] = s
+    for sub, g in list(zip(op.subgraphs, graphs))[: op.num_deciding()]:
+        shape = g.shapes.get(g.outputs[0])
+        if shape is not None and UNKNOWN not in shape and prod(shape) != 1:
+            raise ShapeError(f"{op.op_name} needs {sub!r} to be one number, but it is of shape {shape}.")
+    given = _agreed(op, a, [[g.shapes.get(e) for e in g.outputs] for g in graphs], "of shape", ShapeError)
+    rows = a.num_outputs - len(states)
+    for k, (old, new) in enumerate(zip(states, given[rows:])):
+        if old is not None and new is not None and UNKNOWN not in (*old, *new) and old != new:
+            raise ShapeError(
+                f"{_state_name(op, a, k)} is of shape {old} before an iteration and {new} after it; it must stay."
+            )
+
+    def stacked(s: Shape | None) -> Shape | None:
+        return None if s is None or count is None else (count, *s)
+
+    outs = [stacked(s) if op.is_loop else s for s in given[:rows]]
+    outs += [old if new is None else new for old, new in zip(states, given[rows:])]
+    outs += [stacked(s) for s in states] + [(1,)] * ("count" in op.hidden_names(a))
+    return (tuple(args), tuple(outs)), graphs
+
+
+def _types(op: type[Control], a: Any, dtypes: tuple[Any, ...]) -> tuple[list[Any], list[Any], list[Any]]:
+    """(argument dtypes, state dtypes, the subgraphs with dtypes)."""
+    args = list(dtypes)
+    states = [args[i] for i in op.state_args(a)]
+
+    def fed(kind: str, i: int, states: list[Any]) -> Any:
+        return states[i] if kind == "state" else args[i]
+
+    graphs = _settle(op, a, args, states, fed, lambda g, known: infer_types(g, known), "dtypes")
+    for i, d in zip(op.state_args(a), states):
+        args[i] = d
+    return args, states, graphs
+
+
+def _settle(
+    op: type[Control],
+    a: Any,
+    args: list[Any],
+    states: list[Any],
+    fed: Callable[[str, int, list[Any]], Any],
+    infer: Callable[[Graph, dict[str, Any]], Graph],
+    field: str,
+) -> list[Graph]:
+    """Infer all subgraphs until no more is learned of `args` and `states`, which are completed."""
+    while True:
+        before = (*args, *states)
+        graphs = []
+        for sub, plugs in zip(subgraphs(op, a), op.plugs(a)):
+            known = {n.name: x for n, p in zip(sub.inputs, plugs) if (x := fed(*p, states)) is not None}
+            found = infer(sub.graph, known)
+            graphs.append(found)
+            facts = getattr(found, field)
+            for node, (kind, i) in zip(sub.inputs, plugs):
+                into, fact = (states if kind == "state" else args), facts.get(Entry(node))
+                if fact is not None and (kind != "data" or field == "dtypes") and _open(into[i]):
+                    into[i] = fact
+        facts = getattr(graphs[-1], field)
+        last = graphs[-1].outputs[len(graphs[-1].outputs) - len(states) :]
+        for k, e in enumerate(last):
+            if e in facts and _open(states[k]):
+                states[k] = facts[e]
+        if (*args, *states) == before:
+            return graphs
+
+
+def _open(fact: Any) -> bool:
+    return fact is None or (isinstance(fact, tuple) and UNKNOWN in fact)
+
+
+def _agreed(op: type[Control], a: Any, outs: list[Any], what: str, error: type[Exception]) -> list[Any]:
+    """Shapes or types of the outputs, on which all computing subgraphs must agree."""
+    rows = outs[op.num_deciding() :]
+    for i, facts in enumerate(zip(*rows)):
+        known = [f for f in facts if not _open(f)]
+        if any(f != known[0] for f in known):
+            raise error(
+                f"{op.op_name} gives output {i} {what} {known[0]} from {op.subgraphs[-2]!r}, "
+                f"but {known[1]} from {op.subgraphs[-1]!r}; both must agree."
+            )
+    return [next((f for f in facts if not _open(f)), facts[0]) for facts in zip(*rows)]
+
+
+def _state_name(op: type[Control], a: Any, k: int) -> str:
+    sub, plugs = subgraphs(op, a)[-1], op.plugs(a)[-1]
+    return f"{op.op_name}: state {k} ({sub.inputs[plugs.index(('state', k))].name!r})"
+
+
+def _graph_flops(graph: Graph) -> int:
+    total = 0
+    for node in graph.nodes:
+        if node.op is not None:
+            outs = [Entry(node, i) for i in range(node.num_outputs)]
+            total += node.op.flops(
+                node.attrs, tuple(graph.shapes[e] for e in node.inputs), tuple(graph.shapes[e] for e in outs)
+            )
+    return total
