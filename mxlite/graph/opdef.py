@@ -78,9 +78,7 @@ class Signature:
 class Op:
     """Base of all operator declarations. Subclasses are never instantiated."""
 
-    abstract: ClassVar[bool] = (
-        False  # said by a family's base that has a `forward` but is no operator; not inherited
-    )
+    abstract: ClassVar[bool] = False  # a family's base that has a `forward` but is no operator; not inherited
     op_name: ClassVar[str]  # public name; the class's own name unless given
     aliases: ClassVar[tuple[str, ...]] = ()
     inputs: ClassVar[tuple[str, ...]] = ()
