@@ -40,6 +40,7 @@ Run = Callable[[], None]
 
 _STATE = np.dtype("uint64")
 _BYTE = as_dtype("uint8")
+_SEEDS = 64  # iterations whose random states are drawn together
 
 
 class Part:
@@ -186,6 +187,27 @@ def _kernel(
     return ChosenKernel(run, run.nbytes, "planned body", signature, _Linked, run.seconds)
 
 
+class _Reseed:
+    """Sets `state`, the seed and step of the subgraphs' streams, for iteration t: block t of the node's own stream."""
+
+    __slots__ = ("at", "rng", "state", "states", "work", "xp")
+
+    def __init__(self, xp: Any, rng: RandomStream, state: Any, states: Any, work: Any) -> None:
+        self.xp, self.rng, self.state, self.states, self.work = xp, rng, state, states, work
+        self.at = -1
+
+    def restart(self) -> None:
+        """Forget what was drawn: the step is another one."""
+        self.at = -1
+
+    def __call__(self, t: int) -> None:
+        chunk, i = divmod(t, _SEEDS)
+        if chunk != self.at:
+            self.rng.fill_bits(self.xp, self.states.view("uint32").reshape(-1), self.work, 4 * _SEEDS * chunk)
+            self.at = chunk
+        self.state[...] = self.states[i]
+
+
 class _Kernel:
     """What the kernels of both directions share: where the inputs of subgraphs come from."""
 
@@ -221,7 +243,11 @@ class _Kernel:
         self.state_pieces: list[Piece] = [(shapes[i], dtypes[i]) for i in self.state_args]
         self.random_pieces: list[Piece] = []
         if self.streams:
-            self.random_pieces = [((2,), _STATE), ((RandomStream.work_bytes(4),), _BYTE)]
+            self.random_pieces = [
+                ((2,), _STATE),
+                ((_SEEDS, 2), _STATE),
+                ((RandomStream.work_bytes(4 * _SEEDS),), _BYTE),
+            ]
 
     def feed(
         self, plugs: Iterable[Plug], args: Sequence[Any], rows: Sequence[Any], states: Sequence[Any]
@@ -229,13 +255,9 @@ class _Kernel:
         """The arrays of a subgraph's inputs."""
         return [rows[i] if kind == "data" else states[i] if kind == "state" else args[i] for kind, i in plugs]
 
-    def reseed(self, pieces: Sequence[Any], rng: Any) -> tuple[Any, Callable[[int], None] | None]:
-        """The random state of the subgraphs, and what sets it for an iteration."""
-        if not pieces or rng is None:
-            return None, None
-        state, work = pieces
-        words, xp = state.view("uint32"), self.backend.xp
-        return state, lambda t: rng.fill_bits(xp, words, work, 4 * t)
+    def reseeding(self, pieces: Sequence[Any], rng: Any) -> _Reseed | None:
+        """What gives each iteration its random state, if the subgraphs draw and there is a stream."""
+        return _Reseed(self.backend.xp, rng, *pieces) if pieces and rng is not None else None
 
     def __call__(self, xp: Any, a: Any, *args: Any, **keywords: Any) -> None:
         """Put together and run once."""
@@ -284,7 +306,8 @@ class _Forward(_Kernel):
     def link(self, *args: Any, outs: Sequence[Any], work: Any, rng: Any, train: bool) -> Run:
         take = _Taker(carve(work, self.pieces))
         rows, states = take(len(self.row_pieces)), take(len(self.state_pieces))
-        state, reseed = self.reseed(take(len(self.random_pieces)), rng)
+        reseed = self.reseeding(take(len(self.random_pieces)), rng)
+        state = reseed and reseed.state
         made = [take(len(pieces)) for pieces in self.made]
         arena = take(1)[0]
         linked = [
@@ -322,6 +345,7 @@ class _Forward(_Kernel):
 
         def run() -> None:
             if reseed:
+                reseed.restart()
                 reseed(0)
             for call in decide:
                 call()
@@ -349,9 +373,11 @@ def _run_loop(
     keep: list[tuple[Any, Any]],
     ends: list[tuple[Any, Any]],
     count: Any,
-    reseed: Callable[[int], None] | None,
+    reseed: _Reseed | None,
 ) -> None:
     """The forward loop; pairs are (target, source)."""
+    if reseed:
+        reseed.restart()
     for state, x in inits:
         state[...] = x
     t = 0
@@ -435,7 +461,8 @@ class _Backward(_Kernel):
         attrs = self.attrs
         take = _Taker(carve(work, self.pieces))
         rows, states = take(len(self.row_pieces)), take(len(self.state_pieces))
-        state, reseed = self.reseed(take(len(self.random_pieces)), rng)
+        reseed = self.reseeding(take(len(self.random_pieces)), rng)
+        state = reseed and reseed.state
         sums = dict(zip(self.narrow, take(len(self.sum_pieces))))
         sums |= {i: d_args[i] for i in self.sums if i not in sums and d_args[i] is not None}
         branches = []
@@ -443,7 +470,7 @@ class _Backward(_Kernel):
             heads, made = take(len(b.head_pieces)), take(len(b.made))
             branches.append((b, dict(zip(b.heads, heads)), made))
         arena = take(1)[0]
-        hidden = outs[attrs.num_outputs :]
+        hidden, repeats = outs[attrs.num_outputs :], self.op.repeats(attrs)
         count = hidden[-1] if self.op.hidden_names(attrs)[-1:] == ("count",) else None
         loops = []
         for b, heads, made in branches:
@@ -456,7 +483,16 @@ class _Backward(_Kernel):
                     _run_back,
                     calls,
                     [(row, args[i]) for row, i in zip(rows, self.data) if args[i] is not None],
-                    [(s, kept) for s, kept in zip(states, hidden) if kept is not None],
+                    [
+                        (s, x)
+                        for k, (s, x) in enumerate(zip(states, hidden))
+                        if x is not None and k not in repeats
+                    ],
+                    [
+                        (states[k], outs[j], args[self.state_args[k]])
+                        for k, j in repeats.items()
+                        if outs[j] is not None and args[self.state_args[k]] is not None
+                    ],
                     [
                         (heads[i], d)
                         for i, d in enumerate(d_outs[: self.rows])
@@ -554,16 +590,19 @@ def _run_back(
     calls: list[Run],
     rows: list[tuple[Any, Any]],
     states: list[tuple[Any, Any]],
+    repeated: list[tuple[Any, Any, Any]],
     heads: list[tuple[Any, Any]],
     d_rows: list[tuple[Any, Any]],
     carried: list[tuple[Any, Any]],
     sums: list[tuple[Any, Any]],
-    reseed: Callable[[int], None] | None,
+    reseed: _Reseed | None,
     is_loop: bool,
     xp: Any,
     count: int,
 ) -> None:
     """The loop in reverse; pairs are (target, source)."""
+    if reseed:
+        reseed.restart()
     for t in range(count - 1, -1, -1):
         if reseed:
             reseed(t)
@@ -571,6 +610,8 @@ def _run_back(
             row[...] = data[t]
         for state, kept in states:
             state[...] = kept[t]
+        for state, out, init in repeated:
+            state[...] = out[t - 1] if t else init
         for head, d_out in heads:
             head[...] = d_out[t] if is_loop else d_out
         for call in calls:

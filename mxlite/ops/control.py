@@ -11,8 +11,9 @@ inputs are fed in one of three ways, its **plugs**:
 **Kernels** are not here: `backends/control.py` makes them, from the kernels of the body's operators and a memory plan
 of the body, whose arena is the node's scratch. So the plan of the network around sees every byte.
 
-**Backward recomputes.** The only thing that a loop keeps is the value of its states before each iteration (a
-hidden output, T x the bytes of the states; none at all where the gradient does not read them, as of a running sum).
+**Backward recomputes.** The only thing that a loop keeps is the value of its states before each iteration: a
+hidden output, T x the bytes of the states. There is none for a state that the gradient does not read, as a running
+sum, nor for one that is an output too, as of most recurrent cells: backward reads that output then.
 Backward walks the iterations in reverse: it computes the body again from the kept states, then the body's
 gradient. That is one more forward per iteration, a third of the arithmetic of a training step, and the values
 within one iteration instead of T. Gradients of outer arguments are added up in float32 or wider.
@@ -101,12 +102,24 @@ class Control(Op):
         return 1
 
     @classmethod
+    def repeats(cls, a) -> dict[int, int]:
+        """State -> output whose row t - 1 is the state before iteration t: then the state need not be kept."""
+        return _repeats(subgraphs(cls, a)[-1], len(cls.state_args(a))) if cls.is_loop else {}
+
+    @classmethod
     def unneeded(cls, a):
-        """Backward reads neither visible outputs nor initial states, and of the rest what the body's gradient reads."""
+        """Backward reads what the body's gradient reads: arguments and the states before each iteration.
+
+        A state is read from the output that it is a row of, if there is one.
+        """
         read: set[str] = {"count"}
         for sub, plugs in list(zip(subgraphs(cls, a), cls.plugs(a)))[cls.num_deciding() :]:
             for node, (kind, i) in zip(sub.inputs, plugs):
-                if node.name in sub.needed_by_gradient:
+                if node.name not in sub.needed_by_gradient:
+                    continue
+                if kind == "state" and i in cls.repeats(a):
+                    read |= {f"output{cls.repeats(a)[i]}", f"arg{cls.state_args(a)[i]}"}
+                else:
                     read.add(f"state{i}" if kind == "state" else f"arg{i}")
         names = (*cls.input_names(a), *cls.output_names(a))
         return frozenset(names).difference(read) | {f"d_{n}" for n in cls.hidden_names(a)}
@@ -173,9 +186,13 @@ class _foreach(Control):
         def __post_init__(self) -> None:
             count = len(self.body.inputs)
             locs = (*self.in_data_locs, *self.in_state_locs, *self.remain_locs)
-            if sorted(locs) != list(range(count)) or self.num_args != count + 1 or not self.in_data_locs:
+            if self.num_args != count + 1:
                 raise OpAttributeError(
-                    f"in_data_locs, in_state_locs and remain_locs must share out {count} inputs."
+                    f"num_args is {self.num_args}; body has {count} inputs, it counts as one more."
+                )
+            if sorted(locs) != list(range(count)) or not self.in_data_locs:
+                raise OpAttributeError(
+                    f"in_data_locs, in_state_locs and remain_locs must share out {count} inputs, some of them data."
                 )
             _check_outputs(self, "body", self.num_out_data + len(self.in_state_locs))
 
@@ -322,6 +339,18 @@ def _check_locs(a: Any, names: tuple[str, ...], count: int) -> None:
 def subgraphs(op: type[Op], a: Any) -> tuple[Subgraph, ...]:
     """The subgraphs in the order of a file."""
     return tuple(getattr(a, f) for f in op.subgraphs)
+
+
+@lru_cache(maxsize=1024)
+def _repeats(body: Subgraph, num_states: int) -> dict[int, int]:
+    def source(e: Entry) -> Entry:
+        while e.node.op is not None and e.node.op.op_name == "_copy":
+            e = e.node.inputs[0]
+        return e
+
+    made = [source(e) for e in body.graph.outputs]
+    rows = made[: len(made) - num_states]
+    return {k: rows.index(e) for k, e in enumerate(made[len(rows) :]) if e in rows}
 
 
 def row_shape(shape: Shape, np_shape: bool) -> Shape:
