@@ -1,7 +1,7 @@
 """Networks with loops and branches, as MXNet's users write them; they get the framework as `mx`.
 
-Under MXNet 1.9.1, `python tests/control_programs.py FOLDER` writes each network's symbol and what it gives: that is how
-`golden/mxnet/control-*` were made.
+Under MXNet 1.9.1, `python tests/control_programs.py FOLDER` writes each network's symbol and what it gives:
+that is how `golden/mxnet/control-*` were made.
 """
 
 import sys

@@ -39,8 +39,8 @@ class Kernel:
 class ChosenKernel:
     """A kernel for one node: what to run, its scratch in bytes, and what to call it in a plan.
 
-    `link` makes the call from `run` and its arguments. `seconds` is the modelled time of a call, 0.0 where flops
-    and bytes tell.
+    `link` makes the call from `run` and its arguments. `seconds` is the modelled time of a call, 0.0 where
+    flops and bytes tell.
     """
 
     run: Callable[..., None]
@@ -72,10 +72,10 @@ class Backend:
     ) -> ChosenKernel:
         """The kernel for one node.
 
-        `inputs` and `outputs` are the shapes of the *forward* call, also for a gradient operator; `dtype` is that
-        of its first input, `dtypes` of all of them (all alike, unless given). `used` are the inputs and outputs
-        of this call that are there (all, unless given): an operator with subgraphs leaves out what only others
-        would need.
+        `inputs` and `outputs` are the shapes of the *forward* call, also for a gradient operator; `dtype` is
+        that of its first input, `dtypes` of all of them (all alike, unless given). `used` are the inputs and
+        outputs of this call that are there (all, unless given): an operator with subgraphs leaves out what
+        only others would need.
         """
         if (op.forward_op or op).subgraphs:
             from .control import control_kernel

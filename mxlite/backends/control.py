@@ -1,15 +1,15 @@
 """Kernels of control flow: a subgraph planned once, and the loops that run it.
 
-A subgraph becomes a **part**: its kernel calls on fixed arrays, and a memory plan of its own. All arrays of a part
-lie in the `work` of the node that holds it, so that the plan around counts every byte:
+A subgraph becomes a **part**: its kernel calls on fixed arrays, and a memory plan of its own. All arrays of a
+part lie in the `work` of the node that holds it, so that the plan around counts every byte:
 
     work  | rows | states | results | random state | arena of the part that runs |
 
-Arguments that are used as a whole (weights) are read where they are. What one iteration costs besides its kernels is
-the copy of a row or a state: no plan, no lookup, no arrays are made while a loop runs.
+Arguments that are used as a whole (weights) are read where they are. What one iteration costs besides its
+kernels is the copy of a row or a state: no plan, no lookup, no arrays are made while a loop runs.
 
-Random numbers: iteration t of the node with stream s draws from streams of its own seed and step, which are the four
-words of block t of stream s. Backward, which computes the body again, finds the same ones.
+Random numbers: iteration t of the node with stream s draws from streams of its own seed and step, which are
+the four words of block t of stream s. Backward, which computes the body again, finds the same ones.
 """
 
 from __future__ import annotations
@@ -167,11 +167,10 @@ class _Same:
         return id(self.backend)
 
 
-@lru_cache(maxsize=256)
-def _kernel(
+def _make_kernel(
     same: _Same,
-    op: type[Op],
-    forward: type[Control],
+    op: Any,
+    forward: Any,
     attrs: Any,
     inputs: Shapes,
     dtypes: tuple[DType, ...],
@@ -187,8 +186,11 @@ def _kernel(
     return ChosenKernel(run, run.nbytes, "planned body", signature, _Linked, run.seconds)
 
 
+_kernel: Callable[..., ChosenKernel] = lru_cache(maxsize=256)(_make_kernel)
+
+
 class _Reseed:
-    """Sets `state`, the seed and step of the subgraphs' streams, for iteration t: block t of the node's own stream."""
+    """Sets `state`, the seed and step of the subgraphs' streams, for iteration t: block t of the node's."""
 
     __slots__ = ("at", "rng", "state", "states", "work", "xp")
 
@@ -467,8 +469,8 @@ class _Backward(_Kernel):
         sums |= {i: d_args[i] for i in self.sums if i not in sums and d_args[i] is not None}
         branches = []
         for b in self.branches:
-            heads, made = take(len(b.head_pieces)), take(len(b.made))
-            branches.append((b, dict(zip(b.heads, heads)), made))
+            heads = dict(zip(b.heads, take(len(b.head_pieces))))
+            branches.append((b, heads, take(len(b.made))))
         arena = take(1)[0]
         hidden, repeats = outs[attrs.num_outputs :], self.op.repeats(attrs)
         count = hidden[-1] if self.op.hidden_names(attrs)[-1:] == ("count",) else None
@@ -477,7 +479,7 @@ class _Backward(_Kernel):
             inputs = [*self.feed(b.plugs, args, rows, states), *heads.values()]
             calls, results = b.part.link(inputs, made, arena, state, train)
             carried = {k: heads[self.rows + k] for k in range(len(states)) if self.rows + k in heads}
-            found = {p: x for p, x in zip(b.of, results)}
+            found = dict(zip(b.of, results))
             loops.append(
                 partial(
                     _run_back,
@@ -568,7 +570,7 @@ class _Gradient:
 def _run_backward(
     starts: list[tuple[Any, Any]],
     sums: Mapping[int, Any],
-    loops: list[Callable[[int], None]],
+    loops: Sequence[Callable[[int], None]],
     most: int,
     is_loop: bool,
     count: Any,

@@ -1,4 +1,4 @@
-"""`mx.nd.contrib.foreach`, `while_loop` and `cond` on arrays: Python's own loops, recorded like any other code."""
+"""`mx.nd.contrib.foreach`, `while_loop` and `cond`: Python's loops over arrays, recorded like other code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any) -> tuple[Any,
     """A loop over the rows of `data`: ``out, states = body(row, states)``.
 
     data, init_states: an NDArray, or nested lists of them; data have one length along axis 0.
-    Returns (outputs stacked along axis 0, last states), in the body's form; outputs are [] if there are no rows.
+    Returns (outputs stacked along axis 0, last states), in the body's form; outputs are [] if there are no
+    rows.
     """
     arrays, form = _arrays(data, "foreach: data")
     _, state_form = _arrays(init_states, "foreach: init_states")
@@ -42,8 +43,9 @@ def while_loop(
 ) -> tuple[Any, Any]:
     """A loop as long as ``cond(*loop_vars)`` is not 0: ``out, loop_vars = func(*loop_vars)``.
 
-    loop_vars: a list of arrays, nested lists, or one array. Returns (outputs stacked along axis 0, last loop_vars).
-    Outputs have `max_iterations` rows, those not made are 0 (MXNet leaves them undefined); [] if none was made.
+    loop_vars: a list of arrays, nested lists, or one array. Returns (outputs stacked along axis 0, last
+    loop_vars). Outputs have `max_iterations` rows, those not made are 0 (MXNet leaves them undefined); [] if
+    none was made.
     """
     if max_iterations is None:
         raise OpAttributeError("while_loop needs max_iterations: outputs are as long as that.")
@@ -59,7 +61,8 @@ def while_loop(
         new = [] if new is None else [new] if isinstance(new, NDArray) else list(new)
         if _arrays(new, "while_loop: a loop_var from func")[1] != ([None] if alone else form):
             raise OpAttributeError(
-                f"while_loop: func must return loop_vars in the form they came in, {len(states)} of them; got {len(new)}."
+                f"while_loop: func must return loop_vars in the form they came in, "
+                f"{len(states)} of them; got {len(new)}."
             )
         states = new
         steps.add([] if outs is None else outs)

@@ -1,19 +1,19 @@
 """Control flow: operators whose parameters are graphs.
 
-`mx.sym.contrib.foreach`, `while_loop` and `cond` make them; their names, parameters and files are MXNet 1.9.1's. A
-**subgraph** (the body of a loop, its condition, a branch) is a parameter, `Op.subgraphs` says which ones are. Its
-inputs are fed in one of three ways, its **plugs**:
+`mx.sym.contrib.foreach`, `while_loop` and `cond` make them; their names, parameters and files are MXNet
+1.9.1's. A **subgraph** (the body of a loop, its condition, a branch) is a parameter, `Op.subgraphs` says
+which ones are. Its inputs are fed in one of three ways, its **plugs**:
 
     ("data", i)     row t of argument i in iteration t
     ("state", k)    state k: an initial value before the first iteration, then what the iteration before gave
     ("outer", i)    argument i as a whole: a weight, or any symbol from outside that the body uses
 
-**Kernels** are not here: `backends/control.py` makes them, from the kernels of the body's operators and a memory plan
-of the body, whose arena is the node's scratch. So the plan of the network around sees every byte.
+**Kernels** are not here: `backends/control.py` makes them, from the kernels of the body's operators and a
+memory plan of the body, whose arena is the node's scratch. So the plan of the network around sees every byte.
 
 **Backward recomputes.** The only thing that a loop keeps is the value of its states before each iteration: a
-hidden output, T x the bytes of the states. There is none for a state that the gradient does not read, as a running
-sum, nor for one that is an output too, as of most recurrent cells: backward reads that output then.
+hidden output, T x the bytes of the states. There is none for a state that the gradient does not read, as a
+running sum, nor for one that is an output too, as of most recurrent cells: backward reads that output then.
 Backward walks the iterations in reverse: it computes the body again from the kept states, then the body's
 gradient. That is one more forward per iteration, a third of the arithmetic of a training step, and the values
 within one iteration instead of T. Gradients of outer arguments are added up in float32 or wider.
@@ -27,7 +27,6 @@ from functools import lru_cache
 from itertools import chain
 from math import prod
 from typing import Any, ClassVar
-
 
 from ..core.dtype import as_dtype
 from ..core.errors import DTypeError, OpAttributeError, ShapeError
@@ -103,7 +102,7 @@ class Control(Op):
 
     @classmethod
     def repeats(cls, a) -> dict[int, int]:
-        """State -> output whose row t - 1 is the state before iteration t: then the state need not be kept."""
+        """State -> output whose row t - 1 is the state before iteration t, so that it need not be kept."""
         return _repeats(subgraphs(cls, a)[-1], len(cls.state_args(a))) if cls.is_loop else {}
 
     @classmethod
@@ -127,7 +126,7 @@ class Control(Op):
     # -- shapes, types, cost -------------------------------------------------------------------
 
     @classmethod
-    def infer_shape(cls, a, *shapes):  # type: ignore[override]
+    def infer_shape(cls, a, *shapes):
         return _infer_shape(cls, a, shapes, is_np_shape())[0]
 
     @classmethod
@@ -143,7 +142,7 @@ class Control(Op):
         return tuple(args), (*given, *states, *[as_dtype("float64")] * ("count" in cls.hidden_names(a)))
 
     @classmethod
-    def flops(cls, a, inputs, outputs):  # type: ignore[override]
+    def flops(cls, a, inputs, outputs):
         graphs = _infer_shape(cls, a, tuple(inputs), is_np_shape())[1]
         most = max(_graph_flops(g) for g in graphs[cls.num_deciding() :])
         return cls.iterations(a, inputs) * (most + sum(map(_graph_flops, graphs[: cls.num_deciding()])))
@@ -164,11 +163,12 @@ class Control(Op):
 
 
 class _foreach(Control):
-    """Run `body` for each row of the data: ``out[t], state = body(data[t], state)``. See `mx.sym.contrib.foreach`.
+    """Run `body` for each row of the data: ``out[t], state = body(data[t], state)``. See
+    `mx.sym.contrib.foreach`.
 
-    data: (T, ...) each, rows of data (T,) are (1,);  states;  outer arguments  ->  outputs: (T, ...) each, then the
-    last states. Arguments are in the order data, states, the others; `in_data_locs`, `in_state_locs` and
-    `remain_locs` say which inputs of `body` they are.
+    data: (T, ...) each, rows of data (T,) are (1,);  states;  outer arguments  ->  outputs: (T, ...) each,
+    then the last states. Arguments are in the order data, states, the others; `in_data_locs`, `in_state_locs`
+    and `remain_locs` say which inputs of `body` they are.
     """
 
     subgraphs = ("body",)
@@ -192,7 +192,8 @@ class _foreach(Control):
                 )
             if sorted(locs) != list(range(count)) or not self.in_data_locs:
                 raise OpAttributeError(
-                    f"in_data_locs, in_state_locs and remain_locs must share out {count} inputs, some of them data."
+                    f"in_data_locs, in_state_locs and remain_locs must share out {count} inputs, "
+                    f"some of them data."
                 )
             _check_outputs(self, "body", self.num_out_data + len(self.in_state_locs))
 
@@ -225,9 +226,10 @@ class _foreach(Control):
 class _while_loop(Control):
     """Run ``outs[t], state = func(state)`` while ``cond(state)`` is not 0. See `mx.sym.contrib.while_loop`.
 
-    states and outer arguments  ->  outputs: (`max_iterations`, ...) each, rows of iterations that were not made are 0
-    (MXNet 1.9.1: undefined), then the last states. `cond_input_locs` and `func_input_locs` say which arguments the
-    inputs of `cond` and `func` are, `func_var_locs` which inputs of `func` are the states.
+    states and outer arguments  ->  outputs: (`max_iterations`, ...) each, rows of iterations that were not
+    made are 0 (MXNet 1.9.1: undefined), then the last states. `cond_input_locs` and `func_input_locs` say
+    which arguments the inputs of `cond` and `func` are, `func_var_locs` which inputs of `func` are the
+    states.
     """
 
     subgraphs = ("cond", "func")
@@ -280,7 +282,8 @@ class _while_loop(Control):
 
 
 class _cond(Control):
-    """``then_branch`` where `cond` is not 0, else ``else_branch``; only that one is run. See `mx.sym.contrib.cond`.
+    """``then_branch`` where `cond` is not 0, else ``else_branch``; only that one is run. See
+    `mx.sym.contrib.cond`.
 
     outer arguments  ->  outputs, of the same shapes and types from either branch. `cond_input_locs`,
     `then_input_locs` and `else_input_locs` say which arguments the inputs of the subgraphs are.
@@ -374,8 +377,7 @@ def typed_subgraphs(
 # -- inference -----------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1024)
-def _infer_shape(op: type[Control], a: Any, shapes: tuple[Any, ...], np_shape: bool) -> Any:
+def _inferred(op: type[Control], a: Any, shapes: tuple[Any, ...], np_shape: bool) -> Any:
     """((argument shapes, output shapes), the subgraphs with shapes); None for what stays unknown."""
     args, data, count = list(shapes), op.data_args(a), None
     for i in data:
@@ -408,7 +410,8 @@ def _infer_shape(op: type[Control], a: Any, shapes: tuple[Any, ...], np_shape: b
     for k, (old, new) in enumerate(zip(states, given[rows:])):
         if old is not None and new is not None and UNKNOWN not in (*old, *new) and old != new:
             raise ShapeError(
-                f"{_state_name(op, a, k)} is of shape {old} before an iteration and {new} after it; it must stay."
+                f"{_state_name(op, a, k)} is of shape {old} before an iteration and {new} "
+                f"after it; it must stay."
             )
 
     def stacked(s: Shape | None) -> Shape | None:
@@ -418,6 +421,9 @@ def _infer_shape(op: type[Control], a: Any, shapes: tuple[Any, ...], np_shape: b
     outs += [old if new is None else new for old, new in zip(states, given[rows:])]
     outs += [stacked(s) for s in states] + [(1,)] * ("count" in op.hidden_names(a))
     return (tuple(args), tuple(outs)), graphs
+
+
+_infer_shape: Callable[..., Any] = lru_cache(maxsize=1024)(_inferred)
 
 
 def _types(op: type[Control], a: Any, dtypes: tuple[Any, ...]) -> tuple[list[Any], list[Any], list[Any]]:

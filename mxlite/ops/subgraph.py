@@ -28,8 +28,8 @@ _DEEPEST = 32  # subgraphs within subgraphs
 class Subgraph:
     """A graph that never changes. Its inputs are its variables, in depth-first order.
 
-    Raises OpAttributeError for a graph that no loop can run: two inputs of one name, or an operator that keeps
-    auxiliary states, changes its inputs or is a gradient.
+    Raises OpAttributeError for a graph that no loop can run: two inputs of one name, or an operator that
+    keeps auxiliary states, changes its inputs or is a gradient.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -49,8 +49,9 @@ class Subgraph:
             if node.op.aux or node.op.mutates:
                 what = "keeps auxiliary states" if node.op.aux else "changes its inputs"
                 raise OpAttributeError(
-                    f"{node.op.op_name} {node.name!r} {what}, which cannot be inside a loop or branch: an iteration "
-                    f"may be run again. For a normalization take LayerNorm, InstanceNorm or GroupNorm."
+                    f"{node.op.op_name} {node.name!r} {what}, which cannot be inside a loop or branch: "
+                    f"an iteration may be run again. For a normalization take LayerNorm "
+                    f"or GroupNorm."
                 )
 
     def __eq__(self, other: object) -> bool:
@@ -106,7 +107,8 @@ class Subgraph:
 def gradient_graph(
     graph: Graph, wrt: list[Entry], heads: dict[int, Entry]
 ) -> tuple[Graph, list[Entry | None]]:
-    """A graph of the gradients alone, with what they need of the forward pass, and the gradient of each of `wrt`.
+    """A graph of the gradients alone, with what they need of the forward pass, and the gradient of each of
+    `wrt`.
 
     heads: variables for the gradients of outputs, by index; those of losses are not used.
     """
