@@ -266,6 +266,17 @@ def test_while_loop_stops_by_itself_or_at_max_iterations_and_pads_with_zeros(sta
         np.testing.assert_allclose(got[1][name], want[1].get(name, np.zeros(2)), atol=1e-14)
 
 
+def test_rows_of_an_earlier_longer_run_are_cleared():
+    with use_engine("naive"):
+        exe = _doubling(5).simple_bind(mx.cpu(), i=(1,), x=(2,), w=(2,))
+        for n in ("x", "w"):
+            exe.arg_dict[n][:] = 1
+        for start, count in ((0, 3), (2, 1)):
+            exe.arg_dict["i"][:] = start
+            rows = exe.forward(is_train=True)[0].asnumpy()
+            assert rows[:count].all() and not rows[count:].any()
+
+
 def test_only_the_chosen_branch_is_computed_and_differentiated():
     x, w, v, p = (S.var(n) for n in "xwvp")
     net = S.contrib.cond(S.sum(p) > 1, lambda: [x * w, [S.sin(x)]], lambda: [x / v, [x * x]])
