@@ -46,6 +46,50 @@ def _sample(name: str, count: int) -> dict[str, Case]:
     }
 
 
+def _torch_density(name: str) -> Any:
+    """log p, or p, by torch.distributions."""
+
+    def call(a: Any, sample: Any, *parameters: Any) -> Any:
+        import torch.distributions as law
+
+        wide = [p.reshape(p.shape + (1,) * (sample.ndim - p.ndim)) for p in parameters]
+        if name == "generalized_negative_binomial":
+            wide = [1 / wide[1], 1 / (1 + wide[0] * wide[1])]
+        if name.endswith("negative_binomial"):
+            made = law.NegativeBinomial(wide[0], probs=1 - wide[1], validate_args=False)
+        else:
+            made = getattr(law, name.capitalize())(*wide, validate_args=False)
+        value = made.log_prob(sample)
+        return value if a.is_log else value.exp()
+
+    return call
+
+
+def _density(name: str, count: int, make: Any) -> dict[str, Case]:
+    op = getattr(ops, f"_random_pdf_{name}")
+    whole = name.endswith(("poisson", "binomial"))
+    fill: dict[str, Any] = dict.fromkeys(op.inputs[1:], positive) | {
+        "sample": integers(0, 6) if whole else positive
+    }
+    fill |= make
+    inputs = op.inputs[1:] if whole or name == "uniform" else None
+    return {
+        f"_random_pdf_{name}{mark}": Case(
+            op,
+            {"is_log": is_log},
+            [sample, *[given] * count],
+            make=fill,
+            grad_inputs=inputs,
+            tolerance=1e-5,
+            torch=_torch_density(name),
+            large=[(16_500, *([10] * (len(sample) - 1))), *[(16_500,)] * count]
+            if mark
+            else [(165_000,)] * (1 + count),
+        )
+        for is_log, mark, sample, given in ((False, "", (5,), (5,)), (True, "-many", (3, 4), (3,)))
+    }
+
+
 def _classes(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     """Probabilities along the last axis."""
     p = rng.uniform(0.1, 1, shape)
@@ -68,6 +112,17 @@ ROWS: dict[str, Case] = {
     **{
         k: row for name, attrs in (_NUMBERS | _SIMPLE).items() for k, row in _sample(name, len(attrs)).items()
     },
+    **_density(
+        "uniform",
+        2,
+        {"low": lambda rng, shape: -rng.uniform(1, 2, shape), "high": lambda r, s: r.uniform(3, 4, s)},
+    ),
+    **_density("normal", 2, {}),
+    **_density("gamma", 2, {}),
+    **_density("exponential", 1, {}),
+    **_density("poisson", 1, {}),
+    **_density("negative_binomial", 2, {"p": unit}),
+    **_density("generalized_negative_binomial", 2, {}),
     "_random_randint": Case(
         ops._random_randint, {"low": -3, "high": 9, "shape": (500, 330)}, [], mxnet=_DRAWS
     ),

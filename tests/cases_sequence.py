@@ -213,6 +213,7 @@ ROWS: dict[str, Case] = {
         (5, 3, 2), mode="lstm", lstm_state_clip_min=-0.1, lstm_state_clip_max=0.2, lstm_state_clip_nan=True
     ),
     "RNN-dropout": _rnn((5, 3, 2), mode="gru", num_layers=3, p=0.4),
+    "RNN-dropout-long": _rnn((20, 70, 2), mode="gru", num_layers=2, p=0.4),
     "RNN-dropout-both-ways": _rnn((20, 70, 2), mode="lstm", num_layers=3, p=0.4, bidirectional=True),
     "_rnn_param_concat": Case(ops._rnn_param_concat, {"num_args": 3, "dim": 0}, [(4,), (2,), (5,)]),
     "_rnn_param_concat-axis": Case(ops._rnn_param_concat, {"num_args": 2}, [(3, 2), (3, 4)]),

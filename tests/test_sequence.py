@@ -105,9 +105,10 @@ def test_a_program_trains_and_infers_alike_and_under_a_budget():
         np.testing.assert_array_equal(got, want)
 
 
-def test_dropout_between_layers_is_that_of_the_stream():
+@pytest.mark.parametrize("row", ["RNN-dropout", "RNN-dropout-long"])
+def test_dropout_between_layers_is_that_of_the_stream(row):
     """Two layers with dropout are a layer, a mask of the stream's numbers, and a layer."""
-    case = ROWS["RNN-dropout"]
+    case = ROWS[row]
     call, arrays = Call.of(case), case.inputs()
     a = call.attrs
     out, _, _ = gradients_of(call, arrays)
