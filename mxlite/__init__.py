@@ -56,6 +56,8 @@ from .ndarray import NDArray as NDArray, random as random
 from .symbol import (
     attribute as attribute,
     AttrScope as AttrScope,
+    autograd as autograd,
+    operator as operator,
     Symbol as Symbol,
     var as var,
     Variable as Variable,

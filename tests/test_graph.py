@@ -375,15 +375,22 @@ def test_shapes_flow_forwards_to_weights_and_backwards_to_inputs():
 
 def test_open_dimensions_of_both_sides_are_filled_from_each_other():
     graph = Graph((call(plus, variable("a"), variable("b")),))
-    found = infer_shapes(graph, {"a": (0, 3, 0), "b": (2, 0, 0)})
-    assert set(found.shapes.values()) == {(2, 3, 0)}
+    found = infer_shapes(graph, {"a": (-1, 3, -1), "b": (2, -1, -1)})
+    assert set(found.shapes.values()) == {(2, 3, -1)}
     assert infer_shapes(graph, {}).shapes == {}
+
+
+def test_0_is_a_size_of_its_own():
+    graph = Graph((call(plus, variable("a"), variable("b")),))
+    assert set(infer_shapes(graph, {"a": (0, -1), "b": (-1, 3)}).shapes.values()) == {(0, 3)}
+    with pytest.raises(ShapeError, match=r"must have one shape, got \(0, 3\) and \(2, 3\)"):
+        infer_shapes(graph, {"a": (0, 3), "b": (2, 3)})
 
 
 def test_a_variables_own_shape_takes_part():
     a = variable("a", __shape__="(4, 0)")
     graph = Graph((call(plus, a, variable("b")),))
-    assert infer_shapes(graph, {"b": (0, 5)}).shapes[a] == (4, 5)
+    assert infer_shapes(graph, {"b": (-1, 5)}).shapes[a] == (4, 5)
     with pytest.raises(ShapeError, match=r"'a'.*needs 'a' to be"):
         infer_shapes(graph, {"a": (3, 5)})
 

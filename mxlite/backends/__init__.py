@@ -6,3 +6,4 @@ from .base import (
     Kernel as Kernel,
 )
 from .call import bind_call as bind_call
+from .lower import Call as Call, lower_graph as lower_graph

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import addressof, c_char
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -36,12 +37,18 @@ class Kernel:
 
 @dataclass(frozen=True)
 class ChosenKernel:
-    """A kernel for one node: what to run, its scratch in bytes, and what to call it in a plan."""
+    """A kernel for one node: what to run, its scratch in bytes, and what to call it in a plan.
+
+    `link` makes the call from `run` and its arguments. `seconds` is the modelled time of a call, 0.0 where
+    flops and bytes tell.
+    """
 
     run: Callable[..., None]
     workspace: int
     name: str
     signature: Signature
+    link: type[partial[None]] = partial
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -53,11 +60,27 @@ class Backend:
     kernels: Mapping[type[Op], Sequence[Kernel]] = field(default_factory=dict)
     prepare: Callable[[], None] = lambda: None  # called before a program is bound; cheap when repeated
 
-    def choose(self, op: type[Op], attrs: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> ChosenKernel:
+    def choose(
+        self,
+        op: type[Op],
+        attrs: Any,
+        inputs: Shapes,
+        outputs: Shapes,
+        dtype: DType,
+        dtypes: tuple[DType, ...] | None = None,
+        used: frozenset[str] | None = None,
+    ) -> ChosenKernel:
         """The kernel for one node.
 
-        `inputs` and `outputs` are the shapes of the *forward* call, also for a gradient operator.
+        `inputs` and `outputs` are the shapes of the *forward* call, also for a gradient operator; `dtype` is
+        that of its first input, `dtypes` of all of them (all alike, unless given). `used` are the inputs and
+        outputs of this call that are there (all, unless given): an operator with subgraphs leaves out what
+        only others would need.
         """
+        if (op.forward_op or op).subgraphs:
+            from .control import control_kernel
+
+            return control_kernel(self, op, attrs, inputs, dtypes or (dtype,) * len(inputs), used)
         for row in self.kernels.get(op, ()):
             if row.fits(attrs, inputs, dtype):
                 nbytes = row.workspace(attrs, inputs, outputs, dtype) if row.workspace else 0

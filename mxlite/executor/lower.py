@@ -1,4 +1,4 @@
-"""From a step's graph to a planning problem: a kernel for each node, a number for each array.
+"""From a step's graph to a planning problem.
 
 After lowering every byte is known: shapes, dtypes, workspaces, what may be in place.
 """
@@ -12,32 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import Backend, ChosenKernel
-from ..graph import Entry, Graph, Node, Shape
-from ..graph.opdef import Op, Shapes
-from ..memplan import Problem, Task, Value
+from ..backends import Backend, Call, lower_graph
+from ..graph import Shape
+from ..memplan import Problem
 from .step import Key, Step
-
-FLOPS_PER_S = 10e12  # of the device that plans are reckoned for, unless another is described
-BYTES_PER_S = 600e9
 
 RNG_KEY: Key = ("rng", 0)
 RNG_BYTES = 16  # seed and step, uint64 each
-
-
-@dataclass(frozen=True)
-class Call:
-    """All of one kernel call but the arrays.
-
-    `inputs` and `outputs` have one value number for each name the operator knows, -1 where there is none.
-    """
-
-    node: Node
-    kernel: ChosenKernel
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    shapes: tuple[Shapes, Shapes]
-    stream: int
 
 
 @dataclass(frozen=True)
@@ -57,137 +38,18 @@ class Lowered:
 def lower(
     step: Step, backend: Backend, extra_fixed: Mapping[str, int] | None = None, least_arena: int = 0
 ) -> Lowered:
-    """Choose kernels and number everything. O(nodes).
+    """Lower `step` and count the bytes that no plan changes. O(nodes).
 
     `extra_fixed` adds bytes by category that the program's owner holds besides (optimizer state of an
     imperative update).
     """
-    graph = step.graph
-    number: dict[Entry, int] = {}
-    values: list[Value] = []
-    shape: list[Shape] = []
-    dtype: list[np.dtype[Any]] = []
-    key: list[Key | None] = []
-
-    def add(entry: Entry, name: str, where: Key | None) -> int:
-        number[entry] = len(values)
-        values.append(Value(name, graph.nbytes(entry), fixed=where is not None))
-        shape.append(graph.shapes[entry])
-        dtype.append(graph.dtypes[entry])
-        key.append(where)
-        return number[entry]
-
-    read = {e for n in graph.nodes for e in n.inputs}
-    tasks: list[Task] = []
-    calls: list[Call] = []
-    streams: dict[Node, int] = {}
-    for node in graph.nodes:
-        if node.op is None:
-            add(Entry(node), node.name, step.storage.get(Entry(node), ("var", node.name)))
-            continue
-        outs = []
-        for i, out_name in enumerate(node.output_names):
-            entry = Entry(node, i)
-            where_made = step.storage.get(entry)
-            if where_made is None and entry not in read:
-                outs.append(-1)
-                continue
-            name = node.name if node.num_outputs == 1 else f"{node.name}.{out_name}"
-            outs.append(add(entry, name, where_made))
-        ins = dict(zip(node.input_names, (number[e] for e in node.inputs)))
-        op = node.op
-        forward = node.forward or node
-        if op.random or "rng" in op.signature.services:
-            streams.setdefault(forward, len(streams))
-        shapes = _shapes(graph, forward)
-        first = next((dtype[v] for v in ins.values()), np.dtype("float32"))
-        if forward.inputs:
-            first = graph.dtypes[forward.inputs[0]]
-        kernel = backend.choose(op, node.attrs, shapes[0], shapes[1], first)
-        calls.append(
-            Call(
-                node,
-                kernel,
-                tuple(ins.get(n, -1) for n in op.input_names(node.attrs)),
-                tuple(outs),
-                shapes,
-                streams.get(forward, -1),
-            )
-        )
-        is_update = bool(op.mutates) and not node.output_names
-        tasks.append(
-            Task(
-                name=node.name,
-                op=op.op_name,
-                inputs=tuple(ins.values()),
-                outputs=tuple(outs),
-                in_place=_in_place(op, node, ins, outs, dtype),
-                mutates=tuple(ins[m] for m in op.mutates if m in ins),
-                workspace=kernel.workspace if "work" in kernel.signature.services else 0,
-                seconds=_seconds(op, node, shapes, ins, outs, values),
-                recomputable=op.recomputable,
-                cheap=op.cheap,
-                update=is_update,
-                mirror=node.forward is None and _is_true(node.annotations.get("__force_mirroring__")),
-                stage=node.forward is None and _is_stage(node.annotations.get("__mirror_stage__")),
-                kernel=kernel.name,
-            )
-        )
-    uses_rng = bool(streams) and step.train
+    found = lower_graph(step.graph, step.storage, backend)
+    uses_rng = any(n.op is not None and n.op.draws(n.attrs, step.train) for n in found.streams)
     fixed: dict[str, int] = dict(extra_fixed or {})
     for where, (s, d) in step.owned.items():
         category = step.category[where]
         fixed[category] = fixed.get(category, 0) + prod(s) * d.itemsize
     if uses_rng:
         fixed["inputs"] = fixed.get("inputs", 0) + RNG_BYTES
-    problem = Problem(tuple(tasks), tuple(values), step.num_forward, fixed, least_arena)
-    return Lowered(step, backend, problem, tuple(calls), tuple(shape), tuple(dtype), tuple(key), uses_rng)
-
-
-def _shapes(graph: Graph, forward: Node) -> tuple[Shapes, Shapes]:
-    """Input and output shapes of a forward call."""
-    return (
-        tuple(graph.shapes[e] for e in forward.inputs),
-        tuple(graph.shapes[Entry(forward, i)] for i in range(forward.num_outputs)),
-    )
-
-
-def _in_place(
-    op: type[Op], node: Node, ins: Mapping[str, int], outs: list[int], dtype: list[np.dtype[Any]]
-) -> tuple[tuple[int, int], ...]:
-    pairs = []
-    made = dict(zip(node.output_names, outs))
-    for out_name, donors in op.in_place_options(node.attrs).items():
-        out = made.get(out_name, -1)
-        for donor in donors:
-            names = [n for n in ins if n.startswith("arg")] if donor == op.variadic and donor else [donor]
-            for name in names:
-                v = ins.get(name, -1)
-                if out >= 0 and v >= 0 and dtype[out] == dtype[v]:
-                    pairs.append((out, v))
-    return tuple(pairs)
-
-
-def _seconds(
-    op: type[Op],
-    node: Node,
-    shapes: tuple[Shapes, Shapes],
-    ins: Mapping[str, int],
-    outs: list[int],
-    values: list[Value],
-) -> float:
-    """Modelled time: the slower of arithmetic and memory traffic."""
-    forward = op.forward_op
-    count = forward.backward_flops if forward else op.flops
-    flops = count(node.attrs, *shapes)
-    nbytes = sum(values[v].nbytes for v in (*ins.values(), *outs) if v >= 0)
-    return max(flops / FLOPS_PER_S, nbytes / BYTES_PER_S)
-
-
-def _is_stage(text: str | None) -> bool:
-    """Marks are "True", or numbers: memonger's recurrent example numbers its time steps from 0."""
-    return text is not None and text.strip().lower() != "false"
-
-
-def _is_true(text: str | None) -> bool:
-    return text is not None and text.strip().lower() in ("true", "1")
+    problem = Problem(found.tasks, found.values, step.num_forward, fixed, least_arena)
+    return Lowered(step, backend, problem, found.calls, found.shape, found.dtype, found.key, uses_rng)

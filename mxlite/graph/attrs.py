@@ -104,6 +104,8 @@ def _convert(kind: Any, value: Any) -> Any:
         return _float(value)
     if kind is str:
         return attr_text(value)
+    if hasattr(kind, "from_text"):  # a class of its own: a Subgraph
+        return value if isinstance(value, kind) else kind.from_text(value)
     raise TypeError(f"is declared as {kind!r}, which no parser knows.")
 
 

@@ -76,7 +76,8 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
                 for e in entries:
                     changed |= learn(e, found, node)
                 return changed
-            if any(not known_shape(s) for n, s in zip(names, ins) if n not in node.op.inferred):
+            inferred = node.op.inferred_names(node.attrs)
+            if any(not known_shape(s) for n, s in zip(names, ins) if n not in inferred):
                 return False
             given = [s if known_shape(s) else None for s in ins]
             in_shapes, out_shapes = node.op.infer_shape(node.attrs, *given)
@@ -87,7 +88,8 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
             raise ShapeError(text) from None
         changed = False
         for e, s in zip(entries, (*in_shapes, *out_shapes)):
-            changed |= learn(e, tuple(s), node)
+            if s is not None:
+                changed |= learn(e, tuple(s), node)
         return changed
 
     _sweep(graph, visit)

@@ -83,8 +83,8 @@ def arange(
         start, stop = 0, start
     device, kind = target(ctx, dtype)
     values = np.arange(start, stop, step, dtype="float64" if kind.kind not in "iu" else None)
-    if not values.size or repeat < 1:
-        raise ShapeError(f"arange({start}, {stop}, {step}, repeat={repeat}) has no elements.")
+    if repeat < 1:
+        raise ShapeError(f"arange: repeat must be at least 1, got {repeat}.")
     return array(np.repeat(values, repeat), device, kind)
 
 

@@ -54,7 +54,7 @@ def call(
     return Node(op, attrs, inputs, name, given, annotations)
 
 
-def typed_attrs(op: type[Op], given: Mapping[str, str], who: str) -> Any:
+def typed_attrs(op: type[Op], given: Mapping[str, Any], who: str) -> Any:
     """`parse_attrs`, and a bound on the number of inputs and outputs that the parameters ask for."""
     try:
         attrs = parse_attrs(op, given)

@@ -38,12 +38,14 @@ def known_by_name(
 def shapes(graph: Graph, known: Mapping[str, Any], partial: bool) -> ShapeLists:
     """(arguments, outputs, auxiliary states).
 
-    With `partial`, () stands for an unknown rank and 0 for an unknown dimension; without it, all three
-    are None if anything is unknown.
+    With `partial`, () stands for an unknown rank and 0 for an unknown dimension (None and -1 inside
+    `np_shape`, where () and 0 are shapes like others); without it, all three are None if anything is unknown.
     """
-    wanted = {k: from_user(s) for k, v in known.items() if (s := checked_shape(k, v))}
+    given = {k: checked_shape(k, v) for k, v in known.items()}
+    wanted = {k: from_user(s) for k, s in given.items() if s or is_np_shape()}
     found = infer_shapes(graph, wanted).shapes
-    lists = [[to_user(found.get(e, ())) for e in part] for part in _parts(graph)]
+    unknown: Any = None if is_np_shape() else ()
+    lists = [[to_user(found[e]) if e in found else unknown for e in part] for part in _parts(graph)]
     if not partial and any(e not in found or UNKNOWN in found[e] for part in _parts(graph) for e in part):
         return None, None, None
     return lists[0], lists[1], lists[2]
@@ -70,6 +72,7 @@ def checked_shape(name: str, value: Any) -> Shape:
     for d in dims:
         if isinstance(d, bool) or not hasattr(d, "__index__") or d < least:
             raise ShapeError(
-                f"The shape of {name!r} must be whole numbers, 0 for unknown ones, got {value!r}."
+                f"The shape of {name!r} must be whole numbers, {0 if least == 0 else -1} for unknown ones, "
+                f"got {value!r}."
             )
     return tuple(int(d) for d in dims)

@@ -15,6 +15,8 @@ from typing import Any
 from ..core.errors import FormatError, MXLiteError, nearest, OpAttributeError, UnknownNameError
 from ..graph import Entry, Graph, Node, Op
 from ..ops import find_op
+from ..ops.custom import custom_operator
+from ..ops.subgraph import Subgraph, subgraphs_of
 from .attribute import is_annotation
 from .compose import typed_attrs
 from .json_writer import VERSION
@@ -25,7 +27,9 @@ LONGEST_TEXT = 1 << 28
 
 _LONGEST_MESSAGE = 600  # characters of an error, which quotes names out of the file
 _TOP = ("nodes", "arg_nodes", "node_row_ptr", "heads", "attrs")
-_NODE = ("op", "name", "attrs", "attr", "param", "inputs", "control_deps", "backward_source_id")
+_NODE = (
+    "op", "name", "attrs", "attr", "param", "inputs", "control_deps", "backward_source_id", "subgraphs"
+)  # fmt: skip
 
 
 def loads(text: str) -> Graph:
@@ -122,7 +126,8 @@ def _read_node(i: int, raw: Any, before: _Nodes, version: int) -> Node:
             raise FormatError(f"{who} is a variable and cannot have inputs.")
         return Node(None, None, (), name, annotations=move_hidden_keys(attrs, None, [], version))
     try:
-        return _operator(find_op(op_name), name, attrs, inputs, version)
+        op = custom_operator(attrs) if op_name == "Custom" else find_op(op_name)
+        return _operator(op, name, attrs, inputs, version, subgraphs_of(op, raw, who))
     except (OpAttributeError, UnknownNameError) as error:
         raise FormatError(f"Node {i}, {name!r}: {error}") from None
     except FormatError:
@@ -131,15 +136,22 @@ def _read_node(i: int, raw: Any, before: _Nodes, version: int) -> Node:
         raise FormatError(f"{who} {error}") from None
 
 
-def _operator(op: type[Op], name: str, attrs: dict[str, str], inputs: list[Entry], version: int) -> Node:
+def _operator(
+    op: type[Op],
+    name: str,
+    attrs: dict[str, str],
+    inputs: list[Entry],
+    version: int,
+    subgraphs: Mapping[str, Subgraph],
+) -> Node:
     who = f"{op.op_name} {name!r}"
     attrs = move_hidden_keys(attrs, op, inputs, version)
     annotations = {k: v for k, v in attrs.items() if is_annotation(k)}
     given = without_changed_defaults({k: v for k, v in attrs.items() if not is_annotation(k)}, op, version)
     if op.variadic:
-        given.setdefault("num_args", str(len(inputs)))
-    typed = typed_attrs(op, given, who)
-    if op.variadic and typed.num_args != len(inputs):
+        given.setdefault("num_args", str(len(inputs) + len(subgraphs)))
+    typed = typed_attrs(op, {**given, **subgraphs}, who)
+    if op.variadic and typed.num_args != len(inputs) + len(subgraphs):
         raise FormatError(f"{who} has num_args={typed.num_args}, but {len(inputs)} inputs.")
     names = op.input_names(typed)
     inputs = missing_inputs(op, name, names, inputs, given, annotations, version)

@@ -15,6 +15,7 @@ from typing import Any
 from ..core.errors import MXLiteError
 from ..graph import Graph, Node
 from ..ops import TABLE
+from ..ops.custom import Custom
 
 VERSION = 10901
 """The version written: 1.9.1, as major * 10000 + minor * 100 + patch."""
@@ -27,6 +28,7 @@ _ESCAPES = str.maketrans({'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\
 _OUTPUTS_IN_MXNET: dict[str, Callable[[Any], int]] = {
     "BatchNorm": lambda a: 3,
     "Dropout": lambda a: 2,
+    **dict.fromkeys(("_foreach", "_while_loop", "_cond"), lambda a: a.num_outputs),
     "LRN": lambda a: 2,
     "LayerNorm": lambda a: 3,
     "Pooling": lambda a: 2 if a.pool_type == "max" and not a.global_pool else 1,
@@ -35,38 +37,45 @@ _OUTPUTS_IN_MXNET: dict[str, Callable[[Any], int]] = {
 
 def dumps(graph: Graph) -> str:
     """The text. O(nodes). Raises MXLiteError for backward nodes, which have no form in MXNet's files."""
+    return _graph(graph, 0, [f'"attrs": {{"mxnet_version": ["int", {VERSION}]}}'])
+
+
+def _graph(graph: Graph, indent: int, more: Sequence[str] = ()) -> str:
+    """A graph as an object; `indent` is that of its opening line."""
     index = {node: i for i, node in enumerate(graph.nodes)}
     writes: dict[Node, int] = {}  # how often an auxiliary state has been written so far
     nodes: list[str] = []
     row_ptr = [0]
     for node in index:
-        nodes.append(_node(node, index, writes))
+        nodes.append(_node(node, index, writes, indent + 4))
         row_ptr.append(row_ptr[-1] + _count(node))
     heads = [f"[{index[e.node]}, {e.index}, 0]" for e in graph.outputs]
     variables = [str(i) for n, i in index.items() if n.op is None]
     top = [
-        '"nodes": [\n    ' + ", \n    ".join(nodes) + "\n  ]",
-        '"arg_nodes": ' + _array(variables, 2),
-        '"node_row_ptr": ' + _array([str(i) for i in row_ptr], 2),
-        '"heads": ' + _array(heads, 2),
-        f'"attrs": {{"mxnet_version": ["int", {VERSION}]}}',
+        '"nodes": [' + _lines(nodes, indent + 2) + "]",
+        '"arg_nodes": ' + _array(variables, indent + 2),
+        '"node_row_ptr": ' + _array([str(i) for i in row_ptr], indent + 2),
+        '"heads": ' + _array(heads, indent + 2),
+        *more,
     ]
-    return "{\n  " + ", \n  ".join(top) + "\n}"
+    return "{" + _lines(top, indent) + "}"
 
 
-def _node(node: Node, index: dict[Node, int], writes: dict[Node, int]) -> str:
+def _node(node: Node, index: dict[Node, int], writes: dict[Node, int], indent: int) -> str:
     op = "null"
     if node.op is not None:
         op = node.op.op_name
-        if node.forward is not None or TABLE.get(op) is not node.op:
+        known = TABLE.get(op) is node.op or issubclass(node.op, Custom)
+        if node.forward is not None or not known:
             raise MXLiteError(
                 f"{op} {node.name!r} has no form in MXNet's Symbol files: save the symbol it was derived "
                 f"from, and derive it again after loading."
             )
     inputs: list[str] = []
+    changed = {*node.op.aux, *node.op.mutated(node.attrs)} if node.op is not None else ()
     for key, e in zip(node.input_names, node.inputs):
         version = 0
-        if node.op is not None and (key in node.op.aux or key in node.op.mutates):
+        if key in changed:
             version = writes[e.node] = writes.get(e.node, 0) + 1
         inputs.append(f"[{index[e.node]}, {e.index}, {version}]")
     fields = [f'"op": {_string(op)}', f'"name": {_string(node.name)}']
@@ -74,9 +83,12 @@ def _node(node: Node, index: dict[Node, int], writes: dict[Node, int]) -> str:
     if attrs:
         pairs = [f"{_string(k)}: {_string(attrs[k])}" for k in sorted(attrs)]
         one = len(pairs) == 1
-        fields.append('"attrs": {' + (pairs[0] if one else _lines(pairs, 6)) + "}")
-    fields.append('"inputs": ' + _array(inputs, 6))
-    return "{\n      " + ", \n      ".join(fields) + "\n    }"
+        fields.append('"attrs": {' + (pairs[0] if one else _lines(pairs, indent + 2)) + "}")
+    fields.append('"inputs": ' + _array(inputs, indent + 2))
+    if node.op is not None and node.op.subgraphs:
+        subgraphs = [_graph(getattr(node.attrs, f).graph, indent + 4) for f in node.op.subgraphs]
+        fields.append('"subgraphs": [' + _lines(subgraphs, indent + 2) + "]")
+    return "{" + _lines(fields, indent) + "}"
 
 
 def _count(node: Node) -> int:

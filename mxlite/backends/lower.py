@@ -1,0 +1,197 @@
+"""From a graph to calls: a kernel for each node, a number for each array.
+
+After lowering every byte is known: shapes, dtypes, workspaces, what may be in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..graph import Entry, Graph, Node, Op, Shape, Shapes
+from ..memplan import Task, Value
+from .base import Backend, ChosenKernel
+
+FLOPS_PER_S = 10e12  # of the device that plans are reckoned for, unless another is described
+BYTES_PER_S = 600e9
+
+Key = tuple[str, Any]
+"""The name of storage outside the arena."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """All of one kernel call but the arrays.
+
+    `inputs` and `outputs` have one value number for each name the operator knows, -1 where there is none.
+    """
+
+    node: Node
+    kernel: ChosenKernel
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    shapes: tuple[Shapes, Shapes]
+    stream: int
+
+
+@dataclass(frozen=True)
+class LoweredGraph:
+    """A graph as calls. Value v is stored at `key[v]`, or in the arena where that is None.
+
+    `streams` numbers the forward nodes that draw random numbers.
+    """
+
+    tasks: tuple[Task, ...]
+    values: tuple[Value, ...]
+    calls: tuple[Call, ...]
+    shape: tuple[Shape, ...]
+    dtype: tuple[np.dtype[Any], ...]
+    key: tuple[Key | None, ...]
+    streams: Mapping[Node, int]
+
+
+def lower_graph(
+    graph: Graph,
+    storage: Mapping[Entry, Key],
+    backend: Backend,
+    streams: Mapping[Node, int] | None = None,
+) -> LoweredGraph:
+    """Choose kernels and number everything. O(nodes).
+
+    `storage` maps entries to where they are kept; a variable without an entry there is ("var", its name).
+    `streams` are numbers that nodes have already.
+    """
+    number: dict[Entry, int] = {}
+    values: list[Value] = []
+    shape: list[Shape] = []
+    dtype: list[np.dtype[Any]] = []
+    key: list[Key | None] = []
+
+    def add(entry: Entry, name: str, where: Key | None) -> int:
+        number[entry] = len(values)
+        values.append(Value(name, graph.nbytes(entry), fixed=where is not None))
+        shape.append(graph.shapes[entry])
+        dtype.append(graph.dtypes[entry])
+        key.append(where)
+        return number[entry]
+
+    read = {e for n in graph.nodes for e in n.inputs}
+    tasks: list[Task] = []
+    calls: list[Call] = []
+    numbers = dict(streams or {})
+    for node in graph.nodes:
+        if node.op is None:
+            add(Entry(node), node.name, storage.get(Entry(node), ("var", node.name)))
+            continue
+        outs = []
+        for i, out_name in enumerate(node.output_names):
+            entry = Entry(node, i)
+            where_made = storage.get(entry)
+            if where_made is None and entry not in read:
+                outs.append(-1)
+                continue
+            name = node.name if node.num_outputs == 1 else f"{node.name}.{out_name}"
+            outs.append(add(entry, name, where_made))
+        ins = dict(zip(node.input_names, (number[e] for e in node.inputs)))
+        op = node.op
+        forward = node.forward or node
+        assert forward.op is not None
+        if forward.op.has_stream(node.attrs):
+            numbers.setdefault(forward, len(numbers))
+        shapes = _shapes(graph, forward)
+        first = next((dtype[v] for v in ins.values()), np.dtype("float32"))
+        if forward.inputs:
+            first = graph.dtypes[forward.inputs[0]]
+        kernel = backend.choose(
+            op,
+            node.attrs,
+            shapes[0],
+            shapes[1],
+            first,
+            tuple(graph.dtypes[e] for e in forward.inputs),
+            frozenset((*ins, *(n for n, o in zip(node.output_names, outs) if o >= 0))),
+        )
+        calls.append(
+            Call(
+                node,
+                kernel,
+                tuple(ins.get(n, -1) for n in op.input_names(node.attrs)),
+                tuple(outs),
+                shapes,
+                numbers.get(forward, -1),
+            )
+        )
+        is_update = bool(op.mutated(node.attrs)) and not node.output_names
+        tasks.append(
+            Task(
+                name=node.name,
+                op=op.op_name,
+                inputs=tuple(ins.values()),
+                outputs=tuple(outs),
+                in_place=_in_place(op, node, ins, outs, dtype),
+                mutates=tuple(ins[m] for m in op.mutated(node.attrs) if m in ins),
+                workspace=kernel.workspace if "work" in kernel.signature.services else 0,
+                seconds=kernel.seconds or _seconds(op, node, shapes, ins, outs, values),
+                recomputable=op.recomputable,
+                cheap=op.cheap,
+                update=is_update,
+                mirror=node.forward is None and _is_true(node.annotations.get("__force_mirroring__")),
+                stage=node.forward is None and _is_stage(node.annotations.get("__mirror_stage__")),
+                kernel=kernel.name,
+            )
+        )
+    return LoweredGraph(
+        tuple(tasks), tuple(values), tuple(calls), tuple(shape), tuple(dtype), tuple(key), numbers
+    )
+
+
+def _shapes(graph: Graph, forward: Node) -> tuple[Shapes, Shapes]:
+    """Input and output shapes of a forward call."""
+    return (
+        tuple(graph.shapes[e] for e in forward.inputs),
+        tuple(graph.shapes[Entry(forward, i)] for i in range(forward.num_outputs)),
+    )
+
+
+def _in_place(
+    op: type[Op], node: Node, ins: Mapping[str, int], outs: list[int], dtype: list[np.dtype[Any]]
+) -> tuple[tuple[int, int], ...]:
+    pairs = []
+    made = dict(zip(node.output_names, outs))
+    for out_name, donors in op.in_place_options(node.attrs).items():
+        out = made.get(out_name, -1)
+        for donor in donors:
+            names = [n for n in ins if n.startswith("arg")] if donor == op.variadic and donor else [donor]
+            for name in names:
+                v = ins.get(name, -1)
+                if out >= 0 and v >= 0 and dtype[out] == dtype[v]:
+                    pairs.append((out, v))
+    return tuple(pairs)
+
+
+def _seconds(
+    op: type[Op],
+    node: Node,
+    shapes: tuple[Shapes, Shapes],
+    ins: Mapping[str, int],
+    outs: list[int],
+    values: list[Value],
+) -> float:
+    """Modelled time: the slower of arithmetic and memory traffic."""
+    forward = op.forward_op
+    count = forward.backward_flops if forward else op.flops
+    flops = count(node.attrs, *shapes)
+    nbytes = sum(values[v].nbytes for v in (*ins.values(), *outs) if v >= 0)
+    return max(flops / FLOPS_PER_S, nbytes / BYTES_PER_S)
+
+
+def _is_stage(text: str | None) -> bool:
+    """Marks are "True", or numbers: memonger's recurrent example numbers its time steps from 0."""
+    return text is not None and text.strip().lower() != "false"
+
+
+def _is_true(text: str | None) -> bool:
+    return text is not None and text.strip().lower() in ("true", "1")

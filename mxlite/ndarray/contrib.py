@@ -1,0 +1,9 @@
+"""mx.nd.contrib: `mx.nd.contrib.X` is the operator `_contrib_X`. Functions that are none go here."""
+
+from ..core.namespace import namespace as _namespace
+from .control import cond as cond, foreach as foreach, while_loop as while_loop
+from .functions import FUNCTIONS as _FUNCTIONS
+
+__getattr__, __dir__ = _namespace(
+    globals(), "mx.nd.contrib", ("_contrib_",), _FUNCTIONS, _FUNCTIONS.__getitem__
+)
