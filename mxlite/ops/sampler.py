@@ -1,7 +1,7 @@
 """Sampling images at the places of a grid: the bilinear sampler, spatial transformers.
 
-M. Jaderberg, K. Simonyan, A. Zisserman, K. Kavukcuoglu, 2015, "Spatial transformer networks". Places are those
-of `grid.py`: (x, y) in [-1, 1]. Outside the image lie zeros.
+M. Jaderberg, K. Simonyan, A. Zisserman, K. Kavukcuoglu, 2015, "Spatial transformer networks". Places are
+those of `grid.py`: (x, y) in [-1, 1]. Outside the image lie zeros.
 """
 
 from __future__ import annotations
