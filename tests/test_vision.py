@@ -165,9 +165,11 @@ def test_an_infinity_stays_where_it_is_when_resized(mode):
 
 def test_bilinear_upsampling_as_mxnet():
     data, weight = mx.nd.ones((1, 1, 3, 3)), mx.nd.ones((1, 1, 4, 4))
-    out = mx.nd.UpSampling(data, weight, scale=2, sample_type="bilinear", num_filter=1)
     row = np.array([1, 2, 2, 2, 2, 1])
-    assert (out.asnumpy() == np.outer(row, row)).all()
+    how = dict(scale=2, sample_type="bilinear", num_filter=1)
+    for out in (mx.nd.UpSampling(data, weight, **how), mx.nd.UpSampling(weight=weight, data=data, **how)):
+        assert (out.asnumpy() == np.outer(row, row)).all()
+    assert mx.nd.UpSampling(data, scale=2, sample_type="nearest").shape == (1, 1, 6, 6)
 
 
 def test_upsampling_fills_in_its_weight():
