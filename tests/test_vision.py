@@ -164,10 +164,12 @@ def test_an_infinity_stays_where_it_is_when_resized(mode):
 
 
 def test_bilinear_upsampling_as_mxnet():
-    layer = Layer(ops.UpSampling, scale=2, sample_type="bilinear", num_filter=1, num_args=2)
-    out = layer.forward(data=np.ones((1, 1, 3, 3)), weight=np.ones((1, 1, 4, 4)))
+    data, weight = mx.nd.ones((1, 1, 3, 3)), mx.nd.ones((1, 1, 4, 4))
     row = np.array([1, 2, 2, 2, 2, 1])
-    assert (out == np.outer(row, row)).all()
+    how = dict(scale=2, sample_type="bilinear", num_filter=1)
+    for out in (mx.nd.UpSampling(data, weight, **how), mx.nd.UpSampling(weight=weight, data=data, **how)):
+        assert (out.asnumpy() == np.outer(row, row)).all()
+    assert mx.nd.UpSampling(data, scale=2, sample_type="nearest").shape == (1, 1, 6, 6)
 
 
 def test_upsampling_fills_in_its_weight():
@@ -322,3 +324,29 @@ def test_pooling_convention_same_covers_all_with_windows_from_the_start():
         data=np.arange(6.0).reshape(1, 1, 6)
     )
     assert out.tolist() == [[[2, 4, 5]]]
+
+
+def test_two_labels_that_overlap_one_prior_box_most_take_two_prior_boxes():
+    layer = Layer(ops.find_op("_contrib_MultiBoxTarget"), overlap_threshold=0.9)
+    anchors = np.array([[[0.0, 0, 1, 1], [0, 0, 1, 0.4], [0.8, 0.8, 1, 1]]])
+    label = np.array([[[0.0, 0, 0, 1, 0.9], [1, 0, 0, 1, 0.8]]])  # both like the first, the first label more
+    op, pred = layer.op, np.zeros((1, 3, 3))
+    shapes = op.infer_shape(layer.a, anchors.shape, label.shape, pred.shape)
+    made = {n: np.empty(s) for n, s in zip(op.outputs, shapes[1])}
+    work = np.empty(op.workspace(layer.a, *shapes, np.dtype("float64")), np.uint8)
+    op.forward(np, layer.a, anchors, label, pred, **made, work=work)
+    assert made["cls_target"].tolist() == [[1, 2, 0]]
+
+
+def test_cubic_weights_outside_are_left_out():
+    x, a = np.array([[3.0, -1, 2, 5]]), -0.5
+    got = Layer(ops.resize, sizes=(1, 8), mode="cubic", cubic_coeff_a=a, exclude_outside=True).forward(data=x)
+
+    def keys(d):
+        d = abs(d)
+        near = (a + 2) * d**3 - (a + 3) * d**2 + 1
+        return near if d <= 1 else a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a if d < 2 else 0.0
+
+    for o in range(8):
+        weights = np.array([keys((o + 0.5) / 2 - 0.5 - i) for i in range(4)])
+        assert got[0, o] == pytest.approx(weights @ x[0] / weights.sum())
