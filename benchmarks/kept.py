@@ -3,8 +3,8 @@
     python benchmarks/kept.py            writes results/<date>-kept.md
     python benchmarks/kept.py --quick    prints only
 
-Rows are those of tests/cases.py that name a function of PyTorch, in float32, with axis 0 made long. Nothing is
-timed.
+Rows are those of tests/cases.py that name a function of PyTorch, in float32, with axis 0 made long.
+Nothing is timed.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from harness.machine import today
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from cases import CASES  # noqa: E402
-from conformance import Call  # noqa: E402
+from cases import CASES
+from conformance import Call
 
-from mxlite.core.dtype import is_floating  # noqa: E402
+from mxlite.core.dtype import is_floating
 
 ELEMENTS = 20_000
 
 ABOUT = """\
-Kept: bytes of the distinct arrays, inputs and outputs included, that must live until backward for the gradients
-of all floating inputs. mxlite: what the operator's backward names. PyTorch: what `saved_tensors_hooks` is given.
-Both count an array once. "calls" is how many differentiable calls PyTorch makes for it: only rows with
-one compare like with like; of the others mxlite's is one operator where PyTorch composes several.
+Kept: bytes of the distinct arrays, inputs and outputs included, that must live until backward for the
+gradients of all floating inputs. mxlite: what the operator's backward names. PyTorch: what
+`saved_tensors_hooks` is given. Both count an array once. "calls" is how many differentiable calls PyTorch
+makes for it: only rows with one compare like with like; of the others mxlite's is one operator where PyTorch
+composes several.
 
 """
 
@@ -135,10 +136,15 @@ def main() -> None:
     found = [k for name, case in CASES.items() if (k := measure(name, case)) is not None]
     single = [k for k in found if k.calls == 1]
     text = heading("Bytes kept for backward", {"torch": torch.__version__}) + "\n" + ABOUT
-    for title, rows in (("One call in PyTorch", single), ("Several calls in PyTorch", [k for k in found if k.calls > 1])):
+    for title, rows in (
+        ("One call in PyTorch", single),
+        ("Several calls in PyTorch", [k for k in found if k.calls > 1]),
+    ):
         less = sorted({k.op for k in rows if k.ours < k.theirs})
         more = [k for k in rows if k.ours > k.theirs]
-        text += f"## {title}\n\n{len(rows)} rows of {len({k.op for k in rows})} operators: mxlite keeps less in "
+        text += (
+            f"## {title}\n\n{len(rows)} rows of {len({k.op for k in rows})} operators: mxlite keeps less in "
+        )
         text += f"{sum(k.ours < k.theirs for k in rows)} rows ({len(less)} operators), as much in "
         text += f"{sum(k.ours == k.theirs for k in rows)}, more in {len(more)}.\n\n"
         text += markdown(

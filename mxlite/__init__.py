@@ -56,6 +56,7 @@ from .ndarray import NDArray as NDArray, random as random
 from .symbol import (
     attribute as attribute,
     AttrScope as AttrScope,
+    autograd as autograd,
     Symbol as Symbol,
     var as var,
     Variable as Variable,

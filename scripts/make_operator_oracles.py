@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LARGEST = 1500  # elements of all arrays of a row
 
 # What runs under MXNet's Python: it knows numpy and mxnet only.
-WORKER = r'''
+WORKER = r"""
 import json, os, sys
 os.environ["MXNET_SUBGRAPH_BACKEND"] = "NONE"
 import numpy as np, mxnet as mx
@@ -36,6 +36,28 @@ for number in range(start, len(rows)):
     data = dict(np.load(folder + "/%d.in.npz" % number))
     result = {}
     try:
+        if row["mutates"] or "_update" in row["op"]:
+            # An optimizer's step: called at once, and its states looked at afterwards.
+            call = getattr(mx.nd, row["op"], None) or getattr(mx.nd._internal, row["op"], None)
+            if call is None:
+                raise AttributeError("MXNet has no " + row["op"])
+            arrays = [mx.nd.array(data["in_" + n], dtype=data["in_" + n].dtype) for n in row["inputs"]]
+            given = dict(row["attrs"])
+            for k, v in given.items():
+                if v[0] == "(":
+                    given[k] = tuple(map(float, v[1:-1].split(",")))
+            if "num_weights" in given:
+                given["num_weights"] = int(given["num_weights"])
+                each = len(arrays) // given["num_weights"] if "preloaded" not in row["op"] else (
+                    len(arrays) - 2) // given["num_weights"]
+                given["out"] = [mx.nd.zeros_like(arrays[i * each]) for i in range(given["num_weights"])]
+            made = call(*arrays, **given)
+            made = made if isinstance(made, list) else [made]
+            result = {"out%d" % i: out.asnumpy() for i, out in enumerate(made)}
+            for n in row["mutates"]:
+                result["after_" + n] = arrays[row["inputs"].index(n)].asnumpy()
+            np.savez(folder + "/%d.out.npz" % number, **result)
+            continue
         make = getattr(mx.sym, row["op"], None) or getattr(mx.symbol._internal, row["op"], None)
         if make is None:
             raise AttributeError("MXNet has no " + row["op"])
@@ -77,7 +99,7 @@ for number in range(start, len(rows)):
         print(row["name"], ":", str(error).split("\n")[0][:160], flush=True)
         continue
     np.savez(folder + "/%d.out.npz" % number, **result)
-'''
+"""
 
 
 def main() -> None:
@@ -96,18 +118,24 @@ def main() -> None:
             op, attrs = case.op, case.parsed
             kind = "float32" if case.dtype == "float64" else case.dtype
             arrays = case.inputs(dtype=kind)
-            if case.mxnet is not True or op.random or sum(x.size for x in arrays) > LARGEST or not case.shapes:
+            if (
+                case.mxnet is not True
+                or op.random
+                or sum(x.size for x in arrays) > LARGEST
+                or not case.shapes
+            ):
                 continue
             if any(x.dtype.name == "bfloat16" or not x.size for x in arrays):
                 continue
             inputs = op.input_names(attrs)
             makes = [n[2:] for n in op.grad_op.output_names(attrs)] if op.grad_op else []
             makes += [n for n in inputs if op.gradient_is.get(op.variadic or n)]
+            counted = bool(op.variadic) and "multi" not in op.op_name
             rows.append(
                 dict(
                     name=name, op=op.op_name, inputs=list(inputs), variadic=bool(op.variadic),
-                    attrs={k: attr_text(v) for k, v in case.attrs.items() if k != "num_args" or op.variadic},
-                    train=case.train, gradient=makes,
+                    attrs={k: attr_text(v) for k, v in case.attrs.items() if k != "num_args" or counted},
+                    train=case.train, gradient=makes, mutates=list(op.mutated(attrs)),
                 )
             )  # fmt: skip
             np.savez(f"{folder}/{len(rows) - 1}.in.npz", **{"in_" + n: x for n, x in zip(inputs, arrays)})

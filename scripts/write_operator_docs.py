@@ -1,7 +1,7 @@
 """Write docs/operators.md from the declarations in mxlite/ops and the first row of each in tests/cases.py.
 
-    python scripts/write_operator_docs.py            writes
-    python scripts/write_operator_docs.py --check    exits with 1 if the page is not what would be written
+python scripts/write_operator_docs.py            writes
+python scripts/write_operator_docs.py --check    exits with 1 if the page is not what would be written
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ INTRO = """\
 
 <!-- Made by scripts/write_operator_docs.py from the operators' declarations: change those, then run it. -->
 
-All {count} operators, by the file that declares them. Each is `mx.sym.NAME` and `mx.nd.NAME` (names that begin
-with `_contrib_`, `_linalg_`, `_random_`, `_sample_` are also in `contrib`, `linalg` and `random` there); names
-that begin with another underscore are what Python's operators and mxlite itself use. `help(mx.sym.NAME)` tells
-shapes, formulas and sources in full.
+All {count} operators, by the file that declares them. Each is `mx.sym.NAME` and `mx.nd.NAME` (names that
+begin with `_contrib_`, `_linalg_`, `_random_`, `_sample_` are also in `contrib`, `linalg` and `random`
+there); names that begin with another underscore are what Python's operators and mxlite itself use.
+`help(mx.sym.NAME)` tells shapes, formulas and sources in full.
 
 - **inputs → outputs**: *italic* inputs are states that the operator changes; outputs in brackets are hidden,
   made only for backward. `...` stands for any number.
@@ -46,11 +46,12 @@ shapes, formulas and sources in full.
 
 ## Types
 
-Arrays of one call must have one type, unless the table or the operator's help says otherwise (indices, labels,
-statistics of 16-bit data in float32); two that differ are a `DTypeError` that names both, never a silent
-conversion. `Cast` (`astype`) converts, `amp_multicast` brings several to one. Numbers take the type of the
-array they meet: `int32_array + 1.5` adds 1. float16 and bfloat16 are summed up in float32. Comparisons answer
-in the type of what they compare (0 or 1), as in MXNet; `logical_*` of bool arrays answers in bool.
+Arrays of one call must have one type, unless the table or the operator's help says otherwise (indices,
+labels, statistics of 16-bit data in float32); two that differ are a `DTypeError` that names both,
+never a silent conversion. `Cast` (`astype`) converts, `amp_multicast` brings several to one. Numbers take
+the type of the array they meet: `int32_array + 1.5` adds 1. float16 and bfloat16 are summed up in float32.
+Comparisons answer in the type of what they compare (0 or 1), as in MXNet; `logical_*` of bool arrays answers
+in bool.
 
 An axis may have length 0, and an array no axes. Where a user writes a *shape*, 0 means "to be found out", as
 in MXNet's programs, unless `mx.util.np_shape()` is active. Reductions over all axes give shape (1,).
@@ -70,13 +71,14 @@ def page() -> str:
         title = inspect.cleandoc(family.__doc__ or "").split("\n")[0].rstrip(".:")
         parts.append(f"## {family.__name__.rpartition('.')[2]}\n\n{title}.\n\n")
         head = (
-            "operator", "inputs → outputs", "parameters", "backward keeps", "in place", "again", "example", "kernels",
+            "operator", "inputs → outputs", "parameters", "backward keeps", "in place", "again",
+            "example", "kernels",
         )  # fmt: skip
         parts.append("| " + " | ".join(head) + " |\n|" + " --- |" * len(head) + "\n")
         for op in declared:
             cells = (
-                names(op), arrays(op), parameters(op), kept(op), in_place(op), again(op), example(op, rows[op]),
-                kernels(op),
+                names(op), arrays(op), parameters(op), kept(op), in_place(op), again(op),
+                example(op, rows[op]), kernels(op),
             )  # fmt: skip
             parts.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |\n")
         parts.append("\n")
@@ -142,7 +144,7 @@ def example(op: type[Op], case: Any) -> str:
         more = str(op.backward_workspace(call.attrs, ins, outs, first))
     else:
         backward = more = "-"
-    shapes = " ".join("×".join(map(str, s)) or "()" for s in ins) or "none"
+    shapes = " ".join("x".join(map(str, s)) or "()" for s in ins) or "none"
     return f"{shapes}: {forward} / {backward} flops, {nbytes} B, scratch {scratch} / {more} B"
 
 

@@ -15,8 +15,9 @@ from mxlite import ops
 _WIDE = {"lhs": positive, "rhs": positive}
 
 
-def _same(op, **more):
+def _same(op, torch=None, **more):
     """A binary operator on arrays of one shape, of a vector and of one element."""
+    more["torch"] = torch and _torch(torch)
     name = op.op_name
     return {
         name: Case(op, shapes=[(3, 4), (3, 4)], **more),
@@ -25,21 +26,52 @@ def _same(op, **more):
     }
 
 
-def _unary(op, make=normal, **more):
+def _torch(name, *more):
+    """That function of PyTorch, looked up when the row is run: f(*tensors, *more)."""
+
+    def call(a, *tensors):
+        import torch
+
+        place = torch
+        for part in name.split("."):
+            place = getattr(place, part)
+        return place(*tensors, *more)
+
+    return call
+
+
+def _unary(op, make=normal, torch=None, **more):
     name = op.op_name
+    more["torch"] = torch and _torch(torch)
     return {
         name: Case(op, shapes=[(3, 4)], make={"data": make}, **more),
         f"{name}-4d": Case(op, shapes=[(2, 3, 4, 5)], make={"data": make}, **more),
     }
 
 
+_BY_NUMBER = {
+    "_plus_scalar": lambda a, x: x + a.scalar,
+    "_minus_scalar": lambda a, x: x - a.scalar,
+    "_rminus_scalar": lambda a, x: a.scalar - x,
+    "_mul_scalar": lambda a, x: x * a.scalar,
+    "_div_scalar": lambda a, x: x / a.scalar,
+    "_rdiv_scalar": lambda a, x: a.scalar / x,
+    "_power_scalar": lambda a, x: x**a.scalar,
+    "_rpower_scalar": lambda a, x: a.scalar**x,
+    "_maximum_scalar": lambda a, x: x.clamp(min=a.scalar),
+    "_minimum_scalar": lambda a, x: x.clamp(max=a.scalar),
+}
+
+
 def _scalar(op, scalar, make=normal, **more):
     name = f"{op.op_name}-{scalar}"
+    more.setdefault("torch", _BY_NUMBER.get(op.op_name))
     return {name: Case(op, {"scalar": scalar}, [(3, 4)], make={"data": make}, **more)}
 
 
-def _broadcast(op, make=normal, **more):
+def _broadcast(op, make=normal, torch=None, **more):
     """All the ways in which two shapes meet."""
+    more["torch"] = torch and _torch(torch)
     shapes = {
         "same": [(3, 4), (3, 4)],
         "row": [(3, 4), (1, 4)],
@@ -63,7 +95,29 @@ def _broadcast(op, make=normal, **more):
     }
 
 
-def _reduce(op, make=normal, **more):
+def _over(name):
+    """PyTorch's reduction of that name, over what MXNet's parameters say."""
+
+    def call(a, x):
+        import torch
+
+        axes = a.axis if isinstance(a.axis, tuple) else range(x.ndim) if a.axis is None else (a.axis,)
+        kept = set(range(x.ndim)) - {i % x.ndim for i in axes} if getattr(a, "exclude", False) else None
+        axes = tuple(sorted({i % x.ndim for i in axes})) if kept is None else tuple(sorted(kept))
+        for i in reversed(axes):
+            x = (
+                torch.linalg.vector_norm(x, 2, i, True)
+                if name == "norm2"
+                else getattr(torch, name)(x, i, True)
+            )
+            x = x if torch.is_tensor(x) else x[0]
+        return x if a.keepdims else x.reshape([d for i, d in enumerate(x.shape) if i not in axes] or [1])
+
+    return call
+
+
+def _reduce(op, make=normal, torch=None, **more):
+    more["torch"] = torch and _over(torch)
     fill = {"data": make}
     return {
         f"{op.op_name}-all": Case(op, {}, [(3, 4)], make=fill, **more),
@@ -73,44 +127,52 @@ def _reduce(op, make=normal, **more):
     }
 
 
-def _reduce_many(op, make=normal, **more):
+def _reduce_many(op, make=normal, torch=None, **more):
     fill = {"data": make}
     return {
-        **_reduce(op, make, **more),
-        f"{op.op_name}-two": Case(op, {"axis": (0, 2)}, [(2, 3, 4)], make=fill, **more),
+        **_reduce(op, make, torch, **more),
+        f"{op.op_name}-two": Case(
+            op, {"axis": (0, 2)}, [(2, 3, 4)], make=fill, torch=torch and _over(torch), **more
+        ),
     }
 
 
 ROWS: dict[str, Case] = {
-    **_same(ops.elemwise_add),
-    **_same(ops.elemwise_sub),
-    **_same(ops.elemwise_mul),
-    **_same(ops.elemwise_div, make=_WIDE),
+    **_same(ops.elemwise_add, "add"),
+    **_same(ops.elemwise_sub, "sub"),
+    **_same(ops.elemwise_mul, "mul"),
+    **_same(ops.elemwise_div, "div", make=_WIDE),
     "add_n-1": Case(ops.add_n, {"num_args": 1}, [(3, 4)]),
     "add_n-2": Case(ops.add_n, {"num_args": 2}, [(3, 4)] * 2),
     "add_n-4": Case(ops.add_n, {"num_args": 4}, [(3, 4)] * 4),
     # -- functions of one array
-    **_unary(ops.exp),
-    **_unary(ops.log, positive),
-    **_unary(ops.log1p, positive),
-    **_unary(ops.expm1),
-    **_unary(ops.sqrt, positive),
-    **_unary(ops.rsqrt, positive),
-    **_unary(ops.reciprocal, positive),
-    **_unary(ops.square),
-    **_unary(ops.abs, apart),
-    **_unary(ops.negative),
-    **_unary(ops.sin),
-    **_unary(ops.cos),
-    **_unary(ops.sign, few),
-    **_unary(ops.floor, fractions),
-    **_unary(ops.ceil, fractions),
+    **_unary(ops.exp, torch="exp"),
+    **_unary(ops.log, positive, torch="log"),
+    **_unary(ops.log1p, positive, torch="log1p"),
+    **_unary(ops.expm1, torch="expm1"),
+    **_unary(ops.sqrt, positive, torch="sqrt"),
+    **_unary(ops.rsqrt, positive, torch="rsqrt"),
+    **_unary(ops.reciprocal, positive, torch="reciprocal"),
+    **_unary(ops.square, torch="square"),
+    **_unary(ops.abs, apart, torch="abs"),
+    **_unary(ops.negative, torch="neg"),
+    **_unary(ops.sin, torch="sin"),
+    **_unary(ops.cos, torch="cos"),
+    **_unary(ops.sign, few, torch="sign"),
+    **_unary(ops.floor, fractions, torch="floor"),
+    **_unary(ops.ceil, fractions, torch="ceil"),
     **_unary(ops.round, fractions),
     **_unary(ops.rint, fractions),
     **_unary(ops._copy),
     **_unary(ops.zeros_like),
     **_unary(ops.ones_like),
-    "clip": Case(ops.clip, {"a_min": -0.8, "a_max": 0.75}, [(5, 6)], make={"data": apart}),
+    "clip": Case(
+        ops.clip,
+        {"a_min": -0.8, "a_max": 0.75},
+        [(5, 6)],
+        make={"data": apart},
+        torch=lambda a, x: x.clamp(a.a_min, a.a_max),
+    ),
     "square-int": Case(ops.square, {}, [(3, 4)], dtype="int32", make={"data": integers(-5, 6)}),
     "floor-int": Case(ops.floor, {}, [(3, 4)], dtype="int32", make={"data": integers(-5, 6)}),
     # -- an array and a number
@@ -142,32 +204,34 @@ ROWS: dict[str, Case] = {
         ops._greater_scalar, {"scalar": 1}, [(3, 4)], dtype="int64", make={"data": integers(-5, 6)}
     ),
     # -- broadcasting
-    **_broadcast(ops.broadcast_add),
-    **_broadcast(ops.broadcast_sub),
-    **_broadcast(ops.broadcast_mul),
-    **_broadcast(ops.broadcast_div, positive),
-    **_broadcast(ops.broadcast_power, positive),
-    **_broadcast(ops.broadcast_maximum),
-    **_broadcast(ops.broadcast_minimum),
-    **_broadcast(ops.broadcast_mod, fractions, tolerance=1e-5, tolerance32=1e-3),
+    **_broadcast(ops.broadcast_add, torch="add"),
+    **_broadcast(ops.broadcast_sub, torch="sub"),
+    **_broadcast(ops.broadcast_mul, torch="mul"),
+    **_broadcast(ops.broadcast_div, positive, torch="div"),
+    **_broadcast(ops.broadcast_power, positive, torch="pow"),
+    **_broadcast(ops.broadcast_maximum, torch="maximum"),
+    **_broadcast(ops.broadcast_minimum, torch="minimum"),
+    **_broadcast(ops.broadcast_mod, fractions, "remainder", tolerance=1e-5, tolerance32=1e-3),
     **_broadcast(ops.broadcast_equal, few),
     **_broadcast(ops.broadcast_not_equal, few),
     **_broadcast(ops.broadcast_greater, few),
     **_broadcast(ops.broadcast_greater_equal, few),
     **_broadcast(ops.broadcast_lesser, few),
     **_broadcast(ops.broadcast_lesser_equal, few),
-    "broadcast_to": Case(ops.broadcast_to, {"shape": (0, 4, 5)}, [(3, 1, 5)]),
+    "broadcast_to": Case(
+        ops.broadcast_to, {"shape": (0, 4, 5)}, [(3, 1, 5)], torch=lambda a, x: x.expand(3, 4, 5)
+    ),
     "broadcast_to-same": Case(ops.broadcast_to, {"shape": (0, 0)}, [(3, 5)]),
     "broadcast_axis": Case(
         ops.broadcast_axis, {"axis": (0, 2), "size": (3, 4)}, [(1, 2, 1)], large=[(1, 90_000, 1)]
     ),
     # -- reductions
-    **_reduce_many(ops.sum),
-    **_reduce_many(ops.mean),
-    **_reduce_many(ops.prod, positive, tolerance=1e-5),
-    **_reduce_many(ops.max, apart),
-    **_reduce_many(ops.min, apart),
-    **_reduce_many(ops.norm, positive),
+    **_reduce_many(ops.sum, torch="sum"),
+    **_reduce_many(ops.mean, torch="mean"),
+    **_reduce_many(ops.prod, positive, "prod", tolerance=1e-5),
+    **_reduce_many(ops.max, apart, "max"),
+    **_reduce_many(ops.min, apart, "min"),
+    **_reduce_many(ops.norm, positive, "norm2"),
     "sum-exclude": Case(ops.sum, {"axis": (1,), "exclude": True}, [(2, 3, 4)]),
     "sum-int": Case(ops.sum, {"axis": 1}, [(3, 4)], dtype="int32", make={"data": integers(-5, 6)}),
     "mean-int": Case(ops.mean, {}, [(3, 4)], dtype="int32", make={"data": integers(-5, 6)}),
@@ -221,18 +285,20 @@ ROWS: dict[str, Case] = {
             {"transpose_a": ta, "transpose_b": tb},
             [(4, 3) if ta else (3, 4), (5, 4) if tb else (4, 5)],
             large=[(400, 900) if ta else (900, 400), (5, 400) if tb else (400, 5)],
+            torch=lambda a, x, y: (x.mT if a.transpose_a else x) @ (y.mT if a.transpose_b else y),
         )
         for ta in (False, True)
         for tb in (False, True)
     },
     "dot-vectors": Case(ops.dot, {}, [(4,), (4,)]),
     "dot-matrix-vector": Case(ops.dot, {}, [(3, 4), (4,)], large=[(900, 400), (400,)]),
-    "dot-tensors": Case(ops.dot, {}, [(2, 3, 4), (4, 2, 2)]),
+    "dot-tensors": Case(ops.dot, {}, [(2, 3, 4), (4, 2, 2)], torch=_torch("tensordot", 1)),
     **{
         f"batch_dot{'-ta' * ta}{'-tb' * tb}": Case(
             ops.batch_dot,
             {"transpose_a": ta, "transpose_b": tb},
             [(2, 4, 3) if ta else (2, 3, 4), (2, 5, 4) if tb else (2, 4, 5)],
+            torch=lambda a, x, y: (x.mT if a.transpose_a else x) @ (y.mT if a.transpose_b else y),
         )
         for ta in (False, True)
         for tb in (False, True)
@@ -290,45 +356,6 @@ ROWS: dict[str, Case] = {
     "_random_uniform": Case(ops._random_uniform, {"shape": (500, 601), "dtype": "float64"}, []),
     "_random_uniform-range": Case(ops._random_uniform, {"low": -2, "high": 3, "shape": (300_001,)}, []),
     "_random_normal": Case(ops._random_normal, {"loc": 1, "scale": 2, "shape": (300_001,)}, []),
-    # -- optimizer steps
-    "sgd_update": Case(ops.sgd_update, {"lr": 0.1}, [(3, 4)] * 2),
-    "sgd_update-all": Case(
-        ops.sgd_update, {"lr": 0.1, "wd": 0.01, "rescale_grad": 0.5, "clip_gradient": 0.3}, [(3, 4)] * 2
-    ),
-    "sgd_mom_update": Case(ops.sgd_mom_update, {"lr": 0.1, "momentum": 0.9}, [(3, 4)] * 3),
-    "sgd_mom_update-all": Case(
-        ops.sgd_mom_update,
-        {"lr": 0.1, "momentum": 0.9, "wd": 0.01, "rescale_grad": 0.5, "clip_gradient": 0.3},
-        [(3, 4)] * 3,
-    ),
-    "adam_update": Case(ops.adam_update, {"lr": 0.1}, [(3, 4)] * 4, make={"var": positive}),
-    "adam_update-all": Case(
-        ops.adam_update,
-        {"lr": 0.1, "wd": 0.01, "rescale_grad": 0.5, "clip_gradient": 0.3},
-        [(3, 4)] * 4,
-        make={"var": positive},
-    ),
-    "_fused_sgd": Case(
-        ops._fused_sgd,
-        {"row": 1},
-        [(3, 4), (3, 4), (2, 2)],
-        dtypes={"hyper": "float64"},
-        make={"hyper": positive},
-    ),
-    "_fused_sgd_mom": Case(
-        ops._fused_sgd_mom,
-        {"row": 1, "momentum": 0.9, "rescale_grad": 0.5, "clip_gradient": 0.3},
-        [(3, 4)] * 3 + [(2, 2)],
-        dtypes={"hyper": "float64"},
-        make={"hyper": positive},
-    ),
-    "_fused_adam": Case(
-        ops._fused_adam,
-        {"row": 0, "rescale_grad": 0.5},
-        [(3, 4)] * 4 + [(2, 2)],
-        dtypes={"hyper": "float64"},
-        make={"hyper": positive, "var": positive},
-    ),
 }
 
 CASES: dict[str, Case] = dict(ROWS)

@@ -15,8 +15,7 @@ import numpy as np
 from case import Case
 from conformance import Call, gradients_of, same_bits
 
-from mxlite import ndarray as nd
-from mxlite import ops
+from mxlite import ndarray as nd, ops
 from mxlite.core.dtype import is_floating
 from mxlite.engine import use_engine
 from mxlite.graph.infer import infer_shapes
@@ -29,7 +28,7 @@ Arrays = dict[str, Any]
 def _network(call: Call, mirrored: bool) -> Symbol:
     marks = {"__force_mirroring__": "True"} if mirrored else {}
     attrs = ops._copy.Attrs()
-    kept = {*call.op.mutates, *call.op.aux}
+    kept = {*call.op.mutated(call.attrs), *call.op.aux}
     ins = []
     for name, dtype in zip(call.names()[0], call.dtypes[0]):
         entry = variable(name, __dtype__=str(dtype))
@@ -65,7 +64,7 @@ def _runs(case: Case) -> Iterator[tuple[str, str, Symbol, Call]]:
 
 def _bind(net: Symbol, call: Call, arrays: list[Any], grad_req: Any) -> Any:
     shapes = dict(zip(call.names()[0], call.shapes[0]))
-    args = [n for n in net.list_arguments()]
+    args = net.list_arguments()
     every = {n: nd.array(x, dtype=x.dtype) for n, x in zip(call.names()[0], arrays)}
     grads = {
         n: nd.array(np.full(shapes[n], 3.0), dtype=every[n].dtype)
@@ -83,7 +82,6 @@ def _bind(net: Symbol, call: Call, arrays: list[Any], grad_req: Any) -> Any:
 
 def check_bound_equals_called(case: Case) -> None:
     """Planned, in place, recomputed, on either engine: the bits of outputs and gradients are the same."""
-    want_out: Arrays | None = None
     for how, engine, net, call in _runs(case):
         arrays = case.inputs()
         outs, grads, heads = gradients_of(call, arrays)

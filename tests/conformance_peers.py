@@ -85,7 +85,7 @@ def check_mxnet(case: Case, row: str = "") -> None:
     call = Call.of(case, dtype=kind)
     names = call.names()
     arrays = [stored["in_" + n].astype(d) for n, d in zip(names[0], call.dtypes[0])]
-    outs, _ = forward_run(call, arrays)
+    outs, after = forward_run(call, arrays)
     tolerance = max(case.tolerance32, 2e-5)
 
     def compare(got: Any, want: Any, what: str) -> None:
@@ -97,6 +97,9 @@ def check_mxnet(case: Case, row: str = "") -> None:
     for i, name in enumerate(names[1]):
         if f"out{i}" in stored:
             compare(outs[name], stored[f"out{i}"], f"{call.op.op_name}: {name}")
+    for name in names[0]:
+        if f"after_{name}" in stored:
+            compare(after[name], stored[f"after_{name}"], f"{call.op.op_name}: {name} afterwards")
     wanted = [n for n in names[0] if f"d_{n}" in stored]
     if not wanted:
         return

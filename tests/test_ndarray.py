@@ -871,7 +871,7 @@ def test_parameters_that_look_equal_are_not_confused():
 
 
 def test_many_different_scalars_do_not_pile_up():
-    from mxlite.ndarray import invoke as module
+    from mxlite.ndarray import plan as module
 
     a = nd.zeros(1)
     for i in range(3 * 4096):

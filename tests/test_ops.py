@@ -196,7 +196,6 @@ def test_shape(op, shapes, attrs, want):
         (ops.sum, [(2, 3)], {"axis": 2}, "axis 2 is not one"),
         (ops.sum, [(2, 3)], {"axis": (1, -1)}, "names an axis twice"),
         (ops.slice_axis, [(2, 3)], {"axis": 0, "begin": 0, "end": 5}, "is not a part of axis 0"),
-        (ops.slice, [(2, 3)], {"begin": (1,), "end": (1,)}, "is empty"),
         (ops.squeeze, [(2, 1)], {"axis": 0}, "must have length 1"),
         (ops.broadcast_to, [(2, 3)], {"shape": (2, 4)}, "only axes of length 1"),
         (ops.pick, [(2, 3), (3,)], {}, r"index must be \(2,\)"),
@@ -215,7 +214,7 @@ def test_mixed_dtypes_are_an_error():
 
 
 def test_a_real_function_of_whole_numbers_is_an_error():
-    with pytest.raises(DTypeError, match="floating dtype, got int32"):
+    with pytest.raises(DTypeError, match="floating type, got int32"):
         ops.exp.infer_type(None, np.dtype("int32"))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import mxlite as mx
 from mxlite.core import FormatError, OpAttributeError, StateError, UnknownNameError
 from mxlite.graph import parse_attrs
 from mxlite.module import optimizer
@@ -48,6 +49,33 @@ MXNET = [
         "rmsprop",
         dict(learning_rate=0.1, clip_weights=0.6),
         [0.371894598, -0.600000024, 0.368902683, -0.00314844586],
+    ),
+    ("adadelta", {**COMMON}, [0.48388803, -0.973595142, 1.92840576, 0.23554486]),
+    (
+        "adadelta",
+        {**COMMON, "rho": 0.7, "clip_gradient": 0.8},
+        [0.484263361, -0.971400023, 1.93341672, 0.236499146],
+    ),
+    ("ftrl", {**COMMON}, [0.163581207, -0.512604058, 0.373996347, 0.158719599]),
+    (
+        "ftrl",
+        {**COMMON, "lamda1": 0.3, "beta": 0.6, "clip_gradient": 0.8},
+        [0.192843825, -0.541569173, 0.51724261, 0.0701503232],
+    ),
+    ("signum", {**COMMON}, [0.400000006, -1.10000002, 1.69999993, -0.049999997]),
+    ("signum", {**COMMON, "momentum": 0.0}, [0.398801416, -1.09710288, 1.89410603, 0.149350673]),
+    (
+        "signum",
+        {**COMMON, "wd_lh": 0.1, "clip_gradient": 0.8},
+        [0.388139516, -1.07128906, 1.64358795, 0.14356479],
+    ),
+    ("ftml", {**COMMON}, [0.450553626, -0.980405569, 1.89376783, 0.167075425]),
+    ("ftml", {**COMMON, "clip_gradient": 0.8}, [0.450553626, -0.965652287, 1.89376783, 0.161479205]),
+    ("lamb", {**COMMON}, [0.262054741, -1.04992461, 1.75193024, -0.0837075114]),
+    (
+        "lamb",
+        {**COMMON, "clip_gradient": 0.8, "lower_bound": 0.5, "upper_bound": 0.9, "bias_correction": False},
+        [0.391237199, -0.970991433, 1.89290679, 0.157568842],
     ),
 ]
 
@@ -177,15 +205,57 @@ def test_rate_cannot_be_set_beside_a_schedule() -> None:
     assert opt.learning_rate == 0.25
 
 
-def test_float16_weights_learn_through_a_float32_copy() -> None:
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_16_bit_weights_learn_through_a_float32_copy(kind: str) -> None:
     opt = optimizer.create("sgd", learning_rate=1e-4, multi_precision=True)
-    assert opt.update_rule() is None
-    updater, weight = optimizer.get_updater(opt), array(np.ones(2), dtype="float16")
+    updater, weight = optimizer.get_updater(opt), array(np.ones(2), dtype=kind)
     for _ in range(20):
-        updater("w", array(np.ones(2), dtype="float16"), weight)
-    assert weight.dtype == np.float16
-    np.testing.assert_array_equal(weight.asnumpy(), np.float16(1 - 20e-4))
-    np.testing.assert_allclose(updater.states["w"][0].asnumpy(), 1 - 20e-4, rtol=1e-6)
+        updater("w", array(np.ones(2), dtype=kind), weight)
+    master = updater.states["w"][0].asnumpy()
+    np.testing.assert_allclose(master, 1 - 20e-4, rtol=1e-6)
+    np.testing.assert_array_equal(weight.asnumpy(), master.astype(weight.asnumpy().dtype))
+
+
+MIXED = ["sgd", "nag", "signum", "adam", "adamw", "lamb", "ftml", "adagrad", "adadelta", "ftrl", "rmsprop"]
+
+
+@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("kind", ["float16", "float32"])
+def test_fused_steps_of_every_optimizer_give_the_bits_of_single_updates(name: str, kind: str) -> None:
+    def make() -> Any:
+        own = {"momentum": 0.9} if name in ("sgd", "nag") else {}
+        return optimizer.create(name, learning_rate=0.01, wd=0.01, multi_precision=True, **own)
+
+    net = mx.sym.MakeLoss(mx.sym.sum(mx.sym.square(mx.sym.Variable("w") * mx.sym.Variable("x"))))
+    start = {n: array(np.linspace(-1, 2, 6), dtype=kind) for n in ("w", "x")}
+    fused_opt, single_opt = make(), make()
+    kinds = {"w": kind, "x": kind}
+    fused = net.simple_bind(mx.cpu(), type_dict=kinds, optimizer=fused_opt, x=(6,), grad_req={"w": "write"})
+    single = net.simple_bind(mx.cpu(), type_dict=kinds, x=(6,), grad_req={"w": "write"})
+    updater = optimizer.get_updater(single_opt)
+    for exe in (fused, single):
+        exe.copy_params_from(start)
+    for _ in range(3):
+        fused.step([fused_opt.hyper(0)])
+        single.forward(is_train=True)
+        single.backward()
+        updater(0, single.grad_dict["w"], single.arg_dict["w"])
+    np.testing.assert_array_equal(fused.arg_dict["w"].asnumpy(), single.arg_dict["w"].asnumpy())
+    assert not np.array_equal(fused.arg_dict["w"].asnumpy(), start["w"].asnumpy())
+
+
+def test_masters_follow_weights_that_are_set_and_keep_what_rounding_would_lose() -> None:
+    opt = optimizer.create("sgd", learning_rate=1e-4, multi_precision=True)
+    net = mx.sym.MakeLoss(mx.sym.sum(mx.sym.Variable("w") * mx.sym.Variable("x")))
+    exe = net.simple_bind(mx.cpu(), type_dict={"w": "float16", "x": "float16"}, optimizer=opt, x=(2,))
+    exe.copy_params_from({n: array(np.ones(2)) for n in ("w", "x")})
+    for _ in range(20):
+        exe.step([opt.hyper(0)])
+    master = exe.optimizer_states["w:weight32"].asnumpy()
+    np.testing.assert_allclose(master, 1 - 20e-4, rtol=1e-6)
+    exe.copy_params_from({"w": array(np.full(2, 3.0))})
+    exe.step([opt.hyper(0)])
+    np.testing.assert_allclose(exe.optimizer_states["w:weight32"].asnumpy(), 3 - 1e-4, rtol=1e-7)
 
 
 @pytest.mark.parametrize("name, kwargs, expected", MXNET)

@@ -21,11 +21,13 @@ def bind_call(
     rng: Any = None,
     train: bool = False,
     shapes: tuple[Shapes, Shapes] | None = None,
+    state: dict[str, Any] | None = None,
 ) -> Callable[[], None]:
     """A function of no arguments that runs `kernel` on these arrays.
 
     `inputs` follow `op.input_names(attrs)`, `outputs` follow `op.output_names(attrs)`; None stands for an
-    array that is absent or not wanted. `shapes` are those of the forward call.
+    array that is absent or not wanted. `shapes` are those of the forward call; `state` is the
+    node's own, the same for a node and its gradient.
     """
     forward = op.forward_op or op
     have = dict(zip(op.input_names(attrs), inputs))
@@ -50,6 +52,6 @@ def bind_call(
             positional.append(pick(name, have))
     made = dict(zip(op.output_names(attrs), outputs))
     keyword = {name: pick(name, made) for name in kernel.signature.makes}
-    services = {"work": work, "rng": rng, "train": train, "shapes": shapes}
+    services = {"work": work, "rng": rng, "train": train, "shapes": shapes, "state": state}
     keyword |= {name: services[name] for name in kernel.signature.services}
     return kernel.link(kernel.run, xp, attrs, *positional, **keyword)

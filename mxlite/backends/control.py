@@ -122,7 +122,7 @@ class _Kernel:
         self.streams: dict[Node, int] = {}  # numbered by the subgraphs, so that both directions agree
         for g in graphs:
             for n in g.nodes:
-                if n.op is not None and n.op.draws(n.attrs):
+                if n.op is not None and n.op.has_stream(n.attrs):
                     self.streams[n] = len(self.streams)
         self.deciding = op.num_deciding()
         rows = {}

@@ -99,7 +99,7 @@ def lower_graph(
         op = node.op
         forward = node.forward or node
         assert forward.op is not None
-        if forward.op.draws(node.attrs):
+        if forward.op.has_stream(node.attrs):
             numbers.setdefault(forward, len(numbers))
         shapes = _shapes(graph, forward)
         first = next((dtype[v] for v in ins.values()), np.dtype("float32"))
@@ -124,7 +124,7 @@ def lower_graph(
                 numbers.get(forward, -1),
             )
         )
-        is_update = bool(op.mutates) and not node.output_names
+        is_update = bool(op.mutated(node.attrs)) and not node.output_names
         tasks.append(
             Task(
                 name=node.name,
@@ -132,7 +132,7 @@ def lower_graph(
                 inputs=tuple(ins.values()),
                 outputs=tuple(outs),
                 in_place=_in_place(op, node, ins, outs, dtype),
-                mutates=tuple(ins[m] for m in op.mutates if m in ins),
+                mutates=tuple(ins[m] for m in op.mutated(node.attrs) if m in ins),
                 workspace=kernel.workspace if "work" in kernel.signature.services else 0,
                 seconds=kernel.seconds or _seconds(op, node, shapes, ins, outs, values),
                 recomputable=op.recomputable,

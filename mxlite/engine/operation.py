@@ -57,6 +57,8 @@ class Operation:
         self.pool = pool
         self.generation = generation
         self.dependents: list[Operation | Ticket] = []
+        for var in writes:
+            var.pushes += 1
 
     def run(self, journal: Journal) -> None:
         """Call the closure, unless a Var that it reads is poisoned; heal or poison what it writes.

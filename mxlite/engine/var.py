@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 class Var:
     """A name for anything whose order of use matters: an array, a random stream, a workspace, a file.
 
-    `version` counts the writes that are over, failed and skipped ones included. `name` is for people.
+    `version` counts the writes that are over, failed and skipped ones included, and `pushes` those that have
+    been asked for: whoever notes it can tell later whether anybody has since pushed a write. `name` is for
+    people.
 
     The other fields belong to the engine. `failure` is why the value is poisoned, or None. While
     operations are pending, `writer` is the latest that writes this Var and `readers` are those that read
@@ -25,11 +27,12 @@ class Var:
     One Var belongs to one engine at a time; it may move to another when nothing is pending on it.
     """
 
-    __slots__ = ("__weakref__", "failure", "name", "readers", "version", "writer")
+    __slots__ = ("__weakref__", "failure", "name", "pushes", "readers", "version", "writer")
 
     def __init__(self, name: str = "") -> None:
         self.name = name
         self.version = 0
+        self.pushes = 0
         self.failure: Failure | None = None
         self.writer: Operation | None = None
         self.readers: set[Operation] | None = None

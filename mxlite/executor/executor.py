@@ -11,8 +11,8 @@ import numpy as np
 from ..backends import Backend
 from ..core import BindError, Context, nearest, ShapeError, StateError, UnknownNameError
 from ..engine import get_engine, Var
-from ..graph import Graph, output_name, Shape
-from ..graph.update import HYPER
+from ..graph import Graph, output_name, Shape, state_name
+from ..graph.update import HYPER, MASTER
 from ..memplan import MemoryPlan
 from ..ndarray import array, NDArray, random as nd_random
 from .arena import Arena
@@ -55,6 +55,7 @@ class Executor:
         self._arrays = dict(arrays)
         self._grad_req = dict(grad_req)
         self._arena = arena
+        self._masters_made = False
         self._given = dict(given)
         graph = planned.graph
         self._arguments = [n.name for n in graph.arguments]
@@ -64,8 +65,9 @@ class Executor:
         self.grad_arrays: list[NDArray | None] = [arrays.get(("grad", n)) for n in self._arguments]
         self.aux_arrays: list[NDArray] = [arrays["var", n] for n in self._auxiliary]
         self.outputs: list[NDArray] = [arrays["out", i] for i in range(len(graph.outputs))]
-        self._rng_state = np.zeros(2, np.uint64) if planned.train.uses_rng else None
-        self._rng_var = Var("random state") if planned.train.uses_rng else None
+        uses_rng = planned.train.uses_rng or planned.infer.uses_rng
+        self._rng_state = np.zeros(2, np.uint64) if uses_rng else None
+        self._rng_var = Var("random state") if uses_rng else None
         self._train: Program | None = None
         self._infer: Program | None = None
         self._has_backward = planned.train.problem.num_forward < len(planned.train.problem.tasks)
@@ -125,13 +127,17 @@ class Executor:
         """
         self._feed(inputs)
         if is_train:
-            if self._rng_state is not None:
+            if self._planned.train.uses_rng:
                 self._push_random_step()
             self._training_program().push_forward()
         else:
+            planned = self._planned
+            draws = planned.infer.uses_rng
+            if draws:
+                self._push_random_step()
             if self._infer is None:
-                planned = self._planned
-                self._infer = Program(planned.infer, planned.infer_plan, self._arrays, self._arena)
+                rng = (self._rng_state, self._rng_var) if draws else (None, None)
+                self._infer = Program(planned.infer, planned.infer_plan, self._arrays, self._arena, *rng)
             self._infer.push_forward()
         return self.outputs
 
@@ -155,7 +161,8 @@ class Executor:
     def step(self, hyper: Any, **inputs: Any) -> list[NDArray]:
         """One fused training step: forward, backward and update, gradients dying on the way.
 
-        hyper: (parameters, 2) learning rate and weight decay for each of `updated`.
+        hyper: (parameters, 2) learning rate and weight decay for each of `updated`; a third column counts its
+        updates from 1 where the optimizer's rule wants that (FTML, LAMB).
         """
         if not self._planned.train.step.updated:
             raise StateError("This executor was bound without an optimizer: there is no fused step.")
@@ -169,16 +176,30 @@ class Executor:
         if not self.updated:
             raise StateError("This executor was bound without an optimizer: there is no fused step.")
         target, values = self._arrays["var", HYPER], self._check_hyper(hyper)
+        if not self._masters_made:
+            self.refresh_masters()
         get_engine().push(lambda: np.copyto(target.storage, values), (), (target.var,), name="hyper")
         self._push_backward()
+
+    def refresh_masters(self) -> None:
+        """Make the float32 copies of 16-bit weights anew from the weights. O(weights).
+
+        Done before the first step and by `copy_params_from`; who changes weights by other means calls this.
+        """
+        self._masters_made = True
+        for name in self.updated:
+            master = self._arrays.get(("var", state_name(name, MASTER)))
+            if master is not None:
+                self._arrays["var", name].astype("float32").copyto(master)
 
     def _check_hyper(self, hyper: Any) -> np.ndarray:
         shape = self._arrays["var", HYPER].shape
         values = np.array(hyper, np.float64)
         if values.shape != shape:
             raise ShapeError(
-                f"hyper must be {shape}, learning rate and weight decay of each of {len(self.updated)} "
-                f"parameters, but it is {values.shape}."
+                f"hyper must be {shape}, learning rate, weight "
+                f"decay{' and update count' * (shape[1] > 2)} of each "
+                f"of {len(self.updated)} parameters, but it is {values.shape}."
             )
         return values
 
@@ -273,6 +294,7 @@ class Executor:
                     value.astype(have[name].dtype).copyto(have[name])
                 elif not allow_extra_params:
                     raise UnknownNameError(f"{name!r} is no parameter of this symbol.{nearest(name, have)}")
+        self.refresh_masters()
 
     def reshape(
         self, partial_shaping: bool = False, allow_up_sizing: bool = False, **shapes: Shape

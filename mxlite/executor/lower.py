@@ -44,7 +44,7 @@ def lower(
     imperative update).
     """
     found = lower_graph(step.graph, step.storage, backend)
-    uses_rng = bool(found.streams) and step.train
+    uses_rng = any(n.op is not None and n.op.draws(n.attrs, step.train) for n in found.streams)
     fixed: dict[str, int] = dict(extra_fixed or {})
     for where, (s, d) in step.owned.items():
         category = step.category[where]

@@ -233,12 +233,14 @@ def _with_updates(
 ) -> Graph:
     """Add an update for each (parameter, gradient); gradients need no storage then, states do."""
     trained = fuse_updates(trained, rule, found)
-    shapes: dict[str, Shape] = {HYPER: (max(1, len(found)), 2)}
+    shapes: dict[str, Shape] = {HYPER: (max(1, len(found)), rule.rates)}
     types: dict[str, Any] = {HYPER: "float64"}
     for weight, _ in found:
-        for s in rule.states:
+        dtype = trained.dtypes[weight]
+        mixed = rule.op_of(dtype) is not rule.op
+        for s in rule.states_of(dtype):
             name = state_name(weight.node.name, s)
-            shapes[name], types[name] = trained.shapes[weight], trained.dtypes[weight]
+            shapes[name], types[name] = trained.shapes[weight], "float32" if mixed else dtype
     trained = infer_types(infer_shapes(trained, shapes), types)
     for node in trained.variables:
         if node.name in shapes:

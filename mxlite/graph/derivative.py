@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .attrs import parse_attrs
-from .ir import Entry, Node
+from .ir import Entry, Node, variable
 from .opdef import Op
 
 FindOp = Callable[[str], type[Op]]
@@ -15,8 +15,9 @@ FindOp = Callable[[str], type[Op]]
 class Writer:
     """What `Op.derivative` writes with: `w.broadcast_mul(x, y)` is an entry, and the node behind it is kept.
 
-    Inputs are entries, by position; parameters go by keyword, as a user writes them. An operator of any number
-    of inputs counts them. `made` holds the nodes in the order they were written, which is an execution order.
+    Inputs are entries, by position; parameters go by keyword, as a user writes them. An operator of any
+    number of inputs counts them. `made` holds the nodes in the order they were written, which is an
+    execution order.
     """
 
     def __init__(self, find_op: FindOp, name: str) -> None:
@@ -37,3 +38,22 @@ class Writer:
         node = Node(op, attrs, inputs, f"{self._name}_backward{len(self.made)}")
         self.made.append(node)
         return tuple(Entry(node, i) for i in range(node.num_visible_outputs))
+
+
+def names_read(op: type[Op], attrs: Any, find_op: FindOp) -> frozenset[str]:
+    """Inputs and outputs whose values `op.derivative` reads, found by a trial on variables.
+
+    An input of which an operator reads only the shape (`Op.shape_only`) does not count.
+    """
+    assert op.derivative is not None
+    names = op.output_names(attrs)
+    ins = {n: variable(n) for n in op.input_names(attrs)}
+    outs = {n: variable(n) for n in names}
+    heads = {n: variable(f"d_{n}") for n in names[: op.num_visible_outputs(attrs)]}
+    writer = Writer(find_op, op.op_name)
+    found = op.derivative(writer, attrs, ins, outs, heads)
+    read = set(found.values())
+    for node in writer.made:
+        assert node.op is not None
+        read.update(e for n, e in zip(node.input_names, node.inputs) if n not in node.op.shape_only)
+    return frozenset(n for n, e in (*ins.items(), *outs.items()) if e in read)

@@ -33,6 +33,7 @@ class _ones_like(Op):
 
     inputs = ("data",)
     same_shape = True
+    shape_only = ("data",)
     in_place = {"out": "data"}
     cheap = True
 
@@ -90,8 +91,8 @@ def backward(
     then the gradients that exist, and an explicit `order`: forward nodes, then backward nodes as made.
 
     With `again` (names to operators) the gradients can be differentiated themselves: they are written with
-    operators (`Op.derivative`) wherever an operator says how. An operator that does not gets its usual gradient node,
-    and differentiating through that one raises DerivativeError.
+    operators (`Op.derivative`) wherever an operator says how. An operator that does not gets its usual
+    gradient node, and differentiating through that one raises DerivativeError.
     """
     wanted = _carries_gradient(graph, wrt)
     parts: dict[Entry, Entry] = {}
@@ -130,7 +131,7 @@ def backward(
             if same is not None and x in wanted:
                 arrive(x, same)
         if again is not None and op.derivative is not None:
-            heads_by_name = {y: e for y in names if (e := arrived[f"d_{y}"]) is not None}
+            heads_by_name = {y: g for y in names if (g := arrived[f"d_{y}"]) is not None}
             writer = Writer(again, node.name)
             outs = {y: Entry(node, i) for i, y in enumerate(names)}
             found = op.derivative(writer, node.attrs, dict(zip(ins, node.inputs)), outs, heads_by_name)

@@ -16,6 +16,7 @@ An output that nobody reads is None, and the kernel skips it. An optional input 
     rng     RandomStream: the same bits at each run of the same node in the same step
     train   bool: training or inference; fixed when the program is bound
     shapes  (input shapes, output shapes) of the forward call, optional inputs left out
+    state   dict of this node alone: the same at forward, when that is computed again, and at backward
 
 **backward declares its needs by its parameters**: `backward(xp, a, <needs...>, *, <d_input...>,
 <services...>)` where a need is an input's name, an output's name, or `d_<output>`. Exactly those arrays
@@ -31,7 +32,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
@@ -41,9 +42,9 @@ import numpy as np
 from ..core.dtype import float32, is_floating
 from ..core.errors import DefinitionError, DTypeError, ShapeError
 from ..core.npshape import UNKNOWN
-from .ir import Entry, Shape
+from .ir import Entry, Node, Shape
 
-SERVICES = ("work", "rng", "train", "shapes")
+SERVICES = ("work", "rng", "train", "shapes", "state")
 
 DType = np.dtype[Any]
 Shapes = tuple[Shape, ...]
@@ -99,6 +100,8 @@ class Op:
     backward_in_place: ClassVar[Mapping[str, str | tuple[str, ...]]] = {}
     mutates: ClassVar[tuple[str, ...]] = ()  # inputs that forward also writes
     backward_mutates: ClassVar[tuple[str, ...]] = ()  # inputs that backward also writes
+
+    shape_only: ClassVar[tuple[str, ...]] = ()  # inputs of which forward reads the shape, never a value
 
     initial: ClassVar[Mapping[str, str]] = {}  # input -> its initializer, where its name does not tell
 
@@ -156,22 +159,38 @@ class Op:
         return {k: (v,) if isinstance(v, str) else v for k, v in cls.in_place.items()}
 
     @classmethod
+    def mutated(cls, a: Any) -> tuple[str, ...]:
+        """`mutates`; override when it depends on `a`, as for an operator of any number of inputs."""
+        return cls.mutates
+
+    @classmethod
     def inferred_names(cls, a: Any) -> tuple[str, ...]:
         """`inferred`; override when it depends on `a`. `infer_shape` may leave what stays unknown None."""
         return cls.inferred
 
     @classmethod
-    def draws(cls, a: Any) -> bool:
-        """Whether a call draws random numbers, forwards or in a subgraph: it gets a stream then."""
+    def has_stream(cls, a: Any) -> bool:
+        """Whether a call may draw random numbers, forwards or in a subgraph: it gets a stream then."""
         if cls.random or "rng" in cls.signature.services:
             return True
-        nodes = (n for f in cls.subgraphs for n in getattr(a, f).graph.nodes)
-        return any(n.op is not None and n.op.draws(n.attrs) for n in nodes)
+        return any(n.op is not None and n.op.has_stream(n.attrs) for n in cls._inner_nodes(a))
 
     @classmethod
     def unneeded(cls, a: Any) -> frozenset[str]:
         """Of what `backward` names, that which it does not read under `a`: it gets None instead."""
         return frozenset()
+
+    @classmethod
+    def draws(cls, a: Any, train: bool) -> bool:
+        """Whether a program must have random numbers ready; override when it depends on `a` or on training.
+        """
+        return cls.random or any(
+            n.op is not None and n.op.draws(n.attrs, train) for n in cls._inner_nodes(a)
+        )
+
+    @classmethod
+    def _inner_nodes(cls, a: Any) -> Iterator[Node]:
+        return (n for f in cls.subgraphs for n in getattr(a, f).graph.nodes)
 
     # -- shapes and types ----------------------------------------------------------------------
 
@@ -241,6 +260,7 @@ class Op:
         _check_in_place(cls, "in_place", cls.in_place, outs, ins)
         _check(cls, "mutates", cls.mutates, ins)
         _check(cls, "aux names", cls.aux, ins)
+        _check(cls, "shape_only names", cls.shape_only, ins)
         _check(cls, "inferred names", cls.inferred, ins)
         _check(cls, "gradient_is maps", tuple(cls.gradient_is), (*ins, *cls.inputs))
         cls.grad_op = _gradient_op(cls, ins, outs) if cls.backward is not None else None

@@ -357,6 +357,7 @@ class Module(BaseModule):
         fused = bool(self._fused) and optimizer.update_rule() is not None and not self.inputs_need_grad
         if fused:
             self._exec = self._make_executor(optimizer, plan_gradients=True)
+            self._exec.refresh_masters()
             self._updater.states |= states.of_fused_step(self._exec, optimizer, self._param_names)
         else:
             trained = [n for n in self._param_names if n not in self._fixed]
@@ -442,7 +443,7 @@ class Module(BaseModule):
     def _hyper(self) -> np.ndarray:
         index = {n: i for i, n in enumerate(self._param_names)}
         rows = [self._optimizer.hyper(index[n]) for n in self._executor.updated]
-        return np.array(rows, np.float64).reshape(-1, 2)
+        return np.array(rows, np.float64).reshape(-1, self._optimizer.update_rule().rates)
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
         """Outputs of the last forward."""

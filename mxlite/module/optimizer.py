@@ -1,25 +1,75 @@
 """The optimizers: how a weight moves, given its gradient.
 
-In the formulas lr and wd are the rates of one parameter in this update, and products are by element. Those
-with an `update_rule` can run inside the graph (see optimizer_base.py); the others are imperative only.
+In the formulas lr and wd are the rates of one parameter in this update, and products are by element.
+Each is an operator of `mxlite.ops` (whose docstring has formula and source) with its settings; it runs
+imperatively or, by its `update_rule`, inside the graph (see optimizer_base.py), with the same bits.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
-from .. import ndarray as nd
+from .. import ops
 from ..graph.update import UpdateRule
 from ..ndarray import NDArray, zeros
-from ..ops.optimizer_ops import _fused_adam, _fused_sgd, _fused_sgd_mom
+from ..ndarray.invoke import call_of, invoke
 from .optimizer_base import alias, create as create, number, Optimizer as Optimizer, register as register
 from .updater import get_updater as get_updater, Updater as Updater
 
 
+class _OperatorOptimizer(Optimizer):
+    """Family: the update is one operator, called `operator` and, inside the graph, `_fused_<operator>`."""
+
+    counts: ClassVar[bool] = False  # the operator wants the count of updates, `t`
+
+    def operator(self) -> tuple[str, tuple[str, ...]]:
+        """The operator's name without `_update`, and its states."""
+        raise NotImplementedError
+
+    def settings_of_operator(self) -> dict[str, Any]:
+        """The operator's parameters but the rates."""
+        return self._gradient_attrs()
+
+    def hyper(self, index: Any) -> tuple[float, ...]:
+        rates = super().hyper(index)
+        return (*rates, float(self._index_update_count[index])) if self.counts else rates
+
+    def create_state(self, index: Any, weight: NDArray) -> Any:
+        return self.state_of(tuple(zeros_like(weight) for _ in self.operator()[1]))
+
+    def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
+        self._call(ops.find_op(_public(self.operator()[0])), index, weight, grad, _arrays(state))
+
+    def update_mixed(self, index: Any, weight: NDArray, grad: NDArray, master: NDArray, state: Any) -> None:
+        name = _public(self.operator()[0])
+        mixed = "_mp_adamw_update" if name == "_adamw_update" else f"mp_{name}"
+        self._call(ops.find_op(mixed), index, weight, grad, (*_arrays(state), master))
+
+    def _call(self, op: Any, index: Any, weight: NDArray, grad: NDArray, states: tuple[NDArray, ...]) -> None:
+        rates = dict(zip(("lr", "wd", "t"), self.hyper(index)))
+        if self.counts:
+            rates["t"] = int(rates["t"])
+        invoke(call_of(op, {**self.settings_of_operator(), **rates}), (weight, grad, *states), weight)
+
+    def update_rule(self) -> UpdateRule | None:
+        name, states = self.operator()
+        mixed = ops.find_op(f"_fused_mp_{name}") if self.multi_precision else None
+        attrs, rates = self.settings_of_operator(), 3 if self.counts else 2
+        return UpdateRule(ops.find_op(f"_fused_{name}"), attrs, states, mixed, rates)
+
+
+def _public(name: str) -> str:
+    return "_adamw_update" if name == "adamw" else f"{name}_update"
+
+
+def _arrays(state: Any) -> tuple[NDArray, ...]:
+    return () if state is None else state if isinstance(state, tuple) else (state,)
+
+
 @alias("ccsgd")  # its name in older examples
 @register
-class SGD(Optimizer):
+class SGD(_OperatorOptimizer):
     """Stochastic gradient descent with momentum.
 
     `g = clip(rescale_grad * grad) + wd * weight;  m = momentum * m - lr * g;  weight += m`. The state is m,
@@ -31,64 +81,77 @@ class SGD(Optimizer):
         self.momentum = number("momentum", momentum)
         self.lazy_update = lazy_update
 
-    def create_state(self, index: Any, weight: NDArray) -> Any:
-        return _zeros_like(weight) if self.momentum else None
+    def operator(self) -> tuple[str, tuple[str, ...]]:
+        return ("sgd_mom", ("mom",)) if self.momentum else ("sgd", ())
 
-    def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
-        lr, wd = self.hyper(index)
-        if state is None:
-            nd.sgd_update(weight, grad, out=weight, lr=lr, wd=wd, **self._gradient_attrs())
-        else:
-            nd.sgd_mom_update(
-                weight,
-                grad,
-                state,
-                out=weight,
-                lr=lr,
-                wd=wd,
-                momentum=self.momentum,
-                **self._gradient_attrs(),
-            )
-
-    def update_rule(self) -> UpdateRule | None:
-        if self.multi_precision:
-            return None
-        if not self.momentum:
-            return UpdateRule(_fused_sgd, self._gradient_attrs())
-        return UpdateRule(_fused_sgd_mom, {"momentum": self.momentum, **self._gradient_attrs()}, ("mom",))
+    def settings_of_operator(self) -> dict[str, Any]:
+        own = {"momentum": self.momentum} if self.momentum else {}
+        return {**own, **self._gradient_attrs()}
 
 
 @register
-class NAG(Optimizer):
+class NAG(_OperatorOptimizer):
     """Nesterov's accelerated gradient.
 
     `g = clip(rescale_grad * grad) + wd * weight;  m = momentum * m - lr * g;
     weight += momentum * m - lr * g`.
-    MXNet 1.9.1 stores another m when it clips, and one that contains decay of the *updated* weight when it
-    decays (its kernel writes the weight first); here m is the formula's.
+    MXNet 1.9.1 stores another m when it clips or decays; see the operator `nag_mom_update`.
     """
 
     def __init__(self, momentum: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.momentum = number("momentum", momentum)
 
-    def create_state(self, index: Any, weight: NDArray) -> Any:
-        return _zeros_like(weight) if self.momentum else None
+    def operator(self) -> tuple[str, tuple[str, ...]]:
+        return ("nag_mom", ("mom",)) if self.momentum else ("sgd", ())
 
-    def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
-        lr, wd = self.hyper(index)
-        if state is None:
-            nd.sgd_update(weight, grad, out=weight, lr=lr, wd=wd, **self._gradient_attrs())
-            return
-        step = (_clipped(grad * self.rescale_grad, self._clip()) + weight * wd) * lr
-        state *= self.momentum
-        state -= step
-        weight += state * self.momentum
-        weight -= step
+    def settings_of_operator(self) -> dict[str, Any]:
+        own = {"momentum": self.momentum} if self.momentum else {}
+        return {**own, **self._gradient_attrs()}
 
 
 @register
-class Adam(Optimizer):
+class Signum(_OperatorOptimizer):
+    """Descent by the sign of the gradient, or of its momentum.
+
+    `m = momentum * m - (1 - momentum) * (clip(rescale_grad * grad) + wd * weight);
+    weight = (1 - lr * wd_lh) * weight + lr * sign(m)`; without momentum
+    `weight = (1 - lr * wd) * weight - lr * sign(grad)`.
+    """
+
+    def __init__(
+        self, learning_rate: float = 0.01, momentum: float = 0.9, wd_lh: float = 0.0, **kwargs: Any
+    ) -> None:
+        super().__init__(learning_rate=learning_rate, **kwargs)
+        self.momentum = number("momentum", momentum)
+        self.wd_lh = number("wd_lh", wd_lh)
+
+    def operator(self) -> tuple[str, tuple[str, ...]]:
+        return ("signum", ("mom",)) if self.momentum > 0 else ("signsgd", ())
+
+    def settings_of_operator(self) -> dict[str, Any]:
+        own = {"momentum": self.momentum, "wd_lh": self.wd_lh} if self.momentum > 0 else {}
+        return {**own, **self._gradient_attrs()}
+
+
+class _AdamLike(_OperatorOptimizer):
+    """Family: decaying means of the gradient and of its square."""
+
+    def __init__(
+        self, learning_rate: float, beta1: float, beta2: float, epsilon: float, **kwargs: Any
+    ) -> None:
+        super().__init__(learning_rate=learning_rate, **kwargs)
+        self.beta1 = number("beta1", beta1)
+        self.beta2 = number("beta2", beta2)
+        self.epsilon = number("epsilon", epsilon)
+
+    def settings_of_operator(self) -> dict[str, Any]:
+        own = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon}
+        return {**own, **self._gradient_attrs()}
+
+
+@register
+class Adam(_AdamLike):
     """Adam (Kingma and Ba, 2015, Adam: a method for stochastic optimization).
 
     `g = clip(rescale_grad * grad + wd * weight);  m = beta1 m + (1 - beta1) g;
@@ -105,40 +168,115 @@ class Adam(Optimizer):
         lazy_update: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(learning_rate=learning_rate, **kwargs)
-        self.beta1 = number("beta1", beta1)
-        self.beta2 = number("beta2", beta2)
-        self.epsilon = number("epsilon", epsilon)
+        super().__init__(learning_rate, beta1, beta2, epsilon, **kwargs)
         self.lazy_update = lazy_update
 
-    def create_state(self, index: Any, weight: NDArray) -> Any:
-        return _zeros_like(weight), _zeros_like(weight)
+    def operator(self) -> tuple[str, tuple[str, ...]]:
+        return "adam", ("mean", "var")
 
-    def hyper(self, index: Any) -> tuple[float, float]:
+    def hyper(self, index: Any) -> tuple[float, ...]:
         """As in Optimizer, with the bias correction in the learning rate."""
         lr, wd = super().hyper(index)
         t = self._index_update_count[index]
         return lr * (math.sqrt(1.0 - self.beta2**t) / (1.0 - self.beta1**t)), wd
 
-    def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
-        lr, wd = self.hyper(index)
-        mean, var = state
-        nd.adam_update(weight, grad, mean, var, out=weight, lr=lr, wd=wd, **self._adam_attrs())
 
-    def update_rule(self) -> UpdateRule | None:
-        return None if self.multi_precision else UpdateRule(_fused_adam, self._adam_attrs(), ("mean", "var"))
+@register
+class AdamW(_AdamLike):
+    """Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019).
 
-    def _adam_attrs(self) -> dict[str, float]:
+    m and v as in Adam, of `g = clip(rescale_grad * grad)`;
+    `weight -= lr * (c * m / (sqrt(v) + epsilon) + wd * weight)`, where c is Adam's bias correction at this
+    count of updates unless `correct_bias` is off.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        correct_bias: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate, beta1, beta2, epsilon, **kwargs)
+        self.correct_bias = correct_bias
+
+    def operator(self) -> tuple[str, tuple[str, ...]]:
+        return "adamw", ("mean", "var")
+
+    def hyper(self, index: Any) -> tuple[float, ...]:
+        """Learning rate with the bias correction in it, and decay times the learning rate without."""
+        lr, wd = super().hyper(index)
+        t = self._index_update_count[index]
+        factor = math.sqrt(1.0 - self.beta2**t) / (1.0 - self.beta1**t) if self.correct_bias else 1.0
+        return lr * factor, wd * lr
+
+
+@register
+class LAMB(_AdamLike):
+    """LAMB (You et al., 2020): Adam's step with decay, scaled by |weight| / |step| for each weight array.
+
+    `lower_bound` and `upper_bound` cut |weight|.
+    """
+
+    counts = True
+
+    def __init__(
+        self,
+        learning_rate: float = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-6,
+        lower_bound: float | None = None,
+        upper_bound: float | None = None,
+        bias_correction: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate, beta1, beta2, epsilon, **kwargs)
+        self.lower_bound = None if lower_bound is None else number("lower_bound", lower_bound)
+        self.upper_bound = None if upper_bound is None else number("upper_bound", upper_bound)
+        self.bias_correction = bias_correction
+
+    def operator(self) -> tuple[str, tuple[str, ...]]:
+        return "lamb", ("mean", "var")
+
+    def settings_of_operator(self) -> dict[str, Any]:
         return {
-            "beta1": self.beta1,
-            "beta2": self.beta2,
-            "epsilon": self.epsilon,
-            **self._gradient_attrs(),
+            **super().settings_of_operator(),
+            "bias_correction": self.bias_correction,
+            "lower_bound": self.lower_bound or -1.0,
+            "upper_bound": self.upper_bound or -1.0,
         }
 
 
 @register
-class AdaGrad(Optimizer):
+class FTML(_AdamLike):
+    """FTML, follow the moving leader (Zheng and Kwok, 2017); see the operator `ftml_update`."""
+
+    counts = True
+
+    def __init__(
+        self,
+        learning_rate: float = 0.0025,
+        beta1: float = 0.6,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate, beta1, beta2, epsilon, **kwargs)
+
+    def operator(self) -> tuple[str, tuple[str, ...]]:
+        return "ftml", ("d", "v", "z")
+
+    def settings_of_operator(self) -> dict[str, Any]:
+        attrs = super().settings_of_operator()
+        attrs["clip_grad"] = attrs.pop("clip_gradient")
+        return attrs
+
+
+@register
+class AdaGrad(_OperatorOptimizer):
     """AdaGrad (Duchi, Hazan and Singer, 2011, Adaptive subgradient methods).
 
     `g = clip(rescale_grad * grad);  h += g^2;  weight -= lr * (g / sqrt(h + eps) + wd * weight)`.
@@ -148,18 +286,53 @@ class AdaGrad(Optimizer):
         super().__init__(**kwargs)
         self.float_stable_eps = number("eps", eps)
 
-    def create_state(self, index: Any, weight: NDArray) -> Any:
-        return _zeros_like(weight)
+    def operator(self) -> tuple[str, tuple[str, ...]]:
+        return "adagrad", ("history",)
 
-    def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
-        lr, wd = self.hyper(index)
-        g = _clipped(grad * self.rescale_grad, self._clip())
-        state += g * g
-        weight -= (g / (state + self.float_stable_eps) ** 0.5 + weight * wd) * lr
+    def settings_of_operator(self) -> dict[str, Any]:
+        return {"epsilon": self.float_stable_eps, **self._gradient_attrs()}
 
 
 @register
-class RMSProp(Optimizer):
+class AdaDelta(_OperatorOptimizer):
+    """AdaDelta (Zeiler, 2012); see the operator `adadelta_update`. Its step does not depend on the
+    learning rate.
+    """
+
+    def __init__(self, rho: float = 0.9, epsilon: float = 1e-5, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rho = number("rho", rho)
+        self.epsilon = number("epsilon", epsilon)
+
+    def operator(self) -> tuple[str, tuple[str, ...]]:
+        return "adadelta", ("acc_g", "acc_delta")
+
+    def settings_of_operator(self) -> dict[str, Any]:
+        return {"rho": self.rho, "epsilon": self.epsilon, **self._gradient_attrs()}
+
+
+@register
+class Ftrl(_OperatorOptimizer):
+    """FTRL-proximal (McMahan et al., 2013), which makes weights exactly zero; see the operator
+    `ftrl_update`.
+    """
+
+    def __init__(
+        self, lamda1: float = 0.01, learning_rate: float = 0.1, beta: float = 1.0, **kwargs: Any
+    ) -> None:
+        super().__init__(learning_rate=learning_rate, **kwargs)
+        self.lamda1 = number("lamda1", lamda1)
+        self.beta = number("beta", beta)
+
+    def operator(self) -> tuple[str, tuple[str, ...]]:
+        return "ftrl", ("z", "n")
+
+    def settings_of_operator(self) -> dict[str, Any]:
+        return {"lamda1": self.lamda1, "beta": self.beta, **self._gradient_attrs()}
+
+
+@register
+class RMSProp(_OperatorOptimizer):
     """RMSProp (Tieleman and Hinton, 2012); with `centered`, the form of Graves (2013), equations 38 to 45.
 
     `g = clip(rescale_grad * grad + wd * weight);  n = gamma1 n + (1 - gamma1) g^2;
@@ -185,31 +358,18 @@ class RMSProp(Optimizer):
         self.centered = centered
         self.clip_weights = None if clip_weights is None else number("clip_weights", clip_weights)
 
-    def create_state(self, index: Any, weight: NDArray) -> Any:
-        return tuple(_zeros_like(weight) for _ in range(3 if self.centered else 1))
+    def operator(self) -> tuple[str, tuple[str, ...]]:
+        return ("rmspropalex", ("n", "g", "delta")) if self.centered else ("rmsprop", ("n",))
 
-    def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
-        lr, wd = self.hyper(index)
-        g = _clipped(grad * self.rescale_grad + weight * wd, self._clip())
-        n = state[0]
-        n *= self.gamma1
-        n += g * g * (1 - self.gamma1)
+    def state_of(self, arrays: tuple[Any, ...]) -> Any:
+        return arrays
+
+    def settings_of_operator(self) -> dict[str, Any]:
+        own = {"gamma1": self.gamma1, "epsilon": self.epsilon, "clip_weights": self.clip_weights or -1.0}
         if self.centered:
-            _, mean, delta = state
-            mean *= self.gamma1
-            mean += g * (1 - self.gamma1)
-            delta *= self.gamma2
-            delta -= g * lr / (n - mean * mean + self.epsilon) ** 0.5
-            weight += delta
-        else:
-            weight -= g * lr / (n + self.epsilon) ** 0.5
-        if self.clip_weights:
-            weight[:] = _clipped(weight, self.clip_weights)
+            own["gamma2"] = self.gamma2
+        return {**own, **self._gradient_attrs()}
 
 
-def _zeros_like(weight: NDArray) -> NDArray:
+def zeros_like(weight: NDArray) -> NDArray:
     return zeros(weight.shape, weight.context, dtype=weight.dtype)
-
-
-def _clipped(x: NDArray, bound: float) -> NDArray:
-    return nd.clip(x, -bound, bound) if bound > 0 else x

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..core.dtype import is_floating
 from ..core.errors import FormatError, StateError
 from ..graph.update import UpdateRule
 from ..ndarray import NDArray
@@ -35,7 +36,7 @@ class Optimizer:
     scheduler's `base_lr`; with neither it is 0.01. `param_idx2name` maps the indices used in `update` to
     names: those that end in neither `_weight` nor `_gamma` then get no weight decay. `sym` is where
     `__lr_mult__` and `__wd_mult__` are read from. Counting starts at `begin_num_update`. With
-    `multi_precision`, weights of float16 are updated through a float32 copy kept with the state.
+    `multi_precision`, weights of float16 and bfloat16 are updated through a float32 copy kept with the state.
     `param_dict` belongs to Gluon; it is not used.
     """
 
@@ -129,8 +130,9 @@ class Optimizer:
             return value * multipliers[index]
         return value * multipliers.get(self.idx2name.get(index), 1.0)
 
-    def hyper(self, index: Any) -> tuple[float, float]:
-        """Learning rate and weight decay of one parameter for its next update, which this counts."""
+    def hyper(self, index: Any) -> tuple[float, ...]:
+        """Learning rate and weight decay of one parameter for its next update, which this counts; and
+        the count, if `update_rule` has three rates."""
         self._update_count(index)
         return self._get_lr(index), self._get_wd(index)
 
@@ -160,8 +162,12 @@ class Optimizer:
         """The fused form, fixed for the life of a bound program; None if there is only the imperative one."""
         return None
 
+    def state_of(self, arrays: tuple[Any, ...]) -> Any:
+        """The state that `create_state` would return, holding these arrays: None, one array, or the tuple."""
+        return None if not arrays else arrays[0] if len(arrays) == 1 else arrays
+
     def create_state_multi_precision(self, index: Any, weight: NDArray) -> Any:
-        """`(float32 weight, its state)` for a float16 weight under `multi_precision`, else `create_state`."""
+        """`(float32 weight, its state)` for a 16-bit weight under `multi_precision`, else `create_state`."""
         if self._is_mixed(weight):
             master = weight.astype("float32")
             return master, self.create_state(index, master)
@@ -170,14 +176,17 @@ class Optimizer:
     def update_multi_precision(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
         """`update`, through the float32 copy where `create_state_multi_precision` made one."""
         if self._is_mixed(weight):
-            master, inner = state
-            self.update(index, master, grad.astype("float32"), inner)
-            master.copyto(weight)
+            self.update_mixed(index, weight, grad, *state)
         else:
             self.update(index, weight, grad, state)
 
+    def update_mixed(self, index: Any, weight: NDArray, grad: NDArray, master: NDArray, state: Any) -> None:
+        """Change a 16-bit `weight` through `master`, its float32 copy."""
+        self.update(index, master, grad.astype("float32"), state)
+        master.copyto(weight)
+
     def _is_mixed(self, weight: NDArray) -> bool:
-        return self.multi_precision and np.dtype(weight.dtype) == np.float16
+        return self.multi_precision and is_floating(weight.dtype) and np.dtype(weight.dtype).itemsize == 2
 
     def _gradient_attrs(self) -> dict[str, float]:
         """How the operators are to prepare a gradient; a negative clip is none."""

@@ -14,17 +14,21 @@ import numpy as np
 from ..core import FormatError
 from ..executor import Executor
 from ..graph import state_name
+from ..graph.update import MASTER
 from ..ndarray import NDArray
 
 
 def of_fused_step(executor: Executor, optimizer: Any, parameters: Sequence[str]) -> dict[int, Any]:
     """Index of a parameter -> its state, in the form that the optimizer's `create_state` has."""
     names = optimizer.update_rule().states
+    number = {n: i for i, n in enumerate(parameters)}
+    have = executor.optimizer_states
     result: dict[int, Any] = {}
     for parameter in executor.updated:
-        arrays = tuple(executor.optimizer_states[state_name(parameter, s)] for s in names)
-        state = None if not arrays else arrays[0] if len(arrays) == 1 else arrays
-        result[parameters.index(parameter)] = state
+        arrays = tuple(have[state_name(parameter, s)] for s in names)
+        state = optimizer.state_of(arrays)
+        master = have.get(state_name(parameter, MASTER))
+        result[number[parameter]] = state if master is None else (master, state)
     return result
 
 

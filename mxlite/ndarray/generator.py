@@ -7,9 +7,12 @@ An operation takes a step number when it is *pushed*, on the caller's thread, an
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
+from ..core import StateError
 from ..ops.philox import RandomStream
 
 
@@ -49,6 +52,56 @@ GENERATOR = Generator()
 """The one that `mx.random.seed` seeds."""
 
 
+class _Draws(threading.local):
+    """What this thread's draws are noted in, and what they are taken from instead of the generator."""
+
+    noted: list[tuple[int, int]] | None = None
+    replayed: Iterator[tuple[int, int]] | None = None
+
+
+_DRAWS = _Draws()
+
+
+def next_step() -> tuple[int, int]:
+    """(seed, step) for one operation, or for one run of a bound program, of this thread."""
+    if _DRAWS.replayed is None:
+        step = GENERATOR.next_step()
+    else:
+        try:
+            step = next(_DRAWS.replayed)
+        except StopIteration:
+            raise StateError(
+                "a checkpointed function drew more random numbers when it ran again for its gradient."
+            ) from None
+    if _DRAWS.noted is not None:
+        _DRAWS.noted.append(step)
+    return step
+
+
+@contextmanager
+def noting_draws() -> Iterator[list[tuple[int, int]]]:
+    """Gives a list of the steps that this thread takes inside."""
+    outer, mine = _DRAWS.noted, []  # type: ignore[var-annotated]
+    _DRAWS.noted = mine
+    try:
+        yield mine
+    finally:
+        _DRAWS.noted = outer
+        if outer is not None:
+            outer += mine
+
+
+@contextmanager
+def replaying_draws(steps: Sequence[tuple[int, int]]) -> Iterator[None]:
+    """Hand `steps` out again, in their order, to what this thread does inside."""
+    outer, _DRAWS.replayed = _DRAWS.replayed, iter(steps)
+    noted, _DRAWS.noted = _DRAWS.noted, None
+    try:
+        yield
+    finally:
+        _DRAWS.replayed, _DRAWS.noted = outer, noted
+
+
 def next_stream() -> RandomStream:
     """The numbers of the next step, for an operation that is called by itself."""
-    return RandomStream(np.array(GENERATOR.next_step(), "uint64"), 0)
+    return RandomStream(np.array(next_step(), "uint64"), 0)

@@ -22,7 +22,10 @@ import numpy as np
 from ..core import ShapeError
 from ..engine import get_engine, Var
 from .arithmetic import number
+from .invoke import note_copy, refuse_loss
+from .noted_index import gather, note_part
 from .storage import RawArray, Shape, Storage
+from .tape import MODE, origin_of, refuse_write
 
 if TYPE_CHECKING:
     from .ndarray import NDArray
@@ -35,14 +38,22 @@ def get_item(array: NDArray, key: Any) -> NDArray:
     if type(key) is int:  # a row: the loop `for row in a` lives here
         rows = array.storage
         if rows.ndim and -len(rows) <= key < len(rows):
-            return array.alias(rows[key] if rows.ndim > 1 else rows[key : key + 1 or None])
+            row = array.alias(rows[key] if rows.ndim > 1 else rows[key : key + 1 or None])
+            if MODE.flags:
+                note_part(array, (key,), row)
+            return row
     where, basic = _normal(key, array.storage.shape)
+    if MODE.flags and not basic and origin_of(array) is not None:
+        return gather(array, where, _indexed_shape(array.storage.shape, where) or (1,))
     if basic:
         part = _place(array, where)
         if part.ndim == 0 and array.storage.ndim:
             part = part.reshape(1)
         if part.flags.c_contiguous:
-            return array.alias(part)
+            view = array.alias(part)
+            if MODE.flags:
+                note_part(array, where, view)
+            return view
         result = array.fresh(part.shape, part.dtype, array.context)
         final = result.storage
 
@@ -50,15 +61,17 @@ def get_item(array: NDArray, key: Any) -> NDArray:
             final[...] = part
 
         get_engine().push(copy, (array.var,), (result.var,), name="slice")
+        if MODE.flags:
+            note_part(array, where, result)
         return result
     shape = _indexed_shape(array.storage.shape, where)
     result = array.fresh(shape or (1,), array.storage.dtype, array.context)
     source, final = array.storage, result.storage.reshape(shape)
 
-    def gather() -> None:
+    def look_up() -> None:
         final[...] = source[_resolve(where)]
 
-    get_engine().push(gather, (array.var, *_vars(where)), (result.var,), name="gather")
+    get_engine().push(look_up, (array.var, *_vars(where)), (result.var,), name="gather")
     return result
 
 
@@ -70,6 +83,12 @@ def set_item(array: NDArray, key: Any, value: Any) -> None:
     source, reads = _source(value, shape, array.storage.dtype)
     target = array.storage
     whole = place is not None and place.size == target.size and not array.partial
+    if MODE.flags:
+        refuse_write(array, "a[...] = value")
+        if whole and isinstance(value, Storage) and value.storage.shape == target.shape:
+            if value is not array and note_copy(value, array, "a[:] = value"):  # type: ignore[type-var]
+                return
+        refuse_loss(value, "a[...] = value")
 
     def assign() -> None:
         with np.errstate(all="ignore"):

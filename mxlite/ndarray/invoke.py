@@ -1,246 +1,25 @@
-"""An operator called on arrays, now: check, make the outputs, push.
+"""An operator called on arrays, now: check, make the outputs, push; and, under `autograd.record()`, record.
 
-What can be known from operator, parameters, shapes and dtypes is worked out once and kept:
-
-    Call   operator + parameters            parsed attributes        one for each spelling of the parameters
-    Plan   Call + shapes and dtypes         output shapes, kernel, where each array goes in its call
-
-so that the second `a += 1` looks up two dicts and pushes.
-
-Operators run as for inference (`train=False`): there is no recording here that could say otherwise.
+What a call can know before it has arrays is worked out once and kept (`plan.py`), so that the second
+`a += 1` looks up two dicts and pushes. Training mode and recording (`tape.MODE`) take another road.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ..backends import ALIGN, backend_of, bind_call
-from ..core import Context, current_context, DTypeError, MXLiteError, ShapeError
-from ..core.dtype import float32
+from ..core import Context, current_context, DTypeError, ShapeError, StateError
 from ..engine import get_engine, Var
-from ..graph.attrs import parse_attrs
-from ..graph.opdef import Op
-from ..ops import find_op
 from .generator import next_stream
+from .plan import Call, call_of as call_of, call_with as call_with, Plan, scalar_call as scalar_call
 from .storage import RawArray, Storage
+from .tape import MODE, note, origin_of, refuse_write
 
 A = TypeVar("A", bound=Storage)
-
-_CACHE_LIMIT = 4096  # entries; a program that makes more than that gains nothing from keeping them
-
-
-class Call:
-    """An operator with its parameters, and the plans for the shapes it has met."""
-
-    __slots__ = ("attrs", "inputs", "op", "plans")
-
-    def __init__(self, op: type[Op], attrs: Any) -> None:
-        self.op = op
-        self.attrs = attrs
-        self.inputs: tuple[str, ...] = op.input_names(attrs)
-        self.plans: dict[Any, Plan] = {}
-
-    def plan(self, key: Any, arrays: Sequence[Storage], ctx: Context) -> Plan:
-        """Make and keep the plan for arrays like these. Raises ShapeError and DTypeError."""
-        if len(arrays) != len(self.inputs):
-            raise MXLiteError(
-                f"{self.op.op_name} takes {len(self.inputs)} arrays ({', '.join(self.inputs)}), "
-                f"got {len(arrays)}."
-            )
-        plan = Plan(self, [a.storage for a in arrays], ctx)
-        if len(self.plans) >= _CACHE_LIMIT:
-            self.plans.clear()
-        self.plans[key] = plan
-        return plan
-
-
-class _Slot:
-    """Stands for an array while the order of a kernel's arguments is found out."""
-
-    def __init__(self, number: int, made: bool) -> None:
-        self.number = number
-        self.made = made
-
-
-class Plan:
-    """All about one call that does not depend on which arrays it gets."""
-
-    __slots__ = (
-        "args", "backend", "constants", "donors", "in_place", "keywords", "makes", "mutated", "name",
-        "random", "run", "simple", "work",
-    )  # fmt: skip
-
-    def __init__(self, call: Call, arrays: list[RawArray], ctx: Context) -> None:
-        op, attrs = call.op, call.attrs
-        in_shapes = tuple(a.shape for a in arrays)
-        out_shapes, out_dtypes = _infer(call, in_shapes, [a.dtype for a in arrays])
-        backend = backend_of(ctx)
-        dtype = arrays[0].dtype if arrays else out_dtypes[0]
-        kernel = backend.choose(op, attrs, in_shapes, out_shapes, dtype)
-        visible = op.num_visible_outputs(attrs)
-        names = op.output_names(attrs)
-        # bind_call is the one place that knows a kernel's parameters. Ask it once, with slots for arrays.
-        outputs = [_Slot(i, True) if i < visible else None for i in range(len(names))]
-        bound: Any = bind_call(
-            kernel,
-            backend.xp,
-            op,
-            attrs,
-            [_Slot(i, False) for i in range(len(arrays))],
-            outputs,
-            train=False,
-            shapes=(in_shapes, out_shapes),
-        )
-        self.name = op.op_name
-        self.backend = backend
-        self.run: Callable[..., None] = _quiet(bound.func)
-        self.args: tuple[Any, ...] = bound.args
-        self.keywords: dict[str, Any] = bound.keywords
-        self.work: int | None = kernel.workspace if "work" in kernel.signature.services else None
-        self.random = "rng" in kernel.signature.services
-        self.makes = tuple(zip(out_shapes, out_dtypes))[:visible]
-        options = op.in_place_options(attrs)
-        self.donors = tuple(
-            frozenset(call.inputs.index(d) for d in options.get(n, ()) if d in call.inputs)
-            for n in names[:visible]
-        )
-        self.mutated = tuple(call.inputs.index(n) for n in op.mutates if n in call.inputs)
-        # The common case, bound without a look at templates: one output, each input in its place.
-        self.simple = (
-            visible == 1
-            and not self.random
-            and self.work is None
-            and not self.mutated
-            and [getattr(v, "number", None) for v in self.args[2:]] == list(range(len(arrays)))
-            and [k for k, v in self.keywords.items() if isinstance(v, _Slot)] == ["out"]
-            and not any(
-                isinstance(v, tuple) and v and isinstance(v[0], _Slot) for v in self.keywords.values()
-            )
-        )
-        self.constants = {k: v for k, v in self.keywords.items() if k != "out"}
-        # The commonest: `a += 1`, and `a += b` if b is another array.
-        self.in_place = (
-            self.simple
-            and not self.constants
-            and 0 < len(arrays) < 3
-            and 0 in self.donors[0]
-            and self.makes[0] == (in_shapes[0], arrays[0].dtype)
-        )
-
-    def bind(self, ins: Sequence[RawArray], outs: Sequence[RawArray]) -> Callable[[], None]:
-        """The kernel call on these arrays."""
-        if self.simple:
-            return partial(self.run, *self.args[:2], *ins, out=outs[0], **self.constants)
-        args = [_fill(a, ins, outs) for a in self.args]
-        keywords = {k: _fill(v, ins, outs) for k, v in self.keywords.items()}
-        if self.random:
-            keywords["rng"] = next_stream()
-        if self.work is not None:
-            return partial(_with_work, self.work, partial(self.run, *args, **keywords))
-        return partial(self.run, *args, **keywords)
-
-
-def _fill(template: Any, ins: Sequence[RawArray], outs: Sequence[RawArray]) -> Any:
-    if isinstance(template, _Slot):
-        return (outs if template.made else ins)[template.number]
-    if type(template) is tuple:
-        return tuple(_fill(t, ins, outs) for t in template)
-    return template
-
-
-_quiet = np.errstate(all="ignore")
-"""Decorator: 1 / 0 is inf without a word, on whatever thread runs it."""
-
-
-@_quiet
-def _run_quietly(run: Callable[[], object]) -> None:
-    run()
-
-
-def _with_work(nbytes: int, run: Callable[..., None]) -> None:
-    """Scratch lives while the kernel runs, not while it waits for its turn."""
-    block = np.empty(nbytes + ALIGN, "uint8")
-    start = -block.ctypes.data % ALIGN
-    run(work=block[start : start + nbytes])
-
-
-def _infer(call: Call, shapes: tuple[Any, ...], dtypes: list[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Shapes and dtypes of all outputs; raises if the inputs do not fit the operator."""
-    op, attrs, names = call.op, call.attrs, call.inputs
-    given = dict(zip(names, shapes))
-    try:
-        if op.same_shape and len(set(shapes)) > 1:
-            raise ShapeError(
-                f"all arrays must have one shape, got {', '.join(f'{n} {s}' for n, s in given.items())}."
-            )
-        wanted, makes = op.infer_shape(attrs, *shapes)
-        for name, want, have in zip(names, wanted, shapes):
-            if tuple(want) != have:
-                raise ShapeError(f"{name!r} must be of shape {tuple(want)}, but it is {have}.")
-    except ShapeError as error:
-        raise ShapeError(_named(op, error)) from None
-    try:
-        wanted_types, made_types = op.infer_type(attrs, *dtypes)
-        for name, kind, found in zip(names, wanted_types, dtypes):
-            if kind is not None and kind != found:
-                raise DTypeError(
-                    f"{name!r} must be {kind}, but it is {found}; convert it with astype('{kind}')."
-                )
-    except DTypeError as error:
-        raise DTypeError(_named(op, error)) from None
-    return tuple(tuple(s) for s in makes), tuple(float32 if d is None else d for d in made_types)
-
-
-def _named(op: type[Op], error: Exception) -> str:
-    text = str(error)
-    return text if text.startswith((f"{op.op_name}:", f"{op.op_name} ")) else f"{op.op_name}: {text}"
-
-
-# -- calls ---------------------------------------------------------------------------------------------
-
-_calls: dict[Any, Call] = {}
-
-
-def call_of(op: type[Op] | str, given: Mapping[str, Any]) -> Call:
-    """The Call of an operator with parameters as a user writes them; parsed once for each spelling.
-
-    Raises OpAttributeError, and UnknownNameError for an operator that is not there.
-    """
-    # 1, 1.0 and True are one dict key, and so are 0.0 and -0.0, but not one parameter: hence type and sign.
-    key = (op, *((k, v if v else repr(v), type(v)) for k, v in given.items()))
-    try:
-        call = _calls.get(key)
-    except TypeError:  # a list, say: parsed each time, and looked up by what it means
-        key = (op, *((k, repr(v), type(v)) for k, v in given.items()))
-        call = _calls.get(key)
-    if call is None:
-        declared = find_op(op) if isinstance(op, str) else op
-        call = _keep(key, Call(declared, parse_attrs(declared, given)))
-    return call
-
-
-def scalar_call(op: str, scalar: float) -> Call:
-    """The Call of `_plus_scalar` and its kind."""
-    key = (op, scalar or repr(scalar))
-    call = _calls.get(key)
-    if call is None:
-        declared = find_op(op)
-        call = _keep(key, Call(declared, parse_attrs(declared, {"scalar": scalar})))
-    return call
-
-
-def _keep(key: Any, call: Call) -> Call:
-    if len(_calls) >= _CACHE_LIMIT:
-        _calls.clear()
-    _calls[key] = call
-    return call
-
-
-# -- invoke --------------------------------------------------------------------------------------------
 
 
 def invoke(
@@ -255,6 +34,8 @@ def invoke(
     `out` receives the result; it may be an input, or part of one. `ctx` and `cls` are for operators
     without inputs.
     """
+    if MODE.flags:
+        return _invoke_noted(call, inputs, out, ctx, cls)
     if len(inputs) == 1:
         raw = inputs[0].storage
         key: Any = (raw.shape, raw.dtype)
@@ -291,9 +72,101 @@ def invoke(
     return outs[0] if len(outs) == 1 else outs
 
 
+def _invoke_noted(
+    call: Call,
+    inputs: Sequence[A],
+    out: A | Sequence[A] | None,
+    ctx: Context | None,
+    cls: type[A] | None,
+) -> Any:
+    """`invoke` in training mode or under record."""
+    origins = [origin_of(a) if passes else None for a, passes in zip(inputs, call.passes)]
+    if MODE.captured is not None:
+        for a in inputs:
+            capture(a)
+    recorded = MODE.recording and any(o is not None for o in origins)
+    key = tuple([(a.storage.shape, a.storage.dtype) for a in inputs])
+    plan = call.noted.get((key, MODE.training, recorded))
+    if plan is None:
+        place = inputs[0].context if inputs else ctx or current_context()
+        plan = call.plan(key, inputs, place, MODE.training, recorded)
+    if inputs:
+        ctx, cls = inputs[0].context, type(inputs[0])
+    device = ctx or current_context()
+    hidden = plan.makes[plan.visible :]
+    if out is None:
+        assert cls is not None
+        given: list[A] = [cls.adopt(plan.backend.array(*m), device) for m in plan.makes[: plan.visible]]
+    else:
+        given = [out] if isinstance(out, Storage) else list(out)
+        _check_out(plan, given)
+    outs: list[Storage] = [*given, *(Storage.adopt(plan.backend.array(*m), device) for m in hidden)]
+    mutated = [inputs[i] for i in plan.mutated]
+    for a in (*(given if out is not None else ()), *mutated):
+        refuse_write(a, plan.name)
+    versions = [a.var.pushes for a in inputs] if recorded else ()
+    stream = next_stream() if plan.random else None
+    state: dict[str, Any] | None = {} if plan.state else None
+    run = _into(plan, inputs, outs, stream, state)
+    reads = [a.var for a in inputs]
+    reads += [o.var for o in outs if o.partial]
+    get_engine().push(run, reads, [a.var for a in (*outs, *mutated)], name=plan.name)
+    if recorded:
+        note(plan, tuple(origins), inputs, versions, outs, stream, state)
+    return given[0] if len(given) == 1 else given
+
+
+def capture(array: Storage) -> None:
+    """Inside `autograd.checkpoint`: remember that `array` is read, if it is on the tape."""
+    origin = origin_of(array)
+    if MODE.captured is not None and origin is not None and origin not in MODE.captured:
+        view = array.alias(array.storage)
+        view.origin = origin
+        MODE.captured[origin] = view
+
+
+def note_view(call: Call, array: Storage, view: Storage) -> None:
+    """Record that `view`, whose memory is there already, is what `call` makes of `array`."""
+    capture(array)
+    origin = origin_of(array)
+    if not MODE.recording or origin is None:
+        return
+    key = ((array.storage.shape, array.storage.dtype),)
+    plan = call.noted.get((key, MODE.training, True))
+    if plan is None:
+        plan = call.plan(key, (array,), array.context, MODE.training, True)
+    assert plan.makes[0] == (view.storage.shape, view.storage.dtype), (plan.makes, view.storage.shape)
+    note(plan, (origin,), (array,), (array.var.pushes,), (view,))
+
+
+def note_copy(array: A, other: A, name: str) -> bool:
+    """Copy `array` into all of `other` by an operator, if the tape has to know; else False."""
+    capture(array)
+    refuse_write(other, name)
+    if not MODE.recording or origin_of(array) is None:
+        return False
+    if array.storage.dtype == other.storage.dtype:
+        call = call_of("_copy", {})
+    else:
+        call = call_of("Cast", {"dtype": str(other.storage.dtype)})
+    invoke(call, (array,), other)
+    return True
+
+
+def refuse_loss(value: Any, name: str) -> None:
+    """Raise StateError if a gradient should flow to `value` but `name` cannot be recorded."""
+    if MODE.flags and isinstance(value, Storage):
+        capture(value)
+        if MODE.recording and origin_of(value) is not None:
+            raise StateError(
+                f"{name} cannot be recorded, so no gradient would reach the array that it copies. Put parts "
+                f"together with mx.nd.concat, stack or where, or copy value.detach()."
+            )
+
+
 def _check_out(plan: Plan, outs: Sequence[Storage]) -> None:
-    if len(outs) != len(plan.makes):
-        raise ShapeError(f"{plan.name} has {len(plan.makes)} outputs, but out has {len(outs)} arrays.")
+    if len(outs) != plan.visible:
+        raise ShapeError(f"{plan.name} has {plan.visible} outputs, but out has {len(outs)} arrays.")
     for o, (shape, dtype) in zip(outs, plan.makes):
         if o.storage.shape != shape:
             raise ShapeError(f"{plan.name} needs out to be of shape {shape}, but it is {o.storage.shape}.")
@@ -304,18 +177,24 @@ def _check_out(plan: Plan, outs: Sequence[Storage]) -> None:
             raise ShapeError(f"{plan.name} cannot write two of its outputs to the same memory.")
 
 
-def _into(plan: Plan, inputs: Sequence[Storage], outs: Sequence[Storage]) -> Callable[[], None]:
+def _into(
+    plan: Plan,
+    inputs: Sequence[Storage],
+    outs: Sequence[Storage],
+    stream: Any = None,
+    state: dict[str, Any] | None = None,
+) -> Callable[[], None]:
     """The call into given outputs; through temporaries where it would overwrite what it still reads."""
     ins = [a.storage for a in inputs]
     made = [o.storage for o in outs]
     unsafe = [j for j, o in enumerate(outs) if not _may_overwrite(o, inputs, plan.donors[j])]
     if not unsafe:
-        return plan.bind(ins, made)
+        return plan.bind(ins, made, stream, state)
     finals = [made[j] for j in unsafe]
     temporaries = [plan.backend.array(f.shape, f.dtype) for f in finals]
     for j, temporary in zip(unsafe, temporaries):
         made[j] = temporary
-    run = plan.bind(ins, made)
+    run = plan.bind(ins, made, stream, state)
 
     def run_and_copy() -> None:
         run()
@@ -345,6 +224,15 @@ def _may_overwrite(out: Storage, inputs: Sequence[Storage], donors: frozenset[in
 
 def _same_memory(a: RawArray, b: RawArray) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and a.ctypes.data == b.ctypes.data
+
+
+_quiet = np.errstate(all="ignore")
+"""Decorator: 1 / 0 is inf without a word, on whatever thread runs it."""
+
+
+@_quiet
+def _run_quietly(run: Callable[[], object]) -> None:
+    run()
 
 
 def push_write(

@@ -20,13 +20,15 @@ import numpy as np
 from ..core import as_dtype, Context, ShapeError
 from ..engine import get_engine
 from .arithmetic import Arithmetic
+from .attachment import Attachment
 from .indexing import get_item, set_item
-from .invoke import call_of
+from .invoke import call_of, note_copy, note_view
 from .methods import Methods
 from .storage import RawArray, Shape, Storage
+from .tape import MODE
 
 
-class NDArray(Arithmetic, Methods):
+class NDArray(Arithmetic, Methods, Attachment):
     """Elements of one dtype in C order, on one device. Made by `mx.nd.array`, ... and by operators."""
 
     __slots__ = ()
@@ -168,6 +170,8 @@ class NDArray(Arithmetic, Methods):
         return other
 
     def _copy_into(self, other: Storage, name: str) -> None:
+        if MODE.flags and note_copy(self, other, name):
+            return
         source, final = self.storage, other.storage
 
         def copy() -> None:
@@ -193,7 +197,7 @@ class NDArray(Arithmetic, Methods):
     as_in_ctx = as_in_context
 
     def detach(self) -> Self:
-        """The same memory under another handle."""
+        """The same memory under another handle, to which no gradient flows."""
         return self.alias(self.storage)
 
     # -- views -----------------------------------------------------------------------------------------
@@ -215,7 +219,10 @@ class NDArray(Arithmetic, Methods):
             _, (made,) = call.op.infer_shape(call.attrs, self.storage.shape)
         except ShapeError as error:
             raise ShapeError(f"reshape: {error}") from None
-        return self.alias(self.storage.reshape(made))
+        view = self.alias(self.storage.reshape(made))
+        if MODE.flags:
+            note_view(call, self, view)
+        return view
 
     def reshape_like(self, other: NDArray) -> Self:
         """The same memory with the axes of `other`."""
@@ -223,7 +230,10 @@ class NDArray(Arithmetic, Methods):
             raise ShapeError(
                 f"cannot reshape {self.shape} like {other.shape}: {self.size} elements are not {other.size}."
             )
-        return self.alias(self.storage.reshape(other.shape))
+        view = self.alias(self.storage.reshape(other.shape))
+        if MODE.flags:
+            note_view(call_of("Reshape", {"shape": other.shape}), self, view)
+        return view
 
     __getitem__ = get_item
     __setitem__ = set_item

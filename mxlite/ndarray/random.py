@@ -13,6 +13,7 @@ import numpy as np
 from ..core import as_dtype, Context, OpAttributeError, ShapeError
 from ..engine import get_engine
 from ..ops.philox import RandomStream
+from . import generator
 from .generator import GENERATOR, next_stream
 from .invoke import call_of, invoke, push_write
 from .ndarray import NDArray
@@ -29,7 +30,7 @@ def seed(seed_state: int, ctx: Context | str = "all") -> None:
 
 def next_step() -> tuple[int, int]:
     """(seed, step), unique to this call: what one random operation, or one run of a program, draws from."""
-    return GENERATOR.next_step()
+    return generator.next_step()
 
 
 def get_state() -> tuple[int, int]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
-from typing import Any, Self
+from typing import Any, Self, TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +10,9 @@ from ..backends import backend_of
 from ..core import as_dtype, Context, current_context, ShapeError
 from ..core.device import cpu
 from ..engine import get_engine, Var
+
+if TYPE_CHECKING:
+    from .tape import Origin
 
 Shape = tuple[int, ...]
 RawArray = np.ndarray[Any, np.dtype[Any]]
@@ -24,10 +26,10 @@ class Storage:
     `storage` is the bare array: look at it only after a wait, or inside an operation whose push names
     `var`. A view has the Var of its base, so what is done through either is in order. A write through a
     view leaves the rest of the Var's memory as it was; `partial` says that, so that it counts as a read too
-    and does not declare a poisoned rest healthy.
+    and does not declare a poisoned rest healthy. `origin` is where it comes from on the tape (`tape.py`).
     """
 
-    __slots__ = ("__weakref__", "context", "partial", "storage", "var")
+    __slots__ = ("__weakref__", "context", "origin", "partial", "storage", "var")
 
     def __init__(
         self, storage: RawArray, ctx: Context | None = None, var: Var | None = None, partial: bool = False
@@ -38,6 +40,7 @@ class Storage:
         self.context = ctx or _CPU
         self.var = var or Var()
         self.partial = partial
+        self.origin: Origin | None = None
 
     @classmethod
     def fresh(cls, shape: Shape, dtype: np.dtype[Any], ctx: Context) -> Self:
@@ -47,6 +50,7 @@ class Storage:
         self.context = ctx
         self.var = Var()
         self.partial = False
+        self.origin = None
         return self
 
     @classmethod
@@ -57,6 +61,7 @@ class Storage:
         self.context = ctx
         self.var = Var()
         self.partial = False
+        self.origin = None
         return self
 
     def alias(self, storage: RawArray) -> Self:
@@ -66,6 +71,7 @@ class Storage:
         view.context = self.context
         view.var = self.var
         view.partial = self.partial or storage.size < self.storage.size
+        view.origin = None
         return view
 
     def wait_to_read(self) -> None:

@@ -1,176 +1,124 @@
-"""Activations and softmax; `LeakyReLU` is in `leaky.py`.
+"""Activations: functions of each element; `LeakyReLU` is in `leaky.py`.
 
-The gradient of every one that allows it is taken from `out`, not from `data`: then `data` may be
-overwritten, and a chain of layers keeps one array where it would keep two.
+Two-byte floats are computed in float32, a block at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
-from ..core.dtype import as_dtype
-from ..core.errors import OpAttributeError, ShapeError
-from ..graph.ir import Shape
+from ..core.errors import OpAttributeError
+from ..graph.ir import Entry, Shape
 from ..graph.opdef import DType, Op, Shapes
+from .activation_rules import Rule, RULES
 from .leaky import LeakyReLU as LeakyReLU
-from .scratch import BLOCK
-
-_ZEROS = 2048  # elements; numpy takes the maximum with an array faster than with a number
-
-Rule = Callable[[Any, Any, Any, Any], None]
-
-
-def _parts(work: Any, dtype: DType, *arrays: Any) -> Iterator[tuple[Any, ...]]:
-    """Scratch, then flat parts of the arrays, as many elements each as the scratch has room for."""
-    scratch = work.view(dtype)
-    flat = [x.reshape(-1) for x in arrays]
-    size = flat[0].size
-    if size <= BLOCK:
-        yield scratch[:size], *flat
-        return
-    for i in range(0, size, BLOCK):
-        yield scratch[: min(BLOCK, size - i)], *(x[i : i + BLOCK] for x in flat)
-
-
-def _scratch_bytes(shape: Shape, dtype: DType) -> int:
-    return min(BLOCK, prod(shape)) * dtype.itemsize
-
-
-# -- rules: forward(xp, data, out, scratch), backward(xp, d_out, out, d_data, scratch) on flat parts
-# ----------
-
-
-def _relu(xp: Any, data: Any, out: Any, scratch: Any) -> None:
-    zeros = scratch[:_ZEROS]
-    zeros.fill(0)
-    whole = data.size - data.size % zeros.size
-    rows = (-1, zeros.size)
-    xp.maximum(data[:whole].reshape(rows), zeros, out=out[:whole].reshape(rows))
-    xp.maximum(data[whole:], zeros[: data.size - whole], out=out[whole:])
-
-
-def _relu_gradient(xp: Any, d_out: Any, out: Any, d_data: Any, scratch: Any) -> None:
-    positive = scratch.view("bool")[: out.size]
-    xp.greater(out, 0, out=positive)
-    xp.multiply(d_out, positive, out=d_data)
-
-
-def _sigmoid(xp: Any, data: Any, out: Any, scratch: Any) -> None:
-    xp.negative(data, out=out)
-    with xp.errstate(over="ignore"):  # exp gives infinity, and 1 / infinity the right 0
-        xp.exp(out, out=out)
-    xp.add(out, 1, out=out)
-    xp.divide(1, out, out=out)
-
-
-def _sigmoid_gradient(xp: Any, d_out: Any, out: Any, d_data: Any, scratch: Any) -> None:
-    xp.subtract(1, out, out=scratch)
-    xp.multiply(scratch, out, out=scratch)
-    xp.multiply(d_out, scratch, out=d_data)
-
-
-def _tanh(xp: Any, data: Any, out: Any, scratch: Any) -> None:
-    xp.tanh(data, out=out)
-
-
-def _tanh_gradient(xp: Any, d_out: Any, out: Any, d_data: Any, scratch: Any) -> None:
-    xp.multiply(out, out, out=scratch)
-    xp.subtract(1, scratch, out=scratch)
-    xp.multiply(d_out, scratch, out=d_data)
-
-
-def _softrelu(xp: Any, data: Any, out: Any, scratch: Any) -> None:
-    # log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)): no overflow, no digits lost
-    xp.absolute(data, out=scratch)
-    xp.negative(scratch, out=scratch)
-    xp.exp(scratch, out=scratch)
-    xp.log1p(scratch, out=scratch)
-    xp.maximum(data, 0, out=out)
-    xp.add(out, scratch, out=out)
-
-
-def _softrelu_gradient(xp: Any, d_out: Any, out: Any, d_data: Any, scratch: Any) -> None:
-    # sigmoid(x) = 1 - exp(-out)
-    xp.negative(out, out=scratch)
-    xp.expm1(scratch, out=scratch)
-    xp.negative(scratch, out=scratch)
-    xp.multiply(d_out, scratch, out=d_data)
-
-
-def _softsign(xp: Any, data: Any, out: Any, scratch: Any) -> None:
-    xp.absolute(data, out=scratch)
-    xp.add(scratch, 1, out=scratch)
-    xp.divide(data, scratch, out=out)
-
-
-def _softsign_gradient(xp: Any, d_out: Any, out: Any, d_data: Any, scratch: Any) -> None:
-    # 1 / (1 + |x|)^2 = (1 - |out|)^2
-    xp.absolute(out, out=scratch)
-    xp.subtract(1, scratch, out=scratch)
-    xp.multiply(scratch, scratch, out=scratch)
-    xp.multiply(d_out, scratch, out=d_data)
-
-
-RULES: Mapping[str, tuple[Rule, Callable[..., None]]] = {
-    "relu": (_relu, _relu_gradient),
-    "sigmoid": (_sigmoid, _sigmoid_gradient),
-    "tanh": (_tanh, _tanh_gradient),
-    "softrelu": (_softrelu, _softrelu_gradient),
-    "softsign": (_softsign, _softsign_gradient),
-}
+from .scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
 
 
 class _Elementwise(Op):
-    """Family: one array in, one of the same shape out, the gradient from `out`."""
+    """Family: one array in, one of the same shape out, the gradient from `out` or from `data`."""
 
+    abstract = True
     inputs = ("data",)
     same_shape = True
+    accepts = "float"
     in_place = {"out": "data"}
     backward_in_place = {"d_data": "d_out"}
     cheap = True
 
+    @classmethod
+    def rule(cls, a: Any) -> Rule:
+        return RULES[cls.op_name]
+
+    @classmethod
+    def unneeded(cls, a: Any) -> frozenset[str]:
+        return frozenset(["data"]) if cls.rule(a).keeps == "out" else frozenset(["out"])
+
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return _scratch_bytes(inputs[0], dtype)
+        return scratch_bytes(_pieces(inputs[0], dtype, 2))
 
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return _scratch_bytes(inputs[0], dtype)
+        return scratch_bytes(_pieces(inputs[0], dtype, 3))
 
 
-def _forward(kind: str, xp: Any, data: Any, out: Any, work: Any) -> None:
-    if out is not None:
-        for scratch, x, y in _parts(work, data.dtype, data, out):
-            RULES[kind][0](xp, x, y, scratch)
+def _pieces(shape: Shape, dtype: DType, arrays: int) -> list[Piece]:
+    """Two rows of scratch and, for two-byte data, a wide row for each array."""
+    size = min(BLOCK, prod(shape))
+    wide = accumulator(dtype)
+    return [((2, size), wide), ((arrays if wide != dtype else 0, size), wide)]
 
 
-def _backward(kind: str, xp: Any, d_out: Any, out: Any, d_data: Any, work: Any) -> None:
-    if d_data is not None:
-        for scratch, d, y, result in _parts(work, out.dtype, d_out, out, d_data):
-            RULES[kind][1](xp, d, y, result, scratch)
+def _forward(xp: Any, a: Any, rule: Rule, data: Any, out: Any, work: Any) -> None:
+    if out is None:
+        return
+    rows, wide = carve(work, _pieces(data.shape, data.dtype, 2))
+    x, y = data.reshape(-1), out.reshape(-1)
+    for i in range(0, x.size, BLOCK):
+        source, target = x[i : i + BLOCK], y[i : i + BLOCK]
+        size = source.size
+        scratch = [r[:size] for r in rows]
+        if not len(wide):
+            rule.forward(xp, a, source, target, scratch)
+            continue
+        xp.copyto(wide[0, :size], source)
+        rule.forward(xp, a, wide[0, :size], wide[1, :size], scratch)
+        xp.copyto(target, wide[1, :size], casting="unsafe")
+
+
+def _backward(xp: Any, a: Any, rule: Rule, d_out: Any, data: Any, out: Any, d_data: Any, work: Any) -> None:
+    if d_data is None:
+        return
+    known = out if rule.keeps == "out" else data
+    rows, wide = carve(work, _pieces(known.shape, known.dtype, 3))
+    flat = [v.reshape(-1) for v in (d_out, known, d_data)]
+    for i in range(0, known.size, BLOCK):
+        d, k, result = (v[i : i + BLOCK] for v in flat)
+        size = d.size
+        scratch = [r[:size] for r in rows]
+        if not len(wide):
+            rule.backward(xp, a, d, k, result, scratch)
+            continue
+        d32, k32, result32 = (w[:size] for w in wide)
+        xp.copyto(d32, d)
+        xp.copyto(k32, k)
+        rule.backward(xp, a, d32, k32, result32, scratch)
+        xp.copyto(result, result32, casting="unsafe")
 
 
 class Activation(_Elementwise):
     """The function `act_type` of each element.
 
     data: (...)  ->  out: (...).  relu: max(x, 0); sigmoid: 1 / (1 + exp(-x)); tanh; softrelu: log(1 +
-    exp(x)); softsign: x / (1 + |x|). relu's gradient at 0 is 0.
+    exp(x)); softsign: x / (1 + |x|). relu's gradient at 0 is 0. MXNet 1.9.1 has these; later ones
+    have log_sigmoid: log(sigmoid(x)), and mish: x * tanh(log(1 + exp(x))), too.
     """
 
     @dataclass(frozen=True)
     class Attrs:
-        act_type: Literal["relu", "sigmoid", "tanh", "softrelu", "softsign"]
+        act_type: Literal["relu", "sigmoid", "softrelu", "softsign", "tanh", "log_sigmoid", "mish"]
+
+    @classmethod
+    def rule(cls, a: Any) -> Rule:
+        return RULES[a.act_type]
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
-        _forward(a.act_type, xp, data, out, work)
+        _forward(xp, a, RULES[a.act_type], data, out, work)
 
     @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, out: Any, *, d_data: Any, work: Any) -> None:
-        _backward(a.act_type, xp, d_out, out, d_data, work)
+    def backward(xp: Any, a: Any, d_out: Any, data: Any, out: Any, *, d_data: Any, work: Any) -> None:
+        _backward(xp, a, RULES[a.act_type], d_out, data, out, d_data, work)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
+        slope = _SLOPES[a.act_type](w, ins["data"], outs["out"])
+        return {"data": w.elemwise_mul(heads["out"], slope)}
 
 
 class relu(_Elementwise):
@@ -178,11 +126,15 @@ class relu(_Elementwise):
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
-        _forward("relu", xp, data, out, work)
+        _forward(xp, a, RULES["relu"], data, out, work)
 
     @staticmethod
     def backward(xp: Any, a: Any, d_out: Any, out: Any, *, d_data: Any, work: Any) -> None:
-        _backward("relu", xp, d_out, out, d_data, work)
+        _backward(xp, a, RULES["relu"], d_out, None, out, d_data, work)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
+        return _times_slope(w, "relu", ins, outs, heads)
 
 
 class sigmoid(_Elementwise):
@@ -190,11 +142,15 @@ class sigmoid(_Elementwise):
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
-        _forward("sigmoid", xp, data, out, work)
+        _forward(xp, a, RULES["sigmoid"], data, out, work)
 
     @staticmethod
     def backward(xp: Any, a: Any, d_out: Any, out: Any, *, d_data: Any, work: Any) -> None:
-        _backward("sigmoid", xp, d_out, out, d_data, work)
+        _backward(xp, a, RULES["sigmoid"], d_out, None, out, d_data, work)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
+        return _times_slope(w, "sigmoid", ins, outs, heads)
 
 
 class tanh(_Elementwise):
@@ -202,113 +158,211 @@ class tanh(_Elementwise):
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
-        _forward("tanh", xp, data, out, work)
+        _forward(xp, a, RULES["tanh"], data, out, work)
 
     @staticmethod
     def backward(xp: Any, a: Any, d_out: Any, out: Any, *, d_data: Any, work: Any) -> None:
-        _backward("tanh", xp, d_out, out, d_data, work)
-
-
-class softmax(Op):
-    """Softmax along one axis, ``out = exp(data / temperature) / sum of exp(data / temperature)``.
-
-    data: (...)  ->  out: (...), of `dtype` where given. The largest number is subtracted first, so nothing
-    overflows. `use_length` is not supported.
-    """
-
-    inputs = ("data",)
-    in_place = {"out": "data"}
-    backward_in_place = {"d_data": "d_out"}
-
-    @dataclass(frozen=True)
-    class Attrs:
-        axis: int = -1
-        temperature: float | None = None
-        dtype: str | None = None
-        use_length: bool = False
-
-        def __post_init__(self) -> None:
-            if self.use_length:
-                raise OpAttributeError("use_length=True is not supported; mask the data before softmax.")
-            if self.dtype not in (None, "float16", "float32", "float64"):
-                raise OpAttributeError(f"dtype must be float16, float32 or float64, got {self.dtype!r}.")
-            if self.temperature is not None and not self.temperature > 0:
-                raise OpAttributeError(f"temperature must be above 0, got {self.temperature}.")
+        _backward(xp, a, RULES["tanh"], d_out, None, out, d_data, work)
 
     @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
-        data = shapes[0]
-        assert data is not None
-        if not -len(data) <= a.axis < len(data):
-            raise ShapeError(f"axis {a.axis} is not an axis of data {data}.")
-        return (data,), (data,)
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
+        return _times_slope(w, "tanh", ins, outs, heads)
 
-    @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-        return dtypes, (dtypes[0] if a.dtype is None else as_dtype(a.dtype),)
 
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 5 * prod(inputs[0])
-
-    @classmethod
-    def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 4 * prod(inputs[0])
-
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        n, _, p = cube(inputs[0], a.axis)
-        return n * p * 8  # of the output's type, which may be wider than the data's
-
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        n, _, p = cube(inputs[0], a.axis)
-        return 2 * n * p * 8
+class log_sigmoid(_Elementwise):
+    """Logarithm of the logistic function, ``out = -log(1 + exp(-data))``. data: (...)  ->  out: (...)."""
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
-        if out is not None:
-            shape = cube(data.shape, a.axis)
-            softmax_rows(xp, data.reshape(shape), out.reshape(shape), work, a.temperature)
+        _forward(xp, a, RULES["log_sigmoid"], data, out, work)
 
     @staticmethod
     def backward(xp: Any, a: Any, d_out: Any, out: Any, *, d_data: Any, work: Any) -> None:
-        # d_data = out * (d_out - sum of d_out * out) / temperature
-        if d_data is None:
-            return
-        n, k, p = shape = cube(out.shape, a.axis)
-        y, d, result = (x.reshape(shape) for x in (out, d_out, d_data))
-        total = work[: n * p * y.itemsize].view(y.dtype).reshape(n, 1, p)
-        if y.dtype.kind == "f":
-            xp.einsum("nkp,nkp->np", d, y, out=total[:, 0])
-        else:  # bfloat16, which einsum does not know
-            term = work[n * p * y.itemsize : 2 * n * p * y.itemsize].view(y.dtype).reshape(n, p)
-            total.fill(0)
-            for i in range(k):
-                xp.multiply(d[:, i], y[:, i], out=term)
-                xp.add(total[:, 0], term, out=total[:, 0])
-        xp.subtract(d, total, out=result, casting="unsafe")
-        xp.multiply(result, y, out=result, casting="unsafe")
-        if a.temperature is not None:
-            xp.divide(result, a.temperature, out=result)
+        _backward(xp, a, RULES["log_sigmoid"], d_out, None, out, d_data, work)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
+        return _times_slope(w, "log_sigmoid", ins, outs, heads)
 
 
-def cube(shape: Shape, axis: int) -> tuple[int, int, int]:
-    """(N, K, P): elements before, along and behind an axis."""
-    axis %= len(shape)
-    return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+class softplus(_Elementwise):
+    """A smooth rectifier, ``out = log(1 + exp(beta * data)) / beta``. data: (...)  ->  out: (...).
+
+    Computed without overflow whatever the data: PyTorch's `threshold` is not needed.
+    """
+
+    @dataclass(frozen=True)
+    class Attrs:
+        beta: float = 1.0
+
+        def __post_init__(self) -> None:
+            if not self.beta > 0:
+                raise OpAttributeError(f"beta must be above 0, got {self.beta}.")
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
+        _forward(xp, a, RULES["softplus"], data, out, work)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, out: Any, *, d_data: Any, work: Any) -> None:
+        _backward(xp, a, RULES["softplus"], d_out, None, out, d_data, work)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
+        slope = w.sigmoid(w._mul_scalar(ins["data"], scalar=a.beta))
+        return {"data": w.elemwise_mul(heads["out"], slope)}
 
 
-def softmax_rows(xp: Any, x: Any, out: Any, work: Any, temperature: float | None = None) -> None:
-    """Softmax of x (N, K, P) over K. work: N * P elements of out's type. `out` may be x."""
-    n, _, p = x.shape
-    each = work[: n * p * out.itemsize].view(out.dtype).reshape(n, 1, p)
-    xp.maximum.reduce(x, axis=1, keepdims=True, out=each)
-    xp.subtract(x, each, out=out, casting="unsafe")
-    if temperature is not None:
-        xp.divide(out, temperature, out=out)
-    xp.exp(out, out=out)
-    xp.add.reduce(out, axis=1, keepdims=True, out=each)
-    xp.divide(out, each, out=out)
+class silu(_Elementwise):
+    """Sigmoid-weighted linear unit, ``out = data / (1 + exp(-data))``. data: (...)  ->  out: (...).
+
+    S. Elfwing, E. Uchibe, K. Doya, 2018, "Sigmoid-weighted linear units for neural network function
+    approximation in reinforcement learning".
+    """
+
+    aliases = ("swish",)
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
+        _forward(xp, a, RULES["silu"], data, out, work)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, data: Any, *, d_data: Any, work: Any) -> None:
+        _backward(xp, a, RULES["silu"], d_out, data, None, d_data, work)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
+        return _times_slope(w, "silu", ins, outs, heads)
+
+
+class mish(_Elementwise):
+    """``out = data * tanh(log(1 + exp(data)))``. data: (...)  ->  out: (...).
+
+    D. Misra, 2019, "Mish: a self regularized non-monotonic activation function".
+    """
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
+        _forward(xp, a, RULES["mish"], data, out, work)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, data: Any, *, d_data: Any, work: Any) -> None:
+        _backward(xp, a, RULES["mish"], d_out, data, None, d_data, work)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
+        return _times_slope(w, "mish", ins, outs, heads)
+
+
+class hard_swish(_Elementwise):
+    """``out = data * min(max(data + 3, 0), 6) / 6``. data: (...)  ->  out: (...).
+
+    A. Howard et al., 2019, "Searching for MobileNetV3". The gradient at -3 is 0, at 3 it is 1.
+    """
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
+        _forward(xp, a, RULES["hard_swish"], data, out, work)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, data: Any, *, d_data: Any, work: Any) -> None:
+        _backward(xp, a, RULES["hard_swish"], d_out, data, None, d_data, work)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
+        return _times_slope(w, "hard_swish", ins, outs, heads)
+
+
+class gelu(_Elementwise):
+    """Gaussian error linear unit, ``out = data * Phi(data)``. data: (...)  ->  out: (...).
+
+    Phi is the normal distribution function, or with `approximate='tanh'` the near
+    ``(1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2``, which is about four times as fast.
+    D. Hendrycks, K. Gimpel, 2016, "Gaussian error linear units".
+    """
+
+    @dataclass(frozen=True)
+    class Attrs:
+        approximate: Literal["none", "tanh"] = "none"
+
+    @classmethod
+    def rule(cls, a: Any) -> Rule:
+        return _gelu_rule(a)
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 10 * prod(inputs[0])
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
+        _forward(xp, a, _gelu_rule(a), data, out, work)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, data: Any, *, d_data: Any, work: Any) -> None:
+        _backward(xp, a, _gelu_rule(a), d_out, data, None, d_data, work)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
+        x = ins["data"]
+        square = w.square(x)
+        if a.approximate == "tanh":
+            root = math.sqrt(2 / math.pi)
+            cubic = w._plus_scalar(w._mul_scalar(square, scalar=0.044715), scalar=1.0)
+            t = w.tanh(w._mul_scalar(w.elemwise_mul(x, cubic), scalar=root))
+            inner = w._plus_scalar(w._mul_scalar(square, scalar=3 * 0.044715 * root), scalar=root)
+            rest = w._rminus_scalar(w.square(t), scalar=1.0)
+            twice = w.elemwise_add(
+                w._plus_scalar(t, scalar=1.0), w.elemwise_mul(x, w.elemwise_mul(rest, inner))
+            )
+            slope = w._mul_scalar(twice, scalar=0.5)
+        else:
+            error = w.erf(w._mul_scalar(x, scalar=math.sqrt(0.5)))
+            share = w._mul_scalar(w._plus_scalar(error, scalar=1.0), scalar=0.5)
+            power = w.exp(w._mul_scalar(square, scalar=-0.5))
+            density = w._mul_scalar(power, scalar=1 / math.sqrt(2 * math.pi))
+            slope = w.elemwise_add(share, w.elemwise_mul(x, density))
+        return {"data": w.elemwise_mul(heads["out"], slope)}
+
+
+def _gelu_rule(a: Any) -> Rule:
+    return RULES["gelu" if a.approximate == "none" else "gelu_tanh"]
+
+
+# -- slopes written with operators, from data x and out y
+
+
+def _one_minus(w: Any, x: Entry) -> Entry:
+    return w._rminus_scalar(x, scalar=1.0)
+
+
+def _silu_slope(w: Any, x: Entry, y: Entry) -> Entry:
+    s = w.sigmoid(x)
+    return w.elemwise_mul(s, w._plus_scalar(w.elemwise_mul(x, _one_minus(w, s)), scalar=1.0))
+
+
+def _mish_slope(w: Any, x: Entry, y: Entry) -> Entry:
+    t = w.tanh(w.softplus(x))
+    return w.elemwise_add(t, w.elemwise_mul(w.elemwise_mul(x, _one_minus(w, w.square(t))), w.sigmoid(x)))
+
+
+def _hard_swish_slope(w: Any, x: Entry, y: Entry) -> Entry:
+    inside = w.elemwise_mul(w._greater_scalar(x, scalar=-3.0), w._lesser_scalar(x, scalar=3.0))
+    line = w._plus_scalar(w._mul_scalar(x, scalar=1 / 3), scalar=0.5)
+    return w.elemwise_add(w.elemwise_mul(line, inside), w._greater_equal_scalar(x, scalar=3.0))
+
+
+_SLOPES: Mapping[str, Any] = {
+    "relu": lambda w, x, y: w._greater_scalar(y, scalar=0.0),
+    "sigmoid": lambda w, x, y: w.elemwise_mul(y, _one_minus(w, y)),
+    "tanh": lambda w, x, y: _one_minus(w, w.square(y)),
+    "softrelu": lambda w, x, y: w.sigmoid(x),
+    "softsign": lambda w, x, y: w.square(_one_minus(w, w.abs(y))),
+    "log_sigmoid": lambda w, x, y: w.sigmoid(w.negative(x)),
+    "silu": _silu_slope,
+    "mish": _mish_slope,
+    "hard_swish": _hard_swish_slope,
+}
+
+
+def _times_slope(w: Any, kind: str, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
+    return {"data": w.elemwise_mul(heads["out"], _SLOPES[kind](w, ins["data"], outs["out"]))}

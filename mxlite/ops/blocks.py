@@ -6,12 +6,16 @@ most PIECE elements; what grows with the arrays is declared as workspace by the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from ..graph.ir import Shape
 from ..graph.opdef import DType
+from .scratch import accumulator, carve, Piece, scratch_bytes
 
 PIECE = 4096
 """Elements of the largest temporary: 32 KiB of float64."""
@@ -20,15 +24,14 @@ BLOCK = 16384
 """Elements of `fold`'s product at a time, where one row is not larger."""
 
 
-def pieces(*arrays: Any) -> Iterator[Sequence[Any]]:
-    """Yield matching flat parts of arrays of one shape, at most PIECE elements each; small arrays whole."""
-    size = arrays[0].size
-    if size <= PIECE:
+def pieces(*arrays: Any, size: int = PIECE) -> Iterator[Sequence[Any]]:
+    """Yield matching flat parts of arrays of one shape, at most `size` elements each; small arrays whole."""
+    if arrays[0].size <= size:
         yield arrays
         return
     flat = [x.reshape(-1) for x in arrays]
-    for begin in range(0, size, PIECE):
-        yield [x[begin : begin + PIECE] for x in flat]
+    for begin in range(0, arrays[0].size, size):
+        yield [x[begin : begin + size] for x in flat]
 
 
 def copy(xp: Any, source: Any, target: Any) -> None:
@@ -38,8 +41,18 @@ def copy(xp: Any, source: Any, target: Any) -> None:
 
 
 def weak(data: Any, scalar: float) -> float | int:
-    """`scalar` as an operand that takes on `data`'s dtype: truncated for whole-number arrays, as in MXNet."""
-    return int(scalar) if data.dtype.kind in "iu" else scalar
+    """`scalar` as an operand of `data`'s dtype: for whole numbers cut and wrapped round, as in MXNet."""
+    if data.dtype.kind not in "iu" or not math.isfinite(scalar):
+        return scalar
+    return int(np.asarray(int(scalar)).astype(data.dtype))
+
+
+def power(xp: Any, base: Any, exponent: Any, out: Any) -> None:
+    """``base ** exponent``; of whole numbers in float64 and cut towards 0: exponents may be negative."""
+    if out.dtype.kind in "iu":
+        xp.power(base, exponent, out=out, dtype="float64", casting="unsafe")
+    else:
+        xp.power(base, exponent, out=out)
 
 
 def iota(xp: Any, out: Any) -> None:
@@ -52,12 +65,15 @@ def iota(xp: Any, out: Any) -> None:
         done += part.size
 
 
-def fold(xp: Any, fill: Callable[..., None], operands: Sequence[Any], target: Any, work: Any) -> None:
+def fold(
+    xp: Any, fill: Callable[..., None], operands: Sequence[Any], target: Any, work: Any, by: Any = None
+) -> None:
     """Sum an elementwise expression over the axes along which `target` is one long (or that it lacks).
 
     fill(out, *parts): writes the expression of its operands into `out`.
     operands: arrays that broadcast to the shape of the first one, S.  target: an array that broadcasts to S.
     work: `fold_bytes` of scratch. The expression is formed for a block of rows of S at a time.
+    by: the ufunc to reduce by, where it is not the sum.
     """
     rank = operands[0].ndim
     total = target.reshape((1,) * (rank - target.ndim) + target.shape)
@@ -66,33 +82,88 @@ def fold(xp: Any, fill: Callable[..., None], operands: Sequence[Any], target: An
     if not axes:
         fill(total, *operands)
         return
+    by = xp.add if by is None else by
+    if 0 in shape:
+        total.fill(by.identity)
+        return
     lead = _leading_ones(shape)
     aligned = [x.reshape(((1,) * (rank - x.ndim) + x.shape)[lead:]) for x in operands]
     total, shape, axes = total.reshape(total.shape[lead:]), shape[lead:], tuple(i - lead for i in axes)
     count, rows = shape[0], _rows(shape)
-    split = work.nbytes - total.nbytes
-    part = work[split - split % total.itemsize :][: total.nbytes].view(total.dtype).reshape(total.shape)
+    block, part, wide = carve(work, _fold_pieces(shape, total.shape, total.dtype))
+    sums = wide if wide.size else total
     for begin in range(0, count, rows):
         end = min(begin + rows, count)
-        block = (end - begin, *shape[1:])
-        product = work[: prod(block) * total.itemsize].view(total.dtype).reshape(block)
+        product = block[: end - begin]
         fill(product, *(x[begin:end] if x.shape[0] != 1 or count == 1 else x for x in aligned))
         if 0 not in axes:
-            xp.add.reduce(product, axis=axes, keepdims=True, out=total[begin:end])
+            by.reduce(product, axis=axes, dtype=sums.dtype, keepdims=True, out=sums[begin:end])
         elif begin == 0:
-            xp.add.reduce(product, axis=axes, keepdims=True, out=total)
+            by.reduce(product, axis=axes, dtype=sums.dtype, keepdims=True, out=sums)
         else:
-            xp.add.reduce(product, axis=axes, keepdims=True, out=part)
-            xp.add(total, part, out=total)
+            by.reduce(product, axis=axes, dtype=sums.dtype, keepdims=True, out=part)
+            by(sums, part, out=sums)
+    if sums is not total:
+        xp.copyto(total, sums, casting="unsafe")
 
 
 def fold_bytes(shape: Shape, targets: Sequence[Shape], dtype: DType) -> int:
     """Scratch in bytes that `fold` needs for an expression of `shape` and any of `targets`."""
     folded = [prod(t) for t in targets if prod(t) != prod(shape)]
-    if not folded:
+    if not folded or 0 in shape:
         return 0
-    shape = shape[_leading_ones(shape) :]
-    return (min(shape[0], _rows(shape)) * prod(shape[1:]) + max(folded)) * dtype.itemsize
+    return scratch_bytes(_fold_pieces(shape[_leading_ones(shape) :], (max(folded),), dtype))
+
+
+def _fold_pieces(shape: Shape, target: Shape, dtype: DType) -> list[Piece]:
+    """A block of the expression, a part of the sum, and the sum where its type is wider than its target's."""
+    wide = accumulator(dtype)
+    sums = target if wide != dtype else (0,)
+    return [((min(shape[0], _rows(shape)), *shape[1:]), dtype), (target, wide), (sums, wide)]
+
+
+def accumulate(
+    xp: Any,
+    ufunc: Any,
+    source: Any,
+    axes: tuple[int, ...],
+    target: Any,
+    work: Any,
+    finish: Callable[[Any], None] = lambda total: None,
+) -> None:
+    """Reduce `source` over `axes` by `ufunc` into `target` of as many axes; two-byte floats in float32.
+
+    work: `accumulate_bytes` of scratch. finish(total): what is done, in place, before narrowing.
+    """
+    wide = accumulator(target.dtype)
+    total = target if wide == target.dtype else carve(work, [(target.shape, wide)])[0]
+    ufunc.reduce(source, axis=axes, dtype=wide, keepdims=True, out=total)
+    finish(total)
+    if total is not target:
+        xp.copyto(target, total, casting="unsafe")
+
+
+def accumulate_bytes(target: Shape, dtype: DType) -> int:
+    """Scratch in bytes that `accumulate` needs for a target of that shape and type."""
+    return scratch_bytes([(target, accumulator(dtype))]) if accumulator(dtype) != dtype else 0
+
+
+def sum_to(xp: Any, source: Any, target: Any, work: Any) -> None:
+    """`source` summed over the axes along which `target` was stretched to its shape.
+
+    work: `sum_to_bytes` of scratch.
+    """
+    view = target.reshape((1,) * (source.ndim - target.ndim) + target.shape)
+    axes = tuple(i for i in range(source.ndim) if view.shape[i] != source.shape[i])
+    if axes:
+        accumulate(xp, xp.add, source, axes, view, work)
+    elif not xp.may_share_memory(source, view):
+        xp.copyto(view, source)
+
+
+def sum_to_bytes(source: Shape, target: Shape, dtype: DType) -> int:
+    """Scratch in bytes that `sum_to` needs."""
+    return accumulate_bytes(target, dtype) if prod(source) != prod(target) else 0
 
 
 def _leading_ones(shape: Shape) -> int:

@@ -6,12 +6,11 @@ which it was stretched.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from ..core.errors import ShapeError
 from ..graph.opdef import Op
-from .blocks import fold, fold_bytes
+from .blocks import fold, fold_bytes, power, sum_to, sum_to_bytes
 
 
 class _Broadcast(Op):
@@ -20,6 +19,7 @@ class _Broadcast(Op):
     inputs = ("lhs", "rhs")
     in_place = {"out": ("lhs", "rhs")}
     cheap = True
+    accepts = "number"
 
     @staticmethod
     def infer_shape(a, lhs, rhs):
@@ -33,6 +33,14 @@ class _Broadcast(Op):
         return (lhs, rhs), (tuple(y if x == 1 else x for x, y in pairs),)
 
 
+class _Sum(_Broadcast):
+    """One whose gradient is a sum of the head gradient, with no expression to form."""
+
+    @staticmethod
+    def backward_workspace(a, inputs, outputs, dtype):
+        return max(sum_to_bytes(outputs[0], x, dtype) for x in inputs)
+
+
 class _Product(_Broadcast):
     """One whose gradient forms an expression of the output's shape before it sums."""
 
@@ -41,17 +49,7 @@ class _Product(_Broadcast):
         return fold_bytes(outputs[0], inputs, dtype)
 
 
-def _sum_to(xp, source, target):
-    """`source` summed over the axes along which `target` was stretched."""
-    view = target.reshape((1,) * (source.ndim - target.ndim) + target.shape)
-    axes = tuple(i for i in range(source.ndim) if view.shape[i] != source.shape[i])
-    if axes:
-        xp.add.reduce(source, axis=axes, keepdims=True, out=view)
-    elif not xp.may_share_memory(source, view):
-        xp.copyto(view, source)
-
-
-class broadcast_add(_Broadcast):
+class broadcast_add(_Sum):
     """Sum with broadcasting, ``out = lhs + rhs``.
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape. A gradient is `d_out`, summed over the
@@ -66,14 +64,19 @@ class broadcast_add(_Broadcast):
         xp.add(lhs, rhs, out=out)
 
     @staticmethod
-    def backward(xp, a, d_out, *, d_lhs, d_rhs):
+    def backward(xp, a, d_out, *, d_lhs, d_rhs, work):
         if d_rhs is not None:
-            _sum_to(xp, d_out, d_rhs)
+            sum_to(xp, d_out, d_rhs, work)
         if d_lhs is not None:
-            _sum_to(xp, d_out, d_lhs)
+            sum_to(xp, d_out, d_lhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        return {"lhs": w._sum_like(d, lhs), "rhs": w._sum_like(d, rhs)}
 
 
-class broadcast_sub(_Broadcast):
+class broadcast_sub(_Sum):
     """Difference with broadcasting, ``out = lhs - rhs``.
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape.
@@ -87,12 +90,17 @@ class broadcast_sub(_Broadcast):
         xp.subtract(lhs, rhs, out=out)
 
     @staticmethod
-    def backward(xp, a, d_out, *, d_lhs, d_rhs):
+    def backward(xp, a, d_out, *, d_lhs, d_rhs, work):
         if d_rhs is not None:
-            _sum_to(xp, d_out, d_rhs)
+            sum_to(xp, d_out, d_rhs, work)
             xp.negative(d_rhs, out=d_rhs)
         if d_lhs is not None:
-            _sum_to(xp, d_out, d_lhs)
+            sum_to(xp, d_out, d_lhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        return {"lhs": w._sum_like(d, lhs), "rhs": w.negative(w._sum_like(d, rhs))}
 
 
 class broadcast_mul(_Product):
@@ -114,6 +122,14 @@ class broadcast_mul(_Product):
             fold(xp, product, (d_out, rhs), d_lhs, work)
         if d_rhs is not None:
             fold(xp, product, (d_out, lhs), d_rhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        return {
+            "lhs": w._sum_like(w.broadcast_mul(d, rhs), lhs),
+            "rhs": w._sum_like(w.broadcast_mul(d, lhs), rhs),
+        }
 
 
 class broadcast_div(_Product):
@@ -143,6 +159,15 @@ class broadcast_div(_Product):
         if d_rhs is not None:
             fold(xp, by_rhs, (d_out, out, rhs), d_rhs, work)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        by_lhs = w.broadcast_div(d, rhs)
+        return {
+            "lhs": w._sum_like(by_lhs, lhs),
+            "rhs": w.negative(w._sum_like(w.elemwise_mul(by_lhs, outs["out"]), rhs)),
+        }
+
 
 class broadcast_power(_Product):
     """Power with broadcasting, ``out = lhs ** rhs``.
@@ -155,7 +180,7 @@ class broadcast_power(_Product):
 
     @staticmethod
     def forward(xp, a, lhs, rhs, *, out):
-        xp.power(lhs, rhs, out=out)
+        power(xp, lhs, rhs, out)
 
     @staticmethod
     def backward(xp, a, d_out, lhs, rhs, out, *, d_lhs, d_rhs, work):
@@ -178,6 +203,16 @@ class broadcast_power(_Product):
             fold(xp, by_lhs, (d_out, lhs, rhs), d_lhs, work)
         if d_rhs is not None:
             fold(xp, by_rhs, (d_out, lhs, out), d_rhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        slope = w.broadcast_mul(w.broadcast_power(lhs, w._minus_scalar(rhs, scalar=1)), rhs)
+        growth = w.broadcast_mul(outs["out"], w.log(lhs))
+        return {
+            "lhs": w._sum_like(w.elemwise_mul(d, slope), lhs),
+            "rhs": w._sum_like(w.elemwise_mul(d, growth), rhs),
+        }
 
 
 class broadcast_maximum(_Product):
@@ -206,6 +241,14 @@ class broadcast_maximum(_Product):
         if d_rhs is not None:
             fold(xp, where(xp.less), (d_out, lhs, rhs), d_rhs, work)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        return {
+            "lhs": w._sum_like(w.elemwise_mul(d, w.broadcast_greater_equal(lhs, rhs)), lhs),
+            "rhs": w._sum_like(w.elemwise_mul(d, w.broadcast_lesser(lhs, rhs)), rhs),
+        }
+
 
 class broadcast_minimum(_Product):
     """The smaller of each pair, with broadcasting.
@@ -232,6 +275,87 @@ class broadcast_minimum(_Product):
             fold(xp, where(xp.less_equal), (d_out, lhs, rhs), d_lhs, work)
         if d_rhs is not None:
             fold(xp, where(xp.greater), (d_out, lhs, rhs), d_rhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        return {
+            "lhs": w._sum_like(w.elemwise_mul(d, w.broadcast_lesser_equal(lhs, rhs)), lhs),
+            "rhs": w._sum_like(w.elemwise_mul(d, w.broadcast_greater(lhs, rhs)), rhs),
+        }
+
+
+class broadcast_hypot(_Product):
+    """Hypotenuse with broadcasting, ``out = sqrt(lhs**2 + rhs**2)``, without overflow on the way.
+
+    lhs, rhs: shapes that broadcast  ->  out: their common shape. Gradients ``d_out * lhs / out`` and
+    ``d_out * rhs / out``: nan where both are 0, as in MXNet.
+    """
+
+    aliases = ("_hypot", "_Hypot", "hypot")
+    accepts = "float"
+
+    @staticmethod
+    def forward(xp, a, lhs, rhs, *, out):
+        xp.hypot(lhs, rhs, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, lhs, rhs, out, *, d_lhs, d_rhs, work):
+        def slope(into, d, x, y):
+            xp.divide(x, y, out=into)
+            xp.multiply(into, d, out=into)
+
+        if d_lhs is not None:
+            fold(xp, slope, (d_out, lhs, out), d_lhs, work)
+        if d_rhs is not None:
+            fold(xp, slope, (d_out, rhs, out), d_rhs, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        part = w.elemwise_div(d, outs["out"])
+        return {
+            "lhs": w._sum_like(w.broadcast_mul(part, lhs), lhs),
+            "rhs": w._sum_like(w.broadcast_mul(part, rhs), rhs),
+        }
+
+
+class arctan2(_Product):
+    """Angle of the point (rhs, lhs) in (-pi, pi], with broadcasting: atan2(lhs, rhs).
+
+    lhs, rhs: shapes that broadcast  ->  out: their common shape. Gradients, with ``s = lhs**2 + rhs**2``:
+    ``d_out * rhs / s`` and ``-d_out * lhs / s``.
+    """
+
+    aliases = ("broadcast_arctan2", "atan2")
+    accepts = "float"
+
+    @staticmethod
+    def forward(xp, a, lhs, rhs, *, out):
+        xp.arctan2(lhs, rhs, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
+        def slope(into, d, x, y):
+            xp.hypot(x, y, out=into)
+            xp.multiply(into, into, out=into)
+            xp.divide(x, into, out=into)
+            xp.multiply(into, d, out=into)
+
+        if d_lhs is not None:
+            fold(xp, slope, (d_out, rhs, lhs), d_lhs, work)
+        if d_rhs is not None:
+            fold(xp, slope, (d_out, lhs, rhs), d_rhs, work)
+            xp.negative(d_rhs, out=d_rhs)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        part = w.elemwise_div(d, w.broadcast_add(w.square(lhs), w.square(rhs)))
+        return {
+            "lhs": w._sum_like(w.broadcast_mul(part, rhs), lhs),
+            "rhs": w.negative(w._sum_like(w.broadcast_mul(part, lhs), rhs)),
+        }
 
 
 class broadcast_mod(_Product):
@@ -263,137 +387,15 @@ class broadcast_mod(_Product):
             xp.negative(into, out=into)
 
         if d_lhs is not None:
-            _sum_to(xp, d_out, d_lhs)
+            sum_to(xp, d_out, d_lhs, work)
         if d_rhs is not None:
             fold(xp, by_rhs, (d_out, lhs, rhs), d_rhs, work)
 
-
-class broadcast_equal(_Broadcast):
-    """1 where ``lhs == rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_equal", "_Equal")
-
     @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.equal(lhs, rhs, out=out)
-
-
-class broadcast_not_equal(_Broadcast):
-    """1 where ``lhs != rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_not_equal", "_Not_Equal")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.not_equal(lhs, rhs, out=out)
-
-
-class broadcast_greater(_Broadcast):
-    """1 where ``lhs > rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_greater", "_Greater")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.greater(lhs, rhs, out=out)
-
-
-class broadcast_greater_equal(_Broadcast):
-    """1 where ``lhs >= rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_greater_equal", "_Greater_Equal")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.greater_equal(lhs, rhs, out=out)
-
-
-class broadcast_lesser(_Broadcast):
-    """1 where ``lhs < rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_lesser", "_Lesser")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.less(lhs, rhs, out=out)
-
-
-class broadcast_lesser_equal(_Broadcast):
-    """1 where ``lhs <= rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_lesser_equal", "_Lesser_Equal")
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.less_equal(lhs, rhs, out=out)
-
-
-class broadcast_to(Op):
-    """`data` stretched to `shape`; 0 in `shape` keeps the axis.
-
-    data: (...) with as many axes as `shape`, each of length 1 or as in `shape`  ->  out: `shape`.
-    The gradient sums over the stretched axes.
-    """
-
-    inputs = ("data",)
-    cheap = True
-    backward_in_place = {"d_data": "d_out"}
-
-    @dataclass(frozen=True)
-    class Attrs:
-        shape: tuple[int, ...] = ()
-
-    @staticmethod
-    def infer_shape(a, data):
-        if len(a.shape) != len(data):
-            raise ShapeError(f"shape {a.shape} must have as many axes as data {data}.")
-        out = tuple(s or d for s, d in zip(a.shape, data))
-        if any(d not in (1, s) for s, d in zip(out, data)):
-            raise ShapeError(f"data {data} does not stretch to {out}: only axes of length 1 do.")
-        return (data,), (out,)
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.copyto(out, data)
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        _sum_to(xp, d_out, d_data)
-
-
-class broadcast_axis(Op):
-    """`data` stretched along the axes `axis`, each of length 1, to the lengths `size`.
-
-    data: (...)  ->  out: (...), as many axes. The gradient sums over the stretched axes.
-    """
-
-    aliases = ("broadcast_axes",)
-    inputs = ("data",)
-    cheap = True
-    backward_in_place = {"d_data": "d_out"}
-
-    @dataclass(frozen=True)
-    class Attrs:
-        axis: tuple[int, ...] = ()
-        size: tuple[int, ...] = ()
-
-    @staticmethod
-    def infer_shape(a, data):
-        if len(a.axis) != len(a.size):
-            raise ShapeError(f"axis {a.axis} and size {a.size} must be equally long.")
-        out = list(data)
-        for axis, size in zip(a.axis, a.size):
-            if not -len(data) <= axis < len(data):
-                raise ShapeError(f"axis {axis} is not an axis of data {data}.")
-            if data[axis] != 1:
-                raise ShapeError(f"axis {axis} of data {data} must have length 1 to stretch to {size}.")
-            out[axis] = size
-        return (data,), (tuple(out),)
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.copyto(out, data)
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        _sum_to(xp, d_out, d_data)
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
+        count = w.floor(w.broadcast_div(lhs, rhs))
+        return {
+            "lhs": w._sum_like(d, lhs),
+            "rhs": w.negative(w._sum_like(w.elemwise_mul(d, count), rhs)),
+        }

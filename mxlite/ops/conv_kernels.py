@@ -98,7 +98,7 @@ class Geometry:
 
 def samples_at_a_time(g: Geometry, per_sample: int) -> int:
     """How many samples of `per_sample` elements fit SCRATCH; at least one."""
-    return max(1, min(g.n, SCRATCH // (per_sample * g.acc.itemsize)))
+    return max(1, min(g.n, SCRATCH // max(1, per_sample * g.acc.itemsize)))
 
 
 # -- pointwise -----------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class Grid:
         samples = samples_at_a_time(g, (g.c + g.f) * prod(shape))
         length = samples * prod(shape)
         # Runs of equal length, none so short that a product is all overhead.
-        runs = -(-length // max(64, SCRATCH // (gathered * g.taps * g.acc.itemsize)))
+        runs = -(-length // max(64, SCRATCH // max(1, gathered * g.taps * g.acc.itemsize)))
         return cls(
             shape,
             steps,

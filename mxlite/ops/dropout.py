@@ -46,6 +46,10 @@ class Dropout(Op):
             if not 0 <= self.p <= 1:
                 raise OpAttributeError(f"p must be in [0, 1], got {self.p}.")
 
+    @classmethod
+    def draws(cls, a: Any, train: bool) -> bool:
+        return a.p > 0 and (train or a.mode == "always")
+
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
         data = shapes[0]

@@ -17,6 +17,7 @@ class _Binary(Op):
     in_place = {"out": ("lhs", "rhs")}
     same_shape = True
     cheap = True
+    accepts = "number"
 
 
 class elemwise_add(_Binary):
@@ -53,6 +54,10 @@ class elemwise_sub(_Binary):
     def backward(xp, a, d_out, *, d_rhs):
         xp.negative(d_out, out=d_rhs)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"rhs": w.negative(heads["out"])}
+
 
 class elemwise_mul(_Binary):
     """Product of two arrays of one shape, ``out = lhs * rhs``.
@@ -74,6 +79,11 @@ class elemwise_mul(_Binary):
             xp.multiply(d_out, lhs, out=d_rhs)
         if d_lhs is not None:
             xp.multiply(d_out, rhs, out=d_lhs)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d = heads["out"]
+        return {"lhs": w.elemwise_mul(d, ins["rhs"]), "rhs": w.elemwise_mul(d, ins["lhs"])}
 
 
 class elemwise_div(_Binary):
@@ -101,6 +111,11 @@ class elemwise_div(_Binary):
         if d_lhs is not None:
             xp.divide(d_out, rhs, out=d_lhs)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        by_lhs = w.elemwise_div(heads["out"], ins["rhs"])
+        return {"lhs": by_lhs, "rhs": w.negative(w.elemwise_mul(by_lhs, outs["out"]))}
+
 
 class add_n(Op):
     """Sum of any number of arrays of one shape, ``out = args[0] + args[1] + ...``, added from left to right.
@@ -115,6 +130,7 @@ class add_n(Op):
     gradient_is = {"args": "d_out"}
     same_shape = True
     cheap = True
+    accepts = "number"
 
     @dataclass(frozen=True)
     class Attrs:

@@ -11,11 +11,11 @@ from ..core.errors import OpAttributeError, ShapeError
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .channels import Block, blocks
+from .error_function import normal_values, SMALL
 from .scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
 
 _LAMBDA = 1.0507009873554804934193349852946  # G. Klambauer et al., 2017, "Self-normalizing neural networks"
 _ALPHA = 1.6732632423543772848170429916717
-_ERF_STEP = 256  # numbers that are Python floats for a moment
 
 
 class LeakyReLU(Op):
@@ -29,8 +29,7 @@ class LeakyReLU(Op):
 
     selu's gradient below zero is 1.758 * exp(x); MXNet 1.9.1 gives 1.0507 * (1.673 + out), which is not that.
     leaky, elu and selu take the gradient from `out` when slope > 0: its sign is data's. At 0 the gradient
-    is the slope. gelu goes through Python's `math.erf`, one number at a time, for numpy has none: right,
-    but slow. rrelu is not supported (MXNet 1.9.1 has it on GPUs only).
+    is the slope. rrelu is not supported (MXNet 1.9.1 has it on GPUs only).
     """
 
     inputs = ("data", "gamma")
@@ -39,6 +38,7 @@ class LeakyReLU(Op):
     in_place = {"out": "data"}
     backward_in_place = {"d_data": "d_out"}
     cheap = True
+    accepts = "float"
 
     @dataclass(frozen=True)
     class Attrs:
@@ -91,6 +91,8 @@ class LeakyReLU(Op):
     def forward(xp: Any, a: Any, data: Any, gamma: Any = None, *, out: Any, work: Any) -> None:
         if out is None:
             return
+        if not data.size:
+            return
         shape = _split(data.shape, gamma)
         x, y = data.reshape(shape), out.reshape(shape)
         box, *_ = carve(work, _pieces(data.shape, data.dtype, 0))
@@ -114,6 +116,10 @@ class LeakyReLU(Op):
         xp: Any, a: Any, d_out: Any, data: Any, gamma: Any, out: Any, *, d_data: Any, d_gamma: Any, work: Any
     ) -> None:
         known = out if data is None else data
+        if not known.size:
+            if d_gamma is not None:
+                d_gamma.fill(0)
+            return
         shape = _split(known.shape, gamma)
         d = d_out.reshape(shape)
         channels = 0 if gamma is None else gamma.size
@@ -176,9 +182,9 @@ def _scale(xp: Any, a: Any, x: Any, gamma: Any, where: Block) -> None:
 def _phi(xp: Any, x: Any, out: Any) -> None:
     """The normal distribution function of contiguous x."""
     source, target = x.reshape(-1), out.reshape(-1)
-    root = math.sqrt(0.5)
-    for i in range(0, source.size, _ERF_STEP):
-        target[i : i + _ERF_STEP] = [0.5 * math.erfc(-v * root) for v in source[i : i + _ERF_STEP].tolist()]
+    for i in range(0, source.size, SMALL):
+        part = source[i : i + SMALL]
+        target[i : i + SMALL] = normal_values(xp, part.astype("float64"), part.dtype.itemsize)
 
 
 def _gelu_slope(xp: Any, x: Any, out: Any, density: Any) -> None:

@@ -27,10 +27,15 @@ class dot(Op):
     """
 
     inputs = ("lhs", "rhs")
+    accepts = "number"
     Attrs = DotAttrs
 
     @staticmethod
     def infer_shape(a, lhs, rhs):
+        if not lhs or not rhs:
+            raise ShapeError(
+                f"lhs {lhs} and rhs {rhs} must have at least one axis each; multiply numbers instead."
+            )
         left, k = (lhs[1:], lhs[0]) if a.transpose_a else (lhs[:-1], lhs[-1])
         right, k2 = (rhs[:-1], rhs[-1]) if a.transpose_b else (rhs[1:], rhs[0])
         if k != k2:
@@ -51,28 +56,115 @@ class dot(Op):
 
     @staticmethod
     def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs):
-        left, right = _matrices(a, lhs, rhs)
-        d = d_out.reshape(left.shape[0], right.shape[1])
         if d_lhs is not None:
-            into, _ = _matrices(a, d_lhs, rhs)
-            # A product into a transposed array is the transposed product into the array itself.
-            if a.transpose_a:
-                xp.matmul(right, d.T, out=into.T)
-            else:
-                xp.matmul(d, right.T, out=into)
+            _to_lhs(xp, a, d_out, rhs, d_lhs)
         if d_rhs is not None:
-            _, into = _matrices(a, lhs, d_rhs)
-            if a.transpose_b:
-                xp.matmul(d.T, left, out=into.T)
-            else:
-                xp.matmul(left.T, d, out=into)
+            _to_rhs(xp, a, d_out, lhs, d_rhs)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs, how = heads["out"], ins["lhs"], ins["rhs"], _transposes(a)
+        return {"lhs": w._dot_to_lhs(d, rhs, lhs, **how), "rhs": w._dot_to_rhs(d, lhs, rhs, **how)}
+
+
+class _DotGradient(Op):
+    """What goes back to one side of a `dot`, from the gradient of its result and the other side."""
+
+    inputs = ("data", "other", "like")
+    accepts = "float"
+    Attrs = DotAttrs
+
+    @staticmethod
+    def infer_shape(a, data, other, like):
+        return (data, other, like), (like,)
+
+    @staticmethod
+    def flops(a, inputs, outputs):
+        return 2 * prod(inputs[0]) * outputs[0][-1 if outputs[0] else 0]
+
+
+class _dot_to_lhs(_DotGradient):
+    """Gradient of `lhs` of a `dot`, from its head gradient and its `rhs`.
+
+    data: the shape of the product;  other: `rhs`;  like: `lhs`, there for its shape  ->  out: as `like`.
+    """
+
+    @staticmethod
+    def forward(xp, a, data, other, like, *, out):
+        _to_lhs(xp, a, data, other, out)
+
+    @staticmethod
+    def backward(xp, a, d_out, data, other, *, d_data, d_other):
+        if d_data is not None:
+            dot.forward(xp, a, d_out, other, out=d_data)
+        if d_other is not None:
+            _to_rhs(xp, a, data, d_out, d_other)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        g, how = heads["out"], _transposes(a)
+        return {
+            "data": w.dot(g, ins["other"], **how),
+            "other": w._dot_to_rhs(ins["data"], g, ins["other"], **how),
+        }
+
+
+class _dot_to_rhs(_DotGradient):
+    """Gradient of `rhs` of a `dot`, from its head gradient and its `lhs`.
+
+    data: the shape of the product;  other: `lhs`;  like: `rhs`, there for its shape  ->  out: as `like`.
+    """
+
+    @staticmethod
+    def forward(xp, a, data, other, like, *, out):
+        _to_rhs(xp, a, data, other, out)
+
+    @staticmethod
+    def backward(xp, a, d_out, data, other, *, d_data, d_other):
+        if d_data is not None:
+            dot.forward(xp, a, other, d_out, out=d_data)
+        if d_other is not None:
+            _to_lhs(xp, a, data, d_out, d_other)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        g, how = heads["out"], _transposes(a)
+        return {
+            "data": w.dot(ins["other"], g, **how),
+            "other": w._dot_to_lhs(ins["data"], g, ins["other"], **how),
+        }
+
+
+def _transposes(a):
+    return {"transpose_a": a.transpose_a, "transpose_b": a.transpose_b}
+
+
+def _to_lhs(xp, a, d_out, rhs, d_lhs):
+    into, right = _matrices(a, d_lhs, rhs)
+    d = d_out.reshape(into.shape[0], right.shape[1])
+    # A product into a transposed array is the transposed product into the array itself.
+    if a.transpose_a:
+        xp.matmul(right, d.T, out=into.T)
+    else:
+        xp.matmul(d, right.T, out=into)
+
+
+def _to_rhs(xp, a, d_out, lhs, d_rhs):
+    left, into = _matrices(a, lhs, d_rhs)
+    d = d_out.reshape(left.shape[0], into.shape[1])
+    if a.transpose_b:
+        xp.matmul(d.T, left, out=into.T)
+    else:
+        xp.matmul(left.T, d, out=into)
 
 
 def _matrices(a, lhs, rhs):
     """Views (M, K) and (K, N)."""
     k = lhs.shape[0] if a.transpose_a else lhs.shape[-1]
-    left = lhs.reshape(k, -1).T if a.transpose_a else lhs.reshape(-1, k)
-    right = rhs.reshape(-1, k).T if a.transpose_b else rhs.reshape(k, -1)
+    m = prod(lhs.shape[1:] if a.transpose_a else lhs.shape[:-1])
+    n = prod(rhs.shape[:-1] if a.transpose_b else rhs.shape[1:])
+    left = lhs.reshape(k, m).T if a.transpose_a else lhs.reshape(m, k)
+    right = rhs.reshape(n, k).T if a.transpose_b else rhs.reshape(k, n)
     return left, right
 
 
@@ -84,6 +176,7 @@ class batch_dot(Op):
     """
 
     inputs = ("lhs", "rhs")
+    accepts = "number"
     Attrs = DotAttrs
 
     @staticmethod
@@ -125,3 +218,15 @@ class batch_dot(Op):
                 xp.matmul(d_out.swapaxes(-1, -2), left.swapaxes(-1, -2), out=d_rhs)
             else:
                 xp.matmul(left, d_out, out=d_rhs)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        d, lhs, rhs, ta, tb = heads["out"], ins["lhs"], ins["rhs"], a.transpose_a, a.transpose_b
+        return {
+            "lhs": w.batch_dot(rhs, d, transpose_a=tb, transpose_b=True)
+            if ta
+            else w.batch_dot(d, rhs, transpose_b=not tb),
+            "rhs": w.batch_dot(d, lhs, transpose_a=True, transpose_b=ta)
+            if tb
+            else w.batch_dot(lhs, d, transpose_a=not ta),
+        }

@@ -10,7 +10,8 @@ from typing import Any, Literal
 from ..core.errors import ShapeError
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
-from .activation import cube, softmax_rows
+from .softmax import softmax_blocks, softmax_bytes
+from .views import along, View
 
 _STEP = 2048  # labels at a time; what is made of them is a local temporary
 
@@ -93,14 +94,12 @@ class SoftmaxOutput(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        n, _, p = _rows(a, inputs[0])
-        return n * p * dtype.itemsize
+        return softmax_bytes(_rows(a, inputs[0]), dtype)
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, label: Any, *, out: Any, work: Any) -> None:
         if out is not None:
-            shape = _rows(a, data.shape)
-            softmax_rows(xp, data.reshape(shape), out.reshape(shape), work)
+            softmax_blocks(xp, _rows(a, data.shape), data, out, work)
 
     @staticmethod
     def backward(xp: Any, a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any) -> None:
@@ -117,8 +116,8 @@ class SoftmaxOutput(Op):
 
 def _class_gradient(xp: Any, a: Any, out: Any, label: Any, d_data: Any) -> None:
     """Gradient for labels that are class numbers."""
-    n, k, p = shape = _rows(a, out.shape)
-    flat, grad = label.reshape(-1), d_data.reshape(shape)
+    n, _, k, _, p = _rows(a, out.shape)
+    flat, grad = label.reshape(-1), d_data.reshape(n, k, p)
     scale = a.grad_scale
     if a.multi_output and a.normalization != "valid":
         scale /= p
@@ -153,13 +152,13 @@ def _labels(flat: Any) -> Iterator[tuple[int, Any]]:
         yield start, flat[start : start + _STEP]
 
 
-def _rows(a: Any, shape: Shape) -> tuple[int, int, int]:
-    """(N, K, P): the softmax goes over K."""
+def _rows(a: Any, shape: Shape) -> View:
+    """The view that the softmax folds."""
     if a.multi_output:
-        return cube(shape, 1)
+        return along(shape, 1)
     if a.preserve_shape:
-        return cube(shape, -1)
-    return shape[0], prod(shape[1:]), 1
+        return along(shape, -1)
+    return shape[0], 1, prod(shape[1:]), 1, 1
 
 
 def _label_types(*dtypes: DType | None) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any, Literal
 
 from ..core.dtype import as_dtype
 from ..core.errors import OpAttributeError, ShapeError
 from ..graph.ir import Shape
-from ..graph.opdef import DType, Op, Shapes
+from ..graph.opdef import DType, Op, require_kind, Shapes
 from .scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
 from .windows import output_size, per_axis, Slices, window_slices
 
@@ -21,8 +21,9 @@ class Pooling(Op):
     """One number for each window: its maximum, mean, sum, or p-norm without absolute values.
 
     data: (N, C, H, W)  ->  out: (N, C, OH, OW), where OH = f((H + 2 * pad - kernel) / stride) + 1 with f =
-    floor for the convention 'valid' and ceil for 'full'. One to three spatial axes. `global_pool` takes
-    all positions as one window: (N, C, 1, 1), whatever `kernel`, `stride` and `pad` say.
+    floor for the convention 'valid' and ceil for 'full'; for 'same' OH = ceil(H / stride), without padding,
+    and windows reach beyond the end. One to three spatial axes. `global_pool` takes all positions as one
+    window: (N, C, 1, 1), whatever `kernel`, `stride` and `pad` say.
 
     max: the first of equal maxima, row by row, gets the gradient. avg: the mean over the window as far as it
     lies in the padded data (padding counts as zeros), or with `count_include_pad=False` in the data itself.
@@ -37,6 +38,8 @@ class Pooling(Op):
     outputs = ("out", "index")
     hidden = 1
     cheap = True
+    accepts = "float"
+    aliases = ("Pooling_v1",)
 
     @dataclass(frozen=True)
     class Attrs:
@@ -44,7 +47,7 @@ class Pooling(Op):
         pool_type: Literal["max", "avg", "sum", "lp"] = "max"
         global_pool: bool = False
         cudnn_off: bool = False
-        pooling_convention: Literal["valid", "full"] = "valid"
+        pooling_convention: Literal["valid", "full", "same"] = "valid"
         stride: tuple[int, ...] = ()
         pad: tuple[int, ...] = ()
         p_value: int | None = None
@@ -67,6 +70,8 @@ class Pooling(Op):
             for name, least in (("kernel", 1), ("stride", 1), ("pad", 0)):
                 if any(v < least for v in per_axis(name, getattr(self, name), len(self.kernel), least)):
                     raise OpAttributeError(f"{name} must be at least {least}, got {getattr(self, name)}.")
+            if self.pooling_convention == "same" and any(self.pad):
+                raise OpAttributeError(f"pooling_convention 'same' goes without padding, got pad={self.pad}.")
 
     @classmethod
     def output_names(cls, a: Any) -> tuple[str, ...]:
@@ -84,6 +89,7 @@ class Pooling(Op):
     def infer_type(
         cls, a: Any, *dtypes: DType | None
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+        require_kind(cls, dtypes[0])
         return dtypes, (dtypes[0], index_type(a))[: len(cls.output_names(a))]
 
     @staticmethod
@@ -94,27 +100,27 @@ class Pooling(Op):
         if rank not in _LAYOUTS or (not a.global_pool and rank != len(a.kernel)):
             wanted = "3 to 5" if a.global_pool else len(a.kernel) + 2
             raise ShapeError(f"data must have {wanted} axes (N, C, ...), got {data}.")
-        out = (*data[:2], *_Windows(a, data).out)
+        out = (*data[:2], *Windows(a, data).out)
         return (data,), (out,) * len(Pooling.output_names(a))
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return prod(outputs[0]) * prod(_Windows(a, inputs[0]).kernel)
+        return prod(outputs[0]) * prod(Windows(a, inputs[0]).kernel)
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(a, inputs[0], dtype))
+        return scratch_bytes(pool_pieces(a, inputs[0], dtype))
 
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(a, inputs[0], dtype))
+        return scratch_bytes(pool_pieces(a, inputs[0], dtype))
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any, index: Any = None, work: Any) -> None:
         if out is None and index is None:
             return
-        w = _Windows(a, data.shape)
-        scratch = carve(work, _pieces(a, data.shape, data.dtype))
+        w = Windows(a, data.shape)
+        scratch = carve(work, pool_pieces(a, data.shape, data.dtype))
         for rows in w.parts():
             x = data.reshape(w.rows, *w.size)[rows]
             y = None if out is None else out.reshape(w.rows, *w.out)[rows]
@@ -130,33 +136,46 @@ class Pooling(Op):
     ) -> None:
         if d_data is None:
             return
-        w = _Windows(a, d_data.shape)
-        first, second, third = carve(work, _pieces(a, d_data.shape, d_data.dtype))
+        w = Windows(a, d_data.shape)
+        first, second, third = carve(work, pool_pieces(a, d_data.shape, d_data.dtype))
         for rows in w.parts():
             d = d_out.reshape(w.rows, *w.out)[rows]
             result = d_data.reshape(w.rows, *w.size)[rows]
-            each = _like(second, d)
+            each = flat_like(second, d)
             if a.pool_type != "max":
                 xp.copyto(each, d)
             if a.pool_type == "avg":
                 _divide(xp, a, w, each)
             elif a.pool_type == "lp":
                 _divide_by_power(xp, a, each, out.reshape(w.rows, *w.out)[rows], first, third)
-            grad = _like(first, result)
+            grad = flat_like(first, result)
             grad.fill(0)
             for k, inside, outputs in w.slices():
                 place, term = grad[:, *inside], each[:, *outputs]
                 if a.pool_type == "max":
-                    chosen = _like(third.view("bool"), d)
+                    chosen = flat_like(third.view("bool"), d)
                     xp.equal(index.reshape(w.rows, *w.out)[rows], k, out=chosen)
                     xp.multiply(d, chosen, out=each, casting="unsafe")
                 elif a.pool_type == "lp" and a.p_value > 1:
                     x = data.reshape(w.rows, *w.size)[rows][:, *inside]
                     for _ in range(a.p_value - 1):
-                        xp.multiply(x, term, out=_like(third, term))
-                        term = _like(third, term)
+                        xp.multiply(x, term, out=flat_like(third, term))
+                        term = flat_like(third, term)
                 xp.add(place, term, out=place)
             xp.copyto(result, grad, casting="unsafe")
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
+        head, data = heads["out"], ins["data"]
+        if a.pool_type == "max":
+            return {"data": w._max_pooling_d_data(head, data, outs["index"], **asdict(a))}
+        if a.pool_type != "lp" or a.p_value == 1:
+            linear = asdict(a) | ({"pool_type": "sum", "p_value": None} if a.pool_type == "lp" else {})
+            return {"data": w._pooling_d_data(head, data, **linear)}
+        nonzero = w.elemwise_add(outs["out"], w._equal_scalar(outs["out"], scalar=0.0))
+        each = w.elemwise_div(head, w._power_scalar(nonzero, scalar=a.p_value - 1.0))
+        spread = w._pooling_d_data(each, data, **(asdict(a) | {"pool_type": "sum", "p_value": None}))
+        return {"data": w.elemwise_mul(w._power_scalar(data, scalar=a.p_value - 1.0), spread)}
 
 
 def index_type(a: Any) -> DType:
@@ -164,7 +183,7 @@ def index_type(a: Any) -> DType:
     return as_dtype("uint8") if not a.global_pool and prod(a.kernel) < 255 else as_dtype("int32")
 
 
-class _Windows:
+class Windows:
     """The windows of one call over arrays read as (rows, ...): each channel of each sample is a row."""
 
     def __init__(self, a: Any, data: Shape) -> None:
@@ -175,12 +194,15 @@ class _Windows:
         self.pad = (0,) * rank if a.global_pool else per_axis("pad", a.pad, rank, 0)
         self.ones = (1,) * rank
         ceil = a.pooling_convention == "full"
-        self.out = output_size(self.size, self.kernel, self.stride, self.ones, self.pad, ceil)
+        if a.pooling_convention == "same" and not a.global_pool:
+            self.out = tuple(-(-n // s) for n, s in zip(self.size, self.stride))
+        else:
+            self.out = output_size(self.size, self.kernel, self.stride, self.ones, self.pad, ceil)
 
     @property
     def step(self) -> int:
         """Rows at a time."""
-        return max(1, min(self.rows, BLOCK // max(prod(self.size), prod(self.out))))
+        return max(1, min(self.rows, BLOCK // max(1, prod(self.size), prod(self.out))))
 
     def parts(self) -> Iterator[slice]:
         return (slice(i, i + self.step) for i in range(0, self.rows, self.step))
@@ -190,17 +212,17 @@ class _Windows:
         return window_slices(self.size, self.kernel, self.stride, self.ones, self.pad, self.out)
 
 
-def _pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
+def pool_pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
     """Three arrays, each large enough for the inputs or outputs of some rows."""
-    w = _Windows(a, data)
+    w = Windows(a, data)
     return [((w.step * max(prod(w.size), prod(w.out)),), accumulator(dtype))] * 3
 
 
-def _like(scratch: Any, x: Any) -> Any:
+def flat_like(scratch: Any, x: Any) -> Any:
     return scratch[: x.size].reshape(x.shape)
 
 
-def _max(xp: Any, w: _Windows, x: Any, y: Any, index: Any, first: Any, second: Any, third: Any) -> None:
+def _max(xp: Any, w: Windows, x: Any, y: Any, index: Any, first: Any, second: Any, third: Any) -> None:
     """y: the maxima; index: the first window element that equals its maximum. Either may be None."""
     best = first[: len(x) * prod(w.out)].reshape(len(x), *w.out)
     best.fill(-xp.inf)
@@ -216,21 +238,21 @@ def _max(xp: Any, w: _Windows, x: Any, y: Any, index: Any, first: Any, second: A
     index.fill(0)
     for k, inside, outputs in w.slices():
         place = index[:, *outputs]
-        equal, term = _like(second.view("bool"), place), _like(third.view(index.dtype), place)
+        equal, term = flat_like(second.view("bool"), place), flat_like(third.view(index.dtype), place)
         xp.equal(x[:, *inside], best[:, *outputs], out=equal)
         xp.multiply(equal, index.dtype.type(count - k), out=term)
         xp.maximum(place, term, out=place)
     xp.subtract(index.dtype.type(count), index, out=index)
 
 
-def _sum(xp: Any, a: Any, w: _Windows, x: Any, y: Any, first: Any, second: Any, third: Any) -> None:
+def _sum(xp: Any, a: Any, w: Windows, x: Any, y: Any, first: Any, second: Any, third: Any) -> None:
     """y: the sums, means or p-norms."""
-    total = _like(first, y)
+    total = flat_like(first, y)
     total.fill(0)
     for _, inside, outputs in w.slices():
         place, term = total[:, *outputs], x[:, *inside]
         if a.pool_type == "lp":
-            power = _like(second, term)
+            power = flat_like(second, term)
             xp.copyto(power, term)
             for _ in range(a.p_value - 1):
                 xp.multiply(power, term, out=power)
@@ -243,7 +265,7 @@ def _sum(xp: Any, a: Any, w: _Windows, x: Any, y: Any, first: Any, second: Any, 
     xp.copyto(y, total, casting="unsafe")
 
 
-def _divide(xp: Any, a: Any, w: _Windows, x: Any) -> None:
+def _divide(xp: Any, a: Any, w: Windows, x: Any) -> None:
     """Divide by the number of elements that count in each window."""
     padded = a.count_include_pad is not False
     for axis, (n, k, s, p, o) in enumerate(zip(w.size, w.kernel, w.stride, w.pad, w.out)):
@@ -259,7 +281,7 @@ def _divide_by_power(xp: Any, a: Any, x: Any, out: Any, first: Any, third: Any) 
     """Divide by out^(p - 1), the norm's own part of its slope. All of a window is 0 where out is: then by
     1."""
     for _ in range(a.p_value - 1):
-        divisor, empty = _like(first, out), _like(third.view("bool"), out)
+        divisor, empty = flat_like(first, out), flat_like(third.view("bool"), out)
         xp.equal(out, 0, out=empty)
         xp.add(out, empty, out=divisor)
         xp.divide(x, divisor, out=x)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from math import prod as product
 from typing import Any, ClassVar
 
-from ..core.errors import OpAttributeError, ShapeError
+from ..core.errors import ShapeError
 from ..graph.ir import Shape
 from ..graph.opdef import Op
-from .blocks import fold, fold_bytes, PIECE
+from .blocks import accumulate, accumulate_bytes, fold, fold_bytes, pieces
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def reduced_axes(a: Any, rank: int) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
-def _kept(a: Any, shape: Shape) -> Shape:
+def kept_shape(a: Any, shape: Shape) -> Shape:
     """The output's shape with every reduced axis left in at length 1."""
     axes = reduced_axes(a, len(shape))
     return tuple(1 if i in axes else d for i, d in enumerate(shape))
@@ -47,13 +47,14 @@ class _Reduce(Op):
     """One array to its reduction over axes."""
 
     inputs = ("data",)
+    accepts = "number"
     Attrs: ClassVar[type] = ReduceAttrs
 
     @staticmethod
     def infer_shape(a, data):
         axes = reduced_axes(a, len(data))
         if a.keepdims:
-            return (data,), (_kept(a, data),)
+            return (data,), (kept_shape(a, data),)
         return (data,), (tuple(d for i, d in enumerate(data) if i not in axes) or (1,),)
 
     @staticmethod
@@ -61,7 +62,39 @@ class _Reduce(Op):
         return product(inputs[0])
 
 
-class sum(_Reduce):
+class _Accumulated(_Reduce):
+    """A reduction in which narrow floats are added up or multiplied in float32."""
+
+    @staticmethod
+    def workspace(a, inputs, outputs, dtype):
+        return accumulate_bytes(outputs[0], dtype)
+
+
+class _Known(_Reduce):
+    """A reduction of the elements that are not nan."""
+
+    accepts = "float"
+
+    @staticmethod
+    def workspace(a, inputs, outputs, dtype):
+        return fold_bytes(inputs[0], (kept_shape(a, inputs[0]),), dtype)
+
+
+class _Extreme(_Reduce):
+    """The largest or smallest of some elements: there has to be one."""
+
+    @classmethod
+    def infer_shape(cls, a, data):
+        result = super().infer_shape(a, data)
+        axes = reduced_axes(a, len(data))
+        if (empty := [i for i in axes if not data[i]]) and product(result[1][0]):
+            raise ShapeError(
+                f"data {data} has no element along axis {empty[0]} to take the {cls.op_name} of."
+            )
+        return result
+
+
+class sum(_Accumulated):
     """Sum over axes.
 
     data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left.
@@ -71,34 +104,49 @@ class sum(_Reduce):
     aliases = ("sum_axis",)
 
     @staticmethod
-    def forward(xp, a, data, *, out):
+    def forward(xp, a, data, *, out, work):
         axes = reduced_axes(a, data.ndim)
-        xp.add.reduce(data, axis=axes, dtype=data.dtype, keepdims=True, out=out.reshape(_kept(a, data.shape)))
+        accumulate(xp, xp.add, data, axes, out.reshape(kept_shape(a, data.shape)), work)
 
     @staticmethod
     def backward(xp, a, d_out, *, d_data):
-        xp.copyto(d_data, d_out.reshape(_kept(a, d_data.shape)))
+        xp.copyto(d_data, d_out.reshape(kept_shape(a, d_data.shape)))
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": _spread(w, a, heads["out"], ins["data"])}
 
 
-class mean(_Reduce):
-    """Mean over axes; of whole numbers it is cut towards 0.
+class mean(_Accumulated):
+    """Mean over axes; of whole numbers it is cut towards 0, of no number it is nan.
 
     data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left.
     The gradient spreads `d_out / count` over the axes and reads no input.
     """
 
     @staticmethod
-    def forward(xp, a, data, *, out):
+    def forward(xp, a, data, *, out, work):
+        count = data.size // out.size if out.size else 1
+
+        def divide(total):
+            if count or total.dtype.kind not in "iu":
+                xp.divide(total, count, out=total, casting="unsafe")
+
         axes = reduced_axes(a, data.ndim)
-        xp.add.reduce(data, axis=axes, dtype=data.dtype, keepdims=True, out=out.reshape(_kept(a, data.shape)))
-        xp.divide(out, data.size // out.size, out=out, casting="unsafe")
+        accumulate(xp, xp.add, data, axes, out.reshape(kept_shape(a, data.shape)), work, divide)
 
     @staticmethod
     def backward(xp, a, d_out, *, d_data):
-        xp.divide(d_out.reshape(_kept(a, d_data.shape)), d_data.size // d_out.size, out=d_data)
+        if d_data.size:
+            kept = d_out.reshape(kept_shape(a, d_data.shape))
+            xp.divide(kept, d_data.size // d_out.size, out=d_data)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": _spread(w, a, heads["out"], ins["data"], mean=True)}
 
 
-class prod(_Reduce):
+class prod(_Accumulated):
     """Product over axes.
 
     data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left.
@@ -106,19 +154,82 @@ class prod(_Reduce):
     """
 
     @staticmethod
-    def forward(xp, a, data, *, out):
+    def forward(xp, a, data, *, out, work):
         axes = reduced_axes(a, data.ndim)
-        kept = out.reshape(_kept(a, data.shape))
-        xp.multiply.reduce(data, axis=axes, dtype=data.dtype, keepdims=True, out=kept)
+        accumulate(xp, xp.multiply, data, axes, out.reshape(kept_shape(a, data.shape)), work)
 
     @staticmethod
     def backward(xp, a, d_out, data, out, *, d_data):
-        kept = _kept(a, data.shape)
+        kept = kept_shape(a, data.shape)
         xp.divide(out.reshape(kept), data, out=d_data)
         xp.multiply(d_data, d_out.reshape(kept), out=d_data)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        total = _spread(w, a, w.elemwise_mul(heads["out"], outs["out"]), ins["data"])
+        return {"data": w.elemwise_div(total, ins["data"])}
 
-class max(_Reduce):
+
+class nansum(_Known):
+    """Sum over axes of the elements that are not nan.
+
+    data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left.
+    The gradient of an element is `d_out`, and 0 where it is nan.
+    """
+
+    @staticmethod
+    def forward(xp, a, data, *, out, work):
+        def known(into, x):
+            for part, to in pieces(x, into):
+                xp.copyto(to, part)
+                xp.copyto(to, 0, where=xp.isnan(part))
+
+        fold(xp, known, (data,), out.reshape(kept_shape(a, data.shape)), work)
+
+    @staticmethod
+    def backward(xp, a, d_out, data, *, d_data):
+        xp.equal(data, data, out=d_data)
+        xp.multiply(d_data, d_out.reshape(kept_shape(a, data.shape)), out=d_data)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        known = w.broadcast_equal(ins["data"], ins["data"])
+        return {"data": w.elemwise_mul(_spread(w, a, heads["out"], ins["data"]), known)}
+
+
+class nanprod(_Known):
+    """Product over axes of the elements that are not nan.
+
+    data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left.
+    The gradient of an element is ``d_out * out / data``, and 0 where it is nan.
+    """
+
+    @staticmethod
+    def forward(xp, a, data, *, out, work):
+        def known(into, x):
+            for part, to in pieces(x, into):
+                xp.copyto(to, part)
+                xp.copyto(to, 1, where=xp.isnan(part))
+
+        fold(xp, known, (data,), out.reshape(kept_shape(a, data.shape)), work, xp.multiply)
+
+    @staticmethod
+    def backward(xp, a, d_out, data, out, *, d_data):
+        kept = kept_shape(a, data.shape)
+        xp.divide(out.reshape(kept), data, out=d_data)
+        xp.multiply(d_data, d_out.reshape(kept), out=d_data)
+        for x, into in pieces(data, d_data):
+            xp.copyto(into, 0, where=xp.isnan(x))
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        x = ins["data"]
+        total = _spread(w, a, w.elemwise_mul(heads["out"], outs["out"]), x)
+        known = w.broadcast_equal(x, x)
+        return {"data": w.elemwise_mul(w.elemwise_div(total, w.where(known, x, w.ones_like(x))), known)}
+
+
+class max(_Extreme):
     """Largest element over axes; nan if there is one.
 
     data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left.
@@ -129,17 +240,22 @@ class max(_Reduce):
 
     @staticmethod
     def forward(xp, a, data, *, out):
-        kept = out.reshape(_kept(a, data.shape))
-        xp.maximum.reduce(data, axis=reduced_axes(a, data.ndim), keepdims=True, out=kept)
+        kept = out.reshape(kept_shape(a, data.shape))
+        if kept.size:
+            xp.maximum.reduce(data, axis=reduced_axes(a, data.ndim), keepdims=True, out=kept)
 
     @staticmethod
     def backward(xp, a, d_out, data, out, *, d_data):
-        kept = _kept(a, data.shape)
+        kept = kept_shape(a, data.shape)
         xp.equal(data, out.reshape(kept), out=d_data)
         xp.multiply(d_data, d_out.reshape(kept), out=d_data)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return _to_the_extreme(w, a, ins, outs, heads)
 
-class min(_Reduce):
+
+class min(_Extreme):
     """Smallest element over axes; nan if there is one.
 
     data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left.
@@ -150,122 +266,111 @@ class min(_Reduce):
 
     @staticmethod
     def forward(xp, a, data, *, out):
-        kept = out.reshape(_kept(a, data.shape))
-        xp.minimum.reduce(data, axis=reduced_axes(a, data.ndim), keepdims=True, out=kept)
+        kept = out.reshape(kept_shape(a, data.shape))
+        if kept.size:
+            xp.minimum.reduce(data, axis=reduced_axes(a, data.ndim), keepdims=True, out=kept)
 
     @staticmethod
     def backward(xp, a, d_out, data, out, *, d_data):
-        kept = _kept(a, data.shape)
+        kept = kept_shape(a, data.shape)
         xp.equal(data, out.reshape(kept), out=d_data)
         xp.multiply(d_data, d_out.reshape(kept), out=d_data)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return _to_the_extreme(w, a, ins, outs, heads)
 
-class norm(_Reduce):
-    """Norm over axes: ``ord=2`` root of the sum of squares, ``ord=1`` sum of absolute values.
 
-    data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left.
-    The gradient is ``d_out * data / out`` (for 1: ``d_out * sign(data)``), and 0 where the norm is 0.
+class any(_Reduce):
+    """1 where an element over axes is not 0, else 0, in the dtype of `data`; 0 of no element.
+
+    data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left. No gradient.
     """
+
+    accepts = "any"
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        _truth(xp, xp.logical_or, a, data, out)
+
+
+class all(_Reduce):
+    """1 where no element over axes is 0, else 0, in the dtype of `data`; 1 of no element.
+
+    data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left. No gradient.
+    """
+
+    accepts = "any"
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        _truth(xp, xp.logical_and, a, data, out)
+
+
+class _spread_like(Op):
+    """What undoes a reduction: `data` repeated along the axes that a reduction of `like` takes away.
+
+    data: `like`'s shape without the axes `axis`;  like: (...)  ->  out: `like`'s shape. With `mean` divided
+    by the count of elements reduced to one. `like` is there for its shape: its numbers are not
+    read and it has no gradient.
+    """
+
+    inputs = ("data", "like")
 
     @dataclass(frozen=True)
     class Attrs:
-        ord: int = 2
         axis: tuple[int, ...] | None = None
-        out_dtype: str | None = None
         keepdims: bool = False
-
-        def __post_init__(self) -> None:
-            if self.ord not in (1, 2):
-                raise OpAttributeError(f"parameter 'ord' must be 1 or 2, got {self.ord}.")
-            if self.out_dtype is not None:
-                raise OpAttributeError(
-                    f"parameter 'out_dtype' must be None, got {self.out_dtype!r}; Cast the result instead."
-                )
+        exclude: bool = False
+        mean: bool = False
 
     @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return fold_bytes(inputs[0], (_kept(a, inputs[0]),), dtype)
+    def infer_shape(a, data, like):
+        _, (wanted,) = _Reduce.infer_shape(a, like)
+        if data != wanted:
+            raise ShapeError(
+                f"data must be {wanted}, as like {like} is after the reduction, but it is {data}."
+            )
+        return (data, like), (like,)
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        return dtypes, dtypes[:1]
 
     @staticmethod
-    def forward(xp, a, data, *, out, work):
-        def square(into, x):
-            xp.multiply(x, x, out=into)
-
-        def size(into, x):
-            xp.absolute(x, out=into)
-
-        fold(xp, square if a.ord == 2 else size, (data,), out.reshape(_kept(a, data.shape)), work)
-        if a.ord == 2:
-            xp.sqrt(out, out=out)
+    def backward_workspace(a, inputs, outputs, dtype):
+        return accumulate_bytes(inputs[0], dtype)
 
     @staticmethod
-    def backward(xp, a, d_out, data, out, *, d_data):
-        kept = _kept(a, data.shape)
-        if a.ord == 1:
-            xp.sign(data, out=d_data)
+    def forward(xp, a, data, like, *, out):
+        kept = data.reshape(kept_shape(a, like.shape))
+        if a.mean and out.size:
+            xp.divide(kept, out.size // kept.size, out=out, casting="unsafe")
         else:
-            # Where the norm is 0 so is all the data: dividing by 1 instead gives 0.
-            xp.equal(out.reshape(kept), 0, out=d_data)
-            xp.add(d_data, out.reshape(kept), out=d_data)
-            xp.divide(data, d_data, out=d_data)
-        xp.multiply(d_data, d_out.reshape(kept), out=d_data)
-
-
-@dataclass(frozen=True)
-class ArgAttrs:
-    axis: int | None = None
-    keepdims: bool = False
-
-
-class _Arg(_Reduce):
-    """Positions along one axis, or in the flattened array."""
-
-    Attrs = ArgAttrs
-
-
-class argmax(_Arg):
-    """Position of the first largest element along `axis`, in the dtype of `data`.
-
-    data: (...)  ->  out: `data`'s shape without `axis`. With ``axis=None``: the position in the flattened
-    array, shape (1,). No gradient.
-    """
+            xp.copyto(out, kept)
 
     @staticmethod
-    def forward(xp, a, data, *, out):
-        _positions(xp, xp.argmax, xp.greater, a, data, out)
-
-
-class argmin(_Arg):
-    """Position of the first smallest element along `axis`, in the dtype of `data`.
-
-    data: (...)  ->  out: `data`'s shape without `axis`. With ``axis=None``: the position in the flattened
-    array, shape (1,). No gradient.
-    """
+    def backward(xp, a, d_out, *, d_data, work):
+        (mean if a.mean else sum).forward(xp, a, d_out, out=d_data, work=work)
 
     @staticmethod
-    def forward(xp, a, data, *, out):
-        _positions(xp, xp.argmin, xp.less, a, data, out)
+    def derivative(w, a, ins, outs, heads):
+        reduce = w.mean if a.mean else w.sum
+        return {"data": reduce(heads["out"], axis=a.axis, keepdims=a.keepdims, exclude=a.exclude)}
 
 
-def _positions(xp, find, better, a, data, out):
-    """`find` along the axis, in blocks of at most PIECE elements: along an inner axis it copies its input."""
-    if a.axis is None:
-        out[...] = find(data)
-        return
-    axis = a.axis % data.ndim
-    outer, length, inner = product(data.shape[:axis]), data.shape[axis], product(data.shape[axis + 1 :])
-    cube, flat = data.reshape(outer, length, inner), out.reshape(outer, inner)
-    if length > PIECE:
-        wide = rows = 1
-    else:
-        wide = inner if inner * length <= PIECE else PIECE // length
-        rows = PIECE // (length * wide)
-    for i in range(0, outer, rows):
-        for j in range(0, inner, wide):
-            block = cube[i : i + rows, :, j : j + wide]
-            place = find(block[:, :PIECE], axis=1)
-            for begin in range(PIECE, length, PIECE):  # only where rows and wide are 1
-                other = begin + find(block[:, begin : begin + PIECE], axis=1)
-                if better(block[0, other[0, 0], 0], block[0, place[0, 0], 0]):
-                    place = other
-            flat[i : i + rows, j : j + wide] = place
+def _spread(w, a, data, like, mean=False):
+    return w._spread_like(
+        data, like, axis=a.axis, keepdims=a.keepdims, exclude=getattr(a, "exclude", False), mean=mean
+    )
+
+
+def _to_the_extreme(w, a, ins, outs, heads):
+    chosen = w.broadcast_equal(ins["data"], _spread(w, a, outs["out"], ins["data"]))
+    return {"data": w.elemwise_mul(_spread(w, a, heads["out"], ins["data"]), chosen)}
+
+
+def _truth(xp, ufunc, a, data, out):
+    """Reduce truth values: in place of a temporary of bools, for the parts of axis 0 where that is long."""
+    kept = out.reshape(kept_shape(a, data.shape))
+    ufunc.reduce(data, axis=reduced_axes(a, data.ndim), keepdims=True, out=kept, dtype=bool)

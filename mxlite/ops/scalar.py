@@ -5,10 +5,11 @@ The number takes the array's dtype; for whole-number arrays it is cut towards 0 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ..graph.opdef import Op
-from .blocks import pieces, weak
+from .blocks import pieces, power, weak
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,11 @@ class ScalarAttrs:
     is_int: bool = True
 
 
+def log_of(scalar):
+    """Its natural logarithm: -inf at 0, nan below."""
+    return math.log(scalar) if scalar > 0 else -math.inf if scalar == 0 else math.nan
+
+
 class _Scalar(Op):
     """One array and the attribute `scalar` to an array of the same shape and dtype."""
 
@@ -26,6 +32,7 @@ class _Scalar(Op):
     in_place = {"out": "data"}
     same_shape = True
     cheap = True
+    accepts = "number"
     Attrs = ScalarAttrs
 
 
@@ -65,6 +72,10 @@ class _rminus_scalar(_Scalar):
     def backward(xp, a, d_out, *, d_data):
         xp.negative(d_out, out=d_data)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.negative(heads["out"])}
+
 
 class _mul_scalar(_Scalar):
     """``out = data * scalar``. data: (...)  ->  out: (...). Gradient ``d_out * scalar``."""
@@ -79,6 +90,10 @@ class _mul_scalar(_Scalar):
     @staticmethod
     def backward(xp, a, d_out, *, d_data):
         xp.multiply(d_out, a.scalar, out=d_data)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w._mul_scalar(heads["out"], scalar=a.scalar)}
 
 
 class _div_scalar(_Scalar):
@@ -97,6 +112,10 @@ class _div_scalar(_Scalar):
     @staticmethod
     def backward(xp, a, d_out, *, d_data):
         xp.divide(d_out, a.scalar, out=d_data)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w._div_scalar(heads["out"], scalar=a.scalar)}
 
 
 class _rdiv_scalar(_Scalar):
@@ -118,6 +137,11 @@ class _rdiv_scalar(_Scalar):
         xp.divide(d_data, data, out=d_data)
         xp.multiply(d_data, -a.scalar, out=d_data)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        slope = w._rdiv_scalar(w.square(ins["data"]), scalar=-a.scalar)
+        return {"data": w.elemwise_mul(heads["out"], slope)}
+
 
 class _power_scalar(_Scalar):
     """``out = data ** scalar``.
@@ -130,7 +154,7 @@ class _power_scalar(_Scalar):
 
     @staticmethod
     def forward(xp, a, data, *, out):
-        xp.power(data, weak(data, a.scalar), out=out)
+        power(xp, data, weak(data, a.scalar), out)
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
@@ -140,6 +164,11 @@ class _power_scalar(_Scalar):
             xp.power(data, a.scalar - 1, out=d_data)
             xp.multiply(d_data, d_out, out=d_data)
         xp.multiply(d_data, a.scalar, out=d_data)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        slope = w._power_scalar(ins["data"], scalar=a.scalar - 1)
+        return {"data": w._mul_scalar(w.elemwise_mul(heads["out"], slope), scalar=a.scalar)}
 
 
 class _rpower_scalar(_Scalar):
@@ -153,12 +182,17 @@ class _rpower_scalar(_Scalar):
 
     @staticmethod
     def forward(xp, a, data, *, out):
-        xp.power(weak(data, a.scalar), data, out=out)
+        power(xp, weak(data, a.scalar), data, out)
 
     @staticmethod
     def backward(xp, a, d_out, out, *, d_data):
         xp.multiply(d_out, out, out=d_data)
-        xp.multiply(d_data, float(xp.log(a.scalar)), out=d_data)
+        xp.multiply(d_data, log_of(a.scalar), out=d_data)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        growth = w.elemwise_mul(heads["out"], outs["out"])
+        return {"data": w._mul_scalar(growth, scalar=log_of(a.scalar))}
 
 
 class _maximum_scalar(_Scalar):
@@ -179,6 +213,11 @@ class _maximum_scalar(_Scalar):
         for d, x, into in pieces(d_out, data, d_data):
             xp.multiply(d, x >= a.scalar, out=into)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        passes = w._greater_equal_scalar(ins["data"], scalar=a.scalar)
+        return {"data": w.elemwise_mul(heads["out"], passes)}
+
 
 class _minimum_scalar(_Scalar):
     """``out = min(data, scalar)``.
@@ -197,6 +236,11 @@ class _minimum_scalar(_Scalar):
     def backward(xp, a, d_out, data, *, d_data):
         for d, x, into in pieces(d_out, data, d_data):
             xp.multiply(d, x <= a.scalar, out=into)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        passes = w._lesser_equal_scalar(ins["data"], scalar=a.scalar)
+        return {"data": w.elemwise_mul(heads["out"], passes)}
 
 
 class _mod_scalar(_Scalar):
@@ -240,80 +284,71 @@ class _rmod_scalar(_Scalar):
             xp.negative(slope, out=slope)
             xp.multiply(d, slope, out=into)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        count = w.floor(w._rdiv_scalar(ins["data"], scalar=a.scalar))
+        return {"data": w.negative(w.elemwise_mul(heads["out"], count))}
 
-class _equal_scalar(_Scalar):
-    """1 where ``data == scalar``, else 0, in the dtype of `data`.
 
-    data: (...)  ->  out: (...). No gradient.
+class _hypot_scalar(_Scalar):
+    """``out = sqrt(data**2 + scalar**2)``, without overflow on the way.
+
+    data: (...)  ->  out: (...). Gradient ``d_out * data / out``.
     """
 
-    aliases = ("_EqualScalar",)
+    aliases = ("_HypotScalar",)
+    accepts = "float"
+    backward_in_place = {"d_data": ("d_out", "data", "out")}
 
     @staticmethod
     def forward(xp, a, data, *, out):
-        xp.equal(data, weak(data, a.scalar), out=out)
+        xp.hypot(data, weak(data, a.scalar), out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, data, out, *, d_data):
+        for d, x, y, into in pieces(d_out, data, out, d_data):
+            xp.multiply(d, x / y, out=into)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.elemwise_mul(heads["out"], w.elemwise_div(ins["data"], outs["out"]))}
 
 
-class _not_equal_scalar(_Scalar):
-    """1 where ``data != scalar``, else 0, in the dtype of `data`.
+class smooth_l1(_Scalar):
+    """Huber's loss, quadratic near 0: ``(scalar*data)**2 / 2`` where ``|data| < 1 / scalar**2``, outside
+    ``|data| - 1 / (2 * scalar**2)``.
 
-    data: (...)  ->  out: (...). No gradient.
+    data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * scalar**2 * data`` inside, and
+    ``d_out * sign(data)`` outside. R. Girshick, 2015, "Fast R-CNN", with scalar 1.
     """
 
-    aliases = ("_NotEqualScalar",)
+    accepts = "float"
+    backward_in_place = {"d_data": ("d_out", "data")}
+
+    @dataclass(frozen=True)
+    class Attrs:
+        scalar: float = 1.0
 
     @staticmethod
     def forward(xp, a, data, *, out):
-        xp.not_equal(data, weak(data, a.scalar), out=out)
-
-
-class _greater_scalar(_Scalar):
-    """1 where ``data > scalar``, else 0, in the dtype of `data`.
-
-    data: (...)  ->  out: (...). No gradient.
-    """
-
-    aliases = ("_GreaterScalar",)
+        # With c = clip(s*s*x, -1, 1) it is c * (x - c / (2*s*s)) in every part.
+        square = a.scalar * a.scalar
+        for x, into in pieces(data, out):
+            cut = _cut(xp, x, square)
+            xp.multiply(cut, x - cut * (0.5 / square), out=into)
 
     @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.greater(data, weak(data, a.scalar), out=out)
-
-
-class _greater_equal_scalar(_Scalar):
-    """1 where ``data >= scalar``, else 0, in the dtype of `data`.
-
-    data: (...)  ->  out: (...). No gradient.
-    """
-
-    aliases = ("_GreaterEqualScalar",)
+    def backward(xp, a, d_out, data, *, d_data):
+        for d, x, into in pieces(d_out, data, d_data):
+            xp.multiply(d, _cut(xp, x, a.scalar * a.scalar), out=into)
 
     @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.greater_equal(data, weak(data, a.scalar), out=out)
+    def derivative(w, a, ins, outs, heads):
+        slope = w.clip(w._mul_scalar(ins["data"], scalar=a.scalar * a.scalar), a_min=-1, a_max=1)
+        return {"data": w.elemwise_mul(heads["out"], slope)}
 
 
-class _lesser_scalar(_Scalar):
-    """1 where ``data < scalar``, else 0, in the dtype of `data`.
-
-    data: (...)  ->  out: (...). No gradient.
-    """
-
-    aliases = ("_LesserScalar",)
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.less(data, weak(data, a.scalar), out=out)
-
-
-class _lesser_equal_scalar(_Scalar):
-    """1 where ``data <= scalar``, else 0, in the dtype of `data`.
-
-    data: (...)  ->  out: (...). No gradient.
-    """
-
-    aliases = ("_LesserEqualScalar",)
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.less_equal(data, weak(data, a.scalar), out=out)
+def _cut(xp, x, square):
+    cut = x * square
+    xp.maximum(cut, -1, out=cut)
+    return xp.minimum(cut, 1, out=cut)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.dtype import is_floating
-from ..core.errors import DTypeError
 from ..graph.opdef import Op
 from .blocks import copy, pieces
 
@@ -22,120 +20,7 @@ class _Unary(Op):
 class _Real(_Unary):
     """A function of real numbers: the dtype must be floating."""
 
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        if dtypes[0] is not None and not is_floating(dtypes[0]):
-            raise DTypeError(f"data must be of a floating dtype, got {dtypes[0]}; Cast it first.")
-        return super().infer_type(a, *dtypes)
-
-
-class exp(_Real):
-    """Exponential, ``out = e**data``.
-
-    data: (...)  ->  out: (...), same shape and dtype. The gradient, ``d_out * out``, does not read `data`.
-    """
-
-    backward_in_place = {"d_data": ("d_out", "out")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.exp(data, out=out)
-
-    @staticmethod
-    def backward(xp, a, d_out, out, *, d_data):
-        xp.multiply(d_out, out, out=d_data)
-
-
-class log(_Real):
-    """Natural logarithm; -inf at 0, nan below.
-
-    data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / data``.
-    """
-
-    backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.log(data, out=out)
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        xp.divide(d_out, data, out=d_data)
-
-
-class log1p(_Real):
-    """``out = log(1 + data)``, accurate near 0.
-
-    data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / (1 + data)``.
-    """
-
-    backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.log1p(data, out=out)
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            xp.divide(d, x + 1, out=into)
-
-
-class expm1(_Real):
-    """``out = e**data - 1``, accurate near 0.
-
-    data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * (out + 1)``.
-    """
-
-    backward_in_place = {"d_data": ("d_out", "out")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.expm1(data, out=out)
-
-    @staticmethod
-    def backward(xp, a, d_out, out, *, d_data):
-        for d, y, into in pieces(d_out, out, d_data):
-            xp.multiply(d, y + 1, out=into)
-
-
-class sqrt(_Real):
-    """Square root; nan below 0.
-
-    data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out / (2 * out)``: `data` is not read.
-    """
-
-    backward_in_place = {"d_data": ("d_out", "out")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.sqrt(data, out=out)
-
-    @staticmethod
-    def backward(xp, a, d_out, out, *, d_data):
-        xp.divide(d_out, out, out=d_data)
-        xp.multiply(d_data, 0.5, out=d_data)
-
-
-class rsqrt(_Real):
-    """Inverse square root, ``out = 1 / sqrt(data)``.
-
-    data: (...)  ->  out: (...), same shape and dtype. Gradient ``-d_out * out**3 / 2``: `data` is not read.
-    """
-
-    backward_in_place = {"d_data": "d_out"}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.sqrt(data, out=out)
-        xp.divide(1.0, out, out=out)
-
-    @staticmethod
-    def backward(xp, a, d_out, out, *, d_data):
-        xp.multiply(d_out, out, out=d_data)
-        xp.multiply(d_data, out, out=d_data)
-        xp.multiply(d_data, out, out=d_data)
-        xp.multiply(d_data, -0.5, out=d_data)
+    accepts = "float"
 
 
 class reciprocal(_Real):
@@ -156,6 +41,10 @@ class reciprocal(_Real):
         xp.multiply(d_data, out, out=d_data)
         xp.negative(d_data, out=d_data)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.negative(w.elemwise_mul(heads["out"], w.square(outs["out"])))}
+
 
 class square(_Unary):
     """``out = data**2``.
@@ -163,6 +52,7 @@ class square(_Unary):
     data: (...)  ->  out: (...), same shape and dtype. Gradient ``2 * d_out * data``.
     """
 
+    accepts = "number"
     backward_in_place = {"d_data": ("d_out", "data")}
 
     @staticmethod
@@ -173,6 +63,10 @@ class square(_Unary):
     def backward(xp, a, d_out, data, *, d_data):
         xp.multiply(d_out, data, out=d_data)
         xp.multiply(d_data, 2, out=d_data)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w._mul_scalar(w.elemwise_mul(heads["out"], ins["data"]), scalar=2)}
 
 
 class abs(_Unary):
@@ -192,6 +86,10 @@ class abs(_Unary):
         for d, x, into in pieces(d_out, data, d_data):
             xp.multiply(d, xp.sign(x), out=into)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.elemwise_mul(heads["out"], w.sign(ins["data"]))}
+
 
 class negative(_Unary):
     """``out = -data``.
@@ -199,6 +97,7 @@ class negative(_Unary):
     data: (...)  ->  out: (...), same shape and dtype. The gradient reads no input.
     """
 
+    accepts = "number"
     aliases = ("_np_negative",)
     backward_in_place = {"d_data": "d_out"}
 
@@ -210,43 +109,9 @@ class negative(_Unary):
     def backward(xp, a, d_out, *, d_data):
         xp.negative(d_out, out=d_data)
 
-
-class sin(_Real):
-    """Sine of angles in radians.
-
-    data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * cos(data)``.
-    """
-
-    backward_in_place = {"d_data": ("d_out", "data")}
-
     @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.sin(data, out=out)
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            xp.multiply(d, xp.cos(x), out=into)
-
-
-class cos(_Real):
-    """Cosine of angles in radians.
-
-    data: (...)  ->  out: (...), same shape and dtype. Gradient ``-d_out * sin(data)``.
-    """
-
-    backward_in_place = {"d_data": ("d_out", "data")}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.cos(data, out=out)
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        for d, x, into in pieces(d_out, data, d_data):
-            slope = xp.sin(x)
-            xp.negative(slope, out=slope)
-            xp.multiply(d, slope, out=into)
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.negative(heads["out"])}
 
 
 class sign(_Unary):
@@ -254,6 +119,8 @@ class sign(_Unary):
 
     data: (...)  ->  out: (...), same shape and dtype. No gradient.
     """
+
+    accepts = "number"
 
     @staticmethod
     def forward(xp, a, data, *, out):
@@ -288,6 +155,8 @@ class round(_Unary):
     data: (...)  ->  out: (...), same shape and dtype. No gradient.
     """
 
+    accepts = "number"
+
     @staticmethod
     def forward(xp, a, data, *, out):
         # The part cut off, doubled and cut again, is the step outwards: adding 0.5 first would round wrong
@@ -306,11 +175,35 @@ class rint(_Unary):
     data: (...)  ->  out: (...), same shape and dtype. No gradient.
     """
 
+    accepts = "number"
+
     @staticmethod
     def forward(xp, a, data, *, out):
         for x, into in pieces(data, out):
             below = xp.floor(x)
             xp.add(below, x - below > 0.5, out=into, casting="unsafe")
+
+
+class trunc(_Unary):
+    """The whole part: the nearest whole number towards 0.
+
+    data: (...)  ->  out: (...), same shape and dtype. No gradient.
+    """
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        xp.trunc(data, out=out, casting="unsafe")
+
+
+class fix(_Unary):
+    """The nearest whole number towards 0, as `trunc`.
+
+    data: (...)  ->  out: (...), same shape and dtype. No gradient.
+    """
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        xp.trunc(data, out=out, casting="unsafe")
 
 
 class _copy(_Unary):
@@ -337,6 +230,8 @@ class zeros_like(_Unary):
     data: (...)  ->  out: (...), same shape and dtype. No gradient.
     """
 
+    shape_only = ("data",)
+
     @staticmethod
     def forward(xp, a, data, *, out):
         out.fill(0)
@@ -347,6 +242,8 @@ class ones_like(_Unary):
 
     data: (...)  ->  out: (...), same shape and dtype. No gradient.
     """
+
+    shape_only = ("data",)
 
     @staticmethod
     def forward(xp, a, data, *, out):
@@ -378,3 +275,75 @@ class clip(_Unary):
             inside = x >= a.a_min
             inside &= x <= a.a_max
             xp.multiply(d, inside, out=into)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        x = ins["data"]
+        inside = w.elemwise_mul(
+            w._greater_equal_scalar(x, scalar=a.a_min), w._lesser_equal_scalar(x, scalar=a.a_max)
+        )
+        return {"data": w.elemwise_mul(heads["out"], inside)}
+
+
+class softsign(_Real):
+    """``out = data / (1 + |data|)``, between -1 and 1.
+
+    data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * (1 - |out|)**2``.
+    """
+
+    backward_in_place = {"d_data": ("d_out", "out")}
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        for x, into in pieces(data, out):
+            size = xp.absolute(x)
+            size += 1
+            xp.divide(x, size, out=into)
+
+    @staticmethod
+    def backward(xp, a, d_out, out, *, d_data):
+        for d, y, into in pieces(d_out, out, d_data):
+            slope = xp.absolute(y)
+            xp.subtract(1, slope, out=slope)
+            slope *= slope
+            xp.multiply(d, slope, out=into)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        slope = w.square(w._rminus_scalar(w.abs(outs["out"]), scalar=1))
+        return {"data": w.elemwise_mul(heads["out"], slope)}
+
+
+class hard_sigmoid(_Real):
+    """``out = max(0, min(1, alpha * data + beta))``: a sigmoid of three straight lines.
+
+    data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * alpha`` where
+    ``0 < out < 1``, else 0: `data` is not read.
+    """
+
+    backward_in_place = {"d_data": ("d_out", "out")}
+
+    @dataclass(frozen=True)
+    class Attrs:
+        alpha: float = 0.2
+        beta: float = 0.5
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        xp.multiply(data, a.alpha, out=out)
+        xp.add(out, a.beta, out=out)
+        xp.maximum(out, 0, out=out)
+        xp.minimum(out, 1, out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, out, *, d_data):
+        for d, y, into in pieces(d_out, out, d_data):
+            slope = (y > 0) & (y < 1)
+            xp.multiply(d, slope, out=into)
+            xp.multiply(into, a.alpha, out=into)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        y = outs["out"]
+        inside = w.elemwise_mul(w._greater_scalar(y, scalar=0), w._lesser_scalar(y, scalar=1))
+        return {"data": w._mul_scalar(w.elemwise_mul(heads["out"], inside), scalar=a.alpha)}

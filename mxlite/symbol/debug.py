@@ -17,10 +17,11 @@ def describe(graph: Graph) -> str:
             lines.append(f"Variable:{node.name}")
             continue
         lines += ["-" * 20, f"Op:{node.op.op_name}, Name={node.name}", "Inputs:"]
+        changed = {*node.op.aux, *node.op.mutated(node.attrs)}
         for i, (key, e) in enumerate(zip(node.input_names, node.inputs)):
             version = ""
             if e.node.op is None:
-                written = key in node.op.aux or key in node.op.mutates
+                written = key in changed
                 if written:
                     writes[e.node] = writes.get(e.node, 0) + 1
                 version = f" version={writes[e.node] if written else 0}"

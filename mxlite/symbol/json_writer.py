@@ -70,9 +70,10 @@ def _node(node: Node, index: dict[Node, int], writes: dict[Node, int], indent: i
                 f"from, and derive it again after loading."
             )
     inputs: list[str] = []
+    changed = {*node.op.aux, *node.op.mutated(node.attrs)} if node.op is not None else ()
     for key, e in zip(node.input_names, node.inputs):
         version = 0
-        if node.op is not None and (key in node.op.aux or key in node.op.mutates):
+        if key in changed:
             version = writes[e.node] = writes.get(e.node, 0) + 1
         inputs.append(f"[{index[e.node]}, {e.index}, {version}]")
     fields = [f'"op": {_string(op)}', f'"name": {_string(node.name)}']

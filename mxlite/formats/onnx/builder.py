@@ -1,0 +1,398 @@
+"""The graph that an import makes: mxlite's operators called on values, at once where all is known.
+
+An operator whose inputs are all constants is run while importing, so that what an exporter computes about
+shapes (Shape, Gather, Concat, ...) ends as numbers. Any other becomes a node. Shape and type of each value
+are worked out by the operators' own rules when the node is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ... import ndarray as nd
+from ...core import DTypeError, FormatError, MXLiteError, ShapeError
+from ...graph import Entry, Node, Op, Shape
+from ...ops import TABLE
+from ...symbol import Symbol, Variable
+from ...symbol.compose import call, parameter_text, typed_attrs
+from .dtypes import is_float, running_type
+from .errors import NotSupportedError
+from .value import Value
+
+LARGEST_FOLDED = 1 << 22
+"""Elements of the largest array computed while importing; anything larger is a node."""
+
+MOST_NODES = 200_000
+"""Nodes that one import may make: loops are unrolled, and a number in the file must not decide on memory."""
+
+_EXACT = 2**53  # up to here a whole number is a float without loss
+_SCALAR = {
+    "add": "_plus_scalar", "sub": "_minus_scalar", "mul": "_mul_scalar", "div": "_div_scalar",
+    "power": "_power_scalar", "maximum": "_maximum_scalar", "minimum": "_minimum_scalar",
+    "greater": "_greater_scalar", "greater_equal": "_greater_equal_scalar", "lesser": "_lesser_scalar",
+    "lesser_equal": "_lesser_equal_scalar", "equal": "_equal_scalar", "not_equal": "_not_equal_scalar",
+}  # fmt: skip
+_REVERSED = {
+    "add": "_plus_scalar", "sub": "_rminus_scalar", "mul": "_mul_scalar", "div": "_rdiv_scalar",
+    "power": "_rpower_scalar", "maximum": "_maximum_scalar", "minimum": "_minimum_scalar",
+    "greater": "_lesser_scalar", "greater_equal": "_lesser_equal_scalar", "lesser": "_greater_scalar",
+    "lesser_equal": "_greater_equal_scalar", "equal": "_equal_scalar", "not_equal": "_not_equal_scalar",
+}  # fmt: skip
+_SAME_SHAPE = {"add": "elemwise_add", "sub": "elemwise_sub", "mul": "elemwise_mul", "div": "elemwise_div"}
+_WHOLE_SCALARS = frozenset("add sub mul maximum minimum".split())
+
+
+class Builder:
+    """Makes nodes and keeps the arrays of variables."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, np.ndarray] = {}  # by variable: what is known of its value
+        self.label = "onnx"  # new nodes are called after the ONNX node being converted
+        self._names: set[str] = set()
+        self._counts: dict[str, int] = {}
+        self._variables: dict[int, tuple[Value, Entry]] = {}  # constants that became variables, by id
+        self._nodes = 0
+
+    # -- values ------------------------------------------------------------------------------------
+
+    def constant(self, array: Any, dtype: Any = None) -> Value:
+        """A value known now."""
+        array = np.asarray(array, dtype)
+        return Value(self, array.shape, array.dtype, array, None)
+
+    def ints(self, values: Iterable[int]) -> Value:
+        return self.constant(list(values), np.int64)
+
+    def full(self, shape: Shape, number: Any, dtype: Any) -> Value:
+        """An array of one number; a node if it is large."""
+        dtype = np.dtype(dtype)
+        if prod(shape) <= LARGEST_FOLDED // 16:
+            with np.errstate(all="ignore"):
+                return self.constant(np.full(shape, number, dtype))
+        running_type(dtype, "a constant")
+        return self.op("_full", shape=shape, value=float(number), dtype=str(dtype))
+
+    def variable(
+        self, name: str, shape: Shape, dtype: Any, array: np.ndarray | None = None, **settings: Any
+    ) -> Value:
+        """A free input of the graph: data, or a parameter whose value is `array`."""
+        running_type(dtype, f"{name!r}")
+        name = self.unique(name)
+        if array is not None:
+            self.arrays[name] = array
+            settings |= {"shape": shape} if shape and 0 not in shape else {}
+        symbol = Variable(name, dtype=dtype, **settings)
+        return Value(self, shape, dtype, None, symbol.entries[0])
+
+    def unique(self, name: str) -> str:
+        """`name`, with a number behind it if it is taken."""
+        name = name or "onnx"
+        if name not in self._names:
+            self._names.add(name)
+            return name
+        count = self._counts.get(name, 0)
+        while (made := f"{name}_{count}") in self._names:
+            count += 1
+        self._counts[name] = count + 1
+        self._names.add(made)
+        return made
+
+    def entry(self, value: Value) -> Entry:
+        """The graph's output that `value` is; a constant becomes a variable that optimizers leave alone."""
+        if value.entry is not None:
+            return value.entry
+        assert value.array is not None
+        kept = self._variables.get(id(value.array))
+        if kept is None:
+            made = self.variable(
+                f"{self.label}_const", value.shape, value.dtype, value.array, lr_mult=0.0, wd_mult=0.0
+            )
+            assert made.entry is not None
+            kept = self._variables[id(value.array)] = (value, made.entry)  # the value keeps its id taken
+        return kept[1]
+
+    def numbers(self, value: Value, what: str) -> np.ndarray:
+        """The elements of a value that must be known while importing.
+
+        A value that depends on constants, parameters and inputs of known value is computed here.
+        Raises NotSupportedError, naming what it depends on, for any other.
+        """
+        if value.array is not None:
+            return value.array
+        assert value.entry is not None
+        symbol = Symbol((value.entry,))
+        inputs = symbol.list_inputs()
+        open_inputs = [n for n in inputs if n not in self.arrays]
+        if open_inputs:
+            raise NotSupportedError(
+                f"{what} must be known when the model is imported, but it depends on {open_inputs[:4]}"
+            )
+        if value.size > LARGEST_FOLDED:
+            raise NotSupportedError(f"{what} has {value.size} elements, too many to compute while importing")
+        if value.entry.node.op is None:
+            value.array = self.arrays[value.entry.node.name]
+        else:
+            value.array = evaluate(symbol, self.arrays)[0]
+        return value.array
+
+    # -- operators ---------------------------------------------------------------------------------
+
+    def op(self, name: str, *inputs: Value, **parameters: Any) -> Any:
+        """One call of a mxlite operator: a value, or a tuple where it has several visible outputs."""
+        op = TABLE.get(name)
+        if op is None:
+            raise NotSupportedError(f"mxlite has no operator {name}")
+        for value in inputs:
+            running_type(value.dtype, "an input")
+        given = {k: parameter_text(v) for k, v in parameters.items() if v is not None}
+        if op.variadic:
+            given["num_args"] = str(len(inputs))
+        attrs = typed_attrs(op, given, name)
+        try:
+            shapes, dtypes = _infer(op, attrs, inputs)
+        except DTypeError as error:
+            raise NotSupportedError(f"{name} {error}") from None
+        except ShapeError as error:
+            raise FormatError(f"{name}: {error}") from None
+        visible = op.num_visible_outputs(attrs)
+        shapes, dtypes = shapes[:visible], dtypes[:visible]
+        if (
+            inputs
+            and not op.random
+            and all(v.array is not None for v in inputs)
+            and sum(map(prod, shapes)) <= LARGEST_FOLDED
+        ):
+            made = [self.constant(a) for a in _run(name, inputs, parameters)]
+        else:
+            self._nodes += 1
+            if self._nodes > MOST_NODES:
+                raise FormatError(f"The model unrolls to more than {MOST_NODES} nodes.")
+            node = call(
+                op, name, [self.entry(v) for v in inputs], {}, parameters_given(parameters), self._name()
+            )
+            made = [Value(self, s, d, None, Entry(node, i)) for i, (s, d) in enumerate(zip(shapes, dtypes))]
+        return made[0] if visible == 1 and not op.variadic_outputs else tuple(made)
+
+    def _name(self) -> str:
+        return self.unique(self.label)
+
+    def has(self, name: str) -> bool:
+        return name in TABLE
+
+    # -- what converters need all the time ---------------------------------------------------------
+
+    def binary(self, kind: str, left: Value, right: Any) -> Value:
+        """`left` kind `right`, broadcasting: add, sub, mul, div, power, maximum, minimum and comparisons."""
+        if not isinstance(right, Value):
+            return self.op(_SCALAR[kind], left, scalar=float(right))
+        if left.dtype != right.dtype:
+            raise FormatError(f"both sides must have one type, got {left.dtype} and {right.dtype}.")
+        number = _number(kind, right, left)
+        if number is not None:
+            return self.op(_SCALAR[kind], left, scalar=number)
+        number = _number(kind, left, right)
+        if number is not None:
+            return self.op(_REVERSED[kind], right, scalar=number)
+        if left.shape == right.shape and kind in _SAME_SHAPE:
+            return self.op(_SAME_SHAPE[kind], left, right)
+        return self.op(f"broadcast_{kind}", left, right)
+
+    def reverse(self, kind: str, right: Value, left: float) -> Value:
+        """A Python number on the left side."""
+        return self.op(_REVERSED[kind], right, scalar=float(left))
+
+    def compare(self, kind: str, left: Value, right: Any) -> Value:
+        """A comparison, as bool; MXNet's give the operands' type."""
+        if left.dtype == np.bool_:
+            left, right = (self.cast(v, np.uint8) if isinstance(v, Value) else v for v in (left, right))
+        return self.cast(self.binary(kind, left, right), np.bool_)
+
+    def cast(self, value: Value, dtype: Any) -> Value:
+        dtype = np.dtype(dtype)
+        if dtype == value.dtype:
+            return value
+        if value.array is not None:
+            with np.errstate(all="ignore"):
+                return self.constant(value.array.astype(dtype))
+        running_type(dtype, "the result")
+        return self.op("Cast", value, dtype=str(dtype))
+
+    def reshape(self, value: Value, shape: Iterable[int]) -> Value:
+        """Exactly this shape, 0-d and empty ones too."""
+        shape = tuple(int(d) for d in shape)
+        if shape == value.shape:
+            return value
+        if prod(shape) != value.size or any(d < 0 for d in shape):
+            raise FormatError(f"{value.size} elements of shape {value.shape} do not fit shape {shape}.")
+        if value.array is not None:
+            return self.constant(value.array.reshape(shape))
+        if self.has("_reshape_to"):
+            return self.op("_reshape_to", value, shape=shape)
+        if not shape or 0 in shape:
+            raise NotSupportedError(f"mxlite has no operator that makes the shape {shape}")
+        return self.op("Reshape", value, shape=shape)
+
+    def expand(self, value: Value, shape: Shape) -> Value:
+        """Stretched to `shape`, which may have more axes."""
+        if value.shape == shape:
+            return value
+        value = self.reshape(value, (1,) * (len(shape) - value.rank) + value.shape)
+        if value.shape == shape:
+            return value
+        if value.array is not None and prod(shape) <= LARGEST_FOLDED:
+            return self.constant(np.broadcast_to(value.array, shape))
+        return self.op("broadcast_to", value, shape=shape)
+
+    def where(self, condition: Value, x: Value, y: Value) -> Value:
+        """`x` where the condition holds, else `y`, all three broadcasting."""
+        shape = broadcast_shapes(condition.shape, x.shape, y.shape)
+        return self.op("where", *(self.expand(v, shape) for v in (condition, x, y)))
+
+    def transpose(self, value: Value, axes: Iterable[int]) -> Value:
+        axes = tuple(axes)
+        if axes == tuple(range(value.rank)):
+            return value
+        return self.op("transpose", value, axes=axes)
+
+    def slice(self, value: Value, axis: int, begin: int, end: int, step: int = 1) -> Value:
+        """Elements [begin, end) of one axis; both in range."""
+        axis %= value.rank
+        if (begin, end, step) == (0, value.shape[axis], 1):
+            return value
+        if value.array is not None:
+            return self.constant(value.array[(slice(None),) * axis + (slice(begin, end, step),)])
+        open_axes = ("None",) * axis
+        if step == 1 and begin < end:
+            return self.op("slice_axis", value, axis=axis, begin=begin, end=end)
+        return self.op(
+            "slice",
+            value,
+            begin=f"({','.join((*open_axes, str(begin)))},)",
+            end=f"({','.join((*open_axes, str(end)))},)",
+            step=f"({','.join((*open_axes, str(step)))},)",
+        )
+
+    def concat(self, values: list[Value], axis: int) -> Value:
+        if len(values) == 1:
+            return values[0]
+        if all(v.array is not None for v in values):
+            return self.constant(np.concatenate([v.array for v in values], axis))  # type: ignore[misc]
+        return self.op("Concat", *values, dim=axis)
+
+    def reduce(self, kind: str, value: Value, axes: Iterable[int] | None, keepdims: bool = True) -> Value:
+        """sum, mean, max, min or prod over `axes` (None: all), with the shape ONNX wants."""
+        rank = value.rank
+        chosen = tuple(range(rank)) if axes is None else tuple(sorted({self.axis(i, rank) for i in axes}))
+        kept = tuple(1 if i in chosen else d for i, d in enumerate(value.shape))
+        shape = kept if keepdims else tuple(d for i, d in enumerate(value.shape) if i not in chosen)
+        if not chosen:
+            return value
+        if keepdims and len(chosen) < rank:
+            return self.op(kind, value, axis=chosen, keepdims=True)
+        return self.reshape(self.op(kind, value, axis=chosen, keepdims=keepdims), shape)
+
+    def axis(self, axis: int, rank: int) -> int:
+        """An axis counted from the front. Raises FormatError if there is no such axis."""
+        if not -rank <= axis < max(rank, 1):
+            raise FormatError(f"axis {axis} is not one of {rank} axes.")
+        return int(axis) % max(rank, 1)
+
+    def matmul(self, left: Value, right: Value) -> Value:
+        """numpy's matmul: matrices in the last two axes, broadcasting over the others."""
+        if not left.rank or not right.rank:
+            raise FormatError(f"a matrix product needs axes, got {left.shape} and {right.shape}.")
+        vectors = left.rank == 1, right.rank == 1
+        if vectors[0]:
+            left = self.reshape(left, (1, *left.shape))
+        if vectors[1]:
+            right = self.reshape(right, (*right.shape, 1))
+        if left.shape[-1] != right.shape[-2]:
+            raise FormatError(f"{left.shape} and {right.shape} do not fit a matrix product.")
+        out = self._matmul(left, right)
+        shape = out.shape[:-1] if vectors[1] else out.shape
+        if vectors[0]:
+            shape = (*shape[: -2 if not vectors[1] else -1], *shape[len(shape) if vectors[1] else -1 :])
+        return self.reshape(out, shape)
+
+    def _matmul(self, left: Value, right: Value) -> Value:
+        if right.rank == 2:
+            return self.op("dot", left, right)
+        batch = broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        left = self.expand(left, (*batch, *left.shape[-2:]))
+        right = self.expand(right, (*batch, *right.shape[-2:]))
+        return self.op("batch_dot", left, right)
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """numpy's rule. Raises FormatError where it does not hold."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise FormatError(f"shapes {', '.join(map(str, shapes))} do not broadcast.") from None
+
+
+def evaluate(symbol: Symbol, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """The outputs of a symbol whose inputs are all in `arrays`."""
+    states = set(symbol.list_auxiliary_states())
+    have = {n: nd.array(arrays[n], dtype=arrays[n].dtype) for n in symbol.list_inputs()}
+    executor = symbol.bind(
+        None,
+        {n: a for n, a in have.items() if n not in states},
+        grad_req="null",
+        aux_states={n: a for n, a in have.items() if n in states},
+    )
+    return [out.asnumpy() for out in executor.forward()]
+
+
+def parameters_given(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in parameters.items() if v is not None}
+
+
+def _number(kind: str, scalar: Value, other: Value) -> float | None:
+    """The one number that a constant holds, if the operator with a number computes the same."""
+    if scalar.array is None or scalar.size != 1 or scalar.rank > other.rank or other.array is not None:
+        return None
+    if is_float(scalar.dtype):
+        return float(scalar.array.reshape(()))
+    if scalar.dtype.kind in "iu" and kind in _WHOLE_SCALARS:
+        number = int(scalar.array.reshape(()))
+        return float(number) if abs(number) < _EXACT else None
+    return None
+
+
+def _infer(op: type[Op], attrs: Any, inputs: tuple[Value, ...]) -> tuple[Any, Any]:
+    shapes, dtypes = [v.shape for v in inputs], [v.dtype for v in inputs]
+    names = op.input_names(attrs)
+    if len(names) != len(inputs):
+        raise FormatError(f"{op.op_name} takes {len(names)} inputs {names}, got {len(inputs)}.")
+    outputs = op.output_names(attrs)
+    if op.same_shape and shapes:
+        if any(s != shapes[0] for s in shapes):
+            raise ShapeError(f"all arrays must have one shape, got {shapes}.")
+        out_shapes: Any = (shapes[0],) * len(outputs)
+    else:
+        in_shapes, out_shapes = op.infer_shape(attrs, *shapes)
+        for name, found, wanted in zip(names, shapes, in_shapes):
+            if found != wanted:
+                raise ShapeError(f"{name} must be {wanted}, got {found}.")
+    in_dtypes, out_dtypes = op.infer_type(attrs, *dtypes)
+    for name, have, want in zip(names, dtypes, in_dtypes):
+        if want is not None and have != want:
+            raise DTypeError(f"needs {name} to be {want}, got {have}.")
+    return tuple(map(tuple, out_shapes)), out_dtypes
+
+
+def _run(name: str, inputs: tuple[Value, ...], parameters: Mapping[str, Any]) -> list[np.ndarray]:
+    arrays = [nd.array(v.array, dtype=v.dtype) for v in inputs]
+    result = getattr(nd, name)(*arrays, **parameters_given(parameters))
+    try:
+        return [r.asnumpy() for r in (result if isinstance(result, (list, tuple)) else [result])]
+    except MXLiteError as error:
+        raise FormatError(f"{name} of constants failed: {error}") from None
+
+
+__all__ = ["Builder", "Node", "broadcast_shapes", "evaluate"]

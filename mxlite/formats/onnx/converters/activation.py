@@ -1,0 +1,205 @@
+"""Nonlinearities, softmax and their kin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ....core import FormatError
+from ..errors import NotSupportedError
+from ..node import OnnxNode
+from ..value import Value
+
+
+def relu(n: OnnxNode) -> Value:
+    b, x = n.builder, n[0]
+    return b.op("relu", x) if x.dtype.kind == "f" else b.binary("maximum", x, 0)
+
+
+def sigmoid(n: OnnxNode) -> Value:
+    made: Value = n.builder.op("sigmoid", n[0])
+    return made
+
+
+def softplus(n: OnnxNode) -> Value:
+    made: Value = n.builder.op("Activation", n[0], act_type="softrelu")
+    return made
+
+
+def softsign(n: OnnxNode) -> Value:
+    made: Value = n.builder.op("Activation", n[0], act_type="softsign")
+    return made
+
+
+def leaky_relu(n: OnnxNode) -> Value:
+    made: Value = n.builder.op("LeakyReLU", n[0], act_type="leaky", slope=n.float("alpha", 0.01))
+    return made
+
+
+def elu(n: OnnxNode) -> Value:
+    made: Value = n.builder.op("LeakyReLU", n[0], act_type="elu", slope=n.float("alpha", 1.0))
+    return made
+
+
+def _negative_part(x: Value) -> Value:
+    return x.builder.binary("minimum", x, 0)
+
+
+def _positive_part(x: Value) -> Value:
+    made: Value = x.builder.op("relu", x)
+    return made
+
+
+def celu(n: OnnxNode) -> Value:
+    x, alpha = n[0], n.float("alpha", 1.0)
+    below = n.builder.op("expm1", _negative_part(x) * (1 / alpha)) * alpha
+    return _positive_part(x) + below
+
+
+def selu(n: OnnxNode) -> Value:
+    x, alpha, gamma = n[0], n.float("alpha", 1.67326319217681884765625), n.float("gamma", 1.05070102214813232421875)
+    below = n.builder.op("expm1", _negative_part(x)) * alpha
+    return (_positive_part(x) + below) * gamma
+
+
+def prelu(n: OnnxNode) -> Value:
+    """The slope broadcasts to the data from the right; for (C, 1, 1) there is an operator."""
+    b, x, slope = n.builder, n[0], n[1]
+    per_channel = (x.shape[1], *(1,) * (x.rank - 2)) if x.rank > 1 else None
+    if slope.shape == per_channel and x.dtype == np.float32:
+        return b.op("LeakyReLU", x, b.reshape(slope, (x.shape[1],)), act_type="prelu")
+    if x.dtype.kind != "f":
+        return b.where(x < 0, b.binary("mul", x, slope), x)
+    return _positive_part(x) + b.binary("mul", _negative_part(x), slope)
+
+
+def thresholded_relu(n: OnnxNode) -> Value:
+    x = n[0]
+    return x * n.builder.cast(x > n.float("alpha", 1.0), x.dtype)
+
+
+def shrink(n: OnnxNode) -> Value:
+    b, x = n.builder, n[0]
+    bias, limit = n.float("bias", 0.0), n.float("lambd", 0.5)
+    zero = b.full((), 0, x.dtype)
+    return b.where(x < -limit, x + bias, b.where(x > limit, x - bias, zero))
+
+
+def hard_sigmoid(n: OnnxNode) -> Value:
+    x = n[0]
+    return n.builder.op("clip", x * n.float("alpha", 0.2) + n.float("beta", 0.5), a_min=0.0, a_max=1.0)
+
+
+def hard_swish(n: OnnxNode) -> Value:
+    x = n[0]
+    return x * n.builder.op("clip", x * (1 / 6) + 0.5, a_min=0.0, a_max=1.0)
+
+
+def swish(n: OnnxNode) -> Value:
+    x = n[0]
+    return x * n.builder.op("sigmoid", x * n.float("alpha", 1.0))
+
+
+def mish(n: OnnxNode) -> Value:
+    b, x = n.builder, n[0]
+    return x * b.op("tanh", b.op("Activation", x, act_type="softrelu"))
+
+
+def gelu(n: OnnxNode) -> Value:
+    b, x = n.builder, n[0]
+    if n.choice("approximate", "none", "tanh") == "none":
+        return b.op("LeakyReLU", x, act_type="gelu")
+    inner = (x + x * x * x * 0.044715) * float(np.sqrt(2 / np.pi))
+    return x * (b.op("tanh", inner) + 1.0) * 0.5
+
+
+def _rows(n: OnnxNode, apply: Callable[[Value, int], Value]) -> Value:
+    """Along an axis since opset 13; before, along all axes from `axis` on, seen as one."""
+    b, x = n.builder, n[0]
+    axis = n.int("axis", -1 if n.version >= 13 else 1)
+    if n.version >= 13:
+        return apply(x, b.axis(axis, x.rank)) if x.rank else apply(b.reshape(x, (1,)), 0)
+    axis = axis + x.rank if axis < 0 else axis
+    if axis == x.rank - 1:
+        return apply(x, axis)
+    rows = int(np.prod(x.shape[:axis], dtype=np.int64))
+    return b.reshape(apply(b.reshape(x, (rows, x.size // max(rows, 1))), 1), x.shape)
+
+
+def softmax(n: OnnxNode) -> Value:
+    return _rows(n, lambda x, axis: n.builder.op("softmax", x, axis=axis))
+
+
+def log_softmax(n: OnnxNode) -> Value:
+    return _rows(n, lambda x, axis: log_softmax_along(x, axis))
+
+
+def log_softmax_along(x: Value, axis: int) -> Value:
+    b = x.builder
+    if b.has("log_softmax"):
+        made: Value = b.op("log_softmax", x, axis=axis)
+        return made
+    shifted = b.binary("sub", x, b.reduce("max", x, [axis]))
+    return b.binary("sub", shifted, b.op("log", b.reduce("sum", b.op("exp", shifted), [axis])))
+
+
+def hardmax(n: OnnxNode) -> Value:
+    return _rows(n, _hardmax)
+
+
+def _hardmax(x: Value, axis: int) -> Value:
+    b = x.builder
+    places = b.op("argmax", b.cast(x, np.float32), axis=axis, keepdims=True)
+    return b.cast(b.op("broadcast_equal", _positions(x, axis, places.dtype), places), x.dtype)
+
+
+def _positions(x: Value, axis: int, dtype: Any) -> Value:
+    count = x.shape[axis]
+    return x.builder.constant(np.arange(count, dtype=dtype).reshape(count, *(1,) * (x.rank - 1 - axis)))
+
+
+
+def dropout(n: OnnxNode) -> Any:
+    """Inference by attribute or input; with training_mode the mask is random."""
+    b, x = n.builder, n[0]
+    ratio = n.float("ratio", 0.5) if n.version < 12 else float(n.known_number(1, "ratio", 0.5))
+    training = n.version >= 12 and bool(n.known_number(2, "training_mode", False))
+    if not 0 <= ratio < 1 and ratio != 0:
+        raise FormatError(f"ratio must be in [0, 1), got {ratio}.")
+    if n.version < 7 and not n.int("is_test", 0):
+        training = True
+    if training and ratio:
+        raise NotSupportedError("a symbol drops out when it is run for training, not by an input")
+        if n.wants(1):
+            ones = b.op("Dropout", b.full(x.shape, 1, x.dtype), p=ratio, mode="always")
+            return b.binary("mul", x, ones), ones > 0
+        return b.op("Dropout", x, p=ratio, mode="always")
+    kept = b.op("Dropout", x, p=ratio) if x.entry is not None and ratio else x
+    mask = b.full(x.shape, True, np.bool_ if n.version >= 10 else x.dtype) if n.wants(1) else None
+    return kept, mask
+
+
+CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {
+    "Celu": celu,
+    "Dropout": dropout,
+    "Elu": elu,
+    "Gelu": gelu,
+    "HardSigmoid": hard_sigmoid,
+    "HardSwish": hard_swish,
+    "Hardmax": hardmax,
+    "LeakyRelu": leaky_relu,
+    "LogSoftmax": log_softmax,
+    "Mish": mish,
+    "PRelu": prelu,
+    "Relu": relu,
+    "Selu": selu,
+    "Shrink": shrink,
+    "Sigmoid": sigmoid,
+    "Softmax": softmax,
+    "Softplus": softplus,
+    "Softsign": softsign,
+    "Swish": swish,
+    "ThresholdedRelu": thresholded_relu,
+}

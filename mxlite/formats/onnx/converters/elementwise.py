@@ -1,0 +1,256 @@
+"""Functions of each element: arithmetic, comparisons, logic, rounding, casts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ....core import FormatError
+from ..dtypes import is_float, numpy_type
+from ..errors import NotSupportedError
+from ..node import OnnxNode
+from ..value import Value
+
+_UNARY = {
+    "Abs": "abs", "Acos": "arccos", "Acosh": "arccosh", "Asin": "arcsin", "Asinh": "arcsinh",
+    "Atan": "arctan", "Atanh": "arctanh", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Erf": "erf",
+    "Exp": "exp", "Floor": "floor", "Log": "log", "Neg": "negative", "Reciprocal": "reciprocal",
+    "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
+    "BitwiseNot": "bitwise_not",
+}  # fmt: skip
+_BINARY = {"Add": "add", "Sub": "sub", "Mul": "mul"}
+_COMPARE = {
+    "Equal": "equal", "Greater": "greater", "GreaterOrEqual": "greater_equal", "Less": "lesser",
+    "LessOrEqual": "lesser_equal",
+}  # fmt: skip
+
+
+def _unary(name: str) -> Callable[[OnnxNode], Value]:
+    def convert(n: OnnxNode) -> Value:
+        made: Value = n.builder.op(name, n[0])
+        return made
+
+    return convert
+
+
+def _binary(kind: str) -> Callable[[OnnxNode], Value]:
+    return lambda n: n.builder.binary(kind, *_legacy_broadcast(n))
+
+
+def _compare(kind: str) -> Callable[[OnnxNode], Value]:
+    return lambda n: n.builder.compare(kind, *_legacy_broadcast(n))
+
+
+def _legacy_broadcast(n: OnnxNode) -> tuple[Value, Value]:
+    """Before opset 7 the second operand was placed at an axis of the first, when asked to broadcast."""
+    left, right = n[0], n[1]
+    if n.version < 7 and n.int("axis", None) is not None:
+        axis = n.builder.axis(n.int("axis"), left.rank)
+        right = n.builder.reshape(right, right.shape + (1,) * (left.rank - axis - right.rank))
+    return left, right
+
+
+def div(n: OnnxNode) -> Value:
+    left, right = _legacy_broadcast(n)
+    return n.builder.binary("div", left, right)
+
+
+def power(n: OnnxNode) -> Value:
+    """The exponent may be of another type; the result has the base's."""
+    b, (base, exponent) = n.builder, _legacy_broadcast(n)
+    if base.dtype == exponent.dtype:
+        return b.binary("power", base, exponent)
+    wide = np.result_type(np.float64 if base.dtype.kind != "f" else base.dtype, np.float32)
+    if is_float(exponent.dtype) and not is_float(base.dtype):
+        return b.cast(b.binary("power", b.cast(base, wide), b.cast(exponent, wide)), base.dtype)
+    return b.binary("power", base, b.cast(exponent, base.dtype))
+
+
+def modulo(n: OnnxNode) -> Value:
+    """`fmod=1` takes the sign of the dividend, as C does; else that of the divisor."""
+    b, left, right = n.builder, n[0], n[1]
+    if not n.int("fmod", 0):
+        rest: Value = b.op("broadcast_mod", left, right)
+        if is_float(left.dtype) and (right.array is None or not right.array.all()):
+            return b.where(right.equals(0), b.full((), np.nan, left.dtype), rest)
+        return rest
+    if left.array is None or right.array is None:
+        if b.has("broadcast_fmod"):
+            return b.op("broadcast_fmod", left, right)
+        size = b.op("broadcast_mod", b.op("abs", left), b.op("abs", right))
+        return b.binary("mul", size, b.op("sign", left))
+    return b.constant(np.fmod(left.array, right.array))
+
+
+def _many(kind: str) -> Callable[[OnnxNode], Value]:
+    def convert(n: OnnxNode) -> Value:
+        b, values = n.builder, n.present()
+        return reduce(lambda x, y: b.binary(kind, x, y), values) if len(values) > 1 else copy(n)
+
+    return convert
+
+
+def add_all(n: OnnxNode) -> Value:
+    b, values = n.builder, n.present()
+    if len(values) > 2 and all(v.shape == values[0].shape for v in values):
+        made: Value = b.op("add_n", *values)
+        return made
+    return _many("add")(n)
+
+
+def mean(n: OnnxNode) -> Value:
+    return add_all(n) * (1 / len(n)) if len(n) > 1 else copy(n)
+
+
+def copy(n: OnnxNode) -> Value:
+    return n[0]
+
+
+def _logic(kind: str) -> Callable[[OnnxNode], Value]:
+    def convert(n: OnnxNode) -> Value:
+        b = n.builder
+        left, right = (b.cast(v, np.uint8) for v in _legacy_broadcast(n))
+        if kind == "and":
+            made = b.binary("mul", left, right)
+        elif kind == "or":
+            made = b.binary("maximum", left, right)
+        else:
+            return b.compare("not_equal", left, right)
+        return b.cast(made, np.bool_)
+
+    return convert
+
+
+def negation(n: OnnxNode) -> Value:
+    return n.builder.cast(n[0], np.uint8).equals(0)
+
+
+def round_even(n: OnnxNode) -> Value:
+    return rounded(n[0])
+
+
+def rounded(x: Value) -> Value:
+    """The nearest whole numbers; halves go to the even one. (MXNet's rint takes them down.)"""
+    b = x.builder
+    low = b.op("rint", x)
+    odd = b.op("_mod_scalar", low, scalar=2.0)
+    return b.where(b.binary("sub", x, low).equals(0.5), b.binary("add", low, odd), low)
+
+
+def is_nan(n: OnnxNode) -> Value:
+    return n.builder.compare("not_equal", n[0], n[0])
+
+
+def is_inf(n: OnnxNode) -> Value:
+    b, x = n.builder, n[0]
+    positive, negative = n.int("detect_positive", 1), n.int("detect_negative", 1)
+    if not positive and not negative:
+        return b.full(x.shape, False, np.bool_)
+    if positive and negative:
+        x = b.op("abs", x)
+    return x.equals(float("inf") if positive else float("-inf"))
+
+
+def clip(n: OnnxNode) -> Value:
+    """Limits are attributes before opset 11, inputs since; either may be missing."""
+    b, x = n.builder, n[0]
+    low, high = n.get(1), n.get(2)
+    if n.version < 11:
+        low, high = (
+            b.constant(np.array(n.float(k), x.dtype)) if n.has(k) else None for k in ("min", "max")
+        )
+    if low is not None:
+        x = b.binary("maximum", x, low)
+    if high is not None:
+        x = b.binary("minimum", x, high)
+    return x
+
+
+def cast(n: OnnxNode) -> Value:
+    return _cast(n, n.int("to") if n.version >= 6 else _old_type(n.str("to")))
+
+
+def cast_like(n: OnnxNode) -> Value:
+    return n.builder.cast(n[0], n[1].dtype)
+
+
+def _cast(n: OnnxNode, to: int) -> Value:
+    return n.builder.cast(n[0], numpy_type(to, "the result"))
+
+
+def _old_type(name: str) -> int:
+    from ..dtypes import _NAMES
+
+    known = {"FLOAT": "float32", "DOUBLE": "float64"}
+    name = known.get(name.upper(), name.lower())
+    if name not in _NAMES:
+        raise FormatError(f"attribute 'to' is {name!r}, which is no type.")
+    return _NAMES.index(name)
+
+
+def where(n: OnnxNode) -> Value:
+    return n.builder.where(n[0], n[1], n[2])
+
+
+def shift(n: OnnxNode) -> Value:
+    """By the type's width or more, or by a negative number, everything is shifted out; the sign stays."""
+    b, x, by = n.builder, n[0], n[1]
+    width = min(8 * x.dtype.itemsize, 62)
+    by = b.cast(by, np.int64)
+    by = b.where(by < 0, b.full((), width, np.int64), b.binary("minimum", by, width))
+    wide = b.cast(x, np.int64)
+    factor = b.op("_rpower_scalar", by, scalar=2.0)
+    if n.choice("direction", "LEFT", "RIGHT") == "LEFT":
+        return b.cast(b.binary("mul", wide, factor), x.dtype)
+    rest = b.op("broadcast_mod", wide, factor)
+    return b.cast(b.binary("div", b.binary("sub", wide, rest), factor), x.dtype)
+
+
+def _bits(kind: str) -> Callable[[OnnxNode], Value]:
+    def convert(n: OnnxNode) -> Value:
+        made: Value = n.builder.op(f"broadcast_bitwise_{kind}", n[0], n[1])
+        return made
+
+    return convert
+
+
+def bit_cast(n: OnnxNode) -> Value:
+    to = numpy_type(n.int("to"), "the result")
+    array = n[0].array
+    if array is None:
+        raise NotSupportedError("bits are seen as another type in constants only")
+    return n.builder.constant(array.view(to))
+
+
+CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {
+    **{onnx: _unary(ours) for onnx, ours in _UNARY.items()},
+    **{onnx: _binary(kind) for onnx, kind in _BINARY.items()},
+    **{onnx: _compare(kind) for onnx, kind in _COMPARE.items()},
+    "And": _logic("and"),
+    "BitCast": bit_cast,
+    "BitShift": shift,
+    "BitwiseAnd": _bits("and"),
+    "BitwiseOr": _bits("or"),
+    "BitwiseXor": _bits("xor"),
+    "Cast": cast,
+    "CastLike": cast_like,
+    "Clip": clip,
+    "Div": div,
+    "Identity": copy,
+    "IsInf": is_inf,
+    "IsNaN": is_nan,
+    "Max": _many("maximum"),
+    "Mean": mean,
+    "Min": _many("minimum"),
+    "Mod": modulo,
+    "Not": negation,
+    "Or": _logic("or"),
+    "Pow": power,
+    "Round": round_even,
+    "Sum": add_all,
+    "Where": where,
+    "Xor": _logic("xor"),
+}

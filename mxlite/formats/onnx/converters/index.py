@@ -1,0 +1,198 @@
+"""Gathering and scattering by index, sorting, one-hot.
+
+Indices of several axes become places in the flattened array: shapes are known, so the parts that do not
+depend on the indices are constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ....core import FormatError
+from ..errors import NotSupportedError
+from ..node import OnnxNode
+from ..value import Value
+
+
+def _strides(shape: tuple[int, ...]) -> list[int]:
+    """Elements from one place to the next along each axis."""
+    return [prod(shape[i + 1 :]) for i in range(len(shape))]
+
+
+def _counted(indices: Value, length: int) -> Value:
+    """Indices counted from the front, as int64."""
+    b = indices.builder
+    whole = b.cast(indices, np.int64)
+    if whole.array is not None:
+        return b.constant(whole.array % max(length, 1))
+    made: Value = b.op("_mod_scalar", whole, scalar=float(max(length, 1)))
+    return made
+
+
+def gather(n: OnnxNode) -> Value:
+    b, data, indices = n.builder, n[0], n[1]
+    axis = b.axis(n.int("axis", 0), data.rank)
+    if data.array is not None and indices.array is not None:
+        return b.constant(np.take(data.array, indices.array, axis, mode="wrap"))
+    if indices.array is not None and indices.size:
+        indices = _counted(indices, data.shape[axis])
+        if not indices.rank:
+            part = b.slice(data, axis, place := int(indices.array), place + 1)  # type: ignore[arg-type]
+            return b.reshape(part, (*data.shape[:axis], *data.shape[axis + 1 :]))
+        made: Value = b.op("take", data, indices, axis=axis)
+        return made
+    shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
+    return b.reshape(b.op("take", data, indices, axis=axis, mode="wrap"), shape)
+
+
+def _flat_places(n: OnnxNode, indices: Value, shape: tuple[int, ...], axis: int) -> Value:
+    """Where `indices` along one axis lie in an array of `shape`, flattened."""
+    b = n.builder
+    strides = _strides(shape)
+    grid = np.zeros(indices.shape, np.int64)
+    for i, (length, stride) in enumerate(zip(indices.shape, strides)):
+        if i != axis:
+            grid += np.arange(length).reshape(-1, *(1,) * (indices.rank - 1 - i)) * stride
+    inside = _counted(indices, shape[axis])
+    return b.binary("add", inside * strides[axis], b.constant(grid))
+
+
+def gather_elements(n: OnnxNode) -> Value:
+    b, data, indices = n.builder, n[0], n[1]
+    axis = b.axis(n.int("axis", 0), data.rank)
+    if data.rank != indices.rank:
+        raise FormatError(f"data {data.shape} and indices {indices.shape} must have as many axes.")
+    places = _flat_places(n, indices, data.shape, axis)
+    made: Value = b.op("take", b.reshape(data, (data.size,)), places)
+    return made
+
+
+def _flat_rows(n: OnnxNode, indices: Value, shape: tuple[int, ...], batch: int = 0) -> Value:
+    """The row numbers that vectors of indices name, in an array whose indexed axes are flattened."""
+    b = n.builder
+    depth = indices.shape[-1]
+    strides = _strides(shape[: batch + depth])
+    total = None
+    for i in range(depth):
+        column = b.reshape(b.slice(indices, -1, i, i + 1), indices.shape[:-1])
+        term = _counted(column, shape[batch + i]) * strides[batch + i]
+        total = term if total is None else b.binary("add", total, term)
+    if total is None:
+        raise FormatError("indices must have one number or more in their last axis.")
+    for i in range(batch):
+        grid = np.arange(shape[i]).reshape(-1, *(1,) * (indices.rank - 2 - i)) * strides[i]
+        total = b.binary("add", total, b.constant(grid, np.int64))
+    return total
+
+
+def gather_nd(n: OnnxNode) -> Value:
+    b, data, indices = n.builder, n[0], n[1]
+    batch = n.int("batch_dims", 0)
+    depth = indices.shape[-1]
+    rows = _flat_rows(n, indices, data.shape, batch)
+    rest = data.shape[batch + depth :]
+    table = b.reshape(data, (prod(data.shape[: batch + depth]), *rest))
+    return b.reshape(b.op("take", table, rows), (*indices.shape[:-1], *rest))
+
+
+def one_hot(n: OnnxNode) -> Value:
+    """Indices from -depth on count from the end; any other out of range gives a row of `off`."""
+    b, indices = n.builder, n[0]
+    depth = int(n.known_number(1, "depth"))
+    off, on = n.array(2, "values").tolist()
+    dtype = n[2].dtype
+    axis = n.int("axis", -1)
+    axis = axis + indices.rank + 1 if axis < 0 else axis
+    whole = b.cast(indices, np.int64)
+    below = b.cast(whole < 0, np.int64)
+    places = b.binary("add", whole, below * depth)
+    rows = b.op("one_hot", places, depth=depth, on_value=float(on), off_value=float(off), dtype=str(dtype))
+    order = [*range(axis), indices.rank, *range(axis, indices.rank)]
+    return b.transpose(rows, order)
+
+
+def top_k(n: OnnxNode) -> tuple[Value, Value]:
+    b, x = n.builder, n[0]
+    k = n.int("k") if n.version < 10 else int(n.known_number(1, "k"))
+    axis = b.axis(n.int("axis", -1), x.rank)
+    if not n.flag("largest", True) and not b.has("topk"):
+        raise NotSupportedError("mxlite has no operator topk")
+    if not 0 <= k <= x.shape[axis]:
+        raise FormatError(f"k is {k}, but axis {axis} has length {x.shape[axis]}.")
+    values, places = b.op(
+        "topk", x, axis=axis, k=k, ret_typ="both", is_ascend=not n.flag("largest", True), dtype="int64"
+    )
+    return values, places
+
+
+def _constant_only(n: OnnxNode, *places: int) -> list[np.ndarray]:
+    arrays = [n[i].array for i in places]
+    if any(a is None for a in arrays):
+        raise NotSupportedError("the shape of its output depends on the numbers in its input")
+    return arrays  # type: ignore[return-value]
+
+
+def non_zero(n: OnnxNode) -> Value:
+    (x,) = _constant_only(n, 0)
+    return n.builder.constant(np.array(np.nonzero(x), np.int64))
+
+
+def compress(n: OnnxNode) -> Value:
+    x, chosen = n[0], n.array(1, "condition")
+    b = n.builder
+    if n[1].array is None or n[1].entry is not None:
+        raise NotSupportedError("the shape of its output depends on the numbers in its input")
+    axis = n.int("axis", None)
+    if axis is None:
+        x, axis = b.reshape(x, (x.size,)), 0
+    made: Value = b.op("take", x, b.constant(np.flatnonzero(chosen), np.int64), axis=b.axis(axis, x.rank))
+    return made
+
+
+def unique(n: OnnxNode) -> tuple[Value, ...]:
+    (x,) = _constant_only(n, 0)
+    axis = n.int("axis", None)
+    found = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=axis)
+    values, first, inverse, counts = found
+    if not n.flag("sorted", True):
+        order = np.argsort(first)
+        values = np.take(values, order, 0 if axis is None else axis)
+        inverse = np.argsort(order)[inverse]
+        first, counts = first[order], counts[order]
+    b = n.builder
+    return b.constant(values), *(b.constant(a.reshape(-1), np.int64) for a in (first, inverse, counts))
+
+
+def reverse_sequence(n: OnnxNode) -> Value:
+    """The first `lengths[i]` elements of each sequence in reverse order, by places that are constants."""
+    b, x = n.builder, n[0]
+    time, batch = n.int("time_axis", 0), n.int("batch_axis", 1)
+    lengths = n.known_ints(1, "sequence_lens") or ()
+    if {time, batch} != {0, 1} or len(lengths) != x.shape[batch]:
+        raise FormatError("time_axis and batch_axis must be 0 and 1, with one length for each sequence.")
+    steps, count = x.shape[time], x.shape[batch]
+    places = np.tile(np.arange(steps), (count, 1))
+    for i, length in enumerate(lengths):
+        places[i, :length] = places[i, :length][::-1]
+    flat = places + np.arange(count)[:, None] * steps  # of (batch, time)
+    if time == 0:
+        flat = (places * count + np.arange(count)[:, None]).T
+    rows = b.reshape(x, (steps * count, *x.shape[2:]))
+    return b.reshape(b.op("take", rows, b.constant(flat.reshape(-1), np.int64)), x.shape)
+
+
+CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {
+    "Compress": compress,
+    "Gather": gather,
+    "GatherElements": gather_elements,
+    "GatherND": gather_nd,
+    "NonZero": non_zero,
+    "OneHot": one_hot,
+    "ReverseSequence": reverse_sequence,
+    "TopK": top_k,
+    "Unique": unique,
+}

@@ -1,0 +1,129 @@
+"""Normalizations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ....core import FormatError
+from ..errors import NotSupportedError
+from ..node import OnnxNode
+from ..value import Value
+from .shape import padded
+
+
+def batch_normalization(n: OnnxNode) -> Any:
+    """BatchNorm, where mean and variance are variables of their own; else the formula.
+
+    Imported so, a network trains again: the moving averages are auxiliary states.
+    """
+    b, x = n.builder, n[0]
+    scale, bias, mean, var = n[1], n[2], n[3], n[4]
+    eps, momentum = n.float("epsilon", 1e-5), n.float("momentum", 0.9)
+    if n.version < 9 and not n.int("spatial", 1):
+        raise NotSupportedError("spatial=0")
+    shape = (scale.size, *(1,) * (x.rank - 2)) if x.rank > 1 else (scale.size,)
+    training = n.version >= 14 and n.flag("training_mode")
+    if training:
+        return _trained(n, shape, eps, momentum)
+    if any(n.wants(i) for i in range(1, 5)):
+        raise NotSupportedError("batch normalization with more than one output outside training")
+    own = all(v.entry is not None and v.entry.node.op is None for v in (mean, var))
+    if own and eps > 0 and x.rank > 1 and scale.dtype == mean.dtype == np.promote_types(x.dtype, np.float32):
+        made: Value = b.op(
+            "BatchNorm", x, scale, bias, mean, var, eps=eps, momentum=momentum, fix_gamma=False
+        )
+        return made
+    dtype = x.dtype
+    wide = [b.reshape(b.cast(v, dtype), shape) for v in (scale, bias, mean, var)]
+    return _normalized(x, wide[2], wide[3], eps, wide[0], wide[1])
+
+
+def _normalized(x: Value, mean: Value, var: Value, eps: float, scale: Value, bias: Value | None) -> Value:
+    b = x.builder
+    factor = b.binary("mul", b.op("rsqrt", var + eps), scale)
+    out = b.binary("mul", b.binary("sub", x, mean), factor)
+    return out if bias is None else b.binary("add", out, bias)
+
+
+def moments(x: Value, axes: Any) -> tuple[Value, Value]:
+    """Mean and biased variance over `axes`, which stay as axes of length 1."""
+    b = x.builder
+    mean = b.reduce("mean", x, axes)
+    centred = b.binary("sub", x, mean)
+    return mean, b.reduce("mean", centred * centred, axes)
+
+
+def _trained(n: OnnxNode, shape: tuple[int, ...], eps: float, momentum: float) -> tuple[Value, ...]:
+    b, x = n.builder, n[0]
+    mean, var = moments(x, [i for i in range(x.rank) if i != 1])
+    out = _normalized(x, mean, var, eps, b.reshape(n[1], shape), b.reshape(n[2], shape))
+
+    def moved(old: Value, batch: Value) -> Value:
+        batch = b.cast(b.reshape(batch, old.shape), old.dtype)
+        return old * momentum + batch * (1 - momentum)
+
+    return out, moved(n[3], mean), moved(n[4], var)
+
+
+def instance_normalization(n: OnnxNode) -> Value:
+    b, x = n.builder, n[0]
+    shape = (x.shape[1], *(1,) * (x.rank - 2))
+    eps = n.float("epsilon", 1e-5)
+    if b.has("InstanceNorm") and eps > 0:
+        made: Value = b.op("InstanceNorm", x, n[1], n[2], eps=eps)
+        return made
+    mean, var = moments(x, range(2, x.rank))
+    return _normalized(x, mean, var, eps, b.reshape(n[1], shape), b.reshape(n[2], shape))
+
+
+def layer_normalization(n: OnnxNode) -> Any:
+    """Over all axes from `axis` on; mean and inverse deviation on demand, in float32 or wider."""
+    b, x, scale, bias = n.builder, n[0], n[1], n.get(2)
+    axis, eps = b.axis(n.int("axis", -1), x.rank), n.float("epsilon", 1e-5)
+    last = axis == x.rank - 1 and scale.shape == x.shape[-1:] and bias is not None
+    if last and not n.wants(1) and not n.wants(2) and b.has("LayerNorm") and eps > 0:
+        made: Value = b.op("LayerNorm", x, scale, bias, axis=-1, eps=eps)
+        return made
+    dtype = x.dtype
+    wide = b.cast(x, np.promote_types(dtype, np.float32) if dtype.kind == "f" else np.float32)
+    mean, var = moments(wide, range(axis, x.rank))
+    inverse: Value = b.op("rsqrt", var + eps)
+    normal = b.cast(b.binary("mul", b.binary("sub", wide, mean), inverse), dtype)
+    out = b.binary("mul", normal, scale)
+    return (out if bias is None else b.binary("add", out, bias)), mean, inverse
+
+
+def local_response(n: OnnxNode) -> Value:
+    """x / (bias + alpha / size * sum of squares of neighbouring channels) ** beta."""
+    b, x, size = n.builder, n[0], n.int("size")
+    alpha, beta, bias = n.float("alpha", 1e-4), n.float("beta", 0.75), n.float("bias", 1.0)
+    before = (size - 1) // 2
+    if not 1 <= size <= 1024:
+        raise FormatError(f"size must be between 1 and 1024, got {size}.")
+    squares = padded(x * x, [(0, 0), (before, size - 1 - before)] + [(0, 0)] * (x.rank - 2))
+    parts = [b.slice(squares, 1, i, i + x.shape[1]) for i in range(size)]
+    total = b.op("add_n", *parts) if size > 1 else parts[0]
+    return b.binary("mul", x, b.op("_power_scalar", total * (alpha / size) + bias, scalar=-beta))
+
+
+def lp_normalization(n: OnnxNode) -> Value:
+    """Divided by the norm along an axis; zeros stay zeros."""
+    b, x = n.builder, n[0]
+    axis, p = b.axis(n.int("axis", -1), x.rank), n.int("p", 2)
+    if p not in (1, 2):
+        raise FormatError(f"p must be 1 or 2, got {p}.")
+    size = b.reduce("sum", b.op("abs", x) if p == 1 else x * x, [axis])
+    size = size if p == 1 else b.op("sqrt", size)
+    return b.binary("div", x, b.binary("add", size, b.cast(size.equals(0), x.dtype)))
+
+
+CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {
+    "BatchNormalization": batch_normalization,
+    "InstanceNormalization": instance_normalization,
+    "LRN": local_response,
+    "LayerNormalization": layer_normalization,
+    "LpNormalization": lp_normalization,
+}

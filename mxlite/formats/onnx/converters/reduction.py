@@ -1,0 +1,155 @@
+"""Reductions over axes, positions of extremes, cumulative sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import is_float
+from ..errors import NotSupportedError
+from ..node import OnnxNode
+from ..value import Value
+
+
+def _over(n: OnnxNode) -> tuple[tuple[int, ...] | None, bool]:
+    """(axes or None for all, keepdims). No axes at all mean all, or none if so asked."""
+    axes = n.axes(1)
+    if not axes:
+        axes = () if n.flag("noop_with_empty_axes") else None
+    return axes, n.flag("keepdims", True)
+
+
+def _reduction(
+    kind: str, before: Callable[[Value], Value] | None = None, after: Callable[[Value], Value] | None = None
+) -> Callable[[OnnxNode], Value]:
+    def convert(n: OnnxNode) -> Value:
+        axes, keepdims = _over(n)
+        x = before(n[0]) if before else n[0]
+        x = reduced(kind, x, axes, keepdims)
+        return after(x) if after else x
+
+    return convert
+
+
+def reduced(kind: str, x: Value, axes: tuple[int, ...] | None, keepdims: bool) -> Value:
+    """`Builder.reduce`, also of nothing at all and of types that mxlite's reductions do not take."""
+    b = x.builder
+    chosen = range(x.rank) if axes is None else [b.axis(i, x.rank) for i in axes]
+    if 0 in (x.shape[i] for i in chosen):
+        kept = tuple(1 if i in chosen else d for i, d in enumerate(x.shape))
+        shape = kept if keepdims else tuple(d for i, d in enumerate(x.shape) if i not in chosen)
+        return b.full(shape, _of_nothing(kind, x.dtype), x.dtype)
+    if x.dtype == np.bool_:
+        return b.cast(b.reduce(kind, b.cast(x, np.uint8), axes, keepdims), np.bool_)
+    return b.reduce(kind, x, axes, keepdims)
+
+
+def _of_nothing(kind: str, dtype: Any) -> Any:
+    if kind in ("max", "min"):
+        sign = -1 if kind == "max" else 1
+        if is_float(dtype):
+            return sign * np.inf
+        if dtype == np.bool_:
+            return kind == "min"
+        return np.iinfo(dtype).min if kind == "max" else np.iinfo(dtype).max
+    return {"sum": 0, "prod": 1, "mean": np.nan}[kind]
+
+
+def _square(x: Value) -> Value:
+    return x * x
+
+
+def _abs(x: Value) -> Value:
+    made: Value = x.builder.op("abs", x)
+    return made
+
+
+def _root(x: Value) -> Value:
+    if is_float(x.dtype):
+        made: Value = x.builder.op("sqrt", x)
+        return made
+    return x.builder.cast(x.builder.op("sqrt", x.builder.cast(x, np.float64)), x.dtype)
+
+
+def _log(x: Value) -> Value:
+    made: Value = x.builder.op("log", x)
+    return made
+
+
+def log_sum_exp(n: OnnxNode) -> Value:
+    """The largest is taken out first, so that nothing overflows."""
+    b, x = n.builder, n[0]
+    axes, keepdims = _over(n)
+    chosen = range(x.rank) if axes is None else [b.axis(i, x.rank) for i in axes]
+    if 0 in (x.shape[i] for i in chosen):
+        return _log(reduced("sum", x, axes, keepdims))
+    top = b.op("BlockGrad", b.reduce("max", x, axes)) if x.entry is not None else b.reduce("max", x, axes)
+    total = _log(b.reduce("sum", b.op("exp", b.binary("sub", x, top)), axes)) + top
+    shape = total.shape if keepdims else tuple(d for i, d in enumerate(x.shape) if i not in chosen)
+    return b.reshape(total, shape)
+
+
+def _arg(kind: str) -> Callable[[OnnxNode], Value]:
+    def convert(n: OnnxNode) -> Value:
+        b, x = n.builder, n[0]
+        axis, keepdims = b.axis(n.int("axis", 0), x.rank), n.flag("keepdims", True)
+        last = n.version >= 12 and n.flag("select_last_index")
+        source = b.op("reverse", x, axis=(axis,)) if last else x
+        if source.dtype.kind in "iu" or source.dtype.itemsize < 4:
+            source = b.cast(source, np.float64 if source.dtype.itemsize == 8 else np.float32)
+        places = b.cast(b.op(kind, source, axis=axis, keepdims=True), np.int64)
+        if last:
+            places = b.reverse("sub", places, x.shape[axis] - 1)
+        kept = places.shape
+        return places if keepdims else b.reshape(places, kept[:axis] + kept[axis + 1 :])
+
+    return convert
+
+
+def cumulative_sum(n: OnnxNode) -> Value:
+    return _cumulative(n, "cumsum", 0)
+
+
+def cumulative_product(n: OnnxNode) -> Value:
+    return _cumulative(n, "cumprod", 1)
+
+
+def _cumulative(n: OnnxNode, kind: str, neutral: int) -> Value:
+    b, x = n.builder, n[0]
+    axis = b.axis(int(n.known_number(1, "axis")), x.rank)
+    backwards = n.flag("reverse")
+    if backwards:
+        x = b.op("reverse", x, axis=(axis,))
+    if n.flag("exclusive"):
+        first = b.full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), neutral, x.dtype)
+        x = b.concat([first, b.slice(x, axis, 0, x.shape[axis] - 1)], axis)
+    if b.has(kind):
+        out = b.op(kind, x, axis=axis)
+    elif kind == "cumprod":
+        parts = [b.slice(x, axis, i, i + 1) for i in range(x.shape[axis])]
+        for i in range(1, len(parts)):
+            parts[i] = b.binary("mul", parts[i - 1], parts[i])
+        out = b.concat(parts, axis)
+    else:
+        raise NotSupportedError(f"mxlite has no operator {kind}")
+    return b.op("reverse", out, axis=(axis,)) if backwards else out
+
+
+CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {
+    "ArgMax": _arg("argmax"),
+    "ArgMin": _arg("argmin"),
+    "CumProd": cumulative_product,
+    "CumSum": cumulative_sum,
+    "ReduceL1": _reduction("sum", before=_abs),
+    "ReduceL2": _reduction("sum", before=_square, after=_root),
+    "ReduceLogSum": _reduction("sum", after=_log),
+    "ReduceLogSumExp": log_sum_exp,
+    "ReduceMax": _reduction("max"),
+    "ReduceMean": _reduction("mean"),
+    "ReduceMin": _reduction("min"),
+    "ReduceProd": _reduction("prod"),
+    "ReduceSum": _reduction("sum"),
+    "ReduceSumSquare": _reduction("sum", before=_square),
+}

@@ -1,0 +1,110 @@
+"""Fourier transforms as products with constant matrices: short ones, as an imported network has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ....core import FormatError
+from ..builder import LARGEST_FOLDED
+from ..errors import NotSupportedError
+from ..node import OnnxNode
+from ..value import Value
+from .linear import along_axis
+from .shape import padded
+
+
+def _waves(count: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """cos and sin of 2 pi j k / size for k < count, j < size."""
+    if count * size > LARGEST_FOLDED:
+        raise NotSupportedError(f"a transform of length {size}; it would be a matrix of {count}x{size}")
+    angle = 2 * np.pi * (np.arange(count)[:, None] * np.arange(size) % size) / size
+    return np.cos(angle), np.sin(angle)
+
+
+def _parts(x: Value) -> tuple[Value, Value | None]:
+    """Real and imaginary part of an array whose last axis has one or both, that axis dropped."""
+    b, shape = x.builder, x.shape[:-1]
+    if x.shape[-1] == 1:
+        return b.reshape(x, shape), None
+    if x.shape[-1] != 2:
+        raise FormatError(f"the last axis of {x.shape} must have length 1 (real) or 2 (complex).")
+    return b.reshape(b.slice(x, -1, 0, 1), shape), b.reshape(b.slice(x, -1, 1, 2), shape)
+
+
+def _joined(real: Value, imaginary: Value) -> Value:
+    b, shape = real.builder, (*real.shape, 1)
+    return b.concat([b.reshape(real, shape), b.reshape(imaginary, shape)], real.rank)
+
+
+def _transform(real: Value, imaginary: Value | None, axis: int, count: int, sign: int) -> tuple[Value, Value]:
+    """(re, im) of the first `count` frequencies; sign -1 is forward."""
+    b = real.builder
+    cos, sin = _waves(count, real.shape[axis])
+    out_real, out_imaginary = along_axis(real, axis, cos), along_axis(real, axis, sign * sin)
+    if imaginary is not None:
+        out_real = b.binary("add", out_real, along_axis(imaginary, axis, -sign * sin))
+        out_imaginary = b.binary("add", out_imaginary, along_axis(imaginary, axis, cos))
+    return out_real, out_imaginary
+
+
+def dft(n: OnnxNode) -> Value:
+    b, x = n.builder, n[0]
+    default = -2 if n.version >= 20 else 1
+    axis = int(n.known_number(2, "axis", default)) if n.version >= 20 else n.int("axis", default)
+    axis = b.axis(axis, x.rank)
+    if axis == x.rank - 1:
+        raise FormatError("axis cannot be the last, which holds real and imaginary part.")
+    inverse, onesided = n.flag("inverse"), n.flag("onesided")
+    given = int(n.known_number(1, "dft_length", 0))
+    length = given or (2 * (x.shape[axis] - 1) if inverse and onesided else x.shape[axis])
+    present = length // 2 + 1 if inverse and onesided else length
+    more = present - x.shape[axis]
+    if more:
+        x = padded(x, [(0, more if i == axis else 0) for i in range(x.rank)])
+    real, imaginary = _parts(x)
+    if inverse and onesided:
+        return _real_inverse(real, imaginary, axis, length)
+    count = length // 2 + 1 if onesided else length
+    out = _joined(*_transform(real, imaginary, axis, count, 1 if inverse else -1))
+    return out * (1 / length) if inverse else out
+
+
+def _real_inverse(real: Value, imaginary: Value | None, axis: int, length: int) -> Value:
+    """From the first half of a spectrum, whose other half mirrors it; the result is real."""
+    b = real.builder
+    cos, sin = _waves(length, length)
+    half = real.shape[axis]
+    twice = np.full(half, 2.0)
+    twice[0] = 1
+    if length % 2 == 0:
+        twice[-1] = 1
+    out = along_axis(real, axis, cos[:, :half] * twice / length)
+    if imaginary is not None:
+        out = b.binary("add", out, along_axis(imaginary, axis, -sin[:, :half] * twice / length))
+    return b.reshape(out, (*out.shape, 1))
+
+
+def stft(n: OnnxNode) -> Value:
+    """Frames of the signal, each times the window, each transformed."""
+    b, x, window = n.builder, n[0], n.get(2)
+    step = int(n.known_number(1, "frame_step"))
+    length = int(n.known_number(3, "frame_length", window.size if window is not None else 0))
+    if step < 1 or not 0 < length <= x.shape[1]:
+        raise FormatError(f"frame_step {step} and frame_length {length} do not fit a signal of {x.shape[1]}.")
+    frames = (x.shape[1] - length) // step + 1
+    onesided = n.flag("onesided", True)
+    places = (np.arange(frames)[:, None] * step + np.arange(length)).reshape(-1)
+    parts = []
+    for part in _parts(x):
+        if part is not None:
+            part = b.reshape(b.op("take", part, b.constant(places), axis=1), (x.shape[0], frames, length))
+            part = part if window is None else b.binary("mul", part, window)
+        parts.append(part)
+    count = length // 2 + 1 if onesided else length
+    return _joined(*_transform(parts[0], parts[1], 2, count, -1))  # type: ignore[arg-type]
+
+
+CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {"DFT": dft, "STFT": stft}

@@ -1,0 +1,237 @@
+"""From an ONNX graph to values: node by node, subgraphs and functions included.
+
+A node is converted by the table's function for its operator. An operator that the table lacks, but that the
+model or the standard defines by other operators (its function body), is replaced by that definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...core import FormatError, MXLiteError
+from ...graph import Shape
+from .builder import Builder
+from .dtypes import NUMBER, numpy_type
+from .errors import NotSupportedError
+from .node import OnnxNode
+from .package import onnx_package
+from .table import CONVERTERS
+from .tensor import read_tensor
+from .value import Value
+
+DEEPEST = 24
+"""Levels of subgraphs and functions inside each other."""
+
+Scope = dict[str, Value | None]
+
+
+class GraphReader:
+    """Reads graphs of one model into one builder."""
+
+    def __init__(self, model: Any, folder: str | None) -> None:
+        self.builder = Builder()
+        self.model = model
+        self.folder = folder
+        self.opsets = {_domain(o.domain): o.version for o in model.opset_import}
+        self.functions = {(_domain(f.domain), f.name): f for f in model.functions}
+        self._depth = 0
+
+    def read(self, tensor: Any, what: str) -> np.ndarray:
+        return read_tensor(tensor, self.folder, what)
+
+    # -- graphs ------------------------------------------------------------------------------------
+
+    def initializers(self, graph: Any, scope: Scope, top: bool) -> None:
+        """Arrays stored in the graph: floating ones with axes are parameters, all others are constants."""
+        if graph.sparse_initializer:
+            raise NotSupportedError("sparse initializers")
+        for tensor in graph.initializer:
+            array = self.read(tensor, f"initializer {tensor.name!r}")
+            scope[tensor.name] = self.parameter(tensor.name, array) if top else self.builder.constant(array)
+
+    def parameter(self, name: str, array: np.ndarray) -> Value:
+        """A variable for what training may change, a constant for anything else.
+
+        Whole numbers are indices and shapes; a float without axes is a number of the formula, such as a
+        scale.
+        """
+        if array.ndim and (array.dtype.kind == "f" or array.dtype.name == "bfloat16") and array.size:
+            return self.builder.variable(name, array.shape, array.dtype, array)
+        return self.builder.constant(array)
+
+    def nodes(self, nodes: Any, scope: Scope, attributes: Mapping[str, Any] | None = None) -> None:
+        """Convert nodes in order; `scope` gets their outputs. `attributes` are those of the function."""
+        for proto in nodes:
+            made = self._node(proto, scope, attributes)
+            for name, value in zip(proto.output, made):
+                if name:
+                    scope[name] = value
+
+    def subgraph(self, graph: Any, scope: Scope, inputs: list[Value]) -> list[Value]:
+        """The outputs of a body that also sees the names around it."""
+        if len(graph.input) != len(inputs):
+            raise FormatError(f"its body takes {len(graph.input)} inputs, {len(inputs)} are there.")
+        inner = dict(scope)
+        self.initializers(graph, inner, top=False)
+        inner.update({i.name: v for i, v in zip(graph.input, inputs)})
+        self._deeper(lambda: self.nodes(graph.node, inner, self._outer_attributes))
+        return [self.named(inner, o.name) for o in graph.output]
+
+    def named(self, scope: Scope, name: str) -> Value:
+        value = scope.get(name)
+        if value is None:
+            raise FormatError(f"reads {name!r}, which nothing before it makes.")
+        return value
+
+    _outer_attributes: Mapping[str, Any] | None = None
+
+    def _deeper(self, run: Any) -> None:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise FormatError(f"Subgraphs and functions lie in each other more than {DEEPEST} levels deep.")
+        try:
+            run()
+        finally:
+            self._depth -= 1
+
+    # -- nodes -------------------------------------------------------------------------------------
+
+    def _node(self, proto: Any, scope: Scope, attributes: Mapping[str, Any] | None) -> list[Value | None]:
+        domain = _domain(proto.domain)
+        who = f"{domain + '.' if domain else ''}{proto.op_type} {proto.name or ', '.join(proto.output)!r}"
+        who += f" (opset {self.opsets.get(domain, 'unknown')})"
+        outer, self.builder.label = self.builder.label, proto.name or next(iter(proto.output), "") or proto.op_type
+        try:
+            inputs = [self.named(scope, i) if i else None for i in proto.input]
+            return self._converted(proto, domain, inputs, scope, _resolved(proto, attributes))
+        except NotSupportedError as error:
+            raise NotSupportedError(f"{who}: {error}") from None
+        except MXLiteError as error:
+            raise FormatError(f"{who}: {error}") from error
+        finally:
+            self.builder.label = outer
+
+    def _converted(
+        self, proto: Any, domain: str, inputs: list[Value | None], scope: Scope, attributes: dict[str, Any]
+    ) -> list[Value | None]:
+        function = self.functions.get((domain, proto.op_type))
+        if function is not None:
+            return self._call(function, inputs, attributes)
+        version = self.opsets.get(domain)
+        if version is None:
+            raise NotSupportedError(f"the model imports no opset of the domain {domain!r}")
+        node = OnnxNode(proto, inputs, version, self, attributes, scope)
+        convert = CONVERTERS.get((domain, proto.op_type))
+        if convert is None:
+            return self._call(self._definition(proto, domain, version, inputs, attributes), inputs, attributes)
+        made = convert(node)
+        outputs = list(made) if isinstance(made, (tuple, list)) else [made]
+        if any(name and i >= len(outputs) for i, name in enumerate(proto.output)):
+            raise NotSupportedError(f"only {len(outputs)} of its {len(proto.output)} outputs are made")
+        return outputs
+
+    def _call(self, function: Any, inputs: list[Value | None], attributes: dict[str, Any]) -> list[Value | None]:
+        """The body of a function in place of the call."""
+        scope: Scope = dict.fromkeys(function.input)
+        scope.update(zip(function.input, inputs))
+        given = {a.name: a for a in function.attribute_proto} | attributes
+        opsets, outer = self.opsets, self._outer_attributes
+        self.opsets = opsets | {_domain(o.domain): o.version for o in function.opset_import}
+        self._outer_attributes = given
+        try:
+            self._deeper(lambda: self.nodes(function.node, scope, given))
+        finally:
+            self.opsets, self._outer_attributes = opsets, outer
+        return [scope.get(name) for name in function.output]
+
+    def _definition(
+        self, proto: Any, domain: str, version: int, inputs: list[Value | None], attributes: dict[str, Any]
+    ) -> Any:
+        """The standard's function body for an operator. Raises NotSupportedError if it has none."""
+        onnx = onnx_package()
+        try:
+            schema = onnx.defs.get_schema(proto.op_type, version, domain)
+        except onnx.defs.SchemaError:
+            raise NotSupportedError("there is no such operator in the standard") from None
+        for name, default in schema.attributes.items():
+            if name not in attributes and default.default_value.name:
+                attributes[name] = default.default_value
+        function = onnx.FunctionProto()
+        if schema.has_function:
+            usable = [v for v in schema.function_opset_versions if v <= max(version, schema.since_version)]
+            if usable:
+                function.ParseFromString(schema.get_function_with_opset_version(max(usable)))
+                return function
+        if schema.has_context_dependent_function:
+            usable = [
+                v
+                for v in schema.context_dependent_function_opset_versions
+                if v <= max(version, schema.since_version)
+            ]
+            if usable:
+                call = onnx.NodeProto()
+                call.CopyFrom(proto)
+                del call.attribute[:]
+                call.attribute.extend(attributes.values())
+                types = [_type_proto(onnx, v).SerializeToString() for v in inputs]
+                body = schema.get_context_dependent_function_with_opset_version(
+                    max(usable), call.SerializeToString(), types
+                )
+                function.ParseFromString(body)
+                return function
+        raise NotSupportedError("mxlite has no such operator")
+
+
+def _type_proto(onnx: Any, value: Value | None) -> Any:
+    if value is None:
+        return onnx.TypeProto()
+    return onnx.helper.make_tensor_type_proto(NUMBER[value.dtype], list(value.shape))
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def _resolved(proto: Any, outer: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The node's attributes by name; inside a function some stand for the caller's."""
+    found: dict[str, Any] = {}
+    for attribute in proto.attribute:
+        if attribute.ref_attr_name:
+            if outer is None:
+                raise FormatError(f"attribute {attribute.name!r} refers to a function's, but this is none.")
+            given = outer.get(attribute.ref_attr_name)
+            if given is not None:
+                renamed = type(given)()
+                renamed.CopyFrom(given)
+                renamed.name = attribute.name
+                found[attribute.name] = renamed
+        else:
+            found[attribute.name] = attribute
+    return found
+
+
+def input_shape(info: Any, given: Shape | None) -> tuple[Shape, np.dtype[Any]]:
+    """Shape and type of a graph's input. Raises FormatError where the model leaves a length open."""
+    kind = info.type.WhichOneof("value")
+    what = f"input {info.name!r}"
+    if kind != "tensor_type":
+        raise NotSupportedError(f"{what} is no tensor but a {kind or 'value without type'}")
+    tensor = info.type.tensor_type
+    dtype = numpy_type(tensor.elem_type, what)
+    declared = [d.dim_value if d.HasField("dim_value") else (d.dim_param or "?") for d in tensor.shape.dim]
+    known_rank = tensor.HasField("shape")
+    if given is None:
+        if not known_rank or any(isinstance(d, str) for d in declared):
+            shown = f"({', '.join(map(str, declared))})" if known_rank else "of any shape"
+            raise FormatError(
+                f"{what} is {shown}: give its shape, as in import_model(path, shapes={{{info.name!r}: (1, ...)}})."
+            )
+        given = tuple(d for d in declared if not isinstance(d, str))
+    shape = tuple(int(d) for d in given)
+    fits = len(shape) == len(declared) and all(isinstance(d, str) or d == s for d, s in zip(declared, shape))
+    if any(d < 0 for d in shape) or (known_rank and not fits):
+        raise FormatError(f"{what} must be {tuple(declared)}, got the shape {shape}.")
+    return shape, dtype

@@ -1,0 +1,89 @@
+"""`import_model`: an ONNX file becomes a symbol and its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ... import ndarray as nd
+from ...core import FormatError
+from ...core.errors import nearest, UnknownNameError
+from ...graph import Shape
+from ...symbol import Group, Symbol
+from .graph_reader import GraphReader, input_shape, Scope
+from .model import open_model
+
+Imported = tuple[Symbol, dict[str, nd.NDArray], dict[str, nd.NDArray]]
+
+
+def import_model(model_file: Any, shapes: Mapping[str, Shape] | None = None) -> Imported:
+    """The symbol, arguments and auxiliary states of an ONNX model.
+
+    model_file: a path, the file's bytes, or a ModelProto.  shapes: of inputs whose lengths the model leaves
+    open, by name; for these shapes it is imported.  Needs the package onnx (`pip install 'mxlite[onnx]'`).
+
+    Floating initializers with axes become arguments under their own names, means and variances of batch
+    normalization auxiliary states; constants become arguments whose learning rate is multiplied by 0.
+
+    Raises FormatError for a broken file, NotSupportedError for what mxlite cannot run.
+    """
+    proto, folder = open_model(model_file)
+    symbol, arrays = build(proto, folder, shapes or {}, {})
+    states = set(symbol.list_auxiliary_states())
+    named = {n: nd.array(arrays[n], dtype=arrays[n].dtype) for n in symbol.list_inputs() if n in arrays}
+    return (
+        symbol,
+        {n: a for n, a in named.items() if n not in states},
+        {n: a for n, a in named.items() if n in states},
+    )
+
+
+def build(
+    model: Any, folder: str | None, shapes: Mapping[str, Shape], known: Mapping[str, np.ndarray]
+) -> tuple[Symbol, dict[str, np.ndarray]]:
+    """The model's symbol and the arrays of its variables.
+
+    `known` are inputs whose numbers may be used where an operator's shape depends on them; they stay inputs.
+    """
+    reader = GraphReader(model, folder)
+    graph = model.graph
+    scope: Scope = {}
+    reader.initializers(graph, scope, top=True)
+    stored = set(scope)
+    inputs = [i for i in graph.input if i.name not in stored]
+    for name in shapes:
+        if name not in {i.name for i in inputs}:
+            raise UnknownNameError(
+                f"The model has no input {name!r}; it has {[i.name for i in inputs]}."
+                f"{nearest(name, [i.name for i in inputs])}"
+            )
+    for info in inputs:
+        shape, dtype = input_shape(info, shapes.get(info.name))
+        array = known.get(info.name)
+        if array is not None and (array.dtype != dtype or array.shape != shape):
+            raise FormatError(
+                f"input {info.name!r} is {dtype}{list(shape)}, got {array.dtype}{list(array.shape)}."
+            )
+        value = reader.builder.variable(info.name, shape, dtype)
+        if array is not None and value.entry is not None:
+            reader.builder.arrays[value.entry.node.name] = array
+        scope[info.name] = value
+    reader.nodes(graph.node, scope)
+    outputs = [_output(reader, reader.named(scope, o.name), o.name) for o in graph.output]
+    if not outputs:
+        raise FormatError("The model has no outputs.")
+    return Group(outputs), reader.builder.arrays
+
+
+def _output(reader: GraphReader, value: Any, name: str) -> Symbol:
+    """A value as an output of a graph: made by a node of its own if it is a variable or a constant."""
+    reader.builder.label = name
+    entry = reader.builder.entry(value)
+    symbol = Symbol((entry,))
+    if entry.node.op is None:
+        from ...symbol import operator_function
+
+        return operator_function("identity")(symbol, name=reader.builder.unique(name))
+    return symbol

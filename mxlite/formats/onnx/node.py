@@ -1,0 +1,154 @@
+"""One node of an ONNX graph as a converter sees it: attributes with their types checked, inputs as values."""
+
+from __future__ import annotations
+
+from typing import Any, TYPE_CHECKING
+
+import numpy as np
+
+from ...core import FormatError
+from ...core.errors import nearest
+from .errors import NotSupportedError
+from .value import Value
+
+if TYPE_CHECKING:
+    from .builder import Builder
+    from .graph_reader import GraphReader
+
+# AttributeProto.AttributeType
+_KINDS = {
+    1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8: "strings", 9: "tensors", 10: "graphs",
+}  # fmt: skip
+
+
+class OnnxNode:
+    """`n[0]` is the first input (an error if absent), `n.get(0)` the same or None; attributes by kind.
+
+    `version` is the opset of the node's domain: converters ask it where the standard changed its mind.
+    """
+
+    def __init__(
+        self,
+        proto: Any,
+        inputs: list[Value | None],
+        version: int,
+        reader: GraphReader,
+        attributes: dict[str, Any],
+        scope: dict[str, Value | None],
+    ) -> None:
+        self.proto = proto
+        self.op = proto.op_type
+        self.inputs = inputs
+        self.version = version
+        self.reader = reader
+        self.builder: Builder = reader.builder
+        self.attributes = attributes
+        self.scope = scope  # what bodies of control flow see
+
+    # -- inputs ------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def get(self, place: int) -> Value | None:
+        """The input at `place`, None if it is left out."""
+        return self.inputs[place] if place < len(self.inputs) else None
+
+    def __getitem__(self, place: int) -> Value:
+        value = self.get(place)
+        if value is None:
+            raise FormatError(f"needs {place + 1} inputs or more; number {place + 1} is missing.")
+        return value
+
+    def present(self) -> list[Value]:
+        """All inputs of a node that takes any number of them, one at least."""
+        if not self.inputs:
+            raise FormatError("needs one input or more.")
+        return self.present_from(0)
+
+    def present_from(self, place: int) -> list[Value]:
+        """The inputs from `place` on, none of which may be left out."""
+        return [self[i] for i in range(place, len(self.inputs))]
+
+    def wants(self, place: int) -> bool:
+        """Whether the output at `place` has a name, so that somebody may read it."""
+        return place < len(self.proto.output) and self.proto.output[place] != ""
+
+    def array(self, place: int, what: str) -> np.ndarray:
+        """The numbers of an input that must be known while importing."""
+        return self.builder.numbers(self[place], f"input {what!r}")
+
+    def known_ints(self, place: int, what: str) -> tuple[int, ...] | None:
+        """The same as whole numbers; None if the input is left out."""
+        if self.get(place) is None:
+            return None
+        return tuple(int(v) for v in self.array(place, what).reshape(-1).tolist())
+
+    def known_number(self, place: int, what: str, default: Any = None) -> Any:
+        """The one number of an input that must be known while importing."""
+        if self.get(place) is None:
+            return default
+        array = self.array(place, what)
+        if array.size != 1:
+            raise FormatError(f"input {what!r} must be one number, got shape {array.shape}.")
+        return array.reshape(()).item()
+
+    def axes(self, place: int, name: str = "axes") -> tuple[int, ...] | None:
+        """Axes from the attribute of older opsets or the input of newer ones; None if in neither."""
+        if name in self.attributes:
+            return self.ints(name)
+        return self.known_ints(place, name)
+
+    # -- attributes --------------------------------------------------------------------------------
+
+    def has(self, name: str) -> bool:
+        return name in self.attributes
+
+    def _typed(self, name: str, kind: str, default: Any) -> Any:
+        proto = self.attributes.get(name)
+        if proto is None:
+            if default is ...:
+                raise FormatError(f"needs the attribute {name!r}.{nearest(name, self.attributes)}")
+            return default
+        found = _KINDS.get(proto.type)
+        if found != kind:
+            raise FormatError(f"attribute {name!r} must be of kind {kind!r}, got {found!r}.")
+        return getattr(proto, kind)
+
+    def int(self, name: str, default: Any = ...) -> Any:
+        return self._typed(name, "i", default)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        return bool(self._typed(name, "i", default))
+
+    def float(self, name: str, default: Any = ...) -> Any:
+        return self._typed(name, "f", default)
+
+    def str(self, name: str, default: Any = ...) -> Any:
+        found = self._typed(name, "s", default)
+        return found.decode("utf-8", "replace") if isinstance(found, bytes) else found
+
+    def strs(self, name: str, default: Any = ...) -> Any:
+        found = self._typed(name, "strings", default)
+        return [s.decode("utf-8", "replace") for s in found] if name in self.attributes else found
+
+    def ints(self, name: str, default: Any = ...) -> Any:
+        found = self._typed(name, "ints", default)
+        return tuple(found) if name in self.attributes else found
+
+    def floats(self, name: str, default: Any = ...) -> Any:
+        found = self._typed(name, "floats", default)
+        return tuple(found) if name in self.attributes else found
+
+    def tensor(self, name: str) -> np.ndarray:
+        return self.reader.read(self._typed(name, "t", ...), f"attribute {name!r}")
+
+    def graph(self, name: str) -> Any:
+        return self._typed(name, "g", ...)
+
+    def choice(self, name: str, default: str, *others: str) -> str:
+        """A text attribute that must be one of those known."""
+        found: str = self.str(name, default)
+        if found not in (default, *others):
+            raise NotSupportedError(f"{name} {found!r} is not supported; known are {(default, *others)}")
+        return found

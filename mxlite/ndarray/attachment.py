@@ -1,0 +1,55 @@
+"""attach_grad, grad and backward: how an array takes part in autograd."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, TYPE_CHECKING
+
+from ..core import DTypeError, nearest, OpAttributeError
+from ..core.dtype import is_floating
+from .differentiate import run_backward
+from .invoke import push_write
+from .storage import Storage
+from .tape import Leaf
+
+if TYPE_CHECKING:
+    from .ndarray import NDArray
+
+REQS = ("write", "add", "null")
+
+
+class Attachment(Storage):
+    """Mixin of NDArray."""
+
+    __slots__ = ()
+
+    def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
+        """Ask for this array's gradient: `.grad`, now zeros, which backward writes, or adds to if 'add'.
+
+        On an array that was recorded, what came before it is forgotten: gradients end here.
+        """
+        check_req(self, grad_req)
+        if stype not in (None, "default"):
+            raise OpAttributeError(f"a gradient is dense (stype 'default'), got {stype!r}.")
+        grad = self.fresh(self.storage.shape, self.storage.dtype, self.context)
+        push_write(partial(grad.storage.fill, 0), grad, name="attach_grad")
+        self.origin = (Leaf(grad, grad_req), 0)
+
+    @property
+    def grad(self) -> NDArray | None:
+        """The gradient, None for an array that did not ask for one."""
+        source = None if self.origin is None else self.origin[0]
+        return source.grad if isinstance(source, Leaf) else None
+
+    def backward(
+        self, out_grad: NDArray | None = None, retain_graph: bool = False, train_mode: bool = True
+    ) -> None:
+        """`mx.autograd.backward` from this array; `out_grad` None counts as ones."""
+        run_backward([self], [out_grad], None, retain=retain_graph)
+
+
+def check_req(array: Storage, req: str) -> None:
+    if req not in REQS:
+        raise OpAttributeError(f"grad_req must be one of {REQS}, got {req!r}.{nearest(str(req), REQS)}")
+    if not is_floating(array.storage.dtype):
+        raise DTypeError(f"only arrays of a floating type have gradients, this one is {array.storage.dtype}.")

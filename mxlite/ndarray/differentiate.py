@@ -1,0 +1,388 @@
+"""From the tape to gradients: the recorded steps become a graph, `graph.gradient` differentiates it, and what
+it adds is run call by call.
+
+The graph's variables are leaves, constants, and whatever the caller wants to stop at. Of the forward nodes
+nothing is run: the arrays that the gradient reads were kept on the tape. Each gradient is freed after its
+last reader, each step's arrays with its gradient call (unless the graph is retained), and a kernel that may
+work in place does so on a gradient that nobody else reads.
+
+With `create`, forward values and gradients carry their origins and the calls are recorded like any others, so
+what comes out can be differentiated again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ..core import DTypeError, ShapeError, StateError
+from ..engine import get_engine, Var
+from ..graph import backward, Entry, Graph, needs_head_gradient, Node, variable
+from ..ops import find_op
+from .host import PythonCall
+from .invoke import call_of, call_with, invoke, push_write
+from .plan import Kind, Plan
+from .storage import Storage
+from .tape import Leaf, MODE, note, Origin, origin_of, Step
+
+
+@contextmanager
+def scope(recording: bool | None = None, training: bool | None = None):  # type: ignore[no-untyped-def]
+    """Modes of this thread inside a with statement."""
+    before = MODE.switch(recording, training)
+    try:
+        yield
+    finally:
+        MODE.switch(*before)
+
+
+@dataclass
+class Traced:
+    """The part of the tape behind some arrays, as a graph."""
+
+    graph: Graph
+    steps: list[Step]
+    leaves: list[Leaf]
+    entry: dict[Origin, Entry]
+    step_of: dict[Node, Step]
+    origin: dict[Entry, Origin]
+    kept: dict[Entry, tuple[Any, Var, int]] = field(default_factory=dict)
+    owner: dict[Entry, tuple[str, str]] = field(default_factory=dict)  # operator and name, for errors
+
+
+_CONSTANT = variable("constant")
+
+
+def trace(heads: Sequence[Origin], stop: Iterable[Origin] = (), distinct: bool = False) -> Traced:
+    """Everything that `heads` come from, up to leaves and `stop`. Raises StateError for a part that is freed.
+
+    Constants that no gradient reads share one variable, unless they shall be `distinct`.
+    """
+    ends = set(stop)
+    steps: dict[Step, None] = {}
+    leaves: dict[Leaf, None] = {}
+    todo = [h for h in heads if h not in ends]
+    while todo:
+        source = todo.pop()[0]
+        if isinstance(source, Leaf):
+            leaves[source] = None
+        elif source not in steps:
+            if source.freed:
+                raise StateError(
+                    f"the graph behind {source.plan.name} was freed by an earlier backward; to go through it "
+                    f"twice, give the first one retain_graph=True."
+                )
+            steps[source] = None
+            todo += [o for o in source.inputs if o is not None and o not in ends]
+    order = sorted(steps, key=lambda s: s.number)
+    entry: dict[Origin, Entry] = {o: variable(f"input{i}") for i, o in enumerate(ends)}
+    entry.update(((leaf, 0), variable(f"var{i}")) for i, leaf in enumerate(leaves) if (leaf, 0) not in ends)
+    nodes: dict[Node, None] = dict.fromkeys(e.node for e in entry.values())
+    traced = Traced(Graph(()), order, list(leaves), entry, {}, {})
+    for number, step in enumerate(order):
+        node = _node(step, number, traced, distinct)
+        traced.step_of[node] = step
+        nodes.update((e.node, None) for e in node.inputs)
+        nodes[node] = None
+        for i in range(node.num_outputs):
+            entry.setdefault((step, i), Entry(node, i))
+        for (name, made, i), kept in zip(step.plan.keeps, step.kept):
+            e = Entry(node, step.plan.places[i]) if made else node.inputs[i]
+            traced.kept[e] = kept
+            traced.owner.setdefault(e, (step.plan.name, name))
+    traced.origin = {e: o for o, e in entry.items()}
+    traced.graph = Graph(tuple(entry[h] for h in heads), order=tuple(nodes))
+    return traced
+
+
+def _node(step: Step, number: int, traced: Traced, distinct: bool) -> Node:
+    plan = step.plan
+    kept = set(range(len(step.inputs))) if distinct else {i for _, made, i in plan.keeps if not made}
+    inputs = tuple(
+        traced.entry[o] if o is not None else variable(f"constant{number}_{i}") if i in kept else _CONSTANT
+        for i, o in enumerate(step.inputs)
+    )
+    op = plan.op
+    name = f"{op.op_name.lower()}{number}"
+    if op.forward_op is None:
+        return Node(op, plan.attrs, inputs, name)
+    absent = frozenset(n for n in op.input_names(plan.attrs) if n not in plan.inputs)
+    forward = Node(op.forward_op, plan.attrs, (), name)
+    return Node(op, plan.attrs, inputs, name, forward=forward, absent=absent)
+
+
+def run_backward(
+    heads: Sequence[Storage],
+    head_grads: Sequence[Storage | None],
+    wrt: Sequence[Origin] | None,
+    *,
+    retain: bool,
+    create: bool = False,
+    stop: Iterable[Origin] = (),
+) -> list[Storage | None]:
+    """Gradients of the sum of `heads` for `wrt`, None where there is none.
+
+    With `wrt` None: for all leaves, written where these want them; returns nothing.
+    """
+    traced = trace([_head_origin(h) for h in heads], stop)
+    leaves = [x for x in traced.leaves if x.req != "null"]
+    if wrt is None:
+        if not leaves:
+            raise StateError("no array in the graph has asked for its gradient: call attach_grad() on one first.")
+        wrt = [(leaf, 0) for leaf in leaves]
+    else:
+        leaves = []
+    arrays: dict[int, Storage] = {}
+    for i, (head, grad) in enumerate(zip(heads, head_grads)):
+        if grad is not None:
+            _check_head(head, grad)
+        if needs_head_gradient(traced.graph.outputs[i].node):
+            arrays[i] = grad if grad is not None else _filled(head, 1)
+    entries = {i: variable(f"head_gradient{i}") for i in arrays}
+    known = {o: traced.entry[o] for o in wrt if o in traced.entry}
+    graph, found = backward(traced.graph, list(known.values()), entries, again=find_op if create else None)
+    gradient_of = dict(zip(known, found))
+    grads = [gradient_of.get(o) for o in wrt]
+    forward = set(traced.graph.nodes)
+    made = [n for n in graph.nodes if n.op is not None and n not in forward]
+    run = _Run(traced, made, grads, retain, create, type(heads[0]), heads[0].context)
+    run.check_versions()
+    run.values.update((e, arrays[i]) for i, e in entries.items())
+    destination = {} if create else _destinations(leaves, grads, run)
+    for node in made:
+        run.call(node, destination)
+    results: list[Storage | None] = [None if g is None else run.values[g] for g in grads]
+    if leaves:
+        with scope(recording=False, training=False):
+            for leaf, g, result in zip(leaves, grads, results):
+                if g is None or g not in destination:
+                    _deliver(leaf, result)
+        results = []
+    if not retain:
+        for step in traced.steps:
+            step.free()
+    return results
+
+
+def _head_origin(head: Storage) -> Origin:
+    origin = head.origin
+    if origin is None:
+        raise StateError(
+            "this array is not on the tape: it was not computed under autograd.record() from an array with "
+            "attach_grad(), or by an operator that no gradient passes."
+        )
+    return origin
+
+
+def _check_head(head: Storage, grad: Storage) -> None:
+    if grad.storage.shape != head.storage.shape:
+        raise ShapeError(f"a head of shape {head.storage.shape} has a gradient of shape {grad.storage.shape}.")
+    if grad.storage.dtype != head.storage.dtype:
+        raise DTypeError(f"a head of {head.storage.dtype} has a gradient of {grad.storage.dtype}.")
+
+
+def _filled(like: Storage, value: float) -> Storage:
+    made = type(like).fresh(like.storage.shape, like.storage.dtype, like.context)
+    push_write(partial(made.storage.fill, value), made, name="full")
+    return made
+
+
+def _destinations(leaves: list[Leaf], grads: Sequence[Entry | None], run: _Run) -> dict[Entry, Storage]:
+    """Gradients that are computed right where they are wanted: those to be written, of which nobody reads
+    what was there before."""
+    read = {kept[1] for e, kept in run.traced.kept.items() if e in run.uses}
+    read |= {a.var for a in run.values.values()}
+    found: dict[Entry, Storage] = {}
+    for leaf, g in zip(leaves, grads):
+        if g is not None and leaf.req == "write" and g not in found and g.node.op is not None:
+            if leaf.grad.var not in read and not _is_host(g.node):
+                read.add(leaf.grad.var)
+                found[g] = leaf.grad
+    return found
+
+
+def _is_host(node: Node) -> bool:
+    return node.op is PythonCall.grad_op
+
+
+def _deliver(leaf: Leaf, result: Storage | None) -> None:
+    """Write or add a gradient that lies elsewhere. A leaf that was reached without one has the gradient 0."""
+    grad = leaf.grad
+    if leaf.req == "add":
+        if result is not None:
+            invoke(call_of("broadcast_add", {}), (grad, result), grad)
+    elif result is None:
+        push_write(partial(grad.storage.fill, 0), grad, name="full")
+    else:
+        invoke(call_of("_copy", {}), (result,), grad)
+
+
+class _Run:
+    """The calls of one backward pass, and the arrays between them."""
+
+    def __init__(
+        self,
+        traced: Traced,
+        made: Sequence[Node],
+        grads: Sequence[Entry | None],
+        retain: bool,
+        create: bool,
+        cls: type[Storage],
+        context: Any,
+    ) -> None:
+        self.traced = traced
+        self.retain = retain
+        self.create = create
+        self.cls = cls
+        self.context = context
+        self.values: dict[Entry, Storage] = {}
+        self.owned: set[Entry] = set()  # made here: a kernel may write over its last use
+        self.uses: dict[Entry, int] = {}
+        self.mode = MODE.recording, MODE.training
+        self.step_of = dict(traced.step_of)
+        for e in (*(e for n in made for e in n.inputs), *(g for g in grads if g is not None)):
+            self.uses[e] = self.uses.get(e, 0) + 1
+        self.mutated = {
+            e
+            for n in made
+            if n.op is not None and n.op.mutated(n.attrs)
+            for name, e in zip(n.input_names, n.inputs)
+            if name in n.op.mutated(n.attrs)
+        }
+
+    def check_versions(self) -> None:
+        """Raise StateError if an array that is going to be read was written since it was recorded.
+
+        The running averages that a gradient moves do not count.
+        """
+        for e, (_, var, pushes) in self.traced.kept.items():
+            if var.pushes != pushes and e in self.uses and e not in self.mutated:
+                op, name = self.traced.owner[e]
+                raise StateError(
+                    f"the gradient of {op} reads its {name!r}, but that array was written after it was "
+                    f"recorded. Write to it after backward, or give {op} a copy."
+                )
+
+    def value(self, e: Entry) -> Storage:
+        """The array of an entry: made here, kept on the tape, or zeros where only the shape counts."""
+        found = self.values.get(e)
+        if found is not None:
+            return found
+        kept = self.traced.kept.get(e)
+        if kept is not None:
+            raw, var, _ = kept
+        else:
+            shape, dtype = self.kind(e)
+            zeros = self.cls.fresh(shape, dtype, self.context)
+            push_write(partial(zeros.storage.fill, 0), zeros, name="full")
+            raw, var = zeros.storage, zeros.var
+        found = self.cls.adopt(raw, self.context)
+        found.var = var
+        if self.create:
+            found.origin = self.traced.origin.get(e)
+        self.values[e] = found
+        return found
+
+    def kind(self, e: Entry) -> Kind:
+        """Shape and dtype of a forward entry."""
+        step = self.step_of.get(e.node)
+        if step is not None:
+            return step.plan.outputs[e.index]
+        return next(
+            s.plan.kinds[i] for n, s in self.step_of.items() for i, x in enumerate(n.inputs) if x == e
+        )
+
+    def call(self, node: Node, destination: dict[Entry, Storage]) -> None:
+        """Run one node and forget what it read last."""
+        op = node.op
+        assert op is not None
+        ins = [self.value(e) for e in node.inputs]
+        outs = [Entry(node, i) for i in range(node.num_outputs)]
+        if _is_host(node):
+            made = self._host(node, ins)
+        elif node.forward is not None:
+            made = self._gradient(node, ins, outs, destination)
+        elif self.create:
+            with scope(True, self.mode[1]):
+                result = invoke(call_with(op, node.attrs), ins)
+            made = dict(zip(outs, [result] if isinstance(result, Storage) else result))
+        else:
+            target = next((destination[e] for e in outs if e in destination), None)
+            if target is None:
+                donor = next((x for x in self._donors(node) if x is not None), None)
+                target = None if donor is None else self.values[donor]
+            with scope(False, False):
+                result = invoke(call_with(op, node.attrs), ins, target)
+            made = {outs[0]: result}
+        self.values.update((e, a) for e, a in made.items() if e in self.uses)
+        if not self.create:
+            self.owned.update(e for e in made if e not in destination)
+        for e in node.inputs:
+            self.uses[e] -= 1
+            if not self.uses[e]:
+                self.values.pop(e, None)
+                if not self.retain:
+                    self.traced.kept.pop(e, None)
+        if node.forward is not None and not self.retain:
+            self.step_of[node.forward].kept = ()
+
+    def _donors(self, node: Node) -> list[Entry | None]:
+        """For the first output of an operator, the inputs whose memory it may take."""
+        assert node.op is not None
+        names = node.op.in_place_options(node.attrs).get(node.output_names[0], ())
+        return [e for n, e in zip(node.input_names, node.inputs) if n in names and self._dying(e)]
+
+    def _dying(self, e: Entry) -> bool:
+        return e in self.owned and self.uses[e] == 1
+
+    def _gradient(
+        self, node: Node, ins: list[Storage], outs: list[Entry], destination: dict[Entry, Storage]
+    ) -> dict[Entry, Storage]:
+        """A call of a gradient operator."""
+        assert node.forward is not None
+        step = self.step_of[node.forward]
+        wanted = [e for e in outs if e in self.uses]
+        plan = step.plan.gradient(node.input_names, tuple(e in self.uses for e in outs))
+        arrays = []
+        for k, e in enumerate(wanted):
+            place = destination.get(e)
+            if place is None:
+                place = self._taken(node, plan, k)
+            arrays.append(self.cls.fresh(*plan.makes[k], self.context) if place is None else place)
+        run = plan.bind([a.storage for a in ins], [a.storage for a in arrays], step.stream, step.state)
+        mutated = [ins[i] for i in plan.mutated]
+        reads = [a.var for a in ins] + [a.var for a in arrays if a.partial]
+        versions = [a.var.pushes for a in ins]
+        get_engine().push(run, reads, [a.var for a in (*arrays, *mutated)], name=plan.name)
+        if self.create and any(a.origin is not None for a in ins):
+            note(plan, tuple(a.origin for a in ins), ins, versions, arrays)
+        return dict(zip(wanted, arrays))
+
+    def _taken(self, node: Node, plan: Plan, k: int) -> Storage | None:
+        """The memory of an input that output number `k` may write over."""
+        for i in plan.donors[k]:
+            e = node.inputs[i]
+            if self._dying(e) and plan.kinds[i] == plan.makes[k]:
+                self.owned.discard(e)
+                return self.values[e]
+        return None
+
+    def _host(self, node: Node, ins: list[Storage]) -> dict[Entry, Storage]:
+        """The gradient of a Python function, which pushes its own calls."""
+        assert node.forward is not None
+        step = self.step_of[node.forward]
+        have = dict(zip(node.input_names, ins))
+        heads = [have.get(f"d_output{i}") for i in range(node.attrs.num_outputs)]
+        names = node.output_names
+        wanted = [n for i, n in enumerate(names) if Entry(node, i) in self.uses]
+        with scope(self.create, self.mode[1]):
+            for i, (shape, dtype) in enumerate(step.plan.outputs):
+                if heads[i] is None:
+                    heads[i] = self.cls.fresh(shape, dtype, self.context)
+                    push_write(partial(heads[i].storage.fill, 0), heads[i], name="full")  # type: ignore[union-attr]
+            assert step.state is not None
+            found = step.state["call"].differentiate(heads, [n in wanted for n in names])
+        return {Entry(node, i): g for i, (n, g) in enumerate(zip(names, found)) if n in wanted}

@@ -1,0 +1,105 @@
+"""Function: an operation of the user's, forward and backward written with arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..core import DTypeError, MXLiteError, ShapeError, StateError
+from .differentiate import scope
+from .host import note_python
+from .storage import Storage
+from .tape import MODE, origin_of
+
+
+class Function:
+    """Override `forward(*inputs)` and `backward(*output_gradients)`; then `MyFunction()(x, y)`.
+
+        class scaled_tanh(mx.autograd.Function):
+            def forward(self, x):
+                y = mx.nd.tanh(x)
+                self.save_for_backward(y)
+                return y
+
+            def backward(self, dy):
+                (y,) = self.saved_tensors
+                return dy * (1 - y * y)
+
+    Both give one array or a tuple: forward the outputs, backward a gradient for each input, None for one that
+    has none. `forward` is not recorded. An object serves one call; what that needs later may be kept on it.
+    """
+
+    def __init__(self) -> None:
+        self._used = False
+        self._saved: tuple[Any, ...] = ()
+        self._versions: tuple[int, ...] = ()
+        self._inputs: tuple[Any, ...] = ()
+
+    def forward(self, *inputs: Any) -> Any:
+        """The outputs."""
+        raise NotImplementedError(f"{type(self).__name__} has no forward.")
+
+    def backward(self, *output_grads: Any) -> Any:
+        """The gradient of each input."""
+        raise NotImplementedError(f"{type(self).__name__} has no backward.")
+
+    def save_for_backward(self, *arrays: Any) -> None:
+        """Keep arrays until backward. Writing to one of them before that is an error there."""
+        self._saved = arrays
+        self._versions = tuple(a.var.pushes for a in arrays)
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What `save_for_backward` has kept."""
+        return self._saved
+
+    def __call__(self, *inputs: Any) -> Any:
+        if self.__dict__.get("_used", False):
+            raise StateError(f"a {type(self).__name__} object serves one call; make another one.")
+        if "_used" not in self.__dict__:  # a subclass without super().__init__()
+            Function.__init__(self)
+        self._used = True
+        with scope(recording=False):
+            made = self.forward(*inputs)
+        outs = list(made) if isinstance(made, (tuple, list)) else [made]
+        for i, out in enumerate(outs):
+            if not isinstance(out, Storage):
+                raise TypeError(f"{type(self).__name__}.forward must return NDArrays, got {type(out).__name__}.")
+            if out.origin is not None or any(out is x for x in inputs):
+                outs[i] = out.alias(out.storage)
+        arrays = [x for x in inputs if isinstance(x, Storage)]
+        origins = [origin_of(x) for x in arrays]
+        if MODE.recording and any(o is not None for o in origins):
+            self._inputs = tuple((isinstance(x, Storage), getattr(x, "shape", ())) for x in inputs)
+            note_python(type(self).__name__, self, origins, arrays, outs)
+        return tuple(outs) if isinstance(made, (tuple, list)) else outs[0]
+
+    def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
+        """`backward` with its result checked; for the backward pass."""
+        name = type(self).__name__
+        if any(a.var.pushes != v for a, v in zip(self._saved, self._versions)):
+            raise StateError(f"an array that {name} saved for backward was written after that.")
+        made = self.backward(*heads)
+        grads = list(made) if isinstance(made, (tuple, list)) else [made]
+        if len(grads) != len(self._inputs):
+            raise MXLiteError(
+                f"{name}.backward must return a gradient for each of {len(self._inputs)} inputs, "
+                f"got {len(grads)}."
+            )
+        result: list[Any] = []
+        for (is_array, shape), grad in zip(self._inputs, grads):
+            if not is_array:
+                continue
+            want = wanted[len(result)]
+            if grad is None and want:
+                grad = heads[0].fresh(shape, heads[0].storage.dtype, heads[0].context)
+                grad[:] = 0
+            elif want and not isinstance(grad, Storage):
+                raise DTypeError(f"{name}.backward must return NDArrays, got {type(grad).__name__}.")
+            elif want and grad.storage.shape != shape:
+                raise ShapeError(
+                    f"{name}.backward returned a gradient of shape {grad.storage.shape} for an input of shape "
+                    f"{shape}."
+                )
+            result.append(grad)
+        return result

@@ -1,0 +1,78 @@
+"""A Python function as one step of the tape: what `autograd.Function` and `autograd.checkpoint` record.
+
+Its gradient is Python too. It runs when the backward pass comes to it, on the thread that asked for the
+backward pass, and pushes whatever operations it likes; nothing of it runs inside the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..backends import backend_of
+from ..core.dtype import is_floating
+from ..graph.opdef import Op
+from .plan import Plan
+from .storage import Storage
+from .tape import note, Origin
+
+
+class PythonCall(Op):
+    """Outputs that a Python function made of its arguments."""
+
+    variadic = "args"
+    variadic_outputs = "outs"
+
+    @dataclass(frozen=True)
+    class Attrs:
+        num_args: int
+        num_outputs: int
+
+    @classmethod
+    def num_outputs_of(cls, a: Any) -> int:
+        count: int = a.num_outputs
+        return count
+
+    @staticmethod
+    def forward(xp, a, *args, outs):  # type: ignore[no-untyped-def]
+        raise AssertionError("the function ran when it was called")
+
+    @staticmethod
+    def backward(xp, a, d_outs, *, d_args):  # type: ignore[no-untyped-def]
+        raise AssertionError("the backward pass runs this itself")
+
+
+class Differentiable(Protocol):
+    """A call that can be differentiated."""
+
+    def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool]) -> Sequence[Any]:
+        """The gradient of each argument from the gradients of all outputs; None where it is not wanted."""
+
+
+def note_python(
+    name: str,
+    call: Differentiable,
+    origins: Sequence[Origin | None],
+    inputs: Sequence[Storage],
+    outs: Sequence[Storage],
+) -> None:
+    """Record that `call` made `outs` of `inputs`."""
+    kinds = tuple((a.storage.shape, a.storage.dtype) for a in inputs)
+    made = tuple((o.storage.shape, o.storage.dtype) for o in outs)
+    attrs = PythonCall.Attrs(len(inputs), len(outs))
+    plan = Plan(
+        PythonCall,
+        attrs,
+        PythonCall.input_names(attrs),
+        kinds,
+        made,
+        (tuple(k[0] for k in kinds), tuple(m[0] for m in made)),
+        made[0][1],
+        backend_of(outs[0].context),
+        True,
+    )
+    plan.name = name
+    plan.outputs = made
+    plan.floating = tuple(is_floating(dtype) for _, dtype in made)
+    note(plan, tuple(origins), inputs, (), outs, state={"call": call})

@@ -1,0 +1,116 @@
+"""checkpoint: a function whose intermediate arrays are computed again for the gradient instead of kept.
+
+Forward runs without recording, and one step goes on the tape. Backward runs the function a second time, now
+recording, differentiates that, and forgets it: at no time does more than one checkpointed function have its
+intermediates alive. It is what the planner does for bound symbols, cut by hand (T. Chen et al., 2016,
+"Training deep nets with sublinear memory cost").
+
+The second run draws the same random numbers: forward notes which steps of the generator it took, and these
+are handed out again. Arrays on the tape that the function reads without having them as arguments, such as
+weights, are found while it runs (`tape.Mode.captured`) and get their gradients too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..core import StateError
+from .differentiate import run_backward, scope
+from .generator import noting_draws, replaying_draws
+from .host import note_python
+from .storage import Storage
+from .tape import MODE, Origin, origin_of
+
+
+def checkpoint(function: Callable[..., Any], *arrays: Any) -> Any:
+    """`function(*arrays)`, keeping for the gradient only what it reads and not what it computes.
+
+    `function` gives one NDArray or a tuple. It is called twice if a gradient is computed, so it must do the
+    same both times; BatchNorm and Dropout inside do. Its gradients are bitwise those without checkpoint.
+    """
+    if not MODE.recording:
+        return function(*arrays)
+    captured: dict[Origin, Storage] = {}
+    before = MODE.capture(captured)
+    try:
+        with scope(recording=False), noting_draws() as draws:
+            made = function(*arrays)
+    finally:
+        MODE.capture(before)
+    outs = list(made) if isinstance(made, (tuple, list)) else [made]
+    arguments = [_same(a) for a in arrays]
+    inputs: dict[Origin, Storage] = {}
+    for a in (*arguments, *captured.values()):
+        origin = origin_of(a) if isinstance(a, Storage) else None
+        if origin is not None:
+            inputs.setdefault(origin, a)
+    for i, out in enumerate(outs):
+        if not isinstance(out, Storage):
+            raise TypeError(f"a checkpointed function must return NDArrays, got {type(out).__name__}.")
+        if out.origin is not None or any(out is a for a in arrays):
+            outs[i] = out.alias(out.storage)
+    if inputs:
+        call = _Again(function, arguments, list(inputs.values()), draws)
+        note_python("checkpoint", call, list(inputs), list(inputs.values()), outs)
+    return tuple(outs) if isinstance(made, (tuple, list)) else outs[0]
+
+
+def _same(a: Any) -> Any:
+    """Another handle on an argument, on the tape where that is."""
+    if not isinstance(a, Storage):
+        return a
+    view = a.alias(a.storage)
+    view.origin = origin_of(a)
+    return view
+
+
+class _Again:
+    """What is needed to run a function a second time."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: list[Any],
+        inputs: list[Storage],
+        draws: list[tuple[int, int]],
+    ) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.inputs = inputs
+        self.draws = draws
+        self.training = MODE.training
+        self.watched = [*inputs, *(a for a in arguments if isinstance(a, Storage))]
+        self.versions = [a.var.pushes for a in self.watched]
+
+    def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
+        """Run again, recording, and give the gradients of `inputs`."""
+        if any(a.var.pushes != v for a, v in zip(self.watched, self.versions)):
+            raise StateError(
+                "an array that a checkpointed function reads was written after it ran, so it cannot run again. "
+                "Write to it after backward."
+            )
+        create = MODE.recording
+        origins = [a.origin for a in self.inputs]
+        assert None not in origins
+        with scope(recording=True, training=self.training), replaying_draws(self.draws):
+            made = self.function(*self.arguments)
+        outs = list(made) if isinstance(made, (tuple, list)) else [made]
+        pairs = [(o, h) for o, h in zip(outs, heads) if o.origin is not None]
+        found: list[Storage | None] = [None] * len(origins)
+        if pairs:
+            found = run_backward(
+                [o for o, _ in pairs],
+                [h for _, h in pairs],
+                origins,  # type: ignore[arg-type]
+                retain=create,
+                create=create,
+                stop=origins,  # type: ignore[arg-type]
+            )
+        for i, (grad, want) in enumerate(zip(found, wanted)):
+            if grad is None and want:
+                like = self.inputs[i]
+                zeros: Any = like.fresh(like.storage.shape, like.storage.dtype, like.context)
+                zeros[:] = 0
+                found[i] = zeros
+        return found

@@ -1,0 +1,158 @@
+"""The tape: what is remembered of the calls made under `autograd.record()`, and the bytes that keeps alive.
+
+There is no list anywhere. A recorded call is a **Step**, an array knows the step that made it (`origin`), and
+a step knows the origins of what it read. So the tape is a graph that hangs on the arrays a program still
+holds, and what nobody holds any more is gone:
+
+    x (Leaf) <---- Step mul <---- y.origin          `del y` frees the step and the two arrays that
+    w (Leaf) <------'                               mul's gradient would have read
+
+**A step keeps exactly the arrays that the operator's `backward` reads** (and what `derivative` reads, if it
+has one), in `kept`. relu keeps its output, an addition nothing. Each is kept as memory, Var and the number
+of writes that the Var had seen: whether somebody has written the array since is one comparison, made when
+the gradient is computed. A call is recorded if a gradient can flow through it to an array on the tape; all
+others cost nothing.
+
+A backward pass frees the steps it has been through, unless it is told to retain them. A freed step is a step
+without inputs: arrays that it made are then like any others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, TYPE_CHECKING
+
+from ..core import StateError
+from ..engine import Var
+from .storage import RawArray, Storage
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+
+class Mode(threading.local):
+    """What calls of this thread are to do besides computing.
+
+    `flags` is 0 for inference without recording: the one thing that a call looks at. `captured` is set
+    inside `autograd.checkpoint`: it gathers the arrays on the tape that a function reads.
+    """
+
+    flags = 0
+    recording = False
+    training = False
+    captured: dict[Origin, Storage] | None = None
+
+    def switch(
+        self, recording: bool | None = None, training: bool | None = None
+    ) -> tuple[bool, bool]:
+        """Change what is not None; returns what was before."""
+        before = self.recording, self.training
+        if recording is not None:
+            self.recording = bool(recording)
+        if training is not None:
+            self.training = bool(training)
+        self.flags = self.recording + 2 * self.training + 4 * (self.captured is not None)
+        return before
+
+    def capture(self, into: dict[Origin, Storage] | None) -> dict[Origin, Storage] | None:
+        """Gather arrays in `into` from now on; returns what gathered them before."""
+        before, self.captured = self.captured, into
+        self.switch()
+        return before
+
+
+MODE = Mode()
+
+
+class Leaf:
+    """An array that asked for its gradient: where that is written, and how ("write", "add", "null")."""
+
+    __slots__ = ("__weakref__", "grad", "req")
+
+    freed = False
+
+    def __init__(self, grad: Any, req: str) -> None:
+        self.grad = grad
+        self.req = req
+
+
+_numbers = count()
+
+
+class Step:
+    """One recorded call: its plan, where its inputs came from, and what its gradient will read.
+
+    inputs: the origin of each, None for one that no gradient can flow to.
+    kept: memory, Var and pushes of that Var, for each of `plan.keeps`.
+    stream, state: random stream and node state of the call, if it has them.
+    """
+
+    __slots__ = ("__weakref__", "context", "freed", "inputs", "kept", "number", "plan", "state", "stream")
+
+    def __init__(
+        self,
+        plan: Plan,
+        inputs: tuple[Origin | None, ...],
+        kept: Sequence[tuple[RawArray, Var, int]],
+        context: Any,
+        stream: Any = None,
+        state: dict[str, Any] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.inputs = inputs
+        self.kept = kept
+        self.context = context
+        self.stream = stream
+        self.state = state
+        self.freed = False
+        self.number = next(_numbers)
+
+    def free(self) -> None:
+        """Let go of everything."""
+        self.freed = True
+        self.inputs = ()
+        self.kept = ()
+        self.stream = self.state = None
+
+
+Origin = tuple[Step | Leaf, int]
+
+
+def origin_of(array: Storage) -> Origin | None:
+    """Where an array comes from, None if the tape does not reach it (any more)."""
+    origin = array.origin
+    return None if origin is None or origin[0].freed else origin
+
+
+def refuse_write(array: Storage, name: str) -> None:
+    """Raise StateError if a write to `array` would change what the tape has recorded."""
+    if MODE.recording and origin_of(array) is not None:
+        raise StateError(
+            f"{name} would write to an array that is being recorded, and its gradient would be wrong. Inside "
+            f"autograd.record() give the result a name of its own instead of +=, out= or a[...] =, or write "
+            f"under autograd.pause()."
+        )
+
+
+def note(
+    plan: Plan,
+    origins: tuple[Origin | None, ...],
+    inputs: Sequence[Storage],
+    versions: Sequence[int],
+    outs: Sequence[Storage],
+    stream: Any = None,
+    state: dict[str, Any] | None = None,
+) -> None:
+    """Record a call. `versions` are the pushes of the inputs' Vars before it."""
+    kept = []
+    for _, made, i in plan.keeps:
+        if made:
+            kept.append((outs[i].storage, outs[i].var, outs[i].var.pushes))
+        else:
+            kept.append((inputs[i].storage, inputs[i].var, versions[i]))
+    step = Step(plan, origins, kept, outs[0].context, stream, state)
+    for place, floating, out in zip(plan.places, plan.floating, outs):
+        if floating:
+            out.origin = (step, place)

@@ -1,0 +1,138 @@
+"""Gradients of pooling as operators of their own, so that they have gradients themselves."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from ..graph.ir import Shape
+from ..graph.opdef import DType, Op, require_kind, Shapes
+from .pool import flat_like, index_type, pool_pieces, Pooling, Windows
+from .scratch import carve, scratch_bytes
+
+
+class _pooling_d_data(Op):
+    """Gradient of sum or mean pooling in its data: each window's number goes to its elements.
+
+    grad: (N, C, OH, OW);  like: (N, C, H, W), its shape counts  ->  out: as `like`.
+    """
+
+    inputs = ("grad", "like")
+    accepts = "float"
+    Attrs = Pooling.Attrs
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
+        return ((*shapes[1][:2], *Windows(a, shapes[1]).out), shapes[1]), (shapes[1],)
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(pool_pieces(a, outputs[0], dtype))
+
+    backward_workspace = workspace
+
+    @staticmethod
+    def forward(xp: Any, a: Any, grad: Any, like: Any, *, out: Any, work: Any) -> None:
+        Pooling.backward(xp, a, grad, None, None, None, d_data=out, work=work)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, *, d_grad: Any, work: Any) -> None:
+        Pooling.forward(xp, a, d_out, out=d_grad, work=work)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
+        return {"grad": w.Pooling(heads["out"], **asdict(a))}
+
+
+class _max_pooling_d_data(Op):
+    """Gradient of max pooling in its data: each window's number goes to the element that `index` numbers.
+
+    grad: (N, C, OH, OW);  like: (N, C, H, W), its shape counts;  index: as `grad`  ->  out: as `like`.
+    """
+
+    inputs = ("grad", "like", "index")
+    Attrs = Pooling.Attrs
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
+        grad = (*shapes[1][:2], *Windows(a, shapes[1]).out)
+        return (grad, shapes[1], grad), (shapes[1],)
+
+    @classmethod
+    def infer_type(
+        cls, a: Any, *dtypes: DType | None
+    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+        dtype = dtypes[0] if dtypes[0] is not None else dtypes[1]
+        require_kind(Pooling, dtype)
+        return (dtype, dtype, index_type(a)), (dtype,)
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(pool_pieces(a, outputs[0], dtype))
+
+    backward_workspace = workspace
+
+    @staticmethod
+    def forward(xp: Any, a: Any, grad: Any, like: Any, index: Any, *, out: Any, work: Any) -> None:
+        Pooling.backward(xp, a, grad, None, None, index, d_data=out, work=work)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, index: Any, *, d_grad: Any, work: Any) -> None:
+        _chosen_pooling.forward(xp, a, d_out, index, out=d_grad, work=work)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
+        return {"grad": w._chosen_pooling(heads["out"], ins["index"], **asdict(a))}
+
+
+class _chosen_pooling(Op):
+    """Of each window the element that `index` numbers; 0 where it numbers none.
+
+    data: (N, C, H, W);  index: (N, C, OH, OW)  ->  out: (N, C, OH, OW).
+    """
+
+    inputs = ("data", "index")
+    Attrs = Pooling.Attrs
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
+        out = (*shapes[0][:2], *Windows(a, shapes[0]).out)
+        return (shapes[0], out), (out,)
+
+    @classmethod
+    def infer_type(
+        cls, a: Any, *dtypes: DType | None
+    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+        require_kind(Pooling, dtypes[0])
+        return (dtypes[0], index_type(a)), (dtypes[0],)
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(pool_pieces(a, inputs[0], dtype))
+
+    backward_workspace = workspace
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, index: Any, *, out: Any, work: Any) -> None:
+        if out is None:
+            return
+        w = Windows(a, data.shape)
+        first = carve(work, pool_pieces(a, data.shape, data.dtype))[0]
+        for rows in w.parts():
+            x = data.reshape(w.rows, *w.size)[rows]
+            y = out.reshape(w.rows, *w.out)[rows]
+            which = index.reshape(w.rows, *w.out)[rows]
+            y.fill(0)
+            for k, inside, outputs in w.slices():
+                chosen = flat_like(first.view("bool"), which[:, *outputs])
+                xp.equal(which[:, *outputs], k, out=chosen)
+                xp.copyto(y[:, *outputs], x[:, *inside], where=chosen)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, index: Any, *, d_data: Any, work: Any) -> None:
+        if d_data is not None:
+            Pooling.backward(xp, a, d_out, None, None, index, d_data=d_data, work=work)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
+        return {"data": w._max_pooling_d_data(heads["out"], ins["data"], ins["index"], **asdict(a))}

@@ -1,0 +1,338 @@
+"""One step of a recurrent layer, forward and backward: tanh or relu, LSTM, GRU.
+
+A cell works on `pre`, the gates' sums (B, G*H) of one step, of which the part that comes from the layer's
+input is there already. Backward, what the gates were is computed again for a whole stretch from the inputs
+and the hidden states before each step (`recall`, one matrix product), then the stretch is walked backwards.
+
+    h, c      hidden and cell state before the step; the step writes them anew
+    off       (B, 1) bool: samples whose sequence has ended, which keep their state; or None
+    room      scratch of a step: `gates` (B, G*H), `a`, `b`, `full` (B, H), `hidden` (B, P)
+
+Gates lie side by side: LSTM input, forget, candidate, output; GRU reset, update, candidate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .rnn_layout import Weights
+
+
+@dataclass
+class Room:
+    """Scratch of one step, in the type that is computed with."""
+
+    gates: Any
+    a: Any
+    b: Any
+    full: Any
+    hidden: Any
+
+
+@dataclass
+class Stretch:
+    """What backward knows of a stretch of k steps, all in the type that is computed with.
+
+    before   hidden states before each step (k, B, P)
+    pre      what the gates were, then the gradient of their sums (k, B, G*H)
+    own      LSTM: cell states after each step (k, B, H). GRU: the hidden part of the candidate's sum, then
+    its
+             gradient. Else None
+    start    LSTM: the cell state before the stretch (B, H)
+    full     LSTM with a projection: what was projected (k, B, H)
+    """
+
+    before: Any
+    pre: Any
+    own: Any
+    start: Any
+    full: Any
+
+
+def _sigmoid(xp: Any, x: Any) -> None:
+    """x = 1 / (1 + exp(-x)), by way of tanh, which never overflows."""
+    xp.multiply(x, 0.5, out=x)
+    xp.tanh(x, out=x)
+    xp.multiply(x, 0.5, out=x)
+    xp.add(x, 0.5, out=x)
+
+
+def _times_slope(xp: Any, d: Any, y: Any, room: Any) -> None:
+    """d *= y * (1 - y): through a sigmoid, whose result is y."""
+    xp.subtract(1, y, out=room)
+    xp.multiply(room, y, out=room)
+    xp.multiply(d, room, out=d)
+
+
+class Plain:
+    """h = act(x Wx + h Wh + b), act being tanh or relu."""
+
+    gates_of_hidden = 1  # parts of `pre` to which the hidden state's bias is added beforehand
+
+    def __init__(self, a: Any) -> None:
+        self.relu = a.mode == "rnn_relu"
+
+    def forward(self, xp: Any, w: Weights, pre: Any, h: Any, c: Any, off: Any, room: Room, new: Any) -> None:
+        xp.matmul(h, w.h.T, out=new)
+        xp.add(new, pre, out=new)
+        if self.relu:
+            xp.maximum(new, 0, out=new)
+        else:
+            xp.tanh(new, out=new)
+
+    def recall(self, xp: Any, w: Weights, s: Stretch, spare: Any, order: Any, off: Any) -> None:
+        raise AssertionError("the results are all that it needs")
+
+    def backward(
+        self,
+        xp: Any,
+        w: Weights,
+        s: Stretch,
+        j: int,
+        last: int | None,
+        dh: Any,
+        dc: Any,
+        off: Any,
+        room: Room,
+    ) -> None:
+        """`pre` holds the results of the steps."""
+        y = s.pre[j]
+        if self.relu:
+            xp.greater(y, 0, out=y, casting="unsafe")
+        else:
+            xp.multiply(y, y, out=y)
+            xp.subtract(1, y, out=y)
+        xp.multiply(y, dh, out=y)
+        if off is not None:
+            xp.copyto(y, 0, where=off)
+        xp.matmul(y, w.h, out=room.full)
+        _take(xp, dh, room.full, off)
+
+
+class Lstm:
+    """c = f*c + i*g;  h = o*tanh(c), clipped and projected if asked for (S. Hochreiter, J. Schmidhuber,
+    1997).
+    """
+
+    gates_of_hidden = 4
+
+    def __init__(self, a: Any) -> None:
+        self.bounds = None
+        if a.lstm_state_clip_min is not None:
+            self.bounds = (a.lstm_state_clip_min, a.lstm_state_clip_max)
+        self.stop_nan = a.lstm_state_clip_nan
+
+    def _clip(self, xp: Any, c: Any) -> None:
+        if self.bounds is not None:
+            at_least, at_most = (xp.fmax, xp.fmin) if self.stop_nan else (xp.maximum, xp.minimum)
+            at_least(c, self.bounds[0], out=c)
+            at_most(c, self.bounds[1], out=c)
+
+    def _parts(self, pre: Any) -> tuple[Any, Any, Any, Any]:
+        n = pre.shape[-1] // 4
+        return pre[..., :n], pre[..., n : 2 * n], pre[..., 2 * n : 3 * n], pre[..., 3 * n :]
+
+    def _gates(self, xp: Any, pre: Any) -> None:
+        """Sums to gates, in place: one tanh for all, since sigmoid(x) = (1 + tanh(x / 2)) / 2."""
+        n = pre.shape[-1] // 4
+        for part in (pre[..., : 2 * n], pre[..., 3 * n :]):
+            xp.multiply(part, 0.5, out=part)
+        xp.tanh(pre, out=pre)
+        for part in (pre[..., : 2 * n], pre[..., 3 * n :]):
+            xp.multiply(part, 0.5, out=part)
+            xp.add(part, 0.5, out=part)
+
+    def _next(self, xp: Any, i: Any, f: Any, g: Any, c: Any, off: Any, room: Any, out: Any) -> None:
+        """The cell state after a step."""
+        xp.multiply(i, g, out=room)
+        xp.multiply(f, c, out=out)
+        xp.add(out, room, out=out)
+        self._clip(xp, out)
+        if off is not None:
+            xp.copyto(out, c, where=off)
+
+    def forward(self, xp: Any, w: Weights, pre: Any, h: Any, c: Any, off: Any, room: Room, new: Any) -> None:
+        xp.matmul(h, w.h.T, out=room.gates)
+        xp.add(room.gates, pre, out=room.gates)
+        self._gates(xp, room.gates)
+        i, f, g, o = self._parts(room.gates)
+        self._next(xp, i, f, g, c, off, room.a, room.b)
+        xp.copyto(c, room.b)
+        full = new if w.r is None else room.full
+        xp.tanh(room.b, out=room.b)
+        xp.multiply(o, room.b, out=full)
+        if w.r is not None:
+            xp.matmul(full, w.r.T, out=new)
+
+    def recall(self, xp: Any, w: Weights, s: Stretch, spare: Any, order: Any, off: Any) -> None:
+        """Gates and cell states of a stretch. order: its steps as they were computed; off: mask of a step."""
+        _add_hidden(xp, s.before, w.h, s.pre, spare)
+        self._gates(xp, s.pre)
+        i, f, g, o = self._parts(s.pre)
+        room = spare.reshape(-1)[: s.start.size].reshape(s.start.shape)
+        c = s.start
+        for j in order:
+            self._next(xp, i[j], f[j], g[j], c, off(j), room, s.own[j])
+            c = s.own[j]
+        if s.full is not None:
+            xp.tanh(s.own, out=s.full)
+            xp.multiply(s.full, o, out=s.full)
+
+    def backward(
+        self,
+        xp: Any,
+        w: Weights,
+        s: Stretch,
+        j: int,
+        last: int | None,
+        dh: Any,
+        dc: Any,
+        off: Any,
+        room: Room,
+    ) -> None:
+        """last: the step computed before j, None if that was in another stretch."""
+        i, f, g, o = self._parts(s.pre[j])
+        c, before = s.own[j], s.start if last is None else s.own[last]
+        a, b, full = room.a, room.b, room.full
+        if w.r is None:
+            xp.copyto(full, dh)
+        else:
+            xp.matmul(dh, w.r, out=full)
+        keep = None if off is None else room.gates[:, : dc.shape[1]]
+        if off is not None:
+            xp.copyto(keep, dc)
+        xp.tanh(c, out=a)
+        # dc += dh * o * (1 - tanh(c)^2);  the gradient of o's sum is dh * tanh(c) * o * (1 - o)
+        xp.multiply(a, a, out=b)
+        xp.subtract(1, b, out=b)
+        xp.multiply(b, o, out=b)
+        xp.multiply(b, full, out=b)
+        xp.add(dc, b, out=dc)
+        xp.multiply(a, full, out=a)
+        _times_slope(xp, a, o, b)
+        xp.copyto(o, a)
+        if self.bounds is not None:
+            xp.greater(c, self.bounds[0], out=a, casting="unsafe")
+            xp.multiply(dc, a, out=dc)
+            xp.less(c, self.bounds[1], out=a, casting="unsafe")
+            xp.multiply(dc, a, out=dc)
+        # i, f and g become the gradients of their sums; dc that of the cell state before the step
+        xp.multiply(dc, g, out=a)
+        _times_slope(xp, a, i, b)
+        xp.multiply(g, g, out=b)
+        xp.subtract(1, b, out=g)
+        xp.multiply(g, i, out=g)
+        xp.multiply(g, dc, out=g)
+        xp.copyto(i, a)
+        xp.multiply(dc, before, out=a)
+        xp.multiply(dc, f, out=dc)
+        _times_slope(xp, a, f, b)
+        xp.copyto(f, a)
+        if off is not None:
+            xp.copyto(dc, keep, where=off)
+            xp.copyto(s.pre[j], 0, where=off)
+        xp.matmul(s.pre[j], w.h, out=room.hidden)
+        _take(xp, dh, room.hidden, off)
+
+
+class Gru:
+    """h = (1 - z)*n + z*h, n = tanh(x Wn + r * (h Un + b)) (K. Cho et al., 2014, in cuDNN's form)."""
+
+    gates_of_hidden = 2
+
+    def __init__(self, a: Any) -> None:
+        pass
+
+    def forward(self, xp: Any, w: Weights, pre: Any, h: Any, c: Any, off: Any, room: Room, new: Any) -> None:
+        n = h.shape[1]
+        gates = room.gates
+        xp.matmul(h, w.h.T, out=gates)
+        rz, candidate = gates[:, : 2 * n], gates[:, 2 * n :]
+        xp.add(rz, pre[:, : 2 * n], out=rz)
+        _sigmoid(xp, rz)
+        xp.add(candidate, w.bh[2 * n :], out=candidate)
+        xp.multiply(candidate, rz[:, :n], out=candidate)
+        xp.add(candidate, pre[:, 2 * n :], out=candidate)
+        xp.tanh(candidate, out=candidate)
+        xp.subtract(h, candidate, out=new)
+        xp.multiply(new, rz[:, n:], out=new)
+        xp.add(new, candidate, out=new)
+
+    def recall(self, xp: Any, w: Weights, s: Stretch, spare: Any, order: Any, off: Any) -> None:
+        n = s.own.shape[-1]
+        rows = s.before.reshape(-1, n)
+        out = spare.reshape(-1)[: len(rows) * 3 * n].reshape(-1, 3 * n)
+        xp.matmul(rows, w.h.T, out=out)
+        out = out.reshape(s.pre.shape)
+        rz, candidate = s.pre[..., : 2 * n], s.pre[..., 2 * n :]
+        xp.add(rz, out[..., : 2 * n], out=rz)
+        _sigmoid(xp, rz)
+        xp.add(out[..., 2 * n :], w.bh[2 * n :], out=s.own)
+        part = out[..., :n]
+        xp.multiply(s.own, rz[..., :n], out=part)
+        xp.add(candidate, part, out=candidate)
+        xp.tanh(candidate, out=candidate)
+
+    def backward(
+        self,
+        xp: Any,
+        w: Weights,
+        s: Stretch,
+        j: int,
+        last: int | None,
+        dh: Any,
+        dc: Any,
+        off: Any,
+        room: Room,
+    ) -> None:
+        n = dh.shape[1]
+        pre, own, before = s.pre[j], s.own[j], s.before[j]
+        r, z, candidate = pre[:, :n], pre[:, n : 2 * n], pre[:, 2 * n :]
+        a, b, full = room.a, room.b, room.full
+        # a: gradient of the candidate's sum;  z: of the update gate's;  full: what passes h by
+        xp.subtract(before, candidate, out=full)
+        xp.multiply(candidate, candidate, out=a)
+        xp.subtract(1, a, out=a)
+        xp.multiply(a, dh, out=a)
+        xp.subtract(1, z, out=b)
+        xp.multiply(a, b, out=a)
+        xp.copyto(candidate, a)
+        xp.multiply(full, dh, out=a)
+        xp.multiply(dh, z, out=full)
+        xp.multiply(a, z, out=a)
+        xp.multiply(a, b, out=z)
+        # own: gradient of the hidden part of the candidate's sum;  r: of the reset gate's sum
+        xp.multiply(candidate, own, out=a)
+        xp.multiply(candidate, r, out=own)
+        _times_slope(xp, a, r, b)
+        xp.copyto(r, a)
+        if off is not None:
+            xp.copyto(pre, 0, where=off)
+            xp.copyto(own, 0, where=off)
+        xp.copyto(room.gates, pre)
+        xp.copyto(room.gates[:, 2 * n :], own)
+        xp.matmul(room.gates, w.h, out=a)
+        xp.add(full, a, out=full)
+        _take(xp, dh, full, off)
+
+
+CELLS: dict[str, Any] = {"rnn_relu": Plain, "rnn_tanh": Plain, "lstm": Lstm, "gru": Gru}
+
+
+def _take(xp: Any, target: Any, source: Any, off: Any) -> None:
+    """target = source, but where the sequence has ended: there nothing happened in this step."""
+    if off is None:
+        xp.copyto(target, source)
+    else:
+        xp.logical_not(off, out=off)
+        xp.copyto(target, source, where=off)
+        xp.logical_not(off, out=off)
+
+
+def _add_hidden(xp: Any, before: Any, weight: Any, pre: Any, spare: Any) -> None:
+    """pre += before @ weight.T, for all steps of a stretch."""
+    rows = before.reshape(-1, before.shape[-1])
+    product = spare.reshape(-1)[: pre.size].reshape(len(rows), -1)
+    xp.matmul(rows, weight.T, out=product)
+    xp.add(pre, product.reshape(pre.shape), out=pre)

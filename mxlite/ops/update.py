@@ -1,0 +1,377 @@
+"""What every optimizer step is made from: one formula, and the operators that follow from it.
+
+A class here says its formula once, as `step` on matching parts of the arrays. From it come
+
+    X_update          rates are attributes: `mx.nd.sgd_update(w, g, lr=0.1, out=w)`
+    mp_X_update       the same for a 16-bit weight with a float32 master copy, the last state
+    _fused_X          a node of a training program: no output, changes weight and states, and reads its rates
+                      from a row of `hyper`, a float64 array (P, R), when it runs: a schedule needs no
+                      new program
+    _fused_mp_X       both
+    multi_X_update    many weights in one call, arrays weight by weight: w0, g0, s0, w1, g1, s1, ...
+
+All give the same bits. Arithmetic is in the type of the weight (of the master copy), in chunks whose scratch
+stays in the cache.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, ClassVar, NamedTuple
+
+from ..core.dtype import FLAGS, float32, is_floating
+from ..core.errors import DTypeError, OpAttributeError, ShapeError
+from ..graph.attrs import attr_fields
+from ..graph.opdef import Op
+
+CHUNK = 16384  # elements at a time
+
+_float64 = FLAGS[1]
+
+
+class Rates(NamedTuple):
+    """Learning rate and weight decay as numbers of the weight's type; `t` counts updates from 1."""
+
+    lr: Any
+    wd: Any
+    t: float = 1.0
+
+
+class Update(Op):
+    """A step whose rates are attributes; `out` is usually `weight`.
+
+    `step(xp, a, r, t, weight, grad, *states, out)` works on parts of at most CHUNK elements with `scratch`
+    arrays `t` like them; `out` may be `weight`, and `grad` must stay as it is.
+    """
+
+    accepts = "float"
+    in_place = {"out": "weight"}
+    same_shape = True
+    recomputable = False
+    scratch: ClassVar[int] = 1
+    rates: ClassVar[tuple[str, ...]] = ("lr", "wd")
+    step: ClassVar[Callable[..., None]]
+
+    def __init_subclass__(cls) -> None:
+        cls.mutates = cls.inputs[2:]
+        # One more, for an output that nobody reads.
+        cls.workspace = staticmethod(_workspace(cls.scratch + 1))  # type: ignore[method-assign]
+
+        def run(xp: Any, a: Any, arrays: Sequence[Any], work: Any) -> None:
+            one(cls, xp, a, Rates(*(getattr(a, n) for n in cls.rates)), arrays, work)
+
+        cls.forward = staticmethod(_kernel(cls.inputs, ("out",), run))
+        super().__init_subclass__()
+
+    @classmethod
+    def whole(cls, xp: Any, a: Any, r: Rates, arrays: Sequence[Any], work: Any) -> None:
+        """The step of one weight; `arrays` are weight, grad, *states, out."""
+        for scratch, parts in chunks(xp, work, cls.scratch, arrays):
+            cls.step(xp, a, r, scratch, *parts[:-1], out=parts[-1])
+
+    @staticmethod
+    def flops(a: Any, inputs: Any, outputs: Any) -> int:
+        return 4 * len(inputs) * prod(inputs[0])
+
+
+def one(cls: type[Update], xp: Any, a: Any, rates: Rates, arrays: Sequence[Any], work: Any) -> None:
+    """One weight: `arrays` are weight, grad, *states, out. A gradient of another type is widened."""
+    real = arrays[0].dtype.type
+    r = Rates(real(rates[0]), real(rates[1]), *map(float, rates[2:]))
+    cls.whole(xp, a, r, arrays, work)
+
+
+def master(cls: type[Update], xp: Any, a: Any, rates: Rates, arrays: Sequence[Any], work: Any) -> None:
+    """One 16-bit weight: `arrays` are weight, grad, *states, master, out. Its old value is not read."""
+    _, grad, *states, wide, out = arrays
+    one(cls, xp, a, rates, (wide, grad, *states, wide), work)
+    if out is not None:
+        xp.copyto(out, wide, casting="unsafe")
+
+
+def chunks(xp: Any, work: Any, count: int, arrays: Sequence[Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """(scratch arrays, parts of `arrays`) in matching parts of at most CHUNK elements.
+
+    arrays[0] is the weight, arrays[1] the gradient, which comes in the weight's type. The last one is the
+    output; None if nobody reads it: then it is scratch.
+    """
+    flat: list[Any] = [None if x is None else x.reshape(-1) for x in arrays]
+    dtype, size = flat[0].dtype, flat[0].size
+    widen, unread = flat[1].dtype != dtype, flat[-1] is None
+    rows, length = count + widen + unread, min(size, CHUNK)
+    scratch = work[: rows * length * dtype.itemsize].view(dtype).reshape(rows, length)
+    for begin in range(0, size, CHUNK):
+        parts = flat if size <= CHUNK else [x if x is None else x[begin : begin + CHUNK] for x in flat]
+        own = scratch if size - begin >= length else scratch[:, : size - begin]
+        if unread:
+            parts = [*parts[:-1], own[-1]]
+        if widen:
+            xp.copyto(own[count], parts[1])
+            parts = [parts[0], own[count], *parts[2:]]
+        yield own[:count], tuple(parts)
+
+
+def prepared(xp: Any, a: Any, grad: Any, t: Any) -> Any:
+    """``clip(rescale_grad * grad)``: `grad` itself, or in `t`."""
+    if a.rescale_grad != 1:
+        grad = xp.multiply(grad, a.rescale_grad, out=t)
+    return clipped(xp, grad, a.clip_gradient, t)
+
+
+def decayed(xp: Any, a: Any, r: Rates, weight: Any, grad: Any, t: Any, spare: Any, bound: float) -> Any:
+    """``clip(rescale_grad * grad + wd * weight, bound)``: `grad` itself, or in `t`."""
+    if a.rescale_grad != 1:
+        grad = xp.multiply(grad, a.rescale_grad, out=t)
+    if r.wd:
+        xp.multiply(weight, r.wd, out=spare)
+        grad = xp.add(grad, spare, out=t)
+    return clipped(xp, grad, bound, t)
+
+
+def clipped(xp: Any, x: Any, bound: float, t: Any) -> Any:
+    """`x` cut to [-bound, bound], in `t`; `x` itself if `bound` is negative."""
+    if bound < 0:
+        return x
+    xp.maximum(x, x.dtype.type(-bound), out=t)
+    return xp.minimum(t, x.dtype.type(bound), out=t)
+
+
+def _kernel(inputs: Sequence[str], outputs: Sequence[str], run: Callable[..., None]) -> Callable[..., None]:
+    """A kernel with these parameters; `run(xp, a, arrays, work)` gets inputs and outputs in order."""
+
+    def forward(xp: Any, a: Any, *arrays: Any, work: Any, **made: Any) -> None:
+        run(xp, a, (*arrays, *(made[o] for o in outputs)), work)
+
+    kind = inspect.Parameter
+    forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [kind(n, kind.POSITIONAL_OR_KEYWORD) for n in ("xp", "a", *inputs)]
+        + [kind(n, kind.KEYWORD_ONLY) for n in (*outputs, "work")]
+    )
+    return forward
+
+
+def _workspace(count: int, wide: bool = False) -> Callable[..., int]:
+    """`Op.workspace` for `count` arrays like a chunk of the first input, in float32 if `wide`."""
+    return lambda a, inputs, outputs, dtype: (
+        count * min(CHUNK, prod(inputs[0])) * (float32.itemsize if wide else dtype.itemsize)
+    )
+
+
+# -- the forms of a step ---------------------------------------------------------------------------------
+
+
+def mixed(base: type[Update], name: str = "") -> type[Op]:
+    """`mp_X`: weight and gradient are of 16 bits, the states and the master copy `weight32` of 32.
+
+    The step is made on the master copy and rounded into `out`.
+    """
+    inputs = (*base.inputs, "weight32")
+
+    def run(xp: Any, a: Any, arrays: Sequence[Any], work: Any) -> None:
+        master(base, xp, a, Rates(*(getattr(a, n) for n in base.rates)), arrays, work)
+
+    return _form(
+        base,
+        name or f"mp_{base.op_name}",
+        f"`{base.op_name}` of a 16-bit weight through its float32 copy `weight32`, which is changed in "
+        f"place.\n\n"
+        f"weight, grad: (...) of 16 bits;  states, weight32: (...) float32  ->  out: (...) as weight.",
+        inputs=inputs,
+        mutates=inputs[2:],
+        in_place=base.in_place,
+        same_shape=True,
+        Attrs=base.Attrs,
+        infer_type=classmethod(mixed_types),
+        workspace=staticmethod(_workspace(base.scratch + 1, wide=True)),
+        forward=staticmethod(_kernel(inputs, ("out",), run)),
+    )
+
+
+def fused(base: type[Update], name: str, masters: bool = False) -> type[Op]:
+    """`_fused_X`: the step inside a training program."""
+    inputs = (*base.inputs, *(("weight32",) if masters else ()), "hyper")
+
+    def run(xp: Any, a: Any, arrays: Sequence[Any], work: Any) -> None:
+        *own, hyper = arrays
+        rates = Rates(*hyper[a.row])
+        (master if masters else one)(base, xp, a, rates, (*own, own[0]), work)
+
+    def infer_shape(a: Any, *shapes: Any) -> Any:
+        weight, hyper = shapes[0], shapes[-1]
+        if any(s is not None and s != weight for s in shapes[1:-1]):
+            raise ShapeError(
+                f"the gradient and the states must be as the weight, {weight}, got {shapes[1:-1]}."
+            )
+        if len(hyper) != 2 or hyper[1] != len(base.rates) or not 0 <= a.row < hyper[0]:
+            raise ShapeError(f"hyper must be (P, {len(base.rates)}) with a row {a.row}, got {hyper}.")
+        return (*(weight for _ in shapes[:-1]), hyper), ()
+
+    def infer_type(cls: type[Op], a: Any, *dtypes: Any) -> Any:
+        if dtypes[-1] is not None and dtypes[-1] != _float64:
+            raise DTypeError(f"hyper must be float64, got {dtypes[-1]}.")
+        if masters:
+            return (*mixed_types(cls, a, *dtypes[:-1])[0], _float64), ()
+        known = [d for d in dtypes[:-1] if d is not None]
+        if any(d != known[0] for d in known):
+            raise DTypeError(
+                f"weight, gradient and states must have one dtype, got {[str(d) for d in dtypes]}."
+            )
+        if known and not is_floating(known[0]):
+            raise DTypeError(f"a weight must be of a floating type, got {known[0]}.")
+        return ((known[0] if known else None),) * (len(dtypes) - 1) + (_float64,), ()
+
+    return _form(
+        base,
+        name,
+        f"`{base.op_name}` in a program{', through the float32 copy `weight32`' if masters else ''}: "
+        f"{', '.join(f'`{n}`' for n in ('weight', *inputs[2:-1]))} {'are' if inputs[2:-1] else 'is'} "
+        f"changed.\n\n"
+        f"{', '.join(inputs[:-1])}: (...);  hyper: (P, {len(base.rates)}) float64, row `row` is "
+        f"[{', '.join(base.rates)}], read when it runs.",
+        inputs=inputs,
+        outputs=(),
+        inferred=inputs[2:-1],
+        mutates=("weight", *inputs[2:-1]),
+        Attrs=_row_attrs(base),
+        infer_shape=staticmethod(infer_shape),
+        infer_type=classmethod(infer_type),
+        workspace=staticmethod(_workspace(base.scratch + masters, wide=masters)),
+        forward=staticmethod(_kernel(inputs, (), run)),
+    )
+
+
+def many(
+    base: type[Update], name: str, masters: bool = False, preloaded: bool = False, counts: str = ""
+) -> type[Op]:
+    """`multi_X`: many weights in one call, arrays weight by weight.
+
+    With `preloaded` the rates are the last two arrays. `counts` names the parameter that holds the numbers of
+    updates, for a step that wants them.
+    """
+    each = len(base.inputs) + masters
+    step = master if masters else one
+
+    def forward(xp: Any, a: Any, *args: Any, outs: Any, work: Any) -> None:
+        if preloaded:
+            *args, lrs, wds = args  # type: ignore[assignment]
+        else:
+            lrs, wds = a.lrs, a.wds
+        times = getattr(a, counts) if counts else ()
+        for i, out in enumerate(outs):
+            own = args[i * each : (i + 1) * each]
+            step(base, xp, a, Rates(lrs[i], wds[i], *times[i : i + 1]), (*own, out), work)
+
+    def infer_shape(a: Any, *shapes: Any) -> Any:
+        count = a.num_weights
+        if len(shapes) != count * each + 2 * preloaded:
+            raise ShapeError(
+                f"{count} weights need {count * each + 2 * preloaded} arrays, got {len(shapes)}."
+            )
+        for i in range(count):
+            own = shapes[i * each : (i + 1) * each]
+            if any(s != own[0] for s in own):
+                raise ShapeError(f"the arrays of weight {i} must be of one shape, got {own}.")
+        if preloaded and shapes[-2:] != ((count,), (count,)):
+            raise ShapeError(f"lrs and wds must be ({count},), got {shapes[-2:]}.")
+        return shapes, tuple(shapes[i * each] for i in range(count))
+
+    def infer_type(cls: type[Op], a: Any, *dtypes: Any) -> Any:
+        found: list[Any] = []
+        for i in range(a.num_weights):
+            own = dtypes[i * each : (i + 1) * each]
+            found += (mixed_types(cls, a, *own) if masters else Op.infer_type.__func__(base, a, *own))[0]  # type: ignore[attr-defined]
+        rates = [float32 if d is None else d for d in dtypes[len(found) :]]
+        return (*found, *rates), tuple(found[i * each] for i in range(a.num_weights))
+
+    def changed(cls: type[Op], a: Any) -> tuple[str, ...]:
+        return tuple(f"arg{i * each + k}" for i in range(a.num_weights) for k in range(2, each))
+
+    def in_place_options(cls: type[Op], a: Any) -> Mapping[str, tuple[str, ...]]:
+        return {f"output{i}": (f"arg{i * each}",) for i in range(a.num_weights)}
+
+    def workspace(a: Any, inputs: Any, outputs: Any, dtype: Any) -> int:
+        one = _workspace(base.scratch + 1, masters)
+        return max((one(a, (s,), (), dtype) for s in outputs), default=0)
+
+    return _form(
+        base,
+        name,
+        f"`{base.op_name}` of many weights in one call.\n\n"
+        f"args: for each weight in turn {', '.join([*base.inputs, *(['weight32'] if masters else [])])}"
+        f"{', and at the end lrs and wds, (num_weights,) each' if preloaded else ''}  ->  the new weights; "
+        f"`out` are usually the weights.",
+        inputs=(),
+        variadic="args",
+        variadic_outputs="outs",
+        Attrs=_many_attrs(base, preloaded, counts),
+        num_outputs_of=classmethod(lambda cls, a: a.num_weights),
+        mutated=classmethod(changed),
+        in_place_options=classmethod(in_place_options),
+        infer_shape=staticmethod(infer_shape),
+        infer_type=classmethod(infer_type),
+        workspace=staticmethod(workspace),
+        forward=staticmethod(forward),
+    )
+
+
+def _form(base: type[Update], name: str, doc: str, **body: Any) -> type[Op]:
+    """An operator made from a step, declared in the module of the step."""
+    body = dict(recomputable=False, flops=staticmethod(Update.flops), **body)
+    return type(name, (Op,), dict(body, op_name=name, __doc__=doc, __module__=base.__module__))
+
+
+def mixed_types(cls: type[Op], a: Any, *dtypes: Any) -> Any:
+    """weight and grad of one 16-bit type, all others float32."""
+    weight = dtypes[0] if dtypes[0] is not None else dtypes[1]
+    if weight is not None and (not is_floating(weight) or weight.itemsize != 2):
+        raise DTypeError(f"weight must be float16 or bfloat16, got {weight}; {cls.op_name} is for those.")
+    if dtypes[1] is not None and dtypes[1] != weight:
+        raise DTypeError(f"grad must be {weight}, as the weight is, got {dtypes[1]}.")
+    if wrong := [d for d in dtypes[2:] if d is not None and d != float32]:
+        raise DTypeError(f"the states and the master copy must be float32, got {wrong[0]}.")
+    return (weight, weight, *(float32,) * (len(dtypes) - 2)), (weight,)
+
+
+def _row_attrs(base: type[Update]) -> type:
+    """The step's parameters, with `row` of `hyper` in place of the rates."""
+    return _attrs(f"{base.__name__}_row", base, base.rates, (("row", int, dataclasses.MISSING),))
+
+
+def _many_attrs(base: type[Update], preloaded: bool, counts: str) -> type:
+    own: tuple[Any, ...] = (("num_args", int, dataclasses.MISSING),)
+    if not preloaded:
+        own += (
+            ("lrs", tuple[float, ...], dataclasses.MISSING),
+            ("wds", tuple[float, ...], dataclasses.MISSING),
+        )
+    if counts:
+        own += ((counts, tuple[int, ...], dataclasses.MISSING),)
+    rest = (("num_weights", int, 1),)
+    return _attrs(f"{base.__name__}_many", base, (*base.rates, "lazy_update"), own, rest, check=_counts)
+
+
+def _counts(self: Any) -> None:
+    for name in ("lrs", "wds", "step_count"):
+        if len(getattr(self, name, range(self.num_weights))) != self.num_weights:
+            raise OpAttributeError(f"{name} must have {self.num_weights} numbers, one for each weight.")
+
+
+def _attrs(
+    name: str,
+    base: type[Update],
+    without: Sequence[str],
+    first: Sequence[tuple[str, Any, Any]],
+    last: Sequence[tuple[str, Any, Any]] = (),
+    check: Callable[[Any], None] | None = None,
+) -> type:
+    defaults = {f.name: f.default for f in dataclasses.fields(base.Attrs)}
+    kept = [(n, kind, defaults[n]) for n, (kind, _) in attr_fields(base).items() if n not in without]
+    fields = [
+        (n, kind) if default is dataclasses.MISSING else (n, kind, dataclasses.field(default=default))
+        for n, kind, default in (*first, *kept, *last)
+    ]
+    namespace = {} if check is None else {"__post_init__": check}
+    return dataclasses.make_dataclass(name, fields, frozen=True, namespace=namespace)

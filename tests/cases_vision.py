@@ -1,0 +1,296 @@
+"""Rows of `conformance.py` for transposed convolution, resampling, sampling and detection. See `cases.py`."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from case import apart, Case, constant, integers, positive
+
+from mxlite import ops
+
+
+def _many(data: tuple[int, ...]) -> tuple[int, ...]:
+    """`data` with more samples, for the allocation check."""
+    return (400_000 // prod(data[1:]), *data[1:])
+
+
+def _torch_deconv(a: Any, data: Any, weight: Any, bias: Any = None) -> Any:
+    import torch
+
+    rank = len(a.kernel)
+    whole = [
+        (n - 1) * s + (k - 1) * d + 1
+        for n, s, k, d in zip(data.shape[2:], a.stride or (1,) * rank, a.kernel, a.dilate or (1,) * rank)
+    ]
+    pad, adj = a.pad or (0,) * rank, a.adj or (0,) * rank
+    if a.target_shape:
+        pad = tuple((n - t + 1) // 2 for n, t in zip(whole, a.target_shape))
+        adj = tuple((n - t) % 2 for n, t in zip(whole, a.target_shape))
+    call = getattr(torch.nn.functional, f"conv_transpose{rank}d")
+    return call(
+        data, weight, bias, a.stride or 1, pad, tuple(adj), a.num_group, a.dilate or 1
+    )  # fmt: skip
+
+
+def _deconv(data: tuple[int, ...], torch: bool = True, **attrs: Any) -> Case:
+    op = ops.Deconvolution
+    shapes, _ = op.infer_shape(op.Attrs(**attrs), data, None, None)
+    shapes = shapes if attrs.get("no_bias") is False else shapes[:2]
+    call = _torch_deconv if torch else None
+    return Case(op, attrs, shapes, large=[_many(data), *shapes[1:]], torch=call)
+
+
+def _conv_gradients(kind: str, data: tuple[int, ...], **attrs: Any) -> dict[str, Case]:
+    """Rows for the operators that are gradients of a convolution."""
+    op = ops.Convolution if kind == "convolution" else ops.Deconvolution
+    (_, weight, *_), (out,) = op.infer_shape(op.Attrs(**attrs), data, None)
+    by_data, by_weight = ops.find_op(f"_{kind}_d_data"), ops.find_op(f"_{kind}_d_weight")
+    many = _many(data)
+    _, (many_out,) = op.infer_shape(op.Attrs(**attrs), many, None)
+    name = "-".join(str(v) for v in attrs["kernel"])
+    return {
+        f"{kind}-d-data-{name}": Case(
+            by_data, attrs, [out, weight, data], large=[many_out, weight, many], mxnet=PRIVATE
+        ),
+        f"{kind}-d-weight-{name}": Case(by_weight, attrs, [out, data], large=[many_out, many], mxnet=PRIVATE),
+    }
+
+
+def _pool_gradients(data: tuple[int, ...], **attrs: Any) -> dict[str, Case]:
+    op = ops.Pooling
+    _, (out, *index) = op.infer_shape(op.Attrs(**attrs), data)
+    many = _many(data)
+    _, (many_out, *_) = op.infer_shape(op.Attrs(**attrs), many)
+    kind = attrs.get("pool_type", "max")
+    if kind != "max":
+        return {
+            f"pool-d-data-{kind}": Case(
+                ops._pooling_d_data, attrs, [out, data], large=[many_out, many], mxnet=PRIVATE
+            )
+        }
+    which, make = {"index": "uint8"}, {"index": integers(0, prod(attrs["kernel"]) + 1)}
+    return {
+        "pool-d-data-max": Case(
+            ops._max_pooling_d_data, attrs, [out, data, out], dtypes=which, make=make,
+            large=[many_out, many, many_out], mxnet=PRIVATE,
+        ),
+        "pool-chosen": Case(
+            ops._chosen_pooling, attrs, [data, out], dtypes=which, make=make,
+            large=[many, many_out], mxnet=PRIVATE,
+        ),
+    }  # fmt: skip
+
+
+PRIVATE = "MXNet has no operator of that name"
+
+
+def _functional() -> Any:
+    import torch
+
+    return torch.nn.functional
+
+
+def _up(shapes: list[tuple[int, ...]], **attrs: Any) -> Case:
+    def torch_up(a: Any, *args: Any) -> Any:
+        import torch
+
+        size = args[0].shape[2] * a.scale, args[0].shape[3] * a.scale
+        parts = [_functional().interpolate(x, size) for x in args]
+        return sum(parts) if a.multi_input_mode == "sum" else torch.cat(parts, 1)
+
+    attrs = {"sample_type": "nearest", "num_args": len(shapes), **attrs}
+    return Case(ops.UpSampling, attrs, shapes, torch=torch_up, large=[(4000, *s[1:]) for s in shapes])
+
+
+def _interpolate(**how: Any) -> Any:
+    return lambda a, x, *like: _functional().interpolate(x, **({"size": like[0].shape[2:]} if like else {}), **how)
+
+
+def _resize(shape: tuple[int, ...], how: dict[str, Any] | None = None, **attrs: Any) -> Case:
+    torch_call = None if how is None else _interpolate(**how)
+    return Case(ops.resize, attrs, [shape], torch=torch_call, large=[_many(shape)], mxnet=PRIVATE)
+
+
+def _image(name: str, out: tuple[int, int], like: bool = False, torch: Any = None, **attrs: Any) -> dict[str, Case]:
+    """Rows of a resampling operator of images, and of its gradient."""
+    op, back = ops.find_op(f"_contrib_{name}"), ops.find_op(f"_{name}_d_data")
+    data = (3, 2, 5, 7)
+    label = "-".join(str(v) for v in (name, *attrs.values())).replace(" ", "")
+    extra = [(3, 2, *out)] if like else []
+    rows = {
+        label: Case(
+            op, attrs, [data, *extra], torch=torch, large=[_many(data), *[(_many(data)[0], *s[1:]) for s in extra]],
+            grad_inputs=("data",),
+        )
+    }  # fmt: skip
+    if not like:
+        rows[label + "-d-data"] = Case(back, attrs, [(3, 2, *out), data], mxnet=PRIVATE)
+    return rows
+
+
+ONE_PIXEL = "MXNet divides by zero for one row or column"
+LARGE_ROIS = [(5, 2, 200, 210), (5, 5)]
+
+
+def _places(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Places inside and a little outside an image."""
+    return rng.uniform(-1.3, 1.3, shape)
+
+
+def _torch_sample(a: Any, data: Any, grid: Any) -> Any:
+    return _functional().grid_sample(data, grid.permute(0, 2, 3, 1), align_corners=True)
+
+
+def _rois(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Regions of images 0 and 1, in and a little outside an image of 6x7; the last of no image."""
+    corner, size = rng.uniform(-1.4, 4, (shape[0], 2)), rng.uniform(0.3, 6, (shape[0], 2))
+    found = np.concatenate([np.arange(shape[0])[:, None] % 2, corner, corner + size], axis=1)
+    found[-1:, 0] = -1
+    return found
+
+
+RESAMPLED = {
+    "resize-nearest": _resize((2, 3, 5, 4), {"size": (9, 3), "mode": "nearest-exact"}, sizes=(0, 0, 9, 3), nearest_mode="round_prefer_ceil"),
+    "resize-nearest-asymmetric": _resize(
+        (2, 3, 5, 4), {"size": (9, 3), "mode": "nearest"}, sizes=(9, 3), axes=(2, -1), nearest_mode="floor",
+        coordinate_transformation_mode="asymmetric",
+    ),
+    "resize-nearest-down": _resize((2, 3, 9), {"size": (4,), "mode": "nearest-exact"}, sizes=(4,), axes=(2,), nearest_mode="round_prefer_ceil"),
+    "resize-linear": _resize((2, 3, 5, 4), {"size": (9, 3), "mode": "bilinear"}, sizes=(2, 3, 9, 3), mode="linear"),
+    "resize-linear-1d": _resize((2, 3, 6), {"size": (13,), "mode": "linear"}, sizes=(13,), axes=(2,), mode="linear"),
+    "resize-linear-3d": _resize(
+        (2, 2, 3, 4, 2), {"size": (5, 2, 3), "mode": "trilinear", "align_corners": True}, sizes=(0, 0, 5, 2, 3), mode="linear",
+        coordinate_transformation_mode="align_corners",
+    ),
+    "resize-cubic": _resize((2, 3, 5, 6), {"size": (9, 4), "mode": "bicubic"}, sizes=(9, 4), axes=(2, 3), mode="cubic"),
+    "resize-cubic-corners": _resize(
+        (2, 3, 5, 6), {"size": (9, 4), "mode": "bicubic", "align_corners": True}, sizes=(9, 4), axes=(2, 3), mode="cubic",
+        coordinate_transformation_mode="align_corners",
+    ),
+    "resize-cubic-exclude": _resize((2, 5, 6), scales=(1.0, 1.7, 0.6), mode="cubic", cubic_coeff_a=-0.5, exclude_outside=True),
+    "resize-scales": _resize((2, 3, 5, 4), {"scale_factor": (1.5, 2.3), "mode": "bilinear", "recompute_scale_factor": False}, scales=(1, 1, 1.5, 2.3), mode="linear"),
+    "resize-all-axes": _resize((2, 3, 4), scales=(2.0, 1.0, 1.5), mode="linear", coordinate_transformation_mode="half_pixel_symmetric"),
+    "resize-one": _resize((2, 3, 4), sizes=(1,), axes=(-1,), mode="linear", coordinate_transformation_mode="pytorch_half_pixel"),
+    "resize-d-data": Case(ops._resize_d_data, {"sizes": (7, 3), "axes": (1, 2), "mode": "linear"}, [(3, 7, 3), (3, 4, 5)], mxnet=PRIVATE),
+    **_image("BilinearResize2D", (9, 4), torch=_interpolate(size=(9, 4), mode="bilinear", align_corners=True), height=9, width=4),
+    **_image("BilinearResize2D", (3, 14), torch=_interpolate(size=(3, 14), mode="bilinear"), height=3, width=14, align_corners=False),
+    **_image("BilinearResize2D", (9, 14), height=1, width=1, scale_height=1.9, scale_width=2.0),
+    **_image("BilinearResize2D", (9, 13), mode="odd_scale", scale_height=2.0, scale_width=2.0),
+    **_image("BilinearResize2D", (4, 6), mode="to_even_down"),
+    **_image("BilinearResize2D", (6, 8), mode="to_even_up"),
+    **_image("BilinearResize2D", (5, 7), mode="to_odd_up"),
+    **_image("BilinearResize2D", (8, 9), True, _interpolate(mode="bilinear", align_corners=True), mode="like"),
+    **_image("AdaptiveAvgPooling2D", (1, 1), torch=lambda a, x: _functional().adaptive_avg_pool2d(x, 1)),
+    **_image("AdaptiveAvgPooling2D", (3, 3), torch=lambda a, x: _functional().adaptive_avg_pool2d(x, 3), output_size=(3,)),
+    **_image("AdaptiveAvgPooling2D", (2, 9), torch=lambda a, x: _functional().adaptive_avg_pool2d(x, (2, 9)), output_size=(2, 9)),
+}
+
+
+ROWS: dict[str, Case] = {
+    "deconv": _deconv((3, 4, 5, 6), kernel=(3, 3), num_filter=3),
+    "deconv-stride-bias": _deconv(
+        (3, 4, 4, 5), kernel=(4, 3), num_filter=6, stride=(2, 3), pad=(1, 0), adj=(1, 2), no_bias=False
+    ),
+    "deconv-group-dilate": _deconv(
+        (3, 4, 4, 5), kernel=(3, 2), num_filter=6, stride=(1, 2), dilate=(2, 2), pad=(1, 1), num_group=2
+    ),
+    "deconv-depthwise": _deconv((3, 4, 4, 5), kernel=(4, 4), num_filter=4, stride=(2, 2), pad=(1, 1), num_group=4),
+    "deconv-1x1": _deconv((3, 4, 4, 5), kernel=(1, 1), num_filter=5),
+    "deconv-1d": _deconv((3, 4, 6), kernel=(3,), num_filter=2, stride=(2,)),
+    "deconv-3d": _deconv((2, 2, 3, 2, 3), kernel=(2, 3, 2), num_filter=3, stride=(2, 1, 2), pad=(0, 1, 0)),
+    "deconv-target": _deconv((2, 3, 4, 5), kernel=(3, 3), num_filter=2, stride=(2, 2), target_shape=(8, 9)),
+    "deconv-target-odd": _deconv((2, 3, 5, 5), False, kernel=(3, 3), num_filter=2, target_shape=(4, 5)),
+    **_conv_gradients("convolution", (3, 4, 5, 6), kernel=(3, 3), num_filter=6, pad=(1, 1), num_group=2, no_bias=True),
+    **_conv_gradients("convolution", (3, 4, 6), kernel=(3,), num_filter=2, stride=(2,), pad=(1,), no_bias=True),
+    **_conv_gradients("convolution", (3, 4, 6, 2), kernel=(1, 1), num_filter=3, no_bias=True),
+    **_conv_gradients("deconvolution", (3, 4, 5, 6), kernel=(3, 3), num_filter=6, pad=(1, 1), num_group=2),
+    **_conv_gradients("deconvolution", (3, 4, 6), kernel=(4,), num_filter=2, stride=(3,), target_shape=(15,)),
+    **_pool_gradients((3, 2, 5, 6), kernel=(3, 2), stride=(2, 2), pad=(1, 0), pool_type="avg"),
+    **_pool_gradients((3, 2, 5, 6), kernel=(2, 2), stride=(2, 1), pool_type="sum"),
+    **_pool_gradients((3, 2, 5, 6), kernel=(3, 2), stride=(2, 2), pad=(1, 0)),
+    **RESAMPLED,
+    "upsampling": _up([(3, 2, 3, 4)], scale=2),
+    "upsampling-concat": _up([(3, 2, 2, 4), (3, 1, 4, 4), (3, 3, 1, 2)], scale=2),
+    "upsampling-sum": _up([(3, 2, 2, 4), (3, 2, 4, 4)], scale=2, multi_input_mode="sum"),
+    "upsampling-bilinear": Case(
+        ops.UpSampling,
+        {"scale": 3, "sample_type": "bilinear", "num_filter": 2, "num_args": 2},
+        [(3, 2, 3, 4), (2, 1, 5, 5)],
+        large=[(4000, 2, 3, 4), (2, 1, 5, 5)],
+        torch=lambda a, x, w: _functional().conv_transpose2d(x, w, None, 3, 1, 0, 2),
+    ),
+    "im2col": Case(
+        ops.im2col, {"kernel": (3, 2), "stride": (2, 1), "dilate": (1, 2), "pad": (1, 0)}, [(3, 2, 5, 6)],
+        torch=lambda a, x: _functional().unfold(x, a.kernel, a.dilate, a.pad, a.stride),
+    ),
+    "im2col-1d": Case(ops.im2col, {"kernel": (3,)}, [(3, 2, 6)]),
+    "im2col-3d": Case(ops.im2col, {"kernel": (2, 1, 2), "pad": (0, 1, 1)}, [(3, 2, 3, 2, 2)]),
+    "im2col-d-data": Case(ops._im2col_d_data, {"kernel": (2, 2), "stride": (2, 1)}, [(3, 8, 8), (3, 2, 5, 5)], mxnet=PRIVATE),
+    "col2im": Case(
+        ops.col2im, {"kernel": (3, 2), "output_size": (5, 6), "stride": (2, 1), "pad": (1, 1)}, [(3, 12, 21)],
+        torch=lambda a, x: _functional().fold(x, a.output_size, a.kernel, 1, a.pad, a.stride),
+    ),
+    "col2im-1d": Case(ops.col2im, {"kernel": (3,), "output_size": (6,)}, [(3, 6, 4)]),
+    "grid-affine": Case(
+        ops.GridGenerator, {"transform_type": "affine", "target_shape": (3, 4)}, [(3, 6)], large=[(20_000, 6)],
+        torch=lambda a, x: _functional().affine_grid(x.reshape(-1, 2, 3), (len(x), 1, 3, 4), True).permute(0, 3, 1, 2),
+    ),
+    "grid-affine-one": Case(ops.GridGenerator, {"transform_type": "affine", "target_shape": (1, 3)}, [(2, 6)], large=[(60_000, 6)], mxnet=ONE_PIXEL),
+    "grid-warp": Case(ops.GridGenerator, {"transform_type": "warp"}, [(3, 2, 4, 5)]),
+    "grid-d-data": Case(
+        ops._grid_d_data, {"transform_type": "affine", "target_shape": (3, 4)}, [(3, 2, 3, 4), (3, 6)], mxnet=PRIVATE
+    ),
+    "grid-d-data-warp": Case(ops._grid_d_data, {"transform_type": "warp"}, [(3, 2, 3, 4), (3, 2, 3, 4)], mxnet=PRIVATE),
+    "bilinear-sampler": Case(
+        ops.BilinearSampler, {}, [(3, 2, 4, 5), (3, 2, 6, 3)], make={"grid": _places}, torch=_torch_sample,
+        large=[(3, 2, 300, 300), (3, 2, 200, 200)],
+    ),
+    "bilinear-sampler-many-channels": Case(
+        ops.BilinearSampler, {}, [(2, 70, 3, 4), (2, 2, 3, 3)], make={"grid": _places}, torch=_torch_sample,
+        large=[(2, 700, 30, 30), (2, 2, 30, 30)],
+    ),
+    "bilinear-sampler-one-pixel": Case(ops.BilinearSampler, {}, [(2, 3, 1, 1), (2, 2, 2, 3)], make={"grid": _places}, large=[(2, 3, 1, 1), (2, 2, 300, 300)]),
+    "spatial-transformer": Case(
+        ops.SpatialTransformer,
+        {"transform_type": "affine", "sampler_type": "bilinear", "target_shape": (3, 4)},
+        [(3, 2, 5, 4), (3, 6)],
+        make={"loc": lambda rng, shape: rng.standard_normal(shape) * 0.6},
+        torch=lambda a, x, loc: _torch_sample(
+            a, x, _functional().affine_grid(loc.reshape(-1, 2, 3), (len(x), 1, 3, 4), True).permute(0, 3, 1, 2)
+        ),
+        large=[(3, 2, 300, 300), (3, 6)],
+    ),
+    "correlation": Case(
+        ops.Correlation, {"max_displacement": 2, "stride2": 2, "pad_size": 2}, [(3, 4, 5, 6)] * 2, large=[(200, 4, 16, 16)] * 2
+    ),
+    "correlation-kernel": Case(
+        ops.Correlation, {"kernel_size": 3, "max_displacement": 1, "stride1": 2, "pad_size": 2}, [(2, 3, 5, 6)] * 2,
+        large=[(200, 4, 16, 16)] * 2,
+    ),
+    "correlation-difference": Case(
+        ops.Correlation, {"max_displacement": 1, "pad_size": 1, "is_multiply": False}, [(2, 3, 4, 5)] * 2,
+        large=[(200, 4, 16, 16)] * 2,
+    ),
+    "roi-pooling": Case(
+        ops.ROIPooling, {"pooled_size": (2, 3), "spatial_scale": 1.0}, [(5, 2, 6, 7), (5, 5)],
+        make={"data": apart, "rois": _rois}, large=LARGE_ROIS,
+    ),
+    "roi-pooling-scale": Case(
+        ops.ROIPooling, {"pooled_size": (3, 2), "spatial_scale": 0.6}, [(5, 2, 6, 7), (5, 5)],
+        make={"data": apart, "rois": _rois}, large=LARGE_ROIS,
+    ),
+    **{
+        name: Case(
+            ops.find_op("_contrib_ROIAlign"), {"pooled_size": (2, 3), **attrs}, [(5, 12, 6, 7), (5, 5)],
+            make={"rois": _rois}, large=[(5, 12, 60, 70), (5, 5)],
+        )
+        for name, attrs in {
+            "roi-align": {"spatial_scale": 1.0},
+            "roi-align-samples": {"spatial_scale": 0.6, "sample_ratio": 2},
+            "roi-align-aligned": {"spatial_scale": 0.7, "aligned": True},
+            "roi-align-position": {"spatial_scale": 1.0, "position_sensitive": True, "sample_ratio": 2},
+        }.items()
+    },
+}
