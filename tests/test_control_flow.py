@@ -440,12 +440,14 @@ def test_a_state_that_is_an_output_is_not_kept_twice():
 
 def test_the_scratch_of_a_loop_does_not_grow_with_its_length():
     out, last = S.contrib.foreach(lambda x, s: ([], S.tanh(s * x)), S.var("data"), S.var("s"))
-    works = []
+    works, seconds = [], []
     for count in (10, 1000):
         plan = last.memory_plan(data=(count, 8), s=(8,))
         works.append([t.workspace for t in plan.problem.tasks])
+        seconds.append([t.seconds for t in plan.problem.tasks])
         check(plan)
     assert works[0] == works[1] and out == []
+    np.testing.assert_allclose(seconds[1], np.multiply(seconds[0], 100))  # the body's cost, times iterations
 
 
 def test_what_nobody_reads_is_not_computed():
