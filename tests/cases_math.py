@@ -156,6 +156,7 @@ def _either_side(rng, shape):
 ROWS: dict[str, Case] = {
     **_broadcast(ops.broadcast_hypot, positive, torch=_torch("hypot")),
     **_broadcast(ops.arctan2, torch=_torch("atan2")),
+    **_broadcast(ops.fmod, fractions, torch=_torch("fmod"), tolerance=1e-5, tolerance32=1e-3),
     # -- functions of one array
     **_unary(ops.tan, "tan", _inside),
     **_unary(ops.arcsin, "asin", _inside),
