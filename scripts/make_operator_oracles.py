@@ -122,7 +122,7 @@ def main() -> None:
             arrays = case.inputs(dtype=kind)
             if (
                 case.mxnet is not True
-                or op.random
+                or op.draws(attrs, case.train)
                 or sum(x.size for x in arrays) > LARGEST
                 or not case.shapes
             ):

@@ -35,6 +35,7 @@ from .creation import (
     ones as ones,
     zeros as zeros,
 )
+from .custom import Custom as Custom
 from .dlpack import (
     from_dlpack as from_dlpack,
     to_dlpack_for_read as to_dlpack_for_read,

@@ -8,6 +8,7 @@ from .attribute import AttrScope as AttrScope
 from .creation import arange as arange, full as full, ones as ones, zeros as zeros
 from .functions import operator_function as operator_function
 from .naming import NameManager as NameManager, Prefix as Prefix
+from .operator import Custom as Custom
 from .symbol import (
     Group as Group,
     load as load,
