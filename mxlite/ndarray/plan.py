@@ -83,9 +83,9 @@ class Call:
         plan.outputs = made
         if recorded:
             plan.floating = tuple(is_floating(dtype) for _, dtype in plan.makes)
-            plan.keeps = tuple(
-                (n, False, i) for i, n in enumerate(self.inputs) if n in read
-            ) + tuple((names[i], True, k) for k, i in enumerate(plan.places) if names[i] in read)
+            plan.keeps = tuple((n, False, i) for i, n in enumerate(self.inputs) if n in read) + tuple(
+                (names[i], True, k) for k, i in enumerate(plan.places) if names[i] in read
+            )
         plans, key = (self.noted, (key, train, recorded)) if train or recorded else (self.plans, key)
         if len(plans) >= _CACHE_LIMIT:
             plans.clear()
@@ -119,9 +119,9 @@ class Plan:
     """
 
     __slots__ = (
-        "args", "attrs", "backend", "constants", "donors", "dtype", "floating", "gradients", "in_place", "inputs",
-        "keeps", "keywords", "kinds", "makes", "mutated", "name", "op", "outputs", "places", "random", "run",
-        "shapes", "simple", "state", "train", "visible", "work",
+        "args", "attrs", "backend", "constants", "donors", "dtype", "floating", "gradients", "in_place",
+        "inputs", "keeps", "keywords", "kinds", "makes", "mutated", "name", "op", "outputs", "places",
+        "random", "run", "shapes", "simple", "state", "train", "visible", "work",
     )  # fmt: skip
 
     def __init__(
@@ -330,13 +330,6 @@ def scalar_call(op: str, scalar: float) -> Call:
     if call is None:
         declared = find_op(op)
         call = _keep(key, Call(declared, parse_attrs(declared, {"scalar": scalar})))
-    return call
-
-
-def _keep(key: Any, call: Call) -> Call:
-    if len(_calls) >= _CACHE_LIMIT:
-        _calls.clear()
-    _calls[key] = call
     return call
 
 
