@@ -35,9 +35,13 @@ def _counted(indices: Value, length: int) -> Value:
 def gather(n: OnnxNode) -> Value:
     b, data, indices = n.builder, n[0], n[1]
     axis = b.axis(n.whole("axis", 0), data.rank)
-    if data.array is not None and indices.array is not None:
-        return b.constant(np.take(data.array, indices.array, axis, mode="wrap"))
+    length = data.shape[axis]
     if indices.array is not None and indices.size:
+        low, high = int(indices.array.min()), int(indices.array.max())
+        if low < -length or high >= length:
+            raise FormatError(f"indices {low} to {high} are not all in [-{length}, {length}) for axis {axis}.")
+        if data.array is not None:
+            return b.constant(np.take(data.array, indices.array, axis))
         indices = _counted(indices, data.shape[axis])
         if not indices.rank:
             part = b.slice(data, axis, place := int(indices.array), place + 1)  # type: ignore[arg-type]
