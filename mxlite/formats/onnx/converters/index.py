@@ -39,7 +39,9 @@ def gather(n: OnnxNode) -> Value:
     if indices.array is not None and indices.size:
         low, high = int(indices.array.min()), int(indices.array.max())
         if low < -length or high >= length:
-            raise FormatError(f"indices {low} to {high} are not all in [-{length}, {length}) for axis {axis}.")
+            raise FormatError(
+                f"indices {low} to {high} are not all in [-{length}, {length}) for axis {axis}."
+            )
         if data.array is not None:
             return b.constant(np.take(data.array, indices.array, axis))
         indices = _counted(indices, data.shape[axis])
