@@ -106,7 +106,8 @@ class GraphReader:
         domain = _domain(proto.domain)
         if not isinstance(proto.op_type, str) or not isinstance(domain, str):
             raise FormatError(f"The operator {proto.op_type!r} of the domain {domain!r} is no text.")
-        who = f"{domain + '.' if domain else ''}{proto.op_type} {proto.name or ', '.join(map(str, proto.output))!r}"
+        name = proto.name or ", ".join(map(str, proto.output))
+        who = f"{domain + '.' if domain else ''}{proto.op_type} {name!r}"
         who += f" (opset {self.opsets.get(domain, 'unknown')})"
         label = proto.name or next(iter(proto.output), "") or proto.op_type
         outer, self.builder.label = self.builder.label, str(label)
