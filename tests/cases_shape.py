@@ -325,8 +325,8 @@ _PARTS = {
         torch=_split,
         mxnet="MXNet wants the first place to be 0",
     ),
-    "_split_like": Case(
-        ops._split_like,
+    "_unconcat": Case(
+        ops._unconcat,
         {"num_args": 3},
         [(2, 6), (2, 4), (2, 2)],
         grad_inputs=("arg0",),

@@ -17,6 +17,7 @@ import numpy as np
 from ..backends import ALIGN, Backend, backend_of, bind_call
 from ..core import Context, DTypeError, MXLiteError, ShapeError
 from ..core.dtype import float32, is_floating
+from ..core.npshape import UNKNOWN
 from ..graph.attrs import parse_attrs
 from ..graph.derivative import names_read
 from ..graph.opdef import DType, Op, Shapes
@@ -83,9 +84,9 @@ class Call:
         plan.outputs = made
         if recorded:
             plan.floating = tuple(is_floating(dtype) for _, dtype in plan.makes)
-            plan.keeps = tuple(
-                (n, False, i) for i, n in enumerate(self.inputs) if n in read
-            ) + tuple((names[i], True, k) for k, i in enumerate(plan.places) if names[i] in read)
+            plan.keeps = tuple((n, False, i) for i, n in enumerate(self.inputs) if n in read) + tuple(
+                (names[i], True, k) for k, i in enumerate(plan.places) if names[i] in read
+            )
         plans, key = (self.noted, (key, train, recorded)) if train or recorded else (self.plans, key)
         if len(plans) >= _CACHE_LIMIT:
             plans.clear()
@@ -283,6 +284,8 @@ def _infer(call: Call, shapes: tuple[Any, ...], dtypes: list[Any]) -> tuple[tupl
         for name, want, have in zip(names, wanted, shapes):
             if tuple(want) != have:
                 raise ShapeError(f"{name!r} must be of shape {tuple(want)}, but it is {have}.")
+        if any(UNKNOWN in shape for shape in makes):
+            raise ShapeError("an array's shape has no open axes; inside mx.util.np_shape() 0 is a length.")
     except ShapeError as error:
         raise ShapeError(_named(op, error)) from None
     try:

@@ -54,6 +54,7 @@ def adjoint_of(op: type[Op]) -> type[Op]:
             op_name=name,
             inputs=("data", "like"),
             Attrs=op.Attrs,
+            shape_only=("like",),
             cheap=True,
             infer_shape=staticmethod(infer_shape),
             infer_type=classmethod(infer_type),

@@ -71,6 +71,7 @@ class _onehot_encode(Op):
     """
 
     inputs = ("lhs", "rhs")
+    shape_only = ("rhs",)
 
     @staticmethod
     def infer_shape(a, lhs, rhs):

@@ -53,10 +53,10 @@ class Pad(Move):
         if a.mode == "constant":
             whole = out.dtype.kind in "iu"
             out.fill(int(a.constant_value) if whole else a.constant_value)
-            xp.copyto(out[_middle(a, data.shape)], data)
+            xp.copyto(out[(*_middle(a, data.shape), ...)], data)
             return
         for target, source in _blocks(a, data.shape):
-            xp.copyto(out[target], data[source])
+            xp.copyto(out[(*target, ...)], data[source])
 
     @staticmethod
     def backward(xp, a, d_out, *, d_data):

@@ -148,6 +148,15 @@ class _split_v2(Move):
         return {"data": joined}
 
 
+def split_parameters(indices_or_sections: int | Sequence[int]) -> dict[str, Any]:
+    """What `split_v2` is told, as parameters of `_split_v2`: places begin with 0 there."""
+    if hasattr(indices_or_sections, "__index__"):
+        return {"indices": (), "sections": indices_or_sections}
+    if not isinstance(indices_or_sections, (tuple, list)):
+        raise OpAttributeError(f"split_v2 needs a number of parts or places, got {indices_or_sections!r}.")
+    return {"indices": (0, *indices_or_sections)}
+
+
 def _places(a: Any, length: int) -> list[int]:
     """Where the parts begin, and the end."""
     if a.sections:
@@ -161,7 +170,7 @@ def _unequal_parts(a: Any, data: Any) -> Sequence[Any]:
     return [data[part_of(axis, i, j)] for i, j in zip(places, places[1:])]
 
 
-class _split_like(Op):
+class _unconcat(Op):
     """`arg0` cut along `dim` into parts as long as the other arrays: the gradient of `Concat`.
 
     args: (...), then `num_args` - 1 arrays read for their shapes only  ->  output0, ...: as arg1, arg2, ...
@@ -179,6 +188,10 @@ class _split_like(Op):
     @classmethod
     def num_outputs_of(cls, a: Any) -> int:
         return a.num_args - 1
+
+    @classmethod
+    def shape_only_names(cls, a: Any) -> tuple[str, ...]:
+        return cls.input_names(a)[1:]
 
     @staticmethod
     def infer_shape(a, *shapes):
