@@ -57,6 +57,7 @@ from .symbol import (
     attribute as attribute,
     AttrScope as AttrScope,
     autograd as autograd,
+    operator as operator,
     Symbol as Symbol,
     var as var,
     Variable as Variable,

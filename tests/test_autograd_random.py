@@ -1,6 +1,4 @@
-"""Random imperative programs: gradients as PyTorch's, writes in wrong places found, engines and
-checkpoint alike.
-"""
+"""Random imperative programs: gradients as PyTorch's, wrong writes found, engines and checkpoint alike."""
 
 from __future__ import annotations
 
@@ -17,8 +15,7 @@ torch = pytest.importorskip("torch")
 
 ROWS, COLUMNS = 3, 4
 
-# name -> (in mxlite, in PyTorch); every operation keeps the shape (ROWS, COLUMNS) and values of moderate
-# size.
+# name -> (in mxlite, in PyTorch); every operation keeps the shape (ROWS, COLUMNS) and values moderate.
 UNARY = {
     "tanh": (nd.tanh, torch.tanh),
     "relu": (nd.relu, torch.relu),
@@ -50,13 +47,19 @@ BINARY = {
     "max": (nd.maximum, torch.maximum),
     "where": (lambda x, y: nd.where(x > 0, x, y), lambda x, y: torch.where(x > 0, x, y)),
 }
-TWICE = ["sine", "bell", "scale", "add", "sub", "product", "quotient"]  # operators whose gradients can be differentiated
+TWICE = [
+    "sine",
+    "bell",
+    "scale",
+    "add",
+    "sub",
+    "product",
+    "quotient",
+]  # operators whose gradients can be differentiated
 
 # A program: each line is an operation on earlier values, of which the first two are the leaves.
 lines = st.lists(
-    st.tuples(
-        st.sampled_from([*UNARY, *BINARY]), st.integers(0, 30), st.integers(0, 30), st.integers(0, 9)
-    ),
+    st.tuples(st.sampled_from([*UNARY, *BINARY]), st.integers(0, 30), st.integers(0, 30), st.integers(0, 9)),
     min_size=1,
     max_size=12,
 )

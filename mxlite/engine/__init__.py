@@ -6,6 +6,7 @@ Start reading at `engine.py`.
 from .current import (
     bulk as bulk,
     get_engine as get_engine,
+    inline_engine as inline_engine,
     set_engine as set_engine,
     use_engine as use_engine,
 )

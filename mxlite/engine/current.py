@@ -1,22 +1,32 @@
-"""The engine that everybody in this process uses, unless told otherwise."""
+"""The engine that everybody in this process uses, unless told otherwise; and the one inside an operation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from threading import get_ident
 
 from ..core import config
 from ..core.errors import EngineError
 from .engine import Engine
+from .inline import InlineEngine
 from .naive import NaiveEngine
 from .threaded import ThreadedEngine
 
 _KINDS: dict[str, Callable[[], Engine]] = {"naive": NaiveEngine, "threaded": ThreadedEngine}
 _current: dict[str, Engine] = {}
+_inline: dict[int, list[Engine]] = {}  # of threads that are inside `inline_engine`, by thread
 
 
 def get_engine() -> Engine:
-    """The process-wide engine; the first call makes it, of the kind that `MXLITE_ENGINE` says."""
+    """The process-wide engine; the first call makes it, of the kind that `MXLITE_ENGINE` says.
+
+    Inside `inline_engine()` it is the one of that scope.
+    """
+    if _inline:
+        stack = _inline.get(get_ident())
+        if stack:
+            return stack[-1]
     engine = _current.get("engine")
     if engine is None:
         # Two threads may both make one; setdefault lets one win, and an engine without work has no threads.
@@ -51,6 +61,26 @@ def use_engine(engine: Engine | str) -> Iterator[Engine]:
         finally:
             if new is not engine:
                 new.stop()
+
+
+@contextmanager
+def inline_engine() -> Iterator[Engine]:
+    """Inside an operation: what this thread pushes from here on runs at once, on this thread.
+
+    So user code that is part of an operation can call whatever it likes, and waits for nobody: there is no
+    deadlock, even with one worker. Raises the first failure that nobody has seen when the scope ends.
+    """
+    me = get_ident()
+    stack = _inline.setdefault(me, [])
+    engine = InlineEngine()
+    stack.append(engine)
+    try:
+        yield engine
+        engine.wait_all()
+    finally:
+        stack.pop()
+        if not stack:
+            del _inline[me]
 
 
 def bulk(size: int) -> AbstractContextManager[object]:

@@ -11,7 +11,7 @@ import numpy as np
 from ..backends import Backend
 from ..core import BindError, Context, nearest, ShapeError, StateError, UnknownNameError
 from ..engine import get_engine, Var
-from ..graph import Graph, output_name, Shape, state_name
+from ..graph import Graph, Node, output_name, Shape, state_name
 from ..graph.update import HYPER, MASTER
 from ..memplan import MemoryPlan
 from ..ndarray import array, NDArray, random as nd_random
@@ -57,6 +57,7 @@ class Executor:
         self._arena = arena
         self._masters_made = False
         self._given = dict(given)
+        self._states: dict[Node, dict[str, Any]] = {}
         graph = planned.graph
         self._arguments = [n.name for n in graph.arguments]
         self._auxiliary = [n.name for n in graph.auxiliary]
@@ -137,7 +138,9 @@ class Executor:
                 self._push_random_step()
             if self._infer is None:
                 rng = (self._rng_state, self._rng_var) if draws else (None, None)
-                self._infer = Program(planned.infer, planned.infer_plan, self._arrays, self._arena, *rng)
+                self._infer = Program(
+                    planned.infer, planned.infer_plan, self._arrays, self._arena, *rng, states=self._states
+                )
             self._infer.push_forward()
         return self.outputs
 
@@ -217,7 +220,13 @@ class Executor:
         if self._train is None:
             planned = self._planned
             self._train = Program(
-                planned.train, planned.train_plan, self._arrays, self._arena, self._rng_state, self._rng_var
+                planned.train,
+                planned.train_plan,
+                self._arrays,
+                self._arena,
+                self._rng_state,
+                self._rng_var,
+                states=self._states,
             )
         return self._train
 

@@ -22,10 +22,11 @@ import numpy as np
 from ..backends import bind_call
 from ..core import config, OperatorError
 from ..engine import get_engine, Var
+from ..graph import Node
 from ..memplan import check, MemoryPlan
 from ..ops.philox import RandomStream
 from .arena import Arena
-from .lower import Lowered
+from .lower import Call, Lowered
 from .step import Key
 
 
@@ -60,6 +61,7 @@ class Program:
     """A step that can be pushed: `push_forward`, then `push_backward`.
 
     `arrays` maps every key in `lowered.step.owned` to its array (an object with `storage` and `var`).
+    `states` are the nodes' own, shared by the programs of one executor.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Program:
         rng_state: Any = None,
         rng_var: Var | None = None,
         bulk_size: int | None = None,
+        states: dict[Node, dict[str, Any]] | None = None,
     ) -> None:
         self.lowered = lowered
         self.plan = plan
@@ -79,6 +82,7 @@ class Program:
         self.rng_state = rng_state
         self.rng_var = rng_var
         self.bulk_size = bulk_size or config.bulk_size()
+        self.states = {} if states is None else states
         self.segments: list[Segment] = []
         self.num_forward = 0  # segments
         self._build()
@@ -153,6 +157,11 @@ class Program:
         waited = {p for row in before for p in row}
         return tuple(self.segments[g].done for g in range(len(before)) if g not in waited)
 
+    def _state(self, call: Call) -> dict[str, Any] | None:
+        if "state" not in call.kernel.signature.services:
+            return None
+        return self.states.setdefault(call.node.forward or call.node, {})
+
     def _call(self, s: int, t: int, views: list[Any]) -> Callable[[], None]:
         schedule, lowered = self.plan.schedule, self.lowered
         call = lowered.calls[t]
@@ -177,6 +186,7 @@ class Program:
             rng=rng,
             train=lowered.step.train,
             shapes=call.shapes,
+            state=self._state(call),
         )
 
 

@@ -78,9 +78,7 @@ class Signature:
 class Op:
     """Base of all operator declarations. Subclasses are never instantiated."""
 
-    abstract: ClassVar[bool] = (
-        False  # said by a family's base that has a `forward` but is no operator; not inherited
-    )
+    abstract: ClassVar[bool] = False  # a family's base that has a `forward` but is no operator; not inherited
     op_name: ClassVar[str]  # public name; the class's own name unless given
     aliases: ClassVar[tuple[str, ...]] = ()
     inputs: ClassVar[tuple[str, ...]] = ()
@@ -187,8 +185,7 @@ class Op:
 
     @classmethod
     def draws(cls, a: Any, train: bool) -> bool:
-        """Whether a program must have random numbers ready; override when it depends on `a` or on training.
-        """
+        """Whether a program must have random numbers ready; override where `a` or training decides."""
         return cls.random or any(
             n.op is not None and n.op.draws(n.attrs, train) for n in cls._inner_nodes(a)
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from ..core import DTypeError, nearest, OpAttributeError
 from ..core.dtype import is_floating

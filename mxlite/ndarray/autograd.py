@@ -27,22 +27,22 @@ from .tape import Leaf, MODE, origin_of
 
 def record(train_mode: bool = True) -> AbstractContextManager[None]:
     """`with record():` calls are recorded, and run as for training unless `train_mode` is False."""
-    return scope(True, train_mode)  # type: ignore[no-any-return]
+    return scope(True, train_mode)
 
 
 def pause(train_mode: bool = False) -> AbstractContextManager[None]:
     """`with pause():` inside `record()`: calls are not recorded, and run as for inference."""
-    return scope(False, train_mode)  # type: ignore[no-any-return]
+    return scope(False, train_mode)
 
 
 def train_mode() -> AbstractContextManager[None]:
     """`with train_mode():` calls run as for training (Dropout drops); recording stays as it is."""
-    return scope(None, True)  # type: ignore[no-any-return]
+    return scope(None, True)
 
 
 def predict_mode() -> AbstractContextManager[None]:
     """`with predict_mode():` calls run as for inference; recording stays as it is."""
-    return scope(None, False)  # type: ignore[no-any-return]
+    return scope(None, False)
 
 
 def is_recording() -> bool:

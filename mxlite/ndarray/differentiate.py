@@ -12,7 +12,7 @@ what comes out can be differentiated again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,11 +26,11 @@ from .host import PythonCall
 from .invoke import call_of, call_with, invoke, push_write
 from .plan import Kind, Plan
 from .storage import Storage
-from .tape import Leaf, MODE, note, Origin, origin_of, Step
+from .tape import Leaf, MODE, note, Origin, Step
 
 
 @contextmanager
-def scope(recording: bool | None = None, training: bool | None = None):  # type: ignore[no-untyped-def]
+def scope(recording: bool | None = None, training: bool | None = None) -> Iterator[None]:
     """Modes of this thread inside a with statement."""
     before = MODE.switch(recording, training)
     try:
@@ -131,7 +131,9 @@ def run_backward(
     leaves = [x for x in traced.leaves if x.req != "null"]
     if wrt is None:
         if not leaves:
-            raise StateError("no array in the graph has asked for its gradient: call attach_grad() on one first.")
+            raise StateError(
+                "no array in the graph has asked for its gradient: call attach_grad() on one first."
+            )
         wrt = [(leaf, 0) for leaf in leaves]
     else:
         leaves = []
@@ -179,7 +181,9 @@ def _head_origin(head: Storage) -> Origin:
 
 def _check_head(head: Storage, grad: Storage) -> None:
     if grad.storage.shape != head.storage.shape:
-        raise ShapeError(f"a head of shape {head.storage.shape} has a gradient of shape {grad.storage.shape}.")
+        raise ShapeError(
+            f"a head of shape {head.storage.shape} has a gradient of shape {grad.storage.shape}."
+        )
     if grad.storage.dtype != head.storage.dtype:
         raise DTypeError(f"a head of {head.storage.dtype} has a gradient of {grad.storage.dtype}.")
 
@@ -380,9 +384,9 @@ class _Run:
         wanted = [n for i, n in enumerate(names) if Entry(node, i) in self.uses]
         with scope(self.create, self.mode[1]):
             for i, (shape, dtype) in enumerate(step.plan.outputs):
-                if heads[i] is None:
-                    heads[i] = self.cls.fresh(shape, dtype, self.context)
-                    push_write(partial(heads[i].storage.fill, 0), heads[i], name="full")  # type: ignore[union-attr]
+                if heads[i] is None:  # no gradient has come: it is 0
+                    zeros = heads[i] = self.cls.fresh(shape, dtype, self.context)
+                    push_write(partial(zeros.storage.fill, 0), zeros, name="full")
             assert step.state is not None
             found = step.state["call"].differentiate(heads, [n in wanted for n in names])
         return {Entry(node, i): g for i, (n, g) in enumerate(zip(names, found)) if n in wanted}

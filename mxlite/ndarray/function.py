@@ -64,7 +64,9 @@ class Function:
         outs = list(made) if isinstance(made, (tuple, list)) else [made]
         for i, out in enumerate(outs):
             if not isinstance(out, Storage):
-                raise TypeError(f"{type(self).__name__}.forward must return NDArrays, got {type(out).__name__}.")
+                raise TypeError(
+                    f"{type(self).__name__}.forward must return NDArrays, got {type(out).__name__}."
+                )
             if out.origin is not None or any(out is x for x in inputs):
                 outs[i] = out.alias(out.storage)
         arrays = [x for x in inputs if isinstance(x, Storage)]
@@ -98,8 +100,8 @@ class Function:
                 raise DTypeError(f"{name}.backward must return NDArrays, got {type(grad).__name__}.")
             elif want and grad.storage.shape != shape:
                 raise ShapeError(
-                    f"{name}.backward returned a gradient of shape {grad.storage.shape} for an input of shape "
-                    f"{shape}."
+                    f"{name}.backward returned a gradient of shape {grad.storage.shape} for an input of "
+                    f"shape {shape}."
                 )
             result.append(grad)
         return result

@@ -86,7 +86,7 @@ def set_item(array: NDArray, key: Any, value: Any) -> None:
     if MODE.flags:
         refuse_write(array, "a[...] = value")
         if whole and isinstance(value, Storage) and value.storage.shape == target.shape:
-            if value is not array and note_copy(value, array, "a[:] = value"):  # type: ignore[type-var]
+            if value is not array and note_copy(value, array, "a[:] = value"):
                 return
         refuse_loss(value, "a[...] = value")
 

@@ -80,11 +80,11 @@ def _invoke_noted(
     cls: type[A] | None,
 ) -> Any:
     """`invoke` in training mode or under record."""
-    origins = [origin_of(a) if passes else None for a, passes in zip(inputs, call.passes)]
+    origins = tuple([origin_of(a) if p else None for a, p in zip(inputs, call.passes)])
     if MODE.captured is not None:
         for a in inputs:
             capture(a)
-    recorded = MODE.recording and any(o is not None for o in origins)
+    recorded = MODE.recording and any(origins)
     key = tuple([(a.storage.shape, a.storage.dtype) for a in inputs])
     plan = call.noted.get((key, MODE.training, recorded))
     if plan is None:
@@ -93,26 +93,31 @@ def _invoke_noted(
     if inputs:
         ctx, cls = inputs[0].context, type(inputs[0])
     device = ctx or current_context()
-    hidden = plan.makes[plan.visible :]
+    stream = next_stream() if plan.random else None
+    state: dict[str, Any] | None = {} if plan.state else None
+    reads = [a.var for a in inputs]
     if out is None:
         assert cls is not None
-        given: list[A] = [cls.adopt(plan.backend.array(*m), device) for m in plan.makes[: plan.visible]]
+        given: list[A] = [cls.adopt(plan.backend.array(*m), device) for m in plan.makes]
+        outs, given = given, given[: plan.visible]
+        run = plan.bind([a.storage for a in inputs], [o.storage for o in outs], stream, state)
     else:
         given = [out] if isinstance(out, Storage) else list(out)
         _check_out(plan, given)
-    outs: list[Storage] = [*given, *(Storage.adopt(plan.backend.array(*m), device) for m in hidden)]
-    mutated = [inputs[i] for i in plan.mutated]
-    for a in (*(given if out is not None else ()), *mutated):
-        refuse_write(a, plan.name)
-    versions = [a.var.pushes for a in inputs] if recorded else ()
-    stream = next_stream() if plan.random else None
-    state: dict[str, Any] | None = {} if plan.state else None
-    run = _into(plan, inputs, outs, stream, state)
-    reads = [a.var for a in inputs]
-    reads += [o.var for o in outs if o.partial]
-    get_engine().push(run, reads, [a.var for a in (*outs, *mutated)], name=plan.name)
+        for a in given:
+            refuse_write(a, plan.name)
+        hidden: Any = [Storage.adopt(plan.backend.array(*m), device) for m in plan.makes[plan.visible :]]
+        outs = [*given, *hidden]
+        run = _into(plan, inputs, outs, stream, state)
+        reads += [o.var for o in given if o.partial]
+    written = [o.var for o in outs]
+    for i in plan.mutated:
+        refuse_write(inputs[i], plan.name)
+        written.append(inputs[i].var)
+    versions = [v.pushes for v in reads] if recorded else ()
+    get_engine().push(run, reads, written, name=plan.name)
     if recorded:
-        note(plan, tuple(origins), inputs, versions, outs, stream, state)
+        note(plan, origins, inputs, versions, outs, stream, state)
     return given[0] if len(given) == 1 else given
 
 

@@ -1,8 +1,8 @@
 """`a[key]` on the tape: what `indexing.py` does with memory, said with operators.
 
-    a[1:3, 0]          slice(begin=(1, 0), end=(3, 1)), Reshape
-    a[:, [2, 0]]       take(axis=1)
-    a[[0, 1], [2, 0]]  transpose and Reshape to one axis for both, take, Reshape back
+a[1:3, 0]          slice(begin=(1, 0), end=(3, 1)), Reshape
+a[:, [2, 0]]       take(axis=1)
+a[[0, 1], [2, 0]]  transpose and Reshape to one axis for both, take, Reshape back
 """
 
 from __future__ import annotations

@@ -120,9 +120,9 @@ class Plan:
     """
 
     __slots__ = (
-        "args", "attrs", "backend", "constants", "donors", "dtype", "floating", "gradients", "in_place", "inputs",
-        "keeps", "keywords", "kinds", "makes", "mutated", "name", "op", "outputs", "places", "random", "run",
-        "shapes", "simple", "state", "train", "visible", "work",
+        "args", "attrs", "backend", "constants", "donors", "dtype", "floating", "gradients", "in_place",
+        "inputs", "keeps", "keywords", "kinds", "makes", "mutated", "name", "op", "outputs", "places",
+        "random", "run", "shapes", "simple", "state", "train", "visible", "work",
     )  # fmt: skip
 
     def __init__(
@@ -333,13 +333,6 @@ def scalar_call(op: str, scalar: float) -> Call:
     if call is None:
         declared = find_op(op)
         call = _keep(key, Call(declared, parse_attrs(declared, {"scalar": scalar})))
-    return call
-
-
-def _keep(key: Any, call: Call) -> Call:
-    if len(_calls) >= _CACHE_LIMIT:
-        _calls.clear()
-    _calls[key] = call
     return call
 
 

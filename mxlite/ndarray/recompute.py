@@ -87,8 +87,8 @@ class _Again:
         """Run again, recording, and give the gradients of `inputs`."""
         if any(a.var.pushes != v for a, v in zip(self.watched, self.versions)):
             raise StateError(
-                "an array that a checkpointed function reads was written after it ran, so it cannot run again. "
-                "Write to it after backward."
+                "an array that a checkpointed function reads was written after it ran, so it cannot run "
+                "again. Write to it after backward."
             )
         create = MODE.recording
         origins = [a.origin for a in self.inputs]

@@ -8,10 +8,10 @@ holds, and what nobody holds any more is gone:
     w (Leaf) <------'                               mul's gradient would have read
 
 **A step keeps exactly the arrays that the operator's `backward` reads** (and what `derivative` reads, if it
-has one), in `kept`. relu keeps its output, an addition nothing. Each is kept as memory, Var and the number
-of writes that the Var had seen: whether somebody has written the array since is one comparison, made when
-the gradient is computed. A call is recorded if a gradient can flow through it to an array on the tape; all
-others cost nothing.
+has one), in `kept`. relu keeps its output, an addition nothing. Each is kept as memory, Var and the number of
+writes that the Var had seen: whether somebody has written the array since is one comparison, made when the
+gradient is computed. A call is recorded if a gradient can flow through it to an array on the tape; all others
+cost nothing.
 
 A backward pass frees the steps it has been through, unless it is told to retain them. A freed step is a step
 without inputs: arrays that it made are then like any others.
@@ -44,9 +44,7 @@ class Mode(threading.local):
     training = False
     captured: dict[Origin, Storage] | None = None
 
-    def switch(
-        self, recording: bool | None = None, training: bool | None = None
-    ) -> tuple[bool, bool]:
+    def switch(self, recording: bool | None = None, training: bool | None = None) -> tuple[bool, bool]:
         """Change what is not None; returns what was before."""
         before = self.recording, self.training
         if recording is not None:

@@ -1,7 +1,7 @@
 """Sampling images at given places: grids, the bilinear sampler, spatial transformers.
 
-M. Jaderberg, K. Simonyan, A. Zisserman, K. Kavukcuoglu, 2015, "Spatial transformer networks". A place is (x,
-y), -1 the centre of the first and 1 that of the last column or row; outside the image lie zeros.
+M. Jaderberg, K. Simonyan, A. Zisserman, K. Kavukcuoglu, 2015, "Spatial transformer networks". A place is
+(x, y), -1 the centre of the first and 1 that of the last column or row; outside the image lie zeros.
 """
 
 from __future__ import annotations
@@ -55,32 +55,33 @@ class GridGenerator(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_places_pieces(outputs[0], dtype))
+        return scratch_bytes(_grid_pieces(outputs[0], dtype))
 
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_places_pieces(outputs[0], dtype))
+        return scratch_bytes(_grid_pieces(outputs[0], dtype))
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
-        if out is None:
+        if out is None or not out.size:
             return
-        h, w = out.shape[2:]
-        acc = accumulator(data.dtype)
+        base, rows, few = carve(work, _grid_pieces(out.shape, data.dtype))
         if a.transform_type == "affine":
-            (places,) = carve(work, _places_pieces(out.shape, data.dtype))
-            for n in range(len(data)):
-                _affine(xp, data[n], (h, w), places)
-                xp.copyto(out[n], places, casting="unsafe")
+            _affine_maps(xp, data, out, base, rows, few)
             return
-        x, y = (np.arange(m, dtype=acc) for m in (w, h))
-        for k, (start, m) in enumerate(((x, w), (y[:, None], h))):
-            (places,) = carve(work, _places_pieces(out.shape, data.dtype))
-            for n in range(len(data)):
-                xp.add(data[n, k], start, out=places[0], dtype=acc)
-                xp.multiply(places[0], 2 / max(m - 1, 1), out=places[0])
-                xp.subtract(places[0], 1, out=places[0])
-                xp.copyto(out[n, k], places[0], casting="unsafe")
+        # A pixel's own place, in pixels, then all of it as a place in [-1, 1].
+        h, w = out.shape[2:]
+        base[0].reshape(h, w)[:] = np.arange(w, dtype=base.dtype)
+        base[1].reshape(h, w)[:] = np.arange(h, dtype=base.dtype)[:, None]
+        given, made = data.reshape(len(data), 2, -1), out.reshape(len(data), 2, -1)
+        for k, m in enumerate((w, h)):
+            for begin in range(0, len(data), len(rows)):
+                some = given[begin : begin + len(rows), k]
+                places = rows[: len(some)]
+                xp.add(some, base[k], out=places)
+                xp.multiply(places, 2 / max(m - 1, 1), out=places)
+                xp.subtract(places, 1, out=places)
+                xp.copyto(made[begin : begin + len(rows), k], places, casting="unsafe")
 
     @staticmethod
     def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any, work: Any) -> None:
@@ -91,10 +92,15 @@ class GridGenerator(Op):
             for k, m in enumerate((w, h)):
                 xp.multiply(d_out[:, k], 2 / max(m - 1, 1), out=d_data[:, k], casting="same_kind")
             return
-        (held,) = carve(work, _places_pieces(d_out.shape, d_out.dtype))
-        for n in range(len(d_data)):
-            xp.copyto(held, d_out[n])
-            _affine_gradient(xp, held, d_data[n])
+        base, rows, few = carve(work, _grid_pieces(d_out.shape, d_out.dtype))
+        _fill_base(base, (h, w))
+        given, made = d_out.reshape(-1, h * w), d_data.reshape(-1, 3)
+        for begin in range(0, len(given), len(rows)):
+            some = given[begin : begin + len(rows)]
+            held, product = rows[: len(some)], few[: len(some)]
+            xp.copyto(held, some)
+            xp.matmul(held, base.T, out=product)
+            xp.copyto(made[begin : begin + len(rows)], product, casting="unsafe")
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
@@ -118,11 +124,11 @@ class _grid_d_data(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_places_pieces(inputs[0], dtype))
+        return scratch_bytes(_grid_pieces(inputs[0], dtype))
 
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_places_pieces(inputs[0], dtype))
+        return scratch_bytes(_grid_pieces(inputs[0], dtype))
 
     @staticmethod
     def forward(xp: Any, a: Any, grad: Any, like: Any, *, out: Any, work: Any) -> None:
@@ -130,14 +136,10 @@ class _grid_d_data(Op):
 
     @staticmethod
     def backward(xp: Any, a: Any, d_out: Any, *, d_grad: Any, work: Any) -> None:
-        h, w = d_grad.shape[2:]
         if a.transform_type == "warp":
             GridGenerator.backward(xp, a, d_out, d_data=d_grad, work=work)
-            return
-        (places,) = carve(work, _places_pieces(d_grad.shape, d_grad.dtype))
-        for n in range(len(d_grad)):
-            _affine(xp, d_out[n], (h, w), places)
-            xp.copyto(d_grad[n], places, casting="unsafe")
+        elif d_grad.size:
+            _affine_maps(xp, d_out, d_grad, *carve(work, _grid_pieces(d_grad.shape, d_grad.dtype)))
 
 
 def _check_target(shape: Shape) -> None:
@@ -145,9 +147,31 @@ def _check_target(shape: Shape) -> None:
         raise OpAttributeError(f"target_shape must be two numbers of at least 1 (H, W), got {shape}.")
 
 
-def _places_pieces(grid: Shape, dtype: DType) -> list[Piece]:
-    """Scratch for the places of one image."""
-    return [((2, *grid[2:]), accumulator(dtype))]
+def _grid_pieces(grid: Shape, dtype: DType) -> list[Piece]:
+    """Scratch: (x, y, 1) of all places; some rows of a grid; their maps."""
+    n, count, acc = 2 * grid[0], prod(grid[2:]), accumulator(dtype)
+    rows = max(1, min(n, BLOCK // max(1, count)))
+    return [((3, count), acc), ((rows, count), acc), ((rows, 3), acc)]
+
+
+def _fill_base(base: Any, size: Shape) -> None:
+    """base: (x, y, 1) of each place of an image of `size`."""
+    x, y, one = base.reshape(3, *size)
+    x[:] = _line(size[1], base.dtype)
+    y[:] = _line(size[0], base.dtype)[:, None]
+    one[:] = 1
+
+
+def _affine_maps(xp: Any, theta: Any, grid: Any, base: Any, rows: Any, few: Any) -> None:
+    """grid[n] = theta[n] as (2, 3) @ (x, y, 1), for all places and all n."""
+    _fill_base(base, grid.shape[2:])
+    given, made = theta.reshape(-1, 3), grid.reshape(-1, base.shape[1])
+    for begin in range(0, len(given), len(rows)):
+        some = given[begin : begin + len(rows)]
+        held, product = few[: len(some)], rows[: len(some)]
+        xp.copyto(held, some)
+        xp.matmul(held, base, out=product)
+        xp.copyto(made[begin : begin + len(rows)], product, casting="unsafe")
 
 
 def _line(n: int, dtype: Any) -> Any:
@@ -236,15 +260,18 @@ class _Sampling:
     def backward(
         self, xp: Any, d_out: Any, image: Any, places: Any, d_image: Any, d_places: Any, pieces: list[Any]
     ) -> None:
-        """d_image: (channels, h * w), is added to; d_places: (2, count), in places of [-1, 1]. Either may be
-        None.
+        """d_image: (channels, h * w), is added to; d_places: (2, count), for places in [-1, 1].
+
+        Either may be None.
         """
         first, second, numbers = pieces[:3]
         spread = np.arange(self.channels)[:, None] * prod(self.size) if self.channels else None
         for begin in range(0, self.count, self.step):
             x, y = places[:, begin : begin + self.step]
             m = len(x)
-            d, part, at_all = (b[: self.channels * m].reshape(self.channels, m) for b in (first, second, numbers))
+            d, part, at_all = (
+                b[: self.channels * m].reshape(self.channels, m) for b in (first, second, numbers)
+            )
             xp.copyto(d, d_out[:, begin : begin + m])
             slopes = np.zeros((2, m), d.dtype)
             for at, wx, wy, (inside, sx, sy) in self.corners(xp, x, y):
@@ -297,7 +324,9 @@ class BilinearSampler(Op):
 
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes([*_sampling(inputs[0], outputs[0]).pieces(dtype), _image_piece(inputs[0], dtype)])
+        return scratch_bytes(
+            [*_sampling(inputs[0], outputs[0]).pieces(dtype), _image_piece(inputs[0], dtype)]
+        )
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, grid: Any, *, out: Any, work: Any) -> None:
@@ -327,7 +356,7 @@ class BilinearSampler(Op):
                 d_image.fill(0)
             d_places = None if d_grid is None else d_grid[n].reshape(2, -1)
             s.backward(xp, d_out[n].reshape(s.channels, -1), image, pieces[4], d_image, d_places, pieces)
-            if d_data is not None:
+            if d_image is not None:
                 xp.copyto(d_data[n].reshape(d_image.shape), d_image, casting="unsafe")
 
 
@@ -386,7 +415,9 @@ class SpatialTransformer(Op):
 
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes([*_sampling(inputs[0], outputs[0]).pieces(dtype), _image_piece(inputs[0], dtype)])
+        return scratch_bytes(
+            [*_sampling(inputs[0], outputs[0]).pieces(dtype), _image_piece(inputs[0], dtype)]
+        )
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, loc: Any, *, out: Any, work: Any) -> None:
@@ -419,5 +450,5 @@ class SpatialTransformer(Op):
             )  # fmt: skip
             if d_loc is not None:
                 _affine_gradient(xp, d_places.reshape(2, *a.target_shape), d_loc[n])
-            if d_data is not None:
+            if d_image is not None:
                 xp.copyto(d_data[n].reshape(d_image.shape), d_image, casting="unsafe")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from . import contrib as contrib, random as random, sparse as sparse
+from . import contrib as contrib, linalg as linalg, random as random, sparse as sparse
 from .arithmetic import maximum as maximum, minimum as minimum, pow as pow, power as power
 from .attribute import AttrScope as AttrScope
 from .creation import (
@@ -16,6 +16,7 @@ from .creation import (
 )
 from .functions import operator_function as operator_function
 from .naming import NameManager as NameManager, Prefix as Prefix
+from .operator import Custom as Custom
 from .symbol import (
     Group as Group,
     load as load,

@@ -1,6 +1,4 @@
-"""mx.autograd: gradients of imperative code (see `ndarray/autograd.py`), and what was recorded as a
-Symbol.
-"""
+"""mx.autograd: gradients of imperative code (`ndarray/autograd.py`), and what was recorded as a Symbol."""
 
 from __future__ import annotations
 
@@ -26,6 +24,7 @@ from ..ndarray.autograd import (
     train_mode as train_mode,
 )
 from ..ops import TABLE
+from ..ops.custom import Custom
 from .symbol import Symbol
 
 
@@ -39,7 +38,9 @@ def get_symbol(x: Any) -> Symbol:
     fresh: dict[Node, Node] = {}
     for node in graph.nodes:
         inputs = tuple(Entry(fresh[e.node], e.index) for e in node.inputs)
-        if node.op is not None and TABLE.get(node.op.op_name) is not node.op:
+        known = node.op is None or TABLE.get(node.op.op_name) is node.op or issubclass(node.op, Custom)
+        if not known:
+            assert node.op is not None
             raise MXLiteError(f"{node.op.op_name} {node.name!r} has no symbol.")
         fresh[node] = Node(node.op, node.attrs, inputs, node.name, _given(node))
     return Symbol(Graph(tuple(Entry(fresh[e.node], e.index) for e in graph.outputs)))

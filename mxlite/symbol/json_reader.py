@@ -15,6 +15,7 @@ from typing import Any
 from ..core.errors import FormatError, MXLiteError, nearest, OpAttributeError, UnknownNameError
 from ..graph import Entry, Graph, Node, Op
 from ..ops import find_op
+from ..ops.custom import custom_operator
 from ..ops.subgraph import Subgraph, subgraphs_of
 from .attribute import is_annotation
 from .compose import typed_attrs
@@ -125,7 +126,7 @@ def _read_node(i: int, raw: Any, before: _Nodes, version: int) -> Node:
             raise FormatError(f"{who} is a variable and cannot have inputs.")
         return Node(None, None, (), name, annotations=move_hidden_keys(attrs, None, [], version))
     try:
-        op = find_op(op_name)
+        op = custom_operator(attrs) if op_name == "Custom" else find_op(op_name)
         return _operator(op, name, attrs, inputs, version, subgraphs_of(op, raw, who))
     except (OpAttributeError, UnknownNameError) as error:
         raise FormatError(f"Node {i}, {name!r}: {error}") from None

@@ -15,6 +15,7 @@ from typing import Any
 from ..core.errors import MXLiteError
 from ..graph import Graph, Node
 from ..ops import TABLE
+from ..ops.custom import Custom
 
 VERSION = 10901
 """The version written: 1.9.1, as major * 10000 + minor * 100 + patch."""
@@ -64,7 +65,8 @@ def _node(node: Node, index: dict[Node, int], writes: dict[Node, int], indent: i
     op = "null"
     if node.op is not None:
         op = node.op.op_name
-        if node.forward is not None or TABLE.get(op) is not node.op:
+        known = TABLE.get(op) is node.op or issubclass(node.op, Custom)
+        if node.forward is not None or not known:
             raise MXLiteError(
                 f"{op} {node.name!r} has no form in MXNet's Symbol files: save the symbol it was derived "
                 f"from, and derive it again after loading."
