@@ -462,12 +462,13 @@ def test_symbols_of_the_same_functions():
 
 
 MXNET_METHODS = """
-    abs arccos arccosh arcsin arcsinh arctan arctanh argmax argmax_channel argmin argsort astype broadcast_axes
-    broadcast_like broadcast_to cbrt ceil clip cos cosh degrees depth_to_space diag exp expand_dims expm1 fix flatten
-    flip floor log log10 log1p log2 log_softmax max mean min nanprod nansum norm one_hot ones_like pad pick prod
-    radians rcbrt reciprocal relu repeat reshape reshape_like rint round rsqrt shape_array sigmoid sign sin sinh
-    size_array slice slice_axis slice_like softmax softmin sort space_to_depth split split_v2 sqrt square squeeze
-    sum swapaxes take tan tanh tile topk transpose trunc zeros_like
+    abs arccos arccosh arcsin arcsinh arctan arctanh argmax argmax_channel argmin argsort astype
+    broadcast_axes broadcast_like broadcast_to cbrt ceil clip cos cosh degrees depth_to_space diag exp
+    expand_dims expm1 fix flatten flip floor log log10 log1p log2 log_softmax max mean min nanprod nansum
+    norm one_hot ones_like pad pick prod radians rcbrt reciprocal relu repeat reshape reshape_like rint
+    round rsqrt shape_array sigmoid sign sin sinh size_array slice slice_axis slice_like softmax softmin
+    sort space_to_depth split split_v2 sqrt square squeeze sum swapaxes take tan tanh tile topk transpose
+    trunc zeros_like
 """.split()
 """The methods that MXNet 1.9.1's NDArray and Symbol have in common, but those of devices and evaluation."""
 
@@ -518,12 +519,13 @@ def test_equals_share_the_gradient_of_an_extreme():
 
 def test_every_alias_of_mxnet_is_there():
     names = """
-        Reshape reshape Flatten flatten expand_dims squeeze reshape_like transpose SwapAxis swapaxes tile repeat reverse
-        flip Cast cast amp_cast amp_multicast slice crop slice_axis slice_like SliceChannel split _split_v2 Concat concat
-        stack Pad pad Crop depth_to_space space_to_depth diag shape_array size_array Embedding take batch_take pick
-        choose_element_0index fill_element_0index _onehot_encode one_hot where gather_nd scatter_nd _scatter_set_nd sort
-        argsort topk ravel_multi_index _ravel_multi_index unravel_index _unravel_index _contrib_arange_like
-        _contrib_index_copy _contrib_index_array _contrib_SparseEmbedding _zeros _ones _full _arange _eye _linspace
+        Reshape reshape Flatten flatten expand_dims squeeze reshape_like transpose SwapAxis swapaxes tile
+        repeat reverse flip Cast cast amp_cast amp_multicast slice crop slice_axis slice_like SliceChannel
+        split _split_v2 Concat concat stack Pad pad Crop depth_to_space space_to_depth diag shape_array
+        size_array Embedding take batch_take pick choose_element_0index fill_element_0index _onehot_encode
+        one_hot where gather_nd scatter_nd _scatter_set_nd sort argsort topk ravel_multi_index
+        _ravel_multi_index unravel_index _unravel_index _contrib_arange_like _contrib_index_copy
+        _contrib_index_array _contrib_SparseEmbedding _zeros _ones _full _arange _eye _linspace
         _zeros_without_dtype _identity_with_attr_like_rhs _slice_assign _slice_assign_scalar _crop_assign
         _crop_assign_scalar
     """.split()

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import mxlite.symbol as sym
+from mxlite import ndarray as nd
 from mxlite.core import (
     cpu,
     DTypeError,
@@ -23,7 +24,6 @@ from mxlite.core import (
     ShapeError,
     UnknownNameError,
 )
-from mxlite import ndarray as nd
 from mxlite.core.npshape import np_shape
 from mxlite.ndarray import array
 from mxlite.ops import TABLE

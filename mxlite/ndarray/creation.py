@@ -102,7 +102,7 @@ def linspace(
     ctx: Context | None = None,
     dtype: Any = None,
 ) -> NDArray:
-    """`num` numbers from `start` to `stop`, equally far apart; without `endpoint`, `stop` would be the next one."""
+    """`num` numbers from `start` to `stop`, equally far apart, `stop` being the last with `endpoint`."""
     device, kind = target(ctx, dtype)
     given = {"start": start, "stop": stop, "num": num, "endpoint": endpoint, "dtype": kind}
     return invoke(call_of("_linspace", given), (), None, device, NDArray)

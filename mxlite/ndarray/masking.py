@@ -1,4 +1,4 @@
-"""Functions whose result is as large as the values say; no operator, since a graph knows its shapes beforehand."""
+"""Functions whose result is as large as values say: no operators, as a graph knows its shapes before."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .ndarray import NDArray
 def boolean_mask(data: NDArray, index: NDArray, axis: int = 0) -> NDArray:
     """The slices of `data` along `axis` at whose place `index` is not 0.
 
-    data: (A..., K, B...) with K at `axis`;  index: (K,)  ->  (A..., n, B...), n the number of places that are not 0.
-    Waits for `index`. The gradient of `data` is 0 at what was left out.
+    data: (A..., K, B...) with K at `axis`;  index: (K,)  ->  (A..., n, B...), n the number of places that are
+    not 0. Waits for `index`. The gradient of `data` is 0 at what was left out.
     """
     if not -data.ndim <= axis < data.ndim or index.shape != (data.shape[axis],):
         raise ShapeError(

@@ -8,9 +8,10 @@ from typing import Any
 from .storage import Storage
 
 NAMES = """
-    arccos arccosh arcsin arcsinh arctan arctanh argmax_channel argsort broadcast_axes cbrt cosh cumsum degrees
-    depth_to_space diag fix gather_nd log10 log2 log_softmax nanprod nansum pad radians rcbrt roll shape_array sinh
-    size_array slice_like softmin sort space_to_depth take_along_axis tan topk tril triu trunc where
+    arccos arccosh arcsin arcsinh arctan arctanh argmax_channel argsort broadcast_axes cbrt cosh cumsum
+    degrees depth_to_space diag fix gather_nd log10 log2 log_softmax nanprod nansum pad radians rcbrt roll
+    shape_array sinh size_array slice_like softmin sort space_to_depth take_along_axis tan topk tril triu
+    trunc where
 """.split()
 """MXNet's methods that only pass the array on, and a few more of the same kind."""
 

@@ -14,7 +14,7 @@ from .ndarray import NDArray
 def split_v2(
     ary: NDArray, indices_or_sections: int | Sequence[int], axis: int = 0, squeeze_axis: bool = False
 ) -> Any:
-    """So many equal parts of `ary` along `axis`, or the parts between these places; a list, unless there is one.
+    """So many equal parts of `ary` along `axis`, or the parts between places; a list, unless there is one.
 
     split_v2(a, 3) cuts into thirds, split_v2(a, (2, 3)) into a[:2], a[2:3], a[3:].
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from ..core.errors import OpAttributeError, ShapeError
@@ -88,9 +89,9 @@ def _together(w, a, data, outs, heads):
 class _split_v2(Move):
     """`data` cut along `axis`: into `sections` equal parts, or in front of each place in `indices`.
 
-    data: (...)  ->  output0, output1, ...: with `indices` (0, 1, 3), the parts [0, 1), [1, 3) and [3, end); places
-    past the end give parts without elements. `squeeze_axis` drops the axis where all parts are 1 long.
-    (`split_v2` is the function that users call; it puts the 0 in front.)
+    data: (...)  ->  output0, output1, ...: with `indices` (0, 1, 3), the parts [0, 1), [1, 3) and [3, end);
+    places past the end give parts without elements. `squeeze_axis` drops the axis where all parts are 1
+    long. (`split_v2` is the function that users call; it puts the 0 in front.)
     """
 
     variadic_outputs = "outs"
@@ -118,7 +119,7 @@ class _split_v2(Move):
         places = _places(a, data[axis])
         if list(places) != sorted(places) or places[0] < 0:
             raise ShapeError(f"indices {a.indices} must be places in axis {a.axis} of data {data}, in order.")
-        lengths = [j - i for i, j in zip(places, places[1:])]
+        lengths = [j - i for i, j in pairwise(places)]
         if a.squeeze_axis and set(lengths) != {1}:
             raise ShapeError(
                 f"squeeze_axis needs parts of length 1, axis {a.axis} of {data} gives {lengths}."
@@ -167,7 +168,7 @@ def _places(a: Any, length: int) -> list[int]:
 def _unequal_parts(a: Any, data: Any) -> Sequence[Any]:
     axis = a.axis % data.ndim
     places = _places(a, data.shape[axis])
-    return [data[part_of(axis, i, j)] for i, j in zip(places, places[1:])]
+    return [data[part_of(axis, i, j)] for i, j in pairwise(places)]
 
 
 class _unconcat(Op):

@@ -51,7 +51,7 @@ def linspace(
     name: str | None = None,
     dtype: Any = None,
 ) -> Symbol:
-    """`num` numbers from `start` to `stop`, equally far apart; without `endpoint`, `stop` would be the next one."""
+    """`num` numbers from `start` to `stop`, equally far apart, `stop` being the last with `endpoint`."""
     given = {"start": start, "stop": stop, "num": num, "endpoint": endpoint}
     return _constant("_linspace", given, dtype, {"name": name})
 
