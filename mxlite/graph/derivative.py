@@ -55,5 +55,6 @@ def names_read(op: type[Op], attrs: Any, find_op: FindOp) -> frozenset[str]:
     read = set(found.values())
     for node in writer.made:
         assert node.op is not None
-        read.update(e for n, e in zip(node.input_names, node.inputs) if n not in node.op.shape_only)
+        unread = node.op.shape_only_names(node.attrs)
+        read.update(e for n, e in zip(node.input_names, node.inputs) if n not in unread)
     return frozenset(n for n, e in (*ins.items(), *outs.items()) if e in read)

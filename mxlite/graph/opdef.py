@@ -162,6 +162,11 @@ class Op:
         return cls.mutates
 
     @classmethod
+    def shape_only_names(cls, a: Any) -> tuple[str, ...]:
+        """`shape_only`; override when it depends on `a`, as for an operator of any number of inputs."""
+        return cls.shape_only
+
+    @classmethod
     def inferred_names(cls, a: Any) -> tuple[str, ...]:
         """`inferred`; override when it depends on `a`. `infer_shape` may leave what stays unknown None."""
         return cls.inferred

@@ -224,6 +224,10 @@ class Crop(Op):
                 if len(getattr(self, name)) != 2:
                     raise OpAttributeError(f"{name} must be two numbers, got {getattr(self, name)}.")
 
+    @classmethod
+    def shape_only_names(cls, a: Any) -> tuple[str, ...]:
+        return cls.input_names(a)[1:]
+
     @staticmethod
     def infer_shape(a, *shapes):
         for i, s in enumerate(shapes):
@@ -278,6 +282,7 @@ class _uncrop(Op):
     """
 
     inputs = ("data", "like")
+    shape_only = ("like",)
     cheap = True
 
     @dataclass(frozen=True)
