@@ -99,7 +99,8 @@ class Op:
     mutates: ClassVar[tuple[str, ...]] = ()  # inputs that forward also writes
     backward_mutates: ClassVar[tuple[str, ...]] = ()  # inputs that backward also writes
 
-    shape_only: ClassVar[tuple[str, ...]] = ()  # inputs of which forward reads the shape, never a value
+    # Inputs of which forward reads the shape, never a value; one that is called `like` need not be named.
+    shape_only: ClassVar[tuple[str, ...]] = ()
 
     initial: ClassVar[Mapping[str, str]] = {}  # input -> its initializer, where its name does not tell
 
@@ -172,6 +173,11 @@ class Op:
         if cls.random or "rng" in cls.signature.services:
             return True
         return any(n.op is not None and n.op.has_stream(n.attrs) for n in cls._inner_nodes(a))
+
+    @classmethod
+    def reads_shape_only(cls, name: str) -> bool:
+        """Whether forward reads nothing but the shape of input `name`."""
+        return name == "like" or name in cls.shape_only
 
     @classmethod
     def unneeded(cls, a: Any) -> frozenset[str]:

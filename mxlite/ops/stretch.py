@@ -162,7 +162,6 @@ class _sum_like(Op):
     """
 
     inputs = ("data", "like")
-    shape_only = ("like",)
     in_place = {"out": "data"}
 
     @staticmethod
