@@ -354,7 +354,11 @@ def test_inputs_read_for_their_shape_alone_are_declared():
     for case in CASES.values():
         op = case.op
         declared = any(map(op.reads_shape_only, op.inputs))
-        if not (declared or op.op_name.endswith("_like")) or op.random or 0 in map(min, filter(len, case.shapes)):
+        if (
+            not (declared or op.op_name.endswith("_like"))
+            or op.random
+            or 0 in map(min, filter(len, case.shapes))
+        ):
             continue
         arrays = [nd.array(a, dtype=a.dtype) for a in case.inputs()]
         call = call_of(op, case.attrs)
@@ -675,19 +679,89 @@ def test_hidden_outputs_are_made_only_when_backward_reads_them():
     assert x.grad.asnumpy().sum() == 4
 
 
+class watch(autograd.Function):
+    """Identity that notes, when backward comes through, which of the blocks in `refs` are alive."""
+
+    refs = ()
+
+    def forward(self, x):
+        return x * 1
+
+    def backward(self, dy):
+        nd.waitall()
+        gc.collect()
+        self.alive = [r() is not None for r in self.refs]
+        return dy
+
+
+def memory(array):
+    """The block behind an array."""
+    raw = array.storage
+    while raw.base is not None and isinstance(raw.base, np.ndarray):
+        raw = raw.base
+    return raw
+
+
+def test_backward_frees_arrays_as_it_goes():
+    x, look = leaf(normal(1000) * 0.1), watch()
+    with autograd.record():
+        early = nd.exp(x)
+        late = nd.exp(look(early))
+        head = nd.exp(late)
+    look.refs = [weakref.ref(memory(a)) for a in (early, late)]
+    del early, late
+    head.backward(retain_graph=True)
+    assert look.alive == [True, True]
+    head.backward()
+    assert look.alive == [True, False]
+
+
+def test_freed_steps_hold_nothing():
+    x = leaf(normal(10))
+    with autograd.record():
+        y = nd.exp(nd.exp(x))
+    inner = weakref.ref(y.origin[0].inputs[0][0])
+    y.backward()
+    nd.waitall()
+    gc.collect()
+    assert inner() is None
+
+
+class _two(Op):
+    """data, and a hidden copy of it that backward does not read."""
+
+    inputs = ("data",)
+    outputs = ("out", "copy")
+    hidden = 1
+    gradient_is = {"data": "d_out"}
+
+    @staticmethod
+    def infer_shape(a, data):
+        return (data,), (data, data)
+
+    @staticmethod
+    def forward(xp, a, data, *, out, copy):
+        assert copy is None
+        out[...] = data
+
+
+def test_hidden_output_that_backward_does_not_read_is_not_made():
+    x = leaf([1, 2])
+    with autograd.record():
+        y = invoke(call_of(_two, {}), (x,)) * 3
+    y.backward()
+    same(x.grad, [3, 3])
+
+
 def test_long_chains_do_not_recurse():
     x = leaf([1.0])
     with autograd.record():
         y = x
         for _ in range(10_000):
             y = y * 1.0001
-    y.backward()
+    y.backward(retain_graph=True)
     np.testing.assert_allclose(x.grad.asnumpy(), 1.0001**10_000, rtol=1e-3)
-    with autograd.record():
-        y = x
-        for _ in range(20_000):
-            y = y + 1
-    del y
+    del y  # frees 10,000 steps, each held by the next
 
 
 def test_names_that_the_tape_keeps_are_those_the_gradient_reads():

@@ -44,10 +44,17 @@ BINARY = {
     "mul": (lambda x, y: nd.tanh(x) * y, lambda x, y: torch.tanh(x) * y),
     "product": (lambda x, y: nd.sin(x) * y, lambda x, y: torch.sin(x) * y),
     "quotient": (lambda x, y: nd.sin(x) / (y * y + 1), lambda x, y: torch.sin(x) / (y * y + 1)),
-    "max": (nd.maximum, torch.maximum),
+    # At a tie PyTorch halves the gradient, and MXNet does not: so none.
+    "max": (
+        lambda x, y: nd.maximum(x * 0.9, nd.sin(y) + 0.317),
+        lambda x, y: torch.maximum(x * 0.9, torch.sin(y) + 0.317),
+    ),
     "where": (lambda x, y: nd.where(x > 0, x, y), lambda x, y: torch.where(x > 0, x, y)),
 }
-NEEDS = {"reshape": "Reshape", "column": "slice", "row": "slice", "part": "slice", "dot": "transpose"}
+NEEDS = {
+    "reshape": "Reshape", "row": "slice", "part": "slice", "column": "slice",
+    "transpose": "transpose", "dot": "transpose", "look up": "take",
+}  # fmt: skip
 TWICE = [n for n in (*UNARY, *BINARY) if n not in NEEDS or TABLE[NEEDS[n]].derivative is not None]
 """Operations whose gradients can be differentiated."""
 

@@ -19,6 +19,7 @@ from mxlite.core import (
     UnknownNameError,
 )
 from mxlite.engine import ThreadedEngine, use_engine
+from mxlite.executor.step import input_names
 
 
 @pytest.fixture(autouse=True, params=["naive", "threaded", "one worker"])
@@ -178,6 +179,7 @@ def test_symbol_lists_and_infers_what_the_property_says():
     arguments, outputs, states = net.infer_shape(data=(4, 5))
     assert dict(zip(net.list_arguments(), arguments))["softmax_label"] == (4,)
     assert outputs == [(4, 3)] and states == [(1,)]
+    assert input_names(net.graph, ["data"]) == {"data", "softmax_label"}  # a loss's label is data, w is not
 
 
 def bound(net, budget=None):
@@ -412,6 +414,25 @@ def test_calls_inside_are_not_recorded():
         y = nd.Custom(x, op_type="test_quiet") * x
     y.backward()
     same(x.grad, [6, 6])
+
+
+def test_calls_inside_are_no_part_of_a_checkpoint():
+    w = nd.ones(2)
+    w.attach_grad()
+    w.grad[:] = 7
+    w.wait_to_read()
+
+    def forward(op, in_data, out_data):
+        out_data[0][:] = in_data[0] + w * 0
+
+    registered("test_reads", forward, lambda op, out_grad, in_grad: in_grad[0].__setitem__(slice(None), 1))
+    x = nd.ones(2)
+    x.attach_grad()
+    with autograd.record():
+        y = autograd.checkpoint(lambda x: nd.Custom(x, op_type="test_reads"), x)
+    y.backward()
+    same(x.grad, [1, 1])
+    same(w.grad, [7, 7])
 
 
 # -- what is refused ---------------------------------------------------------------------------------
