@@ -1,11 +1,10 @@
-"""Rows of loops and branches. Their subgraphs are traced as a user's are, and then given as the
-operators' parameters.
-"""
+"""Rows of loops and branches. Their subgraphs are traced as a user's are, and then given as the operators'
+parameters."""
 
 import numpy as np
 from case import Case, positive, unit
 
-from mxlite import ops, symbol as sym
+from mxlite import symbol as sym
 
 
 def _case(symbols, shapes, **more):
@@ -124,7 +123,9 @@ ROWS = {
         large=[(2000, 1, 110), (1, 3), (3, 110), (3, 3)],
     ),
     **_rows_of("foreach-sums", _sums(), dict(data=(4, 3), state=(3,)), large=[(4, 60_000), (60_000,)]),
-    **_rows_of("foreach-vector", _sums(), dict(data=(4,), state=(1,)), empty=False, large=[(4, 60_000), (60_000,)]),
+    **_rows_of(
+        "foreach-vector", _sums(), dict(data=(4,), state=(1,)), empty=False, large=[(4, 60_000), (60_000,)]
+    ),
     **_rows_of(
         "foreach-one", _sums(), dict(data=(1, 2, 3), state=(2, 3)), large=[(1, 2, 110_000), (2, 110_000)]
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from case import apart, Case, integers, normal
+from case import apart, Case, integers, normal, positive, unit
 
 from mxlite import ops
 
@@ -130,7 +130,7 @@ def _softmax(op, shape, axis=-1, large=None, torch=None, length=None, **attrs):
             k = data.shape[a.axis]
             beyond = torch_arange(k) >= length.unsqueeze(-1)
             beyond = beyond.movedim(-1, a.axis)
-            x = x.masked_fill(beyond, -1e300)
+            x = x.masked_fill(beyond, -1e30)
         if op is ops.log_softmax:
             y = _torch().log_softmax(x, a.axis)
         else:
@@ -187,7 +187,7 @@ SOFTMAXES = {
     "softmax-activation": Case(
         ops.SoftmaxActivation,
         shapes=[(3, 4, 2)],
-        torch=lambda a, x: _torch().softmax(x.flatten(1), 1).view(x.shape),
+        torch=lambda a, x: _torch().softmax(x, -1),
     ),
     "softmax-activation-channel": Case(
         ops.SoftmaxActivation, {"mode": "channel"}, [(3, 4, 2, 2)], torch=lambda a, x: _torch().softmax(x, 1)
@@ -218,9 +218,9 @@ ACTIVATIONS = {
 }
 
 
-def _attention(b, h, l, s, e, v=None, g=None, mask=None, kind="", large=None, **attrs):
+def _attention(b, h, n, s, e, v=None, g=None, mask=None, kind="", large=None, **attrs):
     """A row; kind: dtype of the mask."""
-    shapes = [(b, h, l, e), (b, g or h, s, e), (b, g or h, s, v or e)]
+    shapes = [(b, h, n, e), (b, g or h, s, e), (b, g or h, s, v or e)]
     dtypes, make = {}, {}
     if mask is not None:
         shapes.append(mask)
@@ -234,7 +234,7 @@ def _attention(b, h, l, s, e, v=None, g=None, mask=None, kind="", large=None, **
         import torch
 
         more = list(more)
-        mask = torch.zeros(b, h, l, s, dtype=query.dtype)
+        mask = torch.zeros(b, h, n, s, dtype=query.dtype)
         if a.use_mask:
             given = more.pop(0)
             mask = mask + (
@@ -245,7 +245,7 @@ def _attention(b, h, l, s, e, v=None, g=None, mask=None, kind="", large=None, **
         if a.use_length:
             mask = mask.masked_fill(torch.arange(s) >= more[0][:, None, None, None], -torch.inf)
         if a.causal:
-            mask = mask.masked_fill(torch.ones(l, s, dtype=torch.bool).tril().logical_not(), -torch.inf)
+            mask = mask.masked_fill(torch.ones(n, s, dtype=torch.bool).tril().logical_not(), -torch.inf)
         return torch.nn.functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, scale=a.scale, enable_gqa=True
         )
@@ -266,7 +266,7 @@ def _attention(b, h, l, s, e, v=None, g=None, mask=None, kind="", large=None, **
 def _large_attention(h, g, mask, attrs):
     shapes = [(8, h, 120, 200), (8, g, 70, 200), (8, g, 70, 200)]
     if mask is not None:
-        shapes.append(tuple(n if n == 1 else m for n, m in zip(mask, (8, h, 120, 70)[-len(mask) :])))
+        shapes.append(tuple(i if i == 1 else m for i, m in zip(mask, (8, h, 120, 70)[-len(mask) :])))
     return [*shapes, (8,)] if attrs.get("use_length") else shapes
 
 
@@ -282,7 +282,7 @@ ATTENTION = {
     "attention-values": _attention(1, 2, 3, 4, 5, v=7, scale=0.3),
     "attention-causal": _attention(2, 2, 5, 5, 3, causal=True),
     "attention-causal-long": _attention(
-        1, 1, 300, 600, 2, causal=True, large=[(1, 1, 300, 200), (1, 1, 600, 200), (1, 1, 600, 200)]
+        1, 1, 300, 600, 2, causal=True, large=[(1, 1, 300, 200), (1, 1, 900, 200), (1, 1, 900, 200)]
     ),
     "attention-causal-fewer-keys": _attention(1, 2, 300, 140, 2, causal=True),
     "attention-shared": _attention(2, 6, 4, 5, 3, g=2),
@@ -302,4 +302,192 @@ ATTENTION = {
     ),
 }
 
-ROWS: dict[str, Case] = {**NORMALIZATIONS, **SOFTMAXES, **ACTIVATIONS, **ATTENTION}
+
+def _lrn(shape, large=None, torch=True, **attrs):
+    def by_torch(a, data):
+        return _torch().local_response_norm(data, a.nsize, a.alpha, a.beta, a.knorm)
+
+    return Case(ops.LRN, attrs, [shape], torch=by_torch if torch else None, large=large, tolerance32=2e-4)
+
+
+LRNS = {
+    "lrn": _lrn((2, 6, 3, 2), nsize=3, alpha=0.5, beta=0.6, knorm=1.5),
+    "lrn-wide": _lrn((3, 4, 5), nsize=9, alpha=0.8),
+    "lrn-one": _lrn((3, 4, 2), nsize=1, alpha=0.8),
+    "lrn-even": _lrn((3, 5, 2), nsize=4, alpha=0.8, torch=False),
+    "lrn-large-planes": _lrn((1, 2, 70_000), nsize=3, alpha=0.8),
+}
+
+
+def _split_heads(x, heads, parts):
+    n, b, _ = x.shape
+    return x.reshape(n, b, heads, parts, -1).permute(3, 1, 2, 0, 4).flatten(1, 2)
+
+
+def _torch_scores(query, key):
+    return query @ key.transpose(1, 2) / query.shape[-1] ** 0.5
+
+
+def _torch_valued(weights, value, heads):
+    out = weights @ value
+    return out.unflatten(0, (-1, heads)).permute(2, 0, 1, 3).flatten(2)
+
+
+_INTERLEAVED = {
+    ops._contrib_interleaved_matmul_selfatt_qk: lambda a, x: _torch_scores(*_split_heads(x, a.heads, 3)[:2]),
+    ops._contrib_interleaved_matmul_selfatt_valatt: lambda a, x, w: _torch_valued(
+        w, _split_heads(x, a.heads, 3)[2], a.heads
+    ),
+    ops._contrib_interleaved_matmul_encdec_qk: lambda a, q, x: _torch_scores(
+        _split_heads(q, a.heads, 1)[0], _split_heads(x, a.heads, 2)[0]
+    ),
+    ops._contrib_interleaved_matmul_encdec_valatt: lambda a, x, w: _torch_valued(
+        w, _split_heads(x, a.heads, 2)[1], a.heads
+    ),
+}
+
+
+def _interleaved(op, *shapes, heads=2, large):
+    return Case(op, {"heads": heads}, shapes, torch=_INTERLEAVED[op], large=large)
+
+
+INTERLEAVED = {
+    "selfatt-qk": _interleaved(
+        ops._contrib_interleaved_matmul_selfatt_qk, (5, 2, 24), large=[(100, 20, 120)]
+    ),
+    "selfatt-valatt": _interleaved(
+        ops._contrib_interleaved_matmul_selfatt_valatt,
+        (5, 2, 24),
+        (4, 5, 5),
+        large=[(100, 20, 120), (40, 100, 100)],
+    ),
+    "encdec-qk": _interleaved(
+        ops._contrib_interleaved_matmul_encdec_qk, (5, 2, 8), (3, 2, 16), large=[(100, 20, 40), (90, 20, 80)]
+    ),
+    "encdec-valatt": _interleaved(
+        ops._contrib_interleaved_matmul_encdec_valatt,
+        (3, 2, 16),
+        (4, 5, 3),
+        large=[(90, 20, 80), (40, 100, 90)],
+    ),
+    "div-sqrt-dim": Case(
+        ops._contrib_div_sqrt_dim, shapes=[(3, 4, 5)], torch=lambda a, x: x / x.shape[-1] ** 0.5
+    ),
+}
+
+
+def _class_loss(op, shape, ignored=False, large=None, **attrs):
+    def torch(a, data, label, weight=None):
+        function = _torch().cross_entropy if op is ops.cross_entropy else _torch().nll_loss
+        weight = None if weight is None else weight.detach()
+        loss = function(data, label.long(), weight, ignore_index=a.ignore_index, reduction=a.reduction)
+        return loss if a.reduction == "none" else loss[None]
+
+    label = (shape[0], *shape[2:])
+    shapes = [shape, label] + [shape[1:2]] * attrs.get("use_weight", False)
+    large = large or (1 + 300_000 // int(np.prod(shape[1:])), *shape[1:])
+    return Case(
+        op,
+        attrs | ({"ignore_index": 1} if ignored else {}),
+        shapes,
+        dtypes={"label": "int64"},
+        make={"label": integers(0, shape[1]), "weight": positive},
+        grad_inputs=("data",),
+        torch=torch,
+        large=[large, (large[0], *large[2:])] + [large[1:2]] * attrs.get("use_weight", False),
+    )
+
+
+def _class_losses(op):
+    name = op.op_name
+    return {
+        name: _class_loss(op, (5, 4)),
+        f"{name}-sum": _class_loss(op, (5, 4), reduction="sum"),
+        f"{name}-none": _class_loss(op, (5, 4), reduction="none"),
+        f"{name}-positions": _class_loss(op, (3, 4, 2, 5), reduction="none", ignored=True),
+        f"{name}-weight": _class_loss(op, (5, 4, 2), use_weight=True, ignored=True),
+        f"{name}-weight-sum": _class_loss(op, (5, 4, 2), use_weight=True, reduction="sum"),
+        f"{name}-weight-none": _class_loss(op, (5, 4), use_weight=True, ignored=True, reduction="none"),
+        f"{name}-many": _class_loss(op, (3, 2, 3_000), use_weight=True, ignored=True, large=(100, 2, 3_000)),
+        f"{name}-one": _class_loss(op, (5, 1)),
+    }
+
+
+def _hinge(a, inputs, outputs):
+    """What SVMOutput's gradients are the derivatives of."""
+    x, label = outputs["out"].reshape(-1, outputs["out"].shape[-1]), inputs["label"].astype(int).ravel()
+    sign = np.ones(x.shape)
+    sign[np.arange(len(label)), label] = -1
+    some = np.maximum(0, a.margin + sign * x)
+    return a.regularization_coefficient * float((some if a.use_linear else some**2).sum())
+
+
+def _svm(shape, **attrs):
+    return Case(
+        ops.SVMOutput,
+        attrs,
+        [shape, shape[:-1]],
+        make={"data": apart, "label": integers(0, shape[-1])},
+        grad_inputs=("data",),
+        objective=_hinge,
+        mxnet=len(shape) == 2 or "reads labels of such data wrongly",
+    )
+
+
+def _sparse(shape, large, **attrs):
+    return Case(
+        ops.IdentityAttachKLSparseReg,
+        {"penalty": 0.3, "sparseness_target": 0.2} | attrs,
+        [shape, shape[1:2]],
+        make={"data": unit, "moving_avg": unit},
+        grad_inputs=(),
+        large=[large, shape[1:2]],
+        mxnet=len(shape) == 2 or "averages the wrong elements",
+    )
+
+
+LOSSES = {
+    **_class_losses(ops.cross_entropy),
+    **_class_losses(ops.nll_loss),
+    "softmax-cross-entropy": Case(
+        ops.softmax_cross_entropy,
+        shapes=[(6, 5), (6,)],
+        make={"label": integers(0, 5)},
+        grad_inputs=("data",),
+        torch=lambda a, x, label: _torch().cross_entropy(x, label.long(), reduction="sum")[None],
+        large=[(120_000, 3), (120_000,)],
+    ),
+    "svm-output": _svm((6, 5), margin=0.8, regularization_coefficient=0.5),
+    "svm-output-linear": _svm((6, 5), use_linear=True, margin=0.3),
+    "svm-output-cube": _svm((3, 2, 4)),
+    "sparse-reg": _sparse((6, 4), (200_000, 4)),
+    "sparse-reg-positions": _sparse((3, 4, 2), (200_000, 4, 2), momentum=0.5),
+    "bn-v1": Case(
+        ops.BatchNorm_v1,
+        {"fix_gamma": False},
+        [(6, 3, 2, 2), *[(3,)] * 4],
+        make={"moving_var": positive},
+        tolerance=1e-5,
+        large=[(60_000, 3, 2, 2), *[(3,)] * 4],
+        mxnet="computes a batch's variance in one pass: fewer digits",
+    ),
+    "sync-bn": Case(
+        ops._contrib_SyncBatchNorm,
+        {"fix_gamma": False, "key": "bn0"},
+        [(6, 3, 2, 2), *[(3,)] * 4],
+        make={"moving_var": positive},
+        tolerance=1e-5,
+        large=[(60_000, 3, 2, 2), *[(3,)] * 4],
+        mxnet="waits for other devices",
+    ),
+}
+
+ROWS: dict[str, Case] = {
+    **NORMALIZATIONS,
+    **SOFTMAXES,
+    **ACTIVATIONS,
+    **ATTENTION,
+    **LRNS,
+    **INTERLEAVED,
+    **LOSSES,
+}

@@ -36,7 +36,14 @@ def _conv(data: tuple[int, ...], **attrs: Any) -> Case:
     """A convolution, its weight and bias inferred."""
     shapes, _ = Convolution.infer_shape(Convolution.Attrs(**attrs), data, None, None)
     shapes = shapes[:2] if attrs.get("no_bias") else shapes
-    return Case(Convolution, attrs, shapes, large=[_many(data), *shapes[1:]])
+    return Case(Convolution, attrs, shapes, large=[_many(data), *shapes[1:]], torch=_torch_conv)
+
+
+def _torch_conv(a: Any, data: Any, weight: Any, bias: Any = None) -> Any:
+    import torch
+
+    call = getattr(torch.nn.functional, f"conv{len(a.kernel)}d")
+    return call(data, weight, bias, a.stride or 1, a.pad or 0, a.dilate or 1, a.num_group)
 
 
 def _norm(data: tuple[int, ...], large: tuple[int, ...] | None = None, **attrs: Any) -> Case:
@@ -78,11 +85,33 @@ def _logistic(a: Any, inputs: Arrays, outputs: Arrays) -> float:
 
 
 def _sum(a: Any, inputs: Arrays, outputs: Arrays) -> float:
-    return float(outputs["out"].sum()) * getattr(a, "grad_scale", 1.0)
+    return sum(float(x.sum()) for x in outputs.values()) * getattr(a, "grad_scale", 1.0)
 
 
 def _pool(data: tuple[int, ...], **attrs: Any) -> Case:
-    return Case(Pooling, attrs, [data], make={"data": apart}, large=[_many(data)])
+    return Case(Pooling, attrs, [data], make={"data": apart}, large=[_many(data)], torch=_torch_pool)
+
+
+def _torch_lp(a: Any, data: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.lp_pool2d(data, a.p_value, a.kernel, a.stride)
+
+
+def _torch_pool(a: Any, data: Any) -> Any:
+    import torch
+
+    rank = data.ndim - 2
+    kernel = tuple(data.shape[2:]) if a.global_pool else a.kernel
+    stride, pad = (1, 0) if a.global_pool else (a.stride or 1, a.pad or 0)
+    ceil = a.pooling_convention == "full"
+    if a.pool_type == "max":
+        return getattr(torch.nn.functional, f"max_pool{rank}d")(data, kernel, stride, pad, ceil_mode=ceil)
+    call = getattr(torch.nn.functional, f"avg_pool{rank}d")
+    found = call(
+        data, kernel, stride, pad, ceil_mode=ceil, count_include_pad=a.count_include_pad is not False
+    )
+    return found * prod(kernel) if a.pool_type == "sum" else found
 
 
 ROWS: dict[str, Case] = {
@@ -146,11 +175,29 @@ ROWS: dict[str, Case] = {
     "pool-avg-inside": _pool(
         (2, 3, 6, 7), kernel=(3, 3), stride=(2, 2), pad=(1, 1), pool_type="avg", count_include_pad=False
     ),
-    "pool-avg-full": _pool(
-        (2, 3, 6, 7), kernel=(2, 2), stride=(2, 2), pad=(1, 1), pool_type="avg", pooling_convention="full"
+    "pool-avg-full": Case(
+        Pooling,  # PyTorch drops a last window that starts in the padding
+        {
+            "kernel": (2, 2),
+            "stride": (2, 2),
+            "pad": (1, 1),
+            "pool_type": "avg",
+            "pooling_convention": "full",
+        },
+        [(2, 3, 6, 7)],
+        make={"data": apart},
+        large=[_many((2, 3, 6, 7))],
     ),
     "pool-avg-global": _pool((2, 3, 4, 5), global_pool=True, pool_type="avg"),
     "pool-sum-1d": _pool((2, 3, 9), kernel=(3,), stride=(2,), pool_type="sum"),
+    "pool-same": Case(
+        Pooling,
+        {"kernel": (3, 2), "stride": (2, 3), "pooling_convention": "same"},
+        [(2, 3, 6, 7)],
+        make={"data": apart},
+        large=[_many((2, 3, 6, 7))],
+        mxnet="MXNet's 'same' fails for all but windows without padding of one axis",
+    ),
     "pool-avg-3d": _pool((2, 2, 4, 3, 4), kernel=(2, 2, 2), pool_type="avg"),
     **{
         f"pool-lp{p}": Case(
@@ -159,6 +206,7 @@ ROWS: dict[str, Case] = {
             [(2, 3, 4, 5)],
             make={"data": positive},
             large=[(4096, 3, 4, 5)],
+            torch=_torch_lp,
         )
         for p in (1, 2, 3)
     },

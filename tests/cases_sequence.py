@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from case import Case, integers
 
 from mxlite import ops
@@ -25,6 +24,8 @@ def torch_weights(net: Any, flat: Any) -> dict[str, Any]:
 
 def torch_rnn(a: Any, data: Any, parameters: Any, state: Any, *more: Any) -> Any:
     """RNN by PyTorch's layers; sequences of different lengths packed."""
+    import torch
+
     cell = more[0] if a.mode == "lstm" else None
     lengths = more[-1] if a.use_sequence_length else None
     how: dict[str, Any] = {"num_layers": a.num_layers, "bidirectional": a.bidirectional}
@@ -93,6 +94,8 @@ _LOSS = {"label": integers(1, 5)}
 
 def torch_ctc(a: Any, data: Any, label: Any, *lengths: Any) -> Any:
     """CTCLoss by PyTorch."""
+    import torch
+
     steps, samples, classes = data.shape
     last = a.blank_label == "last"
     ends = lengths[0] if a.use_data_lengths else torch.full((samples,), steps)
@@ -133,6 +136,8 @@ def _ctc(
 
 
 def _mask(a: Any, data: Any, *lengths: Any) -> Any:
+    import torch
+
     if not lengths:
         return data * 1
     steps = torch.arange(data.shape[a.axis])
@@ -142,6 +147,8 @@ def _mask(a: Any, data: Any, *lengths: Any) -> Any:
 
 
 def _last(a: Any, data: Any, *lengths: Any) -> Any:
+    import torch
+
     data = data.transpose(0, a.axis)
     if not lengths:
         return data[-1] * 1
@@ -149,6 +156,8 @@ def _last(a: Any, data: Any, *lengths: Any) -> Any:
 
 
 def _reverse(a: Any, data: Any, *lengths: Any) -> Any:
+    import torch
+
     data = data.transpose(0, a.axis)
     ends = [int(n) for n in lengths[0]] if lengths else [len(data)] * data.shape[1]
     turned = [torch.cat([data[:n, b].flip(0), data[n:, b]]) for b, n in enumerate(ends)]
@@ -204,6 +213,7 @@ ROWS: dict[str, Case] = {
         (5, 3, 2), mode="lstm", lstm_state_clip_min=-0.1, lstm_state_clip_max=0.2, lstm_state_clip_nan=True
     ),
     "RNN-dropout": _rnn((5, 3, 2), mode="gru", num_layers=3, p=0.4),
+    "RNN-dropout-long": _rnn((20, 70, 2), mode="gru", num_layers=2, p=0.4),
     "RNN-dropout-both-ways": _rnn((20, 70, 2), mode="lstm", num_layers=3, p=0.4, bidirectional=True),
     "_rnn_param_concat": Case(ops._rnn_param_concat, {"num_args": 3, "dim": 0}, [(4,), (2,), (5,)]),
     "_rnn_param_concat-axis": Case(ops._rnn_param_concat, {"num_args": 2}, [(3, 2), (3, 4)]),

@@ -45,7 +45,7 @@ class Layer:
         self.op.forward(
             np,
             self.a,
-            *(self.have[n] for n in names),
+            *(self.have[n] if n in names else None for n in self.op.inputs),
             **made,
             **self.services(self.op.signature, nbytes),
         )

@@ -124,7 +124,7 @@ def test_whole_numbers_cover_their_range_evenly():
     a = random.randint(-3, 4, shape=(7000,)).asnumpy()
     assert a.dtype == np.int32
     assert (abs(np.bincount(a + 3, minlength=7) - 1000) < 150).all()
-    with pytest.raises(ShapeError, match="low < high"):
+    with pytest.raises(OpAttributeError, match="low must be below high"):
         random.randint(3, 3)
 
 
@@ -158,7 +158,7 @@ def test_out_is_filled_and_must_fit():
 
 
 def test_arrays_as_parameters_and_misspelt_parameters_are_errors():
-    with pytest.raises(TypeError, match="'low'"):
+    with pytest.raises(TypeError, match="'high'"):
         random.uniform(nd.zeros(2), 1)
     with pytest.raises(OpAttributeError, match="'lo'"):
         random.uniform(lo=2)

@@ -1,7 +1,7 @@
 """Kernels of control flow: a subgraph planned once, and the loops that run it.
 
-A subgraph becomes a **part**: its kernel calls on fixed arrays, and a memory plan of its own. All arrays of
-a part lie in the `work` of the node that holds it, so that the plan around counts every byte:
+A subgraph becomes a **part**: its kernel calls on fixed arrays, and a memory plan of its own. All arrays of a
+part lie in the `work` of the node that holds it, so that the plan around counts every byte:
 
     work  | rows | states | results | random state | arena of the part that runs |
 
@@ -14,117 +14,28 @@ the four words of block t of stream s. Backward, which computes the body again, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from ..core import config
 from ..core.dtype import as_dtype, is_floating
 from ..core.npshape import is_np_shape
 from ..graph import Entry, Graph, infer_shapes, infer_types, Node, Op, Shapes, Signature, variable
 from ..graph.opdef import DType
-from ..memplan import check, make_plan, Problem
-from ..ops.control import Control, Plug, subgraphs, typed_subgraphs
+from ..ops.control import Control, Plug
+from ..ops.control_shapes import subgraphs, typed_subgraphs
 from ..ops.philox import RandomStream
 from ..ops.scratch import accumulator, carve, Piece, scratch_bytes
 from ..ops.subgraph import gradient_graph
-from ..ops.unary import _copy
 from .base import Backend, ChosenKernel
-from .call import bind_call
-from .lower import Key, lower_graph
-
-Run = Callable[[], None]
+from .loops import Reseed, run_back, run_backward, run_loop, SEEDS
+from .part import apart, Part, Run
 
 _STATE = np.dtype("uint64")
 _BYTE = as_dtype("uint8")
-
-
-class Part:
-    """A graph with one fixed array for each variable and each output that an operator makes.
-
-    `made` are the outputs that need an array, `nbytes` the arena.
-    """
-
-    def __init__(
-        self, backend: Backend, graph: Graph, inputs: Sequence[Node], streams: Mapping[Node, int]
-    ) -> None:
-        self.backend = backend
-        self.graph = graph
-        self.inputs: dict[Key, Entry] = {("in", i): Entry(n) for i, n in enumerate(inputs)}
-        made = dict.fromkeys(e for e in graph.outputs if e.node.op is not None)
-        self.made: dict[Key, Entry] = {("out", i): e for i, e in enumerate(made)}
-        storage = {e: key for key, e in (*self.inputs.items(), *self.made.items())}
-        self.lowered = lower_graph(graph, storage, backend, streams)
-        tasks = self.lowered.tasks
-        self.plan = make_plan(Problem(tasks, self.lowered.values, len(tasks)))
-        if config.check_plan():
-            check(self.plan)
-        self.nbytes = self.plan.arena_bytes
-        self.seconds = sum(t.seconds for t in tasks)
-
-    def pieces(self) -> list[Piece]:
-        """The arrays of `made`."""
-        return [(self.graph.shapes[e], self.graph.dtypes[e]) for e in self.made.values()]
-
-    def link(
-        self, inputs: Sequence[Any], made: Sequence[Any], arena: Any, rng_state: Any, train: bool
-    ) -> tuple[list[Run], list[Any]]:
-        """The calls on these arrays, and the array of each output of the graph."""
-        lowered, plan, schedule = self.lowered, self.plan, self.plan.schedule
-        fixed: dict[Key, Any] = dict(zip((*self.inputs, *self.made), (*inputs, *made), strict=True))
-        views: list[Any] = []
-        for i, v in enumerate(schedule.value_of):
-            where, b = lowered.key[v], plan.liveness.range_of[i]
-            if where is None and b >= 0:
-                low = plan.offsets[b]
-                flat = arena[low : low + lowered.values[v].nbytes]
-                views.append(flat.view(lowered.dtype[v]).reshape(lowered.shape[v]))
-            else:
-                views.append(None if where is None else fixed[where])
-        calls = []
-        for s, t in enumerate(schedule.task):
-            call, task = lowered.calls[t], lowered.tasks[t]
-            ins = {v: views[i] for v, i in zip(task.inputs, schedule.inputs[s])}
-            outs = {v: views[o] for v, o in zip(task.outputs, schedule.outputs[s]) if o >= 0}
-            low = plan.offsets[b] if (b := plan.liveness.workspace_of.get(s, -1)) >= 0 else 0
-            has_stream = call.stream >= 0 and rng_state is not None
-            calls.append(
-                bind_call(
-                    call.kernel,
-                    self.backend.xp,
-                    call.node.op,  # type: ignore[arg-type]
-                    call.node.attrs,
-                    [ins.get(v) for v in call.inputs],
-                    [outs.get(v) for v in call.outputs],
-                    work=arena[low : low + task.workspace],
-                    rng=RandomStream(rng_state, call.stream) if has_stream else None,
-                    train=train,
-                    shapes=call.shapes,
-                )
-            )
-        key_of = {e: key for key, e in (*self.inputs.items(), *self.made.items())}
-        return calls, [fixed[key_of[e]] for e in self.graph.outputs]
-
-
-def _apart(graph: Graph, outputs: tuple[Entry, ...], states: Sequence[Node]) -> Graph:
-    """`graph` with these outputs; one that is a state (or its gradient) as it came in becomes a copy.
-
-    States that trade places could not be written back one after the other otherwise.
-    """
-    shapes, dtypes, apart = dict(graph.shapes), dict(graph.dtypes), set(states)
-    order, result = list(graph.nodes), []
-    for e in outputs:
-        if e.node in apart:
-            copy = Entry(Node(_copy, _copy.Attrs(), (e,), f"{e.node.name}_copy"))
-            shapes[copy], dtypes[copy] = shapes[e], dtypes[e]
-            order.append(copy.node)
-            e = copy
-        result.append(e)
-    reached = set(Graph(tuple(result)).nodes)
-    return Graph(tuple(result), order=tuple(n for n in order if n in reached), shapes=shapes, dtypes=dtypes)
 
 
 class _Linked(partial[None]):
@@ -166,11 +77,10 @@ class _Same:
         return id(self.backend)
 
 
-@lru_cache(maxsize=256)
-def _kernel(
+def _make_kernel(
     same: _Same,
-    op: type[Op],
-    forward: type[Control],
+    op: Any,
+    forward: Any,
     attrs: Any,
     inputs: Shapes,
     dtypes: tuple[DType, ...],
@@ -184,6 +94,9 @@ def _kernel(
     services = frozenset(("work", "train", "rng"))
     signature = Signature(signature.needs, signature.makes, services)
     return ChosenKernel(run, run.nbytes, "planned body", signature, _Linked, run.seconds)
+
+
+_kernel: Callable[..., ChosenKernel] = lru_cache(maxsize=256)(_make_kernel)
 
 
 class _Kernel:
@@ -221,7 +134,11 @@ class _Kernel:
         self.state_pieces: list[Piece] = [(shapes[i], dtypes[i]) for i in self.state_args]
         self.random_pieces: list[Piece] = []
         if self.streams:
-            self.random_pieces = [((2,), _STATE), ((RandomStream.work_bytes(4),), _BYTE)]
+            self.random_pieces = [
+                ((2,), _STATE),
+                ((SEEDS, 2), _STATE),
+                ((RandomStream.work_bytes(4 * SEEDS),), _BYTE),
+            ]
 
     def feed(
         self, plugs: Iterable[Plug], args: Sequence[Any], rows: Sequence[Any], states: Sequence[Any]
@@ -229,13 +146,9 @@ class _Kernel:
         """The arrays of a subgraph's inputs."""
         return [rows[i] if kind == "data" else states[i] if kind == "state" else args[i] for kind, i in plugs]
 
-    def reseed(self, pieces: Sequence[Any], rng: Any) -> tuple[Any, Callable[[int], None] | None]:
-        """The random state of the subgraphs, and what sets it for an iteration."""
-        if not pieces or rng is None:
-            return None, None
-        state, work = pieces
-        words, xp = state.view("uint32"), self.backend.xp
-        return state, lambda t: rng.fill_bits(xp, words, work, 4 * t)
+    def reseeding(self, pieces: Sequence[Any], rng: Any) -> Reseed | None:
+        """What gives each iteration its random state, if the subgraphs draw and there is a stream."""
+        return Reseed(self.backend.xp, rng, *pieces) if pieces and rng is not None else None
 
     def __call__(self, xp: Any, a: Any, *args: Any, **keywords: Any) -> None:
         """Put together and run once."""
@@ -264,7 +177,7 @@ class _Forward(_Kernel):
         for k, (g, sub) in enumerate(zip(graphs, self.subs)):
             if k >= self.deciding:
                 states = [sub.inputs[j] for j, (kind, _) in enumerate(self.plugs[k]) if kind == "state"]
-                g = _apart(g, tuple(g.outputs[i] for i in kept), states)
+                g = apart(g, tuple(g.outputs[i] for i in kept), states)
             self.parts.append(Part(backend, g, sub.inputs, self.streams))
         self.made = [p.pieces() for p in self.parts]
         arena = max(p.nbytes for p in self.parts)
@@ -284,7 +197,8 @@ class _Forward(_Kernel):
     def link(self, *args: Any, outs: Sequence[Any], work: Any, rng: Any, train: bool) -> Run:
         take = _Taker(carve(work, self.pieces))
         rows, states = take(len(self.row_pieces)), take(len(self.state_pieces))
-        state, reseed = self.reseed(take(len(self.random_pieces)), rng)
+        reseed = self.reseeding(take(len(self.random_pieces)), rng)
+        state = reseed and reseed.state
         made = [take(len(pieces)) for pieces in self.made]
         arena = take(1)[0]
         linked = [
@@ -303,7 +217,7 @@ class _Forward(_Kernel):
         news = results[num_rows:]
         keep = [(h, s) for h, s in zip(hidden, states) if h is not None]
         return partial(
-            _run_loop,
+            run_loop,
             self.count,
             [(r, args[i]) for r, i in zip(rows, self.data)],
             [(s, args[i]) for s, i in zip(states, self.state_args)],
@@ -322,6 +236,7 @@ class _Forward(_Kernel):
 
         def run() -> None:
             if reseed:
+                reseed.restart()
                 reseed(0)
             for call in decide:
                 call()
@@ -336,52 +251,6 @@ class _Forward(_Kernel):
                 count[0] = chosen
 
         return run
-
-
-def _run_loop(
-    most: int,
-    rows: list[tuple[Any, Any]],
-    inits: list[tuple[Any, Any]],
-    decide: tuple[list[Run], Any] | None,
-    calls: list[Run],
-    out_rows: list[tuple[Any, Any]],
-    news: list[tuple[Any, Any]],
-    keep: list[tuple[Any, Any]],
-    ends: list[tuple[Any, Any]],
-    count: Any,
-    reseed: Callable[[int], None] | None,
-) -> None:
-    """The forward loop; pairs are (target, source)."""
-    for state, x in inits:
-        state[...] = x
-    t = 0
-    while t < most:
-        if reseed:
-            reseed(t)
-        if decide:
-            for call in decide[0]:
-                call()
-            if not decide[1][0]:
-                break
-        for row, data in rows:
-            row[...] = data[t]
-        for kept, state in keep:
-            kept[t] = state
-        for call in calls:
-            call()
-        for out, x in out_rows:
-            out[t] = x
-        for state, x in news:
-            state[...] = x
-        t += 1
-    if t < most:
-        for out, _ in (*out_rows, *keep):
-            out[t:] = 0
-    for out, state in ends:
-        if out is not None:
-            out[...] = state
-    if count is not None:
-        count[0] = t
 
 
 class _Backward(_Kernel):
@@ -435,28 +304,38 @@ class _Backward(_Kernel):
         attrs = self.attrs
         take = _Taker(carve(work, self.pieces))
         rows, states = take(len(self.row_pieces)), take(len(self.state_pieces))
-        state, reseed = self.reseed(take(len(self.random_pieces)), rng)
+        reseed = self.reseeding(take(len(self.random_pieces)), rng)
+        state = reseed and reseed.state
         sums = dict(zip(self.narrow, take(len(self.sum_pieces))))
         sums |= {i: d_args[i] for i in self.sums if i not in sums and d_args[i] is not None}
         branches = []
         for b in self.branches:
-            heads, made = take(len(b.head_pieces)), take(len(b.made))
-            branches.append((b, dict(zip(b.heads, heads)), made))
+            heads = dict(zip(b.heads, take(len(b.head_pieces))))
+            branches.append((b, heads, take(len(b.made))))
         arena = take(1)[0]
-        hidden = outs[attrs.num_outputs :]
+        hidden, repeats = outs[attrs.num_outputs :], self.op.repeats(attrs)
         count = hidden[-1] if self.op.hidden_names(attrs)[-1:] == ("count",) else None
         loops = []
         for b, heads, made in branches:
             inputs = [*self.feed(b.plugs, args, rows, states), *heads.values()]
             calls, results = b.part.link(inputs, made, arena, state, train)
             carried = {k: heads[self.rows + k] for k in range(len(states)) if self.rows + k in heads}
-            found = {p: x for p, x in zip(b.of, results)}
+            found = dict(zip(b.of, results))
             loops.append(
                 partial(
-                    _run_back,
+                    run_back,
                     calls,
                     [(row, args[i]) for row, i in zip(rows, self.data) if args[i] is not None],
-                    [(s, kept) for s, kept in zip(states, hidden) if kept is not None],
+                    [
+                        (s, x)
+                        for k, (s, x) in enumerate(zip(states, hidden))
+                        if x is not None and k not in repeats
+                    ],
+                    [
+                        (states[k], outs[j], args[self.state_args[k]])
+                        for k, j in repeats.items()
+                        if outs[j] is not None and args[self.state_args[k]] is not None
+                    ],
                     [
                         (heads[i], d)
                         for i, d in enumerate(d_outs[: self.rows])
@@ -485,7 +364,7 @@ class _Backward(_Kernel):
         for i, d in enumerate(d_args):
             if d is not None and i not in sums:
                 ends += self._final(i, d, branches)
-        return partial(_run_backward, starts, sums, loops, self.count, self.op.is_loop, count, ends)
+        return partial(run_backward, starts, sums, loops, self.count, self.op.is_loop, count, ends)
 
     def _final(self, i: int, d: Any, branches: Any) -> list[tuple[Any, Any]]:
         """Where the gradient of an argument that is no sum comes from after the loop."""
@@ -522,65 +401,11 @@ class _Gradient:
         used = set(found.nodes)
         heads = {i: e for i, e in heads.items() if i >= kernel.rows or e.node in used}
         carried = [e.node for i, e in heads.items() if i >= kernel.rows]
-        found = _apart(found, tuple(g for g in grads if g is not None), carried)
+        found = apart(found, tuple(g for g in grads if g is not None), carried)
         self.heads = list(heads)
         self.head_pieces: list[Piece] = [(shapes[e], dtypes[e]) for e in heads.values()]
         self.part = Part(kernel.backend, found, [*inputs, *(e.node for e in heads.values())], kernel.streams)
         self.made = self.part.pieces()
-
-
-def _run_backward(
-    starts: list[tuple[Any, Any]],
-    sums: Mapping[int, Any],
-    loops: list[Callable[[int], None]],
-    most: int,
-    is_loop: bool,
-    count: Any,
-    ends: list[tuple[Any, Any]],
-) -> None:
-    for head, d_out in starts:
-        head[...] = 0 if d_out is None else d_out
-    for total in sums.values():
-        total[...] = 0
-    if is_loop:
-        loops[0](most if count is None else int(count[0]))
-    else:
-        loops[0 if count[0] else 1](1)
-    for d_arg, x in ends:
-        d_arg[...] = 0 if x is None else x
-
-
-def _run_back(
-    calls: list[Run],
-    rows: list[tuple[Any, Any]],
-    states: list[tuple[Any, Any]],
-    heads: list[tuple[Any, Any]],
-    d_rows: list[tuple[Any, Any]],
-    carried: list[tuple[Any, Any]],
-    sums: list[tuple[Any, Any]],
-    reseed: Callable[[int], None] | None,
-    is_loop: bool,
-    xp: Any,
-    count: int,
-) -> None:
-    """The loop in reverse; pairs are (target, source)."""
-    for t in range(count - 1, -1, -1):
-        if reseed:
-            reseed(t)
-        for row, data in rows:
-            row[...] = data[t]
-        for state, kept in states:
-            state[...] = kept[t]
-        for head, d_out in heads:
-            head[...] = d_out[t] if is_loop else d_out
-        for call in calls:
-            call()
-        for d_data, x in d_rows:
-            d_data[t] = x
-        for total, x in sums:
-            xp.add(total, x, out=total)
-        for head, x in carried:
-            head[...] = 0 if x is None else x
 
 
 class _Taker:

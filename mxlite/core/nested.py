@@ -12,9 +12,7 @@ Form = Any
 
 
 def flatten(value: Any, is_item: Callable[[Any], bool], what: str) -> tuple[list[Any], Form]:
-    """The items of nested lists and tuples in order, and their form. Raises OpAttributeError for anything
-    else.
-    """
+    """The items of nested lists and tuples in order, and their form. Raises OpAttributeError for others."""
     if is_item(value):
         return [value], None
     if not isinstance(value, (list, tuple)):

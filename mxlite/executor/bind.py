@@ -263,7 +263,7 @@ def _link(
             if key not in result:
                 result[key] = zeros(shape, ctx=ctx, dtype=dtype)
     for name in planned.train.step.no_gradient:
-        result["grad", name][:] = 0
+        result["grad", name][...] = 0
     need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
     arena = shared_exec._arena if shared_exec is not None else None
     if arena is None or arena.nbytes < need or arena.backend is not backend:

@@ -75,7 +75,7 @@ def output_name(entry: Entry) -> str:
     node = entry.node
     if node.op is None:
         return node.name
-    if node.num_visible_outputs == 1 and entry.index == 0:
+    if node.op.variadic_outputs and node.num_visible_outputs == 1:
         return f"{node.name}_output"
     name = node.output_names[entry.index]
     return f"{node.name}_{'output' if name == 'out' else name}"

@@ -186,8 +186,10 @@ class Op:
 
     @classmethod
     def draws(cls, a: Any, train: bool) -> bool:
-        """Whether a program must have random numbers ready; override when it depends on `a` or on training."""
-        return cls.random or any(n.op is not None and n.op.draws(n.attrs, train) for n in cls._inner_nodes(a))
+        """Whether a program must have random numbers ready; override where `a` or training decides."""
+        return cls.random or any(
+            n.op is not None and n.op.draws(n.attrs, train) for n in cls._inner_nodes(a)
+        )
 
     @classmethod
     def _inner_nodes(cls, a: Any) -> Iterator[Node]:

@@ -1,6 +1,4 @@
-"""`mx.nd.contrib.foreach`, `while_loop` and `cond` on arrays: Python's own loops, recorded like any
-other code.
-"""
+"""`mx.nd.contrib.foreach`, `while_loop` and `cond`: Python's loops over arrays, recorded like other code."""
 
 from __future__ import annotations
 
@@ -63,7 +61,8 @@ def while_loop(
         new = [] if new is None else [new] if isinstance(new, NDArray) else list(new)
         if _arrays(new, "while_loop: a loop_var from func")[1] != ([None] if alone else form):
             raise OpAttributeError(
-                f"while_loop: func must return loop_vars in the form they came in, {len(states)} of them; got {len(new)}."
+                f"while_loop: func must return loop_vars in the form they came in, "
+                f"{len(states)} of them; got {len(new)}."
             )
         states = new
         steps.add([] if outs is None else outs)

@@ -47,6 +47,8 @@ def function_of(op: type[Op], name: str) -> Callable[..., Any]:
         else:
             arrays, given = _gather(op, names, parameters, args, keywords)
         call = call_of(op, given)
+        if variadic:  # most name their inputs arg0, arg1, ...; UpSampling's are data and weight
+            arrays = {call.inputs[int(k[3:])] if k.startswith("arg") else k: x for k, x in arrays.items()}
         return invoke(call, _in_order(call, arrays), out, context, NDArray)
 
     function.__name__ = function.__qualname__ = name
@@ -94,12 +96,14 @@ def _gather_many(
     given = dict(keywords)
     while (key := f"arg{len(arrays)}") in given:
         arrays.append(given.pop(key))
-    count = given.setdefault("num_args", len(arrays))
-    if str(count) != str(len(arrays)):
-        raise OpAttributeError(f"{op.op_name} got {len(arrays)} arrays, but num_args is {count}.")
-    if not arrays:
+    named = {k: given.pop(k) for k in list(given) if isinstance(given[k], Storage)}
+    found = len(arrays) + len(named)
+    count = given.setdefault("num_args", found)
+    if str(count) != str(found):
+        raise OpAttributeError(f"{op.op_name} got {found} arrays, but num_args is {count}.")
+    if not found:
         raise OpAttributeError(f"{op.op_name} needs at least one array.")
-    return {f"arg{i}": _array(op, f"arg{i}", a) for i, a in enumerate(arrays)}, given
+    return {f"arg{i}": _array(op, f"arg{i}", a) for i, a in enumerate(arrays)} | named, given
 
 
 def _array(op: type[Op], key: str, value: Any) -> Storage:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .normal_cdf import normal_cdf
+from .error_function import normal_values, SMALL
 
 _ZEROS = 2048  # elements; numpy takes the maximum with an array faster than with a number
 _ROOT = math.sqrt(2 / math.pi)
@@ -25,9 +25,7 @@ Gradient = Callable[[Any, Any, Any, Any, Any, Any], None]
 
 @dataclass(frozen=True)
 class Rule:
-    """forward(xp, a, data, out, scratch); backward(xp, a, d_out, known, d_data, scratch), `keeps` is
-    known.
-    """
+    """forward(xp, a, data, out, scratch); backward(xp, a, d_out, known, d_data, scratch)."""
 
     forward: Function
     backward: Gradient
@@ -211,15 +209,21 @@ def _hard_swish_gradient(xp: Any, a: Any, d_out: Any, data: Any, d_data: Any, sc
     xp.multiply(d_out, slope, out=d_data)
 
 
+def _normal(xp: Any, x: Any, out: Any) -> None:
+    """out = the share of the normal distribution below x."""
+    for i in range(0, x.size, SMALL):
+        out[i : i + SMALL] = normal_values(xp, x[i : i + SMALL].astype("float64"), x.dtype.itemsize)
+
+
 def _gelu(xp: Any, a: Any, data: Any, out: Any, scratch: Any) -> None:
-    normal_cdf(xp, data, scratch[0])
+    _normal(xp, data, scratch[0])
     xp.multiply(data, scratch[0], out=out)
 
 
 def _gelu_gradient(xp: Any, a: Any, d_out: Any, data: Any, d_data: Any, scratch: Any) -> None:
     # Phi(x) + x * phi(x)
     slope, density = scratch
-    normal_cdf(xp, data, slope)
+    _normal(xp, data, slope)
     xp.multiply(data, data, out=density)
     xp.multiply(density, -0.5, out=density)
     xp.exp(density, out=density)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
-from ..core.dtype import as_dtype, float32
+from ..core.dtype import as_dtype
 from ..graph.ir import Shape
 from ..graph.opdef import DType
 from .philox import RandomStream
@@ -90,7 +90,7 @@ class Plan:
             "each": ((4, h * r), acc),
             "hidden": ((h * r * c,), _BOOL),
             "iota": ((max(r, c),), _INT),
-            "drop": ((h * r * c * self.drops,), float32),
+            "drop": ((h * r * c * self.drops,), acc),
             "draw": ((RandomStream.work_bytes(_DRAW) * self.drops,), _BYTE),
         }
         if not backward:
@@ -148,8 +148,7 @@ class _Scores:
         ]
 
     def make(self, q: Any, k: Any, b: int, heads: slice, j: int, rows: slice, columns: slice) -> Any:
-        """q: (heads, rows, E), scaled;  k: (heads, columns, E)  ->  (heads, rows, columns), -inf where masked.
-        """
+        """q: (heads, rows, E), scaled;  k: (heads, columns, E)  ->  (heads, rows, columns), masked -inf."""
         xp = self.xp
         shape = (q.shape[0], q.shape[1], k.shape[1])
         scores = _first(self.scratch["scores"], shape)

@@ -19,7 +19,7 @@ Block = tuple[slice, slice, slice]
 
 def blocks(n: int, c: int, p: int) -> Iterator[Block]:
     """Cut (N, C, P) into boxes of at most BLOCK elements: whole samples, else whole channels, else less."""
-    steps = block_shape(n, c, p)
+    steps = tuple(max(1, d) for d in block_shape(n, c, p))
     for i in range(0, n, steps[0]):
         for j in range(0, c, steps[1]):
             for k in range(0, p, steps[2]):

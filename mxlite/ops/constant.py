@@ -5,14 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from ..core.dtype import as_dtype
+from ..core.dtype import as_dtype, FLAGS
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.npshape import from_user, is_np_shape
 from ..graph.opdef import Op
-from .blocks import PIECE
+from .like import fill_range
 
 
-class _Constant(Op):
-    """No input; the shape and the dtype are attributes. In a graph, it is written again at every run."""
+class Constant(Op):
+    """No input; the shape and the dtype are attributes. In a graph, it is written again at every run.
+
+    A length of 0 is open, as in MXNet, and follows from what the array is used with; inside `np_shape` it is
+    a length like others, and -1 is open.
+    """
 
     cheap = True
 
@@ -24,9 +29,11 @@ class _Constant(Op):
 
     @staticmethod
     def infer_shape(a):
-        if not a.shape or min(a.shape) < 1:
-            raise ShapeError(f"shape must be lengths of 1 or more, got {a.shape}: nothing else tells them.")
-        return (), (a.shape,)
+        if a.shape is None:
+            raise ShapeError("needs the parameter 'shape': nothing else tells it.")
+        if min(a.shape, default=0) < (-1 if is_np_shape() else 0):
+            raise ShapeError(f"shape must be lengths, got {a.shape}.")
+        return (), (from_user(a.shape),)
 
     @classmethod
     def infer_type(cls, a, *dtypes):
@@ -37,7 +44,7 @@ class _Constant(Op):
         return 0
 
 
-class _zeros(_Constant):
+class _zeros(Constant):
     """Zeros. ->  out: `shape`, of `dtype`, float32 unless given. `ctx` is where the array will live."""
 
     @staticmethod
@@ -45,7 +52,7 @@ class _zeros(_Constant):
         out.fill(0)
 
 
-class _ones(_Constant):
+class _ones(Constant):
     """Ones. ->  out: `shape`, of `dtype`, float32 unless given. `ctx` is where the array will live."""
 
     @staticmethod
@@ -53,7 +60,7 @@ class _ones(_Constant):
         out.fill(1)
 
 
-class _full(_Constant):
+class _full(Constant):
     """One number everywhere, `value`.
 
     ->  out: `shape`, of `dtype`, float32 unless given; whole-number arrays get `value` cut towards 0.
@@ -72,7 +79,7 @@ class _full(_Constant):
         out.fill(int(a.value) if out.dtype.kind in "iu" else a.value)
 
 
-class _arange(_Constant):
+class _arange(Constant):
     """`start`, `start` + `step`, ... as long as it is before `stop`, each `repeat` times.
 
     ->  out: (N,) of `dtype`, float32 unless given, where N = ceil((stop - start) / step) * repeat. Without
@@ -99,20 +106,63 @@ class _arange(_Constant):
                 f"_arange: step must not be 0 nor repeat below 1, got {a.step}, {a.repeat}."
             )
         begin, end = _range(a)
-        count = max(0, ceil((end - begin) / a.step)) * a.repeat
-        if not count:
-            raise ShapeError(f"from {begin} to {end} in steps of {a.step} there is nothing.")
-        return (), ((count,),)
+        return (), ((max(0, ceil((end - begin) / a.step)) * a.repeat,),)
 
     @staticmethod
     def forward(xp, a, *, out):
-        begin, _ = _range(a)
-        for first in range(0, out.size, PIECE):
-            part = out[first : first + PIECE]
-            values = xp.arange(first, first + part.size) // a.repeat * a.step
-            values += begin
-            xp.copyto(part, values, casting="unsafe")
+        fill_range(xp, out, _range(a)[0], a.step, a.repeat)
 
 
 def _range(a):
     return (0.0, a.start) if a.stop is None else (a.start, a.stop)
+
+
+class _linspace(Constant):
+    """`num` numbers from `start` to `stop`, equally far from each other.
+
+    ->  out: (`num`,) of `dtype`, float32 unless given. With `endpoint`, the last one is `stop`, else the one
+    after it would be. `ctx` is where the array will live.
+    """
+
+    @dataclass(frozen=True)
+    class Attrs:
+        start: float
+        stop: float
+        num: int
+        endpoint: bool = True
+        ctx: str = ""
+        dtype: str = "float32"
+
+    @staticmethod
+    def infer_shape(a):
+        if a.num < 0:
+            raise OpAttributeError(f"_linspace: num must not be negative, got {a.num}.")
+        return (), ((a.num,),)
+
+    @staticmethod
+    def forward(xp, a, *, out):
+        gaps = a.num - 1 if a.endpoint else a.num
+        step = (a.stop - a.start) / gaps if gaps else 0.0
+        fill_range(xp, out, a.start, step, 1)
+        if a.endpoint and gaps:
+            out[-1] = a.stop
+
+
+class _zeros_without_dtype(Constant):
+    """Zeros of `shape`, float32 unless `dtype` gives MXNet's number of a type. ->  out: `shape`."""
+
+    @dataclass(frozen=True)
+    class Attrs:
+        shape: tuple[int, ...] | None = None
+        ctx: str = ""
+        dtype: int = -1
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        if a.dtype != -1 and a.dtype not in FLAGS:
+            raise OpAttributeError(f"_zeros_without_dtype: there is no dtype number {a.dtype}.")
+        return (), (FLAGS[0 if a.dtype == -1 else a.dtype],)
+
+    @staticmethod
+    def forward(xp, a, *, out):
+        out.fill(0)

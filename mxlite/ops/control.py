@@ -9,33 +9,29 @@ which ones are. Its inputs are fed in one of three ways, its **plugs**:
     ("outer", i)    argument i as a whole: a weight, or any symbol from outside that the body uses
 
 **Kernels** are not here: `backends/control.py` makes them, from the kernels of the body's operators and a
-memory plan of the body, whose arena is the node's scratch. So the plan of the network around sees every
-byte.
+memory plan of the body, whose arena is the node's scratch. So the plan of the network around sees every byte.
 
-**Backward recomputes.** The only thing that a loop keeps is the value of its states before each iteration (a
-hidden output, T x the bytes of the states; none at all where the gradient does not read them, as of a
-running sum). Backward walks the iterations in reverse: it computes the body again from the kept states, then
-the body's gradient. That is one more forward per iteration, a third of the arithmetic of a training step,
-and the values within one iteration instead of T. Gradients of outer arguments are added up in float32 or
-wider.
+**Backward recomputes.** The only thing that a loop keeps is the value of its states before each iteration: a
+hidden output, T x the bytes of the states. There is none for a state that the gradient does not read, as a
+running sum, nor for one that is an output too, as of most recurrent cells: backward reads that output then.
+Backward walks the iterations in reverse: it computes the body again from the kept states, then the body's
+gradient. That is one more forward per iteration, a third of the arithmetic of a training step, and the values
+within one iteration instead of T. Gradients of outer arguments are added up in float32 or wider.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from math import prod
 from typing import Any, ClassVar
 
-
 from ..core.dtype import as_dtype
-from ..core.errors import DTypeError, OpAttributeError, ShapeError
-from ..core.npshape import is_np_shape, UNKNOWN
-from ..graph.infer import infer_shapes, infer_types
-from ..graph.ir import Entry, Graph, Shape
-from ..graph.opdef import DType, Op, Shapes
+from ..core.errors import DTypeError, OpAttributeError
+from ..core.npshape import is_np_shape
+from ..graph.ir import Entry
+from ..graph.opdef import Op, Shapes
+from .control_shapes import agreed, graph_flops, infer_through, state_name, subgraphs, types_through
 from .subgraph import Subgraph
 
 Plug = tuple[str, int]
@@ -103,14 +99,24 @@ class Control(Op):
         return 1
 
     @classmethod
+    def repeats(cls, a) -> dict[int, int]:
+        """State -> output whose row t - 1 is the state before iteration t, so that it need not be kept."""
+        return _repeats(subgraphs(cls, a)[-1], len(cls.state_args(a))) if cls.is_loop else {}
+
+    @classmethod
     def unneeded(cls, a):
-        """Backward reads neither visible outputs nor initial states, and of the rest what the body's gradient
-        reads.
+        """Backward reads what the body's gradient reads: arguments and the states before each iteration.
+
+        A state is read from the output that it is a row of, if there is one.
         """
         read: set[str] = {"count"}
         for sub, plugs in list(zip(subgraphs(cls, a), cls.plugs(a)))[cls.num_deciding() :]:
             for node, (kind, i) in zip(sub.inputs, plugs):
-                if node.name in sub.needed_by_gradient:
+                if node.name not in sub.needed_by_gradient:
+                    continue
+                if kind == "state" and i in cls.repeats(a):
+                    read |= {f"output{cls.repeats(a)[i]}", f"arg{cls.state_args(a)[i]}"}
+                else:
                     read.add(f"state{i}" if kind == "state" else f"arg{i}")
         names = (*cls.input_names(a), *cls.output_names(a))
         return frozenset(names).difference(read) | {f"d_{n}" for n in cls.hidden_names(a)}
@@ -118,26 +124,26 @@ class Control(Op):
     # -- shapes, types, cost -------------------------------------------------------------------
 
     @classmethod
-    def infer_shape(cls, a, *shapes):  # type: ignore[override]
-        return _infer_shape(cls, a, shapes, is_np_shape())[0]
+    def infer_shape(cls, a, *shapes):
+        return infer_through(cls, a, shapes, is_np_shape())[0]
 
     @classmethod
     def infer_type(cls, a, *dtypes):
-        args, states, graphs = _types(cls, a, dtypes)
+        args, states, graphs = types_through(cls, a, dtypes)
         outs = [None if g is None else [g.dtypes.get(e) for e in g.outputs] for g in graphs]
-        given = _agreed(cls, a, outs, "of type", DTypeError)
+        given = agreed(cls, a, outs, "of type", DTypeError)
         for k, (old, new) in enumerate(zip(states, given[a.num_outputs - len(states) :])):
             if old is not None and new is not None and old != new:
                 raise DTypeError(
-                    f"{_state_name(cls, a, k)} is {old} before an iteration and {new} after it; it must stay."
+                    f"{state_name(cls, a, k)} is {old} before an iteration and {new} after it; it must stay."
                 )
         return tuple(args), (*given, *states, *[as_dtype("float64")] * ("count" in cls.hidden_names(a)))
 
     @classmethod
-    def flops(cls, a, inputs, outputs):  # type: ignore[override]
-        graphs = _infer_shape(cls, a, tuple(inputs), is_np_shape())[1]
-        most = max(_graph_flops(g) for g in graphs[cls.num_deciding() :])
-        return cls.iterations(a, inputs) * (most + sum(map(_graph_flops, graphs[: cls.num_deciding()])))
+    def flops(cls, a, inputs, outputs):
+        graphs = infer_through(cls, a, tuple(inputs), is_np_shape())[1]
+        most = max(graph_flops(g) for g in graphs[cls.num_deciding() :])
+        return cls.iterations(a, inputs) * (most + sum(map(graph_flops, graphs[: cls.num_deciding()])))
 
     @classmethod
     def backward_flops(cls, a, inputs, outputs):
@@ -159,8 +165,8 @@ class _foreach(Control):
     `mx.sym.contrib.foreach`.
 
     data: (T, ...) each, rows of data (T,) are (1,);  states;  outer arguments  ->  outputs: (T, ...) each,
-    then the last states. Arguments are in the order data, states, the others; `in_data_locs`,
-    `in_state_locs` and `remain_locs` say which inputs of `body` they are.
+    then the last states. Arguments are in the order data, states, the others; `in_data_locs`, `in_state_locs`
+    and `remain_locs` say which inputs of `body` they are.
     """
 
     subgraphs = ("body",)
@@ -178,9 +184,14 @@ class _foreach(Control):
         def __post_init__(self) -> None:
             count = len(self.body.inputs)
             locs = (*self.in_data_locs, *self.in_state_locs, *self.remain_locs)
-            if sorted(locs) != list(range(count)) or self.num_args != count + 1 or not self.in_data_locs:
+            if self.num_args != count + 1:
                 raise OpAttributeError(
-                    f"in_data_locs, in_state_locs and remain_locs must share out {count} inputs."
+                    f"num_args is {self.num_args}; body has {count} inputs, it counts as one more."
+                )
+            if sorted(locs) != list(range(count)) or not self.in_data_locs:
+                raise OpAttributeError(
+                    f"in_data_locs, in_state_locs and remain_locs must share out {count} inputs, "
+                    f"some of them data."
                 )
             _check_outputs(self, "body", self.num_out_data + len(self.in_state_locs))
 
@@ -326,151 +337,13 @@ def _check_locs(a: Any, names: tuple[str, ...], count: int) -> None:
         raise OpAttributeError(f"of {count} arguments {len(seen)} are used; num_args is {a.num_args}.")
 
 
-def subgraphs(op: type[Op], a: Any) -> tuple[Subgraph, ...]:
-    """The subgraphs in the order of a file."""
-    return tuple(getattr(a, f) for f in op.subgraphs)
-
-
-def row_shape(shape: Shape, np_shape: bool) -> Shape:
-    """Shape of one row. A row of a vector is (1,) in MXNet, and () where 0-d arrays are allowed."""
-    return shape[1:] or (() if np_shape else (1,))
-
-
-def typed_subgraphs(
-    op: type[Control], a: Any, shapes: Shapes, dtypes: tuple[DType, ...]
-) -> tuple[Graph, ...]:
-    """The subgraphs with all shapes and dtypes, from those of the arguments."""
-    graphs = []
-    known = _types(op, a, dtypes)[2]
-    for shaped, typed in zip(_infer_shape(op, a, tuple(shapes), is_np_shape())[1], known):
-        assert shaped is not None and typed is not None
-        types = {n.name: typed.dtypes[Entry(n)] for n in shaped.variables if Entry(n) in typed.dtypes}
-        graphs.append(infer_types(shaped, types, default="float32"))
-    return tuple(graphs)
-
-
-# -- inference -----------------------------------------------------------------------------------------
-
-
 @lru_cache(maxsize=1024)
-def _infer_shape(op: type[Control], a: Any, shapes: tuple[Any, ...], np_shape: bool) -> Any:
-    """((argument shapes, output shapes), the subgraphs with shapes); None for what stays unknown."""
-    args, data, count = list(shapes), op.data_args(a), None
-    for i in data:
-        if args[i] is not None:
-            if not args[i]:
-                raise ShapeError(f"{op.op_name} needs rows to go through, but argument {i} is of shape ().")
-            if count is not None and args[i][0] != count:
-                raise ShapeError(
-                    f"{op.op_name} goes through arrays of {count} rows, but argument {i} has {args[i][0]}."
-                )
-            count = args[i][0]
-    if not data:
-        count = op.iterations(a, ())
+def _repeats(body: Subgraph, num_states: int) -> dict[int, int]:
+    def source(e: Entry) -> Entry:
+        while e.node.op is not None and e.node.op.op_name == "_copy":
+            e = e.node.inputs[0]
+        return e
 
-    def fed(kind: str, i: int, states: list[Any]) -> Shape | None:
-        if kind == "state":
-            return states[i]
-        return args[i] if kind == "outer" or args[i] is None else row_shape(args[i], np_shape)
-
-    states = [args[i] for i in op.state_args(a)]
-    graphs = _settle(op, a, args, states, fed, lambda g, known: infer_shapes(g, known), "shapes")
-    for i, s in zip(op.state_args(a), states):
-        args[i] = s
-    for sub, g in list(zip(op.subgraphs, graphs))[: op.num_deciding()]:
-        shape = g.shapes.get(g.outputs[0])
-        if shape is not None and UNKNOWN not in shape and prod(shape) != 1:
-            raise ShapeError(f"{op.op_name} needs {sub!r} to be one number, but it is of shape {shape}.")
-    given = _agreed(op, a, [[g.shapes.get(e) for e in g.outputs] for g in graphs], "of shape", ShapeError)
-    rows = a.num_outputs - len(states)
-    for k, (old, new) in enumerate(zip(states, given[rows:])):
-        if old is not None and new is not None and UNKNOWN not in (*old, *new) and old != new:
-            raise ShapeError(
-                f"{_state_name(op, a, k)} is of shape {old} before an iteration and {new} after it; it must stay."
-            )
-
-    def stacked(s: Shape | None) -> Shape | None:
-        return None if s is None or count is None else (count, *s)
-
-    outs = [stacked(s) if op.is_loop else s for s in given[:rows]]
-    outs += [old if new is None else new for old, new in zip(states, given[rows:])]
-    outs += [stacked(s) for s in states] + [(1,)] * ("count" in op.hidden_names(a))
-    return (tuple(args), tuple(outs)), graphs
-
-
-def _types(op: type[Control], a: Any, dtypes: tuple[Any, ...]) -> tuple[list[Any], list[Any], list[Any]]:
-    """(argument dtypes, state dtypes, the subgraphs with dtypes)."""
-    args = list(dtypes)
-    states = [args[i] for i in op.state_args(a)]
-
-    def fed(kind: str, i: int, states: list[Any]) -> Any:
-        return states[i] if kind == "state" else args[i]
-
-    graphs = _settle(op, a, args, states, fed, lambda g, known: infer_types(g, known), "dtypes")
-    for i, d in zip(op.state_args(a), states):
-        args[i] = d
-    return args, states, graphs
-
-
-def _settle(
-    op: type[Control],
-    a: Any,
-    args: list[Any],
-    states: list[Any],
-    fed: Callable[[str, int, list[Any]], Any],
-    infer: Callable[[Graph, dict[str, Any]], Graph],
-    field: str,
-) -> list[Graph]:
-    """Infer all subgraphs until no more is learned of `args` and `states`, which are completed."""
-    while True:
-        before = (*args, *states)
-        graphs = []
-        for sub, plugs in zip(subgraphs(op, a), op.plugs(a)):
-            known = {n.name: x for n, p in zip(sub.inputs, plugs) if (x := fed(*p, states)) is not None}
-            found = infer(sub.graph, known)
-            graphs.append(found)
-            facts = getattr(found, field)
-            for node, (kind, i) in zip(sub.inputs, plugs):
-                into, fact = (states if kind == "state" else args), facts.get(Entry(node))
-                if fact is not None and (kind != "data" or field == "dtypes") and _open(into[i]):
-                    into[i] = fact
-        facts = getattr(graphs[-1], field)
-        last = graphs[-1].outputs[len(graphs[-1].outputs) - len(states) :]
-        for k, e in enumerate(last):
-            if e in facts and _open(states[k]):
-                states[k] = facts[e]
-        if (*args, *states) == before:
-            return graphs
-
-
-def _open(fact: Any) -> bool:
-    return fact is None or (isinstance(fact, tuple) and UNKNOWN in fact)
-
-
-def _agreed(op: type[Control], a: Any, outs: list[Any], what: str, error: type[Exception]) -> list[Any]:
-    """Shapes or types of the outputs, on which all computing subgraphs must agree."""
-    rows = outs[op.num_deciding() :]
-    for i, facts in enumerate(zip(*rows)):
-        known = [f for f in facts if not _open(f)]
-        if any(f != known[0] for f in known):
-            raise error(
-                f"{op.op_name} gives output {i} {what} {known[0]} from {op.subgraphs[-2]!r}, "
-                f"but {known[1]} from {op.subgraphs[-1]!r}; both must agree."
-            )
-    return [next((f for f in facts if not _open(f)), facts[0]) for facts in zip(*rows)]
-
-
-def _state_name(op: type[Control], a: Any, k: int) -> str:
-    sub, plugs = subgraphs(op, a)[-1], op.plugs(a)[-1]
-    return f"{op.op_name}: state {k} ({sub.inputs[plugs.index(('state', k))].name!r})"
-
-
-def _graph_flops(graph: Graph) -> int:
-    total = 0
-    for node in graph.nodes:
-        if node.op is not None:
-            outs = [Entry(node, i) for i in range(node.num_outputs)]
-            total += node.op.flops(
-                node.attrs, tuple(graph.shapes[e] for e in node.inputs), tuple(graph.shapes[e] for e in outs)
-            )
-    return total
+    made = [source(e) for e in body.graph.outputs]
+    rows = made[: len(made) - num_states]
+    return {k: rows.index(e) for k, e in enumerate(made[len(rows) :]) if e in rows}

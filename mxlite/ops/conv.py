@@ -173,9 +173,7 @@ def make_out(xp: Any, g: Geometry, data: Any, weight: Any, out: Any, work: Any) 
 def make_gradients(
     xp: Any, g: Geometry, d_out: Any, data: Any, weight: Any, d_data: Any, d_weight: Any, work: Any
 ) -> None:
-    """d_data from weight and d_out, d_weight from data and d_out; what is not wanted or not needed is
-    None.
-    """
+    """d_data from weight and d_out, d_weight from data and d_out; what is not wanted or needed is None."""
     if d_data is None and d_weight is None:
         return
     if d_out.size == 0 or g.c == 0:

@@ -36,8 +36,7 @@ class _Places:
         return self.a.kernel_size**2 * self.channels
 
     def patches(self, x: Any, down: int, right: int) -> Iterator[Any]:
-        """For each position of the kernel, what the patches have there: views (C, OH, OW) of the padded map.
-        """
+        """For each position of the kernel, what the patches have there: views (C, OH, OW) of a padded map."""
         s, start = self.a.stride1, self.a.max_displacement
         h, w = self.out
         for i in range(self.a.kernel_size):
@@ -60,8 +59,8 @@ def _places(a: Any, data: Shape) -> _Places:
     out = tuple(-(-(n - 2 * border) // a.stride1) for n in padded)
     if min(out) < 1:
         raise ShapeError(
-            f"displacements of {a.max_displacement} and a kernel of {a.kernel_size} leave nothing of data {data} "
-            f"padded by {a.pad_size}."
+            f"displacements of {a.max_displacement} and a kernel of {a.kernel_size} leave nothing of data "
+            f"{data} padded by {a.pad_size}."
         )
     return _Places(data[1], padded, out, a.max_displacement // a.stride2, a)
 
@@ -73,9 +72,8 @@ class Correlation(Op):
     OH = ceil((H + 2 * pad_size - 2 * (max_displacement + (kernel_size - 1) / 2)) / stride1).
 
     out[n, d, i, j] = mean over a patch of kernel_size**2 * C numbers of data1 * data2, or with
-    `is_multiply=False` of
-    |data1 - data2|, where the patch of data2 lies d further. A. Dosovitskiy et al., 2015, "FlowNet: learning
-    optical flow with convolutional networks". The padded maps are not kept.
+    `is_multiply=False` of |data1 - data2|, where the patch of data2 lies d further. A. Dosovitskiy et al.,
+    2015, "FlowNet: learning optical flow with convolutional networks". The padded maps are not kept.
     """
 
     inputs = ("data1", "data2")

@@ -2,8 +2,8 @@
 "Connectionist temporal classification: labelling unsegmented sequence data with recurrent neural networks").
 
 A labelling l[1..n] is read off a path of T classes by merging equal neighbours and then dropping blanks. The
-paths of a labelling walk through S = 2n + 1 states, blank l[1] blank l[2] ... blank, each step staying,
-going on by one, or by two if that skips a blank between different labels:
+paths of a labelling walk through S = 2n + 1 states, blank l[1] blank l[2] ... blank, each step staying, going
+on by one, or by two if that skips a blank between different labels:
 
     alpha[t, s]   probability of all paths to state s at step t, the step's own class included
     beta[t, s]    probability of all paths on from there
@@ -32,10 +32,10 @@ class CTCLoss(Op):
     `use_data_lengths`, `use_label_lengths`  ->  out: (B,). `blank_label` says whether class 0 or C - 1 is the
     blank. Without `use_label_lengths` a labelling ends before its first 0 (blank first) or -1 (blank last).
 
-    The gradient is ``d_out[b] * (softmax(data[t, b]) - posterior of each class at step t)``. A labelling
-    that no path of that length gives has the loss 0 and the gradient 0 (MXNet 1.9.1: loss 0 and a random
-    gradient). A label that is no class counts as the nearest one. Nothing is kept but the inputs; alpha
-    lives during backward.
+    The gradient is ``d_out[b] * (softmax(data[t, b]) - posterior of each class at step t)``. A labelling that
+    no path of that length gives has the loss 0 and the gradient 0 (MXNet 1.9.1: loss 0 and a random
+    gradient). A label that is no class counts as the nearest one. Nothing is kept but the inputs; alpha lives
+    during backward.
     """
 
     aliases = ("ctc_loss", "_contrib_CTCLoss", "_contrib_ctc_loss")
@@ -91,8 +91,8 @@ class CTCLoss(Op):
 
     @staticmethod
     def forward(
-        xp: Any, a: Any, data: Any, label: Any, data_lengths: Any = None, label_lengths: Any = None, *, out: Any,
-        work: Any,
+        xp: Any, a: Any, data: Any, label: Any, data_lengths: Any = None, label_lengths: Any = None, *,
+        out: Any, work: Any,
     ) -> None:  # fmt: skip
         if out is None:
             return
@@ -106,8 +106,8 @@ class CTCLoss(Op):
 
     @staticmethod
     def backward(
-        xp: Any, a: Any, d_out: Any, data: Any, label: Any, data_lengths: Any, label_lengths: Any, *, d_data: Any,
-        work: Any,
+        xp: Any, a: Any, d_out: Any, data: Any, label: Any, data_lengths: Any, label_lengths: Any, *,
+        d_data: Any, work: Any,
     ) -> None:  # fmt: skip
         if d_data is None:
             return
@@ -152,7 +152,8 @@ class _Paths:
     """The states of all samples, and the steps through them. Arrays are scratch; see `_pieces`."""
 
     def __init__(
-        self, xp: Any, a: Any, shape: Shape, label: Any, ends: Any, sizes: Any, work: Any, dtype: DType, count: int
+        self, xp: Any, a: Any, shape: Shape, label: Any, ends: Any, sizes: Any, work: Any, dtype: DType,
+        count: int,
     ) -> None:  # fmt: skip
         pieces = _pieces(shape, label.shape, dtype, count)
         for name, array in zip(pieces, carve(work, pieces.values())):
@@ -198,8 +199,7 @@ class _Paths:
             xp.add(self.size, going, out=self.size)
 
     def _states(self, label: Any, classes: int) -> None:
-        """at: place of each state's class in a flattened step. skip: 0 where a state follows the last but one.
-        """
+        """at: place of each state's class in a flat step. skip: 0 where a state follows the last but one."""
         xp, at = self.xp, self.at
         at[:, 0::2] = self.blank
         xp.copyto(at[:, 1::2], label, casting="unsafe")

@@ -1,15 +1,16 @@
-"""Operators that cut arrays into parts and put parts together."""
+"""Operators that cut a part out of an array, or write one into it."""
 
 from __future__ import annotations
 
 import builtins
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import OpAttributeError, ShapeError
 from ..graph.opdef import Op
+from .adjoint import adjoint_of, given
+from .blocks import copy
 from .reshape import axis_of, Move
 
 
@@ -63,6 +64,9 @@ class slice(Move):
         xp.copyto(d_data[_slices(a)], d_out)
 
 
+_adjoint_slice = adjoint_of(slice)
+
+
 def _slices(a: Any) -> tuple[builtins.slice, ...]:
     begin, end, step = _limits(a.begin, "begin"), _limits(a.end, "end"), _limits(a.step, "step")
     if len(begin) != len(end) or len(step) not in (0, len(begin)):
@@ -88,127 +92,119 @@ class slice_axis(Move):
         size = data[axis]
         begin = a.begin + size if a.begin < 0 else a.begin
         end = size if a.end is None else a.end + size if a.end < 0 else a.end
-        if not 0 <= begin < end <= size:
+        if not 0 <= begin <= end <= size:
             raise ShapeError(f"[{a.begin}, {a.end}) is not a part of axis {a.axis} of data {data}.")
         return (data,), ((*data[:axis], end - begin, *data[axis + 1 :]),)
 
     @staticmethod
     def forward(xp, a, data, *, out):
-        xp.copyto(out, data[_part(a.axis % data.ndim, a.begin, a.end)])
+        xp.copyto(out, data[part_of(a.axis % data.ndim, a.begin, a.end)])
 
     @staticmethod
     def backward(xp, a, d_out, *, d_data):
         d_data.fill(0)
-        xp.copyto(d_data[_part(a.axis % d_data.ndim, a.begin, a.end)], d_out)
+        xp.copyto(d_data[part_of(a.axis % d_data.ndim, a.begin, a.end)], d_out)
 
 
-def _part(axis: int, begin: int | None, end: int | None) -> tuple[builtins.slice, ...]:
+_adjoint_slice_axis = adjoint_of(slice_axis)
+
+
+def part_of(axis: int, begin: int | None, end: int | None) -> tuple[builtins.slice, ...]:
+    """The index of [begin, end) along `axis`."""
     return (builtins.slice(None),) * axis + (builtins.slice(begin, end),)
 
 
-class SliceChannel(Move):
-    """`data` cut along `axis` into `num_outputs` equal parts; `squeeze_axis` drops the axis, then 1 long.
+class _slice_assign(Op):
+    """`lhs` with `rhs` written into the part ``lhs[begin[0]:end[0]:step[0], ...]``.
 
-    data: (...)  ->  output0, output1, ...: (...), all of one shape.
+    lhs: (...);  rhs: the shape that `slice` gives  ->  out: as `lhs`. The gradient of `lhs` is 0 in the part.
     """
 
-    aliases = ("split",)
-    variadic_outputs = "outs"
+    aliases = ("_crop_assign",)
+    inputs = ("lhs", "rhs")
+    inferred = ("rhs",)
+    in_place = {"out": "lhs"}
+    backward_in_place = {"d_lhs": "d_out"}
+    cheap = True
+
+    Attrs = slice.Attrs
+
+    @staticmethod
+    def infer_shape(a, lhs, rhs=None):
+        return (lhs, slice.infer_shape(a, lhs)[1][0]), (lhs,)
+
+    @staticmethod
+    def flops(a, inputs, outputs):
+        return 0
+
+    @staticmethod
+    def forward(xp, a, lhs, rhs, *, out):
+        copy(xp, lhs, out)
+        xp.copyto(out[_slices(a)], rhs)
+
+    @staticmethod
+    def backward(xp, a, d_out, *, d_lhs, d_rhs):
+        if d_rhs is not None:
+            xp.copyto(d_rhs, d_out[_slices(a)])
+        if d_lhs is not None:
+            copy(xp, d_out, d_lhs)
+            d_lhs[_slices(a)] = 0
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {
+            "lhs": w._slice_assign_scalar(heads["out"], scalar=0.0, **given(a)),
+            "rhs": w.slice(heads["out"], **given(a)),
+        }
+
+
+class _slice_assign_scalar(Move):
+    """`data` with the number `scalar` written into the part ``data[begin[0]:end[0]:step[0], ...]``.
+
+    data: (...)  ->  out: as `data`. The gradient is 0 in the part.
+    """
+
+    aliases = ("_crop_assign_scalar",)
+    in_place = {"out": "data"}
+    backward_in_place = {"d_data": "d_out"}
 
     @dataclass(frozen=True)
     class Attrs:
-        num_outputs: int
-        axis: int = 1
-        squeeze_axis: bool = False
+        begin: str
+        end: str
+        step: str = "()"
+        scalar: float = 0.0
 
-    @classmethod
-    def num_outputs_of(cls, a: Any) -> int:
-        return a.num_outputs
+        def __post_init__(self) -> None:
+            for name in ("begin", "end", "step"):
+                _limits(getattr(self, name), name)
 
     @staticmethod
     def infer_shape(a, data):
-        axis = axis_of(a.axis, len(data))
-        if a.num_outputs < 1 or data[axis] % a.num_outputs:
-            raise ShapeError(f"num_outputs={a.num_outputs} must divide axis {a.axis} of data {data}.")
-        length = data[axis] // a.num_outputs
-        if a.squeeze_axis and length != 1:
-            raise ShapeError(
-                f"squeeze_axis needs parts of length 1, axis {a.axis} of data {data} gives {length}."
-            )
-        part = (*data[:axis], *(() if a.squeeze_axis else (length,)), *data[axis + 1 :]) or (1,)
-        return (data,), (part,) * a.num_outputs
+        slice.infer_shape(a, data)
+        return (data,), (data,)
 
     @staticmethod
-    def forward(xp, a, data, *, outs):
-        for out, part in zip(outs, _parts(a, data)):
-            if out is not None:
-                xp.copyto(out.reshape(part.shape), part)
+    def forward(xp, a, data, *, out):
+        copy(xp, data, out)
+        out[_slices(a)] = int(a.scalar) if out.dtype.kind in "iu" else a.scalar
 
     @staticmethod
-    def backward(xp, a, d_outs, *, d_data):
-        for d_out, part in zip(d_outs, _parts(a, d_data)):
-            if d_out is None:
-                part[...] = 0
-            else:
-                xp.copyto(part, d_out.reshape(part.shape))
-
-
-def _parts(a: Any, data: Any) -> Sequence[Any]:
-    axis = a.axis % data.ndim
-    length = data.shape[axis] // a.num_outputs
-    return [data[_part(axis, i * length, (i + 1) * length)] for i in range(a.num_outputs)]
-
-
-class Concat(Op):
-    """Arrays one after another along the axis `dim`.
-
-    args: `num_args` arrays (...), equal but for axis `dim`  ->  out: (...), `dim` as long as all of them.
-    """
-
-    aliases = ("concat",)
-    variadic = "args"
-    cheap = True
-
-    @dataclass(frozen=True)
-    class Attrs:
-        num_args: int
-        dim: int = 1
+    def backward(xp, a, d_out, *, d_data):
+        copy(xp, d_out, d_data)
+        d_data[_slices(a)] = 0
 
     @staticmethod
-    def infer_shape(a, *shapes):
-        first = shapes[0]
-        axis = axis_of(a.dim, len(first), "arg0")
-        for i, s in enumerate(shapes):
-            if len(s) != len(first) or s[:axis] != first[:axis] or s[axis + 1 :] != first[axis + 1 :]:
-                raise ShapeError(f"arg{i} {s} must equal arg0 {first} but for axis {a.dim}.")
-        return shapes, ((*first[:axis], sum(s[axis] for s in shapes), *first[axis + 1 :]),)
-
-    @staticmethod
-    def flops(a, inputs, outputs):
-        return 0
-
-    @staticmethod
-    def forward(xp, a, *args, out):
-        axis, begin = a.dim % out.ndim, 0
-        for arg in args:
-            end = begin + arg.shape[axis]
-            xp.copyto(out[_part(axis, begin, end)], arg)
-            begin = end
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_args, shapes):
-        axis, begin = a.dim % d_out.ndim, 0
-        for d_arg, shape in zip(d_args, shapes[0]):
-            end = begin + shape[axis]
-            if d_arg is not None:
-                xp.copyto(d_arg, d_out[_part(axis, begin, end)])
-            begin = end
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w._slice_assign_scalar(heads["out"], **{**given(a), "scalar": 0.0})}
 
 
-class stack(Op):
-    """Arrays of one shape along a new axis, at place `axis`; -1 is the end.
+class Crop(Op):
+    """A window of an image, as large as another image or as `h_w`.
 
-    args: `num_args` arrays (...)  ->  out: one axis more, `num_args` long.
+    args: data (N, C, H, W), and with `num_args` = 2 an image (..., h, w) read for its shape only
+    ->  out: (N, C, h, w), from row and column `offset`, or from the middle with `center_crop`.
+    The gradient is 0 outside the window. (The old layer; `slice` is its successor.)
     """
 
     variadic = "args"
@@ -217,16 +213,31 @@ class stack(Op):
     @dataclass(frozen=True)
     class Attrs:
         num_args: int
-        axis: int = 0
+        offset: tuple[int, ...] = (0, 0)
+        h_w: tuple[int, ...] = (0, 0)
+        center_crop: bool = False
+
+        def __post_init__(self) -> None:
+            if self.num_args not in (1, 2):
+                raise OpAttributeError(f"num_args must be 1 or 2, got {self.num_args}.")
+            for name in ("offset", "h_w"):
+                if len(getattr(self, name)) != 2:
+                    raise OpAttributeError(f"{name} must be two numbers, got {getattr(self, name)}.")
 
     @staticmethod
     def infer_shape(a, *shapes):
-        first = shapes[0]
         for i, s in enumerate(shapes):
-            if s != first:
-                raise ShapeError(f"all arrays must have one shape, arg0 is {first}, arg{i} is {s}.")
-        at = axis_of(a.axis, len(first) + 1, "the result")
-        return shapes, ((*first[:at], len(shapes), *first[at:]),)
+            if len(s) != 4:
+                raise ShapeError(f"arg{i} must be (N, C, H, W), got {s}.")
+        data, size = shapes[0], shapes[1][2:] if a.num_args == 2 else a.h_w
+        begin = _corner(a, data, size)
+        if any(b < 0 or n < 0 or b + n > d for b, n, d in zip(begin, size, data[2:])):
+            raise ShapeError(f"a window of {tuple(size)} at {begin} does not fit data {data}.")
+        return shapes, ((*data[:2], *size),)
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        return dtypes, (dtypes[0],)
 
     @staticmethod
     def flops(a, inputs, outputs):
@@ -234,13 +245,66 @@ class stack(Op):
 
     @staticmethod
     def forward(xp, a, *args, out):
-        before = (builtins.slice(None),) * (a.axis % out.ndim)
-        for i, arg in enumerate(args):
-            xp.copyto(out[(*before, i)], arg)
+        xp.copyto(out, args[0][_window(a, args[0].shape, out.shape)])
 
     @staticmethod
     def backward(xp, a, d_out, *, d_args):
-        before = (builtins.slice(None),) * (a.axis % d_out.ndim)
-        for i, d_arg in enumerate(d_args):
-            if d_arg is not None:
-                xp.copyto(d_arg, d_out[(*before, i)])
+        d_data = d_args[0]
+        if d_data is not None:
+            d_data.fill(0)
+            xp.copyto(d_data[_window(a, d_data.shape, d_out.shape)], d_out)
+        if len(d_args) > 1 and d_args[1] is not None:
+            d_args[1].fill(0)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"arg0": w._uncrop(heads["out"], ins["arg0"], offset=a.offset, center_crop=a.center_crop)}
+
+
+def _corner(a, data, size):
+    """Row and column where the window begins."""
+    return tuple((d - n) // 2 for d, n in zip(data[2:], size)) if a.center_crop else a.offset
+
+
+def _window(a, data, out):
+    i, j = _corner(a, data, out[2:])
+    return (..., builtins.slice(i, i + out[2]), builtins.slice(j, j + out[3]))
+
+
+class _uncrop(Op):
+    """`data` in a window of zeros: the gradient of `Crop`.
+
+    data: (N, C, h, w);  like: (N, C, H, W), read for its shape only  ->  out: as `like`.
+    """
+
+    inputs = ("data", "like")
+    cheap = True
+
+    @dataclass(frozen=True)
+    class Attrs:
+        offset: tuple[int, ...] = (0, 0)
+        center_crop: bool = False
+
+    @staticmethod
+    def infer_shape(a, data, like):
+        begin = _corner(a, like, data[2:]) if len(data) == len(like) == 4 else (-1, -1)
+        if data[:2] != like[:2] or any(b < 0 or b + n > d for b, n, d in zip(begin, data[2:], like[2:])):
+            raise ShapeError(f"data {data} at {begin} does not fit like {like}.")
+        return (data, like), (like,)
+
+    @staticmethod
+    def flops(a, inputs, outputs):
+        return 0
+
+    @staticmethod
+    def forward(xp, a, data, like, *, out):
+        out.fill(0)
+        xp.copyto(out[_window(a, out.shape, data.shape)], data)
+
+    @staticmethod
+    def backward(xp, a, d_out, *, d_data):
+        xp.copyto(d_data, d_out[_window(a, d_out.shape, d_data.shape)])
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.Crop(heads["out"], ins["data"], num_args=2, **given(a))}

@@ -67,8 +67,8 @@ class Deconvolution(Op):
 
     `target_shape` says OH, OW itself; `pad` and `adj` then follow from it, whatever they say: half of what
     is too much is cut at each side, of an odd number one more at the front. `no_bias` is True unless said
-    otherwise. `workspace`, `cudnn_tune` and `cudnn_off` have no effect. Cost: 2 * N * C * H * W * F/G * KH *
-    KW.
+    otherwise. `workspace`, `cudnn_tune` and `cudnn_off` have no effect. Cost: 2 * N * C * H * W * F/G * KH
+    * KW.
     """
 
     inputs = ("data", "weight", "bias")
@@ -149,9 +149,7 @@ class Deconvolution(Op):
 
 @lru_cache(maxsize=4096)
 def geometry_of(a: Any, data: Shape, dtype: DType) -> Geometry:
-    """The convolution of which the operator on `data` is the transpose: `data` has the shape of its
-    output.
-    """
+    """The convolution whose transpose takes `data`: `data` has the shape of its output."""
     rank = len(a.kernel)
     stride, dilate = per_axis("stride", a.stride, rank, 1), per_axis("dilate", a.dilate, rank, 1)
     pad, adj = per_axis("pad", a.pad, rank, 0), per_axis("adj", a.adj, rank, 0)
@@ -159,7 +157,9 @@ def geometry_of(a: Any, data: Shape, dtype: DType) -> Geometry:
     if any(a.target_shape):
         excess = tuple(n - t for n, t in zip(whole, a.target_shape))
         if any(e < 0 for e in excess):
-            raise ShapeError(f"target_shape {a.target_shape} is larger than {whole}, all that data {data} gives.")
+            raise ShapeError(
+                f"target_shape {a.target_shape} is larger than {whole}, all that data {data} gives."
+            )
         pad, adj = tuple((e + 1) // 2 for e in excess), tuple(e % 2 for e in excess)
     size = tuple(n - 2 * p + j for n, p, j in zip(whole, pad, adj))
     if any(n < 1 for n in size):

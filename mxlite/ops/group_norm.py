@@ -14,11 +14,10 @@ from .normalize import normalize, normalize_gradient, Rule
 
 
 class GroupNorm(Op):
-    """Normalize each group of channels, ``out = (data - mean) / std * gamma + beta``, ``std = sqrt(var +
-    eps)``.
+    """Normalize each group of channels, ``out = (data - mean) / sqrt(var + eps) * gamma + beta``.
 
     data: (N, C, ...) with C a multiple of `num_groups`, G;  gamma, beta: (G,), or (C,)  ->  out: as data;
-    mean, std: (N, G); they are outputs with `output_mean_var`.
+    mean, std = sqrt(var + eps): (N, G); they are outputs with `output_mean_var`.
 
     Y. Wu, K. He, 2018, "Group normalization". One gamma for each group is MXNet 1.9.1's rule, and what is
     inferred; one for each channel, the paper's, PyTorch's and ONNX's, is taken where gamma has that shape.

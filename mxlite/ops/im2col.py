@@ -110,8 +110,7 @@ class im2col(Op):
     """Each window of an image as a column.
 
     data: (N, C, H, W)  ->  out: (N, C * KH * KW, OH * OW), where OH = (H + 2 * pad - ((KH - 1) * dilate +
-    1)) // stride
-    + 1. One to three spatial axes. Padding is 0. The gradient is `col2im`; it reads no input.
+    1)) // stride + 1. One to three spatial axes. Padding is 0. The gradient is `col2im`; it reads no input.
     """
 
     inputs = ("data",)
@@ -179,8 +178,7 @@ class col2im(Op):
     """Columns added up where `im2col` of an image would take them from.
 
     data: (N, C * KH * KW, OH * OW)  ->  out: (N, C, H, W) with H, W = `output_size`. Where windows overlap
-    their numbers are added, so it is the gradient of `im2col`, not its inverse; its own gradient is
-    `im2col`.
+    their numbers are added, so it is the gradient of `im2col`, not its inverse; its own gradient is `im2col`.
     """
 
     inputs = ("data",)

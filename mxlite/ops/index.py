@@ -1,177 +1,18 @@
-"""Operators that look elements up by number.
-
-Indices may come in any dtype, as in MXNet; they are cut towards 0 into int64 scratch first. Unless said
-otherwise an index out of range is moved to the nearest end.
-"""
+"""Numbers of places: one-hot rows, masks, and places in many axes as one number."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
+from typing import Any
+
+import numpy as np
 
 from ..core.dtype import as_dtype
-from ..core.errors import DTypeError, OperatorError, ShapeError
-from ..graph.opdef import Op
-from .blocks import iota
-
-_FEW = 1024  # indices handled in one Python list
-
-
-def _whole(xp, indices, work):
-    """`indices` as a flat int64 array in `work`."""
-    flat = work[: 8 * indices.size].view("int64")
-    xp.copyto(flat, indices.reshape(-1), casting="unsafe")
-    return flat
-
-
-def _bounded(xp, flat, length, mode):
-    """Move int64 indices into [0, length) in place."""
-    if mode == "wrap":
-        xp.remainder(flat, length, out=flat)
-    else:
-        xp.maximum(flat, 0, out=flat)
-        xp.minimum(flat, length - 1, out=flat)
-
-
-def _add_rows(xp, target, flat, source):
-    """``target[:, flat[i]] += source[:, i]``, in the order of i: equal indices always add up the same way."""
-    for begin in range(0, flat.size, _FEW):
-        for i, row in enumerate(flat[begin : begin + _FEW].tolist(), begin):
-            into = target[:, row]
-            xp.add(into, source[:, i], out=into)
-
-
-def _two_types(index, dtype, what):
-    """dtype inference of an operator whose indices have a type of their own."""
-    known = [d for d in dtype if d is not None]
-    if any(d != known[0] for d in known):
-        raise DTypeError(f"{what} must have one dtype, got {[str(d) for d in dtype]}.")
-    return known[0] if known else None
-
-
-class Embedding(Op):
-    """Rows of a table, ``out[...] = weight[data[...]]``.
-
-    data: (...) whole numbers in any dtype;  weight: (`input_dim`, `output_dim`)  ->  out: (..., `output_dim`)
-    An index out of range is moved to the nearest end. The gradient of `weight` is dense, summed in the order
-    of the indices; `data` has none. `sparse_grad` is read and has no effect.
-    """
-
-    inputs = ("data", "weight")
-    inferred = ("weight",)
-
-    @dataclass(frozen=True)
-    class Attrs:
-        input_dim: int
-        output_dim: int
-        dtype: str = "float32"
-        sparse_grad: bool = False
-
-    @staticmethod
-    def infer_shape(a, data, weight=None):
-        if a.input_dim < 1 or a.output_dim < 1:
-            raise ShapeError(
-                f"input_dim and output_dim must be at least 1, got {a.input_dim}, {a.output_dim}."
-            )
-        return (data, (a.input_dim, a.output_dim)), ((*data, a.output_dim),)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        # float32 is also what `dtype` says when nobody set it: then the weight decides.
-        dtype = dtypes[1] if a.dtype == "float32" else as_dtype(a.dtype)
-        return (dtypes[0], dtype), (dtype,)
-
-    @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return 8 * prod(inputs[0])
-
-    backward_workspace = workspace
-
-    @staticmethod
-    def forward(xp, a, data, weight, *, out, work):
-        flat = _whole(xp, data, work)
-        xp.take(weight, flat, axis=0, out=out.reshape(flat.size, -1), mode="clip")
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_weight, work):
-        flat = _whole(xp, data, work)
-        _bounded(xp, flat, a.input_dim, "clip")
-        d_weight.fill(0)
-        _add_rows(xp, d_weight[None], flat, d_out.reshape(1, flat.size, -1))
-
-
-class _contrib_SparseEmbedding(Embedding):
-    """Rows of a table, ``out[...] = weight[data[...]]``: `Embedding` under the name of its sparse kind.
-
-    Storage is dense, and so is the gradient of `weight`. `deterministic` is read and has no effect: equal
-    runs always give equal bits.
-    """
-
-    @dataclass(frozen=True)
-    class Attrs:
-        input_dim: int
-        output_dim: int
-        dtype: str = "float32"
-        deterministic: bool = False
-
-
-class take(Op):
-    """Slices of `a` by number along `axis`.
-
-    a: (A..., K, B...) with K at `axis`;  indices: (I...) in any dtype  ->  out: (A..., I..., B...).
-    mode: "clip" moves an index out of range to the nearest end (so -1 becomes 0), "wrap" counts round,
-    "raise" is an error. The gradient of `a` is dense; `indices` have none.
-    """
-
-    inputs = ("a", "indices")
-
-    @dataclass(frozen=True)
-    class Attrs:
-        axis: int = 0
-        mode: Literal["clip", "wrap", "raise"] = "clip"
-
-    @staticmethod
-    def infer_shape(a, array, indices):
-        if not -len(array) <= a.axis < len(array):
-            raise ShapeError(f"axis {a.axis} is not one of a {array}.")
-        axis = a.axis % len(array)
-        return (array, indices), ((*array[:axis], *indices, *array[axis + 1 :]),)
-
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, (dtypes[0],)
-
-    @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return 8 * prod(inputs[1])
-
-    backward_workspace = workspace
-
-    @staticmethod
-    def forward(xp, attrs, a, indices, *, out, work):
-        axis = attrs.axis % a.ndim
-        flat = _whole(xp, indices, work)
-        length = a.shape[axis]
-        if attrs.mode == "raise" and (flat.min() < 0 or flat.max() >= length):
-            raise OperatorError(
-                f"take: indices must be in [0, {length}), got {flat.min()} to {flat.max()}.", operation="take"
-            )
-        if attrs.mode == "wrap":
-            _bounded(xp, flat, length, "wrap")
-        outer = prod(a.shape[:axis])
-        xp.take(
-            a.reshape(outer, length, -1), flat, axis=1, out=out.reshape(outer, flat.size, -1), mode="clip"
-        )
-
-    @staticmethod
-    def backward(xp, attrs, d_out, indices, *, d_a, work):
-        axis = attrs.axis % d_a.ndim
-        flat = _whole(xp, indices, work)
-        _bounded(xp, flat, d_a.shape[axis], attrs.mode)
-        d_a.fill(0)
-        outer = prod(d_a.shape[:axis])
-        _add_rows(xp, d_a.reshape(outer, d_a.shape[axis], -1), flat, d_out.reshape(outer, flat.size, -1))
+from ..core.errors import OpAttributeError, ShapeError
+from ..graph.opdef import Op, require_rank
+from .blocks import copy, PIECE
+from .places import one_type
 
 
 class one_hot(Op):
@@ -201,90 +42,154 @@ class one_hot(Op):
         return dtypes, (as_dtype(a.dtype),)
 
     @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return 8 * (prod(inputs[0]) + a.depth)
+    def flops(a, inputs, outputs):
+        return 0
 
     @staticmethod
-    def forward(xp, a, indices, *, out, work):
-        flat = _whole(xp, indices, work)
-        places = work[8 * flat.size :][: 8 * a.depth].view("int64")
-        iota(xp, places)
-        xp.equal(flat[:, None], places, out=out.reshape(flat.size, a.depth))
-        if a.on_value != 1 or a.off_value != 0:
-            on, off = out.dtype.type(a.on_value), out.dtype.type(a.off_value)
-            xp.multiply(out, on - off, out=out)
-            xp.add(out, off, out=out)
+    def forward(xp, a, indices, *, out):
+        _fill_one_hot(xp, indices, out, a.depth, a.on_value, a.off_value)
 
 
-class pick(Op):
-    """One element along `axis` for each place of the others, ``out[i] = data[i, index[i]]``.
+def _fill_one_hot(xp: Any, indices: Any, out: Any, depth: int, on: float, off: float) -> None:
+    """Only the places that are named are visited, a piece at a time."""
+    if out.dtype.kind in "iu":
+        on, off = int(on), int(off)
+    out.fill(off)
+    flat, into = indices.reshape(-1), out.reshape(-1)
+    for begin in range(0, flat.size, PIECE):
+        index = flat[begin : begin + PIECE].astype(np.int64)
+        inside = (index >= 0) & (index < depth)
+        index += xp.arange(begin, begin + index.size) * depth
+        into[index[inside]] = on
 
-    data: (...);  index: `data`'s shape without `axis` (or with it, 1 long), in any dtype  ->
-    out: the same without `axis`, or with it when `keepdims`. mode: "clip" moves an index out of range to
-    the nearest end, "wrap" counts round. The gradient is 0 at what was not picked; `index` has none.
+
+class _onehot_encode(Op):
+    """1 at the place that each index names, 0 elsewhere, ``out[i, lhs[i]] = 1``.
+
+    lhs: (N,) in any dtype;  rhs: (N, K), read for its shape and dtype only  ->  out: (N, K). No gradient.
+    (The old form of `one_hot`.)
     """
 
-    aliases = ("choose_element_0index",)
-    inputs = ("data", "index")
-    inferred = ("index",)
-
-    @dataclass(frozen=True)
-    class Attrs:
-        axis: int = -1
-        keepdims: bool = False
-        mode: Literal["clip", "wrap"] = "clip"
+    inputs = ("lhs", "rhs")
 
     @staticmethod
-    def infer_shape(a, data, index=None):
-        if not -len(data) <= a.axis < len(data):
-            raise ShapeError(f"axis {a.axis} is not one of data {data}.")
-        axis = a.axis % len(data)
-        kept = (*data[:axis], 1, *data[axis + 1 :])
-        gone = (*data[:axis], *data[axis + 1 :]) or (1,)
-        if index is not None and index not in (kept, gone):
-            raise ShapeError(
-                f"index must be {gone} or {kept} for data {data} and axis {a.axis}, got {index}."
-            )
-        return (data, index or gone), (kept if a.keepdims else gone,)
+    def infer_shape(a, lhs, rhs):
+        if len(rhs) != 2 or lhs != rhs[:1]:
+            raise ShapeError(f"rhs must be (N, K) for lhs (N,), got {rhs} and {lhs}.")
+        return (lhs, rhs), (rhs,)
 
     @classmethod
     def infer_type(cls, a, *dtypes):
-        return dtypes, (dtypes[0],)
+        return dtypes, (dtypes[1],)
 
     @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return 16 * prod(outputs[0])
-
-    backward_workspace = workspace
+    def flops(a, inputs, outputs):
+        return 0
 
     @staticmethod
-    def forward(xp, a, data, index, *, out, work):
-        places = _picked(xp, a, data.shape, index, work)
-        xp.take(data.reshape(-1), places, out=out.reshape(-1), mode="clip")
+    def forward(xp, a, lhs, rhs, *, out):
+        _fill_one_hot(xp, lhs, out, out.shape[1], 1, 0)
+
+
+class element_mask(Op):
+    """Each row of `lhs` times one number, ``out[i, ...] = lhs[i, ...] * rhs[i]``.
+
+    lhs: (N, ...);  rhs: (N,)  ->  out: as `lhs`. `rhs` is a mask: it has no gradient.
+    """
+
+    inputs = ("lhs", "rhs")
+    accepts = "number"
+    inferred = ("rhs",)
+    in_place = {"out": "lhs"}
+    backward_in_place = {"d_lhs": "d_out"}
+    cheap = True
 
     @staticmethod
-    def backward(xp, a, d_out, index, *, d_data, work):
-        places = _picked(xp, a, d_data.shape, index, work)
-        d_data.fill(0)
-        d_data.reshape(-1)[places] = d_out.reshape(-1)
+    def infer_shape(a, lhs, rhs=None):
+        require_rank(lhs, 1, "lhs")
+        return (lhs, lhs[:1]), (lhs,)
+
+    @staticmethod
+    def forward(xp, a, lhs, rhs, *, out):
+        xp.multiply(lhs, rhs.reshape(-1, *(1,) * (lhs.ndim - 1)), out=out)
+
+    @staticmethod
+    def backward(xp, a, d_out, rhs, *, d_lhs):
+        xp.multiply(d_out, rhs.reshape(-1, *(1,) * (d_out.ndim - 1)), out=d_lhs)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"lhs": w.element_mask(heads["out"], ins["rhs"])}
 
 
-def _picked(xp, a, shape, index, work):
-    """Places of the picked elements in the flattened data: outer * (K * inner) + index * inner + rest."""
-    axis = a.axis % len(shape)
-    length, inner = shape[axis], prod(shape[axis + 1 :])
-    places = _whole(xp, index, work)
-    _bounded(xp, places, length, a.mode)
-    xp.multiply(places, inner, out=places)
-    offsets = work[8 * places.size :][: 8 * places.size].view("int64")
-    # The n-th place is at (n // inner, n % inner); n // inner * inner * length + n % inner
-    # is n + n // inner * inner * (length - 1).
-    iota(xp, offsets)
-    xp.add(places, offsets, out=places)
-    xp.floor_divide(offsets, inner, out=offsets)
-    xp.multiply(offsets, inner * (length - 1), out=offsets)
-    xp.add(places, offsets, out=places)
-    return places
+@dataclass(frozen=True)
+class _Grid:
+    shape: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.shape or any(d < 1 for d in self.shape[1:]):
+            raise OpAttributeError(
+                f"needs the parameter shape, lengths of 1 or more (the first may be -1), got {self.shape}."
+            )
+
+
+class ravel_multi_index(Op):
+    """Places in an array of `shape` as one number each, in C order.
+
+    data: (M, ...), column [:, j] a place in M axes  ->  out: (...), same dtype. The first length does not matter
+    and may be -1; nothing is checked. No gradient.
+    """
+
+    aliases = ("_ravel_multi_index",)
+    accepts = "number"
+    inputs = ("data",)
+
+    Attrs = _Grid
+
+    @staticmethod
+    def infer_shape(a, data):
+        if data[:1] != (len(a.shape),):
+            raise ShapeError(f"data must be ({len(a.shape)}, ...) for shape {a.shape}, got {data}.")
+        return (data,), (data[1:],)
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        flat = data.reshape(len(data), prod(data.shape[1:]))
+        into = out.reshape(-1)
+        for begin in range(0, into.size, PIECE):
+            total = flat[0, begin : begin + PIECE].astype(np.int64)
+            for length, row in zip(a.shape[1:], flat[1:]):
+                total *= length
+                total += row[begin : begin + PIECE].astype(np.int64)
+            into[begin : begin + PIECE] = total
+
+
+class unravel_index(Op):
+    """Places given as one number each, as places in the axes of `shape`.
+
+    data: (...)  ->  out: (M, ...) of the same dtype, ``out[:, j]`` the place of the ``data[j]``-th element in C
+    order. The first length does not matter and may be -1; nothing is checked. No gradient.
+    """
+
+    aliases = ("_unravel_index",)
+    accepts = "number"
+    inputs = ("data",)
+
+    Attrs = _Grid
+
+    @staticmethod
+    def infer_shape(a, data):
+        return (data,), ((len(a.shape), *data),)
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        flat, into = data.reshape(-1), out.reshape(len(out), data.size)
+        for begin in range(0, flat.size, PIECE):
+            rest = flat[begin : begin + PIECE].astype(np.int64)
+            for axis in reversed(range(1, len(a.shape))):
+                into[axis, begin : begin + PIECE] = rest % a.shape[axis]
+                rest //= a.shape[axis]
+            into[0, begin : begin + PIECE] = rest
 
 
 class where(Op):
@@ -295,18 +200,21 @@ class where(Op):
     """
 
     inputs = ("condition", "x", "y")
+    in_place = {"out": "y"}
+    backward_in_place = {"d_y": "d_out"}
+    cheap = True
 
     @staticmethod
     def infer_shape(a, condition, x, y):
         if x != y:
             raise ShapeError(f"x and y must have one shape, got {x} and {y}.")
-        if condition != x and condition != x[:1]:
+        if condition != x and (condition != x[:1] or not x):
             raise ShapeError(f"condition must be {x} or {x[:1]}, got {condition}.")
         return (condition, x, y), (x,)
 
     @classmethod
     def infer_type(cls, a, *dtypes):
-        dtype = _two_types(dtypes[0], dtypes[1:], "x and y")
+        dtype = one_type(dtypes[1:], "x and y")
         return (dtypes[0], dtype, dtype), (dtype,)
 
     @staticmethod
@@ -318,7 +226,7 @@ class where(Op):
     @staticmethod
     def forward(xp, a, condition, x, y, *, out, work):
         mask = _mask(xp, condition, x.ndim, work)
-        xp.copyto(out, y)
+        copy(xp, y, out)
         xp.copyto(out, x, where=mask)
 
     @staticmethod
@@ -328,8 +236,14 @@ class where(Op):
             d_x.fill(0)
             xp.copyto(d_x, d_out, where=mask)
         if d_y is not None:
-            xp.copyto(d_y, d_out)
+            copy(xp, d_out, d_y)
             xp.copyto(d_y, 0, where=mask)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        condition, head = ins["condition"], heads["out"]
+        zeros = w.zeros_like(head)
+        return {"x": w.where(condition, head, zeros), "y": w.where(condition, zeros, head)}
 
 
 def _mask(xp, condition, rank, work):

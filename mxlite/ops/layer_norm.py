@@ -126,8 +126,7 @@ class LayerNorm(Op):
 
 
 class RMSNorm(Op):
-    """Divide by the root of the mean square along one axis, ``out = data / sqrt(mean(data^2) + eps) *
-    gamma``.
+    """Divide by the root mean square along one axis, ``out = data / sqrt(mean(data^2) + eps) * gamma``.
 
     data: (..., K, ...) with K at `axis`;  gamma: (K,)  ->  out: as data.
 

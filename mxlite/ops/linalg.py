@@ -71,6 +71,7 @@ class _DotGradient(Op):
     """What goes back to one side of a `dot`, from the gradient of its result and the other side."""
 
     inputs = ("data", "other", "like")
+    shape_only = ("like",)
     accepts = "float"
     Attrs = DotAttrs
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ..core.errors import ShapeError
 from ..graph.ir import Shape
-from ..graph.opdef import DType, Op, Shapes
+from ..graph.opdef import DType, Op, require_kind, Shapes
 from .softmax import softmax_blocks, softmax_bytes
 from .views import along, View
 
@@ -41,6 +41,7 @@ class SoftmaxOutput(Op):
     aliases = ("Softmax",)
     inputs = ("data", "label")
     inferred = ("label",)
+    accepts = "float"
     in_place = {"out": "data"}
     backward_in_place = {"d_data": "out"}
     is_loss = True
@@ -82,7 +83,7 @@ class SoftmaxOutput(Op):
     def infer_type(
         cls, a: Any, *dtypes: DType | None
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-        return _label_types(*dtypes)
+        return _label_types(cls, *dtypes)
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -120,9 +121,9 @@ def _class_gradient(xp: Any, a: Any, out: Any, label: Any, d_data: Any) -> None:
     flat, grad = label.reshape(-1), d_data.reshape(n, k, p)
     scale = a.grad_scale
     if a.multi_output and a.normalization != "valid":
-        scale /= p
+        scale /= max(1, p)
     if a.normalization == "batch":
-        scale /= n if a.multi_output else flat.size
+        scale /= max(1, n if a.multi_output else flat.size)
     elif a.normalization == "valid":
         ignored = sum(int((labels == a.ignore_label).sum()) for _, labels in _labels(flat))
         scale /= max(1, flat.size - ignored)
@@ -161,9 +162,12 @@ def _rows(a: Any, shape: Shape) -> View:
     return shape[0], 1, prod(shape[1:]), 1, 1
 
 
-def _label_types(*dtypes: DType | None) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+def _label_types(
+    op: type[Op], *dtypes: DType | None
+) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
     """Labels may be of any type; of data's where nothing else is known."""
     data, label = dtypes
+    require_kind(op, data)
     return (data, label or data), (data,)
 
 
@@ -172,6 +176,7 @@ class _Regression(Op):
 
     inputs = ("data", "label")
     inferred = ("label",)
+    accepts = "float"
     in_place = {"out": "data"}
     backward_in_place = {"d_data": "out"}
     is_loss = True
@@ -195,14 +200,14 @@ class _Regression(Op):
     def infer_type(
         cls, a: Any, *dtypes: DType | None
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-        return _label_types(*dtypes)
+        return _label_types(cls, *dtypes)
 
 
 def _difference(xp: Any, a: Any, out: Any, label: Any, d_data: Any) -> None:
     """d_data = (out - label) * grad_scale / (elements of one sample)."""
     if d_data is not None:
         xp.subtract(out, label.reshape(out.shape), out=d_data, casting="unsafe")
-        xp.multiply(d_data, a.grad_scale / prod(out.shape[1:]), out=d_data)
+        xp.multiply(d_data, a.grad_scale / max(1, prod(out.shape[1:])), out=d_data)
 
 
 class LinearRegressionOutput(_Regression):
@@ -262,7 +267,7 @@ class MAERegressionOutput(_Regression):
             return
         xp.greater(out, label.reshape(out.shape), out=d_data, casting="unsafe")  # 1 or 0
         xp.subtract(d_data, 0.5, out=d_data)
-        xp.multiply(d_data, 2 * a.grad_scale / prod(out.shape[1:]), out=d_data)
+        xp.multiply(d_data, 2 * a.grad_scale / max(1, prod(out.shape[1:])), out=d_data)
 
 
 class _Identity(Op):
@@ -309,19 +314,33 @@ class MakeLoss(_Identity):
             return
         scale = a.grad_scale
         if a.normalization == "batch":
-            scale /= len(d_data)
+            scale /= max(1, len(d_data))
         elif a.normalization == "valid":
             scale /= max(1, sum(int((x > a.valid_thresh).sum()) for _, x in _labels(data.reshape(-1))))
         d_data.fill(scale)
 
 
-class make_loss(_Identity):
+class make_loss(Op):
     """Make any expression a loss: identity, whose gradient is 1 whatever the head gradient.
 
-    data: (...)  ->  out: (...).
+    data: (...)  ->  loss: (...).
     """
 
+    inputs = ("data",)
+    outputs = ("loss",)
+    same_shape = True
+    in_place = {"loss": "data"}
+    cheap = True
     is_loss = True
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 0
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, *, loss: Any) -> None:
+        if loss is not None:
+            xp.copyto(loss, data)
 
     @staticmethod
     def backward(xp: Any, a: Any, *, d_data: Any) -> None:

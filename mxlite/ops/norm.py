@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from ..core.errors import DTypeError, OpAttributeError, ShapeError
 from ..graph.ir import Shape
-from ..graph.opdef import DType, Op, Shapes
+from ..graph.opdef import DType, Op, require_kind, Shapes
 from .channels import Block, block_shape, blocks, channel_dot, channel_sum, spread, spread_shape, sum_piece
 from .scratch import accumulator, carve, Piece, scratch_bytes
 
@@ -36,6 +36,7 @@ class BatchNorm(Op):
     inputs = ("data", "gamma", "beta", "moving_mean", "moving_var")
     outputs = ("out", "mean", "var")
     hidden = 2
+    accepts = "float"
     aux = ("moving_mean", "moving_var")
     inferred = ("gamma", "beta", "moving_mean", "moving_var")
     initial = {"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'}
@@ -78,6 +79,7 @@ class BatchNorm(Op):
         cls, a: Any, *dtypes: DType | None
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
         data = dtypes[0]
+        require_kind(cls, data)
         if data is None:
             return dtypes, (None,) * 3
         acc = accumulator(data)
@@ -125,7 +127,7 @@ class BatchNorm(Op):
         mean = s.columns[1] if mean is None else mean
         if train and not a.use_global_stats:
             _mean_and_square(xp, x, s, mean, spread_out)
-            xp.multiply(spread_out, 1.0 / (shape[0] * shape[2]), out=spread_out)
+            xp.multiply(spread_out, 1.0 / _count(shape), out=spread_out)
         else:
             xp.copyto(mean, moving_mean)
             xp.copyto(spread_out, moving_var)
@@ -203,10 +205,50 @@ class BatchNorm(Op):
             _move(xp, moving_var, batch, a.momentum, step)
 
 
+class BatchNorm_v1(BatchNorm):
+    """Batch normalization as old files name it: BatchNorm with the channels on axis 1.
+
+    data: (N, C, ...);  gamma, beta, moving_mean, moving_var: (C,)  ->  out: as data;  mean, var: (C,).
+    """
+
+    @dataclass(frozen=True)
+    class Attrs:
+        eps: float = 1e-3
+        momentum: float = 0.9
+        fix_gamma: bool = True
+        use_global_stats: bool = False
+        output_mean_var: bool = False
+        axis: ClassVar[int] = 1
+
+
+class _contrib_SyncBatchNorm(BatchNorm):
+    """Batch normalization over several devices; here over one: BatchNorm with the channels on axis 1.
+
+    data: (N, C, ...);  gamma, beta, moving_mean, moving_var: (C,)  ->  out: as data;  mean, var: (C,).
+    `ndev` and `key` have no effect: a batch that lies on one device has nothing to wait for.
+    """
+
+    @dataclass(frozen=True)
+    class Attrs:
+        key: str
+        eps: float = 1e-3
+        momentum: float = 0.9
+        fix_gamma: bool = True
+        use_global_stats: bool = False
+        output_mean_var: bool = False
+        ndev: int = 1
+        axis: ClassVar[int] = 1
+
+
 def _split(a: Any, shape: Shape) -> tuple[int, int, int]:
     """(N, C, P): elements before, at and behind the channel axis."""
     axis = a.axis % len(shape)
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+
+
+def _count(shape: tuple[int, int, int]) -> int:
+    """Numbers of one channel, at least 1: the mean of none is taken as 0."""
+    return max(1, shape[0] * shape[2])
 
 
 def _pieces(shape: tuple[int, int, int], dtype: DType) -> list[Piece]:
@@ -260,7 +302,7 @@ def _mean_and_square(xp: Any, x: Any, s: _Scratch, mean: Any, square: Any) -> No
     """mean[c] of x, and square[c], the sum of (x - mean)^2."""
     n, c, p = x.shape
     channel_sum(xp, x, s.part, mean)
-    xp.multiply(mean, 1.0 / (n * p), out=mean)
+    xp.multiply(mean, 1.0 / _count(x.shape), out=mean)
     wide = spread(xp, mean, s.wide[0])
     square.fill(0)
     for where in blocks(n, c, p):
@@ -302,9 +344,9 @@ def _d_data(xp: Any, d: Any, x: Any, s: _Scratch, mean: Any, var: Any, result: A
     d_sum, xd_sum, factor, slope, offset = s.columns[:5]
     xp.multiply(xd_sum, var, out=slope)
     xp.multiply(slope, factor, out=slope)
-    xp.multiply(slope, -1.0 / (n * p), out=slope)
+    xp.multiply(slope, -1.0 / _count(x.shape), out=slope)
     xp.multiply(d_sum, factor, out=offset)
-    xp.multiply(offset, -1.0 / (n * p), out=offset)
+    xp.multiply(offset, -1.0 / _count(x.shape), out=offset)
     some = s.columns[5]
     xp.multiply(slope, mean, out=some)
     xp.subtract(offset, some, out=offset)

@@ -155,14 +155,12 @@ def normalize_gradient(
     d_mean: Any = None,
     d_spread: Any = None,
 ) -> None:
-    """Gradients of `normalize`; a head gradient that is None counts as 0, a result that is None is
-    skipped.
-    """
+    """Gradients of `normalize`; a head gradient that is None counts as 0, a None result is skipped."""
     pieces = carve(work, rule.pieces(data.dtype))
     n, g, _, _, p = view = rule.view
     x = data.reshape(view)
     gamma = None if gamma is None else gamma.reshape(rule.affine)
-    d = None if d_out is None else d_out.reshape(view)
+    d: Any = None if d_out is None else d_out.reshape(view)
     heads = [None if v is None else v.reshape(n, g, 1, 1, p) for v in (d_mean, d_spread)]
     to_gamma, to_beta, some = (v.reshape(rule.affine) for v in pieces[2])
     to_gamma.fill(0)

@@ -79,6 +79,23 @@ class RandomStream:
             xp.copyto(part, words.view("int32"), casting="unsafe")
             xp.multiply(part, scale, out=part)
 
+    def element_bits(self, xp: Any, elements: Any, tag: int, work: Any) -> Any:
+        """Four numbers for each of `elements` (whole numbers below 2**32): uint32 (n, 4), inside `work`.
+
+        They depend on (seed, step, stream, tag, element), not on which other elements are asked for: so a
+        sampler that rejects asks again, with the next tag, for those that are left. tag: from 1 to 2**16 - 1;
+        it lies in the upper bits of the step, which no program reaches, so these numbers are none of the
+        stream's own. work: `element_work_bytes(n)`, for at most CHUNK elements.
+        """
+        seed, step = int(self.state[0]), int(self.state[1])
+        counter = (self.stream, step & _MASK, (step >> 32) ^ (tag << 16))
+        return philox4x32(xp, elements, len(elements), counter, seed, work).reshape(-1, 4)
+
+    @staticmethod
+    def element_work_bytes(count: int) -> int:
+        """Scratch of `element_bits` for `count` elements."""
+        return count * _BLOCK_BYTES
+
     def _chunks(self, xp: Any, count: int, work: Any, start: int) -> Any:
         """Yield (begin, end, words): numbers `[start + begin, start + end)`, as a scratch array."""
         seed, step = int(self.state[0]), int(self.state[1])
@@ -93,8 +110,10 @@ class RandomStream:
             begin = end
 
 
-def philox4x32(xp: Any, first: int, blocks: int, counter: tuple[int, int, int], seed: int, work: Any) -> Any:
+def philox4x32(xp: Any, first: Any, blocks: int, counter: tuple[int, int, int], seed: int, work: Any) -> Any:
     """The numbers of blocks `[first, first + blocks)`: a uint32 array (4 * blocks,) inside `work`.
+
+    first: or the numbers of the blocks themselves, an array of `blocks` whole numbers.
 
     counter: words 1, 2 and 3 of the counter; word 0 is the block. blocks: at most `len(work)` / 64.
     """
@@ -105,7 +124,9 @@ def philox4x32(xp: Any, first: int, blocks: int, counter: tuple[int, int, int], 
     low, high = wide.view("uint32")[:, _LOW::2], wide.view("uint32")[:, _HIGH::2]
     c0_low, c2_low = low[0], low[1]
 
-    xp.copyto(c0, xp.arange(first, first + n, dtype="uint64"))
+    if isinstance(first, int):
+        first = xp.arange(first, first + n, dtype="uint64")
+    xp.copyto(c0, first, casting="unsafe")
     c2.fill(counter[1])
     c1, c3 = low[2], low[3]
     c1.fill(counter[0])

@@ -22,8 +22,8 @@ class Pooling(Op):
 
     data: (N, C, H, W)  ->  out: (N, C, OH, OW), where OH = f((H + 2 * pad - kernel) / stride) + 1 with f =
     floor for the convention 'valid' and ceil for 'full'; for 'same' OH = ceil(H / stride), without padding,
-    and windows reach beyond the end. One to three spatial axes. `global_pool` takes all positions as one
-    window: (N, C, 1, 1), whatever `kernel`, `stride` and `pad` say.
+    and windows reach beyond the end. One to three spatial axes. `global_pool` takes
+    all positions as one window: (N, C, 1, 1), whatever `kernel`, `stride` and `pad` say.
 
     max: the first of equal maxima, row by row, gets the gradient. avg: the mean over the window as far as it
     lies in the padded data (padding counts as zeros), or with `count_include_pad=False` in the data itself.

@@ -1,4 +1,4 @@
-"""Arrays of random numbers."""
+"""Arrays of random numbers: distributions whose parameters are numbers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ from dataclasses import dataclass
 from math import pi
 
 from ..core.dtype import as_dtype, is_floating
-from ..core.errors import DTypeError
+from ..core.errors import DTypeError, OpAttributeError
 from ..graph.opdef import Op
+from . import distributions
+from .distributions import draw, WORK_BYTES
 from .philox import RandomStream
 
 _PAIRS = 4096  # normal numbers formed at a time
+
+
+def require(holds: bool, name: str, wanted: str, found: float) -> None:
+    """Raise OpAttributeError unless a parameter is in its range."""
+    if not holds:
+        raise OpAttributeError(f"{name} must be {wanted}, got {found}.")
 
 
 class _Draw(Op):
@@ -102,3 +110,197 @@ class _random_normal(_Draw):
             xp.multiply(radius, angle, out=radius)
             xp.add(radius, a.loc, out=radius)
             xp.copyto(part, radius, casting="unsafe")
+
+
+class _random_exponential(_Draw):
+    """Exponential random numbers of rate `lam`, density lam * exp(-lam * x).
+
+    ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
+    """
+
+    aliases = ("random_exponential",)
+
+    @dataclass(frozen=True)
+    class Attrs:
+        lam: float = 1.0
+        shape: tuple[int, ...] | None = None
+        ctx: str = ""
+        dtype: str | None = None
+
+        def __post_init__(self):
+            require(self.lam > 0, "lam", "above 0", self.lam)
+
+    @staticmethod
+    def workspace(a, inputs, outputs, dtype):
+        return WORK_BYTES
+
+    @staticmethod
+    def forward(xp, a, *, out, rng, work):
+        draw(xp, distributions.exponential, out, rng, work, a.lam)
+
+
+class _random_gamma(_Draw):
+    """Gamma random numbers, density x^(alpha-1) * exp(-x/beta): shape `alpha`, scale `beta`.
+
+    ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
+    """
+
+    aliases = ("random_gamma",)
+
+    @dataclass(frozen=True)
+    class Attrs:
+        alpha: float = 1.0
+        beta: float = 1.0
+        shape: tuple[int, ...] | None = None
+        ctx: str = ""
+        dtype: str | None = None
+
+        def __post_init__(self):
+            require(self.alpha > 0, "alpha", "above 0", self.alpha)
+            require(self.beta > 0, "beta", "above 0", self.beta)
+
+    @staticmethod
+    def workspace(a, inputs, outputs, dtype):
+        return WORK_BYTES
+
+    @staticmethod
+    def forward(xp, a, *, out, rng, work):
+        draw(xp, distributions.gamma, out, rng, work, a.alpha, a.beta)
+
+
+class _random_poisson(_Draw):
+    """Poisson random numbers of mean `lam`, as floating numbers.
+
+    ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
+    """
+
+    aliases = ("random_poisson",)
+
+    @dataclass(frozen=True)
+    class Attrs:
+        lam: float = 1.0
+        shape: tuple[int, ...] | None = None
+        ctx: str = ""
+        dtype: str | None = None
+
+        def __post_init__(self):
+            require(self.lam >= 0, "lam", "at least 0", self.lam)
+
+    @staticmethod
+    def workspace(a, inputs, outputs, dtype):
+        return WORK_BYTES
+
+    @staticmethod
+    def forward(xp, a, *, out, rng, work):
+        draw(xp, distributions.poisson, out, rng, work, a.lam)
+
+
+class _random_negative_binomial(_Draw):
+    """Negative binomial random numbers: successes before `k` failures, a failure having probability `p`.
+
+    ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
+    """
+
+    aliases = ("random_negative_binomial",)
+
+    @dataclass(frozen=True)
+    class Attrs:
+        k: int = 1
+        p: float = 1.0
+        shape: tuple[int, ...] | None = None
+        ctx: str = ""
+        dtype: str | None = None
+
+        def __post_init__(self):
+            require(self.k >= 0, "k", "at least 0", self.k)
+            require(0 < self.p <= 1, "p", "in (0, 1]", self.p)
+
+    @staticmethod
+    def workspace(a, inputs, outputs, dtype):
+        return WORK_BYTES
+
+    @staticmethod
+    def forward(xp, a, *, out, rng, work):
+        draw(xp, distributions.negative_binomial, out, rng, work, a.k, a.p)
+
+
+class _random_generalized_negative_binomial(_Draw):
+    """Negative binomial random numbers of mean `mu` and variance mu + alpha * mu^2.
+
+    ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
+    """
+
+    aliases = ("random_generalized_negative_binomial",)
+
+    @dataclass(frozen=True)
+    class Attrs:
+        mu: float = 1.0
+        alpha: float = 1.0
+        shape: tuple[int, ...] | None = None
+        ctx: str = ""
+        dtype: str | None = None
+
+        def __post_init__(self):
+            require(self.mu >= 0, "mu", "at least 0", self.mu)
+            require(self.alpha >= 0, "alpha", "at least 0", self.alpha)
+
+    @staticmethod
+    def workspace(a, inputs, outputs, dtype):
+        return WORK_BYTES
+
+    @staticmethod
+    def forward(xp, a, *, out, rng, work):
+        draw(xp, distributions.generalized_negative_binomial, out, rng, work, a.mu, a.alpha)
+
+
+class _random_randint(_Draw):
+    """Whole random numbers in [`low`, `high`), all equally likely.
+
+    ->  out: `shape`, (1,) if it is empty, of `dtype`, int32 if None. `ctx` is where the array will live.
+
+    With n different ones, some are more likely than others by a factor of up to 1 + n / 2**32, and if n is
+    above 2**32, 1 + n / 2**64.
+    """
+
+    aliases = ("random_randint",)
+
+    @dataclass(frozen=True)
+    class Attrs:
+        low: int
+        high: int
+        shape: tuple[int, ...] | None = None
+        ctx: str = ""
+        dtype: str | None = None
+
+        def __post_init__(self):
+            require(self.low < self.high, "low", f"below high, {self.high}", self.low)
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        dtype = as_dtype("int32" if a.dtype in (None, "None") else a.dtype)
+        if dtype.kind not in "iu":
+            raise DTypeError(f"dtype must be a whole-number type, got {dtype}.")
+        return (), (dtype,)
+
+    @staticmethod
+    def workspace(a, inputs, outputs, dtype):
+        return RandomStream.WORK_BYTES + 8 * _PAIRS
+
+    @staticmethod
+    def forward(xp, a, *, out, rng, work):
+        flat, span = out.reshape(-1), a.high - a.low
+        words = 1 if span <= 2**32 else 2
+        room = work[RandomStream.WORK_BYTES :].view("uint32")
+        for begin in range(0, flat.size, _PAIRS):
+            part = flat[begin : begin + _PAIRS]
+            bits = room[: words * part.size]
+            rng.fill_bits(xp, bits, work, words * begin)
+            if words == 1:  # the upper half of bits * span is a number in [0, span)
+                wide = bits.astype("uint64")
+                xp.multiply(wide, xp.uint64(span), out=wide)
+                xp.right_shift(wide, xp.uint64(32), out=wide)
+            else:
+                wide = bits.view("uint64") % xp.uint64(span)
+            # Both wrap around, so that low + wide is right whatever their signs.
+            xp.add(wide, xp.uint64(a.low % 2**64), out=wide)
+            xp.copyto(part, wide, casting="unsafe")

@@ -316,6 +316,7 @@ class _spread_like(Op):
     """
 
     inputs = ("data", "like")
+    shape_only = ("like",)
 
     @dataclass(frozen=True)
     class Attrs:

@@ -9,7 +9,7 @@ infinities stay where they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -28,11 +28,10 @@ class Axis:
     """How one axis of `size` becomes one of `out`.
 
     kind: "nearest", "linear" or "cubic" interpolation at `ratio * o + shift`, or "mean" over the window
-    [floor(o * size / out), ceil((o + 1) * size / out)). rounding: of "nearest". low: coordinates below 0
-    count as 0.
-    cubic: the coefficient a of R. Keys (1981, "Cubic convolution interpolation for digital image
-    processing").
-    exclude: outside elements get weight 0 and the others add up to 1; else the border is repeated.
+    [floor(o * size / out), ceil((o + 1) * size / out)). rounding: of "nearest".
+    cubic: the coefficient a of R. Keys (1981, "Cubic convolution interpolation for digital
+    image processing"). exclude: outside elements get weight 0 and the others add up to 1; else the border
+    is repeated.
     """
 
     size: int
@@ -41,7 +40,6 @@ class Axis:
     ratio: float = 1.0
     shift: float = 0.0
     rounding: str = "floor"
-    low: bool = True
     cubic: float = -0.75
     exclude: bool = False
 
@@ -90,7 +88,7 @@ def _keys(distance: Any, a: float) -> Any:
     return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
 
 
-_ROUND = {
+_ROUND: dict[str, Callable[[Any], Any]] = {
     "floor": np.floor,
     "ceil": np.ceil,
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
@@ -145,7 +143,13 @@ class Resampling:
         self._run(xp, d_out, d_data, work, stages, _scatter)
 
     def _run(
-        self, xp: Any, source: Any, target: Any, work: Any, stages: Sequence[tuple[int, Shape, Shape]], move: Any
+        self,
+        xp: Any,
+        source: Any,
+        target: Any,
+        work: Any,
+        stages: Sequence[tuple[int, Shape, Shape]],
+        move: Any,
     ) -> None:
         if not target.size:
             return

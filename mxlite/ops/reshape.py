@@ -7,7 +7,7 @@ from math import prod
 
 from ..core.errors import ShapeError
 from ..graph.ir import Shape
-from ..graph.opdef import Op
+from ..graph.opdef import Op, require_rank
 from .blocks import copy
 
 
@@ -44,6 +44,10 @@ class _View(Move):
     def backward(xp, a, d_out, *, d_data):
         copy(xp, d_out, d_data)
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.reshape_like(heads["out"], ins["data"])}
+
 
 class Flatten(_View):
     """Each sample as one row.
@@ -55,6 +59,7 @@ class Flatten(_View):
 
     @staticmethod
     def infer_shape(a, data):
+        require_rank(data, 1, "data")
         return (data,), ((data[0], prod(data[1:])),)
 
 
@@ -92,6 +97,7 @@ class Reshape(_View):
                 raise ShapeError("needs the parameter 'shape'.")
             out = list(a.target_shape)
             if a.keep_highest:
+                require_rank(data, 1, "data")
                 out[0] = data[0]
             gaps = [i for i, d in enumerate(out) if d == 0]
             if len(gaps) > 1:
@@ -100,7 +106,7 @@ class Reshape(_View):
         if open_axis is not None:
             out[open_axis] = 1
             out[open_axis] = prod(data) // prod(out) if prod(out) else 0
-        if any(d < 1 for d in out) or prod(out) != prod(data):
+        if any(d < 0 for d in out) or prod(out) != prod(data):
             raise ShapeError(
                 f"data {data} of {prod(data)} elements does not fit shape {a.shape or a.target_shape}."
             )
@@ -142,7 +148,7 @@ def _follow(codes: Shape, dims: Shape, shape: Shape, data: Shape) -> tuple[list[
                 first = whole // second
             elif second == -1 and first > 0:
                 second = whole // first
-            if first < 1 or second < 1 or first * second != whole:
+            if first < 0 or second < 0 or first * second != whole:
                 raise ShapeError(
                     f"shape {shape}: -4 cannot split {whole} into {codes[i + 1]}, {codes[i + 2]}."
                 )
@@ -157,20 +163,43 @@ def _follow(codes: Shape, dims: Shape, shape: Shape, data: Shape) -> tuple[list[
     return out, open_axis
 
 
-class expand_dims(_View):
-    """An axis of length 1 put in at place `axis`; -1 is the end.
+class _reshape_to(_View):
+    """The same elements under exactly the shape `shape`.
 
-    data: (...)  ->  out: one axis more. Costs nothing when done in place.
+    data: (...)  ->  out: `shape`, every number of which is a length: 0 is no code, and () makes an array
+    without axes of one element. Costs nothing when done in place.
     """
 
     @dataclass(frozen=True)
     class Attrs:
-        axis: int
+        shape: tuple[int, ...]
 
     @staticmethod
     def infer_shape(a, data):
-        at = axis_of(a.axis, len(data) + 1, "the result")
-        return (data,), ((*data[:at], 1, *data[at:]),)
+        if any(d < 0 for d in a.shape) or prod(a.shape) != prod(data):
+            raise ShapeError(f"data {data} of {prod(data)} elements does not fit shape {a.shape}.")
+        return (data,), (a.shape,)
+
+
+class expand_dims(_View):
+    """Axes of length 1 put in at the places `axis` of the result; -1 is the end.
+
+    data: (...)  ->  out: one axis more for each number in `axis`. Costs nothing when done in place.
+    """
+
+    @dataclass(frozen=True)
+    class Attrs:
+        axis: int | tuple[int, ...]
+
+    @staticmethod
+    def infer_shape(a, data):
+        places = (a.axis,) if isinstance(a.axis, int) else a.axis
+        rank = len(data) + len(places)
+        at = {axis_of(i, rank, "the result") for i in places}
+        if len(at) < len(places):
+            raise ShapeError(f"axis {a.axis} names a place of the result twice.")
+        rest = iter(data)
+        return (data,), (tuple(1 if i in at else next(rest) for i in range(rank)),)
 
 
 class squeeze(_View):

@@ -15,7 +15,7 @@ from .resample import Axis, Resampling
 class _Resample(Op):
     """A separable linear map of one array over its trailing axes."""
 
-    inputs = ("data",)
+    inputs: ClassVar[tuple[str, ...]] = ("data",)
     accepts = "float"
     transposed: ClassVar[str]  # the operator that is its gradient
 
@@ -65,7 +65,9 @@ class _Transposed(Op):
         return cls.of.resampling(a, inputs[1], inputs[0]).nbytes(dtype)
 
 
-_Coordinates = Literal["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"]
+_Coordinates = Literal[
+    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"
+]
 _Rounding = Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
 
 
@@ -82,8 +84,8 @@ class resize(_Resample):
       align_corners         o * (length - 1) / (out length - 1)
       asymmetric            o / s
     mode: "nearest" (`nearest_mode` rounds; any dtype), "linear" or "cubic" along each axis
-    (`cubic_coeff_a`), the border repeated; with `exclude_outside` cubic weights outside are 0 and the others
-    add up to 1. The gradient is the transposed map; it reads no input.
+    (`cubic_coeff_a`), the border repeated; with `exclude_outside` cubic weights outside are 0 and the
+    others add up to 1. The gradient is the transposed map; it reads no input.
     """
 
     transposed = "_resize_d_data"
@@ -137,9 +139,7 @@ class resize(_Resample):
         for i, (n, m) in enumerate(zip(data, out)):
             scale = values[i] if a.scales and i in values else m / n if n else 1.0
             ratio, shift = _line(a.coordinate_transformation_mode, n, m, scale)
-            axes.append(
-                Axis(n, m, a.mode, ratio, shift, a.nearest_mode, True, a.cubic_coeff_a, a.exclude_outside)
-            )
+            axes.append(Axis(n, m, a.mode, ratio, shift, a.nearest_mode, a.cubic_coeff_a, a.exclude_outside))
         lead = next((i for i, x in enumerate(axes) if not x.same), len(axes))
         return Resampling(prod(data[:lead]), tuple(axes[lead:]))
 
@@ -210,10 +210,9 @@ class BilinearResize2D(_Resample):
     data: (N, C, H, W);  like: (..., OH, OW), for the mode "like" only  ->  out: (N, C, OH, OW).
 
     mode: "size" `height` and `width`, or H * `scale_height`, W * `scale_width` where those are given;
-    "odd_scale" (H - 1) * scale + 1 where H is odd, else H * scale; "like" as the second input;
-    "to_even_down", "to_even_up", "to_odd_down", "to_odd_up" the nearest such number. With `align_corners`
-    output o is at o * (H - 1) / (OH - 1), else at (o + 0.5) * H / OH - 0.5, at least 0. `like` has no
-    gradient.
+    "odd_scale" (H - 1) * scale + 1 where H is odd, else H * scale; "like" as `like`; "to_even_down",
+    "to_even_up", "to_odd_down", "to_odd_up" the nearest such number. With `align_corners` output o is at
+    o * (H - 1) / (OH - 1), else at (o + 0.5) * H / OH - 0.5, at least 0. `like` has no gradient.
     """
 
     op_name = "_contrib_BilinearResize2D"
@@ -234,7 +233,9 @@ class BilinearResize2D(_Resample):
 
         def __post_init__(self) -> None:
             if self.mode == "size" and (self.height < 1 or self.width < 1):
-                raise OpAttributeError(f"height and width must be at least 1, got {self.height}, {self.width}.")
+                raise OpAttributeError(
+                    f"height and width must be at least 1, got {self.height}, {self.width}."
+                )
             if self.mode == "odd_scale" and (self.scale_height is None or self.scale_width is None):
                 raise OpAttributeError("mode 'odd_scale' needs scale_height and scale_width.")
 
@@ -310,14 +311,14 @@ class _BilinearResize2D_d_data(_Transposed):
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
         # The shape to come back to is that of `grad`, whatever the mode says.
         again = asdict(a) | {"mode": "like"}
-        return {"grad": getattr(w, "_contrib_BilinearResize2D")(heads["out"], ins["grad"], **again)}
+        return {"grad": w._contrib_BilinearResize2D(heads["out"], ins["grad"], **again)}
 
 
 class AdaptiveAvgPooling2D(_Resample):
     """Mean over windows that divide each image into `output_size` parts.
 
-    data: (N, C, H, W)  ->  out: (N, C, OH, OW); output o is the mean of [floor(o * H / OH), ceil((o + 1) * H
-    / OH)), and so along W. `output_size`: OH and OW, one number for both, or nothing for (1, 1). The
+    data: (N, C, H, W)  ->  out: (N, C, OH, OW); output o is the mean of [floor(o * H / OH), ceil((o + 1) *
+    H / OH)), and so along W. `output_size`: OH and OW, one number for both, or nothing for (1, 1). The
     gradient reads no input.
     """
 
@@ -378,4 +379,4 @@ class _AdaptiveAvgPooling2D_d_data(_Transposed):
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
-        return {"grad": getattr(w, "_contrib_AdaptiveAvgPooling2D")(heads["out"], **asdict(a))}
+        return {"grad": w._contrib_AdaptiveAvgPooling2D(heads["out"], **asdict(a))}

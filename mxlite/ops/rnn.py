@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from ..core.errors import OpAttributeError, ShapeError
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, Shapes
-from .cut import Concat
+from .join import Concat
 from .rnn_gradient import backward_pieces, run_backward
 from .rnn_layout import Sizes
 from .rnn_run import forward_pieces, run_forward
@@ -23,14 +23,14 @@ class RNN(Op):
     (lstm): (L*D, B, H);  sequence_length (use_sequence_length): (B,)  ->  out: (T, B, D*P), and with
     `state_outputs` the last states, shaped as the first. T steps, B samples, L = `num_layers`, D = 2 if
     `bidirectional` else 1, H = `state_size`, P = `projection_size`, H if it is None. Layers lie on one
-    another; of two directions the results lie side by side. Order of the weights: see `rnn_layout.py`; of
-    the gates: LSTM i, f, c, o; GRU r, z, n,
+    another; of two directions the results lie side by side. Order of the weights: see `rnn_layout.py`; of the
+    gates: LSTM i, f, c, o; GRU r, z, n,
 
         n = tanh(x Wn + bn + r * (h Un + cn)),   h = (1 - z) * n + z * h
 
     `p` drops elements between layers in training. With `use_sequence_length`, sample b takes
-    `sequence_length[b]` steps: what follows in `out` is 0, the last state is the one after its last step,
-    and the backward direction begins there. `lstm_state_clip_min` and `_max` bound the cell state; with
+    `sequence_length[b]` steps: what follows in `out` is 0, the last state is the one after its last step, and
+    the backward direction begins there. `lstm_state_clip_min` and `_max` bound the cell state; with
     `lstm_state_clip_nan` a nan becomes the lower bound. (MXNet 1.9.1 ignores the last two paragraphs'
     parameters but p on the CPU; this is what it does on a GPU.) LSTM with a projection: H. Sak et al., 2014.
 
@@ -128,8 +128,7 @@ class RNN(Op):
     def infer_type(
         cls, a: Any, *dtypes: DType | None
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-        """One type for all but the lengths, which may be of any; kept cell states are as they are computed.
-        """
+        """One type for all but the lengths, which may be of any; cell states are kept as computed."""
         names = cls.input_names(a)
         count = len(names) - a.use_sequence_length
         (dtype, *_), _ = super().infer_type(a, *dtypes[:count])
@@ -163,8 +162,8 @@ class RNN(Op):
         cells: Any, work: Any, rng: Any, train: bool,
     ) -> None:  # fmt: skip
         run_forward(
-            xp, a, data, parameters, (state, state_cell), sequence_length, out, (state_output, statecell_output),
-            layers, cells, work, rng if train else None,
+            xp, a, data, parameters, (state, state_cell), sequence_length, out, (state_output,
+            statecell_output), layers, cells, work, rng if train else None,
         )  # fmt: skip
 
     @staticmethod
@@ -186,4 +185,4 @@ class _rnn_param_concat(Concat):
     args: `num_args` arrays (...), equal but for axis `dim`  ->  out: (...), `dim` as long as all of them.
     """
 
-    aliases = ()
+    aliases: ClassVar[tuple[str, ...]] = ()  # type: ignore[assignment]

@@ -37,8 +37,7 @@ class Stretch:
     before   hidden states before each step (k, B, P)
     pre      what the gates were, then the gradient of their sums (k, B, G*H)
     own      LSTM: cell states after each step (k, B, H). GRU: the hidden part of the candidate's sum, then
-    its
-             gradient. Else None
+             its gradient. Else None
     start    LSTM: the cell state before the stretch (B, H)
     full     LSTM with a projection: what was projected (k, B, H)
     """
@@ -111,9 +110,7 @@ class Plain:
 
 
 class Lstm:
-    """c = f*c + i*g;  h = o*tanh(c), clipped and projected if asked for (S. Hochreiter, J. Schmidhuber,
-    1997).
-    """
+    """c = f*c + i*g;  h = o*tanh(c), clipped and projected if asked (S. Hochreiter, J. Schmidhuber, 1997)."""
 
     gates_of_hidden = 4
 

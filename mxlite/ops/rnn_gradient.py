@@ -27,9 +27,7 @@ from .scratch import accumulator
 
 
 def backward_pieces(a: Any, s: Sizes, dtype: DType) -> Pieces:
-    """Scratch of one backward call: some stretches, and a weight's gradient of one stretch if there are
-    more.
-    """
+    """Scratch of one backward call: stretches, and a weight's gradient of one of them if there are more."""
     kind = accumulator(dtype)
     pieces = step_pieces(a, s, dtype)
     gates, rows = s.G * s.H, s.K * s.B
@@ -136,8 +134,8 @@ def run_backward(
 
 
 def _stretch(
-    xp: Any, s: Sizes, d: int, n: int, number: int, begin: int, end: int, results: Any, states: Any, cells: Any,
-    have: dict[str, Any], ended: Any,
+    xp: Any, s: Sizes, d: int, n: int, number: int, begin: int, end: int, results: Any, states: Any,
+    cells: Any, have: dict[str, Any], ended: Any,
 ) -> Stretch:  # fmt: skip
     """The stretch's arrays, with the states before each step filled in."""
     k = end - begin

@@ -7,8 +7,8 @@ The vector `parameters` holds, pass by pass, all weights, then, pass by pass, al
     biases of a pass    x (G*H,)     h (G*H,)
 
 Time is cut into stretches of K steps. What belongs to all steps at once (the product of inputs and weights,
-the gradient of the weights) is computed for a stretch with one matrix product, so that scratch holds K
-steps, not T.
+the gradient of the weights) is computed for a stretch with one matrix product, so that scratch holds K steps,
+not T.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True)
 class Sizes:
-    """T steps, B samples, I inputs; L layers of D directions with H hidden units, of which P go out; G
-    gates.
-    """
+    """T steps, B samples, I inputs; L layers of D directions; H hidden units, of which P go out; G gates."""
 
     T: int
     B: int
@@ -56,8 +54,10 @@ class Sizes:
         """From an operator's attributes and the shape of its data."""
         directions = 1 + a.bidirectional
         out = a.projection_size or a.state_size
+        steps, samples, inputs = data
+        projected = a.projection_size is not None
         return cls(
-            *data, a.num_layers, directions, a.state_size, out, GATES[a.mode], a.projection_size is not None
+            steps, samples, inputs, a.num_layers, directions, a.state_size, out, GATES[a.mode], projected
         )
 
     @property

@@ -86,8 +86,8 @@ def drop(xp: Any, x: Any, start: int, p: float, rng: Any, have: dict[str, Any]) 
         some = numbers[: part.size]
         rng.fill_uniform(xp, some, have["generator"], start + i)
         xp.greater_equal(some, p, out=some)
-        xp.multiply(some, scale, out=some)
         xp.multiply(part, some, out=part)
+        xp.multiply(part, scale, out=part)
 
 
 def layer_input(

@@ -44,9 +44,9 @@ class ROIPooling(Op):
     PH, PW = `pooled_size`.
 
     Corners are multiplied by `spatial_scale`, rounded and included; parts are [floor(i * h / PH),
-    ceil((i + 1) * h / PH)) of a region of h rows. A part that lies outside the image is 0, as is a region of
-    image -1. R. Girshick, 2015, "Fast R-CNN". The first of equal maxima gets the gradient; a hidden output
-    `index` remembers where it was. `rois` have no gradient.
+    ceil((i + 1) * h / PH)) of a region of h rows. A part that lies outside the image is 0, as is a region
+    of image -1. R. Girshick, 2015, "Fast R-CNN". The first of equal maxima gets the gradient; a hidden
+    output `index` remembers where it was. `rois` have no gradient.
     """
 
     inputs = ("data", "rois")
@@ -229,8 +229,8 @@ class ROIAlign(Op):
 
     Corners are multiplied by `spatial_scale`; nothing is rounded. Each part is sampled at `sample_ratio`
     places a side, by default ceil(height of a part) and ceil(width). With `aligned`, coordinates are half a
-    pixel less, and regions may be smaller than one pixel. More than one pixel outside the image lie zeros. A
-    region of image -1 is 0. K. He et al., 2017, "Mask R-CNN". `rois` have no gradient.
+    pixel less, and regions may be smaller than one pixel. More than one pixel outside the image lie zeros.
+    A region of image -1 is 0. K. He et al., 2017, "Mask R-CNN". `rois` have no gradient.
 
     Linear interpolation of a lattice of samples goes axis by axis: out = Wy @ data @ Wx.T, two small
     products.
@@ -258,7 +258,9 @@ class ROIAlign(Op):
         channels = data[1]
         if a.position_sensitive:
             if channels % prod(a.pooled_size):
-                raise ShapeError(f"{prod(a.pooled_size)} parts must divide the {channels} channels of data {data}.")
+                raise ShapeError(
+                    f"{prod(a.pooled_size)} parts must divide the {channels} channels of data {data}."
+                )
             channels //= prod(a.pooled_size)
         return shapes, ((rois[0], channels, *a.pooled_size),)
 
@@ -381,9 +383,7 @@ def _lattice(a: Any, corners: list[float], size: Shape, lines: tuple[Any, Any]) 
 
 
 def _align_pieces(a: Any, data: Shape, out: Shape, dtype: DType) -> list[Piece]:
-    """One image; rows reduced (or a plane and a reduced one); one region's result; weights of rows and of
-    columns.
-    """
+    """One image; rows reduced (or a plane and a reduced one); one region's result; weights by axis."""
     acc = accumulator(dtype)
     c, h, w = data[1:]
     ph, pw = a.pooled_size

@@ -30,8 +30,7 @@ class _Sequence(Op):
         axis: int = 0
 
         def __post_init__(self) -> None:
-            if self.axis not in (0, 1):
-                raise OpAttributeError(f"axis must be 0 or 1, got {self.axis}.")
+            _require_axis(self.axis)
 
     @classmethod
     def input_names(cls, a: Any) -> tuple[str, ...]:
@@ -62,6 +61,11 @@ class _Sequence(Op):
         return 0
 
 
+def _require_axis(axis: int) -> None:
+    if axis not in (0, 1):
+        raise OpAttributeError(f"axis must be 0 or 1, got {axis}.")
+
+
 class SequenceMask(_Sequence):
     """Set what follows the end of each sequence to `value`.
 
@@ -79,7 +83,8 @@ class SequenceMask(_Sequence):
         value: float = 0.0
         axis: int = 0
 
-        __post_init__ = _Sequence.Attrs.__post_init__
+        def __post_init__(self) -> None:
+            _require_axis(self.axis)
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, sequence_length: Any = None, *, out: Any) -> None:
@@ -143,7 +148,7 @@ class SequenceLast(_Sequence):
         rows = data.reshape(-1, rest)
         for part, at, empty in _last_rows(xp, a, steps, samples, sequence_length):
             xp.take(rows, at, axis=0, out=target[part], mode="clip")
-            xp.copyto(target[part], 0, where=empty[:, None])
+            xp.copyto(target[part], xp.zeros((), target.dtype), where=empty[:, None])
 
     @staticmethod
     def backward(xp: Any, a: Any, d_out: Any, sequence_length: Any, *, d_data: Any) -> None:

@@ -1,4 +1,4 @@
-"""Operators that put elements in another order, repeat them, or change their dtype."""
+"""Operators that put elements in another order or repeat them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from ..core.dtype import as_dtype
-from ..core.errors import ShapeError
+from ..core.dtype import float32
+from ..core.errors import OpAttributeError, ShapeError
 from ..graph.ir import Shape
+from .adjoint import adjoint_of
 from .reshape import axis_of, Move
 
 
@@ -24,7 +25,7 @@ class transpose(Move):
 
     @staticmethod
     def infer_shape(a, data):
-        axes = a.axes or range(len(data))[::-1]
+        axes = _order(a, len(data))
         if sorted(axes) != list(range(len(data))):
             raise ShapeError(f"axes {a.axes} must name each of the {len(data)} axes of data {data} once.")
         return (data,), (tuple(data[i] for i in axes),)
@@ -37,6 +38,18 @@ class transpose(Move):
     def backward(xp, a, d_out, *, d_data):
         # d_data seen with its axes in the output's order is d_out.
         xp.copyto(d_data.transpose(a.axes or None), d_out)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        order = _order(a, len(a.axes))
+        return {"data": w.transpose(heads["out"], axes=tuple(order.index(i) for i in range(len(order))))}
+
+
+def _order(a: Any, rank: int) -> list[int]:
+    """The axes counted from the front."""
+    if not a.axes:
+        return list(range(rank))[::-1]
+    return [i + rank if -rank <= i < 0 else i for i in a.axes]
 
 
 class SwapAxis(Move):
@@ -64,6 +77,10 @@ class SwapAxis(Move):
     def backward(xp, a, d_out, *, d_data):
         xp.copyto(d_data, d_out.swapaxes(a.dim1, a.dim2))
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.SwapAxis(heads["out"], dim1=a.dim1, dim2=a.dim2)}
+
 
 class tile(Move):
     """`data` repeated as a whole, ``reps[i]`` times along axis i (aligned at the last axes).
@@ -77,8 +94,8 @@ class tile(Move):
 
     @staticmethod
     def infer_shape(a, data):
-        if any(r < 1 for r in a.reps):
-            raise ShapeError(f"reps {a.reps} must be at least 1.")
+        if any(r < 0 for r in a.reps):
+            raise ShapeError(f"reps {a.reps} must not be negative.")
         reps, dims = _tiles(a, data)
         return (data,), (tuple(r * d for r, d in zip(reps, dims)),)
 
@@ -91,7 +108,10 @@ class tile(Move):
     def backward(xp, a, d_out, *, d_data):
         reps, dims = _tiles(a, d_data.shape)
         axes = tuple(range(0, 2 * len(dims), 2))
-        xp.add.reduce(d_out.reshape(_pairs(reps, dims)), axis=axes, out=d_data.reshape(dims))
+        _total(xp, d_out.reshape(_pairs(reps, dims)), axes, d_data.reshape(dims))
+
+
+_adjoint_tile = adjoint_of(tile)
 
 
 def _tiles(a: Any, data: Shape) -> tuple[Shape, Shape]:
@@ -102,6 +122,12 @@ def _tiles(a: Any, data: Shape) -> tuple[Shape, Shape]:
 def _pairs(reps: Shape, dims: Shape) -> Shape:
     """(r0, d0, r1, d1, ...)"""
     return tuple(n for pair in zip(reps, dims) for n in pair)
+
+
+def _total(xp, parts, axes, total):
+    """Sum over `axes` into `total`; two-byte floats are added up in float32, by numpy's buffered reduction."""
+    wide = float32 if total.dtype.itemsize == 2 else None
+    xp.add.reduce(parts, axis=axes, out=total, dtype=wide)
 
 
 class repeat(Move):
@@ -117,8 +143,8 @@ class repeat(Move):
 
     @staticmethod
     def infer_shape(a, data):
-        if a.repeats < 1:
-            raise ShapeError(f"repeats must be at least 1, got {a.repeats}.")
+        if a.repeats < 0:
+            raise ShapeError(f"repeats must not be negative, got {a.repeats}.")
         if a.axis is None:
             return (data,), ((prod(data) * a.repeats,),)
         axis = axis_of(a.axis, len(data))
@@ -126,18 +152,24 @@ class repeat(Move):
 
     @staticmethod
     def forward(xp, a, data, *, out):
-        outer = _outer(a, data.shape)
-        xp.copyto(out.reshape(outer, a.repeats, -1), data.reshape(outer, 1, -1))
+        outer, inner = _halves(a, data.shape)
+        xp.copyto(out.reshape(outer, a.repeats, inner), data.reshape(outer, 1, inner))
 
     @staticmethod
     def backward(xp, a, d_out, *, d_data):
-        outer = _outer(a, d_data.shape)
-        xp.add.reduce(d_out.reshape(outer, a.repeats, -1), axis=1, out=d_data.reshape(outer, -1))
+        outer, inner = _halves(a, d_data.shape)
+        _total(xp, d_out.reshape(outer, a.repeats, inner), 1, d_data.reshape(outer, inner))
 
 
-def _outer(a: Any, shape: Shape) -> int:
-    """Elements of the axes up to and with the repeated one."""
-    return prod(shape) if a.axis is None else prod(shape[: a.axis % len(shape) + 1])
+_adjoint_repeat = adjoint_of(repeat)
+
+
+def _halves(a: Any, shape: Shape) -> tuple[int, int]:
+    """Elements of the axes up to and with the repeated one, and of those behind it."""
+    if a.axis is None:
+        return prod(shape), 1
+    axis = a.axis % len(shape)
+    return prod(shape[: axis + 1]), prod(shape[axis + 1 :])
 
 
 class reverse(Move):
@@ -163,31 +195,62 @@ class reverse(Move):
     def backward(xp, a, d_out, *, d_data):
         xp.copyto(d_data, xp.flip(d_out, a.axis))
 
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.reverse(heads["out"], axis=a.axis)}
 
-class Cast(Move):
-    """The same numbers in another dtype; to whole numbers they are cut towards 0.
 
-    data: (...)  ->  out: (...) of `dtype`. The gradient is cast back.
+class roll(Move):
+    """Elements moved round by `shift` places along `axis`; of the flattened array when `axis` is None.
+
+    data: (...)  ->  out: (...), same shape: along each axis, place i goes to (i + shift) mod length. `shift`
+    and `axis` are equally long, or there is one shift for all axes (numpy.roll, torch.roll).
     """
-
-    aliases = ("cast",)
-    same_shape = True
 
     @dataclass(frozen=True)
     class Attrs:
-        dtype: str
+        shift: tuple[int, ...]
+        axis: tuple[int, ...] | None = None
 
         def __post_init__(self) -> None:
-            as_dtype(self.dtype)
+            wanted = 1 if self.axis is None else len(self.axis)
+            if len(self.shift) not in (1, wanted):
+                raise OpAttributeError(f"shift {self.shift} and axis {self.axis} must be equally long.")
 
-    @classmethod
-    def infer_type(cls, a, *dtypes):
-        return dtypes, (as_dtype(a.dtype),)
+    @staticmethod
+    def infer_shape(a, data):
+        for i in a.axis or ():
+            axis_of(i, len(data))
+        return (data,), (data,)
 
     @staticmethod
     def forward(xp, a, data, *, out):
-        xp.copyto(out, data, casting="unsafe")
+        _roll(xp, a, data, out, 1)
 
     @staticmethod
     def backward(xp, a, d_out, *, d_data):
-        xp.copyto(d_data, d_out, casting="unsafe")
+        _roll(xp, a, d_out, d_data, -1)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w.roll(heads["out"], shift=tuple(-s for s in a.shift), axis=a.axis)}
+
+
+def _roll(xp: Any, a: Any, source: Any, target: Any, sign: int) -> None:
+    """Copy the two pieces of each rolled axis, 2**n blocks for n axes, without a temporary."""
+    if a.axis is None:
+        source, target = source.reshape(-1), target.reshape(-1)
+    axes = (0,) if a.axis is None else a.axis
+    shifts = a.shift * len(axes) if len(a.shift) == 1 else a.shift
+    total = [0] * source.ndim
+    for axis, shift in zip(axes, shifts):
+        total[axis] += sign * shift
+    blocks: list[tuple[tuple[slice, ...], tuple[slice, ...]]] = [((), ())]
+    for length, shift in zip(source.shape, total):
+        s = shift % length if length else 0
+        pieces = [(slice(0, length - s), slice(s, length))]
+        if s:
+            pieces.append((slice(length - s, length), slice(0, s)))
+        blocks = [((*f, x), (*t, y)) for f, t in blocks for x, y in pieces]
+    for source_part, target_part in blocks:
+        xp.copyto(target[target_part], source[source_part])

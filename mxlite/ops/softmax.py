@@ -12,7 +12,7 @@ from math import prod
 from typing import Any, Literal
 
 from ..core.dtype import as_dtype, float32
-from ..core.errors import DTypeError, OpAttributeError, ShapeError
+from ..core.errors import DerivativeError, DTypeError, OpAttributeError, ShapeError
 from ..graph.ir import Entry, Shape
 from ..graph.opdef import DType, Op, require_kind, require_rank, Shapes
 from .layer_norm import require_axis
@@ -112,7 +112,7 @@ class softmax(_Softmax):
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
-        return {} if a.dtype else {"data": _derivative(w, a, outs["out"], heads["out"], 1.0)}
+        return {"data": _derivative(w, a, outs["out"], heads["out"], 1.0)}
 
 
 class softmin(_Softmax):
@@ -138,7 +138,7 @@ class softmin(_Softmax):
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
-        return {} if a.dtype else {"data": _derivative(w, a, outs["out"], heads["out"], -1.0)}
+        return {"data": _derivative(w, a, outs["out"], heads["out"], -1.0)}
 
 
 class log_softmax(_Softmax):
@@ -165,17 +165,19 @@ class log_softmax(_Softmax):
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
-        if a.dtype or a.use_length:
-            return {}
+        if a.use_length:  # what is beyond it would need a mask
+            raise DerivativeError("log_softmax with use_length=True has no gradient of a gradient.")
+        _require_one_type(a)
         d, scale = heads["out"], 1 / (a.temperature or 1)
         total = w.sum(d, axis=a.axis, keepdims=True)
         return {"data": _scaled(w, w.elemwise_sub(d, w.broadcast_mul(w.exp(outs["out"]), total)), scale)}
 
 
 class SoftmaxActivation(Op):
-    """Softmax over one sample's numbers, or at each position over the channels.
+    """Softmax over the last axis, or over the channels at each position.
 
-    data: (N, ...)  ->  out: (N, ...). `mode` 'instance': over all axes but 0; 'channel': over axis 1.
+    data: (N, ...)  ->  out: (N, ...). `mode` 'instance': over the last axis; 'channel': over axis 1. MXNet's
+    documentation says "for each instance", and 1.9.1 takes the last axis.
     """
 
     inputs = ("data",)
@@ -218,7 +220,7 @@ class SoftmaxActivation(Op):
 
 
 def _mode_view(a: Any, shape: Shape) -> View:
-    return along(shape, 1) if a.mode == "channel" else (shape[0], 1, prod(shape[1:]), 1, 1)
+    return along(shape, 1 if a.mode == "channel" else -1)
 
 
 def _widest(a: Any, dtype: DType) -> DType:
@@ -294,7 +296,7 @@ def softmax_blocks(
             mask.put(part, box, -xp.inf)
             return box
 
-        def shifted(part: Part) -> Any:
+        def shifted(part: Part, cut: list[Part] = cut, most: Any = most) -> Any:
             box = like(boxes[0], x[part]) if len(cut) == 1 else scaled(part)
             xp.subtract(box, most[..., part[4]], out=box)
             return box
@@ -308,10 +310,10 @@ def softmax_blocks(
             power = like(boxes[1], box) if log else box
             xp.exp(box, out=power)
             fold(xp, xp.add, part, power, total, stats[2])
+        if length is not None:
+            xp.maximum(total, 1e-30, out=total)  # of nothing, so that no quotient or logarithm is infinite
         if log:
             xp.log(total, out=total)
-        elif length is not None:
-            xp.maximum(total, 1e-30, out=total)  # an empty sum: 0 / it is 0
         for part in cut:
             box = like(boxes[0], x[part]) if len(cut) == 1 else shifted(part)
             if log:
@@ -322,6 +324,31 @@ def softmax_blocks(
                     xp.exp(box, out=box)
                 xp.divide(box, total[..., part[4]], out=box)
             xp.copyto(y[part], box, casting="unsafe")
+
+
+def log_sums_bytes(view: View, dtype: DType) -> int:
+    """Scratch of `log_sums`."""
+    return softmax_bytes(view, dtype)
+
+
+def log_sums(xp: Any, view: View, data: Any, out: Any, work: Any) -> None:
+    """out = log(sum of exp(data) over axis C of the view), flat."""
+    boxes, stats, *_ = carve(work, _pieces(view, accumulator(data.dtype), False))
+    n, g, _, _, p = view
+    x, sums = data.reshape(view), out.reshape(n, g, 1, 1, p)
+    for where in groups(view) if data.size else ():
+        total = sums[where]
+        most = stats[0][: total.size].reshape(total.shape)
+        cut = parts(view, where)
+        for part in cut:
+            fold(xp, xp.maximum, part, x[part], most, stats[2])
+        for part in cut:
+            box = like(boxes[0], x[part])
+            xp.subtract(x[part], most[..., part[4]], out=box)
+            xp.exp(box, out=box)
+            fold(xp, xp.add, part, box, total, stats[2])
+        xp.log(total, out=total)
+        xp.add(total, most, out=total)
 
 
 def softmax_gradient(
@@ -379,7 +406,15 @@ def _scaled(w: Any, x: Entry, scale: float) -> Entry:
     return x if scale == 1 else w._mul_scalar(x, scalar=scale)
 
 
+def _require_one_type(a: Any) -> None:
+    if a.dtype:
+        raise DerivativeError(
+            "softmax with `dtype` has no gradient of a gradient; use Cast before or after it instead."
+        )
+
+
 def _derivative(w: Any, a: Any, out: Entry, d: Entry, sign: float) -> Entry:
     """scale * out * (d - sum of d * out)."""
+    _require_one_type(a)
     total = w.sum(w.elemwise_mul(d, out), axis=a.axis, keepdims=True)
     return _scaled(w, w.elemwise_mul(out, w.broadcast_sub(d, total)), sign / (a.temperature or 1))

@@ -49,8 +49,9 @@ class Subgraph:
             if node.op.aux or node.op.mutates:
                 what = "keeps auxiliary states" if node.op.aux else "changes its inputs"
                 raise OpAttributeError(
-                    f"{node.op.op_name} {node.name!r} {what}, which cannot be inside a loop or branch: an iteration "
-                    f"may be run again. For a normalization take LayerNorm, InstanceNorm or GroupNorm."
+                    f"{node.op.op_name} {node.name!r} {what}, which cannot be inside a loop or branch: "
+                    f"an iteration may be run again. For a normalization take LayerNorm "
+                    f"or GroupNorm."
                 )
 
     def __eq__(self, other: object) -> bool:

@@ -18,11 +18,11 @@ class UpSampling(Op):
     """Images made larger: every number repeated, or a transposed convolution with a kernel of weights.
 
     nearest:  arg0, arg1, ...: (N, C_i, H_i, W_i)  ->  out: (N, sum of C_i, `scale` * H_0, `scale` * W_0).
-    Each input is repeated as often as it takes to come to that size; H_i must divide it. `multi_input_mode`:
-    "concat" puts them one after the other along the channels, "sum" adds them up.
-    bilinear: data: (N, C, H, W);  weight: (C, 1, K, K) with K = 2 * scale - scale % 2  ->  out: (N, C, scale
-    * H, scale * W), a Deconvolution of each channel with stride `scale` and padding ceil((scale - 1) / 2).
-    `num_filter` is C. The initializer Bilinear fills `weight`.
+    Each input is repeated as often as it takes to come to that size; H_i must divide it.
+    `multi_input_mode`: "concat" puts them one after the other along the channels, "sum" adds them up.
+    bilinear: data: (N, C, H, W);  weight: (C, 1, K, K) with K = 2 * scale - scale % 2  ->  out: (N, C,
+    scale * H, scale * W), a Deconvolution of each channel with stride `scale` and padding ceil((scale - 1)
+    / 2). `num_filter` is C. The initializer Bilinear fills `weight`.
 
     `workspace` has no effect. Gradients of nearest read no input.
     """
@@ -44,8 +44,8 @@ class UpSampling(Op):
                 raise OpAttributeError(f"scale must be at least 1, got {self.scale}.")
             if self.sample_type == "bilinear" and (self.num_filter < 1 or self.num_args > 2):
                 raise OpAttributeError(
-                    f"sample_type 'bilinear' needs num_filter, the number of channels, and takes data and weight; "
-                    f"got num_filter={self.num_filter} and {self.num_args} inputs."
+                    f"sample_type 'bilinear' needs num_filter, the number of channels, and takes data and "
+                    f"weight; got num_filter={self.num_filter} and {self.num_args} inputs."
                 )
 
     @classmethod
@@ -66,7 +66,9 @@ class UpSampling(Op):
             raise ShapeError(f"inputs must have 4 axes (N, C, H, W), got {shapes}.")
         if a.sample_type == "bilinear":
             if first[1] != a.num_filter:
-                raise ShapeError(f"num_filter={a.num_filter} must be the {first[1]} channels of data {first}.")
+                raise ShapeError(
+                    f"num_filter={a.num_filter} must be the {first[1]} channels of data {first}."
+                )
             (data, weight), out = Deconvolution.infer_shape(_deconvolution(a), first, None)
             return (data, weight), out
         size = (a.scale * first[2], a.scale * first[3])

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from . import contrib as contrib, random as random, sparse as sparse
+from . import contrib as contrib, linalg as linalg, random as random, sparse as sparse
 from .arithmetic import maximum as maximum, minimum as minimum, pow as pow, power as power
 from .attribute import AttrScope as AttrScope
 from .creation import arange as arange, full as full, ones as ones, zeros as zeros

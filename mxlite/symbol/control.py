@@ -1,9 +1,9 @@
 """`mx.sym.contrib.foreach`, `while_loop` and `cond`: a Python function is traced once and becomes a subgraph.
 
-While the function runs, an AttrScope marks every operator it makes with `__subgraph_name__`. What the
-outputs are made of and does not bear the mark is outside: such an entry becomes an input of the subgraph, a
-variable of its own, and an argument of the node. So a body may use any symbol that Python can see, weights
-and results alike.
+While the function runs, an AttrScope marks every operator it makes with `__subgraph_name__`. What the outputs
+are made of and does not bear the mark is outside: such an entry becomes an input of the subgraph, a variable
+of its own, and an argument of the node. So a body may use any symbol that Python can see, weights and results
+alike.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any, name: str = "
         for k, (symbol, v) in enumerate(zip(given, made)):
             if v.entries[0].node not in sub.inputs:
                 raise OpAttributeError(
-                    f"foreach: body does not use {what} {k} ({symbol.name!r}); leave it out, since what a body does "
-                    f"not read cannot be stored in a file."
+                    f"foreach: body does not use {what} {k} ({symbol.name!r}); leave it out, since "
+                    f"what a body does not read cannot be stored in a file."
                 )
     place = {n: i for i, n in enumerate(sub.inputs)}
     first = [place[v.entries[0].node] for v in (*row_vars, *state_vars)]
@@ -90,8 +90,8 @@ def while_loop(
     max_iterations: the most iterations, and the length of the outputs. Training keeps so many states.
     name: a part of the names of what the functions make.
 
-    Returns (outputs stacked along axis 0, last loop_vars). Rows of iterations that were not made are 0
-    (MXNet leaves them undefined).
+    Returns (outputs stacked along axis 0, last loop_vars). Rows of iterations that were not made are 0 (MXNet
+    leaves them undefined).
     """
     if max_iterations is None:
         raise OpAttributeError(
@@ -151,8 +151,8 @@ def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any], 
     """`then_func()` where `pred` is not 0, else `else_func()`; only that one is computed.
 
     pred: a symbol of one number.
-    then_func, else_func: called once each, without arguments; return a symbol, or nested lists of symbols,
-    of the same form, shapes and types. What they use comes from outside.
+    then_func, else_func: called once each, without arguments; return a symbol, or nested lists of symbols, of
+    the same form, shapes and types. What they use comes from outside.
     name: a part of the names of what the functions make.
 
     Returns the outputs in the form that `then_func` gave. No gradient goes through `pred`.
@@ -170,8 +170,8 @@ def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any], 
     if forms[1] != forms[2]:
         counts = [len(s.graph.outputs) for s in subs[1:]]
         raise OpAttributeError(
-            f"cond: both branches must return the same form; then gives {counts[0]} symbols, else {counts[1]}, or "
-            f"in other lists."
+            f"cond: both branches must return the same form; then gives {counts[0]} symbols, "
+            f"else {counts[1]}, or in other lists."
         )
     inputs: dict[Any, Entry] = {}
     locs = [t.locations(s, inputs) for t, s in zip(traces, subs)]
@@ -273,9 +273,12 @@ class _Trace:
         """For each input of `sub` its place among `inputs`, which gets those that it lacks."""
         places = []
         for node in sub.inputs:
-            key, entry = (keys or {}).get(node) or (self._entry_of.get(node), self._entry_of.get(node))
-            if key is None:
-                continue
+            if node in (keys or {}):
+                key, entry = (keys or {})[node]
+            elif node in self._entry_of:
+                key = entry = self._entry_of[node]
+            else:
+                continue  # a row or a state, which has its place
             inputs.setdefault(key, entry)
             places.append(list(inputs).index(key))
         return places
@@ -287,7 +290,7 @@ def _keys(symbols: Sequence[Symbol], variables: Sequence[Symbol]) -> dict[Node, 
 
 
 def _positions(symbols: Sequence[Symbol], variables: Sequence[Symbol]) -> dict[Any, Entry]:
-    return {key: entry for key, entry in _keys(symbols, variables).values()}
+    return dict(_keys(symbols, variables).values())
 
 
 def _symbols(value: Any, what: str) -> tuple[list[Symbol], Any]:

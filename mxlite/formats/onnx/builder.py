@@ -1,8 +1,8 @@
 """The graph that an import makes: mxlite's operators called on values, at once where all is known.
 
 An operator whose inputs are all constants is run while importing, so that what an exporter computes about
-shapes (Shape, Gather, Concat, ...) ends as numbers. Any other becomes a node. Shape and type of each value
-are worked out by the operators' own rules when the node is made.
+shapes (Shape, Gather, Concat, ...) ends as numbers. Any other becomes a node. Shape and type of each value are
+worked out by the operators' own rules when the node is made.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from .value import Value
 
 LARGEST_FOLDED = 1 << 22
 """Elements of the largest array computed while importing; anything larger is a node."""
+
+LARGEST_GROWN = 1 << 12
+"""Elements up to which a constant may grow by being computed: `expand` to a whole batch stays a node."""
 
 MOST_NODES = 200_000
 """Nodes that one import may make: loops are unrolled, and a number in the file must not decide on memory."""
@@ -70,7 +73,7 @@ class Builder:
     def full(self, shape: Shape, number: Any, dtype: Any) -> Value:
         """An array of one number; a node if it is large."""
         dtype = np.dtype(dtype)
-        if prod(shape) <= LARGEST_FOLDED // 16:
+        if prod(shape) <= LARGEST_GROWN:
             with np.errstate(all="ignore"):
                 return self.constant(np.full(shape, number, dtype))
         running_type(dtype, "a constant")
@@ -164,7 +167,7 @@ class Builder:
             inputs
             and not op.random
             and all(v.array is not None for v in inputs)
-            and sum(map(prod, shapes)) <= LARGEST_FOLDED
+            and sum(map(prod, shapes)) <= min(LARGEST_FOLDED, max(LARGEST_GROWN, 4 * sum(v.size for v in inputs)))
         ):
             made = [self.constant(a) for a in _run(name, inputs, parameters)]
         else:
@@ -243,7 +246,7 @@ class Builder:
         value = self.reshape(value, (1,) * (len(shape) - value.rank) + value.shape)
         if value.shape == shape:
             return value
-        if value.array is not None and prod(shape) <= LARGEST_FOLDED:
+        if value.array is not None and prod(shape) <= LARGEST_GROWN:
             return self.constant(np.broadcast_to(value.array, shape))
         return self.op("broadcast_to", value, shape=shape)
 

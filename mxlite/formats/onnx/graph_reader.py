@@ -1,7 +1,8 @@
 """From an ONNX graph to values: node by node, subgraphs and functions included.
 
-A node is converted by the table's function for its operator. An operator that the table lacks, but that the
-model or the standard defines by other operators (its function body), is replaced by that definition.
+A node is converted by the table's function for its operator. An operator that the table lacks, or whose function
+answers NotImplemented, is replaced by the definition that the model or the standard gives of it, if there is
+one: its function body, made of other operators.
 """
 
 from __future__ import annotations
@@ -55,8 +56,7 @@ class GraphReader:
     def parameter(self, name: str, array: np.ndarray) -> Value:
         """A variable for what training may change, a constant for anything else.
 
-        Whole numbers are indices and shapes; a float without axes is a number of the formula, such as a
-        scale.
+        Whole numbers are indices and shapes; a float without axes is a number of the formula, such as a scale.
         """
         if array.ndim and (array.dtype.kind == "f" or array.dtype.name == "bfloat16") and array.size:
             return self.builder.variable(name, array.shape, array.dtype, array)
@@ -125,9 +125,9 @@ class GraphReader:
             raise NotSupportedError(f"the model imports no opset of the domain {domain!r}")
         node = OnnxNode(proto, inputs, version, self, attributes, scope)
         convert = CONVERTERS.get((domain, proto.op_type))
-        if convert is None:
+        made = NotImplemented if convert is None else convert(node)
+        if made is NotImplemented:
             return self._call(self._definition(proto, domain, version, inputs, attributes), inputs, attributes)
-        made = convert(node)
         outputs = list(made) if isinstance(made, (tuple, list)) else [made]
         if any(name and i >= len(outputs) for i, name in enumerate(proto.output)):
             raise NotSupportedError(f"only {len(outputs)} of its {len(proto.output)} outputs are made")

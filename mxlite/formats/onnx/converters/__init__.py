@@ -2,6 +2,7 @@
 
 from . import (
     activation,
+    attention,
     control,
     convolution,
     elementwise,
@@ -19,7 +20,7 @@ from . import (
 )
 
 _FILES = (
-    activation, control, convolution, elementwise, index, matrix, normalization, pooling, quantization,
-    recurrent, reduction, resizing, sampling, shape, signal,
+    activation, attention, control, convolution, elementwise, index, matrix, normalization, pooling,
+    quantization, recurrent, reduction, resizing, sampling, shape, signal,
 )  # fmt: skip
 FAMILIES = tuple(file.CONVERTERS for file in _FILES)

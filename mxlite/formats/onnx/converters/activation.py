@@ -18,21 +18,6 @@ def relu(n: OnnxNode) -> Value:
     return b.op("relu", x) if x.dtype.kind == "f" else b.binary("maximum", x, 0)
 
 
-def sigmoid(n: OnnxNode) -> Value:
-    made: Value = n.builder.op("sigmoid", n[0])
-    return made
-
-
-def softplus(n: OnnxNode) -> Value:
-    made: Value = n.builder.op("Activation", n[0], act_type="softrelu")
-    return made
-
-
-def softsign(n: OnnxNode) -> Value:
-    made: Value = n.builder.op("Activation", n[0], act_type="softsign")
-    return made
-
-
 def leaky_relu(n: OnnxNode) -> Value:
     made: Value = n.builder.op("LeakyReLU", n[0], act_type="leaky", slope=n.float("alpha", 0.01))
     return made
@@ -88,31 +73,29 @@ def shrink(n: OnnxNode) -> Value:
 
 
 def hard_sigmoid(n: OnnxNode) -> Value:
-    x = n[0]
-    return n.builder.op("clip", x * n.float("alpha", 0.2) + n.float("beta", 0.5), a_min=0.0, a_max=1.0)
-
-
-def hard_swish(n: OnnxNode) -> Value:
-    x = n[0]
-    return x * n.builder.op("clip", x * (1 / 6) + 0.5, a_min=0.0, a_max=1.0)
-
-
-def swish(n: OnnxNode) -> Value:
-    x = n[0]
-    return x * n.builder.op("sigmoid", x * n.float("alpha", 1.0))
-
-
-def mish(n: OnnxNode) -> Value:
-    b, x = n.builder, n[0]
-    return x * b.op("tanh", b.op("Activation", x, act_type="softrelu"))
+    made: Value = n.builder.op("hard_sigmoid", n[0], alpha=n.float("alpha", 0.2), beta=n.float("beta", 0.5))
+    return made
 
 
 def gelu(n: OnnxNode) -> Value:
-    b, x = n.builder, n[0]
-    if n.choice("approximate", "none", "tanh") == "none":
-        return b.op("LeakyReLU", x, act_type="gelu")
-    inner = (x + x * x * x * 0.044715) * float(np.sqrt(2 / np.pi))
-    return x * (b.op("tanh", inner) + 1.0) * 0.5
+    made: Value = n.builder.op("gelu", n[0], approximate=n.choice("approximate", "none", "tanh"))
+    return made
+
+
+def swish(n: OnnxNode) -> Value:
+    x, alpha = n[0], n.float("alpha", 1.0)
+    if alpha == 1:
+        made: Value = n.builder.op("silu", x)
+        return made
+    return x * n.builder.op("sigmoid", x * alpha)
+
+
+def _unary(name: str) -> Callable[[OnnxNode], Value]:
+    def convert(n: OnnxNode) -> Value:
+        made: Value = n.builder.op(name, n[0])
+        return made
+
+    return convert
 
 
 def _rows(n: OnnxNode, apply: Callable[[Value, int], Value]) -> Value:
@@ -129,7 +112,17 @@ def _rows(n: OnnxNode, apply: Callable[[Value, int], Value]) -> Value:
 
 
 def softmax(n: OnnxNode) -> Value:
-    return _rows(n, lambda x, axis: n.builder.op("softmax", x, axis=axis))
+    return _rows(n, _softmax)
+
+
+def _softmax(x: Value, axis: int) -> Value:
+    b = x.builder
+    if x.dtype == np.float16 and x.size:
+        # Rounded after each step, as the standard's definition is: the results then agree to the last digit.
+        powers = b.op("exp", b.binary("sub", x, b.reduce("max", x, [axis])))
+        return b.binary("div", powers, b.reduce("sum", powers, [axis]))
+    made: Value = b.op("softmax", x, axis=axis)
+    return made
 
 
 def log_softmax(n: OnnxNode) -> Value:
@@ -137,12 +130,8 @@ def log_softmax(n: OnnxNode) -> Value:
 
 
 def log_softmax_along(x: Value, axis: int) -> Value:
-    b = x.builder
-    if b.has("log_softmax"):
-        made: Value = b.op("log_softmax", x, axis=axis)
-        return made
-    shifted = b.binary("sub", x, b.reduce("max", x, [axis]))
-    return b.binary("sub", shifted, b.op("log", b.reduce("sum", b.op("exp", shifted), [axis])))
+    made: Value = x.builder.op("log_softmax", x, axis=axis)
+    return made
 
 
 def hardmax(n: OnnxNode) -> Value:
@@ -187,19 +176,19 @@ CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {
     "Elu": elu,
     "Gelu": gelu,
     "HardSigmoid": hard_sigmoid,
-    "HardSwish": hard_swish,
+    "HardSwish": _unary("hard_swish"),
     "Hardmax": hardmax,
     "LeakyRelu": leaky_relu,
     "LogSoftmax": log_softmax,
-    "Mish": mish,
+    "Mish": _unary("mish"),
     "PRelu": prelu,
     "Relu": relu,
     "Selu": selu,
     "Shrink": shrink,
-    "Sigmoid": sigmoid,
+    "Sigmoid": _unary("sigmoid"),
     "Softmax": softmax,
-    "Softplus": softplus,
-    "Softsign": softsign,
+    "Softplus": _unary("softplus"),
+    "Softsign": _unary("softsign"),
     "Swish": swish,
     "ThresholdedRelu": thresholded_relu,
 }

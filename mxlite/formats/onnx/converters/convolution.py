@@ -108,7 +108,28 @@ def conv_integer(n: OnnxNode) -> Value:
     return b.cast(convolved(n, x, weight, None), np.int32)
 
 
+def col2im(n: OnnxNode) -> Value:
+    """Columns added up into the padded image, whose border is cut off."""
+    b, x = n.builder, n[0]
+    image, kernel = n.known_ints(1, "image_shape") or (), n.known_ints(2, "block_shape") or ()
+    rank = len(image)
+    if rank not in (1, 2, 3):
+        raise NotSupportedError(f"images of {rank} axes")
+    pads = n.ints("pads", None) or (0,) * (2 * rank)
+    whole = tuple(d + p + q for d, p, q in zip(image, pads[:rank], pads[rank:], strict=True))
+    out = b.op(
+        "col2im",
+        x,
+        output_size=whole,
+        kernel=kernel,
+        stride=n.ints("strides", None) or (1,) * rank,
+        dilate=n.ints("dilations", None) or (1,) * rank,
+    )
+    return padded(out, [(0, 0), (0, 0), *((-p, -q) for p, q in zip(pads[:rank], pads[rank:]))])
+
+
 CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {
+    "Col2Im": col2im,
     "Conv": conv,
     "ConvInteger": conv_integer,
     "ConvTranspose": conv_transpose,

@@ -1,7 +1,6 @@
 """Gathering and scattering by index, sorting, one-hot.
 
-Indices of several axes become places in the flattened array: shapes are known, so the parts that do not
-depend on the indices are constants.
+GatherND's vectors of indices become row numbers: the indexed axes are flattened into one.
 """
 
 from __future__ import annotations
@@ -49,25 +48,41 @@ def gather(n: OnnxNode) -> Value:
     return b.reshape(b.op("take", data, indices, axis=axis, mode="wrap"), shape)
 
 
-def _flat_places(n: OnnxNode, indices: Value, shape: tuple[int, ...], axis: int) -> Value:
-    """Where `indices` along one axis lie in an array of `shape`, flattened."""
-    b = n.builder
-    strides = _strides(shape)
-    grid = np.zeros(indices.shape, np.int64)
-    for i, (length, stride) in enumerate(zip(indices.shape, strides)):
-        if i != axis:
-            grid += np.arange(length).reshape(-1, *(1,) * (indices.rank - 1 - i)) * stride
-    inside = _counted(indices, shape[axis])
-    return b.binary("add", inside * strides[axis], b.constant(grid))
-
-
 def gather_elements(n: OnnxNode) -> Value:
     b, data, indices = n.builder, n[0], n[1]
     axis = b.axis(n.int("axis", 0), data.rank)
-    if data.rank != indices.rank:
-        raise FormatError(f"data {data.shape} and indices {indices.shape} must have as many axes.")
-    places = _flat_places(n, indices, data.shape, axis)
-    made: Value = b.op("take", b.reshape(data, (data.size,)), places)
+    made: Value = b.op("gather_elements", data, b.cast(indices, np.int64), axis=axis)
+    return made
+
+
+def scatter_elements(n: OnnxNode) -> Value:
+    b, data = n.builder, n[0]
+    how = n.choice("reduction", "none", "add", "mul", "min", "max")
+    axis = b.axis(n.int("axis", 0), data.rank)
+    made: Value = b.op("scatter_elements", data, n[1], n[2], axis=axis, reduction=how)
+    return made
+
+
+def scatter_nd(n: OnnxNode) -> Value:
+    """The operator wants the axis of index vectors first."""
+    b, data, indices = n.builder, n[0], n[1]
+    how = n.choice("reduction", "none", "add", "mul", "min", "max")
+    turned = b.transpose(indices, (indices.rank - 1, *range(indices.rank - 1)))
+    made: Value = b.op("scatter_nd_update", data, turned, n[2], reduction=how)
+    return made
+
+
+def tensor_scatter(n: OnnxNode) -> Value:
+    """Each sample's update goes into its cache from its own place on along one axis."""
+    b, cache, update, first = n.builder, n[0], n[1], n.get(2)
+    axis = b.axis(n.int("axis", -2), cache.rank)
+    steps = b.constant(np.arange(update.shape[axis]).reshape(-1, *(1,) * (cache.rank - 1 - axis)), np.int64)
+    places = steps
+    if first is not None:
+        places = b.binary("add", b.reshape(first, (first.size, *(1,) * (cache.rank - 1))), steps)
+    if n.choice("mode", "linear", "circular") == "circular":
+        places = b.op("_mod_scalar", places, scalar=float(cache.shape[axis]))
+    made: Value = b.op("scatter_elements", cache, b.expand(places, update.shape), update, axis=axis)
     return made
 
 
@@ -119,8 +134,6 @@ def top_k(n: OnnxNode) -> tuple[Value, Value]:
     b, x = n.builder, n[0]
     k = n.int("k") if n.version < 10 else int(n.known_number(1, "k"))
     axis = b.axis(n.int("axis", -1), x.rank)
-    if not n.flag("largest", True) and not b.has("topk"):
-        raise NotSupportedError("mxlite has no operator topk")
     if not 0 <= k <= x.shape[axis]:
         raise FormatError(f"k is {k}, but axis {axis} has length {x.shape[axis]}.")
     values, places = b.op(
@@ -193,6 +206,10 @@ CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {
     "NonZero": non_zero,
     "OneHot": one_hot,
     "ReverseSequence": reverse_sequence,
+    "Scatter": scatter_elements,
+    "ScatterElements": scatter_elements,
+    "ScatterND": scatter_nd,
+    "TensorScatter": tensor_scatter,
     "TopK": top_k,
     "Unique": unique,
 }

@@ -53,9 +53,7 @@ def matmul_integer(n: OnnxNode) -> Value:
 
 
 def _less_zero(n: OnnxNode, place: int, zero_place: int, axis: int) -> Value:
-    """Input less its zero point, one number or one for each row (axis -2) or column (-1); in float64,
-    exact.
-    """
+    """Input less its zero point, one number or one for each row (axis -2) or column (-1); in float64, exact."""
     b, x, zero = n.builder, n[place], n.get(zero_place)
     x = b.cast(x, np.float64)
     if zero is None:

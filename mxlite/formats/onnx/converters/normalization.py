@@ -72,7 +72,7 @@ def instance_normalization(n: OnnxNode) -> Value:
     b, x = n.builder, n[0]
     shape = (x.shape[1], *(1,) * (x.rank - 2))
     eps = n.float("epsilon", 1e-5)
-    if b.has("InstanceNorm") and eps > 0:
+    if eps > 0 and x.rank > 2:
         made: Value = b.op("InstanceNorm", x, n[1], n[2], eps=eps)
         return made
     mean, var = moments(x, range(2, x.rank))
@@ -84,7 +84,7 @@ def layer_normalization(n: OnnxNode) -> Any:
     b, x, scale, bias = n.builder, n[0], n[1], n.get(2)
     axis, eps = b.axis(n.int("axis", -1), x.rank), n.float("epsilon", 1e-5)
     last = axis == x.rank - 1 and scale.shape == x.shape[-1:] and bias is not None
-    if last and not n.wants(1) and not n.wants(2) and b.has("LayerNorm") and eps > 0:
+    if last and not n.wants(1) and not n.wants(2) and eps > 0:
         made: Value = b.op("LayerNorm", x, scale, bias, axis=-1, eps=eps)
         return made
     dtype = x.dtype
@@ -94,6 +94,22 @@ def layer_normalization(n: OnnxNode) -> Any:
     normal = b.cast(b.binary("mul", b.binary("sub", wide, mean), inverse), dtype)
     out = b.binary("mul", normal, scale)
     return (out if bias is None else b.binary("add", out, bias)), mean, inverse
+
+
+def rms_normalization(n: OnnxNode) -> Any:
+    b, x, scale = n.builder, n[0], n[1]
+    axis, eps = b.axis(n.int("axis", -1), x.rank), n.float("epsilon", 1e-5)
+    if axis != x.rank - 1 or scale.shape != x.shape[-1:] or eps <= 0:
+        return NotImplemented
+    return b.op("RMSNorm", x, scale, axis=-1, eps=eps)
+
+
+def group_normalization(n: OnnxNode) -> Any:
+    """Scale and bias of each group before opset 21, of each channel since."""
+    eps = n.float("epsilon", 1e-5)
+    if eps <= 0 or n[0].rank < 3:
+        return NotImplemented
+    return n.builder.op("GroupNorm", n[0], n[1], n[2], num_groups=n.int("num_groups"), eps=eps)
 
 
 def local_response(n: OnnxNode) -> Value:
@@ -122,8 +138,10 @@ def lp_normalization(n: OnnxNode) -> Value:
 
 CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {
     "BatchNormalization": batch_normalization,
+    "GroupNormalization": group_normalization,
     "InstanceNormalization": instance_normalization,
     "LRN": local_response,
     "LayerNormalization": layer_normalization,
     "LpNormalization": lp_normalization,
+    "RMSNormalization": rms_normalization,
 }

@@ -76,6 +76,24 @@ def _places(n: OnnxNode, parts: list[Value], w: Windows) -> Value:
     return b.binary("add", b.op("take", b.constant(inside), chosen), b.constant(base))
 
 
+def max_unpool(n: OnnxNode) -> Value:
+    """Each element at the place its index names in the data that was pooled, zeros elsewhere."""
+    b, x, indices = n.builder, n[0], n[1]
+    kernel = n.ints("kernel_shape")
+    stride = n.ints("strides", None) or (1,) * len(kernel)
+    pads = n.ints("pads", None) or (0,) * (2 * len(kernel))
+    rank = len(kernel)
+    size = tuple(
+        (d - 1) * s + k - pads[i] - pads[i + rank] for i, (d, s, k) in enumerate(zip(x.shape[2:], stride, kernel))
+    )
+    shape = (*x.shape[:2], *size)
+    empty = b.full((prod(shape),), 0, x.dtype)
+    flat = b.op("scatter_elements", empty, b.reshape(indices, (x.size,)), b.reshape(x, (x.size,)), axis=0)
+    out = b.reshape(flat, shape)
+    wanted = n.known_ints(2, "output_shape")
+    return out if wanted is None else padded(out, [(0, w - d) for d, w in zip(shape, wanted, strict=True)])
+
+
 def average_pool(n: OnnxNode) -> Value:
     b, x = n.builder, n[0]
     w = _windows(n)
@@ -136,4 +154,5 @@ CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {
     "GlobalMaxPool": _global("max"),
     "LpPool": lp_pool,
     "MaxPool": max_pool,
+    "MaxUnpool": max_unpool,
 }

@@ -76,9 +76,7 @@ def _requantized(n: OnnxNode, total: Value, scales: tuple[Value, ...], shape: tu
 
 
 def matmul(n: OnnxNode) -> Value:
-    """One scale and zero point for each operand, or one for each row of the first and column of the
-    second.
-    """
+    """One scale and zero point for each operand, or one for each row of the first and column of the second."""
     b = n.builder
     rows, columns = (n[0].shape[-2], 1), (n[3].shape[-1],)
     left, right = _exact(b, n[0], n[2], rows), _exact(b, n[3], n[5], columns)

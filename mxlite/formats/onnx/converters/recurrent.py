@@ -104,14 +104,14 @@ def _function(name: str) -> Callable[[Value], Value]:
 
 def _fits(n: OnnxNode, names: list[str], count: int, direction: str) -> bool:
     """Whether mxlite's RNN computes this cell."""
-    kind, b = n.op, n.builder
+    kind = n.op
     usual = [name.lower() for name in names] == [name.lower() for name in _DEFAULTS[kind] * count]
     if kind == "RNN":
         usual = len({name.lower() for name in names}) == 1 and names[0].lower() in ("tanh", "relu")
     plain = n.get(7) is None and n.float("clip", None) is None and not n.int("input_forget", 0)
     if kind == "GRU":
         plain = plain and bool(n.int("linear_before_reset", 0))
-    return b.has("RNN") and usual and plain
+    return usual and plain
 
 
 def _whole(

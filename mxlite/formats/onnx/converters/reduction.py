@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import is_float
-from ..errors import NotSupportedError
 from ..node import OnnxNode
 from ..value import Value
 
@@ -108,40 +107,21 @@ def _arg(kind: str) -> Callable[[OnnxNode], Value]:
     return convert
 
 
-def cumulative_sum(n: OnnxNode) -> Value:
-    return _cumulative(n, "cumsum", 0)
+def _cumulative(kind: str) -> Callable[[OnnxNode], Value]:
+    def convert(n: OnnxNode) -> Value:
+        b, x = n.builder, n[0]
+        axis = b.axis(int(n.known_number(1, "axis")), x.rank)
+        made: Value = b.op(kind, x, axis=axis, exclusive=n.flag("exclusive"), reverse=n.flag("reverse"))
+        return made
 
-
-def cumulative_product(n: OnnxNode) -> Value:
-    return _cumulative(n, "cumprod", 1)
-
-
-def _cumulative(n: OnnxNode, kind: str, neutral: int) -> Value:
-    b, x = n.builder, n[0]
-    axis = b.axis(int(n.known_number(1, "axis")), x.rank)
-    backwards = n.flag("reverse")
-    if backwards:
-        x = b.op("reverse", x, axis=(axis,))
-    if n.flag("exclusive"):
-        first = b.full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), neutral, x.dtype)
-        x = b.concat([first, b.slice(x, axis, 0, x.shape[axis] - 1)], axis)
-    if b.has(kind):
-        out = b.op(kind, x, axis=axis)
-    elif kind == "cumprod":
-        parts = [b.slice(x, axis, i, i + 1) for i in range(x.shape[axis])]
-        for i in range(1, len(parts)):
-            parts[i] = b.binary("mul", parts[i - 1], parts[i])
-        out = b.concat(parts, axis)
-    else:
-        raise NotSupportedError(f"mxlite has no operator {kind}")
-    return b.op("reverse", out, axis=(axis,)) if backwards else out
+    return convert
 
 
 CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {
     "ArgMax": _arg("argmax"),
     "ArgMin": _arg("argmin"),
-    "CumProd": cumulative_product,
-    "CumSum": cumulative_sum,
+    "CumProd": _cumulative("cumprod"),
+    "CumSum": _cumulative("cumsum"),
     "ReduceL1": _reduction("sum", before=_abs),
     "ReduceL2": _reduction("sum", before=_square, after=_root),
     "ReduceLogSum": _reduction("sum", after=_log),

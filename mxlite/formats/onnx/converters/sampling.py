@@ -1,4 +1,4 @@
-"""Reading an image between its elements: GridSample.
+"""Reading an image between its elements: GridSample, RoiAlign.
 
 Every tap of the interpolation is one look-up of rows (one a position, holding all channels) times a weight.
 """
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ....core import FormatError
+from ..errors import NotSupportedError
 from ..node import OnnxNode
 from ..value import Value
 from .elementwise import rounded
@@ -111,4 +112,22 @@ def _inside(
     return bounded, weight
 
 
-CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {"GridSample": grid_sample}
+def roi_align(n: OnnxNode) -> Value:
+    b, rois, samples = n.builder, n[1], n[2]
+    if n.choice("mode", "avg", "max") == "max":
+        raise NotSupportedError("mode 'max'")
+    default = "half_pixel" if n.version >= 16 else "output_half_pixel"
+    aligned = n.str("coordinate_transformation_mode", default) == "half_pixel"
+    made: Value = b.op(
+        "_contrib_ROIAlign",
+        n[0],
+        b.concat([b.cast(b.reshape(samples, (samples.size, 1)), rois.dtype), rois], 1),
+        pooled_size=(n.int("output_height", 1), n.int("output_width", 1)),
+        spatial_scale=n.float("spatial_scale", 1.0),
+        sample_ratio=n.int("sampling_ratio", 0) or -1,
+        aligned=aligned,
+    )
+    return made
+
+
+CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {"GridSample": grid_sample, "RoiAlign": roi_align}

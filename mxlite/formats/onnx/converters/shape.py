@@ -226,34 +226,21 @@ def padded(x: Value, sides: list[tuple[int, int]], mode: str = "constant", fill:
         if (begin, end) != (0, x.shape[axis]):
             x = take_range(x, axis, range(begin, max(begin, end)))
     sides = [(max(0, p), max(0, q)) for p, q in sides]
-    if mode == "constant" and (x.array is None or x.size > LARGEST_FOLDED):
-        if not any(map(any, sides)):
-            return x
-        if b.has("Pad") and x.rank in (4, 5) and x.dtype.kind == "f" and not any(map(any, sides[:2])):
-            widths = tuple(w for pair in sides for w in pair)
-            made: Value = b.op("Pad", x, mode="constant", pad_width=widths, constant_value=float(fill))
-            return made
-    if x.array is not None:
-        modes = {"constant": {"constant_values": fill}}
-        return b.constant(np.pad(x.array, sides, mode, **modes.get(mode, {})))  # type: ignore[call-overload]
+    if not any(map(any, sides)):
+        return x
+    if x.array is not None and x.size <= LARGEST_FOLDED // 4:
+        how = {"constant_values": fill} if mode == "constant" else {}
+        return b.constant(np.pad(x.array, sides, mode, **how))  # type: ignore[call-overload]
+    short = any(max(pair) >= d for pair, d in zip(sides, x.shape) if any(pair))
+    if mode in ("constant", "edge") or (mode == "reflect" and not short):
+        widths = tuple(w for pair in sides for w in pair)
+        made: Value = b.op("Pad", x, mode=mode, pad_width=widths, constant_value=float(fill))
+        return made
     for axis, (before, after) in enumerate(sides):
         if before or after:
-            x = _padded_axis(x, axis, before, after, mode, fill)
+            places = np.pad(np.arange(x.shape[axis]), (before, after), mode)  # type: ignore[call-overload]
+            x = b.op("take", x, b.constant(places, np.int64), axis=axis)
     return x
-
-
-def _padded_axis(x: Value, axis: int, before: int, after: int, mode: str, fill: float) -> Value:
-    b, length = x.builder, x.shape[axis]
-    if mode != "constant":
-        places = np.pad(np.arange(length), (before, after), mode)  # type: ignore[call-overload]
-        made: Value = b.op("take", x, b.constant(places, np.int64), axis=axis)
-        return made
-    parts = [x]
-    for place, count in ((0, before), (len(parts) + 1, after)):
-        if count:
-            shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-            parts.insert(place, b.full(shape, fill, x.dtype))
-    return b.concat(parts, axis)
 
 
 def center_crop_pad(n: OnnxNode) -> Value:
@@ -298,14 +285,11 @@ def trilu(n: OnnxNode) -> Value:
     if x.rank < 2:
         raise FormatError(f"needs two axes, got shape {x.shape}.")
     rows, columns = x.shape[-2:]
-    if rows * columns > LARGEST_FOLDED:
-        raise NotSupportedError(f"a mask of {rows}x{columns}")
     if not x.size:
         return x
-    k = int(np.clip(k, -rows - columns, rows + columns))
-    ones = np.ones((rows, columns), np.bool_)
-    mask = np.triu(ones, k) if upper else np.tril(ones, k)
-    return b.where(b.constant(mask), x, b.full((), 0, x.dtype))
+    # k may be any int64; beyond the matrix it says no more.
+    made: Value = b.op("triu" if upper else "tril", x, k=max(-rows, min(k, columns)))
+    return made
 
 
 def depth_to_space(n: OnnxNode) -> Value:

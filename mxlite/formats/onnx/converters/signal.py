@@ -1,4 +1,4 @@
-"""Fourier transforms as products with constant matrices: short ones, as an imported network has them."""
+"""Fourier transforms, as products with small constant matrices."""
 
 from __future__ import annotations
 
@@ -39,15 +39,67 @@ def _joined(real: Value, imaginary: Value) -> Value:
     return b.concat([b.reshape(real, shape), b.reshape(imaginary, shape)], real.rank)
 
 
-def _transform(real: Value, imaginary: Value | None, axis: int, count: int, sign: int) -> tuple[Value, Value]:
-    """(re, im) of the first `count` frequencies; sign -1 is forward."""
-    b = real.builder
-    cos, sin = _waves(count, real.shape[axis])
-    out_real, out_imaginary = along_axis(real, axis, cos), along_axis(real, axis, sign * sin)
+Complex = tuple[Value, Value | None]
+
+
+def _times(x: Complex, cos: Any, sin: Any, product: Callable[[Value, Any], Value]) -> Complex:
+    """x * (cos + i sin) in the sense of `product`."""
+    b, (real, imaginary) = x[0].builder, x
+    out_real, out_imaginary = product(real, cos), product(real, sin)
     if imaginary is not None:
-        out_real = b.binary("add", out_real, along_axis(imaginary, axis, -sign * sin))
-        out_imaginary = b.binary("add", out_imaginary, along_axis(imaginary, axis, cos))
+        out_real = b.binary("sub", out_real, product(imaginary, sin))
+        out_imaginary = b.binary("add", out_imaginary, product(imaginary, cos))
     return out_real, out_imaginary
+
+
+def _prime_factors(size: int) -> list[int]:
+    found, d = [], 2
+    while d * d <= size:
+        while size % d == 0:
+            found.append(d)
+            size //= d
+        d += 1
+    return [*found, size] if size > 1 or not found else found
+
+
+def _fourier(x: Complex, sign: int) -> Complex:
+    """The transform of the last axis; sign -1 is forward.
+
+    J. Cooley, J. Tukey, 1965, "An algorithm for the machine calculation of complex Fourier series": a length
+    p * m is p transforms of length m behind m of length p. p is the largest prime factor while the numbers are
+    real, as the first transforms then cost half, and the smallest of complex ones.
+    """
+    b, shape = x[0].builder, x[0].shape
+    size = shape[-1]
+    factors = _prime_factors(size)
+    p = factors[-1] if x[1] is None else factors[0]
+    if p == size:
+        cos, sin = _waves(size, size)
+        return _times(x, cos, sign * sin, lambda v, matrix: along_axis(v, -1, matrix))
+    m = size // p
+    parts = (x[0], x[1])
+    split = tuple(None if v is None else b.reshape(v, (*shape[:-1], p, m)) for v in parts)
+    cos, sin = _waves(p, p)
+    inner = _times(split, cos, sign * sin, lambda v, matrix: along_axis(v, -2, matrix))  # type: ignore[arg-type]
+    cos, sin = (w[:, :m] for w in _waves(p, size))
+    turned = _times(inner, cos, sign * sin, lambda v, wave: b.binary("mul", v, b.constant(wave, v.dtype)))
+    real, imaginary = _fourier(turned, sign)
+    order = (*range(len(shape) - 1), len(shape), len(shape) - 1)
+    assert imaginary is not None
+    return tuple(b.reshape(b.transpose(v, order), shape) for v in (real, imaginary))  # type: ignore[return-value]
+
+
+def _transform(real: Value, imaginary: Value | None, axis: int, count: int, sign: int) -> tuple[Value, Value]:
+    """(re, im) of the first `count` frequencies along an axis."""
+    b = real.builder
+    order = [i for i in range(real.rank) if i != axis] + [axis]
+    back = [order.index(i) for i in range(real.rank)]
+    turned = b.transpose(real, order), None if imaginary is None else b.transpose(imaginary, order)
+    out = []
+    for part in _fourier(turned, sign):
+        assert part is not None
+        out.append(b.transpose(b.slice(part, -1, 0, count), back))
+    return out[0], out[1]
 
 
 def dft(n: OnnxNode) -> Value:

@@ -1,0 +1,192 @@
+"""Random numbers of many distributions, each element from counters of its own.
+
+A sampler gets the numbers of the elements to draw and one parameter of each (float64 arrays), and returns
+float64. Where it rejects, it draws again for those elements only, with the next tag
+(`RandomStream.element_bits`): so an element's value depends on (seed, step, stream, element) and its
+parameters alone, not on its neighbours or on how the array is cut into pieces.
+
+    gamma      G. Marsaglia, W. W. Tsang, 2000, "A simple method for generating gamma variables"
+    poisson    W. Hoermann, 1993, "The transformed rejection method for generating Poisson random
+               variables" (PTRS), and inversion for means below 10
+
+A parameter outside its range gives nan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import lgamma, log, pi
+from typing import Any
+
+import numpy as np
+
+from .philox import RandomStream
+
+PIECE = 1024  # elements drawn at a time: a float64 temporary has 8 KiB
+
+WORK_BYTES = RandomStream.element_work_bytes(PIECE)
+"""Scratch of `draw`."""
+
+_ATTEMPTS = 2048  # tags of one purpose; that many rejections in a row do not happen
+_GAMMA, _BOOST, _POISSON, _OTHER = (1 + i * _ATTEMPTS for i in range(4))
+_LOG_FACTORIALS = np.array([lgamma(k + 1) for k in range(16)])
+_SMALL = 10.0  # below this mean, inversion
+
+
+class Source:
+    """Uniform numbers for elements, from one node's stream."""
+
+    def __init__(self, xp: Any, rng: RandomStream, work: Any) -> None:
+        self.xp, self.rng, self.work = xp, rng, work
+
+    def uniform(self, elements: Any, tag: int) -> Any:
+        """Four numbers each, (n, 4) float64, in the open interval (0, 1), of 32 bits."""
+        bits = self.rng.element_bits(self.xp, elements, tag, self.work)
+        return (bits + 0.5) * 2.0**-32
+
+
+Sampler = Callable[..., Any]
+
+
+def draw(xp: Any, sampler: Sampler, out: Any, rng: Any, work: Any, *parameters: Any) -> None:
+    """Fill `out`. parameters: numbers, or arrays of which each element serves as many neighbours of `out`."""
+    flat, source = out.reshape(-1), Source(xp, rng, work)
+    arrays = [p.reshape(-1) if hasattr(p, "reshape") else None for p in parameters]
+    for begin in range(0, flat.size, PIECE):
+        elements = xp.arange(begin, min(begin + PIECE, flat.size))
+        of = [
+            xp.full(len(elements), float(p))
+            if x is None
+            else x[elements // (flat.size // x.size)].astype("float64")
+            for p, x in zip(parameters, arrays)
+        ]
+        xp.copyto(flat[begin : begin + PIECE], sampler(source, elements, *of), casting="unsafe")
+
+
+def uniform(source: Source, elements: Any, low: Any, high: Any) -> Any:
+    """[low, high)."""
+    return low + (high - low) * (source.uniform(elements, _OTHER)[:, 0] - 2.0**-33)
+
+
+def normal(source: Source, elements: Any, mean: Any, deviation: Any) -> Any:
+    """By Box and Muller."""
+    xp = source.xp
+    return xp.where(deviation >= 0, mean + deviation * _normal(xp, source.uniform(elements, _OTHER)), xp.nan)
+
+
+def _normal(xp: Any, u: Any) -> Any:
+    return xp.sqrt(-2 * xp.log(u[:, 0])) * xp.cos(2 * pi * u[:, 1])
+
+
+def exponential(source: Source, elements: Any, rate: Any) -> Any:
+    """Density rate * exp(-rate * x)."""
+    xp = source.xp
+    return xp.where(rate > 0, -xp.log(source.uniform(elements, _OTHER)[:, 0]) / rate, xp.nan)
+
+
+def bernoulli(source: Source, elements: Any, probability: Any) -> Any:
+    """1 with that probability, else 0."""
+    xp = source.xp
+    valid = (probability >= 0) & (probability <= 1)
+    return xp.where(valid, source.uniform(elements, _OTHER)[:, 0] < probability, xp.nan)
+
+
+def gamma(source: Source, elements: Any, shape: Any, scale: Any) -> Any:
+    """Density x^(shape-1) * exp(-x/scale); shape 0 gives 0."""
+    xp = source.xp
+    value = _standard_gamma(source, elements, xp.where(shape < 1, shape + 1, shape))
+    small = xp.flatnonzero(shape < 1)
+    if small.size:  # a gamma number of shape a is one of shape a + 1 times u^(1/a)
+        u = source.uniform(elements[small], _BOOST)[:, 0]
+        value[small] *= xp.exp(xp.log(u) / shape[small])
+    return xp.where((shape >= 0) & (scale >= 0), value * scale, xp.nan)
+
+
+def _standard_gamma(source: Source, elements: Any, shape: Any) -> Any:
+    """For shapes of at least 1."""
+    xp = source.xp
+    value = xp.full(len(elements), xp.nan)
+    left = xp.flatnonzero(xp.isfinite(shape) & (shape >= 1))
+    tag = _GAMMA
+    while left.size:
+        u = source.uniform(elements[left], tag)
+        d = shape[left] - 1 / 3
+        x = _normal(xp, u)
+        v = (1 + x / xp.sqrt(9 * d)) ** 3
+        inside = v > 0
+        log_v = xp.log(xp.where(inside, v, 1))
+        accepted = inside & (xp.log(u[:, 2]) < 0.5 * x * x + d * (1 - v + log_v))
+        value[left[accepted]] = (d * v)[accepted]
+        left = left[~accepted]
+        tag += 1
+    return value
+
+
+def poisson(source: Source, elements: Any, mean: Any) -> Any:
+    """Probability mean^k * exp(-mean) / k!."""
+    xp = source.xp
+    value = xp.full(len(elements), xp.nan)
+    small = xp.flatnonzero((mean >= 0) & (mean < _SMALL))
+    if small.size:
+        value[small] = _invert_poisson(xp, source.uniform(elements[small], _POISSON), mean[small])
+    left = xp.flatnonzero(xp.isfinite(mean) & (mean >= _SMALL))
+    tag = _POISSON
+    while left.size:
+        m = mean[left]
+        u = source.uniform(elements[left], tag)
+        b = 0.931 + 2.53 * xp.sqrt(m)
+        a = -0.059 + 0.02483 * b
+        horizontal, vertical = u[:, 0] - 0.5, u[:, 1]
+        edge = 0.5 - xp.abs(horizontal)
+        k = xp.floor((2 * a / edge + b) * horizontal + m + 0.43)
+        surely = (edge >= 0.07) & (vertical <= 0.9277 - 3.6224 / (b - 2))
+        possible = (k >= 0) & ~((edge < 0.013) & (vertical > edge))
+        height = xp.log(vertical * (1.1239 + 1.1328 / (b - 3.4)) / (a / (edge * edge) + b))
+        below = height <= k * xp.log(m) - m - _log_factorial(xp, xp.maximum(k, 0))
+        accepted = surely | (possible & below)
+        value[left[accepted]] = k[accepted]
+        left = left[~accepted]
+        tag += 1
+    return value
+
+
+def _invert_poisson(xp: Any, u: Any, mean: Any) -> Any:
+    """The smallest k whose cumulated probability exceeds u: 64 bits, of the first two numbers."""
+    rest = u[:, 0] + (u[:, 1] - 0.5) * 2.0**-32
+    probability = xp.exp(-mean)
+    count = xp.zeros(len(mean))
+    k = 0
+    going = rest >= probability
+    while k < 100 and going.any():  # the mean is below 10: beyond 100 there is less than 2**-53
+        rest = xp.where(going, rest - probability, rest)
+        count += going
+        k += 1
+        probability = probability * mean / k
+        going = going & (rest >= probability)
+    return count
+
+
+def _log_factorial(xp: Any, k: Any) -> Any:
+    """log(k!): a table below 16, Stirling's series from there, good to 1e-14."""
+    n = xp.maximum(k, 1) + 1.0
+    inverse = 1 / (n * n)
+    series = (1 / 12 - inverse * (1 / 360 - inverse * (1 / 1260 - inverse / 1680))) / n
+    large = (n - 0.5) * xp.log(n) - n + 0.5 * log(2 * pi) + series
+    return xp.where(k < 16, xp.asarray(_LOG_FACTORIALS)[xp.minimum(k, 15).astype("int64")], large)
+
+
+def negative_binomial(source: Source, elements: Any, k: Any, p: Any) -> Any:
+    """Successes before `k` failures, each of probability p: a Poisson number whose mean is a gamma number."""
+    xp = source.xp
+    valid = (p > 0) & (p <= 1) & (k >= 0)
+    safe = xp.where(valid, p, 1)
+    return xp.where(valid, poisson(source, elements, gamma(source, elements, k, (1 - safe) / safe)), xp.nan)
+
+
+def generalized_negative_binomial(source: Source, elements: Any, mean: Any, dispersion: Any) -> Any:
+    """Of variance mean + dispersion * mean^2; dispersion 0 is Poisson's."""
+    xp = source.xp
+    spread = dispersion > 0
+    safe = xp.where(spread, dispersion, 1)
+    rate = xp.where(spread, gamma(source, elements, 1 / safe, mean * safe), mean)
+    return xp.where((mean >= 0) & (dispersion >= 0), poisson(source, elements, rate), xp.nan)

@@ -1,0 +1,106 @@
+"""Operators that put arrays together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..core.errors import ShapeError
+from ..graph.opdef import Op
+from .cut import part_of
+from .reshape import axis_of
+
+
+class Concat(Op):
+    """Arrays one after another along the axis `dim`.
+
+    args: `num_args` arrays (...), equal but for axis `dim`  ->  out: (...), `dim` as long as all of them.
+    """
+
+    aliases = ("concat",)
+    variadic = "args"
+    cheap = True
+
+    @dataclass(frozen=True)
+    class Attrs:
+        num_args: int
+        dim: int = 1
+
+    @staticmethod
+    def infer_shape(a, *shapes):
+        first = shapes[0]
+        axis = axis_of(a.dim, len(first), "arg0")
+        for i, s in enumerate(shapes):
+            if len(s) != len(first) or s[:axis] != first[:axis] or s[axis + 1 :] != first[axis + 1 :]:
+                raise ShapeError(f"arg{i} {s} must equal arg0 {first} but for axis {a.dim}.")
+        return shapes, ((*first[:axis], sum(s[axis] for s in shapes), *first[axis + 1 :]),)
+
+    @staticmethod
+    def flops(a, inputs, outputs):
+        return 0
+
+    @staticmethod
+    def forward(xp, a, *args, out):
+        axis, begin = a.dim % out.ndim, 0
+        for arg in args:
+            end = begin + arg.shape[axis]
+            xp.copyto(out[part_of(axis, begin, end)], arg)
+            begin = end
+
+    @staticmethod
+    def backward(xp, a, d_out, *, d_args, shapes):
+        axis, begin = a.dim % d_out.ndim, 0
+        for d_arg, shape in zip(d_args, shapes[0]):
+            end = begin + shape[axis]
+            if d_arg is not None:
+                xp.copyto(d_arg, d_out[part_of(axis, begin, end)])
+            begin = end
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return dict(zip(ins, w.all("_split_like", heads["out"], *ins.values(), dim=a.dim)))
+
+
+class stack(Op):
+    """Arrays of one shape along a new axis, at place `axis`; -1 is the end.
+
+    args: `num_args` arrays (...)  ->  out: one axis more, `num_args` long.
+    """
+
+    variadic = "args"
+    cheap = True
+
+    @dataclass(frozen=True)
+    class Attrs:
+        num_args: int
+        axis: int = 0
+
+    @staticmethod
+    def infer_shape(a, *shapes):
+        first = shapes[0]
+        for i, s in enumerate(shapes):
+            if s != first:
+                raise ShapeError(f"all arrays must have one shape, arg0 is {first}, arg{i} is {s}.")
+        at = axis_of(a.axis, len(first) + 1, "the result")
+        return shapes, ((*first[:at], len(shapes), *first[at:]),)
+
+    @staticmethod
+    def flops(a, inputs, outputs):
+        return 0
+
+    @staticmethod
+    def forward(xp, a, *args, out):
+        before = (slice(None),) * (a.axis % out.ndim)
+        for i, arg in enumerate(args):
+            xp.copyto(out[(*before, i, ...)], arg)
+
+    @staticmethod
+    def backward(xp, a, d_out, *, d_args):
+        before = (slice(None),) * (a.axis % d_out.ndim)
+        for i, d_arg in enumerate(d_args):
+            if d_arg is not None:
+                xp.copyto(d_arg, d_out[(*before, i, ...)])
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        parts = w.all("SliceChannel", heads["out"], num_outputs=len(ins), axis=a.axis, squeeze_axis=True)
+        return {n: w.reshape_like(part, ins[n]) for n, part in zip(ins, parts)}
