@@ -349,11 +349,15 @@ def test_gradient_through_a_function_can_be_differentiated():
     same(x.grad, [6, 12])
 
 
+def values_of(made):
+    return [a.asnumpy() for a in (made if isinstance(made, list) else [made])]
+
+
 def test_inputs_read_for_their_shape_alone_are_declared():
     """What is not declared `shape_only` is kept alive by the tape for nothing."""
     for case in CASES.values():
         op = case.op
-        declared = any(map(op.reads_shape_only, op.inputs))
+        declared = any(map(op.reads_shape_only, op.input_names(case.parsed)))
         if (
             not (declared or op.op_name.endswith("_like"))
             or op.random
@@ -362,11 +366,11 @@ def test_inputs_read_for_their_shape_alone_are_declared():
             continue
         arrays = [nd.array(a, dtype=a.dtype) for a in case.inputs()]
         call = call_of(op, case.attrs)
-        want = invoke(call, arrays)
+        want = values_of(invoke(call, arrays))
         for i, name in enumerate(call.inputs):
             garbage = [a if k != i else a * 0 - 77 for k, a in enumerate(arrays)]
-            got = invoke(call, garbage)
-            unread = np.array_equal(want.asnumpy(), got.asnumpy(), equal_nan=True)
+            got = values_of(invoke(call, garbage))
+            unread = all(np.array_equal(a, b, equal_nan=True) for a, b in zip(want, got))
             assert unread == op.reads_shape_only(name), f"{op.op_name}.{name}"
 
 

@@ -435,6 +435,26 @@ def test_calls_inside_are_no_part_of_a_checkpoint():
     same(w.grad, [7, 7])
 
 
+def test_custom_operator_in_the_body_of_a_loop():
+    registered(
+        "test_body",
+        lambda op, in_data, out_data: out_data[0].__setitem__(slice(None), in_data[0] * 3),
+        lambda op, out_grad, in_grad: in_grad[0].__setitem__(slice(None), out_grad[0] * 3),
+    )
+
+    def body(x, states):
+        y = mx.sym.Custom(x + states[0], op_type="test_body")
+        return y, [y * 2]
+
+    outs, _ = mx.sym.contrib.foreach(body, mx.sym.Variable("x"), [mx.sym.Variable("s")])
+    exe = outs.simple_bind(mx.cpu(), x=(3, 2), s=(2,))
+    exe.arg_dict["x"][:] = 1
+    exe.arg_dict["s"][:] = 0
+    same(exe.forward(is_train=True)[0], [[3, 3], [21, 21], [129, 129]])
+    exe.backward([nd.ones((3, 2))])
+    same(exe.grad_dict["x"], [[129, 129], [21, 21], [3, 3]])
+
+
 # -- what is refused ---------------------------------------------------------------------------------
 
 

@@ -68,6 +68,7 @@ class _cast_like(Move):
     """
 
     inputs = ("lhs", "rhs")
+    shape_only = ("rhs",)
 
     @staticmethod
     def infer_shape(a, lhs, rhs):

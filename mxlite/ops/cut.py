@@ -224,6 +224,10 @@ class Crop(Op):
                 if len(getattr(self, name)) != 2:
                     raise OpAttributeError(f"{name} must be two numbers, got {getattr(self, name)}.")
 
+    @classmethod
+    def reads_shape_only(cls, name):
+        return name != "arg0"
+
     @staticmethod
     def infer_shape(a, *shapes):
         for i, s in enumerate(shapes):

@@ -21,6 +21,7 @@ class reshape_like(Move):
     """
 
     inputs = ("lhs", "rhs")
+    shape_only = ("rhs",)
     in_place = {"out": "lhs"}
     backward_in_place = {"d_lhs": "d_out"}
 
@@ -73,6 +74,7 @@ class _identity_with_attr_like_rhs(Move):
     """
 
     inputs = ("lhs", "rhs")
+    shape_only = ("rhs",)
     same_shape = True
     in_place = {"out": "lhs"}
     gradient_is = {"lhs": "d_out"}
@@ -90,6 +92,7 @@ class slice_like(Move):
     """
 
     inputs = ("data", "shape_like")
+    shape_only = ("shape_like",)
 
     @dataclass(frozen=True)
     class Attrs:
@@ -169,6 +172,8 @@ class _contrib_arange_like(Move):
     No gradient. `ctx` is where the array will live.
     """
 
+    shape_only = ("data",)
+
     @dataclass(frozen=True)
     class Attrs:
         start: float = 0.0
@@ -203,6 +208,8 @@ def fill_range(xp, out, start, step, repeat):
 class shape_array(Move):
     """The shape of `data` as an array. data: (...)  ->  out: (number of axes,) int64. No gradient."""
 
+    shape_only = ("data",)
+
     @staticmethod
     def infer_shape(a, data):
         return (data,), ((len(data),),)
@@ -218,6 +225,8 @@ class shape_array(Move):
 
 class size_array(Move):
     """The number of elements of `data` as an array. data: (...)  ->  out: (1,) int64. No gradient."""
+
+    shape_only = ("data",)
 
     @staticmethod
     def infer_shape(a, data):
@@ -238,6 +247,8 @@ class _contrib_index_array(Move):
     data: (...), read for its shape only  ->  out: (..., n) int64, ``out[i, j, ...] = (i, j, ...)``, only the numbers
     for the axes in `axes` if they are given.
     """
+
+    shape_only = ("data",)
 
     @dataclass(frozen=True)
     class Attrs:

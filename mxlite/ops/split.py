@@ -180,6 +180,10 @@ class _split_like(Op):
     def num_outputs_of(cls, a: Any) -> int:
         return a.num_args - 1
 
+    @classmethod
+    def reads_shape_only(cls, name):
+        return name != "arg0"
+
     @staticmethod
     def infer_shape(a, *shapes):
         whole, parts = shapes[0], shapes[1:]
