@@ -99,7 +99,8 @@ class Op:
     mutates: ClassVar[tuple[str, ...]] = ()  # inputs that forward also writes
     backward_mutates: ClassVar[tuple[str, ...]] = ()  # inputs that backward also writes
 
-    shape_only: ClassVar[tuple[str, ...]] = ()  # inputs of which forward reads the shape, never a value
+    # Inputs of which forward reads the shape, never a value: nobody keeps them alive for it.
+    shape_only: ClassVar[tuple[str, ...]] = ()
 
     initial: ClassVar[Mapping[str, str]] = {}  # input -> its initializer, where its name does not tell
 
