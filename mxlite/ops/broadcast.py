@@ -165,7 +165,7 @@ class broadcast_div(_Product):
         by_lhs = w.broadcast_div(d, rhs)
         return {
             "lhs": w._sum_like(by_lhs, lhs),
-            "rhs": w.negative(w._sum_like(w.elemwise_mul(by_lhs, outs["out"]), rhs)),
+            "rhs": w.negative(w._sum_like(w.broadcast_mul(by_lhs, w.broadcast_div(lhs, rhs)), rhs)),
         }
 
 

@@ -31,6 +31,7 @@ class _convolution_d_data(Op):
     """
 
     inputs = ("grad", "weight", "like")
+    shape_only = ("like",)
     accepts = "float"
     Attrs = ConvAttrs
 
@@ -130,6 +131,7 @@ class _deconvolution_d_data(Op):
     """
 
     inputs = ("grad", "weight", "like")
+    shape_only = ("like",)
     accepts = "float"
     Attrs = DeconvAttrs
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod as product
 
 from ..core.dtype import as_dtype
+from ..core.errors import ShapeError
+from ..graph.opdef import Op
 from .reduce import kept_shape, NonEmpty, reduced_axes, spread
 from .scratch import carve, scratch_bytes
 
@@ -80,8 +82,8 @@ class min(_Extreme):
 
 
 def _to_the_extreme(w, a, ins, outs, heads):
-    chosen = w.broadcast_equal(ins["data"], spread(w, a, outs["out"], ins["data"]))
-    return {"data": w.elemwise_mul(spread(w, a, heads["out"], ins["data"]), chosen)}
+    x = ins["data"]
+    return {"data": w.elemwise_mul(spread(w, a, heads["out"], x), w._bits_like(outs["chosen"], x))}
 
 
 def _extreme(xp, a, ufunc, data, out, chosen, work):
@@ -102,9 +104,38 @@ def _pieces(a, shape, dtype):
     return [((product(kept_shape(a, shape)),), dtype), ((product(shape),), as_dtype("bool"))]
 
 
-def _where_chosen(xp, a, d_out, chosen, d_data):
-    flat = d_data.reshape(-1)
-    for i in range(0, len(chosen), BYTES):
+def _unpack(xp, bits, out):
+    flat = out.reshape(-1)
+    for i in range(0, len(bits), BYTES):
         part = flat[8 * i : 8 * (i + BYTES)]
-        part[...] = xp.unpackbits(chosen[i : i + BYTES], count=part.size)
+        part[...] = xp.unpackbits(bits[i : i + BYTES], count=part.size)
+
+
+def _where_chosen(xp, a, d_out, chosen, d_data):
+    _unpack(xp, chosen, d_data)
     xp.multiply(d_data, d_out.reshape(kept_shape(a, d_data.shape)), out=d_data)
+
+
+class _bits_like(Op):
+    """The bits of `data` as 0 and 1, ``out[i] = data[i // 8] >> (7 - i % 8) & 1`` of flat arrays. No gradient.
+
+    data: (ceil(elements / 8),) uint8;  like: (...), read for its shape and type only  ->  out: as `like`.
+    """
+
+    inputs = ("data", "like")
+    shape_only = ("like",)
+
+    @staticmethod
+    def infer_shape(a, *shapes):
+        data, like = shapes
+        if data != ((product(like) + 7) // 8,):
+            raise ShapeError(f"the bits for {like} are ({(product(like) + 7) // 8},), got {data}.")
+        return (data, like), (like,)
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        return (as_dtype("uint8"), dtypes[1]), (dtypes[1],)
+
+    @staticmethod
+    def forward(xp, a, data, like, *, out):
+        _unpack(xp, data, out)

@@ -113,6 +113,7 @@ class _grid_d_data(Op):
     """
 
     inputs = ("grad", "like")
+    shape_only = ("like",)
     accepts = "float"
     Attrs = GridGenerator.Attrs
 

@@ -45,6 +45,7 @@ class _Transposed(Op):
     """The gradient of a `_Resample` as an operator."""
 
     inputs = ("grad", "like")
+    shape_only = ("like",)
     accepts = "float"
     of: ClassVar[type[_Resample]]
 
@@ -217,6 +218,7 @@ class BilinearResize2D(_Resample):
 
     op_name = "_contrib_BilinearResize2D"
     inputs = ("data", "like")
+    shape_only = ("like",)
     transposed = "_BilinearResize2D_d_data"
     cheap = True
 
