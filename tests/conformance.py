@@ -374,8 +374,8 @@ def check_allocates_nothing_large(case: Case, elements: int = 220_000) -> None:
     shapes = case.large or _long(case, elements)
     call = Call.of(case, shapes)
     arrays = case.inputs(call.shapes[0])
-    largest = max(math.prod(shape) for shape, _ in call.layout().values())
-    assert 4 * largest > 3 * LOCAL_BYTES, "the row's `large` shapes are too small to tell a temporary"
+    largest = max(math.prod(shape) * max(dtype.itemsize, 2) for shape, dtype in call.layout().values())
+    assert largest > 2 * LOCAL_BYTES, "the row's `large` shapes are too small to tell a temporary"
     for op, inputs in stages(call, arrays):
         layout = call.layout()
         outs = {n: _garbage(*layout[n], 0xFF) for n in op.output_names(call.attrs)}
