@@ -59,8 +59,9 @@ for number in range(start, len(rows)):
             np.savez(folder + "/%d.out.npz" % number, **result)
             continue
         make = getattr(mx.sym, row["op"], None) or getattr(mx.symbol._internal, row["op"], None)
-        if row["op"].startswith("_linalg_"):
-            make = getattr(mx.sym.linalg, row["op"][8:])
+        for prefix, place in (("_linalg_", mx.sym.linalg), ("_contrib_", mx.sym.contrib)):
+            if row["op"].startswith(prefix):
+                make = getattr(place, row["op"][len(prefix):], make)
         if make is None:
             raise AttributeError("MXNet has no " + row["op"])
         names = row["inputs"]

@@ -188,6 +188,7 @@ SOFTMAXES = {
         ops.SoftmaxActivation,
         shapes=[(3, 4, 2)],
         torch=lambda a, x: _torch().softmax(x, -1),
+        mxnet="MXNet's gradient is not that of its own output for more than two axes",
     ),
     "softmax-activation-channel": Case(
         ops.SoftmaxActivation, {"mode": "channel"}, [(3, 4, 2, 2)], torch=lambda a, x: _torch().softmax(x, 1)

@@ -235,6 +235,8 @@ ROWS: dict[str, Case] = {
     **_einsum("bhqd,bhkd->bhqk", (2, 3, 4, 5), (2, 3, 2, 5)),
     **_einsum("bqhd,bkhd->bhqk", (2, 4, 3, 5), (2, 2, 3, 5)),
     **_einsum("abcd,dbe->eac", (2, 3, 4, 5), (5, 3, 2), empty=False, large=[(2, 30, 40, 500), (500, 30, 2)]),
+    **_einsum("qbd,kbd->bqk", (4, 2, 3), (5, 2, 3), large=[(3000, 20, 3), (5, 20, 3)]),
+    **_einsum("dbq,dbk->bqk", (4, 2, 3), (4, 2, 5)),
     **_einsum("i,i->", (6,), (6,)),
     **_einsum("i,j->ij", (3,), (4,), large=[(3000,), (400,)]),
     **_einsum("ij->ji", (3, 4)),

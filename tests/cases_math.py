@@ -43,7 +43,10 @@ def _reduce(op, torch=None, make=normal, **more):
         import torch as pytorch
 
         axes = a.axis if isinstance(a.axis, tuple) else tuple(range(x.ndim)) if a.axis is None else (a.axis,)
-        y = getattr(pytorch, torch)(x, axes, a.keepdims)
+        if torch == "_nanprod":
+            known = x.nan_to_num(1.0)
+            return _over_axes(known, axes, a.keepdims)
+        y = getattr(pytorch, torch)(x, axes, a.keepdims).to(x.dtype)
         return y.reshape(1) if y.ndim == 0 else y
 
     name, fill = op.op_name, {"data": make}
@@ -55,6 +58,13 @@ def _reduce(op, torch=None, make=normal, **more):
         f"{name}-two": Case(op, {"axis": (0, 2)}, [(2, 3, 4)], make=fill, **more),
         f"{name}-keepdims": Case(op, {"axis": -1, "keepdims": True}, [(2, 3, 4)], make=fill, **more),
     }
+
+
+def _over_axes(x, axes, keepdims):
+    """Product over axes."""
+    for i in sorted((i % x.ndim for i in axes), reverse=True):
+        x = x.prod(i, keepdim=keepdims)
+    return x if x.ndim else x.reshape(1)
 
 
 def _holes(rng, shape):
@@ -75,6 +85,17 @@ def _moments(a, x):
 
     var, mean = torch.var_mean(x, a.axes, correction=0, keepdim=a.keepdims)
     return mean, var
+
+
+def _truth(name):
+    """PyTorch's function of that name, true and false as 1 and 0."""
+
+    def call(a, *tensors):
+        import torch
+
+        return getattr(torch, name)(*tensors).to(tensors[0].dtype)
+
+    return call
 
 
 def _along(name):
@@ -156,6 +177,7 @@ def _either_side(rng, shape):
 ROWS: dict[str, Case] = {
     **_broadcast(ops.broadcast_hypot, positive, torch=_torch("hypot")),
     **_broadcast(ops.arctan2, torch=_torch("atan2")),
+    **_broadcast(ops.fmod, fractions, torch=_torch("fmod"), tolerance=1e-5, tolerance32=1e-3),
     # -- functions of one array
     **_unary(ops.tan, "tan", _inside),
     **_unary(ops.arcsin, "asin", _inside),
@@ -209,10 +231,10 @@ ROWS: dict[str, Case] = {
     "_sum_like-one": Case(ops._sum_like, {}, [(3, 4), (1,)]),
     # -- reductions
     **_reduce(ops.nansum, "nansum", _holes),
-    **_reduce(ops.nanprod, None, _holes, tolerance=1e-5),
+    **_reduce(ops.nanprod, "_nanprod", _holes, tolerance=1e-5),
     **_reduce(ops.logsumexp, "logsumexp"),
-    **_reduce(ops.any, None, few, grad_inputs=()),
-    **_reduce(ops.all, None, few, grad_inputs=()),
+    **_reduce(ops.any, "any", few, grad_inputs=()),
+    **_reduce(ops.all, "all", few, grad_inputs=()),
     "any-bool": Case(ops.any, {"axis": 1}, [(3, 4)], dtype="bool", make={"data": integers(0, 2)}),
     "logsumexp-large": Case(
         ops.logsumexp, {"axis": 1}, [(3, 4)], make={"data": lambda rng, s: 1e3 * rng.standard_normal(s)}
@@ -284,9 +306,9 @@ ROWS: dict[str, Case] = {
         for other, like in [_matrix_pair(op, ta, tb, 3, 4, 5)]
     },
     # -- logic
-    **_broadcast(ops.broadcast_logical_and, few),
-    **_broadcast(ops.broadcast_logical_or, few),
-    **_broadcast(ops.broadcast_logical_xor, few),
+    **_broadcast(ops.broadcast_logical_and, few, torch=_truth("logical_and")),
+    **_broadcast(ops.broadcast_logical_or, few, torch=_truth("logical_or")),
+    **_broadcast(ops.broadcast_logical_xor, few, torch=_truth("logical_xor")),
     **_bool(ops.broadcast_logical_and),
     **_bool(ops.broadcast_logical_xor),
     **_bool(ops.broadcast_equal),
@@ -294,15 +316,15 @@ ROWS: dict[str, Case] = {
     **_scalar(ops._logical_and_scalar, 1.0, few),
     **_scalar(ops._logical_or_scalar, 0.0, few),
     **_scalar(ops._logical_xor_scalar, 1.0, few),
-    "logical_not": Case(ops.logical_not, make={"data": few}),
-    "isnan": Case(ops.isnan, dtype="float32", make={"data": _strange}),
-    "isinf": Case(ops.isinf, dtype="float32", make={"data": _strange}),
-    "isfinite": Case(ops.isfinite, dtype="float32", make={"data": _strange}),
+    "logical_not": Case(ops.logical_not, make={"data": few}, torch=_truth("logical_not")),
+    "isnan": Case(ops.isnan, dtype="float32", make={"data": _strange}, torch=_truth("isnan")),
+    "isinf": Case(ops.isinf, dtype="float32", make={"data": _strange}, torch=_truth("isinf")),
+    "isfinite": Case(ops.isfinite, dtype="float32", make={"data": _strange}, torch=_truth("isfinite")),
     **_whole(ops.isnan),
-    **_whole(ops.bitwise_and),
-    **_whole(ops.bitwise_or),
-    **_whole(ops.bitwise_xor),
-    **_whole(ops.bitwise_not),
+    **_whole(ops.bitwise_and, torch=_torch("bitwise_and")),
+    **_whole(ops.bitwise_or, torch=_torch("bitwise_or")),
+    **_whole(ops.bitwise_xor, torch=_torch("bitwise_xor")),
+    **_whole(ops.bitwise_not, torch=_torch("bitwise_not")),
     **_whole(ops.bitwise_not, "uint8", 0),
     **_bool(ops.bitwise_and),
     **_bool(ops.bitwise_not),
@@ -312,6 +334,7 @@ ROWS: dict[str, Case] = {
         [(3, 4), (1, 4)],
         dtype="int32",
         make={"lhs": integers(-9, 9), "rhs": integers(0, 5)},
+        torch=_torch("bitwise_left_shift"),
     ),
     "right_shift": Case(
         ops.right_shift,
@@ -319,6 +342,7 @@ ROWS: dict[str, Case] = {
         [(3, 4), (1, 4)],
         dtype="int64",
         make={"lhs": integers(-9, 9), "rhs": integers(0, 5)},
+        torch=_torch("bitwise_right_shift"),
     ),
     # -- an array and a number
     **_scalar(ops._hypot_scalar, 1.5),

@@ -6,5 +6,12 @@ import conformance
 import conformance_bound
 import conformance_kinds
 import conformance_peers
+from second_order import check_derivative
 
-RULES = {**conformance.RULES, **conformance_bound.RULES, **conformance_kinds.RULES, **conformance_peers.RULES}
+RULES = {
+    **conformance.RULES,
+    **conformance_bound.RULES,
+    **conformance_kinds.RULES,
+    **conformance_peers.RULES,
+    "has a gradient that can be differentiated": check_derivative,
+}

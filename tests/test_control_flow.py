@@ -77,7 +77,7 @@ def numbers(**shapes):
     return {n: rng.uniform(-1, 1, s) for n, s in shapes.items()}
 
 
-W, V = S.var("w"), S.var("v")
+W, V, D, Z = (S.var(n) for n in ("w", "v", "data", "s"))
 
 
 def _outer_use(rows, states):
@@ -440,12 +440,14 @@ def test_a_state_that_is_an_output_is_not_kept_twice():
 
 def test_the_scratch_of_a_loop_does_not_grow_with_its_length():
     out, last = S.contrib.foreach(lambda x, s: ([], S.tanh(s * x)), S.var("data"), S.var("s"))
-    works = []
+    works, seconds = [], []
     for count in (10, 1000):
         plan = last.memory_plan(data=(count, 8), s=(8,))
         works.append([t.workspace for t in plan.problem.tasks])
+        seconds.append([t.seconds for t in plan.problem.tasks])
         check(plan)
     assert works[0] == works[1] and out == []
+    np.testing.assert_allclose(seconds[1], np.multiply(seconds[0], 100))  # the body's cost, times iterations
 
 
 def test_what_nobody_reads_is_not_computed():
@@ -612,6 +614,38 @@ def test_files_with_broken_subgraphs_are_refused():
     refused("deep", lambda n: n.update(deep))
 
 
+def test_outputs_of_a_subgraph_are_made_inside_and_each_once():
+    """MXNet reads no file in which a subgraph's output is its input, or another output."""
+    outs, states = S.contrib.foreach(lambda x, s: ([x, x, (h := x + s[0]), h], [h, s[1]]), D, [Z, W])
+    body = outs[0].entries[0].node.attrs.body.graph
+    assert len(set(body.outputs)) == 6 and all(e.node.op is not None for e in body.outputs)
+    assert len(states) == 2
+
+
+def test_what_comes_from_outside_is_not_computed_again_inside():
+    """A body within a body takes the outer one's values as they are: a dropout is drawn once for all rows."""
+
+    def outer(matrix, s):
+        dropped = S.Dropout(s, p=0.5)
+        rows, _ = S.contrib.foreach(lambda row, t: (row * dropped, t + row), matrix, s)
+        inner = rows.entries[0].node.attrs.body.graph
+        assert [n.op.op_name for n in inner.nodes if n.op is not None] == ["elemwise_mul", "elemwise_add"]
+        return rows, s + dropped * 0
+
+    out, _ = S.contrib.foreach(outer, D, Z)
+    rows = run(out, {"data": np.ones((3, 4, 20)), "s": np.ones(20)})[0][0]
+    assert (rows == rows[:, :1]).all() and len({r.tobytes() for r in rows[:, 0]}) == 3
+
+
+def test_every_argument_of_a_file_is_used():
+    data = json.loads(_doubling(3).tojson())
+    node = next(n for n in data["nodes"] if n["op"] == "_while_loop")
+    node["inputs"].append(node["inputs"][0])
+    node["attrs"]["num_args"] = str(int(node["attrs"]["num_args"]) + 1)
+    with pytest.raises(FormatError, match="of 4 arguments 3 are used"):
+        S.load_json(json.dumps(data))
+
+
 def test_a_subgraph_is_compared_by_its_text():
     def make():
         return (
@@ -628,8 +662,6 @@ def test_a_subgraph_is_compared_by_its_text():
 
 
 # -- errors ----------------------------------------------------------------------------------------------
-
-D, Z = S.var("data"), S.var("s")
 
 
 @pytest.mark.parametrize(

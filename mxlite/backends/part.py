@@ -61,6 +61,7 @@ class Part:
             else:
                 views.append(None if where is None else fixed[where])
         calls = []
+        own: dict[Node, dict[str, Any]] = {}  # a node's and its gradient's
         for s, t in enumerate(schedule.task):
             call, task = lowered.calls[t], lowered.tasks[t]
             ins = {v: views[i] for v, i in zip(task.inputs, schedule.inputs[s])}
@@ -79,6 +80,7 @@ class Part:
                     rng=RandomStream(rng_state, call.stream) if has_stream else None,
                     train=train,
                     shapes=call.shapes,
+                    state=own.setdefault(call.node.forward or call.node, {}),
                 )
             )
         key_of = {e: key for key, e in (*self.inputs.items(), *self.made.items())}

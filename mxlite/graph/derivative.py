@@ -44,7 +44,7 @@ class Writer:
 def names_read(op: type[Op], attrs: Any, find_op: FindOp) -> frozenset[str]:
     """Inputs and outputs whose values `op.derivative` reads, found by a trial on variables.
 
-    An input of which an operator reads only the shape (`Op.reads_shape_only`) does not count. Where
+    An input of which an operator reads only the shape (`Op.shape_only_names`) does not count. Where
     `derivative` refuses, there is nothing to read.
     """
     assert op.derivative is not None
@@ -60,5 +60,6 @@ def names_read(op: type[Op], attrs: Any, find_op: FindOp) -> frozenset[str]:
     read = set(found.values())
     for node in writer.made:
         assert node.op is not None
-        read.update(e for n, e in zip(node.input_names, node.inputs) if not node.op.reads_shape_only(n))
+        unread = node.op.shape_only_names(node.attrs)
+        read.update(e for n, e in zip(node.input_names, node.inputs) if n not in unread)
     return frozenset(n for n, e in (*ins.items(), *outs.items()) if e in read)

@@ -163,6 +163,11 @@ class Op:
         return cls.mutates
 
     @classmethod
+    def shape_only_names(cls, a: Any) -> tuple[str, ...]:
+        """`shape_only`, and `like`; override when it depends on `a`, as for any number of inputs."""
+        return (*cls.shape_only, "like")
+
+    @classmethod
     def inferred_names(cls, a: Any) -> tuple[str, ...]:
         """`inferred`; override when it depends on `a`. `infer_shape` may leave what stays unknown None."""
         return cls.inferred
@@ -175,11 +180,6 @@ class Op:
         return any(n.op is not None and n.op.has_stream(n.attrs) for n in cls._inner_nodes(a))
 
     @classmethod
-    def reads_shape_only(cls, name: str) -> bool:
-        """Whether forward reads nothing but the shape of input `name`."""
-        return name == "like" or name in cls.shape_only
-
-    @classmethod
     def unneeded(cls, a: Any) -> frozenset[str]:
         """Of what `backward` names, that which it does not read under `a`: it gets None instead."""
         return frozenset()
@@ -187,9 +187,7 @@ class Op:
     @classmethod
     def draws(cls, a: Any, train: bool) -> bool:
         """Whether a program must have random numbers ready; override where `a` or training decides."""
-        return cls.random or any(
-            n.op is not None and n.op.draws(n.attrs, train) for n in cls._inner_nodes(a)
-        )
+        return cls.random or any(n.op is not None and n.op.draws(n.attrs, train) for n in cls._inner_nodes(a))
 
     @classmethod
     def _inner_nodes(cls, a: Any) -> Iterator[Node]:

@@ -17,6 +17,7 @@ import numpy as np
 from ..backends import ALIGN, Backend, backend_of, bind_call
 from ..core import Context, DTypeError, MXLiteError, ShapeError
 from ..core.dtype import float32, is_floating
+from ..core.npshape import UNKNOWN
 from ..graph.attrs import parse_attrs
 from ..graph.derivative import names_read
 from ..graph.opdef import DType, Op, Shapes
@@ -283,6 +284,8 @@ def _infer(call: Call, shapes: tuple[Any, ...], dtypes: list[Any]) -> tuple[tupl
         for name, want, have in zip(names, wanted, shapes):
             if tuple(want) != have:
                 raise ShapeError(f"{name!r} must be of shape {tuple(want)}, but it is {have}.")
+        if any(UNKNOWN in shape for shape in makes):
+            raise ShapeError("an array's shape has no open axes; inside mx.util.np_shape() 0 is a length.")
     except ShapeError as error:
         raise ShapeError(_named(op, error)) from None
     try:

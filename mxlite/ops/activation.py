@@ -38,31 +38,35 @@ class _Elementwise(Op):
     def unneeded(cls, a: Any) -> frozenset[str]:
         return frozenset(["data"]) if cls.rule(a).keeps == "out" else frozenset(["out"])
 
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(inputs[0], dtype, 2))
+    @classmethod
+    def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(_pieces(inputs[0], dtype, cls.rule(a).rows[0], 2))
 
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(inputs[0], dtype, 3))
+    @classmethod
+    def backward_workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(_pieces(inputs[0], dtype, cls.rule(a).rows[1], 3))
 
 
-def _pieces(shape: Shape, dtype: DType, arrays: int) -> list[Piece]:
-    """Two rows of scratch and, for two-byte data, a wide row for each array."""
+def _pieces(shape: Shape, dtype: DType, rows: int, arrays: int) -> list[Piece]:
+    """Rows of scratch and, for two-byte data, a wide row for each array."""
     size = min(BLOCK, prod(shape))
     wide = accumulator(dtype)
-    return [((2, size), wide), ((arrays if wide != dtype else 0, size), wide)]
+    return [((rows, size), wide), ((arrays if wide != dtype else 0, size), wide)]
 
 
 def _forward(xp: Any, a: Any, rule: Rule, data: Any, out: Any, work: Any) -> None:
     if out is None:
         return
-    rows, wide = carve(work, _pieces(data.shape, data.dtype, 2))
     x, y = data.reshape(-1), out.reshape(-1)
+    count = rule.rows[0]
+    if x.size <= BLOCK and x.itemsize > 2:
+        rule.forward(xp, a, x, y, _rows(work, count, x))
+        return
+    rows, wide = carve(work, _pieces(data.shape, data.dtype, count, 2))
     for i in range(0, x.size, BLOCK):
         source, target = x[i : i + BLOCK], y[i : i + BLOCK]
         size = source.size
-        scratch = [r[:size] for r in rows]
+        scratch = rows[:, :size]
         if not len(wide):
             rule.forward(xp, a, source, target, scratch)
             continue
@@ -74,13 +78,17 @@ def _forward(xp: Any, a: Any, rule: Rule, data: Any, out: Any, work: Any) -> Non
 def _backward(xp: Any, a: Any, rule: Rule, d_out: Any, data: Any, out: Any, d_data: Any, work: Any) -> None:
     if d_data is None:
         return
-    known = out if rule.keeps == "out" else data
-    rows, wide = carve(work, _pieces(known.shape, known.dtype, 3))
+    known = (out if rule.keeps == "out" else data).reshape(-1)
+    count = rule.rows[1]
+    if known.size <= BLOCK and known.itemsize > 2:
+        rule.backward(xp, a, d_out.reshape(-1), known, d_data.reshape(-1), _rows(work, count, known))
+        return
+    rows, wide = carve(work, _pieces(known.shape, known.dtype, count, 3))
     flat = [v.reshape(-1) for v in (d_out, known, d_data)]
     for i in range(0, known.size, BLOCK):
         d, k, result = (v[i : i + BLOCK] for v in flat)
         size = d.size
-        scratch = [r[:size] for r in rows]
+        scratch = rows[:, :size]
         if not len(wide):
             rule.backward(xp, a, d, k, result, scratch)
             continue
@@ -89,6 +97,11 @@ def _backward(xp: Any, a: Any, rule: Rule, d_out: Any, data: Any, out: Any, d_da
         xp.copyto(k32, k)
         rule.backward(xp, a, d32, k32, result32, scratch)
         xp.copyto(result, result32, casting="unsafe")
+
+
+def _rows(work: Any, count: int, like: Any) -> Any:
+    """`count` rows of scratch, each like the flat array `like`."""
+    return work[: count * like.nbytes].view(like.dtype).reshape(count, like.size) if count else ()
 
 
 class Activation(_Elementwise):

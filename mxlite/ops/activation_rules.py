@@ -2,8 +2,8 @@
 
 A rule has the function, its gradient, and whether the gradient is taken from `out` (then `data` may be
 overwritten, and a chain of layers keeps one array where it would keep two) or from `data`, where `out` does
-not tell (the function falls and rises). The scratch is two rows as long as the parts, of their type. The
-result may lie over any array that is read, so nothing is written to it before all was read.
+not tell (the function falls and rises). The scratch is `rows` (forward, backward) rows as long as the parts, of
+their type. The result may lie over any array that is read, so nothing is written to it before all was read.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ class Rule:
     forward: Function
     backward: Gradient
     keeps: Literal["out", "data"]
+    rows: tuple[int, int]
 
 
 def _relu(xp: Any, a: Any, data: Any, out: Any, scratch: Any) -> None:
+    if not data.size:
+        return
     zeros = scratch[0][:_ZEROS]
     zeros.fill(0)
-    whole = data.size - data.size % max(1, zeros.size)
-    rows = (-1, max(1, zeros.size))
+    whole = data.size - data.size % zeros.size
+    rows = (-1, zeros.size)
     xp.maximum(data[:whole].reshape(rows), zeros, out=out[:whole].reshape(rows))
     xp.maximum(data[whole:], zeros[: data.size - whole], out=out[whole:])
 
@@ -270,16 +273,16 @@ def _inner_tanh(xp: Any, data: Any, t: Any) -> None:
 
 
 RULES: Mapping[str, Rule] = {
-    "relu": Rule(_relu, _relu_gradient, "out"),
-    "sigmoid": Rule(_sigmoid, _sigmoid_gradient, "out"),
-    "tanh": Rule(_tanh, _tanh_gradient, "out"),
-    "softrelu": Rule(_softrelu, _softrelu_gradient, "out"),
-    "softplus": Rule(_softplus, _softplus_gradient, "out"),
-    "softsign": Rule(_softsign, _softsign_gradient, "out"),
-    "log_sigmoid": Rule(_log_sigmoid, _log_sigmoid_gradient, "out"),
-    "silu": Rule(_silu, _silu_gradient, "data"),
-    "mish": Rule(_mish, _mish_gradient, "data"),
-    "hard_swish": Rule(_hard_swish, _hard_swish_gradient, "data"),
-    "gelu": Rule(_gelu, _gelu_gradient, "data"),
-    "gelu_tanh": Rule(_gelu_tanh, _gelu_tanh_gradient, "data"),
+    "relu": Rule(_relu, _relu_gradient, "out", (1, 1)),
+    "sigmoid": Rule(_sigmoid, _sigmoid_gradient, "out", (0, 1)),
+    "tanh": Rule(_tanh, _tanh_gradient, "out", (0, 1)),
+    "softrelu": Rule(_softrelu, _softrelu_gradient, "out", (1, 1)),
+    "softplus": Rule(_softplus, _softplus_gradient, "out", (2, 1)),
+    "softsign": Rule(_softsign, _softsign_gradient, "out", (1, 1)),
+    "log_sigmoid": Rule(_log_sigmoid, _log_sigmoid_gradient, "out", (2, 1)),
+    "silu": Rule(_silu, _silu_gradient, "data", (1, 2)),
+    "mish": Rule(_mish, _mish_gradient, "data", (2, 2)),
+    "hard_swish": Rule(_hard_swish, _hard_swish_gradient, "data", (1, 2)),
+    "gelu": Rule(_gelu, _gelu_gradient, "data", (1, 2)),
+    "gelu_tanh": Rule(_gelu_tanh, _gelu_tanh_gradient, "data", (1, 2)),
 }

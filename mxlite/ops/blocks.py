@@ -27,7 +27,8 @@ BLOCK = 16384
 def pieces(*arrays: Any, size: int = PIECE) -> Iterator[Sequence[Any]]:
     """Yield matching flat parts of arrays of one shape, at most `size` elements each; small arrays whole."""
     if arrays[0].size <= size:
-        yield arrays
+        # Arithmetic on arrays without axes gives numbers, which cannot be written to.
+        yield arrays if arrays[0].ndim else [x.reshape(1) for x in arrays]
         return
     flat = [x.reshape(-1) for x in arrays]
     for begin in range(0, arrays[0].size, size):

@@ -6,8 +6,6 @@ which it was stretched.
 
 from __future__ import annotations
 
-from math import prod
-
 from ..core.errors import ShapeError
 from ..graph.opdef import Op
 from .blocks import fold, fold_bytes, power, sum_to, sum_to_bytes
@@ -135,29 +133,31 @@ class broadcast_mul(_Product):
 class broadcast_div(_Product):
     """Quotient with broadcasting, ``out = lhs / rhs``; of whole numbers it is cut towards 0.
 
-    lhs, rhs: shapes that broadcast  ->  out: their common shape. The gradient reads `rhs` and `out`.
+    lhs, rhs: shapes that broadcast  ->  out: their common shape. The gradient reads `lhs` and `rhs`, which
+    are never larger than `out`.
     """
 
-    in_place = {"out": "lhs"}
+    in_place = {"out": ("lhs", "rhs")}
 
     @staticmethod
     def forward(xp, a, lhs, rhs, *, out):
         xp.divide(lhs, rhs, out=out, casting="unsafe")
 
     @staticmethod
-    def backward(xp, a, d_out, rhs, out, *, d_lhs, d_rhs, work):
+    def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
         def by_lhs(into, d, y):
             xp.divide(d, y, out=into)
 
-        def by_rhs(into, d, quotient, y):
-            xp.multiply(d, quotient, out=into)
+        def by_rhs(into, d, x, y):
+            xp.divide(x, y, out=into)
             xp.divide(into, y, out=into)
+            xp.multiply(into, d, out=into)
             xp.negative(into, out=into)
 
         if d_lhs is not None:
             fold(xp, by_lhs, (d_out, rhs), d_lhs, work)
         if d_rhs is not None:
-            fold(xp, by_rhs, (d_out, out, rhs), d_rhs, work)
+            fold(xp, by_rhs, (d_out, lhs, rhs), d_rhs, work)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -355,47 +355,4 @@ class arctan2(_Product):
         return {
             "lhs": w._sum_like(w.broadcast_mul(part, rhs), lhs),
             "rhs": w.negative(w._sum_like(w.broadcast_mul(part, lhs), rhs)),
-        }
-
-
-class broadcast_mod(_Product):
-    """Remainder of ``lhs / rhs`` with the sign of `rhs`, as Python's ``%``; 0 where `rhs` is 0.
-
-    lhs, rhs: shapes that broadcast  ->  out: their common shape. Gradients: `d_out` and
-    ``-d_out * floor(lhs / rhs)``.
-    """
-
-    aliases = ("_mod", "_Mod")
-    in_place = {"out": "lhs"}
-
-    @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return prod(inputs[1])
-
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out, work):
-        zero = work[: rhs.size].view("bool").reshape(rhs.shape)
-        xp.equal(rhs, 0, out=zero)
-        xp.remainder(lhs, rhs, out=out)
-        xp.copyto(out, 0, where=zero)
-
-    @staticmethod
-    def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
-        def by_rhs(into, d, x, y):
-            xp.floor_divide(x, y, out=into)
-            xp.multiply(into, d, out=into)
-            xp.negative(into, out=into)
-
-        if d_lhs is not None:
-            sum_to(xp, d_out, d_lhs, work)
-        if d_rhs is not None:
-            fold(xp, by_rhs, (d_out, lhs, rhs), d_rhs, work)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        d, lhs, rhs = heads["out"], ins["lhs"], ins["rhs"]
-        count = w.floor(w.broadcast_div(lhs, rhs))
-        return {
-            "lhs": w._sum_like(d, lhs),
-            "rhs": w.negative(w._sum_like(w.elemwise_mul(d, count), rhs)),
         }

@@ -225,8 +225,8 @@ class Crop(Op):
                     raise OpAttributeError(f"{name} must be two numbers, got {getattr(self, name)}.")
 
     @classmethod
-    def reads_shape_only(cls, name):
-        return name != "arg0"
+    def shape_only_names(cls, a: Any) -> tuple[str, ...]:
+        return cls.input_names(a)[1:]
 
     @staticmethod
     def infer_shape(a, *shapes):
@@ -282,6 +282,7 @@ class _uncrop(Op):
     """
 
     inputs = ("data", "like")
+    shape_only = ("like",)
     cheap = True
 
     @dataclass(frozen=True)

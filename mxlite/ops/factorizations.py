@@ -403,7 +403,7 @@ class _linalg_gelqf(_Matrix):
     def backward(xp, a, d_Q, d_L, Q, L, *, d_A):
         arrays = [batch(x) for x in (Q, L, d_Q, d_L, d_A)]
         for q, low, d_q, d_low, into in chunks(*arrays):
-            inner = xp.zeros_like(low) if d_low is None else transposed(low) @ np.tril(d_low)
+            inner = xp.zeros_like(low) if d_low is None else transposed(low) @ d_low
             if d_q is not None:
                 inner -= d_q @ transposed(q)
             total = _copy_lower(inner) @ q

@@ -24,8 +24,9 @@ from .scatter import (
 class gather_nd(Op):
     """Slices by several numbers, ``out[j] = data[indices[0, j], indices[1, j], ...]``.
 
-    data: (D0, ..., DM-1, B...);  indices: (M, I...) in any dtype  ->  out: (I..., B...). Indices are in [-D, D),
-    negative ones count from the end of their axis. The gradient of `data` adds up; `indices` have none.
+    data: (D0, ..., DM-1, B...);  indices: (M, I...) in any dtype  ->  out: (I..., B...). Indices are in
+    [-D, D), negative ones count from the end of their axis. The gradient of `data` adds up; `indices` have
+    none.
     """
 
     inputs = ("data", "indices")
@@ -101,8 +102,8 @@ def _take_rows(xp: Any, data: Any, places: Any, width: int, out: Any) -> None:
 class scatter_nd(Op):
     """Slices of `data` at the places that `indices` name in an array of zeros: the inverse of `gather_nd`.
 
-    data: (I..., B...);  indices: (M, I...) in any dtype  ->  out: `shape`, (D0, ..., DM-1, B...). Where a place comes
-    twice the last slice stays, and each gets the whole gradient.
+    data: (I..., B...);  indices: (M, I...) in any dtype  ->  out: `shape`, (D0, ..., DM-1, B...). Where a
+    place comes twice the last slice stays, and each gets the whole gradient.
     """
 
     inputs = ("data", "indices")
@@ -152,7 +153,8 @@ class scatter_nd(Op):
 class scatter_nd_update(Scatter):
     """`data` with slices changed at the places that `indices` name.
 
-    data: (D0, ..., DM-1, B...);  indices: (M, I...) in any dtype, in [-D, D);  updates: (I..., B...)  ->  out: as `data`.
+    data: (D0, ..., DM-1, B...);  indices: (M, I...) in any dtype, in [-D, D);  updates: (I..., B...)
+    ->  out: as `data`.
     reduction: as in `scatter_elements` (ONNX ScatterND, whose indices have M as their last axis).
     """
 

@@ -71,6 +71,7 @@ class _onehot_encode(Op):
     """
 
     inputs = ("lhs", "rhs")
+    shape_only = ("rhs",)
 
     @staticmethod
     def infer_shape(a, lhs, rhs):
@@ -136,8 +137,8 @@ class _Grid:
 class ravel_multi_index(Op):
     """Places in an array of `shape` as one number each, in C order.
 
-    data: (M, ...), column [:, j] a place in M axes  ->  out: (...), same dtype. The first length does not matter
-    and may be -1; nothing is checked. No gradient.
+    data: (M, ...), column [:, j] a place in M axes  ->  out: (...), same dtype. The first length does not
+    matter and may be -1; nothing is checked. No gradient.
     """
 
     aliases = ("_ravel_multi_index",)
@@ -167,8 +168,8 @@ class ravel_multi_index(Op):
 class unravel_index(Op):
     """Places given as one number each, as places in the axes of `shape`.
 
-    data: (...)  ->  out: (M, ...) of the same dtype, ``out[:, j]`` the place of the ``data[j]``-th element in C
-    order. The first length does not matter and may be -1; nothing is checked. No gradient.
+    data: (...)  ->  out: (M, ...) of the same dtype, ``out[:, j]`` the place of the ``data[j]``-th element
+    in C order. The first length does not matter and may be -1; nothing is checked. No gradient.
     """
 
     aliases = ("_unravel_index",)

@@ -15,9 +15,9 @@ from .reshape import axis_of, Move
 class reshape_like(Move):
     """The elements of `lhs` under the shape of `rhs`.
 
-    lhs: (...);  rhs: (...), read for its shape only  ->  out: the axes [`lhs_begin`, `lhs_end`) of `lhs` replaced
-    by the axes [`rhs_begin`, `rhs_end`) of `rhs`; None is the first or the end, negative numbers count from
-    the end. Costs nothing when done in place.
+    lhs: (...);  rhs: (...), read for its shape only  ->  out: the axes [`lhs_begin`, `lhs_end`) of `lhs`
+    replaced by the axes [`rhs_begin`, `rhs_end`) of `rhs`; None is the first or the end, negative numbers
+    count from the end. Costs nothing when done in place.
     """
 
     inputs = ("lhs", "rhs")
@@ -87,8 +87,8 @@ class _identity_with_attr_like_rhs(Move):
 class slice_like(Move):
     """`data` cut to the lengths of `shape_like`, from the beginning.
 
-    data: (...);  shape_like: (...), read for its shape only  ->  out: (...), each axis in `axes` as long as that of
-    `shape_like`; all axes without `axes`, then both have as many. The gradient is 0 behind the cut.
+    data: (...);  shape_like: (...), read for its shape only  ->  out: (...), each axis in `axes` as long as
+    that of `shape_like`; all axes without `axes`, then both have as many. The gradient is 0 behind the cut.
     """
 
     inputs = ("data", "shape_like")
@@ -131,10 +131,12 @@ class slice_like(Move):
 class _grow_like(Move):
     """`data` with zeros behind it, up to the shape of `like`: the gradient of `slice_like`.
 
-    data: (...);  like: (...), as many axes, none shorter, read for its shape only  ->  out: the shape of `like`.
+    data: (...);  like: (...), as many axes, none shorter, read for its shape only  ->  out: the shape of
+    `like`.
     """
 
     inputs = ("data", "like")
+    shape_only = ("like",)
 
     @staticmethod
     def infer_shape(a, data, like):
@@ -168,8 +170,8 @@ def _corner(array):
 class _contrib_arange_like(Move):
     """`start`, `start` + `step`, ..., each `repeat` times, as many as `data` has elements.
 
-    data: (...), read for its shape and dtype only  ->  out: the shape of `data`; (N,) with `axis`, of length N.
-    No gradient. `ctx` is where the array will live.
+    data: (...), read for its shape and dtype only  ->  out: the shape of `data`; (N,) with `axis`, of length
+    N. No gradient. `ctx` is where the array will live.
     """
 
     shape_only = ("data",)
@@ -244,8 +246,8 @@ class size_array(Move):
 class _contrib_index_array(Move):
     """The place of every element, as an array. No gradient.
 
-    data: (...), read for its shape only  ->  out: (..., n) int64, ``out[i, j, ...] = (i, j, ...)``, only the numbers
-    for the axes in `axes` if they are given.
+    data: (...), read for its shape only  ->  out: (..., n) int64, ``out[i, j, ...] = (i, j, ...)``, only the
+    numbers for the axes in `axes` if they are given.
     """
 
     shape_only = ("data",)

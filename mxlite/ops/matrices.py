@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isqrt, prod
+from typing import ClassVar
 
 from ..core.errors import DTypeError, ShapeError
 from ..graph.opdef import Op
@@ -18,7 +19,7 @@ from .scratch import carve, scratch_bytes
 class _Matrix(Op):
     """An operator on matrices: float32 and float64 only, for that is what BLAS and LAPACK compute in."""
 
-    inputs = ("A",)
+    inputs: ClassVar[tuple[str, ...]] = ("A",)
     accepts = "float"
 
     @classmethod

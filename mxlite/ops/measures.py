@@ -9,7 +9,7 @@ from ..core.dtype import as_dtype
 from ..core.errors import DerivativeError, OpAttributeError
 from ..graph.opdef import Op
 from .blocks import fold, fold_bytes, pieces
-from .reduce import _Extreme, _Reduce, _spread, kept_shape, reduced_axes
+from .reduce import _Reduce, kept_shape, NonEmpty, reduced_axes, spread
 from .scratch import accumulator, carve, scratch_bytes
 
 
@@ -84,12 +84,12 @@ class norm(_Reduce):
                 "norm with out_dtype has no gradient of a gradient; Cast the result instead."
             )
         if a.ord == 1:
-            return {"data": w.elemwise_mul(_spread(w, a, d, x), w.sign(x))}
+            return {"data": w.elemwise_mul(spread(w, a, d, x), w.sign(x))}
         ratio = w.elemwise_div(d, w.elemwise_add(y, w._equal_scalar(y, scalar=0)))
-        return {"data": w.elemwise_mul(_spread(w, a, ratio, x), x)}
+        return {"data": w.elemwise_mul(spread(w, a, ratio, x), x)}
 
 
-class logsumexp(_Extreme):
+class logsumexp(NonEmpty):
     """``out = log(sum(exp(data)))`` over axes, without overflow: the largest is taken out first.
 
     data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left. The gradient is
@@ -135,8 +135,8 @@ class logsumexp(_Extreme):
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         x = ins["data"]
-        share = w.exp(w.elemwise_sub(x, _spread(w, a, outs["out"], x)))
-        return {"data": w.elemwise_mul(_spread(w, a, heads["out"], x), share)}
+        share = w.exp(w.elemwise_sub(x, spread(w, a, outs["out"], x)))
+        return {"data": w.elemwise_mul(spread(w, a, heads["out"], x), share)}
 
 
 class moments(Op):
@@ -218,9 +218,9 @@ class moments(Op):
     def derivative(w, a, ins, outs, heads):
         x, terms = ins["data"], []
         if "mean" in heads:
-            terms.append(_spread(w, a, heads["mean"], x, mean=True))
+            terms.append(spread(w, a, heads["mean"], x, mean=True))
         if "var" in heads:
-            away = w.elemwise_sub(x, _spread(w, a, outs["mean"], x))
-            slope = w.elemwise_mul(away, _spread(w, a, heads["var"], x, mean=True))
+            away = w.elemwise_sub(x, spread(w, a, outs["mean"], x))
+            slope = w.elemwise_mul(away, spread(w, a, heads["var"], x, mean=True))
             terms.append(w._mul_scalar(slope, scalar=2))
         return {"data": terms[0] if len(terms) == 1 else w.elemwise_add(*terms)}

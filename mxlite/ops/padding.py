@@ -18,9 +18,9 @@ class Pad(Move):
     """`data` with a border.
 
     data: (...)  ->  out: axis i longer by ``pad_width[2 * i]`` in front and ``pad_width[2 * i + 1]`` behind.
-    mode: "constant" fills the border with `constant_value`; "edge" repeats the outermost element; "reflect" counts
-    back from it, not repeating it, so that a border is shorter than the axis. Any number of axes, all of which
-    may be padded (MXNet: 4 or 5, not the first two).
+    mode: "constant" fills the border with `constant_value`; "edge" repeats the outermost element; "reflect"
+    counts back from it, not repeating it, so that a border is shorter than the axis. Any number of axes,
+    all of which may be padded (MXNet: 4 or 5, not the first two).
     """
 
     aliases = ("pad",)
@@ -53,10 +53,10 @@ class Pad(Move):
         if a.mode == "constant":
             whole = out.dtype.kind in "iu"
             out.fill(int(a.constant_value) if whole else a.constant_value)
-            xp.copyto(out[_middle(a, data.shape)], data)
+            xp.copyto(out[(*_middle(a, data.shape), ...)], data)
             return
         for target, source in _blocks(a, data.shape):
-            xp.copyto(out[target], data[source])
+            xp.copyto(out[(*target, ...)], data[source])
 
     @staticmethod
     def backward(xp, a, d_out, *, d_data):
@@ -72,7 +72,8 @@ class Pad(Move):
 class _unpad(Move):
     """`data` without its border, the border's elements added to those they were copied from.
 
-    data: (...)  ->  out: axis i shorter by ``pad_width[2 * i]`` and ``pad_width[2 * i + 1]``: the gradient of `Pad`.
+    data: (...)  ->  out: axis i shorter by ``pad_width[2 * i]`` and ``pad_width[2 * i + 1]``: the gradient
+    of `Pad`.
     """
 
     Attrs = Pad.Attrs
@@ -127,7 +128,7 @@ def _backwards(begin: int, count: int) -> slice:
 
 
 def _blocks(a: Any, data: Shape) -> list[tuple[Index, Index]]:
-    """Parts of the padded array and what they copy of `data`: the middle and, for n padded axes, 3**n - 1 more.
+    """Parts of the padded array and what they copy: the middle and, for n padded axes, 3**n - 1 more.
 
     A part of the border in mode "edge" copies a part that is 1 long along the axis.
     """

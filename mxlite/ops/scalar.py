@@ -333,6 +333,9 @@ class smooth_l1(_Scalar):
     def forward(xp, a, data, *, out):
         # With c = clip(s*s*x, -1, 1) it is c * (x - c / (2*s*s)) in every part.
         square = a.scalar * a.scalar
+        if square == 0:  # quadratic everywhere, times 0
+            out.fill(0)
+            return
         for x, into in pieces(data, out):
             cut = _cut(xp, x, square)
             xp.multiply(cut, x - cut * (0.5 / square), out=into)

@@ -1,7 +1,7 @@
 """What happens where updates meet elements: the operators are in `elements.py` and `gather.py`.
 
-All of them come down to a target of rows (K, B), places of rows (n,), and updates (n, B). Single elements are rows
-of one. `reduction` says what meets at a place: the element that is there and the updates.
+All of them come down to a target of rows (K, B), places of rows (n,), and updates (n, B). Single elements
+are rows of one. `reduction` says what meets at a place: the element that is there and the updates.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def _pairs(reps: Shape, dims: Shape) -> Shape:
 
 
 def _total(xp, parts, axes, total):
-    """Sum over `axes` into `total`; two-byte floats are added up in float32, by numpy's buffered reduction."""
+    """Sum over `axes` into `total`; numpy takes the sums of two-byte floats in float32 when told so."""
     wide = float32 if total.dtype.itemsize == 2 else None
     xp.add.reduce(parts, axis=axes, out=total, dtype=wide)
 

@@ -46,7 +46,7 @@ class Subgraph:
                     f"{node.name!r} is the gradient of {node.forward.name!r}; a subgraph takes forward "
                     f"operators, and its gradient follows from them."
                 )
-            if node.op.aux or node.op.mutates:
+            if node.op.aux or node.op.mutated(node.attrs):
                 what = "keeps auxiliary states" if node.op.aux else "changes its inputs"
                 raise OpAttributeError(
                     f"{node.op.op_name} {node.name!r} {what}, which cannot be inside a loop or branch: "

@@ -196,8 +196,8 @@ class batch_take(Op):
 class _contrib_index_copy(Op):
     """Rows written over by number, ``out[index_vector[i]] = new_tensor[i]``, `old_tensor` elsewhere.
 
-    old_tensor: (K, ...);  index_vector: (n,) in any dtype, in [0, K);  new_tensor: (n, ...)  ->  out: (K, ...).
-    Where an index comes twice the last row stays, and each of them gets the whole gradient.
+    old_tensor: (K, ...);  index_vector: (n,) in any dtype, in [0, K);  new_tensor: (n, ...)  ->  out: as
+    `old_tensor`. Where an index comes twice the last row stays, and each of them gets the whole gradient.
     """
 
     inputs = ("old_tensor", "index_vector", "new_tensor")

@@ -212,7 +212,7 @@ class _copy(_Unary):
     data: (...)  ->  out: (...), same shape and dtype. The gradient of `data` *is* that of `out`.
     """
 
-    aliases = ("identity",)
+    aliases = ("identity", "_copyto")
     gradient_is = {"data": "d_out"}
 
     @staticmethod
