@@ -336,7 +336,6 @@ _ELEMENTS = {
         mxnet="MXNet's gradient writes outside the array for negative indices",
         make={"indices": integers(-3, 3)},
         torch=_gather_nd,
-        mxnet="MXNet's gradient writes beside its array where an index is negative",
         large=[(600, 600), (2, 2, 300)],
     ),
     "scatter_nd": Case(
