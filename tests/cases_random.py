@@ -26,7 +26,7 @@ _SIMPLE: dict[str, dict[str, Any]] = {"uniform": {"low": -1, "high": 2}, "normal
 
 def _number(name: str, attrs: dict[str, Any]) -> dict[str, Case]:
     op = getattr(ops, f"_random_{name}")
-    return {f"_random_{name}": Case(op, attrs | {"shape": (300, 200)}, [], mxnet=_DRAWS)}
+    return {f"_random_{name}": Case(op, attrs | {"shape": (500, 220)}, [], mxnet=_DRAWS)}
 
 
 def _sample(name: str, count: int) -> dict[str, Case]:
@@ -124,7 +124,7 @@ ROWS: dict[str, Case] = {
     **_density("negative_binomial", 2, {"p": unit}),
     **_density("generalized_negative_binomial", 2, {}),
     "_random_randint": Case(
-        ops._random_randint, {"low": -3, "high": 9, "shape": (300, 200)}, [], mxnet=_DRAWS
+        ops._random_randint, {"low": -3, "high": 9, "shape": (500, 220)}, [], mxnet=_DRAWS
     ),
     "_random_randint-wide": Case(
         ops._random_randint,

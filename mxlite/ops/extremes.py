@@ -117,7 +117,8 @@ def _where_chosen(xp, a, d_out, chosen, d_data):
 
 
 class _bits_like(Op):
-    """The bits of `data` as 0 and 1, ``out[i] = data[i // 8] >> (7 - i % 8) & 1`` of flat arrays. No gradient.
+    """The bits of `data` as 0 and 1, ``out[i] = data[i // 8] >> (7 - i % 8) & 1`` of flat arrays. No
+    gradient.
 
     data: (ceil(elements / 8),) uint8;  like: (...), read for its shape and type only  ->  out: as `like`.
     """
