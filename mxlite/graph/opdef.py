@@ -164,8 +164,8 @@ class Op:
 
     @classmethod
     def shape_only_names(cls, a: Any) -> tuple[str, ...]:
-        """`shape_only`, and `like`; override when it depends on `a`, as for any number of inputs."""
-        return (*cls.shape_only, "like")
+        """`shape_only`; override when it depends on `a`, as for an operator of any number of inputs."""
+        return cls.shape_only
 
     @classmethod
     def inferred_names(cls, a: Any) -> tuple[str, ...]:
