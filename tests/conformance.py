@@ -173,7 +173,7 @@ def same_bits(got: Any, want: Any, what: str) -> None:
         assert got is want, what
     else:
         assert got.dtype == want.dtype and got.shape == want.shape, what
-        differ = got.view(np.uint8).reshape(-1) != want.view(np.uint8).reshape(-1) if got.size else ()
+        differ = got.reshape(-1).view(np.uint8) != want.reshape(-1).view(np.uint8)
         assert not np.any(differ), f"{what}: {got} instead of {want}"
 
 
