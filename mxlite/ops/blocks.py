@@ -25,8 +25,11 @@ BLOCK = 16384
 
 
 def pieces(*arrays: Any, size: int = PIECE) -> Iterator[Sequence[Any]]:
-    """Yield matching flat parts of arrays of one shape, at most `size` elements each; small arrays whole."""
-    if arrays[0].size <= size:
+    """Yield matching flat parts of arrays of one shape, at most `size` elements each; small arrays whole.
+
+    An array without axes becomes one of one element: numpy gives numbers, not arrays, for sums of such.
+    """
+    if arrays[0].size <= size and arrays[0].ndim:
         yield arrays
         return
     flat = [x.reshape(-1) for x in arrays]
@@ -44,7 +47,7 @@ def weak(data: Any, scalar: float) -> float | int:
     """`scalar` as an operand of `data`'s dtype: for whole numbers cut and wrapped round, as in MXNet."""
     if data.dtype.kind not in "iu" or not math.isfinite(scalar):
         return scalar
-    return int(np.asarray(int(scalar)).astype(data.dtype))
+    return int(np.asarray(int(scalar) % 2**64, np.uint64).astype(data.dtype))
 
 
 def power(xp: Any, base: Any, exponent: Any, out: Any) -> None:

@@ -285,6 +285,10 @@ class _uncrop(Op):
         offset: tuple[int, ...] = (0, 0)
         center_crop: bool = False
 
+        def __post_init__(self) -> None:
+            if len(self.offset) != 2:
+                raise OpAttributeError(f"offset must be two numbers, got {self.offset}.")
+
     @staticmethod
     def infer_shape(a, data, like):
         begin = _corner(a, like, data[2:]) if len(data) == len(like) == 4 else (-1, -1)

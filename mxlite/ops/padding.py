@@ -11,7 +11,7 @@ from ..graph.ir import Shape
 from .adjoint import given
 from .reshape import Move
 
-Index = tuple[slice, ...]
+Index = tuple[Any, ...]  # an ellipsis, then slices: an array also where there are no axes
 
 
 class Pad(Move):
@@ -105,7 +105,7 @@ def _pairs(a: Any) -> list[tuple[int, int]]:
 
 def _middle(a: Any, data: Shape) -> Index:
     """Where `data` lies in the padded array."""
-    return tuple(slice(i, i + d) for d, (i, _) in zip(data, _pairs(a)))
+    return (..., *(slice(i, i + d) for d, (i, _) in zip(data, _pairs(a))))
 
 
 def _pieces(a: Any, length: int, before: int, behind: int) -> list[tuple[slice, slice]]:
@@ -131,7 +131,7 @@ def _blocks(a: Any, data: Shape) -> list[tuple[Index, Index]]:
 
     A part of the border in mode "edge" copies a part that is 1 long along the axis.
     """
-    blocks: list[tuple[Index, Index]] = [((), ())]
+    blocks: list[tuple[Index, Index]] = [((...,), (...,))]
     for length, (before, behind) in zip(data, _pairs(a)):
         pieces = _pieces(a, length, before, behind)
         blocks = [((*t, target), (*s, source)) for t, s in blocks for target, source in pieces]
