@@ -43,7 +43,9 @@ def check_error(trial: Trial, error: MXLiteError) -> None:
     assert any(n in text for n in names), f"{trial!r}: the error does not name the operator: {text}"
     rest = text.replace(trial.op.op_name, "")
     known = (*trial.op.inputs, *trial.op.Attrs.__dataclass_fields__)
-    assert re.search(r"[0-9]|'[^']+'", rest) or any(k in rest for k in known), f"{trial!r}: says nothing: {text}"
+    assert re.search(r"[0-9]|'[^']+'", rest) or any(k in rest for k in known), (
+        f"{trial!r}: says nothing: {text}"
+    )
 
 
 def call(trial: Trial) -> list[Any] | None:

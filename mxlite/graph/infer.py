@@ -46,7 +46,9 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
                 return False
             shape = merged
         if prod(shape) > MOST_ELEMENTS and known_shape(shape):
-            raise ShapeError(f"{_entry_name(entry)!r} cannot be {shape}: no machine holds {prod(shape)} elements.")
+            raise ShapeError(
+                f"{_entry_name(entry)!r} cannot be {shape}: no machine holds {prod(shape)} elements."
+            )
         shapes[entry] = shape
         return True
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.errors import DTypeError
 from ..graph.ir import Shape
 from ..graph.opdef import DType
 from .scratch import accumulator, carve, Piece, scratch_bytes
@@ -48,6 +49,14 @@ def weak(data: Any, scalar: float) -> float | int:
     if data.dtype.kind not in "iu" or not math.isfinite(scalar):
         return scalar
     return int(np.asarray(int(scalar) % 2**64, np.uint64).astype(data.dtype))
+
+
+def require_finite(value: float, dtype: DType | None, name: str) -> None:
+    """Raise DTypeError if `value`, the parameter `name`, has no counterpart in whole numbers of `dtype`."""
+    if dtype is not None and dtype.kind in "iu" and not math.isfinite(value):
+        raise DTypeError(
+            f"{name} must be finite for {dtype}, got {value}; convert data with astype('float32')."
+        )
 
 
 def power(xp: Any, base: Any, exponent: Any, out: Any) -> None:

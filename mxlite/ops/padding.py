@@ -9,6 +9,7 @@ from typing import Any, Literal
 from ..core.errors import OpAttributeError, ShapeError
 from ..graph.ir import Shape
 from .adjoint import given
+from .blocks import require_finite, weak
 from .reshape import Move
 
 Index = tuple[Any, ...]  # an ellipsis, then slices: an array also where there are no axes
@@ -48,11 +49,16 @@ class Pad(Move):
                 raise ShapeError(f"pad_width {a.pad_width} must be smaller than the axes of data {data}.")
         return (data,), (tuple(d + i + j for d, (i, j) in zip(data, _pairs(a))),)
 
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        if a.mode == "constant":
+            require_finite(a.constant_value, dtypes[0], "constant_value")
+        return super().infer_type(a, *dtypes)
+
     @staticmethod
     def forward(xp, a, data, *, out):
         if a.mode == "constant":
-            whole = out.dtype.kind in "iu"
-            out.fill(int(a.constant_value) if whole else a.constant_value)
+            out.fill(weak(out, a.constant_value))
             xp.copyto(out[_middle(a, data.shape)], data)
             return
         for target, source in _blocks(a, data.shape):

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from ..graph.opdef import Op
-from .blocks import pieces, power, weak
+from .blocks import pieces, power, require_finite, weak
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,11 @@ class _Scalar(Op):
     cheap = True
     accepts = "number"
     Attrs = ScalarAttrs
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        require_finite(a.scalar, dtypes[0], "scalar")
+        return super().infer_type(a, *dtypes)
 
 
 class _plus_scalar(_Scalar):
@@ -333,9 +338,10 @@ class smooth_l1(_Scalar):
     def forward(xp, a, data, *, out):
         # With c = clip(s*s*x, -1, 1) it is c * (x - c / (2*s*s)) in every part.
         square = a.scalar * a.scalar
+        half = 0.5 / square if square else 0.0  # where `cut` is 0, too
         for x, into in pieces(data, out):
             cut = _cut(xp, x, square)
-            xp.multiply(cut, x - cut * (0.5 / square), out=into)
+            xp.multiply(cut, x - cut * half, out=into)
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
