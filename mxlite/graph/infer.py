@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ..core.dtype import as_dtype
-from ..core.errors import DTypeError, ShapeError
+from ..core.errors import DTypeError, OpAttributeError, ShapeError
 from ..core.npshape import from_user, UNKNOWN
 from .attrs import _tuple
 from .ir import Entry, Graph, Node, Shape
 from .opdef import known_shape, Op
+
+MOST_ELEMENTS = 2**58
+"""Elements of one entry: their bytes still fit a signed 64-bit number."""
 
 
 def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
@@ -41,6 +45,10 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
             if merged == old:
                 return False
             shape = merged
+        if prod(shape) > MOST_ELEMENTS and known_shape(shape):
+            raise ShapeError(
+                f"{_entry_name(entry)!r} cannot be {shape}: no machine holds {prod(shape)} elements."
+            )
         shapes[entry] = shape
         return True
 
@@ -81,11 +89,11 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
                 return False
             given = [s if known_shape(s) else None for s in ins]
             in_shapes, out_shapes = node.op.infer_shape(node.attrs, *given)
-        except ShapeError as error:
+        except (ShapeError, OpAttributeError) as error:
             text = str(error)
             if not text.startswith(node.op.op_name):
                 text = f"{node.op.op_name} {node.name!r}: {text}"
-            raise ShapeError(text) from None
+            raise type(error)(text) from None
         changed = False
         for e, s in zip(entries, (*in_shapes, *out_shapes)):
             if s is not None:
@@ -137,8 +145,8 @@ def infer_types(graph: Graph, known: Mapping[str, Any], default: Any = None) -> 
             made = dtypes.get(Entry(node)) if node.num_outputs else None
             if made is not None and outs[0] is None and _is_of_one_type(node.op):
                 ins, outs = node.op.infer_type(node.attrs, *(made for _ in given))
-        except DTypeError as error:
-            raise DTypeError(f"{node.op.op_name} {node.name!r}: {error}") from None
+        except (DTypeError, OpAttributeError) as error:
+            raise type(error)(f"{node.op.op_name} {node.name!r}: {error}") from None
         changed = False
         for e, d in zip(node.inputs, ins):
             changed |= learn(e, d, node)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ..backends import ALIGN, Backend, backend_of, bind_call
-from ..core import Context, DTypeError, MXLiteError, ShapeError
+from ..core import Context, DTypeError, MXLiteError, OpAttributeError, OutOfMemoryError, ShapeError
 from ..core.dtype import float32, is_floating
 from ..core.npshape import UNKNOWN
 from ..graph.attrs import parse_attrs
@@ -80,6 +81,12 @@ class Call:
             backend_of(ctx),
             train,
         )
+        need = sum(prod(shape) * dtype.itemsize for shape, dtype in plan.makes) + (plan.work or 0)
+        if need > plan.backend.memory():
+            raise OutOfMemoryError(
+                f"{op.op_name} makes {', '.join(f'{s} {d}' for s, d in plan.makes[:4])}: {need} bytes with "
+                f"its scratch, more than the {plan.backend.memory()} there are."
+            )
         plan.visible = visible
         plan.outputs = made
         if recorded:
@@ -286,8 +293,11 @@ def _infer(call: Call, shapes: tuple[Any, ...], dtypes: list[Any]) -> tuple[tupl
                 raise ShapeError(f"{name!r} must be of shape {tuple(want)}, but it is {have}.")
         if any(UNKNOWN in shape for shape in makes):
             raise ShapeError("an array's shape has no open axes; inside mx.util.np_shape() 0 is a length.")
-    except ShapeError as error:
-        raise ShapeError(_named(op, error)) from None
+        for name, shape in zip(op.output_names(attrs), makes):
+            if any(d < 0 for d in shape):
+                raise ShapeError(f"{name!r} would be {tuple(shape)}; no axis can have a negative length.")
+    except (ShapeError, OpAttributeError) as error:
+        raise type(error)(_named(op, error)) from None
     try:
         wanted_types, made_types = op.infer_type(attrs, *dtypes)
         for name, kind, found in zip(names, wanted_types, dtypes):
@@ -295,8 +305,8 @@ def _infer(call: Call, shapes: tuple[Any, ...], dtypes: list[Any]) -> tuple[tupl
                 raise DTypeError(
                     f"{name!r} must be {kind}, but it is {found}; convert it with astype('{kind}')."
                 )
-    except DTypeError as error:
-        raise DTypeError(_named(op, error)) from None
+    except (DTypeError, OpAttributeError) as error:
+        raise type(error)(_named(op, error)) from None
     return tuple(tuple(s) for s in makes), tuple(float32 if d is None else d for d in made_types)
 
 
@@ -314,6 +324,8 @@ def call_of(op: type[Op] | str, given: Mapping[str, Any]) -> Call:
     Raises OpAttributeError, and UnknownNameError for an operator that is not there.
     """
     # 1, 1.0 and True are one dict key, and so are 0.0 and -0.0, but not one parameter: hence type and sign.
+    if any(isinstance(v, np.ndarray) for v in given.values()):
+        given = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in given.items()}
     key = (op, *((k, v if v else repr(v), type(v)) for k, v in given.items()))
     try:
         call = _calls.get(key)

@@ -9,6 +9,7 @@ from ..core.dtype import as_dtype, FLAGS
 from ..core.errors import OpAttributeError, ShapeError
 from ..core.npshape import from_user, is_np_shape
 from ..graph.opdef import Op
+from .blocks import require_finite, weak
 from .like import fill_range
 
 
@@ -74,9 +75,15 @@ class _full(Constant):
         ctx: str = ""
         dtype: str = "float32"
 
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        _, made = super().infer_type(a, *dtypes)
+        require_finite(a.value, made[0], "value")
+        return (), made
+
     @staticmethod
     def forward(xp, a, *, out):
-        out.fill(int(a.value) if out.dtype.kind in "iu" else a.value)
+        out.fill(weak(out, a.value))
 
 
 class _arange(Constant):
@@ -144,7 +151,7 @@ class _linspace(Constant):
         gaps = a.num - 1 if a.endpoint else a.num
         step = (a.stop - a.start) / gaps if gaps else 0.0
         fill_range(xp, out, a.start, step, 1)
-        if a.endpoint and gaps:
+        if a.endpoint and gaps > 0:
             out[-1] = a.stop
 
 

@@ -119,7 +119,8 @@ class _grid_d_data(Op):
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        return shapes, (shapes[1],)
+        (like,), (grad,) = GridGenerator.infer_shape(a, shapes[1])
+        return (grad, like), (like,)
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:

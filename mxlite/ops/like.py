@@ -164,7 +164,7 @@ class _grow_like(Move):
 
 def _corner(array):
     """The index of a part as large as `array`, at the beginning of every axis."""
-    return tuple(slice(0, n) for n in array.shape)
+    return (..., *(slice(0, n) for n in array.shape))
 
 
 class _contrib_arange_like(Move):

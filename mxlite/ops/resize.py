@@ -51,7 +51,10 @@ class _Transposed(Op):
 
     @classmethod
     def infer_shape(cls, a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        return shapes, (shapes[1],)
+        grad, like = shapes
+        # `of` may have a `like` of its own: what its output is to be as large as.
+        given = (like, grad)[: len(cls.of.input_names(a))]
+        return (cls.of.infer_shape(a, *given)[1][0], like), (like,)
 
     @classmethod
     def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from ..graph.opdef import Op
-from .blocks import pieces, power, weak
+from .blocks import pieces, power, require_finite, weak
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,11 @@ class _Scalar(Op):
     cheap = True
     accepts = "number"
     Attrs = ScalarAttrs
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        require_finite(a.scalar, dtypes[0], "scalar")
+        return super().infer_type(a, *dtypes)
 
 
 class _plus_scalar(_Scalar):

@@ -253,4 +253,4 @@ def _roll(xp: Any, a: Any, source: Any, target: Any, sign: int) -> None:
             pieces.append((slice(length - s, length), slice(0, s)))
         blocks = [((*f, x), (*t, y)) for f, t in blocks for x, y in pieces]
     for source_part, target_part in blocks:
-        xp.copyto(target[target_part], source[source_part])
+        xp.copyto(target[..., *target_part], source[..., *source_part])
