@@ -19,7 +19,6 @@ from typing import Any
 
 from harness import heading, markdown, mxnet_python, plot, RESULTS, Worker
 from harness.machine import today
-from networks import lstm, resnet
 from networks.measured import LSTM, Measured, PUBLISHED, RESNET
 
 import mxlite as mx
@@ -38,9 +37,11 @@ from mxlite.memplan import (
 from mxlite.memplan.split import strides, total_bytes
 
 BATCH = 32
+DEPTHS = (50, 101, 152, 200, 500, 1001)
 LIVE_DEPTH = 200  # MXNet plans up to this depth in the same run
 MIB = 2**20
-TOPOLOGIES = {"memonger": "post-activation", "preactivation": "pre-activation"}
+TOPOLOGIES = {"memonger": "post-activation", "v2": "pre-activation"}
+FORMS = {"loss per step": False, "one softmax over concat": True}
 
 ABOUT = """\
 Numbers are MiB. What is compared is what MXNet's "Total MB allocated" counts: the results of all operators,
@@ -254,24 +255,27 @@ def study_all(peer: Worker | None, quick: bool) -> dict[str, list[Planned]]:
     families: dict[str, list[Planned]] = {}
     for topology, name in TOPOLOGIES.items():
         rows = families[f"ResNet, {name}"] = []
-        for depth, stages in resnet.STAGES.items():
+        for depth in DEPTHS:
             if quick and depth > 101:
                 continue
             note(f"{topology} {depth}")
-            net = getattr(resnet, topology)(mx, stages)
-            live = None
-            if peer is not None and depth <= LIVE_DEPTH:
-                live = peer.ask(do="resnet", topology=topology, depth=depth, batch=BATCH)
-            shapes = {"data": (BATCH, 3, 224, 224)}
+            net = mx.models.get(f"resnet{depth}_{topology}")
+            shapes = mx.models.shapes_of(f"resnet{depth}_{topology}", BATCH)
+            live = ask(peer, net, shapes) if depth <= LIVE_DEPTH else None
             rows.append(study(depth, net, shapes, RESNET.get((topology, depth)), live))
-    for form in lstm.FORMS:
+    for form, joined in FORMS.items():
         rows = families[f"LSTM, {form}"] = []
         for steps in (8,) if quick else (8, 16, 32, 64):
             note(f"LSTM, {form}, {steps} steps")
-            net, shapes = lstm.unrolled(mx, form, steps)
-            live = peer.ask(do="lstm", form=form, steps=steps) if peer is not None else None
-            rows.append(study(steps, net, shapes, LSTM.get((form, steps)), live))
+            net = mx.models.get("lstm_unrolled", steps=steps, joined=joined)
+            shapes = mx.models.shapes_of("lstm_unrolled", 64, steps=steps)
+            rows.append(study(steps, net, shapes, LSTM.get((form, steps)), ask(peer, net, shapes)))
     return families
+
+
+def ask(peer: Worker | None, net: Any, shapes: dict[str, tuple[int, ...]]) -> Any:
+    """What MXNet plans for the same network, read from the same file; None without MXNet."""
+    return None if peer is None else peer.ask(do="plan", symbol=net.tojson(), shapes=shapes)
 
 
 def note(text: str) -> None:

@@ -13,6 +13,7 @@ from . import (
     formats as formats,
     io as io,
     memplan as memplan,
+    models as models,
     module as module,
     ndarray as ndarray,
     symbol as symbol,

@@ -28,13 +28,13 @@ PUBLIC = """
     AttrScope attribute autograd base BindError BudgetError callback context Context core cpu
     current_context DefinitionError DerivativeError DeviceError DTypeError engine EngineError Executor
     format_bytes FormatError formats gpu init initializer io lr_scheduler memplan MemoryBudgetError metric
-    misc mod model module MXLiteError MXNetError name nd ndarray NDArray OpAttributeError operator
+    misc mod model models module MXLiteError MXNetError name nd ndarray NDArray OpAttributeError operator
     OperatorError opt optimizer parse_bytes PlanError random rnd ShapeError StateError sym symbol Symbol
     tools UnknownNameError util var Variable visualization viz
 """.split()
 """What `import mxlite as mx` promises. One name more or less is a change that users notice (changelog.d/)."""
 
-INNER = {"backends", "executor", "graph", "naming", "ops"}
+INNER = {"backends", "cli", "executor", "graph", "naming", "ops"}
 """What Python shows on `mxlite` because something inside imports it; nobody is promised these."""
 
 

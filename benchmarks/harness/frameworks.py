@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import platform
-import sys
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # `networks` lies there
 
 
 def load(name: str) -> tuple[Any, dict[str, str]]:

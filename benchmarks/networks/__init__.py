@@ -1,1 +1,1 @@
-"""Networks that several benchmarks plan or run, built from `mx`, which may be mxlite or the real MXNet."""
+"""What others plan for networks of `mx.models`."""

@@ -1,4 +1,4 @@
-"""What MXNet 1.9.1 and dmlc's memonger plan for the networks of this folder: constants, measured once by us.
+"""What MXNet 1.9.1 and dmlc's memonger plan for networks of `mx.models`: constants, measured once by us.
 
 MiB of internal memory (outputs counted; arguments, gradients of arguments, auxiliary states and workspaces
 not) after simple_bind(grad_req="write") on the CPU, MXNET_SUBGRAPH_BACKEND=NONE. memonger's search ran
@@ -30,12 +30,12 @@ RESNET = {
     ("memonger", 200): Measured(28326, 24405, 14332, 8065, 2520, 1361),
     ("memonger", 500): Measured(66057, 56991, 33198, 18355, 3262, 3361),
     ("memonger", 1001): Measured(129122, 111456, 64731, 35554, 4366, 6701),
-    ("preactivation", 50): Measured(9048, 5292, 2640, 2732, 1219, 353),
-    ("preactivation", 101): Measured(13630, 7792, 3890, 3982, 1543, 693),
-    ("preactivation", 152): Measured(19290, 10879, 5434, 5525, 1636, 1033),
-    ("preactivation", 200): Measured(27914, 15583, 7786, 7877, 1673, 1353),
-    ("preactivation", 500): Measured(65645, 36164, 18077, 18167, 2224, 3353),
-    ("preactivation", 1001): Measured(128709, 70563, 35277, 35366, 3192, 6693),
+    ("v2", 50): Measured(9048, 5292, 2640, 2732, 1219, 353),
+    ("v2", 101): Measured(13630, 7792, 3890, 3982, 1543, 693),
+    ("v2", 152): Measured(19290, 10879, 5434, 5525, 1636, 1033),
+    ("v2", 200): Measured(27914, 15583, 7786, 7877, 1673, 1353),
+    ("v2", 500): Measured(65645, 36164, 18077, 18167, 2224, 3353),
+    ("v2", 1001): Measured(128709, 70563, 35277, 35366, 3192, 6693),
 }
 
 LSTM = {

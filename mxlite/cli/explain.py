@@ -1,0 +1,135 @@
+"""`mxlite explain`: who holds the memory at the peak, and what would help."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..core.bytesize import format_bytes
+from ..core.errors import MemoryBudgetError, MXLiteError
+from ..memplan import MemoryPlan, padded
+from .request import add_model, add_request, budget_of, Request, request_of
+from .table import percent, table
+
+TOP = 12
+FUSED = "sgd"
+
+
+def add(commands: Any) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        "explain", help="who holds the memory at the peak, and what each remedy would save"
+    )
+    add_model(command)
+    command.add_argument("--budget", metavar="BYTES", help="explain the plan within a budget")
+    add_request(command)
+    command.add_argument("--top", type=int, default=TOP, metavar="K", help="lines of a table (default 12)")
+    return command
+
+
+def run(arguments: argparse.Namespace) -> int:
+    request, budget = request_of(arguments), budget_of(arguments)
+    top = max(1, arguments.top)
+    code = 0
+    print(f"{request.describe()}\n")
+    try:
+        plan = request.plan(budget)
+    except MemoryBudgetError as error:
+        print(f"{error}\n\nWhat follows explains the plan that keeps everything.\n")
+        plan, code = request.plan(), 1
+    print(plan.summary())
+    held = at_peak(plan)
+    if held:
+        step = peak_step(plan)
+        task = plan.problem.tasks[plan.schedule.task[step]]
+        again = " again" if plan.schedule.copy[step] else ""
+        print(f"\nThe arena is fullest at step {step} of {len(plan.schedule.task)}, {task.op} {task.name!r}{again}:\n")
+        rows = [(h.name, h.kind, h.op, format_bytes(h.nbytes)) for h in held[:top]]
+        if len(held) > top:
+            rows.append((f"{len(held) - top} more", "", "", format_bytes(sum(h.nbytes for h in held[top:]))))
+        print(table(("tensor", "what", "made by", "bytes"), rows, left=(0, 1, 2)))
+        for heading, of in (("what", lambda h: h.kind), ("made by", lambda h: h.op)):
+            sums: Counter[str] = Counter()
+            for h in held:
+                sums[of(h)] += h.nbytes
+            print("\n" + table((heading, "bytes"), [(k, format_bytes(n)) for k, n in sums.most_common(top)]))
+    full = plan.keep_all_peak_bytes
+    print(f"\nWhat each would save of the {format_bytes(full)} that keeping all takes:\n")
+    rows = [
+        (name, format_bytes(p.peak_bytes), format_bytes(full - p.peak_bytes), percent(p.extra_time))
+        for name, p in remedies(request)
+    ]
+    print(table(("remedy", "peak", "saves", "extra time"), rows))
+    return code
+
+
+@dataclass(frozen=True)
+class Held:
+    """A buffer that is alive at the peak."""
+
+    name: str
+    kind: str
+    op: str
+    nbytes: int
+
+
+def peak_step(plan: MemoryPlan) -> int:
+    live = plan.live_bytes()
+    return max(range(len(live)), key=live.__getitem__)
+
+
+def at_peak(plan: MemoryPlan) -> list[Held]:
+    """Arena buffers alive at the fullest step, the largest first."""
+    schedule, problem = plan.schedule, plan.problem
+    if not schedule.task:
+        return []
+    step = peak_step(plan)
+    made_at = {i: s for s, row in enumerate(schedule.outputs) for i in row if i >= 0}
+    held = []
+    for r in plan.liveness.ranges:
+        if not r.start <= step < r.stop:
+            continue
+        if r.members:
+            # What lies in the buffer now: the last of its values that has been written.
+            i = max((i for i in r.members if made_at[i] <= step), key=made_at.__getitem__)
+            s = made_at[i]
+            name, op = problem.values[schedule.value_of[i]].name, problem.tasks[schedule.task[s]].op
+            if schedule.copy[s]:
+                kind = "recomputed"
+            else:
+                kind = "activation" if schedule.task[s] < problem.num_forward else "gradient"
+        else:
+            task = problem.tasks[schedule.task[r.start]]
+            name, kind, op = task.name, "workspace", task.op
+        held.append(Held(name, kind, op, padded(r.nbytes)))
+    return sorted(held, key=lambda h: (-h.nbytes, h.name))
+
+
+def remedies(request: Request) -> Iterator[tuple[str, MemoryPlan]]:
+    """(what to change, the plan then), each change by itself. What the model does not allow is left out."""
+    changes: list[tuple[str, Request]] = []
+    if request.dtype in ("float32", "float64"):
+        changes.append(("bfloat16 instead of " + request.dtype, replace(request, dtype="bfloat16")))
+    if request.train:
+        changes.append(("inference only", replace(request, train=False)))
+        if request.optimizer is None:
+            changes.append((f"update inside the step ({FUSED})", replace(request, optimizer=FUSED)))
+    batch = request.source.batch_of(request.batch)
+    if batch is not None and batch > 1:
+        changes.append((f"batch {batch // 2} instead of {batch}", replace(request, batch=batch // 2)))
+    for name, changed in changes:
+        try:
+            yield name, changed.plan()
+        except MXLiteError:
+            continue
+    if request.train:
+        try:
+            least = request.plan(1)
+        except MemoryBudgetError as error:
+            least = request.plan(error.least_feasible_bytes)
+        yield "recomputation, to the least", least
+        half = (least.peak_bytes + least.keep_all_peak_bytes) // 2
+        if least.peak_bytes < half < least.keep_all_peak_bytes:
+            yield "recomputation, half of that", request.plan(half)

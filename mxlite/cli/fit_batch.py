@@ -1,0 +1,99 @@
+"""`mxlite fit-batch`: the largest batch whose training step fits, by planning alone."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import Any
+
+from ..core.bytesize import format_bytes, parse_bytes
+from ..core.errors import MemoryBudgetError, MXLiteError
+from ..memplan import MemoryPlan
+from .request import add_model, add_request, Request, request_of
+from .table import percent
+
+MOST = 1 << 20  # samples
+
+
+def add(commands: Any) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        "fit-batch", help="the largest batch that fits a budget, by planning alone"
+    )
+    add_model(command)
+    command.add_argument("--budget", metavar="BYTES", required=True, help="as 4GiB")
+    command.add_argument(
+        "--extra-time", type=float, metavar="PERCENT", help="at most this much recomputation (default: any)"
+    )
+    add_request(command, batch=False)
+    command.add_argument("-v", "--verbose", action="store_true", help="print each batch that is tried")
+    return command
+
+
+def run(arguments: argparse.Namespace) -> int:
+    request, budget = request_of(arguments), parse_bytes(arguments.budget)
+    limit = float("inf") if arguments.extra_time is None else arguments.extra_time / 100
+    if not limit >= 0:
+        raise MXLiteError(f"--extra-time must be at least 0, got {arguments.extra_time}.")
+    if not request.source.has_batch:
+        raise MXLiteError(f"Name the batch's axis of {request.source.name}, as in --shape data:N,3,224,224.")
+    search = _Search(request, budget, limit, arguments.verbose)
+    try:
+        batch, plan = search.largest()
+    except MemoryBudgetError as error:
+        print(f"{search.at(1).describe()}\n\n{error}")
+        return 1
+    if plan is None:
+        print(f"Batch 1 fits {format_bytes(budget)} only with more than {percent(limit)} extra time.")
+        return 1
+    print(f"{replace(request, batch=batch).describe()}\n\n{plan.summary()}\n")
+    more = "" if batch == MOST else f" Batch {batch + 1} does not."
+    print(f"Batch {batch} fits {format_bytes(budget)}.{more}")
+    return 0
+
+
+class _Search:
+    """Doubling, then halving. Larger batches need more: what fits is an interval that starts at 1."""
+
+    def __init__(self, request: Request, budget: int, limit: float, verbose: bool) -> None:
+        self.request, self.budget, self.limit, self.verbose = request, budget, limit, verbose
+
+    def at(self, batch: int) -> Request:
+        return replace(self.request, batch=batch)
+
+    def largest(self) -> tuple[int, MemoryPlan | None]:
+        """The batch and its plan; a plan of None if batch 1 takes too long. MemoryBudgetError if it does not fit."""
+        best = self.try_batch(1, must=True)
+        if best is None:
+            return 0, None
+        low, high = 1, MOST + 1
+        while high - low > 1:
+            middle = min(2 * low, MOST) if high > MOST else (low + high) // 2
+            plan = self.try_batch(middle)
+            if plan is not None:
+                low, best = middle, plan
+            else:
+                high = middle
+        return low, best
+
+    def try_batch(self, batch: int, must: bool = False) -> MemoryPlan | None:
+        """A plan that fits, or None. Only a batch between both bounds needs a search."""
+        request = self.at(batch)
+        plan = request.plan()
+        found: MemoryPlan | None = None
+        if plan.peak_bytes <= self.budget:
+            found = plan
+        elif must or plan.lower_bound_bytes <= self.budget:
+            try:
+                found = request.plan(self.budget)
+            except MemoryBudgetError:
+                if must:
+                    raise
+        slow = found is not None and found.extra_time > self.limit
+        if self.verbose:
+            if found is None:
+                why = f"does not fit: {format_bytes(plan.peak_bytes)} when all is kept"
+            else:
+                verdict = "too slow" if slow else "fits"
+                why = f"{verdict}: {format_bytes(found.peak_bytes)}, {percent(found.extra_time)} extra time"
+            print(f"batch {batch}: {why}", flush=True)
+        return None if slow else found

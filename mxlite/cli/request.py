@@ -1,0 +1,181 @@
+"""What is asked of the planner: a model, a batch, training or not, types, an optimizer."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ..core import as_dtype, cpu
+from ..core.bytesize import format_bytes, parse_bytes
+from ..core.errors import DTypeError, nearest, ShapeError
+from ..executor.step import input_names
+from ..graph import infer_shapes, Node
+from ..memplan import MemoryPlan, STRATEGIES
+from ..module import optimizer as optimizers
+from ..symbol import Symbol
+from .source import call, named_options, parse_shape, Shapes, Source
+
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+MOST_BYTES = 2**62
+"""Of all results together; beyond, offsets no longer fit in 64 bits."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One question to the planner; `dataclasses.replace` makes the next."""
+
+    source: Source
+    batch: int | None = None
+    train: bool = True
+    dtype: str = "float32"
+    optimizer: str | None = None
+    strategy: str = "sharing"
+
+    def plan(self, budget: int | None = None) -> MemoryPlan:
+        """The plan. Raises MemoryBudgetError if nothing that fits is found."""
+        net, shapes = call(self.source.name, self.source.read, self.batch)
+        inputs = _checked_inputs(net, shapes)
+        if not self.train:
+            grad_req: Any = "null"
+        else:
+            grad_req = {n: "write" for n in net.list_arguments() if n not in inputs}
+        return net.memory_plan(
+            cpu(),
+            grad_req=grad_req,
+            type_dict=types_of(net, set(shapes), self.dtype),
+            memory_budget=budget,
+            optimizer=self._optimizer() if self.train else None,
+            strategy=self.strategy,
+            **shapes,
+        )
+
+    def _optimizer(self) -> Any:
+        if self.optimizer is None:
+            return None
+        name, options = named_options(self.optimizer)
+        return call(f"--optimizer {self.optimizer}", optimizers.create, name, **options)
+
+    def describe(self) -> str:
+        """Model, batch and how it is planned, as a heading."""
+        batch = self.source.batch_of(self.batch)
+        parts = [self.source.name, *([f"batch {batch}"] if batch is not None else []), self.dtype]
+        parts.append("training" if self.train else "inference")
+        if self.train:
+            parts.append(
+                f"{self.optimizer} inside the step" if self.optimizer else "gradients kept, no optimizer"
+            )
+        if self.strategy != "sharing":
+            parts.append(f"strategy {self.strategy}")
+        return ", ".join(parts)
+
+
+def add_request(command: argparse.ArgumentParser, *, batch: bool = True) -> None:
+    """The options that say what is planned."""
+    command.add_argument(
+        "--shape", action="append", default=[], metavar="NAME:DIMS",
+        help="shape of an input, as data:32,3,224,224 or data:N,3,224,224; may be repeated",
+    )  # fmt: skip
+    if batch:
+        command.add_argument("--batch", type=_positive, metavar="N", help="batch size (default: 32 for N)")
+    command.add_argument(
+        "--optimizer", metavar="NAME[,OPTION=VALUE...]",
+        help="update inside the step, as sgd,momentum=0.9 or adam; without it gradients are kept",
+    )  # fmt: skip
+    command.add_argument("--dtype", choices=DTYPES, default="float32", help="type of data and weights")
+    mode = command.add_mutually_exclusive_group()
+    mode.add_argument("--train", action="store_true", default=True, help="forward and backward (default)")
+    mode.add_argument("--infer", action="store_false", dest="train", help="forward only")
+    command.add_argument("--strategy", choices=STRATEGIES, default="sharing", help="what the arena may share")
+
+
+def add_model(command: argparse.ArgumentParser) -> None:
+    command.add_argument("model", metavar="MODEL", help="Symbol JSON file, ONNX file (.onnx), or zoo:NAME[,OPTION=...]")
+
+
+def request_of(arguments: argparse.Namespace, model: str | None = None) -> Request:
+    """The request that the options describe."""
+    return Request(
+        Source(model or arguments.model, dict(map(parse_shape, arguments.shape))),
+        getattr(arguments, "batch", None),
+        arguments.train,
+        arguments.dtype,
+        arguments.optimizer,
+        arguments.strategy,
+    )
+
+
+def budget_of(arguments: argparse.Namespace) -> int | None:
+    return None if arguments.budget is None else parse_bytes(arguments.budget)
+
+
+def _positive(text: str) -> int:
+    if text.isascii() and text.isdigit() and 0 < len(text) <= 18 and int(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+
+
+def _checked_inputs(net: Symbol, shapes: Shapes) -> set[str]:
+    """Names of data and labels, if the shapes fit the network and memory that could exist."""
+    arguments = net.list_arguments()
+    for name in shapes:
+        if name not in arguments:
+            raise ShapeError(
+                f"--shape names {name!r}, which is no input of the network.{nearest(name, arguments)}"
+            )
+    found = infer_shapes(net.graph, shapes).shapes
+    total = sum(8 * prod(s) for s in found.values() if min(s, default=1) >= 0)
+    if total >= MOST_BYTES:
+        raise ShapeError(
+            f"With these shapes the results have {format_bytes(total)} together; more than {MOST_BYTES} bytes "
+            f"cannot be addressed. Is a shape wrong?"
+        )
+    return input_names(net.graph, list(shapes))
+
+
+def types_of(net: Symbol, data: set[str], dtype: str) -> Mapping[str, Any]:
+    """Types of variables so that the network computes in `dtype`; numbers of tokens, lengths and labels stay.
+
+    Operators decide what must stay float32 among the parameters, such as the scales of batch normalization.
+    """
+    if dtype == "float32":
+        return {}
+    if own := [n.name for n in net.graph.variables if "__dtype__" in n.annotations]:
+        raise DTypeError(
+            f"The model says the types of its inputs itself ({own[0]!r} and {len(own) - 1} more), so --dtype "
+            f"cannot change them."
+        )
+    wanted = as_dtype(dtype)
+    indices = _indices(net)
+    types: dict[str, Any] = {n: wanted for n in net.list_arguments() if n in data and n not in indices}
+    while True:
+        known, _, _ = net.infer_type_partial(**types)
+        assert known is not None
+        unknown = [n for n, t in zip(net.list_arguments(), known) if t is None and n not in indices]
+        if not unknown:
+            return types
+        types[unknown[0]] = wanted
+
+
+def _indices(net: Symbol) -> set[str]:
+    """Arguments that no operator has a gradient for: indices, lengths, labels."""
+    result = {n.name for n in net.graph.arguments}
+    for node in net.graph.nodes:
+        if node.op is None:
+            continue
+        for name, entry in zip(node.input_names, node.inputs):
+            if entry.node.op is None and _is_differentiable(node, name):
+                result.discard(entry.node.name)
+    return result
+
+
+def _is_differentiable(node: Node, name: str) -> bool:
+    op = node.op
+    assert op is not None
+    if op.subgraphs or name in op.gradient_is:
+        return True
+    return op.grad_op is not None and f"d_{name}" in op.grad_op.outputs
+
+

@@ -1,0 +1,403 @@
+"""`python -m mxlite`: what it prints, its exit codes, and that no input ends in a traceback."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import mxlite as mx
+from mxlite.cli import frontier, main
+from mxlite.cli.explain import at_peak, peak_step
+from mxlite.cli.request import Request, types_of
+from mxlite.cli.source import named_options, parse_shape, Source
+
+ROOT = Path(__file__).resolve().parent.parent
+CHAIN = "zoo:mlp,hidden=(64,64,64,64,64,64,64,64),features=64"
+"""Plans in milliseconds, and gains from recomputation."""
+
+
+@pytest.fixture
+def ask(capsys):
+    """Runs one command; (exit code, what it printed, what it printed as errors)."""
+
+    def run(*argv):
+        code = main([str(a) for a in argv])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return code, out, err
+
+    return run
+
+
+def refused(answer):
+    """The message of an answer that is an error: one line, exit code 2."""
+    code, out, err = answer
+    assert code == 2, (code, out, err)
+    lines = [line for line in err.splitlines() if not line.startswith("usage:") and line[:1] != " "]
+    assert len(lines) == 1 and lines[0].startswith("mxlite"), err
+    return lines[0]
+
+
+def size(out, row):
+    """Bytes in a row of a printed plan."""
+    found = re.search(rf"^ *{re.escape(row)}  +([\d.]+ \w+)", out, re.MULTILINE)
+    assert found, out
+    return mx.parse_bytes(found[1])
+
+
+# -- plan --------------------------------------------------------------------------------------
+
+
+def test_plan_prints_what_memory_plan_says(ask):
+    net = mx.models.get("lenet")
+    inputs = {"data", "softmax_label"}
+    requests = {n: "write" for n in net.list_arguments() if n not in inputs}
+    plan = net.memory_plan(mx.cpu(), grad_req=requests, data=(16, 1, 28, 28))
+    code, out, err = ask("plan", "zoo:lenet", "--batch", 16)
+    assert code == 0 and not err
+    assert plan.summary() in out
+
+
+def test_a_budget_that_fits_is_0_and_one_that_does_not_is_1_with_both_bounds(ask):
+    code, out, _ = ask("plan", CHAIN, "--batch", 1024)
+    assert code == 0
+    code, out, _ = ask("plan", CHAIN, "--batch", 1024, "--budget", "1MiB")
+    assert code == 1
+    least = int(re.search(r"A budget of (\d+) bytes", out)[1])
+    bound = int(re.search(r"Proven lower bound: (\d+) bytes", out)[1])
+    assert bound <= least
+    code, out, _ = ask("plan", CHAIN, "--batch", 1024, "--budget", least)
+    assert code == 0 and "It fits" in out
+    assert "0 operations run again" not in out
+
+
+def test_a_budget_below_the_parameters_says_so(ask):
+    code, out, _ = ask("plan", CHAIN, "--budget", "1KiB")
+    assert code == 1 and "The fixed part alone is larger than the budget" in out
+
+
+@pytest.mark.parametrize("form", ["file", "zoo"])
+def test_shapes_and_batch(ask, form, tmp_path):
+    model = "zoo:lenet"
+    if form == "file":
+        model = tmp_path / "lenet.json"
+        mx.models.get("lenet").save(model)
+    whole = ask("plan", model, "--shape", "data:8,1,28,28")[1]
+    marked = ask("plan", model, "--shape", "data:N,1,28,28", "--batch", 8)[1]
+    first = ask("plan", model, "--shape", "data:99,1,28,28", "--batch", 8)[1]
+    tables = [out.split("\n\n", 1)[1] for out in (whole, marked, first)]
+    assert tables[0] == tables[1] == tables[2]
+    assert size(ask("plan", model, "--shape", "data:N,1,28,28")[1], "inputs") == pytest.approx(
+        32 * (28 * 28 + 1) * 4, rel=0.01
+    )
+
+
+def test_inference_takes_no_gradients_and_less(ask):
+    train, infer = (ask("plan", "zoo:lenet", mode)[1] for mode in ("--train", "--infer"))
+    assert size(infer, "gradients") == 0 < size(train, "gradients")
+    assert size(infer, "peak") < size(train, "peak")
+
+
+def test_an_optimizer_takes_the_place_of_gradients(ask):
+    out = ask("plan", "zoo:lenet", "--optimizer", "adam")[1]
+    assert size(out, "gradients") == 0
+    assert size(out, "optimizer") == pytest.approx(2 * size(out, "arguments"), rel=0.01)
+    sgd = ask("plan", "zoo:lenet", "--optimizer", "sgd,momentum=0.9")[1]
+    assert size(sgd, "optimizer") == pytest.approx(size(out, "optimizer") / 2, rel=0.01)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_halves_weights_and_leaves_what_must_stay(dtype):
+    net, shapes = mx.models.get("resnet20_cifar"), mx.models.shapes_of("resnet20_cifar")
+    types = types_of(net, set(shapes), dtype)
+    args, _, _ = net.infer_type(**types)
+    by_name = dict(zip(net.list_arguments(), args))
+    assert str(np.dtype(by_name["stem_conv_weight"])) == str(np.dtype(by_name["data"])) == dtype
+    assert by_name["stem_bn_gamma"] == np.float32
+
+
+def test_half_precision_leaves_token_numbers_and_lengths_alone():
+    options = dict(layers=1, width=8, heads=2, hidden=8, vocabulary=9, length=4)
+    net, shapes = mx.models.get("bert_base", **options), mx.models.shapes_of("bert_base", 2, **options)
+    types = types_of(net, set(shapes), "bfloat16")
+    assert not {"data", "segment", "length"} & set(types)
+    args, _, _ = net.infer_type_partial(**types)
+    by_name = dict(zip(net.list_arguments(), args))
+    for name in ("embed_weight", "segment_embed_weight", "position_weight", "score_weight"):
+        assert str(np.dtype(by_name[name])) == "bfloat16", name
+    plan = Request(Source(named("bert_base", options)), 2, dtype="bfloat16").plan()
+    full = Request(Source(named("bert_base", options)), 2).plan()
+    assert plan.breakdown["inputs"] == full.breakdown["inputs"]
+    assert plan.breakdown["arguments"] * 2 == full.breakdown["arguments"]
+
+
+def named(model, options):
+    return ",".join([f"zoo:{model}", *(f"{k}={v}" for k, v in options.items())])
+
+
+def test_plan_writes_page_and_data(ask, tmp_path):
+    page, data = tmp_path / "plan.html", tmp_path / "plan.json"
+    code, _, _ = ask("plan", "zoo:lenet", "--html", page, "--json", data, "-v")
+    assert code == 0
+    assert page.read_text().startswith("<!doctype html>")
+    assert mx.memplan.MemoryPlan.from_json(data.read_text()).peak_bytes > 0
+
+
+def test_onnx_files_are_planned(ask, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    h = onnx.helper
+    weight = onnx.numpy_helper.from_array(np.ones((4, 3), "float32"), "w")
+    graph = h.make_graph(
+        [h.make_node("Gemm", ["x", "w"], ["y"], "gemm", transB=1), h.make_node("Relu", ["y"], ["z"], "relu")],
+        "g",
+        [h.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 3])],
+        [h.make_tensor_value_info("z", onnx.TensorProto.FLOAT, ["batch", 4])],
+        [weight],
+    )
+    path = tmp_path / "model.onnx"
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)]), path)
+    code, out, _ = ask("plan", path, "--shape", "x:N,3", "--batch", 1000)
+    assert code == 0 and size(out, "inputs") >= 1000 * 3 * 4
+    assert "--shape NAME:N,3,224,224" in refused(ask("plan", path))
+    assert "types of its inputs itself" in refused(ask("plan", path, "--shape", "x:2,3", "--dtype", "float16"))
+    code, out, _ = ask("explain", path, "--shape", "x:N,3")
+    assert code == 0 and "bfloat16" not in out and "inference only" in out
+
+
+# -- frontier, fit-batch, explain, diff, doctor ------------------------------------------------
+
+
+def test_frontier_costs_less_the_more_it_may_take():
+    plans = frontier.frontier(Request(Source(CHAIN), 2048, optimizer="sgd"), 6)
+    assert len(plans) == 6
+    assert all(p.peak_bytes <= p.budget_bytes for p in plans[:-1])
+    assert plans[-1].extra_time == 0 < plans[0].extra_time
+    assert all(a.extra_time >= b.extra_time for a, b in zip(plans, plans[1:]))
+
+
+def test_frontier_is_drawn(ask, tmp_path):
+    pytest.importorskip("matplotlib")
+    svg, png = tmp_path / "f.svg", tmp_path / "f.png"
+    code, out, _ = ask("frontier", CHAIN, "--batch", 512, "--budgets", 3, "--svg", svg, "--png", png)
+    assert code == 0 and "Proven lower bound" in out and "keep all" in out
+    assert ElementTree.parse(svg).getroot().tag.endswith("svg")
+    assert png.read_bytes().startswith(b"\x89PNG")
+
+
+def test_frontier_without_matplotlib_says_what_to_install(ask, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert "mxlite[viz]" in refused(ask("frontier", CHAIN, "--svg", tmp_path / "f.svg"))
+
+
+def test_fit_batch_finds_the_largest_batch(ask):
+    code, out, _ = ask("fit-batch", "zoo:lenet", "--budget", "8MiB", "--optimizer", "sgd", "-v")
+    assert code == 0
+    batch = int(re.search(r"^Batch (\d+) fits", out, re.MULTILINE)[1])
+    assert f"batch {batch}: fits" in out and f"batch {batch + 1}: does not fit" in out
+    budget = mx.parse_bytes("8MiB")
+    assert Request(Source("zoo:lenet"), batch, optimizer="sgd").plan(budget).peak_bytes <= budget
+    with pytest.raises(mx.MemoryBudgetError):
+        Request(Source("zoo:lenet"), batch + 1, optimizer="sgd").plan(budget)
+
+
+def test_fit_batch_with_a_limit_on_time_is_smaller(ask):
+    def largest(*more):
+        out = ask("fit-batch", CHAIN, "--budget", "2MiB", *more)[1]
+        return int(re.search(r"^Batch (\d+) fits", out, re.MULTILINE)[1])
+
+    assert largest("--extra-time", 0) < largest()
+
+
+def test_fit_batch_says_when_not_even_one_sample_fits(ask):
+    code, out, _ = ask("fit-batch", "zoo:lenet", "--budget", "1MiB")
+    assert code == 1 and "batch 1," in out and "A budget of" in out
+
+
+def test_explain_accounts_for_every_byte_of_the_peak():
+    plan = Request(Source("zoo:resnet20_cifar"), 8).plan()
+    assert sum(h.nbytes for h in at_peak(plan)) == plan.max_live_bytes == plan.live_bytes()[peak_step(plan)]
+    assert {h.kind for h in at_peak(plan)} >= {"activation"}
+
+
+def test_explain_names_tensors_and_remedies(ask):
+    code, out, _ = ask("explain", "zoo:lenet", "--top", 3)
+    assert code == 0
+    for remedy in (
+        "bfloat16 instead of float32", "inference only", "update inside the step (sgd)", "batch 16 instead of 32",
+        "recomputation, to the least",
+    ):  # fmt: skip
+        assert re.search(rf"^  {re.escape(remedy)} +[\d.]+ \w+ +-?[\d.]+ \w+ +[\d.]+ %$", out, re.MULTILINE), out
+    assert "activation" in out and "Convolution" in out and "more" in out
+
+
+def test_explain_of_a_budget_that_does_not_fit_explains_what_there_is(ask):
+    code, out, _ = ask("explain", CHAIN, "--budget", "1KiB")
+    assert code == 1 and "No plan fits" in out and "fullest at step" in out
+
+
+def test_diff_of_models_and_of_files_is_the_same(ask, tmp_path):
+    files = []
+    for batch in (8, 16):
+        files.append(tmp_path / f"{batch}.json")
+        ask("plan", "zoo:lenet", "--batch", batch, "--json", files[-1])
+    code, out, _ = ask("diff", *files)
+    assert code == 0
+    a, b = (mx.memplan.MemoryPlan.from_json(f.read_text()) for f in files)
+    row = next(line for line in out.splitlines() if line.startswith("  peak  "))
+    assert row.split("  ")[-1].strip() == "+" + mx.format_bytes(b.peak_bytes - a.peak_bytes)
+    same = ask("diff", "zoo:lenet", "zoo:lenet", "--batch", 8)[1]
+    assert re.search(r"^  peak +\S+ \w+ +\S+ \w+ +0 B$", same, re.MULTILINE)
+
+
+def test_doctor_lists_versions_and_extras(ask):
+    code, out, _ = ask("doctor")
+    assert code == 0
+    assert re.search(rf"numpy +{re.escape(np.__version__)}$", out, re.MULTILINE)
+    for word in ("engine", "cores", "backend of cpu(0)", "backend of gpu(0)", "matplotlib", "onnx"):
+        assert word in out
+
+
+# -- bad usage and bad input -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ([], "COMMAND"),
+        (["plam"], "plam"),
+        (["plan"], "MODEL"),
+        (["plan", "zoo:lenet", "--nonsense"], "--nonsense"),
+        (["plan", "zoo:lenet", "--dtype", "int8"], "int8"),
+        (["plan", "zoo:lenet", "--batch", "0"], "at least 1"),
+        (["plan", "zoo:lenet", "--train", "--infer"], "--infer"),
+        (["plan", "nowhere.json"], "nowhere.json"),
+        (["plan", "."], "is a folder"),
+        (["plan", "lenet"], "Did you mean 'zoo:lenet'"),
+        (["plan", "zoo:lennet"], "Did you mean 'lenet'"),
+        (["plan", "zoo:lenet,klasses=3"], "no option 'klasses'"),
+        (["plan", "zoo:lenet,classes"], "OPTION=VALUE"),
+        (["plan", "zoo:lenet,classes=-1"], "num_hidden"),
+        (["plan", "zoo:mlp,hidden=5"], "iterable"),
+        (["plan", "zoo:lenet", "--budget", "lots"], "lots"),
+        (["plan", "zoo:lenet", "--budget", "-1"], "--budget"),
+        (["plan", "zoo:lenet", "--optimizer", "sdg"], "sdg"),
+        (["plan", "zoo:lenet", "--optimizer", "sgd,momentum=x"], "momentum must be a number"),
+        (["plan", "zoo:lenet", "--shape", "data"], "NAME:LENGTH"),
+        (["plan", "zoo:lenet", "--shape", "data:1,0,28,28"], "at least 1"),
+        (["plan", "zoo:lenet", "--shape", "data:1,-1,28,28"], "at least 1"),
+        (["plan", "zoo:lenet", "--shape", f"data:{'9' * 30},1,28,28"], "NAME:LENGTH"),
+        (["plan", "zoo:lenet", "--shape", "dta:1,1,28,28"], "Did you mean 'data'"),
+        (["plan", "zoo:lenet", "--shape", "data:1,1,2,2"], "kernel"),
+        (["plan", "zoo:lenet", "--shape", "data:999999999999999999,1,28,28"], "cannot be addressed"),
+        (["plan", "zoo:lenet", "--shape", "data:9,99999999999,99999999,9999999"], "cannot be addressed"),
+        (["plan", "zoo:lenet", "--html", "no/such/folder.html"], "cannot be written"),
+        (["fit-batch", "zoo:lenet"], "--budget"),
+        (["fit-batch", "zoo:lenet", "--budget", "1GB", "--extra-time", "-1"], "at least 0"),
+        (["fit-batch", "model.json", "--budget", "1GB"], "data:N,3,224,224"),
+        (["frontier", "zoo:lenet", "--budgets", "1"], "from 2"),
+        (["diff", "zoo:lenet", "nowhere.json"], "nowhere.json"),
+    ],
+)  # fmt: skip
+def test_bad_usage_is_one_line_and_2(ask, argv, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert says in refused(ask(*argv))
+
+
+BAD_SYMBOLS = {
+    "empty": "",
+    "cut short": '{"nodes": [{"op": "null", "name": "data", ',
+    "no json": "garbage",
+    "a list": "[]",
+    "deep": "[" * 100000,
+    "no outputs": '{"nodes":[],"arg_nodes":[],"heads":[]}',
+    "unknown operator": '{"nodes":[{"op":"Foo","name":"f","inputs":[]}],"arg_nodes":[],"heads":[[0,0,0]]}',
+    "a cycle": '{"nodes":[{"op":"relu","name":"a","inputs":[[1,0,0]]},{"op":"relu","name":"b","inputs":[[0,0,0]]}],'
+    '"arg_nodes":[],"heads":[[1,0,0]]}',
+    "many outputs": '{"nodes":[{"op":"null","name":"data","inputs":[]},{"op":"SliceChannel","name":"s",'
+    '"attrs":{"num_outputs":"1000000000"},"inputs":[[0,0,0]]}],"arg_nodes":[0],"heads":[[1,0,0]]}',
+    "no shape": '{"nodes":[{"op":"null","name":"data","inputs":[]}],"arg_nodes":[0],"heads":[[0,0,0]]}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BAD_SYMBOLS)
+def test_bad_symbol_files_are_one_line_and_2(ask, what, tmp_path):
+    path = tmp_path / "bad.json"
+    path.write_text(BAD_SYMBOLS[what])
+    refused(ask("plan", path))
+
+
+def test_bytes_that_are_no_text_or_no_onnx_are_one_line_and_2(ask, tmp_path):
+    for name in ("bad.json", "bad.onnx"):
+        if name.endswith("onnx"):
+            pytest.importorskip("onnx")
+        (tmp_path / name).write_bytes(b"\xff\xfe\x00\x01")
+        assert name in refused(ask("plan", tmp_path / name))
+
+
+def test_onnx_without_the_package_says_what_to_install(ask, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    (tmp_path / "m.onnx").write_bytes(b"")
+    assert "mxlite[onnx]" in refused(ask("plan", tmp_path / "m.onnx"))
+
+
+def test_every_cut_and_every_wrong_kind_in_a_plan_file_is_found(ask, tmp_path):
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    ask("plan", "zoo:mlp,hidden=(4,)", "--batch", 2, "--json", good)
+    text = good.read_text()
+    for stop in range(100, len(text) - 1, 997):
+        bad.write_text(text[:stop])
+        assert "bad.json" in refused(ask("diff", good, bad))
+    data = json.loads(text)
+    for key in ("problem", "schedule", "buffers", "placed_bytes"):
+        for wrong in (None, [], "x", {"a": 1}, -1):
+            bad.write_text(json.dumps({**data, key: wrong}))
+            assert "bad.json" in refused(ask("diff", good, bad)), (key, wrong)
+    for old, new in (
+        ('"placed_bytes": ', '"placed_bytes": 6'), ('"fixed_bytes": {', '"fixed_bytes": {"x": 1e400, '),
+        ('"seconds": ', '"seconds": -1'), ('"fixed_bytes": {', '"fixed_bytes": {"workspace": 9223372036854775807, '),
+    ):  # fmt: skip
+        bad.write_text(re.sub(re.escape(old) + (r"\d+" if new[-1] == "6" else ""), new, text, count=1))
+        assert "bad.json" in refused(ask("diff", good, bad)), new
+    assert "`mxlite diff` reads it" in refused(ask("plan", good))
+
+
+def test_what_nobody_foresaw_is_one_line_too(ask, monkeypatch):
+    def fails(self, budget=None):
+        raise KeyError("surprise")
+
+    monkeypatch.setattr(Request, "plan", fails)
+    assert "KeyError" in refused(ask("plan", "zoo:lenet"))
+
+
+# -- words -------------------------------------------------------------------------------------
+
+
+def test_options_are_literals_or_text():
+    assert named_options("sgd") == ("sgd", {})
+    assert named_options("x,a=1,b=(1, 2),c=3x3,d=True,e=[1,{2:3}]") == (
+        "x",
+        {"a": 1, "b": (1, 2), "c": "3x3", "d": True, "e": [1, {2: 3}]},
+    )
+
+
+def test_names_of_shapes_may_have_colons():
+    assert parse_shape("in:0:2, N") == ("in:0", (2, "N"))
+
+
+def test_module_and_pipe():
+    """As a process: `python -m mxlite`, and a reader that goes away."""
+    command = [sys.executable, "-m", "mxlite"]
+    done = subprocess.run([*command, "--version"], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout == f"mxlite {mx.__version__}\n"
+    process = subprocess.Popen(
+        [*command, "plan", "zoo:lenet"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    process.stdout.close()
+    error = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(timeout=120) in (0, 2) and "Traceback" not in error
