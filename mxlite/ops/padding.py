@@ -59,10 +59,10 @@ class Pad(Move):
     def forward(xp, a, data, *, out):
         if a.mode == "constant":
             out.fill(weak(out, a.constant_value))
-            xp.copyto(out[(*_middle(a, data.shape), ...)], data)
+            xp.copyto(out[_middle(a, data.shape)], data)
             return
         for target, source in _blocks(a, data.shape):
-            xp.copyto(out[(*target, ...)], data[source])
+            xp.copyto(out[target], data[source])
 
     @staticmethod
     def backward(xp, a, d_out, *, d_data):
