@@ -425,14 +425,13 @@ _NUMBERS = {
         torch=lambda a, x, m: x * m.detach()[:, None, None],
         mxnet="MXNet 1.9.1 has it no longer",
     ),
-    "where": Case(ops.where, {}, [(3, 4)] * 3, make={"condition": few}, torch=_where),
+    "where": Case(ops.where, {}, [(3, 4)] * 3, make={"condition": few}),
     "where-rows": Case(
         ops.where,
         {},
         [(3,), (3, 4), (3, 4)],
         make={"condition": few},
         large=[(90_000,)] + [(90_000, 4)] * 2,
-        torch=_where,
     ),
     "where-bool": Case(
         ops.where,

@@ -199,15 +199,22 @@ class moments(Op):
         xp.copyto(var.reshape(kept), spread, casting="unsafe")
 
     @staticmethod
-    def backward(xp, a, d_mean, d_var, data, mean, *, d_data):
+    def backward_workspace(a, inputs, outputs, dtype):
+        return scratch_bytes(moments._pieces(a, inputs[0], dtype)[:1])
+
+    @staticmethod
+    def backward(xp, a, d_mean, d_var, data, *, d_data, work):
         if not d_data.size:
             return
         kept = kept_shape(a, data.shape)
-        count = data.size // mean.size
+        (centre,) = carve(work, moments._pieces(a, data.shape, data.dtype)[:1])
+        count = data.size // centre.size
         if d_var is None:
             xp.divide(d_mean.reshape(kept), count, out=d_data)
             return
-        xp.subtract(data, mean.reshape(kept), out=d_data)
+        xp.add.reduce(data, axis=reduced_axes(a, data.ndim), dtype=centre.dtype, keepdims=True, out=centre)
+        xp.divide(centre, count, out=centre)
+        xp.subtract(data, centre, out=d_data, casting="unsafe")
         xp.multiply(d_data, 2, out=d_data)
         xp.multiply(d_data, d_var.reshape(kept), out=d_data)
         if d_mean is not None:
@@ -220,7 +227,8 @@ class moments(Op):
         if "mean" in heads:
             terms.append(spread(w, a, heads["mean"], x, mean=True))
         if "var" in heads:
-            away = w.elemwise_sub(x, spread(w, a, outs["mean"], x))
+            middle = w.mean(x, axis=a.axes, keepdims=a.keepdims)
+            away = w.elemwise_sub(x, spread(w, a, middle, x))
             slope = w.elemwise_mul(away, spread(w, a, heads["var"], x, mean=True))
             terms.append(w._mul_scalar(slope, scalar=2))
         return {"data": terms[0] if len(terms) == 1 else w.elemwise_add(*terms)}
