@@ -1,7 +1,7 @@
 """Calls of operators as nobody would write them: rows of `cases.py` with a few things changed, and noise.
 
-A row is where an operator works; one to three changes (an attribute, an axis, a rank, a dtype, the numbers) lead to
-the edge of where it works, which is where a check is missing or a kernel goes wrong. Noise finds what is far off.
+A row is where an operator works; one to three changes (an attribute, an axis, a rank, a dtype, the numbers)
+lead to the edge of that, which is where a check is missing or a kernel goes wrong. Noise finds what is far off.
 """
 
 from __future__ import annotations

@@ -279,6 +279,10 @@ def many(
         return shapes, tuple(shapes[i * each] for i in range(count))
 
     def infer_type(cls: type[Op], a: Any, *dtypes: Any) -> Any:
+        if len(dtypes) != a.num_weights * each + 2 * preloaded:
+            raise OpAttributeError(
+                f"num_weights={a.num_weights} needs {a.num_weights * each + 2 * preloaded} arrays, got {len(dtypes)}."
+            )
         found: list[Any] = []
         for i in range(a.num_weights):
             own = dtypes[i * each : (i + 1) * each]
