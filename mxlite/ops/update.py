@@ -359,7 +359,7 @@ def _many_attrs(base: type[Update], preloaded: bool, counts: str) -> type:
 
 def _counts(self: Any) -> None:
     for name in ("lrs", "wds", "step_count"):
-        if len(getattr(self, name, range(self.num_weights))) != self.num_weights:
+        if hasattr(self, name) and len(getattr(self, name)) != self.num_weights:
             raise OpAttributeError(f"{name} must have {self.num_weights} numbers, one for each weight.")
 
 
