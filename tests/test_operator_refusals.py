@@ -1,4 +1,4 @@
-"""Single facts that random calls brought to light: what operators refuse, and what they no longer get wrong."""
+"""Single facts that random calls brought to light: what operators refuse and no longer get wrong."""
 
 from __future__ import annotations
 
