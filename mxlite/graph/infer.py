@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,7 @@ from ..core.errors import DTypeError, OpAttributeError, ShapeError
 from ..core.npshape import from_user, UNKNOWN
 from .attrs import _tuple
 from .ir import Entry, Graph, Node, Shape
-from .opdef import known_shape, Op
-
-MOST_ELEMENTS = 2**58
-"""Elements of one entry: their bytes still fit a signed 64-bit number."""
+from .opdef import known_shape, Op, require_possible
 
 
 def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
@@ -45,10 +41,7 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
             if merged == old:
                 return False
             shape = merged
-        if prod(shape) > MOST_ELEMENTS and known_shape(shape):
-            raise ShapeError(
-                f"{_entry_name(entry)!r} cannot be {shape}: no machine holds {prod(shape)} elements."
-            )
+        require_possible(shape, _entry_name(entry))
         shapes[entry] = shape
         return True
 
@@ -80,6 +73,8 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
                         found = merged
                 if found is None:
                     return False
+                if known_shape(found) and node.op.infer_shape is not Op.infer_shape:
+                    node.op.infer_shape(node.attrs, *(found for _ in ins))  # it may refuse the shape
                 changed = False
                 for e in entries:
                     changed |= learn(e, found, node)

@@ -348,6 +348,18 @@ def known_shape(shape: Shape | None) -> bool:
     return shape is not None and UNKNOWN not in shape
 
 
+MOST_ELEMENTS = 2**58
+"""Elements of one array: their bytes still fit a signed 64-bit number."""
+
+
+def require_possible(shape: Shape, name: str) -> None:
+    """Raise ShapeError if no array can have `shape`: a negative length (but UNKNOWN), or beyond any memory."""
+    if any(d < UNKNOWN for d in shape):
+        raise ShapeError(f"{name!r} would be {shape}; no axis can have a negative length.")
+    if prod(abs(d) or 1 for d in shape) > MOST_ELEMENTS:  # numpy leaves zeros out, too
+        raise ShapeError(f"{name!r} cannot be {shape}: that is beyond any memory.")
+
+
 def require_rank(shape: Shape, least: int, what: str) -> None:
     """Raise ShapeError unless `shape` has at least `least` axes."""
     if len(shape) < least:

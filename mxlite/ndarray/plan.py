@@ -21,7 +21,7 @@ from ..core.dtype import float32, is_floating
 from ..core.npshape import UNKNOWN
 from ..graph.attrs import parse_attrs
 from ..graph.derivative import names_read
-from ..graph.opdef import DType, Op, Shapes
+from ..graph.opdef import DType, Op, require_possible, Shapes
 from ..ops import find_op
 from .generator import next_stream
 from .storage import RawArray, Shape, Storage
@@ -294,7 +294,8 @@ def _infer(call: Call, shapes: tuple[Any, ...], dtypes: list[Any]) -> tuple[tupl
         if any(UNKNOWN in shape for shape in makes):
             raise ShapeError("an array's shape has no open axes; inside mx.util.np_shape() 0 is a length.")
         for name, shape in zip(op.output_names(attrs), makes):
-            if any(d < 0 for d in shape):
+            require_possible(shape, name)
+            if min(shape, default=0) < 0:
                 raise ShapeError(f"{name!r} would be {tuple(shape)}; no axis can have a negative length.")
     except (ShapeError, OpAttributeError) as error:
         raise type(error)(_named(op, error)) from None

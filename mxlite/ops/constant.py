@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, isfinite
 
 from ..core.dtype import as_dtype, FLAGS
 from ..core.errors import OpAttributeError, ShapeError
@@ -113,6 +113,8 @@ class _arange(Constant):
                 f"_arange: step must not be 0 nor repeat below 1, got {a.step}, {a.repeat}."
             )
         begin, end = _range(a)
+        if not isfinite((end - begin) / a.step):
+            raise OpAttributeError(f"_arange: from {begin} to {end} by {a.step} is no finite count.")
         return (), ((max(0, ceil((end - begin) / a.step)) * a.repeat,),)
 
     @staticmethod

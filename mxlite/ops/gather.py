@@ -138,7 +138,8 @@ class scatter_nd(Op):
         places, width = _row_places(xp, a.shape, indices, work, "scatter_nd")
         out.fill(0)
         target, source = as_rows((out, data), width)
-        target[places] = source
+        if source.size:
+            target[places] = source
 
     @staticmethod
     def backward(xp, a, d_out, indices, *, d_data, work):
@@ -237,7 +238,8 @@ class _scatter_set_nd(Op):
         places, width = _row_places(xp, lhs.shape, indices, work, "_scatter_set_nd")
         copy(xp, lhs, out)
         target, source = as_rows((out, rhs), width)
-        target[places] = source
+        if source.size:
+            target[places] = source
 
     @staticmethod
     def backward(xp, a, d_out, indices, *, d_lhs, d_rhs, work):
@@ -246,7 +248,8 @@ class _scatter_set_nd(Op):
             _take_rows(xp, d_out, places, width, d_rhs)
         if d_lhs is not None:
             copy(xp, d_out, d_lhs)
-            as_rows((d_lhs,), width)[0][places] = 0
+            if d_lhs.size:
+                as_rows((d_lhs,), width)[0][places] = 0
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):

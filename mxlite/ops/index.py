@@ -11,7 +11,7 @@ import numpy as np
 from ..core.dtype import as_dtype
 from ..core.errors import OpAttributeError, ShapeError
 from ..graph.opdef import Op, require_rank
-from .blocks import copy, PIECE
+from .blocks import copy, PIECE, require_finite, weak
 from .places import one_type
 
 
@@ -39,7 +39,10 @@ class one_hot(Op):
 
     @classmethod
     def infer_type(cls, a, *dtypes):
-        return dtypes, (as_dtype(a.dtype),)
+        dtype = as_dtype(a.dtype)
+        require_finite(a.on_value, dtype, "on_value")
+        require_finite(a.off_value, dtype, "off_value")
+        return dtypes, (dtype,)
 
     @staticmethod
     def flops(a, inputs, outputs):
@@ -52,8 +55,7 @@ class one_hot(Op):
 
 def _fill_one_hot(xp: Any, indices: Any, out: Any, depth: int, on: float, off: float) -> None:
     """Only the places that are named are visited, a piece at a time."""
-    if out.dtype.kind in "iu":
-        on, off = int(on), int(off)
+    on, off = weak(out, on), weak(out, off)
     out.fill(off)
     flat, into = indices.reshape(-1), out.reshape(-1)
     for begin in range(0, flat.size, PIECE):

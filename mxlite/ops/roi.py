@@ -15,7 +15,6 @@ from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .scratch import accumulator, carve, Piece, scratch_bytes
 
-
 _LONGEST = 2.0**40  # of a part of a region, in pixels: numbers of samples stay exact
 _MOST_SAMPLES = 4096  # of a part of a region along one axis
 

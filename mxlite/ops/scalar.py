@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ..graph.opdef import Op
 from .blocks import pieces, power, require_finite, weak
@@ -35,9 +36,12 @@ class _Scalar(Op):
     accepts = "number"
     Attrs = ScalarAttrs
 
+    any_scalar: ClassVar[bool] = False  # whether whole numbers can meet one that is not finite
+
     @classmethod
     def infer_type(cls, a, *dtypes):
-        require_finite(a.scalar, dtypes[0], "scalar")
+        if not cls.any_scalar:
+            require_finite(a.scalar, dtypes[0], "scalar")
         return super().infer_type(a, *dtypes)
 
 

@@ -55,6 +55,8 @@ class Scatter(Op):
 
 def scatter(xp: Any, reduction: str, target: Any, places: Any, updates: Any, work: Any) -> None:
     """Put `updates` (n, B) at `places` (n,) of `target` (K, B), which holds the data."""
+    if not updates.size:  # rows may have no elements
+        return
     if reduction == "none":
         target[places] = updates
     elif reduction == "add":

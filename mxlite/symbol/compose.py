@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import MXLiteError, nearest, OpAttributeError, UnknownNameError
+from ..core.errors import DTypeError, MXLiteError, nearest, OpAttributeError, UnknownNameError
 from ..graph import attr_fields, attr_text, Entry, Graph, Node, Op, parse_attrs
 from .attribute import AttrScope, is_annotation, stored_key
 from .naming import NameManager
@@ -38,7 +38,11 @@ def call(
         if is_annotation(key):
             annotations[stored_key(key)] = str(value)
         else:
-            given[key] = parameter_text(value)
+            try:
+                given[key] = parameter_text(value)
+            except DTypeError as error:  # a class that is no dtype
+                who = f"{op.op_name} {name!r}" if name else op.op_name
+                raise OpAttributeError(f"{who}: parameter {key!r}: {error}") from None
     if op.variadic:
         given.setdefault("num_args", str(len(positional) + len(named)))
     who = f"{op.op_name} {name!r}" if name else op.op_name
