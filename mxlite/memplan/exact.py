@@ -48,6 +48,24 @@ def solve(ranges: Sequence[LiveRange], capacity: int, limit: int = LIMIT) -> tup
     return tuple(offsets)
 
 
+def tighten(ranges: Sequence[LiveRange], bound: int, height: int, work: int) -> tuple[int, ...] | None:
+    """Offsets with a top below `height` bytes, found by a few starts of the search; None if they find none.
+
+    For the default path: `work` is small, and nothing is proved except by reaching `bound`.
+    """
+    some = [i for i, r in enumerate(ranges) if r.nbytes and r.start < r.stop]
+    # A bound on the number of pairs that is cheap to know: what is hopeless is not even begun.
+    if not some or len(some) > work // 4:
+        return None
+    found = Sections.of([ranges[i] for i in some], height).tighten(bound, height, work)
+    if found is None:
+        return None
+    offsets = [0] * len(ranges)
+    for i, offset in zip(some, found):
+        offsets[i] = offset
+    return tuple(offsets)
+
+
 @dataclass(frozen=True)
 class Sections:
     """A problem for `packing.search`: buffers by their first section, sizes in the largest possible unit."""
@@ -95,15 +113,11 @@ class Sections:
         if self.capacity < int(self.load().max()):
             return None
         run = _Run(self)
-        blame = [0] * len(self.size)
         left = limit
-        for start, rank in enumerate(self.ranks(blame)):
-            answer, placed = run(rank, min(left, FIRST_START * _luby(start + 1)), blame)
+        for start, rank in enumerate(self.ranks(run.blame)):
+            answer, placed = run(rank, min(left, FIRST_START * _luby(start + 1)), self.capacity)
             if answer == FOUND:
-                result = [0] * len(self.size)
-                for i, low in enumerate(run.state[: len(self.size)]):
-                    result[int(self.order[i])] = int(low) * self.unit
-                return result
+                return run.offsets()
             if answer == IMPOSSIBLE:
                 return None
             left -= placed
@@ -113,6 +127,32 @@ class Sections:
             f"{limit} buffers were placed, and neither offsets for {len(self.size)} buffers within "
             f"{self.capacity * self.unit} bytes were found nor a proof that there are none. Raise `limit`."
         )
+
+    def tighten(self, bound: int, height: int, work: int) -> list[int] | None:
+        """Offsets below `height`, as near to `bound` as some starts come; None if they find nothing.
+
+        The first start tries the bound itself if there is work for that; the others halve what is between. A start costs
+        about one unit of work for each placed buffer and each other one that it meets.
+        """
+        n = len(self.size)
+        run, best = _Run(self), None
+        left = work * n // max(len(run.tables[-1]), n)
+        ranks = self.ranks(run.blame)
+        low, high = bound // self.unit, height // self.unit
+        # The bound itself needs some going back and forth; a capacity between, hardly any.
+        capacity, most = (low, 2 * n) if 2 * left >= 5 * n else ((low + high) // 2, n + n // 4)
+        while left >= n and capacity < high:
+            answer, placed = run(next(ranks), min(left, most), capacity)
+            left -= placed
+            if answer == FOUND:
+                best = run.offsets()
+                high = run.height()
+            else:
+                low = capacity
+            if (high - low) * 256 < high:
+                break
+            capacity, most = (low + high) // 2, n + n // 4
+        return best
 
     def load(self) -> np.ndarray:
         """Live units of each section."""
@@ -162,17 +202,30 @@ class _Run:
         self.room = 2 * sum(map(len, members)) + 20 * n
         self.trail_length = 4 * self.room + 100_000
         self.state: list[int] = []
+        self.blame = [0] * n
 
-    def __call__(self, rank: list[int], limit: int, blame: list[int]) -> tuple[int, int]:
+    def offsets(self) -> list[int]:
+        """What the last start has found: bytes, in the caller's order."""
+        result = [0] * len(self.sections.size)
+        for i, low in zip(self.sections.order, self.state):
+            result[int(i)] = low * self.sections.unit
+        return result
+
+    def height(self) -> int:
+        """Units up to the highest top."""
+        return max(low + int(size) for low, size in zip(self.state, self.sections.size))
+
+    def __call__(self, rank: list[int], limit: int, capacity: int) -> tuple[int, int]:
+        """One start: its answer and how many buffers it placed."""
         n = len(self.sections.size)
         kind, call = self.kind, self.machine or search
-        blamed = kind(blame)
+        blamed = kind(self.blame)
         while True:
             state, trail = kind([0] * (4 * n)), kind([2, self.trail_length] + [0] * self.trail_length)
             span = kind([0, int(self.sections.last.max()), 0])
             answer = call(
                 n,
-                self.sections.capacity,
+                capacity,
                 *self.tables,
                 kind(rank),
                 limit,
@@ -189,7 +242,7 @@ class _Run:
                 break
             self.trail_length *= 2
         self.state = [int(x) for x in state]  # type: ignore[attr-defined]
-        blame[:] = [int(x) for x in blamed]  # type: ignore[attr-defined]
+        self.blame[:] = [int(x) for x in blamed]  # type: ignore[attr-defined]
         return answer, int(span[2])  # type: ignore[index]
 
 
