@@ -23,6 +23,7 @@ from .errors import (
     OpAttributeError as OpAttributeError,
     OperatorError as OperatorError,
     PlanError as PlanError,
+    SearchLimitError as SearchLimitError,
     ShapeError as ShapeError,
     StateError as StateError,
     UnknownNameError as UnknownNameError,

@@ -25,6 +25,7 @@ from .liveness import LiveRange
 from .packing import FOUND, IMPOSSIBLE, NO_ROOM, PARTS, search
 from .problem import padded
 
+TRAIL = 200_000  # entries for going back; grows when it must
 FIRST_START = 500  # buffers placed in the first start; later ones take multiples, in Luby's sequence
 LIMIT = 2_000_000  # buffers placed in all: minutes of machine code
 
@@ -200,7 +201,7 @@ class _Run:
         self.tables = [self.kind([int(x) for x in t]) for t in tables]
         # What one round of inference can add, so that the trail is checked once a round.
         self.room = 2 * sum(map(len, members)) + 20 * n
-        self.trail_length = 4 * self.room + 100_000
+        self.trail_length = self.room + TRAIL
         self.state: list[int] = []
         self.blame = [0] * n
 
