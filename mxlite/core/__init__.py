@@ -30,6 +30,7 @@ from .errors import (
     OperatorError as OperatorError,
     OutOfMemoryError as OutOfMemoryError,
     PlanError as PlanError,
+    SearchLimitError as SearchLimitError,
     ShapeError as ShapeError,
     StateError as StateError,
     UnknownNameError as UnknownNameError,

@@ -11,6 +11,7 @@
   + BudgetError (ValueError)       `memory_budget` is not a number of bytes
   + MemoryBudgetError              no plan that mxlite can find fits the budget
   + OutOfMemoryError (MemoryError) an array is larger than the memory there is
+  + SearchLimitError               an exact search ended at its limit without an answer
   + PlanError                      a memory plan breaks a rule (mxlite's own fault: please report)
   + FormatError (ValueError)       a file is truncated, corrupt or of an unknown version
   + StateError (AssertionError)    calls in the wrong order (forward before bind, ...)
@@ -82,6 +83,10 @@ class MemoryBudgetError(MXLiteError):
 
 class OutOfMemoryError(MXLiteError, MemoryError):
     """An array that is asked for does not fit into the memory of the device."""
+
+
+class SearchLimitError(MXLiteError):
+    """An exact search reached its limit and knows neither a solution nor a proof that there is none."""
 
 
 class PlanError(MXLiteError):
