@@ -327,6 +327,8 @@ BAD_SYMBOLS = {
     '"arg_nodes":[],"heads":[[1,0,0]]}',
     "many outputs": '{"nodes":[{"op":"null","name":"data","inputs":[]},{"op":"SliceChannel","name":"s",'
     '"attrs":{"num_outputs":"1000000000"},"inputs":[[0,0,0]]}],"arg_nodes":[0],"heads":[[1,0,0]]}',
+    "a shape that is none": '{"nodes":[{"op":"null","name":"data","inputs":[],"attrs":{"__shape__":"x"}},'
+    '{"op":"relu","name":"a","inputs":[[0,0,0]]}],"arg_nodes":[0],"heads":[[1,0,0]]}',
     "no shape": '{"nodes":[{"op":"null","name":"data","inputs":[]}],"arg_nodes":[0],"heads":[[0,0,0]]}',
 }  # fmt: skip
 
@@ -380,6 +382,12 @@ def test_what_nobody_foresaw_is_one_line_too(ask, monkeypatch):
 
     monkeypatch.setattr(Request, "plan", fails)
     assert "KeyError" in refused(ask("plan", "zoo:lenet"))
+
+
+@pytest.mark.parametrize("command", ["", "plan", "frontier", "fit-batch", "explain", "diff", "doctor"])
+def test_help(ask, command):
+    code, out, _ = ask(*command.split(), "--help")
+    assert code == 0 and out.startswith("usage: mxlite")
 
 
 # -- words -------------------------------------------------------------------------------------
