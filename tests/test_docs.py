@@ -151,6 +151,11 @@ def test_the_list_of_operators_is_what_the_declarations_say(monkeypatch):
     assert count and int(count[1]) == len(ops.ALL), f"README.md: there are {len(ops.ALL)} operators"
 
 
+def test_commands_print_what_the_page_says(monkeypatch):
+    script = script_called("write_tool_docs", monkeypatch)
+    assert script.PAGE.read_text(encoding="utf-8") == script.page(), "run scripts/write_tool_docs.py"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_between_pages_lead_somewhere(page):
     text = BLOCK.sub("", page.read_text(encoding="utf-8"))

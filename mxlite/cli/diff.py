@@ -32,23 +32,22 @@ def add(commands: Any) -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     a, b = (_plan(arguments, text) for text in (arguments.a, arguments.b))
-    rows = [
-        (name, format_bytes(x), format_bytes(y), _signed(y - x))
-        for name, x, y in [
-            *((c, a.breakdown[c], b.breakdown[c]) for c in a.breakdown),
-            ("peak", a.peak_bytes, b.peak_bytes),
-            ("peak, keeping all", a.keep_all_peak_bytes, b.keep_all_peak_bytes),
-            ("proven lower bound", a.lower_bound_bytes, b.lower_bound_bytes),
-        ]
-        if x or y
+    counted = [
+        *((c, a.breakdown[c], b.breakdown[c]) for c in a.breakdown),
+        ("peak", a.peak_bytes, b.peak_bytes),
+        ("peak, keeping all", a.keep_all_peak_bytes, b.keep_all_peak_bytes),
+        ("proven lower bound", a.lower_bound_bytes, b.lower_bound_bytes),
     ]
-    seconds = [p.problem.step_seconds + p.schedule.extra_seconds for p in (a, b)]
-    rows += [
-        ("predicted step", *(f"{1e3 * s:.2f} ms" for s in seconds), f"{1e3 * (seconds[1] - seconds[0]):+.2f} ms"),
-        ("extra time", percent(a.extra_time), percent(b.extra_time), f"{100 * (b.extra_time - a.extra_time):+.1f}"),
-        ("operations", len(a.problem.tasks), len(b.problem.tasks), f"{len(b.problem.tasks) - len(a.problem.tasks):+d}"),
-        ("run again", a.recomputed, b.recomputed, f"{b.recomputed - a.recomputed:+d}"),
-    ]  # fmt: skip
+    rows: list[tuple[object, ...]] = [
+        (name, format_bytes(x), format_bytes(y), _signed(y - x)) for name, x, y in counted if x or y
+    ]
+    x, y = (1e3 * (p.problem.step_seconds + p.schedule.extra_seconds) for p in (a, b))
+    rows.append(("predicted step", f"{x:.2f} ms", f"{y:.2f} ms", f"{y - x:+.2f} ms"))
+    x, y = a.extra_time, b.extra_time
+    rows.append(("extra time", percent(x), percent(y), f"{100 * (y - x):+.1f} %"))
+    operations = len(a.problem.tasks), len(b.problem.tasks)
+    for name, m, n in (("operations", *operations), ("run again", a.recomputed, b.recomputed)):
+        rows.append((name, m, n, f"{n - m:+d}"))
     print(f"A: {arguments.a}, {a.method}\nB: {arguments.b}, {b.method}\n")
     print(table(("", "A", "B", "B - A"), rows))
     return 0

@@ -6,7 +6,6 @@ import argparse
 import importlib.metadata
 import os
 import platform
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -25,9 +24,9 @@ EXTRAS = {
     "matplotlib": ("viz", "frontier --svg, --png"),
     "graphviz": ("viz", "plot_network"),
     "onnx": ("onnx", "ONNX files"),
-    "sklearn": ("examples", "the digits data set"),
+    "scikit-learn": ("examples", "the digits data set"),
 }
-"""Module -> extra, what for."""
+"""Package -> extra, what for."""
 
 
 def add(commands: Any) -> argparse.ArgumentParser:
@@ -48,31 +47,29 @@ def run(arguments: argparse.Namespace) -> int:
         ("BLAS of numpy", _blas()),
         ("engine", f"{config.engine_kind()}, {config.cpu_workers()} workers"),
         ("BLAS threads", config.blas_threads() or "as OPENBLAS_NUM_THREADS or OMP_NUM_THREADS say"),
-        ("plans judged before they run", "yes" if config.check_plan() else "no (MXLITE_CHECK_PLAN=1 turns it on)"),
+        ("plans judged before they run", "yes" if config.check_plan() else "no; MXLITE_CHECK_PLAN=1 does"),
         *((f"backend of {device}", _backend(device)) for device in (cpu(), Context("gpu"))),
         ("operators", len(ALL)),
         ("models of the zoo", len(models.list_models())),
     ]  # fmt: skip
     print(table(("what", "found"), rows, left=(0, 1)))
-    extras = [
-        (name, extra, _version(name) if find_spec(name) else "absent", use)
-        for name, (extra, use) in EXTRAS.items()
-    ]
-    print("\n" + table(("extra package", "pip install mxlite[...]", "found", "for"), extras, left=(0, 1, 2, 3)))
+    extras = [(name, extra, _version(name), use) for name, (extra, use) in EXTRAS.items()]
+    print(
+        "\n" + table(("extra package", "pip install mxlite[...]", "found", "for"), extras, left=(0, 1, 2, 3))
+    )
     return 0
 
 
-def _version(module: str) -> str:
-    names = importlib.metadata.packages_distributions().get(module, [module])
+def _version(package: str) -> str:
     try:
-        return importlib.metadata.version(names[0])
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return "absent" if find_spec(module) is None else "of unknown version"
+        return "absent"
 
 
 def _blas() -> str:
     try:
-        blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[index, call-arg]
+        blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
         return f"{blas['name']} {blas.get('version', '')}".strip()
     except (KeyError, TypeError):
         return "unknown"
@@ -84,4 +81,6 @@ def _backend(device: Context) -> str:
     except DeviceError:
         return "none"
     faster = len(backend.kernels)
-    return f"{backend.name}: numpy reference kernels" + (f", {faster} operators with faster ones" if faster else "")
+    return f"{backend.name}: numpy reference kernels" + (
+        f", {faster} operators with faster ones" if faster else ""
+    )

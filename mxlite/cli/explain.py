@@ -45,15 +45,16 @@ def run(arguments: argparse.Namespace) -> int:
         step = peak_step(plan)
         task = plan.problem.tasks[plan.schedule.task[step]]
         again = " again" if plan.schedule.copy[step] else ""
-        print(f"\nThe arena is fullest at step {step} of {len(plan.schedule.task)}, {task.op} {task.name!r}{again}:\n")
+        of = len(plan.schedule.task)
+        print(f"\nThe arena is fullest at step {step} of {of}, {task.op} {task.name!r}{again}:\n")
         rows = [(h.name, h.kind, h.op, format_bytes(h.nbytes)) for h in held[:top]]
         if len(held) > top:
             rows.append((f"{len(held) - top} more", "", "", format_bytes(sum(h.nbytes for h in held[top:]))))
         print(table(("tensor", "what", "made by", "bytes"), rows, left=(0, 1, 2)))
-        for heading, of in (("what", lambda h: h.kind), ("made by", lambda h: h.op)):
+        for heading, key in (("what", lambda h: h.kind), ("made by", lambda h: h.op)):
             sums: Counter[str] = Counter()
             for h in held:
-                sums[of(h)] += h.nbytes
+                sums[key(h)] += h.nbytes
             print("\n" + table((heading, "bytes"), [(k, format_bytes(n)) for k, n in sums.most_common(top)]))
     full = plan.keep_all_peak_bytes
     print(f"\nWhat each would save of the {format_bytes(full)} that keeping all takes:\n")

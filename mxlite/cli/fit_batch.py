@@ -46,8 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"Batch 1 fits {format_bytes(budget)} only with more than {percent(limit)} extra time.")
         return 1
     print(f"{replace(request, batch=batch).describe()}\n\n{plan.summary()}\n")
+    within = "" if arguments.extra_time is None else f" with at most {percent(limit)} extra time"
     more = "" if batch == MOST else f" Batch {batch + 1} does not."
-    print(f"Batch {batch} fits {format_bytes(budget)}.{more}")
+    print(f"Batch {batch} fits {format_bytes(budget)}{within}.{more}")
     return 0
 
 
@@ -61,7 +62,8 @@ class _Search:
         return replace(self.request, batch=batch)
 
     def largest(self) -> tuple[int, MemoryPlan | None]:
-        """The batch and its plan; a plan of None if batch 1 takes too long. MemoryBudgetError if it does not fit."""
+        """The batch and its plan; a plan of None if batch 1 takes too long. MemoryBudgetError if it does not
+        fit."""
         best = self.try_batch(1, must=True)
         if best is None:
             return 0, None

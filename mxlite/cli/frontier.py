@@ -47,8 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     print(f"{request.describe()}\n")
     print(table(("budget", "peak", "extra time", "", "how"), rows, left=(3, 4)))
-    bound = plans[0].lower_bound_bytes
-    print(f"\nProven lower bound: {format_bytes(bound)}. Nothing below {format_bytes(plans[0].peak_bytes)} is known.")
+    bound, least = (format_bytes(n) for n in (plans[0].lower_bound_bytes, plans[0].peak_bytes))
+    print(f"\nProven lower bound: {bound}. Nothing below {least} is known.")
     for form, path in (("svg", arguments.svg), ("png", arguments.png)):
         if path:
             assert draw is not None

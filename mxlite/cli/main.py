@@ -52,7 +52,7 @@ def _say(error: Exception) -> int:
         text = str(error)
     else:
         kind = type(error).__name__
-        text = f"{kind}: {error}. This is a bug in mxlite, or a file made to break it; --traceback shows where."
+        text = f"{kind}: {error}. A bug in mxlite, or a file made to break it; --traceback shows where."
     text = " ".join(text.split())
     if len(text) > LONGEST_MESSAGE:
         text = f"{text[:LONGEST_MESSAGE]}..."
@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(
         prog="mxlite",
-        description="Memory plans for deep learning: what a training step takes, before anything is allocated.",
+        description="What a training step takes in memory, before anything is allocated.",
         epilog="Exit code: 0 it fits, 1 it does not, 2 bad usage or input.",
     )
     parser.add_argument("--version", action="version", version=f"mxlite {__version__}")

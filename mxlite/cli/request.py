@@ -92,7 +92,9 @@ def add_request(command: argparse.ArgumentParser, *, batch: bool = True) -> None
 
 
 def add_model(command: argparse.ArgumentParser) -> None:
-    command.add_argument("model", metavar="MODEL", help="Symbol JSON file, ONNX file (.onnx), or zoo:NAME[,OPTION=...]")
+    command.add_argument(
+        "model", metavar="MODEL", help="Symbol JSON file, ONNX file (.onnx), or zoo:NAME[,OPTION=...]"
+    )
 
 
 def request_of(arguments: argparse.Namespace, model: str | None = None) -> Request:
@@ -129,8 +131,8 @@ def _checked_inputs(net: Symbol, shapes: Shapes) -> set[str]:
     total = sum(8 * prod(s) for s in found.values() if min(s, default=1) >= 0)
     if total >= MOST_BYTES:
         raise ShapeError(
-            f"With these shapes the results have {format_bytes(total)} together; more than {MOST_BYTES} bytes "
-            f"cannot be addressed. Is a shape wrong?"
+            f"With these shapes the results have {format_bytes(total)} together; more than {MOST_BYTES} "
+            f"bytes cannot be addressed. Is a shape wrong?"
         )
     return input_names(net.graph, list(shapes))
 
@@ -177,5 +179,3 @@ def _is_differentiable(node: Node, name: str) -> bool:
     if op.subgraphs or name in op.gradient_is:
         return True
     return op.grad_op is not None and f"d_{name}" in op.grad_op.outputs
-
-

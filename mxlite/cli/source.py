@@ -73,7 +73,9 @@ class Source:
             return symbol.load(self.text), shapes
         except FormatError as error:
             if "'mxlite_memory_plan'" in str(error):
-                raise FormatError(f"{self.text} is a memory plan, not a model: `mxlite diff` reads it.") from None
+                raise FormatError(
+                    f"{self.text} is a memory plan, not a model: `mxlite diff` reads it."
+                ) from None
             raise
 
     def _shapes(self, batch: int | None) -> Shapes:
@@ -93,7 +95,9 @@ class Source:
         except FormatError as error:
             if "import_model(" in str(error):
                 what = str(error).partition(": give its shape")[0]
-                raise FormatError(f"{self.text}: {what}: give its shape, as in --shape NAME:N,3,224,224.") from None
+                raise FormatError(
+                    f"{self.text}: {what}: give its shape, as in --shape NAME:N,3,224,224."
+                ) from None
             raise FormatError(f"{self.text}: {error}") from None
         return net
 
@@ -147,7 +151,8 @@ def _literal(text: str) -> Any:
 
 
 def call(what: str, function: Any, /, *args: Any, **options: Any) -> Any:
-    """`function(...)`, where a wrong kind of option is an error of the user's: strings arrive from outside."""
+    """`function(...)`, where a wrong kind of option is an error of the user's: strings arrive from
+    outside."""
     try:
         return function(*args, **options)
     except MXLiteError:

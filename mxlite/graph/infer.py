@@ -48,7 +48,11 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
     for node in graph.variables:
         own = node.annotations.get("__shape__")
         if own is not None:
-            learn(Entry(node), from_user(_tuple(own, int)), node)
+            try:
+                shape = from_user(_tuple(own, int))
+            except ValueError as error:
+                raise ShapeError(f"variable {node.name!r}: its '__shape__' {error}") from None
+            learn(Entry(node), shape, node)
         if node.name in known:
             learn(Entry(node), tuple(known[node.name]), node)
 

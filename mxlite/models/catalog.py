@@ -62,6 +62,7 @@ class Model:
         """How many numbers training changes; statistics of batch normalization are none of them."""
         net, shapes = self.symbol(**options), self.shapes_of(1, **options)
         found, _, _ = net.infer_shape(**shapes)
+        assert found is not None
         data = set(shapes) | {n for n in net.list_arguments() if n.endswith("_label")}
         return sum(prod(s) for n, s in zip(net.list_arguments(), found) if n not in data)
 

@@ -22,8 +22,8 @@ def densenet(depth: int = 121, classes: int = 1000, *, dropout: float = 0.0) -> 
 
     data: (N, 3, 224, 224);  softmax_label: (N,)  ->  softmax: (N, `classes`).  depth: a key of `STAGES`.
 
-    Each layer's norm over all earlier results is cheap to make again and large to keep: the networks that gain
-    most from recomputation (G. Pleiss et al. 2017, "Memory-efficient implementation of DenseNets").
+    Each layer's norm over all earlier results is cheap to make again and large to keep: the networks that
+    gain most from recomputation (G. Pleiss et al. 2017, "Memory-efficient implementation of DenseNets").
     """
     if depth not in STAGES:
         raise OpAttributeError(f"depth must be one of {list(STAGES)}, got {depth!r}.")

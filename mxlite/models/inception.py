@@ -26,7 +26,8 @@ MXNet's network, which differ from the paper's figure 5 in a few places."""
 
 
 def inception_bn(classes: int = 1000) -> Symbol:
-    """Inception-BN (S. Ioffe, C. Szegedy 2015, "Batch normalization"), as MXNet's image-classification example.
+    """Inception-BN (S. Ioffe, C. Szegedy 2015, "Batch normalization"), as MXNet's image-classification
+    example.
 
     data: (N, 3, 224, 224);  softmax_label: (N,)  ->  softmax: (N, `classes`).
     """

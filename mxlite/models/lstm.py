@@ -10,12 +10,12 @@ from .layers import require
 def lstm(
     layers: int = 2, hidden: int = 650, vocabulary: int = 10000, *, dropout: float = 0.5, tied: bool = False
 ) -> Symbol:
-    """A language model of one fused RNN operator (W. Zaremba, I. Sutskever, O. Vinyals 2014, "Recurrent neural
-    network regularization": the medium network, unless told otherwise).
+    """A language model of one fused RNN operator (W. Zaremba, I. Sutskever, O. Vinyals 2014, "Recurrent
+    neural network regularization": the medium network, unless told otherwise).
 
-    data: (T, N) token numbers, time first;  lstm_state, lstm_state_cell: (`layers`, N, `hidden`), the states to go on
-    from;  softmax_label: (T * N,)  ->  softmax: (T * N, `vocabulary`).
-    tied: the last layer uses the table of embeddings.
+    data: (T, N) token numbers, time first;  lstm_state, lstm_state_cell: (`layers`, N, `hidden`), the states
+    to go on from;  softmax_label: (T * N,)  ->  softmax: (T * N, `vocabulary`). tied: the last layer uses the
+    table of embeddings.
     """
     table = sym.Variable("embed_weight")
     data = sym.Embedding(sym.Variable("data"), table, input_dim=vocabulary, output_dim=hidden, name="embed")
@@ -38,15 +38,16 @@ def lstm_unrolled(
     *,
     joined: bool = True,
 ) -> Symbol:
-    """An LSTM with a node for every gate of every step, in the two forms whose memory plans have been published.
+    """An LSTM with a node for every gate of every step, in the two forms whose memory plans have been
+    published.
 
-    t0_data, t1_data, ...: (N, features);  l0_init_c, l0_init_h, ...: (N, `hidden`)  ->  one softmax for all steps,
-    (steps * N, `classes`), or, unless `joined`, one of (N, `classes`) for each step; then the last c and h of each
-    layer, without gradient, so that a longer sequence can go on from them. Labels: softmax_label (steps * N,), or
-    t0_softmax_label, ... (N,).
+    t0_data, t1_data, ...: (N, features);  l0_init_c, l0_init_h, ...: (N, `hidden`)  ->  one softmax for all
+    steps, (steps * N, `classes`), or, unless `joined`, one of (N, `classes`) for each step; then the last c
+    and h of each layer, without gradient, so that a longer sequence can go on from them. Labels:
+    softmax_label (steps * N,), or t0_softmax_label, ... (N,).
 
-    Each step maps its input to `hidden` numbers, then come `layers` cells (S. Hochreiter, J. Schmidhuber 1997, "Long
-    short-term memory", with forget gates, without peepholes).
+    Each step maps its input to `hidden` numbers, then come `layers` cells (S. Hochreiter, J. Schmidhuber
+    1997, "Long short-term memory", with forget gates, without peepholes).
     """
     require(steps >= 1 and layers >= 1, f"steps and layers must be at least 1, got {steps!r} and {layers!r}.")
     embed = sym.Variable("embed_weight")

@@ -26,9 +26,9 @@ def mobilenet(
     data: (N, 3, 224, 224);  softmax_label: (N,)  ->  softmax: (N, `classes`).
 
     version 1: A. Howard et al. 2017, "MobileNets: efficient convolutional neural networks for mobile vision
-    applications".  version 2: M. Sandler et al. 2018, "MobileNetV2: inverted residuals and linear bottlenecks".
-    multiplier: makes every layer narrower or wider, rounded to a multiple of 8; the last layer of version 2 does
-    not get narrower.
+    applications".  version 2: M. Sandler et al. 2018, "MobileNetV2: inverted residuals and linear
+    bottlenecks". multiplier: makes every layer narrower or wider, rounded to a multiple of 8; the last layer
+    of version 2 does not get narrower.
     """
     if version not in (1, 2):
         raise OpAttributeError(f"version must be 1 or 2, got {version!r}.")

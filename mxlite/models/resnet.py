@@ -21,8 +21,8 @@ STAGES = {
     500: (3, 64, 96, 3),
     1001: (3, 131, 196, 3),
 }
-"""Blocks per stage for large images. 18 to 200: He et al. 2016; 269 is MXNet's. The two largest grow the middle
-stages only: the stages of the 1000-layer network that Chen et al. 2016 plan are not known to us."""
+"""Blocks per stage for large images. 18 to 200: He et al. 2016; 269 is MXNet's. The two largest grow the
+middle stages only: the stages of the 1000-layer network that Chen et al. 2016 plan are not known to us."""
 
 PLAIN = 50  # networks below this depth have blocks of two convolutions, others bottlenecks of three
 DEEP = 164  # the same for small images, version 2
@@ -40,16 +40,15 @@ def resnet(
 
     data: (N, 3, H, W);  softmax_label: (N,)  ->  softmax: (N, `classes`).
 
-    version 1          convolution, norm, rectifier; a rectifier behind each sum (K. He, X. Zhang, S. Ren, J. Sun
-                       2016, "Deep residual learning for image recognition")
-    version 2          norm, rectifier, convolution; nothing behind the sums ("Identity mappings in deep residual
-                       networks", by the same), as in MXNet's image-classification examples, down to the copy and
-                       the norm of the input that it starts with
-    version "memonger" convolution with bias, norm, leaky rectifier; nothing behind the sums. The network that dmlc's
-                       memonger is shown with, marks at block outputs included
+    version 1    convolution, norm, rectifier; a rectifier behind each sum (K. He, X. Zhang, S. Ren, J. Sun
+                 2016, "Deep residual learning for image recognition")
+    version 2    norm, rectifier, convolution; nothing behind the sums ("Identity mappings in deep residual
+                 networks", by the same). MXNet's example, with the copy and the norm it starts with
+    "memonger"   convolution with bias, norm, leaky rectifier; nothing behind the sums. The network that
+                 dmlc's memonger is shown with, marks at block outputs included
 
-    depth: a key of `STAGES`, or any number if `stages` gives the blocks of each stage.  stride_in: which convolution
-    of a bottleneck of version 1 takes every second pixel; the paper's is 1x1.
+    depth: a key of `STAGES`, or any number if `stages` gives the blocks of each stage.  stride_in: which
+    convolution of a bottleneck of version 1 takes every second pixel; the paper's is 1x1.
     """
     if stages is None:
         if depth not in STAGES:
@@ -81,9 +80,9 @@ def resnet_cifar(
 
     data: (N, 3, H, W);  softmax_label: (N,)  ->  softmax: (N, `classes`).
 
-    Blocks of two convolutions, depth 6n + 2 (20, 32, 44, 56, 110); in version 2 from depth 164 bottlenecks, depth
-    9n + 2 (164, 1001).  width: filters of the stem, and of the first stage's 3x3 convolutions.
-    Version 1 passes from stage to stage by a 1x1 convolution, where the paper pads with zeros.
+    Blocks of two convolutions, depth 6n + 2 (20, 32, 44, 56, 110); in version 2 from depth 164 bottlenecks,
+    depth 9n + 2 (164, 1001).  width: filters of the stem, and of the first stage's 3x3 convolutions. Version
+    1 passes from stage to stage by a 1x1 convolution, where the paper pads with zeros.
     """
     require(version in (1, 2), f"version must be 1 or 2, got {version!r}.")
     bottleneck = version == 2 and depth >= DEEP

@@ -1,4 +1,5 @@
-"""Transformers: an encoder, a decoder, and both together (A. Vaswani et al. 2017, "Attention is all you need")."""
+"""Transformers: an encoder, a decoder, and both together (A. Vaswani et al. 2017, "Attention is all you
+need")."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ class _Body:
         memory: Symbol | None = None,
         memory_length: Symbol | None = None,
     ) -> Symbol:
-        """Attention of `data` to itself, then to `memory` if there is one, then two affine maps of each position."""
+        """Attention of `data` to itself, then to `memory` if there is one, then two affine maps of each
+        position."""
 
         def residual(data: Symbol, part: str, run: Callable[[Symbol], Symbol]) -> Symbol:
             out = run(self.norm(data, f"{name}_{part}_norm") if self.pre_norm else data)
@@ -118,12 +120,14 @@ def transformer_encoder(
     pre_norm: bool = False,
     padded: bool = True,
 ) -> Symbol:
-    """An encoder with a classifier (J. Devlin et al. 2019, "BERT: pre-training of deep bidirectional transformers").
+    """An encoder with a classifier (J. Devlin et al. 2019, "BERT: pre-training of deep bidirectional
+    transformers").
 
-    data, segment: (N, `length`) numbers of tokens and of what they belong to;  length: (N,), how many positions
-    count;  softmax_label: (N,)  ->  softmax: (N, `classes`), from the first position.
+    data, segment: (N, `length`) numbers of tokens and of what they belong to;  length: (N,), how many
+    positions count;  softmax_label: (N,)  ->  softmax: (N, `classes`), from the first position.
 
-    No `segment` with segments=0, no `length` unless `padded`.  pre_norm: norms before attention and not behind sums.
+    No `segment` with segments=0, no `length` unless `padded`.  pre_norm: norms before attention and not
+    behind sums.
     """
     body = _Body(width, heads, hidden, "gelu", dropout, pre_norm, 1e-12)
     x = body.embed(sym.Variable("data"), sym.Variable("embed_weight"), vocabulary, length, "")
@@ -156,7 +160,8 @@ def transformer_decoder(
     *,
     dropout: float = 0.1,
 ) -> Symbol:
-    """A language model (A. Radford et al. 2019, "Language models are unsupervised multitask learners": GPT-2).
+    """A language model (A. Radford et al. 2019, "Language models are unsupervised multitask learners":
+    GPT-2).
 
     data: (N, `length`) token numbers;  softmax_label: (N * `length`,), the tokens that follow  ->
     softmax: (N * `length`, `vocabulary`). The last layer uses the table of embeddings.
@@ -182,9 +187,9 @@ def transformer(
 ) -> Symbol:
     """Encoder and decoder for translation (A. Vaswani et al. 2017): the base model, with learned positions.
 
-    source: (N, `source_length`) tokens;  source_count: (N,), how many count;  data: (N, `length`) tokens before;
-    softmax_label: (N * `length`,)  ->  softmax: (N * `length`, `vocabulary`). One table embeds source and target and
-    is the last layer.
+    source: (N, `source_length`) tokens;  source_count: (N,), how many count;  data: (N, `length`) tokens
+    before; softmax_label: (N * `length`,)  ->  softmax: (N * `length`, `vocabulary`). One table embeds source
+    and target and is the last layer.
     """
     body = _Body(width, heads, hidden, "relu", dropout, False, 1e-5)
     table, counted = sym.Variable("embed_weight"), sym.Variable("source_count")
