@@ -30,7 +30,7 @@ def run(folder, name, *arguments, code=0):
 
 def test_every_example_has_a_test():
     names = {f[:-3] for f in os.listdir(os.path.join(ROOT, "examples")) if f.endswith(".py")}
-    assert names == {"train_resnet", "mixed_loop", "train_lstm"}
+    assert names == {"train_resnet", "mixed_loop", "train_lstm", "train_transformer"}
 
 
 def test_a_resnet_trains_inside_its_budget(tmp_path):
@@ -97,3 +97,14 @@ def test_an_lstm_learns_inside_its_budget(tmp_path):
     out = run(tmp_path, "train_lstm", *small, "--budget", "1MB")
     perplexities = [float(line.split()[3]) for line in out.splitlines() if line.startswith("epoch")]
     assert perplexities[1] < perplexities[0]
+
+
+def test_a_transformer_learns_inside_its_budget(tmp_path):
+    out = run(tmp_path, "train_transformer", "--width", 32, "--layers", 2, "--epochs", 5, "--budget", "2MiB")
+    assert float(out.split("Held-out accuracy:")[1].split()[0]) > 80
+    planned, measured = (
+        int(line.split(":")[1].split()[0].replace(",", ""))
+        for line in out.splitlines()
+        if line.startswith(("Planned peak", "Measured peak"))
+    )
+    assert planned == measured <= 2 << 20
