@@ -3,7 +3,8 @@
     python benchmarks/kept.py            writes results/<date>-kept.md
     python benchmarks/kept.py --quick    prints only
 
-Rows are those of tests/cases.py that name a function of PyTorch, in float32, with axis 0 made long.
+Rows are those of tests/cases.py that name a function of PyTorch, in float32 (float64 where the
+function wants that), with axis 0 made long.
 Nothing is timed.
 """
 
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -26,6 +29,7 @@ from cases import CASES
 from conformance import Call
 
 from mxlite.core.dtype import is_floating
+from mxlite.core.errors import MXLiteError
 
 ELEMENTS = 20_000
 
@@ -49,17 +53,25 @@ class Kept:
 
 
 def measure(row: str, case: Any) -> Kept | None:
-    """None where there is nothing to compare."""
-    import torch
-
-    if case.torch is None or case.op.is_loss or case.dtype != "float64" or not case.shapes:
-        return None
+    """None where there is nothing to compare. In float64 where the row's PyTorch function wants that."""
     op = case.op
+    if case.torch is None or op.is_loss or case.dtype != "float64" or not case.shapes:
+        return None
     if op.grad_op is None and not op.gradient_is:
         return None
-    call = shapes_of(case)
-    if call is None:
-        return None
+    for kind in ("float32", "float64"):
+        for call in calls_of(case, kind):
+            try:
+                return compare(row, case, call)
+            except RuntimeError:  # PyTorch's: types or shapes it does not take
+                continue
+    raise RuntimeError(f"{row}: PyTorch refuses its own function.")
+
+
+def compare(row: str, case: Any, call: Call) -> Kept | None:
+    import torch
+
+    op = case.op
     names, kinds = call.names()[0], call.dtypes[0]
     rng = np.random.default_rng(0)
     arrays = [
@@ -86,8 +98,8 @@ def measure(row: str, case: Any) -> Kept | None:
     return Kept(row, op.op_name, ours, sum(saved.values()), calls(outs))
 
 
-def shapes_of(case: Any) -> Call | None:
-    """The row with axis 0 made long, or as it is where that does not fit."""
+def calls_of(case: Any, kind: str) -> Iterator[Call]:
+    """The row with axis 0 made long, and as it is for where that does not fit."""
     first = case.shapes[0]
     if first and prod(first):
         factor = max(1, -(-ELEMENTS // prod(first)))
@@ -96,22 +108,9 @@ def shapes_of(case: Any) -> Call | None:
             (s[0] * factor, *s[1:]) if s and s[0] == first[0] and n not in case.op.inferred else tuple(s)
             for n, s in zip(names, case.shapes)
         ]
-        try:
-            call = Call.of(case, shapes, dtype="float32")
-            case.torch(call.attrs, *_zeros(call))
-            return call
-        except Exception:
-            pass
-    try:
-        return Call.of(case, dtype="float32")
-    except Exception:
-        return None
-
-
-def _zeros(call: Call) -> list[Any]:
-    import torch
-
-    return [torch.tensor(np.zeros(s, d)) for s, d in zip(*(call.shapes[0], call.dtypes[0]))]
+        with suppress(MXLiteError):
+            yield Call.of(case, shapes, dtype=kind)
+    yield Call.of(case, dtype=kind)
 
 
 def calls(outs: list[Any]) -> int:

@@ -149,7 +149,15 @@ def strip(path: Path) -> None:
     """Take out what the exporter notes about the machine and the program: stack traces, comments."""
     model = onnx.load(path)
     graph = model.graph
-    for part in (model, graph, *graph.node, *graph.initializer, *graph.input, *graph.output, *graph.value_info):
+    for part in (
+        model,
+        graph,
+        *graph.node,
+        *graph.initializer,
+        *graph.input,
+        *graph.output,
+        *graph.value_info,
+    ):
         if hasattr(part, "metadata_props"):
             del part.metadata_props[:]
         part.ClearField("doc_string")

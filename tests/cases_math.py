@@ -175,6 +175,15 @@ def _either_side(rng, shape):
 
 
 ROWS: dict[str, Case] = {
+    "_bits_like": Case(
+        ops._bits_like,
+        {},
+        [(2,), (3, 4)],
+        dtypes={"data": "uint8"},
+        make={"data": integers(0, 256)},
+        empty=False,
+        large=[(40_000,), (400, 800)],
+    ),
     **_broadcast(ops.broadcast_hypot, positive, torch=_torch("hypot")),
     **_broadcast(ops.arctan2, torch=_torch("atan2")),
     **_broadcast(ops.fmod, fractions, torch=_torch("fmod"), tolerance=1e-5, tolerance32=1e-3),

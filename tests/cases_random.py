@@ -26,7 +26,7 @@ _SIMPLE: dict[str, dict[str, Any]] = {"uniform": {"low": -1, "high": 2}, "normal
 
 def _number(name: str, attrs: dict[str, Any]) -> dict[str, Case]:
     op = getattr(ops, f"_random_{name}")
-    return {f"_random_{name}": Case(op, attrs | {"shape": (500, 330)}, [], mxnet=_DRAWS)}
+    return {f"_random_{name}": Case(op, attrs | {"shape": (500, 220)}, [], mxnet=_DRAWS)}
 
 
 def _sample(name: str, count: int) -> dict[str, Case]:
@@ -34,14 +34,14 @@ def _sample(name: str, count: int) -> dict[str, Case]:
     fill = {n: unit if n == "p" else positive for n in op.inputs}
     one, many = [(4, 3)] * count, [(3,)] * count
     return {
-        f"_sample_{name}": Case(op, {}, one, make=fill, mxnet=_DRAWS, large=[(165_000,)] * count),
+        f"_sample_{name}": Case(op, {}, one, make=fill, mxnet=_DRAWS, large=[(60_000,)] * count),
         f"_sample_{name}-many": Case(
             op,
             {"shape": (2, 5), "dtype": "float64"},
             many,
             make=fill,
             mxnet=_DRAWS,
-            large=[(16_500,)] * count,
+            large=[(6_000,)] * count,
         ),
     }
 
@@ -82,9 +82,9 @@ def _density(name: str, count: int, make: Any) -> dict[str, Case]:
             grad_inputs=inputs,
             tolerance=1e-5,
             torch=_torch_density(name),
-            large=[(16_500, *([10] * (len(sample) - 1))), *[(16_500,)] * count]
+            large=[(6_000, *([10] * (len(sample) - 1))), *[(6_000,)] * count]
             if mark
-            else [(165_000,)] * (1 + count),
+            else [(60_000,)] * (1 + count),
         )
         for is_log, mark, sample, given in ((False, "", (5,), (5,)), (True, "-many", (3, 4), (3,)))
     }
@@ -105,7 +105,7 @@ ROWS: dict[str, Case] = {
     **{k: row for name, attrs in _NUMBERS.items() for k, row in _number(name, attrs).items()},
     **{
         f"_random_{name}_like": Case(
-            getattr(ops, f"_random_{name}_like"), attrs, [(3, 4)], mxnet=_DRAWS, large=[(165_000,)]
+            getattr(ops, f"_random_{name}_like"), attrs, [(3, 4)], mxnet=_DRAWS, large=[(60_000,)]
         )
         for name, attrs in (_NUMBERS | _SIMPLE).items()
     },
@@ -124,7 +124,7 @@ ROWS: dict[str, Case] = {
     **_density("negative_binomial", 2, {"p": unit}),
     **_density("generalized_negative_binomial", 2, {}),
     "_random_randint": Case(
-        ops._random_randint, {"low": -3, "high": 9, "shape": (500, 330)}, [], mxnet=_DRAWS
+        ops._random_randint, {"low": -3, "high": 9, "shape": (500, 220)}, [], mxnet=_DRAWS
     ),
     "_random_randint-wide": Case(
         ops._random_randint,

@@ -135,6 +135,15 @@ def _ctc(
     )
 
 
+def _summed_loss(a: Any, ins: dict[str, Any], outs: dict[str, Any]) -> float:
+    """What WarpCTC's gradient is the derivative of."""
+    import torch
+
+    data = torch.tensor(ins["data"]).reshape(a.input_length, -1, ins["data"].shape[1])
+    label = torch.tensor(ins["label"]).reshape(data.shape[1], -1)
+    return float(torch_ctc(ops.CTCLoss.Attrs(), data, label).sum())
+
+
 def _mask(a: Any, data: Any, *lengths: Any) -> Any:
     import torch
 
@@ -195,6 +204,17 @@ def _sequence(op: Any, torch_op: Any, **more: Any) -> dict[str, Case]:
 
 
 ROWS: dict[str, Case] = {
+    "WarpCTC": Case(
+        ops.WarpCTC,
+        {"input_length": 30, "label_length": 2},
+        [(60, 5), (4,)],
+        make={"label": _repeated([1.0, 2.0, 3.0, 0.0])},
+        objective=_summed_loss,
+        torch=lambda a, x, label: x.softmax(-1),
+        mxnet="a plugin that the wheel does not have",
+        large=[(30_000, 8), (2_000,)],
+        empty=False,
+    ),
     **_RNN_ROWS,
     "RNN-long": _rnn((20, 70, 3), mode="lstm", num_layers=2, bidirectional=True),
     "RNN-long-gru": _rnn((20, 70, 3), mode="gru", num_layers=2, use_sequence_length=True),

@@ -1,10 +1,11 @@
-"""Rows of the operators that reshape, move, repeat, cut, join and pad; those that look up are in `cases_index.py`."""
+"""Rows of the operators that reshape, move, repeat, cut, join and pad (`cases_index.py`: that look up)."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 
-from case import Case, fractions, integers, normal
+from case import Case, fractions, integers
 
 from mxlite import ops
 
@@ -50,7 +51,7 @@ def _filled(a, x):
 def _split(a, x):
     length = x.shape[a.axis]
     at = [*a.indices, length] if not a.sections else [i * length // a.sections for i in range(a.sections + 1)]
-    parts = [x.narrow(a.axis, min(i, length), min(j, length) - min(i, length)) for i, j in zip(at, at[1:])]
+    parts = [x.narrow(a.axis, min(i, length), min(j, length) - min(i, length)) for i, j in pairwise(at)]
     return tuple(p.squeeze(a.axis) if a.squeeze_axis else p for p in parts)
 
 
@@ -325,8 +326,8 @@ _PARTS = {
         torch=_split,
         mxnet="MXNet wants the first place to be 0",
     ),
-    "_split_like": Case(
-        ops._split_like,
+    "_unconcat": Case(
+        ops._unconcat,
         {"num_args": 3},
         [(2, 6), (2, 4), (2, 2)],
         grad_inputs=("arg0",),

@@ -19,6 +19,7 @@ from mxlite.core import (
     UnknownNameError,
 )
 from mxlite.engine import ThreadedEngine, use_engine
+from mxlite.executor.step import input_names
 
 
 @pytest.fixture(autouse=True, params=["naive", "threaded", "one worker"])
@@ -178,6 +179,7 @@ def test_symbol_lists_and_infers_what_the_property_says():
     arguments, outputs, states = net.infer_shape(data=(4, 5))
     assert dict(zip(net.list_arguments(), arguments))["softmax_label"] == (4,)
     assert outputs == [(4, 3)] and states == [(1,)]
+    assert input_names(net.graph, ["data"]) == {"data", "softmax_label"}  # a loss's label is data, w is not
 
 
 def bound(net, budget=None):
@@ -412,6 +414,45 @@ def test_calls_inside_are_not_recorded():
         y = nd.Custom(x, op_type="test_quiet") * x
     y.backward()
     same(x.grad, [6, 6])
+
+
+def test_calls_inside_are_no_part_of_a_checkpoint():
+    w = nd.ones(2)
+    w.attach_grad()
+    w.grad[:] = 7
+    w.wait_to_read()
+
+    def forward(op, in_data, out_data):
+        out_data[0][:] = in_data[0] + w * 0
+
+    registered("test_reads", forward, lambda op, out_grad, in_grad: in_grad[0].__setitem__(slice(None), 1))
+    x = nd.ones(2)
+    x.attach_grad()
+    with autograd.record():
+        y = autograd.checkpoint(lambda x: nd.Custom(x, op_type="test_reads"), x)
+    y.backward()
+    same(x.grad, [1, 1])
+    same(w.grad, [7, 7])
+
+
+def test_custom_operator_in_the_body_of_a_loop():
+    registered(
+        "test_body",
+        lambda op, in_data, out_data: out_data[0].__setitem__(slice(None), in_data[0] * 3),
+        lambda op, out_grad, in_grad: in_grad[0].__setitem__(slice(None), out_grad[0] * 3),
+    )
+
+    def body(x, states):
+        y = mx.sym.Custom(x + states[0], op_type="test_body")
+        return y, [y * 2]
+
+    outs, _ = mx.sym.contrib.foreach(body, mx.sym.Variable("x"), [mx.sym.Variable("s")])
+    exe = outs.simple_bind(mx.cpu(), x=(3, 2), s=(2,))
+    exe.arg_dict["x"][:] = 1
+    exe.arg_dict["s"][:] = 0
+    same(exe.forward(is_train=True)[0], [[3, 3], [21, 21], [129, 129]])
+    exe.backward([nd.ones((3, 2))])
+    same(exe.grad_dict["x"], [[129, 129], [21, 21], [3, 3]])
 
 
 # -- what is refused ---------------------------------------------------------------------------------

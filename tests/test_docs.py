@@ -25,12 +25,13 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PUBLIC = """
-    AttrScope attribute autograd base BindError BudgetError callback context Context core cpu
+    attribute AttrScope autograd base BindError BudgetError callback context Context core cpu
     current_context DefinitionError DerivativeError DeviceError DTypeError engine EngineError Executor
-    format_bytes FormatError formats gpu init initializer io lr_scheduler memplan MemoryBudgetError metric
-    misc mod model models module MXLiteError MXNetError name nd ndarray NDArray OpAttributeError operator
-    OperatorError opt optimizer parse_bytes PlanError random rnd ShapeError StateError sym symbol Symbol
-    tools UnknownNameError util var Variable visualization viz
+    format_bytes FormatError formats gpu init initializer io lr_scheduler MemoryBudgetError memplan
+    metric misc mod model models module MXLiteError MXNetError name nd ndarray NDArray OpAttributeError
+    operator OperatorError opt optimizer OutOfMemoryError parse_bytes PlanError random rnd
+    SearchLimitError ShapeError StateError sym symbol Symbol tools UnknownNameError util var Variable
+    visualization viz
 """.split()
 """What `import mxlite as mx` promises. One name more or less is a change that users notice (changelog.d/)."""
 

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 
+import mxlite as mx
 from mxlite import ndarray as nd
 from mxlite.core import MXLiteError, OpAttributeError, ShapeError
 from mxlite.engine import use_engine
@@ -162,3 +163,30 @@ def test_arrays_as_parameters_and_misspelt_parameters_are_errors():
         random.uniform(nd.zeros(2), 1)
     with pytest.raises(OpAttributeError, match="'lo'"):
         random.uniform(lo=2)
+
+
+def test_each_device_has_numbers_of_its_own():
+    def drawn(ctx):
+        return mx.nd.random.uniform(shape=(5,), ctx=ctx).asnumpy().tolist()
+
+    mx.random.seed(3)
+    first, second = drawn(mx.cpu(0)), drawn(mx.cpu(1))
+    assert first != second
+    mx.random.seed(3)
+    assert drawn(mx.cpu(1)) == second  # whatever the other device has drawn meanwhile
+    mx.random.seed(3, ctx=mx.cpu(1))
+    assert drawn(mx.cpu(1)) == first  # a seed for one device is that device's own
+    assert drawn(mx.cpu(0)) == first
+
+
+def test_a_bound_program_draws_from_its_device():
+    net = mx.sym.Dropout(mx.sym.Variable("x"), p=0.5)
+
+    def mask(ctx):
+        exe = net.bind(ctx, {"x": mx.nd.ones((64,), ctx=ctx)})
+        return exe.forward(is_train=True)[0].asnumpy().tolist()
+
+    mx.random.seed(3)
+    first, second = mask(mx.cpu(0)), mask(mx.cpu(1))
+    mx.random.seed(3)
+    assert (mask(mx.cpu(1)), mask(mx.cpu(0))) == (second, first) and first != second

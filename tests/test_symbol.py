@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import mxlite.symbol as sym
+from mxlite import ndarray as nd
 from mxlite.core import (
     cpu,
     DTypeError,
@@ -23,6 +24,7 @@ from mxlite.core import (
     ShapeError,
     UnknownNameError,
 )
+from mxlite.core.npshape import np_shape
 from mxlite.ndarray import array
 from mxlite.ops import TABLE
 from mxlite.symbol import AttrScope, NameManager, Prefix
@@ -610,14 +612,27 @@ def test_constants_of_a_graph_have_mxnets_names_and_values():
 @pytest.mark.parametrize(
     "make, error",
     [
-        (lambda: sym.zeros((2, 0)), ShapeError),
-        (lambda: sym.ones(()), ShapeError),
-        (lambda: sym.arange(3, 3), ShapeError),
+        (lambda: sym.zeros((2, -1)), ShapeError),
+        (lambda: sym.zeros(None), ShapeError),
+        (lambda: sym.linspace(0, 1, -1), OpAttributeError),
         (lambda: sym.arange(0, 3, step=0), OpAttributeError),
         (lambda: sym.arange(0, 3, repeat=0), OpAttributeError),
         (lambda: sym.arange(0, infer_range=True), OpAttributeError),
     ],
 )
-def test_constants_without_elements_are_refused(make, error):
-    with pytest.raises(error, match=r"_zeros|_ones|_arange"):
+def test_impossible_constants_are_refused(make, error):
+    with pytest.raises(error, match=r"_zeros|_ones|_arange|_linspace"):
         make().infer_shape()
+
+
+def test_a_length_of_0_is_open_in_a_constant_and_follows_from_its_use():
+    state = sym.zeros((0, 4))
+    assert state.infer_shape() == (None, None, None)
+    net = sym.Variable("x") + state
+    assert net.infer_shape(x=(3, 4))[1] == [(3, 4)]
+    assert net.eval(x=nd.ones((3, 4)))[0].asnumpy().tolist() == [[1] * 4] * 3
+    with np_shape():
+        assert state.infer_shape()[1] == [(0, 4)]
+        assert sym.ones((-1, 4)).infer_shape() == (None, None, None)
+        assert sym.ones(()).infer_shape()[1] == [()]
+    assert sym.arange(3, 3).infer_shape()[1] == [(0,)]

@@ -14,7 +14,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from ..core import Context, DeviceError
+from ..core import Context, DeviceError, host_memory, OutOfMemoryError
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes, Signature
 
@@ -89,9 +89,18 @@ class Backend:
         ask = forward_op.backward_workspace if forward_op else op.workspace
         return ChosenKernel(op.forward, ask(attrs, inputs, outputs, dtype), "reference", op.signature)
 
+    def memory(self) -> int:
+        """Bytes there are. More are not even asked for: the system promises them, and kills who uses them."""
+        return host_memory()
+
     def empty(self, nbytes: int) -> Any:
-        """A 1-D uint8 array of `nbytes`, aligned to ALIGN."""
-        block = self.xp.empty(nbytes + ALIGN, "uint8")
+        """A 1-D uint8 array of `nbytes`, aligned to ALIGN. Raises OutOfMemoryError."""
+        if nbytes > self.memory():
+            raise OutOfMemoryError(f"An array of {nbytes} bytes: this machine has {self.memory()}.")
+        try:
+            block = self.xp.empty(nbytes + ALIGN, "uint8")
+        except MemoryError:
+            raise OutOfMemoryError(f"There is no room for an array of {nbytes} bytes.") from None
         start = -addressof(c_char.from_buffer(block)) % ALIGN
         return block[start : start + nbytes]
 

@@ -1,5 +1,11 @@
 from .bytesize import format_bytes as format_bytes, parse_bytes as parse_bytes
-from .device import Context as Context, cpu as cpu, current_context as current_context, gpu as gpu
+from .device import (
+    Context as Context,
+    cpu as cpu,
+    current_context as current_context,
+    gpu as gpu,
+    host_memory as host_memory,
+)
 from .dtype import (
     as_dtype as as_dtype,
     bfloat16 as bfloat16,
@@ -22,7 +28,9 @@ from .errors import (
     nearest as nearest,
     OpAttributeError as OpAttributeError,
     OperatorError as OperatorError,
+    OutOfMemoryError as OutOfMemoryError,
     PlanError as PlanError,
+    SearchLimitError as SearchLimitError,
     ShapeError as ShapeError,
     StateError as StateError,
     UnknownNameError as UnknownNameError,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import threading
 from types import TracebackType
 from typing import ClassVar
@@ -81,3 +83,12 @@ def current_context() -> Context:
     """The innermost `with` context of this thread, else `cpu(0)`."""
     stack = getattr(Context._stack, "contexts", None)
     return stack[-1] if stack else _CPU0
+
+
+@functools.cache
+def host_memory() -> int:
+    """Bytes of memory that this machine has; 2**63 - 1 where it does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not everywhere, and under no name that all share
+        return 2**63 - 1

@@ -10,6 +10,8 @@
   + BindError (ValueError)         arrays given to bind do not match the symbol's lists
   + BudgetError (ValueError)       `memory_budget` is not a number of bytes
   + MemoryBudgetError              no plan that mxlite can find fits the budget
+  + OutOfMemoryError (MemoryError) an array is larger than the memory there is
+  + SearchLimitError               an exact search ended at its limit without an answer
   + PlanError                      a memory plan breaks a rule (mxlite's own fault: please report)
   + FormatError (ValueError)       a file is truncated, corrupt or of an unknown version
   + StateError (AssertionError)    calls in the wrong order (forward before bind, ...)
@@ -77,6 +79,14 @@ class MemoryBudgetError(MXLiteError):
         self.budget_bytes = budget_bytes
         self.least_feasible_bytes = least_feasible_bytes
         self.lower_bound_bytes = lower_bound_bytes
+
+
+class OutOfMemoryError(MXLiteError, MemoryError):
+    """An array that is asked for does not fit into the memory of the device."""
+
+
+class SearchLimitError(MXLiteError):
+    """An exact search reached its limit and knows neither a solution nor a proof that there is none."""
 
 
 class PlanError(MXLiteError):

@@ -24,6 +24,12 @@ class Failure:
     def to_exception(self) -> OperatorError:
         """A new OperatorError at each call: a raised exception collects tracebacks, a shared one too many."""
         where = describe(self.where)
+        if isinstance(self.error, OperatorError) and not self.error.operation:  # a kernel's own words
+            error = OperatorError(
+                f"{self.operation}: {self.error} (called at {where})", operation=self.operation, where=where
+            )
+            error.__cause__ = self.error
+            return error
         if isinstance(self.error, OperatorError):  # an operation that is many calls names the one that failed
             inner = self.error
             error = OperatorError(f"{inner} (called at {where})", operation=inner.operation, where=where)

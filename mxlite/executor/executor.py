@@ -233,7 +233,7 @@ class Executor:
     def _push_random_step(self) -> None:
         state, var = self._rng_state, self._rng_var
         assert state is not None and var is not None
-        seed, step = nd_random.next_step()
+        seed, step = nd_random.next_step(self._ctx)
 
         def advance() -> None:
             state[0], state[1] = seed, step

@@ -1,1 +1,2 @@
+from . import onnx as onnx
 from .params import load_params as load_params, save_params as save_params

@@ -18,8 +18,11 @@ from typing import Any, get_args, get_origin, Literal, Union
 import numpy as np
 
 from ..core.dtype import as_dtype
-from ..core.errors import nearest, OpAttributeError
+from ..core.errors import DTypeError, nearest, OpAttributeError, ShapeError
 from .opdef import Op
+
+MOST_ARRAYS = 65536
+"""Inputs or outputs that one node may have: a number in a file must not decide how much is allocated."""
 
 _TRUE, _FALSE = ("true", "True", "TRUE", "1"), ("false", "False", "FALSE", "0")
 
@@ -44,9 +47,24 @@ def parse_attrs(op: type[Op], given: Mapping[str, Any]) -> Any:
     if missing := [k for k, (_, required) in kinds.items() if required and k not in values]:
         raise OpAttributeError(f"{op.op_name} needs the parameter {missing[0]!r}.")
     try:
-        return op.Attrs(**values)
-    except OpAttributeError as error:
+        attrs = op.Attrs(**values)
+    except (OpAttributeError, DTypeError, ShapeError) as error:
         raise OpAttributeError(f"{op.op_name}: {error}") from None
+    _bound_arrays(op, attrs)
+    return attrs
+
+
+def _bound_arrays(op: type[Op], attrs: Any) -> None:
+    """Raise OpAttributeError if `attrs` ask for no input or output, or for more than MOST_ARRAYS."""
+    outs = op.num_outputs_of(attrs) if op.variadic_outputs else 1
+    ins = attrs.num_args if op.variadic else 1
+    if op.variadic_outputs and not ins:  # what is not said follows from the outputs
+        ins = outs
+    for count, what in ((ins, "inputs"), (outs, "outputs")):
+        if not 1 <= count <= MOST_ARRAYS:
+            raise OpAttributeError(
+                f"{op.op_name} cannot have {count} {what}; between 1 and {MOST_ARRAYS} are possible."
+            )
 
 
 def attr_text(value: Any) -> str:

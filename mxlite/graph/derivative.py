@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..core.errors import DerivativeError
 from .attrs import parse_attrs
 from .ir import Entry, Node, variable
 from .opdef import Op
@@ -43,7 +44,8 @@ class Writer:
 def names_read(op: type[Op], attrs: Any, find_op: FindOp) -> frozenset[str]:
     """Inputs and outputs whose values `op.derivative` reads, found by a trial on variables.
 
-    An input of which an operator reads only the shape (`Op.shape_only`) does not count.
+    An input of which an operator reads only the shape (`Op.shape_only_names`) does not count. Where
+    `derivative` refuses, there is nothing to read.
     """
     assert op.derivative is not None
     names = op.output_names(attrs)
@@ -51,9 +53,13 @@ def names_read(op: type[Op], attrs: Any, find_op: FindOp) -> frozenset[str]:
     outs = {n: variable(n) for n in names}
     heads = {n: variable(f"d_{n}") for n in names[: op.num_visible_outputs(attrs)]}
     writer = Writer(find_op, op.op_name)
-    found = op.derivative(writer, attrs, ins, outs, heads)
+    try:
+        found = op.derivative(writer, attrs, ins, outs, heads)
+    except DerivativeError:
+        return frozenset()
     read = set(found.values())
     for node in writer.made:
         assert node.op is not None
-        read.update(e for n, e in zip(node.input_names, node.inputs) if n not in node.op.shape_only)
+        unread = node.op.shape_only_names(node.attrs)
+        read.update(e for n, e in zip(node.input_names, node.inputs) if n not in unread)
     return frozenset(n for n, e in (*ins.items(), *outs.items()) if e in read)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..core.dtype import as_dtype
-from ..core.errors import DTypeError, ShapeError
+from ..core.errors import DTypeError, OpAttributeError, ShapeError
 from ..core.npshape import from_user, UNKNOWN
 from .attrs import _tuple
 from .ir import Entry, Graph, Node, Shape
-from .opdef import known_shape, Op
+from .opdef import known_shape, Op, require_possible
 
 
 def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
@@ -41,6 +41,7 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
             if merged == old:
                 return False
             shape = merged
+        require_possible(shape, _entry_name(entry))
         shapes[entry] = shape
         return True
 
@@ -76,6 +77,8 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
                         found = merged
                 if found is None:
                     return False
+                if known_shape(found) and node.op.infer_shape is not Op.infer_shape:
+                    node.op.infer_shape(node.attrs, *(found for _ in ins))  # it may refuse the shape
                 changed = False
                 for e in entries:
                     changed |= learn(e, found, node)
@@ -85,11 +88,11 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
                 return False
             given = [s if known_shape(s) else None for s in ins]
             in_shapes, out_shapes = node.op.infer_shape(node.attrs, *given)
-        except ShapeError as error:
+        except (ShapeError, OpAttributeError) as error:
             text = str(error)
             if not text.startswith(node.op.op_name):
                 text = f"{node.op.op_name} {node.name!r}: {text}"
-            raise ShapeError(text) from None
+            raise type(error)(text) from None
         changed = False
         for e, s in zip(entries, (*in_shapes, *out_shapes)):
             if s is not None:
@@ -141,8 +144,8 @@ def infer_types(graph: Graph, known: Mapping[str, Any], default: Any = None) -> 
             made = dtypes.get(Entry(node)) if node.num_outputs else None
             if made is not None and outs[0] is None and _is_of_one_type(node.op):
                 ins, outs = node.op.infer_type(node.attrs, *(made for _ in given))
-        except DTypeError as error:
-            raise DTypeError(f"{node.op.op_name} {node.name!r}: {error}") from None
+        except (DTypeError, OpAttributeError) as error:
+            raise type(error)(f"{node.op.op_name} {node.name!r}: {error}") from None
         changed = False
         for e, d in zip(node.inputs, ins):
             changed |= learn(e, d, node)

@@ -99,7 +99,8 @@ class Op:
     mutates: ClassVar[tuple[str, ...]] = ()  # inputs that forward also writes
     backward_mutates: ClassVar[tuple[str, ...]] = ()  # inputs that backward also writes
 
-    shape_only: ClassVar[tuple[str, ...]] = ()  # inputs of which forward reads the shape, never a value
+    # Inputs of which forward reads the shape, never a value: nobody keeps them alive for it.
+    shape_only: ClassVar[tuple[str, ...]] = ()
 
     initial: ClassVar[Mapping[str, str]] = {}  # input -> its initializer, where its name does not tell
 
@@ -162,6 +163,11 @@ class Op:
         return cls.mutates
 
     @classmethod
+    def shape_only_names(cls, a: Any) -> tuple[str, ...]:
+        """`shape_only`; override when it depends on `a`, as for an operator of any number of inputs."""
+        return cls.shape_only
+
+    @classmethod
     def inferred_names(cls, a: Any) -> tuple[str, ...]:
         """`inferred`; override when it depends on `a`. `infer_shape` may leave what stays unknown None."""
         return cls.inferred
@@ -181,9 +187,7 @@ class Op:
     @classmethod
     def draws(cls, a: Any, train: bool) -> bool:
         """Whether a program must have random numbers ready; override where `a` or training decides."""
-        return cls.random or any(
-            n.op is not None and n.op.draws(n.attrs, train) for n in cls._inner_nodes(a)
-        )
+        return cls.random or any(n.op is not None and n.op.draws(n.attrs, train) for n in cls._inner_nodes(a))
 
     @classmethod
     def _inner_nodes(cls, a: Any) -> Iterator[Node]:
@@ -342,6 +346,18 @@ _expand: Callable[[Any, Any, tuple[str, ...]], tuple[str, ...]] = functools.lru_
 def known_shape(shape: Shape | None) -> bool:
     """Whether a shape has no open axis."""
     return shape is not None and UNKNOWN not in shape
+
+
+MOST_ELEMENTS = 2**58
+"""Elements of one array: their bytes still fit a signed 64-bit number."""
+
+
+def require_possible(shape: Shape, name: str) -> None:
+    """Raise ShapeError if no array can have `shape`: a negative length (but UNKNOWN), or beyond any memory."""
+    if any(d < UNKNOWN for d in shape):
+        raise ShapeError(f"{name!r} would be {shape}; no axis can have a negative length.")
+    if prod(abs(d) or 1 for d in shape) > MOST_ELEMENTS:  # numpy leaves zeros out, too
+        raise ShapeError(f"{name!r} cannot be {shape}: that is beyond any memory.")
 
 
 def require_rank(shape: Shape, least: int, what: str) -> None:

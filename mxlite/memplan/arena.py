@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .liveness import LiveRange
+from .exact import tighten
+from .liveness import LiveRange, most_live
 from .problem import padded
 
 
@@ -22,20 +23,35 @@ class Placement:
 Order = Callable[[np.ndarray, np.ndarray, np.ndarray], "np.ndarray"]
 
 
-def place(ranges: Sequence[LiveRange], lower_bound: int = 0) -> Placement:
-    """The best of a few heuristics, tried until one reaches `lower_bound` (the most live bytes at a step).
+MANY = 4000  # above this number of ranges only what is quick is tried
+WORK = 40_000  # of the search, in places times neighbours: well below a second
 
-    Greedy by size first: it is exact on almost every training schedule. Deterministic.
+
+def place(ranges: Sequence[LiveRange], lower_bound: int = 0) -> Placement:
+    """The best of several heuristics and a short search, tried until one reaches `lower_bound`.
+
+    That is the most live bytes at a step; an arena of that size is proved to be the least. Greedy by size
+    first: it is exact on almost every training schedule. Deterministic: limits are counts, not seconds.
     """
+    lower_bound = lower_bound or _most_live(ranges)
     best = greedy_by_size(ranges)
     if best.nbytes > lower_bound:
         best = min(best, greedy_by_time(ranges), key=lambda p: p.nbytes)
-    if best.nbytes > lower_bound and len(ranges) <= 4000:
-        for key in ("lower", "upper", "area", "width"):
-            best = min(best, lowest_offset_first(ranges, key), key=lambda p: p.nbytes)
-            if best.nbytes <= lower_bound:
-                break
+    if len(ranges) > MANY:
+        return best
+    for key in KEYS:
+        if best.nbytes <= lower_bound:
+            return best
+        best = min(best, lowest_offset_first(ranges, key), key=lambda p: p.nbytes)
+    if best.nbytes > lower_bound:
+        found = tighten(ranges, lower_bound, best.nbytes, WORK)
+        if found is not None:
+            best = Placement(found, max(o + padded(r.nbytes) for o, r in zip(found, ranges)))
     return best
+
+
+def _most_live(ranges: Sequence[LiveRange]) -> int:
+    return most_live([r.start for r in ranges], [r.stop for r in ranges], [r.nbytes for r in ranges])
 
 
 def place_disjoint(ranges: Sequence[LiveRange]) -> Placement:
@@ -97,11 +113,15 @@ def _first_gap(ranges: Sequence[LiveRange], order: Sequence[int]) -> Placement:
     return Placement(tuple(offsets), top)
 
 
+KEYS = ("upper", "lower", "full", "long", "area", "width")
+
+
 def lowest_offset_first(ranges: Sequence[LiveRange], key: str) -> Placement:
     """Canonical placement: always place next what can lie lowest; gaps below are never filled.
 
-    Of the ranges that can lie lowest, the first in the order `key`: "lower" (start), "upper" (stop),
-    "area" or "width" takes it. O(n^2) in vector operations.
+    Of the ranges that can lie lowest, the first in the order `key` takes it: "lower" (earliest start),
+    "upper" (latest stop), "area", "width", "full" (meets the most live bytes, then area) or "long" (then
+    width). O(n^2) in vector operations.
     """
     n = len(ranges)
     start = np.array([r.start for r in ranges], np.int64)
@@ -114,6 +134,10 @@ def lowest_offset_first(ranges: Sequence[LiveRange], key: str) -> Placement:
         "area": (-width, -size * width),
         "width": (-size, -width),
     }
+    if key in ("full", "long"):
+        total = -_fullest(start, stop, size)
+        keys["full"] = (-width, -size * width, total)
+        keys["long"] = (-size, -width, total)
     rank = np.empty(n, np.int64)
     rank[np.lexsort(keys[key])] = np.arange(n)
     current = np.zeros(n, np.int64)
@@ -128,3 +152,24 @@ def lowest_offset_first(ranges: Sequence[LiveRange], key: str) -> Placement:
         meets = (start < stop[i]) & (stop > start[i])
         np.maximum(current, offsets[i] + size[i], out=current, where=meets)
     return Placement(tuple(offsets), max((o + int(s) for o, s in zip(offsets, size)), default=0))
+
+
+def _fullest(start: np.ndarray, stop: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """For each range the most live bytes at one of its steps. O(n log n)."""
+    times = np.unique(start)  # the most is reached where something begins
+    change = np.zeros(len(times) + 1, np.int64)
+    begin, end = np.searchsorted(times, start), np.searchsorted(times, stop)
+    np.add.at(change, begin, size)
+    np.subtract.at(change, end, size)
+    live = np.cumsum(change)
+    # table[k][i] is the most of live[i : i + 2**k].
+    table = [live]
+    while 2 ** len(table) <= len(live):
+        half = 2 ** (len(table) - 1)
+        table.append(np.maximum(table[-1][:-half], table[-1][half:]))
+    result = np.empty(len(start), np.int64)
+    power = np.frexp(end - begin)[1] - 1  # exact: whole numbers far below 2**53
+    for k, row in enumerate(table):
+        here = power == k
+        result[here] = np.maximum(row[begin[here]], row[end[here] - 2**k])
+    return result

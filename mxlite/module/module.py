@@ -536,6 +536,7 @@ class Module(BaseModule):
             aux,
             self._state_bytes(),
             train_data,
+            self._context,
         )
 
     def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
@@ -546,5 +547,5 @@ class Module(BaseModule):
             return None
         self.set_params(found.args, found.aux)
         self._restore_states(found.optimizer)
-        found.restore_randomness(train_data)
+        found.restore_randomness(train_data, self._context)
         return found.epoch, found.nbatch

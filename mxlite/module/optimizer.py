@@ -215,9 +215,10 @@ class AdamW(_AdamLike):
 
 @register
 class LAMB(_AdamLike):
-    """LAMB (You et al., 2020): Adam's step with decay, scaled by |weight| / |step| for each weight array.
+    """LAMB (You et al., 2020): Adam's step with decay, scaled for each weight array by the norm
+    of the weight over the norm of the step.
 
-    `lower_bound` and `upper_bound` cut |weight|.
+    `lower_bound` and `upper_bound` cut the weight's norm.
     """
 
     counts = True

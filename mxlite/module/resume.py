@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import FormatError, replacing
+from ..core import Context, FormatError, replacing
 from ..ndarray import array, NDArray, random as nd_random
 from .statefile import pack_state, unpack_state
 
@@ -32,9 +32,9 @@ class Position:
     random: tuple[int, int]
     data: Any
 
-    def restore_randomness(self, train_data: Any) -> None:
-        """Set the random generator and the iterator back to where they were."""
-        nd_random.set_state(self.random)
+    def restore_randomness(self, train_data: Any, ctx: Context) -> None:
+        """Set the device's random generator and the iterator back to where they were."""
+        nd_random.set_state(self.random, ctx)
         if self.data is not None and hasattr(train_data, "set_state"):
             train_data.set_state(self.data)
 
@@ -47,6 +47,7 @@ def save(
     aux: Mapping[str, NDArray],
     optimizer: bytes,
     train_data: Any,
+    ctx: Context,
 ) -> None:
     """Write the file: whole, or not at all."""
     tree = {
@@ -57,7 +58,7 @@ def save(
         "aux": dict(aux),
         "optimizer": np.frombuffer(optimizer, np.uint8),
         # Numbers beyond 63 bits as text: JSON readers differ about them.
-        "random": [str(int(n)) for n in nd_random.get_state()],
+        "random": [str(int(n)) for n in nd_random.get_state(ctx)],
         "data": train_data.state() if hasattr(train_data, "state") else None,
     }
     with replacing(f"{prefix}.resume") as file:

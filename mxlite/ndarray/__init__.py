@@ -32,6 +32,7 @@ from .creation import (
     eye as eye,
     from_numpy as from_numpy,
     full as full,
+    linspace as linspace,
     ones as ones,
     zeros as zeros,
 )
@@ -44,6 +45,7 @@ from .dlpack import (
 from .functions import _internal as _internal, FUNCTIONS as _FUNCTIONS, op as op
 from .ndarray import NDArray as NDArray
 from .persistence import load as load, load_frombuffer as load_frombuffer, save as save
+from .rearrange import moveaxis as moveaxis, onehot_encode as onehot_encode, split_v2 as split_v2
 from .waiting import waitall as waitall
 
 

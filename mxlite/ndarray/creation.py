@@ -94,6 +94,20 @@ def eye(N: int, M: int = 0, k: int = 0, ctx: Context | None = None, dtype: Any =
     return array(np.eye(N, M or N, k), device, kind)
 
 
+def linspace(
+    start: float,
+    stop: float,
+    num: int,
+    endpoint: bool = True,
+    ctx: Context | None = None,
+    dtype: Any = None,
+) -> NDArray:
+    """`num` numbers from `start` to `stop`, equally far apart, `stop` being the last with `endpoint`."""
+    device, kind = target(ctx, dtype)
+    given = {"start": start, "stop": stop, "num": num, "endpoint": endpoint, "dtype": kind}
+    return invoke(call_of("_linspace", given), (), None, device, NDArray)
+
+
 def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = True) -> NDArray:
     """Arrays joined along an existing axis. One array alone is copied, unless `always_copy` is False."""
     arrays = list(arrays)

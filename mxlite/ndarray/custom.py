@@ -215,10 +215,12 @@ class PropAdapter:
         return found
 
     def _kinds(self, call: KernelCall) -> tuple[list[Any], list[Any]]:
-        """Shapes and dtypes of arguments and outputs; kept from the first call, which has all arguments."""
+        """Shapes and dtypes of arguments and outputs; kept from forward, which has all arguments."""
         kinds: Any = call.state.get("kinds")
         if kinds is None:
-            dtypes = [a.dtype for a in call.arguments]
+            arrays = (*call.arguments, *call.outputs, *call.d_outputs, *call.d_arguments)
+            first = next(a.dtype for a in arrays if a is not None)
+            dtypes = [first if a is None else a.dtype for a in call.arguments]
             _, outs, _ = self.infer_type(call.parameters, dtypes)
             kinds = list(zip(call.shapes[0], dtypes)), list(zip(call.shapes[1], outs))
             call.state["kinds"] = kinds

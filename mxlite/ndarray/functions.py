@@ -80,6 +80,10 @@ def _gather(
             if value is not None:
                 arrays[key] = _array(op, key, value)
         elif key in parameters:
+            if isinstance(value, Storage):
+                raise OpAttributeError(
+                    f"{op.op_name}: {key!r} is a parameter, but got an array; its inputs are {list(names)}."
+                )
             given[key] = value
         else:
             raise OpAttributeError(
@@ -102,7 +106,7 @@ def _gather_many(
     if str(count) != str(found):
         raise OpAttributeError(f"{op.op_name} got {found} arrays, but num_args is {count}.")
     if not found:
-        raise OpAttributeError(f"{op.op_name} needs at least one array.")
+        raise OpAttributeError(f"{op.op_name} needs at least one array, got 0.")
     return {f"arg{i}": _array(op, f"arg{i}", a) for i, a in enumerate(arrays)} | named, given
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ..core import StateError
+from ..core import Context, cpu, StateError
 from ..ops.philox import RandomStream
 
 
@@ -48,8 +48,41 @@ class Generator:
             self._seed, self._step = int(seed) % 2**64, int(step)
 
 
-GENERATOR = Generator()
-"""The one that `mx.random.seed` seeds."""
+_FIRST = cpu(0)
+_STEP = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: seeds of neighbouring devices lie far apart
+
+
+class Generators:
+    """A generator for each device, made when first asked for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seed = 0
+        self._of: dict[Context, Generator] = {}
+
+    def of(self, ctx: Context | None) -> Generator:
+        """The generator of a device; None is cpu(0)."""
+        ctx = ctx or _FIRST
+        found = self._of.get(ctx)
+        if found is None:
+            with self._lock:
+                found = self._of.setdefault(ctx, Generator(self._seed_of(ctx)))
+        return found
+
+    def seed(self, seed: int) -> None:
+        """Start all devices again: cpu(0) from `seed` itself, each other from a seed of its own made of it."""
+        with self._lock:
+            self._seed = int(seed)
+            for ctx, generator in self._of.items():
+                generator.seed(self._seed_of(ctx))
+
+    def _seed_of(self, ctx: Context) -> int:
+        number = ((ctx.device_typeid - _FIRST.device_typeid) << 16) + ctx.device_id
+        return self._seed + number * _STEP
+
+
+GENERATORS = Generators()
+"""Those that `mx.random.seed` seeds."""
 
 
 class _Draws(threading.local):
@@ -62,10 +95,10 @@ class _Draws(threading.local):
 _DRAWS = _Draws()
 
 
-def next_step() -> tuple[int, int]:
+def next_step(ctx: Context | None = None) -> tuple[int, int]:
     """(seed, step) for one operation, or for one run of a bound program, of this thread."""
     if _DRAWS.replayed is None:
-        step = GENERATOR.next_step()
+        step = GENERATORS.of(ctx).next_step()
     else:
         try:
             step = next(_DRAWS.replayed)
@@ -102,6 +135,6 @@ def replaying_draws(steps: Sequence[tuple[int, int]]) -> Iterator[None]:
         _DRAWS.replayed, _DRAWS.noted = outer, noted
 
 
-def next_stream() -> RandomStream:
-    """The numbers of the next step, for an operation that is called by itself."""
-    return RandomStream(np.array(next_step(), "uint64"), 0)
+def next_stream(ctx: Context | None = None) -> RandomStream:
+    """The numbers of a device's next step, for an operation that is called by itself."""
+    return RandomStream(np.array(next_step(ctx), "uint64"), 0)

@@ -54,7 +54,7 @@ def invoke(
             return out
         outs = [out] if isinstance(out, Storage) else list(out)
         _check_out(plan, outs)
-        run = _into(plan, inputs, outs)
+        run = _into(plan, inputs, outs, next_stream(outs[0].context) if plan.random else None)
         reads = [a.var for a in inputs]
         reads += [o.var for o in outs if o.partial]
     else:
@@ -63,7 +63,8 @@ def invoke(
         assert cls is not None
         device = ctx or current_context()
         outs = [cls.adopt(plan.backend.array(shape, dtype), device) for shape, dtype in plan.makes]
-        run = plan.bind([a.storage for a in inputs], [o.storage for o in outs])
+        stream = next_stream(device) if plan.random else None
+        run = plan.bind([a.storage for a in inputs], [o.storage for o in outs], stream)
         reads = [a.var for a in inputs]
     written = [o.var for o in outs]
     if plan.mutated:
@@ -93,7 +94,7 @@ def _invoke_noted(
     if inputs:
         ctx, cls = inputs[0].context, type(inputs[0])
     device = ctx or current_context()
-    stream = next_stream() if plan.random else None
+    stream = next_stream(device) if plan.random else None
     state: dict[str, Any] | None = {} if plan.state else None
     reads = [a.var for a in inputs]
     if out is None:

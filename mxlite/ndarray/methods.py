@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TYPE_CHECKING
 
 from .invoke import call_of, invoke
+from .operator_methods import OperatorMethods
 from .storage import Shape, Storage
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 Axis = int | Sequence[int] | None
 
 
-class Methods(Storage):
+class Methods(OperatorMethods):
     """Mixin of NDArray. Each method gives a new array; see the operator of its name for shapes and dtypes."""
 
     __slots__ = ()
@@ -111,7 +112,7 @@ class Methods(Storage):
         """Axes of length 1 repeated to `shape`, new ones put in front; 0 keeps an axis."""
         missing = len(shape) - self.storage.ndim
         if missing > 0:
-            array = self._apply("Reshape", shape=(1,) * missing + self.storage.shape)
+            array = self._apply("_reshape_to", shape=(1,) * missing + self.storage.shape)
             return array.broadcast_to(shape, out)
         return self._apply("broadcast_to", shape=shape, out=out)
 
@@ -256,3 +257,23 @@ class Methods(Storage):
         return self._apply(
             "one_hot", depth=depth, on_value=on_value, off_value=off_value, dtype=dtype, out=out
         )
+
+    def split_v2(
+        self, indices_or_sections: int | Sequence[int], axis: int = 0, squeeze_axis: bool = False
+    ) -> NDArray | list[NDArray]:
+        """So many equal parts along `axis`, or the parts between these places."""
+        from .rearrange import split_v2
+
+        return split_v2(self, indices_or_sections, axis, squeeze_axis)  # type: ignore[arg-type]
+
+    def slice_assign(
+        self, rhs: NDArray, begin: Sequence[int | None], end: Sequence[int | None], step: Sequence[int | None]
+    ) -> NDArray:
+        """Write `rhs` into the part [begin, end) of this array, and give this array."""
+        return self._apply("_slice_assign", rhs, begin=begin, end=end, step=step, out=self)
+
+    def slice_assign_scalar(
+        self, value: float, begin: Sequence[int | None], end: Sequence[int | None], step: Sequence[int | None]
+    ) -> NDArray:
+        """Write a number into the part [begin, end) of this array, and give this array."""
+        return self._apply("_slice_assign_scalar", scalar=value, begin=begin, end=end, step=step, out=self)

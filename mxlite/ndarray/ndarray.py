@@ -232,7 +232,7 @@ class NDArray(Arithmetic, Methods, Attachment):
             )
         view = self.alias(self.storage.reshape(other.shape))
         if MODE.flags:
-            note_view(call_of("Reshape", {"shape": other.shape}), self, view)
+            note_view(call_of("_reshape_to", {"shape": other.shape}), self, view)
         return view
 
     __getitem__ = get_item

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ..backends import ALIGN, Backend, backend_of, bind_call
-from ..core import Context, DTypeError, MXLiteError, ShapeError
+from ..core import Context, DTypeError, MXLiteError, OpAttributeError, OutOfMemoryError, ShapeError
 from ..core.dtype import float32, is_floating
+from ..core.npshape import UNKNOWN
 from ..graph.attrs import parse_attrs
 from ..graph.derivative import names_read
-from ..graph.opdef import DType, Op, Shapes
+from ..graph.opdef import DType, Op, require_possible, Shapes
 from ..ops import find_op
 from .generator import next_stream
 from .storage import RawArray, Shape, Storage
@@ -79,6 +81,12 @@ class Call:
             backend_of(ctx),
             train,
         )
+        need = sum(prod(shape) * dtype.itemsize for shape, dtype in plan.makes) + (plan.work or 0)
+        if need > plan.backend.memory():
+            raise OutOfMemoryError(
+                f"{op.op_name} makes {', '.join(f'{s} {d}' for s, d in plan.makes[:4])}: {need} bytes with "
+                f"its scratch, more than the {plan.backend.memory()} there are."
+            )
         plan.visible = visible
         plan.outputs = made
         if recorded:
@@ -283,8 +291,14 @@ def _infer(call: Call, shapes: tuple[Any, ...], dtypes: list[Any]) -> tuple[tupl
         for name, want, have in zip(names, wanted, shapes):
             if tuple(want) != have:
                 raise ShapeError(f"{name!r} must be of shape {tuple(want)}, but it is {have}.")
-    except ShapeError as error:
-        raise ShapeError(_named(op, error)) from None
+        if any(UNKNOWN in shape for shape in makes):
+            raise ShapeError("an array's shape has no open axes; inside mx.util.np_shape() 0 is a length.")
+        for name, shape in zip(op.output_names(attrs), makes):
+            require_possible(shape, name)
+            if min(shape, default=0) < 0:
+                raise ShapeError(f"{name!r} would be {tuple(shape)}; no axis can have a negative length.")
+    except (ShapeError, OpAttributeError) as error:
+        raise type(error)(_named(op, error)) from None
     try:
         wanted_types, made_types = op.infer_type(attrs, *dtypes)
         for name, kind, found in zip(names, wanted_types, dtypes):
@@ -292,8 +306,8 @@ def _infer(call: Call, shapes: tuple[Any, ...], dtypes: list[Any]) -> tuple[tupl
                 raise DTypeError(
                     f"{name!r} must be {kind}, but it is {found}; convert it with astype('{kind}')."
                 )
-    except DTypeError as error:
-        raise DTypeError(_named(op, error)) from None
+    except (DTypeError, OpAttributeError) as error:
+        raise type(error)(_named(op, error)) from None
     return tuple(tuple(s) for s in makes), tuple(float32 if d is None else d for d in made_types)
 
 
@@ -311,6 +325,8 @@ def call_of(op: type[Op] | str, given: Mapping[str, Any]) -> Call:
     Raises OpAttributeError, and UnknownNameError for an operator that is not there.
     """
     # 1, 1.0 and True are one dict key, and so are 0.0 and -0.0, but not one parameter: hence type and sign.
+    if any(isinstance(v, np.ndarray) for v in given.values()):
+        given = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in given.items()}
     key = (op, *((k, v if v else repr(v), type(v)) for k, v in given.items()))
     try:
         call = _calls.get(key)

@@ -10,33 +10,36 @@ from typing import Any
 
 from ..core import as_dtype, Context, OpAttributeError
 from . import generator
-from .generator import GENERATOR
+from .generator import GENERATORS
 from .invoke import call_of, invoke
 from .ndarray import NDArray
 from .storage import check_shape
 
 
 def seed(seed_state: int, ctx: Context | str = "all") -> None:
-    """Start all random numbers of mxlite anew from `seed_state`.
+    """Start the random numbers of all devices, or of `ctx` alone, anew from `seed_state`.
 
-    There is one generator for all devices, so `ctx` changes nothing; it is there for MXNet's programs.
+    Each device has numbers of its own: from one seed for all, no two draw the same.
     """
-    GENERATOR.seed(seed_state)
+    if ctx == "all":
+        GENERATORS.seed(seed_state)
+    else:
+        GENERATORS.of(Context(ctx)).seed(seed_state)
 
 
-def next_step() -> tuple[int, int]:
-    """(seed, step), unique to this call: what one random operation, or one run of a program, draws from."""
-    return generator.next_step()
+def next_step(ctx: Context | None = None) -> tuple[int, int]:
+    """(seed, step), unique to this call: what one operation, or one run of a program, on a device draws from."""
+    return generator.next_step(ctx)
 
 
-def get_state() -> tuple[int, int]:
-    """The generator's state as plain ints, for a checkpoint."""
-    return GENERATOR.get_state()
+def get_state(ctx: Context | None = None) -> tuple[int, int]:
+    """The state of a device's generator as plain ints, for a checkpoint."""
+    return GENERATORS.of(ctx).get_state()
 
 
-def set_state(state: tuple[int, int]) -> None:
+def set_state(state: tuple[int, int], ctx: Context | None = None) -> None:
     """Continue from a state that `get_state` gave."""
-    GENERATOR.set_state(state)
+    GENERATORS.of(ctx).set_state(state)
 
 
 def uniform(

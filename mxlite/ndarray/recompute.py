@@ -27,7 +27,8 @@ def checkpoint(function: Callable[..., Any], *arrays: Any) -> Any:
     """`function(*arrays)`, keeping for the gradient only what it reads and not what it computes.
 
     `function` gives one NDArray or a tuple. It is called twice if a gradient is computed, so it must do the
-    same both times; BatchNorm and Dropout inside do. Its gradients are bitwise those without checkpoint.
+    same both times; BatchNorm and Dropout inside do. Gradients are bitwise those without checkpoint; where
+    an array is read several times they are added in another order, those of the function first.
     """
     if not MODE.recording:
         return function(*arrays)

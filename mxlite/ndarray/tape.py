@@ -87,21 +87,19 @@ class Step:
     stream, state: random stream and node state of the call, if it has them.
     """
 
-    __slots__ = ("__weakref__", "context", "freed", "inputs", "kept", "number", "plan", "state", "stream")
+    __slots__ = ("__weakref__", "freed", "inputs", "kept", "number", "plan", "state", "stream")
 
     def __init__(
         self,
         plan: Plan,
         inputs: tuple[Origin | None, ...],
         kept: Sequence[tuple[RawArray, Var, int]],
-        context: Any,
         stream: Any = None,
         state: dict[str, Any] | None = None,
     ) -> None:
         self.plan = plan
         self.inputs = inputs
         self.kept = kept
-        self.context = context
         self.stream = stream
         self.state = state
         self.freed = False
@@ -150,7 +148,7 @@ def note(
             kept.append((outs[i].storage, outs[i].var, outs[i].var.pushes))
         else:
             kept.append((inputs[i].storage, inputs[i].var, versions[i]))
-    step = Step(plan, origins, kept, outs[0].context, stream, state)
+    step = Step(plan, origins, kept, stream, state)
     for place, floating, out in zip(plan.places, plan.floating, outs):
         if floating:
             out.origin = (step, place)

@@ -222,7 +222,7 @@ class softplus(_Elementwise):
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
-        slope = w.sigmoid(w._mul_scalar(ins["data"], scalar=a.beta))
+        slope = _below_one(w, w._mul_scalar(outs["out"], scalar=-a.beta))
         return {"data": w.elemwise_mul(heads["out"], slope)}
 
 
@@ -368,13 +368,18 @@ _SLOPES: Mapping[str, Any] = {
     "relu": lambda w, x, y: w._greater_scalar(y, scalar=0.0),
     "sigmoid": lambda w, x, y: w.elemwise_mul(y, _one_minus(w, y)),
     "tanh": lambda w, x, y: _one_minus(w, w.square(y)),
-    "softrelu": lambda w, x, y: w.sigmoid(x),
+    "softrelu": lambda w, x, y: _below_one(w, w.negative(y)),
     "softsign": lambda w, x, y: w.square(_one_minus(w, w.abs(y))),
-    "log_sigmoid": lambda w, x, y: w.sigmoid(w.negative(x)),
+    "log_sigmoid": lambda w, x, y: _below_one(w, y),
     "silu": _silu_slope,
     "mish": _mish_slope,
     "hard_swish": _hard_swish_slope,
 }
+
+
+def _below_one(w: Any, x: Any) -> Any:
+    """1 - exp(x), for x up to 0."""
+    return w.negative(w.expm1(x))
 
 
 def _times_slope(w: Any, kind: str, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:

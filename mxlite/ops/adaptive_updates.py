@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..core.errors import OpAttributeError
 from .update import clipped, decayed, fused, many, mixed, prepared, Update
 
 
@@ -110,6 +111,10 @@ class FTMLAttrs:
     wd: float = 0.0
     rescale_grad: float = 1.0
     clip_grad: float = -1.0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.beta1 <= 1 and 0 <= self.beta2 <= 1):  # a power of a negative one is no real number
+            raise OpAttributeError(f"beta1 and beta2 must be in [0, 1], got {self.beta1}, {self.beta2}.")
 
 
 def moments(xp: Any, a: Any, grad: Any, mean: Any, var: Any, s: Any) -> None:

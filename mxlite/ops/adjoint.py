@@ -17,7 +17,8 @@ def adjoint_of(op: type[Op]) -> type[Op]:
     """The operator `_adjoint_<op>`, and `derivative` of `op` set to it.
 
     data: an output of `op`;  like: an input of `op`, read for its shape only  ->  out: as `like`, what
-    `op.backward` makes of `data`. `op` has one input, `data`, and one output; its backward reads `d_out` only.
+    `op.backward` makes of `data`. `op` has one input, `data`, and one output; its backward reads `d_out`
+    only.
     """
     assert op.backward is not None and op.signature.needs == ("data",), op
     name = f"_adjoint_{op.op_name}"
@@ -54,6 +55,7 @@ def adjoint_of(op: type[Op]) -> type[Op]:
             op_name=name,
             inputs=("data", "like"),
             Attrs=op.Attrs,
+            shape_only=("like",),
             cheap=True,
             infer_shape=staticmethod(infer_shape),
             infer_type=classmethod(infer_type),

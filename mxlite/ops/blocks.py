@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.errors import DTypeError
 from ..graph.ir import Shape
 from ..graph.opdef import DType
 from .scratch import accumulator, carve, Piece, scratch_bytes
@@ -25,10 +26,12 @@ BLOCK = 16384
 
 
 def pieces(*arrays: Any, size: int = PIECE) -> Iterator[Sequence[Any]]:
-    """Yield matching flat parts of arrays of one shape, at most `size` elements each; small arrays whole."""
-    if arrays[0].size <= size:
-        # Arithmetic on arrays without axes gives numbers, which cannot be written to.
-        yield arrays if arrays[0].ndim else [x.reshape(1) for x in arrays]
+    """Yield matching flat parts of arrays of one shape, at most `size` elements each; small arrays whole.
+
+    An array without axes becomes one of one element: numpy gives numbers, not arrays, for sums of such.
+    """
+    if arrays[0].size <= size and arrays[0].ndim:
+        yield arrays
         return
     flat = [x.reshape(-1) for x in arrays]
     for begin in range(0, arrays[0].size, size):
@@ -45,7 +48,15 @@ def weak(data: Any, scalar: float) -> float | int:
     """`scalar` as an operand of `data`'s dtype: for whole numbers cut and wrapped round, as in MXNet."""
     if data.dtype.kind not in "iu" or not math.isfinite(scalar):
         return scalar
-    return int(np.asarray(int(scalar)).astype(data.dtype))
+    return int(np.asarray(int(scalar) % 2**64, np.uint64).astype(data.dtype))
+
+
+def require_finite(value: float, dtype: DType | None, name: str) -> None:
+    """Raise DTypeError if `value`, the parameter `name`, has no counterpart in whole numbers of `dtype`."""
+    if dtype is not None and dtype.kind in "iu" and not math.isfinite(value):
+        raise DTypeError(
+            f"{name} must be finite for {dtype}, got {value}; convert data with astype('float32')."
+        )
 
 
 def power(xp: Any, base: Any, exponent: Any, out: Any) -> None:

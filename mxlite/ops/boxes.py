@@ -324,9 +324,11 @@ class box_nms(Op):
         if d_data is None:
             return
         d_data.fill(0)
+        if not d_data.size:
+            return
         n, k = d_data.shape[-2:]
         rows = zip(d_out.reshape(-1, n, k), index.reshape(-1, n), d_data.reshape(-1, n, k))
-        for d, at, target in rows if d_data.size else ():
+        for d, at, target in rows:
             for begin in range(0, n, _PART):
                 places = at[begin : begin + _PART]
                 stays = np.flatnonzero(places >= 0)

@@ -133,29 +133,31 @@ class broadcast_mul(_Product):
 class broadcast_div(_Product):
     """Quotient with broadcasting, ``out = lhs / rhs``; of whole numbers it is cut towards 0.
 
-    lhs, rhs: shapes that broadcast  ->  out: their common shape. The gradient reads `rhs` and `out`.
+    lhs, rhs: shapes that broadcast  ->  out: their common shape. The gradient reads `lhs` and `rhs`, which
+    are never larger than `out`.
     """
 
-    in_place = {"out": "lhs"}
+    in_place = {"out": ("lhs", "rhs")}
 
     @staticmethod
     def forward(xp, a, lhs, rhs, *, out):
         xp.divide(lhs, rhs, out=out, casting="unsafe")
 
     @staticmethod
-    def backward(xp, a, d_out, rhs, out, *, d_lhs, d_rhs, work):
+    def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
         def by_lhs(into, d, y):
             xp.divide(d, y, out=into)
 
-        def by_rhs(into, d, quotient, y):
-            xp.multiply(d, quotient, out=into)
+        def by_rhs(into, d, x, y):
+            xp.divide(x, y, out=into)
             xp.divide(into, y, out=into)
+            xp.multiply(into, d, out=into)
             xp.negative(into, out=into)
 
         if d_lhs is not None:
             fold(xp, by_lhs, (d_out, rhs), d_lhs, work)
         if d_rhs is not None:
-            fold(xp, by_rhs, (d_out, out, rhs), d_rhs, work)
+            fold(xp, by_rhs, (d_out, lhs, rhs), d_rhs, work)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -163,7 +165,7 @@ class broadcast_div(_Product):
         by_lhs = w.broadcast_div(d, rhs)
         return {
             "lhs": w._sum_like(by_lhs, lhs),
-            "rhs": w.negative(w._sum_like(w.elemwise_mul(by_lhs, outs["out"]), rhs)),
+            "rhs": w.negative(w._sum_like(w.broadcast_mul(by_lhs, w.broadcast_div(lhs, rhs)), rhs)),
         }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ class Cast(Move):
     data: (...)  ->  out: (...) of `dtype`. The gradient is cast back.
     """
 
-    aliases = ("cast",)
+    aliases: ClassVar[tuple[str, ...]] = ("cast",)
     same_shape = True
 
     @dataclass(frozen=True)
@@ -68,6 +68,7 @@ class _cast_like(Move):
     """
 
     inputs = ("lhs", "rhs")
+    shape_only = ("rhs",)
 
     @staticmethod
     def infer_shape(a, lhs, rhs):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, isfinite
 
 from ..core.dtype import as_dtype, FLAGS
 from ..core.errors import OpAttributeError, ShapeError
 from ..core.npshape import from_user, is_np_shape
 from ..graph.opdef import Op
+from .blocks import require_finite, weak
 from .like import fill_range
 
 
@@ -74,9 +75,15 @@ class _full(Constant):
         ctx: str = ""
         dtype: str = "float32"
 
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        _, made = super().infer_type(a, *dtypes)
+        require_finite(a.value, made[0], "value")
+        return (), made
+
     @staticmethod
     def forward(xp, a, *, out):
-        out.fill(int(a.value) if out.dtype.kind in "iu" else a.value)
+        out.fill(weak(out, a.value))
 
 
 class _arange(Constant):
@@ -106,6 +113,8 @@ class _arange(Constant):
                 f"_arange: step must not be 0 nor repeat below 1, got {a.step}, {a.repeat}."
             )
         begin, end = _range(a)
+        if not isfinite((end - begin) / a.step):
+            raise OpAttributeError(f"_arange: from {begin} to {end} by {a.step} is no finite count.")
         return (), ((max(0, ceil((end - begin) / a.step)) * a.repeat,),)
 
     @staticmethod
@@ -144,7 +153,7 @@ class _linspace(Constant):
         gaps = a.num - 1 if a.endpoint else a.num
         step = (a.stop - a.start) / gaps if gaps else 0.0
         fill_range(xp, out, a.start, step, 1)
-        if a.endpoint and gaps:
+        if a.endpoint and gaps > 0:
             out[-1] = a.stop
 
 

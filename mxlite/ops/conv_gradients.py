@@ -12,11 +12,10 @@ from dataclasses import asdict
 from math import prod
 from typing import Any
 
-from ..core.dtype import float32
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
-from .conv import backward_bytes, ConvAttrs, forward_bytes, geometry, make_gradients, make_out
-from .deconv import DeconvAttrs, geometry_of
+from .conv import backward_bytes, ConvAttrs, Convolution, forward_bytes, geometry, make_gradients, make_out
+from .deconv import DeconvAttrs, Deconvolution, geometry_of
 
 
 def _bytes(g: Any) -> int:
@@ -31,13 +30,14 @@ class _convolution_d_data(Op):
     """
 
     inputs = ("grad", "weight", "like")
+    shape_only = ("like",)
     accepts = "float"
     Attrs = ConvAttrs
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        grad = (shapes[2][0], a.num_filter, *geometry(a, shapes[2], float32).out)
-        return (grad, *shapes[1:]), (shapes[2],)
+        (like, weight), (grad,) = Convolution.infer_shape(a, shapes[2], None)
+        return (grad, weight, like), (like,)
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -85,8 +85,8 @@ class _convolution_d_weight(Op):
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        grad = (shapes[1][0], a.num_filter, *geometry(a, shapes[1], float32).out)
-        return (grad, shapes[1]), ((a.num_filter, shapes[1][1] // a.num_group, *a.kernel),)
+        (data, weight), (grad,) = Convolution.infer_shape(a, shapes[1], None)
+        return (grad, data), (weight,)
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -130,13 +130,14 @@ class _deconvolution_d_data(Op):
     """
 
     inputs = ("grad", "weight", "like")
+    shape_only = ("like",)
     accepts = "float"
     Attrs = DeconvAttrs
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        g = geometry_of(a, shapes[2], float32)
-        return ((g.n, g.c, *g.size), *shapes[1:]), (shapes[2],)
+        (like, weight), (grad,) = Deconvolution.infer_shape(a, shapes[2], None)
+        return (grad, weight, like), (like,)
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -182,8 +183,8 @@ class _deconvolution_d_weight(Op):
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        g = geometry_of(a, shapes[1], float32)
-        return ((g.n, g.c, *g.size), shapes[1]), ((g.f, g.c // g.groups, *g.kernel),)
+        (data, weight), (grad,) = Deconvolution.infer_shape(a, shapes[1], None)
+        return (grad, data), (weight,)
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:

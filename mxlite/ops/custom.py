@@ -126,7 +126,8 @@ def _operator(name: str, registered: Any, parameters: Parameters) -> type[Custom
             return tuple(have.get(n) for n in names)
 
         arrays = map(all_of, (about.arguments, about.outputs, about.states, d_outputs, makes))
-        return KernelCall(name, parameters, state, train, shapes, *arrays)
+        # Inside a loop's body a node has no state: each of its calls starts with nothing.
+        return KernelCall(name, parameters, {} if state is None else state, train, shapes, *arrays)
 
     def forward(xp, a, *ins, state, train, shapes, **outs):
         registered.forward(call(state, train, shapes, {**dict(zip(inputs, ins)), **outs}))

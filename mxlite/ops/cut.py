@@ -10,7 +10,7 @@ from typing import Any
 from ..core.errors import OpAttributeError, ShapeError
 from ..graph.opdef import Op
 from .adjoint import adjoint_of, given
-from .blocks import copy
+from .blocks import copy, require_finite, weak
 from .reshape import axis_of, Move
 
 
@@ -184,10 +184,15 @@ class _slice_assign_scalar(Move):
         slice.infer_shape(a, data)
         return (data,), (data,)
 
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        require_finite(a.scalar, dtypes[0], "scalar")
+        return super().infer_type(a, *dtypes)
+
     @staticmethod
     def forward(xp, a, data, *, out):
         copy(xp, data, out)
-        out[_slices(a)] = int(a.scalar) if out.dtype.kind in "iu" else a.scalar
+        out[_slices(a)] = weak(out, a.scalar)
 
     @staticmethod
     def backward(xp, a, d_out, *, d_data):
@@ -223,6 +228,10 @@ class Crop(Op):
             for name in ("offset", "h_w"):
                 if len(getattr(self, name)) != 2:
                     raise OpAttributeError(f"{name} must be two numbers, got {getattr(self, name)}.")
+
+    @classmethod
+    def shape_only_names(cls, a: Any) -> tuple[str, ...]:
+        return cls.input_names(a)[1:]
 
     @staticmethod
     def infer_shape(a, *shapes):
@@ -278,6 +287,7 @@ class _uncrop(Op):
     """
 
     inputs = ("data", "like")
+    shape_only = ("like",)
     cheap = True
 
     @dataclass(frozen=True)
@@ -285,9 +295,15 @@ class _uncrop(Op):
         offset: tuple[int, ...] = (0, 0)
         center_crop: bool = False
 
+        def __post_init__(self) -> None:
+            if len(self.offset) != 2:
+                raise OpAttributeError(f"offset must be two numbers, got {self.offset}.")
+
     @staticmethod
     def infer_shape(a, data, like):
-        begin = _corner(a, like, data[2:]) if len(data) == len(like) == 4 else (-1, -1)
+        if not len(data) == len(like) == 4:
+            raise ShapeError(f"data and like must be (N, C, H, W), got {data} and {like}.")
+        begin = _corner(a, like, data[2:])
         if data[:2] != like[:2] or any(b < 0 or b + n > d for b, n, d in zip(begin, data[2:], like[2:])):
             raise ShapeError(f"data {data} at {begin} does not fit like {like}.")
         return (data, like), (like,)

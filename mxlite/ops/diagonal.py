@@ -141,7 +141,8 @@ class triu(_Triangle):
 class _eye(Constant):
     """Ones on the diagonal `k`, zeros elsewhere.
 
-    ->  out: (`N`, `M`) of `dtype`, float32 unless given; M = 0 means square. `ctx` is where the array will live.
+    ->  out: (`N`, `M`) of `dtype`, float32 unless given; M = 0 means square. `ctx` is where the array will
+    live.
     """
 
     @dataclass(frozen=True)

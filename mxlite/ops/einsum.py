@@ -58,10 +58,15 @@ class einsum(Op):
         sizes = sizes_of(terms, tuple(x.shape for x in args))
         _run(xp, Bench(out.dtype, work), terms, args, result, sizes, out)
 
+    @classmethod
+    def unneeded(cls, a):
+        # The gradient of an operand reads the others.
+        return frozenset(["arg0"] if a.num_args == 1 else [])
+
     @staticmethod
-    def backward(xp, a, d_out, args, *, d_args, work):
+    def backward(xp, a, d_out, args, *, d_args, work, shapes):
         terms, result = parse(a.subscripts, a.num_args)
-        sizes = sizes_of(terms, tuple(x.shape for x in args))
+        sizes = sizes_of(terms, shapes[0])
         for i, into in enumerate(d_args):
             if into is not None:
                 others, arrays = [result, *terms[:i], *terms[i + 1 :]], [d_out, *args[:i], *args[i + 1 :]]
@@ -142,9 +147,9 @@ class khatri_rao(Op):
         einsum.forward(xp, _columns(a), *args, out=out.reshape(shape), work=work)
 
     @staticmethod
-    def backward(xp, a, d_out, args, *, d_args, work):
+    def backward(xp, a, d_out, args, *, d_args, work, shapes):
         shape = (*(len(x) for x in args), d_out.shape[1])
-        einsum.backward(xp, _columns(a), d_out.reshape(shape), args, d_args=d_args, work=work)
+        einsum.backward(xp, _columns(a), d_out.reshape(shape), args, d_args=d_args, work=work, shapes=shapes)
 
 
 def _columns(a):

@@ -82,12 +82,12 @@ def _elements(xp: Any, a: Any, shape: Any, indices: Any, work: Any, what: str) -
 
 
 class scatter_elements(Scatter):
-    """`data` with elements changed by number along `axis`, ``out[i, indices[i, j]] = updates[i, j]`` for axis 1.
+    """`data` with elements changed by number along `axis`; ``out[i, indices[i, j]] = updates[i, j]`` for 1.
 
     data: (...);  indices: as many axes, none longer but for `axis`, in any dtype;  updates: as `indices`
     ->  out: as `data`. Indices are in [-K, K). reduction: what an update and the element that is there make:
-    "none" the update, "add", "mul", "min", "max" (ONNX ScatterElements, torch.scatter_reduce). With "none" the
-    last of several updates stays, and each gets the whole gradient; with "min" and "max" equals share it.
+    "none" the update, "add", "mul", "min", "max" (ONNX ScatterElements, torch.scatter_reduce). With "none"
+    the last of several updates stays, and each gets the whole gradient; with "min" and "max" equals share.
     """
 
     @dataclass(frozen=True)

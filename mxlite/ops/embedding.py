@@ -101,8 +101,8 @@ def _add_sorted(xp: Any, target: Any, flat: Any, source: Any, work: Any) -> None
     """``target[flat[i]] += source[i]`` with sums in float32; `target` is 0. Changes `flat`.
 
     The indices are sorted with their places (index * n + place is one whole number), so that the rows of one
-    sum follow each other; the sum that a piece leaves open is carried into the next. Scratch does not grow with
-    `target`, which may be far larger than `source`.
+    sum follow each other; the sum that a piece leaves open is carried into the next. Scratch does not grow
+    with `target`, which may be far larger than `source`.
     """
     n, width = source.shape
     if not n:

@@ -24,8 +24,9 @@ from .scatter import (
 class gather_nd(Op):
     """Slices by several numbers, ``out[j] = data[indices[0, j], indices[1, j], ...]``.
 
-    data: (D0, ..., DM-1, B...);  indices: (M, I...) in any dtype  ->  out: (I..., B...). Indices are in [-D, D),
-    negative ones count from the end of their axis. The gradient of `data` adds up; `indices` have none.
+    data: (D0, ..., DM-1, B...);  indices: (M, I...) in any dtype  ->  out: (I..., B...). Indices are in
+    [-D, D), negative ones count from the end of their axis. The gradient of `data` adds up; `indices` have
+    none.
     """
 
     inputs = ("data", "indices")
@@ -101,8 +102,8 @@ def _take_rows(xp: Any, data: Any, places: Any, width: int, out: Any) -> None:
 class scatter_nd(Op):
     """Slices of `data` at the places that `indices` name in an array of zeros: the inverse of `gather_nd`.
 
-    data: (I..., B...);  indices: (M, I...) in any dtype  ->  out: `shape`, (D0, ..., DM-1, B...). Where a place comes
-    twice the last slice stays, and each gets the whole gradient.
+    data: (I..., B...);  indices: (M, I...) in any dtype  ->  out: `shape`, (D0, ..., DM-1, B...). Where a
+    place comes twice the last slice stays, and each gets the whole gradient.
     """
 
     inputs = ("data", "indices")
@@ -137,7 +138,8 @@ class scatter_nd(Op):
         places, width = _row_places(xp, a.shape, indices, work, "scatter_nd")
         out.fill(0)
         target, source = as_rows((out, data), width)
-        target[places] = source
+        if source.size:
+            target[places] = source
 
     @staticmethod
     def backward(xp, a, d_out, indices, *, d_data, work):
@@ -152,7 +154,8 @@ class scatter_nd(Op):
 class scatter_nd_update(Scatter):
     """`data` with slices changed at the places that `indices` name.
 
-    data: (D0, ..., DM-1, B...);  indices: (M, I...) in any dtype, in [-D, D);  updates: (I..., B...)  ->  out: as `data`.
+    data: (D0, ..., DM-1, B...);  indices: (M, I...) in any dtype, in [-D, D);  updates: (I..., B...)
+    ->  out: as `data`.
     reduction: as in `scatter_elements` (ONNX ScatterND, whose indices have M as their last axis).
     """
 
@@ -235,7 +238,8 @@ class _scatter_set_nd(Op):
         places, width = _row_places(xp, lhs.shape, indices, work, "_scatter_set_nd")
         copy(xp, lhs, out)
         target, source = as_rows((out, rhs), width)
-        target[places] = source
+        if source.size:
+            target[places] = source
 
     @staticmethod
     def backward(xp, a, d_out, indices, *, d_lhs, d_rhs, work):
@@ -244,7 +248,8 @@ class _scatter_set_nd(Op):
             _take_rows(xp, d_out, places, width, d_rhs)
         if d_lhs is not None:
             copy(xp, d_out, d_lhs)
-            as_rows((d_lhs,), width)[0][places] = 0
+            if d_lhs.size:
+                as_rows((d_lhs,), width)[0][places] = 0
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):

@@ -113,12 +113,14 @@ class _grid_d_data(Op):
     """
 
     inputs = ("grad", "like")
+    shape_only = ("like",)
     accepts = "float"
     Attrs = GridGenerator.Attrs
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        return shapes, (shapes[1],)
+        (like,), (grad,) = GridGenerator.infer_shape(a, shapes[1])
+        return (grad, like), (like,)
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:

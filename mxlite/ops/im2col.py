@@ -149,6 +149,7 @@ class _im2col_d_data(Op):
     """
 
     inputs = ("grad", "like")
+    shape_only = ("like",)
     accepts = "float"
     Attrs = _WindowAttrs
 

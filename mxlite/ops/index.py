@@ -11,7 +11,7 @@ import numpy as np
 from ..core.dtype import as_dtype
 from ..core.errors import OpAttributeError, ShapeError
 from ..graph.opdef import Op, require_rank
-from .blocks import copy, PIECE
+from .blocks import copy, PIECE, require_finite, weak
 from .places import one_type
 
 
@@ -39,7 +39,10 @@ class one_hot(Op):
 
     @classmethod
     def infer_type(cls, a, *dtypes):
-        return dtypes, (as_dtype(a.dtype),)
+        dtype = as_dtype(a.dtype)
+        require_finite(a.on_value, dtype, "on_value")
+        require_finite(a.off_value, dtype, "off_value")
+        return dtypes, (dtype,)
 
     @staticmethod
     def flops(a, inputs, outputs):
@@ -52,8 +55,7 @@ class one_hot(Op):
 
 def _fill_one_hot(xp: Any, indices: Any, out: Any, depth: int, on: float, off: float) -> None:
     """Only the places that are named are visited, a piece at a time."""
-    if out.dtype.kind in "iu":
-        on, off = int(on), int(off)
+    on, off = weak(out, on), weak(out, off)
     out.fill(off)
     flat, into = indices.reshape(-1), out.reshape(-1)
     for begin in range(0, flat.size, PIECE):
@@ -71,6 +73,7 @@ class _onehot_encode(Op):
     """
 
     inputs = ("lhs", "rhs")
+    shape_only = ("rhs",)
 
     @staticmethod
     def infer_shape(a, lhs, rhs):
@@ -136,8 +139,8 @@ class _Grid:
 class ravel_multi_index(Op):
     """Places in an array of `shape` as one number each, in C order.
 
-    data: (M, ...), column [:, j] a place in M axes  ->  out: (...), same dtype. The first length does not matter
-    and may be -1; nothing is checked. No gradient.
+    data: (M, ...), column [:, j] a place in M axes  ->  out: (...), same dtype. The first length does not
+    matter and may be -1; nothing is checked. No gradient.
     """
 
     aliases = ("_ravel_multi_index",)
@@ -167,8 +170,8 @@ class ravel_multi_index(Op):
 class unravel_index(Op):
     """Places given as one number each, as places in the axes of `shape`.
 
-    data: (...)  ->  out: (M, ...) of the same dtype, ``out[:, j]`` the place of the ``data[j]``-th element in C
-    order. The first length does not matter and may be -1; nothing is checked. No gradient.
+    data: (...)  ->  out: (M, ...) of the same dtype, ``out[:, j]`` the place of the ``data[j]``-th element
+    in C order. The first length does not matter and may be -1; nothing is checked. No gradient.
     """
 
     aliases = ("_unravel_index",)

@@ -57,7 +57,7 @@ class Concat(Op):
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
-        return dict(zip(ins, w.all("_split_like", heads["out"], *ins.values(), dim=a.dim)))
+        return dict(zip(ins, w.all("_unconcat", heads["out"], *ins.values(), dim=a.dim)))
 
 
 class stack(Op):

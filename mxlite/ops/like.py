@@ -15,12 +15,13 @@ from .reshape import axis_of, Move
 class reshape_like(Move):
     """The elements of `lhs` under the shape of `rhs`.
 
-    lhs: (...);  rhs: (...), read for its shape only  ->  out: the axes [`lhs_begin`, `lhs_end`) of `lhs` replaced
-    by the axes [`rhs_begin`, `rhs_end`) of `rhs`; None is the first or the end, negative numbers count from
-    the end. Costs nothing when done in place.
+    lhs: (...);  rhs: (...), read for its shape only  ->  out: the axes [`lhs_begin`, `lhs_end`) of `lhs`
+    replaced by the axes [`rhs_begin`, `rhs_end`) of `rhs`; None is the first or the end, negative numbers
+    count from the end. Costs nothing when done in place.
     """
 
     inputs = ("lhs", "rhs")
+    shape_only = ("rhs",)
     in_place = {"out": "lhs"}
     backward_in_place = {"d_lhs": "d_out"}
 
@@ -73,6 +74,7 @@ class _identity_with_attr_like_rhs(Move):
     """
 
     inputs = ("lhs", "rhs")
+    shape_only = ("rhs",)
     same_shape = True
     in_place = {"out": "lhs"}
     gradient_is = {"lhs": "d_out"}
@@ -85,11 +87,12 @@ class _identity_with_attr_like_rhs(Move):
 class slice_like(Move):
     """`data` cut to the lengths of `shape_like`, from the beginning.
 
-    data: (...);  shape_like: (...), read for its shape only  ->  out: (...), each axis in `axes` as long as that of
-    `shape_like`; all axes without `axes`, then both have as many. The gradient is 0 behind the cut.
+    data: (...);  shape_like: (...), read for its shape only  ->  out: (...), each axis in `axes` as long as
+    that of `shape_like`; all axes without `axes`, then both have as many. The gradient is 0 behind the cut.
     """
 
     inputs = ("data", "shape_like")
+    shape_only = ("shape_like",)
 
     @dataclass(frozen=True)
     class Attrs:
@@ -128,10 +131,12 @@ class slice_like(Move):
 class _grow_like(Move):
     """`data` with zeros behind it, up to the shape of `like`: the gradient of `slice_like`.
 
-    data: (...);  like: (...), as many axes, none shorter, read for its shape only  ->  out: the shape of `like`.
+    data: (...);  like: (...), as many axes, none shorter, read for its shape only  ->  out: the shape of
+    `like`.
     """
 
     inputs = ("data", "like")
+    shape_only = ("like",)
 
     @staticmethod
     def infer_shape(a, data, like):
@@ -159,15 +164,17 @@ class _grow_like(Move):
 
 def _corner(array):
     """The index of a part as large as `array`, at the beginning of every axis."""
-    return tuple(slice(0, n) for n in array.shape)
+    return (..., *(slice(0, n) for n in array.shape))
 
 
 class _contrib_arange_like(Move):
     """`start`, `start` + `step`, ..., each `repeat` times, as many as `data` has elements.
 
-    data: (...), read for its shape and dtype only  ->  out: the shape of `data`; (N,) with `axis`, of length N.
-    No gradient. `ctx` is where the array will live.
+    data: (...), read for its shape and dtype only  ->  out: the shape of `data`; (N,) with `axis`, of length
+    N. No gradient. `ctx` is where the array will live.
     """
+
+    shape_only = ("data",)
 
     @dataclass(frozen=True)
     class Attrs:
@@ -203,6 +210,8 @@ def fill_range(xp, out, start, step, repeat):
 class shape_array(Move):
     """The shape of `data` as an array. data: (...)  ->  out: (number of axes,) int64. No gradient."""
 
+    shape_only = ("data",)
+
     @staticmethod
     def infer_shape(a, data):
         return (data,), ((len(data),),)
@@ -218,6 +227,8 @@ class shape_array(Move):
 
 class size_array(Move):
     """The number of elements of `data` as an array. data: (...)  ->  out: (1,) int64. No gradient."""
+
+    shape_only = ("data",)
 
     @staticmethod
     def infer_shape(a, data):
@@ -235,9 +246,11 @@ class size_array(Move):
 class _contrib_index_array(Move):
     """The place of every element, as an array. No gradient.
 
-    data: (...), read for its shape only  ->  out: (..., n) int64, ``out[i, j, ...] = (i, j, ...)``, only the numbers
-    for the axes in `axes` if they are given.
+    data: (...), read for its shape only  ->  out: (..., n) int64, ``out[i, j, ...] = (i, j, ...)``, only the
+    numbers for the axes in `axes` if they are given.
     """
+
+    shape_only = ("data",)
 
     @dataclass(frozen=True)
     class Attrs:

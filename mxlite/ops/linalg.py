@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 from ..core.errors import ShapeError
 from ..graph.opdef import Op
@@ -74,10 +75,12 @@ class _DotGradient(Op):
     shape_only = ("like",)
     accepts = "float"
     Attrs = DotAttrs
+    to_lhs: ClassVar[bool]
 
-    @staticmethod
-    def infer_shape(a, data, other, like):
-        return (data, other, like), (like,)
+    @classmethod
+    def infer_shape(cls, a, data, other, like):
+        _, (product,) = dot.infer_shape(a, *((like, other) if cls.to_lhs else (other, like)))
+        return (product, other, like), (like,)
 
     @staticmethod
     def flops(a, inputs, outputs):
@@ -89,6 +92,8 @@ class _dot_to_lhs(_DotGradient):
 
     data: the shape of the product;  other: `rhs`;  like: `lhs`, there for its shape  ->  out: as `like`.
     """
+
+    to_lhs = True
 
     @staticmethod
     def forward(xp, a, data, other, like, *, out):
@@ -115,6 +120,8 @@ class _dot_to_rhs(_DotGradient):
 
     data: the shape of the product;  other: `lhs`;  like: `rhs`, there for its shape  ->  out: as `like`.
     """
+
+    to_lhs = False
 
     @staticmethod
     def forward(xp, a, data, other, like, *, out):

@@ -42,6 +42,7 @@ class _CompareScalar(_Scalar):
     """An array and a number to the answers 0 and 1."""
 
     accepts = "any"
+    any_scalar = True
 
 
 class broadcast_equal(_Compare):

@@ -9,7 +9,7 @@ from ..core.dtype import as_dtype
 from ..core.errors import DerivativeError, OpAttributeError
 from ..graph.opdef import Op
 from .blocks import fold, fold_bytes, pieces
-from .reduce import _Extreme, _Reduce, _spread, kept_shape, reduced_axes
+from .reduce import _Reduce, kept_shape, NonEmpty, reduced_axes, spread
 from .scratch import accumulator, carve, scratch_bytes
 
 
@@ -84,12 +84,12 @@ class norm(_Reduce):
                 "norm with out_dtype has no gradient of a gradient; Cast the result instead."
             )
         if a.ord == 1:
-            return {"data": w.elemwise_mul(_spread(w, a, d, x), w.sign(x))}
+            return {"data": w.elemwise_mul(spread(w, a, d, x), w.sign(x))}
         ratio = w.elemwise_div(d, w.elemwise_add(y, w._equal_scalar(y, scalar=0)))
-        return {"data": w.elemwise_mul(_spread(w, a, ratio, x), x)}
+        return {"data": w.elemwise_mul(spread(w, a, ratio, x), x)}
 
 
-class logsumexp(_Extreme):
+class logsumexp(NonEmpty):
     """``out = log(sum(exp(data)))`` over axes, without overflow: the largest is taken out first.
 
     data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left. The gradient is
@@ -135,8 +135,8 @@ class logsumexp(_Extreme):
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         x = ins["data"]
-        share = w.exp(w.elemwise_sub(x, _spread(w, a, outs["out"], x)))
-        return {"data": w.elemwise_mul(_spread(w, a, heads["out"], x), share)}
+        share = w.exp(w.elemwise_sub(x, spread(w, a, outs["out"], x)))
+        return {"data": w.elemwise_mul(spread(w, a, heads["out"], x), share)}
 
 
 class moments(Op):
@@ -199,15 +199,22 @@ class moments(Op):
         xp.copyto(var.reshape(kept), spread, casting="unsafe")
 
     @staticmethod
-    def backward(xp, a, d_mean, d_var, data, mean, *, d_data):
+    def backward_workspace(a, inputs, outputs, dtype):
+        return scratch_bytes(moments._pieces(a, inputs[0], dtype)[:1])
+
+    @staticmethod
+    def backward(xp, a, d_mean, d_var, data, *, d_data, work):
         if not d_data.size:
             return
         kept = kept_shape(a, data.shape)
-        count = data.size // mean.size
+        (centre,) = carve(work, moments._pieces(a, data.shape, data.dtype)[:1])
+        count = data.size // centre.size
         if d_var is None:
             xp.divide(d_mean.reshape(kept), count, out=d_data)
             return
-        xp.subtract(data, mean.reshape(kept), out=d_data)
+        xp.add.reduce(data, axis=reduced_axes(a, data.ndim), dtype=centre.dtype, keepdims=True, out=centre)
+        xp.divide(centre, count, out=centre)
+        xp.subtract(data, centre, out=d_data, casting="unsafe")
         xp.multiply(d_data, 2, out=d_data)
         xp.multiply(d_data, d_var.reshape(kept), out=d_data)
         if d_mean is not None:
@@ -218,9 +225,10 @@ class moments(Op):
     def derivative(w, a, ins, outs, heads):
         x, terms = ins["data"], []
         if "mean" in heads:
-            terms.append(_spread(w, a, heads["mean"], x, mean=True))
+            terms.append(spread(w, a, heads["mean"], x, mean=True))
         if "var" in heads:
-            away = w.elemwise_sub(x, _spread(w, a, outs["mean"], x))
-            slope = w.elemwise_mul(away, _spread(w, a, heads["var"], x, mean=True))
+            middle = w.mean(x, axis=a.axes, keepdims=a.keepdims)
+            away = w.elemwise_sub(x, spread(w, a, middle, x))
+            slope = w.elemwise_mul(away, spread(w, a, heads["var"], x, mean=True))
             terms.append(w._mul_scalar(slope, scalar=2))
         return {"data": terms[0] if len(terms) == 1 else w.elemwise_add(*terms)}

@@ -1,10 +1,10 @@
 """Positions in order along an axis: what sort, argsort and topk are made of.
 
-Every number is mapped to an unsigned whole number, its *key*, that is ordered as the number is. Key and position
-together are one 64-bit number, (key << 32) | position, so that an ordinary sort in place, fast and without
-a temporary, gives the order, and equals stay in their order. Keys of 64 bits take two rounds: by their low half, then
-by their high half, which keeps the order of the first (least significant digit first). -0 and 0 are equal;
-nan is above every number, so it comes last when ascending and first when descending.
+Every number is mapped to an unsigned whole number, its *key*, that is ordered as the number is. Key and
+position together are one 64-bit number, (key << 32) | position, so that an ordinary sort in place, fast and
+without a temporary, gives the order, and equals stay in their order. Keys of 64 bits take two rounds: by
+their low half, then by their high half, which keeps the order of the first (least significant digit first).
+-0 and 0 are equal; nan is above every number, so it comes last when ascending and first when descending.
 
 Arrays are seen as (outer, inner, length), the sorted axis last; a *block* is some of these lines.
 """

@@ -9,18 +9,19 @@ from typing import Any, Literal
 from ..core.errors import OpAttributeError, ShapeError
 from ..graph.ir import Shape
 from .adjoint import given
+from .blocks import require_finite, weak
 from .reshape import Move
 
-Index = tuple[slice, ...]
+Index = tuple[Any, ...]  # an ellipsis, then slices: an array also where there are no axes
 
 
 class Pad(Move):
     """`data` with a border.
 
     data: (...)  ->  out: axis i longer by ``pad_width[2 * i]`` in front and ``pad_width[2 * i + 1]`` behind.
-    mode: "constant" fills the border with `constant_value`; "edge" repeats the outermost element; "reflect" counts
-    back from it, not repeating it, so that a border is shorter than the axis. Any number of axes, all of which
-    may be padded (MXNet: 4 or 5, not the first two).
+    mode: "constant" fills the border with `constant_value`; "edge" repeats the outermost element; "reflect"
+    counts back from it, not repeating it, so that a border is shorter than the axis. Any number of axes,
+    all of which may be padded (MXNet: 4 or 5, not the first two).
     """
 
     aliases = ("pad",)
@@ -48,11 +49,16 @@ class Pad(Move):
                 raise ShapeError(f"pad_width {a.pad_width} must be smaller than the axes of data {data}.")
         return (data,), (tuple(d + i + j for d, (i, j) in zip(data, _pairs(a))),)
 
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        if a.mode == "constant":
+            require_finite(a.constant_value, dtypes[0], "constant_value")
+        return super().infer_type(a, *dtypes)
+
     @staticmethod
     def forward(xp, a, data, *, out):
         if a.mode == "constant":
-            whole = out.dtype.kind in "iu"
-            out.fill(int(a.constant_value) if whole else a.constant_value)
+            out.fill(weak(out, a.constant_value))
             xp.copyto(out[_middle(a, data.shape)], data)
             return
         for target, source in _blocks(a, data.shape):
@@ -72,7 +78,8 @@ class Pad(Move):
 class _unpad(Move):
     """`data` without its border, the border's elements added to those they were copied from.
 
-    data: (...)  ->  out: axis i shorter by ``pad_width[2 * i]`` and ``pad_width[2 * i + 1]``: the gradient of `Pad`.
+    data: (...)  ->  out: axis i shorter by ``pad_width[2 * i]`` and ``pad_width[2 * i + 1]``: the gradient
+    of `Pad`.
     """
 
     Attrs = Pad.Attrs
@@ -105,7 +112,7 @@ def _pairs(a: Any) -> list[tuple[int, int]]:
 
 def _middle(a: Any, data: Shape) -> Index:
     """Where `data` lies in the padded array."""
-    return tuple(slice(i, i + d) for d, (i, _) in zip(data, _pairs(a)))
+    return (..., *(slice(i, i + d) for d, (i, _) in zip(data, _pairs(a))))
 
 
 def _pieces(a: Any, length: int, before: int, behind: int) -> list[tuple[slice, slice]]:
@@ -127,11 +134,11 @@ def _backwards(begin: int, count: int) -> slice:
 
 
 def _blocks(a: Any, data: Shape) -> list[tuple[Index, Index]]:
-    """Parts of the padded array and what they copy of `data`: the middle and, for n padded axes, 3**n - 1 more.
+    """Parts of the padded array and what they copy: the middle and, for n padded axes, 3**n - 1 more.
 
     A part of the border in mode "edge" copies a part that is 1 long along the axis.
     """
-    blocks: list[tuple[Index, Index]] = [((), ())]
+    blocks: list[tuple[Index, Index]] = [((...,), (...,))]
     for length, (before, behind) in zip(data, _pairs(a)):
         pieces = _pieces(a, length, before, behind)
         blocks = [((*t, target), (*s, source)) for t, s in blocks for target, source in pieces]

@@ -31,7 +31,7 @@ def whole(xp: Any, indices: Any, work: Any) -> Any:
 
 
 def bounded(xp: Any, flat: Any, length: int, mode: str, what: str) -> Any:
-    """Move int64 indices into [0, length) in place, by `mode`; `what` is the operator's name. Gives `flat`."""
+    """Move int64 indices into [0, length) in place, by `mode`; `what` is the operator. Gives `flat`."""
     if mode == "clip":
         xp.maximum(flat, 0, out=flat)
         xp.minimum(flat, length - 1, out=flat)
@@ -93,9 +93,9 @@ def _count(xp: Any, out: Any, step: int) -> None:
 def combine(xp: Any, ufunc: Any, target: Any, flat: Any, source: Any) -> None:
     """``target[:, flat[i]] = ufunc(target[:, flat[i]], source[:, i])`` for each i, one after another.
 
-    target: (A, K, B);  flat: (n,) places in [0, K);  source: (A, n, B), of one dtype. Equal places are combined
-    in the order of i. `ufunc.at` is several times as fast on flat arrays as on rows, so the places of all
-    elements are formed, a piece at a time.
+    target: (A, K, B);  flat: (n,) places in [0, K);  source: (A, n, B), of one dtype. Equal places are
+    combined in the order of i. `ufunc.at` is several times as fast on flat arrays as on rows, so the places
+    of all elements are formed, a piece at a time.
     """
     outer, n, inner = source.shape
     if not source.size:

@@ -18,6 +18,7 @@ class _pooling_d_data(Op):
     """
 
     inputs = ("grad", "like")
+    shape_only = ("like",)
     accepts = "float"
     Attrs = Pooling.Attrs
 
@@ -51,6 +52,7 @@ class _max_pooling_d_data(Op):
     """
 
     inputs = ("grad", "like", "index")
+    shape_only = ("like",)
     Attrs = Pooling.Attrs
 
     @staticmethod

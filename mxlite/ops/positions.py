@@ -9,7 +9,7 @@ from typing import ClassVar
 from ..core.errors import ShapeError
 from ..graph.opdef import Op
 from .blocks import PIECE
-from .reduce import _Extreme
+from .reduce import NonEmpty
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class ArgAttrs:
     keepdims: bool = False
 
 
-class _Arg(_Extreme):
+class _Arg(NonEmpty):
     """Positions along one axis, or in the flattened array."""
 
     Attrs: ClassVar[type] = ArgAttrs

@@ -39,6 +39,8 @@ class ProposalAttrs:
             raise OpAttributeError(f"rpn_post_nms_top_n must be at least 1, got {self.rpn_post_nms_top_n}.")
         if not self.scales or not self.ratios or min(self.ratios) <= 0:
             raise OpAttributeError(f"scales and ratios must be above 0, got {self.scales} and {self.ratios}.")
+        if self.feature_stride < 1:
+            raise OpAttributeError(f"feature_stride must be at least 1, got {self.feature_stride}.")
 
 
 class _Proposals(Op):
@@ -151,6 +153,11 @@ def _pieces(cls_prob: Shape, dtype: DType) -> list[Piece]:
     return [*pieces, *order_pieces(n, acc)]
 
 
+def _cells(length: float, most: int) -> int:
+    """`length` cut to a whole number in [0, most]; 0 for nan."""
+    return int(min(max(0.0, length), most))
+
+
 def _propose(
     xp: Any, a: Any, cls_prob: Any, bbox_pred: Any, im_info: Any, out: Any, score: Any, work: Any
 ) -> None:
@@ -169,8 +176,8 @@ def _propose(
         xp.copyto(scores.reshape(h, w, k), cls_prob[n, k:].transpose(1, 2, 0))
         _predict(xp, a, bbox_pred[n].reshape(k, 4, h, w), (height, width), boxes, spare)
         by_place = scores.reshape(h, w, k)
-        by_place[int(height / a.feature_stride) :] = -1
-        by_place[:, int(width / a.feature_stride) :] = -1
+        by_place[_cells(height / a.feature_stride, h) :] = -1
+        by_place[:, _cells(width / a.feature_stride, w) :] = -1
         _drop_small(xp, boxes, a.rpn_min_size * scale, scores, spare, flags)
         pre = min(a.rpn_pre_nms_top_n, total) if a.rpn_pre_nms_top_n > 0 else total
         order = descending(xp, scores, keys)[:pre].view("int64")

@@ -80,8 +80,8 @@ class _Known(_Reduce):
         return fold_bytes(inputs[0], (kept_shape(a, inputs[0]),), dtype)
 
 
-class _Extreme(_Reduce):
-    """The largest or smallest of some elements: there has to be one."""
+class NonEmpty(_Reduce):
+    """The largest or smallest of some elements, or the like: there has to be one."""
 
     @classmethod
     def infer_shape(cls, a, data):
@@ -114,7 +114,7 @@ class sum(_Accumulated):
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
-        return {"data": _spread(w, a, heads["out"], ins["data"])}
+        return {"data": spread(w, a, heads["out"], ins["data"])}
 
 
 class mean(_Accumulated):
@@ -143,7 +143,7 @@ class mean(_Accumulated):
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
-        return {"data": _spread(w, a, heads["out"], ins["data"], mean=True)}
+        return {"data": spread(w, a, heads["out"], ins["data"], mean=True)}
 
 
 class prod(_Accumulated):
@@ -166,7 +166,7 @@ class prod(_Accumulated):
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
-        total = _spread(w, a, w.elemwise_mul(heads["out"], outs["out"]), ins["data"])
+        total = spread(w, a, w.elemwise_mul(heads["out"], outs["out"]), ins["data"])
         return {"data": w.elemwise_div(total, ins["data"])}
 
 
@@ -194,7 +194,7 @@ class nansum(_Known):
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         known = w.broadcast_equal(ins["data"], ins["data"])
-        return {"data": w.elemwise_mul(_spread(w, a, heads["out"], ins["data"]), known)}
+        return {"data": w.elemwise_mul(spread(w, a, heads["out"], ins["data"]), known)}
 
 
 class nanprod(_Known):
@@ -224,61 +224,9 @@ class nanprod(_Known):
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         x = ins["data"]
-        total = _spread(w, a, w.elemwise_mul(heads["out"], outs["out"]), x)
+        total = spread(w, a, w.elemwise_mul(heads["out"], outs["out"]), x)
         known = w.broadcast_equal(x, x)
         return {"data": w.elemwise_mul(w.elemwise_div(total, w.where(known, x, w.ones_like(x))), known)}
-
-
-class max(_Extreme):
-    """Largest element over axes; nan if there is one.
-
-    data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left.
-    Every element equal to the maximum gets the whole gradient.
-    """
-
-    aliases = ("max_axis",)
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        kept = out.reshape(kept_shape(a, data.shape))
-        if kept.size:
-            xp.maximum.reduce(data, axis=reduced_axes(a, data.ndim), keepdims=True, out=kept)
-
-    @staticmethod
-    def backward(xp, a, d_out, data, out, *, d_data):
-        kept = kept_shape(a, data.shape)
-        xp.equal(data, out.reshape(kept), out=d_data)
-        xp.multiply(d_data, d_out.reshape(kept), out=d_data)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return _to_the_extreme(w, a, ins, outs, heads)
-
-
-class min(_Extreme):
-    """Smallest element over axes; nan if there is one.
-
-    data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left.
-    Every element equal to the minimum gets the whole gradient.
-    """
-
-    aliases = ("min_axis",)
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        kept = out.reshape(kept_shape(a, data.shape))
-        if kept.size:
-            xp.minimum.reduce(data, axis=reduced_axes(a, data.ndim), keepdims=True, out=kept)
-
-    @staticmethod
-    def backward(xp, a, d_out, data, out, *, d_data):
-        kept = kept_shape(a, data.shape)
-        xp.equal(data, out.reshape(kept), out=d_data)
-        xp.multiply(d_data, d_out.reshape(kept), out=d_data)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return _to_the_extreme(w, a, ins, outs, heads)
 
 
 class any(_Reduce):
@@ -360,15 +308,10 @@ class _spread_like(Op):
         return {"data": reduce(heads["out"], axis=a.axis, keepdims=a.keepdims, exclude=a.exclude)}
 
 
-def _spread(w, a, data, like, mean=False):
+def spread(w, a, data, like, mean=False):
     return w._spread_like(
         data, like, axis=a.axis, keepdims=a.keepdims, exclude=getattr(a, "exclude", False), mean=mean
     )
-
-
-def _to_the_extreme(w, a, ins, outs, heads):
-    chosen = w.broadcast_equal(ins["data"], _spread(w, a, outs["out"], ins["data"]))
-    return {"data": w.elemwise_mul(_spread(w, a, heads["out"], ins["data"]), chosen)}
 
 
 def _truth(xp, ufunc, a, data, out):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 from ..core.errors import ShapeError
 from ..graph.ir import Shape
@@ -21,7 +22,7 @@ def axis_of(axis: int, rank: int, what: str = "data") -> int:
 class Move(Op):
     """Elements go elsewhere; nothing is computed."""
 
-    inputs = ("data",)
+    inputs: ClassVar[tuple[str, ...]] = ("data",)
     cheap = True
 
     @staticmethod

@@ -45,12 +45,16 @@ class _Transposed(Op):
     """The gradient of a `_Resample` as an operator."""
 
     inputs = ("grad", "like")
+    shape_only = ("like",)
     accepts = "float"
     of: ClassVar[type[_Resample]]
 
     @classmethod
     def infer_shape(cls, a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        return shapes, (shapes[1],)
+        grad, like = shapes
+        # `of` may have a `like` of its own: what its output is to be as large as.
+        given = (like, grad)[: len(cls.of.input_names(a))]
+        return (cls.of.infer_shape(a, *given)[1][0], like), (like,)
 
     @classmethod
     def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -217,6 +221,7 @@ class BilinearResize2D(_Resample):
 
     op_name = "_contrib_BilinearResize2D"
     inputs = ("data", "like")
+    shape_only = ("like",)
     transposed = "_BilinearResize2D_d_data"
     cheap = True
 

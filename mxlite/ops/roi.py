@@ -15,6 +15,9 @@ from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .scratch import accumulator, carve, Piece, scratch_bytes
 
+_LONGEST = 2.0**40  # of a part of a region, in pixels: numbers of samples stay exact
+_MOST_SAMPLES = 4096  # of a part of a region along one axis
+
 
 def _check_size(a: Any) -> None:
     if len(a.pooled_size) != 2 or min(a.pooled_size) < 1:
@@ -143,8 +146,9 @@ class ROIPooling(Op):
 
 
 def _round(x: float) -> int:
-    """The nearest whole number; halves go away from zero."""
-    return int(np.floor(abs(x) + 0.5) * (1 if x >= 0 else -1))
+    """The nearest whole number, halves away from zero; within 32 bits, and 0 for nan."""
+    nearest = np.floor(abs(x) + 0.5) * (1 if x >= 0 else -1)
+    return int(min(max(nearest, -(2.0**31)), 2.0**31)) if x == x else 0
 
 
 def _parts(first: int, last: int, count: int, size: int) -> tuple[Any, Any]:
@@ -250,6 +254,10 @@ class ROIAlign(Op):
 
         def __post_init__(self) -> None:
             _check_size(self)
+            if self.sample_ratio > _MOST_SAMPLES:
+                raise OpAttributeError(
+                    f"sample_ratio can be at most {_MOST_SAMPLES}, got {self.sample_ratio}."
+                )
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
@@ -350,6 +358,14 @@ def _by_position_gradient(xp: Any, a: Any, d: Any, y: Any, x: Any, half: Any, pa
                 xp.add(target, flat, out=target)
 
 
+def _samples_inside(begin: float, gap: float, count: int, size: int) -> Any:
+    """Which of `count` samples, `gap` apart, can be in [-1, size]: a region may be far larger."""
+    if gap <= 0:
+        return np.arange(count)
+    first, last = (-1 - begin) / gap - 2, (size - begin) / gap + 2
+    return np.arange(int(min(max(first, 0), count)), int(min(max(last, 0), count)))
+
+
 def _lattice(a: Any, corners: list[float], size: Shape, lines: tuple[Any, Any]) -> Any:
     """The weights of rows and columns, each with the range they are for: ((parts, rows), first row, row
     after the last).
@@ -362,12 +378,15 @@ def _lattice(a: Any, corners: list[float], size: Shape, lines: tuple[Any, Any]) 
     for begin, end, parts, n, weights in zip((y1, x1), (y2, x2), a.pooled_size, size, lines):
         length = end - begin if a.aligned else max(end - begin, 1.0)
         step = length / parts
+        if not abs(step) < _LONGEST:
+            return None
         samples = a.sample_ratio if a.sample_ratio > 0 else max(0, ceil(step))
         if samples == 0:
             return None
         weights.fill(0)
-        i = np.repeat(np.arange(parts), samples)
-        place = begin + i * step + (np.tile(np.arange(samples), parts) + 0.5) * step / samples
+        number = _samples_inside(begin, step / samples, parts * samples, n)
+        i = number // samples
+        place = begin + i * step + (number % samples + 0.5) * step / samples
         inside = (place >= -1) & (place <= n)
         i, place = i[inside], np.maximum(place[inside], 0)
         if not len(i):

@@ -21,6 +21,11 @@ from .grid import check_target, line_of
 from .scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
 
 
+def _rows(array: Any) -> Any:
+    """(C, H, W) as (C, H * W), also where one of them is 0."""
+    return array.reshape(len(array), prod(array.shape[1:]))
+
+
 def _affine(xp: Any, theta: Any, size: Shape, places: Any) -> None:
     """places[k, i, j] = theta[k] . (x_j, y_i, 1)."""
     t = np.asarray(theta, places.dtype).reshape(2, 3)
@@ -177,10 +182,10 @@ class BilinearSampler(Op):
         s = _sampling(data.shape, out.shape)
         pieces = carve(work, s.pieces(data.dtype))
         for n in range(len(data)):
-            xp.copyto(pieces[4], grid[n].reshape(2, -1))
+            xp.copyto(pieces[4], _rows(grid[n]))
             s.pixels(xp, pieces[4], pieces[4])
             image = _image(xp, data[n], pieces[3])
-            s.forward(xp, image, pieces[4], out[n].reshape(s.channels, -1), pieces)
+            s.forward(xp, image, pieces[4], _rows(out[n]), pieces)
 
     @staticmethod
     def backward(
@@ -189,15 +194,15 @@ class BilinearSampler(Op):
         s = _sampling(data.shape, d_out.shape)
         pieces = carve(work, [*s.pieces(data.dtype), _image_piece(data.shape, data.dtype)])
         for n in range(len(data)):
-            xp.copyto(pieces[4], grid[n].reshape(2, -1))
+            xp.copyto(pieces[4], _rows(grid[n]))
             s.pixels(xp, pieces[4], pieces[4])
             image = _image(xp, data[n], pieces[3])
             d_image = None
             if d_data is not None:
                 d_image = pieces[6]
                 d_image.fill(0)
-            d_places = None if d_grid is None else d_grid[n].reshape(2, -1)
-            s.backward(xp, d_out[n].reshape(s.channels, -1), image, pieces[4], d_image, d_places, pieces)
+            d_places = None if d_grid is None else _rows(d_grid[n])
+            s.backward(xp, _rows(d_out[n]), image, pieces[4], d_image, d_places, pieces)
             if d_image is not None:
                 xp.copyto(d_data[n].reshape(d_image.shape), d_image, casting="unsafe")
 
@@ -271,7 +276,7 @@ class SpatialTransformer(Op):
             _affine(xp, loc[n], a.target_shape, pieces[4].reshape(2, *a.target_shape))
             s.pixels(xp, pieces[4], pieces[4])
             image = _image(xp, data[n], pieces[3])
-            s.forward(xp, image, pieces[4], out[n].reshape(s.channels, -1), pieces)
+            s.forward(xp, image, pieces[4], _rows(out[n]), pieces)
 
     @staticmethod
     def backward(
@@ -287,7 +292,7 @@ class SpatialTransformer(Op):
             if d_image is not None:
                 d_image.fill(0)
             s.backward(
-                xp, d_out[n].reshape(s.channels, -1), image, pieces[4], d_image,
+                xp, _rows(d_out[n]), image, pieces[4], d_image,
                 d_places if d_loc is not None else None, pieces,
             )  # fmt: skip
             if d_loc is not None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ..graph.opdef import Op
-from .blocks import pieces, power, weak
+from .blocks import pieces, power, require_finite, weak
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,14 @@ class _Scalar(Op):
     cheap = True
     accepts = "number"
     Attrs = ScalarAttrs
+
+    any_scalar: ClassVar[bool] = False  # whether whole numbers can meet one that is not finite
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        if not cls.any_scalar:
+            require_finite(a.scalar, dtypes[0], "scalar")
+        return super().infer_type(a, *dtypes)
 
 
 class _plus_scalar(_Scalar):

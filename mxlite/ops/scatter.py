@@ -1,7 +1,7 @@
 """What happens where updates meet elements: the operators are in `elements.py` and `gather.py`.
 
-All of them come down to a target of rows (K, B), places of rows (n,), and updates (n, B). Single elements are rows
-of one. `reduction` says what meets at a place: the element that is there and the updates.
+All of them come down to a target of rows (K, B), places of rows (n,), and updates (n, B). Single elements
+are rows of one. `reduction` says what meets at a place: the element that is there and the updates.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ class Scatter(Op):
 
 def scatter(xp: Any, reduction: str, target: Any, places: Any, updates: Any, work: Any) -> None:
     """Put `updates` (n, B) at `places` (n,) of `target` (K, B), which holds the data."""
+    if not updates.size:  # rows may have no elements
+        return
     if reduction == "none":
         target[places] = updates
     elif reduction == "add":

@@ -125,7 +125,7 @@ def _pairs(reps: Shape, dims: Shape) -> Shape:
 
 
 def _total(xp, parts, axes, total):
-    """Sum over `axes` into `total`; two-byte floats are added up in float32, by numpy's buffered reduction."""
+    """Sum over `axes` into `total`; numpy takes the sums of two-byte floats in float32 when told so."""
     wide = float32 if total.dtype.itemsize == 2 else None
     xp.add.reduce(parts, axis=axes, out=total, dtype=wide)
 
@@ -253,4 +253,4 @@ def _roll(xp: Any, a: Any, source: Any, target: Any, sign: int) -> None:
             pieces.append((slice(length - s, length), slice(0, s)))
         blocks = [((*f, x), (*t, y)) for f, t in blocks for x, y in pieces]
     for source_part, target_part in blocks:
-        xp.copyto(target[target_part], source[source_part])
+        xp.copyto(target[..., *target_part], source[..., *source_part])

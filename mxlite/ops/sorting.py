@@ -41,8 +41,8 @@ class _Ordered(Op):
 class sort(_Ordered):
     """The elements in order along `axis`; of the flattened array when `axis` is None.
 
-    data: (...)  ->  out: (...), same shape; (elements,) without an axis. The order is stable; nan is the largest.
-    The gradient goes where the elements came from; for it, their positions are kept as int32.
+    data: (...)  ->  out: (...), same shape; (elements,) without an axis. The order is stable; nan is the
+    largest. The gradient goes where the elements came from; for it, their positions are kept as int32.
     """
 
     outputs = ("out", "places")
@@ -99,8 +99,8 @@ def _put_back(w: Any, a: Any, data: Any, places: Any, head: Any) -> Any:
 class argsort(_Ordered):
     """The positions of the elements in order along `axis`; in the flattened array when `axis` is None.
 
-    data: (...)  ->  out: (...) of `dtype`, same shape; (elements,) without an axis. The order is stable; nan is
-    the largest. No gradient.
+    data: (...)  ->  out: (...) of `dtype`, same shape; (elements,) without an axis. The order is stable; nan
+    is the largest. No gradient.
     """
 
     @dataclass(frozen=True)
@@ -148,8 +148,9 @@ class topk(_Ordered):
       "indices"  their positions, as `dtype`
       "both"     two outputs, these
       "mask"     the shape of `data`: 1 at those elements, 0 elsewhere
-    Without an axis (None) the flattened array is searched, and values and indices are (k,). Equals come in their
-    order; nan is the largest. The gradient of values goes where they came from; indices and masks have none.
+    Without an axis (None) the flattened array is searched, and values and indices are (k,). Equals come in
+    their order; nan is the largest. The gradient of values goes where they came from; indices and masks
+    have none.
     """
 
     outputs = ("output0", "output1", "places")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from ..core.errors import OpAttributeError, ShapeError
@@ -88,9 +89,9 @@ def _together(w, a, data, outs, heads):
 class _split_v2(Move):
     """`data` cut along `axis`: into `sections` equal parts, or in front of each place in `indices`.
 
-    data: (...)  ->  output0, output1, ...: with `indices` (0, 1, 3), the parts [0, 1), [1, 3) and [3, end); places
-    past the end give parts without elements. `squeeze_axis` drops the axis where all parts are 1 long.
-    (`split_v2` is the function that users call; it puts the 0 in front.)
+    data: (...)  ->  output0, output1, ...: with `indices` (0, 1, 3), the parts [0, 1), [1, 3) and [3, end);
+    places past the end give parts without elements. `squeeze_axis` drops the axis where all parts are 1
+    long. (`split_v2` is the function that users call; it puts the 0 in front.)
     """
 
     variadic_outputs = "outs"
@@ -118,7 +119,7 @@ class _split_v2(Move):
         places = _places(a, data[axis])
         if list(places) != sorted(places) or places[0] < 0:
             raise ShapeError(f"indices {a.indices} must be places in axis {a.axis} of data {data}, in order.")
-        lengths = [j - i for i, j in zip(places, places[1:])]
+        lengths = [j - i for i, j in pairwise(places)]
         if a.squeeze_axis and set(lengths) != {1}:
             raise ShapeError(
                 f"squeeze_axis needs parts of length 1, axis {a.axis} of {data} gives {lengths}."
@@ -148,6 +149,15 @@ class _split_v2(Move):
         return {"data": joined}
 
 
+def split_parameters(indices_or_sections: int | Sequence[int]) -> dict[str, Any]:
+    """What `split_v2` is told, as parameters of `_split_v2`: places begin with 0 there."""
+    if hasattr(indices_or_sections, "__index__"):
+        return {"indices": (), "sections": indices_or_sections}
+    if not isinstance(indices_or_sections, (tuple, list)):
+        raise OpAttributeError(f"split_v2 needs a number of parts or places, got {indices_or_sections!r}.")
+    return {"indices": (0, *indices_or_sections)}
+
+
 def _places(a: Any, length: int) -> list[int]:
     """Where the parts begin, and the end."""
     if a.sections:
@@ -158,10 +168,10 @@ def _places(a: Any, length: int) -> list[int]:
 def _unequal_parts(a: Any, data: Any) -> Sequence[Any]:
     axis = a.axis % data.ndim
     places = _places(a, data.shape[axis])
-    return [data[part_of(axis, i, j)] for i, j in zip(places, places[1:])]
+    return [data[part_of(axis, i, j)] for i, j in pairwise(places)]
 
 
-class _split_like(Op):
+class _unconcat(Op):
     """`arg0` cut along `dim` into parts as long as the other arrays: the gradient of `Concat`.
 
     args: (...), then `num_args` - 1 arrays read for their shapes only  ->  output0, ...: as arg1, arg2, ...
@@ -179,6 +189,10 @@ class _split_like(Op):
     @classmethod
     def num_outputs_of(cls, a: Any) -> int:
         return a.num_args - 1
+
+    @classmethod
+    def shape_only_names(cls, a: Any) -> tuple[str, ...]:
+        return cls.input_names(a)[1:]
 
     @staticmethod
     def infer_shape(a, *shapes):

@@ -19,9 +19,6 @@ from ..graph.gradient import backward, needs_head_gradient
 from ..graph.ir import Entry, Graph, Node, variable
 from ..graph.opdef import Op
 
-MOST_ARRAYS = 65536
-"""Inputs or outputs of one node: a number in a text must not decide how much is allocated."""
-
 _DEEPEST = 32  # subgraphs within subgraphs
 
 
@@ -163,9 +160,6 @@ def _node(i: int, raw: Any, before: list[Node], depth: int) -> Node:
         raise
     except (ValueError, TypeError) as error:
         raise FormatError(f"{who}: {error}") from None
-    count = parsed.num_args if op.variadic else op.num_outputs_of(parsed) if op.variadic_outputs else 1
-    if not 1 <= count <= MOST_ARRAYS:
-        raise FormatError(f"{who} cannot have {count} inputs or outputs.")
     names = op.input_names(parsed)
     if len(inputs) != len(names):
         raise FormatError(f"{who} takes {len(names)} inputs, {', '.join(names[:12])}; it has {len(inputs)}.")

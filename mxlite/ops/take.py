@@ -77,19 +77,21 @@ def _thirds(shape: Any, axis: int) -> tuple[int, int, int]:
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
 
 
-def _take(xp: Any, attrs: Any, data: Any, flat: Any, out: Any) -> None:
+def _take(xp: Any, attrs: Any, data: Any, flat: Any, out: Any, what: str = "take") -> None:
     """``out = data[:, flat]`` along `attrs.axis`; `flat` is changed."""
     outer, length, inner = _thirds(data.shape, attrs.axis)
-    bounded(xp, flat, length, attrs.mode, "take")
+    bounded(xp, flat, length, attrs.mode, what)
     if out.size:
         into = out.reshape(outer, flat.size, inner)
         xp.take(data.reshape(outer, length, inner), flat, axis=1, out=into, mode="clip")
 
 
-def _add_slices(xp: Any, attrs: Any, target: Any, indices: Any, source: Any, work: Any) -> None:
+def _add_slices(
+    xp: Any, attrs: Any, target: Any, indices: Any, source: Any, work: Any, what: str = "take"
+) -> None:
     """``target[:, indices] += source`` along `attrs.axis`."""
     outer, length, inner = _thirds(target.shape, attrs.axis)
-    flat = bounded(xp, whole(xp, indices, work), length, attrs.mode, "take")
+    flat = bounded(xp, whole(xp, indices, work), length, attrs.mode, what)
     rest = work[8 * flat.size :]
     add_into(xp, target.reshape(outer, length, inner), flat, source.reshape(outer, flat.size, inner), rest)
 
@@ -132,11 +134,11 @@ class index_add(Op):
     @staticmethod
     def forward(xp, a, data, indices, updates, *, out, work):
         copy(xp, data, out)
-        _add_slices(xp, a, out, indices, updates, work)
+        _add_slices(xp, a, out, indices, updates, work, "index_add")
 
     @staticmethod
     def backward(xp, a, d_out, indices, *, d_updates, work):
-        _take(xp, a, d_out, whole(xp, indices, work), d_updates)
+        _take(xp, a, d_out, whole(xp, indices, work), d_updates, "index_add")
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -196,8 +198,8 @@ class batch_take(Op):
 class _contrib_index_copy(Op):
     """Rows written over by number, ``out[index_vector[i]] = new_tensor[i]``, `old_tensor` elsewhere.
 
-    old_tensor: (K, ...);  index_vector: (n,) in any dtype, in [0, K);  new_tensor: (n, ...)  ->  out: (K, ...).
-    Where an index comes twice the last row stays, and each of them gets the whole gradient.
+    old_tensor: (K, ...);  index_vector: (n,) in any dtype, in [0, K);  new_tensor: (n, ...)  ->  out: as
+    `old_tensor`. Where an index comes twice the last row stays, and each of them gets the whole gradient.
     """
 
     inputs = ("old_tensor", "index_vector", "new_tensor")

@@ -279,6 +279,10 @@ def many(
         return shapes, tuple(shapes[i * each] for i in range(count))
 
     def infer_type(cls: type[Op], a: Any, *dtypes: Any) -> Any:
+        if len(dtypes) != a.num_weights * each + 2 * preloaded:
+            raise OpAttributeError(
+                f"num_weights={a.num_weights} needs {a.num_weights * each + 2 * preloaded} arrays, got {len(dtypes)}."
+            )
         found: list[Any] = []
         for i in range(a.num_weights):
             own = dtypes[i * each : (i + 1) * each]
@@ -355,7 +359,7 @@ def _many_attrs(base: type[Update], preloaded: bool, counts: str) -> type:
 
 def _counts(self: Any) -> None:
     for name in ("lrs", "wds", "step_count"):
-        if len(getattr(self, name, range(self.num_weights))) != self.num_weights:
+        if hasattr(self, name) and len(getattr(self, name)) != self.num_weights:
             raise OpAttributeError(f"{name} must have {self.num_weights} numbers, one for each weight.")
 
 

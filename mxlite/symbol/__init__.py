@@ -5,7 +5,15 @@ from typing import Any
 from . import contrib as contrib, linalg as linalg, random as random, sparse as sparse
 from .arithmetic import maximum as maximum, minimum as minimum, pow as pow, power as power
 from .attribute import AttrScope as AttrScope
-from .creation import arange as arange, full as full, ones as ones, zeros as zeros
+from .creation import (
+    arange as arange,
+    eye as eye,
+    full as full,
+    linspace as linspace,
+    ones as ones,
+    split_v2 as split_v2,
+    zeros as zeros,
+)
 from .functions import operator_function as operator_function
 from .naming import NameManager as NameManager, Prefix as Prefix
 from .operator import Custom as Custom

@@ -10,13 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import MXLiteError, nearest, OpAttributeError, UnknownNameError
+from ..core.errors import DTypeError, MXLiteError, nearest, OpAttributeError, UnknownNameError
 from ..graph import attr_fields, attr_text, Entry, Graph, Node, Op, parse_attrs
 from .attribute import AttrScope, is_annotation, stored_key
 from .naming import NameManager
-
-MOST_ARRAYS = 65536
-"""Inputs or outputs that one node may have: a number in a file must not decide how much is allocated."""
 
 
 def call(
@@ -41,7 +38,11 @@ def call(
         if is_annotation(key):
             annotations[stored_key(key)] = str(value)
         else:
-            given[key] = parameter_text(value)
+            try:
+                given[key] = parameter_text(value)
+            except DTypeError as error:  # a class that is no dtype
+                who = f"{op.op_name} {name!r}" if name else op.op_name
+                raise OpAttributeError(f"{who}: parameter {key!r}: {error}") from None
     if op.variadic:
         given.setdefault("num_args", str(len(positional) + len(named)))
     who = f"{op.op_name} {name!r}" if name else op.op_name
@@ -55,16 +56,11 @@ def call(
 
 
 def typed_attrs(op: type[Op], given: Mapping[str, Any], who: str) -> Any:
-    """`parse_attrs`, and a bound on the number of inputs and outputs that the parameters ask for."""
+    """`parse_attrs`, its errors naming `who`."""
     try:
-        attrs = parse_attrs(op, given)
+        return parse_attrs(op, given)
     except OpAttributeError as error:
         raise OpAttributeError(str(error).replace(op.op_name, who, 1)) from None
-    count = attrs.num_args if op.variadic else op.num_outputs_of(attrs) if op.variadic_outputs else 1
-    if not 1 <= count <= MOST_ARRAYS:
-        what = "inputs" if op.variadic else "outputs"
-        raise OpAttributeError(f"{who} cannot have {count} {what}; between 1 and {MOST_ARRAYS} are possible.")
-    return attrs
 
 
 def parameter_text(value: Any) -> str:

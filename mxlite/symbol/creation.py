@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..ops import find_op
+from ..ops.split import split_parameters
 from .functions import apply
 from .symbol import Symbol
 
@@ -39,6 +41,34 @@ def arange(
     """
     given = {"start": start, "stop": stop, "step": step, "repeat": repeat, "infer_range": infer_range}
     return _constant("_arange", given, dtype, {"name": name})
+
+
+def linspace(
+    start: float,
+    stop: float,
+    num: int,
+    endpoint: bool = True,
+    name: str | None = None,
+    dtype: Any = None,
+) -> Symbol:
+    """`num` numbers from `start` to `stop`, equally far apart, `stop` being the last with `endpoint`."""
+    given = {"start": start, "stop": stop, "num": num, "endpoint": endpoint}
+    return _constant("_linspace", given, dtype, {"name": name})
+
+
+def eye(N: int, M: int = 0, k: int = 0, dtype: Any = None, **kwargs: Any) -> Symbol:
+    """(N, M) zeros with ones on diagonal `k`; M = 0 means square. kwargs: name, attr."""
+    return _constant("_eye", {"N": N, "M": M, "k": k}, dtype, kwargs)
+
+
+def split_v2(
+    ary: Symbol, indices_or_sections: int | Sequence[int], axis: int = 0, squeeze_axis: bool = False
+) -> Symbol:
+    """So many equal parts along `axis`, or the parts between these places: one output each."""
+    given = split_parameters(indices_or_sections)
+    return apply(
+        find_op("_split_v2"), "_split_v2", (ary,), {**given, "axis": axis, "squeeze_axis": squeeze_axis}
+    )
 
 
 def _axes(shape: Any) -> Any:

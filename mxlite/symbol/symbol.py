@@ -135,6 +135,14 @@ class Symbol(Arithmetic):
 
         return partial(operator_function(name), self)
 
+    def split_v2(
+        self, indices_or_sections: int | Sequence[int], axis: int = 0, squeeze_axis: bool = False
+    ) -> Symbol:
+        """`mx.sym.split_v2` of this symbol."""
+        from .creation import split_v2
+
+        return split_v2(self, indices_or_sections, axis, squeeze_axis)
+
     def astype(self, dtype: Any) -> Symbol:
         """`mx.sym.Cast(self, dtype=dtype)`."""
         cast: Symbol = self.Cast(dtype=dtype)

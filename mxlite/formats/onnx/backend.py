@@ -72,9 +72,11 @@ class MXLiteBackend(OnnxBackend):
             for n, v in zip(names, values, strict=True)
         ]
         outputs = [helper.make_empty_tensor_value_info(n) for n in node.output if n]
-        opset = {"opset_imports": [helper.make_opsetid(node.domain, kwargs["opset_version"])]} if (
-            "opset_version" in kwargs
-        ) else {}
+        opset = (
+            {"opset_imports": [helper.make_opsetid(node.domain, kwargs["opset_version"])]}
+            if ("opset_version" in kwargs)
+            else {}
+        )
         graph = helper.make_graph([node], node.op_type or "node", infos, outputs)
         return cls.prepare(helper.make_model(graph, **opset), device).run(values)
 

@@ -1,8 +1,8 @@
 """The graph that an import makes: mxlite's operators called on values, at once where all is known.
 
 An operator whose inputs are all constants is run while importing, so that what an exporter computes about
-shapes (Shape, Gather, Concat, ...) ends as numbers. Any other becomes a node. Shape and type of each value are
-worked out by the operators' own rules when the node is made.
+shapes (Shape, Gather, Concat, ...) ends as numbers. Any other becomes a node. Shape and type of each value
+are worked out by the operators' own rules when the node is made.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from ... import ndarray as nd
 from ...core import DTypeError, FormatError, MXLiteError, ShapeError
-from ...graph import Entry, Node, Op, Shape
+from ...graph import Entry, Op, Shape
 from ...ops import TABLE
 from ...symbol import Symbol, Variable
 from ...symbol.compose import call, parameter_text, typed_attrs
@@ -167,7 +167,8 @@ class Builder:
             inputs
             and not op.random
             and all(v.array is not None for v in inputs)
-            and sum(map(prod, shapes)) <= min(LARGEST_FOLDED, max(LARGEST_GROWN, 4 * sum(v.size for v in inputs)))
+            and sum(map(prod, shapes))
+            <= min(LARGEST_FOLDED, max(LARGEST_GROWN, 4 * sum(v.size for v in inputs)))
         ):
             made = [self.constant(a) for a in _run(name, inputs, parameters)]
         else:
@@ -182,9 +183,6 @@ class Builder:
 
     def _name(self) -> str:
         return self.unique(self.label)
-
-    def has(self, name: str) -> bool:
-        return name in TABLE
 
     # -- what converters need all the time ---------------------------------------------------------
 
@@ -233,11 +231,8 @@ class Builder:
             raise FormatError(f"{value.size} elements of shape {value.shape} do not fit shape {shape}.")
         if value.array is not None:
             return self.constant(value.array.reshape(shape))
-        if self.has("_reshape_to"):
-            return self.op("_reshape_to", value, shape=shape)
-        if not shape or 0 in shape:
-            raise NotSupportedError(f"mxlite has no operator that makes the shape {shape}")
-        return self.op("Reshape", value, shape=shape)
+        made: Value = self.op("_reshape_to", value, shape=shape)
+        return made
 
     def expand(self, value: Value, shape: Shape) -> Value:
         """Stretched to `shape`, which may have more axes."""
@@ -283,7 +278,7 @@ class Builder:
         if len(values) == 1:
             return values[0]
         if all(v.array is not None for v in values):
-            return self.constant(np.concatenate([v.array for v in values], axis))  # type: ignore[misc]
+            return self.constant(np.concatenate([v.array for v in values], axis))
         return self.op("Concat", *values, dim=axis)
 
     def reduce(self, kind: str, value: Value, axes: Iterable[int] | None, keepdims: bool = True) -> Value:
@@ -396,6 +391,3 @@ def _run(name: str, inputs: tuple[Value, ...], parameters: Mapping[str, Any]) ->
         return [r.asnumpy() for r in (result if isinstance(result, (list, tuple)) else [result])]
     except MXLiteError as error:
         raise FormatError(f"{name} of constants failed: {error}") from None
-
-
-__all__ = ["Builder", "Node", "broadcast_shapes", "evaluate"]

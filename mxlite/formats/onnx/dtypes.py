@@ -21,7 +21,8 @@ _NAMES = (
 NUMPY: dict[int, DType] = {
     number: np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
     for number, name in enumerate(_NAMES)
-    if name in "float32 uint8 int8 uint16 int16 int32 int64 bool float16 float64 uint32 uint64 bfloat16".split()
+    if name
+    in "float32 uint8 int8 uint16 int16 int32 int64 bool float16 float64 uint32 uint64 bfloat16".split()
 }
 """TensorProto.DataType -> the numpy type its constants can have here."""
 

@@ -1,8 +1,8 @@
 """From an ONNX graph to values: node by node, subgraphs and functions included.
 
-A node is converted by the table's function for its operator. An operator that the table lacks, or whose function
-answers NotImplemented, is replaced by the definition that the model or the standard gives of it, if there is
-one: its function body, made of other operators.
+A node is converted by the table's function for its operator. An operator that the table lacks, or whose
+function answers NotImplemented, is replaced by the definition that the model or the standard gives of it, if
+there is one: its function body, made of other operators.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ DEEPEST = 24
 """Levels of subgraphs and functions inside each other."""
 
 Scope = dict[str, Value | None]
+
+_UNFIT = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+"""What a converter runs into that trusts a node to be what the standard says."""
 
 
 class GraphReader:
@@ -56,7 +59,7 @@ class GraphReader:
     def parameter(self, name: str, array: np.ndarray) -> Value:
         """A variable for what training may change, a constant for anything else.
 
-        Whole numbers are indices and shapes; a float without axes is a number of the formula, such as a scale.
+        Whole numbers are indices and shapes; a float without axes is a number of the formula: a scale.
         """
         if array.ndim and (array.dtype.kind == "f" or array.dtype.name == "bfloat16") and array.size:
             return self.builder.variable(name, array.shape, array.dtype, array)
@@ -101,9 +104,13 @@ class GraphReader:
 
     def _node(self, proto: Any, scope: Scope, attributes: Mapping[str, Any] | None) -> list[Value | None]:
         domain = _domain(proto.domain)
-        who = f"{domain + '.' if domain else ''}{proto.op_type} {proto.name or ', '.join(proto.output)!r}"
+        if not isinstance(proto.op_type, str) or not isinstance(domain, str):
+            raise FormatError(f"The operator {proto.op_type!r} of the domain {domain!r} is no text.")
+        name = proto.name or ", ".join(map(str, proto.output))
+        who = f"{domain + '.' if domain else ''}{proto.op_type} {name!r}"
         who += f" (opset {self.opsets.get(domain, 'unknown')})"
-        outer, self.builder.label = self.builder.label, proto.name or next(iter(proto.output), "") or proto.op_type
+        label = proto.name or next(iter(proto.output), "") or proto.op_type
+        outer, self.builder.label = self.builder.label, str(label)
         try:
             inputs = [self.named(scope, i) if i else None for i in proto.input]
             return self._converted(proto, domain, inputs, scope, _resolved(proto, attributes))
@@ -111,6 +118,8 @@ class GraphReader:
             raise NotSupportedError(f"{who}: {error}") from None
         except MXLiteError as error:
             raise FormatError(f"{who}: {error}") from error
+        except _UNFIT as error:
+            raise FormatError(f"{who}: its inputs and attributes do not fit each other ({error}).") from error
         finally:
             self.builder.label = outer
 
@@ -127,13 +136,17 @@ class GraphReader:
         convert = CONVERTERS.get((domain, proto.op_type))
         made = NotImplemented if convert is None else convert(node)
         if made is NotImplemented:
-            return self._call(self._definition(proto, domain, version, inputs, attributes), inputs, attributes)
+            return self._call(
+                self._definition(proto, domain, version, inputs, attributes), inputs, attributes
+            )
         outputs = list(made) if isinstance(made, (tuple, list)) else [made]
         if any(name and i >= len(outputs) for i, name in enumerate(proto.output)):
             raise NotSupportedError(f"only {len(outputs)} of its {len(proto.output)} outputs are made")
         return outputs
 
-    def _call(self, function: Any, inputs: list[Value | None], attributes: dict[str, Any]) -> list[Value | None]:
+    def _call(
+        self, function: Any, inputs: list[Value | None], attributes: dict[str, Any]
+    ) -> list[Value | None]:
         """The body of a function in place of the call."""
         scope: Scope = dict.fromkeys(function.input)
         scope.update(zip(function.input, inputs))
@@ -227,7 +240,8 @@ def input_shape(info: Any, given: Shape | None) -> tuple[Shape, np.dtype[Any]]:
         if not known_rank or any(isinstance(d, str) for d in declared):
             shown = f"({', '.join(map(str, declared))})" if known_rank else "of any shape"
             raise FormatError(
-                f"{what} is {shown}: give its shape, as in import_model(path, shapes={{{info.name!r}: (1, ...)}})."
+                f"{what} is {shown}: give its shape, as in "
+                f"import_model(path, shapes={{{info.name!r}: (1, ...)}})."
             )
         given = tuple(d for d in declared if not isinstance(d, str))
     shape = tuple(int(d) for d in given)

@@ -96,7 +96,7 @@ class OnnxNode:
     def axes(self, place: int, name: str = "axes") -> tuple[int, ...] | None:
         """Axes from the attribute of older opsets or the input of newer ones; None if in neither."""
         if name in self.attributes:
-            return self.ints(name)
+            return self.wholes(name)
         return self.known_ints(place, name)
 
     # -- attributes --------------------------------------------------------------------------------
@@ -115,28 +115,28 @@ class OnnxNode:
             raise FormatError(f"attribute {name!r} must be of kind {kind!r}, got {found!r}.")
         return getattr(proto, kind)
 
-    def int(self, name: str, default: Any = ...) -> Any:
+    def whole(self, name: str, default: Any = ...) -> Any:
         return self._typed(name, "i", default)
 
     def flag(self, name: str, default: bool = False) -> bool:
         return bool(self._typed(name, "i", default))
 
-    def float(self, name: str, default: Any = ...) -> Any:
+    def real(self, name: str, default: Any = ...) -> Any:
         return self._typed(name, "f", default)
 
-    def str(self, name: str, default: Any = ...) -> Any:
+    def text(self, name: str, default: Any = ...) -> Any:
         found = self._typed(name, "s", default)
         return found.decode("utf-8", "replace") if isinstance(found, bytes) else found
 
-    def strs(self, name: str, default: Any = ...) -> Any:
+    def texts(self, name: str, default: Any = ...) -> Any:
         found = self._typed(name, "strings", default)
         return [s.decode("utf-8", "replace") for s in found] if name in self.attributes else found
 
-    def ints(self, name: str, default: Any = ...) -> Any:
+    def wholes(self, name: str, default: Any = ...) -> Any:
         found = self._typed(name, "ints", default)
         return tuple(found) if name in self.attributes else found
 
-    def floats(self, name: str, default: Any = ...) -> Any:
+    def reals(self, name: str, default: Any = ...) -> Any:
         found = self._typed(name, "floats", default)
         return tuple(found) if name in self.attributes else found
 
@@ -148,7 +148,7 @@ class OnnxNode:
 
     def choice(self, name: str, default: str, *others: str) -> str:
         """A text attribute that must be one of those known."""
-        found: str = self.str(name, default)
+        found: str = self.text(name, default)
         if found not in (default, *others):
             raise NotSupportedError(f"{name} {found!r} is not supported; known are {(default, *others)}")
         return found

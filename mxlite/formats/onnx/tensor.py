@@ -53,7 +53,7 @@ def read_tensor(tensor: Any, folder: str | None, what: str) -> np.ndarray:
 
 def _read_external(tensor: Any, nbytes: int, folder: str | None, what: str) -> np.ndarray:
     about = {entry.key: entry.value for entry in tensor.external_data}
-    location = about.get("location", "")
+    location = str(about.get("location", ""))
     if folder is None:
         raise FormatError(f"{what} is stored in the file {location!r}; give import_model the model's path.")
     root = os.path.realpath(folder)
@@ -62,8 +62,8 @@ def _read_external(tensor: Any, nbytes: int, folder: str | None, what: str) -> n
         raise FormatError(f"{what} is stored in {location!r}, outside the model's folder; that is not read.")
     if not os.path.isfile(path):
         raise FormatError(f"{what} is stored in {location!r}, but that file is missing beside the model.")
-    offset = _number(about.get("offset", "0"), "offset", what)
-    length = _number(about.get("length", str(nbytes)), "length", what)
+    offset = _number(str(about.get("offset", "0")), "offset", what)
+    length = _number(str(about.get("length", nbytes)), "length", what)
     size = os.path.getsize(path)
     if length != nbytes or offset + length > size:
         raise FormatError(

@@ -19,12 +19,12 @@ def relu(n: OnnxNode) -> Value:
 
 
 def leaky_relu(n: OnnxNode) -> Value:
-    made: Value = n.builder.op("LeakyReLU", n[0], act_type="leaky", slope=n.float("alpha", 0.01))
+    made: Value = n.builder.op("LeakyReLU", n[0], act_type="leaky", slope=n.real("alpha", 0.01))
     return made
 
 
 def elu(n: OnnxNode) -> Value:
-    made: Value = n.builder.op("LeakyReLU", n[0], act_type="elu", slope=n.float("alpha", 1.0))
+    made: Value = n.builder.op("LeakyReLU", n[0], act_type="elu", slope=n.real("alpha", 1.0))
     return made
 
 
@@ -38,13 +38,17 @@ def _positive_part(x: Value) -> Value:
 
 
 def celu(n: OnnxNode) -> Value:
-    x, alpha = n[0], n.float("alpha", 1.0)
+    x, alpha = n[0], n.real("alpha", 1.0)
     below = n.builder.op("expm1", _negative_part(x) * (1 / alpha)) * alpha
     return _positive_part(x) + below
 
 
 def selu(n: OnnxNode) -> Value:
-    x, alpha, gamma = n[0], n.float("alpha", 1.67326319217681884765625), n.float("gamma", 1.05070102214813232421875)
+    x, alpha, gamma = (
+        n[0],
+        n.real("alpha", 1.67326319217681884765625),
+        n.real("gamma", 1.05070102214813232421875),
+    )
     below = n.builder.op("expm1", _negative_part(x)) * alpha
     return (_positive_part(x) + below) * gamma
 
@@ -52,6 +56,8 @@ def selu(n: OnnxNode) -> Value:
 def prelu(n: OnnxNode) -> Value:
     """The slope broadcasts to the data from the right; for (C, 1, 1) there is an operator."""
     b, x, slope = n.builder, n[0], n[1]
+    if n.version < 7 and slope.rank == 1 and x.rank > 1:  # then a slope was one for each channel
+        slope = b.reshape(slope, (slope.size, *(1,) * (x.rank - 2)))
     per_channel = (x.shape[1], *(1,) * (x.rank - 2)) if x.rank > 1 else None
     if slope.shape == per_channel and x.dtype == np.float32:
         return b.op("LeakyReLU", x, b.reshape(slope, (x.shape[1],)), act_type="prelu")
@@ -62,18 +68,18 @@ def prelu(n: OnnxNode) -> Value:
 
 def thresholded_relu(n: OnnxNode) -> Value:
     x = n[0]
-    return x * n.builder.cast(x > n.float("alpha", 1.0), x.dtype)
+    return x * n.builder.cast(x > n.real("alpha", 1.0), x.dtype)
 
 
 def shrink(n: OnnxNode) -> Value:
     b, x = n.builder, n[0]
-    bias, limit = n.float("bias", 0.0), n.float("lambd", 0.5)
+    bias, limit = n.real("bias", 0.0), n.real("lambd", 0.5)
     zero = b.full((), 0, x.dtype)
     return b.where(x < -limit, x + bias, b.where(x > limit, x - bias, zero))
 
 
 def hard_sigmoid(n: OnnxNode) -> Value:
-    made: Value = n.builder.op("hard_sigmoid", n[0], alpha=n.float("alpha", 0.2), beta=n.float("beta", 0.5))
+    made: Value = n.builder.op("hard_sigmoid", n[0], alpha=n.real("alpha", 0.2), beta=n.real("beta", 0.5))
     return made
 
 
@@ -83,7 +89,7 @@ def gelu(n: OnnxNode) -> Value:
 
 
 def swish(n: OnnxNode) -> Value:
-    x, alpha = n[0], n.float("alpha", 1.0)
+    x, alpha = n[0], n.real("alpha", 1.0)
     if alpha == 1:
         made: Value = n.builder.op("silu", x)
         return made
@@ -101,7 +107,7 @@ def _unary(name: str) -> Callable[[OnnxNode], Value]:
 def _rows(n: OnnxNode, apply: Callable[[Value, int], Value]) -> Value:
     """Along an axis since opset 13; before, along all axes from `axis` on, seen as one."""
     b, x = n.builder, n[0]
-    axis = n.int("axis", -1 if n.version >= 13 else 1)
+    axis = n.whole("axis", -1 if n.version >= 13 else 1)
     if n.version >= 13:
         return apply(x, b.axis(axis, x.rank)) if x.rank else apply(b.reshape(x, (1,)), 0)
     axis = axis + x.rank if axis < 0 else axis
@@ -149,15 +155,14 @@ def _positions(x: Value, axis: int, dtype: Any) -> Value:
     return x.builder.constant(np.arange(count, dtype=dtype).reshape(count, *(1,) * (x.rank - 1 - axis)))
 
 
-
 def dropout(n: OnnxNode) -> Any:
     """Inference by attribute or input; with training_mode the mask is random."""
     b, x = n.builder, n[0]
-    ratio = n.float("ratio", 0.5) if n.version < 12 else float(n.known_number(1, "ratio", 0.5))
+    ratio = n.real("ratio", 0.5) if n.version < 12 else float(n.known_number(1, "ratio", 0.5))
     training = n.version >= 12 and bool(n.known_number(2, "training_mode", False))
     if not 0 <= ratio < 1 and ratio != 0:
         raise FormatError(f"ratio must be in [0, 1), got {ratio}.")
-    if n.version < 7 and not n.int("is_test", 0):
+    if n.version < 7 and not n.whole("is_test", 0):
         training = True
     if training and ratio:
         raise NotSupportedError("a symbol drops out when it is run for training, not by an input")

@@ -15,13 +15,13 @@ def attention(n: OnnxNode) -> Any:
     """mxlite's operator, which never holds the scores; cases that it does not know go by the definition."""
     b, query, key, value, mask = n.builder, n[0], n[1], n[2], n.get(3)
     past_key, past_value = n.get(4), n.get(5)
-    causal, cap = n.flag("is_causal"), n.float("softcap", 0.0)
-    window = max(n.int("left_window_size", -1), n.int("right_window_size", -1)) >= 0
+    causal, cap = n.flag("is_causal"), n.real("softcap", 0.0)
+    window = max(n.whole("left_window_size", -1), n.whole("right_window_size", -1)) >= 0
     if cap or window or n.wants(3) or n.get(6) is not None:
         return NotImplemented
     flat = query.rank == 3
     if flat:
-        heads, groups = n.int("q_num_heads", 0), n.int("kv_num_heads", 0)
+        heads, groups = n.whole("q_num_heads", 0), n.whole("kv_num_heads", 0)
         if heads < 1 or groups < 1 or query.shape[2] % heads or key.shape[2] % groups:
             return NotImplemented
         query, key, value = _heads(query, heads), _heads(key, groups), _heads(value, groups)
@@ -46,7 +46,7 @@ def attention(n: OnnxNode) -> Any:
     if 0 in (*query.shape, *key.shape) or query.rank != 4 or query.shape[1] % key.shape[1]:
         return NotImplemented
     inputs = [query, key, value] if mask is None else [query, key, value, mask]
-    scale = n.float("scale", None)
+    scale = n.real("scale", None)
     out: Value = b.op(
         "scaled_dot_product_attention", *inputs, causal=causal, scale=scale, use_mask=mask is not None
     )

@@ -55,17 +55,17 @@ def scan(n: OnnxNode) -> list[Value]:
     b, body = n.builder, n.graph("body")
     if n.version < 9:
         return _batched_scan(n)
-    count = n.int("num_scan_inputs")
+    count = n.whole("num_scan_inputs")
     values = n.present()
     return _scanned(n, body, values[: len(values) - count], values[len(values) - count :], b)
 
 
 def _scanned(n: OnnxNode, body: Any, states: list[Value], sources: list[Value], b: Any) -> list[Value]:
     count, results = len(sources), len(body.output) - len(states)
-    in_axes = n.ints("scan_input_axes", None) or (0,) * count
-    out_axes = n.ints("scan_output_axes", None) or (0,) * results
-    in_back = n.ints("scan_input_directions", None) or (0,) * count
-    out_back = n.ints("scan_output_directions", None) or (0,) * results
+    in_axes = n.wholes("scan_input_axes", None) or (0,) * count
+    out_axes = n.wholes("scan_output_axes", None) or (0,) * results
+    in_back = n.wholes("scan_input_directions", None) or (0,) * count
+    out_back = n.wholes("scan_output_directions", None) or (0,) * results
     axes = [b.axis(axis, v.rank) for axis, v in zip(in_axes, sources, strict=True)]
     lengths = {v.shape[axis] for v, axis in zip(sources, axes)}
     if len(lengths) != 1:
@@ -96,7 +96,7 @@ def _batched_scan(n: OnnxNode) -> list[Value]:
     b, body = n.builder, n.graph("body")
     if n.get(0) is not None:
         raise NotSupportedError("sequence_lens")
-    count = n.int("num_scan_inputs")
+    count = n.whole("num_scan_inputs")
     values = n.present_from(1)
     samples = []
     for i in range(values[0].shape[0]):

@@ -23,7 +23,7 @@ def convolved(n: OnnxNode, x: Value, weight: Value, bias: Value | None) -> Value
     """Convolution with the node's attributes; unequal pads are put on beforehand."""
     b = n.builder
     rank = x.rank - 2
-    kernel = n.ints("kernel_shape", None) or weight.shape[2:]
+    kernel = n.wholes("kernel_shape", None) or weight.shape[2:]
     if rank not in (1, 2, 3):
         raise NotSupportedError(f"convolution over {rank} axes")
     if kernel != weight.shape[2:]:
@@ -41,7 +41,7 @@ def convolved(n: OnnxNode, x: Value, weight: Value, bias: Value | None) -> Value
         stride=w.stride,
         dilate=w.dilate,
         pad=pads,
-        num_group=n.int("group", 1),
+        num_group=n.whole("group", 1),
         no_bias=bias is None,
     )
     return made
@@ -50,15 +50,15 @@ def convolved(n: OnnxNode, x: Value, weight: Value, bias: Value | None) -> Value
 def conv_transpose(n: OnnxNode) -> Value:
     """The whole transposed convolution, then `pads` cut off, or zeros added where the output is larger."""
     b, x, weight, bias = n.builder, n[0], n[1], n.get(2)
-    rank, group = x.rank - 2, n.int("group", 1)
+    rank, group = x.rank - 2, n.whole("group", 1)
     kernel = weight.shape[2:]
     if rank not in (1, 2, 3):
         raise NotSupportedError(f"convolution over {rank} axes")
-    stride = n.ints("strides", None) or (1,) * rank
-    dilate = n.ints("dilations", None) or (1,) * rank
-    extra = n.ints("output_padding", None) or (0,) * rank
-    wanted = n.ints("output_shape", None)
-    auto = n.str("auto_pad", "NOTSET")
+    stride = n.wholes("strides", None) or (1,) * rank
+    dilate = n.wholes("dilations", None) or (1,) * rank
+    extra = n.wholes("output_padding", None) or (0,) * rank
+    wanted = n.wholes("output_shape", None)
+    auto = n.text("auto_pad", "NOTSET")
     whole = [s * (d - 1) + (k - 1) * e + 1 for d, s, k, e in zip(x.shape[2:], stride, kernel, dilate)]
     if wanted is not None:
         wanted = wanted[-rank:]
@@ -72,7 +72,7 @@ def conv_transpose(n: OnnxNode) -> Value:
             upper = auto == "SAME_UPPER"
             sides.append((0, total) if total < 0 else (half, total - half) if upper else (total - half, half))
     else:
-        pads = n.ints("pads", None) or (0,) * (2 * rank)
+        pads = n.wholes("pads", None) or (0,) * (2 * rank)
         sides = list(zip(pads[:rank], pads[rank:]))
     # What is cut off behind may lie in output_padding, which the operator does not know: it is zeros.
     same = all(p == q and p >= 0 for p, q in sides) and not any(extra)
@@ -115,15 +115,15 @@ def col2im(n: OnnxNode) -> Value:
     rank = len(image)
     if rank not in (1, 2, 3):
         raise NotSupportedError(f"images of {rank} axes")
-    pads = n.ints("pads", None) or (0,) * (2 * rank)
+    pads = n.wholes("pads", None) or (0,) * (2 * rank)
     whole = tuple(d + p + q for d, p, q in zip(image, pads[:rank], pads[rank:], strict=True))
     out = b.op(
         "col2im",
         x,
         output_size=whole,
         kernel=kernel,
-        stride=n.ints("strides", None) or (1,) * rank,
-        dilate=n.ints("dilations", None) or (1,) * rank,
+        stride=n.wholes("strides", None) or (1,) * rank,
+        dilate=n.wholes("dilations", None) or (1,) * rank,
     )
     return padded(out, [(0, 0), (0, 0), *((-p, -q) for p, q in zip(pads[:rank], pads[rank:]))])
 

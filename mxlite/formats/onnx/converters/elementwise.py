@@ -47,8 +47,8 @@ def _compare(kind: str) -> Callable[[OnnxNode], Value]:
 def _legacy_broadcast(n: OnnxNode) -> tuple[Value, Value]:
     """Before opset 7 the second operand was placed at an axis of the first, when asked to broadcast."""
     left, right = n[0], n[1]
-    if n.version < 7 and n.int("axis", None) is not None:
-        axis = n.builder.axis(n.int("axis"), left.rank)
+    if n.version < 7 and n.whole("axis", None) is not None:
+        axis = n.builder.axis(n.whole("axis"), left.rank)
         right = n.builder.reshape(right, right.shape + (1,) * (left.rank - axis - right.rank))
     return left, right
 
@@ -72,14 +72,12 @@ def power(n: OnnxNode) -> Value:
 def modulo(n: OnnxNode) -> Value:
     """`fmod=1` takes the sign of the dividend, as C does; else that of the divisor."""
     b, left, right = n.builder, n[0], n[1]
-    if not n.int("fmod", 0):
+    if not n.whole("fmod", 0):
         rest: Value = b.op("broadcast_mod", left, right)
         if is_float(left.dtype) and (right.array is None or not right.array.all()):
             return b.where(right.equals(0), b.full((), np.nan, left.dtype), rest)
         return rest
     if left.array is None or right.array is None:
-        if b.has("broadcast_fmod"):
-            return b.op("broadcast_fmod", left, right)
         size = b.op("broadcast_mod", b.op("abs", left), b.op("abs", right))
         return b.binary("mul", size, b.op("sign", left))
     return b.constant(np.fmod(left.array, right.array))
@@ -146,7 +144,7 @@ def is_nan(n: OnnxNode) -> Value:
 
 def is_inf(n: OnnxNode) -> Value:
     b, x = n.builder, n[0]
-    positive, negative = n.int("detect_positive", 1), n.int("detect_negative", 1)
+    positive, negative = n.whole("detect_positive", 1), n.whole("detect_negative", 1)
     if not positive and not negative:
         return b.full(x.shape, False, np.bool_)
     if positive and negative:
@@ -159,9 +157,7 @@ def clip(n: OnnxNode) -> Value:
     b, x = n.builder, n[0]
     low, high = n.get(1), n.get(2)
     if n.version < 11:
-        low, high = (
-            b.constant(np.array(n.float(k), x.dtype)) if n.has(k) else None for k in ("min", "max")
-        )
+        low, high = (b.constant(np.array(n.real(k), x.dtype)) if n.has(k) else None for k in ("min", "max"))
     if low is not None:
         x = b.binary("maximum", x, low)
     if high is not None:
@@ -170,7 +166,7 @@ def clip(n: OnnxNode) -> Value:
 
 
 def cast(n: OnnxNode) -> Value:
-    return _cast(n, n.int("to") if n.version >= 6 else _old_type(n.str("to")))
+    return _cast(n, n.whole("to") if n.version >= 6 else _old_type(n.text("to")))
 
 
 def cast_like(n: OnnxNode) -> Value:
@@ -218,7 +214,7 @@ def _bits(kind: str) -> Callable[[OnnxNode], Value]:
 
 
 def bit_cast(n: OnnxNode) -> Value:
-    to = numpy_type(n.int("to"), "the result")
+    to = numpy_type(n.whole("to"), "the result")
     array = n[0].array
     if array is None:
         raise NotSupportedError("bits are seen as another type in constants only")

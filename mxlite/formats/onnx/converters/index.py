@@ -34,10 +34,16 @@ def _counted(indices: Value, length: int) -> Value:
 
 def gather(n: OnnxNode) -> Value:
     b, data, indices = n.builder, n[0], n[1]
-    axis = b.axis(n.int("axis", 0), data.rank)
-    if data.array is not None and indices.array is not None:
-        return b.constant(np.take(data.array, indices.array, axis, mode="wrap"))
+    axis = b.axis(n.whole("axis", 0), data.rank)
+    length = data.shape[axis]
     if indices.array is not None and indices.size:
+        low, high = int(indices.array.min()), int(indices.array.max())
+        if low < -length or high >= length:
+            raise FormatError(
+                f"indices {low} to {high} are not all in [-{length}, {length}) for axis {axis}."
+            )
+        if data.array is not None:
+            return b.constant(np.take(data.array, indices.array, axis))
         indices = _counted(indices, data.shape[axis])
         if not indices.rank:
             part = b.slice(data, axis, place := int(indices.array), place + 1)  # type: ignore[arg-type]
@@ -50,7 +56,7 @@ def gather(n: OnnxNode) -> Value:
 
 def gather_elements(n: OnnxNode) -> Value:
     b, data, indices = n.builder, n[0], n[1]
-    axis = b.axis(n.int("axis", 0), data.rank)
+    axis = b.axis(n.whole("axis", 0), data.rank)
     made: Value = b.op("gather_elements", data, b.cast(indices, np.int64), axis=axis)
     return made
 
@@ -58,7 +64,7 @@ def gather_elements(n: OnnxNode) -> Value:
 def scatter_elements(n: OnnxNode) -> Value:
     b, data = n.builder, n[0]
     how = n.choice("reduction", "none", "add", "mul", "min", "max")
-    axis = b.axis(n.int("axis", 0), data.rank)
+    axis = b.axis(n.whole("axis", 0), data.rank)
     made: Value = b.op("scatter_elements", data, n[1], n[2], axis=axis, reduction=how)
     return made
 
@@ -75,7 +81,7 @@ def scatter_nd(n: OnnxNode) -> Value:
 def tensor_scatter(n: OnnxNode) -> Value:
     """Each sample's update goes into its cache from its own place on along one axis."""
     b, cache, update, first = n.builder, n[0], n[1], n.get(2)
-    axis = b.axis(n.int("axis", -2), cache.rank)
+    axis = b.axis(n.whole("axis", -2), cache.rank)
     steps = b.constant(np.arange(update.shape[axis]).reshape(-1, *(1,) * (cache.rank - 1 - axis)), np.int64)
     places = steps
     if first is not None:
@@ -106,7 +112,7 @@ def _flat_rows(n: OnnxNode, indices: Value, shape: tuple[int, ...], batch: int =
 
 def gather_nd(n: OnnxNode) -> Value:
     b, data, indices = n.builder, n[0], n[1]
-    batch = n.int("batch_dims", 0)
+    batch = n.whole("batch_dims", 0)
     depth = indices.shape[-1]
     rows = _flat_rows(n, indices, data.shape, batch)
     rest = data.shape[batch + depth :]
@@ -120,7 +126,7 @@ def one_hot(n: OnnxNode) -> Value:
     depth = int(n.known_number(1, "depth"))
     off, on = n.array(2, "values").tolist()
     dtype = n[2].dtype
-    axis = n.int("axis", -1)
+    axis = n.whole("axis", -1)
     axis = axis + indices.rank + 1 if axis < 0 else axis
     whole = b.cast(indices, np.int64)
     below = b.cast(whole < 0, np.int64)
@@ -132,8 +138,8 @@ def one_hot(n: OnnxNode) -> Value:
 
 def top_k(n: OnnxNode) -> tuple[Value, Value]:
     b, x = n.builder, n[0]
-    k = n.int("k") if n.version < 10 else int(n.known_number(1, "k"))
-    axis = b.axis(n.int("axis", -1), x.rank)
+    k = n.whole("k") if n.version < 10 else int(n.known_number(1, "k"))
+    axis = b.axis(n.whole("axis", -1), x.rank)
     if not 0 <= k <= x.shape[axis]:
         raise FormatError(f"k is {k}, but axis {axis} has length {x.shape[axis]}.")
     values, places = b.op(
@@ -159,7 +165,7 @@ def compress(n: OnnxNode) -> Value:
     b = n.builder
     if n[1].array is None or n[1].entry is not None:
         raise NotSupportedError("the shape of its output depends on the numbers in its input")
-    axis = n.int("axis", None)
+    axis = n.whole("axis", None)
     if axis is None:
         x, axis = b.reshape(x, (x.size,)), 0
     made: Value = b.op("take", x, b.constant(np.flatnonzero(chosen), np.int64), axis=b.axis(axis, x.rank))
@@ -168,7 +174,7 @@ def compress(n: OnnxNode) -> Value:
 
 def unique(n: OnnxNode) -> tuple[Value, ...]:
     (x,) = _constant_only(n, 0)
-    axis = n.int("axis", None)
+    axis = n.whole("axis", None)
     found = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=axis)
     values, first, inverse, counts = found
     if not n.flag("sorted", True):
@@ -183,7 +189,7 @@ def unique(n: OnnxNode) -> tuple[Value, ...]:
 def reverse_sequence(n: OnnxNode) -> Value:
     """The first `lengths[i]` elements of each sequence in reverse order, by places that are constants."""
     b, x = n.builder, n[0]
-    time, batch = n.int("time_axis", 0), n.int("batch_axis", 1)
+    time, batch = n.whole("time_axis", 0), n.whole("batch_axis", 1)
     lengths = n.known_ints(1, "sequence_lens") or ()
     if {time, batch} != {0, 1} or len(lengths) != x.shape[batch]:
         raise FormatError("time_axis and batch_axis must be 0 and 1, with one length for each sequence.")

@@ -15,7 +15,9 @@ def along_axis(x: Value, axis: int, matrix: np.ndarray) -> Value:
     back = [order.index(i) for i in range(x.rank)]
     turned = b.transpose(x, order)
     if turned.rank == 1:
-        rows = b.op("FullyConnected", b.reshape(turned, (1, x.size)), weight, num_hidden=len(matrix), no_bias=True)
+        rows = b.op(
+            "FullyConnected", b.reshape(turned, (1, x.size)), weight, num_hidden=len(matrix), no_bias=True
+        )
         return b.reshape(rows, (len(matrix),))
     out = b.op("FullyConnected", turned, weight, num_hidden=len(matrix), no_bias=True, flatten=False)
     return b.transpose(out, back)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from string import ascii_letters
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,16 @@ def matmul(n: OnnxNode) -> Value:
 def gemm(n: OnnxNode) -> Value:
     """alpha * A' B' + beta * C; the affine map of a layer is FullyConnected."""
     b, left, right, more = n.builder, n[0], n[1], n.get(2)
-    alpha, beta = n.float("alpha", 1.0), n.float("beta", 1.0)
+    alpha, beta = n.real("alpha", 1.0), n.real("beta", 1.0)
     over_a, over_b = n.flag("transA"), n.flag("transB")
     if left.rank != 2 or right.rank != 2:
         raise FormatError(f"needs two matrices, got {left.shape} and {right.shape}.")
-    if alpha == 1 and not over_a and over_b and (more is None or (beta == 1 and more.shape == right.shape[:1])):
+    if (
+        alpha == 1
+        and not over_a
+        and over_b
+        and (more is None or (beta == 1 and more.shape == right.shape[:1]))
+    ):
         inputs = [left, right] if more is None else [left, right, more]
         made: Value = b.op("FullyConnected", *inputs, num_hidden=right.shape[0], no_bias=more is None)
         return made
@@ -36,8 +42,35 @@ def gemm(n: OnnxNode) -> Value:
 
 
 def einsum(n: OnnxNode) -> Value:
-    made: Value = n.builder.op("einsum", *n.present(), subscripts=n.str("equation"))
-    return made
+    """Axes behind an ellipsis get letters of their own; an equation without an arrow gets its right side."""
+    b, values = n.builder, n.present()
+    left, arrow, right = n.text("equation").replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(values):
+        raise FormatError(f"equation {left!r} is for {len(terms)} inputs, {len(values)} are there.")
+    spare = [c for c in ascii_letters if c not in left + right]
+    ranks = [v.rank - len(t.replace("...", "")) for t, v in zip(terms, values) if "..." in t]
+    rest = spare[: max(ranks, default=0)]
+    if not arrow:
+        named = left.replace("...", "").replace(",", "")
+        right = "..." * bool(ranks) + "".join(sorted(c for c in set(named) if named.count(c) == 1))
+    if min(ranks, default=0) < 0 or len(rest) < max(ranks, default=0):
+        raise FormatError(f"equation {left!r} does not fit inputs {[v.shape for v in values]}.")
+    lengths: dict[str, int] = {}
+    for i, (term, value) in enumerate(zip(terms, values)):
+        inside = value.rank - len(term.replace("...", ""))
+        terms[i] = term.replace("...", "".join(rest[len(rest) - inside :]))
+        if len(terms[i]) != value.rank:
+            raise FormatError(f"term {term!r} does not fit an input of shape {value.shape}.")
+        for c, length in zip(terms[i], value.shape):
+            lengths[c] = max(length, lengths.get(c, 1)) if length else 0
+    right = right.replace("...", "".join(rest))
+    if any(c not in lengths for c in right):
+        raise FormatError(
+            f"the right side of equation {left!r} -> {right!r} names an axis that no input has."
+        )
+    out: Value = b.op("einsum", *values, subscripts=f"{','.join(terms)}->{right}")
+    return b.reshape(out, (lengths[c] for c in right))
 
 
 def det(n: OnnxNode) -> Value:
@@ -53,7 +86,7 @@ def matmul_integer(n: OnnxNode) -> Value:
 
 
 def _less_zero(n: OnnxNode, place: int, zero_place: int, axis: int) -> Value:
-    """Input less its zero point, one number or one for each row (axis -2) or column (-1); in float64, exact."""
+    """Input less its zero point, one number or one a row (axis -2) or column (-1); in float64, exact."""
     b, x, zero = n.builder, n[place], n.get(zero_place)
     x = b.cast(x, np.float64)
     if zero is None:

@@ -21,8 +21,8 @@ def batch_normalization(n: OnnxNode) -> Any:
     """
     b, x = n.builder, n[0]
     scale, bias, mean, var = n[1], n[2], n[3], n[4]
-    eps, momentum = n.float("epsilon", 1e-5), n.float("momentum", 0.9)
-    if n.version < 9 and not n.int("spatial", 1):
+    eps, momentum = n.real("epsilon", 1e-5), n.real("momentum", 0.9)
+    if n.version < 9 and not n.whole("spatial", 1):
         raise NotSupportedError("spatial=0")
     shape = (scale.size, *(1,) * (x.rank - 2)) if x.rank > 1 else (scale.size,)
     training = n.version >= 14 and n.flag("training_mode")
@@ -71,7 +71,7 @@ def _trained(n: OnnxNode, shape: tuple[int, ...], eps: float, momentum: float) -
 def instance_normalization(n: OnnxNode) -> Value:
     b, x = n.builder, n[0]
     shape = (x.shape[1], *(1,) * (x.rank - 2))
-    eps = n.float("epsilon", 1e-5)
+    eps = n.real("epsilon", 1e-5)
     if eps > 0 and x.rank > 2:
         made: Value = b.op("InstanceNorm", x, n[1], n[2], eps=eps)
         return made
@@ -82,9 +82,9 @@ def instance_normalization(n: OnnxNode) -> Value:
 def layer_normalization(n: OnnxNode) -> Any:
     """Over all axes from `axis` on; mean and inverse deviation on demand, in float32 or wider."""
     b, x, scale, bias = n.builder, n[0], n[1], n.get(2)
-    axis, eps = b.axis(n.int("axis", -1), x.rank), n.float("epsilon", 1e-5)
-    last = axis == x.rank - 1 and scale.shape == x.shape[-1:] and bias is not None
-    if last and not n.wants(1) and not n.wants(2) and eps > 0:
+    axis, eps = b.axis(n.whole("axis", -1), x.rank), n.real("epsilon", 1e-5)
+    last = axis == x.rank - 1 and scale.shape == x.shape[-1:]
+    if last and bias is not None and not n.wants(1) and not n.wants(2) and eps > 0:
         made: Value = b.op("LayerNorm", x, scale, bias, axis=-1, eps=eps)
         return made
     dtype = x.dtype
@@ -98,7 +98,7 @@ def layer_normalization(n: OnnxNode) -> Any:
 
 def rms_normalization(n: OnnxNode) -> Any:
     b, x, scale = n.builder, n[0], n[1]
-    axis, eps = b.axis(n.int("axis", -1), x.rank), n.float("epsilon", 1e-5)
+    axis, eps = b.axis(n.whole("axis", -1), x.rank), n.real("epsilon", 1e-5)
     if axis != x.rank - 1 or scale.shape != x.shape[-1:] or eps <= 0:
         return NotImplemented
     return b.op("RMSNorm", x, scale, axis=-1, eps=eps)
@@ -106,16 +106,16 @@ def rms_normalization(n: OnnxNode) -> Any:
 
 def group_normalization(n: OnnxNode) -> Any:
     """Scale and bias of each group before opset 21, of each channel since."""
-    eps = n.float("epsilon", 1e-5)
+    eps = n.real("epsilon", 1e-5)
     if eps <= 0 or n[0].rank < 3:
         return NotImplemented
-    return n.builder.op("GroupNorm", n[0], n[1], n[2], num_groups=n.int("num_groups"), eps=eps)
+    return n.builder.op("GroupNorm", n[0], n[1], n[2], num_groups=n.whole("num_groups"), eps=eps)
 
 
 def local_response(n: OnnxNode) -> Value:
     """x / (bias + alpha / size * sum of squares of neighbouring channels) ** beta."""
-    b, x, size = n.builder, n[0], n.int("size")
-    alpha, beta, bias = n.float("alpha", 1e-4), n.float("beta", 0.75), n.float("bias", 1.0)
+    b, x, size = n.builder, n[0], n.whole("size")
+    alpha, beta, bias = n.real("alpha", 1e-4), n.real("beta", 0.75), n.real("bias", 1.0)
     before = (size - 1) // 2
     if not 1 <= size <= 1024:
         raise FormatError(f"size must be between 1 and 1024, got {size}.")
@@ -128,7 +128,7 @@ def local_response(n: OnnxNode) -> Value:
 def lp_normalization(n: OnnxNode) -> Value:
     """Divided by the norm along an axis; zeros stay zeros."""
     b, x = n.builder, n[0]
-    axis, p = b.axis(n.int("axis", -1), x.rank), n.int("p", 2)
+    axis, p = b.axis(n.whole("axis", -1), x.rank), n.whole("p", 2)
     if p not in (1, 2):
         raise FormatError(f"p must be 1 or 2, got {p}.")
     size = b.reduce("sum", b.op("abs", x) if p == 1 else x * x, [axis])

@@ -18,7 +18,7 @@ from .windows import Windows
 
 
 def _windows(n: OnnxNode) -> Windows:
-    x, kernel = n[0], n.ints("kernel_shape")
+    x, kernel = n[0], n.wholes("kernel_shape")
     if x.rank < 3 or len(kernel) != x.rank - 2:
         raise FormatError(f"kernel_shape {kernel} does not fit data {x.shape}.")
     return Windows.of(n, x.shape[2:], kernel)
@@ -79,12 +79,13 @@ def _places(n: OnnxNode, parts: list[Value], w: Windows) -> Value:
 def max_unpool(n: OnnxNode) -> Value:
     """Each element at the place its index names in the data that was pooled, zeros elsewhere."""
     b, x, indices = n.builder, n[0], n[1]
-    kernel = n.ints("kernel_shape")
-    stride = n.ints("strides", None) or (1,) * len(kernel)
-    pads = n.ints("pads", None) or (0,) * (2 * len(kernel))
+    kernel = n.wholes("kernel_shape")
+    stride = n.wholes("strides", None) or (1,) * len(kernel)
+    pads = n.wholes("pads", None) or (0,) * (2 * len(kernel))
     rank = len(kernel)
     size = tuple(
-        (d - 1) * s + k - pads[i] - pads[i + rank] for i, (d, s, k) in enumerate(zip(x.shape[2:], stride, kernel))
+        (d - 1) * s + k - pads[i] - pads[i + rank]
+        for i, (d, s, k) in enumerate(zip(x.shape[2:], stride, kernel))
     )
     shape = (*x.shape[:2], *size)
     empty = b.full((prod(shape),), 0, x.dtype)
@@ -122,7 +123,7 @@ def sum_pool(x: Value, w: Windows) -> Value:
 
 
 def lp_pool(n: OnnxNode) -> Value:
-    b, x, p = n.builder, n[0], n.int("p", 2) if n.version > 1 else n.float("p", 2.0)
+    b, x, p = n.builder, n[0], n.whole("p", 2) if n.version > 1 else n.real("p", 2.0)
     size = b.op("abs", x) if p % 2 else x
     powers = size if p == 1 else b.op("_power_scalar", size, scalar=float(p))
     total = sum_pool(powers, _windows(n))
@@ -141,7 +142,7 @@ def _global(kind: str) -> Callable[[OnnxNode], Value]:
 
 
 def global_lp_pool(n: OnnxNode) -> Value:
-    b, x, p = n.builder, n[0], float(n.int("p", 2) if n.version > 1 else n.float("p", 2.0))
+    b, x, p = n.builder, n[0], float(n.whole("p", 2) if n.version > 1 else n.real("p", 2.0))
     total = b.reduce("sum", b.op("_power_scalar", b.op("abs", x), scalar=p), range(2, x.rank))
     made: Value = b.op("_power_scalar", total, scalar=1 / p)
     return made

@@ -20,8 +20,8 @@ def _spread(n: OnnxNode, value: Value, x: Value) -> Value:
     b = n.builder
     if value.size == 1 and value.rank <= 1:
         return b.reshape(value, ())
-    axis = b.axis(n.int("axis", 1), x.rank)
-    block = n.int("block_size", 0)
+    axis = b.axis(n.whole("axis", 1), x.rank)
+    block = n.whole("block_size", 0)
     if block:
         wide: Value = b.op("repeat", value, repeats=block, axis=axis)
         return b.slice(wide, axis, 0, x.shape[axis])
@@ -38,8 +38,8 @@ def _saturated(x: Value, dtype: Any) -> Value:
 def quantize(n: OnnxNode) -> Value:
     b, x, scale, zero = n.builder, n[0], n[1], n.get(2)
     dtype: Any = np.dtype(np.uint8) if zero is None else zero.dtype
-    if zero is None and n.int("output_dtype", 0):
-        dtype = numpy_type(n.int("output_dtype"), "the result")
+    if zero is None and n.whole("output_dtype", 0):
+        dtype = numpy_type(n.whole("output_dtype"), "the result")
     if dtype.kind not in "iu":
         raise FormatError(f"numbers are quantized to whole numbers, not to {dtype}.")
     ratio = b.binary("div", b.cast(x, np.float32), b.cast(_spread(n, scale, x), np.float32))
@@ -55,7 +55,7 @@ def dequantize(n: OnnxNode) -> Value:
     if zero is not None:
         wide = b.binary("sub", wide, b.cast(_spread(n, zero, x), wide.dtype))
     out = b.binary("mul", wide, b.cast(_spread(n, scale, x), wide.dtype))
-    to = n.int("output_dtype", 0)
+    to = n.whole("output_dtype", 0)
     return b.cast(out, numpy_type(to, "the result") if to else scale.dtype)
 
 
@@ -76,7 +76,7 @@ def _requantized(n: OnnxNode, total: Value, scales: tuple[Value, ...], shape: tu
 
 
 def matmul(n: OnnxNode) -> Value:
-    """One scale and zero point for each operand, or one for each row of the first and column of the second."""
+    """Each operand has one scale and zero point, or one a row of the first and a column of the second."""
     b = n.builder
     rows, columns = (n[0].shape[-2], 1), (n[3].shape[-1],)
     left, right = _exact(b, n[0], n[2], rows), _exact(b, n[3], n[5], columns)

@@ -13,7 +13,11 @@ from ..value import Value
 
 _DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
-_ORDER = {"RNN": (0,), "GRU": (1, 0, 2), "LSTM": (0, 2, 3, 1)}  # ONNX's z r h and i o f c, as r z h and i f c o
+_ORDER = {
+    "RNN": (0,),
+    "GRU": (1, 0, 2),
+    "LSTM": (0, 2, 3, 1),
+}  # ONNX's z r h and i o f c, as r z h and i f c o
 _PLAIN = {
     "sigmoid": "sigmoid", "tanh": "tanh", "relu": "relu", "softsign": "softsign", "softplus": "softrelu",
 }  # fmt: skip
@@ -55,8 +59,11 @@ def recurrent(n: OnnxNode) -> tuple[Value, ...]:
         elif batch_first:
             state = b.transpose(state, (1, 0, 2))
         states.append(state)
-    names = n.strs("activations", None) or _DEFAULTS[kind] * count
-    cells = [_cell(n, d, size, names[d * len(names) // count : (d + 1) * len(names) // count]) for d in range(count)]
+    names = n.texts("activations", None) or _DEFAULTS[kind] * count
+    cells = [
+        _cell(n, d, size, names[d * len(names) // count : (d + 1) * len(names) // count])
+        for d in range(count)
+    ]
     lengths = n.known_ints(4, "sequence_lens")
     if lengths is not None and any(length != x.shape[0] for length in lengths):
         raise NotSupportedError("sequences of different lengths")
@@ -89,9 +96,9 @@ def _cell(n: OnnxNode, d: int, size: int, names: list[str]) -> _Cell:
         None if bias is None else b.slice(bias, 0, 0, wide),
         None if bias is None else b.slice(bias, 0, wide, 2 * wide),
         None if peephole is None else [b.slice(peephole, 0, i * size, (i + 1) * size) for i in range(3)],
-        bool(n.int("linear_before_reset", 0)) if kind == "GRU" else False,
-        bool(n.int("input_forget", 0)) if kind == "LSTM" else False,
-        n.float("clip", None),
+        bool(n.whole("linear_before_reset", 0)) if kind == "GRU" else False,
+        bool(n.whole("input_forget", 0)) if kind == "LSTM" else False,
+        n.real("clip", None),
     )
 
 
@@ -108,9 +115,9 @@ def _fits(n: OnnxNode, names: list[str], count: int, direction: str) -> bool:
     usual = [name.lower() for name in names] == [name.lower() for name in _DEFAULTS[kind] * count]
     if kind == "RNN":
         usual = len({name.lower() for name in names}) == 1 and names[0].lower() in ("tanh", "relu")
-    plain = n.get(7) is None and n.float("clip", None) is None and not n.int("input_forget", 0)
+    plain = n.get(7) is None and n.real("clip", None) is None and not n.whole("input_forget", 0)
     if kind == "GRU":
-        plain = plain and bool(n.int("linear_before_reset", 0))
+        plain = plain and bool(n.whole("linear_before_reset", 0))
     return usual and plain
 
 
@@ -134,7 +141,7 @@ def _whole(
         vector += [gates(c.x_weight, (c.x_weight.size,)), gates(c.h_weight, (c.h_weight.size,))]
     for c in cells:
         vector += [gates(c.x_bias, (len(order) * size,)), gates(c.h_bias, (len(order) * size,))]
-    names = n.strs("activations", None) or ["tanh"]
+    names = n.texts("activations", None) or ["tanh"]
     mode = {"LSTM": "lstm", "GRU": "gru"}.get(n.op, f"rnn_{names[0].lower()}")
     out, *last = b.op(
         "RNN",
@@ -209,7 +216,10 @@ def _step(c: _Cell, x: Value, states: list[Value]) -> list[Value]:
     i, o, forget, new = (plus(p, q) for p, q in zip(from_x, from_h))
     cell = states[1]
     if c.peephole is not None:
-        i, forget = plus(i, b.binary("mul", c.peephole[0], cell)), plus(forget, b.binary("mul", c.peephole[2], cell))
+        i, forget = (
+            plus(i, b.binary("mul", c.peephole[0], cell)),
+            plus(forget, b.binary("mul", c.peephole[2], cell)),
+        )
     i = f[0](bounded(i))
     keep = i * -1.0 + 1.0 if c.forget_is_rest else f[0](bounded(forget))
     cell = plus(b.binary("mul", keep, cell), b.binary("mul", i, f[1](bounded(new))))

@@ -93,7 +93,7 @@ def log_sum_exp(n: OnnxNode) -> Value:
 def _arg(kind: str) -> Callable[[OnnxNode], Value]:
     def convert(n: OnnxNode) -> Value:
         b, x = n.builder, n[0]
-        axis, keepdims = b.axis(n.int("axis", 0), x.rank), n.flag("keepdims", True)
+        axis, keepdims = b.axis(n.whole("axis", 0), x.rank), n.flag("keepdims", True)
         last = n.version >= 12 and n.flag("select_last_index")
         source = b.op("reverse", x, axis=(axis,)) if last else x
         if source.dtype.kind in "iu" or source.dtype.itemsize < 4:

@@ -28,7 +28,7 @@ def resize(n: OnnxNode) -> Value:
     if n.version < 11:
         return upsample(n)
     x = n[0]
-    axes = tuple(n.builder.axis(i, x.rank) for i in n.ints("axes", None) or range(x.rank))
+    axes = tuple(n.builder.axis(i, x.rank) for i in n.wholes("axes", None) or range(x.rank))
     scales, sizes = n.get(2), n.get(3)
     if scales is not None and scales.size:
         factors = [float(s) for s in n.array(2, "scales").tolist()]
@@ -56,7 +56,7 @@ def upsample(n: OnnxNode) -> Value:
     """The older operators: nearest takes the neighbour below, linear starts at the first element."""
     x = n[0]
     if n.version < 9 and n.has("scales"):
-        factors = list(n.floats("scales"))
+        factors = list(n.reals("scales"))
     else:
         factors = [float(s) for s in n.array(1, "scales").tolist()]
     plans = {i: (floor(d * s), s, (0.0, 1.0)) for i, (d, s) in enumerate(zip(x.shape, factors, strict=True))}
@@ -74,10 +74,14 @@ def _resized(
     mode = n.choice("mode", "nearest", "linear", "cubic", "bilinear")
     mode = "linear" if mode == "bilinear" else mode
     coordinates = coordinates or n.choice("coordinate_transformation_mode", *_COORDINATES)
-    rounding = rounding or n.choice("nearest_mode", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+    rounding = rounding or n.choice(
+        "nearest_mode", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"
+    )
     antialias, outside = n.flag("antialias"), n.flag("exclude_outside")
-    a = n.float("cubic_coeff_a", -0.75)
-    plans = {i: p for i, p in plans.items() if p[0] != x.shape[i] or p[1] != 1 or coordinates.startswith("tf_crop")}
+    a = n.real("cubic_coeff_a", -0.75)
+    plans = {
+        i: p for i, p in plans.items() if p[0] != x.shape[i] or p[1] != 1 or coordinates.startswith("tf_crop")
+    }
     if any(length < 1 for length, _, _ in plans.values()):
         raise FormatError(f"lengths {[p[0] for p in plans.values()]} must be at least 1.")
     known = coordinates not in ("tf_half_pixel_for_nn", "tf_crop_and_resize") and not antialias
@@ -112,7 +116,7 @@ def _resized(
     for axis, hole in holes:
         if hole.any():
             mask = b.constant(hole.reshape(-1, *(1,) * (x.rank - 1 - axis)))
-            x = b.where(mask, b.full((), n.float("extrapolation_value", 0.0), x.dtype), x)
+            x = b.where(mask, b.full((), n.real("extrapolation_value", 0.0), x.dtype), x)
     return x
 
 

@@ -42,7 +42,7 @@ class Image:
 
 def grid_sample(n: OnnxNode) -> Value:
     b, x, grid = n.builder, n[0], n[1]
-    mode = n.str("mode", "linear")
+    mode = n.text("mode", "linear")
     mode = _MODES.get(mode, mode)
     padding = n.choice("padding_mode", "zeros", "border", "reflection")
     align, rank = n.flag("align_corners"), x.rank - 2
@@ -117,14 +117,14 @@ def roi_align(n: OnnxNode) -> Value:
     if n.choice("mode", "avg", "max") == "max":
         raise NotSupportedError("mode 'max'")
     default = "half_pixel" if n.version >= 16 else "output_half_pixel"
-    aligned = n.str("coordinate_transformation_mode", default) == "half_pixel"
+    aligned = n.text("coordinate_transformation_mode", default) == "half_pixel"
     made: Value = b.op(
         "_contrib_ROIAlign",
         n[0],
         b.concat([b.cast(b.reshape(samples, (samples.size, 1)), rois.dtype), rois], 1),
-        pooled_size=(n.int("output_height", 1), n.int("output_width", 1)),
-        spatial_scale=n.float("spatial_scale", 1.0),
-        sample_ratio=n.int("sampling_ratio", 0) or -1,
+        pooled_size=(n.whole("output_height", 1), n.whole("output_width", 1)),
+        spatial_scale=n.real("spatial_scale", 1.0),
+        sample_ratio=n.whole("sampling_ratio", 0) or -1,
         aligned=aligned,
     )
     return made

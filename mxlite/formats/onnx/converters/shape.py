@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ....core import FormatError
-from ..builder import LARGEST_FOLDED
+from ..builder import broadcast_shapes, LARGEST_FOLDED
+from ..dtypes import numpy_type
 from ..errors import NotSupportedError
 from ..node import OnnxNode
 from ..value import Value
@@ -19,10 +20,10 @@ def constant(n: OnnxNode) -> Value:
     b = n.builder
     makers: dict[str, Callable[[], Any]] = {
         "value": lambda: n.tensor("value"),
-        "value_float": lambda: np.float32(n.float("value_float")),
-        "value_floats": lambda: np.array(n.floats("value_floats"), np.float32),
-        "value_int": lambda: np.int64(n.int("value_int")),
-        "value_ints": lambda: np.array(n.ints("value_ints"), np.int64),
+        "value_float": lambda: np.float32(n.real("value_float")),
+        "value_floats": lambda: np.array(n.reals("value_floats"), np.float32),
+        "value_int": lambda: np.int64(n.whole("value_int")),
+        "value_ints": lambda: np.array(n.wholes("value_ints"), np.int64),
     }
     for name, make in makers.items():
         if n.has(name):
@@ -46,7 +47,7 @@ def _lengths(values: tuple[int, ...]) -> tuple[int, ...]:
 
 def shape_of(n: OnnxNode) -> Value:
     dims = n[0].shape
-    return n.builder.ints(dims[slice(n.int("start", 0), n.int("end", None))])
+    return n.builder.ints(dims[slice(n.whole("start", 0), n.whole("end", None))])
 
 
 def size_of(n: OnnxNode) -> Value:
@@ -56,7 +57,7 @@ def size_of(n: OnnxNode) -> Value:
 def reshape(n: OnnxNode) -> Value:
     """0 keeps a length unless `allowzero`, -1 is what is left over."""
     b, x = n.builder, n[0]
-    codes = n.ints("shape") if n.version < 5 else n.known_ints(1, "shape")
+    codes = n.wholes("shape") if n.version < 5 else n.known_ints(1, "shape")
     if codes is None:
         raise FormatError("needs a shape.")
     return b.reshape(x, _followed(codes, x.shape, n.flag("allowzero")))
@@ -77,7 +78,7 @@ def _followed(codes: tuple[int, ...], dims: tuple[int, ...], zero_is_zero: bool)
 
 def flatten(n: OnnxNode) -> Value:
     b, x = n.builder, n[0]
-    axis = n.int("axis", 1)
+    axis = n.whole("axis", 1)
     axis = axis + x.rank if axis < 0 else axis
     if axis == 1 and x.rank > 1 and x.entry is not None and x.size:
         made: Value = b.op("Flatten", x)
@@ -107,7 +108,7 @@ def unsqueeze(n: OnnxNode) -> Value:
 
 def transpose(n: OnnxNode) -> Value:
     x = n[0]
-    axes = n.ints("perm", None) or tuple(range(x.rank))[::-1]
+    axes = n.wholes("perm", None) or tuple(range(x.rank))[::-1]
     if sorted(axes) != list(range(x.rank)):
         raise FormatError(f"perm {axes} must name each of {x.rank} axes once.")
     return n.builder.transpose(x, axes)
@@ -116,13 +117,13 @@ def transpose(n: OnnxNode) -> Value:
 def concat(n: OnnxNode) -> Value:
     b, values = n.builder, n.present()
     if n.version < 4:
-        return b.concat(values, n.int("axis", 1))
-    return b.concat(values, b.axis(n.int("axis"), values[0].rank))
+        return b.concat(values, n.whole("axis", 1))
+    return b.concat(values, b.axis(n.whole("axis"), values[0].rank))
 
 
 def split(n: OnnxNode) -> tuple[Value, ...]:
     b, x = n.builder, n[0]
-    axis = b.axis(n.int("axis", 0), x.rank)
+    axis = b.axis(n.whole("axis", 0), x.rank)
     sizes = n.axes(1, "split")
     length, count = x.shape[axis], len(n.proto.output)
     if sizes is None:
@@ -143,7 +144,7 @@ def cut(n: OnnxNode) -> Value:
     """Slice: attributes before opset 10, inputs since; numbers out of range are moved to the ends."""
     x = n[0]
     if n.version < 10:
-        starts, ends, axes, steps = n.ints("starts"), n.ints("ends"), n.ints("axes", None), None
+        starts, ends, axes, steps = n.wholes("starts"), n.wholes("ends"), n.wholes("axes", None), None
     else:
         starts, ends = n.known_ints(1, "starts") or (), n.known_ints(2, "ends") or ()
         axes, steps = n.known_ints(3, "axes"), n.known_ints(4, "steps")
@@ -179,8 +180,6 @@ def _mirrored(where: range, length: int) -> range:
 
 def expand(n: OnnxNode) -> Value:
     b, x = n.builder, n[0]
-    from ..builder import broadcast_shapes
-
     return b.expand(x, broadcast_shapes(x.shape, n.known_ints(1, "shape") or ()))
 
 
@@ -203,7 +202,7 @@ def pad(n: OnnxNode) -> Value:
     x = n[0]
     mode = n.choice("mode", "constant", "edge", "reflect", "wrap")
     if n.version < 11:
-        pads, fill, axes = n.ints("pads" if n.version > 1 else "paddings"), n.float("value", 0.0), None
+        pads, fill, axes = n.wholes("pads" if n.version > 1 else "paddings"), n.real("value", 0.0), None
     else:
         pads = n.known_ints(1, "pads") or ()
         fill = n.known_number(2, "constant_value", 0)
@@ -247,7 +246,7 @@ def center_crop_pad(n: OnnxNode) -> Value:
     """Each axis cut or padded in the middle; what is odd goes to the end."""
     x = n[0]
     wanted = n.known_ints(1, "shape") or ()
-    axes = n.ints("axes", None) or tuple(range(x.rank))
+    axes = n.wholes("axes", None) or tuple(range(x.rank))
     sides = [(0, 0)] * x.rank
     for axis, length in zip(axes, wanted, strict=True):
         at = n.builder.axis(axis, x.rank)
@@ -270,13 +269,11 @@ def range_of(n: OnnxNode) -> Value:
 
 
 def eye_like(n: OnnxNode) -> Value:
-    from ..dtypes import numpy_type
-
     x = n[0]
     if x.rank != 2 or x.size > LARGEST_FOLDED:
         raise FormatError(f"needs a matrix, got shape {x.shape}.")
-    dtype = numpy_type(n.int("dtype"), "the result") if n.has("dtype") else x.dtype
-    return n.builder.constant(np.eye(*x.shape, k=n.int("k", 0), dtype=dtype))
+    dtype = numpy_type(n.whole("dtype"), "the result") if n.has("dtype") else x.dtype
+    return n.builder.constant(np.eye(x.shape[0], x.shape[1], n.whole("k", 0), dtype))
 
 
 def trilu(n: OnnxNode) -> Value:
@@ -293,7 +290,7 @@ def trilu(n: OnnxNode) -> Value:
 
 
 def depth_to_space(n: OnnxNode) -> Value:
-    b, x, size = n.builder, n[0], n.int("blocksize")
+    b, x, size = n.builder, n[0], n.whole("blocksize")
     batch, channels, height, width = x.shape
     if n.choice("mode", "DCR", "CRD") == "DCR":
         x = b.reshape(x, (batch, size, size, channels // size**2, height, width))
@@ -305,7 +302,7 @@ def depth_to_space(n: OnnxNode) -> Value:
 
 
 def space_to_depth(n: OnnxNode) -> Value:
-    b, x, size = n.builder, n[0], n.int("blocksize")
+    b, x, size = n.builder, n[0], n.whole("blocksize")
     batch, channels, height, width = x.shape
     x = b.reshape(x, (batch, channels, height // size, size, width // size, size))
     if n.choice("mode", "DCR", "CRD") == "DCR":

@@ -66,8 +66,8 @@ def _fourier(x: Complex, sign: int) -> Complex:
     """The transform of the last axis; sign -1 is forward.
 
     J. Cooley, J. Tukey, 1965, "An algorithm for the machine calculation of complex Fourier series": a length
-    p * m is p transforms of length m behind m of length p. p is the largest prime factor while the numbers are
-    real, as the first transforms then cost half, and the smallest of complex ones.
+    p * m is p transforms of length m behind m of length p. p is the largest prime factor while the numbers
+    are real, as the first transforms then cost half, and the smallest of complex ones.
     """
     b, shape = x[0].builder, x[0].shape
     size = shape[-1]
@@ -105,7 +105,7 @@ def _transform(real: Value, imaginary: Value | None, axis: int, count: int, sign
 def dft(n: OnnxNode) -> Value:
     b, x = n.builder, n[0]
     default = -2 if n.version >= 20 else 1
-    axis = int(n.known_number(2, "axis", default)) if n.version >= 20 else n.int("axis", default)
+    axis = int(n.known_number(2, "axis", default)) if n.version >= 20 else n.whole("axis", default)
     axis = b.axis(axis, x.rank)
     if axis == x.rank - 1:
         raise FormatError("axis cannot be the last, which holds real and imaginary part.")

@@ -26,19 +26,19 @@ class Windows:
     def of(cls, n: OnnxNode, size: tuple[int, ...], kernel: tuple[int, ...]) -> Windows:
         """From the node's strides, dilations, pads, auto_pad and ceil_mode, for data of this size."""
         rank = len(size)
-        stride = n.ints("strides", None) or (1,) * rank
-        dilate = n.ints("dilations", None) or (1,) * rank
-        flat = n.ints("pads", None) or (0,) * (2 * rank)
+        stride = n.wholes("strides", None) or (1,) * rank
+        dilate = n.wholes("dilations", None) or (1,) * rank
+        flat = n.wholes("pads", None) or (0,) * (2 * rank)
         if not len(kernel) == len(stride) == len(dilate) == rank or len(flat) != 2 * rank:
             raise FormatError(
-                f"kernel {kernel}, strides {stride}, dilations {dilate} and pads {flat} do not fit {rank} axes."
+                f"kernel {kernel}, strides {stride}, dilations {dilate}, pads {flat} do not fit {rank} axes."
             )
         if min((*kernel, *stride, *dilate), default=1) < 1 or min(flat, default=0) < 0:
             raise FormatError(
                 f"kernel {kernel}, strides {stride} and dilations {dilate} must be at least 1, pads {flat} 0."
             )
         pads: list[tuple[int, int]] = list(zip(flat[:rank], flat[rank:]))
-        auto = n.str("auto_pad", "NOTSET")
+        auto = n.text("auto_pad", "NOTSET")
         span = [(k - 1) * d + 1 for k, d in zip(kernel, dilate)]
         if auto in ("SAME_UPPER", "SAME_LOWER"):
             pads = []

@@ -1,0 +1,208 @@
+"""Machine code for loops over integers, where llvmlite is installed (extra `compile`).
+
+What it takes is a small part of Python: functions of integers (`int`) and integer arrays (`Ints`) that
+assign, loop with `while`, branch, and call one another. Such functions also run as they are, on lists, with
+the same results; the compiler only makes them faster, about a hundred times. Integers have 64 bits here, so
+callers keep their numbers below 2**62; there is no bounds check and no division.
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import inspect
+import textwrap
+from collections.abc import Callable, MutableSequence, Sequence
+from typing import Any
+
+import numpy as np
+
+Ints = MutableSequence[int]
+
+
+def compiled(functions: Sequence[Callable[..., int]]) -> Callable[..., int] | None:
+    """The last of `functions` as machine code, called with numpy arrays of int64 for its `Ints`.
+
+    The others are those it calls, each before its callers. None where llvmlite is not installed.
+    """
+    try:
+        from llvmlite import binding, ir
+    except ImportError:
+        return None
+    module = ir.Module(name="mxlite")
+    known: dict[str, Any] = {}
+    for function in functions:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+        assert isinstance(tree, ast.FunctionDef)
+        _Function(ir, module, tree, known).build()
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    machine = binding.Target.from_default_triple().create_target_machine(opt=2)
+    native = binding.parse_assembly(str(module))
+    native.verify()
+    builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=2))
+    builder.getModulePassManager().run(native, builder)
+    engine = binding.create_mcjit_compiler(native, machine)
+    engine.finalize_object()
+    arrays = [arg.annotation.id == "Ints" for arg in tree.args.args]  # type: ignore[union-attr]
+    kinds = [ctypes.c_void_p if a else ctypes.c_int64 for a in arrays]
+    call = ctypes.CFUNCTYPE(ctypes.c_int64, *kinds)(engine.get_function_address(tree.name))
+
+    def run(*args: Any) -> int:
+        assert len(args) == len(arrays)
+        for value, array in zip(args, arrays):
+            assert not array or (value.dtype == np.int64 and value.flags.c_contiguous)
+        return int(call(*(v.ctypes.data if a else v for v, a in zip(args, arrays))))
+
+    run.engine = engine  # type: ignore[attr-defined]  # the code lives as long as its engine
+    return run
+
+
+class _Function:
+    """One function on its way from syntax tree to LLVM."""
+
+    def __init__(self, ir: Any, module: Any, tree: ast.FunctionDef, known: dict[str, Any]) -> None:
+        self.ir, self.tree, self.known = ir, tree, known
+        self.int, self.bit = ir.IntType(64), ir.IntType(1)
+        kinds = [
+            self.int.as_pointer() if arg.annotation.id == "Ints" else self.int  # type: ignore[union-attr]
+            for arg in tree.args.args
+        ]
+        self.function = ir.Function(module, ir.FunctionType(self.int, kinds), tree.name)
+        known[tree.name] = self.function
+        self.arrays: dict[str, Any] = {}
+        self.variables: dict[str, Any] = {}
+        self.loops: list[tuple[Any, Any]] = []  # where `continue` and `break` go
+        self.at: Any = None
+
+    def build(self) -> None:
+        self.at = self.ir.IRBuilder(self.function.append_basic_block())
+        for arg, value in zip(self.tree.args.args, self.function.args):
+            if value.type == self.int:
+                self.assign(arg.arg, value)
+            else:
+                self.arrays[arg.arg] = value
+        stores = (n for n in ast.walk(self.tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+        for name in stores:
+            if name.id not in self.variables:
+                self.variables[name.id] = self.at.alloca(self.int)
+        self.body(self.tree.body)
+        if not self.at.block.is_terminated:
+            self.at.ret(self.int(0))
+
+    def assign(self, name: str, value: Any) -> None:
+        if name not in self.variables:
+            self.variables[name] = self.at.alloca(self.int)
+        self.at.store(value, self.variables[name])
+
+    def body(self, statements: Sequence[ast.stmt]) -> None:
+        for statement in statements:
+            self.statement(statement)
+            if self.at.block.is_terminated:
+                break
+
+    def statement(self, s: ast.stmt) -> None:
+        match s:
+            case ast.Assign(targets=[target], value=value):
+                self.store(target, self.number(value))
+            case ast.AugAssign(target=target, op=op, value=value):
+                self.store(target, self.arithmetic(op, self.load(target), self.number(value)))
+            case ast.While(test=test, body=body, orelse=[]):
+                head, inside, after = (self.function.append_basic_block() for _ in range(3))
+                self.at.branch(head)
+                self.at.position_at_end(head)
+                self.condition(test, inside, after)
+                self.at.position_at_end(inside)
+                self.loops.append((head, after))
+                self.body(body)
+                self.loops.pop()
+                self.go(head)
+                self.at.position_at_end(after)
+            case ast.If(test=test, body=body, orelse=orelse):
+                yes, no, after = (self.function.append_basic_block() for _ in range(3))
+                self.condition(test, yes, no)
+                for block, part in ((yes, body), (no, orelse)):
+                    self.at.position_at_end(block)
+                    self.body(part)
+                    self.go(after)
+                self.at.position_at_end(after)
+            case ast.Break():
+                self.at.branch(self.loops[-1][1])
+            case ast.Continue():
+                self.at.branch(self.loops[-1][0])
+            case ast.Return(value=ast.expr() as value):
+                self.at.ret(self.number(value))
+            case ast.Expr(value=ast.Constant(value=str())):
+                pass
+            case ast.Expr(value=ast.Call() as call):
+                self.number(call)
+            case _:
+                raise NotImplementedError(ast.unparse(s))
+
+    def go(self, block: Any) -> None:
+        if not self.at.block.is_terminated:
+            self.at.branch(block)
+
+    def place(self, target: ast.expr) -> Any:
+        match target:
+            case ast.Name(id=name):
+                return self.variables[name]
+            case ast.Subscript(value=ast.Name(id=name), slice=index):
+                return self.at.gep(self.arrays[name], [self.number(index)])
+        raise NotImplementedError(ast.unparse(target))
+
+    def store(self, target: ast.expr, value: Any) -> None:
+        self.at.store(value, self.place(target))
+
+    def load(self, target: ast.expr) -> Any:
+        return self.at.load(self.place(target), typ=self.int)
+
+    def arithmetic(self, op: ast.operator, a: Any, b: Any) -> Any:
+        make = {ast.Add: self.at.add, ast.Sub: self.at.sub, ast.Mult: self.at.mul}[type(op)]
+        return make(a, b)
+
+    def number(self, e: ast.expr) -> Any:
+        match e:
+            case ast.Constant(value=int() as value):
+                return self.int(int(value))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return self.at.sub(self.int(0), self.number(operand))
+            case ast.BinOp(left=left, op=op, right=right):
+                return self.arithmetic(op, self.number(left), self.number(right))
+            case ast.Call(func=ast.Name(id=name), args=args):
+                called = self.known[name]
+                given = [
+                    self.arrays[a.id] if isinstance(a, ast.Name) and a.id in self.arrays else self.number(a)
+                    for a in args
+                ]
+                return self.at.call(called, given)
+        return self.load(e)
+
+    def condition(self, e: ast.expr, yes: Any, no: Any) -> None:
+        """Go to block `yes` or `no`; `and` and `or` look at no more than Python would."""
+        match e:
+            case ast.Constant(value=value):
+                self.at.branch(yes if value else no)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                self.condition(operand, no, yes)
+            case ast.BoolOp(op=op, values=values):
+                for value in values[:-1]:
+                    more = self.function.append_basic_block()
+                    if isinstance(op, ast.And):
+                        self.condition(value, more, no)
+                    else:
+                        self.condition(value, yes, more)
+                    self.at.position_at_end(more)
+                self.condition(values[-1], yes, no)
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                sign = {
+                    ast.Lt: "<",
+                    ast.LtE: "<=",
+                    ast.Gt: ">",
+                    ast.GtE: ">=",
+                    ast.Eq: "==",
+                    ast.NotEq: "!=",
+                }[type(op)]
+                self.at.cbranch(self.at.icmp_signed(sign, self.number(left), self.number(right)), yes, no)
+            case _:
+                raise NotImplementedError(ast.unparse(e))

@@ -1,0 +1,258 @@
+"""Offsets within a capacity: found or proved impossible, compared with brute force."""
+
+from __future__ import annotations
+
+import csv
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mxlite.core import SearchLimitError
+from mxlite.memplan import arena, exact, LiveRange, packing, place
+from mxlite.memplan.compiled import compiled, Ints
+
+HARD = Path(__file__).parent.parent / "benchmarks" / "data" / "minimalloc"
+CAPACITY = 1_048_576
+
+
+def judge(ranges, offsets, capacity):
+    """Shares nothing with the search: every pair is looked at."""
+    assert len(offsets) == len(ranges)
+    for r, at in zip(ranges, offsets):
+        assert 0 <= at <= capacity - r.nbytes and at % 64 == 0
+    for (a, p), (b, q) in combinations(zip(ranges, offsets), 2):
+        if a.start < b.stop and b.start < a.stop:
+            assert p + a.nbytes <= q or q + b.nbytes <= p
+
+
+def brute_force(ranges, capacity):
+    """Whether any offsets, in steps of 64 bytes, do."""
+
+    def fits(placed):
+        i = len(placed)
+        if i == len(ranges):
+            return True
+        r = ranges[i]
+        for at in range(0, capacity - r.nbytes + 1, 64):
+            for other, low in zip(ranges, placed):
+                meet = other.start < r.stop and r.start < other.stop
+                if meet and low < at + r.nbytes and at < low + other.nbytes:
+                    break
+            else:
+                if fits([*placed, at]):
+                    return True
+        return False
+
+    return fits([])
+
+
+def random_ranges(rng, most, steps, units):
+    ranges = []
+    for _ in range(int(rng.integers(1, most + 1))):
+        start = int(rng.integers(0, steps))
+        stop = start + int(rng.integers(1, 1 + steps // 2))
+        ranges.append(LiveRange((), start, stop, 64 * int(rng.integers(1, units + 1))))
+    return ranges
+
+
+def without_a_gap(rng, steps, units, pieces):
+    """Rectangles that fill `steps` by `units` completely, cut at random, in random order."""
+    whole = [(0, steps, 0, units)]
+    while len(whole) < pieces:
+        at = max(range(len(whole)), key=lambda i: (rng.random(), i))
+        a, b, low, high = whole.pop(at)
+        if b - a > 1 and (rng.random() < 0.5 or high - low == 1):
+            cut = int(rng.integers(a + 1, b))
+            whole += [(a, cut, low, high), (cut, b, low, high)]
+        elif high - low > 1:
+            cut = int(rng.integers(low + 1, high))
+            whole += [(a, b, low, cut), (a, b, cut, high)]
+        else:
+            whole.append((a, b, low, high))
+    order = rng.permutation(len(whole))
+    return [LiveRange((), whole[i][0], whole[i][1], 64 * (whole[i][3] - whole[i][2])) for i in order]
+
+
+def hard(name):
+    with (HARD / f"{name}.{CAPACITY}.csv").open() as file:
+        return [
+            LiveRange((), int(r["lower"]), int(r["upper"]), int(r["size"])) for r in csv.DictReader(file)
+        ]
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """Without machine code, also where llvmlite is installed."""
+    monkeypatch.setattr(exact, "_machine", lambda: None)
+
+
+# -- the exact search ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_answer_is_that_of_brute_force(seed, interpreted):
+    rng = np.random.default_rng(seed)
+    gaps = 0
+    for _ in range(250):
+        ranges = random_ranges(rng, most=7, steps=8, units=4)
+        bound = arena.most_live(*zip(*((r.start, r.stop, r.nbytes) for r in ranges)))
+        for capacity in (bound - 64, bound, bound + 64):
+            offsets = exact.solve(ranges, capacity)
+            if offsets is None:
+                assert not brute_force(ranges, capacity)
+                gaps += capacity >= bound
+            else:
+                judge(ranges, offsets, capacity)
+    assert gaps or seed, "no instance needed more than its bound: the test proves little"
+
+
+def test_a_problem_that_needs_more_than_its_bound_is_proved_so(interpreted):
+    """Found by chance among ten thousand; 5 units are live at most, and 5 are not enough."""
+    ranges, bound = needs_a_gap()
+    assert not brute_force(ranges, bound)
+    assert exact.solve(ranges, bound) is None
+    judge(ranges, exact.solve(ranges, bound + 64), bound + 64)
+
+
+def needs_a_gap():
+    rng = np.random.default_rng(17)
+    while True:
+        ranges = random_ranges(rng, most=8, steps=7, units=3)
+        bound = arena.most_live(*zip(*((r.start, r.stop, r.nbytes) for r in ranges)))
+        if exact.solve(ranges, bound) is None:
+            return ranges, bound
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pieces_of_a_full_rectangle_are_put_together_again(seed):
+    rng = np.random.default_rng(seed)
+    ranges = without_a_gap(rng, steps=20, units=30, pieces=16 + 2 * seed)
+    judge(ranges, exact.solve(ranges, 64 * 30), 64 * 30)
+
+
+@pytest.mark.parametrize("name", ["B", "F", "G"])
+def test_problems_of_minimalloc_are_solved_at_their_bound(name, interpreted):
+    ranges = hard(name)
+    judge(ranges, exact.solve(ranges, CAPACITY), CAPACITY)
+
+
+def test_all_problems_of_minimalloc_but_one_are_solved():
+    """The other one, I, takes half a minute: benchmarks/offsets.py."""
+    pytest.importorskip("llvmlite")
+    for name in "ABCDEFGHJK":
+        ranges = hard(name)
+        judge(ranges, exact.solve(ranges, CAPACITY), CAPACITY)
+
+
+def test_below_the_bound_nothing_is_searched():
+    assert exact.solve(hard("I"), CAPACITY - 1, limit=0) is None
+
+
+def test_a_limit_is_an_error_and_not_an_answer():
+    with pytest.raises(SearchLimitError, match="374 buffers within 1048576 bytes.*`limit`"):
+        exact.solve(hard("I"), CAPACITY, limit=2000)
+
+
+def test_nothing_to_place():
+    assert exact.solve([], 0) == ()
+    assert exact.solve([LiveRange((), 0, 3, 0)], 0) == (0,)
+    assert exact.solve([LiveRange((), 0, 3, 0)], -1) is None
+    assert exact.solve([LiveRange((), 0, 3, 1)], 63) is None
+    assert exact.solve([LiveRange((), 0, 3, 1)], 64) == (0,)
+
+
+def test_a_trail_that_is_too_short_grows(monkeypatch):
+    ranges = hard("F")
+    wanted = exact.solve(ranges, CAPACITY)
+    monkeypatch.setattr(exact, "TRAIL", 0)
+    assert exact.solve(ranges, CAPACITY) == wanted
+
+
+# -- machine code --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["B", "G"])
+def test_machine_code_and_python_take_the_same_way(name, monkeypatch):
+    pytest.importorskip("llvmlite")
+    ranges = hard(name)
+    fast = exact.solve(ranges, CAPACITY)
+    monkeypatch.setattr(exact, "_machine", lambda: None)
+    assert exact.solve(ranges, CAPACITY) == fast
+
+
+def triangle(n: int) -> int:
+    total = 0
+    while n > 0:
+        total += n
+        n -= 1
+    return total
+
+
+def count_until(values: Ints, n: int, stop: int) -> int:
+    """How many are even smaller than 3 * 2 or not positive, before the first `stop`."""
+    i = 0
+    found = 0
+    while True:
+        if i == n or values[i] == stop:
+            break
+        i += 1
+        if not (values[i - 1] > 0 and values[i - 1] >= 3 * 2):
+            found += 1
+        elif values[i - 1] != 9:
+            continue
+        else:
+            values[i - 1] = -triangle(4)
+    return found
+
+
+def test_compiled_functions_compute_what_python_does():
+    pytest.importorskip("llvmlite")
+    machine = compiled((triangle, count_until))
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        values = rng.integers(-5, 12, size=12)
+        fast, slow = values.copy(), [int(v) for v in values]
+        assert machine(fast, 12, 11) == count_until(slow, 12, 11)
+        assert list(fast) == slow
+
+
+def test_the_search_uses_only_what_can_be_compiled():
+    pytest.importorskip("llvmlite")
+    assert compiled(packing.PARTS) is not None
+
+
+# -- the default path ----------------------------------------------------------------------------------
+
+
+def test_place_comes_near_the_bound_on_hard_problems(interpreted):
+    ratios = []
+    for name in "BCFGK":
+        ranges = hard(name)
+        placed = place(ranges)
+        judge(ranges, placed.offsets, placed.nbytes)
+        bound = arena.most_live(*zip(*((r.start, r.stop, r.nbytes) for r in ranges)))
+        ratios.append(placed.nbytes / bound)
+    assert sorted(ratios)[3] == 1.0 and max(ratios) < 1.12
+
+
+def test_place_is_deterministic_and_knows_the_bound_itself():
+    for seed in range(30):
+        ranges = random_ranges(np.random.default_rng(seed), most=40, steps=20, units=9)
+        bound = arena.most_live(*zip(*((r.start, r.stop, r.nbytes) for r in ranges)))
+        first = place(ranges, bound)
+        judge(ranges, first.offsets, first.nbytes)
+        assert first == place(ranges, bound) == place(ranges)
+
+
+def test_place_takes_many_ranges_at_once():
+    rng = np.random.default_rng(1)
+    ranges = [
+        LiveRange((), int(a), int(a + w), int(s))
+        for a, w, s in zip(
+            rng.integers(0, 4000, 6000), rng.integers(1, 30, 6000), 64 * rng.integers(1, 500, 6000)
+        )
+    ]
+    placed = place(ranges)
+    assert placed.nbytes == max(o + r.nbytes for o, r in zip(placed.offsets, ranges))
