@@ -185,6 +185,34 @@ def test_what_cannot_be_built_says_why(call, error, says):
         call()
 
 
+def outputs_for(exe, **tokens):
+    """Outputs without dropout, after some inputs are replaced."""
+    for key, values in tokens.items():
+        exe.arg_dict[key][:] = np.asarray(values, "float32")
+    exe.forward(is_train=False)
+    return exe.outputs[0].asnumpy()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "transformer"])
+def test_a_token_changes_nothing_before_it_and_something_behind(name):
+    exe = bound(name, batch=1, **SMALL[name])
+    a = outputs_for(exe, data=[[1, 2, 3, 4, 5, 6]])
+    b = outputs_for(exe, data=[[1, 2, 3, 7, 5, 6]])
+    assert np.array_equal(a[:3], b[:3])
+    assert (a[3:] != b[3:]).any(axis=1).all()
+
+
+def test_tokens_beyond_the_length_change_nothing():
+    exe = bound("bert_base", batch=1, **SMALL["bert_base"])
+    base = outputs_for(exe, data=[[1, 2, 3, 4, 5, 6]], length=[4])
+    assert np.array_equal(base, outputs_for(exe, data=[[1, 2, 3, 4, 9, 9]], length=[4]))
+    assert not np.array_equal(base, outputs_for(exe, data=[[1, 2, 9, 4, 9, 9]], length=[4]))
+    exe = bound("transformer", batch=1, **SMALL["transformer"])
+    base = outputs_for(exe, source=[[1, 2, 3, 4, 5]], source_count=[3])
+    assert np.array_equal(base, outputs_for(exe, source=[[1, 2, 3, 9, 9]], source_count=[3]))
+    assert not np.array_equal(base, outputs_for(exe, source=[[1, 2, 9, 9, 9]], source_count=[3]))
+
+
 # -- against PyTorch ---------------------------------------------------------------------------
 
 
