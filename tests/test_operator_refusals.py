@@ -198,6 +198,29 @@ def test_rows_without_elements_are_scattered(reduction):
         assert nd.op.scatter_nd(array((4, 0)), index, shape=(5, 0)).asnumpy().shape == (5, 0)
 
 
+def test_bounds_beyond_the_dtype_bound_nothing():
+    x = nd.array([-5, 100], dtype="int8")
+    assert nd.clip(x, a_min=-1e30, a_max=np.inf).asnumpy().tolist() == [-5, 100]
+    assert nd.clip(x, a_min=0, a_max=1e30).asnumpy().tolist() == [0, 100]
+    with pytest.raises(DTypeError, match="clip: a_min must be finite"):
+        nd.clip(x, a_min=np.nan, a_max=1)
+
+
+def test_images_are_scaled_by_positive_numbers():
+    for scale in (0.0, -1.0, np.inf, np.nan):
+        with pytest.raises(OpAttributeError, match="scale_height must be above 0"):
+            nd.contrib.BilinearResize2D(array((1, 1, 2, 2)), scale_height=scale, scale_width=1.0)
+
+
+def test_parts_of_another_rank_are_refused():
+    with pytest.raises(ShapeError, match="_split_like"):
+        nd.op._split_like(array((2, 6)), array((2, 4)), array((2,)))
+
+
+def test_the_last_of_steps_without_elements():
+    assert nd.SequenceLast(array((5, 3, 0))).asnumpy().shape == (3, 0)
+
+
 def test_linspace_of_no_numbers():
     assert internal._linspace(start=-2, stop=3, num=0).shape == (0,)
 

@@ -154,7 +154,7 @@ class _linspace(Constant):
         step = (a.stop - a.start) / gaps if gaps else 0.0
         fill_range(xp, out, a.start, step, 1)
         if a.endpoint and gaps > 0:
-            out[-1] = a.stop
+            out[-1] = weak(out, a.stop)
 
 
 class _zeros_without_dtype(Constant):

@@ -241,6 +241,9 @@ class BilinearResize2D(_Resample):
                 raise OpAttributeError(
                     f"height and width must be at least 1, got {self.height}, {self.width}."
                 )
+            for name, scale in (("scale_height", self.scale_height), ("scale_width", self.scale_width)):
+                if scale is not None and not 0 < scale < 2**31:
+                    raise OpAttributeError(f"{name} must be above 0 and no more than 2**31, got {scale}.")
             if self.mode == "odd_scale" and (self.scale_height is None or self.scale_width is None):
                 raise OpAttributeError("mode 'odd_scale' needs scale_height and scale_width.")
 

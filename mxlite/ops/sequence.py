@@ -145,7 +145,7 @@ class SequenceLast(_Sequence):
         if not steps:
             xp.copyto(target, 0)
             return
-        rows = data.reshape(-1, rest)
+        rows = data.reshape(steps * samples, rest)
         for part, at, empty in _last_rows(xp, a, steps, samples, sequence_length):
             xp.take(rows, at, axis=0, out=target[part], mode="clip")
             xp.copyto(target[part], xp.zeros((), target.dtype), where=empty[:, None])

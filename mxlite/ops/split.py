@@ -198,7 +198,9 @@ class _unconcat(Op):
     def infer_shape(a, *shapes):
         whole, parts = shapes[0], shapes[1:]
         axis = axis_of(a.dim, len(whole), "arg0")
-        same = all((*s[:axis], *s[axis + 1 :]) == (*whole[:axis], *whole[axis + 1 :]) for s in parts)
+        same = all(len(s) == len(whole) for s in parts) and all(
+            (*s[:axis], *s[axis + 1 :]) == (*whole[:axis], *whole[axis + 1 :]) for s in parts
+        )
         if not same or sum(s[axis] for s in parts) != whole[axis]:
             raise ShapeError(f"arg0 {whole} does not fall into {parts} along axis {a.dim}.")
         return shapes, parts

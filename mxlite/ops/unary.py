@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..graph.opdef import Op
-from .blocks import copy, pieces
+from .blocks import copy, pieces, require_finite
 
 
 class _Unary(Op):
@@ -250,6 +252,16 @@ class ones_like(_Unary):
         out.fill(1)
 
 
+def _bound_in(dtype, value):
+    """`value` as a number of `dtype`: for whole numbers cut, and the nearest there is."""
+    if dtype.kind not in "iu":
+        return dtype.type(value)
+    limits = np.iinfo(dtype)
+    return dtype.type(
+        limits.min if value <= limits.min else limits.max if value >= limits.max else int(value)
+    )
+
+
 class clip(_Unary):
     """Each element moved into [`a_min`, `a_max`].
 
@@ -264,10 +276,17 @@ class clip(_Unary):
         a_min: float
         a_max: float
 
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        for name, bound in (("a_min", a.a_min), ("a_max", a.a_max)):
+            if bound != bound:  # nan; infinity is a bound like others
+                require_finite(bound, dtypes[0], name)
+        return super().infer_type(a, *dtypes)
+
     @staticmethod
     def forward(xp, a, data, *, out):
-        xp.maximum(data, data.dtype.type(a.a_min), out=out)
-        xp.minimum(out, data.dtype.type(a.a_max), out=out)
+        xp.maximum(data, _bound_in(data.dtype, a.a_min), out=out)
+        xp.minimum(out, _bound_in(data.dtype, a.a_max), out=out)
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):

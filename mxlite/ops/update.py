@@ -279,10 +279,9 @@ def many(
         return shapes, tuple(shapes[i * each] for i in range(count))
 
     def infer_type(cls: type[Op], a: Any, *dtypes: Any) -> Any:
-        if len(dtypes) != a.num_weights * each + 2 * preloaded:
-            raise OpAttributeError(
-                f"num_weights={a.num_weights} needs {a.num_weights * each + 2 * preloaded} arrays, got {len(dtypes)}."
-            )
+        needed = a.num_weights * each + 2 * preloaded
+        if len(dtypes) != needed:
+            raise OpAttributeError(f"num_weights={a.num_weights} needs {needed} arrays, got {len(dtypes)}.")
         found: list[Any] = []
         for i in range(a.num_weights):
             own = dtypes[i * each : (i + 1) * each]
