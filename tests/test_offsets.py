@@ -122,8 +122,12 @@ def test_a_problem_that_needs_more_than_its_bound_is_proved_so(units, interprete
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_pieces_of_a_full_rectangle_are_put_together_again(seed):
+def test_pieces_of_a_full_rectangle_are_put_together_again(seed, interpreted):
+    """No inference may refuse what has a solution; the many small ones have hardly a second one."""
     rng = np.random.default_rng(seed)
+    for _ in range(25):
+        ranges = without_a_gap(rng, steps=7, units=9, pieces=10 + seed)
+        judge(ranges, exact.solve(ranges, 64 * 9), 64 * 9)
     ranges = without_a_gap(rng, steps=20, units=30, pieces=16 + 2 * seed)
     judge(ranges, exact.solve(ranges, 64 * 30), 64 * 30)
 

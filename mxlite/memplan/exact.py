@@ -221,7 +221,8 @@ class _Run:
     def __call__(self, rank: list[int], limit: int, capacity: int) -> tuple[int, int]:
         """One start: its answer and how many buffers it placed."""
         n = len(self.sections.size)
-        kind, call = self.kind, self.machine or search
+        kind = self.kind
+        call: Callable[..., int] = self.machine or search
         blamed = kind(self.blame)
         while True:
             state, trail = kind([0] * (4 * n)), kind([2, self.trail_length] + [0] * self.trail_length)
