@@ -1,9 +1,9 @@
 """Offsets within a given capacity, or the proof that there are none.
 
-Time is cut into *sections*: the steps at which the most buffers live together, all others left out. Each buffer
-lives in a run of neighbouring sections. The search of `packing` places buffers from the bottom up; it is complete,
-and is started again and again: with other orders, with the buffers that made earlier starts fail put first,
-and with limits that grow, so that in the end one of them finishes.
+Time is cut into *sections*: the steps at which the most buffers live together, all others left out. Each
+buffer lives in a run of neighbouring sections. The search of `packing` places buffers from the bottom up; it
+is complete, and is started again and again: with other orders, with the buffers that made earlier starts fail
+put first, and with limits that grow, so that in the end one of them finishes.
 
 Moffitt 2023, "MiniMalloc: A Lightweight Memory Allocator for Hardware-Accelerated Machine Learning", ASPLOS,
 describes sections, canonical solutions, dominance and decomposition; the search here is of another kind: it
@@ -132,8 +132,8 @@ class Sections:
     def tighten(self, bound: int, height: int, work: int) -> list[int] | None:
         """Offsets below `height`, as near to `bound` as some starts come; None if they find nothing.
 
-        The first start tries the bound itself if there is work for that; the others halve what is between. A start costs
-        about one unit of work for each placed buffer and each other one that it meets.
+        The first start tries the bound itself if there is work for that; the others halve what is between.
+        A start costs about one unit of work for each placed buffer and each other one that it meets.
         """
         n = len(self.size)
         run, best = _Run(self), None
@@ -179,7 +179,9 @@ class Sections:
                 score = score + weight * (next(chance) & 255) * log // 256
             noise = (0, 300, 900)[next(chance) % 3]
             score = score + np.array([noise * ((next(chance) & 1023) - 512) // 512 for _ in range(n)])
-            yield _ranked(np.lexsort((-score, -total)) if next(chance) % 4 == 0 else np.argsort(-score, kind="stable"))
+            yield _ranked(
+                np.lexsort((-score, -total)) if next(chance) % 4 == 0 else np.argsort(-score, kind="stable")
+            )
             for i, b in enumerate(blame):
                 blame[i] = b * 9 // 10
 
@@ -195,7 +197,7 @@ class _Run:
         members = [np.flatnonzero((first <= s) & (last >= s)) for s in range(count)]
         near = [np.flatnonzero((first <= last[j]) & (last >= first[j])) for j in range(n)]
         near = [row[row != j] for j, row in enumerate(near)]
-        self.machine = _machine()
+        self.machine = machine_code()
         self.kind: Callable[..., object] = _array if self.machine else list
         tables = (sections.size, first, last, *_joined(members), *_joined(near))
         self.tables = [self.kind([int(x) for x in t]) for t in tables]
@@ -219,7 +221,8 @@ class _Run:
     def __call__(self, rank: list[int], limit: int, capacity: int) -> tuple[int, int]:
         """One start: its answer and how many buffers it placed."""
         n = len(self.sections.size)
-        kind, call = self.kind, self.machine or search
+        kind = self.kind
+        call: Callable[..., int] = self.machine or search
         blamed = kind(self.blame)
         while True:
             state, trail = kind([0] * (4 * n)), kind([2, self.trail_length] + [0] * self.trail_length)
@@ -248,7 +251,8 @@ class _Run:
 
 
 @cache
-def _machine() -> Callable[..., int] | None:
+def machine_code() -> Callable[..., int] | None:
+    """The search, compiled once; None without llvmlite."""
     return compiled(PARTS)
 
 

@@ -1,13 +1,13 @@
 """The inner loops of the exact offset search, in the part of Python that `compiled` understands.
 
-Buffer j has four numbers in `state`: at j the least offset that it can still take (`low`), at n + j the top of
-what already lies under it (`base`), at 2 n + j its *debt*, at 3 n + j whether it has been placed. `trail`
+Buffer j has four numbers in `state`: at j the least offset that it can still take (`low`), at n + j the top
+of what already lies under it (`base`), at 2 n + j its *debt*, at 3 n + j whether it has been placed. `trail`
 remembers old values, so that a step can be taken back; it begins with its length and the most it can hold.
 
 Of all solutions the one with the smallest sum of offsets is looked for, in which no buffer can be moved down.
-So a buffer that is not put on its base has a blocker: a buffer, not placed yet, that begins below base + size.
-That limit is the debt, 0 if there is none, until a blocker has been placed; and since the blocker lies under
-it, the buffer begins above the lowest top that any blocker can have.
+So a buffer that is not put on its base has a blocker: one not placed yet that begins below base + size. That
+limit is the debt, 0 if there is none, until a blocker has been placed; and since the blocker lies under it,
+the buffer begins above the lowest top that any blocker can have.
 """
 
 from __future__ import annotations
