@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from ..core.errors import OpAttributeError
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, Shapes
 from .pool import flat_like, index_type, pool_pieces, Pooling, Windows
@@ -24,6 +25,8 @@ class _pooling_d_data(Op):
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
+        if a.pool_type not in ("avg", "sum"):
+            raise OpAttributeError(f"pool_type must be 'avg' or 'sum' here, got {a.pool_type!r}.")
         return ((*shapes[1][:2], *Windows(a, shapes[1]).out), shapes[1]), (shapes[1],)
 
     @staticmethod
