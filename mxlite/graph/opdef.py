@@ -353,7 +353,9 @@ MOST_ELEMENTS = 2**58
 
 
 def require_possible(shape: Shape, name: str) -> None:
-    """Raise ShapeError if no array can have `shape`: a length below UNKNOWN, or more than any memory holds."""
+    """Raise ShapeError if no array can have `shape`: a length below UNKNOWN, or more than any memory
+    holds.
+    """
     if any(d < UNKNOWN for d in shape):
         raise ShapeError(f"{name!r} would be {shape}; no axis can have a negative length.")
     if prod(abs(d) or 1 for d in shape) > MOST_ELEMENTS:  # numpy leaves zeros out, too

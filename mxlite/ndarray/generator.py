@@ -70,7 +70,7 @@ class Generators:
         return found
 
     def seed(self, seed: int) -> None:
-        """Start all devices again: cpu(0) from `seed` itself, each other from a seed of its own made of it."""
+        """Start all devices again: cpu(0) from `seed` itself, each other from one of its own made of it."""
         with self._lock:
             self._seed = int(seed)
             for ctx, generator in self._of.items():

@@ -28,7 +28,9 @@ def seed(seed_state: int, ctx: Context | str = "all") -> None:
 
 
 def next_step(ctx: Context | None = None) -> tuple[int, int]:
-    """(seed, step), unique to this call: what one operation, or one run of a program, on a device draws from."""
+    """(seed, step), unique to this call: what one operation, or one run of a program, on a device draws
+    from.
+    """
     return generator.next_step(ctx)
 
 

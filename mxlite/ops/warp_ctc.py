@@ -9,7 +9,7 @@ from typing import Any
 from ..core.errors import OpAttributeError, ShapeError
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, Shapes
-from .ctc import _pieces, _Paths, CTCLoss
+from .ctc import _Paths, _pieces, CTCLoss
 from .scratch import carve, Piece, scratch_bytes
 from .softmax import softmax
 
@@ -21,8 +21,8 @@ class WarpCTC(Op):
     """Softmax of every step; the gradient is that of the CTC loss of each sample.
 
     data: (T * N, C), T = `input_length` steps of N samples, step by step;  label: (N * L,) or (N, L) with L =
-    `label_length`, padded with 0, the blank  ->  out: (T * N, C), the softmax. Head gradients are ignored; the
-    gradient of `data` is the sum over samples of that of `CTCLoss`. Backward keeps `data` and `label`.
+    `label_length`, padded with 0, the blank  ->  out: (T * N, C), the softmax. Head gradients are ignored;
+    the gradient of `data` is the sum over samples of that of `CTCLoss`. Backward keeps `data` and `label`.
     """
 
     inputs = ("data", "label")
@@ -46,7 +46,8 @@ class WarpCTC(Op):
         assert data is not None
         if len(data) != 2 or data[0] % a.input_length:
             raise ShapeError(
-                f"data must be (steps * samples, classes) with {a.input_length} steps (input_length), got {data}."
+                f"data must be (steps * samples, classes) with {a.input_length} steps (input_length), "
+                f"got {data}."
             )
         samples = data[0] // a.input_length
         if label is None:
