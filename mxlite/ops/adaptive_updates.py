@@ -432,9 +432,9 @@ for _name, _step in _STEPS:  # the forms of each; see `update.py`
     globals()[_mp] = mixed(_step, _mp)
     globals()[f"_fused_{_name}"] = fused(_step, f"_fused_{_name}")
     globals()[f"_fused_mp_{_name}"] = fused(_step, f"_fused_mp_{_name}", masters=True)
-    if _name != "ftml":
-        _multi = "_multi_adamw_update" if _name == "adamw" else f"multi_{_name}_update"
-        globals()[_multi] = many(_step, _multi)
-        _multi = "_multi_mp_adamw_update" if _name == "adamw" else f"multi_mp_{_name}_update"
-        globals()[_multi] = many(_step, _multi, masters=True)
+    _counts = "step_count" if _step.rates[2:] else ""
+    _multi = "_multi_adamw_update" if _name == "adamw" else f"multi_{_name}_update"
+    globals()[_multi] = many(_step, _multi, counts=_counts)
+    _multi = "_multi_mp_adamw_update" if _name == "adamw" else f"multi_mp_{_name}_update"
+    globals()[_multi] = many(_step, _multi, masters=True, counts=_counts)
 del _step
