@@ -213,8 +213,8 @@ def test_images_are_scaled_by_positive_numbers():
 
 
 def test_parts_of_another_rank_are_refused():
-    with pytest.raises(ShapeError, match="_split_like"):
-        nd.op._split_like(array((2, 6)), array((2, 4)), array((2,)))
+    with pytest.raises(ShapeError, match="_unconcat"):
+        nd.op._unconcat(array((2, 6)), array((2, 4)), array((2,)))
 
 
 def test_the_last_of_steps_without_elements():

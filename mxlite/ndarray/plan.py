@@ -18,7 +18,6 @@ import numpy as np
 from ..backends import ALIGN, Backend, backend_of, bind_call
 from ..core import Context, DTypeError, MXLiteError, OpAttributeError, OutOfMemoryError, ShapeError
 from ..core.dtype import float32, is_floating
-from ..core.npshape import UNKNOWN
 from ..graph.attrs import parse_attrs
 from ..graph.derivative import names_read
 from ..graph.opdef import DType, Op, require_possible, Shapes
@@ -291,12 +290,13 @@ def _infer(call: Call, shapes: tuple[Any, ...], dtypes: list[Any]) -> tuple[tupl
         for name, want, have in zip(names, wanted, shapes):
             if tuple(want) != have:
                 raise ShapeError(f"{name!r} must be of shape {tuple(want)}, but it is {have}.")
-        if any(UNKNOWN in shape for shape in makes):
-            raise ShapeError("an array's shape has no open axes; inside mx.util.np_shape() 0 is a length.")
         for name, shape in zip(op.output_names(attrs), makes):
             require_possible(shape, name)
             if min(shape, default=0) < 0:
-                raise ShapeError(f"{name!r} would be {tuple(shape)}; no axis can have a negative length.")
+                raise ShapeError(
+                    f"{name!r} would be {tuple(shape)}; an array has no axes of open or negative length "
+                    f"(inside mx.util.np_shape() 0 is a length)."
+                )
     except (ShapeError, OpAttributeError) as error:
         raise type(error)(_named(op, error)) from None
     try:
