@@ -1,9 +1,11 @@
 """`python -m mxlite`: what it prints, its exit codes, and that no input ends in a traceback."""
 
+import importlib
 import json
 import re
 import subprocess
 import sys
+import tomllib
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -418,3 +420,9 @@ def test_module_and_pipe():
     error = process.stderr.read()
     process.stderr.close()
     assert process.wait(timeout=120) in (0, 2) and "Traceback" not in error
+
+
+def test_the_installed_command_is_a_function_that_is_there():
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+    module, _, function = scripts["mxlite"].partition(":")
+    assert getattr(importlib.import_module(module), function)(["--version"]) == 0
