@@ -22,7 +22,6 @@ from ..graph.attrs import parse_attrs
 from ..graph.derivative import names_read
 from ..graph.opdef import DType, Op, require_possible, Shapes
 from ..ops import find_op
-from .generator import next_stream
 from .storage import RawArray, Shape, Storage
 
 _CACHE_LIMIT = 4096  # entries; a program that makes more than that gains nothing from keeping them
@@ -244,13 +243,13 @@ class Plan:
         stream: Any = None,
         state: dict[str, Any] | None = None,
     ) -> Callable[[], None]:
-        """The kernel call on these arrays; random numbers from `stream`, or from the next one."""
+        """The kernel call on these arrays; random numbers from `stream`."""
         if self.simple:
             return partial(self.run, *self.args[:2], *ins, out=outs[0], **self.constants)
         args = [_fill(a, ins, outs) for a in self.args]
         keywords = {k: _fill(v, ins, outs) for k, v in self.keywords.items()}
         if self.random:
-            keywords["rng"] = next_stream() if stream is None else stream
+            keywords["rng"] = stream
         if self.state:
             keywords["state"] = {} if state is None else state
         if self.work is not None:

@@ -134,68 +134,45 @@ class Activation(_Elementwise):
         return {"data": w.elemwise_mul(heads["out"], slope)}
 
 
-class relu(_Elementwise):
+class _ByName(_Elementwise):
+    """Family: the rule of the operator's name says all, its slope included."""
+
+    def __init_subclass__(cls) -> None:
+        kind = cls.__name__
+        rule = RULES[kind]
+
+        def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
+            _forward(xp, a, rule, data, out, work)
+
+        def by_out(xp: Any, a: Any, d_out: Any, out: Any, *, d_data: Any, work: Any) -> None:
+            _backward(xp, a, rule, d_out, None, out, d_data, work)
+
+        def by_data(xp: Any, a: Any, d_out: Any, data: Any, *, d_data: Any, work: Any) -> None:
+            _backward(xp, a, rule, d_out, data, None, d_data, work)
+
+        def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
+            return {"data": w.elemwise_mul(heads["out"], _SLOPES[kind](w, ins["data"], outs["out"]))}
+
+        cls.forward = staticmethod(forward)
+        cls.backward = staticmethod(by_out if rule.keeps == "out" else by_data)
+        cls.derivative = staticmethod(derivative)
+        super().__init_subclass__()
+
+
+class relu(_ByName):
     """Rectified linear unit, ``out = max(data, 0)``. data: (...)  ->  out: (...). The gradient at 0 is 0."""
 
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
-        _forward(xp, a, RULES["relu"], data, out, work)
 
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, out: Any, *, d_data: Any, work: Any) -> None:
-        _backward(xp, a, RULES["relu"], d_out, None, out, d_data, work)
-
-    @staticmethod
-    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
-        return _times_slope(w, "relu", ins, outs, heads)
-
-
-class sigmoid(_Elementwise):
+class sigmoid(_ByName):
     """Logistic function, ``out = 1 / (1 + exp(-data))``. data: (...)  ->  out: (...)."""
 
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
-        _forward(xp, a, RULES["sigmoid"], data, out, work)
 
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, out: Any, *, d_data: Any, work: Any) -> None:
-        _backward(xp, a, RULES["sigmoid"], d_out, None, out, d_data, work)
-
-    @staticmethod
-    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
-        return _times_slope(w, "sigmoid", ins, outs, heads)
-
-
-class tanh(_Elementwise):
+class tanh(_ByName):
     """Hyperbolic tangent. data: (...)  ->  out: (...)."""
 
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
-        _forward(xp, a, RULES["tanh"], data, out, work)
 
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, out: Any, *, d_data: Any, work: Any) -> None:
-        _backward(xp, a, RULES["tanh"], d_out, None, out, d_data, work)
-
-    @staticmethod
-    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
-        return _times_slope(w, "tanh", ins, outs, heads)
-
-
-class log_sigmoid(_Elementwise):
+class log_sigmoid(_ByName):
     """Logarithm of the logistic function, ``out = -log(1 + exp(-data))``. data: (...)  ->  out: (...)."""
-
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
-        _forward(xp, a, RULES["log_sigmoid"], data, out, work)
-
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, out: Any, *, d_data: Any, work: Any) -> None:
-        _backward(xp, a, RULES["log_sigmoid"], d_out, None, out, d_data, work)
-
-    @staticmethod
-    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
-        return _times_slope(w, "log_sigmoid", ins, outs, heads)
 
 
 class softplus(_Elementwise):
@@ -226,7 +203,7 @@ class softplus(_Elementwise):
         return {"data": w.elemwise_mul(heads["out"], slope)}
 
 
-class silu(_Elementwise):
+class silu(_ByName):
     """Sigmoid-weighted linear unit, ``out = data / (1 + exp(-data))``. data: (...)  ->  out: (...).
 
     S. Elfwing, E. Uchibe, K. Doya, 2018, "Sigmoid-weighted linear units for neural network function
@@ -235,55 +212,19 @@ class silu(_Elementwise):
 
     aliases = ("swish",)
 
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
-        _forward(xp, a, RULES["silu"], data, out, work)
 
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, data: Any, *, d_data: Any, work: Any) -> None:
-        _backward(xp, a, RULES["silu"], d_out, data, None, d_data, work)
-
-    @staticmethod
-    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
-        return _times_slope(w, "silu", ins, outs, heads)
-
-
-class mish(_Elementwise):
+class mish(_ByName):
     """``out = data * tanh(log(1 + exp(data)))``. data: (...)  ->  out: (...).
 
     D. Misra, 2019, "Mish: a self regularized non-monotonic activation function".
     """
 
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
-        _forward(xp, a, RULES["mish"], data, out, work)
 
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, data: Any, *, d_data: Any, work: Any) -> None:
-        _backward(xp, a, RULES["mish"], d_out, data, None, d_data, work)
-
-    @staticmethod
-    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
-        return _times_slope(w, "mish", ins, outs, heads)
-
-
-class hard_swish(_Elementwise):
+class hard_swish(_ByName):
     """``out = data * min(max(data + 3, 0), 6) / 6``. data: (...)  ->  out: (...).
 
     A. Howard et al., 2019, "Searching for MobileNetV3". The gradient at -3 is 0, at 3 it is 1.
     """
-
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None:
-        _forward(xp, a, RULES["hard_swish"], data, out, work)
-
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, data: Any, *, d_data: Any, work: Any) -> None:
-        _backward(xp, a, RULES["hard_swish"], d_out, data, None, d_data, work)
-
-    @staticmethod
-    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
-        return _times_slope(w, "hard_swish", ins, outs, heads)
 
 
 class gelu(_Elementwise):
@@ -380,7 +321,3 @@ _SLOPES: Mapping[str, Any] = {
 def _below_one(w: Any, x: Any) -> Any:
     """1 - exp(x), for x up to 0."""
     return w.negative(w.expm1(x))
-
-
-def _times_slope(w: Any, kind: str, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
-    return {"data": w.elemwise_mul(heads["out"], _SLOPES[kind](w, ins["data"], outs["out"]))}
