@@ -3,7 +3,10 @@ from .base import (
     Backend as Backend,
     backend_of as backend_of,
     ChosenKernel as ChosenKernel,
+    connected as connected,
     Kernel as Kernel,
+    Request as Request,
+    Row as Row,
 )
 from .call import bind_call as bind_call
 from .lower import Call as Call, lower_graph as lower_graph

@@ -15,24 +15,38 @@ from types import ModuleType
 from typing import Any
 
 from ..core import Context, DeviceError, host_memory, OutOfMemoryError
-from ..graph.ir import Shape
+from ..graph.ir import Entry, Graph, Shape
 from ..graph.opdef import DType, Op, Shapes, Signature
 
 ALIGN = 64  # bytes; one cache line, and what vector kernels like
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """A row of a backend's table: replaces `Op.forward` wherever `fits(attrs, input shapes, dtype)`.
+Run = Callable[[], None]
 
-    `run` has the signature of the operator's `forward`. `workspace` is as `Op.workspace`, with the
-    shapes of the forward call (for a gradient operator: of the forward it belongs to).
+
+@dataclass(frozen=True)
+class Request:
+    """One node in need of a kernel.
+
+    `inputs` and `outputs` are the shapes of the *forward* call, also for a gradient operator; `dtypes` are
+    those of its inputs, and `dtype` the first of them (float32 where there is no input). `used` are the
+    inputs and outputs of this very call that are there; None: all. `train`: whether the program trains.
     """
 
-    run: Callable[..., None]
-    fits: Callable[[Any, Shapes, DType], bool] = lambda attrs, inputs, dtype: True
-    workspace: Callable[[Any, Shapes, Shapes, DType], int] | None = None
-    name: str = "fast"
+    op: type[Op]
+    attrs: Any
+    inputs: Shapes
+    outputs: Shapes
+    dtype: DType
+    dtypes: tuple[DType, ...]
+    used: frozenset[str] | None = None
+    train: bool = True
+
+    def is_used(self, name: str) -> bool:
+        """Whether this call has an input or output of that name."""
+        if self.used is not None:
+            return name in self.used
+        return name in self.op.input_names(self.attrs) or name in self.op.output_names(self.attrs)
 
 
 @dataclass(frozen=True)
@@ -47,18 +61,111 @@ class ChosenKernel:
     workspace: int
     name: str
     signature: Signature
-    link: type[partial[None]] = partial
+    link: Callable[..., Run] = partial
     seconds: float = 0.0
+
+
+Row = Callable[[Request], "ChosenKernel | None"]
+"""A row of a backend's table: the kernel for a request, or None where it has none that is better than the
+reference. Asked while plans are made: it allocates nothing large, and what it makes (a primitive, compiled
+code) it keeps for the next request of the same kind."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A row that replaces `Op.forward` wherever `fits(attrs, input shapes, dtype)`.
+
+    `run` has the signature of the operator's `forward`. `workspace` is as `Op.workspace`, with the
+    shapes of the forward call (for a gradient operator: of the forward it belongs to).
+    """
+
+    run: Callable[..., None]
+    fits: Callable[[Any, Shapes, DType], bool] = lambda attrs, inputs, dtype: True
+    workspace: Callable[[Any, Shapes, Shapes, DType], int] | None = None
+    name: str = "fast"
+
+    def __call__(self, r: Request) -> ChosenKernel | None:
+        if not self.fits(r.attrs, r.inputs, r.dtype):
+            return None
+        nbytes = self.workspace(r.attrs, r.inputs, r.outputs, r.dtype) if self.workspace else 0
+        return ChosenKernel(self.run, nbytes, self.name, Signature.of(self.run))
+
+
+def connected(
+    connect: Callable[..., Run],
+    workspace: int,
+    name: str,
+    *,
+    seconds: float = 0.0,
+    like: Callable[..., Any] | None = None,
+    mutates: bool = False,
+) -> ChosenKernel:
+    """A kernel that is connected to its arrays once and then only run, as one that keeps their addresses.
+
+    `connect(xp, a, <inputs>, *, <outputs>, <services>)` has the parameters of a kernel and returns the call.
+    A bound program connects when it is built; an imperative call connects and runs. Arrays that reach
+    `connect` are in C order. `like`: the function whose parameters count, where `connect` takes whatever
+    comes.
+    """
+
+    def link(_: Any, xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
+        if all(_is_dense(x) for x in (*inputs, *rest.values())):
+            return connect(xp, a, *inputs, **rest)
+        return partial(run, xp, a, *inputs, **rest)
+
+    def run(xp: Any, a: Any, *inputs: Any, **rest: Any) -> None:
+        own = [_dense(xp, x) for x in inputs]
+        made = {n: _dense(xp, x) for n, x in rest.items()}
+        connect(xp, a, *own, **made)()
+        for was, now in (*(zip(inputs, own) if mutates else ()), *((rest[n], x) for n, x in made.items())):
+            for x, y in zip(was, now) if isinstance(was, tuple) else ((was, now),):
+                if x is not y:
+                    x[...] = y
+
+    return ChosenKernel(run, workspace, name, Signature.of(like or connect), link, seconds)
+
+
+def _is_dense(x: Any) -> bool:
+    """Whether `x` is no array, or one in C order; of a tuple: whether all of it is."""
+    if isinstance(x, tuple):
+        return all(_is_dense(y) for y in x)
+    flags = getattr(x, "flags", None)
+    return flags is None or flags.c_contiguous
+
+
+def _dense(xp: Any, x: Any) -> Any:
+    """`x` itself, or an array in C order that takes its place."""
+    if _is_dense(x):
+        return x
+    if isinstance(x, tuple):
+        return tuple(_dense(xp, y) for y in x)
+    return xp.ascontiguousarray(x)
 
 
 @dataclass(frozen=True)
 class Backend:
-    """An array module `xp` and the table of kernels that are better than `xp`'s reference."""
+    """An array module `xp` and the table of kernels that are better than `xp`'s reference.
+
+    `prepare` is called before a program is bound, `enter` by a thread that is about to run kernels; both
+    are cheap when repeated. `simplify(graph, train)` may rewrite a forward graph (with shapes and dtypes)
+    before it is differentiated, into one that computes the same outputs from the same variables faster.
+    `combine(graph, kept, num_forward)` may rewrite a whole step: it keeps the entries in `kept` (the new
+    ones stand in its answer's mapping), and returns (graph, new entry of each kept one that changed, number
+    of forward operator nodes).
+    """
 
     name: str
     xp: ModuleType
-    kernels: Mapping[type[Op], Sequence[Kernel]] = field(default_factory=dict)
-    prepare: Callable[[], None] = lambda: None  # called before a program is bound; cheap when repeated
+    kernels: Mapping[type[Op], Sequence[Row]] = field(default_factory=dict)
+    prepare: Callable[[], None] = lambda: None
+    enter: Callable[[], None] = lambda: None
+    simplify: Callable[[Graph, bool], Graph] = lambda graph, train: graph
+    combine: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]] = (
+        lambda graph, kept, num_forward: (graph, {}, num_forward)
+    )
+    in_turn: Callable[[], bool] = lambda: (
+        False
+    )  # whether a program's kernels use all cores: one at a time then
 
     def choose(
         self,
@@ -69,22 +176,26 @@ class Backend:
         dtype: DType,
         dtypes: tuple[DType, ...] | None = None,
         used: frozenset[str] | None = None,
+        train: bool = True,
     ) -> ChosenKernel:
-        """The kernel for one node.
-
-        `inputs` and `outputs` are the shapes of the *forward* call, also for a gradient operator; `dtype` is
-        that of its first input, `dtypes` of all of them (all alike, unless given). `used` are the inputs and
-        outputs of this call that are there (all, unless given): an operator with subgraphs leaves out what
-        only others would need.
-        """
+        """The kernel for one node; see `Request` (`dtypes` are all like `dtype` unless given)."""
+        kinds = dtypes or (dtype,) * len(inputs)
         if (op.forward_op or op).subgraphs:
             from .control import control_kernel
 
-            return control_kernel(self, op, attrs, inputs, dtypes or (dtype,) * len(inputs), used)
-        for row in self.kernels.get(op, ()):
-            if row.fits(attrs, inputs, dtype):
-                nbytes = row.workspace(attrs, inputs, outputs, dtype) if row.workspace else 0
-                return ChosenKernel(row.run, nbytes, row.name, Signature.of(row.run))
+            return control_kernel(self, op, attrs, inputs, kinds, used)
+        rows = self.kernels.get(op, ())
+        if rows:
+            request = Request(op, attrs, inputs, outputs, dtype, kinds, used, train)
+            for row in rows:
+                found = row(request)
+                if found is not None:
+                    return found
+        return self.reference(op, attrs, inputs, outputs, dtype)
+
+    @staticmethod
+    def reference(op: type[Op], attrs: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> ChosenKernel:
+        """The kernel that every operator has."""
         forward_op = op.forward_op
         ask = forward_op.backward_workspace if forward_op else op.workspace
         return ChosenKernel(op.forward, ask(attrs, inputs, outputs, dtype), "reference", op.signature)

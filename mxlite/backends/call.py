@@ -22,12 +22,13 @@ def bind_call(
     train: bool = False,
     shapes: tuple[Shapes, Shapes] | None = None,
     state: dict[str, Any] | None = None,
+    link: Callable[..., Any] | None = None,
 ) -> Callable[[], None]:
     """A function of no arguments that runs `kernel` on these arrays.
 
     `inputs` follow `op.input_names(attrs)`, `outputs` follow `op.output_names(attrs)`; None stands for an
     array that is absent or not wanted. `shapes` are those of the forward call; `state` is the
-    node's own, the same for a node and its gradient.
+    node's own, the same for a node and its gradient. `link` takes the place of the kernel's.
     """
     forward = op.forward_op or op
     have = dict(zip(op.input_names(attrs), inputs))
@@ -54,4 +55,4 @@ def bind_call(
     keyword = {name: pick(name, made) for name in kernel.signature.makes}
     services = {"work": work, "rng": rng, "train": train, "shapes": shapes, "state": state}
     keyword |= {name: services[name] for name in kernel.signature.services}
-    return kernel.link(kernel.run, xp, attrs, *positional, **keyword)
+    return (link or kernel.link)(kernel.run, xp, attrs, *positional, **keyword)

@@ -58,11 +58,12 @@ def lower_graph(
     storage: Mapping[Entry, Key],
     backend: Backend,
     streams: Mapping[Node, int] | None = None,
+    train: bool = True,
 ) -> LoweredGraph:
     """Choose kernels and number everything. O(nodes).
 
     `storage` maps entries to where they are kept; a variable without an entry there is ("var", its name).
-    `streams` are numbers that nodes have already.
+    `streams` are numbers that nodes have already; `train`: whether it is a step of training.
     """
     number: dict[Entry, int] = {}
     values: list[Value] = []
@@ -113,6 +114,7 @@ def lower_graph(
             first,
             tuple(graph.dtypes[e] for e in forward.inputs),
             frozenset((*ins, *(n for n, o in zip(node.output_names, outs) if o >= 0))),
+            train,
         )
         calls.append(
             Call(

@@ -9,6 +9,10 @@
 | MXLITE_MAX_PENDING  | 4096            | pushes that may wait to run before a further push blocks          |
 | MXLITE_BULK_SIZE    | 64              | steps of a bound program that one push to the engine runs         |
 | MXLITE_CHECK_PLAN   | 0               | 1: every plan passes the judge before it runs                     |
+| MXLITE_KERNELS      | onednn,compiled | what may run besides numpy's reference kernels: any of these two,  |
+|                     |                 | or `reference` for neither                                        |
+| MXLITE_DNNL_LIB     |                 | the file of oneDNN's library, instead of the one that is found    |
+| MXLITE_NUM_THREADS  | cores           | threads that one kernel of oneDNN or of generated code may use    |
 """
 
 from __future__ import annotations
@@ -57,6 +61,46 @@ def blas_threads() -> int | None:
     if os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS"):
         return None
     return max(1, (os.cpu_count() or 1) // cpu_workers())
+
+
+KERNELS = ("onednn", "compiled")
+
+
+def kernel_kinds() -> frozenset[str]:
+    """What may run besides the reference kernels."""
+    text = os.environ.get("MXLITE_KERNELS", "")
+    if not text:
+        return frozenset(KERNELS)
+    words = [w.strip() for w in text.split(",") if w.strip()]
+    for word in words:
+        if word not in (*KERNELS, "reference"):
+            raise MXLiteError(
+                f"MXLITE_KERNELS must list some of {KERNELS} or say 'reference', got "
+                f"{word!r}.{nearest(word, (*KERNELS, 'reference'))}"
+            )
+    return frozenset(words) - {"reference"}
+
+
+def dnnl_lib() -> str:
+    """The file of oneDNN's library; empty where it is to be looked for."""
+    return os.environ.get("MXLITE_DNNL_LIB", "")
+
+
+def num_threads() -> int:
+    """Threads inside one kernel: MXLITE_NUM_THREADS, else OMP_NUM_THREADS, else the cores this process may
+    use.
+    """
+    for name in ("MXLITE_NUM_THREADS", "OMP_NUM_THREADS"):
+        if os.environ.get(name):
+            return _integer(name, 1, 1)
+    return available_cores()
+
+
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def max_pending() -> int:

@@ -235,12 +235,13 @@ def _plan(
                 f"grad_req of {added[0]!r} is 'add', which needs a gradient to add to; "
                 f"an update inside the step (optimizer=) leaves none."
             )
-    infer_lowered = lower(forward_step(inferred, data, train=False), backend)
+    infer_lowered = lower(forward_step(backend.simplify(inferred, False), data, train=False), backend)
     infer_plan = plan_memory(infer_lowered.problem, strategy=strategy)
+    simple = backend.simplify(inferred, True)
     if any(r != "null" for r in requests.values()):
-        step = training_step(inferred, data, requests, rule)
+        step = training_step(simple, data, requests, rule)
     else:
-        step = forward_step(inferred, data, train=True)
+        step = forward_step(simple, data, train=True)
     train_lowered = lower(step, backend, extra_fixed, infer_plan.placed_bytes)
     train_plan = plan_memory(train_lowered.problem, budget, strategy=strategy)
     return Planned(inferred, infer_lowered, infer_plan, train_lowered, train_plan), requests

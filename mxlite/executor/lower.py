@@ -6,7 +6,7 @@ After lowering every byte is known: shapes, dtypes, workspaces, what may be in p
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -43,7 +43,8 @@ def lower(
     `extra_fixed` adds bytes by category that the program's owner holds besides (optimizer state of an
     imperative update).
     """
-    found = lower_graph(step.graph, step.storage, backend)
+    step = _combined(step, backend)
+    found = lower_graph(step.graph, step.storage, backend, train=step.train)
     uses_rng = any(n.op is not None and n.op.draws(n.attrs, step.train) for n in found.streams)
     fixed: dict[str, int] = dict(extra_fixed or {})
     for where, (s, d) in step.owned.items():
@@ -53,3 +54,12 @@ def lower(
         fixed["inputs"] = fixed.get("inputs", 0) + RNG_BYTES
     problem = Problem(found.tasks, found.values, step.num_forward, fixed, least_arena)
     return Lowered(step, backend, problem, found.calls, found.shape, found.dtype, found.key, uses_rng)
+
+
+def _combined(step: Step, backend: Backend) -> Step:
+    """`step` as the backend prefers to run it."""
+    graph, moved, num_forward = backend.combine(step.graph, frozenset(step.storage), step.num_forward)
+    if graph is step.graph:
+        return step
+    storage = {moved.get(e, e): key for e, key in step.storage.items()}
+    return replace(step, graph=graph, storage=storage, num_forward=num_forward)

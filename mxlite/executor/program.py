@@ -33,10 +33,11 @@ from .step import Key
 class Segment:
     """Consecutive kernel calls that run as one engine operation."""
 
-    __slots__ = ("before", "calls", "done", "names", "reads", "writes")
+    __slots__ = ("before", "calls", "done", "enter", "names", "reads", "writes")
 
-    def __init__(self, done: Var) -> None:
+    def __init__(self, done: Var, enter: Callable[[], None]) -> None:
         self.done = done
+        self.enter = enter
         self.calls: list[Callable[[], None]] = []
         self.names: list[str] = []
         self.reads: tuple[Var, ...] = ()
@@ -45,6 +46,7 @@ class Segment:
 
     def run(self) -> None:
         """Make the calls. An error names the call that failed."""
+        self.enter()
         rest = iter(self.calls)
         with np.errstate(all="ignore"):
             try:
@@ -125,7 +127,7 @@ class Program:
                 views[i] = block[low : low + nbytes].view(lowered.dtype[v]).reshape(lowered.shape[v])
         groups = segment_of_steps(schedule.num_forward, len(schedule.task), self.bulk_size)
         count = groups[-1] + 1 if groups else 0
-        self.segments = [Segment(Var(f"segment{g}")) for g in range(count)]
+        self.segments = [Segment(Var(f"segment{g}"), lowered.backend.enter) for g in range(count)]
         self.num_forward = groups[schedule.num_forward - 1] + 1 if schedule.num_forward else 0
         reads: list[dict[Var, None]] = [{} for _ in range(count)]
         writes: list[dict[Var, None]] = [{} for _ in range(count)]
@@ -146,6 +148,8 @@ class Program:
                 if (where := lowered.key[v]) is not None:
                     writes[g][self.arrays[where].var] = None
         before = segment_order(plan, groups)
+        if lowered.backend.in_turn():  # each kernel has all cores: two at a time would fight for them
+            before = [(g - 1,) if g else () for g in range(count)]
         for g, segment in enumerate(self.segments):
             segment.reads = tuple(reads[g])
             segment.writes = tuple(writes[g])

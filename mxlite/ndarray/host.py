@@ -71,6 +71,7 @@ def note_python(
         made[0][1],
         backend_of(outs[0].context),
         True,
+        tuple(k[1] for k in kinds),
     )
     plan.name = name
     plan.outputs = made

@@ -78,6 +78,7 @@ class Call:
             kinds[0][1] if kinds else dtypes[0] if dtypes else float32,
             backend_of(ctx),
             train,
+            tuple(k[1] for k in kinds),
         )
         need = sum(prod(shape) * dtype.itemsize for shape, dtype in plan.makes) + (plan.work or 0)
         if need > plan.backend.memory():
@@ -121,11 +122,11 @@ class Plan:
 
     inputs: names of the arrays it is given, the first of `op.input_names` or all but some.
     kinds: their shapes and dtypes.  makes: those of each of `op.output_names`, None for one nobody wants.
-    shapes, dtype: of the forward call and of its first input, also on a gradient operator.
+    shapes, dtype, dtypes: of the forward call, of its first and of all inputs, also on a gradient operator.
     """
 
     __slots__ = (
-        "args", "attrs", "backend", "constants", "donors", "dtype", "floating", "gradients", "in_place",
+        "args", "attrs", "backend", "constants", "donors", "dtype", "dtypes", "floating", "gradients", "in_place",
         "inputs", "keeps", "keywords", "kinds", "makes", "mutated", "name", "op", "outputs", "places",
         "random", "run", "shapes", "simple", "state", "train", "visible", "work",
     )  # fmt: skip
@@ -141,8 +142,10 @@ class Plan:
         dtype: DType,
         backend: Backend,
         train: bool,
+        dtypes: tuple[DType, ...],
     ) -> None:
-        kernel = backend.choose(op, attrs, *shapes, dtype)
+        used = frozenset((*inputs, *(n for n, m in zip(op.output_names(attrs), makes) if m is not None)))
+        kernel = backend.choose(op, attrs, *shapes, dtype, dtypes, used, train)
         names = op.output_names(attrs)
         # bind_call is the one place that knows a kernel's parameters. Ask it once, with slots for arrays.
         self.places = tuple(i for i, m in enumerate(makes) if m is not None)
@@ -157,6 +160,7 @@ class Plan:
             [slots.get(i) for i in range(len(names))],
             train=train,
             shapes=shapes,
+            link=partial,  # a template: nothing is connected to slots
         )
         self.op = op
         self.attrs = attrs
@@ -164,6 +168,7 @@ class Plan:
         self.kinds = kinds
         self.shapes = shapes
         self.dtype = dtype
+        self.dtypes = dtypes
         self.train = train
         self.name = op.op_name
         self.backend = backend
@@ -231,6 +236,7 @@ class Plan:
                 self.dtype,
                 self.backend,
                 self.train,
+                self.dtypes,
             )
             plan.outputs = tuple(kinds[n] for n in names)
             plan.floating = (True,) * len(plan.makes)

@@ -1,0 +1,60 @@
+"""Numbers of oneDNN's C API, version 3: `dnnl_types.h` and `dnnl.h` of 3.2, equal in 3.13."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+DTYPES = {
+    np.dtype("float16"): 1,
+    np.dtype(ml_dtypes.bfloat16): 2,
+    np.dtype("float32"): 3,
+    np.dtype("int32"): 4,
+    np.dtype("int8"): 5,
+    np.dtype("uint8"): 6,
+}
+"""dnnl_data_type_t of numpy's types; float64 has almost no kernels on a CPU and is left out."""
+
+ANY = 1  # dnnl_format_tag_any: the primitive chooses
+
+# dnnl_prop_kind_t
+TRAINING, INFERENCE, BACKWARD, BACKWARD_DATA, BACKWARD_WEIGHTS = 64, 96, 128, 160, 192
+
+# dnnl_alg_kind_t
+DIRECT, WINOGRAD, AUTO, DECONVOLUTION = 1, 2, 3, 10
+RELU, TANH, ELU, SQUARE, ABS, SQRT, LINEAR = 0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26
+SOFT_RELU, LOGISTIC, EXP, GELU_TANH, LOG, CLIP, GELU_ERF = 0x27, 0x29, 0x2A, 0x2B, 0x2D, 0x2E, 0x30
+ADD, MUL, MAX, MIN, DIV, SUB = 0x1FFF0, 0x1FFF1, 0x1FFF2, 0x1FFF3, 0x1FFF4, 0x1FFF5
+MAX_POOL, AVERAGE_INCLUDING_PADDING, AVERAGE_EXCLUDING_PADDING = 0x1FF, 0x2FF, 0x3FF
+VANILLA_RNN, VANILLA_LSTM, VANILLA_GRU, LBR_GRU = 0x1FFF, 0x2FFF, 0x3FFF, 0x4FFF
+SOFTMAX, LOG_SOFTMAX = 0x30000, 0x30001
+
+# dnnl_normalization_flags_t
+GLOBAL_STATS, USE_SCALE, USE_SHIFT, FUSE_RELU = 1, 2, 4, 8
+
+# arguments of a primitive
+SRC, SRC_1, SRC_2, SRC_3 = 1, 2, 3, 4
+DST, DST_1, DST_2 = 17, 18, 19
+WEIGHTS, WEIGHTS_1, BIAS = 33, 34, 41
+MEAN, VARIANCE, SCALE, SHIFT = 49, 50, 51, 52
+WORKSPACE, SCRATCHPAD = 64, 80
+DIFF_SRC, DIFF_SRC_1, DIFF_SRC_2 = 129, 130, 131
+DIFF_DST, DIFF_DST_1, DIFF_DST_2 = 145, 146, 147
+DIFF_WEIGHTS, DIFF_WEIGHTS_1, DIFF_BIAS = 161, 162, 169
+DIFF_SCALE, DIFF_SHIFT = 255, 256
+SCALES = 4096  # SCALES | argument: the factor of an argument
+POST_OP = 32768  # POST_OP * (i + 1) | SRC_1: the operand of post-operation i
+
+# dnnl_query_t
+QUERY_IMPLEMENTATION = 8
+QUERY_MD = {
+    SRC: 129, DIFF_SRC: 130, WEIGHTS: 131, DIFF_WEIGHTS: 132, DST: 133, DIFF_DST: 134,
+    WORKSPACE: 135, SCRATCHPAD: 136,
+}  # fmt: skip
+"""Argument -> the query that tells its memory descriptor."""
+
+STATUS = {
+    1: "out of memory", 2: "invalid arguments", 3: "unimplemented", 4: "last implementation reached",
+    5: "runtime error", 6: "not required", 7: "invalid graph", 8: "invalid graph op",
+    9: "invalid shape", 10: "invalid data type",
+}  # fmt: skip

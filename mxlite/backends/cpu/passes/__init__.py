@@ -1,0 +1,32 @@
+"""What the CPU backend makes of a graph before it chooses kernels.
+
+`SIMPLIFY` are passes over a forward graph, `COMBINE` passes over a whole step; see `Backend`. They run in
+this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ....graph import Entry, Graph
+
+SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = ()
+COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]], ...] = ()
+
+
+def simplify(graph: Graph, train: bool) -> Graph:
+    """`graph` through every pass of SIMPLIFY."""
+    for work in SIMPLIFY:
+        graph = work(graph, train)
+    return graph
+
+
+def combine(
+    graph: Graph, kept: frozenset[Entry], num_forward: int
+) -> tuple[Graph, Mapping[Entry, Entry], int]:
+    """`graph` through every pass of COMBINE."""
+    moved: dict[Entry, Entry] = {}
+    for work in COMBINE:
+        graph, new, num_forward = work(graph, frozenset(moved.get(e, e) for e in kept), num_forward)
+        moved = {e: new.get(moved.get(e, e), moved.get(e, e)) for e in kept}
+    return graph, moved, num_forward
