@@ -64,7 +64,7 @@ class Signature:
     services: frozenset[str]
 
     @classmethod
-    def of(cls, kernel: Callable[..., None]) -> Signature:
+    def of(cls, kernel: Callable[..., Any]) -> Signature:
         """Read the parameters after `xp` and `a`."""
         params = list(inspect.signature(kernel).parameters.values())[2:]
         keyword = [p.name for p in params if p.kind is p.KEYWORD_ONLY]

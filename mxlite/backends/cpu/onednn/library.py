@@ -115,7 +115,8 @@ def library() -> Library | None:
             troubles.append(str(error))
     if troubles:
         warnings.warn(
-            f"oneDNN cannot be used, so kernels run on numpy, which is several times slower: {'; '.join(troubles)}",
+            f"oneDNN cannot be used, so kernels run on numpy, which is several times slower: "
+            f"{'; '.join(troubles)}",
             RuntimeWarning,
             stacklevel=2,
         )

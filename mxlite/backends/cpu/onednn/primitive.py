@@ -54,7 +54,7 @@ class Attr:
         return self
 
     def scales(self, arg: int, mask: int = 0) -> Attr:
-        """The factor of `arg` is read when the primitive runs, from float32 numbers at argument SCALES | arg."""
+        """The factor of `arg` is read when the primitive runs: float32 numbers, argument SCALES | arg."""
         from ....core.dtype import float32
         from .memory import memory
 
@@ -116,7 +116,7 @@ class Primitive:
 
     @property
     def is_reference(self) -> bool:
-        """Whether oneDNN has only its slow reference code for this (its recurrent ones are named so and fast)."""
+        """Whether oneDNN has only slow reference code for this. Its recurrent kernels are named so, yet fast."""
         return "ref" in self.implementation and "rnn" not in self.implementation
 
     def wants(self, arg: int, index: int = 0) -> Memory | None:
@@ -193,7 +193,7 @@ def bind(primitive: Primitive, arrays: Mapping[int, tuple[Memory, Any]], work: A
         assert scratch is not None and work is not None and work.nbytes >= primitive.scratch
         arrays = {**arrays, SCRATCHPAD: (scratch, work)}
     args = (_Arg * len(arrays))(
-        *((arg, handles.add(md, address_of(array))) for arg, (md, array) in arrays.items())
+        *(_Arg(arg, handles.add(md, address_of(array))) for arg, (md, array) in arrays.items())
     )
     run = functools.partial(lib.execute, primitive.handle, lib.stream, ctypes.c_int(len(arrays)), args)
     run.keep = (primitive, handles, arrays)  # type: ignore[attr-defined]
