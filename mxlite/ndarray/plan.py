@@ -127,8 +127,8 @@ class Plan:
 
     __slots__ = (
         "args", "attrs", "backend", "constants", "donors", "dtype", "dtypes", "floating",
-        "gradients", "in_place", "inputs", "keeps", "keywords", "kinds", "makes", "mutated", "name", "op", "outputs", "places",
-        "random", "run", "shapes", "simple", "state", "train", "visible", "work",
+        "gradients", "in_place", "inputs", "keeps", "keywords", "kinds", "makes", "mutated", "name", "op",
+        "outputs", "places", "random", "run", "shapes", "simple", "state", "train", "visible", "work",
     )  # fmt: skip
 
     def __init__(

@@ -116,7 +116,7 @@ class Primitive:
 
     @property
     def is_reference(self) -> bool:
-        """Whether oneDNN has only slow reference code for this. Its recurrent kernels are named so, yet fast."""
+        """Whether oneDNN has only slow reference code for this. Recurrent kernels are named so, yet fast."""
         return "ref" in self.implementation and "rnn" not in self.implementation
 
     def wants(self, arg: int, index: int = 0) -> Memory | None:
