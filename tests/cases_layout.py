@@ -29,22 +29,31 @@ def _convolution(attrs, shapes, op=ops._convolution_channels_last):
 
 
 _ROWS_OF_CONVOLUTION = {
-    "3x3": _convolution(dict(kernel=(3, 3), num_filter=4, pad=(1, 1), no_bias=True), [(2, 5, 6, 3), (4, 3, 3, 3)]),
+    "3x3": _convolution(
+        dict(kernel=(3, 3), num_filter=4, pad=(1, 1), no_bias=True), [(2, 5, 6, 3), (4, 3, 3, 3)]
+    ),
     "bias": _convolution(dict(kernel=(3, 3), num_filter=4), [(2, 5, 6, 3), (4, 3, 3, 3), (4,)]),
     "stride": _convolution(
-        dict(kernel=(3, 2), num_filter=4, stride=(2, 2), pad=(1, 0), no_bias=True), [(2, 7, 6, 2), (4, 2, 3, 2)]
+        dict(kernel=(3, 2), num_filter=4, stride=(2, 2), pad=(1, 0), no_bias=True),
+        [(2, 7, 6, 2), (4, 2, 3, 2)],
     ),
     "1x1": _convolution(dict(kernel=(1, 1), num_filter=5), [(2, 3, 4, 3), (5, 3, 1, 1), (5,)]),
     "dilate": _convolution(
         dict(kernel=(2, 2), num_filter=2, dilate=(2, 1), no_bias=True), [(2, 5, 4, 2), (2, 2, 2, 2)]
     ),
-    "groups": _convolution(dict(kernel=(3, 3), num_filter=4, num_group=2, pad=(1, 1)), [(2, 4, 4, 6), (4, 3, 3, 3), (4,)]),
+    "groups": _convolution(
+        dict(kernel=(3, 3), num_filter=4, num_group=2, pad=(1, 1)), [(2, 4, 4, 6), (4, 3, 3, 3), (4,)]
+    ),
     "depthwise": _convolution(
         dict(kernel=(3, 3), num_filter=4, num_group=4, pad=(1, 1), no_bias=True), [(2, 4, 4, 4), (4, 1, 3, 3)]
     ),
     "1d": _convolution(dict(kernel=(3,), num_filter=4, pad=(1,)), [(2, 6, 3), (4, 3, 3), (4,)]),
-    "3d": _convolution(dict(kernel=(2, 2, 2), num_filter=3, no_bias=True), [(1, 3, 4, 3, 2), (3, 2, 2, 2, 2)]),
-    "wide": _convolution(dict(kernel=(3, 3), num_filter=32, pad=(1, 1)), [(2, 8, 8, 16), (32, 16, 3, 3), (32,)]),
+    "3d": _convolution(
+        dict(kernel=(2, 2, 2), num_filter=3, no_bias=True), [(1, 3, 4, 3, 2), (3, 2, 2, 2, 2)]
+    ),
+    "wide": _convolution(
+        dict(kernel=(3, 3), num_filter=32, pad=(1, 1)), [(2, 8, 8, 16), (32, 16, 3, 3), (32,)]
+    ),
     "epilogue": _convolution(
         dict(kernel=(3, 3), num_filter=4, pad=(1, 1), add=True, relu=True),
         [(2, 5, 6, 3), (4, 3, 3, 3), (4,), (2, 5, 6, 4)],
@@ -55,7 +64,7 @@ _ROWS_OF_CONVOLUTION = {
         [(2, 5, 6, 3), (4, 3, 1, 1), (2, 5, 6, 4)],
         ops._convolution_epilogue,
     ),
-}  # fmt: skip
+}
 
 ROWS = {
     "_channels_last": Case(ops._channels_last, {}, [(2, 3, 4, 5)], torch=lambda a, x: x.movedim(1, -1)),

@@ -1,7 +1,7 @@
 """Where the channel axis lies: behind the batch, as users see arrays, or last, as kernels like it.
 
-A layout is no hidden state of an array. An array with its channels last is an array of shape (N, *S, C), made and
-unmade by the two operators here; a pass of a backend puts them in.
+A layout is no hidden state of an array. An array with its channels last is an array of shape (N, *S, C),
+made and unmade by the two operators here; a pass of a backend puts them in.
 """
 
 from __future__ import annotations
