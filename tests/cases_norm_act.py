@@ -35,7 +35,9 @@ def _norm_act(data: tuple[int, ...], large: tuple[int, ...] | None = None, **att
         {"fix_gamma": False} | attrs,
         [data, *[channel] * 4, *([data] if attrs.get("add") else [])],
         make={"moving_var": positive},
-        grad_inputs=("data", "beta", "addend")[: 2 + attrs.get("add", False)] if attrs.get("fix_gamma") else None,
+        grad_inputs=("data", "beta", "addend")[: 2 + attrs.get("add", False)]
+        if attrs.get("fix_gamma")
+        else None,
         tolerance=1e-5,
         large=[many, *[channel] * 4, *([many] if attrs.get("add") else [])],
         torch=_torch_norm_act,

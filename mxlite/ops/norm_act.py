@@ -273,9 +273,7 @@ def _times_plus(xp: Any, x: Any, scale: Any, shift: Any, box: Any) -> Any:
     return xp.add(line, shift, out=line)
 
 
-def _sums(
-    xp: Any, head: _Head, x: Any, s: _Scratch, mean: Any, var: Any, d_sum: Any, xd_sum: Any
-) -> None:
+def _sums(xp: Any, head: _Head, x: Any, s: _Scratch, mean: Any, var: Any, d_sum: Any, xd_sum: Any) -> None:
     """d_sum[c] of the head gradient, and xd_sum[c] of it times (x - mean) / std."""
     d_sum.fill(0)
     xd_sum.fill(0)
@@ -294,9 +292,7 @@ def _sums(
     xp.multiply(xd_sum, var, out=xd_sum)
 
 
-def _d_data(
-    xp: Any, head: _Head, x: Any, s: _Scratch, mean: Any, var: Any, result: Any, moves: bool
-) -> None:
+def _d_data(xp: Any, head: _Head, x: Any, s: _Scratch, mean: Any, var: Any, result: Any, moves: bool) -> None:
     """factor * d, and through the statistics as well if they are the batch's: + slope * x + offset.
 
     d_data = factor * (d - d_sum / M - (x - mean) / std * xd_sum / M),   M = N * P
