@@ -6,6 +6,9 @@ once; apart, data is dead before the gradient in data, which is as large, is mad
     backward(d_out, data, weight) -> d_data, d_weight, d_bias
 
     backward(d_out, data) -> d_weight, d_bias          then  backward(d_out, weight) -> d_data
+
+Where the weight is larger than data it is the other way round: an update of the weight has to wait for the
+gradient in data, and should not keep the gradient in the weight waiting with it.
 """
 
 from __future__ import annotations
@@ -46,9 +49,12 @@ def split_gradients(
             by_data = Entry(node, place)
             others = [Entry(node, i) for i in range(node.num_outputs) if i != place]
             if by_data in read and any(e in read for e in others):
-                add(node, _without(node, inputs, "weight", node.name))
+                first = _without(node, inputs, "weight", node.name)
                 second = _without(node, inputs, "data", f"{node.name}_data")
-                order.append(second)
+                add(node, first)
+                read_by = dict(zip(node.input_names, node.inputs))
+                large_weight = graph.nbytes(read_by["weight"]) > graph.nbytes(read_by["data"])
+                order.insert(len(order) - large_weight, second)
                 moved[by_data] = Entry(second, place)
                 shapes[moved[by_data]], dtypes[moved[by_data]] = shapes[by_data], dtypes[by_data]
                 continue
