@@ -14,6 +14,7 @@ from ..graph import Entry, Graph, Shape, UpdateRule
 from ..memplan import MemoryPlan, plan_memory, STRATEGIES
 from ..ndarray import NDArray, zeros
 from .arena import Arena
+from .constants import constant_bytes
 from .executor import Executor, Planned
 from .lower import lower
 from .step import check_grad_req, forward_step, infer, input_names, Key, training_step
@@ -235,7 +236,12 @@ def _plan(
                 f"grad_req of {added[0]!r} is 'add', which needs a gradient to add to; "
                 f"an update inside the step (optimizer=) leaves none."
             )
-    infer_lowered = lower(forward_step(backend.simplify(inferred, False), data, train=False), backend)
+    # What inference keeps of its constants costs as much as the weights: not within a budget, or for training.
+    keep = budget is None and all(r == "null" for r in requests.values())
+    infer_step = forward_step(backend.simplify(inferred, False), data, train=False)
+    infer_lowered = lower(infer_step, backend, constants=keep)
+    if held := constant_bytes(infer_lowered.step.owned):
+        extra_fixed = {**(extra_fixed or {}), "arguments": (extra_fixed or {}).get("arguments", 0) + held}
     infer_plan = plan_memory(infer_lowered.problem, strategy=strategy)
     simple = backend.simplify(inferred, True)
     if any(r != "null" for r in requests.values()):
