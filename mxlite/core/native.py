@@ -108,14 +108,10 @@ def load(text: str, passes: int = 0) -> Code:
             _loaded.move_to_end(key)
             return found
         blob = read(key)
-        code = None
-        if blob is not None:
-            with contextlib.suppress(RuntimeError):  # whole, and yet no object file
-                code = Code(blob)
-        if code is None:
+        if blob is None:
             blob = compile(text, passes)
             write(key, blob)
-            code = Code(blob)
+        code = Code(blob)
         _loaded[key] = code
         while len(_loaded) > MOST_LOADED:
             _loaded.popitem(last=False)

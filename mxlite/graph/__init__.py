@@ -18,4 +18,5 @@ from .ir import (
     variable as variable,
 )
 from .opdef import DType as DType, NoAttrs as NoAttrs, Op as Op, Shapes as Shapes, Signature as Signature
+from .rewrite import Rewriter as Rewriter
 from .update import fuse_updates as fuse_updates, state_name as state_name, UpdateRule as UpdateRule

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ...core import config
 from .blas import set_blas_threads, share_cores
+from .compiled.team import openmp, usable
 from .onednn import library
 from .threads import num_threads
 
@@ -29,4 +30,4 @@ def enter() -> None:
 
 def in_turn() -> bool:
     """Whether the kernels of a program use all cores, so that two of them at a time would fight."""
-    return num_threads() > 1 and library() is not None
+    return num_threads() > 1 and (library() is not None or (usable() and openmp() is not None))

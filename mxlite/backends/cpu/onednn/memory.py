@@ -16,9 +16,9 @@ from .library import library
 
 
 class Memory:
-    """A descriptor. `owned` ones are destroyed with this object; others belong to a primitive."""
+    """A descriptor. Without `keep` it is destroyed with this object; else it belongs to that."""
 
-    __slots__ = ("_keep", "handle", "nbytes")
+    __slots__ = ("_destroy", "_keep", "handle", "nbytes")
 
     def __init__(self, handle: Any, keep: Any = None) -> None:
         lib = library()
@@ -26,10 +26,11 @@ class Memory:
         self.handle = handle
         self.nbytes = int(lib.handle.dnnl_memory_desc_get_size(handle))
         self._keep = keep  # None: this object owns the handle
+        self._destroy = lib.handle.dnnl_memory_desc_destroy  # modules are gone when the last ones die
 
     def __del__(self) -> None:
-        if self._keep is None and (lib := library()) is not None:
-            lib.handle.dnnl_memory_desc_destroy(self.handle)
+        if self._keep is None:
+            self._destroy(self.handle)
 
     def __eq__(self, other: object) -> bool:
         lib = library()

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ....graph import Entry, Graph
+from .channels_last import channels_last
 
-SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = ()
+SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (channels_last,)
 COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]], ...] = ()
 
 
