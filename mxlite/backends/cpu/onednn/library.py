@@ -1,8 +1,9 @@
 """oneDNN's shared library: found, checked, and one engine and stream of it.
 
 Looked for in this order: the file MXLITE_DNNL_LIB names; `libdnnl.so.3` (`dnnl.dll`) where pip puts that of
-the wheels onednn-cpu-gomp and onednn-cpu-vcomp; the system's. It must be of version 3 and use OpenMP (or no
-threads): a SYCL build takes milliseconds a call. Without a library everything runs on numpy.
+the wheels onednn-cpu-gomp and onednn-cpu-vcomp: the environment's folder, that of the system's Python, the
+user's, and else wherever the installed wheel's record says; the system's. It must be of version 3 and use
+OpenMP (or no threads): a SYCL build takes milliseconds a call. Without a library everything runs on numpy.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import ctypes
 import ctypes.util
 import functools
 import os
+import site
 import sys
 import sysconfig
 import threading
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....core import config
 from ....core.errors import MXLiteError
@@ -72,8 +74,7 @@ class Library:
         self.execute.restype = _Done({0: None}).__getitem__
         self.engine = self.new("dnnl_engine_create", ctypes.c_int(1), ctypes.c_size_t(0))
         self.stream = self.new("dnnl_stream_create", self.engine, ctypes.c_uint(1))
-        self._openmp = _openmp() if self.runtime == _OPENMP else None
-        self._here = threading.local()
+        self._openmp = _openmp(self.handle) if self.runtime == _OPENMP else None
 
     def call(self, name: str, *args: Any) -> None:
         """Call a function that returns a status. Every argument must be a ctypes object of the right size."""
@@ -91,11 +92,60 @@ class Library:
         """dnnl_cpu_isa_t in use: bits, one for each set of instructions."""
         return int(self.handle.dnnl_get_effective_cpu_isa())
 
-    def use_threads(self, threads: int) -> None:
-        """What the calling thread runs from here on runs on so many threads."""
-        if self._openmp is not None and getattr(self._here, "threads", None) != threads:
-            self._openmp.omp_set_num_threads(ctypes.c_int(threads))
-            self._here.threads = threads
+    def use_threads(self, threads: int) -> int | None:
+        """What the calling thread runs from here on runs on so many threads.
+
+        Returns their number before if it was another, else None.
+        """
+        if self._openmp is None:
+            return None
+        before = int(self._openmp.omp_get_max_threads())
+        if before == threads:
+            return None
+        self._openmp.omp_set_num_threads(ctypes.c_int(threads))
+        return before
+
+    @property
+    def threading(self) -> str:
+        """What its threads are made by."""
+        return _RUNTIMES.get(self.runtime, str(self.runtime))
+
+
+class Found(NamedTuple):
+    """The library, or None, and what was wrong with each file that is none."""
+
+    library: Library | None
+    troubles: tuple[str, ...]
+
+
+_found: list[Found] = []
+_finding = threading.Lock()
+
+
+def loaded() -> Library | None:
+    """The library if it is loaded already."""
+    return _found[0].library if _found else None
+
+
+def find() -> Found:
+    """Look for the library and load it, once in a process. Raises MXLiteError where MXLITE_DNNL_LIB names no
+    file.
+    """
+    with _finding:
+        if not _found:
+            troubles = []
+            library = None
+            for path in _candidates():
+                try:
+                    library = Library(path)
+                    break
+                except OSError as error:
+                    hint = " (the Debian package libgomp1 has that)" if "libgomp" in str(error) else ""
+                    troubles.append(f"{error}{hint}")
+                except (OneDNNError, AttributeError) as error:
+                    troubles.append(str(error))
+            _found.append(Found(library, tuple(dict.fromkeys(troubles))))
+    return _found[0]
 
 
 @functools.cache
@@ -104,56 +154,77 @@ def library() -> Library | None:
 
     Whether it may be used is another question: `config.kernel_kinds`.
     """
-    troubles = []
-    for path in _candidates():
-        try:
-            return Library(path)
-        except OSError as error:
-            hint = " (the Debian package libgomp1 has that)" if "libgomp" in str(error) else ""
-            troubles.append(f"{error}{hint}")
-        except (OneDNNError, AttributeError) as error:
-            troubles.append(str(error))
-    if troubles:
+    found = find()
+    if found.library is None and found.troubles:
         warnings.warn(
             f"oneDNN cannot be used, so kernels run on numpy, which is several times slower: "
-            f"{'; '.join(troubles)}",
+            f"{'; '.join(found.troubles)}",
             RuntimeWarning,
             stacklevel=2,
         )
-    return None
+    return found.library
+
+
+WHEELS = ("onednn-cpu-gomp", "onednn-cpu-vcomp")
 
 
 def _candidates() -> Iterator[str]:
     if named := config.dnnl_lib():
         if not os.path.exists(named):
             raise MXLiteError(f"MXLITE_DNNL_LIB names {named!r}, where there is no file.")
-        yield named
+        yield os.path.abspath(named)
         return
     if sys.platform == "win32":
-        names = (os.path.join("Library", "bin", "dnnl.dll"),)
+        names = [os.path.join("Library", "bin", "dnnl.dll")]
     else:
-        names = (os.path.join("lib", "libdnnl.so.3"), os.path.join("lib", "libdnnl.so"))
-    for root in dict.fromkeys((sys.prefix, sysconfig.get_path("data"), _user_base())):
+        names = [os.path.join("lib", "libdnnl.so.3"), os.path.join("lib", "libdnnl.so")]
+    roots = [sys.prefix, sysconfig.get_path("data")]
+    if site.ENABLE_USER_SITE:
+        roots.append(site.getuserbase())
+    seen = False
+    for root in dict.fromkeys(roots):
         for name in names:
             path = os.path.join(root, name)
             if os.path.exists(path):
+                seen = True
                 yield path
                 break
+    if not seen:
+        yield from _installed(tuple(os.path.basename(name) for name in names))
     if system := ctypes.util.find_library("dnnl"):
         yield system
 
 
-def _user_base() -> str:
-    import site
+def _installed(names: tuple[str, ...]) -> Iterator[str]:
+    """The file of an installed wheel, wherever it was put: its record says where. Slower than a look at the
+    usual places.
+    """
+    from importlib import metadata
 
-    return site.getuserbase()
+    for wheel in WHEELS:
+        try:
+            files = metadata.files(wheel) or []
+        except metadata.PackageNotFoundError:
+            continue
+        by_name = {file.name: file for file in files}
+        for name in names:
+            if name in by_name and os.path.exists(path := str(by_name[name].locate())):
+                yield os.path.realpath(path)
+                break
 
 
-@functools.cache
-def _openmp() -> Any:
-    """The OpenMP runtime that oneDNN uses, already loaded with it; None if it has another name here."""
-    name = "vcomp140.dll" if sys.platform == "win32" else "libgomp.so.1"
+def _openmp(handle: ctypes.CDLL) -> Any:
+    """The OpenMP runtime that the library uses; None where it cannot be asked.
+
+    Looked up through the library itself, which finds the one it was linked to whatever its name is. Windows
+    does not look further than the library. What is called only looks at or sets a number, so the GIL is kept.
+    """
     try:
-        return ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
-    except OSError:
+        own = ctypes.PyDLL(handle._name, handle=handle._handle)
+        if sys.platform == "win32":
+            own = ctypes.PyDLL("vcomp140.dll")
+        own.omp_set_num_threads.restype = None
+        own.omp_get_max_threads.restype = ctypes.c_int
+    except (OSError, AttributeError):
         return None
+    return own
