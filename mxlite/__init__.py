@@ -16,6 +16,7 @@ from . import (
     models as models,
     module as module,
     ndarray as ndarray,
+    profiler as profiler,
     symbol as symbol,
     tools as tools,
 )

@@ -111,7 +111,7 @@ def _name(key: Key) -> str:
 def _outside(task: str, kernel: str, fence: guard.Fence, at: int, count: int) -> OperatorError:
     where = f"{-at} bytes before its start" if at < 0 else f"at byte {at}, behind its end"
     return OperatorError(
-        f"{task!r} [{kernel}] wrote outside its arrays: {fence.name}, {fence.nbytes} bytes, has {count} guard "
-        f"bytes changed, the first {where}. This is a bug in the kernel; please report it.",
+        f"{task!r} [{kernel}] wrote outside its arrays: {fence.name}, {fence.nbytes} bytes, has {count} "
+        f"guard bytes changed, the first {where}. This is a bug in the kernel; please report it.",
         operation=task,
     )

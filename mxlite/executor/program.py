@@ -132,7 +132,7 @@ class Program:
                 if (where := lowered.key[v]) is not None:
                     writes[g][self.arrays[where].var] = None
         before = segment_order(plan, groups)
-        # Two at a time would fight for the cores; and a guarded arena is not the one that was planned for that.
+        # Two at a time would fight for the cores; and a guarded arena is not the one planned for that.
         if watchman is not None or (lowered.tuned and backend.in_turn(lowered.threads)):
             before = [(g - 1,) if g else () for g in range(count)]
         for g, segment in enumerate(self.segments):

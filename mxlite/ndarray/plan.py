@@ -23,6 +23,7 @@ from ..graph.attrs import parse_attrs
 from ..graph.derivative import names_read
 from ..graph.opdef import DType, Op, require_possible, Shapes
 from ..ops import find_op
+from .call_name import CallName
 from .storage import RawArray, Shape, Storage
 
 _CACHE_LIMIT = 4096  # entries; a program that makes more than that gains nothing from keeping them
@@ -139,8 +140,8 @@ class Plan:
 
     __slots__ = (
         "args", "attrs", "backend", "constants", "donors", "dtype", "dtypes", "floating",
-        "gradients", "in_place", "inputs", "keeps", "keywords", "kinds", "makes", "mutated", "name", "op",
-        "outputs", "places", "random", "run", "shapes", "simple", "state", "train", "visible", "work",
+        "gradients", "in_place", "inputs", "keeps", "kernel", "keywords", "kinds", "makes", "mutated", "name",
+        "op", "outputs", "places", "random", "run", "shapes", "simple", "state", "train", "visible", "work",
     )  # fmt: skip
 
     def __init__(
@@ -183,7 +184,8 @@ class Plan:
         self.dtype = dtype
         self.dtypes = dtypes
         self.train = train
-        self.name = op.op_name
+        self.name: str = CallName(self)
+        self.kernel = kernel.name
         self.backend = backend
         self.run: Callable[..., None] = _quiet(bound.func)
         if not kernel.is_reference:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from ....core import config
 from ....core.errors import MXLiteError
-from .constants import STATUS
+from .constants import CPU_ISA, STATUS
 
 _SEQUENTIAL, _OPENMP = 1, 2
 _RUNTIMES = {0: "none", 1: "sequential", 2: "OpenMP", 4: "TBB", 8: "threadpool", 512: "SYCL"}
@@ -92,6 +92,12 @@ class Library:
         """dnnl_cpu_isa_t in use: bits, one for each set of instructions."""
         return int(self.handle.dnnl_get_effective_cpu_isa())
 
+    @property
+    def instructions(self) -> str:
+        """`isa` in words: that of the largest known set which it contains, and its number."""
+        known = max((bits for bits in CPU_ISA if bits & self.isa == bits), key=int.bit_count)
+        return f"{CPU_ISA[known]} ({self.isa:#x})"
+
     def use_threads(self, threads: int) -> int | None:
         """What the calling thread runs from here on runs on so many threads.
 
@@ -144,6 +150,13 @@ def find() -> Found:
                     troubles.append(f"{error}{hint}")
                 except (OneDNNError, AttributeError) as error:
                     troubles.append(str(error))
+            if library is None and not config.dnnl_lib():
+                troubles += [
+                    f"a wheel of oneDNN is installed, but {path} is not there (`pip install --target` leaves "
+                    f"it out); MXLITE_DNNL_LIB names one elsewhere"
+                    for path in _recorded()
+                    if not os.path.exists(path)
+                ]
             _found.append(Found(library, tuple(dict.fromkeys(troubles))))
     return _found[0]
 
@@ -190,27 +203,25 @@ def _candidates() -> Iterator[str]:
                 yield path
                 break
     if not seen:
-        yield from _installed(tuple(os.path.basename(name) for name in names))
+        yield from (path for path in _recorded() if os.path.exists(path))
     if system := ctypes.util.find_library("dnnl"):
         yield system
 
 
-def _installed(names: tuple[str, ...]) -> Iterator[str]:
-    """The file of an installed wheel, wherever it was put: its record says where. Slower than a look at the
-    usual places.
-    """
+def _recorded() -> list[str]:
+    """Where the records of installed wheels say that the library is. Slower than the usual places."""
     from importlib import metadata
 
+    found = []
     for wheel in WHEELS:
         try:
-            files = metadata.files(wheel) or []
+            files = {file.name: file for file in metadata.files(wheel) or ()}
         except metadata.PackageNotFoundError:
             continue
-        by_name = {file.name: file for file in files}
-        for name in names:
-            if name in by_name and os.path.exists(path := str(by_name[name].locate())):
-                yield os.path.realpath(path)
-                break
+        named = files.get("libdnnl.so.3") or files.get("dnnl.dll")
+        if named is not None:
+            found.append(os.path.abspath(str(named.locate())))
+    return found
 
 
 def _openmp(handle: ctypes.CDLL) -> Any:
