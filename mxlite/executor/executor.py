@@ -88,6 +88,11 @@ class Executor:
         return nbytes + self._arena.measured_bytes
 
     @property
+    def guard_bytes(self) -> int:
+        """Bytes that MXLITE_GUARD=1 has taken on top of the plan for guarded copies of the arena; else 0."""
+        return self._arena.guard_bytes
+
+    @property
     def context(self) -> Context:
         return self._ctx
 
