@@ -184,22 +184,10 @@ def _seconds(
     values: list[Value],
 ) -> float:
     """Modelled time: the slower of arithmetic and memory traffic."""
-    flops = flops_of(op, node.attrs, shapes) * _share(op, node, shapes[0], outs)
+    wanted = [n for n, o in zip(node.output_names, outs) if o >= 0]
+    flops = flops_of(op, node.attrs, shapes, wanted)
     nbytes = sum(values[v].nbytes for v in (*ins.values(), *outs) if v >= 0)
     return max(flops / FLOPS_PER_S, nbytes / BYTES_PER_S)
-
-
-def _share(op: type[Op], node: Node, inputs: Shapes, outs: list[int]) -> float:
-    """How much of a gradient's arithmetic is wanted, gradients of different inputs taken as alike.
-
-    Vectors do not count: next to the gradients of data and weight, that of a bias is nothing.
-    """
-    forward = node.forward
-    if forward is None:
-        return 1.0
-    rank = {f"d_{n}": len(s) for n, s in zip(forward.input_names, inputs)}
-    made = [o >= 0 for n, o in zip(node.output_names, outs) if rank.get(n, 0) > 1]
-    return sum(made) / len(made) if any(made) else 1.0
 
 
 def _is_stage(text: str | None) -> bool:
