@@ -59,6 +59,7 @@ class Module:
     def __init__(self) -> None:
         self._functions: list[Function] = []
         self._declared: dict[str, None] = {}
+        self.meets = False  # whether threads wait for each other
 
     def function(self, name: str, width: int | None = None) -> Function:
         """A function to be filled: `void name(ptr args, i64 thread, i64 threads)`."""
@@ -86,6 +87,8 @@ class Module:
                     f"  call void @{_quoted(f.name)}(ptr %args, i64 %thread, i64 %threads)"
                 )
                 parts.append(_WAY_IN.format(name=_quoted(f"{f.name}.all"), body=all_of))
+        if self.meets:
+            parts.append("declare void @GOMP_barrier()" if team else "define void @GOMP_barrier() { ret void }")
         return "\n".join([*self._declared, *parts, _ATTRIBUTES.format(bits=32 * max(4, width()))])
 
 
@@ -275,6 +278,12 @@ class Function:
         one = self.emit(f"insertelement {kind} poison, i64 {left}, i32 0")
         every = self.emit(f"shufflevector {kind} {one}, {kind} poison, <{self.width} x i32> zeroinitializer")
         return self.emit(f"icmp slt {kind} {self._iota}, {every}")
+
+    def meet(self) -> None:
+        """Wait until all threads of the team are here: what each wrote before, all can read behind it."""
+        self.module.meets = True
+        with self.when(self.emit(f"icmp sgt i64 {self.threads}, 1")):
+            self.do("call void @GOMP_barrier()")
 
     def share(self, total: str, grain: int = 1) -> tuple[str, str]:
         """This thread's part of [0, total): whole multiples of `grain`, but for the last."""
