@@ -44,11 +44,13 @@ def storable() -> frozenset[str]:
     """Names of the dtypes that can be loaded and stored: not every CPU knows float16."""
     at = native.target()
     has_half = "f16c" in at.features or at.triple.startswith(("aarch64", "arm64"))
-    return frozenset({"float32", "bfloat16", "bool", "uint8"} | ({"float16"} if has_half else set()))
+    return frozenset({"float32", "bfloat16", "bool", "uint8", "int32"} | ({"float16"} if has_half else set()))
 
 
-_STORED = {"float32": "float", "float16": "half", "bfloat16": "i16", "bool": "i8", "uint8": "i8"}
-_NBYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "bool": 1, "uint8": 1}
+_STORED = {
+    "float32": "float", "float16": "half", "bfloat16": "i16", "bool": "i8", "uint8": "i8", "int32": "i32"
+}  # fmt: skip
+_NBYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "bool": 1, "uint8": 1, "int32": 4}
 
 
 class Module:
@@ -367,6 +369,8 @@ class Function:
             return self.as_float(self.emit(f"shl {self.ints} {wide}, splat (i32 16)"))
         if dtype in ("bool", "uint8"):
             return self.emit(f"uitofp <{n} x i8> {value} to {self.vector}")
+        if dtype == "int32":
+            return self.emit(f"sitofp {self.ints} {value} to {self.vector}")
         return value
 
     def _narrowed(self, value: str, dtype: str) -> str:
@@ -391,6 +395,8 @@ class Function:
             return self.emit(f"zext {self.bits} {there} to <{n} x i8>")
         if dtype == "uint8":
             return self.emit(f"fptoui {self.vector} {value} to <{n} x i8>")
+        if dtype == "int32":
+            return self.emit(f"fptosi {self.vector} {value} to {self.ints}")
         return value
 
     # -- arithmetic ------------------------------------------------------------------------------
@@ -399,6 +405,10 @@ class Function:
         """A number in all lanes, rounded to float32."""
         (bits,) = struct.unpack("<Q", struct.pack("<d", as_float32(value)))
         return f"splat (float 0x{bits:016X})"
+
+    def number(self, integer: str) -> str:
+        """An i64, rounded to float32, in all lanes."""
+        return self._every(self.emit(f"sitofp i64 {integer} to float"), "float")
 
     def _every(self, scalar: str, kind: str) -> str:
         many = f"<{self.width} x {kind}>"
