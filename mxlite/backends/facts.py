@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,20 @@ class Facts:
     nbytes: int
 
 
-def flops_of(op: type[Op], attrs: Any, shapes: tuple[Shapes, Shapes]) -> float:
-    """Arithmetic operations of a call; `shapes` are those of the forward call, also of a gradient."""
+def flops_of(
+    op: type[Op], attrs: Any, shapes: tuple[Shapes, Shapes], wanted: Collection[str] | None = None
+) -> float:
+    """Arithmetic operations of a call; `shapes` are those of the forward call, also of a gradient.
+
+    `wanted` are the outputs that are read, all unless given. The gradients of different inputs are taken as
+    alike, but for vectors: next to the gradients of data and weight, that of a bias is nothing.
+    """
     forward = op.forward_op
-    return float((forward.backward_flops if forward else op.flops)(attrs, *shapes))
+    if forward is None:
+        return float(op.flops(attrs, *shapes))
+    flops = float(forward.backward_flops(attrs, *shapes))
+    if wanted is None:
+        return flops
+    rank = {f"d_{n}": len(s) for n, s in zip(forward.input_names(attrs), shapes[0])}
+    large = [n in wanted for n in op.output_names(attrs) if rank.get(n, 0) > 1]
+    return flops * sum(large) / len(large) if any(large) else flops

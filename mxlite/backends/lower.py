@@ -184,7 +184,8 @@ def _seconds(
     values: list[Value],
 ) -> float:
     """Modelled time: the slower of arithmetic and memory traffic."""
-    flops = flops_of(op, node.attrs, shapes)
+    wanted = [n for n, o in zip(node.output_names, outs) if o >= 0]
+    flops = flops_of(op, node.attrs, shapes, wanted)
     nbytes = sum(values[v].nbytes for v in (*ins.values(), *outs) if v >= 0)
     return max(flops / FLOPS_PER_S, nbytes / BYTES_PER_S)
 

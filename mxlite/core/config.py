@@ -13,6 +13,7 @@
 |                     |                 | or `reference` for neither                                        |
 | MXLITE_DNNL_LIB     |                 | the file of oneDNN's library, instead of the one that is found    |
 | MXLITE_NUM_THREADS  | cores           | threads that one kernel of oneDNN or of generated code may use    |
+| MXLITE_CACHE_DIR    | the user's      | where compiled code is kept for later processes; `off`: nowhere   |
 | MXLITE_GUARD        | 0               | 1: guard bytes around every array, checked after each kernel of a |
 |                     |                 | bound program; for finding a kernel that writes outside its arrays |
 """
@@ -20,6 +21,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from .cores import available_cores
 from .errors import MXLiteError, nearest
@@ -89,6 +91,22 @@ def dnnl_lib() -> str:
     return os.environ.get("MXLITE_DNNL_LIB", "")
 
 
+def cache_dir() -> str | None:
+    """The directory for what another process can use again; None: nothing is kept.
+
+    MXLITE_CACHE_DIR, or `mxlite` where the system wants caches of a user to be.
+    """
+    text = os.environ.get("MXLITE_CACHE_DIR", "")
+    if text:
+        return None if text == "off" else os.path.abspath(os.path.expanduser(text))
+    if sys.platform == "win32":
+        root = os.environ.get("LOCALAPPDATA", "")
+    elif sys.platform == "darwin":
+        root = "~/Library/Caches"
+    else:
+        root = os.environ.get("XDG_CACHE_HOME", "") or "~/.cache"
+    root = os.path.expanduser(root)
+    return os.path.join(root, "mxlite") if os.path.isabs(root) else None
 MOST_THREADS = 1024
 
 

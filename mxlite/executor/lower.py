@@ -15,6 +15,7 @@ import numpy as np
 from ..backends import Backend, Call, lower_graph
 from ..graph import Shape
 from ..memplan import Problem
+from .constants import hoist
 from .step import Key, Step
 
 RNG_KEY: Key = ("rng", 0)
@@ -41,15 +42,21 @@ class Lowered:
 
 
 def lower(
-    step: Step, backend: Backend, extra_fixed: Mapping[str, int] | None = None, least_arena: int = 0
+    step: Step,
+    backend: Backend,
+    extra_fixed: Mapping[str, int] | None = None,
+    least_arena: int = 0,
+    constants: bool = False,
 ) -> Lowered:
     """Lower `step` and count the bytes that no plan changes. O(nodes).
 
     `extra_fixed` adds bytes by category that the program's owner holds besides (optimizer state of an
-    imperative update).
+    imperative update). `constants`: whether what depends on parameters alone is kept from call to call.
     """
     threads = backend.threads()
     step = _combined(step, backend)
+    if constants:
+        step = hoist(step)
     with backend.running(threads):
         found = lower_graph(step.graph, step.storage, backend, train=step.train)
     uses_rng = any(n.op is not None and n.op.draws(n.attrs, step.train) for n in found.streams)

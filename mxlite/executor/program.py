@@ -60,11 +60,20 @@ class Program:
         self.states = {} if states is None else states
         self.segments: list[Segment] = []
         self.num_forward = 0  # segments
+        self.num_constant = 0  # segments
+        self._sources: tuple[Var, ...] = ()  # what the constant ones read
+        self._seen: list[int] = []  # and how often it was written before they last ran
         self._build()
 
     def push_forward(self) -> None:
         """Push the forward pass. Whoever used the arena before is waited for, whether he failed or not."""
-        self._push(self.segments[: self.num_forward], first=True)
+        start = 0
+        if self.num_constant:
+            now = [v.pushes for v in self._sources]
+            if now == self._seen:
+                start = self.num_constant
+            self._seen = now
+        self._push(self.segments[start : self.num_forward], first=True)
         self.arena.holder = self
         self.arena.tail = self._forward_tail
 
@@ -86,7 +95,7 @@ class Program:
     def _build(self) -> None:
         schedule, plan = self.plan.schedule, self.plan
         if config.check_plan():
-            check(plan, step_order(plan, self.bulk_size))
+            check(plan, step_order(plan, self.bulk_size, self.lowered.step.num_constant))
         lowered = self.lowered
         backend = lowered.backend
         block, offsets, watchman = self.arena.block, plan.offsets, None
@@ -103,12 +112,14 @@ class Program:
                 low = offsets[b]
                 nbytes = plan.problem.values[v].nbytes
                 views[i] = block[low : low + nbytes].view(lowered.dtype[v]).reshape(lowered.shape[v])
-        groups = segment_of_steps(schedule.num_forward, len(schedule.task), self.bulk_size)
+        steps = schedule.num_forward, len(schedule.task), self.bulk_size
+        groups = segment_of_steps(*steps, lowered.step.num_constant)
         count = groups[-1] + 1 if groups else 0
         around = partial(backend.running, lowered.threads) if lowered.tuned else nullcontext
         sheet = Sheet(lowered, plan, self._measured_bytes())
         self.segments = [Segment(Var(f"segment{g}"), groups.index(g), around, sheet) for g in range(count)]
         self.num_forward = groups[schedule.num_forward - 1] + 1 if schedule.num_forward else 0
+        self.num_constant = groups[lowered.step.num_constant - 1] + 1 if lowered.step.num_constant else 0
         reads: list[dict[Var, None]] = [{} for _ in range(count)]
         writes: list[dict[Var, None]] = [{} for _ in range(count)]
         made_in: dict[int, int] = {}
@@ -135,6 +146,12 @@ class Program:
         # Two at a time would fight for the cores; and a guarded arena is not the one planned for that.
         if watchman is not None or (lowered.tuned and backend.in_turn(lowered.threads)):
             before = [(g - 1,) if g else () for g in range(count)]
+        # Where the constant ones are skipped, the first of the others waits for the arena's former user.
+        start = self.num_constant
+        for g in range(start + 1, count):
+            if all(p < start for p in before[g]):
+                before[g] = (*before[g], start)
+        self._sources = tuple({v: None for row in reads[:start] for v in row})
         for g, segment in enumerate(self.segments):
             segment.reads = tuple(reads[g])
             segment.writes = tuple(writes[g])
@@ -185,10 +202,13 @@ class Program:
         )
 
 
-def segment_of_steps(num_forward: int, count: int, size: int) -> list[int]:
-    """The segment of each step: runs of `size` steps, cut at the end of the forward pass."""
-    forward = -(-num_forward // size)
-    return [s // size if s < num_forward else forward + (s - num_forward) // size for s in range(count)]
+def segment_of_steps(num_forward: int, count: int, size: int, num_constant: int = 0) -> list[int]:
+    """The segment of each step: runs of `size` steps, cut behind the constant ones and the forward pass."""
+    result: list[int] = []
+    for begin, end in ((0, num_constant), (num_constant, num_forward), (num_forward, count)):
+        start = result[-1] + 1 if result else 0
+        result += [start + s // size for s in range(end - begin)]
+    return result
 
 
 def segment_order(plan: MemoryPlan, groups: list[int]) -> list[tuple[int, ...]]:
@@ -206,9 +226,9 @@ def segment_order(plan: MemoryPlan, groups: list[int]) -> list[tuple[int, ...]]:
     return [tuple(sorted(earlier)) for earlier in before]
 
 
-def step_order(plan: MemoryPlan, size: int) -> list[tuple[int, ...]]:
+def step_order(plan: MemoryPlan, size: int, num_constant: int = 0) -> list[tuple[int, ...]]:
     """The order that the engine really enforces between steps, for the judge."""
-    groups = segment_of_steps(plan.schedule.num_forward, len(plan.schedule.task), size)
+    groups = segment_of_steps(plan.schedule.num_forward, len(plan.schedule.task), size, num_constant)
     before = segment_order(plan, groups)
     last = {g: s for s, g in enumerate(groups)}
     return [

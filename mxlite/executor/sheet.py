@@ -28,6 +28,7 @@ class Sheet:
         for task, call in zip(problem.tasks, lowered.calls):
             op = call.node.op
             assert op is not None
+            wanted = [n for n, o in zip(op.output_names(call.node.attrs), call.outputs) if o >= 0]
             values = [v for v in (*task.inputs, *task.outputs) if v >= 0]
             of_task.append(
                 Facts(
@@ -35,7 +36,7 @@ class Sheet:
                     op.op_name,
                     call.kernel.name,
                     str(lowered.dtype[values[0]]) if values else "float32",
-                    flops_of(op, call.node.attrs, call.shapes),
+                    flops_of(op, call.node.attrs, call.shapes, wanted),
                     sum(problem.values[v].nbytes for v in values),
                 )
             )

@@ -25,6 +25,7 @@ from ....core.errors import MXLiteError
 from .constants import CPU_ISA, STATUS
 
 _SEQUENTIAL, _OPENMP = 1, 2
+_AVX512_BF16 = 0x80  # the bit of dnnl_cpu_isa_avx512_core_bf16 that lesser sets lack
 _RUNTIMES = {0: "none", 1: "sequential", 2: "OpenMP", 4: "TBB", 8: "threadpool", 512: "SYCL"}
 
 
@@ -91,6 +92,11 @@ class Library:
     def isa(self) -> int:
         """dnnl_cpu_isa_t in use: bits, one for each set of instructions."""
         return int(self.handle.dnnl_get_effective_cpu_isa())
+
+    @property
+    def has_bf16(self) -> bool:
+        """Whether the processor multiplies bfloat16 itself; else oneDNN emulates it, slower than float32."""
+        return bool(self.isa & _AVX512_BF16)
 
     @property
     def instructions(self) -> str:

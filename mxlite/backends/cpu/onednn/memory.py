@@ -16,7 +16,7 @@ from .library import library
 
 
 class Memory:
-    """A descriptor. `owned` ones are destroyed with this object; others belong to a primitive."""
+    """A descriptor. Without `keep` it is destroyed with this object; else it belongs to that."""
 
     __slots__ = ("_destroy", "_keep", "handle", "nbytes")
 
