@@ -88,7 +88,9 @@ class Module:
                 )
                 parts.append(_WAY_IN.format(name=_quoted(f"{f.name}.all"), body=all_of))
         if self.meets:
-            parts.append("declare void @GOMP_barrier()" if team else "define void @GOMP_barrier() { ret void }")
+            parts.append(
+                "declare void @GOMP_barrier()" if team else "define void @GOMP_barrier() { ret void }"
+            )
         return "\n".join([*self._declared, *parts, _ATTRIBUTES.format(bits=32 * max(4, width()))])
 
 

@@ -75,9 +75,7 @@ def scale_of(f: Function, form: Form, inverse: str, gamma: str) -> str:
     return f.mul(inverse, gamma) if form.gamma else inverse
 
 
-def statistics(
-    f: Function, first: str, sums: Sequence[str], per_count: str, eps: str
-) -> tuple[str, str]:
+def statistics(f: Function, first: str, sums: Sequence[str], per_count: str, eps: str) -> tuple[str, str]:
     """Mean and 1 / std out of k and the sums of x - k and (x - k)^2; all but the results float64."""
     w = Doubles(f)
     away = w.op("fmul", sums[0], per_count)

@@ -112,7 +112,9 @@ class _Passes:
         f.sweep("0", stop, lambda v, mask: column(v, mask, rows))
 
     def reduce(
-        self, arrays: Sequence[str], terms: Callable[[str, str | None], Callable[[list[str]], tuple[str, str]]]
+        self,
+        arrays: Sequence[str],
+        terms: Callable[[str, str | None], Callable[[list[str]], tuple[str, str]]],
     ) -> None:
         """Add up in `totals` both numbers that `terms(v, mask)` makes of a row."""
         f, w = self.f, self.w
@@ -143,7 +145,9 @@ class _Passes:
             most = f.emit(f"add i64 {chunk.index}, {CHUNK}")
             over = f.emit(f"icmp slt i64 {most}, {self.last}")
             f.sweep("0", self.length, cleared)
-            self.rows(arrays, column, chunk.index, f.emit(f"select i1 {over}, i64 {most}, i64 {self.last}"), 4)
+            self.rows(
+                arrays, column, chunk.index, f.emit(f"select i1 {over}, i64 {most}, i64 {self.last}"), 4
+            )
             f.sweep("0", self.length, flushed)
         f.sweep("0", self.length, cleared)
         self.remainder(arrays, column)

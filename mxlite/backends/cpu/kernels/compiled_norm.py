@@ -166,7 +166,9 @@ def _backward(r: Request) -> ChosenKernel | None:
             arrays[s.WORK] = own
         # Unmasked, the gradient of the addend is that of the output: in place there is nothing to do.
         same = d_addend is None or (not form.relu and address_of(d_addend) == address_of(d_out))
-        form = replace(form, addend="" if same else "stored", by_out=out is not None, result=d_data is not None)
+        form = replace(
+            form, addend="" if same else "stored", by_out=out is not None, result=d_data is not None
+        )
         return layout.run("backward", form, a, arrays, 5 * data.nbytes)
 
     return connected(connect, scratch_bytes(pieces), "compiled norm", mutates=True)

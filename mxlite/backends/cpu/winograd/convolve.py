@@ -21,7 +21,10 @@ def convolve_entry(p: Program, m: int, v: int, dtype: str) -> str:
     product = rows_routine(p, v)
     out_of, scatter = output_routine(p, m, v, dtype), scatter_routine(p, m, v, dtype)
     f = p.entry(name)
-    g = {s: (f.pointer(k) if s in ("data", "u", "bias", "out", "work") else f.integer(k)) for k, s in enumerate(SLOTS)}
+    g = {
+        s: (f.pointer(k) if s in ("data", "u", "bias", "out", "work") else f.integer(k))
+        for k, s in enumerate(SLOTS)
+    }
     line = 4 * f.width
     scratch = f.at(g["work"], f.times(f.thread, g["share"]))
     sheet, v_at, m_at = f.at(scratch, g["at_out"]), f.at(scratch, g["at_v"]), f.at(scratch, g["at_m"])

@@ -89,7 +89,11 @@ class Convolution:
         products = (self.m + 2) ** 2
         size = NBYTES[self.dtype]
         line = 4 * width()
-        found = {"v_far": self.most * self.c * 4 + line, "m_far": self.most * self.v * line + line, "at_zero": 0}
+        found = {
+            "v_far": self.most * self.c * 4 + line,
+            "m_far": self.most * self.v * line + line,
+            "at_zero": 0,
+        }
         found["at_out"] = _up(4 * self.f)
         sheet = max(products * self.c, self.m * self.m * self.v * width()) * size
         found["at_m"] = found["at_out"] + _up(sheet)
@@ -151,9 +155,7 @@ def forward(
     """data (n, h, w, c), weight (f, c, 3, 3) and bias -> out."""
     if not fits(n, h, w, c, f, pad, dtype):
         return None
-    return Convolution(
-        n, h, w, c, f, (pad[0], pad[1]), str(np.dtype(dtype)), False, m, most, num_threads()
-    )
+    return Convolution(n, h, w, c, f, (pad[0], pad[1]), str(np.dtype(dtype)), False, m, most, num_threads())
 
 
 def d_data(

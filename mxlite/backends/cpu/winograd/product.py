@@ -37,7 +37,7 @@ def rows_routine(p: Program, v: int) -> str:
     # As few tiles as possible, of sizes that differ by one at most.
     tiles = f.over(f.plus("%t", most - 1), most)
     small, larger = f.over("%t", tiles), f.rest("%t", tiles)
-    with f.loop("0", str(tiles), 1, [ "0"], "i64") as loop:
+    with f.loop("0", str(tiles), 1, ["0"], "i64") as loop:
         (done,) = loop.values
         n = f.plus(small, f.emit(f"zext i1 {f.is_('slt', loop.index, larger)} to i64"))
         a = f.at("%a", f.times(done, nbytes))
@@ -48,7 +48,15 @@ def rows_routine(p: Program, v: int) -> str:
         f.do(f"switch i64 {n}, label %{labels[-1]} [ {cases} ]")
         for k, label in enumerate(labels):
             f._begin(label)
-            f.run(f"tile{k + 1}x{v}", ("ptr", a), ("ptr", "%b"), ("ptr", m), ("i64", "%blocks"), ("i64", "%step"), ("i64", "%next"))
+            f.run(
+                f"tile{k + 1}x{v}",
+                ("ptr", a),
+                ("ptr", "%b"),
+                ("ptr", m),
+                ("i64", "%blocks"),
+                ("i64", "%step"),
+                ("i64", "%next"),
+            )
             f.do(f"br label %{after}")
         f._begin(after)
         loop.again(f.plus(done, n))
@@ -72,7 +80,9 @@ def _tile(p: Program, name: str, n: int, v: int) -> None:
             ahead = f.at(b, "%next")
             for k in range(UNROLL):
                 for j in range(v):
-                    f.do(f"call void @llvm.prefetch.p0(ptr {f.at(ahead, line * (k * v + j))}, i32 0, i32 2, i32 1)")
+                    f.do(
+                        f"call void @llvm.prefetch.p0(ptr {f.at(ahead, line * (k * v + j))}, i32 0, i32 2, i32 1)"
+                    )
                 right = [f.read(f.at(b, line * (k * v + j))) for j in range(v)]
                 for r in range(n):
                     left = f.repeated(f.at(a, line * r + 4 * k))

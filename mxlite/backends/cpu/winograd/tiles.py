@@ -33,9 +33,7 @@ def gradient_routine(p: Program, m: int, dtype: str) -> str:
 
 def _into(p: Program, name: str, matrix: tuple[tuple[float, ...], ...], dtype: str) -> str:
     n = len(matrix)
-    f = p.routine(
-        name, data="ptr", row="i64", column="i64", blocks="i64", v="ptr", step="i64", far="i64"
-    )
+    f = p.routine(name, data="ptr", row="i64", column="i64", blocks="i64", v="ptr", step="i64", far="i64")
     nbytes = f.width * NBYTES[dtype]
     columns = [f.times(c, "%column") for c in range(len(matrix[0]))]
     rows = [f.at("%data", f.times(r, "%row")) for r in range(len(matrix[0]))]
