@@ -24,12 +24,7 @@ _STORED = (float32, np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
 
 def forward(r: base.Request) -> base.ChosenKernel | None:
     """The forward pass, with or without what follows it."""
-    found = _geometry(r)
-    if found is None:
-        return None
-    g, weight = found
-    add, relu = getattr(r.attrs, "add", False), getattr(r.attrs, "relu", False)
-    way = convolution.forward(g, weight, not r.attrs.no_bias, add, relu, r.train)
+    way = way_of(r)
     if way is None:
         return None
 
@@ -43,6 +38,16 @@ def forward(r: base.Request) -> base.ChosenKernel | None:
         return connect(xp, a, data, weight, bias, out=out, work=work)
 
     return base.connected(connect if r.op is _convolution_epilogue else without, way.nbytes, way.name)
+
+
+def way_of(r: base.Request) -> Any:
+    """How the forward pass goes, see `convolution`; None where there is no way."""
+    found = _geometry(r)
+    if found is None:
+        return None
+    g, weight = found
+    add, relu = getattr(r.attrs, "add", False), getattr(r.attrs, "relu", False)
+    return convolution.forward(g, weight, not r.attrs.no_bias, add, relu, r.train)
 
 
 def backward(r: base.Request) -> base.ChosenKernel | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from ....graph import Entry, Graph
 from .channels_last import channels_last
+from .pack import pack as pack
 from .split_gradients import split_gradients
 
 SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (channels_last,)
