@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 
 from ....graph import Entry, Graph
 from .channels_last import channels_last
+from .norm_act import norm_act
 
-SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (channels_last,)
+SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (channels_last, norm_act)
 COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]], ...] = ()
 
 
