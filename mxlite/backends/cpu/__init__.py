@@ -4,6 +4,7 @@ import numpy as np
 
 from ..base import Backend
 from . import cores, passes
+from .compiled.sequence import join
 from .kernels import table
 from .threads import num_threads
 
@@ -17,4 +18,5 @@ CPU = Backend(
     simplify=passes.simplify,
     combine=passes.combine,
     in_turn=cores.in_turn,
+    join=join,
 )
