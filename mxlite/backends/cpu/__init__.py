@@ -4,6 +4,7 @@ import numpy as np
 
 from ..base import Backend
 from . import cores, passes
+from .compiled.sequence import join
 from .kernels import table
 from .threads import num_threads
 
@@ -18,4 +19,5 @@ CPU = Backend(
     combine=passes.combine,
     pack=passes.pack,
     in_turn=cores.in_turn,
+    join=join,
 )
