@@ -95,7 +95,7 @@ def test_networks_are_the_same(name, options, shape, monkeypatch):
 
 @needs_onednn
 def test_a_budget_changes_no_bit(monkeypatch):
-    symbol, shapes = mx.models.get("lenet"), {"data": (4, 1, 28, 28), "softmax_label": (4,)}
+    symbol, shapes = mx.models.get("resnet20_cifar"), {"data": (8, 3, 32, 32), "softmax_label": (8,)}
     free = _run(symbol, shapes, "onednn", monkeypatch)
     plan = free[0].memory_plan
     tight = _run(
@@ -142,3 +142,22 @@ def test_dropout_behind_a_convolution_is_recomputed_alike(monkeypatch):
         grads.append([g.asnumpy() for g in e.grad_arrays])
     for a, b in zip(*grads, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@needs_onednn
+def test_gradients_of_a_convolution_are_two_nodes(monkeypatch):
+    monkeypatch.setenv("MXLITE_KERNELS", "onednn")
+    plan = (
+        mx.models.get("resnet20_cifar")
+        .simple_bind(mx.cpu(), data=(2, 3, 32, 32), softmax_label=(2,), optimizer=mx.optimizer.SGD())
+        .memory_plan
+    )
+    tasks = {t.name: t for t in plan.problem.tasks}
+    name = next(n for n in tasks if n.endswith("_backward_data") and "conv" in n)
+    second, first = tasks[name], tasks[name.removesuffix("_data")]
+    data, weight = set(first.inputs) - set(second.inputs), set(second.inputs) - set(first.inputs)
+    assert len(data) == len(weight) == 1  # and d_out, which both read
+    weight, data = plan.problem.values[weight.pop()], plan.problem.values[data.pop()]
+    assert weight.fixed and not data.fixed
+    order = [plan.problem.tasks[t].name for t in plan.schedule.task]
+    assert (order.index(first.name) < order.index(second.name)) == (weight.nbytes <= data.nbytes)

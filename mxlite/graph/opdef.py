@@ -94,6 +94,8 @@ class Op:
 
     accepts: ClassVar[str] = "any"  # "float" or "number" (no bool): dtypes the default `infer_type` lets in
 
+    typed_by_data: ClassVar[bool] = False  # the first output's dtype is the first input's, others may differ
+
     in_place: ClassVar[Mapping[str, str | tuple[str, ...]]] = {}  # output -> inputs it may overwrite
     backward_in_place: ClassVar[Mapping[str, str | tuple[str, ...]]] = {}
     mutates: ClassVar[tuple[str, ...]] = ()  # inputs that forward also writes

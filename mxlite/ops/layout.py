@@ -47,7 +47,9 @@ class _channels_last(_Move):
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
         (data,) = shapes
-        return (data,), (last(data),)
+        out = last(data)
+        _require_still(a, data)
+        return (data,), (out,)
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any) -> None:
@@ -71,7 +73,9 @@ class _channels_first(_Move):
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
         (data,) = shapes
-        return (data,), (first(data),)
+        out = first(data)
+        _require_still(a, out)
+        return (data,), (out,)
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any) -> None:
@@ -103,6 +107,11 @@ def first(shape: Shape) -> Shape:
 def moves(shape: Shape) -> bool:
     """Whether the bytes of (N, C, *S) change their places when channels become the last."""
     return shape[1] > 1 and any(d > 1 for d in shape[2:])
+
+
+def _require_still(a: Any, shape: Shape) -> None:
+    if not a.moves and moves(shape):
+        raise ShapeError(f"moves=False is for a single channel or position, not for {shape}.")
 
 
 def _copy(xp: Any, source: Any, target: Any) -> None:

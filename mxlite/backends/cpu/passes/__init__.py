@@ -10,9 +10,12 @@ from collections.abc import Callable, Mapping
 
 from ....graph import Entry, Graph
 from .channels_last import channels_last
+from .split_gradients import split_gradients
 
 SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (channels_last,)
-COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]], ...] = ()
+COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]], ...] = (
+    split_gradients,
+)
 
 
 def simplify(graph: Graph, train: bool) -> Graph:

@@ -24,6 +24,9 @@ from ....ops import find_op
 from ....ops.conv import Convolution
 from ....ops.conv_channels_last import _convolution_channels_last, ChannelsLastAttrs
 from ....ops.layout import _channels_first, _channels_last, last, LayoutAttrs, moves
+from ....ops.norm_act import _norm_act
+from ....ops.pool import Pooling
+from ....ops.pool_channels_last import _pooling_channels_last, ChannelsLastPoolingAttrs
 from ...base import Request
 from ..kernels import conv
 
@@ -161,8 +164,7 @@ def _dropout(node: Node, rank: int) -> tuple[type[Op], Any] | None:
 
 
 def _pooling(node: Node, rank: int) -> tuple[type[Op], Any] | None:
-    op = find_op("_pooling_channels_last")
-    return op, node.attrs
+    return _pooling_channels_last, ChannelsLastPoolingAttrs(**asdict(node.attrs) | {"layout": None})
 
 
 _ELEMENTWISE = (
@@ -181,6 +183,8 @@ def _carriers() -> dict[type[Op], Follow]:
     if not _found:
         _found.update((find_op(name), _as_it_is) for name in _ELEMENTWISE)
         _found[find_op("BatchNorm")] = _axis("axis")
+        _found[_norm_act] = _axis("axis")
+        _found[Pooling] = _pooling
         _found[find_op("Concat")] = _axis("dim")
         _found[find_op("LeakyReLU")] = _leaky
         _found[find_op("Dropout")] = _dropout

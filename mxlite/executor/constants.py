@@ -1,0 +1,63 @@
+"""What inference computes from parameters alone: computed when they change, not at each call.
+
+Weights in the layout a kernel wants, norms folded into weights, weights cast to 16 bits: nodes that depend on no
+input and draw nothing. `hoist` moves them to the front of a step and gives what the rest reads of them storage of
+its own; a program skips them as long as nobody has written a parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..graph import Entry, Node, Shape
+from .step import Key, Step
+
+
+def hoist(step: Step) -> Step:
+    """`step`, an inference pass, with its constant nodes first; itself where there are none. O(nodes).
+
+    Where nothing tells inputs from parameters, as for arrays given to `bind`, there are none.
+    """
+    inputs = {key[1] for key, category in step.category.items() if category == "inputs"}
+    if not inputs:
+        return step
+    constant: set[Node] = set()
+    for node in step.graph.nodes:
+        if node.op is None:
+            if node.name not in inputs:
+                constant.add(node)
+        elif node.inputs and all(e.node in constant for e in node.inputs) and _is_pure(node):
+            constant.add(node)
+    first = [n for n in step.graph.nodes if n in constant]
+    rest = [n for n in step.graph.nodes if n not in constant]
+    storage = dict(step.storage)
+    owned: dict[Key, tuple[Shape, np.dtype[Any]]] = dict(step.owned)
+    category = dict(step.category)
+    for n in rest:
+        for e in n.inputs:
+            if e.node in constant and e.node.op is not None and e not in storage:
+                key = ("const", f"{e.node.name}.{e.index}")
+                if key in owned:  # two nodes of one name
+                    key = ("const", f"{e.node.name}.{e.index}.{len(owned)}")
+                storage[e] = key
+                owned[key] = (step.graph.shapes[e], step.graph.dtypes[e])
+                category[key] = "arguments"
+    count = sum(1 for n in first if n.op is not None)
+    if not count:
+        return step
+    graph = replace(step.graph, order=(*first, *rest))
+    return replace(step, graph=graph, storage=storage, owned=owned, category=category, num_constant=count)
+
+
+def constant_bytes(owned: Mapping[Key, tuple[Shape, np.dtype[Any]]]) -> int:
+    """Bytes of what `hoist` gave storage."""
+    return sum(int(np.prod(s)) * d.itemsize for key, (s, d) in owned.items() if key[0] == "const")
+
+
+def _is_pure(node: Node) -> bool:
+    assert node.op is not None
+    return not (node.op.has_stream(node.attrs) or node.op.mutated(node.attrs) or node.op.subgraphs)
