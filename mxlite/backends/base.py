@@ -7,7 +7,7 @@ and the plan says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from ctypes import addressof, c_char
 from dataclasses import dataclass, field
@@ -159,6 +159,8 @@ class Backend:
     into one that computes the same outputs from the same variables faster. `combine(graph, kept,
     num_forward)` may rewrite a whole step: it keeps the entries in `kept` (the new ones stand in its answer's
     mapping), and returns (graph, new entry of each kept one that changed, number of forward operator nodes).
+    `pack(graph, constant)` may rewrite an inference pass so that it works on its constant entries in a form
+    that its kernels read faster.
     """
 
     name: str
@@ -172,6 +174,10 @@ class Backend:
     simplify: Callable[[Graph, bool], Graph] = lambda graph, train: graph
     combine: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]] = (
         lambda graph, kept, num_forward: (graph, {}, num_forward)
+    )
+    pack: Callable[[Graph, Set[Entry]], tuple[Graph, Mapping[Entry, Entry]]] = lambda graph, constant: (
+        graph,
+        {},
     )
 
     def choose(

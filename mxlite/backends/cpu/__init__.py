@@ -17,6 +17,7 @@ CPU = Backend(
     running=cores.running,
     simplify=passes.simplify,
     combine=passes.combine,
+    pack=passes.pack,
     in_turn=cores.in_turn,
     join=join,
 )
