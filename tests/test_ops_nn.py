@@ -15,7 +15,8 @@ from mxlite.ops.dropout import Dropout
 from mxlite.ops.loss import MAERegressionOutput, MakeLoss, SoftmaxOutput
 from mxlite.ops.norm import BatchNorm
 from mxlite.ops.philox import RandomStream
-from mxlite.ops.pool import index_type, Pooling
+from mxlite.ops.pool import Pooling
+from mxlite.ops.pool_kernels import index_type
 
 
 class Layer:

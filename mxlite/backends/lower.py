@@ -14,6 +14,7 @@ import numpy as np
 from ..graph import Entry, Graph, Node, Op, Shape, Shapes
 from ..memplan import Task, Value
 from .base import Backend, ChosenKernel
+from .facts import flops_of
 
 FLOPS_PER_S = 10e12  # of the device that plans are reckoned for, unless another is described
 BYTES_PER_S = 600e9
@@ -183,9 +184,8 @@ def _seconds(
     values: list[Value],
 ) -> float:
     """Modelled time: the slower of arithmetic and memory traffic."""
-    forward = op.forward_op
-    count = forward.backward_flops if forward else op.flops
-    flops = count(node.attrs, *shapes)
+    wanted = [n for n, o in zip(node.output_names, outs) if o >= 0]
+    flops = flops_of(op, node.attrs, shapes, wanted)
     nbytes = sum(values[v].nbytes for v in (*ins.values(), *outs) if v >= 0)
     return max(flops / FLOPS_PER_S, nbytes / BYTES_PER_S)
 

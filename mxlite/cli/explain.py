@@ -10,9 +10,9 @@ from typing import Any
 
 from ..core.bytesize import format_bytes
 from ..core.errors import MemoryBudgetError, MXLiteError
+from ..core.table import percent, table
 from ..memplan import MemoryPlan, padded
 from .request import add_model, add_request, budget_of, Request, request_of
-from .table import percent, table
 
 TOP = 12
 FUSED = "sgd"

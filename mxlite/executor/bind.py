@@ -15,6 +15,7 @@ from ..memplan import MemoryPlan, plan_memory, STRATEGIES
 from ..ndarray import NDArray, zeros
 from .amp import amp_dtype, checked_scale, mixed
 from .arena import Arena
+from .constants import constant_bytes
 from .executor import Executor, Planned
 from .lower import lower
 from .step import check_grad_req, forward_step, infer, input_names, Key, training_step
@@ -294,7 +295,12 @@ def _plan(
             )
     computed = mixed(inferred, amp, data, scaled)
     data |= {LOSS_SCALE} if scaled else set()
-    infer_lowered = lower(forward_step(backend.simplify(computed, False), data, train=False), backend)
+    # What inference keeps of its constants costs as much as the weights: not within a budget, or for training.
+    keep = budget is None and all(r == "null" for r in requests.values())
+    infer_step = forward_step(backend.simplify(computed, False), data, train=False)
+    infer_lowered = lower(infer_step, backend, constants=keep)
+    if held := constant_bytes(infer_lowered.step.owned):
+        extra_fixed = {**(extra_fixed or {}), "arguments": (extra_fixed or {}).get("arguments", 0) + held}
     infer_plan = plan_memory(infer_lowered.problem, strategy=strategy)
     simple = backend.simplify(computed, True)
     if any(r != "null" for r in requests.values()):

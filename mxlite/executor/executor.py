@@ -91,6 +91,11 @@ class Executor:
         return nbytes + self._arena.measured_bytes
 
     @property
+    def guard_bytes(self) -> int:
+        """Bytes that MXLITE_GUARD=1 has taken on top of the plan for guarded copies of the arena; else 0."""
+        return self._arena.guard_bytes
+
+    @property
     def context(self) -> Context:
         return self._ctx
 
@@ -305,7 +310,9 @@ class Executor:
             if name is None:
                 continue
             if grad is None:
-                raise BindError(f"backward() needs a gradient for {self._planned.graph.outputs[i].node.name!r}.")
+                raise BindError(
+                    f"backward() needs a gradient for {self._planned.graph.outputs[i].node.name!r}."
+                )
             if not isinstance(grad, NDArray):
                 grad = array(grad, dtype=output.dtype)
             if grad.shape != output.shape:

@@ -78,7 +78,8 @@ class Step:
     `storage` maps entries that are made by a node to the storage they are written to (a variable without
     an entry here is stored under its own name). `owned` is everything
     that lies outside the arena: key -> (shape, dtype), and `category` the plan's category of each.
-    `no_gradient` are arguments that asked for a gradient on which no output depends.
+    `no_gradient` are arguments that asked for a gradient on which no output depends. The first `num_constant`
+    operator nodes need running only when an argument has changed (see `constants.py`).
     """
 
     graph: Graph
@@ -90,6 +91,7 @@ class Step:
     head_names: tuple[str | None, ...] = ()
     no_gradient: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
+    num_constant: int = 0
 
 
 @dataclass

@@ -284,4 +284,3 @@ def _entry_name(entry: Entry) -> str:
     if node.num_outputs == 1 or node.num_visible_outputs == 1:
         return node.name
     return f"{node.name}_{node.output_names[entry.index]}"
-

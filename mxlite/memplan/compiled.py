@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from ..core import native
+
 Ints = MutableSequence[int]
 
 
@@ -25,29 +27,20 @@ def compiled(functions: Sequence[Callable[..., int]]) -> Callable[..., int] | No
 
     The others are those it calls, each before its callers. None where llvmlite is not installed.
     """
-    try:
-        from llvmlite import binding, ir  # type: ignore[import-untyped,import-not-found,unused-ignore]
-    except ImportError:
+    if not native.available():
         return None
+    from llvmlite import ir  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
     module = ir.Module(name="mxlite")
     known: dict[str, Any] = {}
     for function in functions:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
         assert isinstance(tree, ast.FunctionDef)
         _Function(ir, module, tree, known).build()
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    machine = binding.Target.from_default_triple().create_target_machine(opt=2)
-    native = binding.parse_assembly(str(module))
-    native.verify()
-    builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=2))
-    builder.getModulePassManager().run(native, builder)
-    engine = binding.create_mcjit_compiler(native, machine)
-    engine.finalize_object()
     assert isinstance(tree, ast.FunctionDef)
     arrays = _arrays(tree)
     kinds = [ctypes.c_void_p if a else ctypes.c_int64 for a in arrays]
-    call = ctypes.CFUNCTYPE(ctypes.c_int64, *kinds)(engine.get_function_address(tree.name))
+    call = native.load(str(module), passes=2).function(tree.name, *kinds, result=ctypes.c_int64)
 
     def run(*args: Any) -> int:
         assert len(args) == len(arrays)
@@ -55,7 +48,6 @@ def compiled(functions: Sequence[Callable[..., int]]) -> Callable[..., int] | No
             assert not array or (value.dtype == np.int64 and value.flags.c_contiguous)
         return int(call(*(v.ctypes.data if a else v for v, a in zip(args, arrays))))
 
-    run.engine = engine  # type: ignore[attr-defined]  # the code lives as long as its engine
     return run
 
 

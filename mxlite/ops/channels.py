@@ -40,8 +40,11 @@ def block_shape(n: int, c: int, p: int) -> tuple[int, int, int]:
 
 
 def sum_piece(n: int, c: int, p: int, dtype: DType) -> Piece:
-    """Scratch of `channel_sum` and `channel_dot`."""
-    return ((c, p) if p <= FEW else (n, c)), dtype
+    """Scratch of `channel_sum` and `channel_dot`, of the whole or of any box of `blocks`.
+
+    A plane of more than BLOCK positions is cut, and the last box of it may have FEW positions or less.
+    """
+    return ((c, p) if p <= FEW else (max(n * c, FEW),)), dtype
 
 
 def channel_sum(xp: Any, x: Any, part: Any, out: Any) -> None:

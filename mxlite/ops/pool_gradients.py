@@ -8,8 +8,8 @@ from typing import Any
 from ..core.errors import OpAttributeError
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, Shapes
-from .pool import flat_like, index_type, pool_pieces, Pooling, Windows
-from .scratch import carve, scratch_bytes
+from .pool import Pooling
+from .pool_kernels import backward_bytes, choose, forward_bytes, index_type, windows
 
 
 class _pooling_d_data(Op):
@@ -27,13 +27,15 @@ class _pooling_d_data(Op):
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
         if a.pool_type not in ("avg", "sum"):
             raise OpAttributeError(f"pool_type must be 'avg' or 'sum' here, got {a.pool_type!r}.")
-        return ((*shapes[1][:2], *Windows(a, shapes[1]).out), shapes[1]), (shapes[1],)
+        return ((*shapes[1][:2], *windows(a, shapes[1]).out), shapes[1]), (shapes[1],)
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(pool_pieces(a, outputs[0], dtype))
+        return backward_bytes(windows(a, outputs[0]), dtype)
 
-    backward_workspace = workspace
+    @staticmethod
+    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return forward_bytes(windows(a, outputs[0]), dtype)
 
     @staticmethod
     def forward(xp: Any, a: Any, grad: Any, like: Any, *, out: Any, work: Any) -> None:
@@ -60,7 +62,7 @@ class _max_pooling_d_data(Op):
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        grad = (*shapes[1][:2], *Windows(a, shapes[1]).out)
+        grad = (*shapes[1][:2], *windows(a, shapes[1]).out)
         return (grad, shapes[1], grad), (shapes[1],)
 
     @classmethod
@@ -73,9 +75,11 @@ class _max_pooling_d_data(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(pool_pieces(a, outputs[0], dtype))
+        return backward_bytes(windows(a, outputs[0]), dtype)
 
-    backward_workspace = workspace
+    @staticmethod
+    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return forward_bytes(windows(a, outputs[0]), dtype)
 
     @staticmethod
     def forward(xp: Any, a: Any, grad: Any, like: Any, index: Any, *, out: Any, work: Any) -> None:
@@ -101,7 +105,7 @@ class _chosen_pooling(Op):
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        out = (*shapes[0][:2], *Windows(a, shapes[0]).out)
+        out = (*shapes[0][:2], *windows(a, shapes[0]).out)
         return (shapes[0], out), (out,)
 
     @classmethod
@@ -113,25 +117,16 @@ class _chosen_pooling(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(pool_pieces(a, inputs[0], dtype))
+        return forward_bytes(windows(a, inputs[0]), dtype)
 
-    backward_workspace = workspace
+    @staticmethod
+    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return backward_bytes(windows(a, inputs[0]), dtype)
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, index: Any, *, out: Any, work: Any) -> None:
-        if out is None:
-            return
-        w = Windows(a, data.shape)
-        first = carve(work, pool_pieces(a, data.shape, data.dtype))[0]
-        for rows in w.parts():
-            x = data.reshape(w.rows, *w.size)[rows]
-            y = out.reshape(w.rows, *w.out)[rows]
-            which = index.reshape(w.rows, *w.out)[rows]
-            y.fill(0)
-            for k, inside, outputs in w.slices():
-                chosen = flat_like(first.view("bool"), which[:, *outputs])
-                xp.equal(which[:, *outputs], k, out=chosen)
-                xp.copyto(y[:, *outputs], x[:, *inside], where=chosen)
+        if out is not None:
+            choose(xp, windows(a, data.shape), data, index, out, work)
 
     @staticmethod
     def backward(xp: Any, a: Any, d_out: Any, index: Any, *, d_data: Any, work: Any) -> None:

@@ -16,20 +16,22 @@ from .library import library
 
 
 class Memory:
-    """A descriptor. `owned` ones are destroyed with this object; others belong to a primitive."""
+    """A descriptor. Without `keep` it is destroyed with this object; else it belongs to that."""
 
-    __slots__ = ("_keep", "handle", "nbytes")
+    __slots__ = ("_destroy", "_keep", "handle", "nbytes")
 
     def __init__(self, handle: Any, keep: Any = None) -> None:
         lib = library()
         assert lib is not None
         self.handle = handle
         self.nbytes = int(lib.handle.dnnl_memory_desc_get_size(handle))
-        self._keep = keep  # None: this object owns the handle
+        self._keep = keep
+        # None where the handle is another's. Looked up now: when the interpreter ends, modules go first.
+        self._destroy = lib.handle.dnnl_memory_desc_destroy if keep is None else None
 
     def __del__(self) -> None:
-        if self._keep is None and (lib := library()) is not None:
-            lib.handle.dnnl_memory_desc_destroy(self.handle)
+        if self._destroy is not None:
+            self._destroy(self.handle)
 
     def __eq__(self, other: object) -> bool:
         lib = library()

@@ -9,9 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ....graph import Entry, Graph
+from .channels_last import channels_last
+from .norm_act import norm_act
+from .pack import pack as pack
+from .split_gradients import split_gradients
 
-SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = ()
-COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]], ...] = ()
+SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (channels_last, norm_act)
+COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]], ...] = (
+    split_gradients,
+)
 
 
 def simplify(graph: Graph, train: bool) -> Graph:

@@ -1,0 +1,538 @@
+"""Vectorised loops, written as LLVM IR text.
+
+    module = Module()
+    f = module.function("scale")                   # void scale(i64 *args, thread, threads)
+    x, y = f.pointer(0), f.pointer(1)              # two slots of args
+    first, last = f.share(f.integer(2), f.width)   # this thread's part of [0, args[2])
+    def body(i, mask):
+        f.store(f.mul(f.load(x, i, mask=mask), f.const(2.0)), y, i, mask=mask)
+    f.sweep(first, last, body)
+    f.done()
+    run = call(load(module), "scale", [x.ctypes.data, y.ctypes.data, n], threads)
+
+Every value in a loop is a vector of `width` float32 numbers, whatever the arrays hold: a load of bfloat16,
+float16 or bool makes float32 of them, a store rounds to nearest, ties to even. What a row needs once (a mean)
+is a vector of equal numbers. A name like `%12` is all that a value is; `emit` makes one of any instruction,
+so whatever this class does not know can be written out. The last, incomplete vector of a sweep is read and
+written under a mask.
+
+Vectors are as wide as the registers of this CPU, see `width`; LLVM is asked for nothing but to translate
+(`native.load` without passes), hence what is constant in a loop should be made before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import struct
+from collections.abc import Callable, Iterator, Sequence
+
+from ....core import native
+
+Body = Callable[..., "Sequence[str] | str | None"]
+
+
+@functools.cache
+def width() -> int:
+    """float32 numbers in one vector register of this CPU."""
+    features = native.target().features
+    return 16 if {"avx512f", "avx512bw", "avx512vl"} <= features else 8 if "avx2" in features else 4
+
+
+@functools.cache
+def storable() -> frozenset[str]:
+    """Names of the dtypes that can be loaded and stored: not every CPU knows float16."""
+    at = native.target()
+    has_half = "f16c" in at.features or at.triple.startswith(("aarch64", "arm64"))
+    return frozenset({"float32", "bfloat16", "bool", "uint8", "int32"} | ({"float16"} if has_half else set()))
+
+
+_STORED = {
+    "float32": "float", "float16": "half", "bfloat16": "i16", "bool": "i8", "uint8": "i8", "int32": "i32"
+}  # fmt: skip
+_NBYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "bool": 1, "uint8": 1, "int32": 4}
+
+
+class Module:
+    """Functions that are compiled together."""
+
+    def __init__(self) -> None:
+        self._functions: list[Function] = []
+        self._declared: dict[str, None] = {}
+        self.meets = False  # whether threads wait for each other
+
+    def function(self, name: str, width: int | None = None) -> Function:
+        """A function to be filled: `void name(ptr args, i64 thread, i64 threads)`."""
+        self._functions.append(Function(self, name, width))
+        return self._functions[-1]
+
+    def declare(self, text: str) -> None:
+        """Say that a function is elsewhere: `float @expf(float)`; intrinsics of LLVM are declared so too."""
+        self._declared[f"declare {text}"] = None
+
+    def text(self, team: bool = True) -> str:
+        """The module, with two ways into each function: `name.one(args)` does all of it, `name.all(args)` is
+        called by every thread of a team and does that thread's part (only where `team`).
+        """
+        parts = [f.text() for f in self._functions]
+        for f in self._functions:
+            one = f"call void @{_quoted(f.name)}(ptr %args, i64 0, i64 1)"
+            parts.append(_WAY_IN.format(name=_quoted(f"{f.name}.one"), body=one))
+            if team:
+                self.declare("i32 @omp_get_thread_num()")
+                self.declare("i32 @omp_get_num_threads()")
+                all_of = (
+                    "%t = call i32 @omp_get_thread_num()\n  %n = call i32 @omp_get_num_threads()\n"
+                    "  %thread = zext i32 %t to i64\n  %threads = zext i32 %n to i64\n"
+                    f"  call void @{_quoted(f.name)}(ptr %args, i64 %thread, i64 %threads)"
+                )
+                parts.append(_WAY_IN.format(name=_quoted(f"{f.name}.all"), body=all_of))
+        if self.meets:
+            parts.append(
+                "declare void @GOMP_barrier()" if team else "define void @GOMP_barrier() { ret void }"
+            )
+        return "\n".join([*self._declared, *parts, _ATTRIBUTES.format(bits=32 * max(4, width()))])
+
+
+_WAY_IN = "define void @{name}(ptr %args) #0 {{\n  {body}\n  ret void\n}}\n"
+_ATTRIBUTES = (
+    'attributes #0 = {{ nounwind "prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}" }}\n'
+)
+
+
+class Loop:
+    """Of a loop that is being written: its index, and the values that go from round to round.
+
+    `again(*values)` says what the next round gets; after the loop `results` are the last of them.
+    """
+
+    def __init__(self, index: str, values: tuple[str, ...]) -> None:
+        self.index, self.values = index, values
+        self.results: tuple[str, ...] = values
+        self.next: tuple[str, ...] = values
+
+    def again(self, *values: str) -> None:
+        assert len(values) == len(self.values)
+        self.next = values
+
+
+class Function:
+    """The text of one function, written from top to bottom."""
+
+    def __init__(self, module: Module, name: str, lanes: int | None = None) -> None:
+        self.module, self.name = module, name
+        self.width = lanes or width()
+        self.vector, self.ints, self.bits = (f"<{self.width} x {t}>" for t in ("float", "i32", "i1"))
+        self.thread, self.threads = "%thread", "%threads"
+        self._lines: list[str] = []
+        self._count = 0
+        self._block = "entry"
+        self._iota = f"<{', '.join(f'i64 {i}' for i in range(self.width))}>"
+
+    def text(self) -> str:
+        head = f"define internal void @{_quoted(self.name)}(ptr %args, i64 %thread, i64 %threads) #0 {{"
+        return "\n".join([head, "entry:", *self._lines, "}\n"])
+
+    # -- text ------------------------------------------------------------------------------------
+
+    def emit(self, instruction: str) -> str:
+        """The value of an instruction."""
+        self._count += 1
+        self._lines.append(f"  %v{self._count} = {instruction}")
+        return f"%v{self._count}"
+
+    def do(self, instruction: str) -> None:
+        """An instruction without a value."""
+        self._lines.append(f"  {instruction}")
+
+    def call(self, result: str, name: str, *args: tuple[str, str], flags: str = "") -> str:
+        """The value of a function of LLVM or of the process; `args` are (type, value)."""
+        self.module.declare(f"{result} @{name}({', '.join(t for t, _ in args)})")
+        given = ", ".join(f"{t} {v}" for t, v in args)
+        return self.emit(f"call {flags + ' ' if flags else ''}{result} @{name}({given})")
+
+    def intrinsic(self, name: str, *values: str) -> str:
+        """`llvm.<name>` of float vectors, making one: sqrt, fabs, floor, fma, copysign and others."""
+        return self.call(self.vector, f"llvm.{name}.v{self.width}f32", *((self.vector, v) for v in values))
+
+    def done(self) -> None:
+        """The end of the function."""
+        self.do("ret void")
+
+    # -- control ---------------------------------------------------------------------------------
+
+    def _label(self) -> str:
+        self._count += 1
+        return f"b{self._count}"
+
+    def _begin(self, label: str) -> None:
+        self._lines.append(f"{label}:")
+        self._block = label
+
+    @contextlib.contextmanager
+    def when(self, condition: str) -> Iterator[None]:
+        """What is written inside runs only where `condition` (an i1) holds. It makes no values for after."""
+        yes, after = self._label(), self._label()
+        self.do(f"br i1 {condition}, label %{yes}, label %{after}")
+        self._begin(yes)
+        yield
+        self.do(f"br label %{after}")
+        self._begin(after)
+
+    @contextlib.contextmanager
+    def loop(
+        self, start: str, stop: str, step: str | int = 1, carried: Sequence[str] = (), kind: str = ""
+    ) -> Iterator[Loop]:
+        """For an index (i64) from `start` while it is below `stop`. `carried` are first values of type `kind`
+        (float vectors unless given).
+        """
+        kind = kind or self.vector
+        head, inside, after = self._label(), self._label(), self._label()
+        before = self._block
+        self.do(f"br label %{head}")
+        self._begin(head)
+        self._count += 1
+        index = f"%i{self._count}"
+        names = tuple(f"%c{self._count}.{k}" for k in range(len(carried)))
+        at = len(self._lines)
+        self._lines += [""] * (1 + len(carried))  # phi nodes: written when the end of the loop is known
+        more = self.emit(f"icmp slt i64 {index}, {stop}")
+        self.do(f"br i1 {more}, label %{inside}, label %{after}")
+        self._begin(inside)
+        loop = Loop(index, names)
+        yield loop
+        following = self.emit(f"add i64 {index}, {step}")
+        end = self._block
+        self.do(f"br label %{head}")
+        self._lines[at] = f"  {index} = phi i64 [ {start}, %{before} ], [ {following}, %{end} ]"
+        for k, (name, first, then) in enumerate(zip(names, carried, loop.next)):
+            self._lines[at + 1 + k] = f"  {name} = phi {kind} [ {first}, %{before} ], [ {then}, %{end} ]"
+        self._begin(after)
+
+    def sweep(
+        self,
+        start: str,
+        stop: str,
+        body: Body,
+        carried: Sequence[str] = (),
+        unroll: int = 1,
+        join: Callable[[str, str], str] | None = None,
+    ) -> tuple[str, ...]:
+        """`body(index, mask, *carried)` for every vector of [start, stop).
+
+        `mask` is None but in the last, incomplete vector, where loads and stores must get it: lanes outside
+        read as 0. `body` returns the new `carried` values (one, or a sequence of them), the sweep the last
+        ones. With `unroll` that many vectors are worked on at a time, each with carried values of its own
+        that begin alike and are joined by `join` in the end (so they should begin with what `join` ignores).
+        """
+        n = len(carried)
+
+        def bodied(index: str, mask: str | None, values: Sequence[str]) -> tuple[str, ...]:
+            made = body(index, mask, *values)
+            new = () if made is None else (made,) if isinstance(made, str) else tuple(made)
+            assert len(new) == n
+            return new
+
+        count = self.emit(f"sub i64 {stop}, {start}")
+        values = tuple(carried)
+        whole = start
+        for step in dict.fromkeys((self.width * unroll, self.width)):
+            left = self.emit(f"sub i64 {stop}, {whole}")
+            # Rounded down to whole steps; a negative count makes no step at all.
+            whole_count = self.emit(f"and i64 {left}, {-step}") if step & (step - 1) == 0 else ""
+            assert whole_count, "unroll by a power of two"
+            until = self.emit(f"add i64 {whole}, {whole_count}")
+            copies = step // self.width
+            firsts = values if copies == 1 else [v for _ in range(copies) for v in carried]
+            with self.loop(whole, until, step, firsts) as loop:
+                made: list[str] = []
+                for k in range(copies):
+                    index = self.emit(f"add i64 {loop.index}, {k * self.width}") if k else loop.index
+                    made += bodied(index, None, loop.values[k * n : (k + 1) * n])
+                loop.again(*made)
+            values = loop.results[:n]
+            for k in range(1, copies):
+                assert join is not None or not n
+                rest = loop.results[k * n : (k + 1) * n]
+                values = tuple(join(a, b) for a, b in zip(values, rest)) if join else ()
+            # An empty range stays where it began, also a negative one.
+            positive = self.emit(f"icmp sgt i64 {count}, 0")
+            whole = self.emit(f"select i1 {positive}, i64 {until}, i64 {stop}")
+        return self._tail(whole, stop, bodied, values)
+
+    def _tail(
+        self,
+        whole: str,
+        stop: str,
+        bodied: Callable[[str, str | None, Sequence[str]], tuple[str, ...]],
+        values: tuple[str, ...],
+    ) -> tuple[str, ...]:
+        """The last vector of a sweep, if it is not full."""
+        with self.loop(whole, stop, self.width, values) as loop:  # once or never
+            mask = self.tail(loop.index, stop)
+            loop.again(*bodied(loop.index, mask, loop.values))
+        return loop.results
+
+    def tail(self, index: str, stop: str) -> str:
+        """The mask of the lanes `index`, `index` + 1, ... that are below `stop`."""
+        left = self.emit(f"sub i64 {stop}, {index}")
+        kind = f"<{self.width} x i64>"
+        one = self.emit(f"insertelement {kind} poison, i64 {left}, i32 0")
+        every = self.emit(f"shufflevector {kind} {one}, {kind} poison, <{self.width} x i32> zeroinitializer")
+        return self.emit(f"icmp slt {kind} {self._iota}, {every}")
+
+    def meet(self) -> None:
+        """Wait until all threads of the team are here: what each wrote before, all can read behind it."""
+        self.module.meets = True
+        with self.when(self.emit(f"icmp sgt i64 {self.threads}, 1")):
+            self.do("call void @GOMP_barrier()")
+
+    def share(self, total: str, grain: int = 1) -> tuple[str, str]:
+        """This thread's part of [0, total): whole multiples of `grain`, but for the last."""
+        blocks = total
+        if grain > 1:
+            up = self.emit(f"add i64 {total}, {grain - 1}")
+            blocks = self.emit(f"sdiv i64 {up}, {grain}")
+        bounds = []
+        following = self.emit(f"add i64 {self.thread}, 1")
+        for t in (self.thread, following):
+            part = self.emit(f"sdiv i64 {self.emit(f'mul i64 {blocks}, {t}')}, {self.threads}")
+            at = self.emit(f"mul i64 {part}, {grain}") if grain > 1 else part
+            over = self.emit(f"icmp slt i64 {at}, {total}")
+            bounds.append(self.emit(f"select i1 {over}, i64 {at}, i64 {total}"))
+        return bounds[0], bounds[1]
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def integer(self, slot: int) -> str:
+        """Slot `slot` of the arguments, an i64."""
+        return self.emit(f"load i64, ptr {self.offset('%args', str(slot), 8)}, align 8")
+
+    def pointer(self, slot: int) -> str:
+        """Slot `slot` of the arguments, an address."""
+        return self.emit(f"load ptr, ptr {self.offset('%args', str(slot), 8)}, align 8")
+
+    def offset(self, pointer: str, index: str, nbytes: int | str = 1) -> str:
+        """`pointer` moved by `index` elements of `nbytes`, or of those of a dtype of that name."""
+        size = _NBYTES[nbytes] if isinstance(nbytes, str) else nbytes
+        return self.emit(f"getelementptr [{size} x i8], ptr {pointer}, i64 {index}")
+
+    def load(self, pointer: str, index: str, dtype: str = "float32", mask: str | None = None) -> str:
+        """The vector at element `index`; lanes outside `mask` are 0."""
+        at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
+        many = f"<{self.width} x {kind}>"
+        if mask is None:
+            return self._widened(self.emit(f"load {many}, ptr {at}, align {_NBYTES[dtype]}"), dtype)
+        loaded = self.call(
+            many,
+            f"llvm.masked.load.v{self.width}{_short(kind)}.p0",
+            ("ptr", at),
+            ("i32", str(_NBYTES[dtype])),
+            (self.bits, mask),
+            (many, "zeroinitializer"),
+        )
+        return self._widened(loaded, dtype)
+
+    def load_one(self, pointer: str, index: str, dtype: str = "float32") -> str:
+        """The element at `index` in all lanes."""
+        at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
+        loaded = self.emit(f"load {kind}, ptr {at}, align {_NBYTES[dtype]}")
+        return self._widened(self._every(loaded, kind), dtype)
+
+    def store(
+        self,
+        value: str,
+        pointer: str,
+        index: str,
+        dtype: str = "float32",
+        mask: str | None = None,
+        past_cache: bool = False,
+    ) -> None:
+        """Write the vector `value` from element `index` on, but not the lanes outside `mask`.
+
+        `past_cache`: a whole vector at a multiple of its size goes to memory without being read into the cache
+        before, for results too large to be there still when they are read.
+        """
+        at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
+        many = f"<{self.width} x {kind}>"
+        narrow = self._narrowed(value, dtype)
+        if past_cache:
+            assert mask is None
+            nbytes = self.width * _NBYTES[dtype]
+            self.do(f"store {many} {narrow}, ptr {at}, align {nbytes}, !nontemporal !{{i32 1}}")
+            return
+        if mask is None:
+            self.do(f"store {many} {narrow}, ptr {at}, align {_NBYTES[dtype]}")
+            return
+        name = f"llvm.masked.store.v{self.width}{_short(kind)}.p0"
+        self.module.declare(f"void @{name}({many}, ptr, i32, {self.bits})")
+        self.do(f"call void @{name}({many} {narrow}, ptr {at}, i32 {_NBYTES[dtype]}, {self.bits} {mask})")
+
+    def store_one(self, value: str, pointer: str, index: str, dtype: str = "float32") -> None:
+        """Write the first lane of `value` at element `index`."""
+        at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
+        narrow = self._narrowed(value, dtype)
+        first = self.emit(f"extractelement <{self.width} x {kind}> {narrow}, i32 0")
+        self.do(f"store {kind} {first}, ptr {at}, align {_NBYTES[dtype]}")
+
+    def _widened(self, value: str, dtype: str) -> str:
+        n = self.width
+        if dtype == "float16":
+            return self.emit(f"fpext <{n} x half> {value} to {self.vector}")
+        if dtype == "bfloat16":
+            wide = self.emit(f"zext <{n} x i16> {value} to {self.ints}")
+            return self.as_float(self.emit(f"shl {self.ints} {wide}, splat (i32 16)"))
+        if dtype in ("bool", "uint8"):
+            return self.emit(f"uitofp <{n} x i8> {value} to {self.vector}")
+        if dtype == "int32":
+            return self.emit(f"sitofp {self.ints} {value} to {self.vector}")
+        return value
+
+    def _narrowed(self, value: str, dtype: str) -> str:
+        n = self.width
+        if dtype == "float16":
+            return self.emit(f"fptrunc {self.vector} {value} to <{n} x half>")
+        if dtype == "bfloat16":
+            # Half of what is cut off is added, less one where the last bit that stays is even. In a NaN this
+            # could carry into the sign, so there a bit of the fraction is set instead.
+            bits = self.as_int(value)
+            high = self.emit(f"lshr {self.ints} {bits}, splat (i32 16)")
+            odd = self.emit(f"and {self.ints} {high}, splat (i32 1)")
+            half = self.emit(f"add {self.ints} {odd}, splat (i32 32767)")
+            sum_of = self.emit(f"add {self.ints} {bits}, {half}")
+            rounded = self.emit(f"lshr {self.ints} {sum_of}, splat (i32 16)")
+            quiet = self.emit(f"or {self.ints} {high}, splat (i32 64)")
+            nan = self.compare("uno", value, value)
+            chosen = self.emit(f"select {self.bits} {nan}, {self.ints} {quiet}, {self.ints} {rounded}")
+            return self.emit(f"trunc {self.ints} {chosen} to <{n} x i16>")
+        if dtype == "bool":
+            there = self.compare("une", value, self.const(0.0))
+            return self.emit(f"zext {self.bits} {there} to <{n} x i8>")
+        if dtype == "uint8":
+            return self.emit(f"fptoui {self.vector} {value} to <{n} x i8>")
+        if dtype == "int32":
+            return self.emit(f"fptosi {self.vector} {value} to {self.ints}")
+        return value
+
+    # -- arithmetic ------------------------------------------------------------------------------
+
+    def const(self, value: float) -> str:
+        """A number in all lanes, rounded to float32."""
+        (bits,) = struct.unpack("<Q", struct.pack("<d", as_float32(value)))
+        return f"splat (float 0x{bits:016X})"
+
+    def number(self, integer: str) -> str:
+        """An i64, rounded to float32, in all lanes."""
+        return self._every(self.emit(f"sitofp i64 {integer} to float"), "float")
+
+    def _every(self, scalar: str, kind: str) -> str:
+        many = f"<{self.width} x {kind}>"
+        one = self.emit(f"insertelement {many} poison, {kind} {scalar}, i32 0")
+        return self.emit(f"shufflevector {many} {one}, {many} poison, {self.ints} zeroinitializer")
+
+    def op(self, name: str, *values: str) -> str:
+        """An instruction on float vectors: `fadd`, `fneg`, ..."""
+        return self.emit(f"{name} {self.vector} {', '.join(values)}")
+
+    def add(self, a: str, b: str) -> str:
+        return self.op("fadd", a, b)
+
+    def sub(self, a: str, b: str) -> str:
+        return self.op("fsub", a, b)
+
+    def mul(self, a: str, b: str) -> str:
+        return self.op("fmul", a, b)
+
+    def div(self, a: str, b: str) -> str:
+        return self.op("fdiv", a, b)
+
+    def neg(self, a: str) -> str:
+        return self.op("fneg", a)
+
+    def fma(self, a: str, b: str, c: str) -> str:
+        """a * b + c, rounded once where the CPU can."""
+        return self.intrinsic("fmuladd", a, b, c)
+
+    def abs(self, a: str) -> str:
+        return self.intrinsic("fabs", a)
+
+    def sqrt(self, a: str) -> str:
+        return self.intrinsic("sqrt", a)
+
+    def compare(self, how: str, a: str, b: str) -> str:
+        """A mask: `oeq`, `olt`, `ole`, `ogt`, `oge`, `une` as numpy's comparisons; `uno`: one is NaN."""
+        return self.emit(f"fcmp {how} {self.vector} {a}, {b}")
+
+    def select(self, mask: str, a: str, b: str) -> str:
+        """a where `mask`, else b."""
+        return self.emit(f"select {self.bits} {mask}, {self.vector} {a}, {self.vector} {b}")
+
+    def above(self, a: str, least: str) -> str:
+        """The larger of a and `least`; a where a is NaN. One instruction on x86, unlike `maximum`."""
+        return self.select(self.compare("ogt", least, a), least, a)
+
+    def below(self, a: str, most: str) -> str:
+        """The smaller of a and `most`; a where a is NaN."""
+        return self.select(self.compare("olt", most, a), most, a)
+
+    def maximum(self, a: str, b: str) -> str:
+        """As numpy.maximum: NaN where either is."""
+        return self.select(self.compare("uno", a, a), a, self.above(b, a))
+
+    def minimum(self, a: str, b: str) -> str:
+        """As numpy.minimum: NaN where either is."""
+        return self.select(self.compare("uno", a, a), a, self.below(b, a))
+
+    def as_int(self, a: str) -> str:
+        """The bits of a float vector as 32-bit integers."""
+        return self.emit(f"bitcast {self.vector} {a} to {self.ints}")
+
+    def as_float(self, a: str) -> str:
+        """The float vector with these bits."""
+        return self.emit(f"bitcast {self.ints} {a} to {self.vector}")
+
+    def polynomial(self, x: str, coefficients: Sequence[float]) -> str:
+        """c[0] + c[1] x + c[2] x^2 + ..., by Horner's rule."""
+        value = self.const(coefficients[-1])
+        for c in reversed(coefficients[:-1]):
+            value = self.fma(value, x, self.const(c))
+        return value
+
+    # -- across lanes ----------------------------------------------------------------------------
+
+    def total(self, a: str) -> str:
+        """The sum of the lanes of `a`, in all lanes."""
+        found = self.call(
+            "float",
+            f"llvm.vector.reduce.fadd.v{self.width}f32",
+            ("float", "0x8000000000000000"),  # -0.0, which changes no sum
+            (self.vector, a),
+            flags="reassoc",
+        )
+        return self._every(found, "float")
+
+    def largest(self, a: str) -> str:
+        """The largest lane of `a`, in all lanes; NaN if there is one."""
+        found = self.call("float", f"llvm.vector.reduce.fmaximum.v{self.width}f32", (self.vector, a))
+        return self._every(found, "float")
+
+    def smallest(self, a: str) -> str:
+        """The smallest lane of `a`, in all lanes; NaN if there is one."""
+        found = self.call("float", f"llvm.vector.reduce.fminimum.v{self.width}f32", (self.vector, a))
+        return self._every(found, "float")
+
+
+def as_float32(value: float) -> float:
+    """`value` rounded to float32; infinite beyond its range."""
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def _short(kind: str) -> str:
+    return {"float": "f32", "half": "f16"}.get(kind, kind)
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'

@@ -1,0 +1,172 @@
+"""exp, log, tanh and others of vectors in registers, as instructions: `exp(f, x)` writes them into `f`.
+
+Each reduces its argument to a short interval and takes a polynomial there, whose coefficients are minimax
+fits of ours (Lawson's iteration in double precision, then rounded to float32). NaN gives NaN, infinities and
+numbers out of range give what numpy gives, denormal arguments and results are right. The largest errors,
+in units of the last place of a float32, over all arguments (tests/test_compiled.py measures them):
+
+    exp 1.2   expm1 2   log 1.2   log1p 2.5 (x >= 0)   tanh 2.5   sigmoid 2.5   softplus 2.5   erf 2.5
+    sqrt, reciprocal 0.5   rsqrt 1.5   gauss, gelu: absolute error 2e-7 of max(1, |x|)
+"""
+
+from __future__ import annotations
+
+from .emitter import Function
+
+_LOG2E = 1.4426950408889634
+_LN2_HIGH = 0.693145751953125  # 16 bits of ln 2: exact times any exponent
+_LN2_LOW = 1.428606820309417e-06  # the rest
+_MAGIC = 12582912.0  # 1.5 * 2**23: adding it rounds to a whole number, in the low bits
+_MAGIC_BITS = 0x4B400000
+
+# (exp(r) - 1 - r) / r^2 for |r| <= ln 2 / 2
+_EXP = (0.5, 0.16666506230831146, 0.041666168719530106, 0.008370321244001389, 0.0013952972367405891)
+# (log(1 + r) - r + r^2 / 2) / r^3 for 1 + r from sqrt(1/2) to sqrt(2)
+_LOG = (
+    0.3333333134651184, -0.2500081956386566, 0.20001226663589478, -0.16623356938362122,
+    0.14201758801937103, -0.13160182535648346, 0.12761574983596802, -0.07634492963552475,
+)  # fmt: skip
+# erf(x) / x of x^2, |x| <= 1
+_ERF = (
+    1.1283791065216064, -0.3761262595653534, 0.11283600330352783, -0.026854444295167923,
+    0.005189535673707724, -0.0008020842215046287, 7.889122935011983e-05,
+)  # fmt: skip
+# -log(1 - erf(x)), x from 1 to 3.95
+_ERFC = (
+    0.00035371878766454756, 1.1270400285720825, 0.6382256746292114, 0.10303737223148346,
+    -0.02180531993508339, 0.002939607948064804, -0.00018557407020125538,
+)  # fmt: skip
+# exp(x^2) (1 - erf(x)) / k of k = 1 / (1 + 0.3 x), x >= 0
+_TAIL_STEP = 0.3
+_TAIL = (
+    0.16918767988681793, 0.17071984708309174, 0.14831067621707916, 0.21502359211444855, -0.0948539525270462,
+    0.5479843616485596, -0.5124880075454712, 0.48565641045570374, -0.12954065203666687,
+)  # fmt: skip
+
+
+def _reduced(f: Function, x: str) -> tuple[str, str]:
+    """n (as integers) and exp(r) - 1, where x = n ln 2 + r and |r| <= ln 2 / 2."""
+    shifted = f.fma(x, f.const(_LOG2E), f.const(_MAGIC))
+    n = f.sub(shifted, f.const(_MAGIC))
+    r = f.fma(n, f.const(-_LN2_HIGH), x)
+    r = f.fma(n, f.const(-_LN2_LOW), r)
+    whole = f.emit(f"sub {f.ints} {f.as_int(shifted)}, splat (i32 {_MAGIC_BITS})")
+    return whole, f.fma(f.mul(r, r), f.polynomial(r, _EXP), r)
+
+
+def _power(f: Function, n: str) -> str:
+    """2^n of integers n from -126 to 127."""
+    biased = f.emit(f"add {f.ints} {n}, splat (i32 127)")
+    return f.as_float(f.emit(f"shl {f.ints} {biased}, splat (i32 23)"))
+
+
+def exp(f: Function, x: str) -> str:
+    """e^x."""
+    x = f.below(f.above(x, f.const(-104.0)), f.const(89.0))
+    n, small = _reduced(f, x)
+    # 2^n may be no float32 while the result is one, so it is applied by halves.
+    half = f.emit(f"ashr {f.ints} {n}, splat (i32 1)")
+    rest = f.emit(f"sub {f.ints} {n}, {half}")
+    return f.mul(f.mul(f.add(small, f.const(1.0)), _power(f, half)), _power(f, rest))
+
+
+def expm1(f: Function, x: str) -> str:
+    """e^x - 1, exact near 0."""
+    x = f.below(f.above(x, f.const(-30.0)), f.const(88.9))
+    n, small = _reduced(f, x)
+    half = _power(f, f.emit(f"sub {f.ints} {n}, splat (i32 1)"))  # of 2^n, which may be too large
+    value = f.fma(half, small, f.sub(half, f.const(0.5)))
+    return f.add(value, value)
+
+
+def log(f: Function, x: str) -> str:
+    """The natural logarithm; -inf at 0, NaN below."""
+    tiny = f.compare("olt", x, f.const(1.1754943508222875e-38))
+    scaled = f.select(tiny, f.mul(x, f.const(2.0**23)), x)
+    bits = f.as_int(scaled)
+    over = f.emit(f"sub {f.ints} {bits}, splat (i32 {0x3F3504F3})")  # sqrt(1/2)
+    exponent = f.emit(f"ashr {f.ints} {over}, splat (i32 23)")
+    fraction = f.emit(f"shl {f.ints} {exponent}, splat (i32 23)")
+    r = f.sub(f.as_float(f.emit(f"sub {f.ints} {bits}, {fraction}")), f.const(1.0))
+    e = f.emit(f"sitofp {f.ints} {exponent} to {f.vector}")
+    e = f.select(tiny, f.sub(e, f.const(23.0)), e)
+    square = f.mul(r, r)
+    y = f.mul(f.mul(square, r), f.polynomial(r, _LOG))
+    y = f.fma(e, f.const(_LN2_LOW), y)
+    y = f.add(r, f.fma(square, f.const(-0.5), y))
+    y = f.fma(e, f.const(_LN2_HIGH), y)
+    y = f.select(f.compare("olt", x, f.const(float("inf"))), y, x)
+    y = f.select(f.compare("olt", x, f.const(0.0)), f.const(float("nan")), y)
+    return f.select(f.compare("oeq", x, f.const(0.0)), f.const(float("-inf")), y)
+
+
+def log1p(f: Function, x: str) -> str:
+    """log(1 + x) for x >= 0, exact near 0."""
+    y = f.add(x, f.const(1.0))
+    lost = f.div(f.sub(x, f.sub(y, f.const(1.0))), y)  # what the sum rounded away
+    near = f.add(log(f, y), lost)
+    return f.select(f.compare("olt", x, f.const(2.0**23)), near, log(f, x))
+
+
+def tanh(f: Function, x: str) -> str:
+    """The hyperbolic tangent."""
+    far = f.below(f.abs(x), f.const(10.0))
+    n, small = _reduced(f, f.add(far, far))
+    power = _power(f, n)
+    less = f.fma(power, small, f.sub(power, f.const(1.0)))  # e^2|x| - 1
+    return f.intrinsic("copysign", f.div(less, f.add(less, f.const(2.0))), x)
+
+
+def sigmoid(f: Function, x: str) -> str:
+    """1 / (1 + e^-x)."""
+    small = exp(f, f.neg(f.abs(x)))  # at most 1, so that nothing overflows
+    above = f.select(f.compare("olt", x, f.const(0.0)), small, f.const(1.0))
+    return f.div(above, f.add(small, f.const(1.0)))
+
+
+def softplus(f: Function, x: str) -> str:
+    """log(1 + e^x)."""
+    small = exp(f, f.neg(f.abs(x)))
+    y = f.add(small, f.const(1.0))
+    lost = f.div(f.sub(small, f.sub(y, f.const(1.0))), y)
+    return f.add(f.above(x, f.const(0.0)), f.add(log(f, y), lost))
+
+
+def erf(f: Function, x: str) -> str:
+    """The error function."""
+    t = f.abs(x)
+    near = f.mul(x, f.polynomial(f.mul(x, x), _ERF))
+    far = f.below(t, f.const(3.95))
+    far = f.sub(f.const(1.0), exp(f, f.neg(f.polynomial(far, _ERFC))))
+    return f.select(f.compare("olt", t, f.const(1.0)), near, f.intrinsic("copysign", far, x))
+
+
+def sqrt(f: Function, x: str) -> str:
+    """The square root."""
+    return f.sqrt(x)
+
+
+def rsqrt(f: Function, x: str) -> str:
+    """1 / sqrt(x)."""
+    return f.div(f.const(1.0), f.sqrt(x))
+
+
+def gauss(f: Function, x: str) -> tuple[str, str]:
+    """The normal distribution: what lies below x, and e^(-x^2/2), which is sqrt(2 pi) times its density."""
+    t = f.mul(f.abs(x), f.const(0.7071067811865476))
+    bell = exp(f, f.neg(f.mul(f.mul(x, x), f.const(0.5))))
+    k = f.div(f.const(1.0), f.fma(t, f.const(_TAIL_STEP), f.const(1.0)))
+    tail = f.mul(f.mul(bell, f.const(0.5)), f.mul(k, f.polynomial(k, _TAIL)))
+    return f.select(f.compare("ogt", x, f.const(0.0)), f.sub(f.const(1.0), tail), tail), bell
+
+
+def gelu(f: Function, x: str) -> str:
+    """x times what of the normal distribution lies below x."""
+    return f.mul(x, gauss(f, x)[0])
+
+
+def sign(f: Function, x: str) -> str:
+    """-1, 0 or 1."""
+    one = f.intrinsic("copysign", f.const(1.0), x)
+    plain = f.select(f.compare("oeq", x, f.const(0.0)), f.const(0.0), one)
+    return f.select(f.compare("uno", x, x), x, plain)

@@ -1,0 +1,90 @@
+"""Calls of generated functions, on one thread or on OpenMP's.
+
+oneDNN's threads are those of libgomp. A second pool beside them would fight for the cores, so generated code
+runs on the same ones: GOMP_parallel is what gcc makes of `#pragma omp parallel`, and costs about 6 us. It is
+always asked for `num_threads()` threads, never for fewer: a smaller team makes libgomp end the others, and
+start them again later. Little work is done on the calling thread alone. Where there is no libgomp (macOS,
+Windows) all work is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ....core import config, native
+from ..threads import num_threads
+from .emitter import Module
+
+Run = Callable[[], None]
+
+_OPENMP = ("omp_get_thread_num", "omp_get_num_threads", "GOMP_barrier")
+"""What generated code calls."""
+
+LEAST_NBYTES = 64 * 1024  # below this much traffic a second thread costs more than it brings
+
+
+def usable() -> bool:
+    """Whether generated code may run: there is a compiler, and MXLITE_KERNELS allows it."""
+    return "compiled" in config.kernel_kinds() and native.available()
+
+
+@functools.cache
+def openmp() -> Any:
+    """libgomp, the one that oneDNN has loaded if it has; None where there is none."""
+    if sys.platform in ("win32", "darwin"):
+        return None
+    try:
+        library = ctypes.CDLL("libgomp.so.1", mode=ctypes.RTLD_GLOBAL)
+        library.GOMP_parallel.restype = None
+        for name in _OPENMP:
+            library[name]
+    except (OSError, AttributeError):
+        return None
+    return library
+
+
+def load(module: Module, passes: int = 0) -> native.Code:
+    """`module` as machine code, see `native.load`."""
+    library = openmp()
+    if library is not None:
+        _add_symbols(library)
+    return native.load(module.text(team=library is not None), passes)
+
+
+def call(
+    code: native.Code, name: str, args: Sequence[int], threads: int | None = None, keep: Any = None
+) -> Run:
+    """A call of function `name` of `code` with these arguments: addresses and other 64-bit integers.
+
+    `threads`: how many to use, 1 or `num_threads()`; see `threads_for`. `keep` stays referenced by the call,
+    which is made for as long as the arrays at those addresses are there.
+    """
+    slots: Any = (ctypes.c_int64 * max(1, len(args)))(*args)
+    slots.keep = (code, keep)  # the code of a function is its module's
+    library = openmp()
+    if library is None or (num_threads() if threads is None else threads) == 1:
+        return functools.partial(code.function(f"{name}.one"), slots)
+    return functools.partial(
+        library.GOMP_parallel,
+        ctypes.c_void_p(code.address(f"{name}.all")),
+        slots,
+        ctypes.c_uint(num_threads() if threads is None else threads),
+        ctypes.c_uint(0),
+    )
+
+
+def threads_for(nbytes: int) -> int:
+    """Threads for work that moves so many bytes (or takes as long as moving them would)."""
+    return num_threads() if nbytes >= LEAST_NBYTES and openmp() is not None else 1
+
+
+@functools.cache
+def _add_symbols(library: Any) -> None:
+    for name in _OPENMP:
+        address = ctypes.cast(library[name], ctypes.c_void_p).value
+        assert address is not None
+        native.add_symbol(name, address)

@@ -1,0 +1,112 @@
+"""Convolution with its channels last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ....core.dtype import float32
+from ....graph.opdef import DType
+from ....ops.conv import geometry
+from ....ops.conv_channels_last import _convolution_channels_last, _convolution_epilogue
+from ....ops.conv_kernels import Geometry
+from ....ops.layout import first
+from ....ops.scratch import carve, Piece, scratch_bytes
+from ... import base
+from .. import convolution
+from ..onednn import in_turn, Run
+
+_byte = np.dtype("uint8")
+_STORED = (float32, np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
+
+
+def forward(r: base.Request) -> base.ChosenKernel | None:
+    """The forward pass, with or without what follows it."""
+    way = way_of(r)
+    if way is None:
+        return None
+
+    def connect(
+        xp: Any, a: Any, data: Any, weight: Any, bias: Any, addend: Any = None, *, out: Any, work: Any
+    ) -> Run:
+        run: Run = way.connect(data, weight, bias, addend, out, work)
+        return run
+
+    def without(xp: Any, a: Any, data: Any, weight: Any, bias: Any, *, out: Any, work: Any) -> Run:
+        return connect(xp, a, data, weight, bias, out=out, work=work)
+
+    return base.connected(connect if r.op is _convolution_epilogue else without, way.nbytes, way.name)
+
+
+def way_of(r: base.Request) -> Any:
+    """How the forward pass goes, see `convolution`; None where there is no way."""
+    found = _geometry(r)
+    if found is None:
+        return None
+    g, weight = found
+    add, relu = getattr(r.attrs, "add", False), getattr(r.attrs, "relu", False)
+    return convolution.forward(g, weight, not r.attrs.no_bias, add, relu, r.train)
+
+
+def backward(r: base.Request) -> base.ChosenKernel | None:
+    """The gradients in data, weight and bias: those that are wanted."""
+    found = _geometry(r)
+    if found is None:
+        return None
+    g, weight = found
+    wants_data, wants_weight = r.is_used("d_data"), r.is_used("d_weight")
+    bias = r.is_used("d_bias") and not r.attrs.no_bias
+    data_way = convolution.by_data(g, weight) if wants_data else None
+    weight_way = convolution.by_weight(g, weight, bias) if wants_weight or bias else None
+    if (wants_data and data_way is None) or ((wants_weight or bias) and weight_way is None):
+        return None
+    ways = [w for w in (weight_way, data_way) if w is not None]
+    # The gradient in the weight has to go somewhere even if only that in the bias is read.
+    spare = 0 if wants_weight or not bias else weight.itemsize * _size(r.inputs[1])
+    pieces: list[Piece] = [((spare,), _byte), ((max((w.nbytes for w in ways), default=0),), _byte)]
+
+    def connect(
+        xp: Any,
+        a: Any,
+        d_out: Any,
+        data: Any,
+        weight: Any,
+        *,
+        d_data: Any,
+        d_weight: Any,
+        d_bias: Any,
+        work: Any,
+    ) -> Run:
+        unread, scratch = carve(work, pieces)
+        calls: list[Run] = []
+        if weight_way is not None and (d_weight is not None or d_bias is not None):
+            calls.append(
+                weight_way.connect(d_out, data, unread if d_weight is None else d_weight, d_bias, scratch)
+            )
+        if data_way is not None and d_data is not None:
+            calls.append(data_way.connect(d_out, weight, d_data, scratch))
+        return in_turn(calls)
+
+    return base.connected(connect, scratch_bytes(pieces), ", ".join(dict.fromkeys(w.name for w in ways)))
+
+
+def _geometry(r: base.Request) -> tuple[Geometry, DType] | None:
+    """The convolution and the type of its weight, where there may be a kernel: floats, and not empty."""
+    if len(set(r.dtypes)) != 1 or r.dtypes[0] not in _STORED:
+        return None
+    if 0 in r.inputs[0] or 0 in r.outputs[0] or 0 in r.inputs[1]:
+        return None
+    return geometry(r.attrs, first(r.inputs[0]), r.dtypes[0]), r.dtypes[0]
+
+
+def _size(shape: Any) -> int:
+    return int(np.prod(shape))
+
+
+ROWS = {
+    _convolution_channels_last: [forward],
+    _convolution_channels_last.grad_op: [backward],
+    _convolution_epilogue: [forward],
+}

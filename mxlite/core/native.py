@@ -1,0 +1,255 @@
+"""Machine code from LLVM IR text: compiled once, kept on disk, loaded in about a millisecond.
+
+`load(text)` is all that others need: it gives the functions of a module of LLVM's assembly language, made for
+the CPU this process runs on. What LLVM compiles for tens of milliseconds is kept as an object file in the
+user's cache (see `config.cache_dir`), named by a digest of all that went into it: the text, the CPU and its
+features, the versions of LLVM and of this file. A file is used only if the digest in front of it is that of
+its bytes; everything else is compiled anew, and a directory that cannot be written, or that is not the
+user's own, is no cache at all.
+
+llvmlite is an optional extra (`compile`). `available()` says whether it is here; nothing else may be called
+where it is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import os
+import stat
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from . import config
+from .files import replacing
+
+VERSION = 1  # of how text becomes bytes: a higher number makes nothing of what older ones left
+MOST_BYTES = 256 * 2**20  # on disk; the oldest files go
+MOST_LOADED = 2048  # modules kept though nobody may be using them
+_MAGIC = b"mxlite object 1\n"
+
+
+class Target(NamedTuple):
+    """The CPU that code is made for."""
+
+    triple: str
+    cpu: str
+    features: frozenset[str]
+    text: str  # the features as LLVM wants them
+    llvm: str
+
+
+class Code:
+    """Machine code in memory, there for as long as this object is."""
+
+    def __init__(self, blob: bytes) -> None:
+        binding = _binding()
+        machine = _machine()
+        self._engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
+        self._engine.add_object_file(binding.ObjectFileRef.from_data(blob))
+        self._engine.finalize_object()
+
+    def address(self, name: str) -> int:
+        """Where the function `name` begins. It is there only as long as this object: see `function`."""
+        found = int(self._engine.get_function_address(name))
+        if not found:
+            raise KeyError(f"The module has no function {name!r}.")
+        return found
+
+    def function(self, name: str, *args: Any, result: Any = None) -> Any:
+        """The function `name` as a ctypes one, which keeps the code; `args` and `result` are ctypes types.
+
+        It lets other threads of Python run while it does.
+        """
+        called: Any = ctypes.CFUNCTYPE(result, *args)(self.address(name))
+        called.code = self
+        return called
+
+
+@functools.cache
+def available() -> bool:
+    """Whether there is a compiler: llvmlite, and a target that it knows."""
+    try:
+        return bool(target().triple)
+    except (ImportError, OSError, RuntimeError):
+        return False
+
+
+@functools.cache
+def target() -> Target:
+    """What this process runs on."""
+    binding = _binding()
+    found = binding.Target.from_default_triple()
+    features = binding.get_host_cpu_features()
+    return Target(
+        found.triple,
+        binding.get_host_cpu_name(),
+        frozenset(name for name, there in features.items() if there),
+        features.flatten(),
+        ".".join(map(str, binding.llvm_version_info)),
+    )
+
+
+def load(text: str, passes: int = 0) -> Code:
+    """The module `text`, compiled now, or before and found in memory or on disk.
+
+    `passes`: 0 translates the instructions as they are written, which is enough for loops that are written
+    with vectors; 1 to 3 let LLVM's passes of that level rearrange them first, at several times the cost.
+    Raises RuntimeError with LLVM's words where the text is wrong.
+    """
+    key = _key(text, passes)
+    with _lock:
+        if (found := _loaded.get(key)) is not None:
+            _loaded.move_to_end(key)
+            return found
+        blob = read(key)
+        if blob is None:
+            blob = compile(text, passes)
+            write(key, blob)
+        code = Code(blob)
+        _loaded[key] = code
+        while len(_loaded) > MOST_LOADED:
+            _loaded.popitem(last=False)
+        return code
+
+
+def compile(text: str, passes: int = 0) -> bytes:
+    """The object file of a module, for this CPU. Looks at no cache; takes 10 to 200 ms."""
+    binding = _binding()
+    machine = _machine()
+    module = binding.parse_assembly(text)
+    module.triple, module.data_layout = target().triple, str(machine.target_data)
+    module.verify()
+    if passes:
+        options = binding.create_pipeline_tuning_options(speed_level=passes)
+        builder = binding.create_pass_builder(machine, options)
+        builder.getModulePassManager().run(module, builder)
+    return bytes(machine.emit_object(module))
+
+
+def add_symbol(name: str, address: int) -> None:
+    """Modules that declare the function `name` and are loaded from now on call what is at `address`."""
+    _binding().add_symbol(name, address)
+
+
+def read(key: str) -> bytes | None:
+    """What the cache on disk holds for `key`, if it is whole and what was written there."""
+    path = _path(key)
+    if path is None:
+        return None
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+        os.utime(path)  # the least recently used goes first
+    except OSError:
+        return None
+    head, blob = data[:_HEAD_BYTES], data[_HEAD_BYTES:]
+    return blob if blob and head == _head(key, blob) else None
+
+
+def write(key: str, blob: bytes) -> None:
+    """Keep `blob` on disk, if that is possible."""
+    path = _path(key, make=True)
+    if path is None:
+        return
+    with contextlib.suppress(OSError):
+        with replacing(path) as file:
+            file.write(_head(key, blob) + blob)
+        _make_room(os.path.dirname(path), len(blob))
+
+
+_lock = threading.RLock()
+_loaded: OrderedDict[str, Code] = OrderedDict()
+_unseen = MOST_BYTES  # bytes written since the cache was last counted; the first write counts it
+
+
+def _make_room(directory: str, added: int) -> None:
+    """Delete the files used longest ago while there are more than MOST_BYTES of them.
+
+    Counting is a look at every file, so it is done once for every sixteenth of that.
+    """
+    global _unseen
+    _unseen += added
+    if _unseen < MOST_BYTES // 16:
+        return
+    _unseen = 0
+    with os.scandir(directory) as entries:
+        files = sorted((e.stat().st_mtime_ns, e.stat().st_size, e.path) for e in entries if e.is_file())
+    total = sum(nbytes for _, nbytes, _ in files)
+    for _, nbytes, path in files:
+        if total <= MOST_BYTES:
+            break
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        total -= nbytes
+
+
+def _key(text: str, passes: int) -> str:
+    at = target()
+    parts = (str(VERSION), str(passes), at.triple, at.cpu, at.text, at.llvm, text)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _head(key: str, blob: bytes) -> bytes:
+    """What stands before `blob` in its file. The key is in it: a file under another's name is foreign."""
+    digest = hashlib.sha256(key.encode() + blob).digest()
+    return _MAGIC + digest + len(blob).to_bytes(8, "little")
+
+
+_HEAD_BYTES = len(_MAGIC) + 32 + 8
+
+
+def _path(key: str, make: bool = False) -> str | None:
+    """The file for `key`; None where there is no directory for it that is the user's alone."""
+    root = config.cache_dir()
+    if root is None:
+        return None
+    directory = os.path.join(root, "native")
+    try:
+        if make:
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+        found = os.stat(directory)
+    except OSError:
+        return None
+    if sys.platform != "win32":
+        # Code from here is run: nobody else may have put it here.
+        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
+            return None
+    return os.path.join(directory, f"{key}.o")
+
+
+@functools.cache
+def _binding() -> Any:
+    """llvmlite.binding, ready to make code. Raises ImportError where llvmlite is not installed."""
+    from llvmlite import binding  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    return binding
+
+
+def _machine() -> Any:
+    """A machine is owned by what it is given to, so that each use has its own."""
+    at = target()
+    return (
+        _binding()
+        .Target.from_triple(at.triple)
+        .create_target_machine(cpu=at.cpu, features=at.text, opt=2, jit=True)
+    )
+
+
+@contextlib.contextmanager
+def forgotten() -> Iterator[None]:
+    """What is loaded is not used inside (for tests): everything comes from disk or is compiled."""
+    with _lock:
+        kept = OrderedDict(_loaded)
+        _loaded.clear()
+        try:
+            yield
+        finally:
+            _loaded.update(kept)

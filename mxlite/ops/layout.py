@@ -1,0 +1,120 @@
+"""Where the channel axis lies: behind the batch, as users see arrays, or last, as kernels like it.
+
+A layout is no hidden state of an array. An array with its channels last is an array of shape (N, *S, C),
+made and unmade by the two operators here; a pass of a backend puts them in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.errors import ShapeError
+from ..graph.ir import Shape
+from ..graph.opdef import Op, Shapes
+
+
+@dataclass(frozen=True)
+class LayoutAttrs:
+    """`moves` False: the spatial axes have length 1 or the channel axis has, so no byte changes its place."""
+
+    moves: bool = True
+
+
+class _Move(Op):
+    """Base: one axis goes to another place; the gradient goes back."""
+
+    abstract = True
+    inputs = ("data",)
+    Attrs = LayoutAttrs
+    cheap = True
+
+    @classmethod
+    def in_place_options(cls, a: Any) -> Any:
+        return {} if a.moves else {"out": ("data",)}
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 0
+
+
+class _channels_last(_Move):
+    """The channel axis made the last, ``out[n, ..., c] = data[n, c, ...]``.
+
+    data: (N, C, *S)  ->  out: (N, *S, C).
+    """
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
+        (data,) = shapes
+        out = last(data)
+        _require_still(a, data)
+        return (data,), (out,)
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, *, out: Any) -> None:
+        _copy(xp, xp.moveaxis(data, 1, -1), out)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any) -> None:
+        _copy(xp, xp.moveaxis(d_out, -1, 1), d_data)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
+        return {"data": w._channels_first(heads["out"], moves=a.moves)}
+
+
+class _channels_first(_Move):
+    """The last axis put behind the first, ``out[n, c, ...] = data[n, ..., c]``.
+
+    data: (N, *S, C)  ->  out: (N, C, *S).
+    """
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
+        (data,) = shapes
+        out = first(data)
+        _require_still(a, out)
+        return (data,), (out,)
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, *, out: Any) -> None:
+        _copy(xp, xp.moveaxis(data, -1, 1), out)
+
+    @staticmethod
+    def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any) -> None:
+        _copy(xp, xp.moveaxis(d_out, 1, -1), d_data)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
+        return {"data": w._channels_last(heads["out"], moves=a.moves)}
+
+
+def last(shape: Shape) -> Shape:
+    """(N, C, *S) -> (N, *S, C). Raises ShapeError for fewer than two axes."""
+    if len(shape) < 2:
+        raise ShapeError(f"data must have a channel axis behind the batch axis, got {shape}.")
+    return (shape[0], *shape[2:], shape[1])
+
+
+def first(shape: Shape) -> Shape:
+    """(N, *S, C) -> (N, C, *S). Raises ShapeError for fewer than two axes."""
+    if len(shape) < 2:
+        raise ShapeError(f"data must have a channel axis behind the batch axis, got {shape}.")
+    return (shape[0], shape[-1], *shape[1:-1])
+
+
+def moves(shape: Shape) -> bool:
+    """Whether the bytes of (N, C, *S) change their places when channels become the last."""
+    return shape[1] > 1 and any(d > 1 for d in shape[2:])
+
+
+def _require_still(a: Any, shape: Shape) -> None:
+    if not a.moves and moves(shape):
+        raise ShapeError(f"moves=False is for a single channel or position, not for {shape}.")
+
+
+def _copy(xp: Any, source: Any, target: Any) -> None:
+    if target is None or (source.size and xp.shares_memory(source, target)):
+        return  # in place, where nothing moves
+    target[...] = source

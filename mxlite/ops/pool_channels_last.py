@@ -1,0 +1,87 @@
+"""Pooling of arrays with their channels last."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any
+
+from ..core.errors import OpAttributeError
+from ..graph.ir import Shape
+from ..graph.opdef import DType, Op, Shapes
+from .pool import check_rank, Pooling
+from .pool_kernels import backward_bytes, forward_bytes, pool, spread, windows
+
+
+@dataclass(frozen=True)
+class ChannelsLastPoolingAttrs(Pooling.Attrs):
+    """As of Pooling."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.layout is not None:
+            raise OpAttributeError(f"layout is fixed: channels last, got {self.layout!r}.")
+
+
+class _pooling_channels_last(Op):
+    """One number for each window of an array with its channels last; see Pooling.
+
+    data: (N, *S, C)  ->  out: (N, *OS, C).
+
+    As there, max has a hidden output `index` (N, *OS, C), the number of each maximum in its window
+    counted row by row, and the window's size where there is none (all are nan); backward reads nothing else.
+    """
+
+    inputs = ("data",)
+    outputs = ("out", "index")
+    hidden = 1
+    cheap = True
+    accepts = "float"
+    Attrs = ChannelsLastPoolingAttrs
+
+    output_names = Pooling.output_names
+    num_visible_outputs = Pooling.num_visible_outputs
+    unneeded = Pooling.unneeded
+    infer_type = Pooling.infer_type
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data = shapes[0]
+        assert data is not None
+        check_rank(a, data, "(N, ..., C)")
+        out = (data[0], *windows(a, data, last=True).out, data[-1])
+        return (data,), (out,) * len(Pooling.output_names(a))
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return prod(outputs[0]) * prod(windows(a, inputs[0], last=True).kernel)
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return forward_bytes(windows(a, inputs[0], last=True), dtype)
+
+    @staticmethod
+    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return backward_bytes(windows(a, inputs[0], last=True), dtype)
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, *, out: Any, index: Any = None, work: Any) -> None:
+        if out is not None or index is not None:
+            pool(xp, a, windows(a, data.shape, last=True), data, out, index, work)
+
+    @staticmethod
+    def backward(
+        xp: Any, a: Any, d_out: Any, data: Any, out: Any, index: Any, *, d_data: Any, work: Any
+    ) -> None:
+        if d_data is not None:
+            spread(xp, a, windows(a, d_data.shape, last=True), d_out, data, out, index, d_data, work)
+
+    @staticmethod
+    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
+        # That of Pooling, between arrays with their channels behind the batch. Only lp reads the data.
+        data = ins["data"] if a.pool_type == "lp" else w.zeros_like(ins["data"])
+        plain = {n: w._channels_first(e) for n, e in outs.items() if n not in Pooling.unneeded(a)}
+        head = {"out": w._channels_first(heads["out"])}
+        attrs = Pooling.Attrs(**asdict(a))
+        found = Pooling.derivative(w, attrs, {"data": w._channels_first(data)}, plain, head)
+        return {"data": w._channels_last(found["data"])}

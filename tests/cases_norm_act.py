@@ -1,0 +1,60 @@
+"""Rows of `conformance.py` for the norm that is fused with what follows it. See `cases.py`."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from case import Case, positive
+
+from mxlite import ops
+
+
+def _torch_norm_act(a: Any, data: Any, gamma: Any, beta: Any, mean: Any, var: Any, addend: Any = None) -> Any:
+    import torch
+
+    out = torch.nn.functional.batch_norm(
+        data.movedim(a.axis, 1),
+        mean.detach().clone(),
+        var.detach().clone(),
+        torch.ones_like(gamma) if a.fix_gamma else gamma,
+        beta,
+        training=not a.use_global_stats,
+        eps=a.eps,
+    ).movedim(1, a.axis)
+    if addend is not None:
+        out = out + addend
+    return out.relu() if a.relu else out
+
+
+def _norm_act(data: tuple[int, ...], large: tuple[int, ...] | None = None, **attrs: Any) -> Case:
+    channel = (data[attrs.get("axis", 1)],)
+    many = large or (400_000 // prod(data[1:]), *data[1:])
+    return Case(
+        ops._norm_act,
+        {"fix_gamma": False} | attrs,
+        [data, *[channel] * 4, *([data] if attrs.get("add") else [])],
+        make={"moving_var": positive},
+        grad_inputs=("data", "beta", "addend")[: 2 + attrs.get("add", False)]
+        if attrs.get("fix_gamma")
+        else None,
+        tolerance=1e-5,
+        large=[many, *[channel] * 4, *([many] if attrs.get("add") else [])],
+        torch=_torch_norm_act,
+    )
+
+
+ROWS = {
+    "norm-act": _norm_act((6, 3, 2, 2)),
+    "norm-act-add": _norm_act((6, 3, 2, 2), add=True),
+    "norm-act-add-only": _norm_act((6, 3, 2, 2), add=True, relu=False),
+    "norm-act-neither": _norm_act((6, 3, 2, 2), relu=False),
+    "norm-act-fix-gamma": _norm_act((6, 3, 2), add=True, fix_gamma=True),
+    "norm-act-last-axis": _norm_act((5, 4, 3), (32768, 4, 3), axis=-1),
+    "norm-act-last-axis-add": _norm_act((3, 4, 2, 17), (2048, 4, 2, 17), axis=3, add=True),
+    "norm-act-many-positions": _norm_act((3, 2, 9, 10), (64, 2, 96, 96), add=True),
+    "norm-act-large-planes": _norm_act((2, 2, 3, 30), (2, 2, 300, 300)),
+    "norm-act-two-axes": _norm_act((9, 4)),
+    "norm-act-global": _norm_act((5, 3, 2, 2), use_global_stats=True),
+    "norm-act-global-add": _norm_act((5, 3, 4), use_global_stats=True, add=True, axis=2),
+}
