@@ -7,7 +7,7 @@ and the plan says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from ctypes import addressof, c_char
 from dataclasses import dataclass, field
@@ -152,12 +152,15 @@ class Backend:
     `prepare` is called before a program is bound; it is cheap when repeated. `threads()` is how many a
     kernel chosen now uses, and `with running(n):` sets `n` for the tuned kernels that this thread chooses,
     connects and runs inside: what was chosen for one number must not be run on another. `in_turn(n)` says
-    whether two such kernels would fight for the cores.
+    whether two such kernels would fight for the cores. `join(calls)` may make fewer calls of a list of calls:
+    pairs of a place in the list, and the call of what is there and behind it up to the next place.
 
     `simplify(graph, train)` may rewrite a forward graph (with shapes and dtypes) before it is differentiated,
     into one that computes the same outputs from the same variables faster. `combine(graph, kept,
     num_forward)` may rewrite a whole step: it keeps the entries in `kept` (the new ones stand in its answer's
     mapping), and returns (graph, new entry of each kept one that changed, number of forward operator nodes).
+    `pack(graph, constant)` may rewrite an inference pass so that it works on its constant entries in a form
+    that its kernels read faster.
     """
 
     name: str
@@ -167,9 +170,14 @@ class Backend:
     threads: Callable[[], int] = lambda: 1
     running: Callable[[int], AbstractContextManager[None]] = lambda threads: nullcontext()
     in_turn: Callable[[int], bool] = lambda threads: False
+    join: Callable[[Sequence[Run]], Sequence[tuple[int, Run]]] = lambda calls: list(enumerate(calls))
     simplify: Callable[[Graph, bool], Graph] = lambda graph, train: graph
     combine: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]] = (
         lambda graph, kept, num_forward: (graph, {}, num_forward)
+    )
+    pack: Callable[[Graph, Set[Entry]], tuple[Graph, Mapping[Entry, Entry]]] = lambda graph, constant: (
+        graph,
+        {},
     )
 
     def choose(

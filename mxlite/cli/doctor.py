@@ -127,6 +127,8 @@ def _kernels() -> list[tuple[str, object]]:
         else:
             rows.append(("oneDNN", "refused" if found.troubles else f"absent (wheels: {WHEELS})"))
         rows += [("  refused", trouble) for trouble in found.troubles]
+        if found.troubles and lib is None:
+            rows.append(("  what would help", _remedy()))
     if (compiler := _compiler()) is not None:
         rows.append(("LLVM", compiler))
         usable.add("compiled")
@@ -141,6 +143,12 @@ def _kernels() -> list[tuple[str, object]]:
     faster = {op for ops in tuned.values() for op in ops} & set(ALL)
     rows.append(("operators on the reference path alone", f"{len(ALL) - len(faster)} of {len(ALL)}"))
     return rows
+
+
+def _remedy() -> str:
+    if config.dnnl_lib():
+        return "unset MXLITE_DNNL_LIB, or let it name a oneDNN of version 3 that is built for OpenMP"
+    return f"pip install one of the wheels that mxlite asks for: {WHEELS}"
 
 
 def _compiler() -> str | None:

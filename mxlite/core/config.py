@@ -107,6 +107,8 @@ def cache_dir() -> str | None:
         root = os.environ.get("XDG_CACHE_HOME", "") or "~/.cache"
     root = os.path.expanduser(root)
     return os.path.join(root, "mxlite") if os.path.isabs(root) else None
+
+
 MOST_THREADS = 1024
 
 

@@ -310,7 +310,9 @@ class Executor:
             if name is None:
                 continue
             if grad is None:
-                raise BindError(f"backward() needs a gradient for {self._planned.graph.outputs[i].node.name!r}.")
+                raise BindError(
+                    f"backward() needs a gradient for {self._planned.graph.outputs[i].node.name!r}."
+                )
             if not isinstance(grad, NDArray):
                 grad = array(grad, dtype=output.dtype)
             if grad.shape != output.shape:

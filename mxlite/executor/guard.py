@@ -56,7 +56,8 @@ class Watchman:
         self._live: list[list[int]] = [[] for _ in range(steps)]
         for b, r in enumerate(liveness.ranges):
             if r.members:
-                name = f"the buffer of {problem.values[schedule.value_of[r.members[0]]].name!r}"
+                names = dict.fromkeys(problem.values[schedule.value_of[i]].name for i in r.members)
+                name = f"the buffer of {', '.join(map(repr, names))}"
             else:
                 name = f"the workspace of {problem.tasks[schedule.task[r.start]].name!r}"
             low = layout.offsets[b]

@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from ..core.dtype import bfloat16, float32, is_floating
+from ..core.dtype import float32, is_floating
 from ..core.errors import DTypeError
 from .ir import Entry, Graph, Node, variable
 from .opdef import DType, Op
@@ -123,6 +123,7 @@ class _Pass:
         outs = tuple(self.graph.dtypes[Entry(node, i)] for i in range(node.num_outputs))
         found = self._narrow_types(node, known, outs)
         ins, outs = found or (known, outs)
+        ins = self._unread_as_they_are(node, ins, outs)
         inputs = []
         for name, e, kind in zip(node.input_names, node.inputs, ins):
             island = found is not None if _has_gradient(node, name) else self.made[e].island
@@ -208,6 +209,24 @@ class _Pass:
             return None
         return tuple(asked), tuple(kind for kind in made if kind is not None)
 
+    def _unread_as_they_are(
+        self, node: Node, ins: tuple[DType, ...], outs: tuple[DType, ...]
+    ) -> tuple[DType, ...]:
+        """`ins`, but what is read for its shape alone in the type it has, where that changes no result."""
+        assert node.op is not None
+        unread = node.op.shape_only_names(node.attrs)
+        if not unread:
+            return ins
+        names, asked = node.input_names, list(ins)
+        for i, e in enumerate(node.inputs):
+            if names[i] in unread and not _has_gradient(node, names[i]):
+                asked[i] = self.made[e].dtype
+        try:
+            found = node.op.infer_type(node.attrs, *asked)
+        except DTypeError:
+            return ins
+        return tuple(asked) if found == (tuple(asked), outs) else ins
+
     def _fetch(self, old: Entry, kind: DType, island: bool) -> Entry:
         """`old` in the new graph, as `kind`, on the island or not."""
         have = self.made[old]
@@ -265,4 +284,3 @@ def _entry_name(entry: Entry) -> str:
     if node.num_outputs == 1 or node.num_visible_outputs == 1:
         return node.name
     return f"{node.name}_{node.output_names[entry.index]}"
-

@@ -211,7 +211,9 @@ class RMSNorm(Op):
 Types = tuple[DType | None, ...]
 
 
-def affine_types(op: type[Op], data: DType | None, *affine: DType | None) -> tuple[DType | None, DType | None]:
+def affine_types(
+    op: type[Op], data: DType | None, *affine: DType | None
+) -> tuple[DType | None, DType | None]:
     """Types of data and of gamma and beta: one for all, or float32 parameters beside 16-bit data.
 
     Parameters nobody has said anything about are as data. Raises DTypeError.

@@ -8,6 +8,7 @@
     (no list)   as its data; inputs that have no gradient (labels, indices, lengths) stay what they are
 
 Losses and loops are WIDE without being named, and so is a user's own operator, whose code may know one type.
+Whatever the list, an operator that refuses 16-bit types (`infer_type`) stays in float32.
 
 The lists follow from two facts about 16-bit floats: bfloat16 has 8 binary digits and float16's largest number
 is 65504. (P. Micikevicius et al. 2018, "Mixed precision training", has the idea and the three groups.)
@@ -25,7 +26,7 @@ Precision = Literal["narrow", "wide", "result", "users", "every", "data"]
 NARROW = frozenset(
     """
     Convolution Deconvolution FullyConnected RNN dot batch_dot einsum khatri_rao
-    _linalg_gemm _linalg_gemm2 scaled_dot_product_attention
+    scaled_dot_product_attention
     _contrib_interleaved_matmul_selfatt_qk _contrib_interleaved_matmul_selfatt_valatt
     _contrib_interleaved_matmul_encdec_qk _contrib_interleaved_matmul_encdec_valatt
     """.split()
@@ -46,7 +47,7 @@ WIDE = frozenset(
     gamma gammaln digamma polygamma
 
     _linalg_potrf _linalg_potri _linalg_trmm _linalg_trsm _linalg_sumlogdiag _linalg_det _linalg_slogdet
-    _linalg_inverse _linalg_gelqf _linalg_syevd _linalg_syrk
+    _linalg_inverse _linalg_gelqf _linalg_syevd _linalg_syrk _linalg_gemm _linalg_gemm2
 
     _random_pdf_uniform _random_pdf_normal _random_pdf_gamma _random_pdf_exponential _random_pdf_poisson
     _random_pdf_negative_binomial _random_pdf_generalized_negative_binomial

@@ -159,7 +159,7 @@ def _dumps(format: str, sort_by: str, ascending: bool) -> str:
     calls = list(SESSION.recorder.calls())
     types = {c.facts.dtype for c in calls if c.facts.flops}
     if not calls:
-        return "Nothing was recorded." if format == "table" else "{}"
+        return "Nothing was recorded." if format == "table" else json.dumps({"Time": []})
     copied = peak.bytes_per_s(threads)
     reached = {t: peak.flops_per_s(t, threads) for t in sorted(types) if t in _MEASURED}
     most = reached.get("float32") or max(reached.values(), default=peak.flops_per_s("float32", threads))

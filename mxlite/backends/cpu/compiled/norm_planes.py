@@ -73,8 +73,7 @@ def forward(form: Form) -> Module:
     p = _Planes(form)
     f, w = p.f, p.w
     data, addend, out, gamma, beta, moving_mean, moving_var, mean_out, var_out = (
-        f.pointer(s)
-        for s in (DATA, ADDEND, OUT, GAMMA, BETA, MOVING_MEAN, MOVING_VAR, MEAN, VAR)
+        f.pointer(s) for s in (DATA, ADDEND, OUT, GAMMA, BETA, MOVING_MEAN, MOVING_VAR, MEAN, VAR)
     )
     first, last = f.share(p.channels)
     with f.loop(first, last) as channels:

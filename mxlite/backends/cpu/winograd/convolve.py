@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .product import rows_routine
 from .routine import Program
-from .tiles import gather_routine, input_routine, NBYTES, output_routine, Position, scatter_routine
+from .tiles import gather_routine, input_routine, NBYTES, output_routine, round_of, scatter_routine, Source, Tile, whole_rounds
 
 SLOTS = (
     "data", "u", "bias", "out", "work", "share", "tiles", "per_image", "per_row", "h", "w", "oh", "ow", "pad_y", "pad_x",
@@ -21,7 +21,10 @@ def convolve_entry(p: Program, m: int, v: int, dtype: str) -> str:
     product = rows_routine(p, v)
     out_of, scatter = output_routine(p, m, v, dtype), scatter_routine(p, m, v, dtype)
     f = p.entry(name)
-    g = {s: (f.pointer(k) if s in ("data", "u", "bias", "out", "work") else f.integer(k)) for k, s in enumerate(SLOTS)}
+    g = {
+        s: (f.pointer(k) if s in ("data", "u", "bias", "out", "work") else f.integer(k))
+        for k, s in enumerate(SLOTS)
+    }
     line = 4 * f.width
     scratch = f.at(g["work"], f.times(f.thread, g["share"]))
     sheet, v_at, m_at = f.at(scratch, g["at_out"]), f.at(scratch, g["at_v"]), f.at(scratch, g["at_m"])
@@ -33,41 +36,22 @@ def convolve_entry(p: Program, m: int, v: int, dtype: str) -> str:
     has_bias = f.is_("ne", g["has_bias"], 0)
     bias = f.emit(f"select i1 {has_bias}, ptr {g['bias']}, ptr {zero}")
     in_pixel = f.times(g["blocks"], f.width * size)
-    in_row = f.times(in_pixel, g["w"])
     out_pixel = f.times(g["panels"], panel_bytes)
     out_row = f.times(out_pixel, g["ow"])
     u_panel = f.times(g["u_far"], n * n)
 
     first, last = f.share(g["tiles"])
-    mine = f.minus(last, first)
-    rounds = f.over(f.plus(mine, f.minus(g["most"], 1)), g["most"])
+    rounds = whole_rounds(f, first, last, g["most"])
+    images = Source(f, g["data"], g["h"], g["w"], in_pixel, g["blocks"], sheet, dtype)
     with f.loop("0", rounds) as r:
-        begin = f.over(f.times(mine, r.index), rounds)
-        end = f.over(f.times(mine, f.plus(r.index, 1)), rounds)
-        begin, end = f.plus(first, begin), f.plus(first, end)
+        begin, end = round_of(f, first, last, rounds, r.index)
         t = f.minus(end, begin)
         step = f.times(t, line)
         with f.loop(begin, end) as k:
-            q = Position(f, k.index, m, g["per_image"], g["per_row"])
+            q = Tile(f, k.index, m, g["per_image"], g["per_row"])
+            to = f.at(v_at, f.times(f.minus(k.index, begin), line))
             y, x = f.minus(q.y, g["pad_y"]), f.minus(q.x, g["pad_x"])
-            image = f.at(g["data"], f.times(f.times(q.image, g["h"]), in_row))
-            target = f.at(v_at, f.times(f.minus(k.index, begin), line))
-            inside = f.emit(f"and i1 {f.is_('sge', y, 0)}, {f.is_('sge', x, 0)}")
-            inside = f.emit(f"and i1 {inside}, {f.is_('sle', f.plus(y, n), g['h'])}")
-            inside = f.emit(f"and i1 {inside}, {f.is_('sle', f.plus(x, n), g['w'])}")
-            edge = f.emit(f"xor i1 {inside}, true")
-            source = f.at(image, f.plus(f.times(y, in_row), f.times(x, in_pixel)))
-            with f.when(edge):
-                f.run(
-                    gather, ("ptr", image), ("i64", y), ("i64", x), ("i64", g["h"]), ("i64", g["w"]),
-                    ("i64", g["blocks"]), ("ptr", sheet),
-                )  # fmt: skip
-            source = f.emit(f"select i1 {inside}, ptr {source}, ptr {sheet}")
-            row = f.emit(f"select i1 {inside}, i64 {in_row}, i64 {f.times(in_pixel, n)}")
-            f.run(
-                into, ("ptr", source), ("i64", row), ("i64", in_pixel), ("i64", g["blocks"]), ("ptr", target),
-                ("i64", step), ("i64", g["v_far"]),
-            )  # fmt: skip
+            images.read(q.image, y, x, n, gather, into, to, step, g["v_far"])
         with f.loop("0", g["panels"]) as panel:
             u = f.at(g["u"], f.times(panel.index, u_panel))
             with f.loop("0", str(n * n)) as i:
@@ -77,7 +61,7 @@ def convolve_entry(p: Program, m: int, v: int, dtype: str) -> str:
                     ("i64", t), ("i64", g["blocks"]), ("i64", step), ("i64", g["u_far"]),
                 )  # fmt: skip
             with f.loop(begin, end) as k:
-                q = Position(f, k.index, m, g["per_image"], g["per_row"])
+                q = Tile(f, k.index, m, g["per_image"], g["per_row"])
                 image = f.at(g["out"], f.times(f.times(q.image, g["oh"]), out_row))
                 target = f.at(image, f.plus(f.times(q.y, out_row), f.times(q.x, out_pixel)))
                 target = f.at(target, f.times(panel.index, panel_bytes))

@@ -53,7 +53,9 @@ def weight_entry(p: Program, m: int, v: int) -> str:
                 f,
                 matrix,
                 lambda r, c: loaded[r, c],
-                lambda i, j2, value, j=j: f.write(value, f.at(target, f.plus(f.times(i * n + j2, far), line * j))),
+                lambda i, j2, value, j=j: f.write(
+                    value, f.at(target, f.plus(f.times(i * n + j2, far), line * j))
+                ),
             )
     f.done()
     return name
