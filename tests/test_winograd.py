@@ -100,3 +100,36 @@ def test_gradient_in_data_is_the_sum(shape, seed):
     close(d_data.array, direct(d_out.array, turned, (2 - pad[0], 2 - pad[1])), 1e-5)
     for a in (d_out, weight, d_data, guard):
         a.check()
+
+
+def direct_weight(d_out, data, pad):
+    """The gradient of the weights, float64."""
+    d = np.pad(data.astype(np.float64), ((0, 0), (pad[0],) * 2, (pad[1],) * 2, (0, 0)))
+    y = d_out.astype(np.float64)
+    oh, ow = y.shape[1:3]
+    taps = [
+        [np.tensordot(y, d[:, r : r + oh, c : c + ow], axes=([0, 1, 2], [0, 1, 2])) for c in range(3)]
+        for r in range(3)
+    ]
+    return np.moveaxis(np.array(taps), (0, 1), (2, 3))
+
+
+@settings(max_examples=40, deadline=None)
+@given(SHAPES, st.integers(1, 3), st.integers(0, 2**31))
+def test_gradient_in_weight_is_the_sum(shape, splits, seed):
+    n, h, w, c, f, pad, most = shape
+    h, w, c, f = max(h, 3 - 2 * pad[0]), max(w, 3 - 2 * pad[1]), c * width(), f * width()
+    rng = np.random.default_rng(seed)
+    data = Guarded((n, h, w, c), fill=rng.standard_normal((n, h, w, c)))
+    kernel = winograd.d_weight(n, h, w, c, f, pad, np.float32, most=most, splits=splits)
+    d_out = Guarded((n, kernel.oh, kernel.ow, f), fill=rng.standard_normal((n, kernel.oh, kernel.ow, f)))
+    d_weight = Guarded((f, c, 3, 3))
+    guard, work = scratch(kernel.workspace)
+    run = kernel.connect(d_out.array, data.array, d_weight.array, work)
+    run()
+    close(d_weight.array, direct_weight(d_out.array, data.array, pad), 1e-5)
+    first = d_weight.array.copy()
+    run()
+    assert (d_weight.array == first).all()
+    for a in (data, d_out, d_weight, guard):
+        a.check()

@@ -7,7 +7,7 @@ and the plan says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from ctypes import addressof, c_char
 from dataclasses import dataclass, field
@@ -56,7 +56,9 @@ class ChosenKernel:
     """A kernel for one node: what to run, its scratch in bytes, and what to call it in a plan.
 
     `link` makes the call from `run` and its arguments. `seconds` is the modelled time of a call, 0.0 where
-    flops and bytes tell. `is_reference`: all threads it has are those of the array module.
+    flops and bytes tell. `is_reference`: all threads it has are those of the array module. `always` are
+    outputs that every run makes if the node has them, also a run that is there to make others again: a
+    kernel that can only make all at once would else make those in another way, with other roundings.
     """
 
     run: Callable[..., None]
@@ -66,6 +68,7 @@ class ChosenKernel:
     link: Callable[..., Run] = partial
     seconds: float = 0.0
     is_reference: bool = False
+    always: tuple[str, ...] = ()
 
 
 Row = Callable[[Request], "ChosenKernel | None"]
@@ -102,13 +105,14 @@ def connected(
     seconds: float = 0.0,
     like: Callable[..., Any] | None = None,
     mutates: bool = False,
+    always: tuple[str, ...] = (),
 ) -> ChosenKernel:
     """A kernel that is connected to its arrays once and then only run, as one that keeps their addresses.
 
     `connect(xp, a, <inputs>, *, <outputs>, <services>)` has the parameters of a kernel and returns the call.
     A bound program connects when it is built; an imperative call connects and runs. Arrays that reach
     `connect` are in C order. `like`: the function whose parameters count, where `connect` takes whatever
-    comes.
+    comes. `always`: see ChosenKernel.
     """
 
     def link(_: Any, xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
@@ -125,7 +129,7 @@ def connected(
                 if x is not y:
                     x[...] = y
 
-    return ChosenKernel(run, workspace, name, Signature.of(like or connect), link, seconds)
+    return ChosenKernel(run, workspace, name, Signature.of(like or connect), link, seconds, always=always)
 
 
 def _is_dense(x: Any) -> bool:
@@ -152,12 +156,15 @@ class Backend:
     `prepare` is called before a program is bound; it is cheap when repeated. `threads()` is how many a
     kernel chosen now uses, and `with running(n):` sets `n` for the tuned kernels that this thread chooses,
     connects and runs inside: what was chosen for one number must not be run on another. `in_turn(n)` says
-    whether two such kernels would fight for the cores.
+    whether two such kernels would fight for the cores. `join(calls)` may make fewer calls of a list of calls:
+    pairs of a place in the list, and the call of what is there and behind it up to the next place.
 
     `simplify(graph, train)` may rewrite a forward graph (with shapes and dtypes) before it is differentiated,
     into one that computes the same outputs from the same variables faster. `combine(graph, kept,
     num_forward)` may rewrite a whole step: it keeps the entries in `kept` (the new ones stand in its answer's
     mapping), and returns (graph, new entry of each kept one that changed, number of forward operator nodes).
+    `pack(graph, constant)` may rewrite an inference pass so that it works on its constant entries in a form
+    that its kernels read faster.
     """
 
     name: str
@@ -167,9 +174,14 @@ class Backend:
     threads: Callable[[], int] = lambda: 1
     running: Callable[[int], AbstractContextManager[None]] = lambda threads: nullcontext()
     in_turn: Callable[[int], bool] = lambda threads: False
+    join: Callable[[Sequence[Run]], Sequence[tuple[int, Run]]] = lambda calls: list(enumerate(calls))
     simplify: Callable[[Graph, bool], Graph] = lambda graph, train: graph
     combine: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]] = (
         lambda graph, kept, num_forward: (graph, {}, num_forward)
+    )
+    pack: Callable[[Graph, Set[Entry]], tuple[Graph, Mapping[Entry, Entry]]] = lambda graph, constant: (
+        graph,
+        {},
     )
 
     def choose(

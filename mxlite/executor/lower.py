@@ -56,7 +56,7 @@ def lower(
     threads = backend.threads()
     step = _combined(step, backend)
     if constants:
-        step = hoist(step)
+        step = hoist(step, backend)
     with backend.running(threads):
         found = lower_graph(step.graph, step.storage, backend, train=step.train)
     uses_rng = any(n.op is not None and n.op.draws(n.attrs, step.train) for n in found.streams)

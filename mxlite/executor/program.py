@@ -117,7 +117,9 @@ class Program:
         count = groups[-1] + 1 if groups else 0
         around = partial(backend.running, lowered.threads) if lowered.tuned else nullcontext
         sheet = Sheet(lowered, plan, self._measured_bytes())
-        self.segments = [Segment(Var(f"segment{g}"), groups.index(g), around, sheet) for g in range(count)]
+        self.segments = [
+            Segment(Var(f"segment{g}"), groups.index(g), around, backend.join, sheet) for g in range(count)
+        ]
         self.num_forward = groups[schedule.num_forward - 1] + 1 if schedule.num_forward else 0
         self.num_constant = groups[lowered.step.num_constant - 1] + 1 if lowered.step.num_constant else 0
         reads: list[dict[Var, None]] = [{} for _ in range(count)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from time import perf_counter_ns
@@ -12,7 +12,7 @@ from typing import NoReturn, Protocol
 import numpy as np
 
 from ..core import OperatorError
-from ..engine import Var
+from ..engine import SWITCHING, Var
 from .sheet import Sheet
 
 Run = Callable[[], None]
@@ -24,21 +24,36 @@ class Record(Protocol):
     def __call__(self, sheet: Sheet, first: int, stamps: list[int]) -> None: ...
 
 
+Join = Callable[[Sequence[Run]], Sequence[tuple[int, Run]]]
+
+
 class Segment:
     """Kernel calls, one for each step from `first` on, made by calling the segment.
 
-    `around` gives what the calls are made inside: their threads. An error names the call that failed.
+    `around` gives what the calls are made inside: their threads. `join` makes fewer of them; see `Backend`.
+    An error names the call that failed.
     """
 
-    __slots__ = ("around", "before", "calls", "done", "first", "names", "reads", "sheet", "writes")
+    __slots__ = (
+        "_joined", "_of", "around", "before", "calls", "done", "first", "join", "names", "reads", "sheet",
+        "writes",
+    )  # fmt: skip
 
     def __init__(
-        self, done: Var, first: int, around: Callable[[], AbstractContextManager[None]], sheet: Sheet
+        self,
+        done: Var,
+        first: int,
+        around: Callable[[], AbstractContextManager[None]],
+        join: Join,
+        sheet: Sheet,
     ) -> None:
         self.done = done
         self.first = first
         self.around = around
+        self.join = join
         self.sheet = sheet
+        self._joined: Sequence[tuple[int, Run]] = ()
+        self._of: list[Run] = []  # what was joined
         self.calls: list[Run] = []
         self.names: list[str] = []
         self.reads: tuple[Var, ...] = ()
@@ -46,13 +61,17 @@ class Segment:
         self.before: tuple[Var, ...] = ()
 
     def __call__(self) -> None:
-        rest = iter(self.calls)
-        with self.around(), np.errstate(all="ignore"):
+        if self._of != self.calls:  # the first time, or somebody has changed a call
+            self._of = list(self.calls)
+            self._joined = self.join(self._of)
+        rest = iter(self._joined)
+        with SWITCHING, self.around(), np.errstate(all="ignore"):
             try:
-                for call in rest:
+                for _, call in rest:
                     call()
             except Exception as error:
-                self._fail(len(self.calls) - operator.length_hint(rest) - 1, error)
+                at, _ = self._joined[len(self._joined) - operator.length_hint(rest) - 1]
+                self._fail(at + getattr(error, "call", 0), error)
 
     def timed(self, record: Record) -> Run:
         """The same with a look at the clock after each call; `record` is told when all is over."""
@@ -62,7 +81,7 @@ class Segment:
         clock = perf_counter_ns
         stamps: list[int] = []
         look = stamps.append
-        with self.around(), np.errstate(all="ignore"):
+        with SWITCHING, self.around(), np.errstate(all="ignore"):
             look(clock())
             try:
                 for call in self.calls:

@@ -53,6 +53,8 @@ def are_finite(gradients: Iterable[NDArray]) -> bool:
     """Whether no number is inf or nan. Waits for the gradients; O(elements), nothing large is allocated."""
     for g in gradients:
         g.wait_to_read()
-        if not np.isfinite(np.add.reduce(g.storage, axis=None, dtype=np.float64)):
+        with np.errstate(invalid="ignore"):
+            total = np.add.reduce(g.storage, axis=None, dtype=np.float64)
+        if not np.isfinite(total):
             return False
     return True

@@ -4,6 +4,7 @@ import numpy as np
 
 from ..base import Backend
 from . import cores, passes
+from .compiled.sequence import join
 from .kernels import table
 from .threads import num_threads
 
@@ -16,5 +17,7 @@ CPU = Backend(
     running=cores.running,
     simplify=passes.simplify,
     combine=passes.combine,
+    pack=passes.pack,
     in_turn=cores.in_turn,
+    join=join,
 )

@@ -340,12 +340,27 @@ class Function:
         return self._widened(self._every(loaded, kind), dtype)
 
     def store(
-        self, value: str, pointer: str, index: str, dtype: str = "float32", mask: str | None = None
+        self,
+        value: str,
+        pointer: str,
+        index: str,
+        dtype: str = "float32",
+        mask: str | None = None,
+        past_cache: bool = False,
     ) -> None:
-        """Write the vector `value` from element `index` on, but not the lanes outside `mask`."""
+        """Write the vector `value` from element `index` on, but not the lanes outside `mask`.
+
+        `past_cache`: a whole vector at a multiple of its size goes to memory without being read into the cache
+        before, for results too large to be there still when they are read.
+        """
         at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
         many = f"<{self.width} x {kind}>"
         narrow = self._narrowed(value, dtype)
+        if past_cache:
+            assert mask is None
+            nbytes = self.width * _NBYTES[dtype]
+            self.do(f"store {many} {narrow}, ptr {at}, align {nbytes}, !nontemporal !{{i32 1}}")
+            return
         if mask is None:
             self.do(f"store {many} {narrow}, ptr {at}, align {_NBYTES[dtype]}")
             return

@@ -26,7 +26,7 @@ class Form:
 
     `addend`: of the forward pass, whether one is read; of backward, what becomes of its gradient: "" (there is
     none or nobody wants it), "stored" or "same", in d_out already as nothing is masked. `by_out`: the mask is
-    read off `out`. `result`: whether out, or d_data, is written.
+    read off `out`. `result`: whether out, or d_data, is written; `past_cache`: around the cache.
     """
 
     dtype: str
@@ -36,6 +36,7 @@ class Form:
     addend: str = ""
     by_out: bool = False
     result: bool = True
+    past_cache: bool = False
 
 
 class Channel:

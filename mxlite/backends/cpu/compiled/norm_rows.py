@@ -4,6 +4,9 @@ An array of M * C numbers is read as rows of L = k * C, so that rows are long an
 numbers of channel c are in columns c, c + C, ... A row's sums lie in the nearest cache: a vector of them is read,
 numbers of several rows are added, and it is written back.
 
+Several rows are read side by side: what is fetched ahead of need is fetched within a page, so that streams in
+several pages come faster than one (on Ice Lake half as fast again).
+
     thread 0   sums over its rows |        | its channels: the sums  |        | second pass over its rows,
     thread 1   sums over its rows |  meet  | of all threads to scale |  meet  | from the last to the first:
       ...                         |        | and the like            |        | those are in the cache still
@@ -21,7 +24,7 @@ from .doubles import Doubles
 from .emitter import Module, width
 from .norm_form import Channel, Form, inverse_of, moved, scale_of, slope_and_offset, statistics, variance_of
 
-ROW = 256  # numbers that a row has at least, where there are as many
+ROW = 4096  # bytes that a row has at least, where there are as many: a page
 LONGEST = 4096  # numbers up to which rows are repeated for the sake of whole vectors
 CHUNK = 512  # rows whose sums are made in float32
 _SHARED, _OWN = 3, 9  # vectors of S numbers
@@ -35,21 +38,21 @@ Rows = list[list[str]]  # for each row, where it begins in each array
 Column = Callable[[str, "str | None", Rows], None]
 
 
-def copies(channels: int, numbers: int) -> int:
+def copies(channels: int, numbers: int, itemsize: int) -> int:
     """k of an array of so many numbers."""
     whole = next((k for k in range(1, width() + 1) if k * channels % width() == 0), 1)
     k = whole if whole * channels <= LONGEST else 1
-    k *= max(1, -(-ROW // (k * channels)))
+    k *= max(1, -(-ROW // (k * channels * itemsize)))
     return k if k * channels <= numbers else 1
 
 
-def stride(channels: int, numbers: int) -> int:
-    """S of an array of so many numbers."""
-    return -(-(copies(channels, numbers) * channels + width()) // 16) * 16
+def stride(length: int) -> int:
+    """S of rows of L numbers."""
+    return -(-(length + width()) // 16) * 16
 
 
-def work_bytes(channels: int, numbers: int, threads: int) -> int:
-    return 4 * stride(channels, numbers) * (_SHARED + _OWN * threads)
+def work_bytes(length: int, threads: int) -> int:
+    return 4 * stride(length) * (_SHARED + _OWN * threads)
 
 
 class _Passes:
@@ -115,6 +118,7 @@ class _Passes:
         self,
         arrays: Sequence[str],
         terms: Callable[[str, str | None], Callable[[list[str]], tuple[str, str]]],
+        wide: int,
     ) -> None:
         """Add up in `totals` both numbers that `terms(v, mask)` makes of a row."""
         f, w = self.f, self.w
@@ -145,9 +149,8 @@ class _Passes:
             most = f.emit(f"add i64 {chunk.index}, {CHUNK}")
             over = f.emit(f"icmp slt i64 {most}, {self.last}")
             f.sweep("0", self.length, cleared)
-            self.rows(
-                arrays, column, chunk.index, f.emit(f"select i1 {over}, i64 {most}, i64 {self.last}"), 4
-            )
+            until = f.emit(f"select i1 {over}, i64 {most}, i64 {self.last}")
+            self.rows(arrays, column, chunk.index, until, wide)
             f.sweep("0", self.length, flushed)
         f.sweep("0", self.length, cleared)
         self.remainder(arrays, column)
@@ -182,6 +185,10 @@ class _Passes:
     def load(self, row: Sequence[str], i: int, v: str, mask: str | None) -> str:
         return self.f.load(row[i], v, self.form.dtype, mask)
 
+    def write(self, value: str, row: Sequence[str], i: int, v: str, mask: str | None) -> None:
+        """The result at column v of array i."""
+        self.f.store(value, row[i], v, self.form.dtype, mask, past_cache=self.form.past_cache and mask is None)
+
 
 @functools.cache
 def forward(form: Form) -> Module:
@@ -201,7 +208,7 @@ def forward(form: Form) -> Module:
 
             return of
 
-        p.reduce([data], terms)
+        p.reduce([data], terms, wide=8)
         f.meet()
     gamma, beta, moving_mean, moving_var, mean_out, var_out = (
         f.pointer(s) for s in (GAMMA, BETA, MOVING_MEAN, MOVING_VAR, MEAN, VAR)
@@ -229,9 +236,9 @@ def forward(form: Form) -> Module:
             for row in rows:
                 more = p.load(row, 2, v, mask) if form.addend else None
                 y = channel.out(p.load(row, 0, v, mask), more)
-                f.store(y, row[1], v, form.dtype, mask)
+                p.write(y, row, 1, v, mask)
 
-        p.passing([data, out, *([addend] if form.addend else [])], applied, 2, back=True)
+        p.passing([data, out, *([addend] if form.addend else [])], applied, 2 if form.past_cache else 4, back=True)
     f.done()
     return p.module
 
@@ -273,7 +280,7 @@ def backward(form: Form) -> Module:
 
         return of
 
-    p.reduce(arrays, terms)
+    p.reduce(arrays, terms, wide=4)
     f.meet()
     d_gamma, d_beta, moving_mean, moving_var = (
         f.pointer(s) for s in (D_GAMMA, D_BETA, MOVING_MEAN, MOVING_VAR)
@@ -306,9 +313,9 @@ def backward(form: Form) -> Module:
                 x, d = p.load(row, 0, v, mask), p.load(row, 1, v, mask)
                 if not stored:
                     d = at.masked(d, x, p.load(row, 3, v, mask) if by_out else None)
-                f.store(at.d_data(d, x, slope, offset), row[2], v, form.dtype, mask)
+                p.write(at.d_data(d, x, slope, offset), row, 2, v, mask)
 
         head = d_addend if stored else d_out
-        p.passing([data, head, d_data, *([out] if by_out and not stored else [])], applied, 2, back=True)
+        p.passing([data, head, d_data, *([out] if by_out and not stored else [])], applied, 2 if form.past_cache else 4, back=True)
     f.done()
     return p.module

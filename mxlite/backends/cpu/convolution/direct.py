@@ -11,6 +11,7 @@ they are widened to float32, a few samples at a time: oneDNN's emulation takes f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from math import prod
@@ -125,13 +126,30 @@ class Forward(Direct):
         if primitive is None:
             raise LookupError
         super().__init__(g, weight, primitive, WEIGHTS)
-        self.bias, self.add = bias, add
+        self.bias, self.add, self.is_packed = bias, add, False
         self.add_move("weight", self.plain, self.layout)
         self.add_move("bias", vector_memory(g, weight), vector_memory(g))
 
+    def packed(self) -> Forward | None:
+        """The same for weights that `pack` has reordered; None where plain ones are what it wants."""
+        if self.layout == self.plain:
+            return None
+        other = copy(self)
+        other.is_packed = True
+        return other
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of work for `pack`."""
+        return self._moves["weight"].scratch
+
+    def pack(self, weight: Any, held: Any, work: Any) -> Run:
+        """The call that reorders `weight` into `held`, of `layout.nbytes` bytes."""
+        return self.move("weight", self.plain, weight, self.layout, held, work)
+
     @property
     def pieces(self) -> list[Piece]:
-        held = self.layout.nbytes * (self.layout != self.plain)
+        held = self.layout.nbytes * (self.layout != self.plain and not self.is_packed)
         vector = self.g.f * (self.bias and self.weight_dtype != float32)
         addend = self.buffers("out") if self.add else [((0,), float32)]
         return [

@@ -24,12 +24,7 @@ _STORED = (float32, np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
 
 def forward(r: base.Request) -> base.ChosenKernel | None:
     """The forward pass, with or without what follows it."""
-    found = _geometry(r)
-    if found is None:
-        return None
-    g, weight = found
-    add, relu = getattr(r.attrs, "add", False), getattr(r.attrs, "relu", False)
-    way = convolution.forward(g, weight, not r.attrs.no_bias, add, relu, r.train)
+    way = way_of(r)
     if way is None:
         return None
 
@@ -43,6 +38,16 @@ def forward(r: base.Request) -> base.ChosenKernel | None:
         return connect(xp, a, data, weight, bias, out=out, work=work)
 
     return base.connected(connect if r.op is _convolution_epilogue else without, way.nbytes, way.name)
+
+
+def way_of(r: base.Request) -> Any:
+    """How the forward pass goes, see `convolution`; None where there is no way."""
+    found = _geometry(r)
+    if found is None:
+        return None
+    g, weight = found
+    add, relu = getattr(r.attrs, "add", False), getattr(r.attrs, "relu", False)
+    return convolution.forward(g, weight, not r.attrs.no_bias, add, relu, r.train)
 
 
 def backward(r: base.Request) -> base.ChosenKernel | None:
@@ -59,8 +64,8 @@ def backward(r: base.Request) -> base.ChosenKernel | None:
         return None
     ways = [w for w in (weight_way, data_way) if w is not None]
     # The gradient in the weight has to go somewhere even if only that in the bias is read.
-    spare = 0 if wants_weight or not bias else weight.itemsize * _size(r.inputs[1])
-    pieces: list[Piece] = [((spare,), _byte), ((max((w.nbytes for w in ways), default=0),), _byte)]
+    spare = r.inputs[1] if bias and not wants_weight else (0,)
+    pieces: list[Piece] = [(spare, weight), ((max((w.nbytes for w in ways), default=0),), _byte)]
 
     def connect(
         xp: Any,
@@ -94,10 +99,6 @@ def _geometry(r: base.Request) -> tuple[Geometry, DType] | None:
     if 0 in r.inputs[0] or 0 in r.outputs[0] or 0 in r.inputs[1]:
         return None
     return geometry(r.attrs, first(r.inputs[0]), r.dtypes[0]), r.dtypes[0]
-
-
-def _size(shape: Any) -> int:
-    return int(np.prod(shape))
 
 
 ROWS = {

@@ -44,17 +44,22 @@ class _Version(ctypes.Structure):
     ]
 
 
-class _Done(dict[int, None]):
+class Done(dict[int, None]):
     """What to make of a status: None for 0, an error for all else. `dict` looks 0 up without a step of
     Python.
     """
 
     def __missing__(self, status: int) -> None:
-        raise OneDNNError(f"oneDNN reports {STATUS.get(status, f'status {status}')}.")
+        raise failure(status)
+
+
+def failure(status: int) -> OneDNNError:
+    """What a status that is not 0 means."""
+    return OneDNNError(f"oneDNN reports {STATUS.get(status, f'status {status}')}.")
 
 
 class Library:
-    """The loaded library. `execute` is dnnl_primitive_execute, raising OneDNNError."""
+    """The loaded library. `execute` is dnnl_primitive_execute, `sgemm` dnnl_sgemm; both raise OneDNNError."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -72,7 +77,9 @@ class Library:
         self.handle.dnnl_primitive_desc_query_md.restype = ctypes.c_void_p
         self.handle.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
         self.execute: Any = self.handle.dnnl_primitive_execute
-        self.execute.restype = _Done({0: None}).__getitem__
+        self.execute.restype = Done({0: None}).__getitem__
+        self.sgemm: Any = self.handle.dnnl_sgemm
+        self.sgemm.restype = self.execute.restype
         self.engine = self.new("dnnl_engine_create", ctypes.c_int(1), ctypes.c_size_t(0))
         self.stream = self.new("dnnl_stream_create", self.engine, ctypes.c_uint(1))
         self._openmp = _openmp(self.handle) if self.runtime == _OPENMP else None
