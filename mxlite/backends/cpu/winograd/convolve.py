@@ -26,11 +26,12 @@ from .kernels import far_of, weight_entry, weight_routine, WEIGHT_SLOTS
 from .layer import address, BYTE, Layer, padded, vectors
 from .product import rows_routine
 from .routine import code_of, Program
+from .taps import TAPS
 from .tiles import clear, Epilogue, input_routines, NBYTES, output_routine, round_of, Source, Tile, whole_rounds
 
 _POINTERS = ("data", "weight", "u", "bias", "out", "addend", "work")
 SLOTS = (
-    *_POINTERS, "lane", "step", "tap", "share", "tiles", "per_image", "per_row", "h", "w", "oh", "ow", "pad_y",
+    *_POINTERS, "lane", "step", "backwards", "share", "tiles", "per_image", "per_row", "h", "w", "oh", "ow", "pad_y",
     "pad_x", "c", "f", "cs", "fs", "groups", "most", "v_far", "m_far", "has_bias", "made", "at_u", "at_v", "at_m",
     "at_zero",
 )  # fmt: skip
@@ -73,7 +74,7 @@ def convolve_entry(p: Program, m: int, v: int, dtype: str, epilogue: Epilogue) -
             with f.when(f.emit(f"xor i1 {made}, true")):
                 source = f.at(g["weight"], f.plus(f.times(f0, g["lane"]), f.times(c0, g["step"])))
                 f.run(
-                    weights, ("ptr", source), ("i64", g["lane"]), ("i64", g["step"]), ("i64", g["tap"]),
+                    weights, ("ptr", source), ("i64", g["lane"]), ("i64", g["step"]), ("i64", g["backwards"]),
                     ("ptr", u_at), ("i64", u_far), ("i64", panels), ("i64", 0), ("i64", g["cs"]),
                 )  # fmt: skip
             fresh = f.emit(f"zext i1 {f.is_('eq', part.index, 0)} to i64")
@@ -155,13 +156,11 @@ class Convolution(Layer):
         """The call that computes `out`, which may be `addend`."""
         u, own = carve(work, self.pieces())
         keep = (data, weight, bias, out, work, addend)
-        tap = 4
-        order = {"lane": 9 * tap * self.c, "step": 9 * tap, "tap": tap, "weight": address(weight)}
-        if self.flipped:  # weight[k, f, 2 - y, 2 - x]
-            first = address(weight) + 8 * tap
-            order = {"lane": 9 * tap, "step": 9 * tap * self.f, "tap": -tap, "weight": first}
+        near, far = 4 * TAPS, 4 * TAPS * (self.f if self.flipped else self.c)
+        order = {"lane": near, "step": far} if self.flipped else {"lane": far, "step": near}
         values = {
-            **self.slots(), **self.places(), **order, "data": address(data), "u": address(u),
+            **self.slots(), **self.places(), **order, "weight": address(weight),
+            "backwards": int(self.flipped), "data": address(data), "u": address(u),
             "bias": address(bias), "out": address(out), "addend": address(addend), "work": address(own),
             "cs": self.parts[0], "fs": self.parts[1], "groups": self.groups, "most": self.most,
             "has_bias": int(bias is not None), "made": int(self.made), "depth": self.c,

@@ -22,6 +22,7 @@ from .layer import address, BYTE, Layer, padded, vectors
 from .linear import both_sides
 from .product import outer_routine
 from .routine import code_of, Program
+from .taps import TAPS, write_taps
 from .tiles import clear, gradient_routines, input_routines, NBYTES, round_of, Source, Tile, whole_rounds
 
 SLOTS = (
@@ -107,7 +108,6 @@ def finish_routine(p: Program, m: int, v: int) -> str:
         name, s="ptr", far="i64", panel="i64", panels="i64", splits="i64", split="i64", d_weight="ptr"
     )
     fars = [f.times(i, "%far") for i in range(n * n)]
-    lanes = f"<{', '.join(f'i32 {36 * k}' for k in range(f.width))}>"
     with f.loop("0", "%panels") as panel:
         s = f.at("%s", f.times(panel.index, "%panel"))
         to = f.at("%d_weight", f.times(panel.index, 36 * v * f.width))
@@ -122,16 +122,9 @@ def finish_routine(p: Program, m: int, v: int) -> str:
                     loop.again(f.add(loop.values[0], more))
                 return loop.results[0]
 
-            def store(r: int, c: int, value: str, j: int = j) -> None:
-                base = f.at(to, 4 * (3 * r + c) + 36 * f.width * j)
-                many = f.emit(f"getelementptr i8, ptr {base}, {f.ints} {lanes}")
-                kind = f"void @llvm.masked.scatter.v{f.width}f32.v{f.width}p0"
-                f.module.declare(f"{kind}({f.vector}, <{f.width} x ptr>, i32, {f.bits})")
-                f.do(
-                    f"call {kind}({f.vector} {value}, <{f.width} x ptr> {many}, i32 4, {f.bits} splat (i1 true))"
-                )
-
-            both_sides(f, matrix, load, store)
+            taps: dict[tuple[int, int], str] = {}
+            both_sides(f, matrix, load, lambda r, c, value: taps.update({(r, c): value}))
+            write_taps(f, [taps[r, c] for r in range(3) for c in range(3)], f.at(to, 4 * TAPS * f.width * j))
     f.done()
     return name
 

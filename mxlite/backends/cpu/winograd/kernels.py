@@ -9,6 +9,7 @@ from __future__ import annotations
 from .algebra import algorithm
 from .linear import both_sides
 from .routine import Int, Program, Routine
+from .taps import read_taps
 
 
 def far_of(f: Routine, depth: Int, v: int) -> Int:
@@ -17,27 +18,25 @@ def far_of(f: Routine, depth: Int, v: int) -> Int:
 
 
 def weight_routine(p: Program, m: int, v: int) -> str:
-    """`(ptr weight, i64 lane, i64 step, i64 tap, ptr u, i64 far, i64 panels, i64 first, i64 last)`: U of some
-    panels and of the input channels [first, last).
+    """`(ptr weight, i64 lane, i64 step, i64 backwards, ptr u, i64 far, i64 panels, i64 first, i64 last)`: U of
+    some panels and of the input channels [first, last).
 
-    `lane`, `step`, `tap`: bytes between output channels, input channels and taps of `weight`, which points to
-    the first tap as it is used; the taps of one kernel are 9 numbers side by side, in this order or backwards.
+    `lane`, `step`: bytes between output channels and between input channels of `weight`; the taps of one kernel
+    are 9 numbers side by side, used in this order or `backwards`.
     """
     name = f"weight{m}x{v}"
     matrix = algorithm(m).kernel
     n = m + 2
     f = p.routine(
-        name, weight="ptr", lane="i64", step="i64", tap="i64", u="ptr", far="i64", panels="i64", first="i64",
+        name, weight="ptr", lane="i64", step="i64", backwards="i64", u="ptr", far="i64", panels="i64", first="i64",
         last="i64",
     )  # fmt: skip
     line = 4 * f.width
-    lane32 = f.emit("trunc i64 %lane to i32")
-    one = f.emit(f"insertelement {f.ints} poison, i32 {lane32}, i32 0")
-    every = f.emit(f"shufflevector {f.ints} {one}, {f.ints} poison, {f.ints} zeroinitializer")
-    iota = f"<{', '.join(f'i32 {k}' for k in range(f.width))}>"
-    indices = f.emit(f"mul {f.ints} {every}, {iota}")
-    taps = [f.times(k, "%tap") for k in range(9)]
     fars = [f.times(i, "%far") for i in range(n * n)]
+    wide = f.emit("trunc i64 %backwards to i32")
+    one = f.emit(f"insertelement {f.ints} poison, i32 {wide}, i32 0")
+    every = f.emit(f"shufflevector {f.ints} {one}, {f.ints} poison, {f.ints} zeroinitializer")
+    backwards = f.emit(f"icmp ne {f.ints} {every}, zeroinitializer")
     with f.loop("0", "%panels") as panel:
         source = f.at("%weight", f.times(panel.index, f.times("%lane", v * f.width)))
         target = f.at("%u", f.times(panel.index, f.times("%far", n * n)))
@@ -46,29 +45,19 @@ def weight_routine(p: Program, m: int, v: int) -> str:
                 base = f.at(source, f.plus(f.times(k.index, "%step"), f.times("%lane", j * f.width)))
                 to = f.at(target, f.plus(f.times(k.index, line * v), line * j))
 
-                def load(r: int, c: int, base: str = base) -> str:
-                    many = f.emit(f"getelementptr i8, ptr {f.at(base, taps[3 * r + c])}, {f.ints} {indices}")
-                    return f.call(
-                        f.vector,
-                        f"llvm.masked.gather.v{f.width}f32.v{f.width}p0",
-                        (f"<{f.width} x ptr>", many),
-                        ("i32", "4"),
-                        (f.bits, "splat (i1 true)"),
-                        (f.vector, "zeroinitializer"),
-                    )
-
-                loaded = {(r, c): load(r, c) for r in range(3) for c in range(3)}
+                taps = read_taps(f, base, "%lane")
+                taps = [f.select(backwards, b, a) for a, b in zip(taps, taps[::-1])]
                 both_sides(
                     f,
                     matrix,
-                    lambda r, c: loaded[r, c],
+                    lambda r, c: taps[3 * r + c],
                     lambda r, c, value: f.write(value, f.at(to, fars[r * n + c])),
                 )
     f.done()
     return name
 
 
-WEIGHT_SLOTS = ("weight", "u", "panels", "depth", "lane", "step", "tap")
+WEIGHT_SLOTS = ("weight", "u", "panels", "depth", "lane", "step", "backwards")
 
 
 def weight_entry(p: Program, m: int, v: int) -> str:
@@ -79,7 +68,7 @@ def weight_entry(p: Program, m: int, v: int) -> str:
     g = {s: (f.pointer(k) if k < 2 else f.integer(k)) for k, s in enumerate(WEIGHT_SLOTS)}
     first, last = f.share(g["depth"])
     f.run(
-        routine, ("ptr", g["weight"]), ("i64", g["lane"]), ("i64", g["step"]), ("i64", g["tap"]), ("ptr", g["u"]),
+        routine, ("ptr", g["weight"]), ("i64", g["lane"]), ("i64", g["step"]), ("i64", g["backwards"]), ("ptr", g["u"]),
         ("i64", far_of(f, g["depth"], v)), ("i64", g["panels"]), ("i64", first), ("i64", last),
     )  # fmt: skip
     f.done()
