@@ -10,9 +10,10 @@ from ....core import config
 from ....graph.opdef import DType
 from ....ops.conv_kernels import Geometry
 from .. import winograd
+from ..compiled.column_sum import ColumnSum
 from ..threads import num_threads
 from .direct import ByData, ByWeight, Forward
-from .generated import GeneratedByData, GeneratedForward
+from .generated import GeneratedByData, GeneratedByWeight, GeneratedForward
 
 
 def forward(g: Geometry, weight: DType, bias: bool, add: bool, relu: bool, train: bool) -> Any:
@@ -35,6 +36,11 @@ def by_data(g: Geometry, weight: DType) -> Any:
 
 def by_weight(g: Geometry, weight: DType, bias: bool) -> Any:
     """The way of the gradients in weight and bias, or None."""
+    if _suits_winograd(g):
+        layer = winograd.d_weight(g.n, *g.size, g.c, g.f, g.pad, g.dtype)
+        if layer is not None:
+            sums = ColumnSum(g.n * g.out[0] * g.out[1], g.f, g.dtype, weight) if bias else None
+            return GeneratedByWeight(g, weight, layer, sums)
     return _direct(ByWeight, g, weight, bias)
 
 

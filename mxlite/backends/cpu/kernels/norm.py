@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -38,24 +37,18 @@ from ..onednn.constants import (
     VARIANCE,
 )
 
-_STATISTICS = 0  # flags of the kernel that makes them: neither scale nor shift, nor statistics given
 _float32, _byte = np.dtype("float32"), np.dtype("uint8")
 
 
-PART = 1 << 20
-"""Bytes of samples whose statistics are made at a time: what fits the cache."""
-
-
 @cached
-def _forward_of(shape: Shape, dtype: DType, eps: float, flags: int) -> Primitive | None:
-    kind = TRAINING if flags == _STATISTICS else INFERENCE
-    made = _primitive(shape, dtype, eps, flags, kind)
+def _forward_of(shape: Shape, dtype: DType, eps: float, flags: int, train: bool) -> Primitive | None:
+    made = _primitive(shape, dtype, eps, flags, train)
     return made if "jit" in made.implementation else None
 
 
 @cached
 def _backward_of(shape: Shape, dtype: DType, eps: float, flags: int) -> Primitive | None:
-    hint = _primitive(shape, dtype, eps, flags, TRAINING)
+    hint = _primitive(shape, dtype, eps, flags, True)
     data = _data(shape, dtype)
     made = Primitive(
         "batch_normalization_backward",
@@ -65,12 +58,10 @@ def _backward_of(shape: Shape, dtype: DType, eps: float, flags: int) -> Primitiv
     return made if "jit" in made.implementation else None
 
 
-def _primitive(shape: Shape, dtype: DType, eps: float, flags: int, kind: int) -> Primitive:
+def _primitive(shape: Shape, dtype: DType, eps: float, flags: int, train: bool) -> Primitive:
     data = _data(shape, dtype)
-    return Primitive(
-        "batch_normalization_forward",
-        ctypes.c_int(kind), data, data, ctypes.c_float(eps), ctypes.c_uint(flags),
-    )  # fmt: skip
+    kind = ctypes.c_int(TRAINING if train else INFERENCE)
+    return Primitive("batch_normalization_forward", kind, data, data, ctypes.c_float(eps), ctypes.c_uint(flags))
 
 
 def _data(shape: Shape, dtype: DType) -> Any:
@@ -87,66 +78,17 @@ def _case(r: Request) -> tuple[Shape, int, bool] | None:
     return (r.inputs[0][0], c, before // r.inputs[0][0], 1), flags, batch
 
 
-class _Statistics:
-    """Mean and variance of each channel: oneDNN's of a few samples at a time, put together.
-
-    oneDNN makes no statistics without the normalized array; that of a few samples stays in the cache, unread.
-    """
-
-    def __init__(self, shape: Shape, dtype: DType, primitive: Primitive) -> None:
-        self.shape, self.dtype, self.primitive = shape, dtype, primitive
-        self.parts = _parts(shape, dtype)
-        self.part = (shape[0] // self.parts, *shape[1:])
-        self.pieces: list[Piece] = [
-            ((2, self.parts, shape[1]), _float32), (self.part, dtype), ((primitive.scratch,), _byte)
-        ]  # fmt: skip
-
-    def calls(self, xp: Any, data: Any, mean: Any, var: Any, work: Any) -> list[Run]:
-        """What fills `mean` and `var`, of (C,)."""
-        (means, variances), unread, scratch = carve(work, self.pieces)
-        vector, layout = memory((self.shape[1],), _float32), _data(self.part, self.dtype)
-        calls: list[Run] = [
-            bind(
-                self.primitive,
-                {SRC: (layout, x), DST: (layout, unread), MEAN: (vector, m), VARIANCE: (vector, v)},
-                scratch,
-            )
-            for x, m, v in zip(data.reshape(self.parts, -1), means, variances)
-        ]
-        # All parts count alike: the variance is the mean of theirs plus that of their means.
-        return [
-            *calls,
-            partial(xp.add.reduce, means, axis=0, out=mean),
-            partial(xp.multiply, mean, 1.0 / self.parts, out=mean),
-            partial(xp.subtract, means, mean, out=means),
-            partial(xp.multiply, means, means, out=means),
-            partial(xp.add, variances, means, out=variances),
-            partial(xp.add.reduce, variances, axis=0, out=var),
-            partial(xp.multiply, var, 1.0 / self.parts, out=var),
-        ]
-
-
-def _parts(shape: Shape, dtype: DType) -> int:
-    """How many parts of equal size samples are cut into."""
-    sample = prod(shape[1:]) * dtype.itemsize
-    return next(k for k in range(1, shape[0] + 1) if shape[0] % k == 0 and (shape[0] // k * sample <= PART or k == shape[0]))
-
-
 def _forward(r: Request) -> ChosenKernel | None:
     case = _case(r)
     if case is None:
         return None
     shape, flags, batch = case
-    apply = _forward_of(shape, r.dtype, r.attrs.eps, flags | GLOBAL_STATS)
-    few = _forward_of((shape[0] // _parts(shape, r.dtype), *shape[1:]), r.dtype, r.attrs.eps, _STATISTICS)
-    if apply is None or few is None:
+    primitive = _forward_of(shape, r.dtype, r.attrs.eps, flags, r.train)
+    if primitive is None:
         return None
-    statistics = _Statistics(shape, r.dtype, few)
     vector = memory((shape[1],), _float32)
-    pieces: list[Piece] = [
-        ((2, shape[1]), _float32), ((apply.scratch,), _byte),
-        ((scratch_bytes(statistics.pieces) if batch else 0,), _byte),
-    ]  # fmt: skip
+    pieces: list[Piece] = [((2, shape[1]), _float32), ((primitive.scratch,), _byte)]
+    reference = BatchNorm.workspace(r.attrs, r.inputs, r.outputs, r.dtype)
 
     def connect(
         xp: Any,
@@ -161,25 +103,28 @@ def _forward(r: Request) -> ChosenKernel | None:
         mean: Any,
         var: Any,
         work: Any,
+        train: bool,
     ) -> Run:
-        (no_mean, variance), scratch, own = carve(work, pieces)
-        calls: list[Run] = []
-        if batch:
-            stats = (no_mean if mean is None else mean, variance)
-            calls += statistics.calls(xp, data, *stats, own)
-        else:
-            stats = (moving_mean, moving_var)
-            if mean is not None:
-                calls.append(partial(xp.copyto, mean, moving_mean))
-        if out is not None:
-            layout = _data(shape, r.dtype)
-            arrays = {
-                SRC: (layout, data), DST: (layout, out), SHIFT: (vector, beta),
-                MEAN: (vector, stats[0]), VARIANCE: (vector, stats[1]),
-            }  # fmt: skip
-            if flags & USE_SCALE:
-                arrays[SCALE] = (vector, gamma)
-            calls.append(bind(apply, arrays, scratch))
+        if out is None or train != r.train:
+            ins = (data, gamma, beta, moving_mean, moving_var)
+            return partial(
+                BatchNorm.forward, xp, a, *ins, out=out, mean=mean, var=var, work=work, train=train
+            )
+        spare, scratch = carve(work, pieces)
+        own = (spare[0] if mean is None else mean, spare[1] if var is None else var)
+        stats = own if batch else (moving_mean, moving_var)
+        arrays = {
+            SRC: (_data(shape, r.dtype), data),
+            DST: (_data(shape, r.dtype), out),
+            SHIFT: (vector, beta),
+            MEAN: (vector, stats[0]),
+            VARIANCE: (vector, stats[1]),
+        }
+        if flags & USE_SCALE:
+            arrays[SCALE] = (vector, gamma)
+        calls: list[Run] = [bind(primitive, arrays, scratch)]
+        if not batch and mean is not None:
+            calls.append(partial(xp.copyto, mean, moving_mean))
         if var is not None:
             calls += [
                 partial(xp.add, stats[1], a.eps, out=var),
@@ -188,7 +133,9 @@ def _forward(r: Request) -> ChosenKernel | None:
             ]
         return in_turn(calls)
 
-    return connected(connect, scratch_bytes(pieces), f"onednn {apply.implementation}")
+    name = f"onednn {primitive.implementation}"
+    # Statistics without out would be the reference's: other roundings when they are computed again.
+    return connected(connect, max(scratch_bytes(pieces), reference), name, always=("out",))
 
 
 def _backward(r: Request) -> ChosenKernel | None:
