@@ -322,7 +322,7 @@ class Function:
         at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
         many = f"<{self.width} x {kind}>"
         if mask is None:
-            return self._widened(self.emit(f"load {many}, ptr {at}, align {_NBYTES[dtype]}"), dtype)
+            return self.widened(self.emit(f"load {many}, ptr {at}, align {_NBYTES[dtype]}"), dtype)
         loaded = self.call(
             many,
             f"llvm.masked.load.v{self.width}{_short(kind)}.p0",
@@ -331,13 +331,13 @@ class Function:
             (self.bits, mask),
             (many, "zeroinitializer"),
         )
-        return self._widened(loaded, dtype)
+        return self.widened(loaded, dtype)
 
     def load_one(self, pointer: str, index: str, dtype: str = "float32") -> str:
         """The element at `index` in all lanes."""
         at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
         loaded = self.emit(f"load {kind}, ptr {at}, align {_NBYTES[dtype]}")
-        return self._widened(self._every(loaded, kind), dtype)
+        return self.widened(self._every(loaded, kind), dtype)
 
     def store(
         self,
@@ -355,7 +355,7 @@ class Function:
         """
         at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
         many = f"<{self.width} x {kind}>"
-        narrow = self._narrowed(value, dtype)
+        narrow = self.narrowed(value, dtype)
         if past_cache:
             assert mask is None
             nbytes = self.width * _NBYTES[dtype]
@@ -371,11 +371,12 @@ class Function:
     def store_one(self, value: str, pointer: str, index: str, dtype: str = "float32") -> None:
         """Write the first lane of `value` at element `index`."""
         at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
-        narrow = self._narrowed(value, dtype)
+        narrow = self.narrowed(value, dtype)
         first = self.emit(f"extractelement <{self.width} x {kind}> {narrow}, i32 0")
         self.do(f"store {kind} {first}, ptr {at}, align {_NBYTES[dtype]}")
 
-    def _widened(self, value: str, dtype: str) -> str:
+    def widened(self, value: str, dtype: str) -> str:
+        """float32 numbers from what an array of `dtype` stores."""
         n = self.width
         if dtype == "float16":
             return self.emit(f"fpext <{n} x half> {value} to {self.vector}")
@@ -388,7 +389,8 @@ class Function:
             return self.emit(f"sitofp {self.ints} {value} to {self.vector}")
         return value
 
-    def _narrowed(self, value: str, dtype: str) -> str:
+    def narrowed(self, value: str, dtype: str) -> str:
+        """What an array of `dtype` stores for float32 numbers."""
         n = self.width
         if dtype == "float16":
             return self.emit(f"fptrunc {self.vector} {value} to <{n} x half>")

@@ -43,7 +43,7 @@ def _weight_shape(g: Geometry) -> Shape:
     return (g.groups, g.f // g.groups, g.c // g.groups, *g.kernel)
 
 
-def _window(g: Geometry) -> tuple[Any, ...]:
+def window(g: Geometry) -> tuple[Any, ...]:
     """Strides, dilations (0 is none), padding at either end."""
     axes = ctypes.c_int64 * len(g.kernel)
     right = tuple(
@@ -69,7 +69,7 @@ def forward_primitive(g: Geometry, bias: bool, add: bool, relu: bool, train: boo
     vector = vector_memory(g) if bias else None
     return Primitive(
         "convolution_forward",
-        kind, direct, data_memory(g), _any(g, g.dtype), vector, out_memory(g), *_window(g),
+        kind, direct, data_memory(g), _any(g, g.dtype), vector, out_memory(g), *window(g),
         attr=attr,
     )  # fmt: skip
 
@@ -91,11 +91,11 @@ def _backward(which: str, g: Geometry, weight: DType, vector: Memory | None) -> 
     direct = ctypes.c_int(DIRECT)
     hint = Primitive(
         "convolution_forward",
-        ctypes.c_int(TRAINING), direct, data_memory(g), _any(g, g.dtype), None, out_memory(g), *_window(g),
+        ctypes.c_int(TRAINING), direct, data_memory(g), _any(g, g.dtype), None, out_memory(g), *window(g),
     )  # fmt: skip
     vectors = () if which == "data" else (vector,)
     return Primitive(
         f"convolution_backward_{which}",
-        direct, data_memory(g), _any(g, weight), *vectors, out_memory(g), *_window(g), hint.descriptor,
+        direct, data_memory(g), _any(g, weight), *vectors, out_memory(g), *window(g), hint.descriptor,
         keep=hint,
     )  # fmt: skip

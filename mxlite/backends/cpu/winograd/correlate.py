@@ -15,7 +15,7 @@ from .algebra import algorithm, transposed
 from .linear import both_sides
 from .product import outer_routine
 from .routine import Program
-from .tiles import gather_routine, gradient_routine, input_routine, NBYTES, round_of, Source, Tile, whole_rounds
+from .tiles import clear, gradient_routines, input_routines, NBYTES, round_of, Source, Tile, whole_rounds
 
 SLOTS = (
     "data", "d_out", "d_weight", "work", "sums", "share", "tiles", "per_image", "per_row", "h", "w", "oh", "ow",
@@ -30,8 +30,7 @@ def correlate_entry(p: Program, m: int, v: int, dtype: str) -> str:
     n = m + 2
     name = f"correlate{m}x{v}_{dtype}"
     size = NBYTES[dtype]
-    into, gather = input_routine(p, m, dtype), gather_routine(p, n, dtype)
-    into_y, gather_y = gradient_routine(p, m, dtype), gather_routine(p, m, dtype)
+    into, into_y = input_routines(p, m, dtype), gradient_routines(p, m, dtype)
     product, finish = outer_routine(p, v), finish_routine(p, m, v)
     f = p.entry(name)
     pointers = SLOTS[:5]
@@ -45,6 +44,7 @@ def correlate_entry(p: Program, m: int, v: int, dtype: str) -> str:
     s_panel = f.times(g["fs"], 4 * v * f.width)
     items = f.times(f.times(g["c_parts"], g["f_parts"]), g["splits"])
     first, last = f.share(items)
+    clear(f, scratch, g["at_v"])
     with f.loop(first, last) as item:
         part, split = f.over(item.index, g["splits"]), f.rest(item.index, g["splits"])
         c0 = f.times(f.rest(part, g["c_parts"]), g["cs"])
@@ -52,10 +52,10 @@ def correlate_entry(p: Program, m: int, v: int, dtype: str) -> str:
         own, shared = f.at(scratch, g["at_s"]), f.at(g["sums"], f.times(item.index, g["s_size"]))
         s = f.emit(f"select i1 {one}, ptr {own}, ptr {shared}")
         data = Source(
-            f, f.at(g["data"], f.times(c0, size)), g["h"], g["w"], f.times(g["c"], size), c_blocks, scratch, dtype
+            f, into, f.at(g["data"], f.times(c0, size)), g["h"], g["w"], f.times(g["c"], size), c_blocks, scratch
         )
         d_out = Source(
-            f, f.at(g["d_out"], f.times(f0, size)), g["oh"], g["ow"], f.times(g["f"], size), f_blocks, scratch, dtype
+            f, into_y, f.at(g["d_out"], f.times(f0, size)), g["oh"], g["ow"], f.times(g["f"], size), f_blocks, scratch
         )
         start, stop = round_of(f, 0, g["tiles"], g["splits"], split)
         rounds = whole_rounds(f, start, stop, g["most"])
@@ -65,9 +65,8 @@ def correlate_entry(p: Program, m: int, v: int, dtype: str) -> str:
                 q = Tile(f, k.index, m, g["per_image"], g["per_row"])
                 t = f.minus(k.index, begin)
                 y, x = f.minus(q.y, g["pad_y"]), f.minus(q.x, g["pad_x"])
-                data.read(q.image, y, x, n, gather, into, f.at(v_at, f.times(t, c_row)), 4 * f.width, g["v_far"])
-                to = f.at(y_at, f.times(t, f_row))
-                d_out.read(q.image, q.y, q.x, m, gather_y, into_y, to, 4 * f.width, g["y_far"])
+                data.read(q.image, y, x, f.at(v_at, f.times(t, c_row)), 4 * f.width, g["v_far"])
+                d_out.read(q.image, q.y, q.x, f.at(y_at, f.times(t, f_row)), 4 * f.width, g["y_far"])
             fresh = f.emit(f"zext i1 {f.is_('eq', r.index, 0)} to i64")
             with f.loop("0", str(n * n)) as i:
                 a, b = f.at(y_at, f.times(i.index, g["y_far"])), f.at(v_at, f.times(i.index, g["v_far"]))

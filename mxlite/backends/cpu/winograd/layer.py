@@ -18,7 +18,7 @@ from .convolve import convolve_entry, SLOTS
 from .correlate import correlate_entry, FINISH_SLOTS, finish_entry, SLOTS as CORRELATE_SLOTS
 from .kernels import weight_entry
 from .routine import Program
-from .tiles import NBYTES
+from .tiles import Epilogue, NBYTES
 
 _byte = np.dtype("uint8")
 
@@ -35,9 +35,9 @@ def _weight_code(m: int, v: int) -> tuple[native.Code, str]:
 
 
 @functools.lru_cache(maxsize=64)
-def _convolve_code(m: int, v: int, dtype: str) -> tuple[native.Code, str]:
+def _convolve_code(m: int, v: int, dtype: str, epilogue: Epilogue) -> tuple[native.Code, str]:
     p = Program()
-    name = convolve_entry(p, m, v, dtype)
+    name = convolve_entry(p, m, v, dtype, epilogue)
     return load(p), name
 
 
@@ -57,6 +57,7 @@ class Convolution:
     pad: tuple[int, int]
     dtype: str
     flipped: bool
+    epilogue: Epilogue
     m: int
     most: int
     threads: int
@@ -88,16 +89,12 @@ class Convolution:
     def places(self) -> dict[str, int]:
         """Offsets in one thread's scratch, and distances in it."""
         products = (self.m + 2) ** 2
-        size = NBYTES[self.dtype]
         line = 4 * width()
-        found = {
-            "v_far": self.most * self.c * 4 + line,
-            "m_far": self.most * self.v * line + line,
-            "at_zero": 0,
-        }
-        found["at_out"] = _up(4 * self.f)
-        sheet = max(products * self.c, self.m * self.m * self.v * width()) * size
-        found["at_m"] = found["at_out"] + _up(sheet)
+        found = {"v_far": self.most * self.c * 4 + line, "m_far": self.most * self.v * line + line}
+        # zeros for a row of a tile, or in place of a bias
+        found["at_zero"] = _up(self.v * line)
+        zeros = max((self.m + 2) * self.c * NBYTES[self.dtype], 4 * self.f)
+        found["at_m"] = found["at_zero"] + _up(zeros)
         found["at_v"] = found["at_m"] + _up(products * found["m_far"])
         found["share"] = _up(found["at_v"] + products * found["v_far"], 4096) + 64
         return found
@@ -112,10 +109,10 @@ class Convolution:
     def workspace(self) -> int:
         return scratch_bytes(self.pieces())
 
-    def connect(self, data: Any, weight: Any, bias: Any, out: Any, work: Any) -> Run:
+    def connect(self, data: Any, weight: Any, bias: Any, out: Any, work: Any, addend: Any = None) -> Run:
         """The call that computes `out`."""
         u, own = carve(work, self.pieces())
-        keep = (data, weight, bias, out, work)
+        keep = (data, weight, bias, out, work, addend)
         lanes = width()
         panels = self.f // (self.v * lanes)
         _, per_column, per_row = self.tiles
@@ -128,13 +125,14 @@ class Convolution:
         calls = [call(code, name, order, self.threads, keep)]
         values = {
             "data": data.ctypes.data, "u": u.ctypes.data, "bias": 0 if bias is None else bias.ctypes.data,
-            "out": out.ctypes.data, "work": own.ctypes.data, "tiles": self.n * per_column * per_row,
+            "out": out.ctypes.data,
+            "addend": 0 if addend is None else addend.ctypes.data, "work": own.ctypes.data, "tiles": self.n * per_column * per_row,
             "per_image": per_column * per_row, "per_row": per_row, "h": self.h, "w": self.w, "oh": self.oh,
             "ow": self.ow, "pad_y": self.pad[0], "pad_x": self.pad[1], "blocks": self.c // lanes,
             "panels": panels, "most": self.most, "u_far": self.u_far, "has_bias": int(bias is not None),
             **self.places(),
         }  # fmt: skip
-        code, name = _convolve_code(self.m, self.v, self.dtype)
+        code, name = _convolve_code(self.m, self.v, self.dtype, self.epilogue)
         calls.append(call(code, name, [values[s] for s in SLOTS], self.threads, keep))
         return in_turn(calls)
 
@@ -190,7 +188,8 @@ class Correlation:
         found = {far: 4 * self.most * k + 64 for far, k in (("v_far", cs), ("y_far", fs))}
         found["s_far"] = 4 * cs * fs + 64
         found["s_size"] = products * found["s_far"]
-        found["at_v"] = _up(max(products * cs, self.m * self.m * fs) * NBYTES[self.dtype])
+        # zeros for a row of a tile
+        found["at_v"] = _up(max((self.m + 2) * self.c, self.m * self.f) * NBYTES[self.dtype])
         found["at_y"] = _up(found["at_v"] + products * found["v_far"])
         found["at_s"] = _up(found["at_y"] + products * found["y_far"])
         found["share"] = _up(found["at_s"] + (found["s_size"] if self.splits == 1 else 0), 4096) + 64
@@ -239,12 +238,24 @@ def fits(n: int, h: int, w: int, c: int, f: int, pad: Sequence[int], dtype: Any)
 
 
 def forward(
-    n: int, h: int, w: int, c: int, f: int, pad: Sequence[int], dtype: Any, m: int = 4, most: int = 14
+    n: int,
+    h: int,
+    w: int,
+    c: int,
+    f: int,
+    pad: Sequence[int],
+    dtype: Any,
+    add: bool = False,
+    relu: bool = False,
+    m: int = 4,
+    most: int = 14,
 ) -> Convolution | None:
     """data (n, h, w, c), weight (f, c, 3, 3) and bias -> out."""
     if not fits(n, h, w, c, f, pad, dtype):
         return None
-    return Convolution(n, h, w, c, f, (pad[0], pad[1]), str(np.dtype(dtype)), False, m, most, num_threads())
+    return Convolution(
+        n, h, w, c, f, (pad[0], pad[1]), str(np.dtype(dtype)), False, Epilogue(add, relu), m, most, num_threads()
+    )
 
 
 def d_data(
@@ -255,7 +266,7 @@ def d_data(
         return None
     back = (2 - pad[0], 2 - pad[1])
     oh, ow = h + 2 * pad[0] - 2, w + 2 * pad[1] - 2
-    return Convolution(n, oh, ow, f, c, back, str(np.dtype(dtype)), True, m, most, num_threads())
+    return Convolution(n, oh, ow, f, c, back, str(np.dtype(dtype)), True, Epilogue(), m, most, num_threads())
 
 
 def d_weight(

@@ -1,124 +1,135 @@
 """Tiles of images, in and out of the domain of the products.
 
-A tile is n x n inputs, of which the neighbours overlap by two, and m x m outputs, n = m + 2. Tiles at an edge
-reach over it: such a tile is gathered in a small dense block first, zeros outside the image, and written
-through another one.
-
-V: (n n, C / L, T, L), the transformed inputs of T tiles; M: (n n, T, v L), sums of products of one panel of
-outputs.
+A tile is n x n inputs, of which the neighbours overlap by two, and m x m outputs, n = m + 2. A tile at an edge
+reaches over it. Inputs out there are zeros: rows are read from a place full of them, columns from the nearest
+pixel and then masked. Outputs out there go where another, true output goes, before it does.
 """
 
 from __future__ import annotations
 
-from .algebra import algorithm, transposed
+from typing import NamedTuple
+
+from .algebra import algorithm, Matrix, transposed
 from .linear import both_sides
 from .routine import Int, Program, Routine
 
 NBYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
-def input_routine(p: Program, m: int, dtype: str) -> str:
-    """`(ptr data, i64 row, i64 column, i64 blocks, ptr v, i64 step, i64 far)`: Bt d B of one tile, all channels.
+class Into(NamedTuple):
+    """Names of the routines that transform one tile of size x size pixels: anywhere inside, or at an edge."""
 
-    `row`, `column`: bytes between rows and columns of `data`; `step`, `far`: bytes between blocks of channels
-    and between products of V.
-    """
+    inside: str
+    edge: str
+    size: int
+
+
+def input_routines(p: Program, m: int, dtype: str) -> Into:
+    """Bt d B of one tile, for `Source`."""
     return _into(p, f"input{m}_{dtype}", algorithm(m).input, dtype)
 
 
-def gradient_routine(p: Program, m: int, dtype: str) -> str:
-    """As `input_routine`, of the gradient of the outputs: A dY At."""
+def gradient_routines(p: Program, m: int, dtype: str) -> Into:
+    """A dY At of one tile, for `Source`."""
     return _into(p, f"gradient{m}_{dtype}", transposed(algorithm(m).output), dtype)
 
 
-def _into(p: Program, name: str, matrix: tuple[tuple[float, ...], ...], dtype: str) -> str:
+def _into(p: Program, name: str, matrix: Matrix, dtype: str) -> Into:
+    size = len(matrix[0])
+    to = {"blocks": "i64", "v": "ptr", "step": "i64", "far": "i64"}
+    f = p.routine(name, data="ptr", row="i64", column="i64", **to)
+    rows = [f.at("%data", f.times(r, "%row")) for r in range(size)]
+    columns = [f.times(c, "%column") for c in range(size)]
+    _transform(f, matrix, rows, columns, None, dtype)
+
+    f = p.routine(f"{name}_edge", image="ptr", zeros="ptr", y="i64", x="i64", h="i64", w="i64", pixel="i64", **to)
+    row = f.times("%w", "%pixel")
+    left = f.most("%x", 0)
+    start = f.at("%image", f.times(left, "%pixel"))
+    rows, columns, masks = [], [], []
+    for k in range(size):
+        y = f.plus("%y", k)
+        there = f.at(start, f.times(y, row))
+        rows.append(f.emit(f"select i1 {f.is_('ult', y, '%h')}, ptr {there}, ptr %zeros"))
+        x = f.plus("%x", k)
+        nearest = f.least(f.most(x, left), f.minus("%w", 1))
+        columns.append(f.times(f.minus(nearest, left), "%pixel"))
+        wide = f.emit(f"sext i1 {f.is_('ult', x, '%w')} to i32")
+        one = f.emit(f"insertelement {f.ints} poison, i32 {wide}, i32 0")
+        every = f.emit(f"shufflevector {f.ints} {one}, {f.ints} poison, {f.ints} zeroinitializer")
+        masks.append(f.emit(f"icmp ne {f.ints} {every}, zeroinitializer"))
+    _transform(f, matrix, rows, columns, masks, dtype)
+    return Into(name, f"{name}_edge", size)
+
+
+def _transform(
+    f: Routine, matrix: Matrix, rows: list[str], columns: list[Int], masks: list[str] | None, dtype: str
+) -> None:
+    """All `blocks` of channels of one tile; pixel (r, c) is at rows[r] + columns[c]."""
     n = len(matrix)
-    f = p.routine(name, data="ptr", row="i64", column="i64", blocks="i64", v="ptr", step="i64", far="i64")
-    nbytes = f.width * NBYTES[dtype]
-    columns = [f.times(c, "%column") for c in range(len(matrix[0]))]
-    rows = [f.at("%data", f.times(r, "%row")) for r in range(len(matrix[0]))]
     fars = [f.times(i, "%far") for i in range(n * n)]
     with f.loop("0", "%blocks") as loop:
-        shift = f.times(loop.index, nbytes)
+        shift = f.times(loop.index, f.width * NBYTES[dtype])
         at = [f.at(row, shift) for row in rows]
         v = f.at("%v", f.times(loop.index, "%step"))
-        both_sides(
-            f,
-            matrix,
-            lambda r, c: f.read(f.at(at[r], columns[c]), dtype),
-            lambda i, j, value: f.write(value, f.at(v, fars[i * n + j])),
-        )
+
+        def load(r: int, c: int) -> str:
+            value = f.read(f.at(at[r], columns[c]), dtype)
+            return value if masks is None else f.select(masks[c], value, f.const(0.0))
+
+        both_sides(f, matrix, load, lambda i, j, value: f.write(value, f.at(v, fars[i * n + j])))
     f.done()
-    return name
 
 
-def output_routine(p: Program, m: int, v: int, dtype: str) -> str:
-    """`(ptr m, i64 far, ptr bias, ptr out, i64 row, i64 column)`: At M A plus bias, of one tile and panel."""
+class Epilogue(NamedTuple):
+    """What is done to an output before it is written: an array added, ReLU."""
+
+    add: bool = False
+    relu: bool = False
+
+
+def output_routine(p: Program, m: int, v: int, dtype: str, epilogue: Epilogue) -> str:
+    """`(ptr m, i64 far, ptr bias, ptr out, ptr addend, i64 row, i64 column, i64 rows, i64 columns, ptr spare)`:
+    At M A plus bias, of one tile and panel, of which `rows` x `columns` outputs are in the image.
+
+    M: (n n, T, v L). `spare` is scratch of one vector.
+    """
     name = f"output{m}x{v}_{dtype}"
     matrix = algorithm(m).output
     n = m + 2
-    f = p.routine(name, m="ptr", far="i64", bias="ptr", out="ptr", row="i64", column="i64")
+    f = p.routine(
+        name, m="ptr", far="i64", bias="ptr", out="ptr", addend="ptr", row="i64", column="i64", rows="i64",
+        columns="i64", spare="ptr",
+    )  # fmt: skip
     fars = [f.times(i, "%far") for i in range(n * n)]
-    columns = [f.times(c, "%column") for c in range(m)]
-    rows = [f.at("%out", f.times(r, "%row")) for r in range(m)]
+    last_row, last_column = f.minus("%rows", 1), f.minus("%columns", 1)
+    rows = [f.times(f.least(r, last_row), "%row") for r in range(m)]
+    columns = [f.times(f.least(c, last_column), "%column") for c in range(m)]
+    line = f.width * NBYTES[dtype]
+    # The addend may be where the output goes, and would be gone before it is read if others were written there.
+    outside = {}
+    if epilogue.add:
+        for r in range(m):
+            for c in range(m):
+                inside = f.emit(f"and i1 {f.is_('slt', r, '%rows')}, {f.is_('slt', c, '%columns')}")
+                there = f.at("%out", f.plus(rows[r], columns[c]))
+                outside[r, c] = f.emit(f"select i1 {inside}, ptr {there}, ptr %spare")
     for j in range(v):
         bias = f.read(f.at("%bias", 4 * f.width * j))
         at = f.at("%m", 4 * f.width * j)
-        out = [f.at(row, NBYTES[dtype] * f.width * j) for row in rows]
-        both_sides(
-            f,
-            matrix,
-            lambda r, c: f.read(f.at(at, fars[r * n + c])),
-            lambda r, c, value: f.write(f.add(value, bias), f.at(out[r], columns[c]), dtype),
-        )
-    f.done()
-    return name
+        out = [f.at("%out", f.plus(row, line * j)) for row in rows]
+        addend = [f.at("%addend", f.plus(row, line * j)) for row in rows]
 
+        def store(r: int, c: int, value: str) -> None:
+            value = f.add(value, bias)
+            if epilogue.add:
+                value = f.add(value, f.read(f.at(addend[r], columns[c]), dtype))
+            if epilogue.relu:
+                value = f.above(value, f.const(0.0))
+            there = f.at(outside[r, c], line * j) if epilogue.add else f.at(out[r], columns[c])
+            f.write(value, there, dtype)
 
-def gather_routine(p: Program, size: int, dtype: str) -> str:
-    """`(ptr image, i64 y, i64 x, i64 h, i64 w, i64 pixel, i64 blocks, ptr tile)`: a dense copy of the size x
-    size pixels from (y, x) on, zeros outside the image of h x w pixels, which are `pixel` bytes apart.
-    """
-    name = f"gather{size}_{dtype}"
-    f = p.routine(
-        name, image="ptr", y="i64", x="i64", h="i64", w="i64", pixel="i64", blocks="i64", tile="ptr"
-    )
-    kind = f"<{f.width} x {'float' if dtype == 'float32' else 'i16'}>"
-    line = f.width * NBYTES[dtype]
-    copied = f.times("%blocks", line)
-    with f.loop("0", str(size)) as r:
-        y = f.plus("%y", r.index)
-        with f.loop("0", str(size)) as c:
-            x = f.plus("%x", c.index)
-            inside = f.emit(f"and i1 {f.is_('ult', y, '%h')}, {f.is_('ult', x, '%w')}")
-            source = f.at("%image", f.times(f.plus(f.times(y, "%w"), x), "%pixel"))
-            target = f.at("%tile", f.times(f.plus(f.times(r.index, size), c.index), copied))
-            outside = f.emit(f"xor i1 {inside}, true")
-            with f.when(inside):
-                with f.loop("0", copied, line) as k:
-                    value = f.emit(f"load {kind}, ptr {f.at(source, k.index)}, align 2")
-                    f.do(f"store {kind} {value}, ptr {f.at(target, k.index)}, align 2")
-            with f.when(outside):
-                with f.loop("0", copied, line) as k:
-                    f.do(f"store {kind} zeroinitializer, ptr {f.at(target, k.index)}, align 2")
-    f.done()
-    return name
-
-
-def scatter_routine(p: Program, m: int, v: int, dtype: str) -> str:
-    """`(ptr tile, ptr out, i64 rows, i64 columns, i64 row, i64 column)`: the first rows x columns pixels of a
-    dense m x m tile of one panel, into an image.
-    """
-    name = f"scatter{m}x{v}_{dtype}"
-    f = p.routine(name, tile="ptr", out="ptr", rows="i64", columns="i64", row="i64", column="i64")
-    kind = f"<{f.width * v} x {'float' if dtype == 'float32' else 'i16'}>"
-    nbytes = f.width * v * NBYTES[dtype]
-    with f.loop("0", "%rows") as r:
-        with f.loop("0", "%columns") as c:
-            source = f.at("%tile", f.times(f.plus(f.times(r.index, m), c.index), nbytes))
-            target = f.at("%out", f.plus(f.times(r.index, "%row"), f.times(c.index, "%column")))
-            value = f.emit(f"load {kind}, ptr {source}, align 2")
-            f.do(f"store {kind} {value}, ptr {target}, align 2")
+        both_sides(f, matrix, lambda r, c: f.read(f.at(at, fars[r * n + c])), store, backwards=True)
     f.done()
     return name
 
@@ -135,40 +146,39 @@ class Tile:
 
 
 class Source:
-    """Images (n, h, w, ...) that are read tile by tile, with `pixel` bytes between the channels of neighbours
-    and `blocks` vectors of them wanted. `sheet` is scratch for one tile.
+    """Images (n, h, w, ...) that are read tile by tile: `blocks` vectors of the channels of each pixel, pixels
+    being `pixel` bytes apart. At `zeros` there are as many pixels of zeros as a tile has columns.
     """
 
     def __init__(
-        self, f: Routine, data: str, h: Int, w: Int, pixel: Int, blocks: Int, sheet: str, dtype: str
+        self, f: Routine, into: Into, data: str, h: Int, w: Int, pixel: Int, blocks: Int, zeros: str
     ) -> None:
-        self.f, self.data, self.h, self.w, self.pixel, self.blocks = f, data, h, w, pixel, blocks
-        self.sheet = sheet
+        self.f, self.into, self.data, self.h, self.w = f, into, data, h, w
+        self.pixel, self.blocks, self.zeros = pixel, blocks, zeros
         self.row = f.times(pixel, w)
-        self.sheet_pixel = f.times(blocks, f.width * NBYTES[dtype])
 
-    def read(
-        self, image: Int, y: Int, x: Int, size: int, gather: str, into: str, to: str, step: Int, far: Int
-    ) -> None:
-        """Call `into` (see `input_routine`) on the size x size pixels at (y, x)."""
-        f = self.f
+    def read(self, image: Int, y: Int, x: Int, to: str, step: Int, far: Int) -> None:
+        """Transform the tile at (y, x) into products `far` bytes apart, `step` bytes between blocks."""
+        f, size = self.f, self.into.size
         start = f.at(self.data, f.times(f.times(image, self.h), self.row))
+        rest: list[tuple[str, Int]] = [("i64", self.blocks), ("ptr", to), ("i64", step), ("i64", far)]
         inside = f.emit(f"and i1 {f.is_('sge', y, 0)}, {f.is_('sge', x, 0)}")
         inside = f.emit(f"and i1 {inside}, {f.is_('sle', f.plus(y, size), self.h)}")
         inside = f.emit(f"and i1 {inside}, {f.is_('sle', f.plus(x, size), self.w)}")
+        with f.when(inside):
+            there = f.at(start, f.plus(f.times(y, self.row), f.times(x, self.pixel)))
+            f.run(self.into.inside, ("ptr", there), ("i64", self.row), ("i64", self.pixel), *rest)
         with f.when(f.emit(f"xor i1 {inside}, true")):
             f.run(
-                gather, ("ptr", start), ("i64", y), ("i64", x), ("i64", self.h), ("i64", self.w),
-                ("i64", self.pixel), ("i64", self.blocks), ("ptr", self.sheet),
+                self.into.edge, ("ptr", start), ("ptr", self.zeros), ("i64", y), ("i64", x), ("i64", self.h),
+                ("i64", self.w), ("i64", self.pixel), *rest,
             )  # fmt: skip
-        there = f.at(start, f.plus(f.times(y, self.row), f.times(x, self.pixel)))
-        source = f.emit(f"select i1 {inside}, ptr {there}, ptr {self.sheet}")
-        row = f.emit(f"select i1 {inside}, i64 {self.row}, i64 {f.times(self.sheet_pixel, size)}")
-        column = f.emit(f"select i1 {inside}, i64 {self.pixel}, i64 {self.sheet_pixel}")
-        f.run(
-            into, ("ptr", source), ("i64", row), ("i64", column), ("i64", self.blocks), ("ptr", to),
-            ("i64", step), ("i64", far),
-        )  # fmt: skip
+
+
+def clear(f: Routine, at: str, nbytes: Int) -> None:
+    """Zeros at an address: `nbytes`, rounded up to whole vectors."""
+    with f.loop("0", str(nbytes), 4 * f.width) as loop:
+        f.write(f.const(0.0), f.at(at, loop.index))
 
 
 def whole_rounds(f: Routine, first: Int, last: Int, most: Int) -> Int:
