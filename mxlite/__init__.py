@@ -16,6 +16,7 @@ from . import (
     models as models,
     module as module,
     ndarray as ndarray,
+    profiler as profiler,
     symbol as symbol,
     tools as tools,
 )
@@ -56,6 +57,7 @@ from .module import (
     optimizer as optimizer,
 )
 from .ndarray import NDArray as NDArray, random as random
+from .ndarray.threads import get_num_threads as get_num_threads, set_num_threads as set_num_threads
 from .symbol import (
     attribute as attribute,
     AttrScope as AttrScope,

@@ -161,3 +161,30 @@ def test_gradients_of_a_convolution_are_two_nodes(monkeypatch):
     assert weight.fixed and not data.fixed
     order = [plan.problem.tasks[t].name for t in plan.schedule.task]
     assert (order.index(first.name) < order.index(second.name)) == (weight.nbytes <= data.nbytes)
+
+
+@needs_onednn
+def test_packed_weights_follow_their_parameters(monkeypatch):
+    monkeypatch.setenv("MXLITE_KERNELS", "onednn")
+    x = mx.sym.Convolution(mx.sym.var("data"), kernel=(3, 3), pad=(1, 1), num_filter=32, name="a")
+    x = mx.sym.Convolution(mx.sym.Activation(x, act_type="relu"), kernel=(1, 1), num_filter=16, name="b")
+    executor = x.simple_bind(mx.cpu(), grad_req="null", data=(2, 16, 8, 8))
+    rng = np.random.default_rng(0)
+    executor.arg_dict["data"][:] = rng.standard_normal((2, 16, 8, 8))
+    tasks = executor._planned.infer.problem.tasks
+    assert [t.op for t in tasks].count("_pack_weight") == 2 == executor._planned.infer.step.num_constant
+    for _ in range(2):
+        for name in ("a_weight", "b_weight", "a_bias", "b_bias"):
+            executor.arg_dict[name][:] = rng.standard_normal(executor.arg_dict[name].shape)
+        for _ in range(2):
+            got = executor.forward()[0].asnumpy()
+            args = {n: a.asnumpy().astype("float64") for n, a in executor.arg_dict.items()}
+            y = np.zeros((2, 32, 8, 8)) + args["a_bias"][:, None, None]
+            wide = np.pad(args["data"], ((0, 0), (0, 0), (1, 1), (1, 1)))
+            for i in range(3):
+                for j in range(3):
+                    part = wide[:, :, i : i + 8, j : j + 8]
+                    y += np.einsum("nchw,fc->nfhw", part, args["a_weight"][:, :, i, j])
+            y = np.einsum("nchw,fc->nfhw", np.maximum(y, 0), args["b_weight"][:, :, 0, 0])
+            np.testing.assert_allclose(got, y + args["b_bias"][:, None, None], rtol=1e-4, atol=1e-3)
+    assert executor.memory_plan.peak_bytes == executor.measured_bytes

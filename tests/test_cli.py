@@ -114,29 +114,42 @@ def test_an_optimizer_takes_the_place_of_gradients(ask):
     assert size(sgd, "optimizer") == pytest.approx(size(out, "optimizer") / 2, rel=0.01)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precision_halves_weights_and_leaves_what_must_stay(dtype):
-    net, shapes = mx.models.get("resnet20_cifar"), mx.models.shapes_of("resnet20_cifar")
-    types = types_of(net, set(shapes), dtype)
-    args, _, _ = net.infer_type(**types)
-    by_name = dict(zip(net.list_arguments(), args))
-    assert str(np.dtype(by_name["stem_conv_weight"])) == str(np.dtype(by_name["data"])) == dtype
-    assert by_name["stem_bn_gamma"] == np.float32
+@pytest.mark.parametrize("dtype", ["bf16", "bfloat16", "fp16", "float16"])
+def test_16_bit_types_are_mixed_precision(ask, dtype):
+    """Parameters and data stay float32; what lies between is halved."""
+    full, mixed = (
+        ask("plan", "zoo:resnet20_cifar", "--batch", 64, "--dtype", kind)[1] for kind in ("float32", dtype)
+    )
+    for fixed in ("arguments", "gradients", "auxiliary", "inputs", "outputs"):
+        assert size(mixed, fixed) == size(full, fixed), fixed
+    assert 0.45 < size(mixed, "activations") / size(full, "activations") < 0.55
+    name = {"bf16": "bfloat16", "fp16": "float16"}.get(dtype, dtype)
+    assert mixed.startswith(f"resnet20_cifar, batch 64, mixed {name} and float32, training")
 
 
-def test_half_precision_leaves_token_numbers_and_lengths_alone():
+def test_frontier_and_fit_batch_know_mixed_precision(ask):
+    assert "mixed bfloat16" in ask("frontier", "zoo:lenet", "--dtype", "bf16", "--budgets", 3)[1]
+    found = [
+        int(re.search(r"^Batch (\d+) fits", out, re.MULTILINE)[1])
+        for kind in ("float32", "bf16")
+        if (out := ask("fit-batch", "zoo:resnet20_cifar", "--budget", "32MiB", "--dtype", kind)[1])
+    ]
+    assert found[1] > 1.6 * found[0]
+
+
+def test_float64_leaves_token_numbers_and_lengths_alone():
     options = dict(layers=1, width=8, heads=2, hidden=8, vocabulary=9, length=4)
     net, shapes = mx.models.get("bert_base", **options), mx.models.shapes_of("bert_base", 2, **options)
-    types = types_of(net, set(shapes), "bfloat16")
+    types = types_of(net, set(shapes))
     assert not {"data", "segment", "length"} & set(types)
     args, _, _ = net.infer_type_partial(**types)
     by_name = dict(zip(net.list_arguments(), args))
     for name in ("embed_weight", "segment_embed_weight", "position_weight", "score_weight"):
-        assert str(np.dtype(by_name[name])) == "bfloat16", name
-    plan = Request(Source(named("bert_base", options)), 2, dtype="bfloat16").plan()
+        assert str(np.dtype(by_name[name])) == "float64", name
+    plan = Request(Source(named("bert_base", options)), 2, dtype="float64").plan()
     full = Request(Source(named("bert_base", options)), 2).plan()
-    assert plan.breakdown["inputs"] == full.breakdown["inputs"] - 2 * 2  # labels are as the scores
-    assert plan.breakdown["arguments"] * 2 == full.breakdown["arguments"]
+    assert plan.breakdown["inputs"] == full.breakdown["inputs"] + 2 * 4  # labels are as the scores
+    assert plan.breakdown["arguments"] == 2 * full.breakdown["arguments"]
 
 
 def named(model, options):
@@ -168,10 +181,10 @@ def test_onnx_files_are_planned(ask, tmp_path):
     assert code == 0 and size(out, "inputs") >= 1000 * 3 * 4
     assert "--shape NAME:N,3,224,224" in refused(ask("plan", path))
     assert "types of its inputs itself" in refused(
-        ask("plan", path, "--shape", "x:2,3", "--dtype", "float16")
+        ask("plan", path, "--shape", "x:2,3", "--dtype", "float64")
     )
     code, out, _ = ask("explain", path, "--shape", "x:N,3")
-    assert code == 0 and "bfloat16" not in out and "inference only" in out
+    assert code == 0 and "mixed bfloat16 instead of float32" in out and "inference only" in out
 
 
 # -- frontier, fit-batch, explain, diff, doctor ------------------------------------------------
@@ -233,7 +246,7 @@ def test_explain_names_tensors_and_remedies(ask):
     code, out, _ = ask("explain", "zoo:lenet", "--top", 3)
     assert code == 0
     for remedy in (
-        "bfloat16 instead of float32", "inference only", "update inside the step (sgd)",
+        "mixed bfloat16 instead of float32", "inference only", "update inside the step (sgd)",
         "batch 16 instead of 32",
         "recomputation, to the least",
     ):  # fmt: skip

@@ -505,3 +505,64 @@ def test_a_gradient_that_is_a_head_gradient_is_that_of_its_own_backward(make, sl
     total = 5.0 if grad_req == "write" else 8.0
     assert bound.grad_dict["x"].asnumpy().tolist() == [total * slope_x] * 2
     assert bound.grad_dict["y"].asnumpy().tolist() == [total * slope_y] * 2
+
+
+# -- what inference keeps of its parameters --------------------------------------------------------------
+
+
+def _constant_net():
+    w = mx.sym.var("w", shape=(3, 4))
+    return mx.sym.dot(mx.sym.var("x"), mx.sym.transpose(mx.sym.exp(w, name="e"), name="t"), name="out")
+
+
+@pytest.mark.parametrize("size", [1, 64])
+def test_constants_are_computed_when_a_parameter_changes(size, monkeypatch):
+    monkeypatch.setenv("MXLITE_BULK_SIZE", str(size))
+    calls = []
+    executor = _constant_net().simple_bind(mx.cpu(), grad_req="null", x=(2, 4))
+    rng = np.random.default_rng(0)
+    x, w = executor.arg_dict["x"], executor.arg_dict["w"]
+
+    def check():
+        executor.forward()
+        want = x.asnumpy() @ np.exp(w.asnumpy()).T
+        np.testing.assert_allclose(executor.outputs[0].asnumpy(), want, rtol=1e-5)
+        calls.append([v for v in executor._infer._seen])
+
+    x[:] = rng.standard_normal((2, 4))
+    w[:] = rng.standard_normal((3, 4))
+    check()
+    x[:] = rng.standard_normal((2, 4))
+    check()
+    assert calls[0] == calls[1]
+    executor._infer.segments[0].calls[:] = [lambda: 1 / 0]  # who runs it again will hear of it
+    x[:] = 1
+    check()
+    w[:] = 1
+    executor.forward()
+    with pytest.raises(mx.MXNetError, match="division"):
+        executor.outputs[0].asnumpy()
+
+
+def test_constants_are_counted_and_only_kept_where_nothing_trains():
+    net = _constant_net()
+    shapes = {"x": (2, 4)}
+    infer = net.simple_bind(mx.cpu(), grad_req="null", **shapes)
+    infer.forward()
+    assert infer.memory_plan.peak_bytes == infer.measured_bytes
+    assert infer.memory_plan.breakdown["arguments"] == 2 * 3 * 4 * 4
+    train = net.simple_bind(mx.cpu(), **shapes)
+    assert train.memory_plan.breakdown["arguments"] == 3 * 4 * 4
+    tight = net.simple_bind(mx.cpu(), grad_req="null", memory_budget="1MiB", **shapes)
+    assert tight.memory_plan.breakdown["arguments"] == 3 * 4 * 4
+
+
+def test_aux_states_that_inference_reads_may_change():
+    net = mx.sym.BatchNorm(mx.sym.var("x"), fix_gamma=False, name="bn")
+    executor = net.simple_bind(mx.cpu(), grad_req="null", x=(4, 3))
+    executor.arg_dict["bn_gamma"][:] = 1
+    for var in (1.0, 4.0):
+        executor.aux_dict["bn_moving_var"][:] = var
+        executor.arg_dict["x"][:] = 2
+        executor.forward()
+        np.testing.assert_allclose(executor.outputs[0].asnumpy(), 2 / var**0.5, rtol=1e-2)

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Event, Timer
 from types import TracebackType
 from typing import Any
 
@@ -16,10 +17,11 @@ HERE = Path(__file__).resolve().parent
 
 
 class Worker:
-    """Runs `script` (a file beside this one) with `arguments`; `ask` sends a request and waits for the reply.
+    """Runs `script` (a file beside this one, or a whole path) with `arguments`; `ask` sends a request and waits
+    for the reply.
 
     Requests and replies are JSON, one a line. Raises RuntimeError, with what the process wrote to its error
-    output, when it ends or fails.
+    output, when it ends or fails, or takes longer than `limit` seconds; then it is no more.
     """
 
     def __init__(
@@ -35,8 +37,28 @@ class Worker:
             env={**os.environ, **(env or {})},
         )
 
-    def ask(self, **request: Any) -> Any:
+    def ask(self, limit: float | None = None, **request: Any) -> Any:
         """The reply to `request`."""
+        if limit is None:
+            return self._ask(request)
+        late = Event()
+
+        def stop() -> None:
+            late.set()
+            self.process.kill()
+
+        timer = Timer(limit, stop)
+        timer.start()
+        try:
+            return self._ask(request)
+        except RuntimeError:
+            if late.is_set():
+                raise RuntimeError(f"It took longer than {limit:g} s.") from None
+            raise
+        finally:
+            timer.cancel()
+
+    def _ask(self, request: Mapping[str, Any]) -> Any:
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
             self.process.stdin.write(json.dumps(request) + "\n")

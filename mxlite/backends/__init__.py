@@ -9,4 +9,5 @@ from .base import (
     Row as Row,
 )
 from .call import bind_call as bind_call
+from .facts import Facts as Facts, flops_of as flops_of
 from .lower import Call as Call, lower_graph as lower_graph

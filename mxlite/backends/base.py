@@ -7,7 +7,8 @@ and the plan says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, nullcontext
 from ctypes import addressof, c_char
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +18,7 @@ from typing import Any
 from ..core import Context, DeviceError, host_memory, OutOfMemoryError
 from ..graph.ir import Entry, Graph, Shape
 from ..graph.opdef import DType, Op, Shapes, Signature
+from . import guard
 
 ALIGN = 64  # bytes; one cache line, and what vector kernels like
 
@@ -54,7 +56,9 @@ class ChosenKernel:
     """A kernel for one node: what to run, its scratch in bytes, and what to call it in a plan.
 
     `link` makes the call from `run` and its arguments. `seconds` is the modelled time of a call, 0.0 where
-    flops and bytes tell.
+    flops and bytes tell. `is_reference`: all threads it has are those of the array module. `always` are
+    outputs that every run makes if the node has them, also a run that is there to make others again: a
+    kernel that can only make all at once would else make those in another way, with other roundings.
     """
 
     run: Callable[..., None]
@@ -63,6 +67,8 @@ class ChosenKernel:
     signature: Signature
     link: Callable[..., Run] = partial
     seconds: float = 0.0
+    is_reference: bool = False
+    always: tuple[str, ...] = ()
 
 
 Row = Callable[[Request], "ChosenKernel | None"]
@@ -99,13 +105,14 @@ def connected(
     seconds: float = 0.0,
     like: Callable[..., Any] | None = None,
     mutates: bool = False,
+    always: tuple[str, ...] = (),
 ) -> ChosenKernel:
     """A kernel that is connected to its arrays once and then only run, as one that keeps their addresses.
 
     `connect(xp, a, <inputs>, *, <outputs>, <services>)` has the parameters of a kernel and returns the call.
     A bound program connects when it is built; an imperative call connects and runs. Arrays that reach
     `connect` are in C order. `like`: the function whose parameters count, where `connect` takes whatever
-    comes.
+    comes. `always`: see ChosenKernel.
     """
 
     def link(_: Any, xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
@@ -122,7 +129,7 @@ def connected(
                 if x is not y:
                     x[...] = y
 
-    return ChosenKernel(run, workspace, name, Signature.of(like or connect), link, seconds)
+    return ChosenKernel(run, workspace, name, Signature.of(like or connect), link, seconds, always=always)
 
 
 def _is_dense(x: Any) -> bool:
@@ -146,26 +153,36 @@ def _dense(xp: Any, x: Any) -> Any:
 class Backend:
     """An array module `xp` and the table of kernels that are better than `xp`'s reference.
 
-    `prepare` is called before a program is bound, `enter` by a thread that is about to run kernels; both
-    are cheap when repeated. `simplify(graph, train)` may rewrite a forward graph (with shapes and dtypes)
-    before it is differentiated, into one that computes the same outputs from the same variables faster.
-    `combine(graph, kept, num_forward)` may rewrite a whole step: it keeps the entries in `kept` (the new
-    ones stand in its answer's mapping), and returns (graph, new entry of each kept one that changed, number
-    of forward operator nodes).
+    `prepare` is called before a program is bound; it is cheap when repeated. `threads()` is how many a
+    kernel chosen now uses, and `with running(n):` sets `n` for the tuned kernels that this thread chooses,
+    connects and runs inside: what was chosen for one number must not be run on another. `in_turn(n)` says
+    whether two such kernels would fight for the cores. `join(calls)` may make fewer calls of a list of calls:
+    pairs of a place in the list, and the call of what is there and behind it up to the next place.
+
+    `simplify(graph, train)` may rewrite a forward graph (with shapes and dtypes) before it is differentiated,
+    into one that computes the same outputs from the same variables faster. `combine(graph, kept,
+    num_forward)` may rewrite a whole step: it keeps the entries in `kept` (the new ones stand in its answer's
+    mapping), and returns (graph, new entry of each kept one that changed, number of forward operator nodes).
+    `pack(graph, constant)` may rewrite an inference pass so that it works on its constant entries in a form
+    that its kernels read faster.
     """
 
     name: str
     xp: ModuleType
     kernels: Mapping[type[Op], Sequence[Row]] = field(default_factory=dict)
     prepare: Callable[[], None] = lambda: None
-    enter: Callable[[], None] = lambda: None
+    threads: Callable[[], int] = lambda: 1
+    running: Callable[[int], AbstractContextManager[None]] = lambda threads: nullcontext()
+    in_turn: Callable[[int], bool] = lambda threads: False
+    join: Callable[[Sequence[Run]], Sequence[tuple[int, Run]]] = lambda calls: list(enumerate(calls))
     simplify: Callable[[Graph, bool], Graph] = lambda graph, train: graph
     combine: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]] = (
         lambda graph, kept, num_forward: (graph, {}, num_forward)
     )
-    in_turn: Callable[[], bool] = lambda: (
-        False
-    )  # whether a program's kernels use all cores: one at a time then
+    pack: Callable[[Graph, Set[Entry]], tuple[Graph, Mapping[Entry, Entry]]] = lambda graph, constant: (
+        graph,
+        {},
+    )
 
     def choose(
         self,
@@ -198,7 +215,8 @@ class Backend:
         """The kernel that every operator has."""
         forward_op = op.forward_op
         ask = forward_op.backward_workspace if forward_op else op.workspace
-        return ChosenKernel(op.forward, ask(attrs, inputs, outputs, dtype), "reference", op.signature)
+        work = ask(attrs, inputs, outputs, dtype)
+        return ChosenKernel(op.forward, work, "reference", op.signature, is_reference=True)
 
     def memory(self) -> int:
         """Bytes there are. More are not even asked for: the system promises them, and kills who uses them."""
@@ -209,6 +227,8 @@ class Backend:
         if nbytes > self.memory():
             raise OutOfMemoryError(f"An array of {nbytes} bytes: this machine has {self.memory()}.")
         try:
+            if guard.on:
+                return guard.guarded(nbytes, ALIGN)
             block = self.xp.empty(nbytes + ALIGN, "uint8")
         except MemoryError:
             raise OutOfMemoryError(f"There is no room for an array of {nbytes} bytes.") from None

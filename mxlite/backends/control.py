@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core import config
 from ..core.dtype import as_dtype, is_floating
 from ..core.npshape import is_np_shape
 from ..graph import Entry, Graph, infer_shapes, infer_types, Node, Op, Shapes, Signature, variable
@@ -65,13 +66,14 @@ def control_kernel(
 
 
 class _Same:
-    """A backend as a key: by identity."""
+    """A backend as a key: by identity, and by what its choice of kernels depends on besides the request."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
+        self.settings = (backend.threads(), config.kernel_kinds())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.backend is self.backend
+        return isinstance(other, _Same) and other.backend is self.backend and other.settings == self.settings
 
     def __hash__(self) -> int:
         return id(self.backend)
@@ -93,7 +95,8 @@ def _make_kernel(
     signature = op.signature
     services = frozenset(("work", "train", "rng"))
     signature = Signature(signature.needs, signature.makes, services)
-    return ChosenKernel(run, run.nbytes, "planned body", signature, _Linked, run.seconds)
+    plain = all(call.kernel.is_reference for part in run.every_part for call in part.lowered.calls)
+    return ChosenKernel(run, run.nbytes, "planned body", signature, _Linked, run.seconds, plain)
 
 
 _kernel: Callable[..., ChosenKernel] = lru_cache(maxsize=256)(_make_kernel)
@@ -125,6 +128,7 @@ class _Kernel:
                 if n.op is not None and n.op.has_stream(n.attrs):
                     self.streams[n] = len(self.streams)
         self.deciding = op.num_deciding()
+        self.every_part: list[Part] = []
         rows = {}
         for plugs, sub, g in zip(self.plugs, self.subs, graphs):
             for (kind, i), n in zip(plugs, sub.inputs):
@@ -179,6 +183,7 @@ class _Forward(_Kernel):
                 states = [sub.inputs[j] for j, (kind, _) in enumerate(self.plugs[k]) if kind == "state"]
                 g = apart(g, tuple(g.outputs[i] for i in kept), states)
             self.parts.append(Part(backend, g, sub.inputs, self.streams))
+        self.every_part = self.parts
         self.made = [p.pieces() for p in self.parts]
         arena = max(p.nbytes for p in self.parts)
         self.pieces = [
@@ -272,6 +277,7 @@ class _Backward(_Kernel):
             _Gradient(self, g, sub.inputs, plugs)
             for g, sub, plugs in list(zip(graphs, self.subs, self.plugs))[self.deciding :]
         ]
+        self.every_part = [b.part for b in self.branches]
         floating = [i for i, d in enumerate(dtypes) if is_floating(d)]
         outer = {i for b in self.branches for kind, i in b.of if kind == "outer"}
         # Sums over iterations: in the gradient's own array if that is wide enough.

@@ -14,6 +14,7 @@ import numpy as np
 from ..graph import Entry, Graph, Node, Op, Shape, Shapes
 from ..memplan import Task, Value
 from .base import Backend, ChosenKernel
+from .facts import flops_of
 
 FLOPS_PER_S = 10e12  # of the device that plans are reckoned for, unless another is described
 BYTES_PER_S = 600e9
@@ -143,6 +144,7 @@ def lower_graph(
                 mirror=node.forward is None and _is_true(node.annotations.get("__force_mirroring__")),
                 stage=node.forward is None and _is_stage(node.annotations.get("__mirror_stage__")),
                 kernel=kernel.name,
+                always=tuple(o for n, o in zip(node.output_names, outs) if o >= 0 and n in kernel.always),
             )
         )
     return LoweredGraph(
@@ -183,26 +185,10 @@ def _seconds(
     values: list[Value],
 ) -> float:
     """Modelled time: the slower of arithmetic and memory traffic."""
-    forward = op.forward_op
-    flops: float
-    if forward is None:
-        flops = op.flops(node.attrs, *shapes)
-    else:
-        flops = forward.backward_flops(node.attrs, *shapes) * _share(op, node, shapes[0], outs)
+    wanted = [n for n, o in zip(node.output_names, outs) if o >= 0]
+    flops = flops_of(op, node.attrs, shapes, wanted)
     nbytes = sum(values[v].nbytes for v in (*ins.values(), *outs) if v >= 0)
     return max(flops / FLOPS_PER_S, nbytes / BYTES_PER_S)
-
-
-def _share(op: type[Op], node: Node, inputs: Shapes, outs: list[int]) -> float:
-    """How much of a gradient's arithmetic is wanted, gradients of different inputs taken as alike.
-
-    Vectors do not count: next to the gradients of data and weight, that of a bias is nothing.
-    """
-    forward = node.forward
-    assert forward is not None
-    rank = {f"d_{n}": len(s) for n, s in zip(forward.input_names, inputs)}
-    made = [o >= 0 for n, o in zip(node.output_names, outs) if rank.get(n, 0) > 1]
-    return sum(made) / len(made) if any(made) else 1.0
 
 
 def _is_stage(text: str | None) -> bool:

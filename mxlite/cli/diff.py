@@ -8,10 +8,10 @@ from typing import Any
 
 from ..core.bytesize import format_bytes
 from ..core.errors import FormatError, MXLiteError, PlanError
+from ..core.table import percent, table
 from ..memplan import CATEGORIES, MemoryPlan
 from .request import add_request, budget_of, request_of
 from .source import ZOO
-from .table import percent, table
 
 LARGEST_FILE = 1 << 30  # bytes of a plan file
 MARK = '"mxlite_memory_plan"'  # a plan's first key

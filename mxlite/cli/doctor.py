@@ -12,15 +12,22 @@ import numpy as np
 
 from .. import models
 from ..backends import backend_of
+from ..backends.cpu import CPU
+from ..backends.cpu.kernels import kind_of
+from ..backends.cpu.onednn import find
+from ..backends.cpu.threads import num_threads
 from ..core import config, cpu
+from ..core.cores import available_cores
 from ..core.device import Context
-from ..core.errors import DeviceError
+from ..core.errors import DeviceError, MXLiteError
+from ..core.table import table
 from ..ops import ALL
-from .table import table
 
 REQUIRED = ("numpy", "ml_dtypes", "tqdm")
+WHEELS = "onednn-cpu-gomp on Linux, onednn-cpu-vcomp on Windows, both for x86-64 processors"
 
 EXTRAS = {
+    "llvmlite": ("compile", "generated kernels, exact offsets"),
     "matplotlib": ("viz", "frontier --svg, --png"),
     "graphviz": ("viz", "plot_network"),
     "onnx": ("onnx", "ONNX files"),
@@ -43,16 +50,20 @@ def run(arguments: argparse.Namespace) -> int:
         ("mxlite", __version__),
         ("python", f"{platform.python_version()} ({platform.python_implementation()})"),
         ("machine", f"{platform.system()} {platform.machine()}, {os.cpu_count() or 'unknown'} cores"),
+        ("cores for this process", available_cores()),
         *((name, _version(name)) for name in REQUIRED),
         ("BLAS of numpy", _blas()),
         ("engine", f"{config.engine_kind()}, {config.cpu_workers()} workers"),
-        ("BLAS threads", config.blas_threads() or "as OPENBLAS_NUM_THREADS or OMP_NUM_THREADS say"),
+        ("threads of one kernel", _setting(num_threads)),
+        ("BLAS threads", _setting(config.blas_threads) or "as OPENBLAS_NUM_THREADS or OMP_NUM_THREADS say"),
         ("plans judged before they run", "yes" if config.check_plan() else "no; MXLITE_CHECK_PLAN=1 does"),
+        ("guard bytes", "yes" if config.guard() else "no; MXLITE_GUARD=1 puts them around arrays"),
         *((f"backend of {device}", _backend(device)) for device in (cpu(), Context("gpu"))),
         ("operators", len(ALL)),
         ("models of the zoo", len(models.list_models())),
     ]  # fmt: skip
     print(table(("what", "found"), rows, left=(0, 1)))
+    print("\n" + table(("kernels", "found"), _kernels(), left=(0, 1)))
     extras = [(name, extra, _version(name), use) for name, (extra, use) in EXTRAS.items()]
     print(
         "\n" + table(("extra package", "pip install mxlite[...]", "found", "for"), extras, left=(0, 1, 2, 3))
@@ -77,10 +88,75 @@ def _blas() -> str:
 
 def _backend(device: Context) -> str:
     try:
-        backend = backend_of(device)
+        return backend_of(device).name
     except DeviceError:
         return "none"
-    faster = len(backend.kernels)
-    return f"{backend.name}: numpy reference kernels" + (
-        f", {faster} operators with faster ones" if faster else ""
-    )
+
+
+def _setting(ask: Any) -> object:
+    """What a setting says, or what is wrong with it: the doctor speaks also where others refuse."""
+    try:
+        return ask()
+    except MXLiteError as error:
+        return f"ERROR: {error}"
+
+
+def _kernels() -> list[tuple[str, object]]:
+    """What runs faster than numpy's reference kernels, and what would have to be there for more."""
+    try:
+        kinds = config.kernel_kinds()
+    except MXLiteError as error:
+        return [("MXLITE_KERNELS", f"ERROR: {error}")]
+    rows: list[tuple[str, object]] = [
+        ("kinds that may be used", ", ".join(sorted(kinds)) or "none: MXLITE_KERNELS=reference")
+    ]
+    usable = {"numpy"}
+    try:
+        found = find()
+    except MXLiteError as error:
+        rows.append(("oneDNN", f"ERROR: {error}"))
+    else:
+        if (lib := found.library) is not None:
+            version = ".".join(map(str, lib.version))
+            rows += [
+                ("oneDNN", f"{version}, {lib.threading} threads"),
+                ("  its file", lib.path),
+                ("  instructions in use", lib.instructions),
+            ]
+            usable.add("onednn")
+        else:
+            rows.append(("oneDNN", "refused" if found.troubles else f"absent (wheels: {WHEELS})"))
+        rows += [("  refused", trouble) for trouble in found.troubles]
+        if found.troubles and lib is None:
+            rows.append(("  what would help", _remedy()))
+    if (compiler := _compiler()) is not None:
+        rows.append(("LLVM", compiler))
+        usable.add("compiled")
+    else:
+        rows.append(("LLVM", "absent; pip install 'mxlite[compile]' brings it"))
+    tuned: dict[str, set[Any]] = {}
+    for op, listed in CPU.kernels.items():
+        for row in listed:
+            if (kind := kind_of(row)) in usable & (kinds | {"numpy"}):
+                tuned.setdefault(kind, set()).add(op.forward_op or op)
+    rows += [(f"operators with {kind} kernels", len(ops)) for kind, ops in sorted(tuned.items())]
+    faster = {op for ops in tuned.values() for op in ops} & set(ALL)
+    rows.append(("operators on the reference path alone", f"{len(ALL) - len(faster)} of {len(ALL)}"))
+    return rows
+
+
+def _remedy() -> str:
+    if config.dnnl_lib():
+        return "unset MXLITE_DNNL_LIB, or let it name a oneDNN of version 3 that is built for OpenMP"
+    return f"pip install one of the wheels that mxlite asks for: {WHEELS}"
+
+
+def _compiler() -> str | None:
+    """LLVM's version and the processor it makes code for; None where llvmlite is absent or broken."""
+    try:
+        from llvmlite import binding  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+        version = ".".join(map(str, binding.llvm_version_info))
+        return f"{version} (llvmlite {_version('llvmlite')}), for {binding.get_host_cpu_name()}"
+    except (ImportError, OSError, RuntimeError):
+        return None

@@ -10,9 +10,9 @@ from typing import Any
 
 from ..core.bytesize import format_bytes
 from ..core.errors import MemoryBudgetError, MXLiteError
+from ..core.table import percent, table
 from ..memplan import MemoryPlan, padded
 from .request import add_model, add_request, budget_of, Request, request_of
-from .table import percent, table
 
 TOP = 12
 FUSED = "sgd"
@@ -111,8 +111,8 @@ def at_peak(plan: MemoryPlan) -> list[Held]:
 def remedies(request: Request) -> Iterator[tuple[str, MemoryPlan]]:
     """(what to change, the plan then), each change by itself. What the model does not allow is left out."""
     changes: list[tuple[str, Request]] = []
-    if request.dtype in ("float32", "float64"):
-        changes.append(("bfloat16 instead of " + request.dtype, replace(request, dtype="bfloat16")))
+    if not request.is_mixed:
+        changes.append((f"mixed bfloat16 instead of {request.dtype}", replace(request, dtype="bfloat16")))
     if request.train:
         changes.append(("inference only", replace(request, train=False)))
         if request.optimizer is None:

@@ -8,9 +8,9 @@ from typing import Any
 
 from ..core.bytesize import format_bytes
 from ..core.errors import MemoryBudgetError, MXLiteError
+from ..core.table import percent, table
 from ..memplan import MemoryPlan
 from .request import add_model, add_request, Request, request_of
-from .table import percent, table
 from .writing import write
 
 BUDGETS = 12

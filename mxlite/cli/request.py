@@ -18,7 +18,10 @@ from ..module import optimizer as optimizers
 from ..symbol import Symbol
 from .source import call, named_options, parse_shape, Shapes, Source
 
-DTYPES = ("float32", "float64", "bfloat16", "float16")
+DTYPES = {
+    "float32": "float32", "float64": "float64", "bfloat16": "bfloat16", "bf16": "bfloat16", "float16": "float16",
+    "fp16": "float16",
+}  # fmt: skip
 MOST_BYTES = 2**62
 """Of all results together; beyond, offsets no longer fit in 64 bits."""
 
@@ -45,12 +48,18 @@ class Request:
         return net.memory_plan(
             cpu(),
             grad_req=grad_req,
-            type_dict=types_of(net, set(shapes), self.dtype),
+            type_dict=types_of(net, set(shapes)) if self.dtype == "float64" else None,
             memory_budget=budget,
             optimizer=self._optimizer() if self.train else None,
             strategy=self.strategy,
+            amp=self.dtype if self.is_mixed else None,
             **shapes,
         )
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether parameters are float32 and what lies between is 16-bit."""
+        return self.dtype in ("bfloat16", "float16")
 
     def _optimizer(self) -> Any:
         if self.optimizer is None:
@@ -61,7 +70,8 @@ class Request:
     def describe(self) -> str:
         """Model, batch and how it is planned, as a heading."""
         batch = self.source.batch_of(self.batch)
-        parts = [self.source.name, *([f"batch {batch}"] if batch is not None else []), self.dtype]
+        parts = [self.source.name, *([f"batch {batch}"] if batch is not None else [])]
+        parts.append(f"mixed {self.dtype} and float32" if self.is_mixed else self.dtype)
         parts.append("training" if self.train else "inference")
         if self.train:
             parts.append(
@@ -84,7 +94,10 @@ def add_request(command: argparse.ArgumentParser, *, batch: bool = True) -> None
         "--optimizer", metavar="NAME[,OPTION=VALUE...]",
         help="update inside the step, as sgd,momentum=0.9 or adam; without it gradients are kept",
     )  # fmt: skip
-    command.add_argument("--dtype", choices=DTYPES, default="float32", help="type of data and weights")
+    command.add_argument(
+        "--dtype", choices=tuple(DTYPES), default="float32",
+        help="float32, float64, or a 16-bit type for mixed precision: parameters stay float32",
+    )  # fmt: skip
     mode = command.add_mutually_exclusive_group()
     mode.add_argument("--train", action="store_true", default=True, help="forward and backward (default)")
     mode.add_argument("--infer", action="store_false", dest="train", help="forward only")
@@ -103,7 +116,7 @@ def request_of(arguments: argparse.Namespace, model: str | None = None) -> Reque
         Source(model or arguments.model, dict(map(parse_shape, arguments.shape))),
         getattr(arguments, "batch", None),
         arguments.train,
-        arguments.dtype,
+        DTYPES[arguments.dtype],
         arguments.optimizer,
         arguments.strategy,
     )
@@ -137,19 +150,14 @@ def _checked_inputs(net: Symbol, shapes: Shapes) -> set[str]:
     return input_names(net.graph, list(shapes))
 
 
-def types_of(net: Symbol, data: set[str], dtype: str) -> Mapping[str, Any]:
-    """Types of variables so that the network computes in `dtype`; numbers of tokens, lengths and labels stay.
-
-    Operators decide what must stay float32 among the parameters, such as the scales of batch normalization.
-    """
-    if dtype == "float32":
-        return {}
+def types_of(net: Symbol, data: set[str]) -> Mapping[str, Any]:
+    """Types of variables so that the network computes in float64; numbers of tokens, lengths and labels stay."""
     if own := [n.name for n in net.graph.variables if "__dtype__" in n.annotations]:
         raise DTypeError(
             f"The model says the types of its inputs itself ({own[0]!r} and {len(own) - 1} more), so --dtype "
             f"cannot change them."
         )
-    wanted = as_dtype(dtype)
+    wanted = as_dtype("float64")
     indices = _indices(net)
     types: dict[str, Any] = {n: wanted for n in net.list_arguments() if n in data and n not in indices}
     while True:

@@ -14,6 +14,8 @@
 | MXLITE_DNNL_LIB     |                 | the file of oneDNN's library, instead of the one that is found    |
 | MXLITE_NUM_THREADS  | cores           | threads that one kernel of oneDNN or of generated code may use    |
 | MXLITE_CACHE_DIR    | the user's      | where compiled code is kept for later processes; `off`: nowhere   |
+| MXLITE_GUARD        | 0               | 1: guard bytes around every array, checked after each kernel of a |
+|                     |                 | bound program; for finding a kernel that writes outside its arrays |
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from __future__ import annotations
 import os
 import sys
 
+from .cores import available_cores
 from .errors import MXLiteError, nearest
 
 
@@ -62,7 +65,7 @@ def blas_threads() -> int | None:
         return _integer("MXLITE_BLAS_THREADS", 1, 1)
     if os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS"):
         return None
-    return max(1, (os.cpu_count() or 1) // cpu_workers())
+    return max(1, available_cores() // cpu_workers())
 
 
 KERNELS = ("onednn", "compiled")
@@ -106,21 +109,23 @@ def cache_dir() -> str | None:
     return os.path.join(root, "mxlite") if os.path.isabs(root) else None
 
 
+MOST_THREADS = 1024
+
+
 def num_threads() -> int:
     """Threads inside one kernel: MXLITE_NUM_THREADS, else OMP_NUM_THREADS, else the cores this process may
     use.
     """
-    for name in ("MXLITE_NUM_THREADS", "OMP_NUM_THREADS"):
-        if os.environ.get(name):
-            return _integer(name, 1, 1)
+    if os.environ.get("MXLITE_NUM_THREADS"):
+        threads = _integer("MXLITE_NUM_THREADS", 1, 1)
+        if threads > MOST_THREADS:
+            raise MXLiteError(f"MXLITE_NUM_THREADS must be at most {MOST_THREADS}, got {threads}.")
+        return threads
+    # OpenMP's variable is a list, one number for each level of nesting; what is no number it ignores.
+    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    if first.isdecimal() and int(first):
+        return min(int(first), MOST_THREADS)
     return available_cores()
-
-
-def available_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def max_pending() -> int:
@@ -136,3 +141,8 @@ def bulk_size() -> int:
 def check_plan() -> bool:
     """Whether every plan passes the judge before it runs."""
     return _integer("MXLITE_CHECK_PLAN", 0, 0) > 0
+
+
+def guard() -> bool:
+    """Whether arrays have guard bytes around them, for finding kernels that write where they should not."""
+    return _integer("MXLITE_GUARD", 0, 0) > 0

@@ -9,8 +9,11 @@ from .current import (
     inline_engine as inline_engine,
     set_engine as set_engine,
     use_engine as use_engine,
+    watch as watch,
 )
 from .engine import Engine as Engine
 from .naive import NaiveEngine as NaiveEngine
+from .switching import SWITCHING as SWITCHING
 from .threaded import ThreadedEngine as ThreadedEngine
 from .var import Var as Var
+from .watched import Watcher as Watcher

@@ -12,6 +12,7 @@ from .engine import Engine
 from .inline import InlineEngine
 from .naive import NaiveEngine
 from .threaded import ThreadedEngine
+from .watched import WatchedEngine, Watcher
 
 _KINDS: dict[str, Callable[[], Engine]] = {"naive": NaiveEngine, "threaded": ThreadedEngine}
 _current: dict[str, Engine] = {}
@@ -44,8 +45,20 @@ def set_engine(engine: Engine | str) -> Engine:
     try:
         old.wait_all()
     finally:
+        if isinstance(old, WatchedEngine) and not isinstance(new, WatchedEngine):
+            new = WatchedEngine(new, old.watcher)
         _current["engine"] = new
-    return old
+    return old.inner if isinstance(old, WatchedEngine) else old
+
+
+def watch(watcher: Watcher | None) -> None:
+    """Show `watcher` everything that is pushed on the process-wide engine from now on; None ends that.
+
+    Who has asked for the engine before goes on pushing unseen.
+    """
+    engine = _current.get("engine") or _current.setdefault("engine", _make(config.engine_kind()))
+    bare = engine.inner if isinstance(engine, WatchedEngine) else engine
+    _current["engine"] = bare if watcher is None else WatchedEngine(bare, watcher)
 
 
 @contextmanager

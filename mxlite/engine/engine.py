@@ -104,6 +104,10 @@ class Engine(ABC):
         if error is not None:
             raise error
 
+    def rest(self) -> None:
+        """Return when all that was pushed before is over, whatever has become of it. Raises no failure."""
+        self._drain()
+
     @abstractmethod
     def stop(self) -> None:
         """Finish everything, then end the workers; later pushes are EngineErrors. Raises like `wait_all`."""

@@ -20,6 +20,7 @@ class Arena:
         self.tail: tuple[Var, ...] = ()
         self.holder: object = None
         self._block: Any = None
+        self.guard_bytes = 0
 
     @property
     def block(self) -> Any:
@@ -27,6 +28,14 @@ class Arena:
         if self._block is None:
             self._block = self.backend.empty(self.nbytes)
         return self._block
+
+    def guarded(self, nbytes: int) -> Any:
+        """A block for a program with guard bytes, which runs there instead; see `guard.py`.
+
+        It comes on top of what is planned: `guard_bytes`.
+        """
+        self.guard_bytes += nbytes
+        return self.backend.empty(nbytes)
 
     @property
     def measured_bytes(self) -> int:

@@ -10,10 +10,12 @@ from ..backends import backend_of
 from ..core import BindError, Context, cpu, current_context, DTypeError, nearest, parse_bytes, ShapeError
 from ..core.errors import DeviceError
 from ..core.npshape import from_user
-from ..graph import Entry, Graph, Shape, UpdateRule
+from ..graph import Entry, Graph, LOSS_SCALE, Shape, UpdateRule
 from ..memplan import MemoryPlan, plan_memory, STRATEGIES
 from ..ndarray import NDArray, zeros
+from .amp import amp_dtype, checked_scale, mixed
 from .arena import Arena
+from .constants import constant_bytes
 from .executor import Executor, Planned
 from .lower import lower
 from .step import check_grad_req, forward_step, infer, input_names, Key, training_step
@@ -31,12 +33,25 @@ def memory_plan(
     memory_budget: int | str | None = None,
     optimizer: Any = None,
     strategy: str = "sharing",
+    amp: Any = None,
+    loss_scale: float | None = None,
 ) -> MemoryPlan:
     """The plan that binding with these arguments would run; allocates no array."""
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     shapes = {n: from_user(s) for n, s in shapes.items()}
     inferred = infer(graph, shapes, type_dict or {})
-    planned, _ = _plan(inferred, ctx, set(shapes), grad_req, budget, update_rule(optimizer), strategy)
+    amp, scale = _amp(amp, loss_scale)
+    planned, _ = _plan(
+        inferred,
+        ctx,
+        set(shapes),
+        grad_req,
+        budget,
+        update_rule(optimizer),
+        strategy,
+        amp=amp,
+        scaled=scale is not None,
+    )
     return planned.train_plan
 
 
@@ -52,25 +67,36 @@ def simple_bind(
     optimizer: Any = None,
     extra_fixed: Mapping[str, int] | None = None,
     arrays: Mapping[str, NDArray] | None = None,
+    amp: Any = None,
+    loss_scale: float | None = None,
 ) -> Executor:
     """Plan, then allocate every array the program needs, all zero.
 
     `arrays` are arguments, auxiliary and optimizer states to be used as they are, by name. `extra_fixed` are
-    bytes, by category, that the caller owns besides and that count against the budget.
+    bytes, by category, that the caller owns besides and that count against the budget. `amp` is the 16-bit
+    type of mixed precision, `loss_scale` what 16-bit gradients are multiplied with.
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
     backend_of(ctx)
     shapes = {n: from_user(s) for n, s in shapes.items()}
     inferred = infer(graph, shapes, type_dict or {})
+    amp, scale = _amp(amp, loss_scale)
     planned, requests = _plan(
-        inferred, ctx, set(shapes), grad_req, budget, update_rule(optimizer), extra_fixed=extra_fixed
+        inferred,
+        ctx,
+        set(shapes),
+        grad_req,
+        budget,
+        update_rule(optimizer),
+        extra_fixed=extra_fixed,
+        amp=amp,
+        scaled=scale is not None,
     )
-    shared = _shared_arrays(shared_exec, planned, set(shapes))
+    shared = _shared_arrays(shared_exec, planned, {*shapes, LOSS_SCALE})
     shared |= {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
-    return _link(
-        planned, ctx, shared, requests, shared_exec, locals_of(shapes, grad_req, type_dict, budget, optimizer)
-    )
+    given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale)
+    return _link(planned, ctx, shared, requests, shared_exec, given)
 
 
 def bind(
@@ -84,6 +110,8 @@ def bind(
     shared_exec: Executor | None = None,
     memory_budget: int | str | None = None,
     optimizer: Any = None,
+    amp: Any = None,
+    loss_scale: float | None = None,
 ) -> Executor:
     """Link arrays of the user's: `args`, `args_grad` and `aux_states` are lists in the symbol's order,
     or dicts.
@@ -121,13 +149,15 @@ def bind(
         if any(r != "null" for r in requests.values())
         else set()
     )
-    planned, requests = _plan(inferred, ctx, data, requests, budget, update_rule(optimizer))
+    amp, scale = _amp(amp, loss_scale)
+    planned, requests = _plan(
+        inferred, ctx, data, requests, budget, update_rule(optimizer), amp=amp, scaled=scale is not None
+    )
     arrays: dict[Key, NDArray] = {("var", n): a for n, a in everything.items()}
     arrays |= {("grad", n): g for n, g in grads.items()}
     shapes = {n: a.shape for n, a in given.items()}
-    return _link(
-        planned, ctx, arrays, requests, shared_exec, locals_of(shapes, requests, None, budget, optimizer)
-    )
+    settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale)
+    return _link(planned, ctx, arrays, requests, shared_exec, settings)
 
 
 def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_sizing: bool) -> Executor:
@@ -162,6 +192,8 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         executor._grad_req,
         given["budget"],
         update_rule(given["optimizer"]),
+        amp=given["amp"],
+        scaled=given["loss_scale"] is not None,
     )
     if planned.train_plan.arena_bytes > executor._arena.nbytes and not allow_up_sizing:
         raise ShapeError(
@@ -171,14 +203,30 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
     shared = {
         k: a
         for k, a in executor._arrays.items()
-        if k in planned.train.step.owned and a.shape == planned.train.step.owned[k][0]
+        if k in planned.train.step.owned
+        and a.shape == planned.train.step.owned[k][0]
+        and k != ("var", LOSS_SCALE)
     }
-    link = locals_of(known, executor._grad_req, None, given["budget"], given["optimizer"])
+    link = locals_of(
+        known,
+        executor._grad_req,
+        None,
+        given["budget"],
+        given["optimizer"],
+        given["amp"],
+        executor.loss_scale,
+    )
     return _link(planned, executor.context, shared, requests, executor, link)
 
 
 def locals_of(
-    shapes: Shapes, grad_req: Any, type_dict: Any, budget: int | None, optimizer: Any
+    shapes: Shapes,
+    grad_req: Any,
+    type_dict: Any,
+    budget: int | None,
+    optimizer: Any,
+    amp: Any,
+    loss_scale: float | None,
 ) -> dict[str, Any]:
     """What an executor remembers of how it was bound."""
     return dict(
@@ -188,7 +236,15 @@ def locals_of(
         type_dict=dict(type_dict or {}),
         budget=budget,
         optimizer=optimizer,
+        amp=amp,
+        loss_scale=loss_scale,
     )
+
+
+def _amp(amp: Any, loss_scale: Any) -> tuple[Any, float | None]:
+    """Both as they are kept."""
+    dtype = amp_dtype(amp)
+    return dtype, checked_scale(loss_scale, dtype)
 
 
 def update_rule(optimizer: Any) -> UpdateRule | None:
@@ -217,6 +273,8 @@ def _plan(
     rule: UpdateRule | None,
     strategy: str = "sharing",
     extra_fixed: Mapping[str, int] | None = None,
+    amp: Any = None,
+    scaled: bool = False,
 ) -> tuple[Planned, dict[str, str]]:
     if strategy not in STRATEGIES:
         raise BindError(
@@ -235,9 +293,16 @@ def _plan(
                 f"grad_req of {added[0]!r} is 'add', which needs a gradient to add to; "
                 f"an update inside the step (optimizer=) leaves none."
             )
-    infer_lowered = lower(forward_step(backend.simplify(inferred, False), data, train=False), backend)
+    computed = mixed(inferred, amp, data, scaled)
+    data |= {LOSS_SCALE} if scaled else set()
+    # What inference keeps of its constants costs as much as the weights: not within a budget, or for training.
+    keep = budget is None and all(r == "null" for r in requests.values())
+    infer_step = forward_step(backend.simplify(computed, False), data, train=False)
+    infer_lowered = lower(infer_step, backend, constants=keep)
+    if held := constant_bytes(infer_lowered.step.owned):
+        extra_fixed = {**(extra_fixed or {}), "arguments": (extra_fixed or {}).get("arguments", 0) + held}
     infer_plan = plan_memory(infer_lowered.problem, strategy=strategy)
-    simple = backend.simplify(inferred, True)
+    simple = backend.simplify(computed, True)
     if any(r != "null" for r in requests.values()):
         step = training_step(simple, data, requests, rule)
     else:

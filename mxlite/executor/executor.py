@@ -11,7 +11,7 @@ import numpy as np
 from ..backends import Backend
 from ..core import BindError, Context, nearest, ShapeError, StateError, UnknownNameError
 from ..engine import get_engine, Var
-from ..graph import Graph, Node, output_name, Shape, state_name
+from ..graph import Graph, LOSS_SCALE, Node, output_name, Shape, state_name
 from ..graph.update import HYPER, MASTER
 from ..memplan import MemoryPlan
 from ..ndarray import array, NDArray, random as nd_random
@@ -72,6 +72,9 @@ class Executor:
         self._train: Program | None = None
         self._infer: Program | None = None
         self._has_backward = planned.train.problem.num_forward < len(planned.train.problem.tasks)
+        self._loss_scale: float | None = None
+        if ("var", LOSS_SCALE) in arrays:
+            self.loss_scale = given["loss_scale"]
 
     # -- what it holds -------------------------------------------------------------------------
 
@@ -86,6 +89,11 @@ class Executor:
         nbytes = sum(a.storage.nbytes for a in {id(a.storage): a for a in self._arrays.values()}.values())
         nbytes += self._rng_state.nbytes if self._rng_state is not None else 0
         return nbytes + self._arena.measured_bytes
+
+    @property
+    def guard_bytes(self) -> int:
+        """Bytes that MXLITE_GUARD=1 has taken on top of the plan for guarded copies of the arena; else 0."""
+        return self._arena.guard_bytes
 
     @property
     def context(self) -> Context:
@@ -112,6 +120,29 @@ class Executor:
         """State arrays of a fused update by name, `parameter:state`."""
         step = self._planned.train.step
         return {k[1]: self._arrays[k] for k, c in step.category.items() if c == "optimizer" and k[1] != HYPER}
+
+    @property
+    def amp(self) -> np.dtype[Any] | None:
+        """The 16-bit type of mixed precision, None without."""
+        kind: np.dtype[Any] | None = self._given["amp"]
+        return kind
+
+    @property
+    def loss_scale(self) -> float | None:
+        """What 16-bit gradients are multiplied with; None where that was not asked for when binding.
+
+        It may be set to another number between two steps. `grad_arrays` hold the true gradients.
+        """
+        return self._loss_scale
+
+    @loss_scale.setter
+    def loss_scale(self, scale: float) -> None:
+        key = ("var", LOSS_SCALE)
+        if key not in self._arrays:
+            raise StateError("This executor was bound without loss_scale=, so there is none to be set.")
+        target, values = self._arrays[key], np.array([scale, 1 / scale], np.float32)
+        self._loss_scale = float(scale)
+        get_engine().push(lambda: np.copyto(target.storage, values), (), (target.var,), name="loss scale")
 
     @property
     def updated(self) -> tuple[str, ...]:
@@ -275,11 +306,13 @@ class Executor:
         if len(out_grads) != len(names):
             rest = iter(out_grads)
             out_grads = [next(rest) if n is not None else None for n in names]
-        for name, grad, output in zip(names, out_grads, self.outputs):
+        for i, (name, grad, output) in enumerate(zip(names, out_grads, self.outputs)):
             if name is None:
                 continue
             if grad is None:
-                raise BindError(f"backward() needs a gradient for {name.rsplit('_head_gradient', 1)[0]!r}.")
+                raise BindError(
+                    f"backward() needs a gradient for {self._planned.graph.outputs[i].node.name!r}."
+                )
             if not isinstance(grad, NDArray):
                 grad = array(grad, dtype=output.dtype)
             if grad.shape != output.shape:

@@ -15,6 +15,7 @@ import numpy as np
 from ..backends import Backend, Call, lower_graph
 from ..graph import Shape
 from ..memplan import Problem
+from .constants import hoist
 from .step import Key, Step
 
 RNG_KEY: Key = ("rng", 0)
@@ -23,7 +24,10 @@ RNG_BYTES = 16  # seed and step, uint64 each
 
 @dataclass(frozen=True)
 class Lowered:
-    """A step ready to be planned. Value v is stored at `key[v]`, or in the arena where that is None."""
+    """A step ready to be planned. Value v is stored at `key[v]`, or in the arena where that is None.
+
+    Its kernels have `threads` threads; `tuned` says whether there is any but reference kernels.
+    """
 
     step: Step
     backend: Backend
@@ -33,18 +37,28 @@ class Lowered:
     dtype: tuple[np.dtype[Any], ...]
     key: tuple[Key | None, ...]
     uses_rng: bool
+    threads: int
+    tuned: bool
 
 
 def lower(
-    step: Step, backend: Backend, extra_fixed: Mapping[str, int] | None = None, least_arena: int = 0
+    step: Step,
+    backend: Backend,
+    extra_fixed: Mapping[str, int] | None = None,
+    least_arena: int = 0,
+    constants: bool = False,
 ) -> Lowered:
     """Lower `step` and count the bytes that no plan changes. O(nodes).
 
     `extra_fixed` adds bytes by category that the program's owner holds besides (optimizer state of an
-    imperative update).
+    imperative update). `constants`: whether what depends on parameters alone is kept from call to call.
     """
+    threads = backend.threads()
     step = _combined(step, backend)
-    found = lower_graph(step.graph, step.storage, backend, train=step.train)
+    if constants:
+        step = hoist(step, backend)
+    with backend.running(threads):
+        found = lower_graph(step.graph, step.storage, backend, train=step.train)
     uses_rng = any(n.op is not None and n.op.draws(n.attrs, step.train) for n in found.streams)
     fixed: dict[str, int] = dict(extra_fixed or {})
     for where, (s, d) in step.owned.items():
@@ -53,7 +67,18 @@ def lower(
     if uses_rng:
         fixed["inputs"] = fixed.get("inputs", 0) + RNG_BYTES
     problem = Problem(found.tasks, found.values, step.num_forward, fixed, least_arena)
-    return Lowered(step, backend, problem, found.calls, found.shape, found.dtype, found.key, uses_rng)
+    return Lowered(
+        step,
+        backend,
+        problem,
+        found.calls,
+        found.shape,
+        found.dtype,
+        found.key,
+        uses_rng,
+        threads,
+        not all(call.kernel.is_reference for call in found.calls),
+    )
 
 
 def _combined(step: Step, backend: Backend) -> Step:

@@ -13,50 +13,23 @@ run side by side.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
-import numpy as np
-
-from ..backends import bind_call
-from ..core import config, OperatorError
+from ..backends import bind_call, guard
+from ..core import config
 from ..engine import get_engine, Var
 from ..graph import Node
 from ..memplan import check, MemoryPlan
 from ..ops.philox import RandomStream
 from .arena import Arena
+from .guard import Layout, Watchman
 from .lower import Call, Lowered
+from .segment import Segment
+from .sheet import Sheet
 from .step import Key
-
-
-class Segment:
-    """Consecutive kernel calls that run as one engine operation."""
-
-    __slots__ = ("before", "calls", "done", "enter", "names", "reads", "writes")
-
-    def __init__(self, done: Var, enter: Callable[[], None]) -> None:
-        self.done = done
-        self.enter = enter
-        self.calls: list[Callable[[], None]] = []
-        self.names: list[str] = []
-        self.reads: tuple[Var, ...] = ()
-        self.writes: tuple[Var, ...] = ()
-        self.before: tuple[Var, ...] = ()
-
-    def run(self) -> None:
-        """Make the calls. An error names the call that failed."""
-        self.enter()
-        rest = iter(self.calls)
-        with np.errstate(all="ignore"):
-            try:
-                for call in rest:
-                    call()
-            except Exception as error:
-                name = self.names[len(self.calls) - operator.length_hint(rest) - 1]
-                raise OperatorError(
-                    f"{name!r} failed with {type(error).__name__}: {error}", operation=name
-                ) from error
 
 
 class Program:
@@ -87,11 +60,20 @@ class Program:
         self.states = {} if states is None else states
         self.segments: list[Segment] = []
         self.num_forward = 0  # segments
+        self.num_constant = 0  # segments
+        self._sources: tuple[Var, ...] = ()  # what the constant ones read
+        self._seen: list[int] = []  # and how often it was written before they last ran
         self._build()
 
     def push_forward(self) -> None:
         """Push the forward pass. Whoever used the arena before is waited for, whether he failed or not."""
-        self._push(self.segments[: self.num_forward], first=True)
+        start = 0
+        if self.num_constant:
+            now = [v.pushes for v in self._sources]
+            if now == self._seen:
+                start = self.num_constant
+            self._seen = now
+        self._push(self.segments[start : self.num_forward], first=True)
         self.arena.holder = self
         self.arena.tail = self._forward_tail
 
@@ -106,35 +88,50 @@ class Program:
         tail = self.arena.tail if first else ()
         for n, s in enumerate(segments):
             writes = (s.done, *s.writes, *tail) if n == 0 else (s.done, *s.writes)
-            push(s.run, (*s.reads, *s.before), writes, name=s.names[0])
+            push(s, (*s.reads, *s.before), writes, name=s.names[0])
 
     # -- building ------------------------------------------------------------------------------
 
     def _build(self) -> None:
         schedule, plan = self.plan.schedule, self.plan
         if config.check_plan():
-            check(plan, step_order(plan, self.bulk_size))
-        block = self.arena.block
+            check(plan, step_order(plan, self.bulk_size, self.lowered.step.num_constant))
         lowered = self.lowered
+        backend = lowered.backend
+        block, offsets, watchman = self.arena.block, plan.offsets, None
+        if guard.on:
+            layout = Layout.of(plan)
+            block, offsets = self.arena.guarded(layout.nbytes), layout.offsets
+            watchman = Watchman(lowered, plan, layout, block, self.arrays)
         views: list[Any] = [None] * len(schedule.value_of)
         for i, v in enumerate(schedule.value_of):
             where = lowered.key[v]
             if where is not None:
                 views[i] = self.arrays[where].storage
             elif (b := plan.liveness.range_of[i]) >= 0:
-                low = plan.offsets[b]
+                low = offsets[b]
                 nbytes = plan.problem.values[v].nbytes
                 views[i] = block[low : low + nbytes].view(lowered.dtype[v]).reshape(lowered.shape[v])
-        groups = segment_of_steps(schedule.num_forward, len(schedule.task), self.bulk_size)
+        steps = schedule.num_forward, len(schedule.task), self.bulk_size
+        groups = segment_of_steps(*steps, lowered.step.num_constant)
         count = groups[-1] + 1 if groups else 0
-        self.segments = [Segment(Var(f"segment{g}"), lowered.backend.enter) for g in range(count)]
+        around = partial(backend.running, lowered.threads) if lowered.tuned else nullcontext
+        sheet = Sheet(lowered, plan, self._measured_bytes())
+        self.segments = [
+            Segment(Var(f"segment{g}"), groups.index(g), around, backend.join, sheet) for g in range(count)
+        ]
         self.num_forward = groups[schedule.num_forward - 1] + 1 if schedule.num_forward else 0
+        self.num_constant = groups[lowered.step.num_constant - 1] + 1 if lowered.step.num_constant else 0
         reads: list[dict[Var, None]] = [{} for _ in range(count)]
         writes: list[dict[Var, None]] = [{} for _ in range(count)]
         made_in: dict[int, int] = {}
+        with backend.running(lowered.threads):
+            calls = [self._call(s, t, views, block, offsets) for s, t in enumerate(schedule.task)]
+        if watchman is not None:
+            calls = [watchman.watched(s, call) for s, call in enumerate(calls)]
         for s, t in enumerate(schedule.task):
             g = groups[s]
-            self.segments[g].calls.append(self._call(s, t, views))
+            self.segments[g].calls.append(calls[s])
             self.segments[g].names.append(plan.problem.tasks[t].name)
             for v, i in zip(plan.problem.tasks[t].inputs, schedule.inputs[s]):
                 # What the segment has written itself is no input of it: old poison must not stick.
@@ -148,14 +145,26 @@ class Program:
                 if (where := lowered.key[v]) is not None:
                     writes[g][self.arrays[where].var] = None
         before = segment_order(plan, groups)
-        if lowered.backend.in_turn():  # each kernel has all cores: two at a time would fight for them
+        # Two at a time would fight for the cores; and a guarded arena is not the one planned for that.
+        if watchman is not None or (lowered.tuned and backend.in_turn(lowered.threads)):
             before = [(g - 1,) if g else () for g in range(count)]
+        # Where the constant ones are skipped, the first of the others waits for the arena's former user.
+        start = self.num_constant
+        for g in range(start + 1, count):
+            if all(p < start for p in before[g]):
+                before[g] = (*before[g], start)
+        self._sources = tuple({v: None for row in reads[:start] for v in row})
         for g, segment in enumerate(self.segments):
             segment.reads = tuple(reads[g])
             segment.writes = tuple(writes[g])
             segment.before = tuple(self.segments[p].done for p in before[g])
         self._forward_tail = self._sinks(before[: self.num_forward])
         self._tail = self._sinks(before)
+
+    def _measured_bytes(self) -> int:
+        """Bytes of the arena and of every array outside it."""
+        arrays = {id(a.storage): a.storage.nbytes for a in self.arrays.values()}
+        return self.arena.measured_bytes + sum(arrays.values())
 
     def _sinks(self, before: list[tuple[int, ...]]) -> tuple[Var, ...]:
         waited = {p for row in before for p in row}
@@ -166,16 +175,17 @@ class Program:
             return None
         return self.states.setdefault(call.node.forward or call.node, {})
 
-    def _call(self, s: int, t: int, views: list[Any]) -> Callable[[], None]:
+    def _call(
+        self, s: int, t: int, views: list[Any], block: Any, offsets: tuple[int, ...]
+    ) -> Callable[[], None]:
         schedule, lowered = self.plan.schedule, self.lowered
         call = lowered.calls[t]
         task = self.plan.problem.tasks[t]
         of_input = {v: views[i] for v, i in zip(task.inputs, schedule.inputs[s])}
         of_output = {v: views[o] for v, o in zip(task.outputs, schedule.outputs[s]) if o >= 0}
-        work = self.arena.block[:0]  # a kernel that asks for 0 bytes gets an array of none
+        work = block[:0]  # a kernel that asks for 0 bytes gets an array of none
         if (b := self.plan.liveness.workspace_of.get(s)) is not None:
-            low = self.plan.offsets[b]
-            work = self.arena.block[low : low + task.workspace]
+            work = block[offsets[b] : offsets[b] + task.workspace]
         rng = None
         if call.stream >= 0 and self.rng_state is not None:
             rng = RandomStream(self.rng_state, call.stream)
@@ -194,10 +204,13 @@ class Program:
         )
 
 
-def segment_of_steps(num_forward: int, count: int, size: int) -> list[int]:
-    """The segment of each step: runs of `size` steps, cut at the end of the forward pass."""
-    forward = -(-num_forward // size)
-    return [s // size if s < num_forward else forward + (s - num_forward) // size for s in range(count)]
+def segment_of_steps(num_forward: int, count: int, size: int, num_constant: int = 0) -> list[int]:
+    """The segment of each step: runs of `size` steps, cut behind the constant ones and the forward pass."""
+    result: list[int] = []
+    for begin, end in ((0, num_constant), (num_constant, num_forward), (num_forward, count)):
+        start = result[-1] + 1 if result else 0
+        result += [start + s // size for s in range(end - begin)]
+    return result
 
 
 def segment_order(plan: MemoryPlan, groups: list[int]) -> list[tuple[int, ...]]:
@@ -215,9 +228,9 @@ def segment_order(plan: MemoryPlan, groups: list[int]) -> list[tuple[int, ...]]:
     return [tuple(sorted(earlier)) for earlier in before]
 
 
-def step_order(plan: MemoryPlan, size: int) -> list[tuple[int, ...]]:
+def step_order(plan: MemoryPlan, size: int, num_constant: int = 0) -> list[tuple[int, ...]]:
     """The order that the engine really enforces between steps, for the judge."""
-    groups = segment_of_steps(plan.schedule.num_forward, len(plan.schedule.task), size)
+    groups = segment_of_steps(plan.schedule.num_forward, len(plan.schedule.task), size, num_constant)
     before = segment_order(plan, groups)
     last = {g: s for s, g in enumerate(groups)}
     return [

@@ -37,6 +37,7 @@ from ..graph import (
 )
 from ..graph.opdef import known_shape
 from ..graph.update import HYPER
+from ..ops.cast import _shore, Cast
 
 Key = tuple[str, Any]
 GRAD_REQS = ("null", "write", "add")
@@ -77,7 +78,8 @@ class Step:
     `storage` maps entries that are made by a node to the storage they are written to (a variable without
     an entry here is stored under its own name). `owned` is everything
     that lies outside the arena: key -> (shape, dtype), and `category` the plan's category of each.
-    `no_gradient` are arguments that asked for a gradient on which no output depends.
+    `no_gradient` are arguments that asked for a gradient on which no output depends. The first `num_constant`
+    operator nodes need running only when an argument has changed (see `constants.py`).
     """
 
     graph: Graph
@@ -89,6 +91,7 @@ class Step:
     head_names: tuple[str | None, ...] = ()
     no_gradient: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
+    num_constant: int = 0
 
 
 @dataclass
@@ -188,7 +191,7 @@ def training_step(
     wanted = [
         Entry(n)
         for n in graph.arguments
-        if grad_req[n.name] != "null" and is_floating(graph.dtypes[Entry(n)])
+        if grad_req.get(n.name, "null") != "null" and is_floating(graph.dtypes[Entry(n)])
     ]
     graph, heads = _head_gradients(graph) if wanted else (graph, {})
     trained, grads = backward(graph, wanted, heads)
@@ -289,6 +292,8 @@ def _with_gradient_storage(
 
 def _is_blocked(entry: Entry) -> bool:
     """Whether no gradient can pass this output's operator."""
+    while entry.node.op is Cast or entry.node.op is _shore:  # a cast passes what it gets
+        entry = entry.node.inputs[0]
     op = entry.node.op
     return op is not None and op.grad_op is None and not op.gradient_is
 

@@ -142,7 +142,9 @@ def infer_types(graph: Graph, known: Mapping[str, Any], default: Any = None) -> 
         try:
             ins, outs = node.op.infer_type(node.attrs, *given)
             made = dtypes.get(Entry(node)) if node.num_outputs else None
-            if made is not None and outs[0] is None and _is_of_one_type(node.op):
+            if made is not None and outs[0] is None and node.op.typed_by_data:
+                ins, outs = node.op.infer_type(node.attrs, made, *given[1:])
+            elif made is not None and outs[0] is None and _is_of_one_type(node.op):
                 ins, outs = node.op.infer_type(node.attrs, *(made for _ in given))
         except (DTypeError, OpAttributeError) as error:
             raise type(error)(f"{node.op.op_name} {node.name!r}: {error}") from None

@@ -18,6 +18,7 @@ from .schedule import make_schedule, Schedule
 
 VERSION = 1
 STRATEGIES = ("none", "inplace", "sharing")
+_TUPLES = ("inputs", "outputs", "in_place", "mutates", "always")  # of a task, lists in a file
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ class MemoryPlan:
         given = data["problem"]
         values = tuple(Value(str(v["name"]), int(v["nbytes"]), bool(v["fixed"])) for v in given["values"])
         tasks = tuple(
-            Task(**{**t, **{k: _tuples(t[k]) for k in ("inputs", "outputs", "in_place", "mutates")}})
+            Task(**{**t, **{k: _tuples(t[k]) for k in _TUPLES if k in t}})
             for t in given["tasks"]
         )
         problem = Problem(

@@ -19,6 +19,7 @@ from ..core import (
     StateError,
 )
 from ..executor import Executor, simple_bind as bind_executor
+from ..executor.amp import amp_dtype
 from ..formats import load_params, save_params
 from ..io import DataDesc
 from ..memplan import MemoryPlan
@@ -27,6 +28,7 @@ from ..symbol import load as load_symbol
 from . import optimizer as optimizers, resume, states
 from .base_module import BaseModule
 from .initializer import InitDesc, Uniform
+from .loss_scale import are_finite, LossScale
 from .updater import get_updater, Updater
 
 
@@ -41,6 +43,12 @@ class Module(BaseModule):
     bytes are free again right after its update. None: `fit` fuses, hand-written loops of forward,
     backward and update do not (they can look at gradients). When fused, `forward_backward` runs the
     whole step and `update` finishes it.
+
+    `amp`: 'bfloat16' or 'float16' for mixed precision (docs/mixed_precision.md); parameters stay float32.
+    `loss_scale`: a number, or 'dynamic', that 16-bit gradients are multiplied with while they are 16-bit; an
+    update whose gradients are not all finite is skipped, and 'dynamic' then halves the scale. bfloat16 needs
+    none. With float16 and none, gradients of 16-bit results below 6e-8 count as 0. All gradients are looked at
+    before the first update, so with a loss scale the update is no part of the step: `fit` does not fuse.
     """
 
     def __init__(
@@ -58,6 +66,8 @@ class Module(BaseModule):
         *,
         memory_budget: int | str | None = None,
         fused_update: bool | None = None,
+        amp: Any = None,
+        loss_scale: Any = None,
     ) -> None:
         super().__init__(logger)
         contexts = [context] if isinstance(context, Context) else list(context or [current_context()])
@@ -82,6 +92,13 @@ class Module(BaseModule):
         self._output_names = symbol.list_outputs()
         self._memory_budget = memory_budget
         self._fused: bool | None = fused_update
+        self._amp = amp_dtype(amp)
+        self._loss_scale = LossScale.of(loss_scale, amp)
+        if fused_update and self._loss_scale is not None:
+            raise MXLiteError(
+                "Module: with a loss_scale all gradients are looked at before any update, so fused_update=True "
+                "is impossible; leave one of them out."
+            )
         self._exec: Executor | None = None
         self._optimizer: Any = None
         self._updater: Updater | None = None
@@ -147,10 +164,15 @@ class Module(BaseModule):
         """Whether the update is part of the planned step."""
         return self._exec is not None and bool(self._exec.updated)
 
+    @property
+    def loss_scale(self) -> float | None:
+        """What 16-bit gradients are multiplied with now; None if nothing is."""
+        return None if self._loss_scale is None else self._loss_scale.value
+
     # -- bind ----------------------------------------------------------------------------------
 
     def prepare_fit(self) -> None:
-        if self._fused is None and not self.binded:
+        if self._fused is None and not self.binded and self._loss_scale is None:
             self._fused = True
 
     def bind(  # type: ignore[override]  # MXNet's signature
@@ -242,6 +264,8 @@ class Module(BaseModule):
             extra_fixed=extra_fixed,
             shared_exec=shared,
             arrays=arrays,
+            amp=self._amp,
+            loss_scale=self.loss_scale,
         )
 
     def reshape(self, data_shapes: Any, label_shapes: Any = None) -> None:
@@ -426,7 +450,10 @@ class Module(BaseModule):
             executor.backward(out_grads)
 
     def update(self) -> None:
-        """Apply the optimizer to all parameters (done already if the update is fused)."""
+        """Apply the optimizer to all parameters (done already if the update is fused).
+
+        With a loss scale, not if some gradient is inf or nan.
+        """
         self.need(params=True, optimizer=True)
         executor = self._executor
         if executor.updated:
@@ -435,10 +462,23 @@ class Module(BaseModule):
             return
         assert self._updater is not None
         grads, args = executor.grad_dict, executor.arg_dict
+        if self._loss_scale is not None and not self._may_update(self._loss_scale):
+            return
         for i, name in enumerate(self._param_names):
             grad = grads[name]
             if grad is not None:
                 self._updater(i, grad, args[name])
+
+    def _may_update(self, loss_scale: LossScale) -> bool:
+        """Whether all gradients are finite; the loss scale learns from it."""
+        grads = self._executor.grad_dict
+        finite = are_finite(g for n in self._param_names if (g := grads[n]) is not None)
+        loss_scale.learn(finite)
+        if loss_scale.value != self._executor.loss_scale:
+            self._executor.loss_scale = loss_scale.value
+        if not finite:
+            self.logger.info("Gradients overflow: no update; the loss scale is %g now.", loss_scale.value)
+        return finite
 
     def _hyper(self) -> np.ndarray:
         index = {n: i for i, n in enumerate(self._param_names)}
@@ -537,6 +577,7 @@ class Module(BaseModule):
             self._state_bytes(),
             train_data,
             self._context,
+            None if self._loss_scale is None else (self._loss_scale.value, self._loss_scale.good_steps),
         )
 
     def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
@@ -547,5 +588,8 @@ class Module(BaseModule):
             return None
         self.set_params(found.args, found.aux)
         self._restore_states(found.optimizer)
+        if self._loss_scale is not None and found.loss_scale is not None:
+            self._loss_scale.value, self._loss_scale.good_steps = found.loss_scale
+            self._executor.loss_scale = self._loss_scale.value
         found.restore_randomness(train_data, self._context)
         return found.epoch, found.nbatch

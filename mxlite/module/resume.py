@@ -1,7 +1,7 @@
 """PREFIX.resume: where training stood, so that it goes on to bitwise the same weights.
 
 Beside parameters and optimizer states that is: epoch and batch, the counter of the random generator (what the
-next dropout draws), and the position and order of the data.
+next dropout draws), the loss scale of mixed precision, and the position and order of the data.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Position:
     optimizer: bytes
     random: tuple[int, int]
     data: Any
+    loss_scale: tuple[float, int] | None = None
 
     def restore_randomness(self, train_data: Any, ctx: Context) -> None:
         """Set the device's random generator and the iterator back to where they were."""
@@ -48,9 +49,10 @@ def save(
     optimizer: bytes,
     train_data: Any,
     ctx: Context,
+    loss_scale: tuple[float, int] | None = None,
 ) -> None:
     """Write the file: whole, or not at all."""
-    tree = {
+    tree: dict[str, Any] = {
         "kind": "resume",
         "epoch": epoch,
         "nbatch": nbatch,
@@ -61,6 +63,8 @@ def save(
         "random": [str(int(n)) for n in nd_random.get_state(ctx)],
         "data": train_data.state() if hasattr(train_data, "state") else None,
     }
+    if loss_scale is not None:
+        tree["loss_scale"] = list(loss_scale)
     with replacing(f"{prefix}.resume") as file:
         file.write(pack_state(tree))
 
@@ -72,10 +76,11 @@ def load(prefix: str) -> Position | None:
         return None
     with open(path, "rb") as file:
         tree = unpack_state(file.read(), path)
-    if not isinstance(tree, dict) or tree.get("kind") != "resume" or set(tree) != _KEYS:
+    if not isinstance(tree, dict) or tree.get("kind") != "resume" or set(tree) - {"loss_scale"} != _KEYS:
         raise FormatError(f"{path} holds a state, but not one to resume training from.")
     try:
         seed, counter = tree["random"]
+        scale, steps = tree.get("loss_scale", (None, 0))
         return Position(
             int(tree["epoch"]),
             int(tree["nbatch"]),
@@ -84,6 +89,7 @@ def load(prefix: str) -> Position | None:
             tree["optimizer"].tobytes(),
             (int(seed), int(counter)),
             tree["data"],
+            None if scale is None else (float(scale), int(steps)),
         )
     except (TypeError, ValueError, AttributeError) as error:
         raise FormatError(f"{path} is corrupt: {error}.") from None

@@ -8,6 +8,7 @@ A Plan of a gradient operator is made by the Plan of the call it differentiates 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
@@ -22,11 +23,22 @@ from ..graph.attrs import parse_attrs
 from ..graph.derivative import names_read
 from ..graph.opdef import DType, Op, require_possible, Shapes
 from ..ops import find_op
+from .call_name import CallName
 from .storage import RawArray, Shape, Storage
 
 _CACHE_LIMIT = 4096  # entries; a program that makes more than that gains nothing from keeping them
 
 Kind = tuple[Shape, DType]
+
+
+_all_calls: weakref.WeakSet[Call] = weakref.WeakSet()
+
+
+def forget_plans() -> None:
+    """Choose kernels anew from the next call of each operator on: what the choice depends on has changed."""
+    for call in list(_all_calls):
+        call.plans.clear()
+        call.noted.clear()
 
 
 class Call:
@@ -36,9 +48,10 @@ class Call:
     whether a gradient can flow to it.
     """
 
-    __slots__ = ("attrs", "inputs", "noted", "op", "passes", "plans")
+    __slots__ = ("__weakref__", "attrs", "inputs", "noted", "op", "passes", "plans")
 
     def __init__(self, op: type[Op], attrs: Any) -> None:
+        _all_calls.add(self)
         self.op = op
         self.attrs = attrs
         self.inputs: tuple[str, ...] = op.input_names(attrs)
@@ -127,8 +140,8 @@ class Plan:
 
     __slots__ = (
         "args", "attrs", "backend", "constants", "donors", "dtype", "dtypes", "floating",
-        "gradients", "in_place", "inputs", "keeps", "keywords", "kinds", "makes", "mutated", "name", "op",
-        "outputs", "places", "random", "run", "shapes", "simple", "state", "train", "visible", "work",
+        "gradients", "in_place", "inputs", "keeps", "kernel", "keywords", "kinds", "makes", "mutated", "name",
+        "op", "outputs", "places", "random", "run", "shapes", "simple", "state", "train", "visible", "work",
     )  # fmt: skip
 
     def __init__(
@@ -145,6 +158,7 @@ class Plan:
         dtypes: tuple[DType, ...],
     ) -> None:
         used = frozenset((*inputs, *(n for n, m in zip(op.output_names(attrs), makes) if m is not None)))
+        threads = backend.threads()
         kernel = backend.choose(op, attrs, *shapes, dtype, dtypes, used, train)
         names = op.output_names(attrs)
         # bind_call is the one place that knows a kernel's parameters. Ask it once, with slots for arrays.
@@ -170,9 +184,12 @@ class Plan:
         self.dtype = dtype
         self.dtypes = dtypes
         self.train = train
-        self.name = op.op_name
+        self.name: str = CallName(self)
+        self.kernel = kernel.name
         self.backend = backend
         self.run: Callable[..., None] = _quiet(bound.func)
+        if not kernel.is_reference:
+            self.run = _running(backend, threads, self.run)
         self.args: tuple[Any, ...] = bound.args
         self.keywords: dict[str, Any] = bound.keywords
         self.work: int | None = kernel.workspace if "work" in kernel.signature.services else None
@@ -273,6 +290,16 @@ def _fill(template: Any, ins: Sequence[RawArray], outs: Sequence[RawArray]) -> A
 
 _quiet = np.errstate(all="ignore")
 """Decorator: 1 / 0 is inf without a word, on whatever thread runs it."""
+
+
+def _running(backend: Backend, threads: int, run: Callable[..., None]) -> Callable[..., None]:
+    """`run` on the threads that its kernel was chosen for."""
+
+    def on_threads(*args: Any, **keywords: Any) -> None:
+        with backend.running(threads):
+            run(*args, **keywords)
+
+    return on_threads
 
 
 def _with_work(nbytes: int, run: Callable[..., None]) -> None:

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..core.dtype import as_dtype, is_floating
+from ..core.dtype import as_dtype, float32, is_floating
+from ..core.errors import DTypeError
 from ..graph.opdef import DType, Op
 from .reshape import Move
 
@@ -89,6 +90,46 @@ class _cast_like(Move):
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         return {"lhs": w._cast_like(heads["out"], ins["lhs"])}
+
+
+class _shore(Move):
+    """The same numbers in another dtype, where gradients are scaled on one side: see graph/mixed_precision.py.
+
+    data: (...);  scale: (2,), float32, the scale of gradients S and 1 / S  ->  out: (...) of `dtype`.
+    Gradient ``d_data = d_out / S`` if the output lies on the scaled side (`enters`), otherwise ``d_out * S``.
+    """
+
+    inputs = ("data", "scale")
+    inferred = ("scale",)
+    shape_only = ("scale",)
+
+    @dataclass(frozen=True)
+    class Attrs:
+        dtype: str
+        enters: bool
+
+        def __post_init__(self) -> None:
+            as_dtype(self.dtype)
+
+    @staticmethod
+    def infer_shape(a, data, scale=None):
+        return (data, (2,)), (data,)
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        if dtypes[1] not in (None, float32):
+            raise DTypeError(f"scale must be float32, got {dtypes[1]}.")
+        return (dtypes[0], float32), (as_dtype(a.dtype),)
+
+    @staticmethod
+    def forward(xp, a, data, scale, *, out):
+        xp.copyto(out, data, casting="unsafe")
+
+    @staticmethod
+    def backward(xp, a, d_out, scale, *, d_data):
+        wide = max(d_out.dtype, d_data.dtype, float32, key=lambda kind: kind.itemsize)
+        factor = scale[1:] if a.enters else scale[:1]
+        xp.multiply(d_out, factor, out=d_data, dtype=wide, casting="unsafe")
 
 
 class amp_multicast(Op):

@@ -9,7 +9,7 @@ from typing import Any
 from ..core.errors import OpAttributeError, ShapeError
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_rank, Shapes
-from .layer_norm import require_eps
+from .layer_norm import affine_types, require_eps, Types
 from .normalize import normalize, normalize_gradient, Rule
 
 
@@ -21,7 +21,8 @@ class GroupNorm(Op):
 
     Y. Wu, K. He, 2018, "Group normalization". One gamma for each group is MXNet 1.9.1's rule, and what is
     inferred; one for each channel, the paper's, PyTorch's and ONNX's, is taken where gamma has that shape.
-    The gradients of `mean` and `std` count as well (MXNet 1.9.1 drops them).
+    The gradients of `mean` and `std` count as well (MXNet 1.9.1 drops them). gamma and beta are of data's dtype,
+    or float32 beside 16-bit data; mean and std are of gamma's.
     """
 
     inputs = ("data", "gamma", "beta")
@@ -29,6 +30,7 @@ class GroupNorm(Op):
     hidden = 2
     inferred = ("gamma", "beta")
     accepts = "float"
+    typed_by_data = True
     in_place = {"out": "data"}
     backward_in_place = {"d_data": ("d_out", "data")}
     cheap = True
@@ -65,6 +67,11 @@ class GroupNorm(Op):
             if shape is not None and shape != want and -1 not in shape:
                 raise ShapeError(f"{name} must be ({groups},) or ({data[1]},), as the other, got {shape}.")
         return (data, want, want), (data, (data[0], groups), (data[0], groups))
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
+        data, affine = affine_types(cls, *dtypes)
+        return (data, affine, affine), (data, affine, affine)
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -109,12 +116,13 @@ class InstanceNorm(Op):
     data: (N, C, ...);  gamma, beta: (C,)  ->  out: as data. Mean and biased variance are over the positions.
 
     D. Ulyanov, A. Vedaldi, V. Lempitsky, 2016, "Instance normalization: the missing ingredient for fast
-    stylization".
+    stylization". gamma and beta are of data's dtype, or float32 beside 16-bit data.
     """
 
     inputs = ("data", "gamma", "beta")
     inferred = ("gamma", "beta")
     accepts = "float"
+    typed_by_data = True
     in_place = {"out": "data"}
     backward_in_place = {"d_data": ("d_out", "data")}
     cheap = True
@@ -132,6 +140,11 @@ class InstanceNorm(Op):
         assert data is not None
         require_rank(data, 3, "data")
         return (data, data[1:2], data[1:2]), (data,)
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
+        data, affine = affine_types(cls, *dtypes)
+        return (data, affine, affine), (data,)
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from ..core.errors import OpAttributeError, ShapeError
+from ..core.errors import DTypeError, OpAttributeError, ShapeError
 from ..graph.ir import Entry, Shape
-from ..graph.opdef import DType, Op, Shapes
+from ..graph.opdef import DType, Op, require_kind, Shapes
 from .normalize import normalize, normalize_gradient, Rule
+from .scratch import accumulator
 from .views import along
 
 
@@ -21,7 +22,8 @@ class LayerNorm(Op):
     `axis`; they are outputs with `output_mean_var`.
 
     J. Ba, J. Kiros, G. Hinton, 2016, "Layer normalization". The variance is the biased one. The gradients
-    of `mean` and `std` count as well (MXNet 1.9.1 drops them).
+    of `mean` and `std` count as well (MXNet 1.9.1 drops them). gamma and beta are of data's dtype, or float32
+    beside 16-bit data; mean and std are of gamma's.
     """
 
     inputs = ("data", "gamma", "beta")
@@ -29,6 +31,7 @@ class LayerNorm(Op):
     hidden = 2
     inferred = ("gamma", "beta")
     accepts = "float"
+    typed_by_data = True
     in_place = {"out": "data"}
     backward_in_place = {"d_data": ("d_out", "data")}
     cheap = True
@@ -53,6 +56,11 @@ class LayerNorm(Op):
         axis = require_axis(a.axis, data)
         folded = (*data[:axis], 1, *data[axis + 1 :])
         return (data, (data[axis],), (data[axis],)), (data, folded, folded)
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
+        data, affine = affine_types(cls, *dtypes)
+        return (data, affine, affine), (data, affine, affine)
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -131,12 +139,13 @@ class RMSNorm(Op):
     data: (..., K, ...) with K at `axis`;  gamma: (K,)  ->  out: as data.
 
     B. Zhang, R. Sennrich, 2019, "Root mean square layer normalization". eps stands under the root, as in
-    PyTorch and ONNX.
+    PyTorch and ONNX. gamma is of data's dtype, or float32 beside 16-bit data.
     """
 
     inputs = ("data", "gamma")
     inferred = ("gamma",)
     accepts = "float"
+    typed_by_data = True
     in_place = {"out": "data"}
     backward_in_place = {"d_data": ("d_out", "data")}
     cheap = True
@@ -154,6 +163,11 @@ class RMSNorm(Op):
         data = shapes[0]
         assert data is not None
         return (data, (data[require_axis(a.axis, data)],)), (data,)
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
+        data, gamma = affine_types(cls, *dtypes)
+        return (data, gamma), (data,)
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -192,6 +206,28 @@ class RMSNorm(Op):
             "data": back(w.broadcast_mul(inner, inverse)),
             "gamma": w.sum(w.elemwise_mul(d, scaled), axis=-1, exclude=True),
         }
+
+
+Types = tuple[DType | None, ...]
+
+
+def affine_types(
+    op: type[Op], data: DType | None, *affine: DType | None
+) -> tuple[DType | None, DType | None]:
+    """Types of data and of gamma and beta: one for all, or float32 parameters beside 16-bit data.
+
+    Parameters nobody has said anything about are as data. Raises DTypeError.
+    """
+    require_kind(op, data)
+    known = [d for d in affine if d is not None]
+    if data is None:
+        return None, known[0] if known else None
+    wanted = known[0] if known and known[0] == accumulator(data) else data
+    for name, dtype in zip(op.inputs[1:], affine):
+        if dtype is not None and dtype != wanted:
+            either = f"{data} or {accumulator(data)}" if accumulator(data) != data else f"{data}"
+            raise DTypeError(f"{name} must be {either} for data of {data}, and as the others; got {dtype}.")
+    return data, wanted
 
 
 def require_eps(eps: float) -> None:

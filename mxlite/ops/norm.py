@@ -37,6 +37,7 @@ class BatchNorm(Op):
     outputs = ("out", "mean", "var")
     hidden = 2
     accepts = "float"
+    typed_by_data = True
     aux = ("moving_mean", "moving_var")
     inferred = ("gamma", "beta", "moving_mean", "moving_var")
     initial = {"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'}

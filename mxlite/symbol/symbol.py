@@ -289,6 +289,8 @@ class Symbol(Arithmetic):
         memory_budget: int | str | None = None,
         optimizer: Any = None,
         strategy: str = "sharing",
+        amp: Any = None,
+        loss_scale: float | None = None,
         **kwargs: Shape,
     ) -> MemoryPlan:
         """The plan that `simple_bind` with these arguments would run; allocates no array.
@@ -306,6 +308,8 @@ class Symbol(Arithmetic):
             memory_budget=memory_budget,
             optimizer=optimizer,
             strategy=strategy,
+            amp=amp,
+            loss_scale=loss_scale,
         )
 
     def simple_bind(
@@ -320,6 +324,8 @@ class Symbol(Arithmetic):
         shared_buffer: Mapping[str, Any] | None = None,
         memory_budget: int | str | None = None,
         optimizer: Any = None,
+        amp: Any = None,
+        loss_scale: float | None = None,
         **kwargs: Shape,
     ) -> Executor:
         """An executor with arrays of its own, all zero; `kwargs` are the shapes of inputs.
@@ -328,6 +334,9 @@ class Symbol(Arithmetic):
         memory_budget: bytes, or text such as "512MiB", that everything the executor owns must fit in.
         optimizer: its update becomes part of the step, and gradients die at once.
         shared_exec: an executor whose arrays are used where shapes agree.
+        amp: 'bfloat16' or 'float16' for mixed precision: parameters, statistics, losses and outputs stay
+        float32, what lies between is computed in 16 bits where that is harmless.
+        loss_scale: what 16-bit gradients are multiplied with while they are; float16 needs it, bfloat16 not.
         """
         _refuse(stype_dict=stype_dict, group2ctx=group2ctx, shared_buffer=shared_buffer)
         from ..executor import simple_bind
@@ -341,6 +350,8 @@ class Symbol(Arithmetic):
             shared_exec=shared_exec,
             memory_budget=memory_budget,
             optimizer=optimizer,
+            amp=amp,
+            loss_scale=loss_scale,
         )
 
     def bind(
@@ -354,11 +365,13 @@ class Symbol(Arithmetic):
         shared_exec: Executor | None = None,
         memory_budget: int | str | None = None,
         optimizer: Any = None,
+        amp: Any = None,
+        loss_scale: float | None = None,
     ) -> Executor:
         """An executor on the arrays given: lists in the order of `list_arguments`, or dicts.
 
-        Arguments without an array in `args_grad` get no gradient. `memory_budget` and `optimizer` are as in
-        `simple_bind`.
+        Arguments without an array in `args_grad` get no gradient. `memory_budget`, `optimizer`, `amp` and
+        `loss_scale` are as in `simple_bind`.
         """
         _refuse(group2ctx=group2ctx)
         from ..executor import bind
@@ -373,6 +386,8 @@ class Symbol(Arithmetic):
             shared_exec=shared_exec,
             memory_budget=memory_budget,
             optimizer=optimizer,
+            amp=amp,
+            loss_scale=loss_scale,
         )
 
     def eval(self, ctx: Context | None = None, **kwargs: Any) -> list[Any]:

@@ -4,15 +4,20 @@ import numpy as np
 
 from ..base import Backend
 from . import cores, passes
+from .compiled.sequence import join
 from .kernels import table
+from .threads import num_threads
 
 CPU = Backend(
     "cpu",
     np,
     table(),
     prepare=cores.prepare,
-    enter=cores.enter,
+    threads=num_threads,
+    running=cores.running,
     simplify=passes.simplify,
     combine=passes.combine,
+    pack=passes.pack,
     in_turn=cores.in_turn,
+    join=join,
 )

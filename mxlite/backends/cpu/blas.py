@@ -2,7 +2,8 @@
 
 OpenBLAS starts as many threads as there are cores, for every product, and lets them spin while they wait for
 each other. Next to engine workers that are busy themselves this is ruinous (a training step of many small
-products was seen to take ten times as long), so workers and BLAS threads share the cores.
+products was seen to take ten times as long), so workers and BLAS threads share the cores. And while kernels
+run that have threads of their own, OpenBLAS gets one: the two pools would fight for the cores.
 """
 
 from __future__ import annotations
@@ -11,17 +12,18 @@ import ctypes
 import functools
 import glob
 import os
+import threading
 from collections.abc import Callable
 
 import numpy as np
 
 from ...core import config
 
-_SETTERS = (
-    "scipy_openblas_set_num_threads64_",
-    "scipy_openblas_set_num_threads",
-    "openblas_set_num_threads64_",
-    "openblas_set_num_threads",
+_NAMES = (
+    "scipy_openblas_{}_num_threads64_",
+    "scipy_openblas_{}_num_threads",
+    "openblas_{}_num_threads64_",
+    "openblas_{}_num_threads",
 )
 
 
@@ -35,26 +37,71 @@ def share_cores() -> None:
 
 def set_blas_threads(threads: int) -> bool:
     """Set the number of threads of numpy's own OpenBLAS; False if numpy has another BLAS."""
-    setter = _setter()
-    if setter is None:
+    found = _functions()
+    if found is None:
         return False
-    setter(threads)
+    with _lock:
+        if _alone:
+            global _before
+            _before = threads
+        else:
+            found[0](threads)
     return True
 
 
+def blas_threads() -> int | None:
+    """Threads of numpy's own OpenBLAS now; None if numpy has another BLAS."""
+    found = _functions()
+    return None if found is None else found[1]()
+
+
+_lock = threading.Lock()
+_alone = 0  # threads inside `hold_back`
+_before = 0  # the number to go back to
+
+
+def hold_back() -> None:
+    """OpenBLAS has one thread from here until `let_go` has been called as often as this."""
+    global _alone, _before
+    found = _functions()
+    if found is None:
+        return
+    with _lock:
+        if not _alone and (count := found[1]()) != 1:
+            _before = count
+            found[0](1)
+        elif not _alone:
+            _before = 1
+        _alone += 1
+
+
+def let_go() -> None:
+    """The end of what `hold_back` began."""
+    global _alone
+    found = _functions()
+    if found is None:
+        return
+    with _lock:
+        _alone -= 1
+        if not _alone and _before != 1:
+            found[0](_before)
+
+
 @functools.cache
-def _setter() -> Callable[[int], object] | None:
-    """OpenBLAS's function in the library that numpy's wheel brings, loaded already by numpy."""
+def _functions() -> tuple[Callable[[int], object], Callable[[], int]] | None:
+    """OpenBLAS's setter and getter in the library that numpy's wheel brings, loaded already by numpy."""
     package = os.path.dirname(np.__file__)
     for pattern in (f"{package}.libs/*openblas*", f"{package}/.dylibs/*openblas*"):
         for path in sorted(glob.glob(pattern)):
             try:
-                library = ctypes.CDLL(path)
+                library = ctypes.PyDLL(path)  # both only look at or set a number: the GIL may be kept
             except OSError:
                 continue
-            for name in _SETTERS:
-                function = getattr(library, name, None)
-                if function is not None:
-                    function.argtypes, function.restype = [ctypes.c_int], None
-                    return function
+            for name in _NAMES:
+                setter = getattr(library, name.format("set"), None)
+                getter = getattr(library, name.format("get"), None)
+                if setter is not None and getter is not None:
+                    setter.argtypes, setter.restype = [ctypes.c_int], None
+                    getter.argtypes, getter.restype = [], ctypes.c_int
+                    return setter, getter
     return None

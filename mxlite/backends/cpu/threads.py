@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import threading
+from numbers import Integral
+
 from ...core import config
 from ...core.errors import MXLiteError
 
 _threads: int | None = None
 
 
+class _Here(threading.local):
+    """`threads`: how many a kernel made or run by this thread just now has; None: what all others have."""
+
+    threads: int | None = None
+
+
+here = _Here()
+
+
 def num_threads() -> int:
     """Threads that a kernel made from now on uses."""
+    if here.threads is not None:
+        return here.threads
     return config.num_threads() if _threads is None else _threads
 
 
 def set_num_threads(threads: int) -> int:
-    """Use `threads` threads in each kernel of programs bound from now on; returns the number before.
+    """Use `threads` threads in each kernel made from now on; returns the number before.
 
-    Programs that are bound already keep theirs. Raises MXLiteError for a number below 1 or above 1024.
+    Raises MXLiteError for a number below 1 or above 1024.
     """
     global _threads
-    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1024:
-        raise MXLiteError(f"set_num_threads wants a whole number from 1 to 1024, got {threads!r}.")
-    before, _threads = num_threads(), threads
+    whole = isinstance(threads, Integral) and not isinstance(threads, bool)
+    if not whole or not 1 <= threads <= config.MOST_THREADS:
+        raise MXLiteError(
+            f"set_num_threads wants a whole number from 1 to {config.MOST_THREADS}, got {threads!r}."
+        )
+    before, _threads = num_threads(), int(threads)
     return before

@@ -44,11 +44,13 @@ def storable() -> frozenset[str]:
     """Names of the dtypes that can be loaded and stored: not every CPU knows float16."""
     at = native.target()
     has_half = "f16c" in at.features or at.triple.startswith(("aarch64", "arm64"))
-    return frozenset({"float32", "bfloat16", "bool", "uint8"} | ({"float16"} if has_half else set()))
+    return frozenset({"float32", "bfloat16", "bool", "uint8", "int32"} | ({"float16"} if has_half else set()))
 
 
-_STORED = {"float32": "float", "float16": "half", "bfloat16": "i16", "bool": "i8", "uint8": "i8"}
-_NBYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "bool": 1, "uint8": 1}
+_STORED = {
+    "float32": "float", "float16": "half", "bfloat16": "i16", "bool": "i8", "uint8": "i8", "int32": "i32"
+}  # fmt: skip
+_NBYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "bool": 1, "uint8": 1, "int32": 4}
 
 
 class Module:
@@ -57,6 +59,7 @@ class Module:
     def __init__(self) -> None:
         self._functions: list[Function] = []
         self._declared: dict[str, None] = {}
+        self.meets = False  # whether threads wait for each other
 
     def function(self, name: str, width: int | None = None) -> Function:
         """A function to be filled: `void name(ptr args, i64 thread, i64 threads)`."""
@@ -84,6 +87,10 @@ class Module:
                     f"  call void @{_quoted(f.name)}(ptr %args, i64 %thread, i64 %threads)"
                 )
                 parts.append(_WAY_IN.format(name=_quoted(f"{f.name}.all"), body=all_of))
+        if self.meets:
+            parts.append(
+                "declare void @GOMP_barrier()" if team else "define void @GOMP_barrier() { ret void }"
+            )
         return "\n".join([*self._declared, *parts, _ATTRIBUTES.format(bits=32 * max(4, width()))])
 
 
@@ -274,6 +281,12 @@ class Function:
         every = self.emit(f"shufflevector {kind} {one}, {kind} poison, <{self.width} x i32> zeroinitializer")
         return self.emit(f"icmp slt {kind} {self._iota}, {every}")
 
+    def meet(self) -> None:
+        """Wait until all threads of the team are here: what each wrote before, all can read behind it."""
+        self.module.meets = True
+        with self.when(self.emit(f"icmp sgt i64 {self.threads}, 1")):
+            self.do("call void @GOMP_barrier()")
+
     def share(self, total: str, grain: int = 1) -> tuple[str, str]:
         """This thread's part of [0, total): whole multiples of `grain`, but for the last."""
         blocks = total
@@ -327,12 +340,27 @@ class Function:
         return self.widened(self._every(loaded, kind), dtype)
 
     def store(
-        self, value: str, pointer: str, index: str, dtype: str = "float32", mask: str | None = None
+        self,
+        value: str,
+        pointer: str,
+        index: str,
+        dtype: str = "float32",
+        mask: str | None = None,
+        past_cache: bool = False,
     ) -> None:
-        """Write the vector `value` from element `index` on, but not the lanes outside `mask`."""
+        """Write the vector `value` from element `index` on, but not the lanes outside `mask`.
+
+        `past_cache`: a whole vector at a multiple of its size goes to memory without being read into the cache
+        before, for results too large to be there still when they are read.
+        """
         at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
         many = f"<{self.width} x {kind}>"
         narrow = self.narrowed(value, dtype)
+        if past_cache:
+            assert mask is None
+            nbytes = self.width * _NBYTES[dtype]
+            self.do(f"store {many} {narrow}, ptr {at}, align {nbytes}, !nontemporal !{{i32 1}}")
+            return
         if mask is None:
             self.do(f"store {many} {narrow}, ptr {at}, align {_NBYTES[dtype]}")
             return
@@ -357,6 +385,8 @@ class Function:
             return self.as_float(self.emit(f"shl {self.ints} {wide}, splat (i32 16)"))
         if dtype in ("bool", "uint8"):
             return self.emit(f"uitofp <{n} x i8> {value} to {self.vector}")
+        if dtype == "int32":
+            return self.emit(f"sitofp {self.ints} {value} to {self.vector}")
         return value
 
     def narrowed(self, value: str, dtype: str) -> str:
@@ -382,6 +412,8 @@ class Function:
             return self.emit(f"zext {self.bits} {there} to <{n} x i8>")
         if dtype == "uint8":
             return self.emit(f"fptoui {self.vector} {value} to <{n} x i8>")
+        if dtype == "int32":
+            return self.emit(f"fptosi {self.vector} {value} to {self.ints}")
         return value
 
     # -- arithmetic ------------------------------------------------------------------------------
@@ -390,6 +422,10 @@ class Function:
         """A number in all lanes, rounded to float32."""
         (bits,) = struct.unpack("<Q", struct.pack("<d", as_float32(value)))
         return f"splat (float 0x{bits:016X})"
+
+    def number(self, integer: str) -> str:
+        """An i64, rounded to float32, in all lanes."""
+        return self._every(self.emit(f"sitofp i64 {integer} to float"), "float")
 
     def _every(self, scalar: str, kind: str) -> str:
         many = f"<{self.width} x {kind}>"

@@ -21,6 +21,9 @@ from .emitter import Module
 
 Run = Callable[[], None]
 
+_OPENMP = ("omp_get_thread_num", "omp_get_num_threads", "GOMP_barrier")
+"""What generated code calls."""
+
 LEAST_NBYTES = 64 * 1024  # below this much traffic a second thread costs more than it brings
 
 
@@ -37,7 +40,7 @@ def openmp() -> Any:
     try:
         library = ctypes.CDLL("libgomp.so.1", mode=ctypes.RTLD_GLOBAL)
         library.GOMP_parallel.restype = None
-        for name in ("omp_get_thread_num", "omp_get_num_threads"):
+        for name in _OPENMP:
             library[name]
     except (OSError, AttributeError):
         return None
@@ -90,7 +93,7 @@ def threads_for(nbytes: int) -> int:
 
 @functools.cache
 def _add_symbols(library: Any) -> None:
-    for name in ("omp_get_thread_num", "omp_get_num_threads"):
+    for name in _OPENMP:
         address = ctypes.cast(library[name], ctypes.c_void_p).value
         assert address is not None
         native.add_symbol(name, address)

@@ -22,3 +22,13 @@ def table() -> Mapping[type[Op], Sequence[Row]]:
         for op, rows in importlib.import_module(f"{__name__}.{module}").ROWS.items():
             found.setdefault(op, []).extend(rows)
     return found
+
+
+def kind_of(row: Row) -> str:
+    """What a row's kernels are of: "onednn" or "compiled", or "numpy", told by what its module imports."""
+    used = {getattr(x, "__module__", None) or "" for x in getattr(row, "__globals__", {}).values()}
+    package = __name__.rpartition(".")[0]
+    for kind in ("compiled", "onednn"):
+        if any(name.startswith(f"{package}.{kind}") for name in used):
+            return kind
+    return "numpy"

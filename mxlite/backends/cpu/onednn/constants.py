@@ -58,3 +58,10 @@ STATUS = {
     5: "runtime error", 6: "not required", 7: "invalid graph", 8: "invalid graph op",
     9: "invalid shape", 10: "invalid data type",
 }  # fmt: skip
+
+CPU_ISA = {
+    0x0: "none in particular", 0x1: "SSE4.1", 0x3: "AVX", 0x7: "AVX2", 0xF: "AVX2, VNNI",
+    0x1F: "AVX2, VNNI, 16-bit floats", 0x27: "AVX-512", 0x67: "AVX-512, VNNI", 0xE7: "AVX-512, bfloat16",
+    0x1EF: "AVX-512, bfloat16, float16", 0xFEF: "AVX-512, AMX", 0x1FEF: "AVX-512, AMX with float16",
+}  # fmt: skip
+"""dnnl_cpu_isa_t of 3.2. Each number has the bits of those it contains."""

@@ -1,8 +1,9 @@
 """oneDNN's shared library: found, checked, and one engine and stream of it.
 
 Looked for in this order: the file MXLITE_DNNL_LIB names; `libdnnl.so.3` (`dnnl.dll`) where pip puts that of
-the wheels onednn-cpu-gomp and onednn-cpu-vcomp; the system's. It must be of version 3 and use OpenMP (or no
-threads): a SYCL build takes milliseconds a call. Without a library everything runs on numpy.
+the wheels onednn-cpu-gomp and onednn-cpu-vcomp: the environment's folder, that of the system's Python, the
+user's, and else wherever the installed wheel's record says; the system's. It must be of version 3 and use
+OpenMP (or no threads): a SYCL build takes milliseconds a call. Without a library everything runs on numpy.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ import ctypes
 import ctypes.util
 import functools
 import os
+import site
 import sys
 import sysconfig
 import threading
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....core import config
 from ....core.errors import MXLiteError
-from .constants import STATUS
+from .constants import CPU_ISA, STATUS
 
 _SEQUENTIAL, _OPENMP = 1, 2
 _AVX512_BF16 = 0x80  # the bit of dnnl_cpu_isa_avx512_core_bf16 that lesser sets lack
@@ -42,17 +44,22 @@ class _Version(ctypes.Structure):
     ]
 
 
-class _Done(dict[int, None]):
+class Done(dict[int, None]):
     """What to make of a status: None for 0, an error for all else. `dict` looks 0 up without a step of
     Python.
     """
 
     def __missing__(self, status: int) -> None:
-        raise OneDNNError(f"oneDNN reports {STATUS.get(status, f'status {status}')}.")
+        raise failure(status)
+
+
+def failure(status: int) -> OneDNNError:
+    """What a status that is not 0 means."""
+    return OneDNNError(f"oneDNN reports {STATUS.get(status, f'status {status}')}.")
 
 
 class Library:
-    """The loaded library. `execute` is dnnl_primitive_execute, raising OneDNNError."""
+    """The loaded library. `execute` is dnnl_primitive_execute, `sgemm` dnnl_sgemm; both raise OneDNNError."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -70,11 +77,12 @@ class Library:
         self.handle.dnnl_primitive_desc_query_md.restype = ctypes.c_void_p
         self.handle.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
         self.execute: Any = self.handle.dnnl_primitive_execute
-        self.execute.restype = _Done({0: None}).__getitem__
+        self.execute.restype = Done({0: None}).__getitem__
+        self.sgemm: Any = self.handle.dnnl_sgemm
+        self.sgemm.restype = self.execute.restype
         self.engine = self.new("dnnl_engine_create", ctypes.c_int(1), ctypes.c_size_t(0))
         self.stream = self.new("dnnl_stream_create", self.engine, ctypes.c_uint(1))
-        self._openmp = _openmp() if self.runtime == _OPENMP else None
-        self._here = threading.local()
+        self._openmp = _openmp(self.handle) if self.runtime == _OPENMP else None
 
     def call(self, name: str, *args: Any) -> None:
         """Call a function that returns a status. Every argument must be a ctypes object of the right size."""
@@ -94,14 +102,76 @@ class Library:
 
     @property
     def has_bf16(self) -> bool:
-        """Whether the processor multiplies bfloat16 itself; else oneDNN emulates that, slower than float32."""
+        """Whether the processor multiplies bfloat16 itself; else oneDNN emulates it, slower than float32."""
         return bool(self.isa & _AVX512_BF16)
 
-    def use_threads(self, threads: int) -> None:
-        """What the calling thread runs from here on runs on so many threads."""
-        if self._openmp is not None and getattr(self._here, "threads", None) != threads:
-            self._openmp.omp_set_num_threads(ctypes.c_int(threads))
-            self._here.threads = threads
+    @property
+    def instructions(self) -> str:
+        """`isa` in words: that of the largest known set which it contains, and its number."""
+        known = max((bits for bits in CPU_ISA if bits & self.isa == bits), key=int.bit_count)
+        return f"{CPU_ISA[known]} ({self.isa:#x})"
+
+    def use_threads(self, threads: int) -> int | None:
+        """What the calling thread runs from here on runs on so many threads.
+
+        Returns their number before if it was another, else None.
+        """
+        if self._openmp is None:
+            return None
+        before = int(self._openmp.omp_get_max_threads())
+        if before == threads:
+            return None
+        self._openmp.omp_set_num_threads(ctypes.c_int(threads))
+        return before
+
+    @property
+    def threading(self) -> str:
+        """What its threads are made by."""
+        return _RUNTIMES.get(self.runtime, str(self.runtime))
+
+
+class Found(NamedTuple):
+    """The library, or None, and what was wrong with each file that is none."""
+
+    library: Library | None
+    troubles: tuple[str, ...]
+
+
+_found: list[Found] = []
+_finding = threading.Lock()
+
+
+def loaded() -> Library | None:
+    """The library if it is loaded already."""
+    return _found[0].library if _found else None
+
+
+def find() -> Found:
+    """Look for the library and load it, once in a process. Raises MXLiteError where MXLITE_DNNL_LIB names no
+    file.
+    """
+    with _finding:
+        if not _found:
+            troubles = []
+            library = None
+            for path in _candidates():
+                try:
+                    library = Library(path)
+                    break
+                except OSError as error:
+                    hint = " (the Debian package libgomp1 has that)" if "libgomp" in str(error) else ""
+                    troubles.append(f"{error}{hint}")
+                except (OneDNNError, AttributeError) as error:
+                    troubles.append(str(error))
+            if library is None and not config.dnnl_lib():
+                troubles += [
+                    f"a wheel of oneDNN is installed, but {path} is not there (`pip install --target` leaves "
+                    f"it out); MXLITE_DNNL_LIB names one elsewhere"
+                    for path in _recorded()
+                    if not os.path.exists(path)
+                ]
+            _found.append(Found(library, tuple(dict.fromkeys(troubles))))
+    return _found[0]
 
 
 @functools.cache
@@ -110,56 +180,75 @@ def library() -> Library | None:
 
     Whether it may be used is another question: `config.kernel_kinds`.
     """
-    troubles = []
-    for path in _candidates():
-        try:
-            return Library(path)
-        except OSError as error:
-            hint = " (the Debian package libgomp1 has that)" if "libgomp" in str(error) else ""
-            troubles.append(f"{error}{hint}")
-        except (OneDNNError, AttributeError) as error:
-            troubles.append(str(error))
-    if troubles:
+    found = find()
+    if found.library is None and found.troubles:
         warnings.warn(
             f"oneDNN cannot be used, so kernels run on numpy, which is several times slower: "
-            f"{'; '.join(troubles)}",
+            f"{'; '.join(found.troubles)}",
             RuntimeWarning,
             stacklevel=2,
         )
-    return None
+    return found.library
+
+
+WHEELS = ("onednn-cpu-gomp", "onednn-cpu-vcomp")
 
 
 def _candidates() -> Iterator[str]:
     if named := config.dnnl_lib():
         if not os.path.exists(named):
             raise MXLiteError(f"MXLITE_DNNL_LIB names {named!r}, where there is no file.")
-        yield named
+        yield os.path.abspath(named)
         return
     if sys.platform == "win32":
-        names = (os.path.join("Library", "bin", "dnnl.dll"),)
+        names = [os.path.join("Library", "bin", "dnnl.dll")]
     else:
-        names = (os.path.join("lib", "libdnnl.so.3"), os.path.join("lib", "libdnnl.so"))
-    for root in dict.fromkeys((sys.prefix, sysconfig.get_path("data"), _user_base())):
+        names = [os.path.join("lib", "libdnnl.so.3"), os.path.join("lib", "libdnnl.so")]
+    roots = [sys.prefix, sysconfig.get_path("data")]
+    if site.ENABLE_USER_SITE:
+        roots.append(site.getuserbase())
+    seen = False
+    for root in dict.fromkeys(roots):
         for name in names:
             path = os.path.join(root, name)
             if os.path.exists(path):
+                seen = True
                 yield path
                 break
+    if not seen:
+        yield from (path for path in _recorded() if os.path.exists(path))
     if system := ctypes.util.find_library("dnnl"):
         yield system
 
 
-def _user_base() -> str:
-    import site
+def _recorded() -> list[str]:
+    """Where the records of installed wheels say that the library is. Slower than the usual places."""
+    from importlib import metadata
 
-    return site.getuserbase()
+    found = []
+    for wheel in WHEELS:
+        try:
+            files = {file.name: file for file in metadata.files(wheel) or ()}
+        except metadata.PackageNotFoundError:
+            continue
+        named = files.get("libdnnl.so.3") or files.get("dnnl.dll")
+        if named is not None:
+            found.append(os.path.abspath(str(named.locate())))
+    return found
 
 
-@functools.cache
-def _openmp() -> Any:
-    """The OpenMP runtime that oneDNN uses, already loaded with it; None if it has another name here."""
-    name = "vcomp140.dll" if sys.platform == "win32" else "libgomp.so.1"
+def _openmp(handle: ctypes.CDLL) -> Any:
+    """The OpenMP runtime that the library uses; None where it cannot be asked.
+
+    Looked up through the library itself, which finds the one it was linked to whatever its name is. Windows
+    does not look further than the library. What is called only looks at or sets a number, so the GIL is kept.
+    """
     try:
-        return ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
-    except OSError:
+        own = ctypes.PyDLL(handle._name, handle=handle._handle)
+        if sys.platform == "win32":
+            own = ctypes.PyDLL("vcomp140.dll")
+        own.omp_set_num_threads.restype = None
+        own.omp_get_max_threads.restype = ctypes.c_int
+    except (OSError, AttributeError):
         return None
+    return own

@@ -25,11 +25,12 @@ class Memory:
         assert lib is not None
         self.handle = handle
         self.nbytes = int(lib.handle.dnnl_memory_desc_get_size(handle))
-        self._keep = keep  # None: this object owns the handle
-        self._destroy = lib.handle.dnnl_memory_desc_destroy  # modules are gone when the last ones die
+        self._keep = keep
+        # None where the handle is another's. Looked up now: when the interpreter ends, modules go first.
+        self._destroy = lib.handle.dnnl_memory_desc_destroy if keep is None else None
 
     def __del__(self) -> None:
-        if self._keep is None:
+        if self._destroy is not None:
             self._destroy(self.handle)
 
     def __eq__(self, other: object) -> bool:

@@ -91,20 +91,24 @@ class Primitive:
     def __init__(self, function: str, *args: Any, attr: Attr | None = None, keep: Any = None) -> None:
         lib = self._lib = _lib()
         self.attr = attr or Attr()
-        lib.use_threads(num_threads())  # how the work is split is settled here
         plain = [a.handle if isinstance(a, Memory) else a for a in args]
         plain = [plain[0], lib.engine, plain[1]] if function == "reorder" else plain
         last = [lib.engine] if function == "reorder" else []
         first = [] if function == "reorder" else [lib.engine]
-        self.descriptor = lib.new(
-            f"dnnl_{function}_primitive_desc_create", *first, *plain, *last, self.attr.handle
-        )
         self._keep = (args, keep)
+        before = lib.use_threads(num_threads())  # how the work is split is settled here
         try:
-            self.handle = lib.new("dnnl_primitive_create", self.descriptor)
-        except BaseException:
-            lib.handle.dnnl_primitive_desc_destroy(self.descriptor)
-            raise
+            self.descriptor = lib.new(
+                f"dnnl_{function}_primitive_desc_create", *first, *plain, *last, self.attr.handle
+            )
+            try:
+                self.handle = lib.new("dnnl_primitive_create", self.descriptor)
+            except BaseException:
+                lib.handle.dnnl_primitive_desc_destroy(self.descriptor)
+                raise
+        finally:
+            if before is not None:
+                lib.use_threads(before)
         name = ctypes.c_char_p()
         lib.call(
             "dnnl_primitive_desc_query", self.descriptor, ctypes.c_int(QUERY_IMPLEMENTATION), ctypes.c_int(0),

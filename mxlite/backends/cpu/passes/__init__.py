@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from ....graph import Entry, Graph
 from .chains import chains
 from .channels_last import channels_last
+from .norm_act import norm_act
+from .pack import pack as pack
 from .split_gradients import split_gradients
 
-SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (channels_last,)
+SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (channels_last, norm_act)
 COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]], ...] = (
     split_gradients,
     chains,

@@ -1,0 +1,230 @@
+"""The networks that are timed: what they are in mxlite and in PyTorch, and the first values of their weights."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from networks.transformer_block import transformer_block
+
+import mxlite as mx
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MOMENTUM = 0.9
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Net:
+    """A network with the shapes of its batch.
+
+    `twin`: class and options in networks/twins.py. `rate`: the learning rate. `high`: numbers of tokens, 0
+    for data that is real. `inputs` are zeros besides the data (states of an LSTM). `is_image`: whether
+    channels_last means something to it. `layouts` name the axes where the batch (N) is not the first, for
+    MXNet. `rebuild`: MXNet builds the transformer by itself.
+    """
+
+    name: str
+    title: str
+    symbol: Callable[[], Any]
+    data: Shape
+    labels: Shape
+    classes: int
+    twin: tuple[str, dict[str, Any]]
+    rate: float = 0.05
+    train: bool = True
+    is_image: bool = True
+    high: int = 0
+    inputs: Mapping[str, Shape] = field(default_factory=dict)
+    layouts: Mapping[str, str] = field(default_factory=dict)
+    rebuild: Mapping[str, Any] | None = None
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """Of all inputs, labels included."""
+        return {"data": self.data, **self.inputs, "softmax_label": self.labels}
+
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        """Write the symbol, first weights and one batch into `folder`; what a peer needs to know, as JSON."""
+        symbol, arrays = folder / f"{self.name}.json", folder / f"{self.name}.npz"
+        net = self.symbol()
+        symbol.write_text(net.tojson(), encoding="utf-8")
+        np.savez(arrays, **self.first_values(net))
+        return dict(
+            symbol=str(symbol),
+            arrays=str(arrays),
+            train=self.train,
+            is_image=self.is_image,
+            is_tokens=self.high > 0,
+            rows=prod(self.labels),
+            rate=self.rate,
+            momentum=MOMENTUM,
+            twin=self.twin,
+            layouts=self.layouts,
+            rebuild=self.rebuild,
+        )
+
+    def first_values(self, net: Any) -> dict[str, np.ndarray]:
+        """`arg:`, `aux:`, `data:` and `label:` with names behind.
+
+        Weights come from mxlite's initializers. Biases, scales and statistics, which these would make 0 and 1,
+        are drawn as well, so that what lands in the wrong place is seen. The last scale of a residual branch
+        is small: without statistics of a batch (inference) values would double from block to block.
+        """
+        mx.random.seed(1)
+        rng = np.random.default_rng(1)
+        known = self.shapes
+        shapes, _, states = net.infer_shape(**known)
+        attrs = net.attr_dict()
+        xavier = mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2)
+        last = "_bn3_gamma" if self.twin[1].get("bottleneck") else "_bn2_gamma"
+        arrays = {}
+        for name, shape in zip(net.list_arguments(), shapes):
+            if name in known:
+                continue
+            if name.endswith("gamma"):
+                low, high = (0.1, 0.3) if name.endswith(last) else (0.8, 1.2)
+                value = rng.uniform(low, high, shape)
+            elif name.endswith(("beta", "bias")):
+                value = rng.normal(0, 0.05, shape)
+            elif name.endswith("parameters"):
+                value = rng.uniform(-0.05, 0.05, shape)
+            elif name == "embed_weight":
+                value = rng.normal(0, 0.1, shape)
+            else:
+                array = mx.nd.zeros(shape)
+                xavier(mx.init.InitDesc(name, attrs.get(name, {})), array)
+                value = array.asnumpy()
+            arrays[f"arg:{name}"] = value.astype(np.float32)
+        for name, shape in zip(net.list_auxiliary_states(), states):
+            value = rng.uniform(0.8, 1.2, shape) if name.endswith("var") else rng.normal(0, 0.1, shape)
+            arrays[f"aux:{name}"] = value.astype(np.float32)
+        arrays["data:data"] = (
+            rng.integers(0, self.high, self.data) if self.high else rng.standard_normal(self.data)
+        ).astype(np.float32)
+        arrays |= {f"data:{n}": np.zeros(s, np.float32) for n, s in self.inputs.items()}
+        arrays["label:softmax_label"] = rng.integers(0, self.classes, self.labels).astype(np.float32)
+        return arrays
+
+
+def _resnet(name: str, title: str, depth: int, batch: int, **more: Any) -> Net:
+    stages = (2, 2, 2, 2) if depth == 18 else (3, 4, 6, 3)
+    options = dict(stages=stages, width=64, classes=1000, bottleneck=depth >= 50)
+    symbol = partial(mx.models.get, f"resnet{depth}")
+    return Net(name, title, symbol, (batch, 3, 224, 224), (batch,), 1000, ("ResNet", options), rate=0.004, **more)
+
+
+def _cifar(depth: int, batch: int) -> Net:
+    options = dict(stages=(depth // 6,) * 3, width=16, classes=10, small=True)
+    title = f"ResNet-{depth} CIFAR B{batch}"
+    symbol = partial(mx.models.get, f"resnet{depth}_cifar")
+    return Net(
+        f"resnet{depth}", title, symbol, (batch, 3, 32, 32), (batch,), 10, ("ResNet", options), rate=0.02
+    )
+
+
+BLOCK = dict(width=512, heads=8, hidden=2048, classes=10)
+STEPS, HIDDEN, VOCABULARY = 35, 512, 10_000
+
+NETS = [
+    _cifar(20, 32),
+    _cifar(110, 128),
+    _resnet("resnet18", "ResNet-18 224 B16", 18, 16),
+    _resnet("resnet50", "ResNet-50 224 B8", 50, 8),
+    Net(
+        "vgg11",
+        "VGG-11 224 B8",
+        partial(mx.models.get, "vgg11", dropout=0.0),
+        (8, 3, 224, 224),
+        (8,),
+        1000,
+        ("VGG", dict(counts=(1, 1, 2, 2, 2), classes=1000)),
+        rate=2e-5,
+    ),
+    Net(
+        "lenet",
+        "LeNet B64",
+        partial(mx.models.get, "lenet"),
+        (64, 1, 28, 28),
+        (64,),
+        10,
+        ("LeNet", dict(classes=10)),
+        rate=0.01,
+    ),
+    Net(
+        "mlp",
+        "MLP 784-1024-1024-10 B128",
+        partial(mx.models.get, "mlp", hidden=(1024, 1024)),
+        (128, 784),
+        (128,),
+        10,
+        ("MLP", dict(widths=(784, 1024, 1024, 10))),
+        rate=0.01,
+        is_image=False,
+    ),
+    Net(
+        "lstm",
+        "LSTM 2x512 T35 B32",
+        partial(mx.models.get, "lstm", layers=2, hidden=HIDDEN, vocabulary=VOCABULARY, dropout=0.0),
+        (STEPS, 32),
+        (STEPS * 32,),
+        VOCABULARY,
+        ("LSTM", dict(layers=2, hidden=HIDDEN, vocabulary=VOCABULARY)),
+        rate=0.5,
+        is_image=False,
+        high=VOCABULARY,
+        inputs=dict.fromkeys(("lstm_state", "lstm_state_cell"), (2, 32, HIDDEN)),
+        layouts=dict(data="TN", lstm_state="LNC", lstm_state_cell="LNC", softmax_label="C"),
+    ),
+    Net(
+        "transformer",
+        "Transformer block B8 T128 D512",
+        partial(transformer_block, mx.sym, length=128, **BLOCK),
+        (8, 128, 512),
+        (8,),
+        10,
+        ("TransformerBlock", BLOCK),
+        is_image=False,
+        rebuild=dict(length=128, **BLOCK),
+    ),
+    _resnet("inference", "ResNet-50 224 B1, inference", 50, 1, train=False),
+]
+"""The LSTM is a language model: a table of 10,000 words, as in Penn Treebank, at either end."""
+
+
+def deep_resnet(depth: int = 1001, batch: int = 32, width: int = 32) -> Net:
+    """The network that `make demo` trains, from its own file."""
+    path = ROOT / "examples" / "train_resnet.py"
+    spec = importlib.util.spec_from_file_location("train_resnet", path)
+    assert spec is not None and spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    return Net(
+        "deep",
+        f"ResNet-{depth} on 8x8 digits, B{batch}",
+        partial(example.preactivation_resnet, depth, width, 10),
+        (batch, 1, 8, 8),
+        (batch,),
+        10,
+        ("DeepResNet", dict(depth=depth, width=width, classes=10)),
+        rate=0.005,
+    )
+
+
+DIGITS = 1437
+"""Images in an epoch of `make demo`."""
+
+
+def by_name(names: list[str] | None) -> list[Net]:
+    """The networks called so, in the order of NETS; all of them for None."""
+    known = {n.name: n for n in NETS}
+    for name in names or ():
+        if name not in known:
+            raise SystemExit(f"There is no network {name!r}; there are {', '.join(known)}.")
+    return [n for n in NETS if names is None or n.name in names]

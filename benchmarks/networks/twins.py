@@ -1,0 +1,274 @@
+"""The networks of the suite written for PyTorch; imported only where PyTorch is.
+
+A module is called as the node of our symbol that it stands for, with dots for some underscores:
+`stage1_block1.conv1` is `stage1_block1_conv1`. So one rule moves the weights of all of them; see `load`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn, Tensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+
+def convolution(inputs: int, filters: int, kernel: int, stride: int = 1, bias: bool = False) -> nn.Conv2d:
+    return nn.Conv2d(inputs, filters, kernel, stride, kernel // 2, bias=bias)
+
+
+class PostActivation(nn.Module):
+    """Convolution and norm, twice or (a bottleneck) three times; a rectifier behind each and behind the
+    sum."""
+
+    def __init__(self, inputs: int, filters: int, stride: int, bottleneck: bool, project: bool) -> None:
+        super().__init__()
+        if bottleneck:
+            parts = [(filters, 1, 1), (filters, 3, stride), (filters * 4, 1, 1)]
+        else:
+            parts = [(filters, 3, stride), (filters, 3, 1)]
+        self.count = len(parts)
+        self.width = parts[-1][0]
+        before = inputs
+        for i, (width, kernel, step) in enumerate(parts, 1):
+            self.add_module(f"conv{i}", convolution(before, width, kernel, step))
+            self.add_module(f"bn{i}", nn.BatchNorm2d(width))
+            before = width
+        self.skip_conv = convolution(inputs, before, 1, stride) if project else None
+        self.skip_bn = nn.BatchNorm2d(before) if project else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = x
+        for i in range(1, self.count + 1):
+            out = getattr(self, f"bn{i}")(getattr(self, f"conv{i}")(out))
+            if i < self.count:
+                out = F.relu(out, inplace=True)
+        if self.skip_conv is not None and self.skip_bn is not None:
+            x = self.skip_bn(self.skip_conv(x))
+        out += x
+        return F.relu(out, inplace=True)
+
+
+class ResNet(nn.Module):
+    """`mx.models.resnet` and `resnet_cifar`, version 1. small: the stem for images of 32x32.
+
+    checkpointed: of each block only the input is kept; backward runs the block again.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[int],
+        width: int,
+        classes: int,
+        bottleneck: bool = False,
+        small: bool = False,
+        checkpointed: bool = False,
+    ) -> None:
+        super().__init__()
+        self.small, self.checkpointed = small, checkpointed
+        self.stem_conv = convolution(3, width, 3) if small else convolution(3, width, 7, 2)
+        self.stem_bn = nn.BatchNorm2d(width)
+        self.blocks: list[nn.Module] = []
+        inputs = width
+        for stage, count in enumerate(stages):
+            for i in range(count):
+                stride = 2 if stage and not i else 1
+                project = not i and (stride > 1 or bottleneck)
+                block = PostActivation(inputs, width << stage, stride, bottleneck, project)
+                self.add_module(f"stage{stage + 1}_block{i + 1}", block)
+                self.blocks.append(block)
+                inputs = block.width
+        self.fc = nn.Linear(inputs, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.stem_bn(self.stem_conv(x)), inplace=True)
+        if not self.small:
+            x = F.max_pool2d(x, 3, 2, 1)
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.checkpointed else block(x)
+        return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+class PreActivation(nn.Module):
+    """Norm, rectifier, convolution, three times; nothing behind the sum."""
+
+    def __init__(self, inputs: int, filters: int, stride: int, project: bool) -> None:
+        super().__init__()
+        quarter = filters // 4
+        for name, before, width, kernel, step in (
+            ("a", inputs, quarter, 1, 1),
+            ("b", quarter, quarter, 3, stride),
+            ("c", quarter, filters, 1, 1),
+        ):
+            self.add_module(f"{name}_bn", nn.BatchNorm2d(before, eps=2e-5))
+            self.add_module(f"{name}_conv", convolution(before, width, kernel, step))
+        self.skip_conv = convolution(inputs, filters, 1, stride) if project else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        act = F.relu(self.a_bn(x), inplace=True)
+        out = self.b_conv(F.relu(self.b_bn(self.a_conv(act)), inplace=True))
+        out = self.c_conv(F.relu(self.c_bn(out), inplace=True))
+        out += self.skip_conv(act) if self.skip_conv is not None else x
+        return out
+
+
+class DeepResNet(nn.Module):
+    """The network of examples/train_resnet.py."""
+
+    def __init__(self, depth: int, width: int, classes: int, channels: int = 1) -> None:
+        super().__init__()
+        self.stem_conv = convolution(channels, width, 3)
+        self.blocks: list[nn.Module] = []
+        inputs = width
+        for stage in range(3):
+            filters = width << stage
+            for i in range((depth - 2) // 9):
+                block = PreActivation(inputs, filters, 2 if stage and not i else 1, not i)
+                self.add_module(f"stage{stage + 1}_block{i + 1}", block)
+                self.blocks.append(block)
+                inputs = filters
+        self.head_bn = nn.BatchNorm2d(inputs, eps=2e-5)
+        self.fc = nn.Linear(inputs, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem_conv(x)
+        for block in self.blocks:
+            x = block(x)
+        x = F.relu(self.head_bn(x), inplace=True)
+        return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+class VGG(nn.Module):
+    """`mx.models.vgg` without dropout, for images of 224x224."""
+
+    def __init__(self, counts: Sequence[int], classes: int) -> None:
+        super().__init__()
+        self.stages: list[list[nn.Module]] = []
+        inputs = 3
+        for stage, (count, filters) in enumerate(zip(counts, (64, 128, 256, 512, 512)), 1):
+            self.stages.append([])
+            for i in range(1, count + 1):
+                layer = convolution(inputs, filters, 3, bias=True)
+                self.add_module(f"conv{stage}_{i}", layer)
+                self.stages[-1].append(layer)
+                inputs = filters
+        self.fc6 = nn.Linear(inputs * 7 * 7, 4096)
+        self.fc7 = nn.Linear(4096, 4096)
+        self.fc8 = nn.Linear(4096, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layers in self.stages:
+            for layer in layers:
+                x = F.relu(layer(x), inplace=True)
+            x = F.max_pool2d(x, 2)
+        x = F.relu(self.fc6(x.flatten(1)), inplace=True)
+        return self.fc8(F.relu(self.fc7(x), inplace=True))
+
+
+class LeNet(nn.Module):
+    """`mx.models.lenet`."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 20, 5), nn.Conv2d(20, 50, 5)
+        self.fc1, self.fc2 = nn.Linear(50 * 4 * 4, 500), nn.Linear(500, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in (self.conv1, self.conv2):
+            x = F.max_pool2d(torch.tanh(layer(x)), 2)
+        return self.fc2(torch.tanh(self.fc1(x.flatten(1))))
+
+
+class MLP(nn.Module):
+    """`mx.models.mlp`."""
+
+    def __init__(self, widths: Sequence[int]) -> None:
+        super().__init__()
+        self.count = len(widths) - 1
+        for i, (inputs, width) in enumerate(zip(widths, widths[1:]), 1):
+            self.add_module(f"fc{i}", nn.Linear(inputs, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for i in range(1, self.count):
+            x = F.relu(getattr(self, f"fc{i}")(x), inplace=True)
+        return getattr(self, f"fc{self.count}")(x)
+
+
+class LSTM(nn.Module):
+    """`mx.models.lstm` without dropout, from states of zero. (T, N) tokens -> (T * N, vocabulary)."""
+
+    def __init__(self, layers: int, hidden: int, vocabulary: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, hidden)
+        self.lstm = nn.LSTM(hidden, hidden, layers)
+        self.score = nn.Linear(hidden, vocabulary)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.score(self.lstm(self.embed(x))[0].flatten(0, 1))
+
+
+class TransformerBlock(nn.Module):
+    """networks/transformer_block.py. (N, L, width) -> (N, classes)."""
+
+    def __init__(self, width: int, heads: int, hidden: int, classes: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.self_norm, self.ffn_norm, self.norm = (nn.LayerNorm(width, eps=1e-5) for _ in range(3))
+        self.query, self.key, self.value, self.joined = (nn.Linear(width, width) for _ in range(4))
+        self.wide, self.narrow = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.score = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        normal = self.self_norm(x)
+        heads = [
+            part(normal).unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for part in (self.query, self.key, self.value)
+        ]
+        out = F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
+        x = x + self.joined(out)
+        x = x + self.narrow(F.gelu(self.wide(self.ffn_norm(x))))
+        return self.score(self.norm(x).mean(1))
+
+
+TWINS = {c.__name__: c for c in (ResNet, DeepResNet, VGG, LeNet, MLP, LSTM, TransformerBlock)}
+
+
+@torch.no_grad()
+def load(net: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
+    """Copy `arrays`, by the names of our symbol, into `net`. Every array and every parameter has its turn."""
+    used, filled = set(), set()
+    for dotted, module in net.named_modules():
+        own = {n: t for n, t in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))}
+        own.pop("num_batches_tracked", None)
+        name = dotted.replace(".", "_")
+        if isinstance(module, nn.LSTM):
+            vector, at = arrays[f"{name}_parameters"], 0
+            used.add(f"{name}_parameters")
+            for part in ("weight", "bias"):  # all weights, then all biases
+                for layer in range(module.num_layers):
+                    for source in ("ih", "hh"):
+                        t = own[f"{part}_{source}_l{layer}"]
+                        t.copy_(torch.from_numpy(vector[at : at + t.numel()].reshape(t.shape)))
+                        at += t.numel()
+                        filled.add(f"{dotted}.{part}_{source}_l{layer}")
+            assert at == vector.size, (at, vector.size)
+            continue
+        normed = isinstance(module, nn.BatchNorm2d | nn.LayerNorm)
+        for n, t in own.items():
+            theirs = f"{name}_{NORMED.get(n, n) if normed else n}"
+            t.copy_(torch.from_numpy(arrays[theirs]))
+            used.add(theirs)
+            filled.add(f"{dotted}.{n}")
+    missing = {n for n in net.state_dict() if not n.endswith("num_batches_tracked")} - filled
+    assert used == set(arrays) and not missing, (set(arrays) - used, missing)
+
+
+NORMED: dict[str, Any] = {
+    "weight": "gamma",
+    "bias": "beta",
+    "running_mean": "moving_mean",
+    "running_var": "moving_var",
+}

@@ -1,0 +1,88 @@
+"""The columns of the benchmark: a framework with its options, in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness import mxnet_python, Worker
+from networks.suite import Net
+
+import mxlite as mx
+
+HERE = Path(__file__).resolve().parent
+REFERENCE = {"MXLITE_KERNELS": "reference"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """`options` go to the peer's `build`. `side`: whose it is, ours, torch or mxnet; `precision`: fp32 or bf16.
+
+    `only`: images, for a layout that says nothing about other data. `alone`: too slow for rounds; it is asked
+    for one step, afterwards.
+    """
+
+    name: str
+    title: str
+    side: str
+    script: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    precision: str = "fp32"
+    only: str = ""
+    alone: bool = False
+
+    def fits(self, net: Net) -> bool:
+        return not self.only or net.is_image
+
+    def options_for(self, net: Net) -> dict[str, Any]:
+        """`channels_last` is asked of networks for images only."""
+        return {k: v for k, v in self.options.items() if k != "channels_last" or net.is_image}
+
+    def missing(self) -> str:
+        """Why it cannot be measured here; empty if it can."""
+        if self.side == "mxnet" and mxnet_python() is None:
+            return "MXLITE_MXNET_PYTHON does not name a Python that has MXNet"
+        if self.side == "torch" and importlib.util.find_spec("torch") is None:
+            return "PyTorch is not installed"
+        if "amp" in self.options and "amp" not in inspect.signature(mx.mod.Module.__init__).parameters:
+            return "this mxlite has no mixed precision"
+        return ""
+
+    def start(self, threads: int) -> Worker:
+        """Its process, which has nothing loaded yet."""
+        python = mxnet_python() if self.side == "mxnet" else sys.executable
+        assert python is not None
+        number = str(threads)
+        # Ours keeps its BLAS and its OpenMP apart by itself, and does so only if nobody has set the latter.
+        env = {"MXLITE_NUM_THREADS": number} if self.side == "ours" else {"OMP_NUM_THREADS": number}
+        return Worker(python, str(HERE / self.script), env={**env, **self.env})
+
+
+OURS, TORCH = "mxlite_peer.py", "torch_peer.py"
+LAST = {"channels_last": True}
+
+COLUMNS = [
+    Column("mxlite", "mxlite", "ours", OURS),
+    Column("eager", "PyTorch eager", "torch", TORCH),
+    Column("channels_last", "channels_last", "torch", TORCH, LAST, only="images"),
+    Column("compile", "compile", "torch", TORCH, {**LAST, "compiled": True}),
+    Column("mxnet", "MXNet 1.9.1", "mxnet", "mxnet_peer.py"),
+    Column("mxlite-bf16", "mxlite bf16", "ours", OURS, {"amp": "bfloat16"}, precision="bf16"),
+    Column("autocast", "PyTorch bf16", "torch", TORCH, {**LAST, "autocast": True}, precision="bf16"),
+    Column("numpy", "numpy only", "ours", OURS, env=REFERENCE, alone=True),
+]
+
+
+def chosen(names: list[str] | None) -> list[Column]:
+    """The columns called so, mxlite's first one always; all of them for None."""
+    known = [c.name for c in COLUMNS]
+    for name in names or ():
+        if name not in known:
+            raise SystemExit(f"There is no column {name!r}; there are {', '.join(known)}.")
+    return [c for c in COLUMNS if names is None or c.name in ("mxlite", *names)]

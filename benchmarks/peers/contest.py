@@ -1,0 +1,196 @@
+"""One network, several columns: load, compare losses, take turns, look at memory."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness import Spread, Worker
+from networks.suite import Net
+
+from .column import Column
+
+STEPS = 3  # whose losses are compared
+TOLERANCE = {"fp32": 1e-4, "bf16": 0.05}
+SETTLE_S = 0.05  # for threads that look for work before they sleep
+REFERENCES = ("eager", "channels_last", "mxnet")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How to measure. `limit`: seconds that loading and the first steps of one column may take."""
+
+    rounds: int
+    seconds: float
+    threads: int
+    limit: float
+    profiled: int = 3
+
+
+@dataclass
+class Entry:
+    """What is known of one column. `note`: why it was not timed, or what is wrong with it."""
+
+    column: Column
+    losses: list[float] = field(default_factory=list)
+    difference: float | None = None
+    load_s: float = 0.0
+    first_s: float = 0.0
+    steps: int = 1
+    seconds: Spread | None = None
+    memory: dict[str, int] = field(default_factory=dict)
+    profile: dict[str, Any] | None = None
+    plan: dict[str, Any] | None = None
+    note: str = ""
+
+    @property
+    def peak(self) -> int | None:
+        """Bytes at the peak as the framework counts them itself."""
+        return self.memory.get("measured") or self.memory.get("allocated")
+
+
+Entries = dict[str, Entry]
+
+
+def hold(net: Net, columns: Sequence[Column], terms: Terms, folder: Path) -> Entries:
+    """Measure `net` in each of `columns` that fits it. Files are written into `folder`."""
+    say(net.title)
+    spec = net.prepare(folder)
+    entries = {c.name: Entry(c, note=c.missing()) for c in columns if c.fits(net)}
+    with ExitStack() as stack:
+        workers: dict[str, Worker] = {}
+        for name, e in entries.items():
+            if not e.note and not e.column.alone:
+                workers[name] = stack.enter_context(e.column.start(terms.threads))
+        for name in list(workers):
+            load(net, spec, entries[name], workers, terms)
+        compare(entries)
+        for name in list(workers):
+            if entries[name].note:
+                workers.pop(name).__exit__(None, None, None)
+        if "mxlite" in workers or "mxlite" not in entries:
+            take_turns(entries, workers, terms)
+            look(entries, workers, terms)
+        else:
+            say(f"  not timed: mxlite {entries['mxlite'].note}")
+    for e in entries.values():
+        if e.column.alone and not e.note:
+            measure_alone(net, spec, e, entries, terms)
+    return entries
+
+
+def load(net: Net, spec: Mapping[str, Any], e: Entry, workers: dict[str, Worker], terms: Terms) -> None:
+    """Build the network and run its first steps; the column is out if that fails."""
+    name = e.column.name
+    try:
+        start = time.perf_counter()
+        e.load_s = workers[name].ask(terms.limit, do="load", spec=spec, **e.column.options_for(net))
+        e.losses = workers[name].ask(terms.limit, do="losses", count=STEPS)
+        e.first_s = time.perf_counter() - start
+        say(f"  {e.column.title}: {e.first_s:.1f} s to load and {STEPS} steps, losses {brief(e.losses)}")
+    except RuntimeError as error:
+        e.note = reason(error)
+        say(f"  {e.column.title}: {e.note}")
+        workers.pop(name).__exit__(None, None, None)
+
+
+def compare(entries: Entries) -> None:
+    """Losses of all against those of a framework that is not ours, where there is one."""
+    ready = [n for n in (*REFERENCES, *entries) if n in entries and entries[n].losses]
+    if not ready:
+        return
+    reference = entries[ready[0]].losses
+    for e in entries.values():
+        if not e.losses or e.difference is not None:
+            continue
+        e.difference = max(
+            abs(a - b) / max(abs(b), 1e-9) if a == a else float("inf") for a, b in zip(e.losses, reference)
+        )
+        limit = TOLERANCE[e.column.precision]
+        if not e.difference <= limit:
+            e.note = f"wrong: losses {brief(e.losses)}, {entries[ready[0]].column.title} has {brief(reference)}"
+
+
+def take_turns(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> None:
+    """Rounds in which each column runs steps for about `terms.seconds`, each round begun by another one."""
+    check_idle(entries, workers)
+    once = {}
+    for name, worker in workers.items():
+        once[name] = worker.ask(do="run", count=1)
+        if once[name] < terms.seconds:  # the first was perhaps the slowest
+            once[name] = worker.ask(do="run", count=2)
+        entries[name].steps = max(1, min(10_000, round(terms.seconds / once[name])))
+        time.sleep(SETTLE_S)
+    values: dict[str, list[float]] = {n: [] for n in workers}
+    names = list(workers)
+    for r in range(terms.rounds):
+        k = r % len(names) if names else 0
+        for name in names[k:] + names[:k]:
+            values[name].append(workers[name].ask(do="run", count=entries[name].steps))
+            time.sleep(SETTLE_S)
+    for name in names:
+        if values[name]:
+            entries[name].seconds = Spread(tuple(values[name]))
+
+
+def check_idle(entries: Entries, workers: Mapping[str, Worker]) -> None:
+    """Nobody may be busy while it is not asked."""
+    time.sleep(SETTLE_S)
+    before = {n: w.ask(do="processor") for n, w in workers.items()}
+    start = time.perf_counter()
+    time.sleep(0.3)
+    for name, worker in workers.items():
+        share = (worker.ask(do="processor") - before[name]) / (time.perf_counter() - start)
+        if share > 0.05:
+            say(f"  {entries[name].column.title} is not idle between rounds: {100 * share:.0f} % of a core")
+
+
+def look(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> None:
+    """Memory of all, then what disturbs timing: the allocator's own count, the time of every call."""
+    for name, worker in workers.items():
+        entries[name].memory = worker.ask(do="memory")
+    for name, worker in workers.items():
+        e = entries[name]
+        try:
+            if e.column.side == "torch":
+                e.memory["allocated"] = worker.ask(terms.limit, do="allocated")
+            if e.column.side == "ours":
+                e.plan = worker.ask(do="plan")
+                if terms.profiled:
+                    e.profile = worker.ask(do="profile", count=terms.profiled)
+        except RuntimeError as error:
+            e.note = reason(error)
+
+
+def measure_alone(net: Net, spec: Mapping[str, Any], e: Entry, entries: Entries, terms: Terms) -> None:
+    """One step, and one before it to compare its loss."""
+    try:
+        with e.column.start(terms.threads) as worker:
+            worker.ask(terms.limit, do="load", spec=spec, **e.column.options_for(net))
+            e.losses = worker.ask(terms.limit, do="losses", count=1)
+            compare(entries)
+            if not e.note:
+                e.seconds = Spread((worker.ask(terms.limit, do="run", count=1),))
+                e.memory = worker.ask(do="memory")
+                say(f"  {e.column.title}: {e.seconds.median:.2f} s a step")
+    except RuntimeError as error:
+        e.note = reason(error)
+
+
+def brief(losses: Sequence[float]) -> str:
+    return " ".join(f"{x:.6g}" for x in losses)
+
+
+def reason(error: RuntimeError) -> str:
+    """The line that says what happened."""
+    lines = [x.strip() for x in str(error).splitlines() if x.strip()]
+    return (lines[-1] if lines else "it ended")[:200].replace("|", "/")
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,88 @@
+"""mxlite's side."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+from harness.worker import serve
+from peers import calls
+from peers.peer import Arrays, cross_entropy, inferred, Peer
+
+import mxlite as mx
+
+
+class MXLite(Peer):
+    """A Module whose step includes the update, as `fit` makes it."""
+
+    def versions(self) -> dict[str, str]:
+        return {"mxlite": mx.__version__, "python": platform.python_version(), "numpy": np.__version__}
+
+    def build(self, spec: dict[str, Any], amp: str | None = None, memory_budget: int | str | None = None) -> None:
+        arrays = {k: Arrays(spec["arrays"], k) for k in ("arg", "aux", "data", "label")}
+        train = spec["train"]
+        self.labels = arrays["label"]["softmax_label"]
+        data = {n: mx.nd.array(a) for n, a in arrays["data"].items()}
+        label = {n: mx.nd.array(a) for n, a in arrays["label"].items()}
+        self.module = mx.mod.Module(
+            mx.sym.load(spec["symbol"]),
+            list(data),
+            list(label),
+            context=mx.cpu(),
+            memory_budget=memory_budget,
+            fused_update=True,
+            **({"amp": amp} if amp else {}),
+        )
+        self.module.bind(
+            [(n, a.shape) for n, a in data.items()],
+            [(n, a.shape) for n, a in label.items()] if train else None,
+            for_training=train,
+        )
+        values, states = ({n: mx.nd.array(a) for n, a in arrays[k].items()} for k in ("arg", "aux"))
+        self.module.init_params(arg_params=values, aux_params=states)
+        if train:
+            self.module.init_optimizer(
+                optimizer="sgd",
+                optimizer_params=dict(
+                    learning_rate=spec["rate"],
+                    momentum=spec["momentum"],
+                    wd=0.0,
+                    rescale_grad=1 / spec["rows"],
+                ),
+            )
+        self.batch = mx.io.DataBatch(list(data.values()), list(label.values()) if train else None)
+
+    def push_step(self) -> None:
+        if self.spec["train"]:
+            self.module.forward_backward(self.batch)
+            self.module.update()
+        else:
+            self.module.forward(self.batch, is_train=False)
+
+    def wait(self) -> None:
+        mx.nd.waitall()
+
+    def loss(self, turn: int) -> float:
+        out = self.module.get_outputs()[0].asnumpy()
+        return cross_entropy(out, self.labels) if self.spec["train"] else inferred(out, self.labels, turn)
+
+    def memory(self) -> dict[str, int]:
+        plan = self.module.memory_plan
+        return {**super().memory(), "planned": plan.peak_bytes, "measured": self.module.measured_bytes}
+
+    def plan(self) -> dict[str, Any]:
+        """What a budget has cost."""
+        plan = self.module.memory_plan
+        return {"method": plan.method, "extra_time": plan.extra_time, "recomputed": plan.recomputed}
+
+    def profile(self, count: int) -> dict[str, Any]:
+        """Where the time of `count` steps goes; see calls.py."""
+        return calls.profile(self.module._executor, self.spec["train"], lambda: self.run(1), count)
+
+
+serve(MXLite().answer)

@@ -1,0 +1,143 @@
+"""What a process that holds one network can be asked; needs Python 3.8 or later and numpy.
+
+A peer builds its network from the files that `Net.prepare` wrote, keeps it, and runs steps when told so. In
+between it waits for its next request and uses no processor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RESET_PEAK = "5"  # written to clear_refs: the peak of resident memory starts again from what is resident now
+
+
+class Arrays(Mapping):  # type: ignore[type-arg]  # Python 3.8 has no Mapping[...]
+    """Those arrays of a file whose names begin with `kind:`; each is read when it is asked for."""
+
+    def __init__(self, path: str, kind: str) -> None:
+        self.file = np.load(path, allow_pickle=False)
+        self.kind = kind + ":"
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.file[self.kind + name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (n[len(self.kind) :] for n in self.file.files if n.startswith(self.kind))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class Peer:
+    """A subclass has `versions`, `build`, `push_step`, `wait` and `loss`.
+
+    `build(spec, **options)` makes the network; `push_step` starts one step of training (or inference), `wait`
+    returns when all that was started is done, `loss` is that of the last step, before its update (of
+    inference: minus the logarithm of the probability of a class, three classes in turn).
+    """
+
+    def __init__(self) -> None:
+        self.resident_before = 0
+        self.spec: dict[str, Any] = {}
+
+    def versions(self) -> dict[str, str]:
+        raise NotImplementedError
+
+    def build(self, spec: dict[str, Any], **options: Any) -> None:
+        raise NotImplementedError
+
+    def push_step(self) -> None:
+        raise NotImplementedError
+
+    def wait(self) -> None:
+        """Everything is done when a step returns, unless a subclass knows better."""
+
+    def loss(self, turn: int) -> float:
+        raise NotImplementedError
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def load(self, spec: dict[str, Any], **options: Any) -> float:
+        """Build; the seconds it took."""
+        self.resident_before = resident("VmRSS")
+        self.spec = spec
+        start = time.perf_counter()
+        self.build(spec, **options)
+        return time.perf_counter() - start
+
+    def losses(self, count: int) -> list[float]:
+        """Of the next steps. Afterwards the peak of resident memory starts anew."""
+        found = []
+        for turn in range(count):
+            self.push_step()
+            self.wait()
+            found.append(self.loss(turn))
+        gc.collect()
+        trim()
+        reset_peak()
+        return found
+
+    def run(self, count: int) -> float:
+        """Seconds for each of `count` steps."""
+        start = time.perf_counter()
+        for _ in range(count):
+            self.push_step()
+        self.wait()
+        return (time.perf_counter() - start) / count
+
+    def memory(self) -> dict[str, int]:
+        """Bytes. growth: what became resident for the network, at the peak of the steps since `losses`."""
+        peak = resident("VmHWM")
+        return {"growth": peak - self.resident_before} if peak else {}
+
+    def processor(self) -> float:
+        """Seconds that all threads of this process have run."""
+        return time.process_time()
+
+    def answer(self, do: str, **arguments: Any) -> Any:
+        if do.startswith("_"):
+            raise ValueError(do)
+        return getattr(self, do)(**arguments)
+
+
+def resident(key: str) -> int:
+    """Bytes of resident memory now (VmRSS) or at the peak (VmHWM); 0 where the system does not say."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith(key + ":"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def reset_peak() -> None:
+    try:
+        Path("/proc/self/clear_refs").write_text(RESET_PEAK)
+    except OSError:
+        pass  # then the peak is that of the whole life of the process
+
+
+def trim() -> None:
+    """Give back what building has freed, where the C library can."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError, TypeError):
+        pass
+
+
+def cross_entropy(probabilities: np.ndarray, labels: np.ndarray) -> float:
+    """Mean of -log p over rows."""
+    rows = np.arange(len(labels))
+    return float(-np.log(probabilities.astype(np.float64)[rows, labels.astype(int)]).mean())
+
+
+def inferred(probabilities: np.ndarray, labels: np.ndarray, turn: int) -> float:
+    """A loss for each of several classes, so that inference can be compared like training."""
+    return cross_entropy(probabilities, (labels + turn) % probabilities.shape[1])

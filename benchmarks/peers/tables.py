@@ -1,0 +1,261 @@
+"""What a run of the benchmark says, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from typing import Any
+
+from harness import markdown, Spread
+from harness.table import number
+from networks.suite import Net
+
+from .contest import brief, Entries, Entry
+
+MIB = 2**20
+SMALL_SHARE = 0.01  # of a step; kinds below are added up
+Results = list[tuple[Net, Entries]]
+
+RATES = {"fp32": 1.5, "bf16": 1.2}
+LEAST = {"fp32": 1.1, "bf16": 1.0}
+INFERENCE, MEMORY, MXNET, BUDGET = 1.2, 0.6, 2.0, 1.3
+
+
+@dataclass(frozen=True)
+class Target:
+    """One line of the table of targets. `value` is None where it could not be measured."""
+
+    what: str
+    limit: str
+    value: float | None
+    met: bool
+    spread: str = ""
+
+    def row(self) -> tuple[str, str, str, str]:
+        if self.value is None:
+            return self.what, self.limit, "not measured", "-"
+        return self.what, self.limit, number(self.value) + self.spread, "yes" if self.met else "NO"
+
+
+def mean(values: Iterable[float]) -> float | None:
+    """Geometric; None of nothing."""
+    found = list(values)
+    return exp(sum(map(log, found)) / len(found)) if found else None
+
+
+def timed(entries: Entries, side: str, precision: str) -> list[Entry]:
+    return [
+        e
+        for e in entries.values()
+        if e.seconds and e.column.side == side and e.column.precision == precision and not e.column.alone
+    ]
+
+
+def best(entries: Entries, side: str, precision: str) -> Entry | None:
+    """The column of that side and precision with the least median."""
+    found = timed(entries, side, precision)
+    return min(found, key=lambda e: e.seconds.median) if found else None  # type: ignore[union-attr]
+
+
+def speed(entries: Entries, side: str, precision: str) -> Spread | None:
+    """How many times as fast as the best column of `side` ours is, round by round."""
+    ours, theirs = best(entries, "ours", precision), best(entries, side, precision)
+    if ours is None or theirs is None or ours.seconds is None or theirs.seconds is None:
+        return None
+    return theirs.seconds / ours.seconds
+
+
+def lightness(entries: Entries, precision: str) -> float | None:
+    """Our bytes as a share of those of the PyTorch column that takes the least."""
+    ours = best(entries, "ours", precision)
+    peaks = [e.peak for e in timed(entries, "torch", precision) if e.peak]
+    return ours.peak / min(peaks) if ours is not None and ours.peak and peaks else None
+
+
+def ms(e: Entry | None) -> str:
+    if e is None:
+        return "-"
+    if e.seconds is None:
+        return "wrong" if e.note.startswith("wrong") else "-"
+    return str(Spread(tuple(1e3 * s for s in e.seconds.values)))
+
+
+def mib(nbytes: int | None) -> str:
+    return f"{nbytes / MIB:.0f}" if nbytes else "-"
+
+
+def shown(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def times(results: Results, precision: str) -> str:
+    """Milliseconds of a step in each column of one precision, and ratios."""
+    columns = {
+        n: e.column for _, entries in results for n, e in entries.items() if e.column.precision == precision
+    }
+    columns = {n: c for n, c in columns.items() if not c.alone}
+    if not columns:
+        return ""
+    has_mxnet = any(c.side == "mxnet" for c in columns.values())
+    head = ["ms a step", *(c.title for c in columns.values()), "best PyTorch / mxlite"]
+    rows = []
+    for net, entries in results:
+        row: list[object] = [net.title, *(ms(entries.get(n)) for n in columns)]
+        row.append(shown(speed(entries, "torch", precision)))
+        if has_mxnet:
+            row.append(shown(speed(entries, "mxnet", precision)))
+        rows.append(row)
+    return markdown([*head, *(["MXNet / mxlite"] if has_mxnet else [])], rows)
+
+
+def fallback(results: Results) -> str:
+    rows = []
+    for net, entries in results:
+        e, ours = entries.get("numpy"), entries.get("mxlite")
+        if e is None or e.seconds is None or ours is None or ours.seconds is None:
+            continue
+        torch = best(entries, "torch", "fp32")
+        rows.append(
+            (
+                net.title,
+                number(1e3 * e.seconds.median),
+                number(e.seconds.median / ours.seconds.median),
+                number(e.seconds.median / torch.seconds.median) if torch and torch.seconds else "-",
+            )
+        )
+    return markdown(["ms a step", "numpy only", "/ mxlite", "/ best PyTorch"], rows) if rows else ""
+
+
+def memory(results: Results, precision: str) -> str:
+    rows = []
+    for net, entries in results:
+        ours = best(entries, "ours", precision)
+        if ours is None:
+            continue
+        row = [net.title, mib(ours.memory.get("planned")), mib(ours.memory.get("measured"))]
+        row.append(mib(ours.memory.get("growth")))
+        torch = {e.column.name: e for e in timed(entries, "torch", precision)}
+        names = ("eager", "channels_last", "compile") if precision == "fp32" else ("autocast",)
+        row += [f"{mib(torch[n].peak)} / {mib(torch[n].memory.get('growth'))}" if n in torch else "-" for n in names]
+        if precision == "fp32":
+            other = entries.get("mxnet")
+            row.append(mib(other.memory.get("growth")) if other else "-")
+        share = lightness(entries, precision)
+        row.append("-" if share is None else f"{share:.2f}")
+        rows.append(row)
+    head = ["MiB", "planned", "measured", "growth"]
+    head += ["eager", "channels_last", "compile", "MXNet growth"] if precision == "fp32" else ["PyTorch bf16"]
+    return markdown([*head, "measured / least PyTorch"], rows) if rows else ""
+
+
+def losses(results: Results) -> str:
+    rows = [
+        (
+            net.title,
+            e.column.title,
+            brief(e.losses),
+            "-" if e.difference is None else f"{e.difference:.1e}",
+            f"{e.first_s:.0f}" if e.first_s else "-",
+        )
+        for net, entries in results
+        for e in entries.values()
+        if e.losses
+    ]
+    return markdown(["network", "column", "losses of the first steps", "difference", "ready after s"], rows)
+
+
+def notes(results: Results) -> str:
+    found: dict[str, list[str]] = {}
+    for net, entries in results:
+        for e in entries.values():
+            if e.note:
+                found.setdefault(f"{e.column.title}: {e.note}", []).append(net.title)
+    return "".join(
+        f"- {text} ({'all networks' if len(nets) == len(results) > 1 else ', '.join(nets)})\n"
+        for text, nets in found.items()
+    )
+
+
+def contest(entries: Entries, head: str, per: float = 1.0, unit: str = "ms") -> str:
+    """Columns of one special contest as rows."""
+    rows = []
+    for e in entries.values():
+        time = "-"
+        if e.seconds:
+            scale = per * (1e3 if unit == "ms" else 1.0)
+            time = str(Spread(tuple(scale * s for s in e.seconds.values)))
+        extra = f"{100 * e.plan['extra_time']:.0f} %" if e.plan else "-"
+        rows.append((e.column.title, time, mib(e.peak), mib(e.memory.get("growth")), extra, e.note or "-"))
+    return markdown([head, unit, "peak MiB", "growth MiB", "planned extra time", "note"], rows)
+
+
+def profile(e: Entry, peak: dict[str, float] | None) -> str:
+    """The kinds of calls in a step, the longest first."""
+    assert e.profile is not None
+    step, kinds = e.profile["step"], e.profile["kinds"]
+    large = [k for k in kinds if k["seconds"] >= SMALL_SHARE * step]
+    rows: list[Sequence[object]] = []
+    for k in large:
+        rows.append((f"{k['op']} [{k['kernel']}]", k["calls"], number(1e3 * k["seconds"]), share(k, step), *rate(k, peak)))
+    small = [k for k in kinds if k not in large]
+    rest = {"seconds": sum(k["seconds"] for k in small)}
+    rows.append((f"{len(small)} other kinds", sum(k["calls"] for k in small), number(1e3 * rest["seconds"]), share(rest, step), "-", "-"))
+    between = {"seconds": step - sum(k["seconds"] for k in kinds)}
+    rows.append(("between calls", "-", number(1e3 * between["seconds"]), share(between, step), "-", "-"))
+    return markdown(["operator [kernel]", "calls", "ms", "share", "rate", "of the peak"], rows)
+
+
+def share(kind: dict[str, Any], step: float) -> str:
+    return f"{100 * kind['seconds'] / step:.1f} %"
+
+
+def rate(kind: dict[str, Any], peak: dict[str, float] | None) -> tuple[str, str]:
+    """GFLOP/s where arithmetic binds, GB/s where memory does: whichever is nearer to the machine's peak."""
+    seconds = kind["seconds"]
+    if peak is None:
+        return f"{kind['flops'] / seconds / 1e9:.0f} GFLOP/s", "-"
+    arithmetic = kind["flops"] / seconds / peak["flops"]
+    traffic = kind["nbytes"] / seconds / peak["bandwidth"]
+    if arithmetic >= traffic:
+        return f"{kind['flops'] / seconds / 1e9:.0f} GFLOP/s", f"{100 * arithmetic:.0f} %"
+    return f"{kind['nbytes'] / seconds / 1e9:.1f} GB/s", f"{100 * traffic:.0f} %"
+
+
+def targets(results: Results, budget: Entries | None, deep: Entries | None) -> list[Target]:
+    training = [entries for net, entries in results if net.train]
+    found = []
+    for precision, limit in RATES.items():
+        speeds = [s.median for e in training if (s := speed(e, "torch", precision))]
+        found.append(at_least(f"{precision} training, geometric mean", limit, mean(speeds)))
+        found.append(at_least(f"{precision} training, slowest", LEAST[precision], min(speeds, default=None)))
+    inference = next((e for net, e in results if not net.train), None)
+    found.append(of_spread("inference B1, fp32", INFERENCE, inference and speed(inference, "torch", "fp32")))
+    for precision in RATES:
+        shares = [x for e in training if (x := lightness(e, precision)) is not None]
+        value = mean(shares)
+        found.append(
+            Target(
+                f"peak memory, {precision}, geometric mean",
+                f"<= {MEMORY:g}",
+                value,
+                value is not None and value <= MEMORY,
+                f" (largest {number(max(shares))})" if shares else "",
+            )
+        )
+    speeds = [s.median for e in training if (s := speed(e, "mxnet", "fp32"))]
+    found.append(at_least("against MXNet 1.9.1, geometric mean", MXNET, mean(speeds)))
+    found.append(of_spread("ResNet-50 in 1/3 of eager's peak", BUDGET, budget and speed(budget, "torch", "fp32")))
+    found.append(of_spread("1001 layers, budgeted", BUDGET, deep and speed(deep, "torch", "fp32")))
+    return found
+
+
+def at_least(what: str, limit: float, value: float | None) -> Target:
+    return Target(what, f">= {limit:g}", value, value is not None and value >= limit)
+
+
+def of_spread(what: str, limit: float, ratio: Spread | None) -> Target:
+    if ratio is None:
+        return at_least(what, limit, None)
+    text = f" ({number(min(ratio.values))}-{number(max(ratio.values))})"
+    return Target(what, f">= {limit:g}", ratio.median, ratio.median >= limit, text)

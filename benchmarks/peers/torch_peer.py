@@ -1,0 +1,113 @@
+"""PyTorch's side: eager, channels last, compiled, or with bf16 autocast."""
+
+from __future__ import annotations
+
+import gc
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+import torch
+from harness.worker import serve
+from networks import twins
+from peers.peer import Arrays, inferred, Peer
+from torch.nn import functional as F
+from torch.profiler import profile, ProfilerActivity
+
+
+class PyTorch(Peer):
+    """The usual loop: forward, cross entropy, backward, the fused SGD; gradients are dropped, not zeroed."""
+
+    def versions(self) -> dict[str, str]:
+        return {
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "threads": str(torch.get_num_threads()),
+        }
+
+    def build(
+        self,
+        spec: dict[str, Any],
+        channels_last: bool = False,
+        compiled: bool = False,
+        autocast: bool = False,
+        checkpointed: bool = False,
+    ) -> None:
+        kind, options = spec["twin"]
+        net = twins.TWINS[kind](**options, **({"checkpointed": True} if checkpointed else {}))
+        values, states = Arrays(spec["arrays"], "arg"), Arrays(spec["arrays"], "aux")
+        twins.load(net, {**values, **states})
+        x = torch.tensor(Arrays(spec["arrays"], "data")["data"])
+        if spec["is_tokens"]:
+            x = x.long()
+        self.y = torch.tensor(Arrays(spec["arrays"], "label")["softmax_label"]).long()
+        if channels_last:
+            net = net.to(memory_format=torch.channels_last)
+            x = x.contiguous(memory_format=torch.channels_last)
+        self.x, self.net = x, net.train(spec["train"])
+        self.autocast = autocast
+
+        def objective(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return F.cross_entropy(net(x), y)
+
+        run: Any = objective if spec["train"] else net
+        self.call = torch.compile(run) if compiled else run
+        if spec["train"]:
+            self.optimizer = torch.optim.SGD(
+                net.parameters(), lr=spec["rate"], momentum=spec["momentum"], fused=True
+            )
+
+    def push_step(self) -> None:
+        if not self.spec["train"]:
+            with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
+                self.out = self.call(self.x)
+            return
+        self.optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
+            self.out = self.call(self.x, self.y)
+        self.out.backward()
+        self.optimizer.step()
+
+    def loss(self, turn: int) -> float:
+        if self.spec["train"]:
+            return float(self.out.detach())
+        return inferred(F.softmax(self.out.float(), -1).numpy(), self.y.numpy(), turn)
+
+    def allocated(self) -> int:
+        """The most bytes that tensors took at one time in a step: the allocator's own count.
+
+        What is there before, weights, states of the optimizer and inputs, is added up; then the profiler
+        tells of each allocation and each release. Gradients are dropped first, so that it sees both ends of
+        them. Scratch that libraries take behind the allocator's back is not in it.
+        """
+        if self.spec["train"]:
+            self.optimizer.zero_grad()
+        self.out = None
+        gc.collect()
+        known = {}
+        for t in (*self.net.parameters(), *self.net.buffers(), self.x, self.y, *self._states()):
+            known[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+            self.push_step()
+            if self.spec["train"]:
+                self.optimizer.zero_grad()
+            self.push_step()
+        events = [e for e in found.profiler.kineto_results.events() if e.name() == "[memory]"]
+        total = peak = 0
+        for e in sorted(events, key=lambda e: e.start_ns()):
+            total += e.nbytes()
+            peak = max(peak, total)
+        return sum(known.values()) + peak
+
+    def _states(self) -> list[torch.Tensor]:
+        if not self.spec["train"]:
+            return []
+        return [t for s in self.optimizer.state.values() for t in s.values() if isinstance(t, torch.Tensor)]
+
+
+serve(PyTorch().answer)

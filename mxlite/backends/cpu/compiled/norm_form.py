@@ -1,0 +1,117 @@
+"""Which batch normalization is generated, and the arithmetic that both layouts share.
+
+Statistics take one pass: sums of x - k and of its square, k being the first number of the channel. The shift
+keeps the digits that E[x^2] - E[x]^2 loses where the mean is large; as k is one of the numbers, their variance is
+no less than (k - mean)^2 / M, so what is cancelled stays within M rounding errors even where k is an outlier. A
+few hundred numbers at a time are added in float32, these sums in float64.
+
+    out = max((x - mean) * scale + beta + addend, 0),                   scale = gamma / std
+    d = d_out where out > 0, else 0
+    d_data = d * scale + (x - mean) * slope + offset,                   offset = -scale * sum(d) / M,
+                                       slope = -scale / var' * sum(d * (x - mean)) / M,   var' = var + eps
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .doubles import Doubles
+from .emitter import Function
+
+
+@dataclass(frozen=True)
+class Form:
+    """`dtype` of the data; `batch`: by the statistics of the batch, not the moving ones; `gamma`: there is one.
+
+    `addend`: of the forward pass, whether one is read; of backward, what becomes of its gradient: "" (there is
+    none or nobody wants it), "stored" or "same", in d_out already as nothing is masked. `by_out`: the mask is
+    read off `out`. `result`: whether out, or d_data, is written; `past_cache`: around the cache.
+    """
+
+    dtype: str
+    batch: bool
+    gamma: bool
+    relu: bool = False
+    addend: str = ""
+    by_out: bool = False
+    result: bool = True
+    past_cache: bool = False
+
+
+class Channel:
+    """Numbers of the channels of a vector, or of the one channel that all its lanes belong to."""
+
+    def __init__(self, f: Function, form: Form, mean: str, scale: str, beta: str) -> None:
+        self.f, self.form, self.mean, self.scale, self.beta = f, form, mean, scale, beta
+
+    def normalized(self, x: str) -> str:
+        return self.f.add(self.f.mul(self.f.sub(x, self.mean), self.scale), self.beta)
+
+    def out(self, x: str, addend: str | None) -> str:
+        f = self.f
+        y = self.normalized(x)
+        if addend is not None:
+            y = f.add(y, addend)
+        return f.above(y, f.const(0.0)) if self.form.relu else y
+
+    def masked(self, d: str, x: str, out: str | None) -> str:
+        """The gradient that passes the rectifier."""
+        f = self.f
+        if not self.form.relu:
+            return d
+        zero = f.const(0.0)
+        return f.select(f.compare("ogt", self.normalized(x) if out is None else out, zero), d, zero)
+
+    def d_data(self, d: str, x: str, slope: str, offset: str) -> str:
+        f = self.f
+        direct = f.mul(d, self.scale)
+        if not self.form.batch:
+            return direct
+        return f.add(direct, f.add(f.mul(f.sub(x, self.mean), slope), offset))
+
+
+def scale_of(f: Function, form: Form, inverse: str, gamma: str) -> str:
+    """gamma / std. With `fix_gamma` there is no gamma."""
+    return f.mul(inverse, gamma) if form.gamma else inverse
+
+
+def statistics(f: Function, first: str, sums: Sequence[str], per_count: str, eps: str) -> tuple[str, str]:
+    """Mean and 1 / std out of k and the sums of x - k and (x - k)^2; all but the results float64."""
+    w = Doubles(f)
+    away = w.op("fmul", sums[0], per_count)
+    square = w.op("fmul", sums[1], per_count)
+    var = w.not_below_zero(w.op("fsub", square, w.op("fmul", away, away)))
+    return w.narrow(w.op("fadd", first, away)), inverse_of(f, var, eps)
+
+
+def inverse_of(f: Function, var: str, eps: str) -> str:
+    """1 / sqrt(var + eps), of float64."""
+    w = Doubles(f)
+    one = w.every("1.0")
+    return w.narrow(w.op("fdiv", one, w.sqrt(w.op("fadd", var, eps))))
+
+
+def slope_and_offset(
+    f: Function, scale: str, inverse: str, sums: Sequence[str], per_count: str
+) -> tuple[str, str]:
+    """See above; `sums` are float64, of d and of d * (x - mean)."""
+    w = Doubles(f)
+    by = w.op("fneg", w.op("fmul", w.widen(scale), per_count))
+    wide = w.widen(inverse)
+    slope = w.op("fmul", w.op("fmul", sums[1], w.op("fmul", wide, wide)), by)
+    return w.narrow(slope), w.narrow(w.op("fmul", sums[0], by))
+
+
+def moved(f: Function, moving: str, batch: str, momentum: str, rest: str) -> str:
+    """moving * momentum + batch * (1 - momentum), of float64 numbers but for `moving`, rounded."""
+    w = Doubles(f)
+    kept = w.op("fmul", w.widen(moving), momentum)
+    return w.narrow(w.op("fadd", kept, w.op("fmul", batch, rest)))
+
+
+def variance_of(f: Function, inverse: str, eps: str) -> str:
+    """The variance again, out of 1 / sqrt(var + eps); float64."""
+    w = Doubles(f)
+    wide = w.widen(inverse)
+    return w.op("fsub", w.op("fdiv", w.every("1.0"), w.op("fmul", wide, wide)), eps)

@@ -1,0 +1,321 @@
+"""Batch normalization of arrays with their channels last, as loops over rows of channels.
+
+An array of M * C numbers is read as rows of L = k * C, so that rows are long and made of whole vectors; the
+numbers of channel c are in columns c, c + C, ... A row's sums lie in the nearest cache: a vector of them is read,
+numbers of several rows are added, and it is written back.
+
+Several rows are read side by side: what is fetched ahead of need is fetched within a page, so that streams in
+several pages come faster than one (on Ice Lake half as fast again).
+
+    thread 0   sums over its rows |        | its channels: the sums  |        | second pass over its rows,
+    thread 1   sums over its rows |  meet  | of all threads to scale |  meet  | from the last to the first:
+      ...                         |        | and the like            |        | those are in the cache still
+
+Work, in vectors of S >= L + width float32: mean, scale and beta, or slope and offset, for all threads; then for
+each thread three vectors of numbers, two of sums and two of sums in float64.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+from .doubles import Doubles
+from .emitter import Module, width
+from .norm_form import Channel, Form, inverse_of, moved, scale_of, slope_and_offset, statistics, variance_of
+
+ROW = 4096  # bytes that a row has at least, where there are as many: a page
+LONGEST = 4096  # numbers up to which rows are repeated for the sake of whole vectors
+CHUNK = 512  # rows whose sums are made in float32
+_SHARED, _OWN = 3, 9  # vectors of S numbers
+
+# Slots of the arguments: addresses, then numbers.
+DATA, ADDEND, OUT, GAMMA, BETA, MOVING_MEAN, MOVING_VAR, MEAN, VAR, WORK = range(10)
+D_OUT, D_DATA, D_GAMMA, D_BETA, D_ADDEND = range(10, 15)
+ROWS, LENGTH, CHANNELS, REST, COPIES, STRIDE, PER_COUNT, EPS, MOMENTUM, NEW = range(15, 25)
+
+Rows = list[list[str]]  # for each row, where it begins in each array
+Column = Callable[[str, "str | None", Rows], None]
+
+
+def copies(channels: int, numbers: int, itemsize: int) -> int:
+    """k of an array of so many numbers."""
+    whole = next((k for k in range(1, width() + 1) if k * channels % width() == 0), 1)
+    k = whole if whole * channels <= LONGEST else 1
+    k *= max(1, -(-ROW // (k * channels * itemsize)))
+    return k if k * channels <= numbers else 1
+
+
+def stride(length: int) -> int:
+    """S of rows of L numbers."""
+    return -(-(length + width()) // 16) * 16
+
+
+def work_bytes(length: int, threads: int) -> int:
+    return 4 * stride(length) * (_SHARED + _OWN * threads)
+
+
+class _Passes:
+    """What forward and backward have in common."""
+
+    def __init__(self, form: Form) -> None:
+        self.module = Module()
+        f = self.f = self.module.function("norm")
+        self.form, self.w = form, Doubles(f)
+        self.length, self.channels, self.copies = (f.integer(s) for s in (LENGTH, CHANNELS, COPIES))
+        self.nbytes = f.emit(f"mul i64 {f.integer(STRIDE)}, 4")
+        work = f.pointer(WORK)
+        self.shared = [self._part(work, i) for i in range(_SHARED)]
+        self.areas = self._part(work, _SHARED)
+        self.area = f.emit(f"mul i64 {self.nbytes}, {_OWN}")
+        own = f.offset(self.areas, f.emit(f"mul i64 {self.area}, {f.thread}"))
+        self.own = [self._part(own, i) for i in range(3)]
+        self.sums = [self._part(own, i) for i in (3, 4)]
+        self.totals = [self._part(own, i) for i in (5, 7)]
+        self.first, self.last = f.share(f.integer(ROWS))
+        self.per_count, self.eps = self.w.number(PER_COUNT), self.w.number(EPS)
+
+    def _part(self, base: str, i: int) -> str:
+        return self.f.offset(base, self.f.emit(f"mul i64 {self.nbytes}, {i}"))
+
+    def passing(self, arrays: Sequence[str], column: Column, wide: int, back: bool = False) -> None:
+        """column(v, mask, rows) for all this thread's numbers; `arrays` are where the data's begin."""
+        self.rows(arrays, column, self.first, self.last, wide, back)
+        self.remainder(arrays, column)
+
+    def rows(
+        self, arrays: Sequence[str], column: Column, first: str, last: str, wide: int, back: bool = False
+    ) -> None:
+        """The same for rows [first, last), `wide` of them at a time."""
+        f = self.f
+        count = f.emit(f"sub i64 {last}, {first}")
+        until = f.emit(f"add i64 {first}, {f.emit(f'and i64 {count}, {-wide}')}")
+        mirror = f.emit(f"add i64 {first}, {last}")
+        for begin, end, step in dict.fromkeys(((first, until, wide), (until, last, 1))):
+            with f.loop(begin, end, step) as loop:
+                row = loop.index
+                if back:
+                    row = f.emit(f"sub i64 {f.emit(f'sub i64 {mirror}, {row}')}, {step}")
+                starts = [f.emit(f"mul i64 {row}, {self.length}")]
+                for _ in range(step - 1):
+                    starts.append(f.emit(f"add i64 {starts[-1]}, {self.length}"))
+                self._columns(arrays, column, starts, self.length)
+
+    def remainder(self, arrays: Sequence[str], column: Column) -> None:
+        """The same for the incomplete row at the end, which the last thread does."""
+        f = self.f
+        before = f.emit(f"sub i64 {f.threads}, 1")
+        with f.when(f.emit(f"icmp eq i64 {f.thread}, {before}")):
+            start = f.emit(f"mul i64 {f.integer(ROWS)}, {self.length}")
+            self._columns(arrays, column, [start], f.integer(REST))
+
+    def _columns(self, arrays: Sequence[str], column: Column, starts: Sequence[str], stop: str) -> None:
+        f = self.f
+        rows = [[f.offset(a, s, self.form.dtype) for a in arrays] for s in starts]
+        f.sweep("0", stop, lambda v, mask: column(v, mask, rows))
+
+    def reduce(
+        self,
+        arrays: Sequence[str],
+        terms: Callable[[str, str | None], Callable[[list[str]], tuple[str, str]]],
+        wide: int,
+    ) -> None:
+        """Add up in `totals` both numbers that `terms(v, mask)` makes of a row."""
+        f, w = self.f, self.w
+
+        def column(v: str, mask: str | None, rows: Rows) -> None:
+            both = list(map(terms(v, mask), rows))
+            for sums, found in zip(self.sums, zip(*both)):
+                some = list(found)
+                while len(some) > 1:
+                    some = [f.add(a, b) for a, b in zip(some[::2], some[1::2])]
+                one = some[0] if mask is None else f.select(mask, some[0], f.const(0.0))
+                f.store(f.add(f.load(sums, v), one), sums, v)
+
+        def cleared(v: str, mask: str | None) -> None:
+            for sums in self.sums:
+                f.store(f.const(0.0), sums, v)
+
+        def flushed(v: str, mask: str | None) -> None:
+            for sums, totals in zip(self.sums, self.totals):
+                w.store(w.op("fadd", w.load(totals, v), w.widen(f.load(sums, v))), totals, v)
+
+        def nothing(v: str, mask: str | None) -> None:
+            for totals in self.totals:
+                w.store(w.zero, totals, v)
+
+        f.sweep("0", self.length, nothing)
+        with f.loop(self.first, self.last, CHUNK) as chunk:
+            most = f.emit(f"add i64 {chunk.index}, {CHUNK}")
+            over = f.emit(f"icmp slt i64 {most}, {self.last}")
+            f.sweep("0", self.length, cleared)
+            until = f.emit(f"select i1 {over}, i64 {most}, i64 {self.last}")
+            self.rows(arrays, column, chunk.index, until, wide)
+            f.sweep("0", self.length, flushed)
+        f.sweep("0", self.length, cleared)
+        self.remainder(arrays, column)
+        f.sweep("0", self.length, flushed)
+
+    def gathered(self, c: str) -> tuple[str, ...]:
+        """Both totals of channels [c, c + width): of all threads and columns."""
+        f, w = self.f, self.w
+        zeros = (w.zero, w.zero)
+        with f.loop("0", f.threads, carried=zeros, kind=w.vector) as thread:
+            away = f.emit(f"mul i64 {self.area}, {thread.index}")
+            totals = [self._part(f.offset(self.areas, away), i) for i in (5, 7)]
+            with f.loop("0", self.copies, carried=thread.values, kind=w.vector) as copy:
+                at = self._column(copy.index, c)
+                copy.again(*(w.op("fadd", s, w.load(t, at)) for s, t in zip(copy.values, totals)))
+            thread.again(*copy.results)
+        return thread.results
+
+    def spread(self, value: str, target: str, c: str, mask: str | None) -> None:
+        """Write numbers of channels [c, c + width) to all columns of theirs."""
+        with self.f.loop("0", self.copies) as copy:
+            self.f.store(value, target, self._column(copy.index, c), mask=mask)
+
+    def _column(self, copy: str, c: str) -> str:
+        return self.f.emit(f"add i64 {self.f.emit(f'mul i64 {copy}, {self.channels}')}, {c}")
+
+    def channel(self, v: str, vectors: Sequence[str]) -> Channel:
+        """The channels of column v."""
+        mean, scale, beta = (self.f.load(p, v) for p in vectors)
+        return Channel(self.f, self.form, mean, scale, beta)
+
+    def load(self, row: Sequence[str], i: int, v: str, mask: str | None) -> str:
+        return self.f.load(row[i], v, self.form.dtype, mask)
+
+    def write(self, value: str, row: Sequence[str], i: int, v: str, mask: str | None) -> None:
+        """The result at column v of array i."""
+        self.f.store(value, row[i], v, self.form.dtype, mask, past_cache=self.form.past_cache and mask is None)
+
+
+@functools.cache
+def forward(form: Form) -> Module:
+    p = _Passes(form)
+    f, w = p.f, p.w
+    data, addend, out = (f.pointer(s) for s in (DATA, ADDEND, OUT))
+    if form.batch:
+        shift = p.own[0]
+        f.sweep("0", p.channels, lambda c, mask: p.spread(f.load(data, c, form.dtype, mask), shift, c, mask))
+
+        def terms(v: str, mask: str | None) -> Callable[[list[str]], tuple[str, str]]:
+            first = f.load(shift, v)
+
+            def of(row: list[str]) -> tuple[str, str]:
+                x = f.sub(p.load(row, 0, v, mask), first)
+                return x, f.mul(x, x)
+
+            return of
+
+        p.reduce([data], terms, wide=8)
+        f.meet()
+    gamma, beta, moving_mean, moving_var, mean_out, var_out = (
+        f.pointer(s) for s in (GAMMA, BETA, MOVING_MEAN, MOVING_VAR, MEAN, VAR)
+    )
+
+    def settled(c: str, mask: str | None) -> None:
+        if form.batch:
+            mean, inverse = statistics(f, w.widen(f.load(p.own[0], c)), p.gathered(c), p.per_count, p.eps)
+        else:
+            mean = f.load(moving_mean, c, mask=mask)
+            inverse = inverse_of(f, w.widen(f.load(moving_var, c, mask=mask)), p.eps)
+        f.store(mean, mean_out, c, mask=mask)
+        f.store(inverse, var_out, c, mask=mask)
+        if form.result:
+            scale = scale_of(f, form, inverse, f.load(gamma, c, mask=mask) if form.gamma else "")
+            for value, target in zip((mean, scale, f.load(beta, c, mask=mask)), p.shared):
+                p.spread(value, target, c, mask)
+
+    f.sweep(*f.share(p.channels, f.width), settled)
+    if form.result:
+        f.meet()
+
+        def applied(v: str, mask: str | None, rows: Rows) -> None:
+            channel = p.channel(v, p.shared)
+            for row in rows:
+                more = p.load(row, 2, v, mask) if form.addend else None
+                y = channel.out(p.load(row, 0, v, mask), more)
+                p.write(y, row, 1, v, mask)
+
+        p.passing([data, out, *([addend] if form.addend else [])], applied, 2 if form.past_cache else 4, back=True)
+    f.done()
+    return p.module
+
+
+@functools.cache
+def backward(form: Form) -> Module:
+    p = _Passes(form)
+    f, w = p.f, p.w
+    data, out, d_out, d_data, d_addend = (f.pointer(s) for s in (DATA, OUT, D_OUT, D_DATA, D_ADDEND))
+    gamma, beta, mean_in, var_in = (f.pointer(s) for s in (GAMMA, BETA, MEAN, VAR))
+    by_out, stored = form.relu and form.by_out, form.addend == "stored"
+    by_data = form.relu and not form.by_out
+
+    def scaled(c: str, mask: str | None) -> tuple[str, str, str]:
+        mean, inverse = f.load(mean_in, c, mask=mask), f.load(var_in, c, mask=mask)
+        return mean, inverse, scale_of(f, form, inverse, f.load(gamma, c, mask=mask) if form.gamma else "")
+
+    def prepared(c: str, mask: str | None) -> None:
+        mean, _, scale = scaled(c, mask)
+        values = (mean, scale, *([f.load(beta, c, mask=mask)] if by_data else []))
+        for value, target in zip(values, p.own):
+            p.spread(value, target, c, mask)
+
+    def channel(v: str) -> Channel:
+        return p.channel(v, p.own if by_data else (*p.own[:2], p.own[0]))
+
+    f.sweep("0", p.channels, prepared)
+    arrays = [data, d_out, *([out] if by_out else []), *([d_addend] if stored else [])]
+
+    def terms(v: str, mask: str | None) -> Callable[[list[str]], tuple[str, str]]:
+        at = channel(v)
+
+        def of(row: list[str]) -> tuple[str, str]:
+            x, d = p.load(row, 0, v, mask), p.load(row, 1, v, mask)
+            d = at.masked(d, x, p.load(row, 2, v, mask) if by_out else None)
+            if stored:
+                f.store(d, row[-1], v, form.dtype, mask)
+            return d, f.mul(d, f.sub(x, at.mean))
+
+        return of
+
+    p.reduce(arrays, terms, wide=4)
+    f.meet()
+    d_gamma, d_beta, moving_mean, moving_var = (
+        f.pointer(s) for s in (D_GAMMA, D_BETA, MOVING_MEAN, MOVING_VAR)
+    )
+    momentum, new = w.number(MOMENTUM), w.number(NEW)
+
+    def settled(c: str, mask: str | None) -> None:
+        mean, inverse, scale = scaled(c, mask)
+        sums = p.gathered(c)
+        f.store(w.narrow(sums[0]), d_beta, c, mask=mask)
+        by_gamma = w.narrow(w.op("fmul", sums[1], w.widen(inverse))) if form.gamma else f.const(0.0)
+        f.store(by_gamma, d_gamma, c, mask=mask)
+        if not form.batch:
+            return
+        if form.result:
+            for value, target in zip(slope_and_offset(f, scale, inverse, sums, p.per_count), p.shared):
+                p.spread(value, target, c, mask)
+        for moving, batch in ((moving_mean, w.widen(mean)), (moving_var, variance_of(f, inverse, p.eps))):
+            f.store(moved(f, f.load(moving, c, mask=mask), batch, momentum, new), moving, c, mask=mask)
+
+    f.sweep(*f.share(p.channels, f.width), settled)
+    if form.result:
+        if form.batch:
+            f.meet()
+
+        def applied(v: str, mask: str | None, rows: Rows) -> None:
+            at = channel(v)
+            slope, offset = (f.load(s, v) for s in p.shared[:2]) if form.batch else ("", "")
+            for row in rows:
+                x, d = p.load(row, 0, v, mask), p.load(row, 1, v, mask)
+                if not stored:
+                    d = at.masked(d, x, p.load(row, 3, v, mask) if by_out else None)
+                p.write(at.d_data(d, x, slope, offset), row, 2, v, mask)
+
+        head = d_addend if stored else d_out
+        p.passing([data, head, d_data, *([out] if by_out and not stored else [])], applied, 2 if form.past_cache else 4, back=True)
+    f.done()
+    return p.module

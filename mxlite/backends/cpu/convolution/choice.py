@@ -1,0 +1,69 @@
+"""Which way a convolution goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from ....core import config
+from ....graph.opdef import DType
+from ....ops.conv_kernels import Geometry
+from .. import winograd
+from ..compiled.column_sum import ColumnSum
+from ..threads import num_threads
+from .direct import ByData, ByWeight, Forward
+from .generated import GeneratedByData, GeneratedByWeight, GeneratedForward
+
+
+def forward(g: Geometry, weight: DType, bias: bool, add: bool, relu: bool, train: bool) -> Any:
+    """The way of ``relu(convolution + bias + addend)``, or None."""
+    if _suits_winograd(g):
+        layer = winograd.forward(*_sizes(g), g.pad, g.dtype, add, relu)
+        if layer is not None:
+            return GeneratedForward(g, weight, layer)
+    return _direct(Forward, g, weight, bias, add, relu, train)
+
+
+def by_data(g: Geometry, weight: DType) -> Any:
+    """The way of the gradient in data, or None."""
+    if _suits_winograd(g):
+        layer = winograd.d_data(*_sizes(g), g.pad, g.dtype)
+        if layer is not None:
+            return GeneratedByData(g, weight, layer)
+    return _direct(ByData, g, weight)
+
+
+def by_weight(g: Geometry, weight: DType, bias: bool) -> Any:
+    """The way of the gradients in weight and bias, or None."""
+    if _suits_winograd(g):
+        layer = winograd.d_weight(*_sizes(g), g.pad, g.dtype)
+        if layer is not None:
+            sums = ColumnSum(g.n * g.out[0] * g.out[1], g.f, g.dtype, weight) if bias else None
+            return GeneratedByWeight(g, weight, layer, sums)
+    return _direct(ByWeight, g, weight, bias)
+
+
+def _sizes(g: Geometry) -> tuple[int, int, int, int, int]:
+    """Samples, height, width, channels, filters."""
+    height, width = g.size
+    return g.n, height, width, g.c, g.f
+
+
+def _suits_winograd(g: Geometry) -> bool:
+    plain = g.kernel == (3, 3) and g.stride == g.dilate == (1, 1) and g.groups == 1
+    return plain and min(g.c, g.f) >= 32
+
+
+def _direct(way: Callable[..., Any], *args: Any) -> Any:
+    if "onednn" not in config.kernel_kinds():
+        return None
+    return _once(num_threads(), way, *args)
+
+
+@lru_cache(maxsize=4096)
+def _once(threads: int, way: Callable[..., Any], *args: Any) -> Any:
+    try:
+        return way(*args)
+    except LookupError:  # oneDNN has no primitive, or is not there
+        return None

@@ -1,0 +1,320 @@
+"""oneDNN's direct convolutions.
+
+Their good kernels want weights in a blocked layout of their own. Weights stay as users see them, so each call
+reorders them into its scratch; PyTorch does the same, and it costs one pass over the weights. A layout that is
+kept between the passes would cost memory for every layer at once instead.
+
+Arrays of 16 bits go straight into kernels for them where the processor multiplies bfloat16 itself. Elsewhere
+they are widened to float32, a few samples at a time: oneDNN's emulation takes five times as long as float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ....core.dtype import float32
+from ....graph.opdef import DType
+from ....ops.conv_kernels import Geometry
+from ....ops.scratch import carve, Piece, scratch_bytes
+from ..onednn import Attr, bind, in_turn, library, Memory, Primitive, reorder, Run
+from ..onednn.constants import (
+    BIAS, DIFF_BIAS, DIFF_DST, DIFF_SRC, DIFF_WEIGHTS, DST, POST_OP, SRC, SRC_1, WEIGHTS,
+)  # fmt: skip
+from .shapes import (
+    by_data_primitive,
+    by_weight_primitive,
+    data_memory,
+    forward_primitive,
+    out_memory,
+    vector_memory,
+    weight_memory,
+)
+
+PART = 4 << 20
+"""Bytes of float32 samples to be widened at a time: work for all threads that stays near the caches."""
+
+_byte = np.dtype("uint8")
+_bfloat16 = np.dtype(ml_dtypes.bfloat16)
+
+
+class Direct:
+    """What the three directions share: samples in parts, widened if need be, and weights in another layout.
+
+    g: the convolution, with the type that data and output are stored in. weight: the type of weight and bias.
+    """
+
+    def __init__(self, g: Geometry, weight: DType, primitive: Primitive, arg: int) -> None:
+        self.g = g
+        self.weight_dtype = weight
+        self.part = part_of(g)
+        self.primitive = primitive
+        self.arg = arg
+        self.plain = weight_memory(g, weight)
+        found = primitive.wants(arg)
+        assert found is not None
+        self.layout = found
+        self._scratch = primitive.scratch
+        self._moves: dict[str, Primitive] = {}
+        if self.is_wide:
+            for name, stored, wide in (
+                ("data", data_memory(self.stored_part), data_memory(self.part)),
+                ("out", out_memory(self.stored_part), out_memory(self.part)),
+            ):
+                self.add_move(f"{name} in", stored, wide)
+                self.add_move(f"{name} out", wide, stored)
+
+    def add_move(self, name: str, source: Memory, target: Memory, attr: Attr | None = None) -> None:
+        """Make the reorder called `name`."""
+        made = self._moves[name] = reorder(source, target, attr)
+        self._scratch = max(self._scratch, made.scratch)
+
+    def move(self, name: str, source: Memory, x: Any, target: Memory, y: Any, scratch: Any) -> Run:
+        """The call of reorder `name` from `x` to `y`."""
+        return bind(self._moves[name], {SRC: (source, x), DST: (target, y)}, scratch)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether samples are widened before they are worked on."""
+        return self.part.dtype != self.g.dtype
+
+    @cached_property
+    def stored_part(self) -> Geometry:
+        """A part with the type its samples are stored in."""
+        return replace(self.part, dtype=self.g.dtype)
+
+    @property
+    def name(self) -> str:
+        return f"onednn {self.primitive.implementation}"
+
+    @property
+    def starts(self) -> range:
+        """The first sample of each part."""
+        return range(0, self.g.n, self.part.n)
+
+    def buffers(self, *what: str) -> list[Piece]:
+        """Scratch for a widened part of "data" and "out"; nothing where none is widened."""
+        p = self.part
+        shape = {"data": (p.n, p.c, *p.size), "out": (p.n, p.f, *p.out)}
+        return [((prod(shape[w]) * self.is_wide,), float32) for w in what]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        raise NotImplementedError
+
+    @property
+    def nbytes(self) -> int:
+        return scratch_bytes(self.pieces)
+
+    def rows(self, x: Any, start: int) -> Any:
+        """The samples of a part."""
+        return x[start : start + self.part.n]
+
+
+class Forward(Direct):
+    """out = relu(data * weight + bias + addend)."""
+
+    def __init__(self, g: Geometry, weight: DType, bias: bool, add: bool, relu: bool, train: bool) -> None:
+        primitive = forward_primitive(part_of(g), bias, add, relu, train)
+        if primitive is None:
+            raise LookupError
+        super().__init__(g, weight, primitive, WEIGHTS)
+        self.bias, self.add, self.is_packed = bias, add, False
+        self.add_move("weight", self.plain, self.layout)
+        self.add_move("bias", vector_memory(g, weight), vector_memory(g))
+
+    def packed(self) -> Forward | None:
+        """The same for weights that `pack` has reordered; None where plain ones are what it wants."""
+        if self.layout == self.plain:
+            return None
+        other = copy(self)
+        other.is_packed = True
+        return other
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of work for `pack`."""
+        return self._moves["weight"].scratch
+
+    def pack(self, weight: Any, held: Any, work: Any) -> Run:
+        """The call that reorders `weight` into `held`, of `layout.nbytes` bytes."""
+        return self.move("weight", self.plain, weight, self.layout, held, work)
+
+    @property
+    def pieces(self) -> list[Piece]:
+        held = self.layout.nbytes * (self.layout != self.plain and not self.is_packed)
+        vector = self.g.f * (self.bias and self.weight_dtype != float32)
+        addend = self.buffers("out") if self.add else [((0,), float32)]
+        return [
+            ((held,), _byte), ((vector,), float32), *self.buffers("data", "out"), *addend, ((self._scratch,), _byte)
+        ]  # fmt: skip
+
+    def connect(self, data: Any, weight: Any, bias: Any, addend: Any, out: Any, work: Any) -> Run:
+        held, vector, x, y, z, scratch = carve(work, self.pieces)
+        calls: list[Run] = []
+        if held.size:
+            calls.append(self.move("weight", self.plain, weight, self.layout, held, scratch))
+            weight = held
+        arrays: dict[int, tuple[Memory, Any]] = {WEIGHTS: (self.layout, weight)}
+        if bias is not None:
+            to = vector_memory(self.g)
+            if vector.size:
+                calls.append(self.move("bias", vector_memory(self.g, bias.dtype), bias, to, vector, scratch))
+            arrays[BIAS] = (to, vector if vector.size else bias)
+        in_memory, on_memory = data_memory(self.part), out_memory(self.part)
+        stored_in, stored_on = data_memory(self.stored_part), out_memory(self.stored_part)
+        for i in self.starts:
+            source, target, more = self.rows(data, i), self.rows(out, i), None
+            if addend is not None:
+                more = self.rows(addend, i)
+            if self.is_wide:
+                calls.append(self.move("data in", stored_in, source, in_memory, x, scratch))
+                if more is not None:
+                    calls.append(self.move("out in", stored_on, more, on_memory, z, scratch))
+                    more = z
+                source, result = x, y
+            else:
+                result = target
+            own = {**arrays, SRC: (in_memory, source), DST: (on_memory, result)}
+            if more is not None:
+                own[POST_OP | SRC_1] = (on_memory, more)
+            calls.append(bind(self.primitive, own, scratch))
+            if self.is_wide:
+                calls.append(self.move("out out", on_memory, y, stored_on, target, scratch))
+        return in_turn(calls)
+
+
+class ByData(Direct):
+    """d_data from d_out and weight."""
+
+    def __init__(self, g: Geometry, weight: DType) -> None:
+        primitive = by_data_primitive(part_of(g))
+        if primitive is None:
+            raise LookupError
+        super().__init__(g, weight, primitive, WEIGHTS)
+        self.add_move("weight", self.plain, self.layout)
+
+    @property
+    def pieces(self) -> list[Piece]:
+        held = self.layout.nbytes * (self.layout != self.plain)
+        return [((held,), _byte), *self.buffers("data", "out"), ((self._scratch,), _byte)]
+
+    def connect(self, d_out: Any, weight: Any, d_data: Any, work: Any) -> Run:
+        held, x, y, scratch = carve(work, self.pieces)
+        calls: list[Run] = []
+        if held.size:
+            calls.append(self.move("weight", self.plain, weight, self.layout, held, scratch))
+            weight = held
+        in_memory, on_memory = data_memory(self.part), out_memory(self.part)
+        stored_in, stored_on = data_memory(self.stored_part), out_memory(self.stored_part)
+        for i in self.starts:
+            source, target = self.rows(d_out, i), self.rows(d_data, i)
+            result = x if self.is_wide else target
+            if self.is_wide:
+                calls.append(self.move("out in", stored_on, source, on_memory, y, scratch))
+                source = y
+            own = {
+                WEIGHTS: (self.layout, weight),
+                DIFF_DST: (on_memory, source),
+                DIFF_SRC: (in_memory, result),
+            }
+            calls.append(bind(self.primitive, own, scratch))
+            if self.is_wide:
+                calls.append(self.move("data out", in_memory, x, stored_in, target, scratch))
+        return in_turn(calls)
+
+
+class ByWeight(Direct):
+    """d_weight and d_bias from d_out and data. The parts' gradients are added up in float32."""
+
+    def __init__(self, g: Geometry, weight: DType, bias: bool) -> None:
+        primitive = by_weight_primitive(part_of(g), bias)
+        if primitive is None:
+            raise LookupError
+        super().__init__(g, weight, primitive, DIFF_WEIGHTS)
+        self.bias = bias
+        self.sum = weight_memory(g, float32)
+        for name, made, total, stored in (
+            ("weight", self.layout, self.sum, self.plain),
+            ("bias", vector_memory(g), vector_memory(g), vector_memory(g, weight)),
+        ):
+            self.add_move(name, made, stored if self.is_single else total)
+            if not self.is_single:
+                self.add_move(f"{name} add", made, total, Attr().add_to_output())
+                self.add_move(f"{name} out", total, stored)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is only one part."""
+        return self.part.n == self.g.n
+
+    @property
+    def pieces(self) -> list[Piece]:
+        straight = self.is_single and self.layout == self.plain
+        held = self.layout.nbytes * (not straight)
+        vector = self.g.f * self.bias * (not (self.is_single and self.weight_dtype == float32))
+        total = 0 if self.is_single or self.weight_dtype == float32 else 1
+        return [
+            ((held,), _byte), ((self.sum.nbytes * total,), _byte),
+            ((vector,), float32), ((self.g.f * self.bias * total,), float32),
+            *self.buffers("data", "out"), ((self._scratch,), _byte),
+        ]  # fmt: skip
+
+    def connect(self, d_out: Any, data: Any, d_weight: Any, d_bias: Any, work: Any) -> Run:
+        held, total, vector, vectors, x, y, scratch = carve(work, self.pieces)
+        one, many = vector_memory(self.g), vector_memory(self.g, self.weight_dtype)
+        calls: list[Run] = []
+        in_memory, on_memory = data_memory(self.part), out_memory(self.part)
+        stored_in, stored_on = data_memory(self.stored_part), out_memory(self.stored_part)
+        made = held if held.size else d_weight
+        made_bias = vector if vector.size else d_bias
+        sum_weight = total if total.size else d_weight
+        sum_bias = vectors if vectors.size else d_bias
+        for i in self.starts:
+            source, from_out = self.rows(data, i), self.rows(d_out, i)
+            if self.is_wide:
+                calls.append(self.move("data in", stored_in, source, in_memory, x, scratch))
+                calls.append(self.move("out in", stored_on, from_out, on_memory, y, scratch))
+                source, from_out = x, y
+            own = {
+                SRC: (in_memory, source), DIFF_DST: (on_memory, from_out), DIFF_WEIGHTS: (self.layout, made)
+            }  # fmt: skip
+            if self.bias:
+                own[DIFF_BIAS] = (one, made_bias)
+            calls.append(bind(self.primitive, own, scratch))
+            step = " add" if i else ""
+            if self.is_single:
+                if held.size:
+                    calls.append(self.move("weight", self.layout, made, self.plain, d_weight, scratch))
+                if vector.size:
+                    calls.append(self.move("bias", one, made_bias, many, d_bias, scratch))
+                continue
+            calls.append(self.move(f"weight{step}", self.layout, made, self.sum, sum_weight, scratch))
+            if self.bias:
+                calls.append(self.move(f"bias{step}", one, made_bias, one, sum_bias, scratch))
+        if total.size:
+            calls.append(self.move("weight out", self.sum, total, self.plain, d_weight, scratch))
+        if vectors.size:
+            calls.append(self.move("bias out", one, vectors, many, d_bias, scratch))
+        return in_turn(calls)
+
+
+def part_of(g: Geometry) -> Geometry:
+    """The convolution of as many samples as are worked on at a time, in the type that is computed in."""
+    lib = library()
+    if g.dtype == float32 or (g.dtype == _bfloat16 and lib is not None and lib.has_bf16):
+        return g
+    sample = 4 * (g.c * prod(g.size) + g.f * prod(g.out))
+    fitting = [d for d in _divisors(g.n) if d * sample <= PART]
+    return replace(g, n=max(fitting, default=1), dtype=float32)
+
+
+def _divisors(n: int) -> Sequence[int]:
+    return [d for d in range(1, n + 1) if n % d == 0]

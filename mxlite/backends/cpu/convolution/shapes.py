@@ -1,0 +1,101 @@
+"""A convolution as oneDNN wants to hear of it."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from ....core.dtype import float32
+from ....graph.ir import Shape
+from ....graph.opdef import DType
+from ....ops.conv_kernels import Geometry
+from ..onednn import Attr, cached, Memory, memory, memory_any, Primitive
+from ..onednn.constants import ADD, DIRECT, INFERENCE, RELU, TRAINING
+
+
+def data_memory(g: Geometry) -> Memory:
+    """The data's layout: channels last."""
+    return _last((g.n, g.c, *g.size), g.dtype)
+
+
+def out_memory(g: Geometry) -> Memory:
+    """The output's layout: channels last."""
+    return _last((g.n, g.f, *g.out), g.dtype)
+
+
+def weight_memory(g: Geometry, dtype: DType) -> Memory:
+    """The weight as users see it."""
+    return memory(_weight_shape(g), dtype)
+
+
+def vector_memory(g: Geometry, dtype: DType = float32) -> Memory:
+    """The bias."""
+    return memory((g.f,), dtype)
+
+
+def _last(shape: Shape, dtype: Any) -> Memory:
+    return memory(shape, dtype, (0, *range(2, len(shape)), 1))
+
+
+def _weight_shape(g: Geometry) -> Shape:
+    if g.groups == 1:
+        return (g.f, g.c, *g.kernel)
+    return (g.groups, g.f // g.groups, g.c // g.groups, *g.kernel)
+
+
+def window(g: Geometry) -> tuple[Any, ...]:
+    """Strides, dilations (0 is none), padding at either end."""
+    axes = ctypes.c_int64 * len(g.kernel)
+    right = tuple(
+        (o - 1) * s + d * (k - 1) + 1 - (i + p)
+        for o, s, d, k, i, p in zip(g.out, g.stride, g.dilate, g.kernel, g.size, g.pad)
+    )
+    return axes(*g.stride), axes(*(d - 1 for d in g.dilate)), axes(*g.pad), axes(*right)
+
+
+def _any(g: Geometry, dtype: DType) -> Memory:
+    return memory_any(_weight_shape(g), dtype)
+
+
+@cached
+def forward_primitive(g: Geometry, bias: bool, add: bool, relu: bool, train: bool) -> Primitive:
+    """relu(convolution + bias + addend); the addend is operand 0 of the post-operations."""
+    attr = Attr()
+    if add:
+        attr.binary(ADD, out_memory(g))
+    if relu:
+        attr.eltwise(RELU)
+    kind, direct = ctypes.c_int(TRAINING if train else INFERENCE), ctypes.c_int(DIRECT)
+    vector = vector_memory(g) if bias else None
+    return Primitive(
+        "convolution_forward",
+        kind, direct, data_memory(g), _any(g, g.dtype), vector, out_memory(g), *window(g),
+        attr=attr,
+    )  # fmt: skip
+
+
+@cached
+def by_data_primitive(g: Geometry) -> Primitive:
+    """The gradient in data."""
+    return _backward("data", g, g.dtype, None)
+
+
+@cached
+def by_weight_primitive(g: Geometry, bias: bool) -> Primitive:
+    """The gradients in weight and bias, both float32."""
+    return _backward("weights", g, float32, vector_memory(g) if bias else None)
+
+
+def _backward(which: str, g: Geometry, weight: DType, vector: Memory | None) -> Primitive:
+    # Backward primitives are made after a forward one, good or not.
+    direct = ctypes.c_int(DIRECT)
+    hint = Primitive(
+        "convolution_forward",
+        ctypes.c_int(TRAINING), direct, data_memory(g), _any(g, g.dtype), None, out_memory(g), *window(g),
+    )  # fmt: skip
+    vectors = () if which == "data" else (vector,)
+    return Primitive(
+        f"convolution_backward_{which}",
+        direct, data_memory(g), _any(g, weight), *vectors, out_memory(g), *window(g), hint.descriptor,
+        keep=hint,
+    )  # fmt: skip

@@ -1,0 +1,207 @@
+"""BatchNorm, alone and with what follows it, as generated code: at the speed of memory in either layout."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ....core import native
+from ....graph.opdef import DType
+from ....ops.norm import _split, BatchNorm
+from ....ops.norm_act import _norm_act
+from ....ops.scratch import carve, Piece, scratch_bytes
+from ...base import ChosenKernel, connected, Request
+from ..compiled import call, load, norm_planes, norm_rows, storable, threads_for, usable
+from ..compiled.doubles import slot
+from ..compiled.norm_form import Form
+from ..onednn.primitive import address_of, Run
+from ..threads import num_threads
+
+PAST_CACHE = 8 * 2**20
+"""Bytes from which on a result is written around the cache: it would be gone before it is read, and to be written
+line by line it would be read first. Measured on 48 MiB of third-level cache that others use too."""
+
+_FLOATS = frozenset(("float32", "float16", "bfloat16"))
+_float32, _byte = np.dtype("float32"), np.dtype("uint8")
+
+
+class _Layout:
+    """(N, C, P) as rows of channels or as planes, and what the generated code is told of it."""
+
+    def __init__(self, r: Request) -> None:
+        n, self.channels, p = _split(r.attrs, r.inputs[0])
+        self.count = n * p
+        self.numbers = self.count * self.channels
+        # Planes of one number are rows; so is a single channel, which one thread would have alone.
+        self.in_rows = p == 1 or self.channels == 1
+        self.samples, self.plane = n, p
+        self.copies = norm_rows.copies(self.channels, self.numbers, r.dtype.itemsize)
+        self.length = self.copies * self.channels
+        self.slots: Any = norm_rows if self.in_rows else norm_planes
+
+    def pieces(self) -> list[Piece]:
+        """Two vectors for results that nobody wants, and the work of the passes."""
+        own = norm_rows.work_bytes(self.length, num_threads()) if self.in_rows else 0
+        return [((2, self.channels), _float32), ((own,), _byte)]
+
+    def numbers_of(self, attrs: Any) -> dict[int, int]:
+        """Slot -> number."""
+        s = self.slots
+        common = {
+            s.CHANNELS: self.channels,
+            s.PER_COUNT: slot(1.0 / self.count),
+            s.EPS: slot(attrs.eps),
+            s.MOMENTUM: slot(attrs.momentum),
+            s.NEW: slot(1.0 - attrs.momentum),
+        }
+        if not self.in_rows:
+            return common | {s.SAMPLES: self.samples, s.PLANE: self.plane}
+        return common | {
+            s.ROWS: self.numbers // self.length,
+            s.LENGTH: self.length,
+            s.REST: self.numbers % self.length,
+            s.COPIES: self.copies,
+            s.STRIDE: norm_rows.stride(self.length),
+        }
+
+    def is_past_cache(self, result: Any, *read: Any) -> bool:
+        """Whether `result` is to be written around the cache: it is large, not in place, and vectors are whole."""
+        if result is None or result.nbytes < PAST_CACHE or not self.in_rows:
+            return False
+        at = address_of(result)
+        whole = self.length % norm_rows.width() == 0 and at % 64 == 0
+        return whole and not any(x is not None and address_of(x) == at for x in read)
+
+    def run(self, way: str, form: Form, attrs: Any, arrays: dict[int, Any], nbytes: int) -> Run:
+        """A call; `arrays` are by slot, None where the code does not look."""
+        given = {i: address_of(x) for i, x in arrays.items() if x is not None} | self.numbers_of(attrs)
+        args = [given.get(i, 0) for i in range(max(given) + 1)]
+        return call(_code(way, self.in_rows, form), "norm", args, threads_for(nbytes), keep=arrays)
+
+
+@functools.lru_cache(maxsize=1024)
+def _code(way: str, in_rows: bool, form: Form) -> native.Code:
+    return load(getattr(norm_rows if in_rows else norm_planes, way)(form))
+
+
+def fits(dtype: DType) -> bool:
+    """Whether norms of data of that type can be generated."""
+    return usable() and dtype.name in _FLOATS & storable()
+
+
+def _form(r: Request, train: bool) -> Form | None:
+    """The normalization of `r` as far as forward and backward agree; None where it cannot be generated."""
+    if not fits(r.dtype) or 0 in r.inputs[0]:
+        return None
+    a = r.attrs
+    batch = train and not a.use_global_stats
+    return Form(r.dtype.name, batch, gamma=not a.fix_gamma, relu=getattr(a, "relu", False))
+
+
+def _forward(r: Request) -> ChosenKernel | None:
+    form = _form(r, r.train)
+    if form is None:
+        return None
+    layout = _Layout(r)
+    pieces = layout.pieces()
+
+    def connect(
+        xp: Any,
+        a: Any,
+        data: Any,
+        gamma: Any,
+        beta: Any,
+        moving_mean: Any,
+        moving_var: Any,
+        addend: Any = None,
+        *,
+        out: Any,
+        mean: Any,
+        var: Any,
+        work: Any,
+        train: bool,
+    ) -> Run:
+        spare, own = carve(work, pieces)
+        form = _form(r, train)
+        assert form is not None
+        s = layout.slots
+        arrays = {
+            s.DATA: data, s.ADDEND: addend, s.OUT: out, s.GAMMA: gamma, s.BETA: beta,
+            s.MOVING_MEAN: moving_mean, s.MOVING_VAR: moving_var,
+            s.MEAN: spare[0] if mean is None else mean, s.VAR: spare[1] if var is None else var,
+        }  # fmt: skip
+        if layout.in_rows:
+            arrays[s.WORK] = own
+        form = replace(
+            form,
+            addend="" if addend is None else "read",
+            result=out is not None,
+            past_cache=layout.is_past_cache(out, data, addend),
+        )
+        return layout.run("forward", form, a, arrays, 3 * data.nbytes)
+
+    return connected(connect, scratch_bytes(pieces), "compiled norm")
+
+
+def _backward(r: Request) -> ChosenKernel | None:
+    form = _form(r, r.train)
+    if form is None or not r.is_used("d_out"):
+        return None
+    layout = _Layout(r)
+    pieces = layout.pieces()
+
+    def connect(
+        xp: Any,
+        a: Any,
+        d_out: Any,
+        data: Any,
+        gamma: Any,
+        beta: Any,
+        mean: Any,
+        var: Any,
+        moving_mean: Any,
+        moving_var: Any,
+        out: Any,
+        *,
+        d_data: Any,
+        d_gamma: Any,
+        d_beta: Any,
+        d_addend: Any,
+        work: Any,
+        train: bool,
+    ) -> Run:
+        spare, own = carve(work, pieces)
+        form = _form(r, train)
+        assert form is not None
+        s = layout.slots
+        arrays = {
+            s.DATA: data, s.OUT: out, s.GAMMA: gamma, s.BETA: beta, s.MEAN: mean, s.VAR: var,
+            s.MOVING_MEAN: moving_mean, s.MOVING_VAR: moving_var, s.D_OUT: d_out, s.D_DATA: d_data,
+            s.D_GAMMA: spare[0] if d_gamma is None else d_gamma,
+            s.D_BETA: spare[1] if d_beta is None else d_beta, s.D_ADDEND: d_addend,
+        }  # fmt: skip
+        if layout.in_rows:
+            arrays[s.WORK] = own
+        # Unmasked, the gradient of the addend is that of the output: in place there is nothing to do.
+        same = d_addend is None or (not form.relu and address_of(d_addend) == address_of(d_out))
+        form = replace(
+            form,
+            addend="" if same else "stored",
+            by_out=out is not None,
+            result=d_data is not None,
+            past_cache=layout.is_past_cache(d_data, data, d_out),
+        )
+        return layout.run("backward", form, a, arrays, 5 * data.nbytes)
+
+    return connected(connect, scratch_bytes(pieces), "compiled norm", mutates=True)
+
+
+ROWS = {
+    BatchNorm: [_forward],
+    BatchNorm.grad_op: [_backward],
+    _norm_act: [_forward],
+    _norm_act.grad_op: [_backward],
+}

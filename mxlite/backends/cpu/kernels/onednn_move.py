@@ -1,0 +1,62 @@
+"""Axes in another order, on oneDNN: a reorder from one list of strides to another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....core.dtype import as_dtype, float32
+from ....graph.ir import Shape
+from ....ops.permutation import simplest
+from ...base import ChosenKernel, Request
+from ..onednn import bind, cached, memory, Primitive, reorder, Run
+from ..onednn.constants import DST, SRC
+from ..onednn.memory import dense_strides
+from .compiled_move import mover, order_of, rows_of
+
+MOST_AXES = 12  # that oneDNN knows
+
+# A type that oneDNN moves without a look at the bits, by the number of bytes. Of eight bytes, two times four.
+_CARRIED = {1: np.dtype("uint8"), 2: as_dtype("bfloat16"), 4: float32, 8: float32}
+
+
+def carried(nbytes: int, shape: Shape, axes: tuple[int, ...]) -> tuple[Any, Shape, tuple[int, ...]] | None:
+    """(dtype, shape, axes) that move elements of so many bytes; None where oneDNN cannot."""
+    if nbytes not in _CARRIED or len(shape) + (nbytes == 8) > MOST_AXES:
+        return None
+    if nbytes == 8:
+        return _CARRIED[nbytes], (*shape, 2), (*axes, len(shape))
+    return _CARRIED[nbytes], shape, axes
+
+
+@cached
+def _permutation(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Primitive | None:
+    strides = dense_strides(shape, tuple(range(len(shape))))
+    out = tuple(shape[i] for i in axes)
+    made = reorder(memory(out, dtype, None, tuple(strides[i] for i in axes)), memory(out, dtype))
+    # The one called simple is a hundred times slower than numpy.
+    return made if made.implementation.startswith("jit") else None
+
+
+def _row(r: Request) -> ChosenKernel | None:
+    if 0 in r.inputs[0]:
+        return None
+    shape, axes = simplest(*order_of(r))
+    if axes == tuple(range(len(axes))) or (found := carried(r.dtype.itemsize, shape, axes)) is None:
+        return None
+    dtype, shape, axes = found
+    primitive = _permutation(shape, axes, dtype)
+    if primitive is None:
+        return None
+    strides = dense_strides(shape, tuple(range(len(shape))))
+    out = tuple(shape[i] for i in axes)
+    source_memory = memory(out, dtype, None, tuple(strides[i] for i in axes))
+
+    def connect(source: Any, target: Any, work: Any) -> Run:
+        return bind(primitive, {SRC: (source_memory, source), DST: (memory(out, dtype), target)}, work)
+
+    return mover(r, connect, primitive.scratch, f"onednn {primitive.implementation}")
+
+
+ROWS = rows_of(_row)

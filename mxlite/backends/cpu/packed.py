@@ -1,0 +1,89 @@
+"""Convolutions whose weights lie ready in the layout of their kernel: for inference, where weights stay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...core.dtype import as_dtype
+from ...graph import Op, Shape, Shapes
+from ...graph.opdef import DType
+from .convolution.direct import Forward
+
+
+@dataclass(frozen=True)
+class PackedAttrs:
+    """`of`: the attributes of the convolution; `way`: how it is computed; `shape`: of the weight."""
+
+    of: Any
+    way: Forward
+    shape: Shape
+    out: Shape
+
+
+class _pack_weight(Op):
+    """The weight of a convolution as its kernel wants it: bytes that only that kernel can read.
+
+    weight: (F, C/G, *K)  ->  out: (bytes,) uint8.
+    """
+
+    inputs = ("weight",)
+    Attrs = PackedAttrs
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        return (a.shape,), ((a.way.layout.nbytes,),)
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: Any) -> Any:
+        return dtypes, (as_dtype("uint8"),)
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return int(a.way.scratch)
+
+    @staticmethod
+    def forward(xp: Any, a: Any, weight: Any, *, out: Any, work: Any) -> None:
+        a.way.pack(weight, out, work)()
+
+
+class _packed_convolution(Op):
+    """A convolution with the output of `_pack_weight`; see `_convolution_epilogue`."""
+
+    inputs = ("data", "packed", "bias", "addend")
+    Attrs = PackedAttrs
+
+    @classmethod
+    def input_names(cls, a: Any) -> tuple[str, ...]:
+        add = getattr(a.of, "add", False)
+        return ("data", "packed", *(() if a.of.no_bias else ("bias",)), *(("addend",) if add else ()))
+
+    @classmethod
+    def in_place_options(cls, a: Any) -> Any:
+        return {"out": ("addend",)} if getattr(a.of, "add", False) else {}
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        assert all(s is not None for s in shapes)
+        return tuple(s for s in shapes if s is not None), (a.out,)
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: Any) -> Any:
+        return dtypes, (dtypes[0],)
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        total = 2
+        for d in (*outputs[0], *a.shape[1:]):
+            total *= d
+        return total
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return a.way.nbytes
+
+    @staticmethod
+    def forward(
+        xp: Any, a: Any, data: Any, packed: Any, bias: Any, addend: Any, *, out: Any, work: Any
+    ) -> None:
+        a.way.connect(data, packed, bias, addend, out, work)()

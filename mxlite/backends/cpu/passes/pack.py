@@ -1,0 +1,63 @@
+"""Weights that stay, in the layout their convolution wants: reordered when they change, not at each call.
+
+At batch size 1 reordering takes as long as convolving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import replace
+
+from ....core.dtype import as_dtype
+from ....graph import Entry, Graph, Node
+from ....ops.conv_channels_last import _convolution_channels_last, _convolution_epilogue
+from ... import base
+from ..convolution.direct import Forward
+from ..kernels.conv import way_of
+from ..packed import _pack_weight, _packed_convolution, PackedAttrs
+
+_BYTE = as_dtype("uint8")
+_CONVOLUTIONS = (_convolution_channels_last, _convolution_epilogue)
+
+
+def pack(graph: Graph, kept: Set[Entry]) -> tuple[Graph, dict[Entry, Entry]]:
+    """`graph`, an inference pass, with packed weights where these are in `kept`; and where entries went. O(nodes).
+
+    kept: what does not change from call to call.
+    """
+    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
+    moved: dict[Entry, Entry] = {}
+    order: list[Node] = []
+    for node in graph.nodes:
+        new = node
+        inputs = tuple(moved.get(e, e) for e in node.inputs)
+        way = _way(graph, node) if node.op in _CONVOLUTIONS and node.inputs[1] in kept else None
+        if way is not None:
+            attrs = PackedAttrs(node.attrs, way, graph.shapes[node.inputs[1]], graph.shapes[Entry(node)])
+            packed = Entry(Node(_pack_weight, attrs, (inputs[1],), f"{node.name}_packed"))
+            shapes[packed], dtypes[packed] = (way.layout.nbytes,), _BYTE
+            order.append(packed.node)
+            own = (inputs[0], packed, *inputs[2:])
+            new = Node(_packed_convolution, attrs, own, node.name, annotations=node.annotations)
+        elif inputs != node.inputs:
+            new = replace(node, inputs=inputs)
+        order.append(new)
+        if new is not node:
+            for i in range(node.num_outputs):
+                old, e = Entry(node, i), Entry(new, i)
+                shapes[e], dtypes[e] = shapes[old], dtypes[old]
+                moved[old] = e
+    if not moved:
+        return graph, {}
+    outputs = tuple(moved.get(e, e) for e in graph.outputs)
+    return replace(graph, outputs=outputs, order=tuple(order), shapes=shapes, dtypes=dtypes), moved
+
+
+def _way(graph: Graph, node: Node) -> Forward | None:
+    """How to convolve with packed weights; None where plain ones are as good."""
+    assert node.op is not None
+    ins = tuple(graph.shapes[e] for e in node.inputs)
+    kinds = tuple(graph.dtypes[e] for e in node.inputs)
+    outs = (graph.shapes[Entry(node)],)
+    way = way_of(base.Request(node.op, node.attrs, ins, outs, kinds[0], kinds, None, False))
+    return way.packed() if isinstance(way, Forward) else None

@@ -1,0 +1,155 @@
+"""The gradient of the weights as transforms and small products.
+
+    d_weight = Gt [sum over tiles of (Bt d B) * (A dY At)] G
+
+The sum S has (m + 2)^2 numbers for each pair of channels: too many for a cache, so it is made in parts of some
+inputs and some outputs, which stay in the second level. The transforms are made again for each part, which is
+cheap beside the products: no transform of the whole batch is ever held.
+
+S: (n n, panels, fs, v L), V: (n n, T, cs), Y: (n n, T, fs) with cs and fs channels of a part.
+"""
+
+from __future__ import annotations
+
+from .algebra import algorithm, transposed
+from .linear import both_sides
+from .product import outer_routine
+from .routine import Program
+from .tiles import clear, gradient_routines, input_routines, NBYTES, round_of, Source, Tile, whole_rounds
+
+SLOTS = (
+    "data", "d_out", "d_weight", "work", "sums", "share", "tiles", "per_image", "per_row", "h", "w", "oh", "ow",
+    "pad_y", "pad_x", "c", "f", "cs", "fs", "c_parts", "f_parts", "splits", "most", "v_far", "y_far", "s_far",
+    "s_size", "at_v", "at_y", "at_s",
+)  # fmt: skip
+
+
+def correlate_entry(p: Program, m: int, v: int, dtype: str) -> str:
+    """Every thread takes some parts; where there are fewer than threads, a part is split by tiles, and
+    `finish` adds up."""
+    n = m + 2
+    name = f"correlate{m}x{v}_{dtype}"
+    size = NBYTES[dtype]
+    into, into_y = input_routines(p, m, dtype), gradient_routines(p, m, dtype)
+    product, finish = outer_routine(p, v), finish_routine(p, m, v)
+    f = p.entry(name)
+    pointers = SLOTS[:5]
+    g = {s: (f.pointer(k) if s in pointers else f.integer(k)) for k, s in enumerate(SLOTS)}
+    scratch = f.at(g["work"], f.times(f.thread, g["share"]))
+    v_at, y_at = f.at(scratch, g["at_v"]), f.at(scratch, g["at_y"])
+    one = f.is_("eq", g["splits"], 1)
+    c_blocks, f_blocks = f.over(g["cs"], f.width), f.over(g["fs"], f.width)
+    panels = f.over(g["cs"], f.width * v)
+    c_row, f_row = f.times(g["cs"], 4), f.times(g["fs"], 4)
+    s_panel = f.times(g["fs"], 4 * v * f.width)
+    items = f.times(f.times(g["c_parts"], g["f_parts"]), g["splits"])
+    first, last = f.share(items)
+    clear(f, scratch, g["at_v"])
+    with f.loop(first, last) as item:
+        part, split = f.over(item.index, g["splits"]), f.rest(item.index, g["splits"])
+        c0 = f.times(f.rest(part, g["c_parts"]), g["cs"])
+        f0 = f.times(f.over(part, g["c_parts"]), g["fs"])
+        own, shared = f.at(scratch, g["at_s"]), f.at(g["sums"], f.times(item.index, g["s_size"]))
+        s = f.emit(f"select i1 {one}, ptr {own}, ptr {shared}")
+        data = Source(
+            f, into, f.at(g["data"], f.times(c0, size)), g["h"], g["w"], f.times(g["c"], size), c_blocks, scratch
+        )
+        d_out = Source(
+            f, into_y, f.at(g["d_out"], f.times(f0, size)), g["oh"], g["ow"], f.times(g["f"], size), f_blocks, scratch
+        )
+        start, stop = round_of(f, 0, g["tiles"], g["splits"], split)
+        rounds = whole_rounds(f, start, stop, g["most"])
+        with f.loop("0", rounds) as r:
+            begin, end = round_of(f, start, stop, rounds, r.index)
+            with f.loop(begin, end) as k:
+                q = Tile(f, k.index, m, g["per_image"], g["per_row"])
+                t = f.minus(k.index, begin)
+                y, x = f.minus(q.y, g["pad_y"]), f.minus(q.x, g["pad_x"])
+                data.read(q.image, y, x, f.at(v_at, f.times(t, c_row)), 4 * f.width, g["v_far"])
+                d_out.read(q.image, q.y, q.x, f.at(y_at, f.times(t, f_row)), 4 * f.width, g["y_far"])
+            fresh = f.emit(f"zext i1 {f.is_('eq', r.index, 0)} to i64")
+            with f.loop("0", str(n * n)) as i:
+                a, b = f.at(y_at, f.times(i.index, g["y_far"])), f.at(v_at, f.times(i.index, g["v_far"]))
+                there = f.at(s, f.times(i.index, g["s_far"]))
+                with f.loop("0", panels) as panel:
+                    f.run(
+                        product, ("ptr", a), ("ptr", f.at(b, f.times(panel.index, 4 * v * f.width))),
+                        ("ptr", f.at(there, f.times(panel.index, s_panel))), ("i64", g["fs"]),
+                        ("i64", f.minus(end, begin)), ("i64", f_row), ("i64", c_row), ("i64", fresh),
+                    )  # fmt: skip
+        with f.when(one):
+            to = f.at(g["d_weight"], f.times(f.plus(f.times(f0, g["c"]), c0), 36))
+            with f.loop("0", g["fs"]) as row:
+                f.run(
+                    finish, ("ptr", f.at(s, f.times(row.index, 4 * v * f.width))), ("i64", g["s_far"]),
+                    ("i64", s_panel), ("i64", panels), ("i64", 1), ("i64", g["s_size"]),
+                    ("ptr", f.at(to, f.times(f.times(row.index, g["c"]), 36))),
+                )  # fmt: skip
+    f.done()
+    return name
+
+
+def finish_routine(p: Program, m: int, v: int) -> str:
+    """`(ptr s, i64 far, i64 panel, i64 panels, i64 splits, i64 split, ptr d_weight)`: Gt S G for one output and
+    the inputs of a part; `split` bytes between the sums of `splits` splits.
+    """
+    name = f"finish{m}x{v}"
+    n = m + 2
+    matrix = transposed(algorithm(m).kernel)
+    f = p.routine(
+        name, s="ptr", far="i64", panel="i64", panels="i64", splits="i64", split="i64", d_weight="ptr"
+    )
+    fars = [f.times(i, "%far") for i in range(n * n)]
+    lanes = f"<{', '.join(f'i32 {36 * k}' for k in range(f.width))}>"
+    with f.loop("0", "%panels") as panel:
+        s = f.at("%s", f.times(panel.index, "%panel"))
+        to = f.at("%d_weight", f.times(panel.index, 36 * v * f.width))
+        for j in range(v):
+            at = f.at(s, 4 * f.width * j)
+
+            def load(r: int, c: int, at: str = at) -> str:
+                there = f.at(at, fars[r * n + c])
+                first = f.read(there)
+                with f.loop("1", "%splits", 1, [first]) as loop:
+                    more = f.read(f.at(there, f.times(loop.index, "%split")))
+                    loop.again(f.add(loop.values[0], more))
+                return loop.results[0]
+
+            def store(r: int, c: int, value: str, j: int = j) -> None:
+                base = f.at(to, 4 * (3 * r + c) + 36 * f.width * j)
+                many = f.emit(f"getelementptr i8, ptr {base}, {f.ints} {lanes}")
+                kind = f"void @llvm.masked.scatter.v{f.width}f32.v{f.width}p0"
+                f.module.declare(f"{kind}({f.vector}, <{f.width} x ptr>, i32, {f.bits})")
+                f.do(
+                    f"call {kind}({f.vector} {value}, <{f.width} x ptr> {many}, i32 4, {f.bits} splat (i1 true))"
+                )
+
+            both_sides(f, matrix, load, store)
+    f.done()
+    return name
+
+
+FINISH_SLOTS = ("sums", "d_weight", "c", "cs", "fs", "c_parts", "f_parts", "splits", "s_far", "s_size")
+
+
+def finish_entry(p: Program, m: int, v: int) -> str:
+    """Adds up the splits of all parts, and makes weights of the sums; parallel over outputs."""
+    name = f"finish_all{m}x{v}"
+    finish = finish_routine(p, m, v)
+    f = p.entry(name)
+    g = {s: (f.pointer(k) if k < 2 else f.integer(k)) for k, s in enumerate(FINISH_SLOTS)}
+    s_panel = f.times(g["fs"], 4 * v * f.width)
+    panels = f.over(g["cs"], f.width * v)
+    first, last = f.share(f.times(f.times(g["c_parts"], g["f_parts"]), g["fs"]))
+    with f.loop(first, last) as loop:
+        part, row = f.over(loop.index, g["fs"]), f.rest(loop.index, g["fs"])
+        c0 = f.times(f.rest(part, g["c_parts"]), g["cs"])
+        f0 = f.times(f.over(part, g["c_parts"]), g["fs"])
+        s = f.at(g["sums"], f.times(f.times(part, g["splits"]), g["s_size"]))
+        to = f.at(g["d_weight"], f.times(f.plus(f.times(f.plus(f0, row), g["c"]), c0), 36))
+        f.run(
+            finish, ("ptr", f.at(s, f.times(row, 4 * v * f.width))), ("i64", g["s_far"]), ("i64", s_panel),
+            ("i64", panels), ("i64", g["splits"]), ("i64", g["s_size"]), ("ptr", to),
+        )  # fmt: skip
+    f.done()
+    return name

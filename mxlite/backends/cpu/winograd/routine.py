@@ -1,0 +1,116 @@
+"""Functions inside a module of generated code: with parameters of their own, called by its other functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..compiled import Function, Module
+
+_INTRINSIC = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b}
+
+Int = str | int  # an i64: the name of a value, or a constant
+
+
+class Program(Module):
+    """A module with routines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._routines: list[Routine] = []
+
+    def routine(self, name: str, **parameters: str) -> Routine:
+        """An internal `void name(parameters)`; their values are the type's names: `ptr`, `i64`."""
+        self._routines.append(Routine(self, name, parameters))
+        return self._routines[-1]
+
+    def entry(self, name: str) -> Routine:
+        """A function as `Module.function`, with what a routine can write."""
+        made = Routine(self, name, None)
+        self._functions.append(made)
+        return made
+
+    def text(self, team: bool = True) -> str:
+        return super().text(team) + "\n" + "\n".join(r.text() for r in self._routines)
+
+
+class Routine(Function):
+    """A function with integer arithmetic that folds constants."""
+
+    def __init__(self, program: Program, name: str, parameters: dict[str, str] | None) -> None:
+        super().__init__(program, name)
+        self.parameters = parameters
+        if parameters is not None:
+            for p in parameters:
+                setattr(self, f"p_{p}", f"%{p}")
+
+    def text(self) -> str:
+        if self.parameters is None:
+            return super().text()
+        head = ", ".join(f"{t} %{n}" for n, t in self.parameters.items())
+        lines = "\n".join(self._lines)
+        return f"define internal void @{self.name}({head}) #0 {{\nentry:\n{lines}\n}}\n"
+
+    def run(self, name: str, *args: tuple[str, Int]) -> None:
+        """Call a routine of this module."""
+        self.do(f"call void @{name}({', '.join(f'{t} {v}' for t, v in args)})")
+
+    # -- integers ----------------------------------------------------------------------------------
+
+    def int_op(self, op: str, a: Int, b: Int) -> Int:
+        if isinstance(a, int) and isinstance(b, int) and op in _INTRINSIC:
+            return _INTRINSIC[op](a, b)
+        if op in ("add", "sub") and b == 0 or op in ("mul", "sdiv", "udiv") and b == 1:
+            return a
+        if op == "add" and a == 0 or op == "mul" and a == 1:
+            return b
+        if op == "mul" and (a == 0 or b == 0):
+            return 0
+        return self.emit(f"{op} i64 {a}, {b}")
+
+    def plus(self, a: Int, b: Int) -> Int:
+        return self.int_op("add", a, b)
+
+    def minus(self, a: Int, b: Int) -> Int:
+        return self.int_op("sub", a, b)
+
+    def times(self, a: Int, b: Int) -> Int:
+        return self.int_op("mul", a, b)
+
+    def over(self, a: Int, b: Int) -> Int:
+        """a // b of what is not negative."""
+        return self.int_op("udiv", a, b)
+
+    def rest(self, a: Int, b: Int) -> Int:
+        """a % b of what is not negative."""
+        return self.int_op("urem", a, b)
+
+    def least(self, a: Int, b: Int) -> Int:
+        less = self.emit(f"icmp slt i64 {a}, {b}")
+        return self.emit(f"select i1 {less}, i64 {a}, i64 {b}")
+
+    def most(self, a: Int, b: Int) -> Int:
+        less = self.emit(f"icmp slt i64 {a}, {b}")
+        return self.emit(f"select i1 {less}, i64 {b}, i64 {a}")
+
+    def is_(self, how: str, a: Int, b: Int) -> str:
+        """An i1: `eq`, `slt`, `ult`, ..."""
+        return self.emit(f"icmp {how} i64 {a}, {b}")
+
+    def at(self, pointer: str, nbytes: Int) -> str:
+        """The address so many bytes on."""
+        if nbytes == 0:
+            return pointer
+        return self.emit(f"getelementptr i8, ptr {pointer}, i64 {nbytes}")
+
+    # -- vectors at addresses -----------------------------------------------------------------------
+
+    def read(self, pointer: str, dtype: str = "float32") -> str:
+        """The vector at an address."""
+        return self.load(pointer, "0", dtype)
+
+    def write(self, value: str, pointer: str, dtype: str = "float32") -> None:
+        self.store(value, pointer, "0", dtype)
+
+    def repeated(self, pointer: str, dtype: str = "float32") -> str:
+        """The number at an address, in all lanes."""
+        return self.load_one(pointer, "0", dtype)

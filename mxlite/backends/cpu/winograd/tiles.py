@@ -1,0 +1,193 @@
+"""Tiles of images, in and out of the domain of the products.
+
+A tile is n x n inputs, of which the neighbours overlap by two, and m x m outputs, n = m + 2. A tile at an edge
+reaches over it. Inputs out there are zeros: rows are read from a place full of them, columns from the nearest
+pixel and then masked. Outputs out there go where another, true output goes, before it does.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .algebra import algorithm, Matrix, transposed
+from .linear import both_sides
+from .routine import Int, Program, Routine
+
+NBYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+class Into(NamedTuple):
+    """Names of the routines that transform one tile of size x size pixels: anywhere inside, or at an edge."""
+
+    inside: str
+    edge: str
+    size: int
+
+
+def input_routines(p: Program, m: int, dtype: str) -> Into:
+    """Bt d B of one tile, for `Source`."""
+    return _into(p, f"input{m}_{dtype}", algorithm(m).input, dtype)
+
+
+def gradient_routines(p: Program, m: int, dtype: str) -> Into:
+    """A dY At of one tile, for `Source`."""
+    return _into(p, f"gradient{m}_{dtype}", transposed(algorithm(m).output), dtype)
+
+
+def _into(p: Program, name: str, matrix: Matrix, dtype: str) -> Into:
+    size = len(matrix[0])
+    to = {"blocks": "i64", "v": "ptr", "step": "i64", "far": "i64"}
+    f = p.routine(name, data="ptr", row="i64", column="i64", **to)
+    rows = [f.at("%data", f.times(r, "%row")) for r in range(size)]
+    columns = [f.times(c, "%column") for c in range(size)]
+    _transform(f, matrix, rows, columns, None, dtype)
+
+    f = p.routine(f"{name}_edge", image="ptr", zeros="ptr", y="i64", x="i64", h="i64", w="i64", pixel="i64", **to)
+    row = f.times("%w", "%pixel")
+    left = f.most("%x", 0)
+    start = f.at("%image", f.times(left, "%pixel"))
+    rows, columns, masks = [], [], []
+    for k in range(size):
+        y = f.plus("%y", k)
+        there = f.at(start, f.times(y, row))
+        rows.append(f.emit(f"select i1 {f.is_('ult', y, '%h')}, ptr {there}, ptr %zeros"))
+        x = f.plus("%x", k)
+        nearest = f.least(f.most(x, left), f.minus("%w", 1))
+        columns.append(f.times(f.minus(nearest, left), "%pixel"))
+        wide = f.emit(f"sext i1 {f.is_('ult', x, '%w')} to i32")
+        one = f.emit(f"insertelement {f.ints} poison, i32 {wide}, i32 0")
+        every = f.emit(f"shufflevector {f.ints} {one}, {f.ints} poison, {f.ints} zeroinitializer")
+        masks.append(f.emit(f"icmp ne {f.ints} {every}, zeroinitializer"))
+    _transform(f, matrix, rows, columns, masks, dtype)
+    return Into(name, f"{name}_edge", size)
+
+
+def _transform(
+    f: Routine, matrix: Matrix, rows: list[str], columns: list[Int], masks: list[str] | None, dtype: str
+) -> None:
+    """All `blocks` of channels of one tile; pixel (r, c) is at rows[r] + columns[c]."""
+    n = len(matrix)
+    fars = [f.times(i, "%far") for i in range(n * n)]
+    with f.loop("0", "%blocks") as loop:
+        shift = f.times(loop.index, f.width * NBYTES[dtype])
+        at = [f.at(row, shift) for row in rows]
+        v = f.at("%v", f.times(loop.index, "%step"))
+
+        def load(r: int, c: int) -> str:
+            value = f.read(f.at(at[r], columns[c]), dtype)
+            return value if masks is None else f.select(masks[c], value, f.const(0.0))
+
+        both_sides(f, matrix, load, lambda i, j, value: f.write(value, f.at(v, fars[i * n + j])))
+    f.done()
+
+
+class Epilogue(NamedTuple):
+    """What is done to an output before it is written: an array added, ReLU."""
+
+    add: bool = False
+    relu: bool = False
+
+
+def output_routine(p: Program, m: int, v: int, dtype: str, epilogue: Epilogue) -> str:
+    """`(ptr m, i64 far, ptr bias, ptr out, ptr addend, i64 row, i64 column, i64 rows, i64 columns, ptr spare)`:
+    At M A plus bias, of one tile and panel, of which `rows` x `columns` outputs are in the image.
+
+    M: (n n, T, v L). `spare` is scratch of one vector.
+    """
+    name = f"output{m}x{v}_{dtype}"
+    matrix = algorithm(m).output
+    n = m + 2
+    f = p.routine(
+        name, m="ptr", far="i64", bias="ptr", out="ptr", addend="ptr", row="i64", column="i64", rows="i64",
+        columns="i64", spare="ptr",
+    )  # fmt: skip
+    fars = [f.times(i, "%far") for i in range(n * n)]
+    last_row, last_column = f.minus("%rows", 1), f.minus("%columns", 1)
+    rows = [f.times(f.least(r, last_row), "%row") for r in range(m)]
+    columns = [f.times(f.least(c, last_column), "%column") for c in range(m)]
+    line = f.width * NBYTES[dtype]
+    # The addend may be where the output goes, and would be gone before it is read if others were written there.
+    outside = {}
+    if epilogue.add:
+        for r in range(m):
+            for c in range(m):
+                inside = f.emit(f"and i1 {f.is_('slt', r, '%rows')}, {f.is_('slt', c, '%columns')}")
+                there = f.at("%out", f.plus(rows[r], columns[c]))
+                outside[r, c] = f.emit(f"select i1 {inside}, ptr {there}, ptr %spare")
+    for j in range(v):
+        bias = f.read(f.at("%bias", 4 * f.width * j))
+        at = f.at("%m", 4 * f.width * j)
+        out = [f.at("%out", f.plus(row, line * j)) for row in rows]
+        addend = [f.at("%addend", f.plus(row, line * j)) for row in rows]
+
+        def store(r: int, c: int, value: str) -> None:
+            value = f.add(value, bias)
+            if epilogue.add:
+                value = f.add(value, f.read(f.at(addend[r], columns[c]), dtype))
+            if epilogue.relu:
+                value = f.above(value, f.const(0.0))
+            there = f.at(outside[r, c], line * j) if epilogue.add else f.at(out[r], columns[c])
+            f.write(value, there, dtype)
+
+        both_sides(f, matrix, lambda r, c: f.read(f.at(at, fars[r * n + c])), store, backwards=True)
+    f.done()
+    return name
+
+
+class Tile:
+    """Tile number `q` of a batch: `y`, `x` are the first row and column of its outputs."""
+
+    def __init__(self, f: Routine, q: Int, m: int, per_image: Int, per_row: Int) -> None:
+        self.f, self.m = f, m
+        self.image = f.over(q, per_image)
+        inside = f.rest(q, per_image)
+        self.y = f.times(f.over(inside, per_row), m)
+        self.x = f.times(f.rest(inside, per_row), m)
+
+
+class Source:
+    """Images (n, h, w, ...) that are read tile by tile: `blocks` vectors of the channels of each pixel, pixels
+    being `pixel` bytes apart. At `zeros` there are as many pixels of zeros as a tile has columns.
+    """
+
+    def __init__(
+        self, f: Routine, into: Into, data: str, h: Int, w: Int, pixel: Int, blocks: Int, zeros: str
+    ) -> None:
+        self.f, self.into, self.data, self.h, self.w = f, into, data, h, w
+        self.pixel, self.blocks, self.zeros = pixel, blocks, zeros
+        self.row = f.times(pixel, w)
+
+    def read(self, image: Int, y: Int, x: Int, to: str, step: Int, far: Int) -> None:
+        """Transform the tile at (y, x) into products `far` bytes apart, `step` bytes between blocks."""
+        f, size = self.f, self.into.size
+        start = f.at(self.data, f.times(f.times(image, self.h), self.row))
+        rest: list[tuple[str, Int]] = [("i64", self.blocks), ("ptr", to), ("i64", step), ("i64", far)]
+        inside = f.emit(f"and i1 {f.is_('sge', y, 0)}, {f.is_('sge', x, 0)}")
+        inside = f.emit(f"and i1 {inside}, {f.is_('sle', f.plus(y, size), self.h)}")
+        inside = f.emit(f"and i1 {inside}, {f.is_('sle', f.plus(x, size), self.w)}")
+        with f.when(inside):
+            there = f.at(start, f.plus(f.times(y, self.row), f.times(x, self.pixel)))
+            f.run(self.into.inside, ("ptr", there), ("i64", self.row), ("i64", self.pixel), *rest)
+        with f.when(f.emit(f"xor i1 {inside}, true")):
+            f.run(
+                self.into.edge, ("ptr", start), ("ptr", self.zeros), ("i64", y), ("i64", x), ("i64", self.h),
+                ("i64", self.w), ("i64", self.pixel), *rest,
+            )  # fmt: skip
+
+
+def clear(f: Routine, at: str, nbytes: Int) -> None:
+    """Zeros at an address: `nbytes`, rounded up to whole vectors."""
+    with f.loop("0", str(nbytes), 4 * f.width) as loop:
+        f.write(f.const(0.0), f.at(at, loop.index))
+
+
+def whole_rounds(f: Routine, first: Int, last: Int, most: Int) -> Int:
+    """How many rounds of at most `most` it takes from `first` to `last`."""
+    return f.over(f.plus(f.minus(last, first), f.minus(most, 1)), most)
+
+
+def round_of(f: Routine, first: Int, last: Int, rounds: Int, k: Int) -> tuple[Int, Int]:
+    """Round k of [first, last) cut into `rounds` parts that are nearly equal."""
+    count = f.minus(last, first)
+    begin = f.plus(first, f.over(f.times(count, k), rounds))
+    return begin, f.plus(first, f.over(f.times(count, f.plus(k, 1)), rounds))

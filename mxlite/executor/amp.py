@@ -1,0 +1,48 @@
+"""Mixed precision for a program: what `amp=` and `loss_scale=` mean."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from ..core import as_dtype, bfloat16, BindError, DTypeError
+from ..graph import Graph, mixed_precision, Policy
+from ..ops.cast import _shore, Cast
+from ..ops.precision import precision_of, wide_inputs
+
+SHORT_NAMES = {"bf16": "bfloat16", "fp16": "float16"}
+
+
+def amp_dtype(kind: Any) -> np.dtype[Any] | None:
+    """The 16-bit type that `amp=` names, None for none. Raises DTypeError."""
+    if kind is None:
+        return None
+    try:
+        dtype = as_dtype(SHORT_NAMES.get(kind, kind) if isinstance(kind, str) else kind)
+    except DTypeError:
+        dtype = None
+    if dtype is None or dtype not in (bfloat16, np.dtype("float16")):
+        raise DTypeError(f"amp must be 'bfloat16' ('bf16'), 'float16' ('fp16') or None, got {kind!r}.")
+    return dtype
+
+
+def checked_scale(scale: Any, amp: Any) -> float | None:
+    """`scale` as a number that gradients can be multiplied with, None for none. Raises BindError."""
+    if scale is None:
+        return None
+    if amp is None:
+        raise BindError(f"loss_scale={scale!r} is for mixed precision; give amp='float16' as well.")
+    if isinstance(scale, str) or not 0 < float(scale) < float("inf"):
+        raise BindError(f"loss_scale must be a number above 0, or None, got {scale!r}.")
+    return float(scale)
+
+
+def mixed(graph: Graph, amp: Any, data: Collection[str], scaled: bool) -> Graph:
+    """`graph`, with shapes and dtypes, in mixed precision; itself if `amp` is None."""
+    dtype = amp_dtype(amp)
+    if dtype is None:
+        return graph
+    policy = Policy(dtype, precision_of, wide_inputs, Cast, _shore if scaled else None)
+    return mixed_precision(graph, policy, data)

@@ -1,0 +1,83 @@
+"""What inference computes from parameters alone: computed when they change, not at each call.
+
+Weights in the layout a kernel wants, norms folded into weights, weights cast to 16 bits: nodes that depend on no
+input and draw nothing. `hoist` moves them to the front of a step and gives what the rest reads of them storage of
+its own; a program skips them as long as nobody has written a parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..backends import Backend
+from ..graph import Entry, Graph, Node, Shape
+from .step import Key, Step
+
+
+def hoist(step: Step, backend: Backend) -> Step:
+    """`step`, an inference pass, with its constant nodes first; itself where there are none. O(nodes).
+
+    Where nothing tells inputs from parameters, as for arrays given to `bind`, there are none.
+    """
+    inputs = {key[1] for key, category in step.category.items() if category == "inputs"}
+    if not inputs:
+        return step
+    known = {Entry(n, i) for n in _constant(step.graph, inputs) for i in range(n.num_outputs)}
+    graph, moved = backend.pack(step.graph, known)
+    if moved:
+        step = replace(step, graph=graph, storage={moved.get(e, e): k for e, k in step.storage.items()})
+    constant = _constant(step.graph, inputs)
+    first = [n for n in step.graph.nodes if n in constant]
+    rest = [n for n in step.graph.nodes if n not in constant]
+    storage = dict(step.storage)
+    owned: dict[Key, tuple[Shape, np.dtype[Any]]] = dict(step.owned)
+    category = dict(step.category)
+    for n in rest:
+        for e in n.inputs:
+            if e.node in constant and e.node.op is not None and e not in storage:
+                key = ("const", f"{e.node.name}.{e.index}")
+                if key in owned:  # two nodes of one name
+                    key = ("const", f"{e.node.name}.{e.index}.{len(owned)}")
+                storage[e] = key
+                owned[key] = (step.graph.shapes[e], step.graph.dtypes[e])
+                category[key] = "arguments"
+    count = sum(1 for n in first if n.op is not None)
+    if not count:
+        return step
+    order = replace(step.graph, order=(*first, *rest))
+    added = sum(1 for n in graph.nodes if n.op is not None) - step.num_forward
+    return replace(
+        step,
+        graph=order,
+        num_forward=step.num_forward + added,
+        storage=storage,
+        owned=owned,
+        category=category,
+        num_constant=count,
+    )
+
+
+def constant_bytes(owned: Mapping[Key, tuple[Shape, np.dtype[Any]]]) -> int:
+    """Bytes of what `hoist` gave storage."""
+    return sum(int(np.prod(s)) * d.itemsize for key, (s, d) in owned.items() if key[0] == "const")
+
+
+def _constant(graph: Graph, inputs: Set[str]) -> set[Node]:
+    """The nodes that depend on no variable in `inputs`."""
+    constant: set[Node] = set()
+    for node in graph.nodes:
+        if node.op is None:
+            if node.name not in inputs:
+                constant.add(node)
+        elif node.inputs and all(e.node in constant for e in node.inputs) and _is_pure(node):
+            constant.add(node)
+    return constant
+
+
+def _is_pure(node: Node) -> bool:
+    assert node.op is not None
+    return not (node.op.has_stream(node.attrs) or node.op.mutated(node.attrs) or node.op.subgraphs)

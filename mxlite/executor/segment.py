@@ -1,0 +1,101 @@
+"""Consecutive kernel calls of a program that the engine sees as one operation."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from time import perf_counter_ns
+from typing import NoReturn, Protocol
+
+import numpy as np
+
+from ..core import OperatorError
+from ..engine import SWITCHING, Var
+from .sheet import Sheet
+
+Run = Callable[[], None]
+
+
+class Record(Protocol):
+    """What `Segment.timed` tells: whose steps from `first` on ended when, `stamps[0]` being the start."""
+
+    def __call__(self, sheet: Sheet, first: int, stamps: list[int]) -> None: ...
+
+
+Join = Callable[[Sequence[Run]], Sequence[tuple[int, Run]]]
+
+
+class Segment:
+    """Kernel calls, one for each step from `first` on, made by calling the segment.
+
+    `around` gives what the calls are made inside: their threads. `join` makes fewer of them; see `Backend`.
+    An error names the call that failed.
+    """
+
+    __slots__ = (
+        "_joined", "_of", "around", "before", "calls", "done", "first", "join", "names", "reads", "sheet",
+        "writes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        done: Var,
+        first: int,
+        around: Callable[[], AbstractContextManager[None]],
+        join: Join,
+        sheet: Sheet,
+    ) -> None:
+        self.done = done
+        self.first = first
+        self.around = around
+        self.join = join
+        self.sheet = sheet
+        self._joined: Sequence[tuple[int, Run]] = ()
+        self._of: list[Run] = []  # what was joined
+        self.calls: list[Run] = []
+        self.names: list[str] = []
+        self.reads: tuple[Var, ...] = ()
+        self.writes: tuple[Var, ...] = ()
+        self.before: tuple[Var, ...] = ()
+
+    def __call__(self) -> None:
+        if self._of != self.calls:  # the first time, or somebody has changed a call
+            self._of = list(self.calls)
+            self._joined = self.join(self._of)
+        rest = iter(self._joined)
+        with SWITCHING, self.around(), np.errstate(all="ignore"):
+            try:
+                for _, call in rest:
+                    call()
+            except Exception as error:
+                at, _ = self._joined[len(self._joined) - operator.length_hint(rest) - 1]
+                self._fail(at + getattr(error, "call", 0), error)
+
+    def timed(self, record: Record) -> Run:
+        """The same with a look at the clock after each call; `record` is told when all is over."""
+        return partial(self._run_timed, record)
+
+    def _run_timed(self, record: Record) -> None:
+        clock = perf_counter_ns
+        stamps: list[int] = []
+        look = stamps.append
+        with SWITCHING, self.around(), np.errstate(all="ignore"):
+            look(clock())
+            try:
+                for call in self.calls:
+                    call()
+                    look(clock())
+            except Exception as error:
+                self._fail(len(stamps) - 1, error)
+            finally:
+                record(self.sheet, self.first, stamps)
+
+    def _fail(self, at: int, error: Exception) -> NoReturn:
+        name = self.names[at]
+        if isinstance(error, OperatorError) and error.operation == name:
+            raise error
+        raise OperatorError(
+            f"{name!r} failed with {type(error).__name__}: {error}", operation=name
+        ) from error

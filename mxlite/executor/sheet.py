@@ -1,0 +1,48 @@
+"""What a program's steps are and cost, step by step: for a profiler, worked out when it is first asked."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from ..backends import Facts, flops_of
+from ..memplan import MemoryPlan
+from .lower import Lowered
+
+
+class Sheet:
+    """`facts[s]` and `live_bytes[s]` of step s; `measured_bytes` is what the program really has.
+
+    It holds no arrays, so that who keeps it (a profiler does) keeps no memory of the program's alive.
+    """
+
+    def __init__(self, lowered: Lowered, plan: MemoryPlan, measured_bytes: int) -> None:
+        self._lowered = lowered
+        self._plan = plan
+        self.measured_bytes = measured_bytes
+
+    @cached_property
+    def facts(self) -> tuple[Facts, ...]:
+        """Of each step."""
+        problem, lowered = self._plan.problem, self._lowered
+        of_task = []
+        for task, call in zip(problem.tasks, lowered.calls):
+            op = call.node.op
+            assert op is not None
+            wanted = [n for n, o in zip(op.output_names(call.node.attrs), call.outputs) if o >= 0]
+            values = [v for v in (*task.inputs, *task.outputs) if v >= 0]
+            of_task.append(
+                Facts(
+                    task.name,
+                    op.op_name,
+                    call.kernel.name,
+                    str(lowered.dtype[values[0]]) if values else "float32",
+                    flops_of(op, call.node.attrs, call.shapes, wanted),
+                    sum(problem.values[v].nbytes for v in values),
+                )
+            )
+        return tuple(of_task[t] for t in self._plan.schedule.task)
+
+    @cached_property
+    def live_bytes(self) -> tuple[int, ...]:
+        """Planned bytes of the arena in use at each step."""
+        return tuple(self._plan.live_bytes())

@@ -1,0 +1,161 @@
+"""Recorder: what ran when, on which thread. It watches the engine, and writes down as little as it can.
+
+A bound program's segment is written down as its clock readings, one for each kernel; which kernels these were
+is looked up when somebody reads the record (`Recorder.calls`). Workers append to lists, which happens wholly
+or not at all, so there is no lock.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from threading import get_ident
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+from ..backends import Facts
+
+SAMPLE_NS = 1_000_000  # resident memory is looked at no more often
+
+
+class Call(NamedTuple):
+    """One kernel call, or one operation that is no kernel; times are nanoseconds of `perf_counter_ns`.
+
+    `kind` is "program" (a step of a bound program), "operator" (an operation on arrays) or "engine" (anything
+    else that was pushed: copies, assignments, closures of the user's).
+    """
+
+    thread: int
+    start: int
+    stop: int
+    kind: str
+    facts: Facts
+
+
+class Span(NamedTuple):
+    """A stretch of time that the user named: a task, frame or event."""
+
+    thread: int
+    start: int
+    stop: int
+    category: str
+    name: str
+
+
+class Instant(NamedTuple):
+    """A moment that the user marked; `scope` is "g", "p" or "t" as in the trace."""
+
+    thread: int
+    at: int
+    category: str
+    name: str
+    scope: str
+
+
+class Count(NamedTuple):
+    """A number that changed."""
+
+    at: int
+    name: str
+    series: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be recorded."""
+
+    programs: bool = True
+    operators: bool = True
+    memory: bool = True
+
+
+class Recorder:
+    """Everything recorded since it was made or `clear`ed. As a watcher of the engine it is a function."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.began = perf_counter_ns()
+        self.threads: dict[int, str] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        self._segments: list[tuple[int, Any, int, list[int]]] = []
+        self._calls: list[Call] = []
+        self.spans: list[Span] = []
+        self.instants: list[Instant] = []
+        self.counts: list[Count] = []
+        self._sampled = 0
+
+    def __call__(self, fn: Callable[[], object], name: str, device: str, kind: str) -> Callable[[], object]:
+        timed = getattr(fn, "timed", None)
+        if timed is not None:
+            if not self.wanted.programs:
+                return fn
+            made: Callable[[], object] = timed(self._note_segment)
+            return made
+        if not self.wanted.operators:
+            return fn
+        facts = getattr(name, "facts", None)
+        if facts is not None:
+            return partial(self._run, fn, "operator", facts())
+        label = name or str(getattr(fn, "__qualname__", "operation"))
+        return partial(self._run, fn, "engine", Facts(label, label, kind, "", 0.0, 0))
+
+    def _run(self, fn: Callable[[], object], kind: str, facts: Facts) -> None:
+        start = perf_counter_ns()
+        try:
+            fn()
+        finally:
+            stop = perf_counter_ns()
+            self._calls.append(Call(self.thread(), start, stop, kind, facts))
+            self._sample(stop)
+
+    def _note_segment(self, sheet: Any, first: int, stamps: list[int]) -> None:
+        self._segments.append((self.thread(), sheet, first, stamps))
+        self._sample(stamps[-1])
+
+    def thread(self) -> int:
+        """The thread that asks; its name is remembered."""
+        me = get_ident()
+        if me not in self.threads:
+            self.threads[me] = threading.current_thread().name
+        return me
+
+    def _sample(self, now: int) -> None:
+        if self.wanted.memory and now - self._sampled >= SAMPLE_NS:
+            self._sampled = now
+            if resident := resident_bytes():
+                self.counts.append(Count(now, "memory", "resident in the process", resident))
+
+    def calls(self) -> Iterator[Call]:
+        """Every kernel call recorded, those of programs first."""
+        for thread, sheet, first, stamps in self._segments:
+            for s, (start, stop) in enumerate(pairwise(stamps), first):
+                yield Call(thread, start, stop, "program", sheet.facts[s])
+        yield from self._calls
+
+    def counters(self) -> Iterator[Count]:
+        """The user's counters, and bytes: planned at each step of a program, and measured."""
+        if self.wanted.memory:
+            for _, sheet, first, stamps in self._segments:
+                yield Count(stamps[0], "memory", "allocated by the program", sheet.measured_bytes)
+                for s, at in enumerate(stamps[:-1], first):
+                    yield Count(at, "arena", "planned live bytes", sheet.live_bytes[s])
+        yield from self.counts
+
+
+def resident_bytes() -> int:
+    """Bytes of this process in memory; 0 where the system does not say."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -1,0 +1,204 @@
+"""`mx.profiler`: when to record, where to write, what to print."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..backends.cpu.threads import num_threads
+from ..core import MXLiteError, nearest, replacing
+from ..engine import get_engine, watch
+from . import peak
+from .recorder import Recorder, Wanted
+from .table import data_of, rows_of, SORTS, table_of
+from .trace import trace_of
+
+
+@dataclass
+class Config:
+    """What `set_config` sets. Names and defaults are MXNet's; those not used here are accepted."""
+
+    filename: str = "profile.json"
+    profile_all: bool = False
+    profile_symbolic: bool = False
+    profile_imperative: bool = False
+    profile_memory: bool = False
+    profile_api: bool = False
+    continuous_dump: bool = False
+    dump_period: float = 1.0
+    aggregate_stats: bool = False
+    profile_process: str = "worker"
+    gpu_memory_profile_filename_prefix: str = ""
+
+    def wanted(self) -> Wanted:
+        """What to record; everything, if nothing was named."""
+        named = self.profile_symbolic or self.profile_imperative or self.profile_memory
+        if self.profile_all or not named:
+            return Wanted()
+        return Wanted(self.profile_symbolic, self.profile_imperative, self.profile_memory)
+
+
+class Session:
+    """The one profiler of a process: "stop", "run", or paused."""
+
+    def __init__(self) -> None:
+        self.config = Config()
+        self.state = "stop"
+        self.paused = False
+        self.recorder = Recorder(Wanted())
+
+    @property
+    def active(self) -> bool:
+        """Whether what happens now is recorded."""
+        return self.state == "run" and not self.paused
+
+    def watch(self) -> None:
+        """See to it that the engine shows what is pushed, or not."""
+        watch(self.recorder if self.active else None)
+
+
+SESSION = Session()
+
+
+def set_config(**kwargs: Any) -> None:
+    """Say what to record and where to write it; before `set_state("run")`.
+
+    filename: the trace that `dump` writes ("profile.json").  profile_all, profile_symbolic (bound programs),
+    profile_imperative (operations on arrays), profile_memory (byte counters): what to record, everything if
+    none is named.  aggregate_stats and the rest of MXNet's parameters are accepted: `dumps` always works,
+    nothing is dumped periodically, and there are no other processes.
+    """
+    names = list(asdict(Config()))
+    for name in kwargs:
+        if name not in names:
+            raise MXLiteError(f"set_config has no parameter {name!r}.{nearest(name, names)}")
+    SESSION.config = Config(**(asdict(SESSION.config) | kwargs))
+    SESSION.recorder.wanted = SESSION.config.wanted()
+
+
+def set_state(state: str = "stop", profile_process: str = "worker") -> None:
+    """Record from now on ("run"), or no longer ("stop"). What is pushed while it runs is recorded.
+
+    "run" after "stop" starts a new record.
+    """
+    if state not in ("run", "stop"):
+        raise MXLiteError(
+            f"set_state wants 'run' or 'stop', got {state!r}.{nearest(str(state), ('run', 'stop'))}"
+        )
+    if state == "run" and SESSION.state == "stop":
+        SESSION.recorder = Recorder(SESSION.config.wanted())
+        SESSION.paused = False
+    SESSION.state = state
+    SESSION.watch()
+
+
+def start() -> None:
+    """`set_state("run")`."""
+    set_state("run")
+
+
+def stop() -> None:
+    """`set_state("stop")`."""
+    set_state("stop")
+
+
+def pause(profile_process: str = "worker") -> None:
+    """Record nothing until `resume`; what there is stays."""
+    SESSION.paused = True
+    SESSION.watch()
+
+
+def resume(profile_process: str = "worker") -> None:
+    """Go on recording."""
+    SESSION.paused = False
+    SESSION.watch()
+
+
+def dump(finished: bool = True, profile_process: str = "worker") -> None:
+    """Write the trace to the file of `set_config`, for chrome://tracing or ui.perfetto.dev.
+
+    Waits for what has been pushed. `finished`: stop recording.
+    """
+    get_engine().rest()
+    if finished:
+        set_state("stop")
+    about = {"kernels": data_of(rows_of(SESSION.recorder.calls()), "total", False)}
+    with replacing(SESSION.config.filename) as file:
+        file.write(json.dumps(trace_of(SESSION.recorder, about)).encode())
+
+
+def dumps(reset: bool = False, format: str = "table", sort_by: str = "total", ascending: bool = False) -> str:
+    """What was recorded, a row for each kernel of each operator, as a table or as JSON.
+
+    Waits for what has been pushed. The first call also measures what the machine can do (a tenth of a
+    second), to tell how near to that each kernel comes. `sort_by`: one of total, avg, min, max, count.
+    `reset` forgets what was recorded.
+    """
+    for what, value, known in (("format", format, ("table", "json")), ("sort_by", sort_by, SORTS)):
+        if value not in known:
+            raise MXLiteError(
+                f"dumps: {what} must be one of {known}, got {value!r}.{nearest(str(value), known)}"
+            )
+    get_engine().rest()
+    watched, SESSION.paused = SESSION.paused, True  # measuring is no part of the record
+    SESSION.watch()
+    try:
+        text = _dumps(format, sort_by, ascending)
+    finally:
+        SESSION.paused = watched
+        SESSION.watch()
+    if reset:
+        SESSION.recorder.clear()
+    return text
+
+
+def _dumps(format: str, sort_by: str, ascending: bool) -> str:
+    threads = num_threads()
+    calls = list(SESSION.recorder.calls())
+    types = {c.facts.dtype for c in calls if c.facts.flops}
+    if not calls:
+        return "Nothing was recorded." if format == "table" else json.dumps({"Time": []})
+    copied = peak.bytes_per_s(threads)
+    reached = {t: peak.flops_per_s(t, threads) for t in sorted(types) if t in _MEASURED}
+    most = reached.get("float32") or max(reached.values(), default=peak.flops_per_s("float32", threads))
+
+    def ideal(dtype: str, flops: float, nbytes: int) -> float:
+        return max(flops / reached.get(dtype, most), nbytes / copied)
+
+    rows = rows_of(calls, ideal)
+    if format == "json":
+        peaks = {"threads": threads, "bytes_per_s": copied, "flops_per_s": reached}
+        return json.dumps({"Time": data_of(rows, sort_by, ascending), "Peak": peaks}, indent=4)
+    rates = ", ".join(f"{v / 1e9:.1f} GFLOP/s ({t})" for t, v in reached.items())
+    note = (
+        f"\n\nPeak of this machine with {threads} threads, measured: {rates + ', ' if rates else ''}"
+        f"{copied / 1e9:.1f} GB/s copied.\nGFLOP/s count the operator's own arithmetic, GB/s its inputs and "
+        f"outputs read and written once; from a cache that can be more than a copy reaches."
+    )
+    return table_of(rows, sort_by, ascending) + note
+
+
+_MEASURED = ("float32", "float64", "float16", "bfloat16")
+
+
+# -- MXNet's older names ---------------------------------------------------------------------------------
+
+
+def profiler_set_config(mode: str = "symbolic", filename: str = "profile.json") -> None:
+    """`set_config` with `mode` "symbolic", "imperative" or "all". Deprecated."""
+    warnings.warn("profiler_set_config is deprecated: call set_config.", DeprecationWarning, stacklevel=2)
+    set_config(filename=filename, **{f"profile_{mode}": True})
+
+
+def profiler_set_state(state: str = "stop") -> None:
+    """`set_state`. Deprecated."""
+    warnings.warn("profiler_set_state is deprecated: call set_state.", DeprecationWarning, stacklevel=2)
+    set_state(state)
+
+
+def dump_profile() -> None:
+    """`dump`. Deprecated."""
+    warnings.warn("dump_profile is deprecated: call dump.", DeprecationWarning, stacklevel=2)
+    dump(True)

@@ -1,0 +1,135 @@
+"""Winograd's convolutions against the sum they stand for, in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from mxlite.backends.cpu import winograd
+from mxlite.backends.cpu.compiled import usable, width
+
+pytestmark = pytest.mark.skipif(
+    not usable() or not winograd.fits(1, 3, 3, 16, 16, (1, 1), np.float32),
+    reason="llvmlite is not installed, or this CPU has no vectors of 8 numbers",
+)
+
+GUARD = 64  # bytes before and after each array, which must stay as they are
+TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-2, "float16": 2e-3}
+
+
+class Guarded:
+    """An array in C order at a multiple of 64 bytes, with a pattern on both sides."""
+
+    def __init__(self, shape, dtype=np.float32, fill=None):
+        nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        self.block = np.full(nbytes + 2 * GUARD + 64, 0xA5, np.uint8)
+        start = GUARD + -(self.block.ctypes.data + GUARD) % 64
+        self.inside = slice(start, start + nbytes)
+        self.array = self.block[self.inside].view(dtype).reshape(shape)
+        self.array[...] = np.nan if fill is None else fill
+
+    def check(self):
+        outside = np.delete(self.block, self.inside)
+        assert (outside == 0xA5).all(), "written outside the array"
+
+
+def scratch(nbytes):
+    made = Guarded((nbytes // 4 + 1,))
+    return made, made.array.view(np.uint8)[:nbytes]
+
+
+def direct(data, weight, pad):
+    """The sum itself, float64."""
+    d = np.pad(data.astype(np.float64), ((0, 0), (pad[0],) * 2, (pad[1],) * 2, (0, 0)))
+    oh, ow = d.shape[1] - 2, d.shape[2] - 2
+    w = weight.astype(np.float64)
+    return sum(d[:, y : y + oh, x : x + ow] @ w[:, :, y, x].T for y in range(3) for x in range(3))
+
+
+def close(found, wanted, tolerance):
+    assert np.abs(found.astype(np.float64) - wanted).max() <= tolerance * max(1.0, np.abs(wanted).max())
+
+
+SHAPES = st.tuples(
+    st.integers(1, 3),  # images
+    st.integers(1, 15),
+    st.integers(1, 15),
+    st.integers(1, 5),  # channels in, in vectors
+    st.integers(1, 5),
+    st.sampled_from([(0, 0), (1, 1), (0, 1), (1, 0)]),
+    st.integers(1, 30),  # tiles at a time
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(SHAPES, st.booleans(), st.integers(0, 2**31))
+def test_forward_is_the_sum(shape, has_bias, seed):
+    n, h, w, c, f, pad, most = shape
+    h, w, c, f = max(h, 3 - 2 * pad[0]), max(w, 3 - 2 * pad[1]), c * width(), f * width()
+    rng = np.random.default_rng(seed)
+    data = Guarded((n, h, w, c), fill=rng.standard_normal((n, h, w, c)))
+    weight = Guarded((f, c, 3, 3), fill=rng.standard_normal((f, c, 3, 3)))
+    bias = Guarded((f,), fill=rng.standard_normal(f))
+    kernel = winograd.forward(n, h, w, c, f, pad, np.float32, most=most)
+    out = Guarded((n, kernel.oh, kernel.ow, f))
+    guard, work = scratch(kernel.workspace)
+    run = kernel.connect(data.array, weight.array, bias.array if has_bias else None, out.array, work)
+    run()
+    close(out.array, direct(data.array, weight.array, pad) + has_bias * bias.array, 1e-5)
+    first = out.array.copy()
+    run()
+    assert (out.array == first).all()
+    for a in (data, weight, bias, out, guard):
+        a.check()
+
+
+@settings(max_examples=40, deadline=None)
+@given(SHAPES, st.integers(0, 2**31))
+def test_gradient_in_data_is_the_sum(shape, seed):
+    n, h, w, c, f, pad, most = shape
+    h, w, c, f = max(h, 3 - 2 * pad[0]), max(w, 3 - 2 * pad[1]), c * width(), f * width()
+    rng = np.random.default_rng(seed)
+    kernel = winograd.d_data(n, h, w, c, f, pad, np.float32, most=most)
+    d_out = Guarded((n, kernel.h, kernel.w, f), fill=rng.standard_normal((n, kernel.h, kernel.w, f)))
+    weight = Guarded((f, c, 3, 3), fill=rng.standard_normal((f, c, 3, 3)))
+    d_data = Guarded((n, h, w, c))
+    guard, work = scratch(kernel.workspace)
+    kernel.connect(d_out.array, weight.array, None, d_data.array, work)()
+    turned = weight.array.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
+    close(d_data.array, direct(d_out.array, turned, (2 - pad[0], 2 - pad[1])), 1e-5)
+    for a in (d_out, weight, d_data, guard):
+        a.check()
+
+
+def direct_weight(d_out, data, pad):
+    """The gradient of the weights, float64."""
+    d = np.pad(data.astype(np.float64), ((0, 0), (pad[0],) * 2, (pad[1],) * 2, (0, 0)))
+    y = d_out.astype(np.float64)
+    oh, ow = y.shape[1:3]
+    taps = [
+        [np.tensordot(y, d[:, r : r + oh, c : c + ow], axes=([0, 1, 2], [0, 1, 2])) for c in range(3)]
+        for r in range(3)
+    ]
+    return np.moveaxis(np.array(taps), (0, 1), (2, 3))
+
+
+@settings(max_examples=40, deadline=None)
+@given(SHAPES, st.integers(1, 3), st.integers(0, 2**31))
+def test_gradient_in_weight_is_the_sum(shape, splits, seed):
+    n, h, w, c, f, pad, most = shape
+    h, w, c, f = max(h, 3 - 2 * pad[0]), max(w, 3 - 2 * pad[1]), c * width(), f * width()
+    rng = np.random.default_rng(seed)
+    data = Guarded((n, h, w, c), fill=rng.standard_normal((n, h, w, c)))
+    kernel = winograd.d_weight(n, h, w, c, f, pad, np.float32, most=most, splits=splits)
+    d_out = Guarded((n, kernel.oh, kernel.ow, f), fill=rng.standard_normal((n, kernel.oh, kernel.ow, f)))
+    d_weight = Guarded((f, c, 3, 3))
+    guard, work = scratch(kernel.workspace)
+    run = kernel.connect(d_out.array, data.array, d_weight.array, work)
+    run()
+    close(d_weight.array, direct_weight(d_out.array, data.array, pad), 1e-5)
+    first = d_weight.array.copy()
+    run()
+    assert (d_weight.array == first).all()
+    for a in (data, d_out, d_weight, guard):
+        a.check()
