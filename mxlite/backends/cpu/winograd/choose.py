@@ -62,14 +62,14 @@ def _convolution(
     shape = Layer(n, h, w, c, f, (pad[0], pad[1]), str(np.dtype(dtype)), grid, threads)
     if parts is None:
         made = c * f <= 128 * 128
-        parts = (c, f) if made else (part_of(c, 64), part_of(f, 32))
+        parts = (c, f) if made else (part_of(c, 64), part_of(f, 64))
     else:
         made = parts == (c, f)
     group = group or (14 if made else 128)
     groups = -(-shape.units // max(1, group // shape.unit))
     if made:
         groups = max(1, min(shape.units, -(-groups // threads) * threads))
-    most = max(1, (most or 28) // shape.unit)
+    most = max(1, (most or 32) // shape.unit)
     return Convolution(**vars(shape), flipped=flipped, epilogue=epilogue, parts=parts, groups=groups, most=most, made=made)
 
 
@@ -82,7 +82,7 @@ def d_weight(
     pad: tuple[int, int],
     dtype: Any,
     m: int = 4,
-    most: int = 28,
+    most: int = 32,
     parts: tuple[int, int] | None = None,
     splits: int | None = None,
 ) -> Correlation | None:
