@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable
+from typing import Any
 
-from ..compiled import Function, Module
+from ....core import native
+from ..compiled import Function, load, Module
 
 _INTRINSIC = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b}
 
@@ -114,3 +117,11 @@ class Routine(Function):
     def repeated(self, pointer: str, dtype: str = "float32") -> str:
         """The number at an address, in all lanes."""
         return self.load_one(pointer, "0", dtype)
+
+
+@functools.lru_cache(maxsize=256)
+def code_of(make: Callable[..., str], *args: Any) -> tuple[native.Code, str]:
+    """The code of a program with the entry `make(program, *args)`, and the entry's name."""
+    program = Program()
+    name = make(program, *args)
+    return load(program), name

@@ -89,16 +89,17 @@ class Epilogue(NamedTuple):
 
 
 def output_routine(p: Program, m: int, v: int, dtype: str, epilogue: Epilogue) -> str:
-    """`(ptr m, i64 far, ptr bias, ptr out, ptr addend, i64 row, i64 column, i64 rows, i64 columns, ptr spare)`:
-    At M A plus bias, of one tile and panel, of which `rows` x `columns` outputs are in the image.
+    """`(ptr m, i64 panel, i64 panels, i64 far, ptr bias, ptr out, ptr addend, i64 row, i64 column, i64 rows,
+    i64 columns, ptr spare)`: At M A plus bias, of one tile, of which `rows` x `columns` outputs are in the image.
 
-    M: (n n, T, v L). `spare` is scratch of one vector.
+    M: (n n, panels, tiles, v L), with `far` bytes between products and `panel` between panels. `spare` is
+    scratch of one panel.
     """
     name = f"output{m}x{v}_{dtype}"
     matrix = algorithm(m).output
     n = m + 2
     f = p.routine(
-        name, m="ptr", far="i64", bias="ptr", out="ptr", addend="ptr", row="i64", column="i64", rows="i64",
+        name, m="ptr", panel="i64", panels="i64", far="i64", bias="ptr", out="ptr", addend="ptr", row="i64", column="i64", rows="i64",
         columns="i64", spare="ptr",
     )  # fmt: skip
     fars = [f.times(i, "%far") for i in range(n * n)]
@@ -106,30 +107,33 @@ def output_routine(p: Program, m: int, v: int, dtype: str, epilogue: Epilogue) -
     rows = [f.times(f.least(r, last_row), "%row") for r in range(m)]
     columns = [f.times(f.least(c, last_column), "%column") for c in range(m)]
     line = f.width * NBYTES[dtype]
-    # The addend may be where the output goes, and would be gone before it is read if others were written there.
-    outside = {}
-    if epilogue.add:
-        for r in range(m):
-            for c in range(m):
-                inside = f.emit(f"and i1 {f.is_('slt', r, '%rows')}, {f.is_('slt', c, '%columns')}")
-                there = f.at("%out", f.plus(rows[r], columns[c]))
-                outside[r, c] = f.emit(f"select i1 {inside}, ptr {there}, ptr %spare")
-    for j in range(v):
-        bias = f.read(f.at("%bias", 4 * f.width * j))
-        at = f.at("%m", 4 * f.width * j)
-        out = [f.at("%out", f.plus(row, line * j)) for row in rows]
-        addend = [f.at("%addend", f.plus(row, line * j)) for row in rows]
+    # The addend may be where the output goes: what lies in the image must not be written before it is read.
+    with f.loop("0", "%panels") as panel:
+        shift = f.times(panel.index, line * v)
+        own_bias = f.at("%bias", f.times(panel.index, 4 * f.width * v))
+        own_m = f.at("%m", f.times(panel.index, "%panel"))
+        for j in range(v):
+            bias = f.read(f.at(own_bias, 4 * f.width * j))
+            at = f.at(own_m, 4 * f.width * j)
+            out, addend = (
+                [f.at(f.at(f"%{x}", f.plus(row, line * j)), shift) for row in rows] for x in ("out", "addend")
+            )
 
-        def store(r: int, c: int, value: str) -> None:
-            value = f.add(value, bias)
-            if epilogue.add:
-                value = f.add(value, f.read(f.at(addend[r], columns[c]), dtype))
-            if epilogue.relu:
-                value = f.above(value, f.const(0.0))
-            there = f.at(outside[r, c], line * j) if epilogue.add else f.at(out[r], columns[c])
-            f.write(value, there, dtype)
+            def store(r: int, c: int, value: str) -> None:
+                value = f.add(value, bias)
+                if epilogue.add:
+                    value = f.add(value, f.read(f.at(addend[r], columns[c]), dtype))
+                if epilogue.relu:
+                    value = f.above(value, f.const(0.0))
+                if epilogue.add:
+                    inside = f.emit(f"and i1 {f.is_('slt', r, '%rows')}, {f.is_('slt', c, '%columns')}")
+                    there = f.at(out[r], columns[c])
+                    there = f.emit(f"select i1 {inside}, ptr {there}, ptr {f.at('%spare', line * j)}")
+                else:
+                    there = f.at(out[r], columns[c])
+                f.write(value, there, dtype)
 
-        both_sides(f, matrix, lambda r, c: f.read(f.at(at, fars[r * n + c])), store, backwards=True)
+            both_sides(f, matrix, lambda r, c: f.read(f.at(at, fars[r * n + c])), store, backwards=True)
     f.done()
     return name
 
