@@ -53,17 +53,32 @@ def norm_act(graph: Graph, train: bool) -> Graph:
     return r.graph()
 
 
+def is_norm(node: Node) -> bool:
+    """Whether it is a batch normalization."""
+    return node.op in _NORMS
+
+
+def is_sum(node: Node) -> bool:
+    """Whether it adds two arrays."""
+    return node.op in _SUMS
+
+
+def is_relu(node: Node) -> bool:
+    """Whether it is a rectifier."""
+    return node.op is relu or (node.op is Activation and node.attrs.act_type == "relu")
+
+
 def _match(
     graph: Graph, uses: Mapping[Entry, int], node: Node
 ) -> tuple[Node, Node | None, Entry | None] | None:
     """The norm, the sum and the other addend that end in the rectifier `node`."""
-    if not (node.op is relu or (node.op is Activation and node.attrs.act_type == "relu")):
+    if not is_relu(node):
         return None
     (source,) = node.inputs
     if _is_free(graph, uses, source, node):
         return source.node, None, None
     both = source.node
-    if both.op not in _SUMS or uses[source] > 1 or not _agree(both, node):
+    if not is_sum(both) or uses[source] > 1 or not _agree(both, node):
         return None
     for mine, other in (both.inputs, both.inputs[::-1]):
         # broadcast_add stretches; a norm that is stretched is another thing.
@@ -77,7 +92,7 @@ def _is_free(graph: Graph, uses: Mapping[Entry, int], entry: Entry, end: Node) -
     """Whether `entry` is made by a norm and read but once, its statistics not at all."""
     norm = entry.node
     return (
-        norm.op in _NORMS
+        is_norm(norm)
         and entry.index == 0
         and uses[entry] == 1
         and not any(Entry(norm, i) in uses for i in (1, 2))
