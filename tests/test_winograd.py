@@ -59,19 +59,28 @@ SHAPES = st.tuples(
     st.integers(1, 5),
     st.sampled_from([(0, 0), (1, 1), (0, 1), (1, 0)]),
     st.integers(1, 30),  # tiles at a time
+    st.sampled_from([None, 1, 2]),  # channels of a part, in vectors
 )
+
+
+def cut(c, f, part, most):
+    """Keywords that say how the work is cut: as the kernel likes, or in these parts."""
+    if part is None:
+        return {}
+    parts = tuple(k // width() % part == 0 and part * width() or width() for k in (c, f))
+    return {"parts": parts, "group": 2 * most + 1, "most": most}
 
 
 @settings(max_examples=40, deadline=None)
 @given(SHAPES, st.booleans(), st.integers(0, 2**31))
 def test_forward_is_the_sum(shape, has_bias, seed):
-    n, h, w, c, f, pad, most = shape
+    n, h, w, c, f, pad, most, part = shape
     h, w, c, f = max(h, 3 - 2 * pad[0]), max(w, 3 - 2 * pad[1]), c * width(), f * width()
     rng = np.random.default_rng(seed)
     data = Guarded((n, h, w, c), fill=rng.standard_normal((n, h, w, c)))
     weight = Guarded((f, c, 3, 3), fill=rng.standard_normal((f, c, 3, 3)))
     bias = Guarded((f,), fill=rng.standard_normal(f))
-    kernel = winograd.forward(n, h, w, c, f, pad, np.float32, most=most)
+    kernel = winograd.forward(n, h, w, c, f, pad, np.float32, **cut(c, f, part, most))
     out = Guarded((n, kernel.oh, kernel.ow, f))
     guard, work = scratch(kernel.workspace)
     run = kernel.connect(data.array, weight.array, bias.array if has_bias else None, out.array, work)
@@ -87,10 +96,10 @@ def test_forward_is_the_sum(shape, has_bias, seed):
 @settings(max_examples=40, deadline=None)
 @given(SHAPES, st.integers(0, 2**31))
 def test_gradient_in_data_is_the_sum(shape, seed):
-    n, h, w, c, f, pad, most = shape
+    n, h, w, c, f, pad, most, part = shape
     h, w, c, f = max(h, 3 - 2 * pad[0]), max(w, 3 - 2 * pad[1]), c * width(), f * width()
     rng = np.random.default_rng(seed)
-    kernel = winograd.d_data(n, h, w, c, f, pad, np.float32, most=most)
+    kernel = winograd.d_data(n, h, w, c, f, pad, np.float32, **cut(f, c, part, most))
     d_out = Guarded((n, kernel.h, kernel.w, f), fill=rng.standard_normal((n, kernel.h, kernel.w, f)))
     weight = Guarded((f, c, 3, 3), fill=rng.standard_normal((f, c, 3, 3)))
     d_data = Guarded((n, h, w, c))
@@ -117,11 +126,12 @@ def direct_weight(d_out, data, pad):
 @settings(max_examples=40, deadline=None)
 @given(SHAPES, st.integers(1, 3), st.integers(0, 2**31))
 def test_gradient_in_weight_is_the_sum(shape, splits, seed):
-    n, h, w, c, f, pad, most = shape
+    n, h, w, c, f, pad, most, part = shape
     h, w, c, f = max(h, 3 - 2 * pad[0]), max(w, 3 - 2 * pad[1]), c * width(), f * width()
     rng = np.random.default_rng(seed)
     data = Guarded((n, h, w, c), fill=rng.standard_normal((n, h, w, c)))
-    kernel = winograd.d_weight(n, h, w, c, f, pad, np.float32, most=most, splits=splits)
+    parts = None if part is None else cut(c, f, part, most)["parts"]
+    kernel = winograd.d_weight(n, h, w, c, f, pad, np.float32, most=most, splits=splits, parts=parts)
     d_out = Guarded((n, kernel.oh, kernel.ow, f), fill=rng.standard_normal((n, kernel.oh, kernel.ow, f)))
     d_weight = Guarded((f, c, 3, 3))
     guard, work = scratch(kernel.workspace)
@@ -132,4 +142,24 @@ def test_gradient_in_weight_is_the_sum(shape, splits, seed):
     run()
     assert (d_weight.array == first).all()
     for a in (data, d_out, d_weight, guard):
+        a.check()
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.booleans(), st.booleans(), st.booleans(), st.integers(1, 11), st.integers(0, 2**31))
+def test_what_follows_is_done_in_place(add, relu, has_bias, side, seed):
+    c = f = 2 * width()
+    rng = np.random.default_rng(seed)
+    data = Guarded((2, side, side, c), fill=rng.standard_normal((2, side, side, c)))
+    weight = Guarded((f, c, 3, 3), fill=rng.standard_normal((f, c, 3, 3)))
+    bias = Guarded((f,), fill=rng.standard_normal(f)) if has_bias else None
+    kernel = winograd.forward(2, side, side, c, f, (1, 1), np.float32, add=add, relu=relu)
+    out = Guarded((2, side, side, f), fill=rng.standard_normal((2, side, side, f)))
+    guard, work = scratch(kernel.workspace)
+    wanted = direct(data.array, weight.array, (1, 1)) + (bias.array if bias else 0) + add * out.array
+    kernel.connect(
+        data.array, weight.array, bias and bias.array, out.array, work, out.array if add else None
+    )()
+    close(out.array, np.maximum(wanted, 0) if relu else wanted, 1e-5)
+    for a in (data, weight, out, guard):
         a.check()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,8 @@ from .column import Column
 STEPS = 3  # whose losses are compared
 TOLERANCE = {"fp32": 1e-4, "bf16": 0.05}
 SETTLE_S = 0.05  # for threads that look for work before they sleep
+PATIENCE_S = 2.5  # where a step takes longer, there are only FEW rounds
+FEW = 3
 REFERENCES = ("eager", "channels_last", "mxnet")
 
 
@@ -67,8 +70,9 @@ def hold(net: Net, columns: Sequence[Column], terms: Terms, folder: Path) -> Ent
         for name, e in entries.items():
             if not e.note and not e.column.alone:
                 workers[name] = stack.enter_context(e.column.start(terms.threads))
-        for name in list(workers):
-            load(net, spec, entries[name], workers, terms)
+        # Nothing is timed here, so two at a time: compiling takes long.
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda name: load(spec, entries[name], net, workers, terms), list(workers)))
         compare(entries)
         for name in list(workers):
             if entries[name].note:
@@ -84,7 +88,7 @@ def hold(net: Net, columns: Sequence[Column], terms: Terms, folder: Path) -> Ent
     return entries
 
 
-def load(net: Net, spec: Mapping[str, Any], e: Entry, workers: dict[str, Worker], terms: Terms) -> None:
+def load(spec: Mapping[str, Any], e: Entry, net: Net, workers: dict[str, Worker], terms: Terms) -> None:
     """Build the network and run its first steps; the column is out if that fails."""
     name = e.column.name
     try:
@@ -113,29 +117,39 @@ def compare(entries: Entries) -> None:
         )
         limit = TOLERANCE[e.column.precision]
         if not e.difference <= limit:
-            e.note = f"wrong: losses {brief(e.losses)}, {entries[ready[0]].column.title} has {brief(reference)}"
+            e.note = (
+                f"wrong: losses {brief(e.losses)}, {entries[ready[0]].column.title} has {brief(reference)}"
+            )
 
 
 def take_turns(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> None:
-    """Rounds in which each column runs steps for about `terms.seconds`, each round begun by another one."""
+    """Rounds in which each column of one precision runs steps for about `terms.seconds`, each round begun by
+    another column; then the other precision."""
     check_idle(entries, workers)
-    once = {}
-    for name, worker in workers.items():
-        once[name] = worker.ask(do="run", count=1)
-        if once[name] < terms.seconds:  # the first was perhaps the slowest
-            once[name] = worker.ask(do="run", count=2)
-        entries[name].steps = max(1, min(10_000, round(terms.seconds / once[name])))
-        time.sleep(SETTLE_S)
-    values: dict[str, list[float]] = {n: [] for n in workers}
-    names = list(workers)
-    for r in range(terms.rounds):
-        k = r % len(names) if names else 0
-        for name in names[k:] + names[:k]:
-            values[name].append(workers[name].ask(do="run", count=entries[name].steps))
-            time.sleep(SETTLE_S)
-    for name in names:
-        if values[name]:
+    for precision in TOLERANCE:
+        names = [n for n in workers if entries[n].column.precision == precision]
+        once = {n: calibrate(entries[n], workers[n], terms) for n in names}
+        rounds = terms.rounds
+        if any(t > PATIENCE_S for t in once.values()):
+            rounds = min(rounds, FEW)
+        values: dict[str, list[float]] = {n: [] for n in names}
+        for r in range(rounds):
+            k = r % len(names) if names else 0
+            for name in names[k:] + names[:k]:
+                values[name].append(workers[name].ask(do="run", count=entries[name].steps))
+                time.sleep(SETTLE_S)
+        for name in names:
             entries[name].seconds = Spread(tuple(values[name]))
+
+
+def calibrate(e: Entry, worker: Worker, terms: Terms) -> float:
+    """Set how many steps a round has; seconds of a step."""
+    once: float = worker.ask(do="run", count=1)
+    if once < terms.seconds:  # the first was perhaps the slowest
+        once = worker.ask(do="run", count=2)
+    e.steps = max(1, min(10_000, round(terms.seconds / once)))
+    time.sleep(SETTLE_S)
+    return once
 
 
 def check_idle(entries: Entries, workers: Mapping[str, Worker]) -> None:
@@ -162,7 +176,7 @@ def look(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> None:
             if e.column.side == "ours":
                 e.plan = worker.ask(do="plan")
                 if terms.profiled:
-                    e.profile = worker.ask(do="profile", count=terms.profiled)
+                    e.profile = worker.ask(do="profile", count=min(terms.profiled, e.steps))
         except RuntimeError as error:
             e.note = reason(error)
 

@@ -14,14 +14,17 @@ vector everything is read before anything is written, so an output may lie over 
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from ctypes import addressof, c_char
 from math import prod
 from typing import Any
 
 from ....core import native
 from ....graph.ir import Shape
+from ....graph.opdef import DType
 from . import team
 from .emitter import Function, Module, width
 from .expression import emit, Expression
@@ -35,25 +38,55 @@ Kind = tuple[str, bool]
 """Of an input: its dtype, and whether it has the last axis (else it is stretched along it)."""
 
 
-def call(
-    expression: Expression, constants: Sequence[float], inputs: Sequence[Any], outputs: Sequence[Any]
-) -> Run:
-    """A call that computes `expression` of arrays in C order that broadcast to the shape of every output."""
-    shape = outputs[0].shape
-    lengths, strides = collapsed(shape, [x.shape for x in inputs])
-    nbytes = sum(x.nbytes for x in inputs) + sum(y.nbytes for y in outputs)
-    work = nbytes + 2 * outputs[0].size * len(expression.steps)  # a step takes about as long as two bytes
-    threads = team.threads_for(work)
-    rows, last = prod(lengths[:-1]), lengths[-1]
-    count, piece = _pieces(rows, last, threads)
-    kinds = tuple((str(x.dtype), s[-1] != 0) for x, s in zip(inputs, strides))
-    code = _code(expression, kinds, tuple(str(y.dtype) for y in outputs), len(lengths) - 1)
-    args = [rows * count, count, piece, last, *lengths[1:-1]]
-    for x, s in zip(inputs, strides):
-        args += [_address(x), *s[:-1]]
-    args += [_address(y) for y in outputs]
-    args += [_bits(c) for c in constants]
-    return team.call(code, "elementwise", args, threads, (inputs, outputs))
+class Loop:
+    """The loop for one expression, shapes and types. `call` connects it to arrays, and is quick."""
+
+    def __init__(
+        self,
+        expression: Expression,
+        constants: Sequence[float],
+        views: Sequence[Shape],
+        dtypes: Sequence[DType],
+        shape: Shape,
+        made: Sequence[DType],
+    ) -> None:
+        """`views` and `dtypes` are the inputs', `shape` and `made` the outputs'."""
+        lengths, strides = collapsed(shape, views)
+        size = prod(shape)
+        nbytes = sum(prod(v) * d.itemsize for v, d in zip(views, dtypes)) + size * sum(d.itemsize for d in made)
+        work = nbytes + 2 * size * len(expression.steps)  # a step takes about as long as two bytes
+        self._threads = team.threads_for(work)
+        rows, last = prod(lengths[:-1]), lengths[-1]
+        count, piece = _pieces(rows, last, self._threads)
+        args = [rows * count, count, piece, last, *lengths[1:-1]]
+        at = []
+        for s in strides:
+            at.append(len(args))
+            args += [0, *s[:-1]]
+        at += range(len(args), len(args) + len(made))
+        args += [*(0 for _ in made), *(_bits(c) for c in constants)]
+        self._type = ctypes.c_int64 * len(args)
+        self._args, self._at = self._type(*args), at
+        kinds = tuple((str(d), s[-1] != 0) for d, s in zip(dtypes, strides))
+        self._key = (expression, kinds, tuple(str(d) for d in made), len(lengths) - 1)
+        self._make: Callable[[Any], Run] | None = None
+
+    def call(self, *arrays: Any) -> Run:
+        """The call for these arrays, inputs and then outputs, which are in C order."""
+        if self._make is None:
+            self._make = team.caller(_code(*self._key), "elementwise", self._threads)
+        slots: Any = self._type.from_buffer_copy(self._args)
+        for i, x in zip(self._at, arrays):
+            slots[i] = _address(x)
+        slots.keep = arrays
+        return self._make(slots)
+
+
+def _address(array: Any) -> int:
+    try:  # three times as fast as the other
+        return addressof(c_char.from_buffer(array))
+    except (TypeError, ValueError):  # read only, empty, or of a type that buffers do not know
+        return int(array.__array_interface__["data"][0])
 
 
 def _pieces(rows: int, last: int, threads: int) -> tuple[int, int]:
@@ -197,7 +230,3 @@ def _bits(x: float) -> int:
         return int.from_bytes(struct.pack("<f", x), "little")
     except OverflowError:
         return 0x7F800000 if x > 0 else 0xFF800000
-
-
-def _address(array: Any) -> int:
-    return int(array.__array_interface__["data"][0])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable
+from typing import Any
 
-from ..compiled import Function, Module
+from ....core import native
+from ..compiled import Function, load, Module
 
 _INTRINSIC = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b}
 
@@ -96,6 +99,28 @@ class Routine(Function):
         """An i1: `eq`, `slt`, `ult`, ..."""
         return self.emit(f"icmp {how} i64 {a}, {b}")
 
+    def either(self, condition: str, a: Int, b: Int) -> str:
+        """a where the i1 holds, else b."""
+        return self.emit(f"select i1 {condition}, i64 {a}, i64 {b}")
+
+    def both(self, a: str, b: str) -> str:
+        """Whether both of two i1 hold."""
+        return self.emit(f"and i1 {a}, {b}")
+
+    def negated(self, a: str) -> str:
+        return self.emit(f"xor i1 {a}, true")
+
+    def flag(self, condition: str) -> str:
+        """1 where an i1 holds, else 0."""
+        return self.emit(f"zext i1 {condition} to i64")
+
+    def every_lane(self, condition: str) -> str:
+        """An i1 as a mask."""
+        wide = self.emit(f"sext i1 {condition} to i32")
+        one = self.emit(f"insertelement {self.ints} poison, i32 {wide}, i32 0")
+        every = self.emit(f"shufflevector {self.ints} {one}, {self.ints} poison, {self.ints} zeroinitializer")
+        return self.emit(f"icmp ne {self.ints} {every}, zeroinitializer")
+
     def at(self, pointer: str, nbytes: Int) -> str:
         """The address so many bytes on."""
         if nbytes == 0:
@@ -114,3 +139,11 @@ class Routine(Function):
     def repeated(self, pointer: str, dtype: str = "float32") -> str:
         """The number at an address, in all lanes."""
         return self.load_one(pointer, "0", dtype)
+
+
+@functools.lru_cache(maxsize=256)
+def code_of(make: Callable[..., str], *args: Any) -> tuple[native.Code, str]:
+    """The code of a program with the entry `make(program, *args)`, and the entry's name."""
+    program = Program()
+    name = make(program, *args)
+    return load(program), name
