@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.backends.cpu import passes
+from mxlite import ops
+from mxlite.backends import bind_call
+from mxlite.backends.cpu import CPU, passes
 from mxlite.backends.cpu.onednn import library
 from mxlite.executor.step import infer
+from mxlite.graph.attrs import parse_attrs
 
 needs_onednn = pytest.mark.skipif(library() is None, reason="oneDNN is not there")
 
@@ -166,3 +169,23 @@ def test_what_is_folded_follows_its_parameters(name, monkeypatch):
     want = other.forward(is_train=False)[0].asnumpy()
     assert name == "an_gamma" or np.abs(want - first).max() > 1e-3  # a fixed gamma counts as 1
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+
+
+@needs_onednn
+@pytest.mark.parametrize("kernel, channels, filters, size", [(1, 2048, 64, 5), (1, 64, 256, 9), (3, 256, 64, 6)])
+def test_an_addend_is_added_in_place_also_by_a_deep_convolution(kernel, channels, filters, size):
+    """oneDNN keeps the sums of a part of the channels in the output meanwhile."""
+    op = ops._convolution_epilogue
+    given = {"kernel": (kernel, kernel), "pad": (kernel // 2,) * 2, "num_filter": filters, "add": True, "relu": True}
+    attrs = parse_attrs(op, given)
+    rng = np.random.default_rng(0)
+    shapes = (2, size, size, channels), (filters, channels, kernel, kernel), (filters,), (2, size, size, filters)
+    ins = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+    made = CPU.choose(op, attrs, shapes, shapes[3:], ins[0].dtype, train=False)
+    outs = []
+    for out in (np.empty_like(ins[3]), ins[3].copy()):
+        args = [*ins[:3], ins[3] if not outs else out]
+        work = CPU.empty(made.workspace)
+        bind_call(made, np, op, attrs, args, [out], work=work, shapes=(shapes, shapes[3:]))()
+        outs.append(out)
+    np.testing.assert_allclose(outs[1], outs[0], rtol=0, atol=1e-4 * np.abs(outs[0]).max())
