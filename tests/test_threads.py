@@ -320,7 +320,7 @@ def test_segments_run_in_turn_only_where_tuned_kernels_have_all_cores(monkeypatc
 
 
 def test_data_and_updates_go_on_beside_a_program_whose_segments_run_in_turn():
-    """It takes one worker; reading data has workers of its own, and arrays of others are updated by the next."""
+    """It takes one worker; reading data has workers of its own, and other arrays are updated by the next."""
     with mx.engine.use_engine("threaded") as engine:
         exe = bound(2)
         exe.forward(is_train=True)
