@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -77,11 +78,11 @@ def hold(net: Net, columns: Sequence[Column], terms: Terms, folder: Path) -> Ent
         for name in list(workers):
             if entries[name].note:
                 workers.pop(name).__exit__(None, None, None)
-        if "mxlite" in workers or "mxlite" not in entries:
+        if entries["mxlite"].note.startswith("wrong"):
+            say(f"  not timed: mxlite is {entries['mxlite'].note}")
+        else:
             take_turns(entries, workers, terms)
             look(entries, workers, terms)
-        else:
-            say(f"  not timed: mxlite {entries['mxlite'].note}")
     for e in entries.values():
         if e.column.alone and not e.note:
             measure_alone(net, spec, e, entries, terms)
@@ -201,9 +202,10 @@ def brief(losses: Sequence[float]) -> str:
 
 
 def reason(error: RuntimeError) -> str:
-    """The line that says what happened."""
+    """The line that says what happened: where a traceback ends, else the last."""
     lines = [x.strip() for x in str(error).splitlines() if x.strip()]
-    return (lines[-1] if lines else "it ended")[:200].replace("|", "/")
+    named = [x for x in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", x)]
+    return ([*lines, *named] or ["it ended"])[-1][:200].replace("|", "/")
 
 
 def say(text: str) -> None:
