@@ -107,7 +107,8 @@ def test_a_conv_net_computes_in_16_bits_between_float32_data_and_loss():
 
 
 def test_variables_and_types_of_outputs_are_the_same_as_without():
-    net = sym.Group([sym.BlockGrad(sym.FullyConnected(sym.Variable("data"), num_hidden=3)), sym.Variable("w")])
+    x = sym.FullyConnected(sym.Variable("data"), num_hidden=3)
+    net = sym.Group([sym.BlockGrad(x), sym.Variable("w")])
     graph = infer(net.graph, {"data": (2, 5), "w": (1,)}, {})
     made = mixed(net, data=(2, 5), w=(1,))
     assert made.variables == graph.variables and made.arguments == graph.arguments
@@ -274,7 +275,9 @@ def test_every_operator_takes_the_types_it_is_given(row, copies_are_narrow):
 
 
 @pytest.mark.parametrize("scaled", [False, True])
-@pytest.mark.parametrize("name", ["resnet20_cifar", "inception_bn", "bert_base", "lstm", "lstm_unrolled", "unet"])
+@pytest.mark.parametrize(
+    "name", ["resnet20_cifar", "inception_bn", "bert_base", "lstm", "lstm_unrolled", "unet"]
+)
 def test_types_of_models_are_what_inference_finds(name, scaled):
     net, shapes = mx.models.get(name), mx.models.shapes_of(name, 2)
     made = mixed(net, scaled=scaled, **shapes)
@@ -402,7 +405,9 @@ def smooth_net():
     return sym.SoftmaxOutput(sym.FullyConnected(x, num_hidden=5, name="fc"), name="softmax")
 
 
-@pytest.mark.parametrize("kind, scale", [("bfloat16", None), ("float16", None), ("float16", 64.0), ("bfloat16", 2.0**90)])
+@pytest.mark.parametrize(
+    "kind, scale", [("bfloat16", None), ("float16", None), ("float16", 64.0), ("bfloat16", 2.0**90)]
+)
 def test_gradients_are_those_of_float32_up_to_rounding(kind, scale):
     net, shapes = smooth_net(), dict(data=(16, 3, 8, 8), softmax_label=(16,))
     _, want = train(net, shapes)
@@ -502,16 +507,18 @@ def test_reshape_and_shared_arrays_keep_mixed_precision():
     exe = net.simple_bind(mx.cpu(), amp="bf16", **SHAPES)
     half = exe.reshape(data=(4, 3, 16, 16), softmax_label=(4,))
     assert half.amp == bfloat16
-    assert half.memory_plan.peak_bytes == net.memory_plan(
-        mx.cpu(), amp="bf16", data=(4, 3, 16, 16), softmax_label=(4,)
-    ).peak_bytes
+    assert (
+        half.memory_plan.peak_bytes
+        == net.memory_plan(mx.cpu(), amp="bf16", data=(4, 3, 16, 16), softmax_label=(4,)).peak_bytes
+    )
     assert half.arg_dict["conv0_weight"] is exe.arg_dict["conv0_weight"]
     plain = net.simple_bind(mx.cpu(), shared_exec=exe, **SHAPES)
     assert plain.amp is None and plain.arg_dict["fc_weight"] is exe.arg_dict["fc_weight"]
 
 
 def test_bind_takes_arrays_of_the_users_in_float32():
-    net = sym.MakeLoss(sym.sum(sym.FullyConnected(sym.Variable("data"), num_hidden=2, no_bias=True, name="fc")))
+    x = sym.FullyConnected(sym.Variable("data"), num_hidden=2, no_bias=True, name="fc")
+    net = sym.MakeLoss(sym.sum(x))
     args = {"data": mx.nd.ones((3, 4)), "fc_weight": mx.nd.ones((2, 4))}
     exe = net.bind(mx.cpu(), args, args_grad={"fc_weight": mx.nd.zeros((2, 4))}, amp=bfloat16)
     exe.forward(is_train=True)

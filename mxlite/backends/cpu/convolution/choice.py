@@ -14,6 +14,7 @@ from ..compiled.column_sum import ColumnSum
 from ..threads import num_threads
 from .direct import ByData, ByWeight, Forward
 from .generated import GeneratedByData, GeneratedByWeight, GeneratedForward
+from .pointwise import PointwiseByData, PointwiseByWeight, PointwiseForward, suits
 
 
 def forward(g: Geometry, weight: DType, bias: bool, add: bool, relu: bool, train: bool) -> Any:
@@ -22,6 +23,9 @@ def forward(g: Geometry, weight: DType, bias: bool, add: bool, relu: bool, train
         layer = winograd.forward(*_sizes(g), g.pad, g.dtype, add, relu)
         if layer is not None:
             return GeneratedForward(g, weight, layer)
+    # At inference the weight may be kept in the layout a convolution wants: nothing is faster then.
+    if train and not (add or relu) and suits(g) and (way := _direct(PointwiseForward, g, bias)) is not None:
+        return way
     return _direct(Forward, g, weight, bias, add, relu, train)
 
 
@@ -31,6 +35,8 @@ def by_data(g: Geometry, weight: DType) -> Any:
         layer = winograd.d_data(*_sizes(g), g.pad, g.dtype)
         if layer is not None:
             return GeneratedByData(g, weight, layer)
+    if suits(g) and (way := _direct(PointwiseByData, g)) is not None:
+        return way
     return _direct(ByData, g, weight)
 
 
@@ -41,6 +47,8 @@ def by_weight(g: Geometry, weight: DType, bias: bool) -> Any:
         if layer is not None:
             sums = ColumnSum(g.n * g.out[0] * g.out[1], g.f, g.dtype, weight) if bias else None
             return GeneratedByWeight(g, weight, layer, sums)
+    if suits(g) and (way := _direct(PointwiseByWeight, g, bias)) is not None:
+        return way
     return _direct(ByWeight, g, weight, bias)
 
 

@@ -26,7 +26,16 @@ from ....ops.conv_kernels import Geometry
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ..onednn import Attr, bind, in_turn, library, Memory, Primitive, reorder, Run
 from ..onednn.constants import (
-    BIAS, DIFF_BIAS, DIFF_DST, DIFF_SRC, DIFF_WEIGHTS, DST, POST_OP, SRC, SRC_1, WEIGHTS,
+    BIAS,
+    DIFF_BIAS,
+    DIFF_DST,
+    DIFF_SRC,
+    DIFF_WEIGHTS,
+    DST,
+    POST_OP,
+    SRC,
+    SRC_1,
+    WEIGHTS,
 )  # fmt: skip
 from .shapes import (
     by_data_primitive,

@@ -9,8 +9,11 @@ import numpy as np
 from ..threads import num_threads
 from .convolve import Convolution
 from .correlate import Correlation
-from .layer import fits, part_of
+from .grid import Grid, Kind
+from .layer import fits, Layer, part_of
 from .tiles import Epilogue
+
+MOST_SORTED = 64  # tiles of an image: more do not fit in a cache together
 
 
 def forward(
@@ -55,20 +58,19 @@ def _convolution(
     if not fits(n, h, w, c, f, pad, dtype):
         return None
     threads = num_threads()
-    tiles = n * -(-(h + 2 * pad[0] - 2) // m) * -(-(w + 2 * pad[1] - 2) // m)
+    grid = grid_of(h + 2 * pad[0] - 2, w + 2 * pad[1] - 2, m)
+    shape = Layer(n, h, w, c, f, (pad[0], pad[1]), str(np.dtype(dtype)), grid, threads)
     if parts is None:
         made = c * f <= 128 * 128
-        parts = (c, f) if made else (part_of(c, 64), part_of(f, 32))
+        parts = (c, f) if made else (part_of(c, 64), part_of(f, 64))
     else:
         made = parts == (c, f)
     group = group or (14 if made else 128)
-    groups = -(-tiles // group)
+    groups = -(-shape.units // max(1, group // shape.unit))
     if made:
-        groups = max(1, min(tiles, -(-groups // threads) * threads))
-    return Convolution(
-        n, h, w, c, f, (pad[0], pad[1]), str(np.dtype(dtype)), m, threads, flipped, epilogue, parts, groups,
-        most or 28, made,
-    )  # fmt: skip
+        groups = max(1, min(shape.units, -(-groups // threads) * threads))
+    most = max(1, (most or 32) // shape.unit)
+    return Convolution(**vars(shape), flipped=flipped, epilogue=epilogue, parts=parts, groups=groups, most=most, made=made)
 
 
 def d_weight(
@@ -80,7 +82,7 @@ def d_weight(
     pad: tuple[int, int],
     dtype: Any,
     m: int = 4,
-    most: int = 28,
+    most: int = 32,
     parts: tuple[int, int] | None = None,
     splits: int | None = None,
 ) -> Correlation | None:
@@ -93,8 +95,20 @@ def d_weight(
     if splits is None:
         items = (c // parts[0]) * (f // parts[1])
         splits = 1 if items % threads == 0 or items > 8 * threads else threads
-    tiles = n * -(-(h + 2 * pad[0] - 2) // m) * -(-(w + 2 * pad[1] - 2) // m)
-    splits = min(splits, tiles)  # each has something to add
-    return Correlation(
-        n, h, w, c, f, (pad[0], pad[1]), str(np.dtype(dtype)), m, threads, parts, splits, most
-    )
+    grid = grid_of(h + 2 * pad[0] - 2, w + 2 * pad[1] - 2, m)
+    shape = Layer(n, h, w, c, f, (pad[0], pad[1]), str(np.dtype(dtype)), grid, threads)
+    splits = min(splits, shape.units)  # each has something to add
+    return Correlation(**vars(shape), parts=parts, splits=splits, most=max(1, most // shape.unit))
+
+
+def grid_of(oh: int, ow: int, m: int) -> Grid:
+    """Tiles for images of oh x ow outputs."""
+    if -(-oh // m) * -(-ow // m) > MOST_SORTED:
+        return Grid(m, Kind(m, m))
+    return Grid(m, Kind(_last(oh, m), _last(ow, m)))
+
+
+def _last(size: int, m: int) -> int:
+    """Outputs of the last tile: at least 2, and as others where there are none."""
+    rest = size % m
+    return max(2, rest) if rest and size > m else m

@@ -22,28 +22,29 @@ from typing import Any
 from ....ops.scratch import carve, Piece
 from ..compiled import call, width
 from ..onednn import in_turn, Run
+from .grid import Grid, Round, round_of, whole_rounds
 from .kernels import far_of, weight_entry, weight_routine, WEIGHT_SLOTS
 from .layer import address, BYTE, Layer, padded, vectors
 from .product import rows_routine
 from .routine import code_of, Program
 from .taps import TAPS
-from .tiles import clear, Epilogue, input_routines, NBYTES, output_routine, round_of, Source, Tile, whole_rounds
+from .tiles import clear, Epilogue, input_routines, NBYTES, output_routine, Source
 
 _POINTERS = ("data", "weight", "u", "bias", "out", "addend", "work")
 SLOTS = (
-    *_POINTERS, "lane", "step", "backwards", "share", "tiles", "per_image", "per_row", "h", "w", "oh", "ow", "pad_y",
+    *_POINTERS, "lane", "step", "backwards", "share", "units", "unit", "per_image", "per_column", "per_row", "h", "w", "oh", "ow", "pad_y",
     "pad_x", "c", "f", "cs", "fs", "groups", "most", "v_far", "m_far", "has_bias", "made", "at_u", "at_v", "at_m",
     "at_zero",
 )  # fmt: skip
 
 
-def convolve_entry(p: Program, m: int, v: int, dtype: str, epilogue: Epilogue) -> str:
+def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogue) -> str:
     """Every thread does some of the items."""
-    n = m + 2
-    name = f"convolve{m}x{v}_{dtype}"
-    into = input_routines(p, m, dtype)
-    product, weights = rows_routine(p, v), weight_routine(p, m, v)
-    out_of = output_routine(p, m, v, dtype, epilogue)
+    n = grid.n
+    name = "convolve"
+    into = input_routines(p, grid, dtype)
+    product, weights = rows_routine(p, v), weight_routine(p, grid.m, v)
+    out_of = {kind: output_routine(p, grid, kind, v, dtype, epilogue) for kind in grid.kinds}
     f = p.entry(name)
     g = {s: (f.pointer(k) if s in _POINTERS else f.integer(k)) for k, s in enumerate(SLOTS)}
     size = NBYTES[dtype]
@@ -53,7 +54,8 @@ def convolve_entry(p: Program, m: int, v: int, dtype: str, epilogue: Epilogue) -
     clear(f, zeros, f.minus(g["at_u"], g["at_zero"]))
     made = f.is_("ne", g["made"], 0)
     u_at = f.emit(f"select i1 {made}, ptr {g['u']}, ptr {f.at(scratch, g['at_u'])}")
-    bias = f.emit(f"select i1 {f.is_('ne', g['has_bias'], 0)}, ptr {g['bias']}, ptr {zeros}")
+    has_bias = f.is_("ne", g["has_bias"], 0)
+    bias = f.emit(f"select i1 {has_bias}, ptr {g['bias']}, ptr {zeros}")
     in_pixel, out_pixel = f.times(g["c"], size), f.times(g["f"], size)
     out_row = f.times(out_pixel, g["ow"])
     panels, blocks = f.over(g["fs"], v * f.width), f.over(g["cs"], f.width)
@@ -63,11 +65,11 @@ def convolve_entry(p: Program, m: int, v: int, dtype: str, epilogue: Epilogue) -
     first, last = f.share(f.times(f.over(g["f"], g["fs"]), g["groups"]))
     with f.loop(first, last) as item:
         f0 = f.times(f.over(item.index, g["groups"]), g["fs"])
-        start, stop = round_of(f, 0, g["tiles"], g["groups"], f.rest(item.index, g["groups"]))
-        group = f.minus(stop, start)
+        start, stop = round_of(f, 0, g["units"], g["groups"], f.rest(item.index, g["groups"]))
+        group = f.times(f.minus(stop, start), g["unit"])
         m_panel = f.times(group, line * v)
         rounds = whole_rounds(f, start, stop, g["most"])
-        own_bias = f.at(bias, f.times(f0, f.emit(f"select i1 {f.is_('ne', g['has_bias'], 0)}, i64 4, i64 0")))
+        own_bias = f.at(bias, f.times(f0, f.emit(f"select i1 {has_bias}, i64 4, i64 0")))
         with f.loop("0", c_parts) as part:
             c0 = f.times(part.index, g["cs"])
             images = Source(f, into, f.at(g["data"], f.times(c0, size)), g["h"], g["w"], in_pixel, blocks, zeros)
@@ -80,35 +82,40 @@ def convolve_entry(p: Program, m: int, v: int, dtype: str, epilogue: Epilogue) -
             fresh = f.emit(f"zext i1 {f.is_('eq', part.index, 0)} to i64")
             with f.loop("0", rounds) as r:
                 begin, end = round_of(f, start, stop, rounds, r.index)
-                t = f.minus(end, begin)
-                step = f.times(t, line)
-                with f.loop(begin, end) as k:
-                    q = Tile(f, k.index, m, g["per_image"], g["per_row"])
-                    to = f.at(v_at, f.times(f.minus(k.index, begin), line))
-                    y, x = f.minus(q.y, g["pad_y"]), f.minus(q.x, g["pad_x"])
-                    images.read(q.image, y, x, to, step, g["v_far"])
-                m_first = f.at(m_at, f.times(f.minus(begin, start), line * v))
+                now = Round(f, grid, g, begin, end)
+                step = f.times(now.tiles, line)
+                with now.each() as (tile, place):
+                    y, x = f.minus(tile.y, g["pad_y"]), f.minus(tile.x, g["pad_x"])
+                    images.read(tile, y, x, f.at(v_at, f.times(place, line)), step, g["v_far"])
+                m_first = f.at(m_at, f.times(f.times(f.minus(begin, start), g["unit"]), line * v))
                 with f.loop("0", panels) as panel:
                     u = f.at(u_at, f.times(panel.index, f.times(u_far, n * n)))
                     m_there = f.at(m_first, f.times(panel.index, m_panel))
                     with f.loop("0", str(n * n)) as i:
+                        place, count = now.having(i.index)
+                        v_there = f.plus(f.times(i.index, g["v_far"]), f.times(place, line))
+                        m_shift = f.plus(f.times(i.index, g["m_far"]), f.times(place, line * v))
                         f.run(
-                            product, ("ptr", f.at(v_at, f.times(i.index, g["v_far"]))),
-                            ("ptr", f.at(u, f.times(i.index, u_far))),
-                            ("ptr", f.at(m_there, f.times(i.index, g["m_far"]))), ("i64", t), ("i64", blocks),
-                            ("i64", step), ("i64", u_far), ("i64", fresh),
+                            product, ("ptr", f.at(v_at, v_there)), ("ptr", f.at(u, f.times(i.index, u_far))),
+                            ("ptr", f.at(m_there, m_shift)), ("i64", count), ("i64", blocks), ("i64", step),
+                            ("i64", u_far), ("i64", fresh),
                         )  # fmt: skip
-        with f.loop(start, stop) as k:
-            q = Tile(f, k.index, m, g["per_image"], g["per_row"])
-            shift = f.plus(f.times(f.times(q.image, g["oh"]), out_row), f.times(f0, size))
-            shift = f.plus(shift, f.plus(f.times(q.y, out_row), f.times(q.x, out_pixel)))
-            rows, columns = f.least(f.minus(g["oh"], q.y), m), f.least(f.minus(g["ow"], q.x), m)
-            f.run(
-                out_of, ("ptr", f.at(m_at, f.times(f.minus(k.index, start), line * v))), ("i64", m_panel),
-                ("i64", panels), ("i64", g["m_far"]), ("ptr", own_bias), ("ptr", f.at(g["out"], shift)),
-                ("ptr", f.at(g["addend"], shift)), ("i64", out_row), ("i64", out_pixel), ("i64", rows),
-                ("i64", columns), ("ptr", scratch),
-            )  # fmt: skip
+        with f.loop("0", rounds) as r:
+            begin, end = round_of(f, start, stop, rounds, r.index)
+            m_first = f.at(m_at, f.times(f.times(f.minus(begin, start), g["unit"]), line * v))
+            with Round(f, grid, g, begin, end).each() as (tile, place):
+                shift = f.plus(f.times(f.times(tile.image, g["oh"]), out_row), f.times(f0, size))
+                shift = f.plus(shift, f.plus(f.times(tile.y, out_row), f.times(tile.x, out_pixel)))
+                for kind, is_kind in tile.kinds():
+                    rows = f.least(f.minus(g["oh"], tile.y), kind.rows)
+                    columns = f.least(f.minus(g["ow"], tile.x), kind.columns)
+                    with f.when(is_kind):
+                        f.run(
+                            out_of[kind], ("ptr", f.at(m_first, f.times(place, line * v))), ("i64", m_panel),
+                            ("i64", panels), ("i64", g["m_far"]), ("ptr", own_bias),
+                            ("ptr", f.at(g["out"], shift)), ("ptr", f.at(g["addend"], shift)), ("i64", out_row),
+                            ("i64", out_pixel), ("i64", rows), ("i64", columns), ("ptr", scratch),
+                        )  # fmt: skip
     f.done()
     return name
 
@@ -118,7 +125,7 @@ class Convolution(Layer):
     """out = [relu](data * weight + bias [+ addend]), or (`flipped`) the gradient of the data of such a one.
 
     weight: (f, c, 3, 3), or flipped (c, f, 3, 3). `parts`: input and output channels of a part, `groups` of
-    tiles, `most` tiles in V. `made`: U is made at first, for all (then the parts are all channels).
+    units, `most` units in V. `made`: U is made at first, for all (then the parts are all channels).
     """
 
     flipped: bool
@@ -137,11 +144,11 @@ class Convolution(Layer):
         """Offsets in one thread's scratch, and distances in it."""
         lanes = width()
         (cs, fs), line = self.parts, 4 * lanes
-        group = -(-self.tiles // self.groups)
+        group = -(-self.units // self.groups) * self.unit
         u = 4 * self.products * fs * (cs + 1)
-        far = {"v_far": 4 * min(self.most, group) * cs + line, "m_far": 4 * group * fs + line}
+        far = {"v_far": 4 * min(self.most * self.unit, group) * cs + line, "m_far": 4 * group * fs + line}
         at_zero = padded(self.v * lanes * self.itemsize)  # what is before it takes outputs that nobody wants
-        zeros = max((self.m + 2) * self.c * self.itemsize, 4 * fs)  # for a row of a tile, or for a bias
+        zeros = max(self.grid.n * self.c * self.itemsize, 4 * fs)  # for a row of a tile, or for a bias
         at_u = at_zero + padded(zeros)
         at_v = at_u + (0 if self.made else padded(u))
         at_m = at_v + padded(self.products * far["v_far"])
@@ -168,8 +175,8 @@ class Convolution(Layer):
         }  # fmt: skip
         calls = []
         if self.made:
-            code, name = code_of(weight_entry, self.m, self.v)
+            code, name = code_of(weight_entry, self.grid.m, self.v)
             calls.append(call(code, name, [values[s] for s in WEIGHT_SLOTS], self.threads, keep))
-        code, name = code_of(convolve_entry, self.m, self.v, self.dtype, self.epilogue)
+        code, name = code_of(convolve_entry, self.grid, self.v, self.dtype, self.epilogue)
         calls.append(call(code, name, [values[s] for s in SLOTS], self.threads, keep))
         return in_turn(calls)

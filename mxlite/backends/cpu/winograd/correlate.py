@@ -18,28 +18,29 @@ from ....ops.scratch import carve, Piece
 from ..compiled import call
 from ..onednn import in_turn, Run
 from .algebra import algorithm, transposed
+from .grid import Grid, Round, round_of, whole_rounds
 from .layer import address, BYTE, Layer, padded, vectors
 from .linear import both_sides
 from .product import outer_routine
 from .routine import code_of, Program
 from .taps import TAPS, write_taps
-from .tiles import clear, gradient_routines, input_routines, NBYTES, round_of, Source, Tile, whole_rounds
+from .tiles import clear, gradient_routines, input_routines, NBYTES, Source
 
 SLOTS = (
-    "data", "d_out", "d_weight", "work", "sums", "share", "tiles", "per_image", "per_row", "h", "w", "oh", "ow",
+    "data", "d_out", "d_weight", "work", "sums", "share", "units", "unit", "per_image", "per_column", "per_row", "h", "w", "oh", "ow",
     "pad_y", "pad_x", "c", "f", "cs", "fs", "c_parts", "f_parts", "splits", "most", "v_far", "y_far", "s_far",
     "s_size", "at_v", "at_y", "at_s",
 )  # fmt: skip
 
 
-def correlate_entry(p: Program, m: int, v: int, dtype: str) -> str:
+def correlate_entry(p: Program, grid: Grid, v: int, dtype: str) -> str:
     """Every thread takes some parts; where there are fewer than threads, a part is split by tiles, and
     `finish` adds up."""
-    n = m + 2
-    name = f"correlate{m}x{v}_{dtype}"
+    n = grid.n
+    name = "correlate"
     size = NBYTES[dtype]
-    into, into_y = input_routines(p, m, dtype), gradient_routines(p, m, dtype)
-    product, finish = outer_routine(p, v), finish_routine(p, m, v)
+    into, into_y = input_routines(p, grid, dtype), gradient_routines(p, grid, dtype)
+    product, finish = outer_routine(p, v), finish_routine(p, grid.m, v)
     f = p.entry(name)
     pointers = SLOTS[:5]
     g = {s: (f.pointer(k) if s in pointers else f.integer(k)) for k, s in enumerate(SLOTS)}
@@ -65,25 +66,26 @@ def correlate_entry(p: Program, m: int, v: int, dtype: str) -> str:
         d_out = Source(
             f, into_y, f.at(g["d_out"], f.times(f0, size)), g["oh"], g["ow"], f.times(g["f"], size), f_blocks, scratch
         )
-        start, stop = round_of(f, 0, g["tiles"], g["splits"], split)
+        start, stop = round_of(f, 0, g["units"], g["splits"], split)
         rounds = whole_rounds(f, start, stop, g["most"])
         with f.loop("0", rounds) as r:
             begin, end = round_of(f, start, stop, rounds, r.index)
-            with f.loop(begin, end) as k:
-                q = Tile(f, k.index, m, g["per_image"], g["per_row"])
-                t = f.minus(k.index, begin)
-                y, x = f.minus(q.y, g["pad_y"]), f.minus(q.x, g["pad_x"])
-                data.read(q.image, y, x, f.at(v_at, f.times(t, c_row)), 4 * f.width, g["v_far"])
-                d_out.read(q.image, q.y, q.x, f.at(y_at, f.times(t, f_row)), 4 * f.width, g["y_far"])
-            fresh = f.emit(f"zext i1 {f.is_('eq', r.index, 0)} to i64")
+            now = Round(f, grid, g, begin, end)
+            with now.each() as (tile, place):
+                y, x = f.minus(tile.y, g["pad_y"]), f.minus(tile.x, g["pad_x"])
+                data.read(tile, y, x, f.at(v_at, f.times(place, c_row)), 4 * f.width, g["v_far"])
+                d_out.read(tile, tile.y, tile.x, f.at(y_at, f.times(place, f_row)), 4 * f.width, g["y_far"])
+            fresh = f.flag(f.is_("eq", r.index, 0))
             with f.loop("0", str(n * n)) as i:
-                a, b = f.at(y_at, f.times(i.index, g["y_far"])), f.at(v_at, f.times(i.index, g["v_far"]))
+                place, count = now.having(i.index)
+                a = f.at(y_at, f.plus(f.times(i.index, g["y_far"]), f.times(place, f_row)))
+                b = f.at(v_at, f.plus(f.times(i.index, g["v_far"]), f.times(place, c_row)))
                 there = f.at(s, f.times(i.index, g["s_far"]))
                 with f.loop("0", panels) as panel:
                     f.run(
                         product, ("ptr", a), ("ptr", f.at(b, f.times(panel.index, 4 * v * f.width))),
-                        ("ptr", f.at(there, f.times(panel.index, s_panel))), ("i64", g["fs"]),
-                        ("i64", f.minus(end, begin)), ("i64", f_row), ("i64", c_row), ("i64", fresh),
+                        ("ptr", f.at(there, f.times(panel.index, s_panel))), ("i64", g["fs"]), ("i64", count),
+                        ("i64", f_row), ("i64", c_row), ("i64", fresh),
                     )  # fmt: skip
         with f.when(one):
             to = f.at(g["d_weight"], f.times(f.plus(f.times(f0, g["c"]), c0), 36))
@@ -157,8 +159,8 @@ def finish_entry(p: Program, m: int, v: int) -> str:
 
 @dataclass(frozen=True)
 class Correlation(Layer):
-    """The gradient of the weights. `parts`: input and output channels of a part; `splits`: of the tiles of a
-    part; `most` tiles in V and Y."""
+    """The gradient of the weights. `parts`: input and output channels of a part; `splits`: of the units of a
+    part; `most` units in V and Y."""
 
     parts: tuple[int, int]
     splits: int
@@ -172,10 +174,10 @@ class Correlation(Layer):
     def places(self) -> dict[str, int]:
         """Offsets in one thread's scratch, and distances in it."""
         cs, fs = self.parts
-        most = min(self.most, -(-self.tiles // self.splits))
+        most = min(self.most, -(-self.units // self.splits)) * self.unit
         far = {"v_far": 4 * most * cs + 64, "y_far": 4 * most * fs + 64, "s_far": 4 * cs * fs + 64}
         s_size = self.products * far["s_far"]
-        at_v = padded(max((self.m + 2) * self.c, self.m * self.f) * self.itemsize)  # zeros for a row of a tile
+        at_v = padded(max(self.grid.n * self.c, self.grid.m * self.f) * self.itemsize)  # zeros for a row of a tile
         at_y = at_v + padded(self.products * far["v_far"])
         at_s = at_y + padded(self.products * far["y_far"])
         share = padded(at_s + (s_size if self.splits == 1 else 0), 4096) + 64
@@ -196,9 +198,9 @@ class Correlation(Layer):
             "fs": self.parts[1], "c_parts": self.c // self.parts[0], "f_parts": self.f // self.parts[1],
             "splits": self.splits, "most": self.most,
         }  # fmt: skip
-        code, name = code_of(correlate_entry, self.m, self.v, self.dtype)
+        code, name = code_of(correlate_entry, self.grid, self.v, self.dtype)
         calls = [call(code, name, [values[s] for s in SLOTS], self.threads, keep)]
         if self.splits > 1:
-            code, name = code_of(finish_entry, self.m, self.v)
+            code, name = code_of(finish_entry, self.grid.m, self.v)
             calls.append(call(code, name, [values[s] for s in FINISH_SLOTS], self.threads, keep))
         return in_turn(calls)

@@ -33,10 +33,7 @@ def weight_routine(p: Program, m: int, v: int) -> str:
     )  # fmt: skip
     line = 4 * f.width
     fars = [f.times(i, "%far") for i in range(n * n)]
-    wide = f.emit("trunc i64 %backwards to i32")
-    one = f.emit(f"insertelement {f.ints} poison, i32 {wide}, i32 0")
-    every = f.emit(f"shufflevector {f.ints} {one}, {f.ints} poison, {f.ints} zeroinitializer")
-    backwards = f.emit(f"icmp ne {f.ints} {every}, zeroinitializer")
+    backwards = f.every_lane(f.is_("ne", "%backwards", 0))
     with f.loop("0", "%panels") as panel:
         source = f.at("%weight", f.times(panel.index, f.times("%lane", v * f.width)))
         target = f.at("%u", f.times(panel.index, f.times("%far", n * n)))

@@ -9,6 +9,7 @@ import numpy as np
 
 from ....ops.scratch import Piece, scratch_bytes
 from ..compiled import storable, usable, width
+from .grid import Grid
 from .tiles import NBYTES
 
 BYTE = np.dtype("uint8")
@@ -16,7 +17,7 @@ BYTE = np.dtype("uint8")
 
 @dataclass(frozen=True)
 class Layer:
-    """data: (n, h, w, c), out: (n, oh, ow, f) with oh = h + 2 pad - 2; m: outputs of a tile in each direction."""
+    """data: (n, h, w, c), out: (n, oh, ow, f) with oh = h + 2 pad - 2."""
 
     n: int
     h: int
@@ -25,7 +26,7 @@ class Layer:
     f: int
     pad: tuple[int, int]
     dtype: str
-    m: int
+    grid: Grid
     threads: int
 
     @property
@@ -38,20 +39,25 @@ class Layer:
 
     @property
     def products(self) -> int:
-        return (self.m + 2) ** 2
+        return self.grid.n**2
 
     @property
     def per_row(self) -> int:
         """Tiles of a row of tiles."""
-        return -(-self.ow // self.m)
+        return -(-self.ow // self.grid.m)
 
     @property
-    def per_image(self) -> int:
-        return -(-self.oh // self.m) * self.per_row
+    def per_column(self) -> int:
+        return -(-self.oh // self.grid.m)
 
     @property
-    def tiles(self) -> int:
-        return self.n * self.per_image
+    def unit(self) -> int:
+        """Tiles that are not parted: one, or those of an image where they are of several kinds."""
+        return self.per_row * self.per_column if len(self.grid.kinds) > 1 else 1
+
+    @property
+    def units(self) -> int:
+        return self.n * self.per_row * self.per_column // self.unit
 
     @property
     def itemsize(self) -> int:
@@ -68,8 +74,8 @@ class Layer:
     def slots(self) -> dict[str, int]:
         """Slots that all kernels have."""
         return {
-            "tiles": self.tiles, "per_image": self.per_image, "per_row": self.per_row, "h": self.h, "w": self.w,
-            "oh": self.oh, "ow": self.ow, "pad_y": self.pad[0], "pad_x": self.pad[1], "c": self.c, "f": self.f,
+            "units": self.units, "unit": self.unit, "per_image": self.per_row * self.per_column,
+            "per_column": self.per_column, "per_row": self.per_row, "h": self.h, "w": self.w, "oh": self.oh, "ow": self.ow, "pad_y": self.pad[0], "pad_x": self.pad[1], "c": self.c, "f": self.f,
         }  # fmt: skip
 
 

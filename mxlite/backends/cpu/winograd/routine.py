@@ -99,6 +99,28 @@ class Routine(Function):
         """An i1: `eq`, `slt`, `ult`, ..."""
         return self.emit(f"icmp {how} i64 {a}, {b}")
 
+    def either(self, condition: str, a: Int, b: Int) -> str:
+        """a where the i1 holds, else b."""
+        return self.emit(f"select i1 {condition}, i64 {a}, i64 {b}")
+
+    def both(self, a: str, b: str) -> str:
+        """Whether both of two i1 hold."""
+        return self.emit(f"and i1 {a}, {b}")
+
+    def negated(self, a: str) -> str:
+        return self.emit(f"xor i1 {a}, true")
+
+    def flag(self, condition: str) -> str:
+        """1 where an i1 holds, else 0."""
+        return self.emit(f"zext i1 {condition} to i64")
+
+    def every_lane(self, condition: str) -> str:
+        """An i1 as a mask."""
+        wide = self.emit(f"sext i1 {condition} to i32")
+        one = self.emit(f"insertelement {self.ints} poison, i32 {wide}, i32 0")
+        every = self.emit(f"shufflevector {self.ints} {one}, {self.ints} poison, {self.ints} zeroinitializer")
+        return self.emit(f"icmp ne {self.ints} {every}, zeroinitializer")
+
     def at(self, pointer: str, nbytes: Int) -> str:
         """The address so many bytes on."""
         if nbytes == 0:
