@@ -26,6 +26,9 @@ _ONE_CALL = frozenset({"add", "sub", "mul", "div", "neg", "abs", "max", "min", "
 """Steps that numpy takes at the speed of memory."""
 
 
+_FLOATS = frozenset({"float32", "float16", "bfloat16"})
+
+
 class Program(NamedTuple):
     """One call of an operator as an expression. `inputs` and `outputs` are names, `views` shapes."""
 
@@ -80,9 +83,9 @@ def kinds_of(r: Request) -> dict[str, tuple[Shape, DType]] | None:
 
 
 def can_store(inputs: list[DType], outputs: list[DType]) -> bool:
-    """Whether arrays of these types can be read and made; made are floats only."""
+    """Whether arrays of these types can be read and made; made are floats only, as it is computed in such."""
     known = storable()
-    return all(str(d) in known for d in inputs) and all(str(d) in known and d.itemsize > 1 for d in outputs)
+    return all(str(d) in known for d in inputs) and all(str(d) in known & _FLOATS for d in outputs)
 
 
 def broadcasts(shape: Shape, whole: Shape) -> bool:
