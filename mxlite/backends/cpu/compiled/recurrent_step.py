@@ -147,7 +147,7 @@ class _Tile:
         """The hidden state of sample i: as it goes on, and as a result."""
         f, dtype = self.f, self.form.dtype
         if dtype != "float32":  # backward sees the rounded states only
-            h = f._widened(f._narrowed(h, dtype), dtype)
+            h = f.widened(f.narrowed(h, dtype), dtype)
         kept = h if off is None else f.select(off, self._read("%old", i, 0, j), h)
         self._write(kept, "%new", i, 0, j)
         with f.when(f.emit("icmp ne ptr %out, null")):
