@@ -155,7 +155,9 @@ def test_inference_gives_the_same_folded(net, kernels, monkeypatch):
         np.testing.assert_allclose(found, want, rtol=0, atol=1e-5 * np.abs(want).max())
 
 
-@pytest.mark.parametrize("name", ["an_gamma", "bn_gamma", "dn_beta", "an_moving_mean", "dn_moving_var", "b_weight", "a_bias"])
+@pytest.mark.parametrize(
+    "name", ["an_gamma", "bn_gamma", "dn_beta", "an_moving_mean", "dn_moving_var", "b_weight", "a_bias"]
+)
 def test_what_is_folded_follows_its_parameters(name, monkeypatch):
     exe, first = run(small(), (2, 3, 12, 14))
     arrays = {**exe.arg_dict, **exe.aux_dict}
@@ -172,14 +174,27 @@ def test_what_is_folded_follows_its_parameters(name, monkeypatch):
 
 
 @needs_onednn
-@pytest.mark.parametrize("kernel, channels, filters, size", [(1, 2048, 64, 5), (1, 64, 256, 9), (3, 256, 64, 6)])
+@pytest.mark.parametrize(
+    "kernel, channels, filters, size", [(1, 2048, 64, 5), (1, 64, 256, 9), (3, 256, 64, 6)]
+)
 def test_an_addend_is_added_in_place_also_by_a_deep_convolution(kernel, channels, filters, size):
     """oneDNN keeps the sums of a part of the channels in the output meanwhile."""
     op = ops._convolution_epilogue
-    given = {"kernel": (kernel, kernel), "pad": (kernel // 2,) * 2, "num_filter": filters, "add": True, "relu": True}
+    given = {
+        "kernel": (kernel, kernel),
+        "pad": (kernel // 2,) * 2,
+        "num_filter": filters,
+        "add": True,
+        "relu": True,
+    }
     attrs = parse_attrs(op, given)
     rng = np.random.default_rng(0)
-    shapes = (2, size, size, channels), (filters, channels, kernel, kernel), (filters,), (2, size, size, filters)
+    shapes = (
+        (2, size, size, channels),
+        (filters, channels, kernel, kernel),
+        (filters,),
+        (2, size, size, filters),
+    )
     ins = [rng.standard_normal(s).astype(np.float32) for s in shapes]
     made = CPU.choose(op, attrs, shapes, shapes[3:], ins[0].dtype, train=False)
     outs = []

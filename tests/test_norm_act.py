@@ -13,7 +13,9 @@ from mxlite.backends.cpu.compiled import storable, usable
 from mxlite.backends.cpu.passes.norm_act import norm_act
 from mxlite.executor.step import infer
 
-needs_compiler = pytest.mark.skipif(not usable(), reason="there is no compiler (llvmlite), or it may not be used")
+needs_compiler = pytest.mark.skipif(
+    not usable(), reason="there is no compiler (llvmlite), or it may not be used"
+)
 
 
 def norm_of(data: Any, name: str, **more: Any) -> Any:
@@ -125,8 +127,12 @@ def dense_net() -> Any:
     x = mx.sym.Convolution(mx.sym.var("data"), kernel=(3, 3), num_filter=8, name="stem")
     for i in range(3):
         y = mx.sym.Activation(norm_of(x, f"norm{i}"), act_type="relu", name=f"relu{i}")
-        x = mx.sym.Concat(x, mx.sym.Convolution(y, kernel=(3, 3), pad=(1, 1), num_filter=8, name=f"c{i}"), dim=1)
-    return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Flatten(x), num_hidden=5, name="fc"), name="softmax")
+        x = mx.sym.Concat(
+            x, mx.sym.Convolution(y, kernel=(3, 3), pad=(1, 1), num_filter=8, name=f"c{i}"), dim=1
+        )
+    return mx.sym.SoftmaxOutput(
+        mx.sym.FullyConnected(mx.sym.Flatten(x), num_hidden=5, name="fc"), name="softmax"
+    )
 
 
 NETS = {

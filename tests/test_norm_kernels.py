@@ -31,11 +31,15 @@ class Norm:
     train: bool = True
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], axis: int, dtype: str = "float32", train: bool = True, **attrs: Any) -> Norm:
+    def of(
+        cls, shape: tuple[int, ...], axis: int, dtype: str = "float32", train: bool = True, **attrs: Any
+    ) -> Norm:
         op = ops._norm_act if attrs.get("relu") or attrs.get("add") else ops.BatchNorm
         if op is ops.BatchNorm:
             attrs = {k: v for k, v in attrs.items() if k not in ("relu", "add")}
-        return cls(op, parse_attrs(op, {"axis": axis, "fix_gamma": False, "eps": 1e-3} | attrs), shape, dtype, train)
+        return cls(
+            op, parse_attrs(op, {"axis": axis, "fix_gamma": False, "eps": 1e-3} | attrs), shape, dtype, train
+        )
 
     def shapes(self) -> Any:
         names = self.op.input_names(self.attrs)
@@ -81,7 +85,8 @@ class Norm:
         with np.errstate(all="ignore"):
             bind_call(
                 kernel, np, op, self.attrs, [have[n] for n in names],
-                [outs[n] for n in op.output_names(self.attrs)], work=work[: kernel.workspace], train=self.train,
+                [outs[n] for n in op.output_names(self.attrs)],
+                work=work[: kernel.workspace], train=self.train,
             )()  # fmt: skip
         assert (work[kernel.workspace :] == 0xFF).all()
         have.update(outs)
@@ -125,7 +130,9 @@ SHAPES = [
 
 BOTH = [(relu, add) for relu in (False, True) for add in (False, True)]
 
-needs_compiler = pytest.mark.skipif(not usable(), reason="there is no compiler (llvmlite), or it may not be used")
+needs_compiler = pytest.mark.skipif(
+    not usable(), reason="there is no compiler (llvmlite), or it may not be used"
+)
 
 
 @pytest.fixture(params=[1, 2])
@@ -161,7 +168,9 @@ def test_generated_kernels_give_what_the_reference_gives(shape, axis, relu, add,
 @needs_compiler
 @pytest.mark.parametrize("shape, axis", [SHAPES[0], SHAPES[4], SHAPES[8]])
 @pytest.mark.parametrize("relu, add", BOTH)
-def test_generated_kernels_work_in_place_and_leave_out_what_nobody_wants(shape, axis, relu, add, threads, compiled):
+def test_generated_kernels_work_in_place_and_leave_out_what_nobody_wants(
+    shape, axis, relu, add, threads, compiled
+):
     norm = generated(Norm.of(shape, axis, relu=relu, add=add))
     want = norm.both(True)
     grads = norm.op.grad_op.output_names(norm.attrs)
@@ -171,7 +180,8 @@ def test_generated_kernels_work_in_place_and_leave_out_what_nobody_wants(shape, 
         got = norm.call(norm.op, have, True, alias=alias)
         close(got, {n: want[n] for n in got}, 0)
     for alias in (
-        {"d_data": "d_out"}, {"d_data": "data"}, {"d_addend": "d_out"}, {"d_addend": "d_out", "d_data": "data"}
+        {"d_data": "d_out"}, {"d_data": "data"},
+        {"d_addend": "d_out"}, {"d_addend": "d_out", "d_data": "data"},
     ):  # fmt: skip
         got = norm.both(True, alias=alias) if relu or add else None
         if got is not None:
@@ -205,7 +215,9 @@ def test_statistics_keep_their_digits_where_the_mean_is_large(shape, axis, shift
     made = norm.call(norm.op, have, True)
     exact = have["data"].astype(np.float64)
     axes = tuple(i for i in range(4) if i != axis)
-    assert (np.abs(made["mean"] - exact.mean(axes)) <= 1e-6 * (exact.std(axes) + np.abs(exact.mean(axes)))).all()
+    assert (
+        np.abs(made["mean"] - exact.mean(axes)) <= 1e-6 * (exact.std(axes) + np.abs(exact.mean(axes)))
+    ).all()
     np.testing.assert_allclose(made["var"], (exact.var(axes) + norm.attrs.eps) ** -0.5, rtol=2e-5)
 
 

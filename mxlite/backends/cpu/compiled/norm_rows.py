@@ -1,8 +1,8 @@
 """Batch normalization of arrays with their channels last, as loops over rows of channels.
 
 An array of M * C numbers is read as rows of L = k * C, so that rows are long and made of whole vectors; the
-numbers of channel c are in columns c, c + C, ... A row's sums lie in the nearest cache: a vector of them is read,
-numbers of several rows are added, and it is written back.
+numbers of channel c are in columns c, c + C, ... A row's sums lie in the nearest cache: a vector of them is
+read, numbers of several rows are added, and it is written back.
 
 Several rows are read side by side: what is fetched ahead of need is fetched within a page, so that streams in
 several pages come faster than one (on Ice Lake half as fast again).
@@ -11,8 +11,8 @@ several pages come faster than one (on Ice Lake half as fast again).
     thread 1   sums over its rows |  meet  | of all threads to scale |  meet  | from the last to the first:
       ...                         |        | and the like            |        | those are in the cache still
 
-Work, in vectors of S >= L + width float32: mean, scale and beta, or slope and offset, for all threads; then for
-each thread three vectors of numbers, two of sums and two of sums in float64.
+Work, in vectors of S >= L + width float32: mean, scale and beta, or slope and offset, for all threads; then
+for each thread three vectors of numbers, two of sums and two of sums in float64.
 """
 
 from __future__ import annotations
@@ -187,7 +187,9 @@ class _Passes:
 
     def write(self, value: str, row: Sequence[str], i: int, v: str, mask: str | None) -> None:
         """The result at column v of array i."""
-        self.f.store(value, row[i], v, self.form.dtype, mask, past_cache=self.form.past_cache and mask is None)
+        self.f.store(
+            value, row[i], v, self.form.dtype, mask, past_cache=self.form.past_cache and mask is None
+        )
 
 
 @functools.cache
@@ -197,7 +199,9 @@ def forward(form: Form) -> Module:
     data, addend, out = (f.pointer(s) for s in (DATA, ADDEND, OUT))
     if form.batch:
         shift = p.own[0]
-        p.channelwise("0", p.channels, lambda c, mask: p.spread(f.load(data, c, form.dtype, mask), shift, c, mask))
+        p.channelwise(
+            "0", p.channels, lambda c, mask: p.spread(f.load(data, c, form.dtype, mask), shift, c, mask)
+        )
 
         def terms(v: str, mask: str | None) -> Callable[[list[str]], tuple[str, str]]:
             first = f.load(shift, v)

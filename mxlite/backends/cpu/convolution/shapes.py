@@ -73,8 +73,8 @@ def forward_over_primitive(
 ) -> Primitive | None:
     """relu(convolution + bias + what was in the output before), with the weight in that layout.
 
-    An addend that is an operand must not lie where the output does: kernels that go over the channels in several
-    turns keep their sums there meanwhile.
+    An addend that is an operand must not lie where the output does: kernels that go over the channels in
+    several turns keep their sums there meanwhile.
     """
     attr = Attr().add_to_output()
     if relu:

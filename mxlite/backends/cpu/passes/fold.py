@@ -3,9 +3,9 @@
     Convolution -> BatchNorm [-> + addend] [-> relu]
 
 The norm goes into weight and bias (`_fold_norm`), which only parameters decide: where a program keeps its
-constants, that is computed when they change. With channels last, sum and rectifier become what the convolution's
-kernel does to its output while it is in registers (`_convolution_epilogue`), also without a norm. Each step must
-be the only reader of the one before it, which must be no output.
+constants, that is computed when they change. With channels last, sum and rectifier become what the
+convolution's kernel does to its output while it is in registers (`_convolution_epilogue`), also without a
+norm. Each step must be the only reader of the one before it, which must be no output.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _chain(
 
 
 def _folds(graph: Graph, uses: Mapping[Entry, int], node: Node, norm: Node) -> bool:
-    """Whether `norm` normalizes the filters of convolution `node`, in float32, and nobody reads more of it."""
+    """Whether `norm` normalizes the filters of convolution `node`, in float32, and no more of it is read."""
     rank = len(graph.shapes[Entry(node)])
     plain = node.op is Convolution
     return (

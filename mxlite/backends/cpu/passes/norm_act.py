@@ -3,9 +3,9 @@
     BatchNorm -> relu                             becomes  _norm_act
     BatchNorm -> + addend -> relu                 becomes  _norm_act(..., addend)
 
-Each is a pass over memory less forwards, and backwards two: nothing is stored between them. What lies between
-must have no other reader, and be no output. Where both sides of the sum are norms, the left one is taken. Only
-generated kernels do this: without a compiler the graph stays as it is.
+Nothing is stored between them, forwards or backwards. What lies between must have no other reader, and be
+no output. Where both sides of the sum are norms, the left one is taken. Only generated kernels do this:
+without a compiler the graph stays as it is.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
 def norm_act(graph: Graph, train: bool) -> Graph:
     """`graph` with `_norm_act` for what it can stand for. O(nodes).
 
-    The new node has the name and the annotations of the rectifier. Nodes that are marked differently, one to be
-    recomputed and another not, stay apart.
+    The new node has the name and the annotations of the rectifier. Nodes that are marked differently, one to
+    be recomputed and another not, stay apart.
     """
     uses = graph.uses()
     found: dict[Node, tuple[Node, Node | None, Entry | None]] = {}
