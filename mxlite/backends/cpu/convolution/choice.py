@@ -20,7 +20,7 @@ from .pointwise import PointwiseByData, PointwiseByWeight, PointwiseForward, sui
 def forward(g: Geometry, weight: DType, bias: bool, add: bool, relu: bool, train: bool) -> Any:
     """The way of ``relu(convolution + bias + addend)``, or None."""
     if _suits_winograd(g):
-        layer = winograd.forward(*_sizes(g), g.pad, g.dtype, add, relu)
+        layer = winograd.forward(*_sizes(g), g.dtype, add, relu)
         if layer is not None:
             return GeneratedForward(g, weight, layer)
     # At inference the weight may be kept in the layout a convolution wants: nothing is faster then.
@@ -32,7 +32,7 @@ def forward(g: Geometry, weight: DType, bias: bool, add: bool, relu: bool, train
 def by_data(g: Geometry, weight: DType) -> Any:
     """The way of the gradient in data, or None."""
     if _suits_winograd(g):
-        layer = winograd.d_data(*_sizes(g), g.pad, g.dtype)
+        layer = winograd.d_data(*_sizes(g), g.dtype)
         if layer is not None:
             return GeneratedByData(g, weight, layer)
     if suits(g) and (way := _direct(PointwiseByData, g)) is not None:
@@ -43,7 +43,7 @@ def by_data(g: Geometry, weight: DType) -> Any:
 def by_weight(g: Geometry, weight: DType, bias: bool) -> Any:
     """The way of the gradients in weight and bias, or None."""
     if _suits_winograd(g):
-        layer = winograd.d_weight(*_sizes(g), g.pad, g.dtype)
+        layer = winograd.d_weight(*_sizes(g), g.dtype)
         if layer is not None:
             sums = ColumnSum(g.n * g.out[0] * g.out[1], g.f, g.dtype, weight) if bias else None
             return GeneratedByWeight(g, weight, layer, sums)
@@ -52,10 +52,10 @@ def by_weight(g: Geometry, weight: DType, bias: bool) -> Any:
     return _direct(ByWeight, g, weight, bias)
 
 
-def _sizes(g: Geometry) -> tuple[int, int, int, int, int]:
-    """Samples, height, width, channels, filters."""
-    height, width = g.size
-    return g.n, height, width, g.c, g.f
+def _sizes(g: Geometry) -> tuple[int, int, int, int, int, tuple[int, int]]:
+    """Samples, height, width, channels, filters, padding."""
+    (height, width), (above, left) = g.size, g.pad
+    return g.n, height, width, g.c, g.f, (above, left)
 
 
 def _suits_winograd(g: Geometry) -> bool:
