@@ -199,10 +199,23 @@ def test_types_that_the_user_chose_stay():
 
 
 def test_loops_and_operators_of_the_users_own_get_float32():
+    @mx.operator.register("mixed_precision_double")
+    class Prop(mx.operator.CustomOpProp):
+        def create_operator(self, ctx, shapes, dtypes):
+            class Double(mx.operator.CustomOp):
+                def forward(self, is_train, req, in_data, out_data, aux):
+                    self.assign(out_data[0], req[0], 2 * in_data[0])
+
+            return Double()
+
     x = sym.FullyConnected(sym.Variable("data"), num_hidden=4, name="fc")
-    out, _ = sym.contrib.foreach(lambda row, s: (row + s[0], [row]), x, [sym.Variable("state")])
-    found = types_in(mixed(out, data=(3, 4), state=(4,)))
-    assert all(kinds == ["float32"] * 2 for name, (kinds, _) in found.items() if "foreach" in name)
+    loop, _ = sym.contrib.foreach(lambda row, s: (row + s[0], [row]), x, [sym.Variable("state")])
+    net = sym.Group([loop, sym.Custom(x, op_type="mixed_precision_double", name="custom")])
+    graph = mixed(net, data=(3, 4), state=(4,))
+    (name,) = [n.name for n in graph.nodes if n.op is not None and n.op.subgraphs]
+    found = types_in(graph)
+    assert found[name][0] == ["float32"] * 2
+    assert found["custom"] == (["float32"], ["float32"])
 
 
 def _alone(case, rounded=True):
