@@ -52,7 +52,8 @@ def groups(a: Matrix) -> list[tuple[int, ...]]:
             (
                 j
                 for j in range(i + 1, len(a))
-                if any(row[1::2]) and all(y == (x if k % 2 == 0 else -x) for k, (x, y) in enumerate(zip(row, a[j])))
+                if any(row[1::2])
+                and all(y == (x if k % 2 == 0 else -x) for k, (x, y) in enumerate(zip(row, a[j])))
             ),
             None,
         )
