@@ -71,7 +71,9 @@ def _convolution(
     if made != Made.BY_ITEM:
         groups = max(1, min(shape.units, -(-groups // threads) * threads))
     most = max(1, (most or 32) // shape.unit)
-    return Convolution(**vars(shape), flipped=flipped, epilogue=epilogue, parts=parts, groups=groups, most=most, made=made)
+    return Convolution(
+        **vars(shape), flipped=flipped, epilogue=epilogue, parts=parts, groups=groups, most=most, made=made
+    )
 
 
 def d_weight(

@@ -52,7 +52,7 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
     n = grid.n
     name = "convolve"
     into = input_routines(p, grid, dtype)
-    product, weights = rows_routine(p, v), weight_routine(p, grid.m, v)
+    product, weights = p.borrow(rows_routine, v), p.borrow(weight_routine, grid.m, v)
     out_of = {kind: output_routine(p, grid, kind, v, dtype, epilogue) for kind in grid.kinds}
     f = p.entry(name)
     g = {s: (f.pointer(k) if s in _POINTERS else f.integer(k)) for k, s in enumerate(SLOTS)}
@@ -89,7 +89,9 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
         own_bias = f.at(bias, f.times(f0, f.emit(f"select i1 {has_bias}, i64 4, i64 0")))
         with f.loop("0", c_parts) as part:
             c0 = f.times(part.index, g["cs"])
-            images = Source(f, into, f.at(g["data"], f.times(c0, size)), g["h"], g["w"], in_pixel, blocks, zeros)
+            images = Source(
+                f, into, f.at(g["data"], f.times(c0, size)), g["h"], g["w"], in_pixel, blocks, zeros
+            )
             make_u(by_item, f0, c0)
             fresh = f.emit(f"zext i1 {f.is_('eq', part.index, 0)} to i64")
             with f.loop("0", rounds) as r:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....ops.scratch import carve, Piece
-from ..compiled import call
+from ..compiled import call, width
 from ..onednn import in_turn, Run
 from .algebra import algorithm, transposed
 from .grid import Grid, Round, round_of, whole_rounds
@@ -40,7 +40,7 @@ def correlate_entry(p: Program, grid: Grid, v: int, dtype: str) -> str:
     name = "correlate"
     size = NBYTES[dtype]
     into, into_y = input_routines(p, grid, dtype), gradient_routines(p, grid, dtype)
-    product, finish = outer_routine(p, v), finish_routine(p, grid.m, v)
+    product, finish = p.borrow(outer_routine, v), p.borrow(finish_routine, grid.m, v)
     f = p.entry(name)
     pointers = SLOTS[:5]
     g = {s: (f.pointer(k) if s in pointers else f.integer(k)) for k, s in enumerate(SLOTS)}
@@ -60,10 +60,24 @@ def correlate_entry(p: Program, grid: Grid, v: int, dtype: str) -> str:
         own, shared = f.at(scratch, g["at_s"]), f.at(g["sums"], f.times(item, g["s_size"]))
         s = f.emit(f"select i1 {one}, ptr {own}, ptr {shared}")
         data = Source(
-            f, into, f.at(g["data"], f.times(c0, size)), g["h"], g["w"], f.times(g["c"], size), c_blocks, scratch
+            f,
+            into,
+            f.at(g["data"], f.times(c0, size)),
+            g["h"],
+            g["w"],
+            f.times(g["c"], size),
+            c_blocks,
+            scratch,
         )
         d_out = Source(
-            f, into_y, f.at(g["d_out"], f.times(f0, size)), g["oh"], g["ow"], f.times(g["f"], size), f_blocks, scratch
+            f,
+            into_y,
+            f.at(g["d_out"], f.times(f0, size)),
+            g["oh"],
+            g["ow"],
+            f.times(g["f"], size),
+            f_blocks,
+            scratch,
         )
         start, stop = round_of(f, 0, g["units"], g["splits"], split)
         rounds = whole_rounds(f, start, stop, g["most"])
@@ -100,9 +114,9 @@ def correlate_entry(p: Program, grid: Grid, v: int, dtype: str) -> str:
 
 def finish_routine(p: Program, m: int, v: int) -> str:
     """`(ptr s, i64 far, i64 panel, i64 panels, i64 splits, i64 split, ptr d_weight)`: Gt S G for one output and
-    the inputs of a part; `split` bytes between the sums of `splits` splits.
+    the inputs of a part; `split` bytes between the sums of `splits` splits, which are added to the first.
     """
-    name = f"finish{m}x{v}"
+    name = f"winograd_finish{m}x{v}x{width()}"
     n = m + 2
     matrix = transposed(algorithm(m).kernel)
     f = p.routine(
@@ -115,16 +129,18 @@ def finish_routine(p: Program, m: int, v: int) -> str:
         for j in range(v):
             at = f.at(s, 4 * f.width * j)
 
-            def load(r: int, c: int, at: str = at) -> str:
-                there = f.at(at, fars[r * n + c])
-                first = f.read(there)
-                with f.loop("1", "%splits", 1, [first]) as loop:
-                    more = f.read(f.at(there, f.times(loop.index, "%split")))
-                    loop.again(f.add(loop.values[0], more))
-                return loop.results[0]
-
+            with f.loop("1", "%splits") as split:
+                more = f.at(at, f.times(split.index, "%split"))
+                with f.loop("0", str(n * n)) as i:
+                    shift = f.times(i.index, "%far")
+                    f.write(f.add(f.read(f.at(at, shift)), f.read(f.at(more, shift))), f.at(at, shift))
             taps: dict[tuple[int, int], str] = {}
-            both_sides(f, matrix, load, lambda r, c, value: taps.update({(r, c): value}))
+            both_sides(
+                f,
+                matrix,
+                lambda r, c: f.read(f.at(at, fars[r * n + c])),
+                lambda r, c, value: taps.update({(r, c): value}),
+            )
             write_taps(f, [taps[r, c] for r in range(3) for c in range(3)], f.at(to, 4 * TAPS * f.width * j))
     f.done()
     return name
@@ -136,7 +152,7 @@ FINISH_SLOTS = ("sums", "d_weight", "c", "cs", "fs", "c_parts", "f_parts", "spli
 def finish_entry(p: Program, m: int, v: int) -> str:
     """Adds up the splits of all parts, and makes weights of the sums; parallel over outputs."""
     name = f"finish_all{m}x{v}"
-    finish = finish_routine(p, m, v)
+    finish = p.borrow(finish_routine, m, v)
     f = p.entry(name)
     g = {s: (f.pointer(k) if k < 2 else f.integer(k)) for k, s in enumerate(FINISH_SLOTS)}
     s_panel = f.times(g["fs"], 4 * v * f.width)
@@ -176,7 +192,9 @@ class Correlation(Layer):
         most = min(self.most, -(-self.units // self.splits)) * self.unit
         far = {"v_far": 4 * most * cs + 64, "y_far": 4 * most * fs + 64, "s_far": 4 * cs * fs + 64}
         s_size = self.products * far["s_far"]
-        at_v = padded(max(self.grid.n * self.c, self.grid.m * self.f) * self.itemsize)  # zeros for a row of a tile
+        at_v = padded(
+            max(self.grid.n * self.c, self.grid.m * self.f) * self.itemsize
+        )  # zeros for a row of a tile
         at_y = at_v + padded(self.products * far["v_far"])
         at_s = at_y + padded(self.products * far["y_far"])
         share = padded(at_s + (s_size if self.splits == 1 else 0), 4096) + 64

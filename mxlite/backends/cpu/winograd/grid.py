@@ -142,7 +142,8 @@ class Round:
         if len(grid.kinds) == 1:
             return 0, self.tiles
         short_rows, short_columns = (
-            f.is_("ne", f.int_op("and", f.int_op("lshr", grid.having(axis), product), 1), 0) for axis in (0, 1)
+            f.is_("ne", f.int_op("and", f.int_op("lshr", grid.having(axis), product), 1), 0)
+            for axis in (0, 1)
         )
         first = f.either(short_columns, 0, self.ends[0])
         last = f.either(short_rows, f.either(short_columns, self.ends[3], self.ends[2]), self.ends[1])

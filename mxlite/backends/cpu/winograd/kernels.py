@@ -6,6 +6,7 @@ The row more than needed keeps the products of one pair of channels out of each 
 
 from __future__ import annotations
 
+from ..compiled import width
 from .algebra import algorithm
 from .linear import both_sides
 from .routine import Int, Program, Routine
@@ -24,7 +25,7 @@ def weight_routine(p: Program, m: int, v: int) -> str:
     `lane`, `step`: bytes between output channels and between input channels of `weight`; the taps of one kernel
     are 9 numbers side by side, used in this order or `backwards`.
     """
-    name = f"weight{m}x{v}"
+    name = f"winograd_weight{m}x{v}x{width()}"
     matrix = algorithm(m).kernel
     n = m + 2
     f = p.routine(
@@ -60,7 +61,7 @@ WEIGHT_SLOTS = ("weight", "u", "panels", "depth", "lane", "step", "backwards")
 def weight_entry(p: Program, m: int, v: int) -> str:
     """All of U; every thread makes some panels or, where there are few, some input channels of each."""
     name = f"weights{m}x{v}"
-    routine = weight_routine(p, m, v)
+    routine = p.borrow(weight_routine, m, v)
     f = p.entry(name)
     g = {s: (f.pointer(k) if k < 2 else f.integer(k)) for k, s in enumerate(WEIGHT_SLOTS)}
     first, last = f.share(g["depth"])

@@ -47,7 +47,12 @@ def transposed(f: Routine, rows: Sequence[str]) -> list[str]:
     lanes = f.width
     quarters = range(0, lanes, 4)
     pairs = [
-        _mixed(f, rows[k], rows[k + 1], [x for q in quarters for x in (q + s, lanes + q + s, q + s + 1, lanes + q + s + 1)])
+        _mixed(
+            f,
+            rows[k],
+            rows[k + 1],
+            [x for q in quarters for x in (q + s, lanes + q + s, q + s + 1, lanes + q + s + 1)],
+        )
         for k in range(0, lanes, 2)
         for s in (0, 2)
     ]  # pairs[4 g + s]: of rows 4 g, 4 g + 1; then of the next two rows
@@ -56,7 +61,12 @@ def transposed(f: Routine, rows: Sequence[str]) -> list[str]:
         low, high = pairs[4 * g : 4 * g + 2], pairs[4 * g + 2 : 4 * g + 4]
         fours.append(
             [
-                _mixed(f, a, b, [x for q in quarters for x in (q + s, q + s + 1, lanes + q + s, lanes + q + s + 1)])
+                _mixed(
+                    f,
+                    a,
+                    b,
+                    [x for q in quarters for x in (q + s, q + s + 1, lanes + q + s, lanes + q + s + 1)],
+                )
                 for a, b in zip(low, high)
                 for s in (0, 2)
             ]

@@ -154,9 +154,7 @@ def output_routine(p: Program, grid: Grid, kind: Kind, v: int, dtype: str, epilo
                     there = f.at(out[r], columns[c])
                 f.write(value, there, dtype)
 
-            both_sides(
-                f, a, lambda r, c: f.read(f.at(at, fars[products[r][c]])), store, b, backwards=True
-            )
+            both_sides(f, a, lambda r, c: f.read(f.at(at, fars[products[r][c]])), store, b, backwards=True)
     f.done()
     return name
 
