@@ -67,7 +67,7 @@ class _contrib_interleaved_matmul_selfatt_qk(_Interleaved):
     @staticmethod
     def forward(xp: Any, a: Any, queries_keys_values: Any, *, out: Any, work: Any) -> None:
         if out is not None:
-            query, key, _ = _split(queries_keys_values, a.heads, 3)
+            query, key, _ = split_heads(queries_keys_values, a.heads, 3)
             _scores(xp, query, key, out, work)
 
     @staticmethod
@@ -76,8 +76,8 @@ class _contrib_interleaved_matmul_selfatt_qk(_Interleaved):
     ) -> None:
         if d_queries_keys_values is None:
             return
-        query, key, _ = _split(queries_keys_values, a.heads, 3)
-        d_query, d_key, d_value = _split(d_queries_keys_values, a.heads, 3)
+        query, key, _ = split_heads(queries_keys_values, a.heads, 3)
+        d_query, d_key, d_value = split_heads(d_queries_keys_values, a.heads, 3)
         d_value[...] = 0
         _scores_gradient(xp, d_out, query, key, d_query, d_key, work)
 
@@ -100,8 +100,8 @@ class _contrib_interleaved_matmul_selfatt_valatt(_Interleaved):
     @staticmethod
     def forward(xp: Any, a: Any, queries_keys_values: Any, attention: Any, *, out: Any, work: Any) -> None:
         if out is not None:
-            *_, value = _split(queries_keys_values, a.heads, 3)
-            _products(xp, _batched(attention, a.heads), value, _split(out, a.heads, 1)[0], work)
+            *_, value = split_heads(queries_keys_values, a.heads, 3)
+            _products(xp, _batched(attention, a.heads), value, split_heads(out, a.heads, 1)[0], work)
 
     @staticmethod
     def backward(
@@ -115,12 +115,12 @@ class _contrib_interleaved_matmul_selfatt_valatt(_Interleaved):
         d_attention: Any,
         work: Any,
     ) -> None:
-        d = _split(d_out, a.heads, 1)[0]
+        d = split_heads(d_out, a.heads, 1)[0]
         if d_attention is not None:
-            *_, value = _split(queries_keys_values, a.heads, 3)
+            *_, value = split_heads(queries_keys_values, a.heads, 3)
             _products(xp, d, value.swapaxes(2, 3), _batched(d_attention, a.heads), work)
         if d_queries_keys_values is not None:
-            d_query, d_key, d_value = _split(d_queries_keys_values, a.heads, 3)
+            d_query, d_key, d_value = split_heads(d_queries_keys_values, a.heads, 3)
             d_query[...] = 0
             d_key[...] = 0
             _products(xp, _batched(attention, a.heads).swapaxes(2, 3), d, d_value, work)
@@ -145,7 +145,7 @@ class _contrib_interleaved_matmul_encdec_qk(_Interleaved):
     @staticmethod
     def forward(xp: Any, a: Any, queries: Any, keys_values: Any, *, out: Any, work: Any) -> None:
         if out is not None:
-            (query,), (key, _) = _split(queries, a.heads, 1), _split(keys_values, a.heads, 2)
+            (query,), (key, _) = split_heads(queries, a.heads, 1), split_heads(keys_values, a.heads, 2)
             _scores(xp, query, key, out, work)
 
     @staticmethod
@@ -160,11 +160,11 @@ class _contrib_interleaved_matmul_encdec_qk(_Interleaved):
         d_keys_values: Any,
         work: Any,
     ) -> None:
-        (query,), (key, _) = _split(queries, a.heads, 1), _split(keys_values, a.heads, 2)
-        d_query = None if d_queries is None else _split(d_queries, a.heads, 1)[0]
+        (query,), (key, _) = split_heads(queries, a.heads, 1), split_heads(keys_values, a.heads, 2)
+        d_query = None if d_queries is None else split_heads(d_queries, a.heads, 1)[0]
         d_key = None
         if d_keys_values is not None:
-            d_key, d_value = _split(d_keys_values, a.heads, 2)
+            d_key, d_value = split_heads(d_keys_values, a.heads, 2)
             d_value[...] = 0
         _scores_gradient(xp, d_out, query, key, d_query, d_key, work)
 
@@ -189,8 +189,8 @@ class _contrib_interleaved_matmul_encdec_valatt(_Interleaved):
     @staticmethod
     def forward(xp: Any, a: Any, keys_values: Any, attention: Any, *, out: Any, work: Any) -> None:
         if out is not None:
-            _, value = _split(keys_values, a.heads, 2)
-            _products(xp, _batched(attention, a.heads), value, _split(out, a.heads, 1)[0], work)
+            _, value = split_heads(keys_values, a.heads, 2)
+            _products(xp, _batched(attention, a.heads), value, split_heads(out, a.heads, 1)[0], work)
 
     @staticmethod
     def backward(
@@ -204,12 +204,12 @@ class _contrib_interleaved_matmul_encdec_valatt(_Interleaved):
         d_attention: Any,
         work: Any,
     ) -> None:
-        d = _split(d_out, a.heads, 1)[0]
+        d = split_heads(d_out, a.heads, 1)[0]
         if d_attention is not None:
-            _, value = _split(keys_values, a.heads, 2)
+            _, value = split_heads(keys_values, a.heads, 2)
             _products(xp, d, value.swapaxes(2, 3), _batched(d_attention, a.heads), work)
         if d_keys_values is not None:
-            d_key, d_value = _split(d_keys_values, a.heads, 2)
+            d_key, d_value = split_heads(d_keys_values, a.heads, 2)
             d_key[...] = 0
             _products(xp, _batched(attention, a.heads).swapaxes(2, 3), d, d_value, work)
 
@@ -253,7 +253,7 @@ def _checked(shape: Shape | None, name: str, parts: int) -> tuple[int, int, int]
     return shape[0], shape[1], shape[2] // parts
 
 
-def _split(x: Any, heads: int, parts: int) -> list[Any]:
+def split_heads(x: Any, heads: int, parts: int) -> list[Any]:
     """The interleaved arrays, each a view (B, heads, L, D)."""
     n, b, _ = x.shape
     every = x.reshape(n, b, heads, parts, x.shape[2] // (heads * parts))

@@ -48,7 +48,7 @@ class GeneratedForward(Generated):
                 calls.append(partial(np.copyto, vector, bias))
                 bias = vector
             weight = wide
-        return in_turn([*calls, self.layer.connect(data, weight, bias, out, own)])
+        return in_turn([*calls, self.layer.connect(data, weight, bias, out, own, addend)])
 
 
 class GeneratedByData(Generated):

@@ -1,49 +1,45 @@
-"""FullyConnected on oneDNN's matrix product."""
+"""FullyConnected on oneDNN's matrix products."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
-from ....core.dtype import float32
 from ....ops.dense import FullyConnected
-from ...base import ChosenKernel, connected, Request
-from ..onednn import bind, cached, memory, Primitive, Run
-from ..onednn.constants import BIAS, DST, SRC, WEIGHTS
+from ...base import ChosenKernel, Request
+from ..onednn import Run
+from ..onednn.product import Layout
+from ..products import products, Term
 
 
-@cached
-def _product(n: int, k: int, m: int, bias: bool) -> Primitive:
-    """(N, K) times the transpose of (M, K), plus (M,)."""
-    return Primitive(
-        "matmul",
-        memory((n, k), float32),
-        memory((k, m), float32, (1, 0)),
-        memory((1, m), float32) if bias else None,
-        memory((n, m), float32),
-    )
+def _layouts(r: Request) -> tuple[Layout, Layout, Layout]:
+    """data (N, K), weight (M, K), out (N, M)."""
+    (m, k), n = r.inputs[1], prod(r.outputs[0][:-1])
+    return Layout.dense(n, k), Layout.dense(m, k), Layout.dense(n, m)
 
 
 def _forward(r: Request) -> ChosenKernel | None:
-    if set(r.dtypes) != {float32} or 0 in r.outputs[0] or 0 in r.inputs[1]:
-        return None
-    (m, k), n = r.inputs[1], prod(r.outputs[0][:-1])
-    has_bias = not r.attrs.no_bias
-    product = _product(n, k, m, has_bias)
-    if product is None:
-        return None
-
-    def connect(xp: Any, a: Any, data: Any, weight: Any, bias: Any = None, *, out: Any, work: Any) -> Run:
-        arrays = {
-            SRC: (memory((n, k), float32), data),
-            WEIGHTS: (memory((k, m), float32, (1, 0)), weight),
-            DST: (memory((n, m), float32), out),
-        }
-        if bias is not None:
-            arrays[BIAS] = (memory((1, m), float32), bias)
-        return bind(product, arrays, work)
-
-    return connected(connect, product.scratch, f"onednn {product.implementation}")
+    data, weight, out = _layouts(r)
+    bias = "" if r.attrs.no_bias else "bias"
+    return products(r, [Term("data", "weight", "out", (data, weight.turned, out), bias)])
 
 
-ROWS = {FullyConnected: [_forward]}
+def _backward(r: Request) -> ChosenKernel | None:
+    data, weight, out = _layouts(r)
+    terms = [
+        Term("d_out", "weight", "d_data", (out, weight, data)),
+        Term("d_out", "data", "d_weight", (out.turned, data, weight)),
+    ]
+
+    def column_sums(xp: Any, arrays: Mapping[str, Any]) -> Sequence[Run]:
+        if arrays["d_bias"] is None:
+            return []
+        rows = arrays["d_out"].reshape(out.shape)
+        return [partial(xp.add.reduce, rows, axis=0, out=arrays["d_bias"])]
+
+    return products(r, terms, column_sums)
+
+
+ROWS = {FullyConnected: [_forward], FullyConnected.grad_op: [_backward]}

@@ -59,7 +59,7 @@ def failure(status: int) -> OneDNNError:
 
 
 class Library:
-    """The loaded library. `execute` is dnnl_primitive_execute, raising OneDNNError."""
+    """The loaded library. `execute` is dnnl_primitive_execute, `sgemm` dnnl_sgemm; both raise OneDNNError."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -78,6 +78,8 @@ class Library:
         self.handle.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
         self.execute: Any = self.handle.dnnl_primitive_execute
         self.execute.restype = Done({0: None}).__getitem__
+        self.sgemm: Any = self.handle.dnnl_sgemm
+        self.sgemm.restype = self.execute.restype
         self.engine = self.new("dnnl_engine_create", ctypes.c_int(1), ctypes.c_size_t(0))
         self.stream = self.new("dnnl_stream_create", self.engine, ctypes.c_uint(1))
         self._openmp = _openmp(self.handle) if self.runtime == _OPENMP else None

@@ -1,0 +1,223 @@
+"""Products of matrices, of any strides: oneDNN's blocked kernel or its plain one, whichever suits the sizes.
+
+oneDNN has two kernels for float32. The blocked one ("brg") copies a transposed right factor into blocks, and
+one whose rows are a power of two long, and reads any other as it lies: then rows that begin at equal places
+of the cache push each other out, and it falls to a third of its speed. The plain one ("gemm", also behind
+`dnnl_sgemm`) copies both factors into panels whatever they are like: no sizes are bad for it, few are best.
+`_plain_is_faster` says where which was measured to win. The plain kernel takes a few MB from the system
+inside the library, which no plan counts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ....core.dtype import float32
+from ....graph.ir import Shape
+from ....graph.opdef import DType
+from .constants import BIAS, DST, INFERENCE, SCALES, SRC, WEIGHTS
+from .library import library, OneDNNError
+from .memory import dense_strides, Memory, memory
+from .primitive import address_of, Attr, bind, cached, Primitive, Run
+
+_AVX2 = 0x7  # the plain kernel needs it: below, it is a loop
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Matrices (..., rows, columns) in memory: strides in elements."""
+
+    shape: Shape
+    strides: Shape
+    dtype: DType = float32
+
+    @classmethod
+    def dense(cls, *shape: int, dtype: DType = float32) -> Layout:
+        """C order."""
+        return cls(shape, dense_strides(shape, range(len(shape))), dtype)
+
+    @property
+    def turned(self) -> Layout:
+        """Every matrix turned over, where it lies."""
+        (*a, m, n), (*s, i, j) = self.shape, self.strides
+        return Layout((*a, n, m), (*s, j, i), self.dtype)
+
+    @property
+    def memory(self) -> Memory:
+        return memory(self.shape, self.dtype, None, self.strides)
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether the matrices lie column by column."""
+        rows, columns = self.strides[-2:]
+        return rows == 1 and columns != 1
+
+    @property
+    def lead(self) -> int | None:
+        """Elements between two rows (or columns, if it is turned); None if neither lie without gaps."""
+        (m, n), (i, j) = self.shape[-2:], self.strides[-2:]
+        if self.is_turned:
+            return j if j >= m else None
+        return None if j != 1 or (m > 1 and i < n) else max(i, n)
+
+
+@dataclass(frozen=True)
+class Product:
+    """out = alpha * x @ y (+ bias) (+ out): how to compute it.
+
+    `bind(x, y, out, bias, work)` takes arrays or addresses of first elements, and `work` of `scratch` bytes.
+    """
+
+    name: str
+    scratch: int
+    bind: Callable[..., Run]
+
+
+@cached
+def product(
+    x: Layout,
+    y: Layout,
+    out: Layout,
+    bias: bool = False,
+    alpha: float = 1.0,
+    adds: bool = False,
+    any_width: bool = False,
+) -> Product | None:
+    """The product of matrices x (..., M, K) and y (..., K, N); with `adds` it is added to what `out` holds.
+
+    bias: (N,), contiguous. None where oneDNN has nothing good for it; with `any_width` also a product with
+    few columns, which fill no vectors, is good.
+    """
+    m, n = x.shape[-2], y.shape[-1]
+    if 0 in x.shape or 0 in y.shape or (n < 8 and m > n and not any_width):
+        return None
+    if out.is_turned:
+        return (
+            None if bias else _turned(product(y.turned, x.turned, out.turned, False, alpha, adds, any_width))
+        )
+    plain = x.dtype == float32 == y.dtype == out.dtype and prod(x.shape[:-2]) == 1 and _has_plain()
+    if plain and not bias and _plain_is_faster(x, y) and (made := _plain(x, y, out, alpha, adds)) is not None:
+        return made
+    if plain and bias and _plain_is_faster(x, y) and alpha == 1 and not adds:
+        if (made := _with_bias(x, y, out)) is not None:
+            return made
+    made = _blocked(x, y, out, bias, alpha, adds)
+    if made is None and plain and not bias:
+        return _plain(x, y, out, alpha, adds)
+    return made
+
+
+def _plain_is_faster(x: Layout, y: Layout) -> bool:
+    """By float32 products of M, N, K from 1 to 10000 on one thread with AVX-512: 4 to 8 % from the best."""
+    (m, k), n = x.shape[-2:], y.shape[-1]
+    copies = n > 256 and n & (n - 1) == 0  # what the blocked kernel does then
+    if min(m, n) == 1:
+        return True
+    if y.is_turned:
+        return not x.is_turned and (m < 4 or (m >= 384 and k >= 64))
+    if x.is_turned:
+        return not (copies and 16 <= k <= 48 and m * n <= 1 << 19)
+    return not (copies and 4 < m <= 128)
+
+
+def _turned(made: Product | None) -> Product | None:
+    """The product out.T = y.T @ x.T, called as that of x and y."""
+    if made is None:
+        return None
+
+    def bound(x: Any, y: Any, out: Any, bias: Any = None, work: Any = None) -> Run:
+        return made.bind(y, x, out, bias, work)
+
+    return Product(made.name, made.scratch, bound)
+
+
+def _blocked(x: Layout, y: Layout, out: Layout, bias: bool, alpha: float, adds: bool) -> Product | None:
+    attr = Attr()
+    if alpha != 1:
+        attr.scales(SRC)
+    if adds:
+        attr.add_to_output()
+    row = Layout(
+        (*(1,) * (len(out.shape) - 1), out.shape[-1]), (out.shape[-1],) * (len(out.shape) - 1) + (1,)
+    )
+    try:
+        made = Primitive("matmul", x.memory, y.memory, row.memory if bias else None, out.memory, attr=attr)
+    except OneDNNError:
+        return None
+    if made.is_reference:
+        return None
+    factor = (ctypes.c_float * 16)(alpha)
+
+    def bound(x_at: Any, y_at: Any, out_at: Any, bias_at: Any = None, work: Any = None) -> Run:
+        arrays = {SRC: (x.memory, x_at), WEIGHTS: (y.memory, y_at), DST: (out.memory, out_at)}
+        if bias:
+            arrays[BIAS] = (row.memory, bias_at)
+        if alpha != 1:
+            arrays[SCALES | SRC] = (attr.operands[SCALES | SRC], ctypes.addressof(factor))
+        run = bind(made, arrays, work)
+        run.factor = factor  # type: ignore[attr-defined]
+        return run
+
+    return Product(f"onednn {made.implementation}", made.scratch, bound)
+
+
+def _with_bias(x: Layout, y: Layout, out: Layout) -> Product | None:
+    """The plain kernel with a bias, as an inner product; only of matrices without gaps."""
+    k, n = y.shape[-2:]
+    if (x, out) != (Layout.dense(*x.shape), Layout.dense(*out.shape)):
+        return None
+    if y.turned != Layout.dense(*y.turned.shape) or len(x.shape) != 2:
+        return None
+    weights, row = memory((n, k), float32), memory((n,), float32)
+    try:
+        made = Primitive("inner_product_forward", ctypes.c_int(INFERENCE), x.memory, weights, row, out.memory)
+    except OneDNNError:
+        return None
+    if made.is_reference:
+        return None
+
+    def bound(x_at: Any, y_at: Any, out_at: Any, bias_at: Any = None, work: Any = None) -> Run:
+        arrays = {
+            SRC: (x.memory, x_at),
+            WEIGHTS: (weights, y_at),
+            BIAS: (row, bias_at),
+            DST: (out.memory, out_at),
+        }
+        return bind(made, arrays, work)
+
+    return Product(f"onednn {made.implementation}", made.scratch, bound)
+
+
+def _has_plain() -> bool:
+    lib = library()
+    return lib is not None and lib.isa & _AVX2 == _AVX2
+
+
+def _plain(x: Layout, y: Layout, out: Layout, alpha: float, adds: bool) -> Product | None:
+    """dnnl_sgemm: it finds its kernel at each call, and its threads too."""
+    leads = x.lead, y.lead, out.lead
+    if None in leads:
+        return None
+    lib = library()
+    assert lib is not None
+    (m, k), n = x.shape[-2:], y.shape[-1]
+    kinds = [ctypes.c_char(b"T" if z.is_turned else b"N") for z in (x, y)]
+    sizes = [ctypes.c_int64(z) for z in (m, n, k)]
+    lead_x, lead_y, lead_out = (ctypes.c_int64(z) for z in leads)
+    factor, beta = ctypes.c_float(alpha), ctypes.c_float(1.0 if adds else 0.0)
+    pointer, call = ctypes.c_void_p, lib.sgemm
+
+    def bound(x_at: Any, y_at: Any, out_at: Any, bias: Any = None, work: Any = None) -> Run:
+        run = functools.partial(
+            call, *kinds, *sizes, factor, pointer(address_of(x_at)), lead_x,
+            pointer(address_of(y_at)), lead_y, beta, pointer(address_of(out_at)), lead_out,
+        )  # fmt: skip
+        run.keep = (x_at, y_at, out_at)  # type: ignore[attr-defined]
+        return run
+
+    return Product("onednn gemm", 0, bound)

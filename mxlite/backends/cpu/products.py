@@ -1,0 +1,97 @@
+"""Kernels that are matrix products and little else: which to make, and how to call them.
+
+An operator says for each output which `Term`s make it; the kernel is the calls of those outputs that are
+wanted, one behind the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from math import prod
+from typing import Any, NamedTuple
+
+from ...core.dtype import float32
+from ...graph.opdef import Op, Signature
+from ..base import ChosenKernel, connected, Request
+from .onednn import in_turn, Run
+from .onednn.product import Layout, Product, product
+
+SMALL = 1 << 21
+"""Multiplications below which an operation called by hand runs on the reference kernel: to make a call of
+oneDNN takes as long as those. A bound program makes its calls once."""
+
+
+class Term(NamedTuple):
+    """out = alpha * x @ y: names of arrays, and how they lie. `view(array)` finds the first element.
+
+    bias: the name of a row that is added. adds: to what `out` holds.
+    """
+
+    x: str
+    y: str
+    out: str
+    layouts: tuple[Layout, Layout, Layout]
+    bias: str = ""
+    alpha: float = 1.0
+    adds: bool = False
+    views: tuple[Callable[[Any], Any] | None, ...] = (None, None, None)
+
+    @property
+    def work(self) -> int:
+        """Multiplications."""
+        x, y, _ = self.layouts
+        return prod(x.shape) * y.shape[-1]
+
+
+def products(
+    r: Request,
+    terms: Sequence[Term],
+    before: Callable[[Any, Mapping[str, Any]], Sequence[Run]] | None = None,
+) -> ChosenKernel | None:
+    """The kernel of a request whose outputs are those of `terms`; None where oneDNN is no better.
+
+    `before(xp, arrays)`: calls that come first, for what is no product; arrays by name, None if not wanted.
+    """
+    if any(d != float32 for d in r.dtypes):
+        return None
+    made: list[tuple[Term, Product]] = []
+    for term in terms:
+        if not r.is_used(term.out):
+            continue
+        found = product(*term.layouts, bool(term.bias), term.alpha, term.adds)
+        if found is None:
+            return None
+        made.append((term, found))
+    if not made:
+        return None
+    op = r.op
+    ins = op.signature.needs
+
+    def connect(xp: Any, a: Any, *inputs: Any, work: Any, **outs: Any) -> Run:
+        arrays = {**dict(zip(ins, inputs)), **outs}
+        calls = list(before(xp, arrays)) if before is not None else []
+        for term, how in made:
+            if arrays[term.out] is None:
+                continue
+            x, y, out = (
+                arrays[name] if view is None else view(arrays[name])
+                for name, view in zip((term.x, term.y, term.out), term.views)
+            )
+            calls.append(how.bind(x, y, out, arrays.get(term.bias), work))
+        return in_turn(calls)
+
+    scratch = max(how.scratch for _, how in made)
+    names = dict.fromkeys(how.name for _, how in made)
+    signature = Signature(ins, op.signature.makes, frozenset({"work"}))
+    chosen = replace(connected(connect, scratch, ", ".join(names)), signature=signature)
+    if sum(term.work for term, _ in made) < SMALL:
+        return replace(chosen, run=partial(_by_reference, op))
+    return chosen
+
+
+def _by_reference(op: type[Op], xp: Any, a: Any, *inputs: Any, work: Any, **outs: Any) -> None:
+    """What `op` computes, by its own kernel, which needs no scratch for float32."""
+    services = {"work": work} if "work" in op.signature.services else {}
+    op.forward(xp, a, *inputs, **outs, **services)
