@@ -209,12 +209,12 @@ def test_loops_and_operators_of_the_users_own_get_float32():
             return Double()
 
     x = sym.FullyConnected(sym.Variable("data"), num_hidden=4, name="fc")
-    loop, _ = sym.contrib.foreach(lambda row, s: (row + s[0], [row]), x, [sym.Variable("state")])
+    loop, _ = sym.contrib.foreach(lambda row, s: (sym.tanh(row), s), x, [])
     net = sym.Group([loop, sym.Custom(x, op_type="mixed_precision_double", name="custom")])
-    graph = mixed(net, data=(3, 4), state=(4,))
+    graph = mixed(net, data=(3, 4))
     (name,) = [n.name for n in graph.nodes if n.op is not None and n.op.subgraphs]
     found = types_in(graph)
-    assert found[name][0] == ["float32"] * 2
+    assert found[name] == (["float32"], ["float32"])
     assert found["custom"] == (["float32"], ["float32"])
 
 
