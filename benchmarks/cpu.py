@@ -14,6 +14,7 @@ import argparse
 import os
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -158,7 +159,8 @@ def about(columns: list[Column], terms: Terms) -> str:
     found: dict[str, dict[str, str]] = {}
     for column in columns:
         if column.side not in found and not column.missing():
-            with column.start(terms.threads) as worker:
+            # One that cannot start says so where its figures would be.
+            with column.start(terms.threads) as worker, suppress(RuntimeError):
                 found[column.side] = worker.ask(do="versions")
     ours = found.pop("ours")
     peers = {

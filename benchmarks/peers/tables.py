@@ -215,14 +215,13 @@ def profile(e: Entry, peak: dict[str, float]) -> str:
     """The kinds of calls in a step, the longest first."""
     assert e.profile is not None
     step, kinds = e.profile["step"], e.profile["kinds"]
-    # Other types have peaks of their own, which the profiler has measured.
-    arithmetic = {**e.profile["peak"]["flops_per_s"]}
-    arithmetic["float32"] = max(peak["flops"], arithmetic.get("float32", 0.0))
+    # Other types may have a higher peak, which the profiler has measured.
+    arithmetic = {t: max(peak["flops"], v) for t, v in e.profile["peak"]["flops_per_s"].items()}
     large = [k for k in kinds if k["seconds"] >= SMALL_SHARE * step]
     rows: list[Sequence[object]] = []
     for k in large:
         kernel = k["kernel"] + (f", {k['type']}" if k["type"] not in ("", "float32") else "")
-        most = arithmetic.get(k["type"], arithmetic["float32"])
+        most = arithmetic.get(k["type"], peak["flops"])
         rows.append(
             (
                 f"{k['op']} [{kernel}]" if kernel else k["op"],
