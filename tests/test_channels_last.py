@@ -120,6 +120,17 @@ def test_transposed_convolutions_keep_channels_last(monkeypatch):
     assert made.count("_channels_last") + made.count("_channels_first") == 2
 
 
+@needs_onednn
+def test_local_response_normalization_keeps_channels_last(monkeypatch):
+    x = mx.sym.Convolution(mx.sym.var("data"), kernel=(3, 3), num_filter=16, name="a")
+    x = mx.sym.LRN(mx.sym.Activation(x, act_type="relu"), nsize=5, alpha=0.1, name="lrn")
+    x = mx.sym.Pooling(x, kernel=(3, 3), stride=(2, 2), pool_type="max", name="pool")
+    x = mx.sym.Convolution(x, kernel=(3, 3), num_filter=4, name="b")
+    executor = _same(x, {"data": (2, 3, 14, 12)}, monkeypatch)
+    made = [t.op for t in executor.memory_plan.problem.tasks]
+    assert "_lrn_channels_last" in made and made.count("_channels_last") + made.count("_channels_first") == 2
+
+
 def test_outputs_and_inner_outputs_keep_their_shape(monkeypatch):
     inner = _small().get_internals()
     symbol = mx.sym.Group([inner["relu_output"], inner["leaky_output"], inner["fc_output"]])

@@ -15,13 +15,14 @@ BLOCK = 128
 
 @dataclass(frozen=True)
 class NormForm:
-    """Types of data and of gamma; `statistics`: mean and std are written; `wants`: gradients of `data` and of
-    the `affine` parameters."""
+    """Types of data and of gamma. Forward: whether `out` and the `statistics` are written. Backward: whether the
+    gradients of data and of the affine parameters are."""
 
     data: str
     affine: str
     eps: float
     statistics: bool = False
+    out: bool = True
     wants_data: bool = True
     wants_affine: bool = True
 
@@ -63,7 +64,8 @@ def forward_code(form: NormForm) -> native.Code:
             scaled = f.mul(scaled, f.load(gamma, j, form.affine, mask=mask))
             f.store(f.add(scaled, f.load(beta, j, form.affine, mask=mask)), y, j, form.data, mask=mask)
 
-        f.sweep("0", columns, finish)
+        if form.out:
+            f.sweep("0", columns, finish)
         if form.statistics:
             f.store_one(mean, means, row.index, form.affine)
             f.store_one(std, stds, row.index, form.affine)

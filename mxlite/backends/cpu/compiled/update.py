@@ -99,7 +99,7 @@ def _value(f: Function, x: Any) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def code(step: type[Update], a: Any, dtypes: tuple[str, ...], master: bool) -> native.Code:
+def code(step: Any, a: Any, dtypes: tuple[str, ...], master: bool) -> native.Code:
     """The function "update" of a step with these attributes (whose `row` is 0).
 
     dtypes: of weight, gradient and states; with `master` the last state is the weight in float32, and the

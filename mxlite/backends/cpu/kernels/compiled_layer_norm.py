@@ -26,29 +26,25 @@ def _rows(r: Request) -> tuple[int, int] | None:
 
 def _forward(r: Request) -> ChosenKernel | None:
     size = _rows(r)
-    if size is None or not r.is_used("out"):
+    if size is None:
         return None
     threads = threads_for(8 * prod(size))
     kinds = r.dtypes[0].name, r.dtypes[1].name
-    forms = {s: NormForm(*kinds, r.attrs.eps, s) for s in (False, True)}
-    forward_code(forms[r.is_used("mean") or r.is_used("std")])
+    forward_code(NormForm(*kinds, r.attrs.eps, r.is_used("mean") or r.is_used("std"), r.is_used("out")))
 
     def connect(
         xp: Any, a: Any, data: Any, gamma: Any, beta: Any, *, out: Any, mean: Any, std: Any, work: Any
     ) -> Run:
         spare = carve(work, _spare(r, size))
-        mean, std = (
-            (s if x is None else x for x, s in zip((mean, std), spare)) if _one(mean, std) else (mean, std)
-        )
-        arrays = (data, gamma, beta, out, mean, std)
+        form = NormForm(*kinds, a.eps, mean is not None or std is not None, out is not None)
+        if not (form.out or form.statistics):
+            return in_turn(())
+        own = [s if x is None else x for x, s in zip((mean, std), spare)]
+        arrays = (data, gamma, beta, out, *own)
         slots = [*(0 if x is None else address_of(x) for x in arrays), *size]
-        return call(forward_code(forms[mean is not None]), "norm", slots, threads, keep=arrays)
+        return call(forward_code(form), "norm", slots, threads, keep=arrays)
 
-    return connected(connect, scratch_bytes(_spare(r, size)), "compiled layer norm", always=("out",))
-
-
-def _one(mean: Any, std: Any) -> bool:
-    return (mean is None) != (std is None)
+    return connected(connect, scratch_bytes(_spare(r, size)), "compiled layer norm")
 
 
 def _spare(r: Request, size: tuple[int, int]) -> list[Piece]:
@@ -65,7 +61,7 @@ def _backward(r: Request) -> ChosenKernel | None:
     threads = threads_for(12 * prod(size))
     kinds = r.dtypes[0].name, r.dtypes[1].name
     wants = r.is_used("d_data"), r.is_used("d_gamma") or r.is_used("d_beta")
-    backward_code(NormForm(*kinds, r.attrs.eps, False, *wants))
+    backward_code(NormForm(*kinds, r.attrs.eps, wants_data=wants[0], wants_affine=wants[1]))
     pieces: list[Piece] = [((num_threads(), 4, columns * wants[1]), float32), ((2, columns), r.dtypes[1])]
 
     def connect(
@@ -81,7 +77,8 @@ def _backward(r: Request) -> ChosenKernel | None:
         work: Any,
     ) -> Run:
         sums, spare = carve(work, pieces)
-        form = NormForm(*kinds, a.eps, False, d_data is not None, d_gamma is not None or d_beta is not None)
+        affine = d_gamma is not None or d_beta is not None
+        form = NormForm(*kinds, a.eps, wants_data=d_data is not None, wants_affine=affine)
         if not (form.wants_data or form.wants_affine):
             return in_turn(())
         own = (spare[0] if d_gamma is None else d_gamma, spare[1] if d_beta is None else d_beta)

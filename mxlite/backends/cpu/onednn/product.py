@@ -80,17 +80,26 @@ class Product:
 
 @cached
 def product(
-    x: Layout, y: Layout, out: Layout, bias: bool = False, alpha: float = 1.0, adds: bool = False
+    x: Layout,
+    y: Layout,
+    out: Layout,
+    bias: bool = False,
+    alpha: float = 1.0,
+    adds: bool = False,
+    any_width: bool = False,
 ) -> Product | None:
     """The product of matrices x (..., M, K) and y (..., K, N); with `adds` it is added to what `out` holds.
 
-    bias: (N,), contiguous. None where oneDNN has nothing good for it.
+    bias: (N,), contiguous. None where oneDNN has nothing good for it; with `any_width` also a product with
+    few columns, which fill no vectors, is good.
     """
     m, n = x.shape[-2], y.shape[-1]
-    if 0 in x.shape or 0 in y.shape or (n < 8 and m > n):  # few columns fill no vectors: numpy is faster
+    if 0 in x.shape or 0 in y.shape or (n < 8 and m > n and not any_width):
         return None
     if out.is_turned:
-        return None if bias else _turned(product(y.turned, x.turned, out.turned, False, alpha, adds))
+        return (
+            None if bias else _turned(product(y.turned, x.turned, out.turned, False, alpha, adds, any_width))
+        )
     plain = x.dtype == float32 == y.dtype == out.dtype and prod(x.shape[:-2]) == 1 and _has_plain()
     if plain and not bias and _plain_is_faster(x, y) and (made := _plain(x, y, out, alpha, adds)) is not None:
         return made

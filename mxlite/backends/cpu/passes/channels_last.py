@@ -27,6 +27,8 @@ from ....ops.conv_channels_last import _convolution_channels_last, ChannelsLastA
 from ....ops.deconv import Deconvolution
 from ....ops.deconv_channels_last import _deconvolution_channels_last, ChannelsLastDeconvAttrs
 from ....ops.layout import _channels_first, _channels_last, last, LayoutAttrs, moves
+from ....ops.lrn import LRN
+from ....ops.lrn_channels_last import _lrn_channels_last
 from ....ops.norm_act import _norm_act
 from ....ops.pool import Pooling
 from ....ops.pool_channels_last import _pooling_channels_last, ChannelsLastPoolingAttrs
@@ -184,6 +186,10 @@ def _pooling(node: Node, rank: int) -> tuple[type[Op], Any] | None:
     return _pooling_channels_last, ChannelsLastPoolingAttrs(**asdict(node.attrs) | {"layout": None})
 
 
+def _lrn(node: Node, rank: int) -> tuple[type[Op], Any] | None:
+    return _lrn_channels_last, node.attrs
+
+
 _ELEMENTWISE = (
     "Activation", "relu", "sigmoid", "tanh", "softsign", "square", "sqrt", "exp", "log", "abs", "negative",
     "hard_sigmoid", "clip", "Cast", "BlockGrad", "_copy", "elemwise_add", "elemwise_sub", "elemwise_mul",
@@ -202,6 +208,7 @@ def _carriers() -> dict[type[Op], Follow]:
         _found[find_op("BatchNorm")] = _axis("axis")
         _found[_norm_act] = _axis("axis")
         _found[Pooling] = _pooling
+        _found[LRN] = _lrn
         _found[find_op("Concat")] = _axis("dim")
         _found[find_op("LeakyReLU")] = _leaky
         _found[find_op("Dropout")] = _dropout

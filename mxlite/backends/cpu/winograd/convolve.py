@@ -10,13 +10,14 @@ from the images to the images. What an item holds stays in the second level of c
             M: (n n, fs / v L, tiles, v L) += V U
     from M to the output
 
-With few channels U is small, and made once; groups are few tiles then. With many channels it would be larger
-than the data, so each item makes the part it needs, for a group of many tiles.
+With few channels U is small, and made once, or by each thread for itself; groups are few tiles then. With many
+channels it would be larger than the data, so each item makes the part it needs, for a group of many tiles.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 from ....ops.scratch import carve, Piece
@@ -26,7 +27,7 @@ from .grid import Grid, Round, round_of, whole_rounds
 from .kernels import far_of, weight_entry, weight_routine, WEIGHT_SLOTS
 from .layer import address, BYTE, Layer, padded, vectors
 from .product import rows_routine
-from .routine import code_of, Program
+from .routine import code_of, Int, Program
 from .taps import TAPS
 from .tiles import clear, Epilogue, input_routines, NBYTES, output_routine, Source
 
@@ -34,12 +35,20 @@ _POINTERS = ("data", "weight", "u", "bias", "out", "addend", "work")
 SLOTS = (
     *_POINTERS, "lane", "step", "backwards", "share", "units", "unit", "per_image", "per_column", "per_row", "h", "w", "oh", "ow", "pad_y",
     "pad_x", "c", "f", "cs", "fs", "groups", "most", "v_far", "m_far", "has_bias", "made", "at_u", "at_v", "at_m",
-    "at_zero",
+    "at_zero", "taken", "finished",
 )  # fmt: skip
 
 
+class Made(IntEnum):
+    """When U is made: before, by all threads; by each thread, before its items; for each item."""
+
+    SHARED = 0
+    BY_THREAD = 1
+    BY_ITEM = 2
+
+
 def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogue) -> str:
-    """Every thread does some of the items."""
+    """Every thread does items until there are none."""
     n = grid.n
     name = "convolve"
     into = input_routines(p, grid, dtype)
@@ -52,8 +61,8 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
     scratch = f.at(g["work"], f.times(f.thread, g["share"]))
     v_at, m_at, zeros = f.at(scratch, g["at_v"]), f.at(scratch, g["at_m"]), f.at(scratch, g["at_zero"])
     clear(f, zeros, f.minus(g["at_u"], g["at_zero"]))
-    made = f.is_("ne", g["made"], 0)
-    u_at = f.emit(f"select i1 {made}, ptr {g['u']}, ptr {f.at(scratch, g['at_u'])}")
+    shared, by_item = f.is_("eq", g["made"], Made.SHARED), f.is_("eq", g["made"], Made.BY_ITEM)
+    u_at = f.emit(f"select i1 {shared}, ptr {g['u']}, ptr {f.at(scratch, g['at_u'])}")
     has_bias = f.is_("ne", g["has_bias"], 0)
     bias = f.emit(f"select i1 {has_bias}, ptr {g['bias']}, ptr {zeros}")
     in_pixel, out_pixel = f.times(g["c"], size), f.times(g["f"], size)
@@ -62,10 +71,18 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
     u_far = far_of(f, g["cs"], v)
     c_parts = f.over(g["c"], g["cs"])
 
-    first, last = f.share(f.times(f.over(g["f"], g["fs"]), g["groups"]))
-    with f.loop(first, last) as item:
-        f0 = f.times(f.over(item.index, g["groups"]), g["fs"])
-        start, stop = round_of(f, 0, g["units"], g["groups"], f.rest(item.index, g["groups"]))
+    def make_u(when: str, f0: Int, c0: Int) -> None:
+        with f.when(when):
+            source = f.at(g["weight"], f.plus(f.times(f0, g["lane"]), f.times(c0, g["step"])))
+            f.run(
+                weights, ("ptr", source), ("i64", g["lane"]), ("i64", g["step"]), ("i64", g["backwards"]),
+                ("ptr", u_at), ("i64", u_far), ("i64", panels), ("i64", 0), ("i64", g["cs"]),
+            )  # fmt: skip
+
+    make_u(f.is_("eq", g["made"], Made.BY_THREAD), 0, 0)
+    with f.items(f.times(f.over(g["f"], g["fs"]), g["groups"]), SLOTS.index("taken")) as item:
+        f0 = f.times(f.over(item, g["groups"]), g["fs"])
+        start, stop = round_of(f, 0, g["units"], g["groups"], f.rest(item, g["groups"]))
         group = f.times(f.minus(stop, start), g["unit"])
         m_panel = f.times(group, line * v)
         rounds = whole_rounds(f, start, stop, g["most"])
@@ -73,12 +90,7 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
         with f.loop("0", c_parts) as part:
             c0 = f.times(part.index, g["cs"])
             images = Source(f, into, f.at(g["data"], f.times(c0, size)), g["h"], g["w"], in_pixel, blocks, zeros)
-            with f.when(f.emit(f"xor i1 {made}, true")):
-                source = f.at(g["weight"], f.plus(f.times(f0, g["lane"]), f.times(c0, g["step"])))
-                f.run(
-                    weights, ("ptr", source), ("i64", g["lane"]), ("i64", g["step"]), ("i64", g["backwards"]),
-                    ("ptr", u_at), ("i64", u_far), ("i64", panels), ("i64", 0), ("i64", g["cs"]),
-                )  # fmt: skip
+            make_u(by_item, f0, c0)
             fresh = f.emit(f"zext i1 {f.is_('eq', part.index, 0)} to i64")
             with f.loop("0", rounds) as r:
                 begin, end = round_of(f, start, stop, rounds, r.index)
@@ -125,7 +137,7 @@ class Convolution(Layer):
     """out = [relu](data * weight + bias [+ addend]), or (`flipped`) the gradient of the data of such a one.
 
     weight: (f, c, 3, 3), or flipped (c, f, 3, 3). `parts`: input and output channels of a part, `groups` of
-    units, `most` units in V. `made`: U is made at first, for all (then the parts are all channels).
+    units, `most` units in V. Unless `made` by items, the parts are all channels.
     """
 
     flipped: bool
@@ -133,7 +145,7 @@ class Convolution(Layer):
     parts: tuple[int, int]
     groups: int
     most: int
-    made: bool
+    made: Made
 
     @property
     def v(self) -> int:
@@ -150,13 +162,13 @@ class Convolution(Layer):
         at_zero = padded(self.v * lanes * self.itemsize)  # what is before it takes outputs that nobody wants
         zeros = max(self.grid.n * self.c * self.itemsize, 4 * fs)  # for a row of a tile, or for a bias
         at_u = at_zero + padded(zeros)
-        at_v = at_u + (0 if self.made else padded(u))
+        at_v = at_u + (0 if self.made == Made.SHARED else padded(u))
         at_m = at_v + padded(self.products * far["v_far"])
         share = padded(at_m + self.products * far["m_far"], 4096) + 64
         return {**far, "at_zero": at_zero, "at_u": at_u, "at_v": at_v, "at_m": at_m, "share": share}
 
     def pieces(self) -> list[Piece]:
-        u = 4 * self.products * self.f * (self.c + 1) if self.made else 0
+        u = 4 * self.products * self.f * (self.c + 1) if self.made == Made.SHARED else 0
         return [((u,), BYTE), ((self.threads * self.places()["share"],), BYTE)]
 
     def connect(self, data: Any, weight: Any, bias: Any, out: Any, work: Any, addend: Any = None) -> Run:
@@ -170,11 +182,11 @@ class Convolution(Layer):
             "backwards": int(self.flipped), "data": address(data), "u": address(u),
             "bias": address(bias), "out": address(out), "addend": address(addend), "work": address(own),
             "cs": self.parts[0], "fs": self.parts[1], "groups": self.groups, "most": self.most,
-            "has_bias": int(bias is not None), "made": int(self.made), "depth": self.c,
+            "has_bias": int(bias is not None), "made": int(self.made), "depth": self.c, "taken": 0, "finished": 0,
             "panels": self.f // (self.v * width()),
         }  # fmt: skip
         calls = []
-        if self.made:
+        if self.made == Made.SHARED:
             code, name = code_of(weight_entry, self.grid.m, self.v)
             calls.append(call(code, name, [values[s] for s in WEIGHT_SLOTS], self.threads, keep))
         code, name = code_of(convolve_entry, self.grid, self.v, self.dtype, self.epilogue)

@@ -29,7 +29,7 @@ from .tiles import clear, gradient_routines, input_routines, NBYTES, Source
 SLOTS = (
     "data", "d_out", "d_weight", "work", "sums", "share", "units", "unit", "per_image", "per_column", "per_row", "h", "w", "oh", "ow",
     "pad_y", "pad_x", "c", "f", "cs", "fs", "c_parts", "f_parts", "splits", "most", "v_far", "y_far", "s_far",
-    "s_size", "at_v", "at_y", "at_s",
+    "s_size", "at_v", "at_y", "at_s", "taken", "finished",
 )  # fmt: skip
 
 
@@ -52,13 +52,12 @@ def correlate_entry(p: Program, grid: Grid, v: int, dtype: str) -> str:
     c_row, f_row = f.times(g["cs"], 4), f.times(g["fs"], 4)
     s_panel = f.times(g["fs"], 4 * v * f.width)
     items = f.times(f.times(g["c_parts"], g["f_parts"]), g["splits"])
-    first, last = f.share(items)
     clear(f, scratch, g["at_v"])
-    with f.loop(first, last) as item:
-        part, split = f.over(item.index, g["splits"]), f.rest(item.index, g["splits"])
+    with f.items(items, SLOTS.index("taken")) as item:
+        part, split = f.over(item, g["splits"]), f.rest(item, g["splits"])
         c0 = f.times(f.rest(part, g["c_parts"]), g["cs"])
         f0 = f.times(f.over(part, g["c_parts"]), g["fs"])
-        own, shared = f.at(scratch, g["at_s"]), f.at(g["sums"], f.times(item.index, g["s_size"]))
+        own, shared = f.at(scratch, g["at_s"]), f.at(g["sums"], f.times(item, g["s_size"]))
         s = f.emit(f"select i1 {one}, ptr {own}, ptr {shared}")
         data = Source(
             f, into, f.at(g["data"], f.times(c0, size)), g["h"], g["w"], f.times(g["c"], size), c_blocks, scratch
@@ -196,7 +195,7 @@ class Correlation(Layer):
             **self.slots(), **self.places(), "data": address(data), "d_out": address(d_out),
             "d_weight": address(d_weight), "work": address(own), "sums": address(sums), "cs": self.parts[0],
             "fs": self.parts[1], "c_parts": self.c // self.parts[0], "f_parts": self.f // self.parts[1],
-            "splits": self.splits, "most": self.most,
+            "splits": self.splits, "most": self.most, "taken": 0, "finished": 0,
         }  # fmt: skip
         code, name = code_of(correlate_entry, self.grid, self.v, self.dtype)
         calls = [call(code, name, [values[s] for s in SLOTS], self.threads, keep)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ....core import native
@@ -56,6 +57,29 @@ class Routine(Function):
     def run(self, name: str, *args: tuple[str, Int]) -> None:
         """Call a routine of this module."""
         self.do(f"call void @{name}({', '.join(f'{t} {v}' for t, v in args)})")
+
+    @contextlib.contextmanager
+    def items(self, total: Int, slot: int) -> Iterator[str]:
+        """For numbers below `total` that no other thread has taken, as long as there are any.
+
+        A thread that the system has put aside so does not keep the others waiting for the work that it has not
+        begun. Slots `slot` and `slot` + 1 count what is taken and which threads have finished; the last one to
+        finish makes them 0 for the next call.
+        """
+        taken, finished = self.offset("%args", str(slot), 8), self.offset("%args", str(slot + 1), 8)
+        head, inside, after = self._label(), self._label(), self._label()
+        self.do(f"br label %{head}")
+        self._begin(head)
+        item = self.emit(f"atomicrmw add ptr {taken}, i64 1 monotonic")
+        self.do(f"br i1 {self.is_('ult', item, total)}, label %{inside}, label %{after}")
+        self._begin(inside)
+        yield item
+        self.do(f"br label %{head}")
+        self._begin(after)
+        before = self.emit(f"atomicrmw add ptr {finished}, i64 1 monotonic")
+        with self.when(self.is_("eq", self.plus(before, 1), self.threads)):
+            self.do(f"store atomic i64 0, ptr {taken} monotonic, align 8")
+            self.do(f"store atomic i64 0, ptr {finished} monotonic, align 8")
 
     # -- integers ----------------------------------------------------------------------------------
 
