@@ -14,6 +14,7 @@ import argparse
 import os
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -40,9 +41,13 @@ only" is mxlite without oneDNN and without generated code: one step.
 """
 MEMORY = """\
 mxlite: planned and measured bytes: weights, gradients, states of the optimizer, inputs, outputs, activations
-and workspaces. PyTorch: `peak of its allocator / growth`; the allocator counts tensors, not what libraries
-take behind its back. Growth is what became resident in the process from before the network was built to the
-peak of the timed steps, code that was loaded meanwhile included. No recomputation anywhere.
+and workspaces. PyTorch: the peak of its allocator, which counts tensors and not what libraries take behind
+its back. No recomputation anywhere.
+
+"""
+PROCESS = """\
+Resident memory of the process: what came since before the network was built (code that was loaded or
+generated meanwhile included) of all of it, at the peak of the timed steps.
 
 """
 PROFILE = """\
@@ -158,7 +163,8 @@ def about(columns: list[Column], terms: Terms) -> str:
     found: dict[str, dict[str, str]] = {}
     for column in columns:
         if column.side not in found and not column.missing():
-            with column.start(terms.threads) as worker:
+            # One that cannot start says so where its figures would be.
+            with column.start(terms.threads) as worker, suppress(RuntimeError):
                 found[column.side] = worker.ask(do="versions")
     ours = found.pop("ours")
     peers = {
@@ -195,6 +201,8 @@ def report(
         "Without oneDNN and generated code": tables.fallback(results),
         "Memory, float32": MEMORY + tables.memory(results, "fp32"),
         "Memory, bfloat16": tables.memory(results, "bf16"),
+        "Processes, float32": PROCESS + tables.processes(results, "fp32"),
+        "Processes, bfloat16": tables.processes(results, "bf16"),
     }
     everything = list(results)
     if budget is not None:
