@@ -1,7 +1,7 @@
 """Run the commands in docs/tools.md and write what they print behind them.
 
 A ```console block holds lines `$ python -m mxlite ...`, each followed by its output; all run in one empty
-folder.
+folder, with numpy's kernels (MXLITE_KERNELS=reference): a plan's bytes depend on which kernels there are.
 
 python scripts/write_tool_docs.py            writes
 python scripts/write_tool_docs.py --check    exits with 1 if the page is not what would be written
@@ -31,13 +31,17 @@ PROMPT = "$ python -m mxlite "
 
 def page() -> str:
     """The page with every output as it is now."""
-    here = os.getcwd()
+    here, kernels = os.getcwd(), os.environ.get("MXLITE_KERNELS")
+    os.environ["MXLITE_KERNELS"] = "reference"
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
             return BLOCK.sub(lambda m: f"```console\n{_run(m[1])}```", PAGE.read_text(encoding="utf-8"))
         finally:
             os.chdir(here)
+            del os.environ["MXLITE_KERNELS"]
+            if kernels is not None:
+                os.environ["MXLITE_KERNELS"] = kernels
 
 
 def _run(block: str) -> str:

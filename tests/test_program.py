@@ -195,8 +195,16 @@ def arrays_of(call):
     """The numpy arrays that a call of a bound program works on."""
     if isinstance(call, tuple):  # several calls
         return [x for c in call for x in arrays_of(c)]
-    kept = [array for _, array in getattr(call, "keep", ((), (), {}))[2].values()]
-    return [x for x in (*call.args, *call.keywords.values(), *kept) if isinstance(x, np.ndarray)]
+    found, stack = [], [*call.args, *call.keywords.values(), getattr(call, "keep", ())]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, np.ndarray):
+            found.append(x)
+        elif isinstance(x, (tuple, list)):
+            stack += x
+        elif isinstance(x, dict):
+            stack += x.values()
+    return found
 
 
 @pytest.mark.parametrize("kernels", ["reference", "onednn"])

@@ -402,3 +402,18 @@ def test_schedules_of_random_problems_drop_what_nobody_reads():
         for row in schedule.outputs:
             for o in row:
                 assert o < 0 or o in read or problem.values[schedule.value_of[o]].fixed
+
+
+def test_an_output_that_each_run_makes_is_there_in_a_second_run_too():
+    """Of a's outputs backward reads only value 2, yet a second run of a makes value 1 as well."""
+    tasks = (
+        Task("a", "a", (0,), (1, 2), always=(1,)),
+        Task("b", "b", (1,), (3,)),
+        Task("c", "c", (2, 3), (4,)),
+    )
+    values = (Value("x", 64, True), *(Value(f"v{i}", 64) for i in range(1, 4)), Value("g", 64, True))
+    schedule = make_schedule(Problem(tasks, values, 2), [1, 0])
+    runs = [row for t, row in zip(schedule.task, schedule.outputs) if t == 0]
+    assert len(runs) == 2 and all(o >= 0 for o in (runs[0][0], runs[1][0], runs[1][1])) and runs[0][1] == -1
+    bare = Problem((replace(tasks[0], always=()), *tasks[1:]), values, 2)
+    assert make_schedule(bare, [1, 0]).outputs[-2][0] == -1

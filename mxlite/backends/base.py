@@ -56,7 +56,9 @@ class ChosenKernel:
     """A kernel for one node: what to run, its scratch in bytes, and what to call it in a plan.
 
     `link` makes the call from `run` and its arguments. `seconds` is the modelled time of a call, 0.0 where
-    flops and bytes tell. `is_reference`: all threads it has are those of the array module.
+    flops and bytes tell. `is_reference`: all threads it has are those of the array module. `always` are
+    outputs that every run makes if the node has them, also a run that is there to make others again: a
+    kernel that can only make all at once would else make those in another way, with other roundings.
     """
 
     run: Callable[..., None]
@@ -66,6 +68,7 @@ class ChosenKernel:
     link: Callable[..., Run] = partial
     seconds: float = 0.0
     is_reference: bool = False
+    always: tuple[str, ...] = ()
 
 
 Row = Callable[[Request], "ChosenKernel | None"]
@@ -102,13 +105,14 @@ def connected(
     seconds: float = 0.0,
     like: Callable[..., Any] | None = None,
     mutates: bool = False,
+    always: tuple[str, ...] = (),
 ) -> ChosenKernel:
     """A kernel that is connected to its arrays once and then only run, as one that keeps their addresses.
 
     `connect(xp, a, <inputs>, *, <outputs>, <services>)` has the parameters of a kernel and returns the call.
     A bound program connects when it is built; an imperative call connects and runs. Arrays that reach
     `connect` are in C order. `like`: the function whose parameters count, where `connect` takes whatever
-    comes.
+    comes. `always`: see ChosenKernel.
     """
 
     def link(_: Any, xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
@@ -125,7 +129,7 @@ def connected(
                 if x is not y:
                     x[...] = y
 
-    return ChosenKernel(run, workspace, name, Signature.of(like or connect), link, seconds)
+    return ChosenKernel(run, workspace, name, Signature.of(like or connect), link, seconds, always=always)
 
 
 def _is_dense(x: Any) -> bool:

@@ -144,6 +144,7 @@ def lower_graph(
                 mirror=node.forward is None and _is_true(node.annotations.get("__force_mirroring__")),
                 stage=node.forward is None and _is_stage(node.annotations.get("__mirror_stage__")),
                 kernel=kernel.name,
+                always=tuple(o for n, o in zip(node.output_names, outs) if o >= 0 and n in kernel.always),
             )
         )
     return LoweredGraph(

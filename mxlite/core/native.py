@@ -53,10 +53,13 @@ class Code:
         self._engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
         self._engine.add_object_file(binding.ObjectFileRef.from_data(blob))
         self._engine.finalize_object()
+        self._addresses: dict[str, int] = {}
 
     def address(self, name: str) -> int:
         """Where the function `name` begins. It is there only as long as this object: see `function`."""
-        found = int(self._engine.get_function_address(name))
+        found = self._addresses.get(name)
+        if found is None:
+            found = self._addresses[name] = int(self._engine.get_function_address(name))
         if not found:
             raise KeyError(f"The module has no function {name!r}.")
         return found

@@ -32,8 +32,9 @@ that never runs anything.
 bell. A push appends first and looks at `asleep` second. Whichever comes first, one sees the other.
 
 Known weaknesses. A closure that releases the GIL needs it back when it returns; while the main thread
-is busy in pure Python that takes up to the switch interval (`sys.setswitchinterval(0.0005)` helps). With N
-threads pushing at once the bound on pending operations may be passed by N-1.
+is busy in pure Python that takes up to the switch interval (bound programs make it shorter, see
+`switching.py`; elsewhere `sys.setswitchinterval(0.0005)` helps). With N threads pushing at once the bound on
+pending operations may be passed by N-1.
 """
 
 from __future__ import annotations

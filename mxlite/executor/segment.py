@@ -12,7 +12,7 @@ from typing import NoReturn, Protocol
 import numpy as np
 
 from ..core import OperatorError
-from ..engine import Var
+from ..engine import SWITCHING, Var
 from .sheet import Sheet
 
 Run = Callable[[], None]
@@ -65,7 +65,7 @@ class Segment:
             self._of = list(self.calls)
             self._joined = self.join(self._of)
         rest = iter(self._joined)
-        with self.around(), np.errstate(all="ignore"):
+        with SWITCHING, self.around(), np.errstate(all="ignore"):
             try:
                 for _, call in rest:
                     call()
@@ -81,7 +81,7 @@ class Segment:
         clock = perf_counter_ns
         stamps: list[int] = []
         look = stamps.append
-        with self.around(), np.errstate(all="ignore"):
+        with SWITCHING, self.around(), np.errstate(all="ignore"):
             look(clock())
             try:
                 for call in self.calls:

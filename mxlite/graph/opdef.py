@@ -32,9 +32,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
+from types import CodeType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -65,7 +67,17 @@ class Signature:
 
     @classmethod
     def of(cls, kernel: Callable[..., Any]) -> Signature:
-        """Read the parameters after `xp` and `a`."""
+        """Read the parameters after `xp` and `a`. Functions made by one `def` are read once."""
+        code = getattr(kernel, "__code__", None)
+        if code is None or any(hasattr(kernel, n) for n in ("__self__", "__signature__", "__wrapped__")):
+            return cls._read(kernel)
+        found = _signatures.get(code)
+        if found is None:
+            found = _signatures[code] = cls._read(kernel)
+        return found
+
+    @classmethod
+    def _read(cls, kernel: Callable[..., Any]) -> Signature:
         params = list(inspect.signature(kernel).parameters.values())[2:]
         keyword = [p.name for p in params if p.kind is p.KEYWORD_ONLY]
         return cls(
@@ -73,6 +85,9 @@ class Signature:
             tuple(k for k in keyword if k not in SERVICES),
             frozenset(k for k in keyword if k in SERVICES),
         )
+
+
+_signatures: weakref.WeakKeyDictionary[CodeType, Signature] = weakref.WeakKeyDictionary()
 
 
 class Op:

@@ -18,6 +18,7 @@ from .schedule import make_schedule, Schedule
 
 VERSION = 1
 STRATEGIES = ("none", "inplace", "sharing")
+_TUPLES = ("inputs", "outputs", "in_place", "mutates", "always")  # of a task, lists in a file
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ class MemoryPlan:
         given = data["problem"]
         values = tuple(Value(str(v["name"]), int(v["nbytes"]), bool(v["fixed"])) for v in given["values"])
         tasks = tuple(
-            Task(**{**t, **{k: _tuples(t[k]) for k in ("inputs", "outputs", "in_place", "mutates")}})
+            Task(**{**t, **{k: _tuples(t[k]) for k in _TUPLES if k in t}})
             for t in given["tasks"]
         )
         problem = Problem(
@@ -238,12 +239,14 @@ class MemoryPlan:
                 range_of[i] = b
             if not members:
                 workspace_of[int(start)] = b
-        budget = data["budget_bytes"]
+        budget, placed = data["budget_bytes"], int(data["placed_bytes"])
+        if placed < max((o + r.nbytes for o, r in zip(offsets, ranges)), default=0):
+            raise FormatError(f"The memory plan's buffers do not lie within its {placed} bytes.")
         return cls(
             schedule,
             Liveness(tuple(ranges), tuple(range_of), workspace_of),
             tuple(offsets),
-            int(data["placed_bytes"]),
+            placed,
             None if budget is None else int(budget),
             str(data["method"]),
             int(data["keep_all_peak_bytes"]),

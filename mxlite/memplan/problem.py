@@ -57,6 +57,7 @@ class Task:
     mirror: bool = False  # the user asks for it to be recomputed
     stage: bool = False  # the user marks it as a place to split
     kernel: str = ""  # which implementation runs
+    always: tuple[int, ...] = ()  # outputs that each run makes, read or not
 
 
 @dataclass(frozen=True)

@@ -163,11 +163,22 @@ def _number(problem: Problem, steps: list[tuple[int, int]], counts: list[int]) -
         row = tasks[t].outputs
         if k:
             # A second run must not write again what the user may already have been given.
-            row = tuple(-1 if v < 0 or values[v].fixed else instance.get((v, k), -1) for v in row)
+            always = tasks[t].always
+            row = tuple(
+                -1
+                if v < 0 or values[v].fixed
+                else later(v, k)
+                if v in always
+                else instance.get((v, k), -1)
+                for v in row
+            )
         else:
             for v in row:
                 if v >= 0 and not read[v] and not values[v].fixed:
-                    row = tuple(v if v >= 0 and (read[v] or values[v].fixed) else -1 for v in row)
+                    made = tasks[t].always
+                    row = tuple(
+                        v if v >= 0 and (read[v] or values[v].fixed or v in made) else -1 for v in row
+                    )
                     break
         outputs.append(row)
     return Schedule(

@@ -254,7 +254,7 @@ class _Backward(Attention):
                 with f.when(wants_query):
                     self.multiply("d_queries", some_keys, own["dp_t"], own["out_t"], form.width, n)
         with f.when(wants_query):
-            scale = f._every(self.scale, "float")
+            scale = f.every(self.scale, "float")
             self.turn(f, own["out_t"], self.line, own["q"], 4 * self.e, self.e, self.r, lambda column: scale)
             into = f.at(self.d_query, f.times(row, form.width * form.nbytes))
             self.write_rows(own["q"], self.e, into, form.width, count)

@@ -144,7 +144,7 @@ class Attention:
         float32 with zeros around, and turned over as (padded, R).
         """
         f = self.p.routine(f"pack_{name}", source="ptr", rows="ptr", turned="ptr", count="i64", scale="float")
-        factor = f._every("%scale", "float")
+        factor = f.every("%scale", "float")
         whole, rest = divmod(numbers, self.lanes)
         for begin, end in (("0", "%count"), ("%count", str(self.r))):
             with f.loop(begin, end) as loop:
@@ -312,7 +312,7 @@ class Attention:
             behind = f.minus(f.plus(first, row), start)  # the first query that sees the key
             scores = []
             for j, at in enumerate(self.score(row)):
-                bound = f._every(str(f.minus(behind, j * self.lanes)), "i64")
+                bound = f.every(str(f.minus(behind, j * self.lanes)), "i64")
                 sees = f.emit(f"icmp sge {kind} {f._iota}, {bound}")
                 scores.append(f.select(sees, f.read(at), hidden))
             return body(row, added(row, scores), True, *values)

@@ -322,7 +322,7 @@ class Function:
         at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
         many = f"<{self.width} x {kind}>"
         if mask is None:
-            return self._widened(self.emit(f"load {many}, ptr {at}, align {_NBYTES[dtype]}"), dtype)
+            return self.widened(self.emit(f"load {many}, ptr {at}, align {_NBYTES[dtype]}"), dtype)
         loaded = self.call(
             many,
             f"llvm.masked.load.v{self.width}{_short(kind)}.p0",
@@ -331,13 +331,13 @@ class Function:
             (self.bits, mask),
             (many, "zeroinitializer"),
         )
-        return self._widened(loaded, dtype)
+        return self.widened(loaded, dtype)
 
     def load_one(self, pointer: str, index: str, dtype: str = "float32") -> str:
         """The element at `index` in all lanes."""
         at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
         loaded = self.emit(f"load {kind}, ptr {at}, align {_NBYTES[dtype]}")
-        return self._widened(self._every(loaded, kind), dtype)
+        return self.widened(self.every(loaded, kind), dtype)
 
     def store(
         self,
@@ -350,12 +350,12 @@ class Function:
     ) -> None:
         """Write the vector `value` from element `index` on, but not the lanes outside `mask`.
 
-        `past_cache`: a whole vector at a multiple of its size goes to memory without being read into the cache
-        before, for results too large to be there still when they are read.
+        `past_cache`: a whole vector at a multiple of its size goes to memory without being read into the
+        cache before, for results too large to be there still when they are read.
         """
         at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
         many = f"<{self.width} x {kind}>"
-        narrow = self._narrowed(value, dtype)
+        narrow = self.narrowed(value, dtype)
         if past_cache:
             assert mask is None
             nbytes = self.width * _NBYTES[dtype]
@@ -371,11 +371,12 @@ class Function:
     def store_one(self, value: str, pointer: str, index: str, dtype: str = "float32") -> None:
         """Write the first lane of `value` at element `index`."""
         at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
-        narrow = self._narrowed(value, dtype)
+        narrow = self.narrowed(value, dtype)
         first = self.emit(f"extractelement <{self.width} x {kind}> {narrow}, i32 0")
         self.do(f"store {kind} {first}, ptr {at}, align {_NBYTES[dtype]}")
 
-    def _widened(self, value: str, dtype: str) -> str:
+    def widened(self, value: str, dtype: str) -> str:
+        """float32 numbers from what an array of `dtype` stores."""
         n = self.width
         if dtype == "float16":
             return self.emit(f"fpext <{n} x half> {value} to {self.vector}")
@@ -388,7 +389,8 @@ class Function:
             return self.emit(f"sitofp {self.ints} {value} to {self.vector}")
         return value
 
-    def _narrowed(self, value: str, dtype: str) -> str:
+    def narrowed(self, value: str, dtype: str) -> str:
+        """What an array of `dtype` stores for float32 numbers."""
         n = self.width
         if dtype == "float16":
             return self.emit(f"fptrunc {self.vector} {value} to <{n} x half>")
@@ -423,9 +425,10 @@ class Function:
 
     def number(self, integer: str) -> str:
         """An i64, rounded to float32, in all lanes."""
-        return self._every(self.emit(f"sitofp i64 {integer} to float"), "float")
+        return self.every(self.emit(f"sitofp i64 {integer} to float"), "float")
 
-    def _every(self, scalar: str, kind: str) -> str:
+    def every(self, scalar: str, kind: str) -> str:
+        """A number in all lanes."""
         many = f"<{self.width} x {kind}>"
         one = self.emit(f"insertelement {many} poison, {kind} {scalar}, i32 0")
         return self.emit(f"shufflevector {many} {one}, {many} poison, {self.ints} zeroinitializer")
@@ -509,17 +512,17 @@ class Function:
             (self.vector, a),
             flags="reassoc",
         )
-        return self._every(found, "float")
+        return self.every(found, "float")
 
     def largest(self, a: str) -> str:
         """The largest lane of `a`, in all lanes; NaN if there is one."""
         found = self.call("float", f"llvm.vector.reduce.fmaximum.v{self.width}f32", (self.vector, a))
-        return self._every(found, "float")
+        return self.every(found, "float")
 
     def smallest(self, a: str) -> str:
         """The smallest lane of `a`, in all lanes; NaN if there is one."""
         found = self.call("float", f"llvm.vector.reduce.fminimum.v{self.width}f32", (self.vector, a))
-        return self._every(found, "float")
+        return self.every(found, "float")
 
 
 def as_float32(value: float) -> float:

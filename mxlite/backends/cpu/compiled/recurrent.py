@@ -182,4 +182,4 @@ class Recurrent:
 def ended(f: Routine, lengths: str, row: Int, time: Int) -> str:
     """An i1 in all lanes: whether the sequence of a sample ends before `time`."""
     length = f.emit(f"load i64, ptr {f.at(lengths, f.times(row, 8))}, align 8")
-    return f._every(f.is_("sle", length, time), "i1")
+    return f.every(f.is_("sle", length, time), "i1")

@@ -165,7 +165,7 @@ class Gradient(Recurrent):
             def unit(i: str, mask: str | None) -> None:
                 old = f.load(dh_row, i, mask=mask)
                 lanes = mask if mask is not None else tile.first(f.width)
-                wanted = f.emit(f"and {f.bits} {lanes}, {f._every(has_head, 'i1')}")
+                wanted = f.emit(f"and {f.bits} {lanes}, {f.every(has_head, 'i1')}")
                 d = f.add(old, f.load(head_row, i, form.head, wanted))
                 one = f.const(1.0)
                 if form.mode == "lstm":

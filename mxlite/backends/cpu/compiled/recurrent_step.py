@@ -90,7 +90,7 @@ class _Cell:
             self.cell, self.old, self.new = (f.at(x, shift) for x in ("%cell", "%old", "%new"))
             self.off = r.ended(f, "%lengths", loop.index, "%time") if form.ends else None
             self.out = f.at("%out", f.times(loop.index, "%out_row"))
-            self.lanes = f._every(writes, "i1")
+            self.lanes = f.every(writes, "i1")
             for unit in range(0, left, f.width):
                 self.at = str(unit)
                 self.mask = tile.first(left - unit) if left - unit < f.width else None
@@ -112,7 +112,7 @@ class _Cell:
         """The hidden state: as it goes on, and as a result."""
         f, dtype, off = self.f, self.form.dtype, self.off
         if dtype != "float32":  # backward sees the rounded states only
-            h = f._widened(f._narrowed(h, dtype), dtype)
+            h = f.widened(f.narrowed(h, dtype), dtype)
         self._write(h if off is None else f.select(off, self._read(self.old), h), self.new)
         shown = h if off is None else f.select(off, f.const(0.0), h)
         mask = self.lanes if self.mask is None else f.emit(f"and {f.bits} {self.lanes}, {self.mask}")

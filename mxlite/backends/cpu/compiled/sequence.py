@@ -1,8 +1,8 @@
 """Consecutive calls of native functions as one call.
 
 A call from Python costs about 0.7 us, and hands the interpreter's lock to other threads; when it comes back
-it has to wait for that lock, up to `sys.getswitchinterval()` (5 ms) where another thread computes in Python. A
-loop over a table of functions and arguments, in machine code, makes the calls for less and without the lock.
+it has to wait for that lock, up to `sys.getswitchinterval()` (5 ms) where another thread computes in Python.
+A loop over a table of functions and arguments, in machine code, makes the calls for less, without the lock.
 It ends at the first answer that is not 0 under its mask:
 
     table   | function | a0 | a1 | a2 | a3 | mask of its answer |  ...one row for each call

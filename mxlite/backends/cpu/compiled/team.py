@@ -64,17 +64,26 @@ def call(
     which is made for as long as the arrays at those addresses are there.
     """
     slots: Any = (ctypes.c_int64 * max(1, len(args)))(*args)
-    slots.keep = (code, keep)  # the code of a function is its module's
+    slots.keep = keep
+    return caller(code, name, threads)(slots)
+
+
+def caller(code: native.Code, name: str, threads: int | None = None) -> Callable[[Any], Run]:
+    """What makes calls of function `name` from ctypes arrays of arguments, each in about a microsecond."""
+    threads = num_threads() if threads is None else threads
     library = openmp()
-    if library is None or (num_threads() if threads is None else threads) == 1:
-        return functools.partial(code.function(f"{name}.one"), slots)
-    return functools.partial(
-        library.GOMP_parallel,
-        ctypes.c_void_p(code.address(f"{name}.all")),
-        slots,
-        ctypes.c_uint(num_threads() if threads is None else threads),
-        ctypes.c_uint(0),
-    )
+    if library is None or threads == 1:
+        function = code.function(f"{name}.one")
+        return lambda slots: functools.partial(function, slots)
+    parallel, count, flags = library.GOMP_parallel, ctypes.c_uint(threads), ctypes.c_uint(0)
+    body = ctypes.c_void_p(code.address(f"{name}.all"))
+
+    def make(slots: Any) -> Run:
+        run = functools.partial(parallel, body, slots, count, flags)
+        run.keep = code  # type: ignore[attr-defined]
+        return run
+
+    return make
 
 
 def threads_for(nbytes: int) -> int:

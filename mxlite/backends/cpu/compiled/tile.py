@@ -28,8 +28,8 @@ class Form(NamedTuple):
     number, if it is known.
 
     b_panel: bytes from what one tile reads of B to what the next one at its side does, if that is not between
-    the same steps. places: where in a row of C its vectors are, in bytes, if not side by side; the last `fresh`
-    of them are not added to. lanes: how many numbers of each are there, if not all.
+    the same steps. places: where in a row of C its vectors are, in bytes, if not side by side; the last
+    `fresh` of them are not added to. lanes: how many numbers of each are there, if not all.
     """
 
     a_row: int

@@ -48,7 +48,7 @@ class GeneratedForward(Generated):
                 calls.append(partial(np.copyto, vector, bias))
                 bias = vector
             weight = wide
-        return in_turn([*calls, self.layer.connect(data, weight, bias, out, own)])
+        return in_turn([*calls, self.layer.connect(data, weight, bias, out, own, addend)])
 
 
 class GeneratedByData(Generated):
@@ -61,3 +61,31 @@ class GeneratedByData(Generated):
             return run
         wide = wide.reshape(self.shape)
         return in_turn([partial(np.copyto, wide, weight), self.layer.connect(d_out, wide, None, d_data, own)])
+
+
+class GeneratedByWeight(Generated):
+    """d_weight from d_out and data, and d_bias: the sum of d_out over all positions, as a product with ones."""
+
+    def __init__(self, g: Geometry, weight: DType, layer: Any, sum_of: Any) -> None:
+        super().__init__(g, weight, layer)
+        self.sum_of = sum_of
+        self.own = scratch_bytes(self.pieces)
+
+    @property
+    def nbytes(self) -> int:
+        return max(self.own, self.sum_of.nbytes if self.sum_of is not None else 0)
+
+    def connect(self, d_out: Any, data: Any, d_weight: Any, d_bias: Any, work: Any) -> Run:
+        wide, _, own = carve(work, self.pieces)
+        calls: list[Run] = []
+        if wide.size:
+            wide = wide.reshape(self.shape)
+            calls += [
+                self.layer.connect(d_out, data, wide, own),
+                partial(np.copyto, d_weight, wide, casting="unsafe"),
+            ]
+        else:
+            calls.append(self.layer.connect(d_out, data, d_weight, own))
+        if d_bias is not None:
+            calls.append(self.sum_of.connect(d_out, d_bias, work))
+        return in_turn(calls)

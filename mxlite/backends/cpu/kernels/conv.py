@@ -64,8 +64,8 @@ def backward(r: base.Request) -> base.ChosenKernel | None:
         return None
     ways = [w for w in (weight_way, data_way) if w is not None]
     # The gradient in the weight has to go somewhere even if only that in the bias is read.
-    spare = 0 if wants_weight or not bias else weight.itemsize * _size(r.inputs[1])
-    pieces: list[Piece] = [((spare,), _byte), ((max((w.nbytes for w in ways), default=0),), _byte)]
+    spare = r.inputs[1] if bias and not wants_weight else (0,)
+    pieces: list[Piece] = [(spare, weight), ((max((w.nbytes for w in ways), default=0),), _byte)]
 
     def connect(
         xp: Any,
@@ -99,10 +99,6 @@ def _geometry(r: base.Request) -> tuple[Geometry, DType] | None:
     if 0 in r.inputs[0] or 0 in r.outputs[0] or 0 in r.inputs[1]:
         return None
     return geometry(r.attrs, first(r.inputs[0]), r.dtypes[0]), r.dtypes[0]
-
-
-def _size(shape: Any) -> int:
-    return int(np.prod(shape))
 
 
 ROWS = {

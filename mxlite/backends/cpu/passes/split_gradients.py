@@ -18,9 +18,10 @@ from dataclasses import replace
 
 from ....graph import Entry, Graph, Node, Op
 from ....ops.conv_channels_last import _convolution_channels_last
+from ....ops.deconv_channels_last import _deconvolution_channels_last
 from ....ops.dense import FullyConnected
 
-_SPLIT: tuple[type[Op], ...] = (_convolution_channels_last, FullyConnected)
+_SPLIT: tuple[type[Op], ...] = (_convolution_channels_last, _deconvolution_channels_last, FullyConnected)
 """Operators whose kernels compute d_data and the rest apart from each other, without an array the other needs."""
 
 
@@ -42,13 +43,16 @@ def split_gradients(
             moved[was] = e
         order.append(new)
 
+    seen, more = 0, 0  # operators so far, and those that split among the first `num_forward`
     for node in graph.nodes:
+        seen += node.op is not None
         inputs = tuple(moved.get(e, e) for e in node.inputs)
         if node.forward is not None and node.forward.op in _SPLIT:
             place = node.output_names.index("d_data")
             by_data = Entry(node, place)
             others = [Entry(node, i) for i in range(node.num_outputs) if i != place]
             if by_data in read and any(e in read for e in others):
+                more += seen <= num_forward  # a gradient may be part of what a user's graph computes
                 first = _without(node, inputs, "weight", node.name)
                 second = _without(node, inputs, "data", f"{node.name}_data")
                 add(node, first)
@@ -72,7 +76,7 @@ def split_gradients(
         shapes=shapes,
         dtypes=dtypes,
     )
-    return result, moved, num_forward
+    return result, moved, num_forward + more
 
 
 def _without(node: Node, inputs: tuple[Entry, ...], name: str, new_name: str) -> Node:

@@ -9,7 +9,7 @@ M = A B: each of up to `most_rows(v)` rows keeps its v sums in registers for all
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from .routine import Program, Routine
 
@@ -29,17 +29,18 @@ def most_rows(v: int) -> int:
 
 
 def rows_routine(p: Program, v: int) -> str:
-    """`(ptr a, ptr b, ptr m, i64 t, i64 blocks, i64 step, i64 next)`: M of `t` rows.
+    """`(ptr a, ptr b, ptr m, i64 t, i64 blocks, i64 step, i64 next, i64 fresh)`: M of `t` rows.
 
-    `step`: bytes between blocks of A; `next`: bytes from B to what will be B in the next call.
+    `step`: bytes between blocks of A; `next`: bytes from B to what will be B in the next call. M is written if
+    `fresh`, else added to.
     """
     name = f"rows{v}"
     p.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     for n in range(1, most_rows(v) + 1):
         _tile(p, f"tile{n}x{v}", n, v)
-    f = p.routine(name, a="ptr", b="ptr", m="ptr", t="i64", blocks="i64", step="i64", next="i64")
+    f = p.routine(name, a="ptr", b="ptr", m="ptr", t="i64", blocks="i64", step="i64", next="i64", fresh="i64")
     nbytes = 4 * f.width
-    rest = [("i64", "%blocks"), ("i64", "%step"), ("i64", "%next")]
+    rest = [("i64", "%blocks"), ("i64", "%step"), ("i64", "%next"), ("i64", "%fresh")]
     _in_tiles(
         f,
         "%t",
@@ -123,23 +124,30 @@ def _outer_tile(p: Program, name: str, n: int, v: int) -> None:
             for j in range(v):
                 sums[r * v + j] = f.fma(left, right[j], sums[r * v + j])
         loop.again(*sums)
+    _sum_up(f, loop.results, at)
+    f.done()
+
+
+def _sum_up(f: Routine, sums: Sequence[str], at: Sequence[str]) -> None:
+    """Write the sums if `fresh`, else add them to what is there."""
     fresh = f.is_("ne", "%fresh", 0)
     with f.when(fresh):
-        for value, there in zip(loop.results, at):
+        for value, there in zip(sums, at):
             f.write(value, there)
     with f.when(f.emit(f"xor i1 {fresh}, true")):
-        for value, there in zip(loop.results, at):
+        for value, there in zip(sums, at):
             f.write(f.add(value, f.read(there)), there)
-    f.done()
 
 
 def _tile(p: Program, name: str, n: int, v: int) -> None:
     """n rows times v vectors, summed over blocks of K. What comes `next` bytes later in B is asked for."""
-    f = p.routine(name, a="ptr", b="ptr", m="ptr", blocks="i64", step="i64", next="i64")
+    f = p.routine(name, a="ptr", b="ptr", m="ptr", blocks="i64", step="i64", next="i64", fresh="i64")
     lanes = f.width
     line = 4 * lanes
-    zero = f.const(0.0)
-    with f.loop("0", "%blocks", 1, [zero] * (n * v)) as outer:
+    at = [f.at("%m", line * k) for k in range(n * v)]
+    for there in at:
+        f.do(f"call void @llvm.prefetch.p0(ptr {there}, i32 1, i32 3, i32 1)")
+    with f.loop("0", "%blocks", 1, [f.const(0.0)] * (n * v)) as outer:
         a_block = f.at("%a", f.times(outer.index, "%step"))
         b_block = f.at("%b", f.times(outer.index, line * lanes * v))
         with f.loop("0", str(lanes), UNROLL, outer.values) as inner:
@@ -157,7 +165,5 @@ def _tile(p: Program, name: str, n: int, v: int) -> None:
                         sums[r * v + j] = f.fma(left, right[j], sums[r * v + j])
             inner.again(*sums)
         outer.again(*inner.results)
-    for r in range(n):
-        for j in range(v):
-            f.write(outer.results[r * v + j], f.at("%m", line * (r * v + j)))
+    _sum_up(f, outer.results, at)
     f.done()

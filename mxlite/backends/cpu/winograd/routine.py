@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from ..compiled import Function, Module
+from ....core import native
+from ..compiled import Function, load, Module
 
 _INTRINSIC = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b}
 
@@ -54,6 +58,29 @@ class Routine(Function):
         """Call a routine of this module."""
         self.do(f"call void @{name}({', '.join(f'{t} {v}' for t, v in args)})")
 
+    @contextlib.contextmanager
+    def items(self, total: Int, slot: int) -> Iterator[str]:
+        """For numbers below `total` that no other thread has taken, as long as there are any.
+
+        A thread that the system has put aside so does not keep the others waiting for the work that it has not
+        begun. Slots `slot` and `slot` + 1 count what is taken and which threads have finished; the last one to
+        finish makes them 0 for the next call.
+        """
+        taken, finished = self.offset("%args", str(slot), 8), self.offset("%args", str(slot + 1), 8)
+        head, inside, after = self._label(), self._label(), self._label()
+        self.do(f"br label %{head}")
+        self._begin(head)
+        item = self.emit(f"atomicrmw add ptr {taken}, i64 1 monotonic")
+        self.do(f"br i1 {self.is_('ult', item, total)}, label %{inside}, label %{after}")
+        self._begin(inside)
+        yield item
+        self.do(f"br label %{head}")
+        self._begin(after)
+        before = self.emit(f"atomicrmw add ptr {finished}, i64 1 monotonic")
+        with self.when(self.is_("eq", self.plus(before, 1), self.threads)):
+            self.do(f"store atomic i64 0, ptr {taken} monotonic, align 8")
+            self.do(f"store atomic i64 0, ptr {finished} monotonic, align 8")
+
     # -- integers ----------------------------------------------------------------------------------
 
     def int_op(self, op: str, a: Int, b: Int) -> Int:
@@ -96,6 +123,28 @@ class Routine(Function):
         """An i1: `eq`, `slt`, `ult`, ..."""
         return self.emit(f"icmp {how} i64 {a}, {b}")
 
+    def either(self, condition: str, a: Int, b: Int) -> str:
+        """a where the i1 holds, else b."""
+        return self.emit(f"select i1 {condition}, i64 {a}, i64 {b}")
+
+    def both(self, a: str, b: str) -> str:
+        """Whether both of two i1 hold."""
+        return self.emit(f"and i1 {a}, {b}")
+
+    def negated(self, a: str) -> str:
+        return self.emit(f"xor i1 {a}, true")
+
+    def flag(self, condition: str) -> str:
+        """1 where an i1 holds, else 0."""
+        return self.emit(f"zext i1 {condition} to i64")
+
+    def every_lane(self, condition: str) -> str:
+        """An i1 as a mask."""
+        wide = self.emit(f"sext i1 {condition} to i32")
+        one = self.emit(f"insertelement {self.ints} poison, i32 {wide}, i32 0")
+        every = self.emit(f"shufflevector {self.ints} {one}, {self.ints} poison, {self.ints} zeroinitializer")
+        return self.emit(f"icmp ne {self.ints} {every}, zeroinitializer")
+
     def at(self, pointer: str, nbytes: Int) -> str:
         """The address so many bytes on."""
         if nbytes == 0:
@@ -114,3 +163,11 @@ class Routine(Function):
     def repeated(self, pointer: str, dtype: str = "float32") -> str:
         """The number at an address, in all lanes."""
         return self.load_one(pointer, "0", dtype)
+
+
+@functools.lru_cache(maxsize=256)
+def code_of(make: Callable[..., str], *args: Any) -> tuple[native.Code, str]:
+    """The code of a program with the entry `make(program, *args)`, and the entry's name."""
+    program = Program()
+    name = make(program, *args)
+    return load(program), name

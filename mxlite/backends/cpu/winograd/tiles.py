@@ -1,183 +1,203 @@
 """Tiles of images, in and out of the domain of the products.
 
-A tile is n x n inputs, of which the neighbours overlap by two, and m x m outputs, n = m + 2. Tiles at an edge
-reach over it: such a tile is gathered in a small dense block first, zeros outside the image, and written
-through another one.
-
-V: (n n, C / L, T, L), the transformed inputs of T tiles; M: (n n, T, v L), sums of products of one panel of
-outputs.
+A tile is n x n inputs, of which the neighbours overlap by two, and m x m outputs, n = m + 2. A tile at an edge
+reaches over it. Inputs out there are zeros: rows are read from a place full of them, columns from the nearest
+pixel and then masked. Outputs out there go where another, true output goes, before it does.
 """
 
 from __future__ import annotations
 
-from .algebra import algorithm, transposed
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .algebra import algorithm, Matrix, transposed
+from .grid import Grid, Kind, Tile
 from .linear import both_sides
 from .routine import Int, Program, Routine
 
 NBYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
-def input_routine(p: Program, m: int, dtype: str) -> str:
-    """`(ptr data, i64 row, i64 column, i64 blocks, ptr v, i64 step, i64 far)`: Bt d B of one tile, all channels.
+class Into(NamedTuple):
+    """Names of the routines that transform a tile: one anywhere inside, those of each kind at an edge."""
 
-    `row`, `column`: bytes between rows and columns of `data`; `step`, `far`: bytes between blocks of channels
-    and between products of V.
-    """
-    return _into(p, f"input{m}_{dtype}", algorithm(m).input, dtype)
-
-
-def gradient_routine(p: Program, m: int, dtype: str) -> str:
-    """As `input_routine`, of the gradient of the outputs: A dY At."""
-    return _into(p, f"gradient{m}_{dtype}", transposed(algorithm(m).output), dtype)
+    inside: str
+    edges: dict[Kind, str]
+    size: int
 
 
-def _into(p: Program, name: str, matrix: tuple[tuple[float, ...], ...], dtype: str) -> str:
-    n = len(matrix)
-    f = p.routine(name, data="ptr", row="i64", column="i64", blocks="i64", v="ptr", step="i64", far="i64")
-    nbytes = f.width * NBYTES[dtype]
-    columns = [f.times(c, "%column") for c in range(len(matrix[0]))]
-    rows = [f.at("%data", f.times(r, "%row")) for r in range(len(matrix[0]))]
-    fars = [f.times(i, "%far") for i in range(n * n)]
+def input_routines(p: Program, grid: Grid, dtype: str) -> Into:
+    """Bt d B of one tile, for `Source`."""
+    return _into(p, "input", grid, dtype, lambda k: algorithm(grid.m, k).input)
+
+
+def gradient_routines(p: Program, grid: Grid, dtype: str) -> Into:
+    """A dY At of one tile, for `Source`."""
+    return _into(p, "gradient", grid, dtype, lambda k: transposed(algorithm(grid.m, k).output))
+
+
+def _into(p: Program, what: str, grid: Grid, dtype: str, matrix: Callable[[int], Matrix]) -> Into:
+    to = {"blocks": "i64", "v": "ptr", "step": "i64", "far": "i64"}
+    whole = matrix(grid.m)
+    size = len(whole[0])
+    f = p.routine(what, data="ptr", row="i64", column="i64", **to)
+    rows = [f.at("%data", f.times(r, "%row")) for r in range(size)]
+    columns = [f.times(c, "%column") for c in range(size)]
+    _transform(f, whole, whole, grid.products(grid.whole), rows, columns, None, dtype)
+    edges = {}
+    for kind in grid.kinds:
+        edges[kind] = f"{what}{kind.rows}x{kind.columns}"
+        _edge(p, edges[kind], matrix(kind.rows), matrix(kind.columns), grid.products(kind), to, dtype)
+    return Into(what, edges, size)
+
+
+def _edge(
+    p: Program,
+    name: str,
+    a: Matrix,
+    b: Matrix,
+    products: list[list[int]],
+    to: dict[str, str],
+    dtype: str,
+) -> None:
+    f = p.routine(name, image="ptr", zeros="ptr", y="i64", x="i64", h="i64", w="i64", pixel="i64", **to)
+    row = f.times("%w", "%pixel")
+    left = f.most("%x", 0)
+    start = f.at("%image", f.times(left, "%pixel"))
+    rows, columns, masks = [], [], []
+    for k in range(len(a[0])):
+        y = f.plus("%y", k)
+        there = f.at(start, f.times(y, row))
+        rows.append(f.emit(f"select i1 {f.is_('ult', y, '%h')}, ptr {there}, ptr %zeros"))
+    for k in range(len(b[0])):
+        x = f.plus("%x", k)
+        nearest = f.least(f.most(x, left), f.minus("%w", 1))
+        columns.append(f.times(f.minus(nearest, left), "%pixel"))
+        masks.append(f.every_lane(f.is_("ult", x, "%w")))
+    _transform(f, a, b, products, rows, columns, masks, dtype)
+
+
+def _transform(
+    f: Routine,
+    a: Matrix,
+    b: Matrix,
+    products: list[list[int]],
+    rows: list[str],
+    columns: list[Int],
+    masks: list[str] | None,
+    dtype: str,
+) -> None:
+    """All `blocks` of channels of one tile; pixel (r, c) is at rows[r] + columns[c]."""
+    fars = {i: f.times(i, "%far") for row in products for i in row}
     with f.loop("0", "%blocks") as loop:
-        shift = f.times(loop.index, nbytes)
+        shift = f.times(loop.index, f.width * NBYTES[dtype])
         at = [f.at(row, shift) for row in rows]
         v = f.at("%v", f.times(loop.index, "%step"))
-        both_sides(
-            f,
-            matrix,
-            lambda r, c: f.read(f.at(at[r], columns[c]), dtype),
-            lambda i, j, value: f.write(value, f.at(v, fars[i * n + j])),
-        )
+
+        def load(r: int, c: int) -> str:
+            value = f.read(f.at(at[r], columns[c]), dtype)
+            return value if masks is None else f.select(masks[c], value, f.const(0.0))
+
+        both_sides(f, a, load, lambda i, j, value: f.write(value, f.at(v, fars[products[i][j]])), b)
     f.done()
-    return name
 
 
-def output_routine(p: Program, m: int, v: int, dtype: str) -> str:
-    """`(ptr m, i64 far, ptr bias, ptr out, i64 row, i64 column)`: At M A plus bias, of one tile and panel."""
-    name = f"output{m}x{v}_{dtype}"
-    matrix = algorithm(m).output
-    n = m + 2
-    f = p.routine(name, m="ptr", far="i64", bias="ptr", out="ptr", row="i64", column="i64")
-    fars = [f.times(i, "%far") for i in range(n * n)]
-    columns = [f.times(c, "%column") for c in range(m)]
-    rows = [f.at("%out", f.times(r, "%row")) for r in range(m)]
-    for j in range(v):
-        bias = f.read(f.at("%bias", 4 * f.width * j))
-        at = f.at("%m", 4 * f.width * j)
-        out = [f.at(row, NBYTES[dtype] * f.width * j) for row in rows]
-        both_sides(
-            f,
-            matrix,
-            lambda r, c: f.read(f.at(at, fars[r * n + c])),
-            lambda r, c, value: f.write(f.add(value, bias), f.at(out[r], columns[c]), dtype),
-        )
-    f.done()
-    return name
+class Epilogue(NamedTuple):
+    """What is done to an output before it is written: an array added, ReLU."""
+
+    add: bool = False
+    relu: bool = False
 
 
-def gather_routine(p: Program, size: int, dtype: str) -> str:
-    """`(ptr image, i64 y, i64 x, i64 h, i64 w, i64 pixel, i64 blocks, ptr tile)`: a dense copy of the size x
-    size pixels from (y, x) on, zeros outside the image of h x w pixels, which are `pixel` bytes apart.
+def output_routine(p: Program, grid: Grid, kind: Kind, v: int, dtype: str, epilogue: Epilogue) -> str:
+    """`(ptr m, i64 panel, i64 panels, i64 far, ptr bias, ptr out, ptr addend, i64 row, i64 column, i64 rows,
+    i64 columns, ptr spare)`: At M A plus bias, of one tile, of which `rows` x `columns` outputs are in the image.
+
+    M: (n n, panels, tiles, v L), with `far` bytes between products and `panel` between panels. `spare` is
+    scratch of one panel.
     """
-    name = f"gather{size}_{dtype}"
+    name = f"output{kind.rows}x{kind.columns}"
+    a, b = (algorithm(grid.m, k).output for k in kind)
+    products = grid.products(kind)
     f = p.routine(
-        name, image="ptr", y="i64", x="i64", h="i64", w="i64", pixel="i64", blocks="i64", tile="ptr"
-    )
-    kind = f"<{f.width} x {'float' if dtype == 'float32' else 'i16'}>"
+        name, m="ptr", panel="i64", panels="i64", far="i64", bias="ptr", out="ptr", addend="ptr", row="i64",
+        column="i64", rows="i64", columns="i64", spare="ptr",
+    )  # fmt: skip
+    fars = {i: f.times(i, "%far") for row in products for i in row}
+    last_row, last_column = f.minus("%rows", 1), f.minus("%columns", 1)
+    rows = [f.times(f.least(r, last_row), "%row") for r in range(kind.rows)]
+    columns = [f.times(f.least(c, last_column), "%column") for c in range(kind.columns)]
     line = f.width * NBYTES[dtype]
-    copied = f.times("%blocks", line)
-    with f.loop("0", str(size)) as r:
-        y = f.plus("%y", r.index)
-        with f.loop("0", str(size)) as c:
-            x = f.plus("%x", c.index)
-            inside = f.emit(f"and i1 {f.is_('ult', y, '%h')}, {f.is_('ult', x, '%w')}")
-            source = f.at("%image", f.times(f.plus(f.times(y, "%w"), x), "%pixel"))
-            target = f.at("%tile", f.times(f.plus(f.times(r.index, size), c.index), copied))
-            outside = f.emit(f"xor i1 {inside}, true")
-            with f.when(inside):
-                with f.loop("0", copied, line) as k:
-                    value = f.emit(f"load {kind}, ptr {f.at(source, k.index)}, align 2")
-                    f.do(f"store {kind} {value}, ptr {f.at(target, k.index)}, align 2")
-            with f.when(outside):
-                with f.loop("0", copied, line) as k:
-                    f.do(f"store {kind} zeroinitializer, ptr {f.at(target, k.index)}, align 2")
+    # The addend may be where the output goes: what lies in the image must not be written before it is read.
+    with f.loop("0", "%panels") as panel:
+        shift = f.times(panel.index, line * v)
+        own_bias = f.at("%bias", f.times(panel.index, 4 * f.width * v))
+        own_m = f.at("%m", f.times(panel.index, "%panel"))
+        for j in range(v):
+            bias = f.read(f.at(own_bias, 4 * f.width * j))
+            at = f.at(own_m, 4 * f.width * j)
+            out, addend = (
+                [f.at(f.at(f"%{x}", f.plus(row, line * j)), shift) for row in rows] for x in ("out", "addend")
+            )
+
+            def store(r: int, c: int, value: str) -> None:
+                value = f.add(value, bias)
+                if epilogue.add:
+                    value = f.add(value, f.read(f.at(addend[r], columns[c]), dtype))
+                if epilogue.relu:
+                    value = f.above(value, f.const(0.0))
+                if epilogue.add:
+                    inside = f.emit(f"and i1 {f.is_('slt', r, '%rows')}, {f.is_('slt', c, '%columns')}")
+                    there = f.at(out[r], columns[c])
+                    there = f.emit(f"select i1 {inside}, ptr {there}, ptr {f.at('%spare', line * j)}")
+                else:
+                    there = f.at(out[r], columns[c])
+                f.write(value, there, dtype)
+
+            both_sides(
+                f, a, lambda r, c: f.read(f.at(at, fars[products[r][c]])), store, b, backwards=True
+            )
     f.done()
     return name
-
-
-def scatter_routine(p: Program, m: int, v: int, dtype: str) -> str:
-    """`(ptr tile, ptr out, i64 rows, i64 columns, i64 row, i64 column)`: the first rows x columns pixels of a
-    dense m x m tile of one panel, into an image.
-    """
-    name = f"scatter{m}x{v}_{dtype}"
-    f = p.routine(name, tile="ptr", out="ptr", rows="i64", columns="i64", row="i64", column="i64")
-    kind = f"<{f.width * v} x {'float' if dtype == 'float32' else 'i16'}>"
-    nbytes = f.width * v * NBYTES[dtype]
-    with f.loop("0", "%rows") as r:
-        with f.loop("0", "%columns") as c:
-            source = f.at("%tile", f.times(f.plus(f.times(r.index, m), c.index), nbytes))
-            target = f.at("%out", f.plus(f.times(r.index, "%row"), f.times(c.index, "%column")))
-            value = f.emit(f"load {kind}, ptr {source}, align 2")
-            f.do(f"store {kind} {value}, ptr {target}, align 2")
-    f.done()
-    return name
-
-
-class Tile:
-    """Tile number `q` of a batch: `y`, `x` are the first row and column of its outputs."""
-
-    def __init__(self, f: Routine, q: Int, m: int, per_image: Int, per_row: Int) -> None:
-        self.f, self.m = f, m
-        self.image = f.over(q, per_image)
-        inside = f.rest(q, per_image)
-        self.y = f.times(f.over(inside, per_row), m)
-        self.x = f.times(f.rest(inside, per_row), m)
 
 
 class Source:
-    """Images (n, h, w, ...) that are read tile by tile, with `pixel` bytes between the channels of neighbours
-    and `blocks` vectors of them wanted. `sheet` is scratch for one tile.
+    """Images (n, h, w, ...) that are read tile by tile: `blocks` vectors of the channels of each pixel, pixels
+    being `pixel` bytes apart. At `zeros` there are as many pixels of zeros as a tile has columns.
     """
 
     def __init__(
-        self, f: Routine, data: str, h: Int, w: Int, pixel: Int, blocks: Int, sheet: str, dtype: str
+        self, f: Routine, into: Into, data: str, h: Int, w: Int, pixel: Int, blocks: Int, zeros: str
     ) -> None:
-        self.f, self.data, self.h, self.w, self.pixel, self.blocks = f, data, h, w, pixel, blocks
-        self.sheet = sheet
+        self.f, self.into, self.data, self.h, self.w = f, into, data, h, w
+        self.pixel, self.blocks, self.zeros = pixel, blocks, zeros
         self.row = f.times(pixel, w)
-        self.sheet_pixel = f.times(blocks, f.width * NBYTES[dtype])
 
-    def read(
-        self, image: Int, y: Int, x: Int, size: int, gather: str, into: str, to: str, step: Int, far: Int
-    ) -> None:
-        """Call `into` (see `input_routine`) on the size x size pixels at (y, x)."""
-        f = self.f
-        start = f.at(self.data, f.times(f.times(image, self.h), self.row))
-        inside = f.emit(f"and i1 {f.is_('sge', y, 0)}, {f.is_('sge', x, 0)}")
-        inside = f.emit(f"and i1 {inside}, {f.is_('sle', f.plus(y, size), self.h)}")
-        inside = f.emit(f"and i1 {inside}, {f.is_('sle', f.plus(x, size), self.w)}")
-        with f.when(f.emit(f"xor i1 {inside}, true")):
-            f.run(
-                gather, ("ptr", start), ("i64", y), ("i64", x), ("i64", self.h), ("i64", self.w),
-                ("i64", self.pixel), ("i64", self.blocks), ("ptr", self.sheet),
-            )  # fmt: skip
-        there = f.at(start, f.plus(f.times(y, self.row), f.times(x, self.pixel)))
-        source = f.emit(f"select i1 {inside}, ptr {there}, ptr {self.sheet}")
-        row = f.emit(f"select i1 {inside}, i64 {self.row}, i64 {f.times(self.sheet_pixel, size)}")
-        column = f.emit(f"select i1 {inside}, i64 {self.pixel}, i64 {self.sheet_pixel}")
-        f.run(
-            into, ("ptr", source), ("i64", row), ("i64", column), ("i64", self.blocks), ("ptr", to),
-            ("i64", step), ("i64", far),
-        )  # fmt: skip
-
-
-def whole_rounds(f: Routine, first: Int, last: Int, most: Int) -> Int:
-    """How many rounds of at most `most` it takes from `first` to `last`."""
-    return f.over(f.plus(f.minus(last, first), f.minus(most, 1)), most)
+    def read(self, tile: Tile, y: Int, x: Int, to: str, step: Int, far: Int) -> None:
+        """Transform `tile`, whose first pixel is (y, x), into products `far` bytes apart, `step` bytes between
+        blocks."""
+        f, size = self.f, self.into.size
+        start = f.at(self.data, f.times(f.times(tile.image, self.h), self.row))
+        rest: list[tuple[str, Int]] = [("i64", self.blocks), ("ptr", to), ("i64", step), ("i64", far)]
+        inside = f.both(f.is_("sge", y, 0), f.is_("sge", x, 0))
+        inside = f.both(inside, f.is_("sle", f.plus(y, size), self.h))
+        inside = f.both(inside, f.is_("sle", f.plus(x, size), self.w))
+        edge: list[tuple[str, Int]] = [
+            ("ptr", start), ("ptr", self.zeros), ("i64", y), ("i64", x), ("i64", self.h), ("i64", self.w),
+            ("i64", self.pixel),
+        ]  # fmt: skip
+        for kind, is_kind in tile.kinds():
+            whole = kind == tile.grid.whole
+            with f.when(is_kind):
+                with f.when(f.negated(inside) if whole else "true"):
+                    f.run(self.into.edges[kind], *edge, *rest)
+                if whole:
+                    with f.when(inside):
+                        there = f.at(start, f.plus(f.times(y, self.row), f.times(x, self.pixel)))
+                        f.run(self.into.inside, ("ptr", there), ("i64", self.row), ("i64", self.pixel), *rest)
 
 
-def round_of(f: Routine, first: Int, last: Int, rounds: Int, k: Int) -> tuple[Int, Int]:
-    """Round k of [first, last) cut into `rounds` parts that are nearly equal."""
-    count = f.minus(last, first)
-    begin = f.plus(first, f.over(f.times(count, k), rounds))
-    return begin, f.plus(first, f.over(f.times(count, f.plus(k, 1)), rounds))
+def clear(f: Routine, at: str, nbytes: Int) -> None:
+    """Zeros at an address: `nbytes`, rounded up to whole vectors."""
+    with f.loop("0", str(nbytes), 4 * f.width) as loop:
+        f.write(f.const(0.0), f.at(at, loop.index))

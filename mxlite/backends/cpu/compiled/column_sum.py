@@ -1,0 +1,88 @@
+"""Sums of the columns of a matrix: the gradient of a bias."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ....core import native
+from ....core.dtype import float32
+from ....graph.opdef import DType
+from ....ops.scratch import carve, Piece, scratch_bytes
+from ..onednn.primitive import address_of, Run
+from ..threads import num_threads
+from .emitter import Module, storable
+from .team import call, load, usable
+
+_ROWS = 256  # that are summed up in float32 before they are added to the total
+
+_X, _OUT, _TOTALS, _NUM_ROWS, _COLUMNS = range(5)
+
+
+class ColumnSum:
+    """out[c] = sum over r of x[r, c], for a matrix of `rows` x `columns`.
+
+    Each thread adds up its share of the rows, a few hundred at a time so that they stay in the cache and the
+    float32 sums short; then the first adds up what the others have.
+    """
+
+    name = "compiled column sum"
+
+    def __init__(self, rows: int, columns: int, dtype: DType, out: DType) -> None:
+        if not usable() or not {dtype.name, out.name} <= storable():
+            raise LookupError
+        self.rows, self.columns, self.dtype, self.out = rows, columns, dtype, out
+        self.threads = num_threads()
+        self.pieces: list[Piece] = [((self.threads, columns), float32)]
+
+    @property
+    def nbytes(self) -> int:
+        return scratch_bytes(self.pieces)
+
+    def connect(self, x: Any, out: Any, work: Any) -> Run:
+        """The call; `x` has rows x columns elements."""
+        (totals,) = carve(work, self.pieces)
+        args = [address_of(x), address_of(out), address_of(totals), self.rows, self.columns]
+        return call(_code(self.dtype.name, self.out.name), "sum", args, self.threads, keep=(x, out, work))
+
+
+@functools.lru_cache(maxsize=16)
+def _code(dtype: str, out_dtype: str) -> native.Code:
+    module = Module()
+    f = module.function("sum")
+    x, out, totals = f.pointer(_X), f.pointer(_OUT), f.pointer(_TOTALS)
+    rows, columns = f.integer(_NUM_ROWS), f.integer(_COLUMNS)
+    zero = f.const(0.0)
+    mine = f.offset(totals, f.emit(f"mul i64 {f.thread}, {columns}"), "float32")
+    first, last = f.share(rows)
+
+    def clear(c: str, mask: str | None) -> None:
+        f.store(zero, mine, c, mask=mask)
+
+    f.sweep("0", columns, clear)
+    with f.loop(first, last, _ROWS) as block:
+        beyond = f.emit(f"add i64 {block.index}, {_ROWS}")
+        less = f.emit(f"icmp slt i64 {beyond}, {last}")
+        end = f.emit(f"select i1 {less}, i64 {beyond}, i64 {last}")
+
+        def add_up(c: str, mask: str | None) -> None:
+            with f.loop(block.index, end, 1, [zero]) as row:
+                at = f.emit(f"mul i64 {row.index}, {columns}")
+                at = f.emit(f"add i64 {at}, {c}")
+                row.again(f.add(row.values[0], f.load(x, at, dtype, mask=mask)))
+            f.store(f.add(f.load(mine, c, mask=mask), row.results[0]), mine, c, mask=mask)
+
+        f.sweep("0", columns, add_up)
+    f.meet()
+    with f.when(f.emit(f"icmp eq i64 {f.thread}, 0")):
+
+        def join(c: str, mask: str | None) -> None:
+            with f.loop("0", f.threads, 1, [zero]) as other:
+                at = f.emit(f"mul i64 {other.index}, {columns}")
+                at = f.emit(f"add i64 {at}, {c}")
+                other.again(f.add(other.values[0], f.load(totals, at, mask=mask)))
+            f.store(other.results[0], out, c, out_dtype, mask=mask)
+
+        f.sweep("0", columns, join)
+    f.done()
+    return load(module)

@@ -1,0 +1,306 @@
+"""What is computed for every element, as a list of steps.
+
+An expression has inputs, constants (numbers that are no part of the code, as a learning rate), steps and
+outputs; each has a number, in that order, and a step names the numbers it works on:
+
+    out = max(data, 0) * scale        inputs 0 data, constants 1 scale,
+                                      steps 2 number 0.0, 3 max 0 2, 4 mul 3 1, outputs (4,)
+
+The steps that there are, and what each computes, are in `NUMPY`; comparisons make truth values, which only
+`select(condition, where it holds, elsewhere)` reads. Equal steps are written once, so that what two operators
+have in common is computed once. `evaluate` is the meaning of an expression; `emit` the same as instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ....ops.error_function import erf_values, normal_values
+from . import functions
+from .emitter import Function
+
+Step = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Expression:
+    """See above. ("number", x) is a step that is a number itself."""
+
+    num_inputs: int
+    num_constants: int
+    steps: tuple[Step, ...]
+    outputs: tuple[int, ...]
+
+    @property
+    def first_step(self) -> int:
+        return self.num_inputs + self.num_constants
+
+    def only(self, outputs: Sequence[int]) -> Expression:
+        """The expression with these of its outputs, and only the steps that they need."""
+        if len(outputs) == len(self.outputs):
+            return self
+        kept = tuple(self.outputs[i] for i in outputs)
+        needed = set(kept)
+        for at, step in reversed(list(enumerate(self.steps, self.first_step))):
+            if at in needed and step[0] != "number":
+                needed.update(step[1:])
+        leaves = range(self.first_step)
+        order = [*leaves, *(at for at in sorted(needed) if at not in leaves)]
+        new = {at: i for i, at in enumerate(order)}
+        steps = (self.steps[at - self.first_step] for at in order[self.first_step :])
+        return Expression(
+            self.num_inputs,
+            self.num_constants,
+            tuple(_renumbered(s, new) for s in steps),
+            tuple(new[x] for x in kept),
+        )
+
+
+class Value:
+    """One number in a `Writer`, with Python's arithmetic."""
+
+    __slots__ = ("number", "w")
+
+    def __init__(self, w: Writer, number: int) -> None:
+        self.w, self.number = w, number
+
+    def __add__(self, other: Value | float) -> Value:
+        return self.w("add", self, other)
+
+    def __radd__(self, other: float) -> Value:
+        return self.w("add", other, self)
+
+    def __sub__(self, other: Value | float) -> Value:
+        return self.w("sub", self, other)
+
+    def __rsub__(self, other: float) -> Value:
+        return self.w("sub", other, self)
+
+    def __mul__(self, other: Value | float) -> Value:
+        return self.w("mul", self, other)
+
+    def __rmul__(self, other: float) -> Value:
+        return self.w("mul", other, self)
+
+    def __truediv__(self, other: Value | float) -> Value:
+        return self.w("div", self, other)
+
+    def __rtruediv__(self, other: float) -> Value:
+        return self.w("div", other, self)
+
+    def __neg__(self) -> Value:
+        return self.w("neg", self)
+
+
+class Writer:
+    """Writes an expression. `w("exp", x)` is a step on values and plain numbers."""
+
+    def __init__(self) -> None:
+        self._steps: list[Step] = []  # inputs and constants among them, in the order they came
+        self._known: dict[Step, Value] = {}
+        self.inputs: list[int] = []
+        self.constants: list[float] = []
+        self._constants_at: list[int] = []
+        self.dtype: Any = None  # of the arrays that the operator being written works on
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def input(self) -> Value:
+        """One more input."""
+        self.inputs.append(len(self._steps))
+        return self._new(("input",))
+
+    def constant(self, x: float) -> Value:
+        """A number that is handed to the code. It takes the type of the arrays it meets."""
+        x = float(x)
+        if self.dtype is not None and self.dtype.itemsize == 2:
+            with np.errstate(all="ignore"):
+                x = float(np.asarray(x).astype(self.dtype))
+        key = ("constant", repr(x))  # 0.0 is not -0.0, and nan is itself
+        if key not in self._known:
+            self._constants_at.append(len(self._steps))
+            self.constants.append(x)
+            self._known[key] = self._new(key)
+        return self._known[key]
+
+    def number(self, x: float) -> Value:
+        """A number that is part of the code."""
+        return Value(self, self._number(x))
+
+    def __call__(self, name: str, *operands: Value | float) -> Value:
+        """The value of one more step, or of the same step before."""
+        step: Step = (name, *(self._number(x) for x in operands))
+        if name in _COMMUTE and step[1] > step[2]:
+            step = (name, step[2], step[1])
+        if step not in self._known:
+            self._known[step] = self._new(step)
+        return self._known[step]
+
+    def one_where(self, how: str, a: Value | float, b: Value | float) -> Value:
+        """1 where the comparison holds, else 0."""
+        return self("select", self(how, a, b), 1.0, 0.0)
+
+    def expression(self, outputs: Sequence[Value]) -> tuple[Expression, tuple[float, ...]]:
+        """What has been written, as far as `outputs` need it, and the constants of that."""
+        needed = {v.number for v in outputs}
+        for at in range(len(self._steps) - 1, -1, -1):
+            step = self._steps[at]
+            if at in needed and step[0] not in _LEAVES:
+                needed.update(step[1:])
+        constants = [i for i, at in enumerate(self._constants_at) if at in needed]
+        order = [*self.inputs, *(self._constants_at[i] for i in constants)]
+        leaves = len(order)
+        order += [at for at in sorted(needed) if self._steps[at][0] not in ("input", "constant")]
+        new = {at: i for i, at in enumerate(order)}
+        steps = tuple(_renumbered(self._steps[at], new) for at in order[leaves:])
+        made = Expression(len(self.inputs), len(constants), steps, tuple(new[v.number] for v in outputs))
+        return made, tuple(self.constants[i] for i in constants)
+
+    def _number(self, x: Value | float) -> int:
+        if isinstance(x, Value):
+            return x.number
+        key = ("number", float(x))
+        if key not in self._known:
+            self._known[key] = self._new(key)
+        return self._known[key].number
+
+    def _new(self, step: Step) -> Value:
+        self._steps.append(step)
+        return Value(self, len(self._steps) - 1)
+
+
+def _renumbered(step: Step, new: Mapping[int, int]) -> Step:
+    if step[0] == "number":
+        return step
+    operands = [new[x] for x in step[1:]]
+    return (step[0], *(sorted(operands) if step[0] in _COMMUTE else operands))
+
+
+_LEAVES = ("input", "constant", "number")
+_COMMUTE = frozenset({"add", "mul"})
+
+
+# -- what steps mean
+
+
+def _sigmoid(x: Any) -> Any:
+    small = np.exp(-np.abs(x))
+    return np.where(x < 0, small, 1) / (1 + small)
+
+
+def _in_float64(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda x: function(np.asarray(x, np.float64)).astype(x.dtype)
+
+
+def _through(dtype: Any) -> Callable[[Any], Any]:
+    return lambda x: x.astype(dtype).astype(x.dtype)
+
+
+NUMPY: Mapping[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "neg": np.negative,
+    "abs": np.absolute,
+    "max": np.maximum,
+    "min": np.minimum,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "exp": np.exp,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log1p": np.log1p,
+    "tanh": np.tanh,
+    "sigmoid": _sigmoid,
+    "softplus": lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))),
+    "erf": _in_float64(lambda x: erf_values(np, x)),
+    "normal": _in_float64(lambda x: normal_values(np, x)),  # the share of the normal distribution below x
+    "bell": lambda x: np.exp(x * x * x.dtype.type(-0.5)),
+    "sign": np.sign,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "to_float16": _through(np.float16),
+    "to_bfloat16": _through(ml_dtypes.bfloat16),
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "select": np.where,
+}
+
+
+def evaluate(
+    expression: Expression, constants: Sequence[float], inputs: Sequence[Any], dtype: Any = np.float32
+) -> list[Any]:
+    """The outputs for arrays that broadcast, computed in `dtype` by numpy; whole temporaries for every step.
+
+    An output that nothing stretches has the shape of what it was made from.
+    """
+    real = np.dtype(dtype).type
+    values: list[Any] = [None if x is None else np.asarray(x).astype(dtype) for x in inputs]
+    with np.errstate(all="ignore"):
+        values += [np.asarray(real(c)) for c in constants]
+        for name, *operands in expression.steps:
+            if name == "number":
+                values.append(np.asarray(real(operands[0])))
+            else:
+                found = NUMPY[name](*(values[x] for x in operands))
+                kind = np.bool_ if name in _COMPARISONS else dtype
+                values.append(np.asarray(found, kind))
+    return [values[x] for x in expression.outputs]
+
+
+# -- the same as instructions
+
+
+def _maximum(f: Function, a: str, b: str) -> str:
+    return f.above(a, b) if b.startswith("splat") else f.above(b, a) if _is_number(a) else f.maximum(a, b)
+
+
+def _minimum(f: Function, a: str, b: str) -> str:
+    return f.below(a, b) if b.startswith("splat") else f.below(b, a) if _is_number(a) else f.minimum(a, b)
+
+
+def _is_number(a: str) -> bool:
+    return a.startswith("splat")
+
+
+def _rounded(dtype: str) -> Callable[[Function, str], str]:
+    return lambda f, x: f.widened(f.narrowed(x, dtype), dtype)
+
+
+_COMPARISONS = {"eq": "oeq", "ne": "une", "gt": "ogt", "ge": "oge", "lt": "olt", "le": "ole"}
+
+_EMIT: Mapping[str, Callable[..., str]] = {
+    **{n: getattr(Function, n) for n in ("add", "sub", "mul", "div", "neg", "abs", "sqrt", "select")},
+    **{n: getattr(functions, n) for n in ("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "softplus")},
+    **{n: getattr(functions, n) for n in ("erf", "rsqrt", "sign")},
+    **{n: (lambda f, x, n=n: f.intrinsic(n, x)) for n in ("floor", "ceil", "trunc")},
+    **{n: (lambda f, a, b, how=how: f.compare(how, a, b)) for n, how in _COMPARISONS.items()},
+    "max": _maximum,
+    "min": _minimum,
+    "to_float16": _rounded("float16"),
+    "to_bfloat16": _rounded("bfloat16"),
+}
+
+
+def emit(f: Function, step: Step, operands: Sequence[str], made: dict[str, tuple[str, str]]) -> str:
+    """The value of one step. `made` remembers what a later step can use as well."""
+    if step[0] == "number":
+        return f.const(step[1])
+    if step[0] in ("normal", "bell"):
+        (x,) = operands
+        if x not in made:
+            made[x] = functions.gauss(f, x)
+        return made[x][step[0] == "bell"]
+    return _EMIT[step[0]](f, *operands)

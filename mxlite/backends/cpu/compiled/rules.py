@@ -1,0 +1,403 @@
+"""Operators as expressions: what each computes for one element.
+
+`RULES[op]` is a function (w, attributes, **values of the inputs by name) that writes steps with Writer `w`
+and gives the value of the output, or a dict of values by output name; None where these attributes have no
+expression. The rule of a gradient operator follows its forward one. Formulas are those of the reference
+kernels; a number from the attributes is `w.constant`, so that the code does not depend on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ....graph.gradient import _grad_add, _ones_like
+from ....graph.ir import Shape
+from ....graph.opdef import DType, Op
+from ....ops import find_op, TABLE
+from .expression import Value, Writer
+
+Rule = Callable[..., "Value | Mapping[str, Value] | None"]
+
+RULES: dict[type[Op], Rule] = {}
+
+
+def write(
+    w: Writer, op: type[Op], attrs: Any, inputs: Mapping[str, Value], dtype: DType
+) -> Mapping[str, Value] | None:
+    """Write one call of `op`: values by output name, of those there may be an array for; None: no rule.
+
+    `dtype` is that of the forward call's first input. Inputs of which only the shape counts are left out.
+    """
+    rule = RULES.get(op)
+    if rule is None:
+        return None
+    w.dtype = dtype
+    made = rule(w, attrs, **inputs)
+    return {op.output_names(attrs)[0]: made} if isinstance(made, Value) else made
+
+
+def view_of(op: type[Op], attrs: Any, name: str, shape: Shape, whole: Shape) -> Shape:
+    """The shape under which an input broadcasts to `whole`: its own but for the few that count from the
+    front.
+    """
+    if name == "gamma" and len(shape) == 1 and len(whole) > 1 and shape != (1,):
+        return (1, *shape, *(1,) * (len(whole) - 2))  # LeakyReLU: one for each channel
+    if name == "condition" and len(shape) < len(whole):
+        return (*shape, *(1,) * (len(whole) - len(shape)))  # where: one for each row
+    return shape
+
+
+def _add(names: str | Iterable[str], forward: Rule | None = None, backward: Rule | None = None) -> None:
+    for name in names.split() if isinstance(names, str) else names:
+        op = find_op(name)
+        if forward is not None:
+            RULES[op] = forward
+        if backward is not None:
+            assert op.grad_op is not None
+            RULES[op.grad_op] = backward
+
+
+def _to_data(slope: Callable[..., Value]) -> Rule:
+    """The gradient of one input `data` from `slope(w, a, known)`, known being `out` or `data`."""
+
+    def rule(w: Writer, a: Any, d_out: Value, data: Any = None, out: Any = None) -> Mapping[str, Value]:
+        return {"d_data": d_out * slope(w, a, data if out is None else out)}
+
+    return rule
+
+
+def _unary(step: str) -> Rule:
+    return lambda w, a, data: w(step, data)
+
+
+def _where(how: str) -> Callable[[Writer, Any, Any], Value]:
+    return lambda w, x, y: w.one_where(how, x, y)
+
+
+# -- functions of one array
+
+_ROOT = math.sqrt(2 / math.pi)
+_CUBE = 0.044715
+_LAMBDA = 1.0507009873554804934193349852946
+_ALPHA = 1.6732632423543772848170429916717
+
+
+def _silu_slope(w: Writer, a: Any, x: Value) -> Value:
+    s = w("sigmoid", x)
+    return ((1 - s) * x + 1) * s
+
+
+def _mish_slope(w: Writer, a: Any, x: Value) -> Value:
+    t = w("tanh", w("softplus", x))
+    return t + (1 - t * t) * x * w("sigmoid", x)
+
+
+def _hard_swish_slope(w: Writer, a: Any, x: Value) -> Value:
+    inside = w("select", w("le", x, -3.0), 0.0, x * (1 / 3) + 0.5)
+    return w("select", w("ge", x, 3.0), 1.0, inside)
+
+
+def _gelu_tanh_slope(w: Writer, a: Any, x: Value) -> Value:
+    s = _gelu_tanh_share(w, x)
+    return ((x * x * (6 * _CUBE * _ROOT) + 2 * _ROOT) * x * (1 - s) + 1) * s
+
+
+def _gelu_tanh_share(w: Writer, x: Value) -> Value:
+    """(1 + tanh(y)) / 2 as sigmoid(2 y), which keeps the digits where tanh is near -1."""
+    return w("sigmoid", (x * x * _CUBE + 1) * x * (2 * _ROOT))
+
+
+def _gelu_slope(w: Writer, a: Any, x: Value) -> Value:
+    return w("normal", x) + w("bell", x) * (1 / math.sqrt(2 * math.pi)) * x
+
+
+_Function = Callable[[Writer, Any, Value], Value]
+_ACTIVATIONS: Mapping[str, tuple[_Function, _Function]] = {
+    "relu": (lambda w, a, x: w("max", x, 0.0), lambda w, a, y: w.one_where("gt", y, 0.0)),
+    "sigmoid": (lambda w, a, x: w("sigmoid", x), lambda w, a, y: (1 - y) * y),
+    "tanh": (lambda w, a, x: w("tanh", x), lambda w, a, y: 1 - y * y),
+    "softrelu": (lambda w, a, x: w("softplus", x), lambda w, a, y: -w("expm1", -y)),
+    "softsign": (lambda w, a, x: x / (w("abs", x) + 1), lambda w, a, y: _squared(1 - w("abs", y))),
+    "log_sigmoid": (lambda w, a, x: -w("softplus", -x), lambda w, a, y: -w("expm1", y)),
+    "silu": (lambda w, a, x: x * w("sigmoid", x), _silu_slope),
+    "mish": (lambda w, a, x: x * w("tanh", w("softplus", x)), _mish_slope),
+    "hard_swish": (
+        lambda w, a, x: x * (w("min", w("max", x + 3, 0.0), 6.0) * (1 / 6)),
+        _hard_swish_slope,
+    ),
+    "gelu": (lambda w, a, x: x * w("normal", x), _gelu_slope),
+    "gelu_tanh": (
+        lambda w, a, x: x * _gelu_tanh_share(w, x),
+        _gelu_tanh_slope,
+    ),
+}
+
+
+def _squared(x: Value) -> Value:
+    return x * x
+
+
+for _name in ("relu", "sigmoid", "tanh", "log_sigmoid", "silu", "mish", "hard_swish", "softsign"):
+    _f, _slope = _ACTIVATIONS[_name]
+    _add(_name, lambda w, a, data, f=_f: f(w, a, data), _to_data(_slope))
+_add(
+    "Activation",
+    lambda w, a, data: _ACTIVATIONS[a.act_type][0](w, a, data),
+    _to_data(lambda w, a, x: _ACTIVATIONS[a.act_type][1](w, a, x)),
+)
+_add(
+    "gelu",
+    lambda w, a, data: _ACTIVATIONS[_gelu(a)][0](w, a, data),
+    _to_data(lambda w, a, x: _ACTIVATIONS[_gelu(a)][1](w, a, x)),
+)
+_add(
+    "softplus",
+    lambda w, a, data: w("softplus", data * w.constant(a.beta)) / w.constant(a.beta),
+    _to_data(lambda w, a, y: -w("expm1", y * w.constant(-a.beta))),
+)
+
+
+def _gelu(a: Any) -> str:
+    return "gelu" if a.approximate == "none" else "gelu_tanh"
+
+
+def _leaky(w: Writer, a: Any, data: Value, gamma: Value | None = None) -> Value:
+    if a.act_type == "gelu":
+        return data * w("normal", data)
+    if a.act_type in ("elu", "selu"):
+        below = w("expm1", data)
+        if a.act_type == "selu":
+            return w("select", w("gt", data, 0.0), data, below * _ALPHA) * _LAMBDA
+        below = below * w.constant(a.slope)
+    else:
+        below = data * (w.constant(a.slope) if gamma is None else gamma)
+    return w("select", w("gt", data, 0.0), data, below)
+
+
+def _leaky_gradient(
+    w: Writer, a: Any, d_out: Value, data: Any = None, out: Any = None, gamma: Any = None
+) -> Mapping[str, Value] | None:
+    if a.act_type == "gelu":
+        return {"d_data": d_out * _gelu_slope(w, a, data)}
+    above: Value | float = 1.0
+    if a.act_type == "prelu":
+        below = gamma
+    elif a.act_type == "selu":
+        above, below = _LAMBDA, out + _LAMBDA * _ALPHA
+    elif a.act_type == "elu":
+        below = out + w.constant(a.slope)
+    else:
+        below = w.constant(a.slope)
+    known = out if data is None else data
+    made = {"d_data": d_out * w("select", w("gt", known, 0.0), above, below)}
+    if a.act_type == "prelu":
+        made["d_gamma"] = d_out * w("min", data, 0.0)  # only where gamma is as large as data
+    return made
+
+
+_add("LeakyReLU", _leaky, _leaky_gradient)
+
+_add(
+    "hard_sigmoid",
+    lambda w, a, data: w("min", w("max", data * w.constant(a.alpha) + w.constant(a.beta), 0.0), 1.0),
+    lambda w, a, d_out, out: {
+        "d_data": d_out * w.one_where("gt", out, 0.0) * w.one_where("lt", out, 1.0) * w.constant(a.alpha)
+    },
+)
+_add(
+    "clip",
+    lambda w, a, data: w("min", w("max", data, w.constant(a.a_min)), w.constant(a.a_max)),
+    lambda w, a, d_out, data: {
+        "d_data": d_out
+        * (w.one_where("ge", data, w.constant(a.a_min)) * w.one_where("le", data, w.constant(a.a_max)))
+    },
+)
+
+_add("exp", _unary("exp"), _to_data(lambda w, a, y: y))
+_add("expm1", _unary("expm1"), _to_data(lambda w, a, y: y + 1))
+_add("log", _unary("log"), lambda w, a, d_out, data: {"d_data": d_out / data})
+_add("log1p", _unary("log1p"), lambda w, a, d_out, data: {"d_data": d_out / (data + 1)})
+_add("sqrt", _unary("sqrt"), lambda w, a, d_out, out: {"d_data": d_out / out * 0.5})
+_add("rsqrt", _unary("rsqrt"), lambda w, a, d_out, out: {"d_data": d_out * out * out * out * -0.5})
+_add("reciprocal", lambda w, a, data: 1 / data, lambda w, a, d_out, out: {"d_data": -(d_out * out * out)})
+_add("square", lambda w, a, data: data * data, lambda w, a, d_out, data: {"d_data": d_out * data * 2})
+_add("abs", _unary("abs"), _to_data(lambda w, a, x: w("sign", x)))
+_add("negative", _unary("neg"), lambda w, a, d_out: {"d_data": -d_out})
+_add("sign", _unary("sign"))
+for _name in ("floor", "ceil", "trunc"):
+    _add(_name, _unary(_name))
+_add("fix", _unary("trunc"))
+_add("erf", _unary("erf"), _to_data(lambda w, a, x: w("exp", -(x * x)) * (2 / math.sqrt(math.pi))))
+_add("_copy BlockGrad broadcast_to broadcast_axis", lambda w, a, data: data)
+_add("broadcast_like _identity_with_attr_like_rhs", lambda w, a, lhs: lhs)
+_add("make_loss", lambda w, a, data: {"loss": data})
+_add("ones_like", lambda w, a: w.number(1.0))
+_add("zeros_like", lambda w, a: w.number(0.0))
+RULES[_ones_like] = lambda w, a: w.number(1.0)
+
+
+# -- an array and a number
+
+
+def _scalar(f: Callable[[Writer, Value, Value], Value]) -> Rule:
+    return lambda w, a, data: f(w, data, w.constant(a.scalar))
+
+
+def _scalar_gradient(f: Callable[..., Value]) -> Rule:
+    """f(w, d_out, scalar, data or out)."""
+
+    def rule(w: Writer, a: Any, d_out: Value, data: Any = None, out: Any = None) -> Mapping[str, Value]:
+        return {"d_data": f(w, d_out, w.constant(a.scalar), data if out is None else out)}
+
+    return rule
+
+
+_add("_plus_scalar", _scalar(lambda w, x, c: x + c))
+_add("_minus_scalar", _scalar(lambda w, x, c: x - c))
+_add("_rminus_scalar", _scalar(lambda w, x, c: c - x), lambda w, a, d_out: {"d_data": -d_out})
+_add("_mul_scalar", _scalar(lambda w, x, c: x * c), _scalar_gradient(lambda w, d, c, _: d * c))
+_add("_div_scalar", _scalar(lambda w, x, c: x / c), _scalar_gradient(lambda w, d, c, _: d / c))
+_add(
+    "_rdiv_scalar",
+    _scalar(lambda w, x, c: c / x),
+    _scalar_gradient(lambda w, d, c, x: d / x / x * -c),
+)
+for _name, _how in (("max", "ge"), ("min", "le")):
+    _add(
+        f"_{_name}imum_scalar",
+        _scalar(lambda w, x, c, n=_name: w(n, x, c)),
+        _scalar_gradient(lambda w, d, c, x, how=_how: d * w.one_where(how, x, c)),
+    )
+
+
+def _power(w: Writer, a: Any, data: Value) -> Value | None:
+    return _to_power(w, data, a.scalar)
+
+
+def _power_gradient(w: Writer, a: Any, d_out: Value, data: Value) -> Mapping[str, Value] | None:
+    below = _to_power(w, data, a.scalar - 1)
+    return None if below is None else {"d_data": below * d_out * w.constant(a.scalar)}
+
+
+def _to_power(w: Writer, x: Value, n: float) -> Value | None:
+    """x to a power that is a few products and roots; None for others."""
+    if n < 0:
+        positive = _to_power(w, x, -n)
+        return None if positive is None else 1 / positive
+    if n in (1, 2, 3, 4):
+        return {1: x, 2: x * x, 3: x * x * x, 4: _squared(x * x)}[int(n)]
+    if n in (0.5, 1.5):
+        # Unlike a root, the power of -0.0 is 0.0 and that of -inf is inf.
+        root = w("select", w("eq", x, -math.inf), math.inf, w("sqrt", x + 0.0))
+        return root if n == 0.5 else w("abs", x) * root
+    return None
+
+
+_add("_power_scalar", _power, _power_gradient)
+_add(
+    "smooth_l1",
+    lambda w, a, data: _huber(w, a, data),
+    lambda w, a, d_out, data: _huber_gradient(w, a, d_out, data),
+)
+
+
+def _huber(w: Writer, a: Any, x: Value) -> Value | None:
+    if a.scalar == 0:
+        return None
+    cut = w("min", w("max", x * w.constant(a.scalar**2), -1.0), 1.0)
+    return cut * (x - cut * w.constant(0.5 / a.scalar**2))
+
+
+def _huber_gradient(w: Writer, a: Any, d_out: Value, x: Value) -> Mapping[str, Value]:
+    return {"d_data": d_out * w("min", w("max", x * w.constant(a.scalar**2), -1.0), 1.0)}
+
+
+# -- two arrays
+
+
+def _add_binary(kind: str, f: Callable[[Writer, Value, Value], Value], gradient: Rule | None = None) -> None:
+    names = [n for n in (f"elemwise_{kind}", f"broadcast_{kind}") if n in TABLE]
+    for name in names:
+        _add(name, lambda w, a, lhs, rhs: f(w, lhs, rhs))
+        if gradient is not None and find_op(name).grad_op is not None:
+            _add(name, None, gradient)
+
+
+def _div_gradient(
+    w: Writer, a: Any, d_out: Value, rhs: Value, lhs: Any = None, out: Any = None
+) -> Mapping[str, Value]:
+    by_lhs = d_out / rhs
+    return {"d_lhs": by_lhs, "d_rhs": -(d_out * (lhs / rhs if out is None else out) / rhs)}
+
+
+def _kept(how: str, other: str) -> Rule:
+    return lambda w, a, d_out, lhs, rhs: {
+        "d_lhs": d_out * w.one_where(how, lhs, rhs),
+        "d_rhs": d_out * w.one_where(other, lhs, rhs),
+    }
+
+
+_add_binary("add", lambda w, x, y: x + y, lambda w, a, d_out: {"d_lhs": d_out, "d_rhs": d_out})
+_add_binary("sub", lambda w, x, y: x - y, lambda w, a, d_out: {"d_lhs": d_out, "d_rhs": -d_out})
+_add_binary(
+    "mul",
+    lambda w, x, y: x * y,
+    lambda w, a, d_out, lhs, rhs: {"d_lhs": d_out * rhs, "d_rhs": d_out * lhs},
+)
+_add_binary("div", lambda w, x, y: x / y, _div_gradient)
+_add_binary("maximum", lambda w, x, y: w("max", x, y), _kept("ge", "lt"))
+_add_binary("minimum", lambda w, x, y: w("min", x, y), _kept("le", "gt"))
+
+for _name, _how in (
+    ("equal", "eq"),
+    ("not_equal", "ne"),
+    ("greater", "gt"),
+    ("greater_equal", "ge"),
+    ("lesser", "lt"),
+    ("lesser_equal", "le"),
+):
+    _add_binary(_name, _where(_how))
+    _add(f"_{_name}_scalar", _scalar(_where(_how)))
+
+
+def _sum(w: Writer, a: Any, **args: Value) -> Value:
+    first, *rest = args.values()
+    for x in rest:
+        first = first + x
+    return first
+
+
+_add("add_n", _sum)
+RULES[_grad_add] = lambda w, a, lhs, rhs: lhs + rhs
+
+
+# -- several types
+
+
+def _cast(w: Writer, a: Any, data: Value) -> Value | None:
+    return narrowed(w, data, a.dtype)
+
+
+def narrowed(w: Writer, x: Value, dtype: str) -> Value | None:
+    """x as `dtype` has it; None for what is no floating type."""
+    if dtype in ("float16", "bfloat16"):
+        return w(f"to_{dtype}", x)
+    return x if dtype == "float32" else None
+
+
+def _cast_gradient(w: Writer, a: Any, d_out: Value) -> Mapping[str, Value] | None:
+    made = narrowed(w, d_out, str(w.dtype))
+    return None if made is None else {"d_data": made}
+
+
+_add("Cast amp_cast", _cast, _cast_gradient)
+_add(
+    "where",
+    lambda w, a, condition, x, y: w("select", w("ne", condition, 0.0), x, y),
+    lambda w, a, d_out, condition: {
+        "d_x": w("select", w("ne", condition, 0.0), d_out, 0.0),
+        "d_y": w("select", w("ne", condition, 0.0), 0.0, d_out),
+    },
+)

@@ -1,0 +1,50 @@
+"""How long a thread waits for the interpreter's lock while another computes in Python.
+
+A worker that comes back from a kernel must have that lock to go on. If the main thread, or one that reads
+data, is busy in Python, it gives the lock up only when asked, and it is asked after
+`sys.getswitchinterval()`: 5 ms, a hundred times as long as many a kernel. So while segments of programs run,
+the interval is shorter. Measured on two cores with 200 kernels of 80 us that are called one by one, a busy
+main thread makes them 70 times slower at 5 ms, 8 times at 0.5 ms, 4 times at 0.2 ms; joined to one call for
+each segment (see `Backend.join`) 3, 1.3 and 1.1 times. Two threads that both compute in Python lose a tenth
+by it, as long as a segment runs.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import TracebackType
+
+INTERVAL_S = 0.0002
+
+
+class Switching:
+    """`with SWITCHING:` threads get the interpreter's lock sooner. Outside, the interval is what it was.
+
+    Whoever sets an interval meanwhile has his way: then it is not set back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._before = 0.0  # the interval to go back to; 0.0 where it was short enough
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1 and (interval := sys.getswitchinterval()) > INTERVAL_S:
+                self._before = interval
+                sys.setswitchinterval(INTERVAL_S)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside and self._before:
+                if abs(sys.getswitchinterval() - INTERVAL_S) < 1e-9:
+                    sys.setswitchinterval(self._before)
+                self._before = 0.0
+
+
+SWITCHING = Switching()
