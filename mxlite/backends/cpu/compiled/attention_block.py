@@ -154,7 +154,7 @@ class Attention:
                     at = str(k * self.lanes)
                     value = f.const(0.0)
                     if begin == "0":
-                        mask = tile.first(f, rest) if k == whole else None
+                        mask = tile.first(rest) if k == whole else None
                         value = f.mul(f.load(source, at, dtype, mask), factor)
                     f.store(value, target, at)
         self.turn(f, "%rows", 4 * padded, "%turned", self.line, self.r, padded)

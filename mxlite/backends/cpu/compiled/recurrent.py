@@ -1,16 +1,15 @@
 """Recurrent layers as generated code: a whole stretch of steps in one call.
 
-A step of a layer is one product, gates (B, G*H) += h (B, H) @ weight.T, and a few functions of each number. In
-forward a tile is n samples times one vector of hidden units with all its gates: when the product is done these
-lie in registers side by side, and the new states are made of them at once,
+A step of a layer is one product, gates (B, G*H) += h (B, H) @ weight.T, and a few functions of each number.
+Units are worked on a vector at a time, all gates of all samples:
 
              k ->                             i   f   g   o   of 16 units
-    h   .   .   .   .          weight  k     ... ... ... ...          so that the sums of the gates are never
-      sample                   turned  |     ... ... ... ...          in memory, unless they are kept
+    h   .   .   .   .          weight  k     ... ... ... ...          packed before in the order they are
+      sample                   turned  |     ... ... ... ...          read, a panel behind the other
       over                             v
 
 Each thread has units of its own in every step, and so its part of the weights in its cache; after a step the
-threads meet, for the next one reads all hidden states. Weights are packed before: in the order they are read.
+threads meet, for the next one reads all hidden states.
 
 Backward goes from the last step to the first: of its units, a thread makes the gradients of the gates' sums;
 all meet; then dh += d_gates (B, G*H) @ weight, for its units again. What the gates were is read where it was
@@ -35,8 +34,8 @@ from .transposition import _transposed
 
 class Form(NamedTuple):
     """What the code depends on. `dtype`: of results; `head`: of their gradients. keeps: whether gates are
-    written. ends: whether samples have lengths of their own. raw: whether backward finds the sums of the gates,
-    not these.
+    written. ends: whether samples have lengths of their own. raw: whether backward finds the sums of the
+    gates, not these.
     """
 
     mode: str
@@ -64,24 +63,25 @@ class Form(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Vectors of a tile: (gate, first unit in the panel), and how many units that makes."""
+    """Vectors of gates: (gate, first unit in the panel), how many units that makes, vectors in a tile."""
 
     vectors: tuple[tuple[int, int], ...]
     units: int
+    tile: int
 
 
 def panel(form: Form) -> Panel:
     """How units are cut into panels for the product forward."""
     lanes = width()
     if form.gates > 1:
-        return Panel(tuple((g, 0) for g in range(form.gates)), lanes)
-    v = min(tile.most_vectors(), -(-form.hidden // lanes))
-    return Panel(tuple((0, j * lanes) for j in range(v)), v * lanes)
+        return Panel(tuple((g, 0) for g in range(form.gates)), lanes, 2 if form.gates == 4 else 3)
+    v = min(2, -(-form.hidden // lanes))
+    return Panel(tuple((0, j * lanes) for j in range(v)), v * lanes, v)
 
 
 def wide(form: Form) -> int:
     """Units of a panel of the product backward."""
-    return width() * min(tile.most_vectors(), -(-form.hidden // width()))
+    return width() * min(2, -(-form.hidden // width()))
 
 
 def packed_numbers(form: Form, backward: bool) -> int:
@@ -118,21 +118,21 @@ def code(form: Form, backward: bool) -> native.Code:
 
 
 def _pack_forward(p: Program, form: Form) -> None:
-    """pack(WEIGHT -> PACKED): weight (G*H, H) to panels (H, vectors of a tile), turned over."""
+    """pack(WEIGHT -> PACKED): weight (G*H, H) to panels (tiles, H, vectors of a tile), turned over."""
     f = p.entry("pack")
     h, lanes, shape = form.hidden, width(), panel(form)
     weight, packed = f.pointer(WEIGHT), f.pointer(PACKED)
-    line = 4 * lanes * len(shape.vectors)
+    line = 4 * lanes * shape.tile
     whole, rest = divmod(h, shape.units)
     first, last = f.share(str(whole + bool(rest)))
 
     def one(index: Int, left: int) -> None:
         """A panel of which `left` units are there."""
-        target = f.at(packed, f.times(index, line * h))
+        target = f.at(packed, f.times(index, 4 * lanes * len(shape.vectors) * h))
         for j, (gate, unit) in enumerate(shape.vectors):
             rows = max(0, min(lanes, left - unit))
             source = f.at(weight, f.times(f.plus(gate * h + unit, f.times(index, shape.units)), 4 * h))
-            into = f.at(target, 4 * lanes * j)
+            into = f.at(target, j // shape.tile * line * h + 4 * lanes * (j % shape.tile))
             with f.loop("0", str(h // lanes)) as loop:
                 at = f.at(source, f.times(loop.index, 4 * lanes))
                 _pack_block(f, at, f.at(into, f.times(loop.index, line * lanes)), h, line, rows, lanes)
@@ -151,7 +151,7 @@ def _pack_forward(p: Program, form: Form) -> None:
 def _pack_block(f: Routine, source: str, target: str, h: int, line: int, rows: int, columns: int) -> None:
     """`rows` rows of `columns` numbers, turned over and filled up with zeros."""
     lanes = f.width
-    mask = tile.first(f, columns) if columns < lanes else None
+    mask = tile.first(columns) if columns < lanes else None
     block = [f.load(f.at(source, 4 * h * k), "0", mask=mask) for k in range(rows)]
     turned = _transposed(f, [f.as_int(x) for x in block] + ["zeroinitializer"] * (lanes - rows))
     for k in range(columns):
@@ -183,10 +183,3 @@ def ended(f: Routine, lengths: str, row: Int, time: Int) -> str:
     """An i1 in all lanes: whether the sequence of a sample ends before `time`."""
     length = f.emit(f"load i64, ptr {f.at(lengths, f.times(row, 8))}, align 8")
     return f.every(f.is_("sle", length, time), "i1")
-
-
-def heights(samples: int, most: int) -> list[tuple[int, int]]:
-    """(rows of a tile, how many such tiles): as few tiles as possible, about equally high."""
-    tiles = -(-samples // most)
-    small, larger = divmod(samples, tiles)
-    return [(n, count) for n, count in ((small + 1, larger), (small, tiles - larger)) if count]

@@ -22,7 +22,7 @@ def pack_backward(p: Program, form: Form) -> None:
             target = f.at(packed, f.times(f.plus(row.index, index * form.gates * h), 4 * units))
             for k in range(units // f.width):
                 left = h - index * units - k * f.width
-                mask = tile.first(f, max(0, left)) if left < f.width else None
+                mask = tile.first(left) if left < f.width else None
                 f.store(f.load(source, str(k * f.width), mask=mask), target, str(k * f.width))
     f.done()
 
@@ -36,7 +36,9 @@ class Gradient(Recurrent):
         panels = -(-self.h // self.units)
         self.last_units = self.h - (panels - 1) * self.units
         for units in {self.units, self.last_units} if panels > 1 else {self.last_units}:
-            how = tile.Form(self.gates_row, 4, 4 * self.units, 4 * self.h, units, adds=True)
+            how = tile.Form(
+                self.gates_row, 4, 4 * self.units, 4 * self.h, units, adds=True, rows=form.samples
+            )
             tile.multiplier(p, f"product.{units}", how)
         self.cells, self.begin, self.d_gates, self.head, self.dh, self.dc, self.before, self.sums = (
             f.pointer(s)
@@ -105,7 +107,7 @@ class Gradient(Recurrent):
     # -- gradients ----------------------------------------------------------------------------------------
 
     def _step(self, j: Int) -> None:
-        f, form = self.f, self.form
+        f = self.f
         d_gates = f.at(self.d_gates, f.times(j, self.d_step))
         self._pointwise(j, d_gates)
         f.meet()
@@ -162,7 +164,7 @@ class Gradient(Recurrent):
 
             def unit(i: str, mask: str | None) -> None:
                 old = f.load(dh_row, i, mask=mask)
-                lanes = mask if mask is not None else tile.first(f, f.width)
+                lanes = mask if mask is not None else tile.first(f.width)
                 wanted = f.emit(f"and {f.bits} {lanes}, {f.every(has_head, 'i1')}")
                 d = f.add(old, f.load(head_row, i, form.head, wanted))
                 one = f.const(1.0)
