@@ -151,6 +151,5 @@ def _folded(r: Rewriter, chain: _Chain) -> list[Node]:
 
 
 def _only_readers(graph: Graph, uses: Mapping[Entry, int]) -> dict[Entry, Node]:
-    """The reader of every entry that is read once and is no output."""
-    outputs = set(graph.outputs)
-    return {e: n for n in graph.nodes for e in n.inputs if uses[e] == 1 and e not in outputs}
+    """The reader of every entry that is read once; to be an output counts as being read."""
+    return {e: n for n in graph.nodes for e in n.inputs if uses[e] == 1}
