@@ -23,6 +23,7 @@ from conformance import Call  # noqa: E402
 
 from mxlite import ops  # noqa: E402
 from mxlite.backends.cpu import CPU  # noqa: E402
+from mxlite.backends.cpu.kernels import kinds_of  # noqa: E402
 from mxlite.graph.opdef import Op  # noqa: E402
 
 INTRO = """\
@@ -149,8 +150,8 @@ def example(op: type[Op], case: Any) -> str:
 
 
 def kernels(op: type[Op]) -> str:
-    rows = [k.name for o in (op, op.grad_op) if o is not None for k in CPU.kernels.get(o, ())]
-    return ", ".join(["reference", *dict.fromkeys(rows)])
+    rows = [row for o in (op, op.grad_op) if o is not None for row in CPU.kernels.get(o, ())]
+    return ", ".join(["reference", *sorted({kind for row in rows for kind in kinds_of(row)})])
 
 
 def main() -> None:

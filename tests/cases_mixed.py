@@ -43,7 +43,9 @@ ROWS: dict[str, Case] = {
     **_beside(ops.BatchNorm, (6, 3, 2, 2), 3, (60_000, 3, 2, 2), _MOVING, fix_gamma=False),
     **_beside(ops.BatchNorm, (5, 4, 3), 4, (32_768, 4, 3), _MOVING, fix_gamma=False, axis=1),
     **_beside(ops.BatchNorm, (9, 4), 4, (99_999, 4), _MOVING, fix_gamma=True),
-    **_beside(ops.BatchNorm, (2, 2, 3, 30), 2, (2, 2, 300, 300), _MOVING, fix_gamma=False, use_global_stats=True),
+    **_beside(
+        ops.BatchNorm, (2, 2, 3, 30), 2, (2, 2, 300, 300), _MOVING, fix_gamma=False, use_global_stats=True
+    ),
     **_beside(ops.LayerNorm, (3, 2, 5), 5, (90_000, 2, 5)),
     **_beside(ops.LayerNorm, (2, 70_000), 70_000, (4, 70_000)),
     **_beside(ops.LayerNorm, (3, 4, 2), 4, (90_000, 4, 2), axis=1, output_mean_var=True, eps=0.1),

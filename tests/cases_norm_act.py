@@ -58,3 +58,28 @@ ROWS = {
     "norm-act-global": _norm_act((5, 3, 2, 2), use_global_stats=True),
     "norm-act-global-add": _norm_act((5, 3, 4), use_global_stats=True, add=True, axis=2),
 }
+
+
+def _fold(weight: tuple[int, ...], large: tuple[int, ...], **attrs: Any) -> Case:
+    count = 4 if attrs.get("no_bias", True) else 5
+    return Case(
+        ops._fold_norm,
+        {"fix_gamma": False} | attrs,
+        [weight, *[weight[:1]] * count],
+        make={"moving_var": positive},
+        large=[large, *[large[:1]] * count],
+        torch=_torch_fold,
+    )
+
+
+def _torch_fold(a: Any, weight: Any, gamma: Any, beta: Any, mean: Any, var: Any, bias: Any = 0) -> Any:
+    """What PyTorch's convolution and norm make of one pixel, as a weight and as a bias."""
+    scale = (1 if a.fix_gamma else gamma) / (var + a.eps).sqrt()
+    return weight * scale.reshape(-1, *[1] * (weight.ndim - 1)), (bias - mean) * scale + beta
+
+
+ROWS |= {
+    "fold-norm": _fold((4, 3, 2, 2), (600, 100, 3, 3)),
+    "fold-norm-bias": _fold((4, 3, 2), (600, 100, 3), no_bias=False),
+    "fold-norm-fix-gamma": _fold((3, 5), (600, 400), no_bias=False, fix_gamma=True),
+}

@@ -106,6 +106,31 @@ def test_a_budget_changes_no_bit(monkeypatch):
     assert tight[0].measured_bytes <= tight[0].memory_plan.budget_bytes
 
 
+@needs_onednn
+def test_transposed_convolutions_keep_channels_last(monkeypatch):
+    data = mx.sym.var("data")
+    x = mx.sym.Deconvolution(data, kernel=(4, 4), stride=(2, 2), pad=(1, 1), num_filter=8, name="up")
+    x = mx.sym.Activation(x, act_type="relu", name="relu")
+    x = mx.sym.Deconvolution(x, kernel=(2, 2), stride=(2, 2), num_filter=6, no_bias=False, name="more")
+    x = mx.sym.Convolution(x, kernel=(3, 3), num_filter=4, pad=(1, 1), name="smooth")
+    executor = _same(x, {"data": (2, 5, 4, 6)}, monkeypatch)
+    made = [t.op for t in executor.memory_plan.problem.tasks]
+    assert "Deconvolution" not in made and made.count("_deconvolution_channels_last") == 2
+    # In, out, and the same for gradients.
+    assert made.count("_channels_last") + made.count("_channels_first") == 2
+
+
+@needs_onednn
+def test_local_response_normalization_keeps_channels_last(monkeypatch):
+    x = mx.sym.Convolution(mx.sym.var("data"), kernel=(3, 3), num_filter=16, name="a")
+    x = mx.sym.LRN(mx.sym.Activation(x, act_type="relu"), nsize=5, alpha=0.1, name="lrn")
+    x = mx.sym.Pooling(x, kernel=(3, 3), stride=(2, 2), pool_type="max", name="pool")
+    x = mx.sym.Convolution(x, kernel=(3, 3), num_filter=4, name="b")
+    executor = _same(x, {"data": (2, 3, 14, 12)}, monkeypatch)
+    made = [t.op for t in executor.memory_plan.problem.tasks]
+    assert "_lrn_channels_last" in made and made.count("_channels_last") + made.count("_channels_first") == 2
+
+
 def test_outputs_and_inner_outputs_keep_their_shape(monkeypatch):
     inner = _small().get_internals()
     symbol = mx.sym.Group([inner["relu_output"], inner["leaky_output"], inner["fc_output"]])

@@ -144,8 +144,8 @@ def test_training_goes_on_to_the_same_bits_after_a_stop(tmp_path, monkeypatch, k
 
 
 def one_weight(scale, gradient):
-    """A module of one weight, 1, with always this gradient, computed in float16; and what one step makes of it
-    at a learning rate of 1 / gradient."""
+    """A module of one weight, 1, with always this gradient, computed in float16; and a step at a learning
+    rate of 1 / gradient, that gives the new weight."""
     x = sym.FullyConnected(sym.Variable("data"), num_hidden=1, no_bias=True, name="fc")
     net = sym.MakeLoss(sym.sum(x), grad_scale=gradient)
     module = mx.mod.Module(net, label_names=None, amp="fp16", loss_scale=scale)
@@ -224,7 +224,8 @@ def test_what_makes_no_sense_is_refused():
 def dense_net():
     x = sym.Flatten(sym.Variable("data"))
     for i, width in enumerate((96, 48)):
-        x = sym.Activation(sym.FullyConnected(x, num_hidden=width, name=f"fc{i}"), act_type="relu", name=f"r{i}")
+        x = sym.FullyConnected(x, num_hidden=width, name=f"fc{i}")
+        x = sym.Activation(x, act_type="relu", name=f"r{i}")
     return sym.SoftmaxOutput(sym.FullyConnected(x, num_hidden=10, name="score"), name="softmax")
 
 
@@ -257,7 +258,7 @@ def accuracy(net, data, kind, seed, epochs, batch=48, **how):
 
 
 def test_digits_are_learned_as_well_as_in_float32():
-    """By two networks, from half of the images; means over seeds, whose differences scatter by 0.15 and 0.1."""
+    """By two networks, from half of the images; differences of means scatter by 0.15 and 0.1."""
     pytest.importorskip("sklearn", reason="the digits come with scikit-learn (mxlite[examples])")
     parts = mx.io.load_digits()
     x, y = np.concatenate(parts[::2]), np.concatenate(parts[1::2])

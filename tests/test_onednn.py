@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.backends.cpu import onednn
-from mxlite.backends.cpu.kernels import kind_of
+from mxlite.backends.cpu import CPU, onednn
+from mxlite.backends.cpu.kernels import kinds_of
 from mxlite.backends.cpu.onednn import Primitive
 from mxlite.backends.cpu.onednn.constants import CPU_ISA, RELU, TRAINING
 from mxlite.core import config
@@ -374,8 +374,13 @@ def test_no_words_at_the_end_of_the_process():
 
 
 def test_rows_tell_their_kind():
-    from mxlite.backends.cpu.kernels import dense
+    from mxlite.backends.cpu.kernels import compiled_norm, dense
 
-    assert {kind_of(row) for rows in dense.ROWS.values() for row in rows} == {"onednn"}
-    assert kind_of(lambda request: None) == "onednn", "this module imports it"
-    assert kind_of(config.kernel_kinds) == "numpy"
+    assert {kinds_of(row) for rows in dense.ROWS.values() for row in rows} == {frozenset({"onednn"})}
+    assert {kinds_of(row) for rows in compiled_norm.ROWS.values() for row in rows} == {
+        frozenset({"compiled"})
+    }
+    for rows in CPU.kernels.values():
+        for row in rows:
+            assert kinds_of(row) <= {"onednn", "compiled", "other"}
+    assert kinds_of(lambda request: None) == {"other"}

@@ -113,6 +113,18 @@ def test_gradients_of_gradients_have_kernels_too(kind):
     assert call.op is case.op
 
 
+@pytest.mark.parametrize("scale", [2, 3, 4])
+def test_bilinear_upsampling_is_the_references(scale):
+    k = 2 * scale - scale % 2
+    attrs = dict(scale=scale, sample_type="bilinear", num_filter=20, num_args=2)
+    case = Case(ops.UpSampling, attrs, [(2, 20, 5, 6), (20, 1, k, k)])
+    arrays, heads = case.inputs(dtype="float32"), fast_kernels.heads_of(case, "float32")
+    got = fast_kernels.run(case, "float32", "onednn", arrays, heads)
+    want = fast_kernels.run(case, "float32", "reference", arrays, heads)
+    fast_kernels.close(got, want, 1e-5)
+    assert fast_kernels.kernel_name(Call.of(case, dtype="float32"), "onednn").startswith("onednn")
+
+
 def test_nan_and_infinities_spread_as_far_as_windows_reach():
     case = _case(ops.Convolution, (2, 16, 8, 8), dict(kernel=(3, 3), num_filter=16, pad=(1, 1), no_bias=True))
     data, weight = case.inputs(dtype="float32")

@@ -17,8 +17,8 @@ HERE = Path(__file__).resolve().parent
 
 
 class Worker:
-    """Runs `script` (a file beside this one, or a whole path) with `arguments`; `ask` sends a request and waits
-    for the reply.
+    """Runs `script` (a file beside this one, or a whole path) with `arguments`; `ask` sends a request and
+    waits for the reply.
 
     Requests and replies are JSON, one a line. Raises RuntimeError, with what the process wrote to its error
     output, when it ends or fails, or takes longer than `limit` seconds; then it is no more.

@@ -1,4 +1,4 @@
-"""The networks that are timed: what they are in mxlite and in PyTorch, and the first values of their weights."""
+"""The networks that are timed: what they are in mxlite and in PyTorch, and first values of their weights."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from networks.transformer_block import transformer_block
 
 import mxlite as mx
+from networks.transformer_block import transformer_block
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MOMENTUM = 0.9
@@ -24,10 +24,11 @@ Shape = tuple[int, ...]
 class Net:
     """A network with the shapes of its batch.
 
-    `twin`: class and options in networks/twins.py. `rate`: the learning rate. `high`: numbers of tokens, 0
-    for data that is real. `inputs` are zeros besides the data (states of an LSTM). `is_image`: whether
-    channels_last means something to it. `layouts` name the axes where the batch (N) is not the first, for
-    MXNet. `rebuild`: MXNet builds the transformer by itself.
+    `twin`: class and options in networks/twins.py. `rate`: the learning rate, so low that differences in
+    rounding (which of two nearly equal numbers is the largest of a pool, say) do not decide the losses.
+    `high`: how many tokens there are, 0 for data that is real. `inputs` are zeros besides the data (states of
+    an LSTM). `is_image`: whether channels_last means something to it. `layouts` name the axes where the batch
+    (N) is not the first, for MXNet. `rebuild`: MXNet builds the transformer by itself.
     """
 
     name: str
@@ -70,12 +71,22 @@ class Net:
             rebuild=self.rebuild,
         )
 
+    def least_budget(self, nbytes: int) -> int:
+        """`nbytes`, or the least above it for which a plan is known."""
+        sgd = mx.optimizer.SGD(momentum=MOMENTUM)
+        try:
+            self.symbol().memory_plan(mx.cpu(), memory_budget=nbytes, optimizer=sgd, **self.shapes)
+        except mx.MemoryBudgetError as error:
+            return error.least_feasible_bytes
+        return nbytes
+
     def first_values(self, net: Any) -> dict[str, np.ndarray]:
         """`arg:`, `aux:`, `data:` and `label:` with names behind.
 
-        Weights come from mxlite's initializers. Biases, scales and statistics, which these would make 0 and 1,
-        are drawn as well, so that what lands in the wrong place is seen. The last scale of a residual branch
-        is small: without statistics of a batch (inference) values would double from block to block.
+        Weights come from mxlite's initializers. Biases, scales and statistics, which these would make 0 and
+        1, are drawn as well, so that what lands in the wrong place is seen. The last scale of a residual
+        branch is small: without statistics of a batch (inference) values would double from block to block,
+        and behind 1001 layers differences in rounding would be large.
         """
         mx.random.seed(1)
         rng = np.random.default_rng(1)
@@ -83,7 +94,7 @@ class Net:
         shapes, _, states = net.infer_shape(**known)
         attrs = net.attr_dict()
         xavier = mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2)
-        last = "_bn3_gamma" if self.twin[1].get("bottleneck") else "_bn2_gamma"
+        last = ("_c_bn_gamma", "_bn3_gamma" if self.twin[1].get("bottleneck") else "_bn2_gamma")
         arrays = {}
         for name, shape in zip(net.list_arguments(), shapes):
             if name in known:
@@ -117,7 +128,9 @@ def _resnet(name: str, title: str, depth: int, batch: int, **more: Any) -> Net:
     stages = (2, 2, 2, 2) if depth == 18 else (3, 4, 6, 3)
     options = dict(stages=stages, width=64, classes=1000, bottleneck=depth >= 50)
     symbol = partial(mx.models.get, f"resnet{depth}")
-    return Net(name, title, symbol, (batch, 3, 224, 224), (batch,), 1000, ("ResNet", options), rate=0.004, **more)
+    return Net(
+        name, title, symbol, (batch, 3, 224, 224), (batch,), 1000, ("ResNet", options), rate=0.004, **more
+    )
 
 
 def _cifar(depth: int, batch: int) -> Net:
@@ -213,7 +226,7 @@ def deep_resnet(depth: int = 1001, batch: int = 32, width: int = 32) -> Net:
         (batch,),
         10,
         ("DeepResNet", dict(depth=depth, width=width, classes=10)),
-        rate=0.005,
+        rate=2e-6,
     )
 
 

@@ -1,9 +1,9 @@
 """One layer of a transformer encoder with a classifier on top, for mxlite and for MXNet; needs Python 3.8 or
 later and nothing else.
 
-A. Vaswani et al. 2017, "Attention is all you need"; norms in front of attention and affine maps, as in R. Xiong
-et al. 2020, "On layer normalization in the transformer architecture". data: (N, L, width);  softmax_label: (N,)
-->  softmax: (N, `classes`), from the mean over positions.
+A. Vaswani et al. 2017, "Attention is all you need"; norms in front of attention and affine maps, as in
+R. Xiong et al. 2020, "On layer normalization in the transformer architecture". data: (N, L, width);
+softmax_label: (N,)  ->  softmax: (N, `classes`), from the mean over positions.
 """
 
 from __future__ import annotations

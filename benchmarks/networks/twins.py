@@ -7,6 +7,7 @@ A module is called as the node of our symbol that it stands for, with dots for s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -188,7 +189,7 @@ class MLP(nn.Module):
     def __init__(self, widths: Sequence[int]) -> None:
         super().__init__()
         self.count = len(widths) - 1
-        for i, (inputs, width) in enumerate(zip(widths, widths[1:]), 1):
+        for i, (inputs, width) in enumerate(pairwise(widths), 1):
             self.add_module(f"fc{i}", nn.Linear(inputs, width))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -241,7 +242,7 @@ def load(net: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
     """Copy `arrays`, by the names of our symbol, into `net`. Every array and every parameter has its turn."""
     used, filled = set(), set()
     for dotted, module in net.named_modules():
-        own = {n: t for n, t in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))}
+        own = dict((*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)))
         own.pop("num_batches_tracked", None)
         name = dotted.replace(".", "_")
         if isinstance(module, nn.LSTM):

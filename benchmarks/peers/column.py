@@ -21,7 +21,8 @@ REFERENCE = {"MXLITE_KERNELS": "reference"}
 
 @dataclass(frozen=True)
 class Column:
-    """`options` go to the peer's `build`. `side`: whose it is, ours, torch or mxnet; `precision`: fp32 or bf16.
+    """`options` go to the peer's `build`. `side`: whose it is, ours, torch or mxnet; `precision`: fp32 or
+    bf16.
 
     `only`: images, for a layout that says nothing about other data. `alone`: too slow for rounds; it is asked
     for one step, afterwards.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +20,8 @@ from .column import Column
 STEPS = 3  # whose losses are compared
 TOLERANCE = {"fp32": 1e-4, "bf16": 0.05}
 SETTLE_S = 0.05  # for threads that look for work before they sleep
+PATIENCE_S = 2.5  # where a step takes longer, there are only FEW rounds
+FEW = 3
 REFERENCES = ("eager", "channels_last", "mxnet")
 
 
@@ -67,24 +71,25 @@ def hold(net: Net, columns: Sequence[Column], terms: Terms, folder: Path) -> Ent
         for name, e in entries.items():
             if not e.note and not e.column.alone:
                 workers[name] = stack.enter_context(e.column.start(terms.threads))
-        for name in list(workers):
-            load(net, spec, entries[name], workers, terms)
+        # Nothing is timed here, so two at a time: compiling takes long.
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda name: load(spec, entries[name], net, workers, terms), list(workers)))
         compare(entries)
         for name in list(workers):
             if entries[name].note:
                 workers.pop(name).__exit__(None, None, None)
-        if "mxlite" in workers or "mxlite" not in entries:
+        if entries["mxlite"].note.startswith("wrong"):
+            say(f"  not timed: mxlite is {entries['mxlite'].note}")
+        else:
             take_turns(entries, workers, terms)
             look(entries, workers, terms)
-        else:
-            say(f"  not timed: mxlite {entries['mxlite'].note}")
     for e in entries.values():
         if e.column.alone and not e.note:
             measure_alone(net, spec, e, entries, terms)
     return entries
 
 
-def load(net: Net, spec: Mapping[str, Any], e: Entry, workers: dict[str, Worker], terms: Terms) -> None:
+def load(spec: Mapping[str, Any], e: Entry, net: Net, workers: dict[str, Worker], terms: Terms) -> None:
     """Build the network and run its first steps; the column is out if that fails."""
     name = e.column.name
     try:
@@ -113,29 +118,54 @@ def compare(entries: Entries) -> None:
         )
         limit = TOLERANCE[e.column.precision]
         if not e.difference <= limit:
-            e.note = f"wrong: losses {brief(e.losses)}, {entries[ready[0]].column.title} has {brief(reference)}"
+            e.note = (
+                f"wrong: losses {brief(e.losses)}, {entries[ready[0]].column.title} has {brief(reference)}"
+            )
 
 
 def take_turns(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> None:
-    """Rounds in which each column runs steps for about `terms.seconds`, each round begun by another one."""
+    """Rounds in which each column of one precision runs steps for about `terms.seconds`, each round begun by
+    another column; then the other precision."""
     check_idle(entries, workers)
-    once = {}
-    for name, worker in workers.items():
-        once[name] = worker.ask(do="run", count=1)
-        if once[name] < terms.seconds:  # the first was perhaps the slowest
-            once[name] = worker.ask(do="run", count=2)
-        entries[name].steps = max(1, min(10_000, round(terms.seconds / once[name])))
-        time.sleep(SETTLE_S)
-    values: dict[str, list[float]] = {n: [] for n in workers}
-    names = list(workers)
-    for r in range(terms.rounds):
-        k = r % len(names) if names else 0
-        for name in names[k:] + names[:k]:
-            values[name].append(workers[name].ask(do="run", count=entries[name].steps))
-            time.sleep(SETTLE_S)
-    for name in names:
-        if values[name]:
+    for precision in TOLERANCE:
+        values: dict[str, list[float]] = {n: [] for n in workers if entries[n].column.precision == precision}
+        for name in list(values):
+            calibrate(entries[name], workers[name], values, terms)
+        slow = any(v[0] > PATIENCE_S for v in values.values())
+        rounds = min(terms.rounds, FEW) if slow else terms.rounds
+        for v in values.values():
+            v.clear()
+        for r in range(rounds):
+            names = list(values)
+            k = r % len(names) if names else 0
+            for name in names[k:] + names[:k]:
+                run(entries[name], workers[name], values)
+        for name in values:
             entries[name].seconds = Spread(tuple(values[name]))
+
+
+def calibrate(e: Entry, worker: Worker, values: dict[str, list[float]], terms: Terms) -> None:
+    """Find how many steps fill a round."""
+    seconds = run(e, worker, values)
+    if 0 < seconds < terms.seconds / 20:  # short: one step says little
+        e.steps = 10
+        seconds = run(e, worker, values)
+    if seconds:
+        e.steps = max(1, min(10_000, round(terms.seconds / seconds)))
+
+
+def run(e: Entry, worker: Worker, values: dict[str, list[float]]) -> float:
+    """Add the seconds of a step to those of this column; it leaves `values` if it fails."""
+    try:
+        seconds: float = worker.ask(do="run", count=e.steps)
+    except RuntimeError as error:
+        e.note = reason(error)
+        say(f"  {e.column.title}: {e.note}")
+        del values[e.column.name]
+        return 0.0
+    values[e.column.name].append(seconds)
+    time.sleep(SETTLE_S)
+    return seconds
 
 
 def check_idle(entries: Entries, workers: Mapping[str, Worker]) -> None:
@@ -152,9 +182,10 @@ def check_idle(entries: Entries, workers: Mapping[str, Worker]) -> None:
 
 def look(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> None:
     """Memory of all, then what disturbs timing: the allocator's own count, the time of every call."""
-    for name, worker in workers.items():
+    alive = {n: w for n, w in workers.items() if entries[n].seconds}
+    for name, worker in alive.items():
         entries[name].memory = worker.ask(do="memory")
-    for name, worker in workers.items():
+    for name, worker in alive.items():
         e = entries[name]
         try:
             if e.column.side == "torch":
@@ -162,7 +193,7 @@ def look(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> None:
             if e.column.side == "ours":
                 e.plan = worker.ask(do="plan")
                 if terms.profiled:
-                    e.profile = worker.ask(do="profile", count=terms.profiled)
+                    e.profile = worker.ask(do="profile", count=min(terms.profiled, e.steps))
         except RuntimeError as error:
             e.note = reason(error)
 
@@ -187,9 +218,10 @@ def brief(losses: Sequence[float]) -> str:
 
 
 def reason(error: RuntimeError) -> str:
-    """The line that says what happened."""
+    """The line that says what happened: where a traceback ends, else the last."""
     lines = [x.strip() for x in str(error).splitlines() if x.strip()]
-    return (lines[-1] if lines else "it ended")[:200].replace("|", "/")
+    named = [x for x in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", x)]
+    return ([*lines, *named] or ["it ended"])[-1][:200].replace("|", "/")
 
 
 def say(text: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +13,41 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 from harness.worker import serve
-from peers import calls
-from peers.peer import Arrays, cross_entropy, inferred, Peer
 
 import mxlite as mx
+from mxlite.backends.cpu import onednn
+from peers.peer import Arrays, cross_entropy, inferred, Peer
+
+
+def numbers(version: Sequence[int]) -> str:
+    return ".".join(map(str, version))
+
+
+def llvm() -> str:
+    """Of generated kernels."""
+    try:
+        from llvmlite import binding
+    except (ImportError, OSError):
+        return "none"
+    return f"{numbers(binding.llvm_version_info)} for {binding.get_host_cpu_name()}"
 
 
 class MXLite(Peer):
     """A Module whose step includes the update, as `fit` makes it."""
 
     def versions(self) -> dict[str, str]:
-        return {"mxlite": mx.__version__, "python": platform.python_version(), "numpy": np.__version__}
+        found = onednn.library()
+        return {
+            "mxlite": mx.__version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "oneDNN": "none" if found is None else f"{numbers(found.version)} on {found.instructions}",
+            "LLVM": llvm(),
+        }
 
-    def build(self, spec: dict[str, Any], amp: str | None = None, memory_budget: int | str | None = None) -> None:
+    def build(
+        self, spec: dict[str, Any], amp: str | None = None, memory_budget: int | str | None = None
+    ) -> None:
         arrays = {k: Arrays(spec["arrays"], k) for k in ("arg", "aux", "data", "label")}
         train = spec["train"]
         self.labels = arrays["label"]["softmax_label"]
@@ -81,8 +105,26 @@ class MXLite(Peer):
         return {"method": plan.method, "extra_time": plan.extra_time, "recomputed": plan.recomputed}
 
     def profile(self, count: int) -> dict[str, Any]:
-        """Where the time of `count` steps goes; see calls.py."""
-        return calls.profile(self.module._executor, self.spec["train"], lambda: self.run(1), count)
+        """Where the time of `count` steps goes, by `mx.profiler`: {"step": seconds of one, "kinds": [...],
+        "peak": what the profiler has found the machine to do}, each kind with its seconds, calls, flops and
+        bytes in one step."""
+        mx.profiler.set_state("run")
+        seconds = self.run(count)
+        mx.profiler.set_state("stop")
+        found = json.loads(mx.profiler.dumps(reset=True, format="json"))
+        kinds = [
+            {
+                "op": row["Operator"],
+                "kernel": row["Kernel"],
+                "type": row["Type"],
+                "seconds": row["Total"] / 1e3 / count,
+                "calls": row["Count"] / count,
+                "flops": row["Flops"] / count,
+                "nbytes": row["Bytes"] / count,
+            }
+            for row in found["Time"]
+        ]
+        return {"step": seconds, "kinds": kinds, "peak": found["Peak"]}
 
 
 serve(MXLite().answer)

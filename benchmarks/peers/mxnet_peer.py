@@ -13,6 +13,7 @@ import mxnet as mx
 import numpy as np
 from harness.worker import serve
 from networks.transformer_block import transformer_block
+
 from peers.peer import Arrays, cross_entropy, inferred, Peer
 
 
@@ -34,7 +35,9 @@ class MXNet(Peer):
         )
         self.module = mx.mod.Module(net, list(data), list(label), context=mx.cpu())
         self.module.bind(data_shapes, label_shapes if train else None, train)
-        values, states = ({n: mx.nd.array(a[n]) for n in a} for a in (Arrays(spec["arrays"], k) for k in KINDS))
+        values, states = (
+            {n: mx.nd.array(a[n]) for n in a} for a in (Arrays(spec["arrays"], k) for k in KINDS)
+        )
         self.module.init_params(arg_params=values, aux_params=states)
         if train:
             self.module.init_optimizer(

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from harness.worker import serve
 from networks import twins
-from peers.peer import Arrays, inferred, Peer
 from torch.nn import functional as F
 from torch.profiler import profile, ProfilerActivity
+
+from peers.peer import Arrays, inferred, Peer
 
 
 class PyTorch(Peer):

@@ -13,7 +13,7 @@ import numpy as np
 from .. import models
 from ..backends import backend_of
 from ..backends.cpu import CPU
-from ..backends.cpu.kernels import kind_of
+from ..backends.cpu.kernels import kinds_of
 from ..backends.cpu.onednn import find
 from ..backends.cpu.threads import num_threads
 from ..core import config, cpu
@@ -110,7 +110,7 @@ def _kernels() -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [
         ("kinds that may be used", ", ".join(sorted(kinds)) or "none: MXLITE_KERNELS=reference")
     ]
-    usable = {"numpy"}
+    usable = {"other"}
     try:
         found = find()
     except MXLiteError as error:
@@ -137,7 +137,7 @@ def _kernels() -> list[tuple[str, object]]:
     tuned: dict[str, set[Any]] = {}
     for op, listed in CPU.kernels.items():
         for row in listed:
-            if (kind := kind_of(row)) in usable & (kinds | {"numpy"}):
+            for kind in kinds_of(row) & usable & (kinds | {"other"}):
                 tuned.setdefault(kind, set()).add(op.forward_op or op)
     rows += [(f"operators with {kind} kernels", len(ops)) for kind, ops in sorted(tuned.items())]
     faster = {op for ops in tuned.values() for op in ops} & set(ALL)

@@ -11,6 +11,7 @@ from typing import Any
 from ..core import as_dtype, cpu
 from ..core.bytesize import format_bytes, parse_bytes
 from ..core.errors import DTypeError, nearest, ShapeError
+from ..executor.amp import SHORT_NAMES
 from ..executor.step import input_names
 from ..graph import infer_shapes, Node
 from ..memplan import MemoryPlan, STRATEGIES
@@ -18,10 +19,9 @@ from ..module import optimizer as optimizers
 from ..symbol import Symbol
 from .source import call, named_options, parse_shape, Shapes, Source
 
-DTYPES = {
-    "float32": "float32", "float64": "float64", "bfloat16": "bfloat16", "bf16": "bfloat16", "float16": "float16",
-    "fp16": "float16",
-}  # fmt: skip
+DTYPES = {n: n for n in ("float32", "float64", "bfloat16", "float16")} | SHORT_NAMES
+"""What `--dtype` takes, and which type each is."""
+
 MOST_BYTES = 2**62
 """Of all results together; beyond, offsets no longer fit in 64 bits."""
 
@@ -151,7 +151,8 @@ def _checked_inputs(net: Symbol, shapes: Shapes) -> set[str]:
 
 
 def types_of(net: Symbol, data: set[str]) -> Mapping[str, Any]:
-    """Types of variables so that the network computes in float64; numbers of tokens, lengths and labels stay."""
+    """Types of variables so that the network computes in float64; numbers of tokens, lengths and labels
+    stay."""
     if own := [n.name for n in net.graph.variables if "__dtype__" in n.annotations]:
         raise DTypeError(
             f"The model says the types of its inputs itself ({own[0]!r} and {len(own) - 1} more), so --dtype "

@@ -295,7 +295,7 @@ def _plan(
             )
     computed = mixed(inferred, amp, data, scaled)
     data |= {LOSS_SCALE} if scaled else set()
-    # What inference keeps of its constants costs as much as the weights: not within a budget, or for training.
+    # What inference keeps of its constants costs as much as the weights: not within a budget, nor to train.
     keep = budget is None and all(r == "null" for r in requests.values())
     infer_step = forward_step(backend.simplify(computed, False), data, train=False)
     infer_lowered = lower(infer_step, backend, constants=keep)

@@ -1,32 +1,33 @@
 """Mixed precision as a graph pass: a float32 network computes in 16 bits where that is harmless.
 
-P. Micikevicius, S. Narang, J. Alben, G. Diamos, E. Elsen et al. 2018, "Mixed precision training". Variables stay
-float32: a parameter is its own master copy, and its gradient reaches the optimizer as float32. What changes is
-what lies between. A forward graph, with shapes and dtypes, gets a Cast wherever an operator is to read another
-type than its input has; differentiation then casts the gradients back by itself.
+P. Micikevicius, S. Narang, J. Alben, G. Diamos, E. Elsen et al. 2018, "Mixed precision training". Variables
+stay float32: a parameter is its own master copy, and its gradient reaches the optimizer as float32. What
+changes is what lies between. A forward graph, with shapes and dtypes, gets a Cast wherever an operator is to
+read another type than its input has; differentiation then casts the gradients back by itself.
 
     data ----- Cast --+                                     f32    float32
      f32              +-- Convolution -- BatchNorm -- relu -- ... -- FullyConnected -- Cast -- SoftmaxOutput
     weight --- Cast --+       16              16        16                 16           f32         f32
      f32                   gamma, beta ---+ f32
 
-An operator is of one of five kinds (`Policy.precision`). `narrow` ones have their floating inputs cast to 16
-bits. `wide` ones get float32. The others follow their data: they compute in 16 bits if every **activation** that
-they read is 16-bit, otherwise in float32. Parameters and constants are no activations: `x + bias` is of x's type
-and the bias is cast. Data and labels are, so that `prediction - label` is float32.
+`Policy.precision` tells what an operator is; `ops/precision.py` has the lists. `narrow` ones have their
+floating inputs cast to 16 bits, `wide` ones get float32. The others follow their data: they compute in 16
+bits if every **activation** that they read is 16-bit, otherwise in float32. Parameters and constants are no
+activations: `x + bias` is of x's type and the bias is cast. Data and labels are, so that
+`prediction - label` is float32.
 
-Inputs that have no gradient are indices, labels, lengths or statistics: they keep their type, for a cast to 16
-bits would round token 257 to 256. Entries that are not float32 in the graph given (float64, or 16-bit types that
-the user chose) are left alone, and so is every operator that computes with one.
+Inputs that have no gradient are indices, labels, lengths or statistics: they keep their type, for a cast to
+16 bits would round token 257 to 256. Entries that are not float32 in the graph given (float64, or 16-bit
+types that the user chose) are left alone, and so is every operator that computes with one.
 
 There is one cast for each (entry, dtype), right before its first user. Casts of variables are marked to be
-dropped after forward and made again before backward: the 16-bit copies of all weights would else be kept, which
-for a large network and a small batch is more than the activations save.
+dropped after forward and made again before backward: the 16-bit copies of all weights would else be kept,
+which for a large network and a small batch is more than the activations save.
 
 **Loss scaling** (float16 cannot hold gradients below 6e-8) needs no word of the loss. The 16-bit part of the
-graph is an island: gradients are multiplied by the scale S on their way in and divided by it on their way out,
-inside the casts at its shores (`Policy.shore`). A float32 input of an operator on the island, as batch norm's
-gamma, has a shore too, from float32 to float32. So every gradient in float32 is the true one.
+graph is an island: gradients are multiplied by the scale S on their way in and divided by it on their way
+out, inside the casts at its shores (`Policy.shore`). A float32 input of an operator on the island, as batch
+norm's gamma, has a shore too, from float32 to float32. So every gradient in float32 is the true one.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class Policy:
     """What the pass is to do.
 
     dtype: the 16-bit type.  precision, wide_inputs: what an operator is, and which inputs it takes in float32
-    beside 16-bit data; see `ops/precision.py`.  cast: the operator with `dtype`.  shore: (data, loss scale) ->
-    data in `dtype`, for loss scaling; it divides the gradient by the scale if `enters`, else multiplies.
+    beside 16-bit data; see `ops/precision.py`.  cast: the operator with `dtype`.  shore: (data, loss scale)
+    -> data in `dtype`, for loss scaling; it divides the gradient by the scale if `enters`, else multiplies.
     """
 
     dtype: DType
@@ -61,8 +62,11 @@ class Policy:
 
 @dataclass(frozen=True)
 class _Made:
-    """An entry of the new graph. `liked`: the type that those who follow their data take it in. `island`: its
-    gradient is scaled. `weak`: made of parameters and constants alone, it has no say in the type of others."""
+    """An entry of the new graph.
+
+    `liked`: the type that those who follow their data take it in. `island`: its gradient is scaled. `weak`:
+    made of parameters and constants alone, it has no say in the type of others.
+    """
 
     entry: Entry
     dtype: DType
@@ -204,7 +208,7 @@ class _Pass:
         except DTypeError:
             return None  # an operator that knows no 16-bit types
         if tuple(ins) != tuple(asked) or any(
-            new is None or new != old and (old, new) != (float32, small) for old, new in zip(outs, made)
+            new is None or (new != old and (old, new) != (float32, small)) for old, new in zip(outs, made)
         ):
             return None
         return tuple(asked), tuple(kind for kind in made if kind is not None)

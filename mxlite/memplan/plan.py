@@ -239,12 +239,14 @@ class MemoryPlan:
                 range_of[i] = b
             if not members:
                 workspace_of[int(start)] = b
-        budget = data["budget_bytes"]
+        budget, placed = data["budget_bytes"], int(data["placed_bytes"])
+        if placed < max((o + r.nbytes for o, r in zip(offsets, ranges)), default=0):
+            raise FormatError(f"The memory plan's buffers do not lie within its {placed} bytes.")
         return cls(
             schedule,
             Liveness(tuple(ranges), tuple(range_of), workspace_of),
             tuple(offsets),
-            int(data["placed_bytes"]),
+            placed,
             None if budget is None else int(budget),
             str(data["method"]),
             int(data["keep_all_peak_bytes"]),

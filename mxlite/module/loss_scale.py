@@ -1,7 +1,8 @@
 """Loss scaling: float16 gradients are kept within its range by a factor, found by trial.
 
 P. Micikevicius et al. 2018, "Mixed precision training". A factor that is too large shows: some gradient
-overflows to inf or nan. Then the update is skipped and the factor halved; after WINDOW good steps it is doubled.
+overflows to inf or nan. Then the update is skipped and the factor halved; after WINDOW good steps it is
+doubled.
 """
 
 from __future__ import annotations

@@ -46,9 +46,10 @@ class Module(BaseModule):
 
     `amp`: 'bfloat16' or 'float16' for mixed precision (docs/mixed_precision.md); parameters stay float32.
     `loss_scale`: a number, or 'dynamic', that 16-bit gradients are multiplied with while they are 16-bit; an
-    update whose gradients are not all finite is skipped, and 'dynamic' then halves the scale. bfloat16 needs
-    none. With float16 and none, gradients of 16-bit results below 6e-8 count as 0. All gradients are looked at
-    before the first update, so with a loss scale the update is no part of the step: `fit` does not fuse.
+    update whose gradients are not all finite is skipped, and 'dynamic' then halves the scale. bfloat16
+    needs none. With float16 and none, gradients of 16-bit results below 6e-8 count as 0. All gradients are
+    looked at before the first update, so with a loss scale the update is no part of the step: `fit` does
+    not fuse.
     """
 
     def __init__(
@@ -96,8 +97,8 @@ class Module(BaseModule):
         self._loss_scale = LossScale.of(loss_scale, amp)
         if fused_update and self._loss_scale is not None:
             raise MXLiteError(
-                "Module: with a loss_scale all gradients are looked at before any update, so fused_update=True "
-                "is impossible; leave one of them out."
+                "Module: with a loss_scale all gradients are looked at before any update, so "
+                "fused_update=True is impossible; leave one of them out."
             )
         self._exec: Executor | None = None
         self._optimizer: Any = None

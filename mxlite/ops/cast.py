@@ -93,7 +93,7 @@ class _cast_like(Move):
 
 
 class _shore(Move):
-    """The same numbers in another dtype, where gradients are scaled on one side: see graph/mixed_precision.py.
+    """The same numbers in another dtype, gradients scaled on one side: see graph/mixed_precision.py.
 
     data: (...);  scale: (2,), float32, the scale of gradients S and 1 / S  ->  out: (...) of `dtype`.
     Gradient ``d_data = d_out / S`` if the output lies on the scaled side (`enters`), otherwise ``d_out * S``.

@@ -21,8 +21,8 @@ class GroupNorm(Op):
 
     Y. Wu, K. He, 2018, "Group normalization". One gamma for each group is MXNet 1.9.1's rule, and what is
     inferred; one for each channel, the paper's, PyTorch's and ONNX's, is taken where gamma has that shape.
-    The gradients of `mean` and `std` count as well (MXNet 1.9.1 drops them). gamma and beta are of data's dtype,
-    or float32 beside 16-bit data; mean and std are of gamma's.
+    The gradients of `mean` and `std` count as well (MXNet 1.9.1 drops them). gamma and beta are of data's
+    dtype, or float32 beside 16-bit data; mean and std are of gamma's.
     """
 
     inputs = ("data", "gamma", "beta")

@@ -1,7 +1,7 @@
-"""What mixed precision makes of each operator: five kinds, by name; `graph/mixed_precision.py` tells the rest.
+"""What mixed precision makes of each operator, by name; `graph/mixed_precision.py` tells the rest.
 
     NARROW      its numbers are read and written in 16 bits: products of matrices, added up in float32
-    WIDE        its numbers are float32: what squares, exponentiates, divides by small numbers or adds up a lot
+    WIDE        its numbers are float32: what squares, exponentiates, divides by little or adds up a lot
     RESULT      computed in float32, and what it makes counts as 16-bit: rows of a table of parameters
     USERS       16-bit where all that read it are, float32 where a user of the program or a WIDE operator is
     EVERY       as its data, and inputs without a gradient count as data too
@@ -34,8 +34,8 @@ NARROW = frozenset(
 
 WIDE = frozenset(
     """
-    SoftmaxOutput LinearRegressionOutput LogisticRegressionOutput MAERegressionOutput SVMOutput MakeLoss make_loss
-    softmax_cross_entropy cross_entropy nll_loss CTCLoss WarpCTC smooth_l1 IdentityAttachKLSparseReg
+    SoftmaxOutput LinearRegressionOutput LogisticRegressionOutput MAERegressionOutput SVMOutput MakeLoss
+    make_loss softmax_cross_entropy cross_entropy nll_loss CTCLoss WarpCTC smooth_l1 IdentityAttachKLSparseReg
 
     log_softmax logsumexp sum mean prod nansum nanprod cumsum cumprod norm moments
     _spread_like _sum_like L2Normalization LRN Correlation

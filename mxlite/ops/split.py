@@ -116,7 +116,7 @@ class _split_v2(Move):
         axis = axis_of(a.axis, len(data))
         if a.sections and data[axis] % a.sections:
             raise ShapeError(f"sections={a.sections} must divide axis {a.axis} of data {data}.")
-        places = _places(a, data[axis])
+        places = places_of(a, data[axis])
         if list(places) != sorted(places) or places[0] < 0:
             raise ShapeError(f"indices {a.indices} must be places in axis {a.axis} of data {data}, in order.")
         lengths = [j - i for i, j in pairwise(places)]
@@ -135,7 +135,7 @@ class _split_v2(Move):
 
     @staticmethod
     def backward(xp, a, d_outs, *, d_data):
-        places = _places(a, d_data.shape[a.axis])
+        places = places_of(a, d_data.shape[a.axis])
         d_data[part_of(a.axis % d_data.ndim, 0, places[0])] = 0  # of no part, where the first is not 0
         _put_together(xp, d_outs, _unequal_parts(a, d_data))
 
@@ -158,7 +158,7 @@ def split_parameters(indices_or_sections: int | Sequence[int]) -> dict[str, Any]
     return {"indices": (0, *indices_or_sections)}
 
 
-def _places(a: Any, length: int) -> list[int]:
+def places_of(a: Any, length: int) -> list[int]:
     """Where the parts begin, and the end."""
     if a.sections:
         return [i * (length // a.sections) for i in range(a.sections + 1)]
@@ -167,7 +167,7 @@ def _places(a: Any, length: int) -> list[int]:
 
 def _unequal_parts(a: Any, data: Any) -> Sequence[Any]:
     axis = a.axis % data.ndim
-    places = _places(a, data.shape[axis])
+    places = places_of(a, data.shape[axis])
     return [data[part_of(axis, i, j)] for i, j in pairwise(places)]
 
 

@@ -240,6 +240,8 @@ def fused(base: type[Update], name: str, masters: bool = False) -> type[Op]:
         infer_type=classmethod(infer_type),
         workspace=staticmethod(_workspace(base.scratch + masters, wide=masters)),
         forward=staticmethod(_kernel(inputs, (), run)),
+        step_of=base,  # for kernels that are made from its formula
+        has_master=masters,
     )
 
 

@@ -69,7 +69,7 @@ class UpSampling(Op):
                 raise ShapeError(
                     f"num_filter={a.num_filter} must be the {first[1]} channels of data {first}."
                 )
-            (data, weight), out = Deconvolution.infer_shape(_deconvolution(a), first, None)
+            (data, weight), out = Deconvolution.infer_shape(as_deconvolution(a), first, None)
             return (data, weight), out
         size = (a.scale * first[2], a.scale * first[3])
         for s in known:
@@ -83,7 +83,7 @@ class UpSampling(Op):
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         if a.sample_type == "bilinear":
-            return Deconvolution.workspace(_deconvolution(a), inputs, outputs, dtype)
+            return Deconvolution.workspace(as_deconvolution(a), inputs, outputs, dtype)
         if a.multi_input_mode == "concat" or len(inputs) == 1:
             return 0
         return scratch_bytes([_piece(outputs[0], dtype)])
@@ -91,7 +91,7 @@ class UpSampling(Op):
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         if a.sample_type == "bilinear":
-            return Deconvolution.backward_workspace(_deconvolution(a), inputs, outputs, dtype)
+            return Deconvolution.backward_workspace(as_deconvolution(a), inputs, outputs, dtype)
         return max(scratch_bytes([_piece(s, dtype)]) for s in inputs)
 
     @staticmethod
@@ -99,7 +99,7 @@ class UpSampling(Op):
         if out is None:
             return
         if a.sample_type == "bilinear":
-            Deconvolution.forward(xp, _deconvolution(a), *args, out=out, work=work)
+            Deconvolution.forward(xp, as_deconvolution(a), *args, out=out, work=work)
             return
         total = a.multi_input_mode == "sum" and len(args) > 1
         if total:
@@ -120,7 +120,7 @@ class UpSampling(Op):
         if a.sample_type == "bilinear":
             d_data, d_weight = d_args
             Deconvolution.backward(
-                xp, _deconvolution(a), d_out, *args, d_data=d_data, d_weight=d_weight, d_bias=None, work=work
+                xp, as_deconvolution(a), d_out, *args, d_data=d_data, d_weight=d_weight, d_bias=None, work=work
             )
             return
         channel = 0
@@ -169,7 +169,8 @@ def _blocks(x: Any, work: Any) -> Iterator[tuple[tuple[slice, slice], Any]]:
             yield where, scratch[: m * prod(size)].reshape(1, m, *size)
 
 
-def _deconvolution(a: Any) -> Any:
+def as_deconvolution(a: Any) -> Any:
+    """The attributes of the Deconvolution that sample_type 'bilinear' is."""
     scale, k = a.scale, 2 * a.scale - a.scale % 2
     return Deconvolution.Attrs(
         kernel=(k, k),

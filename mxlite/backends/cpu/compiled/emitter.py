@@ -337,7 +337,7 @@ class Function:
         """The element at `index` in all lanes."""
         at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
         loaded = self.emit(f"load {kind}, ptr {at}, align {_NBYTES[dtype]}")
-        return self.widened(self._every(loaded, kind), dtype)
+        return self.widened(self.every(loaded, kind), dtype)
 
     def store(
         self,
@@ -425,9 +425,10 @@ class Function:
 
     def number(self, integer: str) -> str:
         """An i64, rounded to float32, in all lanes."""
-        return self._every(self.emit(f"sitofp i64 {integer} to float"), "float")
+        return self.every(self.emit(f"sitofp i64 {integer} to float"), "float")
 
-    def _every(self, scalar: str, kind: str) -> str:
+    def every(self, scalar: str, kind: str) -> str:
+        """A number in all lanes."""
         many = f"<{self.width} x {kind}>"
         one = self.emit(f"insertelement {many} poison, {kind} {scalar}, i32 0")
         return self.emit(f"shufflevector {many} {one}, {many} poison, {self.ints} zeroinitializer")
@@ -511,17 +512,17 @@ class Function:
             (self.vector, a),
             flags="reassoc",
         )
-        return self._every(found, "float")
+        return self.every(found, "float")
 
     def largest(self, a: str) -> str:
         """The largest lane of `a`, in all lanes; NaN if there is one."""
         found = self.call("float", f"llvm.vector.reduce.fmaximum.v{self.width}f32", (self.vector, a))
-        return self._every(found, "float")
+        return self.every(found, "float")
 
     def smallest(self, a: str) -> str:
         """The smallest lane of `a`, in all lanes; NaN if there is one."""
         found = self.call("float", f"llvm.vector.reduce.fminimum.v{self.width}f32", (self.vector, a))
-        return self._every(found, "float")
+        return self.every(found, "float")
 
 
 def as_float32(value: float) -> float:

@@ -26,12 +26,23 @@ from ....ops.conv_kernels import Geometry
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ..onednn import Attr, bind, in_turn, library, Memory, Primitive, reorder, Run
 from ..onednn.constants import (
-    BIAS, DIFF_BIAS, DIFF_DST, DIFF_SRC, DIFF_WEIGHTS, DST, POST_OP, SRC, SRC_1, WEIGHTS,
+    BIAS,
+    DIFF_BIAS,
+    DIFF_DST,
+    DIFF_SRC,
+    DIFF_WEIGHTS,
+    DST,
+    POST_OP,
+    SRC,
+    SRC_1,
+    WEIGHTS,
 )  # fmt: skip
+from ..onednn.primitive import address_of
 from .shapes import (
     by_data_primitive,
     by_weight_primitive,
     data_memory,
+    forward_over_primitive,
     forward_primitive,
     out_memory,
     vector_memory,
@@ -127,6 +138,12 @@ class Forward(Direct):
             raise LookupError
         super().__init__(g, weight, primitive, WEIGHTS)
         self.bias, self.add, self.is_packed = bias, add, False
+        self.over: Primitive | None = None
+        if add and not self.is_wide:
+            self.over = forward_over_primitive(self.part, bias, relu, train, self.layout)
+            if self.over is None:
+                raise LookupError
+            self._scratch = max(self._scratch, self.over.scratch)
         self.add_move("weight", self.plain, self.layout)
         self.add_move("bias", vector_memory(g, weight), vector_memory(g))
 
@@ -183,9 +200,13 @@ class Forward(Direct):
             else:
                 result = target
             own = {**arrays, SRC: (in_memory, source), DST: (on_memory, result)}
+            primitive = self.primitive
             if more is not None:
-                own[POST_OP | SRC_1] = (on_memory, more)
-            calls.append(bind(self.primitive, own, scratch))
+                if self.over is not None and address_of(more) == address_of(result):
+                    primitive = self.over
+                else:
+                    own[POST_OP | SRC_1] = (on_memory, more)
+            calls.append(bind(primitive, own, scratch))
             if self.is_wide:
                 calls.append(self.move("out out", on_memory, y, stored_on, target, scratch))
         return in_turn(calls)

@@ -8,8 +8,11 @@ of their modules' names, within a module in the order they are listed; gradient 
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import CodeType
+from typing import Any
 
 from ....graph.opdef import Op
 from ...base import Row
@@ -24,11 +27,49 @@ def table() -> Mapping[type[Op], Sequence[Row]]:
     return found
 
 
-def kind_of(row: Row) -> str:
-    """What a row's kernels are of: "onednn" or "compiled", or "numpy", told by what its module imports."""
-    used = {getattr(x, "__module__", None) or "" for x in getattr(row, "__globals__", {}).values()}
+_SIGNS = {
+    "onednn": {"bind", "cached", "Primitive", "reorder"},
+    "compiled": {"call", "load", "usable"},
+}
+"""What only code uses that makes kernels of a kind, by name: functions of the packages beside this one."""
+_HOMES = {"onednn": "onednn", "compiled": "compiled", "winograd": "compiled"}
+
+
+def kinds_of(row: Row) -> frozenset[str]:
+    """What a row's kernels are of: "onednn", "compiled" or both, told by what its code uses; else "other"."""
     package = __name__.rpartition(".")[0]
-    for kind in ("compiled", "onednn"):
-        if any(name.startswith(f"{package}.{kind}") for name in used):
-            return kind
-    return "numpy"
+    kinds: set[str] = set()
+    seen: set[Any] = set()
+    left: list[Any] = [row]
+    while left:
+        function = left.pop()
+        function = inspect.unwrap(function) if callable(function) else function
+        if not inspect.isfunction(function) or function in seen:
+            continue
+        seen.add(function)
+        words = list(_words(function.__code__))
+        kinds |= {kind for kind in _SIGNS if any(word.startswith(f"{kind} ") for word in words)}
+        for name in words:
+            used = function.__globals__.get(name)
+            if inspect.ismodule(used) and used.__name__.startswith(package):
+                left += [f for n, f in vars(used).items() if n in words]
+                continue
+            home = getattr(used, "__module__", None) or ""
+            if not home.startswith(package):
+                continue
+            kind = _HOMES.get(home.removeprefix(f"{package}.").partition(".")[0], "")
+            if name in _SIGNS.get(kind, ()):
+                kinds.add(kind)
+            else:
+                left += vars(used).values() if inspect.isclass(used) else [used]
+    return frozenset(kinds or {"other"})
+
+
+def _words(code: CodeType) -> Iterator[str]:
+    """Every name that a function uses and every text in it; what is defined inside it included."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _words(constant)
+        elif isinstance(constant, str):
+            yield constant

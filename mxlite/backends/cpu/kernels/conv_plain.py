@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from ....ops.conv_gradients import (
 from ....ops.conv_kernels import Geometry
 from ....ops.deconv import Deconvolution, geometry_of
 from ....ops.layout import _channels_first, _channels_last, last, LayoutAttrs
+from ....ops.upsampling import as_deconvolution, UpSampling
 from ... import base
 from ..convolution.plain import PlainConvolution
 from ..onednn import in_turn, Run
@@ -220,7 +222,32 @@ def gradient_in_weight(r: base.Request) -> base.ChosenKernel | None:
     return base.connected(connect, c.nbytes, c.name)
 
 
+def upsampling(r: base.Request) -> base.ChosenKernel | None:
+    """UpSampling of sample_type 'bilinear', which is a Deconvolution of each channel."""
+    if r.attrs.sample_type != "bilinear":
+        return None
+    attrs, backward = as_deconvolution(r.attrs), r.op.forward_op is not None
+    op = Deconvolution.grad_op if backward else Deconvolution
+    assert op is not None
+    kernel = (deconvolution_backward if backward else deconvolution)(replace(r, op=op, attrs=attrs))
+    if kernel is None:
+        return None
+
+    def connect(xp: Any, a: Any, *args: Any, out: Any, work: Any) -> Run:
+        run: Run = kernel.link(kernel.run, xp, attrs, *args, None, out=out, work=work)
+        return run
+
+    def gradient(xp: Any, a: Any, d_out: Any, args: Any, *, d_args: Any, work: Any) -> Run:
+        made = dict(d_data=d_args[0], d_weight=d_args[1], d_bias=None)
+        run: Run = kernel.link(kernel.run, xp, attrs, d_out, *args, **made, work=work)
+        return run
+
+    return base.connected(gradient if backward else connect, kernel.workspace, kernel.name)
+
+
 ROWS = {
+    UpSampling: [upsampling],
+    UpSampling.grad_op: [upsampling],
     Convolution: [convolution],
     Convolution.grad_op: [convolution_backward],
     Deconvolution: [deconvolution],

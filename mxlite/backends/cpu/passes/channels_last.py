@@ -14,8 +14,9 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from types import ModuleType
 from typing import Any
 
 from ....graph import Entry, Graph, Node, Op, Rewriter
@@ -23,12 +24,16 @@ from ....graph.opdef import known_shape
 from ....ops import find_op
 from ....ops.conv import Convolution
 from ....ops.conv_channels_last import _convolution_channels_last, ChannelsLastAttrs
+from ....ops.deconv import Deconvolution
+from ....ops.deconv_channels_last import _deconvolution_channels_last, ChannelsLastDeconvAttrs
 from ....ops.layout import _channels_first, _channels_last, last, LayoutAttrs, moves
+from ....ops.lrn import LRN
+from ....ops.lrn_channels_last import _lrn_channels_last
 from ....ops.norm_act import _norm_act
 from ....ops.pool import Pooling
 from ....ops.pool_channels_last import _pooling_channels_last, ChannelsLastPoolingAttrs
 from ...base import Request
-from ..kernels import conv
+from ..kernels import conv, deconv
 
 Follow = Callable[[Node, int], tuple[type[Op], Any] | None]
 """(node, rank of its arrays) -> the operator and attributes that do the same with channels last, or None."""
@@ -58,9 +63,9 @@ class _Layout:
             if node.op is None:
                 self.firsts.add(Entry(node))
             elif _can_convolve(graph, node, self.train):
-                attrs = ChannelsLastAttrs(**asdict(node.attrs) | {"layout": None})
+                op, attrs, _ = _form_of(node)
                 ins = [self.last(node.inputs[0]), *(self.first(e) for e in node.inputs[1:])]
-                self._made(node, _convolution_channels_last, attrs, ins)
+                self._made(node, op, attrs, ins)
             elif (form := self._follows(node)) is not None:
                 ins = [self.last(e) if self._has_channels(node, e) else self.first(e) for e in node.inputs]
                 self._made(node, *form, ins)
@@ -121,20 +126,34 @@ class _Layout:
         return len(self.r.shapes[entry]) == len(self.r.shapes[Entry(node)])
 
 
+_FORMS: Mapping[type[Op], tuple[type[Op], type[Any], ModuleType]] = {
+    Convolution: (_convolution_channels_last, ChannelsLastAttrs, conv),
+    Deconvolution: (_deconvolution_channels_last, ChannelsLastDeconvAttrs, deconv),
+}
+"""Operator -> its form with channels last, that one's attributes, and its rows: `forward` and `backward`."""
+
+
+def _form_of(node: Node) -> tuple[type[Op], Any, ModuleType]:
+    """The form of a convolution with channels last, its attributes and rows."""
+    assert node.op is not None
+    op, attrs, rows = _FORMS[node.op]
+    return op, attrs(**asdict(node.attrs) | {"layout": None}), rows
+
+
 def _can_convolve(graph: Graph, node: Node, train: bool) -> bool:
     """Whether a node is a convolution that there is a kernel for with channels last, backwards too."""
-    if node.op is not Convolution:
+    if node.op not in _FORMS:
         return False
-    attrs = ChannelsLastAttrs(**asdict(node.attrs) | {"layout": None})
+    op, attrs, rows = _form_of(node)
     shapes = [graph.shapes[e] for e in node.inputs]
     dtypes = tuple(graph.dtypes[e] for e in node.inputs)
     inputs, outputs = (last(shapes[0]), *shapes[1:]), (last(graph.shapes[Entry(node)]),)
-    forward = Request(_convolution_channels_last, attrs, inputs, outputs, dtypes[0], dtypes, None, train)
-    if conv.forward(forward) is None:
+    forward = Request(op, attrs, inputs, outputs, dtypes[0], dtypes, None, train)
+    if rows.forward(forward) is None:
         return False
-    grad_op = _convolution_channels_last.grad_op
+    grad_op = op.grad_op
     assert grad_op is not None
-    return not train or conv.backward(replace(forward, op=grad_op)) is not None
+    return not train or rows.backward(replace(forward, op=grad_op)) is not None
 
 
 def _as_it_is(node: Node, rank: int) -> tuple[type[Op], Any] | None:
@@ -167,6 +186,10 @@ def _pooling(node: Node, rank: int) -> tuple[type[Op], Any] | None:
     return _pooling_channels_last, ChannelsLastPoolingAttrs(**asdict(node.attrs) | {"layout": None})
 
 
+def _lrn(node: Node, rank: int) -> tuple[type[Op], Any] | None:
+    return _lrn_channels_last, node.attrs
+
+
 _ELEMENTWISE = (
     "Activation", "relu", "sigmoid", "tanh", "softsign", "square", "sqrt", "exp", "log", "abs", "negative",
     "hard_sigmoid", "clip", "Cast", "BlockGrad", "_copy", "elemwise_add", "elemwise_sub", "elemwise_mul",
@@ -185,6 +208,7 @@ def _carriers() -> dict[type[Op], Follow]:
         _found[find_op("BatchNorm")] = _axis("axis")
         _found[_norm_act] = _axis("axis")
         _found[Pooling] = _pooling
+        _found[LRN] = _lrn
         _found[find_op("Concat")] = _axis("dim")
         _found[find_op("LeakyReLU")] = _leaky
         _found[find_op("Dropout")] = _dropout

@@ -18,9 +18,10 @@ from dataclasses import replace
 
 from ....graph import Entry, Graph, Node, Op
 from ....ops.conv_channels_last import _convolution_channels_last
+from ....ops.deconv_channels_last import _deconvolution_channels_last
 from ....ops.dense import FullyConnected
 
-_SPLIT: tuple[type[Op], ...] = (_convolution_channels_last, FullyConnected)
+_SPLIT: tuple[type[Op], ...] = (_convolution_channels_last, _deconvolution_channels_last, FullyConnected)
 """Operators whose kernels compute d_data and the rest apart from each other, without an array the other needs."""
 
 

@@ -1,80 +1,196 @@
-"""A convolution as transforms and small products."""
+"""A convolution as transforms and small products.
+
+The work is cut into items: a group of tiles and a part of the output channels, each the business of one thread
+from the images to the images. What an item holds stays in the second level of cache:
+
+    for each part of the input channels:            cs channels
+        U: (fs / v L, n n, cs + 1, v L)             made here, or before for all (one part, all outputs)
+        for some tiles of the group:                T tiles
+            V: (n n, cs / L, T, L)                  from the data
+            M: (n n, fs / v L, tiles, v L) += V U
+    from M to the output
+
+With few channels U is small, and made once, or by each thread for itself; groups are few tiles then. With many
+channels it would be larger than the data, so each item makes the part it needs, for a group of many tiles.
+"""
 
 from __future__ import annotations
 
-from .product import rows_routine
-from .routine import Program
-from .tiles import (
-    clear,
-    Epilogue,
-    input_routines,
-    NBYTES,
-    output_routine,
-    round_of,
-    Source,
-    Tile,
-    whole_rounds,
-)
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
 
+from ....ops.scratch import carve, Piece
+from ..compiled import call, width
+from ..onednn import in_turn, Run
+from .grid import Grid, Round, round_of, whole_rounds
+from .kernels import far_of, weight_entry, weight_routine, WEIGHT_SLOTS
+from .layer import address, BYTE, Layer, padded, vectors
+from .product import rows_routine
+from .routine import code_of, Int, Program
+from .taps import TAPS
+from .tiles import clear, Epilogue, input_routines, NBYTES, output_routine, Source
+
+_POINTERS = ("data", "weight", "u", "bias", "out", "addend", "work")
 SLOTS = (
-    "data", "u", "bias", "out", "addend", "work", "share", "tiles", "per_image", "per_row", "h", "w", "oh", "ow",
-    "pad_y", "pad_x", "blocks", "panels", "most", "v_far", "u_far", "m_far", "has_bias", "at_m", "at_v", "at_zero",
+    *_POINTERS, "lane", "step", "backwards", "share", "units", "unit", "per_image", "per_column", "per_row", "h", "w", "oh", "ow", "pad_y",
+    "pad_x", "c", "f", "cs", "fs", "groups", "most", "v_far", "m_far", "has_bias", "made", "at_u", "at_v", "at_m",
+    "at_zero", "taken", "finished",
 )  # fmt: skip
 
 
-def convolve_entry(p: Program, m: int, v: int, dtype: str, epilogue: Epilogue) -> str:
-    """Every thread takes some tiles, `most` at a time: into V, times U panel by panel into M, and out.
+class Made(IntEnum):
+    """When U is made: before, by all threads; by each thread, before its items; for each item."""
 
-    V: (n n, C / L, T, L), M: (n n, T, v L).
-    """
-    n = m + 2
-    name = f"convolve{m}x{v}_{dtype}"
-    into = input_routines(p, m, dtype)
-    product = rows_routine(p, v)
-    out_of = output_routine(p, m, v, dtype, epilogue)
+    SHARED = 0
+    BY_THREAD = 1
+    BY_ITEM = 2
+
+
+def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogue) -> str:
+    """Every thread does items until there are none."""
+    n = grid.n
+    name = "convolve"
+    into = input_routines(p, grid, dtype)
+    product, weights = p.borrow(rows_routine, v), p.borrow(weight_routine, grid.m, v)
+    out_of = {kind: output_routine(p, grid, kind, v, dtype, epilogue) for kind in grid.kinds}
     f = p.entry(name)
-    g = {s: (f.pointer(k) if k < 6 else f.integer(k)) for k, s in enumerate(SLOTS)}
+    g = {s: (f.pointer(k) if s in _POINTERS else f.integer(k)) for k, s in enumerate(SLOTS)}
+    size = NBYTES[dtype]
     line = 4 * f.width
     scratch = f.at(g["work"], f.times(f.thread, g["share"]))
     v_at, m_at, zeros = f.at(scratch, g["at_v"]), f.at(scratch, g["at_m"]), f.at(scratch, g["at_zero"])
-    panel_bytes = v * f.width * NBYTES[dtype]
-    clear(f, zeros, f.minus(g["at_m"], g["at_zero"]))
+    clear(f, zeros, f.minus(g["at_u"], g["at_zero"]))
+    shared, by_item = f.is_("eq", g["made"], Made.SHARED), f.is_("eq", g["made"], Made.BY_ITEM)
+    u_at = f.emit(f"select i1 {shared}, ptr {g['u']}, ptr {f.at(scratch, g['at_u'])}")
     has_bias = f.is_("ne", g["has_bias"], 0)
     bias = f.emit(f"select i1 {has_bias}, ptr {g['bias']}, ptr {zeros}")
-    in_pixel = f.times(g["blocks"], f.width * NBYTES[dtype])
-    out_pixel = f.times(g["panels"], panel_bytes)
+    in_pixel, out_pixel = f.times(g["c"], size), f.times(g["f"], size)
     out_row = f.times(out_pixel, g["ow"])
-    u_panel = f.times(g["u_far"], n * n)
-    images = Source(f, into, g["data"], g["h"], g["w"], in_pixel, g["blocks"], zeros)
+    panels, blocks = f.over(g["fs"], v * f.width), f.over(g["cs"], f.width)
+    u_far = far_of(f, g["cs"], v)
+    c_parts = f.over(g["c"], g["cs"])
 
-    first, last = f.share(g["tiles"])
-    rounds = whole_rounds(f, first, last, g["most"])
-    with f.loop("0", rounds) as r:
-        begin, end = round_of(f, first, last, rounds, r.index)
-        t = f.minus(end, begin)
-        step = f.times(t, line)
-        with f.loop(begin, end) as k:
-            q = Tile(f, k.index, m, g["per_image"], g["per_row"])
-            to = f.at(v_at, f.times(f.minus(k.index, begin), line))
-            images.read(q.image, f.minus(q.y, g["pad_y"]), f.minus(q.x, g["pad_x"]), to, step, g["v_far"])
-        with f.loop("0", g["panels"]) as panel:
-            u = f.at(g["u"], f.times(panel.index, u_panel))
-            with f.loop("0", str(n * n)) as i:
-                f.run(
-                    product, ("ptr", f.at(v_at, f.times(i.index, g["v_far"]))),
-                    ("ptr", f.at(u, f.times(i.index, g["u_far"]))), ("ptr", f.at(m_at, f.times(i.index, g["m_far"]))),
-                    ("i64", t), ("i64", g["blocks"]), ("i64", step), ("i64", g["u_far"]),
-                )  # fmt: skip
-            with f.loop(begin, end) as k:
-                q = Tile(f, k.index, m, g["per_image"], g["per_row"])
-                shift = f.plus(f.times(f.times(q.image, g["oh"]), out_row), f.times(panel.index, panel_bytes))
-                shift = f.plus(shift, f.plus(f.times(q.y, out_row), f.times(q.x, out_pixel)))
-                rows, columns = f.least(f.minus(g["oh"], q.y), m), f.least(f.minus(g["ow"], q.x), m)
-                f.run(
-                    out_of, ("ptr", f.at(m_at, f.times(f.minus(k.index, begin), line * v))), ("i64", g["m_far"]),
-                    ("ptr", f.at(bias, f.times(panel.index, line * v))), ("ptr", f.at(g["out"], shift)),
-                    ("ptr", f.at(g["addend"], shift)), ("i64", out_row), ("i64", out_pixel), ("i64", rows),
-                    ("i64", columns), ("ptr", scratch),
-                )  # fmt: skip
+    def make_u(when: str, f0: Int, c0: Int) -> None:
+        with f.when(when):
+            source = f.at(g["weight"], f.plus(f.times(f0, g["lane"]), f.times(c0, g["step"])))
+            f.run(
+                weights, ("ptr", source), ("i64", g["lane"]), ("i64", g["step"]), ("i64", g["backwards"]),
+                ("ptr", u_at), ("i64", u_far), ("i64", panels), ("i64", 0), ("i64", g["cs"]),
+            )  # fmt: skip
+
+    make_u(f.is_("eq", g["made"], Made.BY_THREAD), 0, 0)
+    with f.items(f.times(f.over(g["f"], g["fs"]), g["groups"]), SLOTS.index("taken")) as item:
+        f0 = f.times(f.over(item, g["groups"]), g["fs"])
+        start, stop = round_of(f, 0, g["units"], g["groups"], f.rest(item, g["groups"]))
+        group = f.times(f.minus(stop, start), g["unit"])
+        m_panel = f.times(group, line * v)
+        rounds = whole_rounds(f, start, stop, g["most"])
+        own_bias = f.at(bias, f.times(f0, f.emit(f"select i1 {has_bias}, i64 4, i64 0")))
+        with f.loop("0", c_parts) as part:
+            c0 = f.times(part.index, g["cs"])
+            images = Source(
+                f, into, f.at(g["data"], f.times(c0, size)), g["h"], g["w"], in_pixel, blocks, zeros
+            )
+            make_u(by_item, f0, c0)
+            fresh = f.emit(f"zext i1 {f.is_('eq', part.index, 0)} to i64")
+            with f.loop("0", rounds) as r:
+                begin, end = round_of(f, start, stop, rounds, r.index)
+                now = Round(f, grid, g, begin, end)
+                step = f.times(now.tiles, line)
+                with now.each() as (tile, place):
+                    y, x = f.minus(tile.y, g["pad_y"]), f.minus(tile.x, g["pad_x"])
+                    images.read(tile, y, x, f.at(v_at, f.times(place, line)), step, g["v_far"])
+                m_first = f.at(m_at, f.times(f.times(f.minus(begin, start), g["unit"]), line * v))
+                with f.loop("0", panels) as panel:
+                    u = f.at(u_at, f.times(panel.index, f.times(u_far, n * n)))
+                    m_there = f.at(m_first, f.times(panel.index, m_panel))
+                    with f.loop("0", str(n * n)) as i:
+                        place, count = now.having(i.index)
+                        v_there = f.plus(f.times(i.index, g["v_far"]), f.times(place, line))
+                        m_shift = f.plus(f.times(i.index, g["m_far"]), f.times(place, line * v))
+                        f.run(
+                            product, ("ptr", f.at(v_at, v_there)), ("ptr", f.at(u, f.times(i.index, u_far))),
+                            ("ptr", f.at(m_there, m_shift)), ("i64", count), ("i64", blocks), ("i64", step),
+                            ("i64", u_far), ("i64", fresh),
+                        )  # fmt: skip
+        with f.loop("0", rounds) as r:
+            begin, end = round_of(f, start, stop, rounds, r.index)
+            m_first = f.at(m_at, f.times(f.times(f.minus(begin, start), g["unit"]), line * v))
+            with Round(f, grid, g, begin, end).each() as (tile, place):
+                shift = f.plus(f.times(f.times(tile.image, g["oh"]), out_row), f.times(f0, size))
+                shift = f.plus(shift, f.plus(f.times(tile.y, out_row), f.times(tile.x, out_pixel)))
+                for kind, is_kind in tile.kinds():
+                    rows = f.least(f.minus(g["oh"], tile.y), kind.rows)
+                    columns = f.least(f.minus(g["ow"], tile.x), kind.columns)
+                    with f.when(is_kind):
+                        f.run(
+                            out_of[kind], ("ptr", f.at(m_first, f.times(place, line * v))), ("i64", m_panel),
+                            ("i64", panels), ("i64", g["m_far"]), ("ptr", own_bias),
+                            ("ptr", f.at(g["out"], shift)), ("ptr", f.at(g["addend"], shift)), ("i64", out_row),
+                            ("i64", out_pixel), ("i64", rows), ("i64", columns), ("ptr", scratch),
+                        )  # fmt: skip
     f.done()
     return name
+
+
+@dataclass(frozen=True)
+class Convolution(Layer):
+    """out = [relu](data * weight + bias [+ addend]), or (`flipped`) the gradient of the data of such a one.
+
+    weight: (f, c, 3, 3), or flipped (c, f, 3, 3). `parts`: input and output channels of a part, `groups` of
+    units, `most` units in V. Unless `made` by items, the parts are all channels.
+    """
+
+    flipped: bool
+    epilogue: Epilogue
+    parts: tuple[int, int]
+    groups: int
+    most: int
+    made: Made
+
+    @property
+    def v(self) -> int:
+        """Vectors in a panel of outputs."""
+        return vectors(self.parts[1])
+
+    def places(self) -> dict[str, int]:
+        """Offsets in one thread's scratch, and distances in it."""
+        lanes = width()
+        (cs, fs), line = self.parts, 4 * lanes
+        group = -(-self.units // self.groups) * self.unit
+        u = 4 * self.products * fs * (cs + 1)
+        far = {"v_far": 4 * min(self.most * self.unit, group) * cs + line, "m_far": 4 * group * fs + line}
+        at_zero = padded(self.v * lanes * self.itemsize)  # what is before it takes outputs that nobody wants
+        zeros = max(self.grid.n * self.c * self.itemsize, 4 * fs)  # for a row of a tile, or for a bias
+        at_u = at_zero + padded(zeros)
+        at_v = at_u + (0 if self.made == Made.SHARED else padded(u))
+        at_m = at_v + padded(self.products * far["v_far"])
+        share = padded(at_m + self.products * far["m_far"], 4096) + 64
+        return {**far, "at_zero": at_zero, "at_u": at_u, "at_v": at_v, "at_m": at_m, "share": share}
+
+    def pieces(self) -> list[Piece]:
+        u = 4 * self.products * self.f * (self.c + 1) if self.made == Made.SHARED else 0
+        return [((u,), BYTE), ((self.threads * self.places()["share"],), BYTE)]
+
+    def connect(self, data: Any, weight: Any, bias: Any, out: Any, work: Any, addend: Any = None) -> Run:
+        """The call that computes `out`, which may be `addend`."""
+        u, own = carve(work, self.pieces())
+        keep = (data, weight, bias, out, work, addend)
+        near, far = 4 * TAPS, 4 * TAPS * (self.f if self.flipped else self.c)
+        order = {"lane": near, "step": far} if self.flipped else {"lane": far, "step": near}
+        values = {
+            **self.slots(), **self.places(), **order, "weight": address(weight),
+            "backwards": int(self.flipped), "data": address(data), "u": address(u),
+            "bias": address(bias), "out": address(out), "addend": address(addend), "work": address(own),
+            "cs": self.parts[0], "fs": self.parts[1], "groups": self.groups, "most": self.most,
+            "has_bias": int(bias is not None), "made": int(self.made), "depth": self.c, "taken": 0, "finished": 0,
+            "panels": self.f // (self.v * width()),
+        }  # fmt: skip
+        calls = []
+        if self.made == Made.SHARED:
+            code, name = code_of(weight_entry, self.grid.m, self.v)
+            calls.append(call(code, name, [values[s] for s in WEIGHT_SLOTS], self.threads, keep))
+        code, name = code_of(convolve_entry, self.grid, self.v, self.dtype, self.epilogue)
+        calls.append(call(code, name, [values[s] for s in SLOTS], self.threads, keep))
+        return in_turn(calls)

@@ -11,27 +11,36 @@ S: (n n, panels, fs, v L), V: (n n, T, cs), Y: (n n, T, fs) with cs and fs chann
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
+from ....ops.scratch import carve, Piece
+from ..compiled import call, width
+from ..onednn import in_turn, Run
 from .algebra import algorithm, transposed
+from .grid import Grid, Round, round_of, whole_rounds
+from .layer import address, BYTE, Layer, padded, vectors
 from .linear import both_sides
 from .product import outer_routine
-from .routine import Program
-from .tiles import clear, gradient_routines, input_routines, NBYTES, round_of, Source, Tile, whole_rounds
+from .routine import code_of, Program
+from .taps import TAPS, write_taps
+from .tiles import clear, gradient_routines, input_routines, NBYTES, Source
 
 SLOTS = (
-    "data", "d_out", "d_weight", "work", "sums", "share", "tiles", "per_image", "per_row", "h", "w", "oh", "ow",
+    "data", "d_out", "d_weight", "work", "sums", "share", "units", "unit", "per_image", "per_column", "per_row", "h", "w", "oh", "ow",
     "pad_y", "pad_x", "c", "f", "cs", "fs", "c_parts", "f_parts", "splits", "most", "v_far", "y_far", "s_far",
-    "s_size", "at_v", "at_y", "at_s",
+    "s_size", "at_v", "at_y", "at_s", "taken", "finished",
 )  # fmt: skip
 
 
-def correlate_entry(p: Program, m: int, v: int, dtype: str) -> str:
+def correlate_entry(p: Program, grid: Grid, v: int, dtype: str) -> str:
     """Every thread takes some parts; where there are fewer than threads, a part is split by tiles, and
     `finish` adds up."""
-    n = m + 2
-    name = f"correlate{m}x{v}_{dtype}"
+    n = grid.n
+    name = "correlate"
     size = NBYTES[dtype]
-    into, into_y = input_routines(p, m, dtype), gradient_routines(p, m, dtype)
-    product, finish = outer_routine(p, v), finish_routine(p, m, v)
+    into, into_y = input_routines(p, grid, dtype), gradient_routines(p, grid, dtype)
+    product, finish = p.borrow(outer_routine, v), p.borrow(finish_routine, grid.m, v)
     f = p.entry(name)
     pointers = SLOTS[:5]
     g = {s: (f.pointer(k) if s in pointers else f.integer(k)) for k, s in enumerate(SLOTS)}
@@ -43,39 +52,53 @@ def correlate_entry(p: Program, m: int, v: int, dtype: str) -> str:
     c_row, f_row = f.times(g["cs"], 4), f.times(g["fs"], 4)
     s_panel = f.times(g["fs"], 4 * v * f.width)
     items = f.times(f.times(g["c_parts"], g["f_parts"]), g["splits"])
-    first, last = f.share(items)
     clear(f, scratch, g["at_v"])
-    with f.loop(first, last) as item:
-        part, split = f.over(item.index, g["splits"]), f.rest(item.index, g["splits"])
+    with f.items(items, SLOTS.index("taken")) as item:
+        part, split = f.over(item, g["splits"]), f.rest(item, g["splits"])
         c0 = f.times(f.rest(part, g["c_parts"]), g["cs"])
         f0 = f.times(f.over(part, g["c_parts"]), g["fs"])
-        own, shared = f.at(scratch, g["at_s"]), f.at(g["sums"], f.times(item.index, g["s_size"]))
+        own, shared = f.at(scratch, g["at_s"]), f.at(g["sums"], f.times(item, g["s_size"]))
         s = f.emit(f"select i1 {one}, ptr {own}, ptr {shared}")
         data = Source(
-            f, into, f.at(g["data"], f.times(c0, size)), g["h"], g["w"], f.times(g["c"], size), c_blocks, scratch
+            f,
+            into,
+            f.at(g["data"], f.times(c0, size)),
+            g["h"],
+            g["w"],
+            f.times(g["c"], size),
+            c_blocks,
+            scratch,
         )
         d_out = Source(
-            f, into_y, f.at(g["d_out"], f.times(f0, size)), g["oh"], g["ow"], f.times(g["f"], size), f_blocks, scratch
+            f,
+            into_y,
+            f.at(g["d_out"], f.times(f0, size)),
+            g["oh"],
+            g["ow"],
+            f.times(g["f"], size),
+            f_blocks,
+            scratch,
         )
-        start, stop = round_of(f, 0, g["tiles"], g["splits"], split)
+        start, stop = round_of(f, 0, g["units"], g["splits"], split)
         rounds = whole_rounds(f, start, stop, g["most"])
         with f.loop("0", rounds) as r:
             begin, end = round_of(f, start, stop, rounds, r.index)
-            with f.loop(begin, end) as k:
-                q = Tile(f, k.index, m, g["per_image"], g["per_row"])
-                t = f.minus(k.index, begin)
-                y, x = f.minus(q.y, g["pad_y"]), f.minus(q.x, g["pad_x"])
-                data.read(q.image, y, x, f.at(v_at, f.times(t, c_row)), 4 * f.width, g["v_far"])
-                d_out.read(q.image, q.y, q.x, f.at(y_at, f.times(t, f_row)), 4 * f.width, g["y_far"])
-            fresh = f.emit(f"zext i1 {f.is_('eq', r.index, 0)} to i64")
+            now = Round(f, grid, g, begin, end)
+            with now.each() as (tile, place):
+                y, x = f.minus(tile.y, g["pad_y"]), f.minus(tile.x, g["pad_x"])
+                data.read(tile, y, x, f.at(v_at, f.times(place, c_row)), 4 * f.width, g["v_far"])
+                d_out.read(tile, tile.y, tile.x, f.at(y_at, f.times(place, f_row)), 4 * f.width, g["y_far"])
+            fresh = f.flag(f.is_("eq", r.index, 0))
             with f.loop("0", str(n * n)) as i:
-                a, b = f.at(y_at, f.times(i.index, g["y_far"])), f.at(v_at, f.times(i.index, g["v_far"]))
+                place, count = now.having(i.index)
+                a = f.at(y_at, f.plus(f.times(i.index, g["y_far"]), f.times(place, f_row)))
+                b = f.at(v_at, f.plus(f.times(i.index, g["v_far"]), f.times(place, c_row)))
                 there = f.at(s, f.times(i.index, g["s_far"]))
                 with f.loop("0", panels) as panel:
                     f.run(
                         product, ("ptr", a), ("ptr", f.at(b, f.times(panel.index, 4 * v * f.width))),
-                        ("ptr", f.at(there, f.times(panel.index, s_panel))), ("i64", g["fs"]),
-                        ("i64", f.minus(end, begin)), ("i64", f_row), ("i64", c_row), ("i64", fresh),
+                        ("ptr", f.at(there, f.times(panel.index, s_panel))), ("i64", g["fs"]), ("i64", count),
+                        ("i64", f_row), ("i64", c_row), ("i64", fresh),
                     )  # fmt: skip
         with f.when(one):
             to = f.at(g["d_weight"], f.times(f.plus(f.times(f0, g["c"]), c0), 36))
@@ -91,40 +114,34 @@ def correlate_entry(p: Program, m: int, v: int, dtype: str) -> str:
 
 def finish_routine(p: Program, m: int, v: int) -> str:
     """`(ptr s, i64 far, i64 panel, i64 panels, i64 splits, i64 split, ptr d_weight)`: Gt S G for one output and
-    the inputs of a part; `split` bytes between the sums of `splits` splits.
+    the inputs of a part; `split` bytes between the sums of `splits` splits, which are added to the first.
     """
-    name = f"finish{m}x{v}"
+    name = f"winograd_finish{m}x{v}x{width()}"
     n = m + 2
     matrix = transposed(algorithm(m).kernel)
     f = p.routine(
         name, s="ptr", far="i64", panel="i64", panels="i64", splits="i64", split="i64", d_weight="ptr"
     )
     fars = [f.times(i, "%far") for i in range(n * n)]
-    lanes = f"<{', '.join(f'i32 {36 * k}' for k in range(f.width))}>"
     with f.loop("0", "%panels") as panel:
         s = f.at("%s", f.times(panel.index, "%panel"))
         to = f.at("%d_weight", f.times(panel.index, 36 * v * f.width))
         for j in range(v):
             at = f.at(s, 4 * f.width * j)
 
-            def load(r: int, c: int, at: str = at) -> str:
-                there = f.at(at, fars[r * n + c])
-                first = f.read(there)
-                with f.loop("1", "%splits", 1, [first]) as loop:
-                    more = f.read(f.at(there, f.times(loop.index, "%split")))
-                    loop.again(f.add(loop.values[0], more))
-                return loop.results[0]
-
-            def store(r: int, c: int, value: str, j: int = j) -> None:
-                base = f.at(to, 4 * (3 * r + c) + 36 * f.width * j)
-                many = f.emit(f"getelementptr i8, ptr {base}, {f.ints} {lanes}")
-                kind = f"void @llvm.masked.scatter.v{f.width}f32.v{f.width}p0"
-                f.module.declare(f"{kind}({f.vector}, <{f.width} x ptr>, i32, {f.bits})")
-                f.do(
-                    f"call {kind}({f.vector} {value}, <{f.width} x ptr> {many}, i32 4, {f.bits} splat (i1 true))"
-                )
-
-            both_sides(f, matrix, load, store)
+            with f.loop("1", "%splits") as split:
+                more = f.at(at, f.times(split.index, "%split"))
+                with f.loop("0", str(n * n)) as i:
+                    shift = f.times(i.index, "%far")
+                    f.write(f.add(f.read(f.at(at, shift)), f.read(f.at(more, shift))), f.at(at, shift))
+            taps: dict[tuple[int, int], str] = {}
+            both_sides(
+                f,
+                matrix,
+                lambda r, c: f.read(f.at(at, fars[r * n + c])),
+                lambda r, c, value: taps.update({(r, c): value}),
+            )
+            write_taps(f, [taps[r, c] for r in range(3) for c in range(3)], f.at(to, 4 * TAPS * f.width * j))
     f.done()
     return name
 
@@ -135,7 +152,7 @@ FINISH_SLOTS = ("sums", "d_weight", "c", "cs", "fs", "c_parts", "f_parts", "spli
 def finish_entry(p: Program, m: int, v: int) -> str:
     """Adds up the splits of all parts, and makes weights of the sums; parallel over outputs."""
     name = f"finish_all{m}x{v}"
-    finish = finish_routine(p, m, v)
+    finish = p.borrow(finish_routine, m, v)
     f = p.entry(name)
     g = {s: (f.pointer(k) if k < 2 else f.integer(k)) for k, s in enumerate(FINISH_SLOTS)}
     s_panel = f.times(g["fs"], 4 * v * f.width)
@@ -153,3 +170,54 @@ def finish_entry(p: Program, m: int, v: int) -> str:
         )  # fmt: skip
     f.done()
     return name
+
+
+@dataclass(frozen=True)
+class Correlation(Layer):
+    """The gradient of the weights. `parts`: input and output channels of a part; `splits`: of the units of a
+    part; `most` units in V and Y."""
+
+    parts: tuple[int, int]
+    splits: int
+    most: int
+
+    @property
+    def v(self) -> int:
+        """Vectors in a panel of inputs."""
+        return vectors(self.parts[0])
+
+    def places(self) -> dict[str, int]:
+        """Offsets in one thread's scratch, and distances in it."""
+        cs, fs = self.parts
+        most = min(self.most, -(-self.units // self.splits)) * self.unit
+        far = {"v_far": 4 * most * cs + 64, "y_far": 4 * most * fs + 64, "s_far": 4 * cs * fs + 64}
+        s_size = self.products * far["s_far"]
+        at_v = padded(
+            max(self.grid.n * self.c, self.grid.m * self.f) * self.itemsize
+        )  # zeros for a row of a tile
+        at_y = at_v + padded(self.products * far["v_far"])
+        at_s = at_y + padded(self.products * far["y_far"])
+        share = padded(at_s + (s_size if self.splits == 1 else 0), 4096) + 64
+        return {**far, "s_size": s_size, "at_v": at_v, "at_y": at_y, "at_s": at_s, "share": share}
+
+    def pieces(self) -> list[Piece]:
+        places = self.places()
+        sums = self.splits * (self.c // self.parts[0]) * (self.f // self.parts[1]) if self.splits > 1 else 0
+        return [((self.threads * places["share"],), BYTE), ((sums * places["s_size"],), BYTE)]
+
+    def connect(self, d_out: Any, data: Any, d_weight: Any, work: Any) -> Run:
+        """The call that computes `d_weight`."""
+        own, sums = carve(work, self.pieces())
+        keep = (d_out, data, d_weight, work)
+        values = {
+            **self.slots(), **self.places(), "data": address(data), "d_out": address(d_out),
+            "d_weight": address(d_weight), "work": address(own), "sums": address(sums), "cs": self.parts[0],
+            "fs": self.parts[1], "c_parts": self.c // self.parts[0], "f_parts": self.f // self.parts[1],
+            "splits": self.splits, "most": self.most, "taken": 0, "finished": 0,
+        }  # fmt: skip
+        code, name = code_of(correlate_entry, self.grid, self.v, self.dtype)
+        calls = [call(code, name, [values[s] for s in SLOTS], self.threads, keep)]
+        if self.splits > 1:
+            code, name = code_of(finish_entry, self.grid.m, self.v)
+            calls.append(call(code, name, [values[s] for s in FINISH_SLOTS], self.threads, keep))
+        return in_turn(calls)

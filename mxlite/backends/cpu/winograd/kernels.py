@@ -1,61 +1,73 @@
 """Weights into the domain of the products.
 
-U: (panels, n n, K, v L), G g Gt of every pair of channels: panels of v L output channels, K input channels.
+U: (panels, n n, K + 1, v L), G g Gt of every pair of channels: panels of v L output channels, K input channels.
+The row more than needed keeps the products of one pair of channels out of each other's place in the cache.
 """
 
 from __future__ import annotations
 
+from ..compiled import width
 from .algebra import algorithm
 from .linear import both_sides
-from .routine import Program
+from .routine import Int, Program, Routine
+from .taps import read_taps
+
+
+def far_of(f: Routine, depth: Int, v: int) -> Int:
+    """Bytes between the products of U for K = depth."""
+    return f.times(f.plus(depth, 1), 4 * v * f.width)
+
+
+def weight_routine(p: Program, m: int, v: int) -> str:
+    """`(ptr weight, i64 lane, i64 step, i64 backwards, ptr u, i64 far, i64 panels, i64 first, i64 last)`: U of
+    some panels and of the input channels [first, last).
+
+    `lane`, `step`: bytes between output channels and between input channels of `weight`; the taps of one kernel
+    are 9 numbers side by side, used in this order or `backwards`.
+    """
+    name = f"winograd_weight{m}x{v}x{width()}"
+    matrix = algorithm(m).kernel
+    n = m + 2
+    f = p.routine(
+        name, weight="ptr", lane="i64", step="i64", backwards="i64", u="ptr", far="i64", panels="i64", first="i64",
+        last="i64",
+    )  # fmt: skip
+    line = 4 * f.width
+    fars = [f.times(i, "%far") for i in range(n * n)]
+    backwards = f.every_lane(f.is_("ne", "%backwards", 0))
+    with f.loop("0", "%panels") as panel:
+        source = f.at("%weight", f.times(panel.index, f.times("%lane", v * f.width)))
+        target = f.at("%u", f.times(panel.index, f.times("%far", n * n)))
+        with f.loop("%first", "%last") as k:
+            for j in range(v):
+                base = f.at(source, f.plus(f.times(k.index, "%step"), f.times("%lane", j * f.width)))
+                to = f.at(target, f.plus(f.times(k.index, line * v), line * j))
+
+                taps = read_taps(f, base, "%lane")
+                taps = [f.select(backwards, b, a) for a, b in zip(taps, taps[::-1])]
+                both_sides(
+                    f,
+                    matrix,
+                    lambda r, c: taps[3 * r + c],
+                    lambda r, c, value: f.write(value, f.at(to, fars[r * n + c])),
+                )
+    f.done()
+    return name
+
+
+WEIGHT_SLOTS = ("weight", "u", "panels", "depth", "lane", "step", "backwards")
 
 
 def weight_entry(p: Program, m: int, v: int) -> str:
-    """Slots: weight, U, panels, K, bytes between lanes, between steps of K, between taps, between products.
-
-    All the taps of one kernel are 9 numbers side by side; `weight` points to the first as it is used.
-    """
-    name = f"weight{m}x{v}"
-    matrix = algorithm(m).kernel
-    n = m + 2
+    """All of U; every thread makes some panels or, where there are few, some input channels of each."""
+    name = f"weights{m}x{v}"
+    routine = p.borrow(weight_routine, m, v)
     f = p.entry(name)
-    weight, u = f.pointer(0), f.pointer(1)
-    panels, depth, lane, step, tap, far = (f.integer(k) for k in range(2, 8))
-    line = 4 * f.width
-    lane32 = f.emit(f"trunc i64 {lane} to i32")
-    one = f.emit(f"insertelement {f.ints} poison, i32 {lane32}, i32 0")
-    every = f.emit(f"shufflevector {f.ints} {one}, {f.ints} poison, {f.ints} zeroinitializer")
-    iota = f"<{', '.join(f'i32 {k}' for k in range(f.width))}>"
-    indices = f.emit(f"mul {f.ints} {every}, {iota}")
-    first, last = f.share(f.times(panels, depth))
-    taps = [f.times(k, tap) for k in range(9)]
-    with f.loop(first, last) as loop:
-        panel, k = f.over(loop.index, depth), f.rest(loop.index, depth)
-        source = f.at(weight, f.plus(f.times(panel, f.times(lane, v * f.width)), f.times(k, step)))
-        target = f.at(u, f.plus(f.times(panel, f.times(far, n * n)), f.times(k, line * v)))
-        for j in range(v):
-            base = f.at(source, f.times(lane, j * f.width))
-
-            def load(r: int, c: int, base: str = base) -> str:
-                at = f.at(base, taps[3 * r + c])
-                many = f.emit(f"getelementptr i8, ptr {at}, {f.ints} {indices}")
-                return f.call(
-                    f.vector,
-                    f"llvm.masked.gather.v{f.width}f32.v{f.width}p0",
-                    (f"<{f.width} x ptr>", many),
-                    ("i32", "4"),
-                    (f.bits, "splat (i1 true)"),
-                    (f.vector, "zeroinitializer"),
-                )
-
-            loaded = {(r, c): load(r, c) for r in range(3) for c in range(3)}
-            both_sides(
-                f,
-                matrix,
-                lambda r, c: loaded[r, c],
-                lambda i, j2, value, j=j: f.write(
-                    value, f.at(target, f.plus(f.times(i * n + j2, far), line * j))
-                ),
-            )
+    g = {s: (f.pointer(k) if k < 2 else f.integer(k)) for k, s in enumerate(WEIGHT_SLOTS)}
+    first, last = f.share(g["depth"])
+    f.run(
+        routine, ("ptr", g["weight"]), ("i64", g["lane"]), ("i64", g["step"]), ("i64", g["backwards"]), ("ptr", g["u"]),
+        ("i64", far_of(f, g["depth"], v)), ("i64", g["panels"]), ("i64", first), ("i64", last),
+    )  # fmt: skip
     f.done()
     return name

@@ -16,18 +16,21 @@ Load = Callable[[int, int], str]
 Store = Callable[[int, int, str], None]
 
 
-def both_sides(f: Routine, a: Matrix, load: Load, store: Store, backwards: bool = False) -> None:
-    """store(i, j, (a X a^T)[i, j]) for the matrix X of vectors load(r, c).
+def both_sides(
+    f: Routine, a: Matrix, load: Load, store: Store, b: Matrix | None = None, backwards: bool = False
+) -> None:
+    """store(i, j, (a X b^T)[i, j]) for the matrix X of vectors load(r, c); b is `a` unless given.
 
     A few rows of a X at a time, so that they stay in registers; what they need is loaded again for the next.
     `backwards`: the last row and the last column are stored first.
     """
+    b = a if b is None else b
     for rows in groups(a):
-        columns = [dots(f, a, rows, lambda r, c=c: load(r, c)) for c in range(len(a[0]))]
+        columns = [dots(f, a, rows, lambda r, c=c: load(r, c)) for c in range(len(b[0]))]
         kept = []
         for k, i in enumerate(rows):
-            for some in groups(a):
-                made = dots(f, a, some, lambda c, k=k: columns[c][k])
+            for some in groups(b):
+                made = dots(f, b, some, lambda c, k=k: columns[c][k])
                 if backwards:
                     kept += [(i, j, value) for j, value in zip(some, made)]
                 else:

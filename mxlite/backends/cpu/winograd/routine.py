@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from ..compiled import Function, Module
+from ....core import native
+from ..compiled import Function, load, Module
 
 _INTRINSIC = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b}
 
@@ -16,12 +20,13 @@ class Program(Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._routines: list[Routine] = []
+        self._routines: dict[str, Routine] = {}
+        self._codes: list[native.Code] = []
 
     def routine(self, name: str, **parameters: str) -> Routine:
-        """An internal `void name(parameters)`; their values are the type's names: `ptr`, `i64`."""
-        self._routines.append(Routine(self, name, parameters))
-        return self._routines[-1]
+        """A `void name(parameters)` for this module; they are of types `ptr` and `i64`."""
+        made = self._routines[name] = Routine(self, name, parameters)
+        return made
 
     def entry(self, name: str) -> Routine:
         """A function as `Module.function`, with what a routine can write."""
@@ -29,8 +34,32 @@ class Program(Module):
         self._functions.append(made)
         return made
 
+    def borrow(self, make: Callable[..., str], *args: Any) -> str:
+        """The name of the routine `make(program, *args)`, which is compiled once for all modules."""
+        code, name = _lent(make, *args)
+        self._codes.append(code)
+        return name
+
     def text(self, team: bool = True) -> str:
-        return super().text(team) + "\n" + "\n".join(r.text() for r in self._routines)
+        return super().text(team) + "\n" + "\n".join(r.text() for r in self._routines.values())
+
+
+@functools.cache
+def _lent(make: Callable[..., str], *args: Any) -> tuple[native.Code, str]:
+    """The code of a routine, which other modules can call by its name from now on."""
+    program = Program()
+    name = make(program, *args)
+    program._routines[name].linkage = ""
+    code = load(program)
+    native.add_symbol(name, code.address(name))
+    return code, name
+
+
+class Cut:
+    """A step of `Routine.cut`: how much is `done`; `size`, to be set, is how much this step does."""
+
+    def __init__(self, done: str) -> None:
+        self.done, self.size = done, done
 
 
 class Routine(Function):
@@ -38,21 +67,63 @@ class Routine(Function):
 
     def __init__(self, program: Program, name: str, parameters: dict[str, str] | None) -> None:
         super().__init__(program, name)
+        self.program = program
         self.parameters = parameters
-        if parameters is not None:
-            for p in parameters:
-                setattr(self, f"p_{p}", f"%{p}")
+        self.linkage = "internal "
 
     def text(self) -> str:
         if self.parameters is None:
             return super().text()
         head = ", ".join(f"{t} %{n}" for n, t in self.parameters.items())
         lines = "\n".join(self._lines)
-        return f"define internal void @{self.name}({head}) #0 {{\nentry:\n{lines}\n}}\n"
+        return f"define {self.linkage}void @{self.name}({head}) #0 {{\nentry:\n{lines}\n}}\n"
 
     def run(self, name: str, *args: tuple[str, Int]) -> None:
-        """Call a routine of this module."""
+        """Call a routine, one of this module or a borrowed one."""
+        if name not in self.program._routines:
+            self.program.declare(f"void @{name}({', '.join(t for t, _ in args)})")
         self.do(f"call void @{name}({', '.join(f'{t} {v}' for t, v in args)})")
+
+    @contextlib.contextmanager
+    def cut(self, total: Int) -> Iterator[Cut]:
+        """Steps of any size until `total` is done."""
+        before, head, inside, after = self._block, self._label(), self._label(), self._label()
+        self.do(f"br label %{head}")
+        self._begin(head)
+        self._count += 1
+        cut = Cut(f"%done{self._count}")
+        at = len(self._lines)
+        self._lines.append("")
+        self.do(f"br i1 {self.is_('slt', cut.done, total)}, label %{inside}, label %{after}")
+        self._begin(inside)
+        yield cut
+        following = self.plus(cut.done, cut.size)
+        self.do(f"br label %{head}")
+        self._lines[at] = f"  {cut.done} = phi i64 [ 0, %{before} ], [ {following}, %{self._block} ]"
+        self._begin(after)
+
+    @contextlib.contextmanager
+    def items(self, total: Int, slot: int) -> Iterator[str]:
+        """For numbers below `total` that no other thread has taken, as long as there are any.
+
+        A thread that the system has put aside so does not keep the others waiting for the work that it has not
+        begun. Slots `slot` and `slot` + 1 count what is taken and which threads have finished; the last one to
+        finish makes them 0 for the next call.
+        """
+        taken, finished = self.offset("%args", str(slot), 8), self.offset("%args", str(slot + 1), 8)
+        head, inside, after = self._label(), self._label(), self._label()
+        self.do(f"br label %{head}")
+        self._begin(head)
+        item = self.emit(f"atomicrmw add ptr {taken}, i64 1 monotonic")
+        self.do(f"br i1 {self.is_('ult', item, total)}, label %{inside}, label %{after}")
+        self._begin(inside)
+        yield item
+        self.do(f"br label %{head}")
+        self._begin(after)
+        before = self.emit(f"atomicrmw add ptr {finished}, i64 1 monotonic")
+        with self.when(self.is_("eq", self.plus(before, 1), self.threads)):
+            self.do(f"store atomic i64 0, ptr {taken} monotonic, align 8")
+            self.do(f"store atomic i64 0, ptr {finished} monotonic, align 8")
 
     # -- integers ----------------------------------------------------------------------------------
 
@@ -96,6 +167,28 @@ class Routine(Function):
         """An i1: `eq`, `slt`, `ult`, ..."""
         return self.emit(f"icmp {how} i64 {a}, {b}")
 
+    def either(self, condition: str, a: Int, b: Int) -> str:
+        """a where the i1 holds, else b."""
+        return self.emit(f"select i1 {condition}, i64 {a}, i64 {b}")
+
+    def both(self, a: str, b: str) -> str:
+        """Whether both of two i1 hold."""
+        return self.emit(f"and i1 {a}, {b}")
+
+    def negated(self, a: str) -> str:
+        return self.emit(f"xor i1 {a}, true")
+
+    def flag(self, condition: str) -> str:
+        """1 where an i1 holds, else 0."""
+        return self.emit(f"zext i1 {condition} to i64")
+
+    def every_lane(self, condition: str) -> str:
+        """An i1 as a mask."""
+        wide = self.emit(f"sext i1 {condition} to i32")
+        one = self.emit(f"insertelement {self.ints} poison, i32 {wide}, i32 0")
+        every = self.emit(f"shufflevector {self.ints} {one}, {self.ints} poison, {self.ints} zeroinitializer")
+        return self.emit(f"icmp ne {self.ints} {every}, zeroinitializer")
+
     def at(self, pointer: str, nbytes: Int) -> str:
         """The address so many bytes on."""
         if nbytes == 0:
@@ -114,3 +207,11 @@ class Routine(Function):
     def repeated(self, pointer: str, dtype: str = "float32") -> str:
         """The number at an address, in all lanes."""
         return self.load_one(pointer, "0", dtype)
+
+
+@functools.lru_cache(maxsize=256)
+def code_of(make: Callable[..., str], *args: Any) -> tuple[native.Code, str]:
+    """The code of a program with the entry `make(program, *args)`, and the entry's name."""
+    program = Program()
+    name = make(program, *args)
+    return load(program), name

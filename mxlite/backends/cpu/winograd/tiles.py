@@ -7,9 +7,11 @@ pixel and then masked. Outputs out there go where another, true output goes, bef
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from .algebra import algorithm, Matrix, transposed
+from .grid import Grid, Kind, Tile
 from .linear import both_sides
 from .routine import Int, Program, Routine
 
@@ -17,57 +19,76 @@ NBYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 class Into(NamedTuple):
-    """Names of the routines that transform one tile of size x size pixels: anywhere inside, or at an edge."""
+    """Names of the routines that transform a tile: one anywhere inside, those of each kind at an edge."""
 
     inside: str
-    edge: str
+    edges: dict[Kind, str]
     size: int
 
 
-def input_routines(p: Program, m: int, dtype: str) -> Into:
+def input_routines(p: Program, grid: Grid, dtype: str) -> Into:
     """Bt d B of one tile, for `Source`."""
-    return _into(p, f"input{m}_{dtype}", algorithm(m).input, dtype)
+    return _into(p, "input", grid, dtype, lambda k: algorithm(grid.m, k).input)
 
 
-def gradient_routines(p: Program, m: int, dtype: str) -> Into:
+def gradient_routines(p: Program, grid: Grid, dtype: str) -> Into:
     """A dY At of one tile, for `Source`."""
-    return _into(p, f"gradient{m}_{dtype}", transposed(algorithm(m).output), dtype)
+    return _into(p, "gradient", grid, dtype, lambda k: transposed(algorithm(grid.m, k).output))
 
 
-def _into(p: Program, name: str, matrix: Matrix, dtype: str) -> Into:
-    size = len(matrix[0])
+def _into(p: Program, what: str, grid: Grid, dtype: str, matrix: Callable[[int], Matrix]) -> Into:
     to = {"blocks": "i64", "v": "ptr", "step": "i64", "far": "i64"}
-    f = p.routine(name, data="ptr", row="i64", column="i64", **to)
+    whole = matrix(grid.m)
+    size = len(whole[0])
+    f = p.routine(what, data="ptr", row="i64", column="i64", **to)
     rows = [f.at("%data", f.times(r, "%row")) for r in range(size)]
     columns = [f.times(c, "%column") for c in range(size)]
-    _transform(f, matrix, rows, columns, None, dtype)
+    _transform(f, whole, whole, grid.products(grid.whole), rows, columns, None, dtype)
+    edges = {}
+    for kind in grid.kinds:
+        edges[kind] = f"{what}{kind.rows}x{kind.columns}"
+        _edge(p, edges[kind], matrix(kind.rows), matrix(kind.columns), grid.products(kind), to, dtype)
+    return Into(what, edges, size)
 
-    f = p.routine(f"{name}_edge", image="ptr", zeros="ptr", y="i64", x="i64", h="i64", w="i64", pixel="i64", **to)
+
+def _edge(
+    p: Program,
+    name: str,
+    a: Matrix,
+    b: Matrix,
+    products: list[list[int]],
+    to: dict[str, str],
+    dtype: str,
+) -> None:
+    f = p.routine(name, image="ptr", zeros="ptr", y="i64", x="i64", h="i64", w="i64", pixel="i64", **to)
     row = f.times("%w", "%pixel")
     left = f.most("%x", 0)
     start = f.at("%image", f.times(left, "%pixel"))
     rows, columns, masks = [], [], []
-    for k in range(size):
+    for k in range(len(a[0])):
         y = f.plus("%y", k)
         there = f.at(start, f.times(y, row))
         rows.append(f.emit(f"select i1 {f.is_('ult', y, '%h')}, ptr {there}, ptr %zeros"))
+    for k in range(len(b[0])):
         x = f.plus("%x", k)
         nearest = f.least(f.most(x, left), f.minus("%w", 1))
         columns.append(f.times(f.minus(nearest, left), "%pixel"))
-        wide = f.emit(f"sext i1 {f.is_('ult', x, '%w')} to i32")
-        one = f.emit(f"insertelement {f.ints} poison, i32 {wide}, i32 0")
-        every = f.emit(f"shufflevector {f.ints} {one}, {f.ints} poison, {f.ints} zeroinitializer")
-        masks.append(f.emit(f"icmp ne {f.ints} {every}, zeroinitializer"))
-    _transform(f, matrix, rows, columns, masks, dtype)
-    return Into(name, f"{name}_edge", size)
+        masks.append(f.every_lane(f.is_("ult", x, "%w")))
+    _transform(f, a, b, products, rows, columns, masks, dtype)
 
 
 def _transform(
-    f: Routine, matrix: Matrix, rows: list[str], columns: list[Int], masks: list[str] | None, dtype: str
+    f: Routine,
+    a: Matrix,
+    b: Matrix,
+    products: list[list[int]],
+    rows: list[str],
+    columns: list[Int],
+    masks: list[str] | None,
+    dtype: str,
 ) -> None:
     """All `blocks` of channels of one tile; pixel (r, c) is at rows[r] + columns[c]."""
-    n = len(matrix)
-    fars = [f.times(i, "%far") for i in range(n * n)]
+    fars = {i: f.times(i, "%far") for row in products for i in row}
     with f.loop("0", "%blocks") as loop:
         shift = f.times(loop.index, f.width * NBYTES[dtype])
         at = [f.at(row, shift) for row in rows]
@@ -77,7 +98,7 @@ def _transform(
             value = f.read(f.at(at[r], columns[c]), dtype)
             return value if masks is None else f.select(masks[c], value, f.const(0.0))
 
-        both_sides(f, matrix, load, lambda i, j, value: f.write(value, f.at(v, fars[i * n + j])))
+        both_sides(f, a, load, lambda i, j, value: f.write(value, f.at(v, fars[products[i][j]])), b)
     f.done()
 
 
@@ -88,61 +109,54 @@ class Epilogue(NamedTuple):
     relu: bool = False
 
 
-def output_routine(p: Program, m: int, v: int, dtype: str, epilogue: Epilogue) -> str:
-    """`(ptr m, i64 far, ptr bias, ptr out, ptr addend, i64 row, i64 column, i64 rows, i64 columns, ptr spare)`:
-    At M A plus bias, of one tile and panel, of which `rows` x `columns` outputs are in the image.
+def output_routine(p: Program, grid: Grid, kind: Kind, v: int, dtype: str, epilogue: Epilogue) -> str:
+    """`(ptr m, i64 panel, i64 panels, i64 far, ptr bias, ptr out, ptr addend, i64 row, i64 column, i64 rows,
+    i64 columns, ptr spare)`: At M A plus bias, of one tile, of which `rows` x `columns` outputs are in the image.
 
-    M: (n n, T, v L). `spare` is scratch of one vector.
+    M: (n n, panels, tiles, v L), with `far` bytes between products and `panel` between panels. `spare` is
+    scratch of one panel.
     """
-    name = f"output{m}x{v}_{dtype}"
-    matrix = algorithm(m).output
-    n = m + 2
+    name = f"output{kind.rows}x{kind.columns}"
+    a, b = (algorithm(grid.m, k).output for k in kind)
+    products = grid.products(kind)
     f = p.routine(
-        name, m="ptr", far="i64", bias="ptr", out="ptr", addend="ptr", row="i64", column="i64", rows="i64",
-        columns="i64", spare="ptr",
+        name, m="ptr", panel="i64", panels="i64", far="i64", bias="ptr", out="ptr", addend="ptr", row="i64",
+        column="i64", rows="i64", columns="i64", spare="ptr",
     )  # fmt: skip
-    fars = [f.times(i, "%far") for i in range(n * n)]
+    fars = {i: f.times(i, "%far") for row in products for i in row}
     last_row, last_column = f.minus("%rows", 1), f.minus("%columns", 1)
-    rows = [f.times(f.least(r, last_row), "%row") for r in range(m)]
-    columns = [f.times(f.least(c, last_column), "%column") for c in range(m)]
+    rows = [f.times(f.least(r, last_row), "%row") for r in range(kind.rows)]
+    columns = [f.times(f.least(c, last_column), "%column") for c in range(kind.columns)]
     line = f.width * NBYTES[dtype]
-    # The addend may be where the output goes, and would be gone before it is read if others were written there.
-    outside = {}
-    if epilogue.add:
-        for r in range(m):
-            for c in range(m):
-                inside = f.emit(f"and i1 {f.is_('slt', r, '%rows')}, {f.is_('slt', c, '%columns')}")
-                there = f.at("%out", f.plus(rows[r], columns[c]))
-                outside[r, c] = f.emit(f"select i1 {inside}, ptr {there}, ptr %spare")
-    for j in range(v):
-        bias = f.read(f.at("%bias", 4 * f.width * j))
-        at = f.at("%m", 4 * f.width * j)
-        out = [f.at("%out", f.plus(row, line * j)) for row in rows]
-        addend = [f.at("%addend", f.plus(row, line * j)) for row in rows]
+    # The addend may be where the output goes: what lies in the image must not be written before it is read.
+    with f.loop("0", "%panels") as panel:
+        shift = f.times(panel.index, line * v)
+        own_bias = f.at("%bias", f.times(panel.index, 4 * f.width * v))
+        own_m = f.at("%m", f.times(panel.index, "%panel"))
+        for j in range(v):
+            bias = f.read(f.at(own_bias, 4 * f.width * j))
+            at = f.at(own_m, 4 * f.width * j)
+            out, addend = (
+                [f.at(f.at(f"%{x}", f.plus(row, line * j)), shift) for row in rows] for x in ("out", "addend")
+            )
 
-        def store(r: int, c: int, value: str) -> None:
-            value = f.add(value, bias)
-            if epilogue.add:
-                value = f.add(value, f.read(f.at(addend[r], columns[c]), dtype))
-            if epilogue.relu:
-                value = f.above(value, f.const(0.0))
-            there = f.at(outside[r, c], line * j) if epilogue.add else f.at(out[r], columns[c])
-            f.write(value, there, dtype)
+            def store(r: int, c: int, value: str) -> None:
+                value = f.add(value, bias)
+                if epilogue.add:
+                    value = f.add(value, f.read(f.at(addend[r], columns[c]), dtype))
+                if epilogue.relu:
+                    value = f.above(value, f.const(0.0))
+                if epilogue.add:
+                    inside = f.emit(f"and i1 {f.is_('slt', r, '%rows')}, {f.is_('slt', c, '%columns')}")
+                    there = f.at(out[r], columns[c])
+                    there = f.emit(f"select i1 {inside}, ptr {there}, ptr {f.at('%spare', line * j)}")
+                else:
+                    there = f.at(out[r], columns[c])
+                f.write(value, there, dtype)
 
-        both_sides(f, matrix, lambda r, c: f.read(f.at(at, fars[r * n + c])), store, backwards=True)
+            both_sides(f, a, lambda r, c: f.read(f.at(at, fars[products[r][c]])), store, b, backwards=True)
     f.done()
     return name
-
-
-class Tile:
-    """Tile number `q` of a batch: `y`, `x` are the first row and column of its outputs."""
-
-    def __init__(self, f: Routine, q: Int, m: int, per_image: Int, per_row: Int) -> None:
-        self.f, self.m = f, m
-        self.image = f.over(q, per_image)
-        inside = f.rest(q, per_image)
-        self.y = f.times(f.over(inside, per_row), m)
-        self.x = f.times(f.rest(inside, per_row), m)
 
 
 class Source:
@@ -157,37 +171,31 @@ class Source:
         self.pixel, self.blocks, self.zeros = pixel, blocks, zeros
         self.row = f.times(pixel, w)
 
-    def read(self, image: Int, y: Int, x: Int, to: str, step: Int, far: Int) -> None:
-        """Transform the tile at (y, x) into products `far` bytes apart, `step` bytes between blocks."""
+    def read(self, tile: Tile, y: Int, x: Int, to: str, step: Int, far: Int) -> None:
+        """Transform `tile`, whose first pixel is (y, x), into products `far` bytes apart, `step` bytes between
+        blocks."""
         f, size = self.f, self.into.size
-        start = f.at(self.data, f.times(f.times(image, self.h), self.row))
+        start = f.at(self.data, f.times(f.times(tile.image, self.h), self.row))
         rest: list[tuple[str, Int]] = [("i64", self.blocks), ("ptr", to), ("i64", step), ("i64", far)]
-        inside = f.emit(f"and i1 {f.is_('sge', y, 0)}, {f.is_('sge', x, 0)}")
-        inside = f.emit(f"and i1 {inside}, {f.is_('sle', f.plus(y, size), self.h)}")
-        inside = f.emit(f"and i1 {inside}, {f.is_('sle', f.plus(x, size), self.w)}")
-        with f.when(inside):
-            there = f.at(start, f.plus(f.times(y, self.row), f.times(x, self.pixel)))
-            f.run(self.into.inside, ("ptr", there), ("i64", self.row), ("i64", self.pixel), *rest)
-        with f.when(f.emit(f"xor i1 {inside}, true")):
-            f.run(
-                self.into.edge, ("ptr", start), ("ptr", self.zeros), ("i64", y), ("i64", x), ("i64", self.h),
-                ("i64", self.w), ("i64", self.pixel), *rest,
-            )  # fmt: skip
+        inside = f.both(f.is_("sge", y, 0), f.is_("sge", x, 0))
+        inside = f.both(inside, f.is_("sle", f.plus(y, size), self.h))
+        inside = f.both(inside, f.is_("sle", f.plus(x, size), self.w))
+        edge: list[tuple[str, Int]] = [
+            ("ptr", start), ("ptr", self.zeros), ("i64", y), ("i64", x), ("i64", self.h), ("i64", self.w),
+            ("i64", self.pixel),
+        ]  # fmt: skip
+        for kind, is_kind in tile.kinds():
+            whole = kind == tile.grid.whole
+            with f.when(is_kind):
+                with f.when(f.negated(inside) if whole else "true"):
+                    f.run(self.into.edges[kind], *edge, *rest)
+                if whole:
+                    with f.when(inside):
+                        there = f.at(start, f.plus(f.times(y, self.row), f.times(x, self.pixel)))
+                        f.run(self.into.inside, ("ptr", there), ("i64", self.row), ("i64", self.pixel), *rest)
 
 
 def clear(f: Routine, at: str, nbytes: Int) -> None:
     """Zeros at an address: `nbytes`, rounded up to whole vectors."""
     with f.loop("0", str(nbytes), 4 * f.width) as loop:
         f.write(f.const(0.0), f.at(at, loop.index))
-
-
-def whole_rounds(f: Routine, first: Int, last: Int, most: Int) -> Int:
-    """How many rounds of at most `most` it takes from `first` to `last`."""
-    return f.over(f.plus(f.minus(last, first), f.minus(most, 1)), most)
-
-
-def round_of(f: Routine, first: Int, last: Int, rounds: Int, k: Int) -> tuple[Int, Int]:
-    """Round k of [first, last) cut into `rounds` parts that are nearly equal."""
-    count = f.minus(last, first)
-    begin = f.plus(first, f.over(f.times(count, k), rounds))
-    return begin, f.plus(first, f.over(f.times(count, f.plus(k, 1)), rounds))

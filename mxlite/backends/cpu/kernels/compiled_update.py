@@ -1,0 +1,49 @@
+"""Optimizer steps of training programs as generated code: one pass over weight, gradient and states."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from ....core.dtype import float32
+from ....graph.opdef import Op
+from ....ops import ALL
+from ....ops.update import Update
+from ...base import ChosenKernel, connected, Request
+from ..compiled import call, storable, threads_for, usable
+from ..compiled.update import code
+from ..onednn import Run
+from ..onednn.primitive import address_of
+
+
+def _update(r: Request) -> ChosenKernel | None:
+    if not usable() or 0 in r.inputs[0]:
+        return None
+    step: type[Update] = r.op.step_of  # type: ignore[attr-defined]
+    master: bool = r.op.has_master  # type: ignore[attr-defined]
+    weight, grad, *states, _ = r.dtypes
+    kinds = tuple(d.name for d in (weight, grad, *states))
+    if not set(kinds) <= storable() or any(d != float32 for d in states):
+        return None
+    if not master and (weight, grad) != (float32, float32):
+        return None
+    made = code(step, replace(r.attrs, row=0), kinds, master)
+    size = prod(r.inputs[0])
+    nbytes = size * sum(d.itemsize for d in (weight, grad, *states))
+
+    def connect(xp: Any, a: Any, *arrays: Any, work: Any = None) -> Run:
+        *own, hyper = arrays
+        slots = [address_of(hyper) + hyper.strides[0] * a.row, size, *(address_of(x) for x in own)]
+        return call(made, "update", slots, threads_for(2 * nbytes), keep=(own, hyper))
+
+    return connected(connect, 0, f"compiled {step.op_name}", like=r.op.forward, mutates=True)
+
+
+def _steps() -> list[type[Op]]:
+    """The steps inside programs that need nothing but a learning rate and a weight decay."""
+    fused = [op for op in ALL if getattr(op, "step_of", None) is not None]
+    return [op for op in fused if op.step_of.rates == ("lr", "wd")]  # type: ignore[attr-defined]
+
+
+ROWS = {op: [_update] for op in _steps()}

@@ -1,0 +1,117 @@
+"""Which of the kernels here, cut how, for a convolution; and how long it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..threads import num_threads
+from .convolve import Convolution, Made
+from .correlate import Correlation
+from .grid import Grid, Kind
+from .layer import fits, Layer, part_of
+from .tiles import Epilogue
+
+MOST_SORTED = 64  # tiles of an image: more do not fit in a cache together
+
+
+def forward(
+    n: int,
+    h: int,
+    w: int,
+    c: int,
+    f: int,
+    pad: tuple[int, int],
+    dtype: Any,
+    add: bool = False,
+    relu: bool = False,
+    **cut: Any,
+) -> Convolution | None:
+    """data (n, h, w, c), weight (f, c, 3, 3) and bias -> out."""
+    return _convolution(n, h, w, c, f, pad, dtype, False, Epilogue(add, relu), **cut)
+
+
+def d_data(
+    n: int, h: int, w: int, c: int, f: int, pad: tuple[int, int], dtype: Any, **cut: Any
+) -> Convolution | None:
+    """The gradient of the data of `forward` with the same arguments: d_out and weight -> d_data."""
+    oh, ow = h + 2 * pad[0] - 2, w + 2 * pad[1] - 2
+    return _convolution(n, oh, ow, f, c, (2 - pad[0], 2 - pad[1]), dtype, True, Epilogue(), **cut)
+
+
+def _convolution(
+    n: int,
+    h: int,
+    w: int,
+    c: int,
+    f: int,
+    pad: tuple[int, int],
+    dtype: Any,
+    flipped: bool,
+    epilogue: Epilogue,
+    m: int = 4,
+    parts: tuple[int, int] | None = None,
+    group: int | None = None,
+    most: int | None = None,
+) -> Convolution | None:
+    if not fits(n, h, w, c, f, pad, dtype):
+        return None
+    threads = num_threads()
+    grid = grid_of(h + 2 * pad[0] - 2, w + 2 * pad[1] - 2, m)
+    shape = Layer(n, h, w, c, f, (pad[0], pad[1]), str(np.dtype(dtype)), grid, threads)
+    if parts is None:
+        parts = (c, f) if c * f <= 128 * 128 else (part_of(c, 64), part_of(f, 64))
+    if parts == (c, f):
+        made = Made.BY_THREAD if c * f <= 64 * 64 else Made.SHARED
+    else:
+        made = Made.BY_ITEM
+    group = group or (128 if made == Made.BY_ITEM else 14)
+    groups = -(-shape.units // max(1, group // shape.unit))
+    if made != Made.BY_ITEM:
+        groups = max(1, min(shape.units, -(-groups // threads) * threads))
+    most = max(1, (most or 32) // shape.unit)
+    return Convolution(
+        **vars(shape), flipped=flipped, epilogue=epilogue, parts=parts, groups=groups, most=most, made=made
+    )
+
+
+def d_weight(
+    n: int,
+    h: int,
+    w: int,
+    c: int,
+    f: int,
+    pad: tuple[int, int],
+    dtype: Any,
+    m: int = 4,
+    most: int = 32,
+    parts: tuple[int, int] | None = None,
+    splits: int | None = None,
+) -> Correlation | None:
+    """The gradient of the weights of `forward` with the same arguments: d_out and data -> d_weight."""
+    if not fits(n, h, w, c, f, pad, dtype):
+        return None
+    threads = num_threads()
+    if parts is None:
+        parts = part_of(c, 64), part_of(f, 64)
+    if splits is None:
+        items = (c // parts[0]) * (f // parts[1])
+        splits = 1 if items % threads == 0 or items > 8 * threads else threads
+    grid = grid_of(h + 2 * pad[0] - 2, w + 2 * pad[1] - 2, m)
+    shape = Layer(n, h, w, c, f, (pad[0], pad[1]), str(np.dtype(dtype)), grid, threads)
+    splits = min(splits, shape.units)  # each has something to add
+    return Correlation(**vars(shape), parts=parts, splits=splits, most=max(1, most // shape.unit))
+
+
+def grid_of(oh: int, ow: int, m: int) -> Grid:
+    """Tiles for images of oh x ow outputs."""
+    if -(-oh // m) * -(-ow // m) > MOST_SORTED:
+        return Grid(m, Kind(m, m))
+    return Grid(m, Kind(_last(oh, m), _last(ow, m)))
+
+
+def _last(size: int, m: int) -> int:
+    """Outputs of the last tile: at least 2, and as others where there are none."""
+    rest = size % m
+    return max(2, rest) if rest and size > m else m

@@ -1,0 +1,101 @@
+"""The nine taps of kernels, which are side by side in memory, as vectors of one tap of many kernels each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .routine import Int, Routine
+
+TAPS = 9
+
+
+def read_taps(f: Routine, pointer: str, lane: Int) -> list[str]:
+    """Tap k of as many kernels as a vector has lanes, for every k; kernels are `lane` bytes apart."""
+    rows = []
+    at = [f.at(pointer, f.times(k, lane)) for k in range(f.width)]
+    if f.width < TAPS:
+        rows = [f.read(a) for a in at]
+        last = "poison"
+        for k, a in enumerate(at):
+            one = f.emit(f"load float, ptr {f.at(a, 4 * (TAPS - 1))}, align 4")
+            last = f.emit(f"insertelement {f.vector} {last}, float {one}, i32 {k}")
+        return [*transposed(f, rows), last]
+    rows = [f.load(a, "0", mask=_first(f)) for a in at]
+    return transposed(f, rows)[:TAPS]
+
+
+def write_taps(f: Routine, taps: Sequence[str], pointer: str) -> None:
+    """The other way, to kernels that follow one another."""
+    at = [f.at(pointer, 4 * TAPS * k) for k in range(f.width)]
+    if f.width < TAPS:
+        for a, row in zip(at, transposed(f, taps[: f.width])):
+            f.write(row, a)
+        for k, a in enumerate(at):
+            one = f.emit(f"extractelement {f.vector} {taps[-1]}, i32 {k}")
+            f.do(f"store float {one}, ptr {f.at(a, 4 * (TAPS - 1))}, align 4")
+        return
+    rows = [*taps, *["zeroinitializer"] * (f.width - TAPS)]
+    for a, row in zip(at, transposed(f, rows)):
+        f.store(row, a, "0", mask=_first(f))
+
+
+def transposed(f: Routine, rows: Sequence[str]) -> list[str]:
+    """The columns of a square matrix, given its rows: 8 or 16 of them.
+
+    Registers exchange within their quarters of 4 numbers first, then whole quarters.
+    """
+    lanes = f.width
+    quarters = range(0, lanes, 4)
+    pairs = [
+        _mixed(
+            f,
+            rows[k],
+            rows[k + 1],
+            [x for q in quarters for x in (q + s, lanes + q + s, q + s + 1, lanes + q + s + 1)],
+        )
+        for k in range(0, lanes, 2)
+        for s in (0, 2)
+    ]  # pairs[4 g + s]: of rows 4 g, 4 g + 1; then of the next two rows
+    fours = []  # fours[g][q]: rows 4 g to 4 g + 3, columns q, q + 4, ...
+    for g in range(lanes // 4):
+        low, high = pairs[4 * g : 4 * g + 2], pairs[4 * g + 2 : 4 * g + 4]
+        fours.append(
+            [
+                _mixed(
+                    f,
+                    a,
+                    b,
+                    [x for q in quarters for x in (q + s, q + s + 1, lanes + q + s, lanes + q + s + 1)],
+                )
+                for a, b in zip(low, high)
+                for s in (0, 2)
+            ]
+        )
+    found = [""] * lanes
+    for q in range(4):
+        for k, column in enumerate(_quarters(f, [four[q] for four in fours])):
+            found[4 * k + q] = column
+    return found
+
+
+def _quarters(f: Routine, rows: list[str]) -> list[str]:
+    """The transpose of a square matrix of quarters (2 halves with 8 lanes)."""
+
+    def mixed(a: str, b: str, quarters: Sequence[int]) -> str:
+        return _mixed(f, a, b, [4 * q + k for q in quarters for k in range(4)])
+
+    if len(rows) == 2:
+        return [mixed(*rows, (0, 2)), mixed(*rows, (1, 3))]
+    even = [mixed(rows[k], rows[k + 1], (0, 2, 4, 6)) for k in (0, 2)]
+    odd = [mixed(rows[k], rows[k + 1], (1, 3, 5, 7)) for k in (0, 2)]
+    return [mixed(*both, order) for order in ((0, 2, 4, 6), (1, 3, 5, 7)) for both in (even, odd)]
+
+
+def _mixed(f: Routine, a: str, b: str, order: Sequence[int]) -> str:
+    mask = f"<{f.width} x i32> <{', '.join(f'i32 {k}' for k in order)}>"
+    return f.emit(f"shufflevector {f.vector} {a}, {f.vector} {b}, {mask}")
+
+
+def _first(f: Routine) -> str:
+    """The mask of as many lanes as there are taps."""
+    return f"<{', '.join(f'i1 {int(k < TAPS)}' for k in range(f.width))}>"
