@@ -69,7 +69,7 @@ def cut(c, f, part, most):
     """Keywords that say how the work is cut: as the kernel likes, or in these parts."""
     if part is None:
         return {}
-    parts = tuple(k // width() % part == 0 and part * width() or width() for k in (c, f))
+    parts = tuple((k // width() % part == 0 and part * width()) or width() for k in (c, f))
     return {"parts": parts, "group": 2 * most + 1, "most": most}
 
 

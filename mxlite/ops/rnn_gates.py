@@ -22,7 +22,7 @@ class _rnn_keeping_gates(RNN):
     products. The reference kernel computes gates again all the same.
     """
 
-    outputs = (*RNN.outputs, "gates")
+    outputs = (*RNN.outputs, "gates")  # type: ignore[assignment]
 
     @classmethod
     def output_names(cls, a: Any) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ class _rnn_keeping_gates(RNN):
         return ins, tuple(made[n] for n in cls.output_names(a))
 
     @staticmethod
-    def forward(
+    def forward(  # type: ignore[override]
         xp: Any, a: Any, data: Any, parameters: Any, state: Any, state_cell: Any = None,
         sequence_length: Any = None, *, out: Any, state_output: Any, statecell_output: Any, layers: Any,
         cells: Any, gates: Any, work: Any, rng: Any, train: bool,
@@ -56,7 +56,7 @@ class _rnn_keeping_gates(RNN):
         )  # fmt: skip
 
     @staticmethod
-    def backward(
+    def backward(  # type: ignore[override]
         xp: Any, a: Any, d_out: Any, d_state_output: Any, d_statecell_output: Any, data: Any, parameters: Any,
         state: Any, state_cell: Any, sequence_length: Any, out: Any, layers: Any, cells: Any, gates: Any, *,
         d_data: Any, d_parameters: Any, d_state: Any, d_state_cell: Any, work: Any, rng: Any, train: bool,

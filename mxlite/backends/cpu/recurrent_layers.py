@@ -1,8 +1,8 @@
 """RNN forward: the calls of one pass over all layers.
 
 What belongs to all steps of a stretch at once is a product of oneDNN, the steps themselves are generated code
-(`compiled/recurrent.py`). Layers, directions and stretches come in the order of the reference kernel, and what
-is kept for backward is the same; see `ops/rnn_run.py`.
+(`compiled/recurrent.py`). Layers, directions and stretches come in the order of the reference kernel, and
+what is kept for backward is the same; see `ops/rnn_run.py`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 
 from ...core.dtype import float32
 from ...graph.opdef import DType
+from ...ops.philox import RandomStream
 from ...ops.rnn_layout import Sizes, split
 from ...ops.rnn_run import between, layer_input, Pieces
-from ...ops.philox import RandomStream
 from ...ops.scratch import carve, scratch_bytes
 from .compiled import call, recurrent, threads_for
 from .compiled.recurrent import Form
@@ -97,7 +97,9 @@ class Layers:
 
 
 def add_bias(xp: Any, w: Any, hidden: int, gates: int, into: Any) -> Iterator[Run]:
-    """into = what is added to the gates' sums beforehand: all of the input's bias, some of the hidden state's."""
+    """into = what is added to the gates' sums beforehand: all of the input's bias, some of the hidden
+    state's.
+    """
     yield partial(xp.copyto, into, w.bx)
     n = gates * hidden
     yield partial(xp.add, into[:n], w.bh[:n], out=into[:n])

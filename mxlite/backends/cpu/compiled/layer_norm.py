@@ -15,7 +15,8 @@ BLOCK = 128
 
 @dataclass(frozen=True)
 class NormForm:
-    """Types of data and of gamma. Forward: whether `out` and the `statistics` are written. Backward: whether the
+    """Types of data and of gamma. Forward: whether `out` and the `statistics` are written. Backward: whether
+    the
     gradients of data and of the affine parameters are."""
 
     data: str

@@ -267,7 +267,7 @@ _add(
 for _name, _how in (("max", "ge"), ("min", "le")):
     _add(
         f"_{_name}imum_scalar",
-        _scalar(lambda w, x, c, n=_name: w(n, x, c)),
+        _scalar(lambda w, x, c, n=_name: w(n, x, c)),  # type: ignore[misc]
         _scalar_gradient(lambda w, d, c, x, how=_how: d * w.one_where(how, x, c)),
     )
 

@@ -1,7 +1,7 @@
 """Softmax of rows, its logarithm, their gradients, and the cross-entropy's, as generated code.
 
-Each thread has whole rows. A row is read again while it is in the nearest cache: for its largest number, for the
-sum, for the result.
+Each thread has whole rows. A row is read again while it is in the nearest cache: for its largest number, for
+the sum, for the result.
 """
 
 from __future__ import annotations

@@ -59,12 +59,16 @@ def _sizes(g: Geometry) -> tuple[int, int, int, int, int, tuple[int, int]]:
 
 
 def _suits_winograd(g: Geometry) -> bool:
-    """Whether it is of the kind there is generated code for; that is 1.3 to 3 times as fast as direct kernels."""
+    """Whether it is of the kind there is generated code for; that is 1.3 to 3 times as fast as direct
+    kernels.
+    """
     return g.kernel == (3, 3) and g.stride == g.dilate == (1, 1) and g.groups == 1
 
 
 def _is_small(g: Geometry) -> bool:
-    """Whether there are so few tiles of 4x4 outputs that reading transformed weights takes most of the time."""
+    """Whether there are so few tiles of 4x4 outputs that reading transformed weights takes most of the
+    time.
+    """
     return g.n * -(-g.out[0] // 4) * -(-g.out[1] // 4) < 16
 
 

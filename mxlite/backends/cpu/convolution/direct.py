@@ -1,8 +1,8 @@
 """oneDNN's direct convolutions.
 
 Their good kernels want weights in a blocked layout of their own. Weights stay as users see them, so each call
-reorders them into its scratch; PyTorch does the same, and it costs one pass over the weights. A layout that is
-kept between the passes would cost memory for every layer at once instead.
+reorders them into its scratch; PyTorch does the same, and it costs one pass over the weights. A layout that
+is kept between the passes would cost memory for every layer at once instead.
 
 Arrays of 16 bits go straight into kernels for them where the processor multiplies bfloat16 itself. Elsewhere
 they are widened to float32, a few samples at a time: oneDNN's emulation takes five times as long as float32.

@@ -54,9 +54,11 @@ def _plain(g: Geometry, dtype: DType, passes: frozenset[str], bias: bool) -> Pla
 
 
 @lru_cache(maxsize=4096)
-def _once(threads: int, kinds: frozenset[str], *args: Any) -> PlainConvolution | None:
+def _once(
+    threads: int, kinds: frozenset[str], g: Geometry, dtype: DType, passes: frozenset[str], bias: bool
+) -> PlainConvolution | None:
     try:
-        return PlainConvolution(*args, mover)
+        return PlainConvolution(g, dtype, passes, bias, mover)
     except LookupError:
         return None
 

@@ -161,7 +161,7 @@ def _binary(r: Request) -> ChosenKernel | None:
     return connected(many if r.op is add_n else connect, primitive.scratch, name)
 
 
-ROWS = {
+ROWS: dict[Any, Any] = {
     **{op: [_activation] for op in (Activation, sigmoid, silu, tanh, LeakyReLU)},
     **{op.grad_op: [_activation_backward] for op in (Activation, sigmoid, silu, tanh, LeakyReLU)},
     **{op: [_binary] for op in (*_BINARY, add_n)},

@@ -208,7 +208,7 @@ def _plain(x: Layout, y: Layout, out: Layout, alpha: float, adds: bool) -> Produ
     (m, k), n = x.shape[-2:], y.shape[-1]
     kinds = [ctypes.c_char(b"T" if z.is_turned else b"N") for z in (x, y)]
     sizes = [ctypes.c_int64(z) for z in (m, n, k)]
-    lead_x, lead_y, lead_out = (ctypes.c_int64(z) for z in leads)
+    lead_x, lead_y, lead_out = (ctypes.c_int64(z or 0) for z in leads)
     factor, beta = ctypes.c_float(alpha), ctypes.c_float(1.0 if adds else 0.0)
     pointer, call = ctypes.c_void_p, lib.sgemm
 

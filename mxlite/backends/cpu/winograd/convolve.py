@@ -1,7 +1,7 @@
 """A convolution as transforms and small products.
 
-The work is cut into items: a group of tiles and a part of the output channels, each the business of one thread
-from the images to the images. What an item holds stays in the second level of cache:
+The work is cut into items: a group of tiles and a part of the output channels, each the business of one
+thread from the images to the images. What an item holds stays in the second level of cache:
 
     for each part of the input channels:            cs channels
         U: (fs / v L, n n, cs + 1, v L)             made here, or before for all (one part, all outputs)
@@ -10,8 +10,9 @@ from the images to the images. What an item holds stays in the second level of c
             M: (n n, fs / v L, tiles, v L) += V U
     from M to the output
 
-With few channels U is small, and made once, or by each thread for itself; groups are few tiles then. With many
-channels it would be larger than the data, so each item makes the part it needs, for a group of many tiles.
+With few channels U is small, and made once, or by each thread for itself; groups are few tiles then. With
+many channels it would be larger than the data, so each item makes the part it needs, for a group of many
+tiles.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     d_weight = Gt [sum over tiles of (Bt d B) * (A dY At)] G
 
-The sum S has (m + 2)^2 numbers for each pair of channels: too many for a cache, so it is made in parts of some
-inputs and some outputs, which stay in the second level. The transforms are made again for each part, which is
-cheap beside the products: no transform of the whole batch is ever held.
+The sum S has (m + 2)^2 numbers for each pair of channels: too many for a cache, so it is made in parts of
+some inputs and some outputs, which stay in the second level. The transforms are made again for each part,
+which is cheap beside the products: no transform of the whole batch is ever held.
 
 S: (n n, panels, fs, v L), V: (n n, T, cs), Y: (n n, T, fs) with cs and fs channels of a part.
 """
@@ -113,8 +113,9 @@ def correlate_entry(p: Program, grid: Grid, v: int, dtype: str) -> str:
 
 
 def finish_routine(p: Program, m: int, v: int) -> str:
-    """`(ptr s, i64 far, i64 panel, i64 panels, i64 splits, i64 split, ptr d_weight)`: Gt S G for one output and
-    the inputs of a part; `split` bytes between the sums of `splits` splits, which are added to the first.
+    """`(ptr s, i64 far, i64 panel, i64 panels, i64 splits, i64 split, ptr d_weight)`: Gt S G for one output
+    and the inputs of a part; `split` bytes between the sums of `splits` splits, which are added to the
+    first.
     """
     name = f"winograd_finish{m}x{v}x{width()}"
     n = m + 2

@@ -1,7 +1,8 @@
 """Weights into the domain of the products.
 
-U: (panels, n n, K + 1, v L), G g Gt of every pair of channels: panels of v L output channels, K input channels.
-The row more than needed keeps the products of one pair of channels out of each other's place in the cache.
+U: (panels, n n, K + 1, v L), G g Gt of every pair of channels: panels of v L output channels, K input
+channels. The row more than needed keeps the products of one pair of channels out of each other's place in
+the cache.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ def far_of(f: Routine, depth: Int, v: int) -> Int:
 
 
 def weight_routine(p: Program, m: int, v: int) -> str:
-    """`(ptr weight, i64 lane, i64 step, i64 backwards, ptr u, i64 far, i64 panels, i64 first, i64 last)`: U of
-    some panels and of the input channels [first, last).
+    """`(ptr weight, i64 lane, i64 step, i64 backwards, ptr u, i64 far, i64 panels, i64 first, i64 last)`: U
+    of some panels and of the input channels [first, last).
 
-    `lane`, `step`: bytes between output channels and between input channels of `weight`; the taps of one kernel
-    are 9 numbers side by side, used in this order or `backwards`.
+    `lane`, `step`: bytes between output channels and between input channels of `weight`; the taps of one
+    kernel are 9 numbers side by side, used in this order or `backwards`.
     """
     name = f"winograd_weight{m}x{v}x{width()}"
     matrix = algorithm(m).kernel

@@ -21,7 +21,6 @@ SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)  # rows of tiles: each is code to b
 
 def registers() -> int:
 
-
     return 32 if width() == 16 else 16
 
 
@@ -49,8 +48,8 @@ def first_tiles(v: int) -> list[int]:
 def rows_routine(p: Program, v: int) -> str:
     """`(ptr a, ptr b, ptr m, i64 t, i64 blocks, i64 step, i64 next, i64 fresh)`: M of `t` rows.
 
-    `step`: bytes between blocks of A; `next`: bytes from B to what will be B in the next call. M is written if
-    `fresh`, else added to.
+    `step`: bytes between blocks of A; `next`: bytes from B to what will be B in the next call. M is written
+    if `fresh`, else added to.
     """
     name = f"winograd_rows{v}x{width()}"
     p.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")

@@ -1,4 +1,6 @@
-"""Functions inside a module of generated code: with parameters of their own, called by its other functions."""
+"""Functions inside a module of generated code: with parameters of their own, called by its other
+functions.
+"""
 
 from __future__ import annotations
 
@@ -106,9 +108,9 @@ class Routine(Function):
     def items(self, total: Int, slot: int) -> Iterator[str]:
         """For numbers below `total` that no other thread has taken, as long as there are any.
 
-        A thread that the system has put aside so does not keep the others waiting for the work that it has not
-        begun. Slots `slot` and `slot` + 1 count what is taken and which threads have finished; the last one to
-        finish makes them 0 for the next call.
+        A thread that the system has put aside so does not keep the others waiting for the work that it has
+        not begun. Slots `slot` and `slot` + 1 count what is taken and which threads have finished; the last
+        one to finish makes them 0 for the next call.
         """
         taken, finished = self.offset("%args", str(slot), 8), self.offset("%args", str(slot + 1), 8)
         head, inside, after = self._label(), self._label(), self._label()
@@ -130,9 +132,9 @@ class Routine(Function):
     def int_op(self, op: str, a: Int, b: Int) -> Int:
         if isinstance(a, int) and isinstance(b, int) and op in _INTRINSIC:
             return _INTRINSIC[op](a, b)
-        if op in ("add", "sub") and b == 0 or op in ("mul", "sdiv", "udiv") and b == 1:
+        if (op in ("add", "sub") and b == 0) or (op in ("mul", "sdiv", "udiv") and b == 1):
             return a
-        if op == "add" and a == 0 or op == "mul" and a == 1:
+        if (op == "add" and a == 0) or (op == "mul" and a == 1):
             return b
         if op == "mul" and (a == 0 or b == 0):
             return 0
