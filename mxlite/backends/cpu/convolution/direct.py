@@ -170,7 +170,8 @@ class Forward(Direct):
         vector = self.g.f * (self.bias and self.weight_dtype != float32)
         addend = self.buffers("out") if self.add else [((0,), float32)]
         return [
-            ((held,), _byte), ((vector,), float32), *self.buffers("data", "out"), *addend, ((self._scratch,), _byte)
+            ((held,), _byte), ((vector,), float32), *self.buffers("data", "out"), *addend,
+            ((self._scratch,), _byte),
         ]  # fmt: skip
 
     def connect(self, data: Any, weight: Any, bias: Any, addend: Any, out: Any, work: Any) -> Run:

@@ -34,8 +34,10 @@ from .tiles import clear, Epilogue, input_routines, NBYTES, output_routine, Sour
 
 _POINTERS = ("data", "weight", "u", "bias", "out", "addend", "work")
 SLOTS = (
-    *_POINTERS, "lane", "step", "backwards", "share", "units", "unit", "per_image", "per_column", "per_row", "h", "w", "oh", "ow", "pad_y",
-    "pad_x", "c", "f", "cs", "fs", "groups", "most", "v_far", "m_far", "has_bias", "made", "at_u", "at_v", "at_m",
+    *_POINTERS, "lane", "step", "backwards", "share", "units", "unit", "per_image", "per_column",
+    "per_row", "h", "w", "oh", "ow", "pad_y",
+    "pad_x", "c", "f", "cs", "fs", "groups", "most", "v_far", "m_far", "has_bias", "made",
+    "at_u", "at_v", "at_m",
     "at_zero", "taken", "finished",
 )  # fmt: skip
 
@@ -88,14 +90,14 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
         m_panel = f.times(group, line * v)
         rounds = whole_rounds(f, start, stop, g["most"])
         own_bias = f.at(bias, f.times(f0, f.emit(f"select i1 {has_bias}, i64 4, i64 0")))
-        with f.loop("0", c_parts) as part:
+        with f.loop("0", str(c_parts)) as part:
             c0 = f.times(part.index, g["cs"])
             images = Source(
                 f, into, f.at(g["data"], f.times(c0, size)), g["h"], g["w"], in_pixel, blocks, zeros
             )
             make_u(by_item, f0, c0)
             fresh = f.emit(f"zext i1 {f.is_('eq', part.index, 0)} to i64")
-            with f.loop("0", rounds) as r:
+            with f.loop("0", str(rounds)) as r:
                 begin, end = round_of(f, start, stop, rounds, r.index)
                 now = Round(f, grid, g, begin, end)
                 step = f.times(now.tiles, line)
@@ -103,7 +105,7 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
                     y, x = f.minus(tile.y, g["pad_y"]), f.minus(tile.x, g["pad_x"])
                     images.read(tile, y, x, f.at(v_at, f.times(place, line)), step, g["v_far"])
                 m_first = f.at(m_at, f.times(f.times(f.minus(begin, start), g["unit"]), line * v))
-                with f.loop("0", panels) as panel:
+                with f.loop("0", str(panels)) as panel:
                     u = f.at(u_at, f.times(panel.index, f.times(u_far, n * n)))
                     m_there = f.at(m_first, f.times(panel.index, m_panel))
                     with f.loop("0", str(n * n)) as i:
@@ -115,7 +117,7 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
                             ("ptr", f.at(m_there, m_shift)), ("i64", count), ("i64", blocks), ("i64", step),
                             ("i64", u_far), ("i64", fresh),
                         )  # fmt: skip
-        with f.loop("0", rounds) as r:
+        with f.loop("0", str(rounds)) as r:
             begin, end = round_of(f, start, stop, rounds, r.index)
             m_first = f.at(m_at, f.times(f.times(f.minus(begin, start), g["unit"]), line * v))
             with Round(f, grid, g, begin, end).each() as (tile, place):
@@ -128,7 +130,8 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
                         f.run(
                             out_of[kind], ("ptr", f.at(m_first, f.times(place, line * v))), ("i64", m_panel),
                             ("i64", panels), ("i64", g["m_far"]), ("ptr", own_bias),
-                            ("ptr", f.at(g["out"], shift)), ("ptr", f.at(g["addend"], shift)), ("i64", out_row),
+                            ("ptr", f.at(g["out"], shift)), ("ptr", f.at(g["addend"], shift)),
+                            ("i64", out_row),
                             ("i64", out_pixel), ("i64", rows), ("i64", columns), ("ptr", scratch),
                         )  # fmt: skip
     f.done()
@@ -185,7 +188,8 @@ class Convolution(Layer):
             "backwards": int(self.flipped), "data": address(data), "u": address(u),
             "bias": address(bias), "out": address(out), "addend": address(addend), "work": address(own),
             "cs": self.parts[0], "fs": self.parts[1], "groups": self.groups, "most": self.most,
-            "has_bias": int(bias is not None), "made": int(self.made), "depth": self.c, "taken": 0, "finished": 0,
+            "has_bias": int(bias is not None), "made": int(self.made), "depth": self.c,
+            "taken": 0, "finished": 0,
             "panels": self.f // (self.v * width()),
         }  # fmt: skip
         calls = []

@@ -27,7 +27,8 @@ from .taps import TAPS, write_taps
 from .tiles import clear, gradient_routines, input_routines, NBYTES, Source
 
 SLOTS = (
-    "data", "d_out", "d_weight", "work", "sums", "share", "units", "unit", "per_image", "per_column", "per_row", "h", "w", "oh", "ow",
+    "data", "d_out", "d_weight", "work", "sums", "share", "units", "unit", "per_image",
+    "per_column", "per_row", "h", "w", "oh", "ow",
     "pad_y", "pad_x", "c", "f", "cs", "fs", "c_parts", "f_parts", "splits", "most", "v_far", "y_far", "s_far",
     "s_size", "at_v", "at_y", "at_s", "taken", "finished",
 )  # fmt: skip
@@ -81,7 +82,7 @@ def correlate_entry(p: Program, grid: Grid, v: int, dtype: str) -> str:
         )
         start, stop = round_of(f, 0, g["units"], g["splits"], split)
         rounds = whole_rounds(f, start, stop, g["most"])
-        with f.loop("0", rounds) as r:
+        with f.loop("0", str(rounds)) as r:
             begin, end = round_of(f, start, stop, rounds, r.index)
             now = Round(f, grid, g, begin, end)
             with now.each() as (tile, place):
@@ -94,7 +95,7 @@ def correlate_entry(p: Program, grid: Grid, v: int, dtype: str) -> str:
                 a = f.at(y_at, f.plus(f.times(i.index, g["y_far"]), f.times(place, f_row)))
                 b = f.at(v_at, f.plus(f.times(i.index, g["v_far"]), f.times(place, c_row)))
                 there = f.at(s, f.times(i.index, g["s_far"]))
-                with f.loop("0", panels) as panel:
+                with f.loop("0", str(panels)) as panel:
                     f.run(
                         product, ("ptr", a), ("ptr", f.at(b, f.times(panel.index, 4 * v * f.width))),
                         ("ptr", f.at(there, f.times(panel.index, s_panel))), ("i64", g["fs"]), ("i64", count),
@@ -158,7 +159,7 @@ def finish_entry(p: Program, m: int, v: int) -> str:
     g = {s: (f.pointer(k) if k < 2 else f.integer(k)) for k, s in enumerate(FINISH_SLOTS)}
     s_panel = f.times(g["fs"], 4 * v * f.width)
     panels = f.over(g["cs"], f.width * v)
-    first, last = f.share(f.times(f.times(g["c_parts"], g["f_parts"]), g["fs"]))
+    first, last = f.share(str(f.times(f.times(g["c_parts"], g["f_parts"]), g["fs"])))
     with f.loop(first, last) as loop:
         part, row = f.over(loop.index, g["fs"]), f.rest(loop.index, g["fs"])
         c0 = f.times(f.rest(part, g["c_parts"]), g["cs"])

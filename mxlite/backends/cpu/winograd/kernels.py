@@ -30,7 +30,8 @@ def weight_routine(p: Program, m: int, v: int) -> str:
     matrix = algorithm(m).kernel
     n = m + 2
     f = p.routine(
-        name, weight="ptr", lane="i64", step="i64", backwards="i64", u="ptr", far="i64", panels="i64", first="i64",
+        name, weight="ptr", lane="i64", step="i64", backwards="i64", u="ptr", far="i64", panels="i64",
+        first="i64",
         last="i64",
     )  # fmt: skip
     line = 4 * f.width
@@ -67,7 +68,8 @@ def weight_entry(p: Program, m: int, v: int) -> str:
     g = {s: (f.pointer(k) if k < 2 else f.integer(k)) for k, s in enumerate(WEIGHT_SLOTS)}
     first, last = f.share(g["depth"])
     f.run(
-        routine, ("ptr", g["weight"]), ("i64", g["lane"]), ("i64", g["step"]), ("i64", g["backwards"]), ("ptr", g["u"]),
+        routine, ("ptr", g["weight"]), ("i64", g["lane"]), ("i64", g["step"]), ("i64", g["backwards"]),
+        ("ptr", g["u"]),
         ("i64", far_of(f, g["depth"], v)), ("i64", g["panels"]), ("i64", first), ("i64", last),
     )  # fmt: skip
     f.done()

@@ -172,7 +172,8 @@ def _tile(p: Program, name: str, n: int, v: int) -> None:
             for k in range(UNROLL):
                 for j in range(v):
                     f.do(
-                        f"call void @llvm.prefetch.p0(ptr {f.at(ahead, line * (k * v + j))}, i32 0, i32 2, i32 1)"
+                        f"call void @llvm.prefetch.p0(ptr {f.at(ahead, line * (k * v + j))}, "
+                        f"i32 0, i32 2, i32 1)"
                     )
                 right = [f.read(f.at(b, line * (k * v + j))) for j in range(v)]
                 for r in range(n):
