@@ -47,7 +47,10 @@ def _forward(r: Request) -> ChosenKernel | None:
             layers, cells, gates, work, rng if train else None,
         )  # fmt: skip
 
-    return connected(connect, made.work_bytes(), f"compiled {a.mode}, onednn", like=r.op.forward)
+    # The code writes what the node has: a run that is there for some of it makes the rest as well.
+    kept = ("out", "layers", "cells", "gates")
+    name = f"compiled {a.mode}, onednn"
+    return connected(connect, made.work_bytes(), name, like=r.op.forward, always=kept)
 
 
 def _backward(r: Request) -> ChosenKernel | None:

@@ -32,7 +32,7 @@ from ..kernels.elementwise import program
 
 LEAST = 1024  # elements; below, calls cost more than memory
 MOST_MEMBERS = 48
-MOST_ARRAYS = 24  # addresses of a loop, which are held in registers as far as there are any
+MOST_ARRAYS = 12  # that a node needs at once: more would raise the least budget there is a plan for
 
 
 def chains(
