@@ -14,6 +14,8 @@ import argparse
 import os
 import sys
 import tempfile
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -39,9 +41,13 @@ only" is mxlite without oneDNN and without generated code: one step.
 """
 MEMORY = """\
 mxlite: planned and measured bytes: weights, gradients, states of the optimizer, inputs, outputs, activations
-and workspaces. PyTorch: `peak of its allocator / growth`; the allocator counts tensors, not what libraries
-take behind its back. Growth is what became resident in the process from before the network was built to the
-peak of the timed steps, code that was loaded meanwhile included. No recomputation anywhere.
+and workspaces. PyTorch: the peak of its allocator, which counts tensors and not what libraries take behind
+its back. No recomputation anywhere.
+
+"""
+PROCESS = """\
+Resident memory of the process: what came since before the network was built (code that was loaded or
+generated meanwhile included) of all of it, at the peak of the timed steps.
 
 """
 PROFILE = """\
@@ -54,11 +60,14 @@ a copy.
 """
 
 
-def budget_columns(nbytes: int) -> list[Column]:
+def budget_columns(nbytes: int, asked: int) -> list[Column]:
     """ResNet-50 within `nbytes`, and PyTorch with a checkpoint around every block."""
     again = {"checkpointed": True}
+    title = f"mxlite within {nbytes / 2**20:.0f} MiB"
+    if nbytes > asked:
+        title += f" (no plan for {asked / 2**20:.0f} MiB)"
     return [
-        Column("mxlite", f"mxlite within {nbytes / 2**20:.0f} MiB", "ours", OURS, {"memory_budget": nbytes}),
+        Column("mxlite", title, "ours", OURS, {"memory_budget": nbytes}),
         Column("eager", "PyTorch, checkpointed", "torch", TORCH, again),
         Column("channels_last", "the same, channels_last", "torch", TORCH, {**again, **LAST}),
     ]
@@ -118,9 +127,10 @@ def run(nets: list[str] | None, columns: list[Column], terms: Terms, output: Pat
     """Measure and print; the file is written anew after each network, so that a stopped run leaves one."""
     start = perf_counter()
     wanted = [*(n.name for n in NETS), "budget", "deep"] if nets is None else nets
-    text = heading("A training step on the CPU", versions(columns, terms) or None)
+    text = about(columns, terms)
     results: tables.Results = []
     budget = deep = None
+    plain = replace(terms, profiled=0)
     with tempfile.TemporaryDirectory() as folder:
         peak = best_rates(terms)
         for net in by_name([n for n in wanted if n not in ("budget", "deep")]):
@@ -129,9 +139,9 @@ def run(nets: list[str] | None, columns: list[Column], terms: Terms, output: Pat
             for file in Path(folder).iterdir():
                 file.unlink()
         if "budget" in wanted:
-            budget = in_a_third(results, terms, Path(folder))
+            budget = in_a_third(results, plain, Path(folder))
         if "deep" in wanted:
-            deep = hold(deep_resnet(), deep_columns(), terms, Path(folder))
+            deep = hold(deep_resnet(), deep_columns(), plain, Path(folder))
     text += report(results, budget, deep, peak, terms, start)
     print(text)
     write(output, text)
@@ -144,19 +154,25 @@ def in_a_third(results: tables.Results, terms: Terms, folder: Path) -> Entries |
     if eager is None or not eager.peak:
         say("budget: PyTorch eager's peak for resnet50 is not known; measure resnet50 with eager too")
         return None
-    return hold(net, budget_columns(eager.peak // 3), terms, folder)
+    asked = eager.peak // 3
+    return hold(net, budget_columns(net.least_budget(asked), asked), terms, folder)
 
 
-def versions(columns: list[Column], terms: Terms) -> dict[str, str]:
-    """Of the peers that are there."""
-    found: dict[str, str] = {}
-    for side in ("torch", "mxnet"):
-        column = next((c for c in columns if c.side == side and not c.missing()), None)
-        if column is not None:
-            with column.start(terms.threads) as worker:
-                own = worker.ask(do="versions")
-            found[side] = own.pop(side) + " (" + ", ".join(f"{k} {v}" for k, v in own.items()) + ")"
-    return found
+def about(columns: list[Column], terms: Terms) -> str:
+    """The heading: machine, versions of all frameworks, and of the libraries that our kernels come from."""
+    found: dict[str, dict[str, str]] = {}
+    for column in columns:
+        if column.side not in found and not column.missing():
+            # One that cannot start says so where its figures would be.
+            with column.start(terms.threads) as worker, suppress(RuntimeError):
+                found[column.side] = worker.ask(do="versions")
+    ours = found.pop("ours")
+    peers = {
+        name: f"{own[name]} ({', '.join(f'{k} {v}' for k, v in own.items() if k != name)})"
+        for name, own in found.items()
+    }
+    text = heading("A training step on the CPU", peers or None)
+    return f"{text}- mxlite's kernels: oneDNN {ours['oneDNN']}; LLVM {ours['LLVM']}\n"
 
 
 def best_rates(terms: Terms) -> dict[str, float]:
@@ -185,6 +201,8 @@ def report(
         "Without oneDNN and generated code": tables.fallback(results),
         "Memory, float32": MEMORY + tables.memory(results, "fp32"),
         "Memory, bfloat16": tables.memory(results, "bf16"),
+        "Processes, float32": PROCESS + tables.processes(results, "fp32"),
+        "Processes, bfloat16": tables.processes(results, "bf16"),
     }
     everything = list(results)
     if budget is not None:

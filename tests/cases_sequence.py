@@ -51,23 +51,27 @@ def _small(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return 0.5 * rng.standard_normal(shape)
 
 
-def _rnn(data: tuple[int, ...], **attrs: Any) -> Case:
+def _rnn(data: tuple[int, ...], op: Any = ops.RNN, **attrs: Any) -> Case:
     attrs = {"state_size": 4, "num_layers": 1} | attrs
     a = ops.RNN.Attrs(**attrs)
     unknown = [None] * (len(ops.RNN.input_names(a)) - 1)
     ignored = a.use_sequence_length or a.lstm_state_clip_min is not None
     wider = a.projection_size is not None and a.projection_size >= a.state_size  # PyTorch refuses it
     return Case(
-        ops.RNN,
+        op,
         attrs,
-        ops.RNN.infer_shape(a, data, *unknown)[0],
+        op.infer_shape(a, data, *unknown)[0],
         make={
             "parameters": _small,
             "sequence_length": lambda rng, shape: np.arange(shape[0]) * 7 % data[0] + 1.0,
         },
         tolerance=1e-5,
-        torch=None if a.lstm_state_clip_min is not None or a.p or wider else torch_rnn,
-        mxnet="MXNet's CPU kernel ignores it" if ignored else not a.p or "draws other masks",
+        torch=None if op is not ops.RNN or a.lstm_state_clip_min is not None or a.p or wider else torch_rnn,
+        mxnet="internal"
+        if op is not ops.RNN
+        else "MXNet's CPU kernel ignores it"
+        if ignored
+        else not a.p or "draws other masks",
         large=ops.RNN.infer_shape(a, (90, 700, data[2]), *unknown)[0],
     )
 
@@ -237,6 +241,12 @@ ROWS: dict[str, Case] = {
     "RNN-dropout": _rnn((5, 3, 2), mode="gru", num_layers=3, p=0.4),
     "RNN-dropout-long": _rnn((20, 70, 2), mode="gru", num_layers=2, p=0.4),
     "RNN-dropout-both-ways": _rnn((20, 70, 2), mode="lstm", num_layers=3, p=0.4, bidirectional=True),
+    **{
+        f"_rnn_keeping_gates-{mode}": _rnn(
+            (20, 70, 3), ops._rnn_keeping_gates, mode=mode, num_layers=2, bidirectional=mode == "gru", p=0.2
+        )
+        for mode in ("rnn_tanh", "lstm", "gru")
+    },
     "_rnn_param_concat": Case(ops._rnn_param_concat, {"num_args": 3, "dim": 0}, [(4,), (2,), (5,)]),
     "_rnn_param_concat-axis": Case(ops._rnn_param_concat, {"num_args": 2}, [(3, 2), (3, 4)]),
     # -- CTC

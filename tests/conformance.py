@@ -118,7 +118,7 @@ class Call:
     ) -> tuple[Callable[[], None], list[Any]]:
         """The call as a program makes it, and the guard bytes around its scratch."""
         first = self.dtypes[0][0] if self.dtypes[0] else self.dtypes[1][0]
-        kernel = CPU.choose(op, self.attrs, *self.shapes, first)
+        kernel = CPU.choose(op, self.attrs, *self.shapes, first, self.dtypes[0])
         block = CPU.empty(GUARD + kernel.workspace + GUARD)
         block.fill(0x3C)
         work = block[GUARD : GUARD + kernel.workspace]

@@ -71,7 +71,7 @@ def test_pytorch_has_the_same_losses_and_its_peak_is_known(tmp_path):
     assert float(losses["mxlite"][3]) < 1e-5
     parameters = 431_080 * 4
     head, row = section(out, "Memory, float32")
-    eager = float(row[head.index("eager")].split()[0]) * 2**20
+    eager = float(row[head.index("PyTorch eager")]) * 2**20
     assert 3 * parameters < eager < 20 * parameters  # weights, gradients, momentum; then activations
     assert re.search(r"\d \(\d", section(out, "float32")[1][3])
 

@@ -227,7 +227,7 @@ def environment(monkeypatch):
 
 @pytest.mark.parametrize("empty", [False, True])
 def test_defaults_also_for_empty_variables(environment, monkeypatch, empty):
-    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(config, "available_cores", lambda: 16)
     if empty:
         for name in NAMES:
             environment(f"MXLITE_{name}", "")
@@ -249,12 +249,12 @@ def test_the_environment_is_read_when_asked(environment):
 
 
 def test_workers_and_blas_share_the_cores(environment, monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(config, "available_cores", lambda: 8)
     environment("MXLITE_CPU_WORKERS", "3")
     assert config.blas_threads() == 2
     environment("MXLITE_CPU_WORKERS", "50")
     assert config.blas_threads() == 1
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    monkeypatch.setattr(config, "available_cores", lambda: 1)
     assert config.blas_threads() == 1
 
 

@@ -249,8 +249,11 @@ def random_net():
 
 def test_a_recomputed_program_draws_the_same_numbers():
     net, found = random_net(), []
-    free = net.memory_plan(data=(64, 64)).peak_bytes
-    for budget in (None, int(free * 0.75)):
+    with pytest.raises(mx.MemoryBudgetError) as refused:
+        net.memory_plan(data=(64, 64), memory_budget=1)
+    least = refused.value.least_feasible_bytes
+    assert least < net.memory_plan(data=(64, 64)).peak_bytes
+    for budget in (None, least):
         mx.random.seed(8)
         ex = net.simple_bind(mx.cpu(), data=(64, 64), memory_budget=budget)
         ex.arg_dict["data"][:] = mx.nd.array(np.random.default_rng(0).standard_normal((64, 64)))

@@ -527,7 +527,7 @@ def test_constants_are_computed_when_a_parameter_changes(size, monkeypatch):
         executor.forward()
         want = x.asnumpy() @ np.exp(w.asnumpy()).T
         np.testing.assert_allclose(executor.outputs[0].asnumpy(), want, rtol=1e-5)
-        calls.append([v for v in executor._infer._seen])
+        calls.append(list(executor._infer._seen))
 
     x[:] = rng.standard_normal((2, 4))
     w[:] = rng.standard_normal((3, 4))

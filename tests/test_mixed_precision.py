@@ -143,6 +143,18 @@ def test_token_numbers_labels_and_lengths_are_never_rounded():
     np.testing.assert_allclose(out, want, rtol=2 * ROUNDING["bfloat16"])
 
 
+def test_rows_of_an_embedding_count_as_16_bit():
+    """So what is added to them and normalized is, up to the first product."""
+    x = sym.Embedding(sym.Variable("data"), input_dim=9, output_dim=4, name="embed")
+    x = sym.broadcast_add(x, sym.Variable("place", shape=(1, 4)), name="placed")
+    x = sym.LayerNorm(sym.Dropout(x, p=0.1, name="drop"), name="norm")
+    graph = mixed(x, data=(3,))
+    found = types_in(graph)
+    assert found["embed"][1] == ["float32"]
+    assert found["placed"] == (["bfloat16"] * 2, ["bfloat16"])
+    assert found["norm"] == (["bfloat16", "float32", "float32"], ["bfloat16", "float32", "float32"])
+
+
 def test_parameters_follow_activations_and_data_does_not():
     x = sym.FullyConnected(sym.Variable("data"), num_hidden=4, name="fc")
     shapes = {"data": (2, 4), "target": (2, 4)}
@@ -187,10 +199,23 @@ def test_types_that_the_user_chose_stay():
 
 
 def test_loops_and_operators_of_the_users_own_get_float32():
+    @mx.operator.register("mixed_precision_double")
+    class Prop(mx.operator.CustomOpProp):
+        def create_operator(self, ctx, shapes, dtypes):
+            class Double(mx.operator.CustomOp):
+                def forward(self, is_train, req, in_data, out_data, aux):
+                    self.assign(out_data[0], req[0], 2 * in_data[0])
+
+            return Double()
+
     x = sym.FullyConnected(sym.Variable("data"), num_hidden=4, name="fc")
-    out, _ = sym.contrib.foreach(lambda row, s: (row + s[0], [row]), x, [sym.Variable("state")])
-    found = types_in(mixed(out, data=(3, 4), state=(4,)))
-    assert all(kinds == ["float32"] * 2 for name, (kinds, _) in found.items() if "foreach" in name)
+    loop, _ = sym.contrib.foreach(lambda row, s: (sym.tanh(row), s), x, [])
+    net = sym.Group([loop, sym.Custom(x, op_type="mixed_precision_double", name="custom")])
+    graph = mixed(net, data=(3, 4))
+    (name,) = [n.name for n in graph.nodes if n.op is not None and n.op.subgraphs]
+    found = types_in(graph)
+    assert found[name] == (["float32"], ["float32"])
+    assert found["custom"] == (["float32"], ["float32"])
 
 
 def _alone(case, rounded=True):
@@ -301,6 +326,32 @@ def test_a_gradient_in_the_graph_has_the_types_of_its_operator():
         outs.append([o.asnumpy() for o in exe.forward()])
     for got, want in zip(outs[1], outs[0]):
         np.testing.assert_allclose(got, want, atol=0.02 * np.max(np.abs(want)))
+
+
+@pytest.mark.parametrize("op", [ops.LayerNorm, ops.GroupNorm, ops.InstanceNorm, ops.RMSNorm])
+def test_norms_take_parameters_of_datas_type_or_float32(op):
+    small, full, wide = bfloat16, np.dtype("float32"), np.dtype("float64")
+    affine = len(op.inputs) - 1
+    statistics = len(op.outputs) - 1
+
+    def types(data, parameter):
+        ins, outs = op.infer_type(op.Attrs(), data, *[parameter] * affine)
+        assert len(set(ins[1:])) == 1 and len(set(outs[1:])) <= 1
+        return ins[0], ins[1], outs[0], *outs[1:2]
+
+    allowed = [(small, full, full), (small, small, small), (small, None, small)]
+    for data, parameter, want in (*allowed, (full, None, full), (wide, wide, wide)):
+        assert types(data, parameter) == (data, want, data, *[want] * bool(statistics))
+    assert types(None, None) == (None, None, None, *[None] * bool(statistics))
+    for data, parameter in ((full, small), (wide, full), (small, np.dtype("float16"))):
+        with pytest.raises(DTypeError, match="gamma must be"):
+            types(data, parameter)
+    if affine == 2:
+        with pytest.raises(DTypeError, match="beta must be"):
+            op.infer_type(op.Attrs(), small, full, small)
+    net = getattr(sym, op.op_name)(sym.Variable("data"), name="norm")
+    net = sym.elemwise_add(net, sym.Variable("other"))
+    assert net.infer_type(other="float64")[0][0] == np.float64  # from the output
 
 
 # -- what the plan counts ----------------------------------------------------------------------
@@ -461,12 +512,17 @@ def test_the_scale_can_be_changed_between_steps():
         mx.cpu(), grad_req={"fc_weight": "write"}, amp="fp16", loss_scale=1.0, data=(3, 4)
     )
     exe.arg_dict["data"][:] = 1
-    for scale, want in ((1.0, 0), (2.0**20, 3e-9), (2.0**16, 3e-9), (1.0, 0)):
+    for scale, want in ((1.0, 0), (2.0**20, 3e-9), (1.0, 0), (2.0**16, 3e-9)):
         exe.loss_scale = scale
         exe.forward(is_train=True)
         exe.backward()
         np.testing.assert_allclose(exe.grad_dict["fc_weight"].asnumpy(), want, rtol=1e-2)
-    assert exe.reshape(data=(2, 4)).loss_scale == 1.0
+    again = exe.reshape(data=(2, 4))
+    assert again.loss_scale == 2.0**16
+    again.arg_dict["data"][:] = 1
+    again.forward(is_train=True)
+    again.backward()
+    np.testing.assert_allclose(again.grad_dict["fc_weight"].asnumpy(), 2e-9, rtol=1e-2)
 
 
 def test_heads_gradients_of_data_and_gradients_added_up_are_float32():

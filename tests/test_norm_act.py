@@ -1,166 +1,204 @@
-"""Batch normalization and what follows it: generated and oneDNN's kernels against the reference, and the pass
-that joins them.
-"""
+"""The pass that gives batch normalization what follows it: what it joins, what not, and the same numbers."""
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mxlite import ops
-from mxlite.backends import bind_call
-from mxlite.backends.cpu import CPU
-from mxlite.backends.cpu.compiled import usable
-from mxlite.backends.cpu.onednn import library
-from mxlite.backends.cpu.threads import num_threads, set_num_threads
-from mxlite.core.dtype import as_dtype
-from mxlite.graph.attrs import parse_attrs
-from mxlite.graph.opdef import Op
+import mxlite as mx
+from mxlite.backends.cpu import passes
+from mxlite.backends.cpu.compiled import storable, usable
+from mxlite.backends.cpu.passes.norm_act import norm_act
+from mxlite.executor.step import infer
 
-KINDS = {"float32": 2e-5, "bfloat16": 2e-2, "float16": 3e-3}
+needs_compiler = pytest.mark.skipif(
+    not usable(), reason="there is no compiler (llvmlite), or it may not be used"
+)
 
 
-@dataclass
-class Norm:
-    """One call of a norm, forwards and backwards, by any kernel."""
-
-    op: type[Op]
-    attrs: Any
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-    train: bool = True
-
-    @classmethod
-    def of(cls, shape: tuple[int, ...], axis: int, dtype: str = "float32", train: bool = True, **attrs: Any) -> Norm:
-        op = ops._norm_act if attrs.get("relu") or attrs.get("add") else ops.BatchNorm
-        if op is ops.BatchNorm:
-            attrs = {k: v for k, v in attrs.items() if k not in ("relu", "add")}
-        return cls(op, parse_attrs(op, {"axis": axis, "fix_gamma": False, "eps": 1e-3} | attrs), shape, dtype, train)
-
-    def shapes(self) -> Any:
-        names = self.op.input_names(self.attrs)
-        known = [self.shape if n in ("data", "addend") else None for n in names]
-        return self.op.infer_shape(self.attrs, *known)
-
-    def inputs(self, shift: float = 0.0) -> dict[str, Any]:
-        rng = np.random.default_rng(3)
-        kind = as_dtype(self.dtype)
-        made = {}
-        for name, shape in zip(self.op.input_names(self.attrs), self.shapes()[0]):
-            x = rng.standard_normal(shape) + (shift if name == "data" else 0)
-            x = np.abs(x) + 0.5 if name == "moving_var" else x
-            made[name] = x.astype(kind if name in ("data", "addend") else "float32")
-        made["d_out"] = rng.standard_normal(self.shape).astype(kind)
-        return made
-
-    def kernel(self, op: type[Op], fast: bool) -> Any:
-        dtype = as_dtype(self.dtype)
-        if not fast:
-            return CPU.reference(op, self.attrs, *self.shapes(), dtype)
-        return CPU.choose(op, self.attrs, *self.shapes(), dtype, train=self.train)
-
-    def call(
-        self,
-        op: type[Op],
-        have: dict[str, Any],
-        fast: bool,
-        alias: dict[str, str] | None = None,
-        unwanted: tuple[str, ...] = (),
-    ) -> dict[str, Any]:
-        """Outputs of `op` by name; `have` gets those too. Moving averages in `have` are moved by backward."""
-        kernel = self.kernel(op, fast)
-        outs: dict[str, Any] = {}
-        for name in op.output_names(self.attrs):
-            like = have["data"] if name in ("out", "d_out", "d_data", "d_addend") else have["gamma"]
-            outs[name] = None if name in unwanted else np.full_like(like, np.nan)
-            if alias and name in alias:
-                outs[name] = have[alias[name]]
-        work = CPU.empty(kernel.workspace + 64)
-        work.fill(0xFF)
-        names = op.input_names(self.attrs)
-        with np.errstate(all="ignore"):
-            bind_call(
-                kernel, np, op, self.attrs, [have[n] for n in names],
-                [outs[n] for n in op.output_names(self.attrs)], work=work[: kernel.workspace], train=self.train,
-            )()  # fmt: skip
-        assert (work[kernel.workspace :] == 0xFF).all()
-        have.update(outs)
-        return outs
-
-    def both(self, fast: bool, shift: float = 0.0, **how: Any) -> dict[str, Any]:
-        """All that forward and backward make, moving averages included."""
-        have = self.inputs(shift)
-        made = dict(self.call(self.op, have, fast))
-        assert self.op.grad_op is not None
-        made |= self.call(self.op.grad_op, have, fast, **how)
-        return made | {n: have[n] for n in ("moving_mean", "moving_var")}
+def norm_of(data: Any, name: str, **more: Any) -> Any:
+    return mx.sym.BatchNorm(data, name=name, fix_gamma=False, **more)
 
 
-def close(got: dict[str, Any], want: dict[str, Any], tolerance: float) -> None:
-    assert got.keys() == want.keys()
-    for name, x in want.items():
-        if x is None or got[name] is None:
-            assert x is got[name], name
-            continue
-        a, b = np.asarray(got[name], np.float64), np.asarray(x, np.float64)
-        scale = float(np.max(np.abs(b), initial=0))
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * max(scale, 1e-3), err_msg=name)
+def simplified(symbol: Any, train: bool = True, kind: str = "float32", **shapes: tuple[int, ...]) -> Any:
+    """(operator, name) of the operators that the pass leaves, variables in order before and after."""
+    shapes = shapes or {n: (2, 4, 5, 5) for n in ("x", "y", "z") if n in symbol.list_arguments()}
+    graph = infer(symbol.graph, shapes, dict.fromkeys(shapes, kind))
+    made = norm_act(graph, train)
+    assert [n.name for n in made.variables] == [n.name for n in graph.variables]
+    assert all(made.shapes[e] == graph.shapes[o] for e, o in zip(made.outputs, graph.outputs, strict=True))
+    assert all(e in made.shapes and e in made.dtypes for e in made.entries())
+    return [(n.op.op_name, n.name) for n in made.nodes if n.op is not None]
 
 
-SHAPES = [
-    ((5, 7, 6, 16), 3),  # whole vectors
-    ((3, 5, 4, 24), -1),
-    ((2, 3, 3, 3), 3),  # rows of several pixels
-    ((700, 20), 1),
-    ((3, 2, 1, 1031), 3),  # no whole vectors, and too many channels to repeat them
-    ((1, 1, 1, 5), 3),
-    ((2, 2, 5, 70), 3),
-    ((4, 6, 7, 7), 1),
-    ((2, 3, 20, 25), 1),
-    ((2, 1, 5, 9), 1),
-    ((3, 4, 2), 1),
-    ((1, 5, 3, 4, 6), 1),
-    ((4, 3, 5, 6), 2),
-]
-
-needs_compiler = pytest.mark.skipif(not usable(), reason="there is no compiler (llvmlite), or it may not be used")
+X, Y, Z = (mx.sym.var(n) for n in "xyz")
 
 
-@pytest.fixture(params=[1, 2, 3])
-def threads(request):
-    before = set_num_threads(request.param)
-    yield request.param
-    set_num_threads(before)
+def relu(data: Any) -> Any:
+    return mx.sym.Activation(data, act_type="relu", name="relu")
+
+
+FUSED = {
+    "norm, rectifier": relu(norm_of(X, "a")),
+    "the operator relu": mx.sym.relu(norm_of(X, "a"), name="relu"),
+    "norm on the left": relu(mx.sym.elemwise_add(norm_of(X, "a"), Y)),
+    "norm on the right": relu(mx.sym.elemwise_add(X, norm_of(Y, "a"))),
+    "the sign +": relu(norm_of(X, "a") + Y),
+    "a broadcast that stretches nothing": relu(mx.sym.broadcast_add(Y, norm_of(X, "a"))),
+    "the norm of old files": relu(mx.sym.BatchNorm_v1(X, name="a")),
+    "the last axis": relu(norm_of(X, "a", axis=3)),
+    "the addend is the norm's data": relu(norm_of(X, "a") + X),
+    "the rectifier is the end of a stage": mx.sym.Activation(
+        norm_of(X, "a"), act_type="relu", name="relu", attr={"__mirror_stage__": "True"}
+    ),
+    "both are to be recomputed": mx.sym.Activation(
+        norm_of(X, "a", attr={"__force_mirroring__": "True"}),
+        act_type="relu", name="relu", attr={"__force_mirroring__": "True"},
+    ),
+}  # fmt: skip
 
 
 @needs_compiler
-@pytest.mark.parametrize("shape, axis", SHAPES)
-@pytest.mark.parametrize("relu, add", [*itertools.product((False, True), repeat=2)])
-def test_generated_kernels_give_what_the_reference_gives(shape, axis, relu, add, threads, monkeypatch):
-    monkeypatch.setenv("MXLITE_KERNELS", "compiled")
-    monkeypatch.setattr("mxlite.backends.cpu.compiled.team.LEAST_NBYTES", 0)
-    for dtype, tolerance in KINDS.items():
-        for attrs in ({}, {"fix_gamma": True, "momentum": 0.3}, {"use_global_stats": True}):
-            norm = Norm.of(shape, axis, dtype, relu=relu, add=add, **attrs)
-            assert norm.kernel(norm.op, True).name == "compiled norm"
-            assert norm.kernel(norm.op.grad_op, True).name == "compiled norm"
-            close(norm.both(True), norm.both(False), tolerance)
+@pytest.mark.parametrize("how", FUSED)
+def test_a_norm_takes_along_what_follows_it(how):
+    for train in (True, False):
+        assert simplified(FUSED[how], train) == [("_norm_act", "relu")]
 
 
-@pytest.mark.skipif(library() is None, reason="oneDNN is not there")
-@pytest.mark.parametrize("shape, axis", [((5, 7, 6, 16), 3), ((700, 32), 1), ((2, 3, 3, 5, 64), -1)])
-@pytest.mark.parametrize("train", [True, False])
-def test_onednn_gives_what_the_reference_gives(shape, axis, train, threads, monkeypatch):
+@needs_compiler
+def test_of_two_norms_one_takes_the_other_as_its_addend():
+    both = relu(norm_of(X, "a") + norm_of(Y, "b"))
+    assert simplified(both) == [("BatchNorm", "b"), ("_norm_act", "relu")]
+    left = norm_of(X, "a")
+    assert simplified(mx.sym.Group([relu(left + norm_of(Y, "b")), left])) == [
+        ("BatchNorm", "a"), ("_norm_act", "relu")
+    ]  # fmt: skip
+
+
+def kept_apart() -> dict[str, Any]:
+    norm = norm_of(X, "a")
+    total = norm + Y
+    marked = norm_of(X, "a", attr={"__force_mirroring__": "True"})
+    stage = norm_of(X, "a", attr={"__mirror_stage__": "True"})
+    shown = mx.sym.BatchNorm(X, name="a", output_mean_var=True)
+    return {
+        "the norm has another reader": relu(norm) * norm,
+        "the norm is an output": mx.sym.Group([relu(norm), norm]),
+        "the sum has another reader": relu(total) * total,
+        "the norm is added to itself": relu(norm + norm),
+        "the statistics are read": mx.sym.Group([relu(shown[0]), shown[1]]),
+        "another activation": mx.sym.Activation(norm, act_type="sigmoid"),
+        "a sum without a rectifier": total * 2,
+        "a product": relu(norm * Y),
+        "it is to be recomputed, the rectifier not": relu(marked),
+        "it is the end of a stage": relu(stage),
+    }
+
+
+@needs_compiler
+@pytest.mark.parametrize("how", kept_apart())
+def test_a_norm_stays_alone_where(how):
+    symbol = kept_apart()[how]
+    assert "_norm_act" not in [op for op, _ in simplified(symbol)]
+
+
+@needs_compiler
+def test_a_stretched_norm_and_float64_stay_alone():
+    stretched = relu(mx.sym.broadcast_add(norm_of(X, "a"), Y))
+    assert "_norm_act" not in [o for o, _ in simplified(stretched, x=(1, 4, 5, 5), y=(2, 4, 5, 5))]
+    assert simplified(relu(norm_of(X, "a")), kind="float64") == [("BatchNorm", "a"), ("Activation", "relu")]
+
+
+def test_without_a_compiler_nothing_changes(monkeypatch):
     monkeypatch.setenv("MXLITE_KERNELS", "onednn")
-    for attrs in ({}, {"fix_gamma": True, "momentum": 0.3}, {"use_global_stats": True}):
-        norm = Norm.of(shape, axis, train=train, **attrs)
-        if norm.kernel(norm.op, True).name == "reference":
-            pytest.skip("oneDNN has nothing better on this CPU")
-        close(norm.both(True), norm.both(False), KINDS["float32"])
-        close(norm.both(True, unwanted=("d_gamma",)), norm.both(False, unwanted=("d_gamma",)), KINDS["float32"])
-        close(norm.both(True, unwanted=("d_data",)), norm.both(False, unwanted=("d_data",)), KINDS["float32"])
-        close(norm.both(True, alias={"d_data": "d_out"}), norm.both(False), KINDS["float32"])
+    assert simplified(relu(norm_of(X, "a"))) == [("BatchNorm", "a"), ("Activation", "relu")]
+
+
+def without(monkeypatch: Any, *names: str) -> None:
+    """Leave passes out."""
+    rest = tuple(p for p in passes.SIMPLIFY if p.__name__ not in names)
+    monkeypatch.setattr(passes, "SIMPLIFY", rest)
+
+
+def dense_net() -> Any:
+    """Norm, rectifier and convolution over all that came before, as in a DenseNet; a softmax."""
+    x = mx.sym.Convolution(mx.sym.var("data"), kernel=(3, 3), num_filter=8, name="stem")
+    for i in range(3):
+        y = mx.sym.Activation(norm_of(x, f"norm{i}"), act_type="relu", name=f"relu{i}")
+        x = mx.sym.Concat(
+            x, mx.sym.Convolution(y, kernel=(3, 3), pad=(1, 1), num_filter=8, name=f"c{i}"), dim=1
+        )
+    return mx.sym.SoftmaxOutput(
+        mx.sym.FullyConnected(mx.sym.Flatten(x), num_hidden=5, name="fc"), name="softmax"
+    )
+
+
+NETS = {
+    "resnet": lambda: mx.models.resnet_cifar(8),
+    "resnet v2": lambda: mx.models.resnet_cifar(8, version=2),
+    "densenet": dense_net,
+}
+
+
+def step_of(symbol: Any, n: int = 4, **more: Any) -> Any:
+    """An executor, and after a step: outputs, gradients, moving averages; then outputs of inference."""
+    exe = symbol.simple_bind(mx.cpu(), data=(n, 3, 12, 12), softmax_label=(n,), **more)
+    rng = np.random.default_rng(0)
+    for name, x in {**exe.arg_dict, **exe.aux_dict}.items():
+        values = rng.standard_normal(x.shape) * (0.1 if name.endswith(("gamma", "beta", "bias")) else 1)
+        if name.endswith(("gamma", "var")):
+            values = 1 + np.abs(values)
+        elif name.endswith("weight"):
+            values /= np.sqrt(np.prod(x.shape[1:]) / 2)
+        elif name.endswith("label"):
+            values = rng.integers(0, 5, x.shape)
+        x[:] = values
+    outs = [o.asnumpy() for o in exe.forward(is_train=True)]
+    exe.backward()
+    made = {f"out{i}": o for i, o in enumerate(outs)}
+    made |= {f"d_{k}": g.asnumpy() for k, g in exe.grad_dict.items() if g is not None}
+    made |= {k: a.asnumpy() for k, a in exe.aux_dict.items()}
+    made |= {f"inferred{i}": o.asnumpy() for i, o in enumerate(exe.forward(is_train=False))}
+    return exe, made
+
+
+def operators(exe: Any, train: bool = True) -> list[str]:
+    lowered = exe._planned.train if train else exe._planned.infer
+    return [t.op for t in lowered.problem.tasks]
+
+
+@needs_compiler
+@pytest.mark.parametrize("net", NETS)
+def test_a_training_step_is_the_same_with_and_without(net, monkeypatch):
+    exe, got = step_of(NETS[net]())
+    assert "_norm_act" in operators(exe) and "_backward__norm_act" in operators(exe)
+    plan = exe.memory_plan
+    budget = (plan.peak_bytes + plan.lower_bound_bytes) // 2
+    for share in (budget, plan.peak_bytes):
+        tight, same = step_of(NETS[net](), memory_budget=share)
+        assert tight.measured_bytes <= share
+        for name, x in got.items():
+            np.testing.assert_array_equal(same[name], x, err_msg=name)
+    without(monkeypatch, "norm_act", "fold")
+    exe, want = step_of(NETS[net]())
+    assert "BatchNorm" in operators(exe) and "_norm_act" not in operators(exe)
+    assert plan.arena_bytes <= exe.memory_plan.arena_bytes
+    largest = max(float(np.abs(x).max()) for n, x in want.items() if n.startswith("d_"))
+    for name, x in want.items():
+        scale = max(float(np.abs(x).max()), 1e-3 * largest if name.startswith("d_") else 1e-3)
+        np.testing.assert_allclose(got[name], x, rtol=0, atol=1e-4 * scale, err_msg=name)
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_a_step_in_16_bits_is_near_that_in_32(kind):
+    if kind not in storable():
+        pytest.skip(f"this CPU cannot load {kind}")
+    exe, small = step_of(mx.models.resnet_cifar(8), n=8, amp=kind)
+    assert operators(exe).count("_norm_act") == 7
+    _, full = step_of(mx.models.resnet_cifar(8), n=8)
+    for name in full:
+        error = np.linalg.norm(small[name] - full[name]) / (np.linalg.norm(full[name]) + 1e-6)
+        assert error < (0.5 if name.startswith("d_") else 0.05), (name, error)

@@ -17,6 +17,7 @@ from mxlite.ops.norm import BatchNorm
 from mxlite.ops.philox import RandomStream
 from mxlite.ops.pool import Pooling
 from mxlite.ops.pool_kernels import index_type
+from mxlite.ops.scratch import BLOCK
 
 
 class Layer:
@@ -305,6 +306,14 @@ def test_batch_norm_with_fixed_gamma_counts_it_as_one():
     close(out.std((0, 2)), np.ones(3), 1e-2)
     assert layer.backward(normal(8, 3, 4, seed=1))["d_gamma"].tolist() == [0, 0, 0]
     assert layer.have["gamma"].tolist() == [7, 7, 7]
+
+
+def test_batch_norm_of_planes_a_little_larger_than_a_block():
+    """What is left of such a plane is less than a row of positions, and more than there are channels."""
+    layer = Layer(BatchNorm)
+    data = normal(1, 1, BLOCK + 40)
+    close(layer.forward(data=data).std(), (1 + 1e-3 / data.var()) ** -0.5, 1e-9)
+    close(layer.backward(np.ones_like(data))["d_data"], np.zeros_like(data), 1e-9)
 
 
 LOGITS = np.array([[1, 2, 3], [1, 0, -1.0], [0, 0, 1]])

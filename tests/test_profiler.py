@@ -317,6 +317,7 @@ def test_measuring_the_machine_is_no_part_of_the_record(monkeypatch):
     assert first["Peak"]["flops_per_s"]["float32"] > 0 and first["Peak"]["bytes_per_s"] > 0
     second = json.loads(profiler.dumps(format="json"))
     assert second["Peak"] == first["Peak"], "once in a process"
+    assert [r["Operator"] for r in second["Time"]] == ["dot"]
     peak.flops_per_s.cache_clear()
     peak.bytes_per_s.cache_clear()
 

@@ -1,6 +1,7 @@
 """Consecutive native calls joined to one: which are, their order, and which is named if one fails."""
 
 import ctypes
+import sys
 from functools import partial
 
 import numpy as np
@@ -82,9 +83,10 @@ def test_one_alone_and_none_stay_as_they_are(note):
         lambda: None,
         partial(print),
         partial(ctypes.CFUNCTYPE(ctypes.c_int)(0)),
-        partial(ctypes.CFUNCTYPE(None)(0), ctypes.c_float(1)),
+        partial(ctypes.CFUNCTYPE(None)(0), ctypes.c_double(1)),
+        partial(ctypes.CFUNCTYPE(None)(0), *[ctypes.c_float(1)] * 3),
         partial(ctypes.CFUNCTYPE(None)(0), 7),
-        partial(ctypes.CFUNCTYPE(None)(0), *[ctypes.c_int(0)] * 5),
+        partial(ctypes.CFUNCTYPE(None)(0), *[ctypes.c_int(0)] * 12),
         partial(ctypes.CFUNCTYPE(None)(0), x=1),
         Calls((lambda: None,)),
     ],
@@ -105,6 +107,20 @@ def test_arguments_are_passed_as_they_are():
     run(join([one, two]))
     assert seen[0] == (5 - 2**63, -3, 2**32 - 1, ctypes.addressof(slots))
     assert seen[1] == (0, -(2**62), 0, 0)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there such calls are made from Python")
+def test_floats_between_integers_arrive_where_they_belong():
+    """The arguments of dnnl_sgemm, in its order."""
+    c, seen = ctypes, []
+    kinds = [c.c_char] * 2 + [c.c_int64] * 3 + [c.c_float, c.c_void_p, c.c_int64, c.c_void_p, c.c_int64]
+    kinds += [c.c_float, c.c_void_p, c.c_int64]
+    target = c.CFUNCTYPE(None, *kinds)(lambda *args: seen.append(args))
+    function = c.CFUNCTYPE(None)(c.cast(target, c.c_void_p).value)
+    values = (b"T", b"N", 2, 3, 2**40, 0.5, 2**45, 7, 2**46, 8, -1.25, 2**47, 9)
+    few = partial(function, *[kind(v) for kind, v in zip(kinds, values)])
+    run(join([few, few]))
+    assert seen == [values] * 2
 
 
 def test_the_one_that_fails_is_named_and_those_behind_it_do_not_run(note):

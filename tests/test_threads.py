@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.backends import Backend
+from mxlite.backends import Backend, control
 from mxlite.backends.cpu import blas, cores, CPU, threads
 from mxlite.backends.cpu.onednn import library, loaded
 from mxlite.core import config, cores as machine
@@ -188,17 +188,18 @@ def test_a_kernel_meets_openmp_with_its_own_number_whatever_was_set_meanwhile(mo
         )
         segment.names.insert(0, "look")
 
-    exe = bound(2)
+    here = lib._openmp.omp_get_max_threads()
+    exe = bound(here + 1)
+    assert lib._openmp.omp_get_max_threads() == here
     exe.forward(is_train=True)
     mx.nd.waitall()
     look(exe._train.segments[0])
-    here = lib._openmp.omp_get_max_threads()
-    mx.set_num_threads(1)
+    mx.set_num_threads(here)
     exe.forward(is_train=True)
     mx.nd.waitall()
     with mx.engine.use_engine("naive"):
         exe.forward(is_train=True)
-    assert seen == [(2, 2), (2, 2)]
+    assert seen == [(here + 1, here + 1)] * 2
     assert lib._openmp.omp_get_max_threads() == here, "this thread's number is its own again"
 
 
@@ -241,13 +242,16 @@ def test_a_loops_body_is_planned_for_each_number():
         return new, new
 
     outs, _ = sym.contrib.foreach(body, data, start)
-    results = []
+    results, made = [], []
     for count in (1, 2, 1):
         mx.set_num_threads(count)
+        made.append(control._kernel.cache_info().misses)
         exe = outs.simple_bind(mx.cpu(), grad_req="null", data=(5, 3, 4), start=(3, 6), w=(6, 4))
         for i, a in enumerate(exe.arg_arrays):
             a[:] = i + 1
         results.append(exe.forward()[0].asnumpy())
+    made.append(control._kernel.cache_info().misses)
+    assert made[0] < made[1] < made[2] == made[3], "each number has kernels of its own, made once"
     assert (results[0] == results[1]).all() and (results[0] == results[2]).all()
 
 
@@ -313,6 +317,27 @@ def test_segments_run_in_turn_only_where_tuned_kernels_have_all_cores(monkeypatc
     assert chain(1)[1] is False
     tuned, in_turn = chain(2)
     assert in_turn is tuned
+
+
+def test_data_and_updates_go_on_beside_a_program_whose_segments_run_in_turn():
+    """It takes one worker; reading data has workers of its own, and other arrays are updated by the next."""
+    with mx.engine.use_engine("threaded") as engine:
+        exe = bound(2)
+        exe.forward(is_train=True)
+        mx.nd.waitall()
+        gates = {kind: threading.Event() for kind in ("io", "compute")}
+        passed = []
+        segment = exe._train.segments[0]
+        for gate in gates.values():
+            segment.calls.insert(0, lambda gate=gate: passed.append(gate.wait(10)))
+            segment.names.insert(0, "wait")
+        other = mx.nd.ones((4,))
+        exe.forward(is_train=True)
+        engine.push(gates["io"].set, kind="io", name="read")
+        other += 1
+        engine.push(gates["compute"].set, reads=[other.var], name="updated")
+        exe.outputs[0].wait_to_read()
+    assert passed == [True, True], "both were over while the segment ran"
 
 
 def test_a_backend_without_threads_of_its_own_needs_say_nothing():

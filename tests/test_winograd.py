@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mxlite.backends.cpu import winograd
-from mxlite.backends.cpu.compiled import usable, width
+from mxlite.backends.cpu.compiled import storable, usable, width
+from mxlite.backends.cpu.threads import set_num_threads
+from mxlite.core.dtype import as_dtype
 
 pytestmark = pytest.mark.skipif(
     not usable() or not winograd.fits(1, 3, 3, 16, 16, (1, 1), np.float32),
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 GUARD = 64  # bytes before and after each array, which must stay as they are
-TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-2, "float16": 2e-3}
+ROUNDING = {"bfloat16": 5e-3, "float16": 6e-4}  # half of the last bit, and a little
 
 
 class Guarded:
@@ -67,7 +69,7 @@ def cut(c, f, part, most):
     """Keywords that say how the work is cut: as the kernel likes, or in these parts."""
     if part is None:
         return {}
-    parts = tuple(k // width() % part == 0 and part * width() or width() for k in (c, f))
+    parts = tuple((k // width() % part == 0 and part * width()) or width() for k in (c, f))
     return {"parts": parts, "group": 2 * most + 1, "most": most}
 
 
@@ -163,3 +165,108 @@ def test_what_follows_is_done_in_place(add, relu, has_bias, side, seed):
     close(out.array, np.maximum(wanted, 0) if relu else wanted, 1e-5)
     for a in (data, weight, out, guard):
         a.check()
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_two_byte_arrays_are_converted_on_the_way(name):
+    """Products and sums are of float32: one rounding of the result is all that is lost."""
+    if name not in storable():
+        pytest.skip(f"this CPU cannot convert {name}")
+    kind = as_dtype(name)
+    n, h, w, c, f, pad = 2, 9, 10, 2 * width(), width(), (1, 1)
+    rng = np.random.default_rng(5)
+    data = Guarded((n, h, w, c), kind, rng.standard_normal((n, h, w, c)))
+    d_out = Guarded((n, h, w, f), kind, rng.standard_normal((n, h, w, f)))
+    weight = Guarded((f, c, 3, 3), fill=rng.standard_normal((f, c, 3, 3)))
+    bias = Guarded((f,), fill=rng.standard_normal(f))
+    out, d_data, d_weight = Guarded((n, h, w, f), kind), Guarded((n, h, w, c), kind), Guarded((f, c, 3, 3))
+    guards = []
+    for make, args in (
+        (winograd.forward, (data.array, weight.array, bias.array, out.array)),
+        (winograd.d_data, (d_out.array, weight.array, None, d_data.array)),
+        (winograd.d_weight, (d_out.array, data.array, d_weight.array)),
+    ):
+        kernel = make(n, h, w, c, f, pad, kind)
+        guard, work = scratch(kernel.workspace)
+        guards.append(guard)
+        kernel.connect(*args, work)()
+    turned = weight.array.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
+    close(out.array, direct(data.array, weight.array, pad) + bias.array, ROUNDING[name])
+    close(d_data.array, direct(d_out.array, turned, pad), ROUNDING[name])
+    close(d_weight.array, direct_weight(d_out.array, data.array, pad), 1e-5)
+    for a in (data, weight, bias, out, d_out, d_data, d_weight, *guards):
+        a.check()
+
+
+@pytest.mark.parametrize("channels", [64, 512])
+def test_error_stays_near_that_of_float32(channels):
+    """The largest error is below 1e-5 of the largest output, with positive data as with normal data."""
+    rng = np.random.default_rng(channels)
+    for positive in (False, True):
+        data = Guarded((1, 14, 14, channels), fill=rng.standard_normal((1, 14, 14, channels)))
+        if positive:
+            np.maximum(data.array, 0, out=data.array)
+        weight = Guarded((64, channels, 3, 3), fill=rng.standard_normal((64, channels, 3, 3)))
+        kernel = winograd.forward(1, 14, 14, channels, 64, (1, 1), np.float32)
+        out = Guarded((1, 14, 14, 64))
+        guard, work = scratch(kernel.workspace)
+        kernel.connect(data.array, weight.array, None, out.array, work)()
+        wanted = direct(data.array, weight.array, (1, 1))
+        assert np.abs(out.array - wanted).max() < 1e-5 * np.abs(wanted).max()
+        guard.check()
+
+
+def test_nan_and_infinity_reach_the_output():
+    """Wherever the sum has one; and as tiles are transformed whole, maybe in the rest of the tile."""
+    c = f = width()
+    data = Guarded((1, 8, 8, c), fill=1.0)
+    data.array[0, 2, 3, 5] = np.nan
+    data.array[0, 6, 6, 1] = np.inf
+    weight = Guarded((f, c, 3, 3), fill=1.0)
+    kernel = winograd.forward(1, 8, 8, c, f, (1, 1), np.float32)
+    out = Guarded((1, 8, 8, f))
+    guard, work = scratch(kernel.workspace)
+    kernel.connect(data.array, weight.array, None, out.array, work)()
+    with np.errstate(invalid="ignore"):
+        wanted = direct(data.array, weight.array, (1, 1))
+    assert not np.isfinite(out.array[~np.isfinite(wanted)]).any()
+    guard.check()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_any_number_of_threads_gives_the_same_bits(threads):
+    """Which thread does an item does not change it, so runs repeat, here with 1 thread as with 3."""
+    n, h, c, f = 3, 14, 4 * width(), 6 * width()
+    rng = np.random.default_rng(0)
+    data = Guarded((n, h, h, c), fill=rng.standard_normal((n, h, h, c)))
+    weight = Guarded((f, c, 3, 3), fill=rng.standard_normal((f, c, 3, 3)))
+    found = []
+    before = set_num_threads(threads)
+    try:
+        for many in (threads, 1):
+            set_num_threads(many)
+            kernel = winograd.forward(n, h, h, c, f, (1, 1), np.float32, parts=(width(), 2 * width()))
+            out = Guarded((n, h, h, f))
+            guard, work = scratch(kernel.workspace)
+            run = kernel.connect(data.array, weight.array, None, out.array, work)
+            for _ in range(5):
+                out.array[...] = np.nan
+                run()
+                found.append(out.array.copy())
+            guard.check()
+    finally:
+        set_num_threads(before)
+    assert all((found[0] == x).all() for x in found)
+
+
+def test_what_does_not_fit_is_refused():
+    c = width()
+    assert winograd.fits(1, 8, 8, c, c, (1, 1), np.float32)
+    assert not winograd.fits(1, 8, 8, c + 1, c, (1, 1), np.float32)
+    assert not winograd.fits(1, 8, 8, c, 3, (1, 1), np.float32)
+    assert not winograd.fits(1, 8, 8, c, c, (3, 3), np.float32)
+    assert not winograd.fits(1, 1, 8, c, c, (0, 0), np.float32)
+    assert not winograd.fits(0, 8, 8, c, c, (1, 1), np.float32)
+    assert not winograd.fits(1, 8, 8, c, c, (1, 1), np.float64)
+    assert winograd.forward(1, 8, 8, c, 3, (1, 1), np.float32) is None
+    assert winograd.d_weight(1, 8, 8, 3, c, (1, 1), np.float32) is None

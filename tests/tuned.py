@@ -111,10 +111,15 @@ def close(got: Any, want: Any, tolerance: float, what: str = "") -> None:
 
 
 def compare(
-    node: Node, arrays: dict[str, Any] | None = None, tolerance: float = 2e-5, heads: dict[str, Any] | None = None,
+    node: Node,
+    arrays: dict[str, Any] | None = None,
+    tolerance: float = 2e-5,
+    heads: dict[str, Any] | None = None,
     imperative: bool = False, name: str | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
-    """Forward and backward of the chosen kernels against the reference ones; `name` begins the kernels' names."""
+    """Forward and backward of the chosen kernels against the reference ones; `name` begins the kernels'
+    names.
+    """
     arrays = node.inputs() if arrays is None else arrays
     chosen = node.kernel()
     if name is not None:

@@ -71,6 +71,15 @@ class Net:
             rebuild=self.rebuild,
         )
 
+    def least_budget(self, nbytes: int) -> int:
+        """`nbytes`, or the least above it for which a plan is known."""
+        sgd = mx.optimizer.SGD(momentum=MOMENTUM)
+        try:
+            self.symbol().memory_plan(mx.cpu(), memory_budget=nbytes, optimizer=sgd, **self.shapes)
+        except mx.MemoryBudgetError as error:
+            return error.least_feasible_bytes
+        return nbytes
+
     def first_values(self, net: Any) -> dict[str, np.ndarray]:
         """`arg:`, `aux:`, `data:` and `label:` with names behind.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -77,11 +78,11 @@ def hold(net: Net, columns: Sequence[Column], terms: Terms, folder: Path) -> Ent
         for name in list(workers):
             if entries[name].note:
                 workers.pop(name).__exit__(None, None, None)
-        if "mxlite" in workers or "mxlite" not in entries:
+        if entries["mxlite"].note.startswith("wrong"):
+            say(f"  not timed: mxlite is {entries['mxlite'].note}")
+        else:
             take_turns(entries, workers, terms)
             look(entries, workers, terms)
-        else:
-            say(f"  not timed: mxlite {entries['mxlite'].note}")
     for e in entries.values():
         if e.column.alone and not e.note:
             measure_alone(net, spec, e, entries, terms)
@@ -127,29 +128,44 @@ def take_turns(entries: Entries, workers: Mapping[str, Worker], terms: Terms) ->
     another column; then the other precision."""
     check_idle(entries, workers)
     for precision in TOLERANCE:
-        names = [n for n in workers if entries[n].column.precision == precision]
-        once = {n: calibrate(entries[n], workers[n], terms) for n in names}
-        rounds = terms.rounds
-        if any(t > PATIENCE_S for t in once.values()):
-            rounds = min(rounds, FEW)
-        values: dict[str, list[float]] = {n: [] for n in names}
+        values: dict[str, list[float]] = {n: [] for n in workers if entries[n].column.precision == precision}
+        for name in list(values):
+            calibrate(entries[name], workers[name], values, terms)
+        slow = any(v[0] > PATIENCE_S for v in values.values())
+        rounds = min(terms.rounds, FEW) if slow else terms.rounds
+        for v in values.values():
+            v.clear()
         for r in range(rounds):
+            names = list(values)
             k = r % len(names) if names else 0
             for name in names[k:] + names[:k]:
-                values[name].append(workers[name].ask(do="run", count=entries[name].steps))
-                time.sleep(SETTLE_S)
-        for name in names:
+                run(entries[name], workers[name], values)
+        for name in values:
             entries[name].seconds = Spread(tuple(values[name]))
 
 
-def calibrate(e: Entry, worker: Worker, terms: Terms) -> float:
-    """Set how many steps a round has; seconds of a step."""
-    once: float = worker.ask(do="run", count=1)
-    if once < terms.seconds:  # the first was perhaps the slowest
-        once = worker.ask(do="run", count=2)
-    e.steps = max(1, min(10_000, round(terms.seconds / once)))
+def calibrate(e: Entry, worker: Worker, values: dict[str, list[float]], terms: Terms) -> None:
+    """Find how many steps fill a round."""
+    seconds = run(e, worker, values)
+    if 0 < seconds < terms.seconds / 20:  # short: one step says little
+        e.steps = 10
+        seconds = run(e, worker, values)
+    if seconds:
+        e.steps = max(1, min(10_000, round(terms.seconds / seconds)))
+
+
+def run(e: Entry, worker: Worker, values: dict[str, list[float]]) -> float:
+    """Add the seconds of a step to those of this column; it leaves `values` if it fails."""
+    try:
+        seconds: float = worker.ask(do="run", count=e.steps)
+    except RuntimeError as error:
+        e.note = reason(error)
+        say(f"  {e.column.title}: {e.note}")
+        del values[e.column.name]
+        return 0.0
+    values[e.column.name].append(seconds)
     time.sleep(SETTLE_S)
-    return once
+    return seconds
 
 
 def check_idle(entries: Entries, workers: Mapping[str, Worker]) -> None:
@@ -166,9 +182,10 @@ def check_idle(entries: Entries, workers: Mapping[str, Worker]) -> None:
 
 def look(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> None:
     """Memory of all, then what disturbs timing: the allocator's own count, the time of every call."""
-    for name, worker in workers.items():
+    alive = {n: w for n, w in workers.items() if entries[n].seconds}
+    for name, worker in alive.items():
         entries[name].memory = worker.ask(do="memory")
-    for name, worker in workers.items():
+    for name, worker in alive.items():
         e = entries[name]
         try:
             if e.column.side == "torch":
@@ -201,9 +218,10 @@ def brief(losses: Sequence[float]) -> str:
 
 
 def reason(error: RuntimeError) -> str:
-    """The line that says what happened."""
+    """The line that says what happened: where a traceback ends, else the last."""
     lines = [x.strip() for x in str(error).splitlines() if x.strip()]
-    return (lines[-1] if lines else "it ended")[:200].replace("|", "/")
+    named = [x for x in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", x)]
+    return ([*lines, *named] or ["it ended"])[-1][:200].replace("|", "/")
 
 
 def say(text: str) -> None:

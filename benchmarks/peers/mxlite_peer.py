@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,35 @@ import numpy as np
 from harness.worker import serve
 
 import mxlite as mx
+from mxlite.backends.cpu import onednn
 from peers.peer import Arrays, cross_entropy, inferred, Peer
+
+
+def numbers(version: Sequence[int]) -> str:
+    return ".".join(map(str, version))
+
+
+def llvm() -> str:
+    """Of generated kernels."""
+    try:
+        from llvmlite import binding
+    except (ImportError, OSError):
+        return "none"
+    return f"{numbers(binding.llvm_version_info)} for {binding.get_host_cpu_name()}"
 
 
 class MXLite(Peer):
     """A Module whose step includes the update, as `fit` makes it."""
 
     def versions(self) -> dict[str, str]:
-        return {"mxlite": mx.__version__, "python": platform.python_version(), "numpy": np.__version__}
+        found = onednn.library()
+        return {
+            "mxlite": mx.__version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "oneDNN": "none" if found is None else f"{numbers(found.version)} on {found.instructions}",
+            "LLVM": llvm(),
+        }
 
     def build(
         self, spec: dict[str, Any], amp: str | None = None, memory_budget: int | str | None = None

@@ -93,9 +93,10 @@ class Peer:
         return (time.perf_counter() - start) / count
 
     def memory(self) -> dict[str, int]:
-        """Bytes. growth: what became resident for the network, at the peak of the steps since `losses`."""
+        """Bytes. resident: of the process, at the peak of the steps since `losses`; growth: what of that came
+        since before the network was built. Empty where the system does not say."""
         peak = resident("VmHWM")
-        return {"growth": peak - self.resident_before} if peak else {}
+        return {"resident": peak, "growth": peak - self.resident_before} if peak else {}
 
     def processor(self) -> float:
         """Seconds that all threads of this process have run."""

@@ -1,8 +1,8 @@
 """What inference computes from parameters alone: computed when they change, not at each call.
 
-Weights in the layout a kernel wants, norms folded into weights, weights cast to 16 bits: nodes that depend on no
-input and draw nothing. `hoist` moves them to the front of a step and gives what the rest reads of them storage of
-its own; a program skips them as long as nobody has written a parameter.
+Weights in the layout a kernel wants, norms folded into weights, weights cast to 16 bits: nodes that depend
+on no input and draw nothing. `hoist` moves them to the front of a step and gives what the rest reads of them
+storage of its own; a program skips them as long as nobody has written a parameter.
 """
 
 from __future__ import annotations

@@ -37,7 +37,6 @@ from ..graph import (
 )
 from ..graph.opdef import known_shape
 from ..graph.update import HYPER
-from ..ops.cast import _shore, Cast
 
 Key = tuple[str, Any]
 GRAD_REQS = ("null", "write", "add")
@@ -292,8 +291,6 @@ def _with_gradient_storage(
 
 def _is_blocked(entry: Entry) -> bool:
     """Whether no gradient can pass this output's operator."""
-    while entry.node.op is Cast or entry.node.op is _shore:  # a cast passes what it gets
-        entry = entry.node.inputs[0]
     op = entry.node.op
     return op is not None and op.grad_op is None and not op.gradient_is
 

@@ -196,10 +196,7 @@ class MemoryPlan:
     def _from_data(cls, data: Mapping[str, Any]) -> MemoryPlan:
         given = data["problem"]
         values = tuple(Value(str(v["name"]), int(v["nbytes"]), bool(v["fixed"])) for v in given["values"])
-        tasks = tuple(
-            Task(**{**t, **{k: _tuples(t[k]) for k in _TUPLES if k in t}})
-            for t in given["tasks"]
-        )
+        tasks = tuple(Task(**{**t, **{k: _tuples(t[k]) for k in _TUPLES if k in t}}) for t in given["tasks"])
         problem = Problem(
             tasks, values, int(given["num_forward"]), dict(given["fixed_bytes"]), int(given["least_arena"])
         )

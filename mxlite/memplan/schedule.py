@@ -165,11 +165,7 @@ def _number(problem: Problem, steps: list[tuple[int, int]], counts: list[int]) -
             # A second run must not write again what the user may already have been given.
             always = tasks[t].always
             row = tuple(
-                -1
-                if v < 0 or values[v].fixed
-                else later(v, k)
-                if v in always
-                else instance.get((v, k), -1)
+                -1 if v < 0 or values[v].fixed else later(v, k) if v in always else instance.get((v, k), -1)
                 for v in row
             )
         else:

@@ -38,7 +38,7 @@ class _norm_act(BatchNorm):
     convolution keeps anyway, where the addend might not be kept. At 0 the gradient is 0.
     """
 
-    inputs = ("data", "gamma", "beta", "moving_mean", "moving_var", "addend")
+    inputs = (*BatchNorm.inputs, "addend")  # type: ignore[assignment]
     # d_addend first: while it takes the bytes of d_out, d_data can have those of data.
     backward_in_place = {"d_addend": "d_out", "d_data": ("d_out", "data")}
     Attrs = NormActAttrs
@@ -131,7 +131,7 @@ class _norm_act(BatchNorm):
             xp.copyto(y[where], line, casting="unsafe")
 
     @staticmethod
-    def backward(
+    def backward(  # type: ignore[override]
         xp: Any,
         a: Any,
         d_out: Any,
@@ -231,13 +231,13 @@ class _Scratch:
 
 def _forward_pieces(shape: tuple[int, int, int], dtype: DType) -> list[Piece]:
     """A box of data; mean, var, scale and shift; the last two spread out."""
-    n, c, p = shape
     acc = accumulator(dtype)
+    _, c, p = shape
     return [((_box(shape),), acc), ((4, c), acc), ((2, *spread_shape(c, p)), acc)]
 
 
 def _backward_pieces(shape: tuple[int, int, int], dtype: DType) -> list[Piece]:
-    """Boxes of the head gradient, of data and of flags; partial sums; five vectors spread out; six columns."""
+    """Boxes of the head gradient, of data and of flags; partial sums; five spread vectors; six columns."""
     n, c, p = shape
     acc, flag = accumulator(dtype), np.dtype(bool)
     size = _box(shape)

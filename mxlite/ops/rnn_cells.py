@@ -130,6 +130,9 @@ class Lstm:
         n = pre.shape[-1] // 4
         return pre[..., :n], pre[..., n : 2 * n], pre[..., 2 * n : 3 * n], pre[..., 3 * n :]
 
+    def keep_before(self, xp: Any, w: Weights, h: Any, gates: Any) -> None:
+        """Nothing besides the gates is kept."""
+
     def _gates(self, xp: Any, pre: Any) -> None:
         """Sums to gates, in place: one tanh for all, since sigmoid(x) = (1 + tanh(x / 2)) / 2."""
         n = pre.shape[-1] // 4
@@ -240,6 +243,12 @@ class Gru:
 
     def __init__(self, a: Any) -> None:
         pass
+
+    def keep_before(self, xp: Any, w: Weights, h: Any, gates: Any) -> None:
+        """The hidden part of the candidate's sum, which is gone after the step."""
+        n = h.shape[1]
+        xp.matmul(h, w.h[2 * n :].T, out=gates[:, 3 * n :])
+        xp.add(gates[:, 3 * n :], w.bh[2 * n :], out=gates[:, 3 * n :])
 
     def forward(self, xp: Any, w: Weights, pre: Any, h: Any, c: Any, off: Any, room: Room, new: Any) -> None:
         n = h.shape[1]

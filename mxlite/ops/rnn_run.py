@@ -124,9 +124,9 @@ def add_input(xp: Any, w: Any, x: Any, cell: Any, pre: Any, hidden: int) -> None
 
 def run_forward(
     xp: Any, a: Any, data: Any, parameters: Any, states: Any, lengths: Any, out: Any, last: Any, layers: Any,
-    cells: Any, work: Any, rng: Any,
+    cells: Any, work: Any, rng: Any, gates: Any = None,
 ) -> None:  # fmt: skip
-    """Fill what is wanted of `out`, the last states, `layers` and `cells`. rng: None without dropout."""
+    """Fill what is wanted of `out`, last states, `layers`, `cells`, `gates`. rng: None without dropout."""
     s = Sizes.of(a, data.shape)
     have = scratch(work, forward_pieces(a, s, data.dtype))
     room, cell = room_of(have), CELLS[a.mode](a)
@@ -165,7 +165,11 @@ def run_forward(
             if off is not None:
                 xp.less_equal(lengths, begin + j, out=off[:, 0])
             new = room.hidden
+            if gates is not None:
+                cell.keep_before(xp, w, state, gates[number, begin + j])
             cell.forward(xp, w, pre[j], state, own, off, room, new)
+            if gates is not None:
+                xp.copyto(gates[number, begin + j, :, : room.gates.shape[1]], room.gates)
             if rounded is not None:  # backward sees the rounded states only
                 xp.copyto(rounded, new, casting="unsafe")
                 xp.copyto(new, rounded)

@@ -191,6 +191,11 @@ class BilinearSampler(Op):
     def backward(
         xp: Any, a: Any, d_out: Any, data: Any, grid: Any, *, d_data: Any, d_grid: Any, work: Any
     ) -> None:
+        if not d_out.size or not data.size:  # no places, no channels or no pixels: nothing flows
+            for x in (d_data, d_grid):
+                if x is not None:
+                    x.fill(0)
+            return
         s = _sampling(data.shape, d_out.shape)
         pieces = carve(work, [*s.pieces(data.dtype), _image_piece(data.shape, data.dtype)])
         for n in range(len(data)):

@@ -183,8 +183,9 @@ class reverse(Move):
 
     @staticmethod
     def infer_shape(a, data):
-        for i in a.axis:
-            axis_of(i, len(data))
+        axes = [axis_of(i, len(data)) for i in a.axis]
+        if len(set(axes)) < len(axes):
+            raise ShapeError(f"axis must name each axis once, got {a.axis} for data {data}.")
         return (data,), (data,)
 
     @staticmethod

@@ -120,7 +120,14 @@ class UpSampling(Op):
         if a.sample_type == "bilinear":
             d_data, d_weight = d_args
             Deconvolution.backward(
-                xp, as_deconvolution(a), d_out, *args, d_data=d_data, d_weight=d_weight, d_bias=None, work=work
+                xp,
+                as_deconvolution(a),
+                d_out,
+                *args,
+                d_data=d_data,
+                d_weight=d_weight,
+                d_bias=None,
+                work=work,
             )
             return
         channel = 0

@@ -106,7 +106,7 @@ class _Forward(Attention):
                     made.append(f.add(t, share))
                 return made
 
-            total = self.lines(0, n, weights, [f.mul(t, x) for t, x in zip(total, factors)])
+            total = list(self.lines(0, n, weights, [f.mul(t, x) for t, x in zip(total, factors)]))
             with f.when(f.is_("sgt", loop.index, 0)):
                 self._rescale(factors)
             self.multiply(
@@ -114,7 +114,7 @@ class _Forward(Attention):
                 own["out_t"], form.values, n,
             )  # fmt: skip
             loop.again(*new, *total)
-        most, total = loop.results[: self.v], loop.results[self.v :]
+        most, total = list(loop.results[: self.v]), list(loop.results[self.v :])
         none = [f.compare("oeq", t, zero) for t in total]
         with f.when(self.there(self.log_sum)):
             at = f.at(self.log_sum, f.times(row, 4))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..winograd.routine import Int, Program, Routine
 from . import tile
 from .emitter import width
-from .functions import _power, _reduced
+from .functions import _less_one, _power, _reduced, _whole
 from .transposition import _transposed
 
 KEYS = 128  # in a block
@@ -102,8 +102,8 @@ def padded_16(n: int) -> int:
 
 def weight(f: Routine, x: str) -> str:
     """e^x of x that is not positive; 0 below -87."""
-    n, small = _reduced(f, x)
-    value = f.mul(f.add(small, f.const(1.0)), _power(f, n))
+    _, r, shifted = _reduced(f, x)
+    value = f.mul(f.add(_less_one(f, r), f.const(1.0)), _power(f, _whole(f, shifted)))
     return f.select(f.compare("olt", x, f.const(-87.0)), f.const(0.0), value)
 
 
@@ -154,7 +154,7 @@ class Attention:
                     at = str(k * self.lanes)
                     value = f.const(0.0)
                     if begin == "0":
-                        mask = tile.first(f, rest) if k == whole else None
+                        mask = tile.first(rest) if k == whole else None
                         value = f.mul(f.load(source, at, dtype, mask), factor)
                     f.store(value, target, at)
         self.turn(f, "%rows", 4 * padded, "%turned", self.line, self.r, padded)

@@ -53,7 +53,9 @@ class Loop:
         """`views` and `dtypes` are the inputs', `shape` and `made` the outputs'."""
         lengths, strides = collapsed(shape, views)
         size = prod(shape)
-        nbytes = sum(prod(v) * d.itemsize for v, d in zip(views, dtypes)) + size * sum(d.itemsize for d in made)
+        nbytes = sum(prod(v) * d.itemsize for v, d in zip(views, dtypes)) + size * sum(
+            d.itemsize for d in made
+        )
         work = nbytes + 2 * size * len(expression.steps)  # a step takes about as long as two bytes
         self._threads = team.threads_for(work)
         rows, last = prod(lengths[:-1]), lengths[-1]
@@ -96,7 +98,8 @@ def _pieces(rows: int, last: int, threads: int) -> tuple[int, int]:
         count = -(-count // threads) * threads
     if count == 1:
         return 1, last
-    piece = -(-(-(-last // count)) // width()) * width()
+    vectors = -(-last // width())
+    piece = -(-vectors // count) * width()
     return -(-last // piece), piece
 
 
@@ -128,7 +131,9 @@ def collapsed(shape: Shape, inputs: Sequence[Shape]) -> tuple[Shape, tuple[Shape
 
 
 @functools.lru_cache(maxsize=4096)
-def _code(expression: Expression, kinds: tuple[Kind, ...], outputs: tuple[str, ...], outer: int) -> native.Code:
+def _code(
+    expression: Expression, kinds: tuple[Kind, ...], outputs: tuple[str, ...], outer: int
+) -> native.Code:
     """Machine code for these inputs and outputs, and `outer` axes before the last."""
     module = Module()
     _Loops(module.function("elementwise"), expression, kinds, outputs, outer).write()

@@ -350,8 +350,8 @@ class Function:
     ) -> None:
         """Write the vector `value` from element `index` on, but not the lanes outside `mask`.
 
-        `past_cache`: a whole vector at a multiple of its size goes to memory without being read into the cache
-        before, for results too large to be there still when they are read.
+        `past_cache`: a whole vector at a multiple of its size goes to memory without being read into the
+        cache before, for results too large to be there still when they are read.
         """
         at, kind = self.offset(pointer, index, dtype), _STORED[dtype]
         many = f"<{self.width} x {kind}>"

@@ -40,6 +40,26 @@ class Expression:
     def first_step(self) -> int:
         return self.num_inputs + self.num_constants
 
+    def only(self, outputs: Sequence[int]) -> Expression:
+        """The expression with these of its outputs, and only the steps that they need."""
+        if len(outputs) == len(self.outputs):
+            return self
+        kept = tuple(self.outputs[i] for i in outputs)
+        needed = set(kept)
+        for at, step in reversed(list(enumerate(self.steps, self.first_step))):
+            if at in needed and step[0] != "number":
+                needed.update(step[1:])
+        leaves = range(self.first_step)
+        order = [*leaves, *(at for at in sorted(needed) if at not in leaves)]
+        new = {at: i for i, at in enumerate(order)}
+        steps = (self.steps[at - self.first_step] for at in order[self.first_step :])
+        return Expression(
+            self.num_inputs,
+            self.num_constants,
+            tuple(_renumbered(s, new) for s in steps),
+            tuple(new[x] for x in kept),
+        )
+
 
 class Value:
     """One number in a `Writer`, with Python's arithmetic."""
@@ -138,13 +158,8 @@ class Writer:
         leaves = len(order)
         order += [at for at in sorted(needed) if self._steps[at][0] not in ("input", "constant")]
         new = {at: i for i, at in enumerate(order)}
-        steps = tuple(
-            s if s[0] == "number" else (s[0], *(new[x] for x in s[1:]))
-            for s in (self._steps[at] for at in order[leaves:])
-        )
-        made = Expression(
-            len(self.inputs), len(constants), steps, tuple(new[v.number] for v in outputs)
-        )
+        steps = tuple(_renumbered(self._steps[at], new) for at in order[leaves:])
+        made = Expression(len(self.inputs), len(constants), steps, tuple(new[v.number] for v in outputs))
         return made, tuple(self.constants[i] for i in constants)
 
     def _number(self, x: Value | float) -> int:
@@ -158,6 +173,13 @@ class Writer:
     def _new(self, step: Step) -> Value:
         self._steps.append(step)
         return Value(self, len(self._steps) - 1)
+
+
+def _renumbered(step: Step, new: Mapping[int, int]) -> Step:
+    if step[0] == "number":
+        return step
+    operands = [new[x] for x in step[1:]]
+    return (step[0], *(sorted(operands) if step[0] in _COMMUTE else operands))
 
 
 _LEAVES = ("input", "constant", "number")

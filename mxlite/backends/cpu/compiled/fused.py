@@ -34,8 +34,8 @@ class _fused_elementwise(Op):
     """Several elementwise operators in one pass over memory.
 
     args: arrays that broadcast, reshaped to `views`, to `shape`  ->  output0, ...: `shape`, of `dtypes`.
-    Computed in float32 (float64 where there is such an input) whatever the arrays hold; only what is stored is
-    rounded.
+    Computed in float32 whatever the arrays hold (float64 where there is such an input); only what is stored
+    is rounded.
     """
 
     variadic = "args"
@@ -55,7 +55,7 @@ class _fused_elementwise(Op):
     def in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
         # A vector of all inputs is read before one of any output is written.
         whole = tuple(f"arg{i}" for i, v in enumerate(a.views) if v == a.shape)
-        return {name: whole for name in cls.output_names(a)}
+        return dict.fromkeys(cls.output_names(a), whole)
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Any, Shapes]:

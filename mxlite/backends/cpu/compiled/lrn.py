@@ -67,33 +67,33 @@ class _Writer:
         self.f, self.form = f, form
         self.data, self.result, self.head, scratch = (f.pointer(k) for k in range(4))
         self.floats, self.n, self.c, self.p = (f.integer(k) for k in range(4, 8))
-        mine = self.i64("mul", f.thread, self.i64("mul", self.floats, "3" if form.backward else "1"))
+        mine = self.whole("mul", f.thread, self.whole("mul", self.floats, "3" if form.backward else "1"))
         self.squares = f.offset(scratch, mine, 4)
         self.powers = f.offset(self.squares, self.floats, 4)
         self.terms = f.offset(self.powers, self.floats, 4)
         self.unit = 1 if form.last else f.width  # numbers of scratch from one channel to the next
 
-    def i64(self, op: str, a: str, b: str) -> str:
+    def whole(self, op: str, a: str, b: str) -> str:
         return self.f.emit(f"{op} i64 {a}, {b}")
 
     def write(self) -> None:
         f = self.f
         with f.loop("0", self.floats, f.width) as loop:
-            for at in (self.squares, self.terms) if self.form.backward else (self.squares,):
-                f.store(f.const(0.0), at, loop.index)
+            for row in (self.squares, self.terms) if self.form.backward else (self.squares,):
+                f.store(f.const(0.0), row, loop.index)
         if self.form.last:
             begin, end = f.share(self.n)
-            with f.loop(begin, end) as row:
-                self.position(self.i64("mul", row.index, self.c), None)
+            with f.loop(begin, end) as line:
+                self.position(self.whole("mul", line.index, self.c), None)
             return
-        up = self.i64("add", self.p, str(f.width - 1))
-        blocks = self.i64("sdiv", up, str(f.width))
-        begin, end = f.share(self.i64("mul", self.n, blocks))
+        up = self.whole("add", self.p, str(f.width - 1))
+        blocks = self.whole("sdiv", up, str(f.width))
+        begin, end = f.share(self.whole("mul", self.n, blocks))
         with f.loop(begin, end) as item:
-            sample, block = self.i64("sdiv", item.index, blocks), self.i64("srem", item.index, blocks)
-            at = self.i64("mul", block, str(f.width))
-            base = self.i64("add", self.i64("mul", sample, self.i64("mul", self.c, self.p)), at)
-            whole = f.emit(f"icmp sle i64 {self.i64('add', at, str(f.width))}, {self.p}")
+            sample, block = self.whole("sdiv", item.index, blocks), self.whole("srem", item.index, blocks)
+            at = self.whole("mul", block, str(f.width))
+            base = self.whole("add", self.whole("mul", sample, self.whole("mul", self.c, self.p)), at)
+            whole = f.emit(f"icmp sle i64 {self.whole('add', at, str(f.width))}, {self.p}")
             with f.when(whole):
                 self.position(base, None)
             with f.when(f.emit(f"xor i1 {whole}, true")):
@@ -128,16 +128,16 @@ class _Writer:
 
         for body in (square, term, gradient) if form.backward else (square, out):
             if form.last:
-                f.sweep("0", self.c, lambda c, m, body=body: body(c, self.i64("add", base, c), m))
+                f.sweep("0", self.c, lambda c, m, body=body: body(c, self.whole("add", base, c), m))
             else:
                 with f.loop("0", self.c) as channel:
                     c = channel.index
-                    body(c, self.i64("add", base, self.i64("mul", c, self.p)), mask)
+                    body(c, self.whole("add", base, self.whole("mul", c, self.p)), mask)
 
     def place(self, c: str) -> str:
         """Where in a row of scratch channel `c` is."""
-        behind = self.i64("add", c, str(self.form.reach))
-        return self.i64("mul", behind, str(self.unit)) if self.unit > 1 else behind
+        behind = self.whole("add", c, str(self.form.reach))
+        return self.whole("mul", behind, str(self.unit)) if self.unit > 1 else behind
 
     def near(self, row: str, c: str) -> str:
         """The sum over the channels near `c`."""
@@ -145,7 +145,7 @@ class _Writer:
         total = f.load(row, here)
         for k in range(1, self.form.reach + 1):
             for side in (-k, k):
-                total = f.add(total, f.load(row, self.i64("add", here, str(side * self.unit))))
+                total = f.add(total, f.load(row, self.whole("add", here, str(side * self.unit))))
         return total
 
     def base(self, total: str) -> str:

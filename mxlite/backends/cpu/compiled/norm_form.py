@@ -1,9 +1,9 @@
 """Which batch normalization is generated, and the arithmetic that both layouts share.
 
-Statistics take one pass: sums of x - k and of its square, k being the first number of the channel. The shift
-keeps the digits that E[x^2] - E[x]^2 loses where the mean is large; as k is one of the numbers, their variance is
-no less than (k - mean)^2 / M, so what is cancelled stays within M rounding errors even where k is an outlier. A
-few hundred numbers at a time are added in float32, these sums in float64.
+Statistics take one pass: sums of x - k and of its square, k being the first number of the channel. The
+shift keeps the digits that E[x^2] - E[x]^2 loses where the mean is large; as k is one of the numbers, their
+variance is no less than (k - mean)^2 / M, so what is cancelled stays within M rounding errors even where k
+is an outlier. A few hundred numbers at a time are added in float32, these sums in float64.
 
     out = max((x - mean) * scale + beta + addend, 0),                   scale = gamma / std
     d = d_out where out > 0, else 0
@@ -22,11 +22,12 @@ from .emitter import Function
 
 @dataclass(frozen=True)
 class Form:
-    """`dtype` of the data; `batch`: by the statistics of the batch, not the moving ones; `gamma`: there is one.
+    """`dtype` of the data; `batch`: by statistics of the batch, not the moving ones; `gamma`: there is one.
 
-    `addend`: of the forward pass, whether one is read; of backward, what becomes of its gradient: "" (there is
-    none or nobody wants it), "stored" or "same", in d_out already as nothing is masked. `by_out`: the mask is
-    read off `out`. `result`: whether out, or d_data, is written; `past_cache`: around the cache.
+    `addend`: "" where there is none. Forwards anything else means that it is read; backwards "stored" means
+    that its gradient is written, which is not so where nobody wants it or where it is in d_out already,
+    as nothing is masked. `by_out`: the mask is read off `out`. `result`: whether out, or d_data, is
+    written; `past_cache`: around the cache.
     """
 
     dtype: str

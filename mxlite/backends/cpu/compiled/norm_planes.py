@@ -1,7 +1,7 @@
 """Batch normalization of arrays (N, C, P) with a plane of P numbers for each sample and channel.
 
-A thread does whole channels, one after the other. The planes of one channel are few enough to stay in the second
-level's cache between the passes over them, so that memory is read once.
+A thread does whole channels, one after the other. The planes of one channel are few enough to stay in the
+second level's cache between the passes over them, so that memory is read once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Batch normalization of arrays with their channels last, as loops over rows of channels.
 
 An array of M * C numbers is read as rows of L = k * C, so that rows are long and made of whole vectors; the
-numbers of channel c are in columns c, c + C, ... A row's sums lie in the nearest cache: a vector of them is read,
-numbers of several rows are added, and it is written back.
+numbers of channel c are in columns c, c + C, ... A row's sums lie in the nearest cache: a vector of them is
+read, numbers of several rows are added, and it is written back.
 
 Several rows are read side by side: what is fetched ahead of need is fetched within a page, so that streams in
 several pages come faster than one (on Ice Lake half as fast again).
@@ -11,8 +11,8 @@ several pages come faster than one (on Ice Lake half as fast again).
     thread 1   sums over its rows |  meet  | of all threads to scale |  meet  | from the last to the first:
       ...                         |        | and the like            |        | those are in the cache still
 
-Work, in vectors of S >= L + width float32: mean, scale and beta, or slope and offset, for all threads; then for
-each thread three vectors of numbers, two of sums and two of sums in float64.
+Work, in vectors of S >= L + width float32: mean, scale and beta, or slope and offset, for all threads; then
+for each thread three vectors of numbers, two of sums and two of sums in float64.
 """
 
 from __future__ import annotations
@@ -72,47 +72,51 @@ class _Passes:
         self.own = [self._part(own, i) for i in range(3)]
         self.sums = [self._part(own, i) for i in (3, 4)]
         self.totals = [self._part(own, i) for i in (5, 7)]
-        self.first, self.last = f.share(f.integer(ROWS))
+        self.first, rows = f.share(f.integer(ROWS))
+        # The incomplete row at the end is one more for the thread that has the last whole one.
+        at_end = f.emit(f"icmp eq i64 {rows}, {f.integer(ROWS)}")
+        is_last = f.emit(f"icmp eq i64 {f.thread}, {f.emit(f'sub i64 {f.threads}, 1')}")
+        is_there = f.emit(f"icmp sgt i64 {f.integer(REST)}, 0")
+        more = f.emit(f"and i1 {is_there}, {f.emit(f'and i1 {at_end}, {is_last}')}")
+        self.last = f.emit(f"add i64 {rows}, {f.emit(f'zext i1 {more} to i64')}")
         self.per_count, self.eps = self.w.number(PER_COUNT), self.w.number(EPS)
 
     def _part(self, base: str, i: int) -> str:
         return self.f.offset(base, self.f.emit(f"mul i64 {self.nbytes}, {i}"))
 
-    def passing(self, arrays: Sequence[str], column: Column, wide: int, back: bool = False) -> None:
-        """column(v, mask, rows) for all this thread's numbers; `arrays` are where the data's begin."""
-        self.rows(arrays, column, self.first, self.last, wide, back)
-        self.remainder(arrays, column)
-
     def rows(
         self, arrays: Sequence[str], column: Column, first: str, last: str, wide: int, back: bool = False
     ) -> None:
-        """The same for rows [first, last), `wide` of them at a time."""
+        """column(v, mask, rows) for rows [first, last), `wide` whole ones at a time, from the last if `back`.
+
+        arrays: where the data's begin.
+        """
         f = self.f
-        count = f.emit(f"sub i64 {last}, {first}")
-        until = f.emit(f"add i64 {first}, {f.emit(f'and i64 {count}, {-wide}')}")
-        mirror = f.emit(f"add i64 {first}, {last}")
-        for begin, end, step in dict.fromkeys(((first, until, wide), (until, last, 1))):
+        every = f.integer(ROWS)
+        over = f.emit(f"icmp sgt i64 {last}, {every}")
+        whole = f.emit(f"select i1 {over}, i64 {every}, i64 {last}")
+        # Rows of incomplete vectors go one at a time, as only there masks are looked after.
+        count = f.emit(f"and i64 {f.emit(f'sub i64 {whole}, {first}')}, {-wide}")
+        plain = f.emit(f"icmp eq i64 {f.emit(f'and i64 {self.length}, {f.width - 1}')}, 0")
+        until = f.emit(f"add i64 {first}, {f.emit(f'select i1 {plain}, i64 {count}, i64 0')}")
+        parts = [(first, until, wide), (until, last, 1)]
+        for begin, end, step in reversed(parts) if back else parts:
             with f.loop(begin, end, step) as loop:
                 row = loop.index
                 if back:
+                    mirror = f.emit(f"add i64 {begin}, {end}")
                     row = f.emit(f"sub i64 {f.emit(f'sub i64 {mirror}, {row}')}, {step}")
                 starts = [f.emit(f"mul i64 {row}, {self.length}")]
                 for _ in range(step - 1):
                     starts.append(f.emit(f"add i64 {starts[-1]}, {self.length}"))
-                self._columns(arrays, column, starts, self.length)
-
-    def remainder(self, arrays: Sequence[str], column: Column) -> None:
-        """The same for the incomplete row at the end, which the last thread does."""
-        f = self.f
-        before = f.emit(f"sub i64 {f.threads}, 1")
-        with f.when(f.emit(f"icmp eq i64 {f.thread}, {before}")):
-            start = f.emit(f"mul i64 {f.integer(ROWS)}, {self.length}")
-            self._columns(arrays, column, [start], f.integer(REST))
-
-    def _columns(self, arrays: Sequence[str], column: Column, starts: Sequence[str], stop: str) -> None:
-        f = self.f
-        rows = [[f.offset(a, s, self.form.dtype) for a in arrays] for s in starts]
-        f.sweep("0", stop, lambda v, mask: column(v, mask, rows))
+                found = [[f.offset(a, s, self.form.dtype) for a in arrays] for s in starts]
+                if step > 1:
+                    with f.loop("0", self.length, f.width) as columns:
+                        column(columns.index, None, found)
+                else:
+                    is_rest = f.emit(f"icmp eq i64 {row}, {every}")
+                    stop = f.emit(f"select i1 {is_rest}, i64 {f.integer(REST)}, i64 {self.length}")
+                    f.sweep("0", stop, lambda v, mask, at=found: column(v, mask, at))
 
     def reduce(
         self,
@@ -132,29 +136,25 @@ class _Passes:
                 one = some[0] if mask is None else f.select(mask, some[0], f.const(0.0))
                 f.store(f.add(f.load(sums, v), one), sums, v)
 
-        def cleared(v: str, mask: str | None) -> None:
-            for sums in self.sums:
-                f.store(f.const(0.0), sums, v)
-
-        def flushed(v: str, mask: str | None) -> None:
+        with f.loop("0", self.length, f.width) as v:  # there is room behind the last number
             for sums, totals in zip(self.sums, self.totals):
-                w.store(w.op("fadd", w.load(totals, v), w.widen(f.load(sums, v))), totals, v)
-
-        def nothing(v: str, mask: str | None) -> None:
-            for totals in self.totals:
-                w.store(w.zero, totals, v)
-
-        f.sweep("0", self.length, nothing)
+                f.store(f.const(0.0), sums, v.index)
+                w.store(w.zero, totals, v.index)
         with f.loop(self.first, self.last, CHUNK) as chunk:
             most = f.emit(f"add i64 {chunk.index}, {CHUNK}")
             over = f.emit(f"icmp slt i64 {most}, {self.last}")
-            f.sweep("0", self.length, cleared)
             until = f.emit(f"select i1 {over}, i64 {most}, i64 {self.last}")
             self.rows(arrays, column, chunk.index, until, wide)
-            f.sweep("0", self.length, flushed)
-        f.sweep("0", self.length, cleared)
-        self.remainder(arrays, column)
-        f.sweep("0", self.length, flushed)
+            with f.loop("0", self.length, f.width) as v:
+                for sums, totals in zip(self.sums, self.totals):
+                    some = w.widen(f.load(sums, v.index))
+                    w.store(w.op("fadd", w.load(totals, v.index), some), totals, v.index)
+                    f.store(f.const(0.0), sums, v.index)
+
+    def channelwise(self, first: str, last: str, body: Callable[[str, str], None]) -> None:
+        """body(c, mask) for every vector of the channels [first, last), `first` a multiple of its width."""
+        with self.f.loop(first, last, self.f.width) as c:
+            body(c.index, self.f.tail(c.index, self.channels))
 
     def gathered(self, c: str) -> tuple[str, ...]:
         """Both totals of channels [c, c + width): of all threads and columns."""
@@ -187,7 +187,9 @@ class _Passes:
 
     def write(self, value: str, row: Sequence[str], i: int, v: str, mask: str | None) -> None:
         """The result at column v of array i."""
-        self.f.store(value, row[i], v, self.form.dtype, mask, past_cache=self.form.past_cache and mask is None)
+        self.f.store(
+            value, row[i], v, self.form.dtype, mask, past_cache=self.form.past_cache and mask is None
+        )
 
 
 @functools.cache
@@ -197,7 +199,9 @@ def forward(form: Form) -> Module:
     data, addend, out = (f.pointer(s) for s in (DATA, ADDEND, OUT))
     if form.batch:
         shift = p.own[0]
-        f.sweep("0", p.channels, lambda c, mask: p.spread(f.load(data, c, form.dtype, mask), shift, c, mask))
+        p.channelwise(
+            "0", p.channels, lambda c, mask: p.spread(f.load(data, c, form.dtype, mask), shift, c, mask)
+        )
 
         def terms(v: str, mask: str | None) -> Callable[[list[str]], tuple[str, str]]:
             first = f.load(shift, v)
@@ -227,7 +231,7 @@ def forward(form: Form) -> Module:
             for value, target in zip((mean, scale, f.load(beta, c, mask=mask)), p.shared):
                 p.spread(value, target, c, mask)
 
-    f.sweep(*f.share(p.channels, f.width), settled)
+    p.channelwise(*f.share(p.channels, f.width), settled)
     if form.result:
         f.meet()
 
@@ -238,7 +242,8 @@ def forward(form: Form) -> Module:
                 y = channel.out(p.load(row, 0, v, mask), more)
                 p.write(y, row, 1, v, mask)
 
-        p.passing([data, out, *([addend] if form.addend else [])], applied, 2 if form.past_cache else 4, back=True)
+        arrays = [data, out, *([addend] if form.addend else [])]
+        p.rows(arrays, applied, p.first, p.last, 2 if form.past_cache else 4, back=True)
     f.done()
     return p.module
 
@@ -265,7 +270,7 @@ def backward(form: Form) -> Module:
     def channel(v: str) -> Channel:
         return p.channel(v, p.own if by_data else (*p.own[:2], p.own[0]))
 
-    f.sweep("0", p.channels, prepared)
+    p.channelwise("0", p.channels, prepared)
     arrays = [data, d_out, *([out] if by_out else []), *([d_addend] if stored else [])]
 
     def terms(v: str, mask: str | None) -> Callable[[list[str]], tuple[str, str]]:
@@ -301,7 +306,7 @@ def backward(form: Form) -> Module:
         for moving, batch in ((moving_mean, w.widen(mean)), (moving_var, variance_of(f, inverse, p.eps))):
             f.store(moved(f, f.load(moving, c, mask=mask), batch, momentum, new), moving, c, mask=mask)
 
-    f.sweep(*f.share(p.channels, f.width), settled)
+    p.channelwise(*f.share(p.channels, f.width), settled)
     if form.result:
         if form.batch:
             f.meet()
@@ -316,6 +321,7 @@ def backward(form: Form) -> Module:
                 p.write(at.d_data(d, x, slope, offset), row, 2, v, mask)
 
         head = d_addend if stored else d_out
-        p.passing([data, head, d_data, *([out] if by_out and not stored else [])], applied, 2 if form.past_cache else 4, back=True)
+        arrays = [data, head, d_data, *([out] if by_out and not stored else [])]
+        p.rows(arrays, applied, p.first, p.last, 2 if form.past_cache else 4, back=True)
     f.done()
     return p.module

@@ -108,13 +108,13 @@ def arguments(s: Sizes) -> list[int]:
 class Form(NamedTuple):
     """What the code of a function depends on.
 
-    kind: "max" or "sum". numbers: the dtype of `index`, "" without it. has_out: whether `out` is written.
+    kind: "max" or "sum". index: the dtype of `index`, "" without it. has_out: whether `out` is written.
     """
 
     kind: str
     backward: bool
     dtype: str
-    numbers: str = ""
+    index: str = ""  # type: ignore[assignment]  # hides tuple.index
     has_out: bool = True
 
 
@@ -137,16 +137,16 @@ class _Writer:
     """Writes one function."""
 
     def __init__(self, f: Function, form: Form) -> None:
-        self.f, self.form, self.dtype, self.index = f, form, form.dtype, form.numbers
+        self.f, self.form, self.dtype, self.index = f, form, form.dtype, form.index
         self.data, self.out, self.places = f.pointer(_DATA), f.pointer(_OUT), f.pointer(_INDEX)
         self.table, self.weights = f.pointer(_TABLE), f.pointer(_WEIGHTS)
         self.n = {name: f.integer(_FIRST + i) for i, name in enumerate(_NAMES)}
 
-    def i64(self, op: str, a: str, b: str) -> str:
+    def whole(self, op: str, a: str, b: str) -> str:
         return self.f.emit(f"{op} i64 {a}, {b}")
 
     def product(self, *values: str) -> str:
-        return functools.reduce(lambda a, b: self.i64("mul", a, b), values)
+        return functools.reduce(lambda a, b: self.whole("mul", a, b), values)
 
     def entry(self, row: str) -> tuple[str, str, str]:
         """The three numbers of a row of the table."""
@@ -163,19 +163,19 @@ class _Writer:
         mine = ("d", "h", "w") if backward else ("od", "oh", "ow")
         theirs = ("od", "oh", "ow") if backward else ("d", "h", "w")
         first_h = n[mine[0]]
-        first_w = self.i64("add", first_h, n[mine[1]])
+        first_w = self.whole("add", first_h, n[mine[1]])
         lines = self.product(n["rows"], n[mine[0]], n[mine[1]])
         begin, end = f.share(lines)
         with f.loop(begin, end) as line:
-            plane = self.i64("udiv", line.index, n[mine[1]])
-            h = self.i64("urem", line.index, n[mine[1]])
-            row, d = self.i64("udiv", plane, n[mine[0]]), self.i64("urem", plane, n[mine[0]])
-            in_d, in_h = self.entry(d), self.entry(self.i64("add", first_h, h))
+            plane = self.whole("udiv", line.index, n[mine[1]])
+            h = self.whole("urem", line.index, n[mine[1]])
+            row, d = self.whole("udiv", plane, n[mine[0]]), self.whole("urem", plane, n[mine[0]])
+            in_d, in_h = self.entry(d), self.entry(self.whole("add", first_h, h))
             start = self.product(row, n[theirs[0]])
             mine_at = self.product(line.index, n[mine[2]])
             with f.loop("0", n[mine[2]]) as position:
-                in_w = self.entry(self.i64("add", first_w, position.index))
-                target = self.product(self.i64("add", mine_at, position.index), n["c"])
+                in_w = self.entry(self.whole("add", first_w, position.index))
+                target = self.product(self.whole("add", mine_at, position.index), n["c"])
                 write = self.gradient if backward else self.pooled
                 where = (d, h, position.index)
 
@@ -190,7 +190,7 @@ class _Writer:
         done = "0"
         for count in (BLOCK, 1):
             step = count * f.width
-            until = self.i64("and", c, str(-step))
+            until = self.whole("and", c, str(-step))
             with f.loop(done, until, step) as loop:
                 block(loop.index, count, None)
             done = until
@@ -214,14 +214,14 @@ class _Writer:
         f = self.f
         (d0, d1, _), (h0, h1, _), (w0, w1, _) = ranges
         with f.loop(d0, d1, 1, carried) as by_d:
-            plane = self.i64("add", start, by_d.index)
+            plane = self.whole("add", start, by_d.index)
             with f.loop(h0, h1, 1, by_d.values) as by_h:
-                at = self.i64("add", self.product(plane, lengths[1]), by_h.index)
+                at = self.whole("add", self.product(plane, lengths[1]), by_h.index)
                 base = self.product(at, lengths[2])
                 number, tap = line(by_d.index, by_h.index)
                 values = (*by_h.values, *(() if number is None else (number,)))
                 with f.loop(w0, w1, 1, values) as by_w:
-                    element = self.product(self.i64("add", base, by_w.index), self.n["c"])
+                    element = self.product(self.whole("add", base, by_w.index), self.n["c"])
                     if number is None:
                         by_w.again(*tap(by_w.index, element, "", by_w.values))
                     else:
@@ -233,7 +233,7 @@ class _Writer:
 
     def lanes(self, at: str, count: int) -> list[str]:
         """Elements `at`, `at` + width, ..."""
-        return [self.i64("add", at, str(k * self.f.width)) if k else at for k in range(count)]
+        return [self.whole("add", at, str(k * self.f.width)) if k else at for k in range(count)]
 
     # -- forward -------------------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class _Writer:
             return (f.number(self.element(ranges, d, h, ranges[2][0])) if numbered else None), tap
 
         def tap(w: str, element: str, number: str, values: Sequence[str]) -> Sequence[str]:
-            places = self.lanes(self.i64("add", element, c), count)
+            places = self.lanes(self.whole("add", element, c), count)
             x = [f.load(self.data, i, self.dtype, mask) for i in places]
             if kind == "sum":
                 return [f.add(v, new) for v, new in zip(values, x)]
@@ -270,7 +270,7 @@ class _Writer:
             ]
 
         found = self.taps(ranges, (n["d"], n["h"], n["w"]), start, firsts, line)
-        written = self.lanes(self.i64("add", target, c), count)
+        written = self.lanes(self.whole("add", target, c), count)
         if kind == "sum":
             weight = f.mul(self.weight(where[0], where[1]), self.last_weight(where[2]))
             found = tuple(f.mul(v, weight) for v in found)
@@ -285,24 +285,24 @@ class _Writer:
 
     def element(self, ranges: Ranges, *at: str) -> str:
         """The number of the window's element at an input position."""
-        d, h, w = (self.i64("add", i, r[2]) for i, r in zip(at, ranges))
+        d, h, w = (self.whole("add", i, r[2]) for i, r in zip(at, ranges))
         return self.in_window(d, h, w)
 
     def in_window(self, d: str, h: str, w: str) -> str:
         """The number of an element, from its place in the window."""
-        line = self.i64("add", self.product(d, self.n["kernel_h"]), h)
-        return self.i64("add", self.product(line, self.n["kernel_w"]), w)
+        line = self.whole("add", self.product(d, self.n["kernel_h"]), h)
+        return self.whole("add", self.product(line, self.n["kernel_w"]), w)
 
     def weight(self, d: str, h: str) -> str:
         """The weight of outputs at (d, h), but for what depends on w."""
         f = self.f
-        by_h = f.load_one(self.weights, self.i64("add", self.n["od"], h))
+        by_h = f.load_one(self.weights, self.whole("add", self.n["od"], h))
         return f.mul(f.load_one(self.weights, d), by_h)
 
     def last_weight(self, w: str) -> str:
         """What of an output's weight depends on w."""
-        before = self.i64("add", self.n["od"], self.n["oh"])
-        return self.f.load_one(self.weights, self.i64("add", before, w))
+        before = self.whole("add", self.n["od"], self.n["oh"])
+        return self.f.load_one(self.weights, self.whole("add", before, w))
 
     # -- backward ------------------------------------------------------------------------------
 
@@ -318,23 +318,23 @@ class _Writer:
                 return None, functools.partial(weighted, weight)
             steps = ("stride_d", "stride_h", "stride_w")
             at = (d, h, ranges[2][0])
-            inner = [self.i64("sub", r[2], self.product(o, n[s])) for r, o, s in zip(ranges, at, steps)]
+            inner = [self.whole("sub", r[2], self.product(o, n[s])) for r, o, s in zip(ranges, at, steps)]
             return f.number(self.in_window(*inner)), chosen
 
         def weighted(weight: str, w: str, element: str, number: str, values: Sequence[str]) -> Sequence[str]:
             all_of_it = f.mul(weight, self.last_weight(w))
-            places = self.lanes(self.i64("add", element, c), count)
+            places = self.lanes(self.whole("add", element, c), count)
             return [
                 f.fma(f.load(self.out, i, self.dtype, mask), all_of_it, v) for v, i in zip(values, places)
             ]
 
         def chosen(w: str, element: str, number: str, values: Sequence[str]) -> Sequence[str]:
-            places = self.lanes(self.i64("add", element, c), count)
+            places = self.lanes(self.whole("add", element, c), count)
             here = [f.compare("oeq", f.load(self.places, i, self.index, mask), number) for i in places]
             d = [f.load(self.out, i, self.dtype, mask) for i in places]
             return [f.select(b, f.add(v, x), v) for b, v, x in zip(here, values, d)]
 
         lengths = (n["od"], n["oh"], n["ow"])
         found = self.taps(ranges, lengths, start, [f.const(0.0)] * count, line)
-        for v, i in zip(found, self.lanes(self.i64("add", target, c), count)):
+        for v, i in zip(found, self.lanes(self.whole("add", target, c), count)):
             f.store(v, self.data, i, self.dtype, mask)

@@ -1,6 +1,6 @@
 """Operators as expressions: what each computes for one element.
 
-`RULES[op]` is a function (w, attributes, **values of the inputs by name) that writes steps with the Writer `w`
+`RULES[op]` is a function (w, attributes, **values of the inputs by name) that writes steps with Writer `w`
 and gives the value of the output, or a dict of values by output name; None where these attributes have no
 expression. The rule of a gradient operator follows its forward one. Formulas are those of the reference
 kernels; a number from the attributes is `w.constant`, so that the code does not depend on it.
@@ -100,9 +100,13 @@ def _hard_swish_slope(w: Writer, a: Any, x: Value) -> Value:
 
 
 def _gelu_tanh_slope(w: Writer, a: Any, x: Value) -> Value:
-    t = w("tanh", (x * x * _CUBE + 1) * x * _ROOT)
-    inner = (x * x * (3 * _CUBE * _ROOT) + _ROOT) * x
-    return (inner * (1 - t) + 1) * (1 + t) * 0.5
+    s = _gelu_tanh_share(w, x)
+    return ((x * x * (6 * _CUBE * _ROOT) + 2 * _ROOT) * x * (1 - s) + 1) * s
+
+
+def _gelu_tanh_share(w: Writer, x: Value) -> Value:
+    """(1 + tanh(y)) / 2 as sigmoid(2 y), which keeps the digits where tanh is near -1."""
+    return w("sigmoid", (x * x * _CUBE + 1) * x * (2 * _ROOT))
 
 
 def _gelu_slope(w: Writer, a: Any, x: Value) -> Value:
@@ -125,7 +129,7 @@ _ACTIVATIONS: Mapping[str, tuple[_Function, _Function]] = {
     ),
     "gelu": (lambda w, a, x: x * w("normal", x), _gelu_slope),
     "gelu_tanh": (
-        lambda w, a, x: x * ((w("tanh", (x * x * _CUBE + 1) * x * _ROOT) + 1) * 0.5),
+        lambda w, a, x: x * _gelu_tanh_share(w, x),
         _gelu_tanh_slope,
     ),
 }
@@ -263,7 +267,7 @@ _add(
 for _name, _how in (("max", "ge"), ("min", "le")):
     _add(
         f"_{_name}imum_scalar",
-        _scalar(lambda w, x, c, n=_name: w(n, x, c)),
+        _scalar(lambda w, x, c, n=_name: w(n, x, c)),  # type: ignore[misc]
         _scalar_gradient(lambda w, d, c, x, how=_how: d * w.one_where(how, x, c)),
     )
 
@@ -280,20 +284,23 @@ def _power_gradient(w: Writer, a: Any, d_out: Value, data: Value) -> Mapping[str
 def _to_power(w: Writer, x: Value, n: float) -> Value | None:
     """x to a power that is a few products and roots; None for others."""
     if n < 0:
-        if n == -0.5:
-            return w("rsqrt", x)
         positive = _to_power(w, x, -n)
         return None if positive is None else 1 / positive
     if n in (1, 2, 3, 4):
         return {1: x, 2: x * x, 3: x * x * x, 4: _squared(x * x)}[int(n)]
     if n in (0.5, 1.5):
-        root = w("sqrt", x)
-        return root if n == 0.5 else x * root
+        # Unlike a root, the power of -0.0 is 0.0 and that of -inf is inf.
+        root = w("select", w("eq", x, -math.inf), math.inf, w("sqrt", x + 0.0))
+        return root if n == 0.5 else w("abs", x) * root
     return None
 
 
 _add("_power_scalar", _power, _power_gradient)
-_add("smooth_l1", lambda w, a, data: _huber(w, a, data), lambda w, a, d_out, data: _huber_gradient(w, a, d_out, data))
+_add(
+    "smooth_l1",
+    lambda w, a, data: _huber(w, a, data),
+    lambda w, a, d_out, data: _huber_gradient(w, a, d_out, data),
+)
 
 
 def _huber(w: Writer, a: Any, x: Value) -> Value | None:

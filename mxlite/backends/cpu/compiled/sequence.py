@@ -5,13 +5,18 @@ it has to wait for that lock, up to `sys.getswitchinterval()` (5 ms) where anoth
 A loop over a table of functions and arguments, in machine code, makes the calls for less, without the lock.
 It ends at the first answer that is not 0 under its mask:
 
-    table   | function | a0 | a1 | a2 | a3 | mask of its answer |  ...one row for each call
+    table   | function | i0 ... i10 | x0 x1 | mask of its answer |     one row for each call
+
+Arguments are integers and addresses, in their order, and float32 numbers, in theirs: on Linux, unlike
+Windows, the two kinds travel apart, so that a function finds them however they are mixed (System V ABI for
+x86-64, 3.2.3; AAPCS64, 6.8.2). What a function does not ask for it does not see.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,47 +25,53 @@ from ..onednn.library import Done, failure
 from ..onednn.primitive import Calls
 from .team import Run, usable
 
-MOST_ARGS = 4
+MOST_INTEGERS, MOST_FLOATS = 11, 2  # what dnnl_sgemm takes
+MOST_IN_REGISTERS = 4  # of integers, everywhere
 LEAST = 2  # calls that are worth a table
-_ROW = MOST_ARGS + 2
+_ROW = 1 + MOST_INTEGERS + 1 + 1  # in words of 64 bits; two floats are one
 
-_TEXT = """
-define i32 @run(ptr %table, i64 %count) nounwind {
+
+def _text() -> str:
+    """The loop: `i32 run(ptr table, i64 count)`, 0 or the number of the call whose answer was not 0."""
+    integers, floats = range(MOST_INTEGERS), range(MOST_FLOATS)
+    read = []
+    for i in integers:
+        read += [f"%p{i} = getelementptr i64, ptr %row, i64 {1 + i}", f"%i{i} = load i64, ptr %p{i}"]
+    read.append(f"%pf = getelementptr i64, ptr %row, i64 {1 + MOST_INTEGERS}")
+    for i in floats:
+        read += [f"%q{i} = getelementptr float, ptr %pf, i64 {i}", f"%x{i} = load float, ptr %q{i}"]
+    lines = "\n  ".join(read)
+    args = ", ".join([*(f"i64 %i{i}" for i in integers), *(f"float %x{i}" for i in floats)])
+    return f"""
+define i32 @run(ptr %table, i64 %count) nounwind {{
 entry:
   br label %head
 head:
-  %i = phi i64 [ 0, %entry ], [ %next, %more ]
-  %left = icmp slt i64 %i, %count
+  %n = phi i64 [ 0, %entry ], [ %next, %more ]
+  %left = icmp slt i64 %n, %count
   br i1 %left, label %body, label %end
 body:
-  %row = getelementptr [6 x i64], ptr %table, i64 %i
+  %row = getelementptr [{_ROW} x i64], ptr %table, i64 %n
   %f = load ptr, ptr %row
-  %p0 = getelementptr i64, ptr %row, i64 1
-  %p1 = getelementptr i64, ptr %row, i64 2
-  %p2 = getelementptr i64, ptr %row, i64 3
-  %p3 = getelementptr i64, ptr %row, i64 4
-  %p4 = getelementptr i64, ptr %row, i64 5
-  %a0 = load i64, ptr %p0
-  %a1 = load i64, ptr %p1
-  %a2 = load i64, ptr %p2
-  %a3 = load i64, ptr %p3
-  %mask64 = load i64, ptr %p4
-  %answer = call i32 %f(i64 %a0, i64 %a1, i64 %a2, i64 %a3)
+  {lines}
+  %pm = getelementptr i64, ptr %row, i64 {_ROW - 1}
+  %mask64 = load i64, ptr %pm
+  %answer = call i32 %f({args})
   %mask = trunc i64 %mask64 to i32
   %status = and i32 %answer, %mask
-  %next = add i64 %i, 1
+  %next = add i64 %n, 1
   %bad = icmp ne i32 %status, 0
   br i1 %bad, label %failed, label %more
 more:
   br label %head
 failed:
   %status64 = zext i32 %status to i64
-  store i64 %status64, ptr %p4
+  store i64 %status64, ptr %pm
   %at = trunc i64 %next to i32
   ret i32 %at
 end:
   ret i32 0
-}
+}}
 """
 
 
@@ -122,7 +133,7 @@ def rows_of(call: Run) -> list[list[int]] | None:
                 return None
             found += rows
         return found
-    if not isinstance(call, functools.partial) or call.keywords or len(call.args) > MOST_ARGS:
+    if not isinstance(call, functools.partial) or call.keywords:
         return None
     function = call.func
     if not isinstance(function, ctypes._CFuncPtr):  # type: ignore[attr-defined]
@@ -134,11 +145,16 @@ def rows_of(call: Run) -> list[list[int]] | None:
         mask = _STATUS
     else:
         return None
-    words = [_word(a) for a in call.args]
-    if None in words:
+    floats = [a.value for a in call.args if isinstance(a, ctypes.c_float)]
+    words = [_word(a) for a in call.args if not isinstance(a, ctypes.c_float)]
+    if None in words or len(words) > MOST_INTEGERS or len(floats) > MOST_FLOATS:
+        return None
+    if (floats or len(words) > MOST_IN_REGISTERS) and not sys.platform.startswith("linux"):
         return None
     address = ctypes.cast(function, ctypes.c_void_p).value
-    return [[address or 0, *(w or 0 for w in words), *[0] * (MOST_ARGS - len(words)), mask]]
+    row = [address or 0, *(w or 0 for w in words), *[0] * (MOST_INTEGERS - len(words))]
+    two = (ctypes.c_float * MOST_FLOATS)(*floats)
+    return [[*row, ctypes.c_int64.from_buffer(two).value, mask]]
 
 
 def _word(value: Any) -> int | None:
@@ -147,6 +163,8 @@ def _word(value: Any) -> int | None:
         return ctypes.addressof(value)
     if isinstance(value, ctypes.c_void_p):
         return value.value or 0
+    if isinstance(value, ctypes.c_char):
+        return value.value[0]
     if isinstance(value, ctypes.c_int | ctypes.c_uint | ctypes.c_int64 | ctypes.c_uint64):
         return int(value.value)
     return None
@@ -154,5 +172,5 @@ def _word(value: Any) -> int | None:
 
 @functools.cache
 def _runner() -> Any:
-    code = native.load(_TEXT)
+    code = native.load(_text())
     return code.function("run", ctypes.c_void_p, ctypes.c_int64, result=ctypes.c_int32)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..winograd.routine import Int, Program, Routine
+from ..winograd.routine import Int, Program
 from .emitter import width
 
 MOST_ROWS = 14
@@ -23,7 +23,13 @@ class Form(NamedTuple):
     """How the matrices lie: bytes from one to the next row or step; `columns` numbers in a row of C.
 
     adds: whether the product is added to what C holds. Columns need not be whole vectors; what lies behind
-    them is neither read nor written.
+    them is neither read nor written. vectors: of a tile at most, if not as many as is usual: fewer make
+    taller tiles, which read less of B at a time, as is good where B comes from no near cache. rows: their
+    number, if it is known.
+
+    b_panel: bytes from what one tile reads of B to what the next one at its side does, if that is not between
+    the same steps. places: where in a row of C its vectors are, in bytes, if not side by side; the last
+    `fresh` of them are not added to. lanes: how many numbers of each are there, if not all.
     """
 
     a_row: int
@@ -32,6 +38,12 @@ class Form(NamedTuple):
     c_row: int
     columns: int
     adds: bool = False
+    vectors: int = 0
+    rows: int = 0
+    b_panel: int = 0
+    places: tuple[int, ...] = ()
+    fresh: int = 0
+    lanes: int = 0
 
 
 def registers() -> int:
@@ -48,19 +60,32 @@ def multiplier(p: Program, name: str, form: Form) -> str:
     """Write the routine `name(ptr a, ptr b, ptr c, i64 rows, i64 steps)`; returns its name."""
     f = p.routine(name, a="ptr", b="ptr", c="ptr", rows="i64", steps="i64")
     lanes = width()
-    for start, v in _panels(-(-form.columns // lanes)):
-        last = form.columns - (start + v - 1) * lanes
-        b, c = (f.at(x, 4 * lanes * start) for x in ("%b", "%c"))
+    for number, (start, v) in enumerate(panels(-(-form.columns // lanes), form.vectors or most_vectors())):
+        last = min(lanes, form.columns - (start + v - 1) * lanes)
+        b = f.at("%b", form.b_panel * number if form.b_panel else 4 * lanes * start)
+        places = form.places or tuple(range(0, 4 * form.columns, 4 * lanes))
+        vectors = tuple(
+            Vector(
+                places[j],
+                _mask(form.lanes or (last if j == start + v - 1 else lanes)),
+                form.adds and j < len(places) - form.fresh,
+            )
+            for j in range(start, start + v)
+        )
+        most = min(MOST_ROWS, (registers() - 1 - v) // v)  # with v vectors of B and one of A
         done: Int = 0
-        for n in _heights(v):
-            kind = f"{name}.{n}x{v}.{min(last, lanes)}"
-            _tile(p, kind, form, n, v, last if last < lanes else None)
-            whole = f.times(f.over(f.minus("%rows", done), n), n)
-            until = f.plus(done, whole)
+        if form.rows:
+            sizes = heights(form.rows, most)
+        else:
+            sizes = [(n, 0) for n in (most, *(n for n in (8, 4, 2, 1) if n < most))]
+        for n, count in sizes:
+            kind = f"{name}.{n}.{start}"
+            _tile(p, kind, form, n, vectors)
+            until = f.plus(done, n * count or f.times(f.over(f.minus("%rows", done), n), n))
             with f.loop(str(done), str(until), n) as loop:
                 a = f.at("%a", f.times(loop.index, form.a_row))
                 f.run(
-                    kind, ("ptr", a), ("ptr", b), ("ptr", f.at(c, f.times(loop.index, form.c_row))),
+                    kind, ("ptr", a), ("ptr", b), ("ptr", f.at("%c", f.times(loop.index, form.c_row))),
                     ("i64", "%steps"),
                 )  # fmt: skip
             done = until
@@ -68,31 +93,37 @@ def multiplier(p: Program, name: str, form: Form) -> str:
     return name
 
 
-def _panels(vectors: int) -> list[tuple[int, int]]:
+def panels(vectors: int, most: int) -> list[tuple[int, int]]:
     """(first vector, how many) of column panels, as few as possible and about equally wide."""
-    count = -(-vectors // most_vectors())
+    count = -(-vectors // most)
     bounds = [vectors * i // count for i in range(count + 1)]
     return [(i, j - i) for i, j in pairwise(bounds)]
 
 
-def _heights(v: int) -> list[int]:
-    """Rows of tiles, from the largest that registers hold, with v of B and one of A, down to 1."""
-    most = min(MOST_ROWS, (registers() - 1 - v) // v)
-    return [most, *(n for n in (8, 4, 2, 1) if n < most)]
+def heights(rows: int, most: int) -> list[tuple[int, int]]:
+    """(rows of a tile, how many such tiles): as few tiles as possible, about equally high."""
+    tiles = -(-rows // most)
+    small, larger = divmod(rows, tiles)
+    return [(n, count) for n, count in ((small + 1, larger), (small, tiles - larger)) if count]
 
 
-def _tile(p: Program, name: str, form: Form, n: int, v: int, last: int | None) -> None:
-    """n rows times v vectors; of the last one only `last` numbers where it is not None."""
-    if any(r.name == name for r in p._routines):
-        return
+class Vector(NamedTuple):
+    """A vector of a row of C: where it is, which lanes are there, whether the product is added to it."""
+
+    place: int
+    mask: str | None
+    adds: bool
+
+
+def _tile(p: Program, name: str, form: Form, n: int, vectors: tuple[Vector, ...]) -> None:
+    """n rows of these vectors."""
     f = p.routine(name, a="ptr", b="ptr", c="ptr", steps="i64")
-    line = 4 * f.width
-    masks = [None] * (v - 1) + [None if last is None else first(f, last)]
-
-    def row(pointer: str, offset: int) -> list[str]:
-        return [f.load(f.at(pointer, offset + line * j), "0", mask=mask) for j, mask in enumerate(masks)]
-
-    sums = [x for r in range(n) for x in (row("%c", r * form.c_row) if form.adds else [f.const(0.0)] * v)]
+    v, line = len(vectors), 4 * f.width
+    sums = [
+        f.load(f.at("%c", r * form.c_row + x.place), "0", mask=x.mask) if x.adds else f.const(0.0)
+        for r in range(n)
+        for x in vectors
+    ]
     until = f.times(f.over("%steps", _UNROLL), _UNROLL)
     start = "0"
     for stop, step in ((str(until), _UNROLL), ("%steps", 1)):
@@ -101,7 +132,10 @@ def _tile(p: Program, name: str, form: Form, n: int, v: int, last: int | None) -
             a = f.at("%a", f.times(loop.index, form.a_step))
             b = f.at("%b", f.times(loop.index, form.b_step))
             for k in range(step):
-                right = row(b, k * form.b_step)
+                right = [
+                    f.load(f.at(b, k * form.b_step + line * j), "0", mask=x.mask)
+                    for j, x in enumerate(vectors)
+                ]
                 for r in range(n):
                     left = f.repeated(f.at(a, r * form.a_row + k * form.a_step))
                     for j in range(v):
@@ -109,11 +143,15 @@ def _tile(p: Program, name: str, form: Form, n: int, v: int, last: int | None) -
             loop.again(*values)
         sums, start = list(loop.results), stop
     for r in range(n):
-        for j, mask in enumerate(masks):
-            f.store(sums[r * v + j], f.at("%c", r * form.c_row + line * j), "0", mask=mask)
+        for j, x in enumerate(vectors):
+            f.store(sums[r * v + j], f.at("%c", r * form.c_row + x.place), "0", mask=x.mask)
     f.done()
 
 
-def first(f: Routine, n: int) -> str:
-    """The mask of the first `n` lanes."""
-    return f"<{', '.join(f'i1 {int(k < n)}' for k in range(f.width))}>"
+def first(n: int) -> str:
+    """The mask of the first `n` lanes of a vector."""
+    return f"<{', '.join(f'i1 {int(k < n)}' for k in range(width()))}>"
+
+
+def _mask(n: int) -> str | None:
+    return first(n) if n < width() else None

@@ -1,8 +1,9 @@
 """An optimizer's step as generated code, traced from its formula.
 
-`Update.step` says a step once, as calls of numpy's functions on arrays. Called with the stand-ins of this file it
-writes instructions instead: an array is the vector in hand, `out=` says which of them changes. So the code does
-the same arithmetic in the same order, and gives the same bits, in one pass over weight, gradient and states.
+`Update.step` says a step once, as calls of numpy's functions on arrays. Called with the stand-ins of this
+file it writes instructions instead: an array is the vector in hand, `out=` says which of them changes. So
+the code does the same arithmetic in the same order, and gives the same bits, in one pass over weight,
+gradient and states.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from ....core import native
 from ....core.dtype import float32
-from ....ops.update import Rates, Update
+from ....ops.update import Rates
 from .emitter import Function, Module
 from .team import load
 
@@ -99,7 +100,7 @@ def _value(f: Function, x: Any) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def code(step: type[Update], a: Any, dtypes: tuple[str, ...], master: bool) -> native.Code:
+def code(step: Any, a: Any, dtypes: tuple[str, ...], master: bool) -> native.Code:
     """The function "update" of a step with these attributes (whose `row` is 0).
 
     dtypes: of weight, gradient and states; with `master` the last state is the weight in float32, and the

@@ -1,6 +1,7 @@
 """Ways to convolve arrays with their channels last: oneDNN's direct kernels, and Winograd's algorithm.
 
-Each way is an object per direction with `nbytes` of scratch, a `name`, and a method that connects it to arrays:
+Each way is an object per direction with `nbytes` of scratch, a `name`, and a method that connects it to
+arrays:
 
     Forward   connect(data, weight, bias, addend, out, work)
     ByData    connect(d_out, weight, d_data, work)

@@ -1,8 +1,8 @@
 """oneDNN's direct convolutions.
 
 Their good kernels want weights in a blocked layout of their own. Weights stay as users see them, so each call
-reorders them into its scratch; PyTorch does the same, and it costs one pass over the weights. A layout that is
-kept between the passes would cost memory for every layer at once instead.
+reorders them into its scratch; PyTorch does the same, and it costs one pass over the weights. A layout that
+is kept between the passes would cost memory for every layer at once instead.
 
 Arrays of 16 bits go straight into kernels for them where the processor multiplies bfloat16 itself. Elsewhere
 they are widened to float32, a few samples at a time: oneDNN's emulation takes five times as long as float32.
@@ -37,10 +37,12 @@ from ..onednn.constants import (
     SRC_1,
     WEIGHTS,
 )  # fmt: skip
+from ..onednn.primitive import address_of
 from .shapes import (
     by_data_primitive,
     by_weight_primitive,
     data_memory,
+    forward_over_primitive,
     forward_primitive,
     out_memory,
     vector_memory,
@@ -136,6 +138,12 @@ class Forward(Direct):
             raise LookupError
         super().__init__(g, weight, primitive, WEIGHTS)
         self.bias, self.add, self.is_packed = bias, add, False
+        self.over: Primitive | None = None
+        if add and not self.is_wide:
+            self.over = forward_over_primitive(self.part, bias, relu, train, self.layout)
+            if self.over is None:
+                raise LookupError
+            self._scratch = max(self._scratch, self.over.scratch)
         self.add_move("weight", self.plain, self.layout)
         self.add_move("bias", vector_memory(g, weight), vector_memory(g))
 
@@ -162,7 +170,8 @@ class Forward(Direct):
         vector = self.g.f * (self.bias and self.weight_dtype != float32)
         addend = self.buffers("out") if self.add else [((0,), float32)]
         return [
-            ((held,), _byte), ((vector,), float32), *self.buffers("data", "out"), *addend, ((self._scratch,), _byte)
+            ((held,), _byte), ((vector,), float32), *self.buffers("data", "out"), *addend,
+            ((self._scratch,), _byte),
         ]  # fmt: skip
 
     def connect(self, data: Any, weight: Any, bias: Any, addend: Any, out: Any, work: Any) -> Run:
@@ -192,9 +201,13 @@ class Forward(Direct):
             else:
                 result = target
             own = {**arrays, SRC: (in_memory, source), DST: (on_memory, result)}
+            primitive = self.primitive
             if more is not None:
-                own[POST_OP | SRC_1] = (on_memory, more)
-            calls.append(bind(self.primitive, own, scratch))
+                if self.over is not None and address_of(more) == address_of(result):
+                    primitive = self.over
+                else:
+                    own[POST_OP | SRC_1] = (on_memory, more)
+            calls.append(bind(primitive, own, scratch))
             if self.is_wide:
                 calls.append(self.move("out out", on_memory, y, stored_on, target, scratch))
         return in_turn(calls)

@@ -64,7 +64,9 @@ class GeneratedByData(Generated):
 
 
 class GeneratedByWeight(Generated):
-    """d_weight from d_out and data, and d_bias: the sum of d_out over all positions, as a product with ones."""
+    """d_weight from d_out and data, and d_bias: the sum of d_out over all positions, as a product with
+    ones.
+    """
 
     def __init__(self, g: Geometry, weight: DType, layer: Any, sum_of: Any) -> None:
         super().__init__(g, weight, layer)

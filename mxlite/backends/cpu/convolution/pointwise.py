@@ -1,8 +1,8 @@
 """Convolutions of 1x1 as products of matrices: with channels last they are nothing else.
 
-data (N, *S, C) is a matrix (R, C) of R = N * |S| rows, the weight (F, C) lies as the product wants it, so nothing
-is reordered. For the gradient in the weight oneDNN's products are up to twice as fast as its convolutions; for the
-other two only where the weight, which a convolution reorders, is large next to R.
+data (N, *S, C) is a matrix (R, C) of R = N * |S| rows, the weight (F, C) lies as the product wants it, so
+nothing is reordered. For the gradient in the weight oneDNN's products are up to twice as fast as its
+convolutions; for the other two only where the weight, which a convolution reorders, is large next to R.
 """
 
 from __future__ import annotations

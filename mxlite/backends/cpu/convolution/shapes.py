@@ -9,8 +9,8 @@ from ....core.dtype import float32
 from ....graph.ir import Shape
 from ....graph.opdef import DType
 from ....ops.conv_kernels import Geometry
-from ..onednn import Attr, cached, Memory, memory, memory_any, Primitive
-from ..onednn.constants import ADD, DIRECT, INFERENCE, RELU, TRAINING
+from ..onednn import Attr, cached, Memory, memory, memory_any, OneDNNError, Primitive
+from ..onednn.constants import ADD, DIRECT, INFERENCE, RELU, TRAINING, WEIGHTS
 
 
 def data_memory(g: Geometry) -> Memory:
@@ -65,13 +65,25 @@ def forward_primitive(g: Geometry, bias: bool, add: bool, relu: bool, train: boo
         attr.binary(ADD, out_memory(g))
     if relu:
         attr.eltwise(RELU)
-    kind, direct = ctypes.c_int(TRAINING if train else INFERENCE), ctypes.c_int(DIRECT)
-    vector = vector_memory(g) if bias else None
-    return Primitive(
-        "convolution_forward",
-        kind, direct, data_memory(g), _any(g, g.dtype), vector, out_memory(g), *window(g),
-        attr=attr,
-    )  # fmt: skip
+    return _forward(g, bias, train, _any(g, g.dtype), attr)
+
+
+def forward_over_primitive(
+    g: Geometry, bias: bool, relu: bool, train: bool, weight: Memory
+) -> Primitive | None:
+    """relu(convolution + bias + what was in the output before), with the weight in that layout.
+
+    An addend that is an operand must not lie where the output does: kernels that go over the channels in
+    several turns keep their sums there meanwhile.
+    """
+    attr = Attr().add_to_output()
+    if relu:
+        attr.eltwise(RELU)
+    try:
+        made = _forward(g, bias, train, weight, attr)
+    except OneDNNError:
+        return None
+    return None if made.is_reference or made.wants(WEIGHTS) != weight else made
 
 
 @cached
@@ -84,6 +96,16 @@ def by_data_primitive(g: Geometry) -> Primitive:
 def by_weight_primitive(g: Geometry, bias: bool) -> Primitive:
     """The gradients in weight and bias, both float32."""
     return _backward("weights", g, float32, vector_memory(g) if bias else None)
+
+
+def _forward(g: Geometry, bias: bool, train: bool, weight: Memory, attr: Attr) -> Primitive:
+    kind, direct = ctypes.c_int(TRAINING if train else INFERENCE), ctypes.c_int(DIRECT)
+    vector = vector_memory(g) if bias else None
+    return Primitive(
+        "convolution_forward",
+        kind, direct, data_memory(g), weight, vector, out_memory(g), *window(g),
+        attr=attr,
+    )  # fmt: skip
 
 
 def _backward(which: str, g: Geometry, weight: DType, vector: Memory | None) -> Primitive:

@@ -21,8 +21,8 @@ from ..onednn.primitive import address_of, Run
 from ..threads import num_threads
 
 PAST_CACHE = 8 * 2**20
-"""Bytes from which on a result is written around the cache: it would be gone before it is read, and to be written
-line by line it would be read first. Measured on 48 MiB of third-level cache that others use too."""
+"""Bytes from which on a result is written around the cache: it would be gone before it is read, and to be
+written line by line it would be read first. Measured on 48 MiB of third-level cache that others use too."""
 
 _FLOATS = frozenset(("float32", "float16", "bfloat16"))
 _float32, _byte = np.dtype("float32"), np.dtype("uint8")
@@ -68,7 +68,7 @@ class _Layout:
         }
 
     def is_past_cache(self, result: Any, *read: Any) -> bool:
-        """Whether `result` is to be written around the cache: it is large, not in place, and vectors are whole."""
+        """Whether `result` goes around the cache: it is large, not in place, and of whole vectors."""
         if result is None or result.nbytes < PAST_CACHE or not self.in_rows:
             return False
         at = address_of(result)

@@ -9,7 +9,6 @@ from typing import Any
 from ....core.dtype import float32
 from ....graph.opdef import Op
 from ....ops import ALL
-from ....ops.update import Update
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, threads_for, usable
 from ..compiled.update import code
@@ -20,7 +19,7 @@ from ..onednn.primitive import address_of
 def _update(r: Request) -> ChosenKernel | None:
     if not usable() or 0 in r.inputs[0]:
         return None
-    step: type[Update] = r.op.step_of  # type: ignore[attr-defined]
+    step: Any = r.op.step_of  # type: ignore[attr-defined]
     master: bool = r.op.has_master  # type: ignore[attr-defined]
     weight, grad, *states, _ = r.dtypes
     kinds = tuple(d.name for d in (weight, grad, *states))

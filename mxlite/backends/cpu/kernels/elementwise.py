@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
@@ -23,6 +24,9 @@ MOST_SIMPLE = 2**18  # above, one thread of numpy is as fast as one of ours: bot
 
 _ONE_CALL = frozenset({"add", "sub", "mul", "div", "neg", "abs", "max", "min", "sqrt", "exp", "log", "floor"})
 """Steps that numpy takes at the speed of memory."""
+
+
+_FLOATS = frozenset({"float32", "float16", "bfloat16"})
 
 
 class Program(NamedTuple):
@@ -79,9 +83,9 @@ def kinds_of(r: Request) -> dict[str, tuple[Shape, DType]] | None:
 
 
 def can_store(inputs: list[DType], outputs: list[DType]) -> bool:
-    """Whether arrays of these types can be read and made; made are floats only."""
+    """Whether arrays of these types can be read and made; made are floats only, as it is computed in such."""
     known = storable()
-    return all(str(d) in known for d in inputs) and all(str(d) in known and d.itemsize > 1 for d in outputs)
+    return all(str(d) in known for d in inputs) and all(str(d) in known & _FLOATS for d in outputs)
 
 
 def broadcasts(shape: Shape, whole: Shape) -> bool:
@@ -94,7 +98,7 @@ def broadcasts(shape: Shape, whole: Shape) -> bool:
 def is_worth_it(p: Program, dtypes: list[DType]) -> bool:
     """Whether generated code beats the reference kernel on it by more than a little."""
     size = prod(p.shape)
-    steps = [s[0] for s in p.expression.steps if s[0] != "number"]
+    steps = [s[0] for s in p.expression.steps]  # a number among them: a rectifier, which is several calls
     lengths, _ = elementwise.collapsed(p.shape, p.views)
     if len(lengths) > elementwise.MOST_AXES:
         return False
@@ -116,28 +120,21 @@ def _row(r: Request) -> ChosenKernel | None:
         return None
     names = r.op.input_names(r.attrs) if r.op.variadic else r.op.signature.needs
     places = [names.index(n) for n in p.inputs]
-    loop = elementwise.Loop(
-        p.expression,
-        p.constants,
-        p.views,
-        [kinds[n][1] for n in p.inputs],
-        p.shape,
-        [kinds[n][1] for n in p.outputs],
-    )
+    loops = _Loops(p, [kinds[n][1] for n in p.inputs], [kinds[n][1] for n in p.outputs])
 
     def connect(xp: Any, a: Any, *inputs: Any, **outputs: Any) -> elementwise.Run:
-        return loop.call(*(inputs[i] for i in places), *(outputs[n] for n in p.outputs))
+        return loops.call([inputs[i] for i in places], [outputs[n] for n in p.outputs])
 
     kernel = connected(connect, 0, "compiled elementwise", like=r.op.forward)
 
     def run(xp: Any, a: Any, *inputs: Any, **outputs: Any) -> None:
         """An imperative call: in the usual case half as long as what `connected` makes of it."""
-        arrays = [*(inputs[i] for i in places), *(outputs[n] for n in p.outputs)]
-        for x in arrays:
-            if not x.flags.c_contiguous:
+        ins, outs = [inputs[i] for i in places], [outputs[n] for n in p.outputs]
+        for x in (*ins, *outs):
+            if x is not None and not x.flags.c_contiguous:
                 kernel.run(xp, a, *inputs, **outputs)
                 return
-        loop.call(*arrays)()
+        loops.call(ins, outs)()
 
     return replace(kernel, run=run)
 
@@ -147,17 +144,43 @@ def fused(r: Request) -> ChosenKernel | None:
     a = r.attrs
     if not usable() or not can_store(list(r.dtypes), list(a.dtypes)) or 0 in a.shape:
         return None
-
-    e, wanted = a.expression, [i for i, n in enumerate(r.op.output_names(a)) if r.is_used(n)]
-    if not wanted:
-        return None
-    e = Expression(e.num_inputs, e.num_constants, e.steps, tuple(e.outputs[i] for i in wanted))
-    loop = elementwise.Loop(e, a.constants, a.views, r.dtypes, a.shape, [a.dtypes[i] for i in wanted])
+    loops = _Loops(Program(a.expression, a.constants, (), a.views, (), a.shape), r.dtypes, a.dtypes)
 
     def connect(xp: Any, a: Any, *args: Any, outs: Any) -> elementwise.Run:
-        return loop.call(*args, *(outs[i] for i in wanted))
+        return loops.call(args, outs)
 
     return connected(connect, 0, f"compiled {len(a.expression.steps)} steps", like=r.op.forward)
+
+
+class _Loops:
+    """The loops for one program, one for each set of outputs that a call wants.
+
+    When a node is computed again, the plan may have no room for what nobody reads any more.
+    """
+
+    def __init__(self, p: Program, inputs: Sequence[DType], outputs: Sequence[DType]) -> None:
+        self.p, self.inputs, self.outputs = p, inputs, outputs
+        self.whole = self._loop(range(len(outputs)))
+        self._some: dict[tuple[int, ...], elementwise.Loop] = {}
+
+    def call(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> elementwise.Run:
+        if not any(y is None for y in outputs):
+            return self.whole.call(*inputs, *outputs)
+        wanted = tuple(i for i, y in enumerate(outputs) if y is not None)
+        if not wanted:
+            return _nothing
+        if wanted not in self._some:
+            self._some[wanted] = self._loop(wanted)
+        return self._some[wanted].call(*inputs, *(outputs[i] for i in wanted))
+
+    def _loop(self, wanted: Sequence[int]) -> elementwise.Loop:
+        p, e = self.p, self.p.expression.only(wanted)
+        made = [self.outputs[i] for i in wanted]
+        return elementwise.Loop(e, p.constants, p.views, self.inputs, p.shape, made)
+
+
+def _nothing() -> None:
+    """What is done where nothing is wanted."""
 
 
 ROWS: dict[type[Op], list[Any]] = {

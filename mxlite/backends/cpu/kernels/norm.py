@@ -61,7 +61,9 @@ def _backward_of(shape: Shape, dtype: DType, eps: float, flags: int) -> Primitiv
 def _primitive(shape: Shape, dtype: DType, eps: float, flags: int, train: bool) -> Primitive:
     data = _data(shape, dtype)
     kind = ctypes.c_int(TRAINING if train else INFERENCE)
-    return Primitive("batch_normalization_forward", kind, data, data, ctypes.c_float(eps), ctypes.c_uint(flags))
+    return Primitive(
+        "batch_normalization_forward", kind, data, data, ctypes.c_float(eps), ctypes.c_uint(flags)
+    )
 
 
 def _data(shape: Shape, dtype: DType) -> Any:

@@ -16,7 +16,7 @@ from ....ops.activation import Activation, sigmoid, silu, tanh
 from ....ops.broadcast import broadcast_add, broadcast_div, broadcast_mul, broadcast_sub
 from ....ops.elemwise import add_n, elemwise_add, elemwise_div, elemwise_mul, elemwise_sub
 from ....ops.leaky import LeakyReLU
-from ...base import ChosenKernel, connected, Request, Row
+from ...base import ChosenKernel, connected, Request
 from ..onednn import bind, cached, in_turn, memory, Primitive, Run
 from ..onednn.constants import (
     ADD,
@@ -161,7 +161,7 @@ def _binary(r: Request) -> ChosenKernel | None:
     return connected(many if r.op is add_n else connect, primitive.scratch, name)
 
 
-ROWS: dict[Any, list[Row]] = {
+ROWS: dict[Any, Any] = {
     **{op: [_activation] for op in (Activation, sigmoid, silu, tanh, LeakyReLU)},
     **{op.grad_op: [_activation_backward] for op in (Activation, sigmoid, silu, tanh, LeakyReLU)},
     **{op: [_binary] for op in (*_BINARY, add_n)},

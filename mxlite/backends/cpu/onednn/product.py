@@ -80,17 +80,26 @@ class Product:
 
 @cached
 def product(
-    x: Layout, y: Layout, out: Layout, bias: bool = False, alpha: float = 1.0, adds: bool = False
+    x: Layout,
+    y: Layout,
+    out: Layout,
+    bias: bool = False,
+    alpha: float = 1.0,
+    adds: bool = False,
+    any_width: bool = False,
 ) -> Product | None:
     """The product of matrices x (..., M, K) and y (..., K, N); with `adds` it is added to what `out` holds.
 
-    bias: (N,), contiguous. None where oneDNN has nothing good for it.
+    bias: (N,), contiguous. None where oneDNN has nothing good for it; with `any_width` also a product with
+    few columns, which fill no vectors, is good.
     """
     m, n = x.shape[-2], y.shape[-1]
-    if 0 in x.shape or 0 in y.shape or (n < 8 and m > n):  # few columns fill no vectors: numpy is faster
+    if 0 in x.shape or 0 in y.shape or (n < 8 and m > n and not any_width):
         return None
     if out.is_turned:
-        return None if bias else _turned(product(y.turned, x.turned, out.turned, False, alpha, adds))
+        return (
+            None if bias else _turned(product(y.turned, x.turned, out.turned, False, alpha, adds, any_width))
+        )
     plain = x.dtype == float32 == y.dtype == out.dtype and prod(x.shape[:-2]) == 1 and _has_plain()
     if plain and not bias and _plain_is_faster(x, y) and (made := _plain(x, y, out, alpha, adds)) is not None:
         return made
@@ -111,9 +120,9 @@ def _plain_is_faster(x: Layout, y: Layout) -> bool:
         return True
     if y.is_turned:
         return not x.is_turned and (m < 4 or (m >= 384 and k >= 64))
-    if x.is_turned:
-        return not (copies and 16 <= k <= 48 and m * n <= 1 << 19)
-    return not (copies and 4 < m <= 128)
+    if x.is_turned:  # a narrow result
+        return not (n <= 512 and n % 128 == 0 and k >= 16 and (k > 64 or m < 2048))
+    return not ((copies and 4 < m <= 128) or (n <= 512 and n % 64 == 0 and m >= 128 and k >= 64))
 
 
 def _turned(made: Product | None) -> Product | None:
@@ -199,7 +208,7 @@ def _plain(x: Layout, y: Layout, out: Layout, alpha: float, adds: bool) -> Produ
     (m, k), n = x.shape[-2:], y.shape[-1]
     kinds = [ctypes.c_char(b"T" if z.is_turned else b"N") for z in (x, y)]
     sizes = [ctypes.c_int64(z) for z in (m, n, k)]
-    lead_x, lead_y, lead_out = (ctypes.c_int64(z) for z in leads)
+    lead_x, lead_y, lead_out = (ctypes.c_int64(z or 0) for z in leads)
     factor, beta = ctypes.c_float(alpha), ctypes.c_float(1.0 if adds else 0.0)
     pointer, call = ctypes.c_void_p, lib.sgemm
 

@@ -32,7 +32,7 @@ from ..kernels.elementwise import program
 
 LEAST = 1024  # elements; below, calls cost more than memory
 MOST_MEMBERS = 48
-MOST_ARRAYS = 24  # addresses of a loop, which are held in registers as far as there are any
+MOST_ARRAYS = 12  # that a node needs at once: more would raise the least budget there is a plan for
 
 
 def chains(
@@ -295,11 +295,11 @@ def _fused(
     for e, value in values.items():
         if read.get(e, set()) <= {group}:
             continue
-        place = (value.number, graph.dtypes[e])
-        if e not in kept and place in same:
-            index[e] = same[place]
+        spot = (value.number, graph.dtypes[e])
+        if e not in kept and spot in same:
+            index[e] = same[spot]
             continue
-        index[e] = same[place] = len(outputs)
+        index[e] = same[spot] = len(outputs)
         outputs.append(e)
     expression, constants = w.expression([values[e] for e in outputs])
     attrs = FusedAttrs(

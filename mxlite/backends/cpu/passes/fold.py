@@ -3,9 +3,9 @@
     Convolution -> BatchNorm [-> + addend] [-> relu]
 
 The norm goes into weight and bias (`_fold_norm`), which only parameters decide: where a program keeps its
-constants, that is computed when they change. With channels last, sum and rectifier become what the convolution's
-kernel does to its output while it is in registers (`_convolution_epilogue`), also without a norm. Each step must
-be the only reader of the one before it, which must be no output.
+constants, that is computed when they change. With channels last, sum and rectifier become what the
+convolution's kernel does to its output while it is in registers (`_convolution_epilogue`), also without a
+norm. Each step must be the only reader of the one before it, which must be no output.
 """
 
 from __future__ import annotations
@@ -48,33 +48,38 @@ def fold(graph: Graph, train: bool) -> Graph:
     """
     if train:
         return graph
-    readers = _only_readers(graph)
+    uses = graph.uses()
+    readers = _only_readers(graph, uses)
     chains: dict[Node, _Chain] = {}
     taken: set[Node] = set()
     for node in graph.nodes:
         if node.op is Convolution or node.op is _convolution_channels_last:
-            chain = _chain(graph, readers, taken, node)
+            chain = _chain(graph, uses, readers, taken, node)
             if chain.inner:
                 chains[chain.end] = chain
                 taken.update(chain.inner, (chain.end,))
     if not chains:
         return graph
     r = Rewriter(graph)
+    order: list[Node] = []
     for node in graph.nodes:
         if node in chains:
-            r.put(Entry(node), Entry(_folded(r, chains[node])))
-        elif node.op is not None and node not in taken:
-            r.keep(node)
-    return r.graph()
+            order += _folded(r, chains[node])
+            r.put(Entry(node), Entry(order[-1]))
+        elif node not in taken:
+            order.append(r.keep(node))
+    return replace(r.graph(), order=tuple(order))
 
 
-def _chain(graph: Graph, readers: Mapping[Entry, Node], taken: set[Node], node: Node) -> _Chain:
+def _chain(
+    graph: Graph, uses: Mapping[Entry, int], readers: Mapping[Entry, Node], taken: set[Node], node: Node
+) -> _Chain:
     """What the convolution `node` takes along, at most; of two it is the first that takes their sum."""
     chain = with_norm = _Chain(node, node)
     while (reader := readers.get(at := Entry(chain.end))) is not None and reader not in taken:
         after = replace(chain, end=reader, inner=(*chain.inner, chain.end))
         if is_norm(reader):
-            if chain.norm or chain.has_epilogue or not _folds(graph, node, reader):
+            if chain.norm or chain.has_epilogue or not _folds(graph, uses, node, reader):
                 break
             chain = with_norm = replace(after, norm=reader)
         elif node.op is not _convolution_channels_last:
@@ -91,14 +96,15 @@ def _chain(graph: Graph, readers: Mapping[Entry, Node], taken: set[Node], node: 
     return chain if not chain.has_epilogue or _has_kernel(graph, chain) else with_norm
 
 
-def _folds(graph: Graph, node: Node, norm: Node) -> bool:
-    """Whether `norm` normalizes the filters of convolution `node`, in float32 as it computes."""
+def _folds(graph: Graph, uses: Mapping[Entry, int], node: Node, norm: Node) -> bool:
+    """Whether `norm` normalizes the filters of convolution `node`, in float32, and no more of it is read."""
     rank = len(graph.shapes[Entry(node)])
     plain = node.op is Convolution
     return (
         norm.attrs.axis % rank == (1 if plain else rank - 1)
         and (not plain or node.attrs.layout in _PLAIN)
         and not norm.absent
+        and not any(Entry(norm, i) in uses for i in (1, 2))
         and all(graph.dtypes[e] == float32 for e in (*node.inputs, *norm.inputs))
     )
 
@@ -124,33 +130,26 @@ def _epilogue_attrs(chain: _Chain) -> EpilogueAttrs:
     return EpilogueAttrs(**attrs, add=chain.addend is not None, relu=chain.relu)
 
 
-def _folded(r: Rewriter, chain: _Chain) -> Node:
-    """The one node for a chain."""
+def _folded(r: Rewriter, chain: _Chain) -> list[Node]:
+    """The nodes for a chain, the convolution last."""
     node, end, norm = chain.convolution, chain.end, chain.norm
     data, weight, *bias = (r.of(e) for e in node.inputs)
+    made: list[Node] = []
     attrs = node.attrs
     if norm is not None:
         folding = FoldNormAttrs(norm.attrs.eps, norm.attrs.fix_gamma, node.attrs.no_bias)
         ins = [weight, *(r.of(e) for e in norm.inputs[1:]), *bias]
-        made = r.add(_fold_norm, folding, ins, f"{norm.name}_fold")
-        weight, bias = Entry(made), [Entry(made, 1)]
+        made.append(r.add(_fold_norm, folding, ins, f"{norm.name}_fold"))
+        weight, bias = Entry(made[0]), [Entry(made[0], 1)]
         attrs = replace(attrs, no_bias=False)
-    ins = [data, weight, *bias]
-    if not chain.has_epilogue:
-        assert node.op is not None
-        return r.add(node.op, attrs, ins, end.name, end.annotations)
-    if chain.addend is not None:
-        ins.append(r.of(chain.addend))
-    return r.add(_convolution_epilogue, _epilogue_attrs(chain), ins, end.name, end.annotations)
+    op = node.op
+    assert op is not None
+    if chain.has_epilogue:
+        op, attrs = _convolution_epilogue, _epilogue_attrs(chain)
+    ins = [data, weight, *bias, *(() if chain.addend is None else (r.of(chain.addend),))]
+    return [*made, r.add(op, attrs, ins, end.name, end.annotations)]
 
 
-def _only_readers(graph: Graph) -> dict[Entry, Node]:
-    """The reader of every entry that is read once, and is no output, of a node that has no other read."""
-    uses = graph.uses()
-    outputs = set(graph.outputs)
-    return {
-        e: node
-        for node in graph.nodes
-        for e in node.inputs
-        if uses[e] == 1 and e not in outputs and not any(Entry(e.node, i) in uses for i in range(1, e.node.num_outputs))
-    }
+def _only_readers(graph: Graph, uses: Mapping[Entry, int]) -> dict[Entry, Node]:
+    """The reader of every entry that is read once; to be an output counts as being read."""
+    return {e: n for n in graph.nodes for e in n.inputs if uses[e] == 1}

@@ -3,14 +3,15 @@
     BatchNorm -> relu                             becomes  _norm_act
     BatchNorm -> + addend -> relu                 becomes  _norm_act(..., addend)
 
-Each is a pass over memory less forwards, and backwards two: nothing is stored between them. What lies between
-must have no other reader, and be no output. Where both sides of the sum are norms, the left one is taken. Only
-generated kernels do this: without a compiler the graph stays as it is.
+Nothing is stored between them, forwards or backwards. What lies between must have no other reader, and be
+no output. Where both sides of the sum are norms, the left one is taken. Only generated kernels do this:
+without a compiler the graph stays as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ....graph import Entry, Graph, Node, Rewriter
 from ....ops.activation import Activation, relu
@@ -28,8 +29,8 @@ _MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
 def norm_act(graph: Graph, train: bool) -> Graph:
     """`graph` with `_norm_act` for what it can stand for. O(nodes).
 
-    The new node has the name and the annotations of the rectifier. Nodes that are marked differently, one to be
-    recomputed and another not, stay apart.
+    The new node has the name and the annotations of the rectifier. Nodes that are marked differently, one to
+    be recomputed and another not, stay apart.
     """
     uses = graph.uses()
     found: dict[Node, tuple[Node, Node | None, Entry | None]] = {}
@@ -42,15 +43,16 @@ def norm_act(graph: Graph, train: bool) -> Graph:
     if not found:
         return graph
     r = Rewriter(graph)
+    order: list[Node] = []  # as before, also where the addend came first
     for node in graph.nodes:
         if node in found:
             norm, _, addend = found[node]
             ins = [r.of(e) for e in (*norm.inputs, *(() if addend is None else (addend,)))]
-            new = r.add(_norm_act, _attrs(norm, addend is not None), ins, node.name, node.annotations)
-            r.put(Entry(node), Entry(new))
-        elif node.op is not None and node not in taken:
-            r.keep(node)
-    return r.graph()
+            order.append(r.add(_norm_act, _attrs(norm, addend is not None), ins, node.name, node.annotations))
+            r.put(Entry(node), Entry(order[-1]))
+        elif node not in taken:
+            order.append(r.keep(node))
+    return replace(r.graph(), order=tuple(order))
 
 
 def is_norm(node: Node) -> bool:

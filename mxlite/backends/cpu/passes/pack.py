@@ -21,7 +21,8 @@ _CONVOLUTIONS = (_convolution_channels_last, _convolution_epilogue)
 
 
 def pack(graph: Graph, kept: Set[Entry]) -> tuple[Graph, dict[Entry, Entry]]:
-    """`graph`, an inference pass, with packed weights where these are in `kept`; and where entries went. O(nodes).
+    """`graph`, an inference pass, with packed weights where these are in `kept`; and where entries went.
+    O(nodes).
 
     kept: what does not change from call to call.
     """

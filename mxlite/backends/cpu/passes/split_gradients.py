@@ -1,7 +1,7 @@
 """One node for each gradient of a convolution or matrix product.
 
-The gradient in the weight reads data, the gradient in data reads the weight. As one node they need everything at
-once; apart, data is dead before the gradient in data, which is as large, is made:
+The gradient in the weight reads data, the gradient in data reads the weight. As one node they need
+everything at once; apart, data is dead before the gradient in data, which is as large, is made:
 
     backward(d_out, data, weight) -> d_data, d_weight, d_bias
 
@@ -22,7 +22,9 @@ from ....ops.deconv_channels_last import _deconvolution_channels_last
 from ....ops.dense import FullyConnected
 
 _SPLIT: tuple[type[Op], ...] = (_convolution_channels_last, _deconvolution_channels_last, FullyConnected)
-"""Operators whose kernels compute d_data and the rest apart from each other, without an array the other needs."""
+"""Operators whose kernels compute d_data and the rest apart from each other, without an array the
+other needs.
+"""
 
 
 def split_gradients(

@@ -56,8 +56,8 @@ def algorithm(m: int, outputs: int | None = None) -> Algorithm:
     """The matrices for m outputs, or for `outputs` of fewer with the same weights.
 
     Fewer outputs need fewer points. What is left of G depends on the points that are gone by a factor of each
-    row only, and that can as well stand in Bt: so some of the products of F(m, 3) are all those of the smaller
-    one, and the last tiles of an image, where the image is no multiple of m, get by with them.
+    row only, and that can as well stand in Bt: so some of the products of F(m, 3) are all those of the
+    smaller one, and the last tiles of an image, where the image is no multiple of m, get by with them.
     """
     points = [Fraction(p) for p in POINTS[m]]
     few = m if outputs is None else outputs

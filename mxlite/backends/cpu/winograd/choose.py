@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..threads import num_threads
-from .convolve import Convolution
+from .convolve import Convolution, Made
 from .correlate import Correlation
 from .grid import Grid, Kind
 from .layer import fits, Layer, part_of
@@ -61,16 +61,19 @@ def _convolution(
     grid = grid_of(h + 2 * pad[0] - 2, w + 2 * pad[1] - 2, m)
     shape = Layer(n, h, w, c, f, (pad[0], pad[1]), str(np.dtype(dtype)), grid, threads)
     if parts is None:
-        made = c * f <= 128 * 128
-        parts = (c, f) if made else (part_of(c, 64), part_of(f, 64))
+        parts = (c, f) if c * f <= 128 * 128 else (part_of(c, 64), part_of(f, 64))
+    if parts == (c, f):
+        made = Made.BY_THREAD if c * f <= 64 * 64 else Made.SHARED
     else:
-        made = parts == (c, f)
-    group = group or (14 if made else 128)
+        made = Made.BY_ITEM
+    group = group or (128 if made == Made.BY_ITEM else 14)
     groups = -(-shape.units // max(1, group // shape.unit))
-    if made:
+    if made != Made.BY_ITEM:
         groups = max(1, min(shape.units, -(-groups // threads) * threads))
     most = max(1, (most or 32) // shape.unit)
-    return Convolution(**vars(shape), flipped=flipped, epilogue=epilogue, parts=parts, groups=groups, most=most, made=made)
+    return Convolution(
+        **vars(shape), flipped=flipped, epilogue=epilogue, parts=parts, groups=groups, most=most, made=made
+    )
 
 
 def d_weight(

@@ -1,7 +1,7 @@
 """A convolution as transforms and small products.
 
-The work is cut into items: a group of tiles and a part of the output channels, each the business of one thread
-from the images to the images. What an item holds stays in the second level of cache:
+The work is cut into items: a group of tiles and a part of the output channels, each the business of one
+thread from the images to the images. What an item holds stays in the second level of cache:
 
     for each part of the input channels:            cs channels
         U: (fs / v L, n n, cs + 1, v L)             made here, or before for all (one part, all outputs)
@@ -10,13 +10,15 @@ from the images to the images. What an item holds stays in the second level of c
             M: (n n, fs / v L, tiles, v L) += V U
     from M to the output
 
-With few channels U is small, and made once; groups are few tiles then. With many channels it would be larger
-than the data, so each item makes the part it needs, for a group of many tiles.
+With few channels U is small, and made once, or by each thread for itself; groups are few tiles then. With
+many channels it would be larger than the data, so each item makes the part it needs, for a group of many
+tiles.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 from ....ops.scratch import carve, Piece
@@ -26,24 +28,34 @@ from .grid import Grid, Round, round_of, whole_rounds
 from .kernels import far_of, weight_entry, weight_routine, WEIGHT_SLOTS
 from .layer import address, BYTE, Layer, padded, vectors
 from .product import rows_routine
-from .routine import code_of, Program
+from .routine import code_of, Int, Program
 from .taps import TAPS
 from .tiles import clear, Epilogue, input_routines, NBYTES, output_routine, Source
 
 _POINTERS = ("data", "weight", "u", "bias", "out", "addend", "work")
 SLOTS = (
-    *_POINTERS, "lane", "step", "backwards", "share", "units", "unit", "per_image", "per_column", "per_row", "h", "w", "oh", "ow", "pad_y",
-    "pad_x", "c", "f", "cs", "fs", "groups", "most", "v_far", "m_far", "has_bias", "made", "at_u", "at_v", "at_m",
-    "at_zero",
+    *_POINTERS, "lane", "step", "backwards", "share", "units", "unit", "per_image", "per_column",
+    "per_row", "h", "w", "oh", "ow", "pad_y",
+    "pad_x", "c", "f", "cs", "fs", "groups", "most", "v_far", "m_far", "has_bias", "made",
+    "at_u", "at_v", "at_m",
+    "at_zero", "taken", "finished",
 )  # fmt: skip
 
 
+class Made(IntEnum):
+    """When U is made: before, by all threads; by each thread, before its items; for each item."""
+
+    SHARED = 0
+    BY_THREAD = 1
+    BY_ITEM = 2
+
+
 def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogue) -> str:
-    """Every thread does some of the items."""
+    """Every thread does items until there are none."""
     n = grid.n
     name = "convolve"
     into = input_routines(p, grid, dtype)
-    product, weights = rows_routine(p, v), weight_routine(p, grid.m, v)
+    product, weights = p.borrow(rows_routine, v), p.borrow(weight_routine, grid.m, v)
     out_of = {kind: output_routine(p, grid, kind, v, dtype, epilogue) for kind in grid.kinds}
     f = p.entry(name)
     g = {s: (f.pointer(k) if s in _POINTERS else f.integer(k)) for k, s in enumerate(SLOTS)}
@@ -52,8 +64,8 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
     scratch = f.at(g["work"], f.times(f.thread, g["share"]))
     v_at, m_at, zeros = f.at(scratch, g["at_v"]), f.at(scratch, g["at_m"]), f.at(scratch, g["at_zero"])
     clear(f, zeros, f.minus(g["at_u"], g["at_zero"]))
-    made = f.is_("ne", g["made"], 0)
-    u_at = f.emit(f"select i1 {made}, ptr {g['u']}, ptr {f.at(scratch, g['at_u'])}")
+    shared, by_item = f.is_("eq", g["made"], Made.SHARED), f.is_("eq", g["made"], Made.BY_ITEM)
+    u_at = f.emit(f"select i1 {shared}, ptr {g['u']}, ptr {f.at(scratch, g['at_u'])}")
     has_bias = f.is_("ne", g["has_bias"], 0)
     bias = f.emit(f"select i1 {has_bias}, ptr {g['bias']}, ptr {zeros}")
     in_pixel, out_pixel = f.times(g["c"], size), f.times(g["f"], size)
@@ -62,25 +74,30 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
     u_far = far_of(f, g["cs"], v)
     c_parts = f.over(g["c"], g["cs"])
 
-    first, last = f.share(f.times(f.over(g["f"], g["fs"]), g["groups"]))
-    with f.loop(first, last) as item:
-        f0 = f.times(f.over(item.index, g["groups"]), g["fs"])
-        start, stop = round_of(f, 0, g["units"], g["groups"], f.rest(item.index, g["groups"]))
+    def make_u(when: str, f0: Int, c0: Int) -> None:
+        with f.when(when):
+            source = f.at(g["weight"], f.plus(f.times(f0, g["lane"]), f.times(c0, g["step"])))
+            f.run(
+                weights, ("ptr", source), ("i64", g["lane"]), ("i64", g["step"]), ("i64", g["backwards"]),
+                ("ptr", u_at), ("i64", u_far), ("i64", panels), ("i64", 0), ("i64", g["cs"]),
+            )  # fmt: skip
+
+    make_u(f.is_("eq", g["made"], Made.BY_THREAD), 0, 0)
+    with f.items(f.times(f.over(g["f"], g["fs"]), g["groups"]), SLOTS.index("taken")) as item:
+        f0 = f.times(f.over(item, g["groups"]), g["fs"])
+        start, stop = round_of(f, 0, g["units"], g["groups"], f.rest(item, g["groups"]))
         group = f.times(f.minus(stop, start), g["unit"])
         m_panel = f.times(group, line * v)
         rounds = whole_rounds(f, start, stop, g["most"])
         own_bias = f.at(bias, f.times(f0, f.emit(f"select i1 {has_bias}, i64 4, i64 0")))
-        with f.loop("0", c_parts) as part:
+        with f.loop("0", str(c_parts)) as part:
             c0 = f.times(part.index, g["cs"])
-            images = Source(f, into, f.at(g["data"], f.times(c0, size)), g["h"], g["w"], in_pixel, blocks, zeros)
-            with f.when(f.emit(f"xor i1 {made}, true")):
-                source = f.at(g["weight"], f.plus(f.times(f0, g["lane"]), f.times(c0, g["step"])))
-                f.run(
-                    weights, ("ptr", source), ("i64", g["lane"]), ("i64", g["step"]), ("i64", g["backwards"]),
-                    ("ptr", u_at), ("i64", u_far), ("i64", panels), ("i64", 0), ("i64", g["cs"]),
-                )  # fmt: skip
+            images = Source(
+                f, into, f.at(g["data"], f.times(c0, size)), g["h"], g["w"], in_pixel, blocks, zeros
+            )
+            make_u(by_item, f0, c0)
             fresh = f.emit(f"zext i1 {f.is_('eq', part.index, 0)} to i64")
-            with f.loop("0", rounds) as r:
+            with f.loop("0", str(rounds)) as r:
                 begin, end = round_of(f, start, stop, rounds, r.index)
                 now = Round(f, grid, g, begin, end)
                 step = f.times(now.tiles, line)
@@ -88,7 +105,7 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
                     y, x = f.minus(tile.y, g["pad_y"]), f.minus(tile.x, g["pad_x"])
                     images.read(tile, y, x, f.at(v_at, f.times(place, line)), step, g["v_far"])
                 m_first = f.at(m_at, f.times(f.times(f.minus(begin, start), g["unit"]), line * v))
-                with f.loop("0", panels) as panel:
+                with f.loop("0", str(panels)) as panel:
                     u = f.at(u_at, f.times(panel.index, f.times(u_far, n * n)))
                     m_there = f.at(m_first, f.times(panel.index, m_panel))
                     with f.loop("0", str(n * n)) as i:
@@ -100,7 +117,7 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
                             ("ptr", f.at(m_there, m_shift)), ("i64", count), ("i64", blocks), ("i64", step),
                             ("i64", u_far), ("i64", fresh),
                         )  # fmt: skip
-        with f.loop("0", rounds) as r:
+        with f.loop("0", str(rounds)) as r:
             begin, end = round_of(f, start, stop, rounds, r.index)
             m_first = f.at(m_at, f.times(f.times(f.minus(begin, start), g["unit"]), line * v))
             with Round(f, grid, g, begin, end).each() as (tile, place):
@@ -113,7 +130,8 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
                         f.run(
                             out_of[kind], ("ptr", f.at(m_first, f.times(place, line * v))), ("i64", m_panel),
                             ("i64", panels), ("i64", g["m_far"]), ("ptr", own_bias),
-                            ("ptr", f.at(g["out"], shift)), ("ptr", f.at(g["addend"], shift)), ("i64", out_row),
+                            ("ptr", f.at(g["out"], shift)), ("ptr", f.at(g["addend"], shift)),
+                            ("i64", out_row),
                             ("i64", out_pixel), ("i64", rows), ("i64", columns), ("ptr", scratch),
                         )  # fmt: skip
     f.done()
@@ -125,7 +143,7 @@ class Convolution(Layer):
     """out = [relu](data * weight + bias [+ addend]), or (`flipped`) the gradient of the data of such a one.
 
     weight: (f, c, 3, 3), or flipped (c, f, 3, 3). `parts`: input and output channels of a part, `groups` of
-    units, `most` units in V. `made`: U is made at first, for all (then the parts are all channels).
+    units, `most` units in V. Unless `made` by items, the parts are all channels.
     """
 
     flipped: bool
@@ -133,7 +151,7 @@ class Convolution(Layer):
     parts: tuple[int, int]
     groups: int
     most: int
-    made: bool
+    made: Made
 
     @property
     def v(self) -> int:
@@ -150,13 +168,13 @@ class Convolution(Layer):
         at_zero = padded(self.v * lanes * self.itemsize)  # what is before it takes outputs that nobody wants
         zeros = max(self.grid.n * self.c * self.itemsize, 4 * fs)  # for a row of a tile, or for a bias
         at_u = at_zero + padded(zeros)
-        at_v = at_u + (0 if self.made else padded(u))
+        at_v = at_u + (0 if self.made == Made.SHARED else padded(u))
         at_m = at_v + padded(self.products * far["v_far"])
         share = padded(at_m + self.products * far["m_far"], 4096) + 64
         return {**far, "at_zero": at_zero, "at_u": at_u, "at_v": at_v, "at_m": at_m, "share": share}
 
     def pieces(self) -> list[Piece]:
-        u = 4 * self.products * self.f * (self.c + 1) if self.made else 0
+        u = 4 * self.products * self.f * (self.c + 1) if self.made == Made.SHARED else 0
         return [((u,), BYTE), ((self.threads * self.places()["share"],), BYTE)]
 
     def connect(self, data: Any, weight: Any, bias: Any, out: Any, work: Any, addend: Any = None) -> Run:
@@ -171,10 +189,11 @@ class Convolution(Layer):
             "bias": address(bias), "out": address(out), "addend": address(addend), "work": address(own),
             "cs": self.parts[0], "fs": self.parts[1], "groups": self.groups, "most": self.most,
             "has_bias": int(bias is not None), "made": int(self.made), "depth": self.c,
+            "taken": 0, "finished": 0,
             "panels": self.f // (self.v * width()),
         }  # fmt: skip
         calls = []
-        if self.made:
+        if self.made == Made.SHARED:
             code, name = code_of(weight_entry, self.grid.m, self.v)
             calls.append(call(code, name, [values[s] for s in WEIGHT_SLOTS], self.threads, keep))
         code, name = code_of(convolve_entry, self.grid, self.v, self.dtype, self.epilogue)

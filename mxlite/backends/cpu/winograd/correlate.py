@@ -2,9 +2,9 @@
 
     d_weight = Gt [sum over tiles of (Bt d B) * (A dY At)] G
 
-The sum S has (m + 2)^2 numbers for each pair of channels: too many for a cache, so it is made in parts of some
-inputs and some outputs, which stay in the second level. The transforms are made again for each part, which is
-cheap beside the products: no transform of the whole batch is ever held.
+The sum S has (m + 2)^2 numbers for each pair of channels: too many for a cache, so it is made in parts of
+some inputs and some outputs, which stay in the second level. The transforms are made again for each part,
+which is cheap beside the products: no transform of the whole batch is ever held.
 
 S: (n n, panels, fs, v L), V: (n n, T, cs), Y: (n n, T, fs) with cs and fs channels of a part.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....ops.scratch import carve, Piece
-from ..compiled import call
+from ..compiled import call, width
 from ..onednn import in_turn, Run
 from .algebra import algorithm, transposed
 from .grid import Grid, Round, round_of, whole_rounds
@@ -27,9 +27,10 @@ from .taps import TAPS, write_taps
 from .tiles import clear, gradient_routines, input_routines, NBYTES, Source
 
 SLOTS = (
-    "data", "d_out", "d_weight", "work", "sums", "share", "units", "unit", "per_image", "per_column", "per_row", "h", "w", "oh", "ow",
+    "data", "d_out", "d_weight", "work", "sums", "share", "units", "unit", "per_image",
+    "per_column", "per_row", "h", "w", "oh", "ow",
     "pad_y", "pad_x", "c", "f", "cs", "fs", "c_parts", "f_parts", "splits", "most", "v_far", "y_far", "s_far",
-    "s_size", "at_v", "at_y", "at_s",
+    "s_size", "at_v", "at_y", "at_s", "taken", "finished",
 )  # fmt: skip
 
 
@@ -40,7 +41,7 @@ def correlate_entry(p: Program, grid: Grid, v: int, dtype: str) -> str:
     name = "correlate"
     size = NBYTES[dtype]
     into, into_y = input_routines(p, grid, dtype), gradient_routines(p, grid, dtype)
-    product, finish = outer_routine(p, v), finish_routine(p, grid.m, v)
+    product, finish = p.borrow(outer_routine, v), p.borrow(finish_routine, grid.m, v)
     f = p.entry(name)
     pointers = SLOTS[:5]
     g = {s: (f.pointer(k) if s in pointers else f.integer(k)) for k, s in enumerate(SLOTS)}
@@ -52,23 +53,36 @@ def correlate_entry(p: Program, grid: Grid, v: int, dtype: str) -> str:
     c_row, f_row = f.times(g["cs"], 4), f.times(g["fs"], 4)
     s_panel = f.times(g["fs"], 4 * v * f.width)
     items = f.times(f.times(g["c_parts"], g["f_parts"]), g["splits"])
-    first, last = f.share(items)
     clear(f, scratch, g["at_v"])
-    with f.loop(first, last) as item:
-        part, split = f.over(item.index, g["splits"]), f.rest(item.index, g["splits"])
+    with f.items(items, SLOTS.index("taken")) as item:
+        part, split = f.over(item, g["splits"]), f.rest(item, g["splits"])
         c0 = f.times(f.rest(part, g["c_parts"]), g["cs"])
         f0 = f.times(f.over(part, g["c_parts"]), g["fs"])
-        own, shared = f.at(scratch, g["at_s"]), f.at(g["sums"], f.times(item.index, g["s_size"]))
+        own, shared = f.at(scratch, g["at_s"]), f.at(g["sums"], f.times(item, g["s_size"]))
         s = f.emit(f"select i1 {one}, ptr {own}, ptr {shared}")
         data = Source(
-            f, into, f.at(g["data"], f.times(c0, size)), g["h"], g["w"], f.times(g["c"], size), c_blocks, scratch
+            f,
+            into,
+            f.at(g["data"], f.times(c0, size)),
+            g["h"],
+            g["w"],
+            f.times(g["c"], size),
+            c_blocks,
+            scratch,
         )
         d_out = Source(
-            f, into_y, f.at(g["d_out"], f.times(f0, size)), g["oh"], g["ow"], f.times(g["f"], size), f_blocks, scratch
+            f,
+            into_y,
+            f.at(g["d_out"], f.times(f0, size)),
+            g["oh"],
+            g["ow"],
+            f.times(g["f"], size),
+            f_blocks,
+            scratch,
         )
         start, stop = round_of(f, 0, g["units"], g["splits"], split)
         rounds = whole_rounds(f, start, stop, g["most"])
-        with f.loop("0", rounds) as r:
+        with f.loop("0", str(rounds)) as r:
             begin, end = round_of(f, start, stop, rounds, r.index)
             now = Round(f, grid, g, begin, end)
             with now.each() as (tile, place):
@@ -81,7 +95,7 @@ def correlate_entry(p: Program, grid: Grid, v: int, dtype: str) -> str:
                 a = f.at(y_at, f.plus(f.times(i.index, g["y_far"]), f.times(place, f_row)))
                 b = f.at(v_at, f.plus(f.times(i.index, g["v_far"]), f.times(place, c_row)))
                 there = f.at(s, f.times(i.index, g["s_far"]))
-                with f.loop("0", panels) as panel:
+                with f.loop("0", str(panels)) as panel:
                     f.run(
                         product, ("ptr", a), ("ptr", f.at(b, f.times(panel.index, 4 * v * f.width))),
                         ("ptr", f.at(there, f.times(panel.index, s_panel))), ("i64", g["fs"]), ("i64", count),
@@ -100,10 +114,11 @@ def correlate_entry(p: Program, grid: Grid, v: int, dtype: str) -> str:
 
 
 def finish_routine(p: Program, m: int, v: int) -> str:
-    """`(ptr s, i64 far, i64 panel, i64 panels, i64 splits, i64 split, ptr d_weight)`: Gt S G for one output and
-    the inputs of a part; `split` bytes between the sums of `splits` splits.
+    """`(ptr s, i64 far, i64 panel, i64 panels, i64 splits, i64 split, ptr d_weight)`: Gt S G for one output
+    and the inputs of a part; `split` bytes between the sums of `splits` splits, which are added to the
+    first.
     """
-    name = f"finish{m}x{v}"
+    name = f"winograd_finish{m}x{v}x{width()}"
     n = m + 2
     matrix = transposed(algorithm(m).kernel)
     f = p.routine(
@@ -116,16 +131,18 @@ def finish_routine(p: Program, m: int, v: int) -> str:
         for j in range(v):
             at = f.at(s, 4 * f.width * j)
 
-            def load(r: int, c: int, at: str = at) -> str:
-                there = f.at(at, fars[r * n + c])
-                first = f.read(there)
-                with f.loop("1", "%splits", 1, [first]) as loop:
-                    more = f.read(f.at(there, f.times(loop.index, "%split")))
-                    loop.again(f.add(loop.values[0], more))
-                return loop.results[0]
-
+            with f.loop("1", "%splits") as split:
+                more = f.at(at, f.times(split.index, "%split"))
+                with f.loop("0", str(n * n)) as i:
+                    shift = f.times(i.index, "%far")
+                    f.write(f.add(f.read(f.at(at, shift)), f.read(f.at(more, shift))), f.at(at, shift))
             taps: dict[tuple[int, int], str] = {}
-            both_sides(f, matrix, load, lambda r, c, value: taps.update({(r, c): value}))
+            both_sides(
+                f,
+                matrix,
+                lambda r, c: f.read(f.at(at, fars[r * n + c])),
+                lambda r, c, value: taps.update({(r, c): value}),
+            )
             write_taps(f, [taps[r, c] for r in range(3) for c in range(3)], f.at(to, 4 * TAPS * f.width * j))
     f.done()
     return name
@@ -137,12 +154,12 @@ FINISH_SLOTS = ("sums", "d_weight", "c", "cs", "fs", "c_parts", "f_parts", "spli
 def finish_entry(p: Program, m: int, v: int) -> str:
     """Adds up the splits of all parts, and makes weights of the sums; parallel over outputs."""
     name = f"finish_all{m}x{v}"
-    finish = finish_routine(p, m, v)
+    finish = p.borrow(finish_routine, m, v)
     f = p.entry(name)
     g = {s: (f.pointer(k) if k < 2 else f.integer(k)) for k, s in enumerate(FINISH_SLOTS)}
     s_panel = f.times(g["fs"], 4 * v * f.width)
     panels = f.over(g["cs"], f.width * v)
-    first, last = f.share(f.times(f.times(g["c_parts"], g["f_parts"]), g["fs"]))
+    first, last = f.share(str(f.times(f.times(g["c_parts"], g["f_parts"]), g["fs"])))
     with f.loop(first, last) as loop:
         part, row = f.over(loop.index, g["fs"]), f.rest(loop.index, g["fs"])
         c0 = f.times(f.rest(part, g["c_parts"]), g["cs"])
@@ -177,7 +194,9 @@ class Correlation(Layer):
         most = min(self.most, -(-self.units // self.splits)) * self.unit
         far = {"v_far": 4 * most * cs + 64, "y_far": 4 * most * fs + 64, "s_far": 4 * cs * fs + 64}
         s_size = self.products * far["s_far"]
-        at_v = padded(max(self.grid.n * self.c, self.grid.m * self.f) * self.itemsize)  # zeros for a row of a tile
+        at_v = padded(
+            max(self.grid.n * self.c, self.grid.m * self.f) * self.itemsize
+        )  # zeros for a row of a tile
         at_y = at_v + padded(self.products * far["v_far"])
         at_s = at_y + padded(self.products * far["y_far"])
         share = padded(at_s + (s_size if self.splits == 1 else 0), 4096) + 64
@@ -196,7 +215,7 @@ class Correlation(Layer):
             **self.slots(), **self.places(), "data": address(data), "d_out": address(d_out),
             "d_weight": address(d_weight), "work": address(own), "sums": address(sums), "cs": self.parts[0],
             "fs": self.parts[1], "c_parts": self.c // self.parts[0], "f_parts": self.f // self.parts[1],
-            "splits": self.splits, "most": self.most,
+            "splits": self.splits, "most": self.most, "taken": 0, "finished": 0,
         }  # fmt: skip
         code, name = code_of(correlate_entry, self.grid, self.v, self.dtype)
         calls = [call(code, name, [values[s] for s in SLOTS], self.threads, keep)]

@@ -1,7 +1,7 @@
 """How images are cut into tiles, and in which order the tiles are worked on.
 
-Tiles have m x m outputs. Where the outputs of an image are no multiple of m, the last row and the last column of
-tiles may have fewer, and need only some of the products (see `algebra.algorithm`):
+Tiles have m x m outputs. Where the outputs of an image are no multiple of m, the last row and the last
+column of tiles may have fewer, and need only some of the products (see `algebra.algorithm`):
 
     14 = 4 + 4 + 4 + 2:  F F F T        F: m x m outputs       all 36 products
                          F F F T        T: 4 x 2, 2 x 4, 2 x 2     24, 24, 16 of them
@@ -65,8 +65,8 @@ class Grid:
 
 
 class Tile:
-    """Tile number `q` of a batch: its image, the first row and column of its outputs, the numbers of its row and
-    column of tiles.
+    """Tile number `q` of a batch: its image, the first row and column of its outputs, the numbers of its row
+    and column of tiles.
     """
 
     def __init__(self, f: Routine, grid: Grid, g: Mapping[str, Int], q: Int) -> None:
@@ -94,8 +94,8 @@ class Tile:
 
 
 class Round:
-    """Tiles that are in V at the same time: those of the units [begin, end), a unit being a tile or, where there
-    are several kinds, an image.
+    """Tiles that are in V at the same time: those of the units [begin, end), a unit being a tile or, where
+    there are several kinds, an image.
     """
 
     def __init__(self, f: Routine, grid: Grid, g: Mapping[str, Int], begin: Int, end: Int) -> None:
@@ -142,7 +142,8 @@ class Round:
         if len(grid.kinds) == 1:
             return 0, self.tiles
         short_rows, short_columns = (
-            f.is_("ne", f.int_op("and", f.int_op("lshr", grid.having(axis), product), 1), 0) for axis in (0, 1)
+            f.is_("ne", f.int_op("and", f.int_op("lshr", grid.having(axis), product), 1), 0)
+            for axis in (0, 1)
         )
         first = f.either(short_columns, 0, self.ends[0])
         last = f.either(short_rows, f.either(short_columns, self.ends[3], self.ends[2]), self.ends[1])

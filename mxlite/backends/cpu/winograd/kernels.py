@@ -1,11 +1,13 @@
 """Weights into the domain of the products.
 
-U: (panels, n n, K + 1, v L), G g Gt of every pair of channels: panels of v L output channels, K input channels.
-The row more than needed keeps the products of one pair of channels out of each other's place in the cache.
+U: (panels, n n, K + 1, v L), G g Gt of every pair of channels: panels of v L output channels, K input
+channels. The row more than needed keeps the products of one pair of channels out of each other's place in
+the cache.
 """
 
 from __future__ import annotations
 
+from ..compiled import width
 from .algebra import algorithm
 from .linear import both_sides
 from .routine import Int, Program, Routine
@@ -18,17 +20,18 @@ def far_of(f: Routine, depth: Int, v: int) -> Int:
 
 
 def weight_routine(p: Program, m: int, v: int) -> str:
-    """`(ptr weight, i64 lane, i64 step, i64 backwards, ptr u, i64 far, i64 panels, i64 first, i64 last)`: U of
-    some panels and of the input channels [first, last).
+    """`(ptr weight, i64 lane, i64 step, i64 backwards, ptr u, i64 far, i64 panels, i64 first, i64 last)`: U
+    of some panels and of the input channels [first, last).
 
-    `lane`, `step`: bytes between output channels and between input channels of `weight`; the taps of one kernel
-    are 9 numbers side by side, used in this order or `backwards`.
+    `lane`, `step`: bytes between output channels and between input channels of `weight`; the taps of one
+    kernel are 9 numbers side by side, used in this order or `backwards`.
     """
-    name = f"weight{m}x{v}"
+    name = f"winograd_weight{m}x{v}x{width()}"
     matrix = algorithm(m).kernel
     n = m + 2
     f = p.routine(
-        name, weight="ptr", lane="i64", step="i64", backwards="i64", u="ptr", far="i64", panels="i64", first="i64",
+        name, weight="ptr", lane="i64", step="i64", backwards="i64", u="ptr", far="i64", panels="i64",
+        first="i64",
         last="i64",
     )  # fmt: skip
     line = 4 * f.width
@@ -60,12 +63,13 @@ WEIGHT_SLOTS = ("weight", "u", "panels", "depth", "lane", "step", "backwards")
 def weight_entry(p: Program, m: int, v: int) -> str:
     """All of U; every thread makes some panels or, where there are few, some input channels of each."""
     name = f"weights{m}x{v}"
-    routine = weight_routine(p, m, v)
+    routine = p.borrow(weight_routine, m, v)
     f = p.entry(name)
     g = {s: (f.pointer(k) if k < 2 else f.integer(k)) for k, s in enumerate(WEIGHT_SLOTS)}
     first, last = f.share(g["depth"])
     f.run(
-        routine, ("ptr", g["weight"]), ("i64", g["lane"]), ("i64", g["step"]), ("i64", g["backwards"]), ("ptr", g["u"]),
+        routine, ("ptr", g["weight"]), ("i64", g["lane"]), ("i64", g["step"]), ("i64", g["backwards"]),
+        ("ptr", g["u"]),
         ("i64", far_of(f, g["depth"], v)), ("i64", g["panels"]), ("i64", first), ("i64", last),
     )  # fmt: skip
     f.done()

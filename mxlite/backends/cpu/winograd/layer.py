@@ -75,7 +75,9 @@ class Layer:
         """Slots that all kernels have."""
         return {
             "units": self.units, "unit": self.unit, "per_image": self.per_row * self.per_column,
-            "per_column": self.per_column, "per_row": self.per_row, "h": self.h, "w": self.w, "oh": self.oh, "ow": self.ow, "pad_y": self.pad[0], "pad_x": self.pad[1], "c": self.c, "f": self.f,
+            "per_column": self.per_column, "per_row": self.per_row, "h": self.h, "w": self.w,
+            "oh": self.oh, "ow": self.ow, "pad_y": self.pad[0],
+            "pad_x": self.pad[1], "c": self.c, "f": self.f,
         }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ of the two inputs take their place.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from .algebra import Matrix
 from .routine import Routine
@@ -26,11 +27,12 @@ def both_sides(
     """
     b = a if b is None else b
     for rows in groups(a):
-        columns = [dots(f, a, rows, lambda r, c=c: load(r, c)) for c in range(len(b[0]))]
+        columns = [dots(f, a, rows, partial(_column, load, c)) for c in range(len(b[0]))]
         kept = []
         for k, i in enumerate(rows):
             for some in groups(b):
-                made = dots(f, b, some, lambda c, k=k: columns[c][k])
+                row = [column[k] for column in columns]
+                made = dots(f, b, some, row.__getitem__)
                 if backwards:
                     kept += [(i, j, value) for j, value in zip(some, made)]
                 else:
@@ -40,11 +42,16 @@ def both_sides(
             store(i, j, value)
 
 
+def _column(load: Load, c: int, r: int) -> str:
+    return load(r, c)
+
+
 def groups(a: Matrix) -> list[tuple[int, ...]]:
     """Rows that are made together: pairs that share their halves, or all where columns come in pairs."""
     if _column_pairs(a):
         return [tuple(range(len(a)))]
-    found, seen = [], set()
+    found: list[tuple[int, ...]] = []
+    seen: set[int | None] = set()
     for i, row in enumerate(a):
         if i in seen:
             continue

@@ -9,34 +9,51 @@ M = A B: each of up to `most_rows(v)` rows keeps its v sums in registers for all
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
+from ..compiled import width
 from .routine import Program, Routine
 
-UNROLL = 4  # steps of K written out: a block is a multiple of it
-MOST = 14  # rows; more need more code, and are no faster
+UNROLL = 2  # steps of K written out: a block is a multiple of it
+SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)  # rows of tiles: each is code to be compiled
 
 
 def registers() -> int:
-    from ..compiled import width
 
     return 32 if width() == 16 else 16
 
 
-def most_rows(v: int) -> int:
+def sizes(v: int) -> list[int]:
     """Rows of v sums that fit in the registers, with v of B and one of A."""
-    return min(MOST, (registers() - 1 - v) // v)
+    return [n for n in SIZES if n * v + v + 1 <= registers()]
+
+
+@functools.cache
+def first_tiles(v: int) -> list[int]:
+    """For 1, 2, ... rows, of which tile to take first: each tile costs its products and a little more.
+
+    From twice the largest tile on, that is the largest.
+    """
+    allowed = sizes(v)
+    costs, first = [0.0], [0]
+    for rows in range(1, 2 * allowed[-1]):
+        options = [(max(n * v / 2, 4.0) + 0.5 + costs[rows - n], n) for n in allowed if n <= rows]
+        cost, n = min(options, key=lambda o: (o[0], -o[1]))
+        costs.append(cost)
+        first.append(n)
+    return first
 
 
 def rows_routine(p: Program, v: int) -> str:
     """`(ptr a, ptr b, ptr m, i64 t, i64 blocks, i64 step, i64 next, i64 fresh)`: M of `t` rows.
 
-    `step`: bytes between blocks of A; `next`: bytes from B to what will be B in the next call. M is written if
-    `fresh`, else added to.
+    `step`: bytes between blocks of A; `next`: bytes from B to what will be B in the next call. M is written
+    if `fresh`, else added to.
     """
-    name = f"rows{v}"
+    name = f"winograd_rows{v}x{width()}"
     p.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-    for n in range(1, most_rows(v) + 1):
+    for n in sizes(v):
         _tile(p, f"tile{n}x{v}", n, v)
     f = p.routine(name, a="ptr", b="ptr", m="ptr", t="i64", blocks="i64", step="i64", next="i64", fresh="i64")
     nbytes = 4 * f.width
@@ -58,23 +75,20 @@ def rows_routine(p: Program, v: int) -> str:
 
 
 def _in_tiles(f: Routine, rows: str, v: int, run: Callable[[int, str], None]) -> None:
-    """Cut `rows` into as few tiles as possible, of sizes that differ by one at most; run(size, first row)."""
-    most = most_rows(v)
-    tiles = f.over(f.plus(rows, most - 1), most)
-    small, larger = f.over(rows, tiles), f.rest(rows, tiles)
-    with f.loop("0", str(tiles), 1, ["0"], "i64") as loop:
-        (done,) = loop.values
-        n = f.plus(small, f.emit(f"zext i1 {f.is_('slt', loop.index, larger)} to i64"))
+    """Cut `rows` into tiles; run(size, first row) for each."""
+    first, allowed = first_tiles(v), sizes(v)
+    with f.cut(rows) as cut:
+        left = f.minus(rows, cut.done)
+        labels = {n: f._label() for n in allowed}
         after = f._label()
-        labels = [f._label() for _ in range(most)]
-        cases = " ".join(f"i64 {k + 1}, label %{label}" for k, label in enumerate(labels))
-        f.do(f"switch i64 {n}, label %{labels[-1]} [ {cases} ]")
-        for k, label in enumerate(labels):
+        cases = " ".join(f"i64 {k}, label %{labels[n]}" for k, n in enumerate(first) if k)
+        f.do(f"switch i64 {left}, label %{labels[allowed[-1]]} [ {cases} ]")
+        for n, label in labels.items():
             f._begin(label)
-            run(k + 1, done)
+            run(n, cut.done)
             f.do(f"br label %{after}")
         f._begin(after)
-        loop.again(str(f.plus(done, n)))
+        cut.size = f.emit(f"phi i64 {', '.join(f'[ {n}, %{label} ]' for n, label in labels.items())}")
 
 
 def outer_routine(p: Program, v: int) -> str:
@@ -83,9 +97,9 @@ def outer_routine(p: Program, v: int) -> str:
     a: (t, rows), b: (t, v L), s: (rows, v L); `a_step` and `b_step` bytes between the rows of a and b. S is
     written if `fresh`, else added to.
     """
-    name = f"outer{v}"
+    name = f"winograd_outer{v}x{width()}"
     p.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-    for n in range(1, most_rows(v) + 1):
+    for n in sizes(v):
         _outer_tile(p, f"outer{n}x{v}", n, v)
     f = p.routine(
         name, a="ptr", b="ptr", s="ptr", rows="i64", t="i64", a_step="i64", b_step="i64", fresh="i64"
@@ -157,7 +171,10 @@ def _tile(p: Program, name: str, n: int, v: int) -> None:
             ahead = f.at(b, "%next")
             for k in range(UNROLL):
                 for j in range(v):
-                    f.do(f"call void @llvm.prefetch.p0(ptr {f.at(ahead, line * (k * v + j))}, i32 0, i32 2, i32 1)")
+                    f.do(
+                        f"call void @llvm.prefetch.p0(ptr {f.at(ahead, line * (k * v + j))}, "
+                        f"i32 0, i32 2, i32 1)"
+                    )
                 right = [f.read(f.at(b, line * (k * v + j))) for j in range(v)]
                 for r in range(n):
                     left = f.repeated(f.at(a, line * r + 4 * k))

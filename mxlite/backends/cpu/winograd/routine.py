@@ -1,9 +1,12 @@
-"""Functions inside a module of generated code: with parameters of their own, called by its other functions."""
+"""Functions inside a module of generated code: with parameters of their own, called by its other
+functions.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ....core import native
@@ -19,12 +22,13 @@ class Program(Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._routines: list[Routine] = []
+        self._routines: dict[str, Routine] = {}
+        self._codes: list[native.Code] = []
 
     def routine(self, name: str, **parameters: str) -> Routine:
-        """An internal `void name(parameters)`; their values are the type's names: `ptr`, `i64`."""
-        self._routines.append(Routine(self, name, parameters))
-        return self._routines[-1]
+        """A `void name(parameters)` for this module; they are of types `ptr` and `i64`."""
+        made = self._routines[name] = Routine(self, name, parameters)
+        return made
 
     def entry(self, name: str) -> Routine:
         """A function as `Module.function`, with what a routine can write."""
@@ -32,8 +36,32 @@ class Program(Module):
         self._functions.append(made)
         return made
 
+    def borrow(self, make: Callable[..., str], *args: Any) -> str:
+        """The name of the routine `make(program, *args)`, which is compiled once for all modules."""
+        code, name = _lent(make, *args)
+        self._codes.append(code)
+        return name
+
     def text(self, team: bool = True) -> str:
-        return super().text(team) + "\n" + "\n".join(r.text() for r in self._routines)
+        return super().text(team) + "\n" + "\n".join(r.text() for r in self._routines.values())
+
+
+@functools.cache
+def _lent(make: Callable[..., str], *args: Any) -> tuple[native.Code, str]:
+    """The code of a routine, which other modules can call by its name from now on."""
+    program = Program()
+    name = make(program, *args)
+    program._routines[name].linkage = ""
+    code = load(program)
+    native.add_symbol(name, code.address(name))
+    return code, name
+
+
+class Cut:
+    """A step of `Routine.cut`: how much is `done`; `size`, to be set, is how much this step does."""
+
+    def __init__(self, done: str) -> None:
+        self.done, self.size = done, done
 
 
 class Routine(Function):
@@ -41,30 +69,72 @@ class Routine(Function):
 
     def __init__(self, program: Program, name: str, parameters: dict[str, str] | None) -> None:
         super().__init__(program, name)
+        self.program = program
         self.parameters = parameters
-        if parameters is not None:
-            for p in parameters:
-                setattr(self, f"p_{p}", f"%{p}")
+        self.linkage = "internal "
 
     def text(self) -> str:
         if self.parameters is None:
             return super().text()
         head = ", ".join(f"{t} %{n}" for n, t in self.parameters.items())
         lines = "\n".join(self._lines)
-        return f"define internal void @{self.name}({head}) #0 {{\nentry:\n{lines}\n}}\n"
+        return f"define {self.linkage}void @{self.name}({head}) #0 {{\nentry:\n{lines}\n}}\n"
 
     def run(self, name: str, *args: tuple[str, Int]) -> None:
-        """Call a routine of this module."""
+        """Call a routine, one of this module or a borrowed one."""
+        if name not in self.program._routines:
+            self.program.declare(f"void @{name}({', '.join(t for t, _ in args)})")
         self.do(f"call void @{name}({', '.join(f'{t} {v}' for t, v in args)})")
+
+    @contextlib.contextmanager
+    def cut(self, total: Int) -> Iterator[Cut]:
+        """Steps of any size until `total` is done."""
+        before, head, inside, after = self._block, self._label(), self._label(), self._label()
+        self.do(f"br label %{head}")
+        self._begin(head)
+        self._count += 1
+        cut = Cut(f"%done{self._count}")
+        at = len(self._lines)
+        self._lines.append("")
+        self.do(f"br i1 {self.is_('slt', cut.done, total)}, label %{inside}, label %{after}")
+        self._begin(inside)
+        yield cut
+        following = self.plus(cut.done, cut.size)
+        self.do(f"br label %{head}")
+        self._lines[at] = f"  {cut.done} = phi i64 [ 0, %{before} ], [ {following}, %{self._block} ]"
+        self._begin(after)
+
+    @contextlib.contextmanager
+    def items(self, total: Int, slot: int) -> Iterator[str]:
+        """For numbers below `total` that no other thread has taken, as long as there are any.
+
+        A thread that the system has put aside so does not keep the others waiting for the work that it has
+        not begun. Slots `slot` and `slot` + 1 count what is taken and which threads have finished; the last
+        one to finish makes them 0 for the next call.
+        """
+        taken, finished = self.offset("%args", str(slot), 8), self.offset("%args", str(slot + 1), 8)
+        head, inside, after = self._label(), self._label(), self._label()
+        self.do(f"br label %{head}")
+        self._begin(head)
+        item = self.emit(f"atomicrmw add ptr {taken}, i64 1 monotonic")
+        self.do(f"br i1 {self.is_('ult', item, total)}, label %{inside}, label %{after}")
+        self._begin(inside)
+        yield item
+        self.do(f"br label %{head}")
+        self._begin(after)
+        before = self.emit(f"atomicrmw add ptr {finished}, i64 1 monotonic")
+        with self.when(self.is_("eq", self.plus(before, 1), self.threads)):
+            self.do(f"store atomic i64 0, ptr {taken} monotonic, align 8")
+            self.do(f"store atomic i64 0, ptr {finished} monotonic, align 8")
 
     # -- integers ----------------------------------------------------------------------------------
 
     def int_op(self, op: str, a: Int, b: Int) -> Int:
         if isinstance(a, int) and isinstance(b, int) and op in _INTRINSIC:
             return _INTRINSIC[op](a, b)
-        if op in ("add", "sub") and b == 0 or op in ("mul", "sdiv", "udiv") and b == 1:
+        if (op in ("add", "sub") and b == 0) or (op in ("mul", "sdiv", "udiv") and b == 1):
             return a
-        if op == "add" and a == 0 or op == "mul" and a == 1:
+        if (op == "add" and a == 0) or (op == "mul" and a == 1):
             return b
         if op == "mul" and (a == 0 or b == 0):
             return 0

@@ -47,7 +47,12 @@ def transposed(f: Routine, rows: Sequence[str]) -> list[str]:
     lanes = f.width
     quarters = range(0, lanes, 4)
     pairs = [
-        _mixed(f, rows[k], rows[k + 1], [x for q in quarters for x in (q + s, lanes + q + s, q + s + 1, lanes + q + s + 1)])
+        _mixed(
+            f,
+            rows[k],
+            rows[k + 1],
+            [x for q in quarters for x in (q + s, lanes + q + s, q + s + 1, lanes + q + s + 1)],
+        )
         for k in range(0, lanes, 2)
         for s in (0, 2)
     ]  # pairs[4 g + s]: of rows 4 g, 4 g + 1; then of the next two rows
@@ -56,7 +61,12 @@ def transposed(f: Routine, rows: Sequence[str]) -> list[str]:
         low, high = pairs[4 * g : 4 * g + 2], pairs[4 * g + 2 : 4 * g + 4]
         fours.append(
             [
-                _mixed(f, a, b, [x for q in quarters for x in (q + s, q + s + 1, lanes + q + s, lanes + q + s + 1)])
+                _mixed(
+                    f,
+                    a,
+                    b,
+                    [x for q in quarters for x in (q + s, q + s + 1, lanes + q + s, lanes + q + s + 1)],
+                )
                 for a, b in zip(low, high)
                 for s in (0, 2)
             ]
@@ -75,10 +85,11 @@ def _quarters(f: Routine, rows: list[str]) -> list[str]:
         return _mixed(f, a, b, [4 * q + k for q in quarters for k in range(4)])
 
     if len(rows) == 2:
-        return [mixed(*rows, (0, 2)), mixed(*rows, (1, 3))]
+        return [mixed(rows[0], rows[1], (0, 2)), mixed(rows[0], rows[1], (1, 3))]
     even = [mixed(rows[k], rows[k + 1], (0, 2, 4, 6)) for k in (0, 2)]
     odd = [mixed(rows[k], rows[k + 1], (1, 3, 5, 7)) for k in (0, 2)]
-    return [mixed(*both, order) for order in ((0, 2, 4, 6), (1, 3, 5, 7)) for both in (even, odd)]
+    orders = (0, 2, 4, 6), (1, 3, 5, 7)
+    return [mixed(both[0], both[1], order) for order in orders for both in (even, odd)]
 
 
 def _mixed(f: Routine, a: str, b: str, order: Sequence[int]) -> str:

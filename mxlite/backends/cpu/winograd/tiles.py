@@ -1,8 +1,8 @@
 """Tiles of images, in and out of the domain of the products.
 
-A tile is n x n inputs, of which the neighbours overlap by two, and m x m outputs, n = m + 2. A tile at an edge
-reaches over it. Inputs out there are zeros: rows are read from a place full of them, columns from the nearest
-pixel and then masked. Outputs out there go where another, true output goes, before it does.
+A tile is n x n inputs, of which the neighbours overlap by two, and m x m outputs, n = m + 2. A tile at an
+edge reaches over it. Inputs out there are zeros: rows are read from a place full of them, columns from the
+nearest pixel and then masked. Outputs out there go where another, true output goes, before it does.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ class Epilogue(NamedTuple):
 
 def output_routine(p: Program, grid: Grid, kind: Kind, v: int, dtype: str, epilogue: Epilogue) -> str:
     """`(ptr m, i64 panel, i64 panels, i64 far, ptr bias, ptr out, ptr addend, i64 row, i64 column, i64 rows,
-    i64 columns, ptr spare)`: At M A plus bias, of one tile, of which `rows` x `columns` outputs are in the image.
+    i64 columns, ptr spare)`: At M A plus bias, of one tile, of which `rows` x `columns` outputs are in the
+    image.
 
     M: (n n, panels, tiles, v L), with `far` bytes between products and `panel` between panels. `spare` is
     scratch of one panel.
@@ -154,16 +155,14 @@ def output_routine(p: Program, grid: Grid, kind: Kind, v: int, dtype: str, epilo
                     there = f.at(out[r], columns[c])
                 f.write(value, there, dtype)
 
-            both_sides(
-                f, a, lambda r, c: f.read(f.at(at, fars[products[r][c]])), store, b, backwards=True
-            )
+            both_sides(f, a, lambda r, c: f.read(f.at(at, fars[products[r][c]])), store, b, backwards=True)
     f.done()
     return name
 
 
 class Source:
-    """Images (n, h, w, ...) that are read tile by tile: `blocks` vectors of the channels of each pixel, pixels
-    being `pixel` bytes apart. At `zeros` there are as many pixels of zeros as a tile has columns.
+    """Images (n, h, w, ...) that are read tile by tile: `blocks` vectors of the channels of each pixel,
+    pixels being `pixel` bytes apart. At `zeros` there are as many pixels of zeros as a tile has columns.
     """
 
     def __init__(
@@ -174,7 +173,8 @@ class Source:
         self.row = f.times(pixel, w)
 
     def read(self, tile: Tile, y: Int, x: Int, to: str, step: Int, far: Int) -> None:
-        """Transform `tile`, whose first pixel is (y, x), into products `far` bytes apart, `step` bytes between
+        """Transform `tile`, whose first pixel is (y, x), into products `far` bytes apart, `step` bytes
+        between
         blocks."""
         f, size = self.f, self.into.size
         start = f.at(self.data, f.times(f.times(tile.image, self.h), self.row))

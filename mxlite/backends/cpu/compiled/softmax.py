@@ -1,0 +1,207 @@
+"""Softmax of rows, its logarithm, their gradients, and the cross-entropy's, as generated code.
+
+Each thread has whole rows. A row is read again while it is in the nearest cache: for its largest number, for
+the sum, for the result.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ....core import native
+from . import functions
+from .emitter import Function, Module
+from .team import load
+
+
+@dataclass(frozen=True)
+class SoftmaxForm:
+    """`logarithm`: of log_softmax. `scale`: the factor of data. The types are those of arrays."""
+
+    logarithm: bool
+    scale: float
+    data: str
+    out: str
+
+
+# slots
+_DATA, _OUT, _ROWS, _COLUMNS, _HEAD = range(5)
+
+
+@functools.lru_cache(maxsize=128)
+def forward_code(form: SoftmaxForm) -> native.Code:
+    """The function "softmax"; slots data, out, rows, columns."""
+    module = Module()
+    f = module.function("softmax")
+    data, out = f.pointer(_DATA), f.pointer(_OUT)
+    rows, columns = f.integer(_ROWS), f.integer(_COLUMNS)
+    first, last = f.share(rows)
+    lowest, zero = f.const(float("-inf")), f.const(0.0)
+    scale = f.const(form.scale)
+    keeps = form.out == "float32" and not form.logarithm  # what is summed up, to be divided then
+    with f.loop(first, last) as row:
+        x, y = _row(f, data, row.index, columns, form.data), _row(f, out, row.index, columns, form.out)
+
+        def scaled(j: str, mask: str | None, fill: str | None = None) -> str:
+            value = f.load(x, j, form.data, mask=mask)
+            value = value if form.scale == 1 else f.mul(value, scale)
+            return value if mask is None or fill is None else f.select(mask, value, fill)
+
+        (top,) = f.sweep(
+            "0", columns, lambda j, m, best: f.maximum(best, scaled(j, m, lowest)), [lowest], 4, f.maximum
+        )
+        top = f.largest(top)
+
+        def add(j: str, mask: str | None, total: str) -> str:
+            power = functions.exp(f, f.sub(scaled(j, mask), top))
+            if keeps:
+                f.store(power, y, j, mask=mask)
+            return f.add(total, power if mask is None else f.select(mask, power, zero))
+
+        (total,) = f.sweep("0", columns, add, [zero], 4, f.add)
+        total = f.total(total)
+        if form.logarithm:
+            total = functions.log(f, total)
+
+            def finish(j: str, mask: str | None) -> None:
+                f.store(f.sub(f.sub(scaled(j, mask), top), total), y, j, form.out, mask=mask)
+        else:
+            factor = f.div(f.const(1.0), total)
+
+            def finish(j: str, mask: str | None) -> None:
+                if keeps:
+                    power = f.load(y, j, mask=mask)
+                else:
+                    power = functions.exp(f, f.sub(scaled(j, mask), top))
+                f.store(f.mul(power, factor), y, j, form.out, mask=mask)
+
+        f.sweep("0", columns, finish)
+    f.done()
+    return load(module)
+
+
+@functools.lru_cache(maxsize=128)
+def backward_code(form: SoftmaxForm) -> native.Code:
+    """The function "softmax"; slots d_data (of type `data`), out, rows, columns, d_out (of out's type)."""
+    module = Module()
+    f = module.function("softmax")
+    d_data, out, d_out = f.pointer(_DATA), f.pointer(_OUT), f.pointer(_HEAD)
+    rows, columns = f.integer(_ROWS), f.integer(_COLUMNS)
+    first, last = f.share(rows)
+    zero, scale = f.const(0.0), f.const(form.scale)
+    with f.loop(first, last) as row:
+        y, d = (_row(f, p, row.index, columns, form.out) for p in (out, d_out))
+        dx = _row(f, d_data, row.index, columns, form.data)
+
+        def add(j: str, mask: str | None, total: str) -> str:
+            value = f.load(d, j, form.out, mask=mask)
+            if not form.logarithm:
+                value = f.mul(value, f.load(y, j, form.out, mask=mask))
+            return f.add(total, value)
+
+        (total,) = f.sweep("0", columns, add, [zero], 4, f.add)
+        total = f.total(total)
+
+        def finish(j: str, mask: str | None) -> None:
+            result, head = f.load(y, j, form.out, mask=mask), f.load(d, j, form.out, mask=mask)
+            if form.logarithm:
+                value = f.sub(head, f.mul(functions.exp(f, result), total))
+            else:
+                value = f.mul(result, f.sub(head, total))
+            value = value if form.scale == 1 else f.mul(value, scale)
+            f.store(value, dx, j, form.data, mask=mask)
+
+        f.sweep("0", columns, finish)
+    f.done()
+    return load(module)
+
+
+@dataclass(frozen=True)
+class LossForm:
+    """The gradient of a cross-entropy behind a softmax; see SoftmaxOutput for what the attributes mean.
+
+    `scale` is grad_scale with what is known of the normalization; `valid`: divide by the number of labels
+    that count, too.
+    """
+
+    out: str
+    label: str
+    scale: float
+    smooth: float
+    ignore: float | None
+    valid: bool
+    ignored_label: float
+
+
+# slots
+_L_OUT, _L_LABEL, _L_GRAD, _L_ROWS, _L_COLUMNS = range(5)
+
+
+@functools.lru_cache(maxsize=128)
+def loss_code(form: LossForm, columns: int) -> native.Code:
+    """The function "loss"; slots out, label, d_data, rows, columns."""
+    module = Module()
+    f = module.function("loss")
+    out, label, grad = f.pointer(_L_OUT), f.pointer(_L_LABEL), f.pointer(_L_GRAD)
+    rows, width = f.integer(_L_ROWS), f.integer(_L_COLUMNS)
+    spread = form.smooth / (columns - 1) if columns > 1 else 0.0
+    scale, apart, zero = f.const(form.scale), f.const(spread), f.const(0.0)
+    if form.valid:
+        ignored = f.const(form.ignored_label)
+
+        def count(j: str, mask: str | None, total: str) -> str:
+            counts = f.compare("une", f.load(label, j, form.label, mask=mask), ignored)
+            one = f.select(counts, f.const(1.0), zero)
+            return f.add(total, one if mask is None else f.select(mask, one, zero))
+
+        (valid,) = f.sweep("0", rows, count, [zero], 1, f.add)
+        scale = f.div(scale, f.maximum(f.total(valid), f.const(1.0)))
+    first, last = f.share(rows)
+    with f.loop(first, last) as row:
+        y, d = (_row(f, p, row.index, width, form.out) for p in (out, grad))
+        number = f.load_one(label, row.index, form.label)
+        known = _both(f, "ogt", number, -1.0, "olt", number, float(columns))
+        whole = f.emit(f"fptosi float {f.emit(f'extractelement {f.vector} {number}, i32 0')} to i64")
+        at = f.emit(f"select i1 {known}, i64 {whole}, i64 0")
+        # Read before the sweep: the gradient may take the place of the output.
+        truth = f.sub(f.load_one(y, at, form.out), apart)
+        truth = f.mul(f.sub(truth, f.const(1 - form.smooth - spread)), scale)
+        factor = scale
+        if form.ignore is not None:
+            same = f.compare("oeq", number, f.const(form.ignore))
+            factor, truth = f.select(same, zero, scale), f.select(same, zero, truth)
+            none = f.emit(f"extractelement {f.bits} {same}, i32 0")
+
+        def finish(j: str, mask: str | None) -> None:
+            value = f.mul(f.sub(f.load(y, j, form.out, mask=mask), apart), factor)
+            if form.ignore is not None:  # 0 even where out is no number
+                value = f.select(same, zero, value)
+            f.store(value, d, j, form.out, mask=mask)
+
+        f.sweep("0", width, finish)
+        if form.ignore is not None:
+            known = f.emit(f"and i1 {known}, {f.emit(f'xor i1 {none}, true')}")
+        with f.when(known):
+            f.store_one(truth, d, at, form.out)
+    f.done()
+    return load(module)
+
+
+def _row(f: Function, pointer: str, row: str, columns: str, dtype: str) -> str:
+    return f.offset(pointer, f.emit(f"mul i64 {row}, {columns}"), dtype)
+
+
+def _both(f: Function, one: str, x: str, low: float, other: str, y: str, high: float) -> str:
+    """Whether two comparisons hold in the first lane."""
+    a, b = f.compare(one, x, f.const(low)), f.compare(other, y, f.const(high))
+    return f.emit(f"extractelement {f.bits} {f.emit(f'and {f.bits} {a}, {b}')}, i32 0")
+
+
+def slots(arrays: Sequence[Any], *numbers: int) -> list[int]:
+    """Addresses of two arrays, then numbers, then the addresses of the others."""
+    from ..onednn.primitive import address_of
+
+    return [*(address_of(x) for x in arrays[:2]), *numbers, *(address_of(x) for x in arrays[2:])]

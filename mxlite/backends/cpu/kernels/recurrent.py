@@ -1,0 +1,85 @@
+"""RNN: products of oneDNN for all steps at once, generated code for the steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....graph.opdef import DType
+from ....ops.rnn import RNN
+from ....ops.rnn_gates import _rnn_keeping_gates
+from ...base import ChosenKernel, connected, Request
+from ..compiled import storable, usable
+from ..onednn.primitive import Run
+from ..recurrent_backward import BackwardLayers
+from ..recurrent_layers import ForwardLayers, Missing
+
+_FLOATS = frozenset(("float32", "float16", "bfloat16"))
+
+
+def fits(a: Any, data: tuple[int, ...], dtype: DType) -> bool:
+    """Whether there is generated code for an RNN."""
+    return (
+        usable()
+        and dtype.name in _FLOATS & storable()
+        and a.projection_size is None
+        and a.lstm_state_clip_min is None
+        and 0 not in data
+    )
+
+
+def _forward(r: Request) -> ChosenKernel | None:
+    a = r.attrs
+    if not fits(a, r.inputs[0], r.dtype):
+        return None
+    keeps = r.op is _rnn_keeping_gates and a.mode in ("lstm", "gru") and r.is_used("gates")
+    try:
+        made = ForwardLayers(a, r.inputs[0], r.dtype, r.train, keeps)
+    except Missing:
+        return None
+
+    def connect(
+        xp: Any, a: Any, data: Any, parameters: Any, state: Any, state_cell: Any = None,
+        sequence_length: Any = None, *, out: Any, state_output: Any, statecell_output: Any, layers: Any,
+        cells: Any, work: Any, rng: Any, train: bool, gates: Any = None,
+    ) -> Run:  # fmt: skip
+        return made.connect(
+            xp, data, parameters, (state, state_cell), sequence_length, out, (state_output, statecell_output),
+            layers, cells, gates, work, rng if train else None,
+        )  # fmt: skip
+
+    # The code writes what the node has: a run that is there for some of it makes the rest as well.
+    kept = ("out", "layers", "cells", "gates")
+    name = f"compiled {a.mode}, onednn"
+    return connected(connect, made.work_bytes(), name, like=r.op.forward, always=kept)
+
+
+def _backward(r: Request) -> ChosenKernel | None:
+    a = r.attrs
+    if not fits(a, r.inputs[0], r.dtype):
+        return None
+    try:
+        made = BackwardLayers(a, r.inputs[0], r.dtype, r.train, r.op is _rnn_keeping_gates.grad_op)
+    except Missing:
+        return None
+
+    def connect(
+        xp: Any, a: Any, d_out: Any, d_state_output: Any, d_statecell_output: Any, data: Any, parameters: Any,
+        state: Any, state_cell: Any, sequence_length: Any, out: Any, layers: Any, cells: Any,
+        gates: Any = None, *, d_data: Any, d_parameters: Any, d_state: Any, d_state_cell: Any, work: Any,
+        rng: Any, train: bool,
+    ) -> Run:  # fmt: skip
+        return made.connect(
+            xp, data, parameters, (state, state_cell), sequence_length, out, layers, cells, gates,
+            (d_out, d_state_output, d_statecell_output), (d_data, d_parameters, d_state, d_state_cell),
+            work, rng if train else None,
+        )  # fmt: skip
+
+    return connected(connect, made.work_bytes(), f"compiled {a.mode}, onednn", like=r.op.forward)
+
+
+ROWS = {
+    RNN: [_forward],
+    RNN.grad_op: [_backward],
+    _rnn_keeping_gates: [_forward],
+    _rnn_keeping_gates.grad_op: [_backward],
+}

@@ -1,0 +1,229 @@
+"""RNN forward: the calls of one pass over all layers.
+
+What belongs to all steps of a stretch at once is a product of oneDNN, the steps themselves are generated code
+(`compiled/recurrent.py`). Layers, directions and stretches come in the order of the reference kernel, and
+what is kept for backward is the same; see `ops/rnn_run.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...core.dtype import float32
+from ...graph.opdef import DType
+from ...ops.philox import RandomStream
+from ...ops.rnn_layout import Sizes, split
+from ...ops.rnn_run import between, layer_input, Pieces
+from ...ops.scratch import carve, scratch_bytes
+from .compiled import call, recurrent, threads_for
+from .compiled.recurrent import Form
+from .onednn import in_turn
+from .onednn.primitive import address_of, Run
+from .onednn.product import Layout, Product, product
+
+_int64, _float64, _byte = (np.dtype(n) for n in ("int64", "float64", "uint8"))
+_DRAWS = 8192  # random numbers at a time, as in the reference kernel
+
+
+class Missing(Exception):
+    """There is no product for these sizes."""
+
+
+class Layers:
+    """Sizes of a call, what its code depends on, and its products."""
+
+    def __init__(self, a: Any, data: tuple[int, ...], dtype: DType, train: bool) -> None:
+        self.a, self.dtype = a, dtype
+        self.s = s = Sizes.of(a, data)
+        self.narrow = dtype != float32
+        self.drops = bool(a.p and s.L > 1 and train)
+        self.lstm = a.mode == "lstm"
+        self.form = Form(a.mode, s.H, s.B, dtype.name, ends=a.use_sequence_length)
+        self.columns = self.form.columns * s.H
+        self.gates = s.G * s.H
+        self.scratch = 0
+
+    @property
+    def threads(self) -> int:
+        """Of the steps: each multiplies the hidden state of all samples with all weights."""
+        return threads_for(4 * self.gates * self.s.H)
+
+    def spans(self, layered: bool) -> Iterator[tuple[int, int, int]]:
+        """(layer, direction, stretch) in order; `layered`: one layer to its end, then the next."""
+        s = self.s
+        if not layered:
+            return s.order()
+        return ((layer, d, n) for layer in range(s.L) for d in range(s.D) for n in range(s.stretches))
+
+    def lengths_of_stretches(self) -> set[int]:
+        s = self.s
+        return {s.K, s.T - (s.stretches - 1) * s.K}
+
+    def multiply(self, x: Layout, y: Layout, out: Layout, bias: bool = False, adds: bool = False) -> Product:
+        """A product; its scratch is counted. Raises Missing."""
+        made = product(x, y, out, bias, 1.0, adds, True)
+        if made is None:
+            raise Missing
+        self.scratch = max(self.scratch, made.scratch)
+        return made
+
+    def inputs(self, rows: int, width: int) -> Product:
+        """pre (rows, columns) = x (rows, width) @ weight.T + bias, of the gates that the weights have."""
+        pre = Layout((rows, self.gates), (self.columns, 1))
+        return self.multiply(
+            Layout.dense(rows, width), Layout.dense(self.gates, width).turned, pre, bias=True
+        )
+
+    def common_pieces(self) -> Pieces:
+        """Scratch that forward and backward both need."""
+        s = self.s
+        draws = min(s.T * s.B * s.D * s.P, _DRAWS) if self.drops else 0
+        copied = s.widest if self.narrow else s.D * s.P if draws else 0
+        ends = self.form.ends
+        return {
+            "weights": ((s.parameters if self.narrow else 0,), float32),
+            "bias": ((self.gates,), float32),
+            "x": ((s.K * s.B, copied), float32),
+            "lengths": ((s.B if ends else 0,), _int64),
+            "ceilings": ((s.B if ends else 0,), _float64),
+            "numbers": ((draws,), float32),
+            "generator": ((RandomStream.work_bytes(draws) if draws else 0,), _byte),
+            "scratch": ((self.scratch,), _byte),
+        }
+
+
+def add_bias(xp: Any, w: Any, hidden: int, gates: int, into: Any) -> Iterator[Run]:
+    """into = what is added to the gates' sums beforehand: all of the input's bias, some of the hidden
+    state's.
+    """
+    yield partial(xp.copyto, into, w.bx)
+    n = gates * hidden
+    yield partial(xp.add, into[:n], w.bh[:n], out=into[:n])
+
+
+def lengths(xp: Any, given: Any, have: Mapping[str, Any]) -> Iterator[Run]:
+    """Whole numbers of steps: a step takes place if it comes before the length."""
+    if given is None:
+        return
+    if given.dtype.kind == "f":
+        yield partial(xp.copyto, have["ceilings"], given, casting="unsafe")
+        yield partial(xp.ceil, have["ceilings"], out=have["ceilings"])
+        given = have["ceilings"]
+    yield partial(xp.copyto, have["lengths"], given, casting="unsafe")
+
+
+GATES_WITH_HIDDEN_BIAS = {"lstm": 4, "gru": 2}
+
+
+class ForwardLayers(Layers):
+    """The forward call. keeps: whether it has an output for gates."""
+
+    def __init__(self, a: Any, data: tuple[int, ...], dtype: DType, train: bool, keeps: bool) -> None:
+        super().__init__(a, data, dtype, train)
+        s = self.s
+        self.form = self.form._replace(keeps=keeps)
+        for k in self.lengths_of_stretches():
+            for layer in range(s.L):
+                self.inputs(k * s.B, s.width(layer))
+
+    def pieces(self) -> Pieces:
+        s = self.s
+        return self.common_pieces() | {
+            "packed": ((recurrent.packed_numbers(self.form, False),), float32),
+            "pre": ((0 if self.form.keeps else s.K * s.B, self.columns), float32),
+            "h": ((s.passes, 2, s.B, s.H), float32),
+            "c": ((s.passes if self.lstm else 0, s.B, s.H), float32),
+            "between": (between(s), self.dtype),
+        }
+
+    def work_bytes(self) -> int:
+        return scratch_bytes(self.pieces().values())
+
+    def connect(
+        self, xp: Any, data: Any, parameters: Any, states: Any, ends: Any, out: Any, last: Any, layers: Any,
+        cells: Any, gates: Any, work: Any, rng: Any,
+    ) -> Run:  # fmt: skip
+        """See `run_forward`; `gates`: (passes, T, B, columns), or None."""
+        s, a, form = self.s, self.a, self.form
+        pieces = self.pieces()
+        have = dict(zip(pieces, carve(work, pieces.values())))
+        code = recurrent.code(form, False)
+        calls: list[Run] = list(lengths(xp, ends, have))
+        flat = parameters
+        if self.narrow:
+            flat = have["weights"]
+            calls.append(partial(xp.copyto, flat, parameters, casting="unsafe"))
+        weights = split(flat, s)
+        h, c = have["h"], have["c"]
+        calls += [
+            partial(xp.copyto, target, source, casting="unsafe")
+            for source, target in ((states[0], h[:, 0]), (states[1], c))
+            if source is not None
+        ]
+
+        def results(layer: int, begin: int, end: int) -> Any:
+            if layer == s.L - 1:
+                return None if out is None else out[begin:end]
+            if layers is not None:
+                return layers[layer, begin:end]
+            buffers = have["between"]
+            return buffers[0, : end - begin] if s.D == 1 else buffers[layer % len(buffers), begin:end]
+
+        packed = -1
+        now = [0] * s.passes  # which of both hidden states is the present one
+        for layer, d, n in self.spans(layers is not None or s.L == 1):
+            number = layer * s.D + d
+            w = weights[number]
+            begin, end = s.span(d, n)
+            k = end - begin
+            if packed != number:
+                calls += add_bias(xp, w, s.H, GATES_WITH_HIDDEN_BIAS.get(a.mode, 1), have["bias"])
+                slots = {recurrent.WEIGHT: address_of(w.h), recurrent.PACKED: address_of(have["packed"])}
+                calls.append(self._call(code, "pack", slots, (w.h, have["packed"])))
+                packed = number
+            if n and cells is not None:
+                calls.append(partial(xp.copyto, cells[number, n - 1], c[number]))
+            source = results(layer - 1, begin, end) if layer else data[begin:end]
+            x = source.reshape(-1, source.shape[-1])
+            if self.narrow or (layer and self.drops):
+                x = have["x"].reshape(-1)[: x.size].reshape(x.shape)
+                calls.append(partial(layer_input, xp, a, s, layer, begin, source, rng, have))
+            pre = have["pre"] if gates is None else gates[number, begin:end].reshape(k * s.B, self.columns)
+            made = self.inputs(k * s.B, s.width(layer))
+            calls.append(made.bind(x, w.x, pre, have["bias"], have["scratch"]))
+            target = results(layer, begin, end)
+            step = 1 if d == 0 else -1
+            first = 0 if d == 0 else k - 1
+            size = self.dtype.itemsize
+            slots = {
+                recurrent.PACKED: address_of(have["packed"]),
+                recurrent.GATES: address_of(pre) + first * s.B * self.columns * 4,
+                recurrent.CELL: address_of(c[number]) if self.lstm else 0,
+                recurrent.OUT: 0 if target is None else address_of(target[first, :, d * s.P :]),
+                recurrent.LENGTHS: address_of(have["lengths"]) if form.ends else 0,
+                recurrent.BIAS: address_of(w.bh[2 * s.H :]) if a.mode == "gru" else 0,
+                recurrent.STATE: address_of(h[number, now[number]]),
+                recurrent.OTHER: address_of(h[number, 1 - now[number]]),
+                recurrent.STEPS: k,
+                recurrent.GATES_STEP: step * s.B * self.columns * 4,
+                recurrent.OUT_STEP: step * s.B * s.D * s.P * size,
+                recurrent.OUT_ROW: s.D * s.P * size,
+                recurrent.TIME: begin + first,
+                recurrent.TIME_STEP: step,
+            }
+            calls.append(self._call(code, "forward", slots, (work, flat, target, pre)))
+            now[number] = (now[number] + k) % 2
+        for number in range(s.passes):
+            if last[0] is not None:
+                calls.append(partial(xp.copyto, last[0][number], h[number, now[number]], casting="unsafe"))
+        if last[1] is not None:
+            calls.append(partial(xp.copyto, last[1], c, casting="unsafe"))
+        return in_turn(calls)
+
+    def _call(self, code: Any, name: str, slots: dict[int, int], keep: Any) -> Run:
+        args = [slots.get(i, 0) for i in range(recurrent.COUNT)]
+        return call(code, name, args, self.threads, keep=keep)
