@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..core.bytesize import format_bytes
-from ..core.errors import MemoryBudgetError
 from . import split
-from .liveness import live_buffers
+from .evaluate import Evaluator
 from .plan import make_plan, MemoryPlan
-from .problem import padded, Problem
-from .schedule import make_schedule
+from .problem import Problem
+from .refusal import too_small
 
 FRACTIONS = 16  # partial dropping is tried in sixteenths
 REMEMBERED = 8  # plans kept for when the same problem comes again, as `memory_plan` and then `fit` do
@@ -63,7 +61,7 @@ def _search(problem: Problem, budget: int | None, strategy: str) -> MemoryPlan:
     if found is not None:
         return replace(found, budget_bytes=budget, keep_all_peak_bytes=keep_all.peak_bytes)
     least = min(keep_all, search.least(), key=lambda p: (p.peak_bytes, p.extra_time))
-    raise _too_small(problem, budget, least, keep_all)
+    raise too_small(problem, budget, least, keep_all)
 
 
 class _Search:
@@ -71,19 +69,15 @@ class _Search:
         self.problem = problem
         self.arena_budget = arena_budget
         self.strategy = strategy
+        self.evaluator = Evaluator(problem, strategy)
         self.cuts = split.find_cuts(problem)
         self.found: dict[tuple[int, ...], Candidate] = {}
 
     def evaluate(self, method: str, counts: list[int]) -> Candidate:
         key = tuple(counts)
         if key not in self.found:
-            schedule = make_schedule(self.problem, counts)
-            live = live_buffers(schedule, in_place=self.strategy != "none")
-            if self.strategy == "sharing":
-                nbytes = live.max_live_bytes
-            else:
-                nbytes = sum(map(padded, live.nbytes))
-            self.found[key] = Candidate(method, key, nbytes, schedule.extra_seconds)
+            nbytes, seconds = self.evaluator.one(counts)
+            self.found[key] = Candidate(method, key, nbytes, seconds)
         return self.found[key]
 
     def fits(self, candidate: Candidate) -> bool:
@@ -162,36 +156,3 @@ class _Search:
         """
         smallest = sorted([*self.flat(), *self.deep()], key=lambda c: (c.live_bytes, c.extra_seconds))
         return min((self.place(c) for c in smallest[:3]), key=lambda p: p.peak_bytes)
-
-
-def _too_small(problem: Problem, budget: int, least: MemoryPlan, keep_all: MemoryPlan) -> MemoryBudgetError:
-    bound, at = problem.task_bound
-    task = problem.tasks[at] if problem.tasks else None
-    parts = ", ".join(
-        f"{name} {format_bytes(n)}"
-        for name, n in sorted(problem.fixed_bytes.items(), key=lambda i: -i[1])
-        if n
-    )
-    lines = [
-        f"No plan fits {format_bytes(budget)} ({budget} bytes).",
-        f"A budget of {least.peak_bytes} bytes ({format_bytes(least.peak_bytes)}) does work, with "
-        f"{100 * least.extra_time:.1f} % extra time; without recomputation it takes "
-        f"{format_bytes(keep_all.peak_bytes)}.",
-        f"Proven lower bound: {problem.lower_bound_bytes} bytes ({format_bytes(problem.lower_bound_bytes)}): "
-        f"{format_bytes(problem.fixed_total)} that no plan changes ({parts})"
-        + (f" and {format_bytes(bound)} for {task.op} {task.name!r} alone." if task else "."),
-    ]
-    if problem.fixed_total > budget:
-        lines.append(
-            "The fixed part alone is larger than the budget: a smaller model or batch, an optimizer "
-            "with less state, "
-            "or its update inside the step (fused, so that gradients need no arrays) would help."
-        )
-    else:
-        lines.append("A smaller batch shrinks the activations in proportion.")
-    return MemoryBudgetError(
-        "\n".join(lines),
-        budget_bytes=budget,
-        least_feasible_bytes=least.peak_bytes,
-        lower_bound_bytes=problem.lower_bound_bytes,
-    )
