@@ -21,3 +21,4 @@ from .split import (
     nested as nested,
     partial as partial,
 )
+from .template import structure as structure, Template as Template

@@ -15,6 +15,7 @@ from .evaluate import Evaluator
 from .plan import make_plan, MemoryPlan
 from .problem import Problem
 from .refusal import too_small
+from .template import Template
 
 FRACTIONS = 16  # partial dropping is tried in sixteenths
 REMEMBERED = 8  # plans kept for when the same problem comes again, as `memory_plan` and then `fit` do
@@ -32,13 +33,28 @@ class Candidate:
     extra_seconds: float
 
 
-def plan_memory(problem: Problem, budget: int | None = None, *, strategy: str = "sharing") -> MemoryPlan:
+def plan_memory(
+    problem: Problem,
+    budget: int | None = None,
+    *,
+    strategy: str = "sharing",
+    template: Template | MemoryPlan | None = None,
+) -> MemoryPlan:
     """The memory plan of `problem`.
 
     Without a budget nothing is recomputed except what the user marked. With one, the plan of least
     recompute time among all candidates whose `peak_bytes` is within `budget` bytes. Raises
     MemoryBudgetError, with a budget that does work, when there is none.
+
+    `template`: a plan for other sizes. Where the structure is the same, what it has found out is used
+    again, in a small part of the time; see `template.py`. Such a plan keeps the budget, but may be slower
+    than that of a search, which is made where the template has nothing to offer.
     """
+    if template is not None and strategy == "sharing":
+        template = template if isinstance(template, Template) else Template(template)
+        made = template.plan(problem, budget)
+        if made is not None:
+            return made
     key = (problem.digest, budget, strategy)
     if key not in _plans:
         if len(_plans) >= REMEMBERED:
