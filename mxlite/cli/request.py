@@ -12,6 +12,7 @@ from ..core import as_dtype, cpu
 from ..core.bytesize import format_bytes, parse_bytes
 from ..core.errors import DTypeError, nearest, ShapeError
 from ..executor.amp import SHORT_NAMES
+from ..executor.offload import Offload
 from ..executor.step import input_names
 from ..graph import infer_shapes, Node
 from ..memplan import MemoryPlan, STRATEGIES
@@ -36,6 +37,7 @@ class Request:
     dtype: str = "float32"
     optimizer: str | None = None
     strategy: str = "sharing"
+    offload: Offload = None
 
     def plan(self, budget: int | None = None) -> MemoryPlan:
         """The plan. Raises MemoryBudgetError if nothing that fits is found."""
@@ -53,6 +55,7 @@ class Request:
             optimizer=self._optimizer() if self.train else None,
             strategy=self.strategy,
             amp=self.dtype if self.is_mixed else None,
+            offload=self.offload,
             **shapes,
         )
 
@@ -79,6 +82,8 @@ class Request:
             )
         if self.strategy != "sharing":
             parts.append(f"strategy {self.strategy}")
+        if self.offload is not None:
+            parts.append(f"host memory {self.offload}")
         return ", ".join(parts)
 
 
@@ -102,6 +107,10 @@ def add_request(command: argparse.ArgumentParser, *, batch: bool = True) -> None
     mode.add_argument("--train", action="store_true", default=True, help="forward and backward (default)")
     mode.add_argument("--infer", action="store_false", dest="train", help="forward only")
     command.add_argument("--strategy", choices=STRATEGIES, default="sharing", help="what the arena may share")
+    command.add_argument(
+        "--offload", metavar="auto|BYTES",
+        help="within a budget, kept arrays may wait in host memory: what helps, or at most so many bytes",
+    )  # fmt: skip
 
 
 def add_model(command: argparse.ArgumentParser) -> None:
@@ -119,6 +128,7 @@ def request_of(arguments: argparse.Namespace, model: str | None = None) -> Reque
         DTYPES[arguments.dtype],
         arguments.optimizer,
         arguments.strategy,
+        arguments.offload,
     )
 
 

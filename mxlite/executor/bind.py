@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -11,13 +12,14 @@ from ..core import BindError, Context, cpu, current_context, DTypeError, nearest
 from ..core.errors import DeviceError
 from ..core.npshape import from_user
 from ..graph import Entry, Graph, LOSS_SCALE, Shape, UpdateRule
-from ..memplan import MemoryPlan, plan_memory, STRATEGIES
+from ..memplan import HostLink, MemoryPlan, plan_memory, STRATEGIES
 from ..ndarray import NDArray, zeros
 from .amp import amp_dtype, checked_scale, mixed
 from .arena import Arena
 from .constants import constant_bytes
 from .executor import Executor, Planned
 from .lower import lower
+from .offload import host_link, Offload
 from .step import check_grad_req, forward_step, infer, input_names, Key, training_step
 
 Shapes = Mapping[str, Shape]
@@ -35,6 +37,7 @@ def memory_plan(
     strategy: str = "sharing",
     amp: Any = None,
     loss_scale: float | None = None,
+    offload: Offload = None,
 ) -> MemoryPlan:
     """The plan that binding with these arguments would run; allocates no array."""
     budget = None if memory_budget is None else parse_bytes(memory_budget)
@@ -51,6 +54,7 @@ def memory_plan(
         strategy,
         amp=amp,
         scaled=scale is not None,
+        host=host_link(offload),
     )
     return planned.train_plan
 
@@ -69,6 +73,7 @@ def simple_bind(
     arrays: Mapping[str, NDArray] | None = None,
     amp: Any = None,
     loss_scale: float | None = None,
+    offload: Offload = None,
 ) -> Executor:
     """Plan, then allocate every array the program needs, all zero.
 
@@ -92,10 +97,11 @@ def simple_bind(
         extra_fixed=extra_fixed,
         amp=amp,
         scaled=scale is not None,
+        host=host_link(offload),
     )
     shared = _shared_arrays(shared_exec, planned, {*shapes, LOSS_SCALE})
     shared |= {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
-    given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale)
+    given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, offload)
     return _link(planned, ctx, shared, requests, shared_exec, given)
 
 
@@ -112,6 +118,7 @@ def bind(
     optimizer: Any = None,
     amp: Any = None,
     loss_scale: float | None = None,
+    offload: Offload = None,
 ) -> Executor:
     """Link arrays of the user's: `args`, `args_grad` and `aux_states` are lists in the symbol's order,
     or dicts.
@@ -151,12 +158,20 @@ def bind(
     )
     amp, scale = _amp(amp, loss_scale)
     planned, requests = _plan(
-        inferred, ctx, data, requests, budget, update_rule(optimizer), amp=amp, scaled=scale is not None
+        inferred,
+        ctx,
+        data,
+        requests,
+        budget,
+        update_rule(optimizer),
+        amp=amp,
+        scaled=scale is not None,
+        host=host_link(offload),
     )
     arrays: dict[Key, NDArray] = {("var", n): a for n, a in everything.items()}
     arrays |= {("grad", n): g for n, g in grads.items()}
     shapes = {n: a.shape for n, a in given.items()}
-    settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale)
+    settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale, offload)
     return _link(planned, ctx, arrays, requests, shared_exec, settings)
 
 
@@ -194,6 +209,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         update_rule(given["optimizer"]),
         amp=given["amp"],
         scaled=given["loss_scale"] is not None,
+        host=host_link(given["offload"]),
     )
     if planned.train_plan.arena_bytes > executor._arena.nbytes and not allow_up_sizing:
         raise ShapeError(
@@ -215,6 +231,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         given["optimizer"],
         given["amp"],
         executor.loss_scale,
+        given["offload"],
     )
     return _link(planned, executor.context, shared, requests, executor, link)
 
@@ -227,6 +244,7 @@ def locals_of(
     optimizer: Any,
     amp: Any,
     loss_scale: float | None,
+    offload: Offload = None,
 ) -> dict[str, Any]:
     """What an executor remembers of how it was bound."""
     return dict(
@@ -238,6 +256,7 @@ def locals_of(
         optimizer=optimizer,
         amp=amp,
         loss_scale=loss_scale,
+        offload=offload,
     )
 
 
@@ -275,6 +294,7 @@ def _plan(
     extra_fixed: Mapping[str, int] | None = None,
     amp: Any = None,
     scaled: bool = False,
+    host: HostLink | None = None,
 ) -> tuple[Planned, dict[str, str]]:
     if strategy not in STRATEGIES:
         raise BindError(
@@ -308,6 +328,8 @@ def _plan(
     else:
         step = forward_step(simple, data, train=True)
     train_lowered = lower(step, backend, extra_fixed, infer_plan.placed_bytes)
+    if host is not None:
+        train_lowered = replace(train_lowered, problem=replace(train_lowered.problem, host=host))
     train_plan = plan_memory(train_lowered.problem, budget, strategy=strategy)
     return Planned(inferred, infer_lowered, infer_plan, train_lowered, train_plan), requests
 
@@ -331,9 +353,10 @@ def _link(
     for name in planned.train.step.no_gradient:
         result["grad", name][...] = 0
     need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
+    host = planned.train_plan.host_bytes
     arena = shared_exec._arena if shared_exec is not None else None
-    if arena is None or arena.nbytes < need or arena.backend is not backend:
-        arena = Arena(backend, need)
+    if arena is None or arena.nbytes < need or arena.host_nbytes < host or arena.backend is not backend:
+        arena = Arena(backend, need, host)
     return Executor(planned, ctx, backend, result, requests, arena, given)
 
 

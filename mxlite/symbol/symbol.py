@@ -21,6 +21,7 @@ from .json_writer import dumps
 
 if TYPE_CHECKING:
     from ..executor import Executor
+    from ..executor.offload import Offload
     from ..memplan import MemoryPlan
 
 
@@ -291,11 +292,13 @@ class Symbol(Arithmetic):
         strategy: str = "sharing",
         amp: Any = None,
         loss_scale: float | None = None,
+        offload: Offload = None,
         **kwargs: Shape,
     ) -> MemoryPlan:
         """The plan that `simple_bind` with these arguments would run; allocates no array.
 
         `kwargs` are the shapes of inputs. Raises MemoryBudgetError if no plan is found that fits the budget.
+        The rest is as in `simple_bind`.
         """
         from ..executor import memory_plan
 
@@ -310,6 +313,7 @@ class Symbol(Arithmetic):
             strategy=strategy,
             amp=amp,
             loss_scale=loss_scale,
+            offload=offload,
         )
 
     def simple_bind(
@@ -326,6 +330,7 @@ class Symbol(Arithmetic):
         optimizer: Any = None,
         amp: Any = None,
         loss_scale: float | None = None,
+        offload: Offload = None,
         **kwargs: Shape,
     ) -> Executor:
         """An executor with arrays of its own, all zero; `kwargs` are the shapes of inputs.
@@ -337,6 +342,8 @@ class Symbol(Arithmetic):
         amp: 'bfloat16' or 'float16' for mixed precision: parameters, statistics, losses and outputs stay
         float32, what lies between is computed in 16 bits where that is harmless.
         loss_scale: what 16-bit gradients are multiplied with while they are; float16 needs it, bfloat16 not.
+        offload: within a budget, arrays that backward needs may wait in host memory: "auto", or at most so
+        many bytes. On mx.cpu() that is a simulation, and saves nothing.
         """
         _refuse(stype_dict=stype_dict, group2ctx=group2ctx, shared_buffer=shared_buffer)
         from ..executor import simple_bind
@@ -352,6 +359,7 @@ class Symbol(Arithmetic):
             optimizer=optimizer,
             amp=amp,
             loss_scale=loss_scale,
+            offload=offload,
         )
 
     def bind(
@@ -367,11 +375,12 @@ class Symbol(Arithmetic):
         optimizer: Any = None,
         amp: Any = None,
         loss_scale: float | None = None,
+        offload: Offload = None,
     ) -> Executor:
         """An executor on the arrays given: lists in the order of `list_arguments`, or dicts.
 
-        Arguments without an array in `args_grad` get no gradient. `memory_budget`, `optimizer`, `amp` and
-        `loss_scale` are as in `simple_bind`.
+        Arguments without an array in `args_grad` get no gradient. `memory_budget`, `optimizer`, `amp`,
+        `loss_scale` and `offload` are as in `simple_bind`.
         """
         _refuse(group2ctx=group2ctx)
         from ..executor import bind
@@ -388,6 +397,7 @@ class Symbol(Arithmetic):
             optimizer=optimizer,
             amp=amp,
             loss_scale=loss_scale,
+            offload=offload,
         )
 
     def eval(self, ctx: Context | None = None, **kwargs: Any) -> list[Any]:
