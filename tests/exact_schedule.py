@@ -11,10 +11,10 @@ smallest number first, each task at most `runs` times in all. Of a value
 
 the first interval starts at its place and ends anywhere; each later run starts another one. Every read lies
 in one interval; bytes of intervals that meet, padded, and of workspaces, fit the arena. Where an operator may
-overwrite an input, that input's interval may end just before the place that reads it. Then seconds
-of later runs are minimised. The form with intervals instead of one variable for each pair of a task and a stage is that of
-B. Bartan, H. Li, H. Teague, C. Lott, B. Dilkina 2023, "Moccasin: efficient tensor rematerialization for
-neural networks", which bounds the intervals of a value likewise. In-place reads and workspaces are added.
+overwrite an input, that input's interval may end just before the place that reads it. Then seconds of later
+runs are minimised. Intervals, a few for each value, instead of a variable for each pair of task and stage are
+the idea of B. Bartan, H. Li, H. Teague, C. Lott, B. Dilkina 2023, "Moccasin: efficient tensor
+rematerialization for neural networks". In-place reads and workspaces are ours.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def brute_force(problem: Problem, runs: int = 2) -> list[tuple[int, float]]:
 
 @dataclass(frozen=True)
 class Answer:
-    """`order`: tasks as they run, None if there is none. `bound`: proven, no schedule has fewer extra seconds.
+    """`order`: tasks as they run, None if there is none. `bound`: no schedule has fewer extra seconds.
     `proven`: `order` is optimal, or there is proven to be none.
     """
 
