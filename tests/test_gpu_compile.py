@@ -1,4 +1,4 @@
-"""Every kernel of the GPU backend becomes machine code for the architectures that are promised; no GPU needed."""
+"""Every kernel of the GPU backend becomes machine code for the architectures that are promised."""
 
 from __future__ import annotations
 
