@@ -37,6 +37,7 @@ class Request:
     dtype: str = "float32"
     optimizer: str | None = None
     strategy: str = "sharing"
+    device: str | None = None
     offload: Offload = None
 
     def plan(self, budget: int | None = None) -> MemoryPlan:
@@ -55,6 +56,7 @@ class Request:
             optimizer=self._optimizer() if self.train else None,
             strategy=self.strategy,
             amp=self.dtype if self.is_mixed else None,
+            device=self.device,
             offload=self.offload,
             **shapes,
         )
@@ -108,6 +110,10 @@ def add_request(command: argparse.ArgumentParser, *, batch: bool = True) -> None
     mode.add_argument("--infer", action="store_false", dest="train", help="forward only")
     command.add_argument("--strategy", choices=STRATEGIES, default="sharing", help="what the arena may share")
     command.add_argument(
+        "--device", metavar="RATES",
+        help="predict times for a device, as 20TFLOP/s,900GB/s, or `measured`: by timing this one's kernels",
+    )  # fmt: skip
+    command.add_argument(
         "--offload", metavar="auto|BYTES",
         help="within a budget, kept arrays may wait in host memory: what helps, or at most so many bytes",
     )  # fmt: skip
@@ -128,6 +134,7 @@ def request_of(arguments: argparse.Namespace, model: str | None = None) -> Reque
         DTYPES[arguments.dtype],
         arguments.optimizer,
         arguments.strategy,
+        arguments.device,
         arguments.offload,
     )
 

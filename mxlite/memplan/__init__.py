@@ -1,5 +1,6 @@
 from .arena import place as place, Placement as Placement
 from .check import check as check
+from .device import Device as Device
 from .liveness import (
     host_ranges as host_ranges,
     live_ranges as live_ranges,

@@ -71,6 +71,16 @@ class MemoryPlan:
         return self.schedule.extra_time
 
     @property
+    def step_seconds(self) -> float:
+        """Predicted time of a step in which nothing runs again."""
+        return self.problem.step_seconds
+
+    @property
+    def predicted_seconds(self) -> float:
+        """Predicted time of this plan's step."""
+        return self.problem.step_seconds + self.schedule.extra_seconds
+
+    @property
     def recomputed(self) -> int:
         """Steps that run a task again."""
         return sum(1 for k in self.schedule.copy if k)
@@ -141,6 +151,9 @@ class MemoryPlan:
         lines.append(
             f"  {'predicted extra time':<24}{share:>{width}}   ({self.recomputed} operations run again)"
         )
+        if self.problem.costs:
+            took = f"{1e3 * self.predicted_seconds:.4g} ms"
+            lines.append(f"  {'predicted step':<24}{took:>{width}}   ({self.problem.costs})")
         if self.problem.host is not None:
             wait = 1e3 * self.schedule.waiting_seconds
             lines.append(
@@ -230,7 +243,7 @@ class MemoryPlan:
             int(given["num_forward"]),
             dict(given["fixed_bytes"]),
             int(given["least_arena"]),
-            None if link is None else HostLink(**link),
+            host=None if link is None else HostLink(**link),
         )
         if not 0 <= problem.num_forward <= len(tasks):
             raise FormatError(f"The memory plan has {problem.num_forward} forward tasks out of {len(tasks)}.")

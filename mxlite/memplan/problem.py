@@ -88,8 +88,9 @@ class Problem:
     """A training or inference step to be planned.
 
     The first `num_forward` tasks are the forward pass. `fixed_bytes` counts, by category, everything that the
-    program owns outside the arena. `least_arena` is needed in any case (by the inference pass that
-    shares the arena). `host` is there if kept values may wait for backward in host memory.
+    program owns outside the arena. `costs` says what the seconds are reckoned for; empty: the default
+    device. `least_arena` is needed in any case (by the inference pass that shares the arena). `host` is
+    there if kept values may wait for backward in host memory.
     """
 
     tasks: tuple[Task, ...]
@@ -97,6 +98,7 @@ class Problem:
     num_forward: int
     fixed_bytes: Mapping[str, int] = field(default_factory=dict)
     least_arena: int = 0
+    costs: str = ""
     host: HostLink | None = None
 
     @property
