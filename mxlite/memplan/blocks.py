@@ -60,16 +60,24 @@ class Blocks:
         self.num = len(self.begin)
         self.size = [0] * n  # bytes of all results that lie in the arena
         self.needed = [0] * n  # of those, what backward reads
-        values = self.problem.values
-        read = {v for t in self.problem.tasks[n:] for v in t.inputs}
-        for v, p in enumerate(self.problem.arena_producer):
-            if 0 <= p < n:
-                self.size[p] += padded(values[v].nbytes)
-                if v in read:
-                    self.needed[p] += padded(values[v].nbytes)
+        values, tasks = self.problem.values, self.problem.tasks
+        needed = {v for t in tasks[n:] for v in t.inputs}
+        readers: dict[int, list[int]] = {}
+        for t in range(n):
+            for v in tasks[t].inputs:
+                readers.setdefault(v, []).append(t)
+        self.results: list[list[tuple[int, bool, tuple[int, ...]]]] = [
+            [
+                (padded(values[v].nbytes), v in needed, tuple(readers.get(v, ())))
+                for v in tasks[t].outputs
+                if v >= 0 and not values[v].fixed
+            ]
+            for t in range(n)
+        ]  # of each task, those in the arena: bytes, whether backward reads it, which forward tasks do
+        self.size = [sum(r[0] for r in rows) for rows in self.results]
+        self.needed = [sum(r[0] for r in rows if r[1]) for rows in self.results]
         self.droppable = [
-            bool(self.size[t]) and task.recomputable and not task.mutates
-            for t, task in enumerate(self.problem.tasks[:n])
+            bool(self.size[t]) and task.recomputable and not task.mutates for t, task in enumerate(tasks[:n])
         ]
         self.leaving = [
             tuple(t for t in kept if t >= self.begin[b]) for b, kept in enumerate([*cuts.kept, ()])
@@ -139,27 +147,13 @@ class Blocks:
         return sorted(found)
 
     def _path(self, b: int, cut_kept: bool) -> Path:
-        tasks = self.problem.tasks
         span = range(self.begin[b], self.end[b])
         leaving = self.leaving[b]
         demanded = [t for t in span if self.needed[t] or t in leaving]
         kept = set(leaving) if cut_kept else set()
-        nbytes = sum(
-            self.size[t] if t in kept else self.needed[t] for t in span if t in kept or not self.droppable[t]
-        )
 
         def row(added: Sequence[int]) -> Row:
-            passing = [
-                t
-                for t in ([] if cut_kept else self._again(b, leaving, kept))
-                if tasks[t].cheap and self.needed[t]
-            ]
-            return (
-                tuple(t - span.start for t in added),
-                float(nbytes),
-                sum(tasks[t].seconds for t in self._again(b, demanded, kept)),
-                sum(tasks[t].seconds for t in passing),
-            )
+            return self._row(b, added, demanded, kept, cut_kept)
 
         rows = [row(())]
         groups = iter(self._sorted(b, demanded, kept)) if len(span) > SMALL else None
@@ -167,17 +161,35 @@ class Blocks:
             if groups is not None:
                 added = next(groups)
             else:
-                added = [max(running, key=lambda t: (self._saved(b, demanded, kept, t, rows[-1][2]), -t))]
+                best = max(
+                    (_price(rows[-1], self._row(b, (t,), demanded, kept | {t}, cut_kept)), -t)
+                    for t in running
+                )
+                added = [-best[1]]
             kept.update(added)
-            nbytes += sum(self.needed[t] or self.size[t] for t in added)
             rows.append(row(added))
         return _falling(rows)
 
-    def _saved(self, b: int, demanded: Sequence[int], kept: set[int], t: int, now: float) -> float:
-        """Seconds per byte that keeping t saves."""
-        tasks = self.problem.tasks
-        left = sum(tasks[u].seconds for u in self._again(b, demanded, kept | {t}))
-        return (now - left) / (self.needed[t] or self.size[t])
+    def _row(
+        self, b: int, added: Sequence[int], demanded: Sequence[int], kept: set[int], cut_kept: bool
+    ) -> Row:
+        """What it takes to have `kept`, in block b."""
+        tasks, begin = self.problem.tasks, self.begin[b]
+        running = set(self._again(b, demanded, kept))
+        nbytes = 0
+        for t in range(begin, self.end[b]):
+            if t in kept or not self.droppable[t]:
+                crosses = t in self.leaving[b]
+                for size, is_needed, readers in self.results[t]:
+                    if is_needed or crosses or not running.isdisjoint(readers):
+                        nbytes += size
+        passing = [] if cut_kept else self._again(b, self.leaving[b], kept)
+        return (
+            tuple(t - begin for t in added),
+            float(nbytes),
+            sum(tasks[t].seconds for t in sorted(running)),
+            sum(tasks[t].seconds for t in passing if tasks[t].cheap and self.needed[t]),
+        )
 
     def _sorted(self, b: int, demanded: Sequence[int], kept: set[int]) -> list[list[int]]:
         """What runs again in a large block, most seconds per byte first, in a few groups."""

@@ -12,12 +12,17 @@ import numpy as np
 from . import split
 from .blocks import Blocks
 from .chain import Chain, counts_of, filled, Table
+from .improve import enumerate_all, improve
 from .plan import make_plan, MemoryPlan
 from .pool import Point, Pool
 from .problem import Problem
 
 FRACTIONS = 16  # partial dropping is tried in sixteenths
 RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
+
+
+LOCAL = 6_000_000  # visits of the local search, at most
+PER_TASK = 12_000  # and for each task
 
 
 class Frontier:
@@ -70,8 +75,13 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
     # Recomputation only adds values, so where values share no bytes it is of no use.
     if strategy == "sharing" and n:
         cuts = split.find_cuts(problem)
+        blocks = Blocks(cuts)
+        droppable = np.array(blocks.droppable)
+        cheap = np.array([t.cheap for t in problem.tasks[:n]])
         _schemes(pool, cuts)
-        _stretches(pool, cuts)
+        _stretches(pool, blocks)
+        if not enumerate_all(pool, droppable, LOCAL):
+            improve(pool, droppable, cheap, min(LOCAL, PER_TASK * len(problem.tasks)))
     return Frontier(problem, strategy, tuple(pool.points))
 
 
@@ -93,9 +103,9 @@ def _schemes(pool: Pool, cuts: split.Cuts) -> None:
     pool.add([name for name, _ in found], np.array([counts for _, counts in found]))
 
 
-def _stretches(pool: Pool, cuts: split.Cuts) -> None:
+def _stretches(pool: Pool, blocks: Blocks) -> None:
     """What the chain programme finds for a ladder of budgets between the least and keeping everything."""
-    chain = Chain(Blocks(cuts))
+    chain = Chain(blocks)
     most = float(pool.points[0].live_bytes)
     limit = most
     for share, twice in ((0.2, False), (0.2, True), (0.0, True)):
