@@ -36,6 +36,7 @@ class Request:
     dtype: str = "float32"
     optimizer: str | None = None
     strategy: str = "sharing"
+    device: str | None = None
 
     def plan(self, budget: int | None = None) -> MemoryPlan:
         """The plan. Raises MemoryBudgetError if nothing that fits is found."""
@@ -53,6 +54,7 @@ class Request:
             optimizer=self._optimizer() if self.train else None,
             strategy=self.strategy,
             amp=self.dtype if self.is_mixed else None,
+            device=self.device,
             **shapes,
         )
 
@@ -102,6 +104,10 @@ def add_request(command: argparse.ArgumentParser, *, batch: bool = True) -> None
     mode.add_argument("--train", action="store_true", default=True, help="forward and backward (default)")
     mode.add_argument("--infer", action="store_false", dest="train", help="forward only")
     command.add_argument("--strategy", choices=STRATEGIES, default="sharing", help="what the arena may share")
+    command.add_argument(
+        "--device", metavar="RATES",
+        help="predict times for a device, as 20TFLOP/s,900GB/s, or `measured`: by timing this one's kernels",
+    )  # fmt: skip
 
 
 def add_model(command: argparse.ArgumentParser) -> None:
@@ -119,6 +125,7 @@ def request_of(arguments: argparse.Namespace, model: str | None = None) -> Reque
         DTYPES[arguments.dtype],
         arguments.optimizer,
         arguments.strategy,
+        arguments.device,
     )
 
 

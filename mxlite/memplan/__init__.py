@@ -1,5 +1,6 @@
 from .arena import place as place, Placement as Placement
 from .check import check as check
+from .device import Device as Device
 from .liveness import live_ranges as live_ranges, Liveness as Liveness, LiveRange as LiveRange
 from .order import predecessors as predecessors
 from .plan import make_plan as make_plan, MemoryPlan as MemoryPlan, STRATEGIES as STRATEGIES

@@ -67,6 +67,16 @@ class MemoryPlan:
         return self.schedule.extra_time
 
     @property
+    def step_seconds(self) -> float:
+        """Predicted time of a step in which nothing runs again."""
+        return self.problem.step_seconds
+
+    @property
+    def predicted_seconds(self) -> float:
+        """Predicted time of this plan's step."""
+        return self.problem.step_seconds + self.schedule.extra_seconds
+
+    @property
     def recomputed(self) -> int:
         """Steps that run a task again."""
         return sum(1 for k in self.schedule.copy if k)
@@ -127,6 +137,9 @@ class MemoryPlan:
         lines.append(
             f"  {'predicted extra time':<24}{share:>{width}}   ({self.recomputed} operations run again)"
         )
+        if self.problem.costs:
+            took = f"{1e3 * self.predicted_seconds:.4g} ms"
+            lines.append(f"  {'predicted step':<24}{took:>{width}}   ({self.problem.costs})")
         return "\n".join(lines)
 
     def __str__(self) -> str:

@@ -65,8 +65,8 @@ class Problem:
     """A training or inference step to be planned.
 
     The first `num_forward` tasks are the forward pass. `fixed_bytes` counts, by category, everything that the
-    program owns outside the arena. `least_arena` is needed in any case (by the inference pass that
-    shares the arena).
+    program owns outside the arena. `costs` says what the seconds are reckoned for; empty: the default
+    device. `least_arena` is needed in any case (by the inference pass that shares the arena).
     """
 
     tasks: tuple[Task, ...]
@@ -74,6 +74,7 @@ class Problem:
     num_forward: int
     fixed_bytes: Mapping[str, int] = field(default_factory=dict)
     least_arena: int = 0
+    costs: str = ""
 
     @property
     def fixed_total(self) -> int:

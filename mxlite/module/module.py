@@ -22,7 +22,8 @@ from ..executor import Executor, simple_bind as bind_executor
 from ..executor.amp import amp_dtype
 from ..formats import load_params, save_params
 from ..io import DataDesc
-from ..memplan import MemoryPlan
+from ..memplan import Device, MemoryPlan
+from ..memplan.device import device_of
 from ..ndarray import NDArray
 from ..symbol import load as load_symbol
 from . import optimizer as optimizers, resume, states
@@ -50,6 +51,9 @@ class Module(BaseModule):
     needs none. With float16 and none, gradients of 16-bit results below 6e-8 count as 0. All gradients are
     looked at before the first update, so with a loss scale the update is no part of the step: `fit` does
     not fuse.
+
+    `device`: what the plan's seconds are reckoned for: a `mx.memplan.Device`, text such as
+    "20TFLOP/s,900GB/s", or "measured". It decides what is worth recomputing.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class Module(BaseModule):
         fused_update: bool | None = None,
         amp: Any = None,
         loss_scale: Any = None,
+        device: Device | str | None = None,
     ) -> None:
         super().__init__(logger)
         contexts = [context] if isinstance(context, Context) else list(context or [current_context()])
@@ -94,6 +99,8 @@ class Module(BaseModule):
         self._memory_budget = memory_budget
         self._fused: bool | None = fused_update
         self._amp = amp_dtype(amp)
+        device_of(device)  # raises now what binding would raise
+        self._device = device
         self._loss_scale = LossScale.of(loss_scale, amp)
         if fused_update and self._loss_scale is not None:
             raise MXLiteError(
@@ -267,6 +274,7 @@ class Module(BaseModule):
             arrays=arrays,
             amp=self._amp,
             loss_scale=self.loss_scale,
+            device=self._device,
         )
 
     def reshape(self, data_shapes: Any, label_shapes: Any = None) -> None:
