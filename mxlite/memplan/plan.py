@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -136,6 +136,8 @@ class MemoryPlan:
 
     def summary(self) -> str:
         """The plan as a table."""
+        from .report.certificate import certificate
+
         rows = [(c, format_bytes(n)) for c, n in self.breakdown.items()]
         rows.append(("peak", format_bytes(self.peak_bytes)))
         width = max(len(v) for _, v in rows)
@@ -160,16 +162,57 @@ class MemoryPlan:
                 f"  {'host memory':<24}{format_bytes(self.host_bytes):>{width}}   "
                 f"({self.offloaded} arrays copied out and back, {wait:.3g} ms of waiting for them)"
             )
+        lines.append(f"  {certificate(self)}")
         return "\n".join(lines)
 
     def __str__(self) -> str:
         return self.summary()
 
-    def to_html(self, path: Any) -> None:
-        """Write one self-contained page: the arena as address against time."""
-        from .report import write_html
+    def _repr_html_(self) -> str:
+        """The table and a small drawing, for notebooks."""
+        from .report import cell
 
-        write_html(self, path)
+        return cell(self)
+
+    def to_html(
+        self,
+        path: Any,
+        budgets: int | Sequence[int | str] | None = None,
+        *,
+        plans: Sequence[MemoryPlan] = (),
+        title: str = "Memory plan",
+    ) -> None:
+        """Write one self-contained page: the arena as address against time, to zoom, search and print.
+
+        budgets: also plan for these, or for so many between the least and keeping everything, and give the
+        page a slider over them. That takes as long as planning does.  plans: made before, for the slider.
+        """
+        from .report import along_budgets, write_html
+
+        write_html(self, path, [*plans, *along_budgets(self.problem, budgets)], title)
+
+    def to_image(self, path: Any, *, title: str = "") -> None:
+        """Write the arena as .svg, .png or .pdf, for print. Needs matplotlib (extra `viz`)."""
+        from .report import write_image
+
+        write_image(self, path, title)
+
+    def to_text(
+        self, width: int | None = None, *, height: int | None = None, unicode: bool | None = None
+    ) -> str:
+        """The arena drawn with characters, `width` wide (None: as the terminal), `height` rows high.
+
+        unicode: None for what standard output can show, False for ASCII.
+        """
+        from .report import drawn
+
+        return drawn(self, width, height, unicode)
+
+    def to_trace(self, path: Any) -> None:
+        """Write the steps in modelled time, with bytes as counters, as a trace for ui.perfetto.dev."""
+        from .report import write_trace
+
+        write_trace(self, path)
 
     # -- as data -------------------------------------------------------------------------------
 
