@@ -392,7 +392,7 @@ def arrays_without_a_graph(mx, folder):
 def sentences_in_buckets(mx, folder):
     """A language model unrolled to the length of each bucket: fit, score, save, load, go on by hand."""
     draw = np.random.RandomState(4)
-    text = [["w%d" % i for i in draw.randint(0, 7, draw.randint(2, 7))] for _ in range(60)]
+    text = [["w" + str(i) for i in draw.randint(0, 7, draw.randint(2, 7))] for _ in range(60)]
     coded, words = mx.rnn.encode_sentences(text, invalid_label=0, start_label=1)
     hidden = 4
 

@@ -1,4 +1,4 @@
-"""Buckets and other shapes: one set of parameters, one arena, one budget, and the same bits as without them."""
+"""Buckets and other shapes: one set of parameters, one arena, one budget, and the same bits as without."""
 
 from __future__ import annotations
 
@@ -488,7 +488,7 @@ def test_within_a_budget_kept_shapes_are_given_up_first():
     with pytest.raises(mx.MemoryBudgetError) as no:
         least(
             mx.cpu(), optimizer=mx.optimizer.SGD(momentum=0.9), memory_budget=1000,
-            grad_req={n: "write" for n in alone._param_names}, data=(60, 8), softmax_label=(60,),
+            grad_req=dict.fromkeys(alone._param_names, "write"), data=(60, 8), softmax_label=(60,),
         )  # fmt: skip
     budget = no.value.least_feasible_bytes
     assert budget <= trained_alone.peak_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -13,14 +13,18 @@ from ..core.errors import DeviceError
 from ..core.npshape import from_user
 from ..graph import Entry, Graph, LOSS_SCALE, Shape, state_name, UpdateRule
 from ..graph.update import MASTER
-from ..memplan import MemoryPlan, plan_memory, STRATEGIES, Template
+from ..memplan import Device, HostLink, MemoryPlan, plan_memory, STRATEGIES, Template
+from ..memplan.device import DEFAULT, device_of, MEASURED
 from ..ndarray import NDArray, zeros
+from .adopt import adopted
 from .amp import amp_dtype, checked_scale, mixed
 from .arena import Arena
+from .calibration import Calibration, with_measured_costs
 from .constants import constant_bytes
 from .executor import Executor, Planned
 from .group import Arrival, ExecutorGroup
 from .lower import lower, Lowered
+from .offload import host_link, Offload
 from .step import check_grad_req, forward_step, infer, input_names, Key, training_step
 
 Shapes = Mapping[str, Shape]
@@ -51,8 +55,13 @@ def memory_plan(
     strategy: str = "sharing",
     amp: Any = None,
     loss_scale: float | None = None,
+    device: Device | str | None = None,
+    offload: Offload = None,
 ) -> MemoryPlan:
-    """The plan that binding with these arguments would run; allocates no array."""
+    """The plan that binding with these arguments would run; allocates no array.
+
+    `device` is what seconds are reckoned for: a `Device`, text such as "20TFLOP/s,900GB/s", or "measured".
+    """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     shapes = {n: from_user(s) for n, s in shapes.items()}
     inferred = infer(graph, shapes, type_dict or {})
@@ -67,8 +76,52 @@ def memory_plan(
         strategy,
         amp=amp,
         scaled=scale is not None,
+        device=device,
+        host=host_link(offload),
     )
     return planned.train_plan
+
+
+def calibrate(
+    graph: Graph,
+    ctx: Context | None,
+    shapes: Shapes,
+    *,
+    again: bool = False,
+    grad_req: Any = "write",
+    type_dict: Mapping[str, Any] | None = None,
+    optimizer: Any = None,
+    amp: Any = None,
+    loss_scale: float | None = None,
+) -> Calibration:
+    """Time the kernel calls of a step and keep the times for plans with `device="measured"`.
+
+    `again`: also those that are known already. The other arguments are those of `memory_plan`.
+    """
+    done: list[Calibration] = []
+
+    def measure(lowered: Lowered) -> Lowered:
+        lowered, calibration = with_measured_costs(lowered, again)
+        done.append(calibration)
+        return lowered
+
+    shapes = {n: from_user(s) for n, s in shapes.items()}
+    inferred = infer(graph, shapes, type_dict or {})
+    amp, scale = _amp(amp, loss_scale)
+    rule, scaled = update_rule(optimizer), scale is not None
+    _plan(
+        inferred,
+        ctx,
+        set(shapes),
+        grad_req,
+        None,
+        rule,
+        amp=amp,
+        scaled=scaled,
+        device=MEASURED,
+        measure=measure,
+    )
+    return done[0]
 
 
 def simple_bind(
@@ -85,12 +138,16 @@ def simple_bind(
     amp: Any = None,
     loss_scale: float | None = None,
     place: Place | None = None,
+    device: Device | str | None = None,
+    plan: MemoryPlan | None = None,
+    offload: Offload = None,
 ) -> Executor:
     """Plan, then allocate every array the program needs, all zero.
 
     `arrays` are arguments, auxiliary and optimizer states to be used as they are, by name. `amp` is the
     16-bit type of mixed precision, `loss_scale` what 16-bit gradients are multiplied with. With a `place` in
-    a group the executor shares the group's parameters, states, arena and budget.
+    a group the executor shares the group's parameters, states, arena and budget. `device` is as for
+    `memory_plan`. `plan` is run instead of a new one; PlanError if it is not sound or not of this step.
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
@@ -119,10 +176,13 @@ def simple_bind(
         update_rule(optimizer),
         amp=amp,
         scaled=scale is not None,
+        host=host_link(offload),
+        device=device,
+        plan=plan,
         choose=choose,
         template=templates[1],
     )
-    given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale)
+    given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, device, offload)
     mine = {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
     if place is None:
         shared = _shared_arrays(shared_exec, planned, {*shapes, LOSS_SCALE})
@@ -148,6 +208,9 @@ def bind(
     optimizer: Any = None,
     amp: Any = None,
     loss_scale: float | None = None,
+    device: Device | str | None = None,
+    plan: MemoryPlan | None = None,
+    offload: Offload = None,
 ) -> Executor:
     """Link arrays of the user's: `args`, `args_grad` and `aux_states` are lists in the symbol's order,
     or dicts.
@@ -187,12 +250,22 @@ def bind(
     )
     amp, scale = _amp(amp, loss_scale)
     planned, requests = _plan(
-        inferred, ctx, data, requests, budget, update_rule(optimizer), amp=amp, scaled=scale is not None
+        inferred,
+        ctx,
+        data,
+        requests,
+        budget,
+        update_rule(optimizer),
+        amp=amp,
+        scaled=scale is not None,
+        device=device,
+        plan=plan,
+        host=host_link(offload),
     )
     arrays: dict[Key, NDArray] = {("var", n): a for n, a in everything.items()}
     arrays |= {("grad", n): g for n, g in grads.items()}
     shapes = {n: a.shape for n, a in given.items()}
-    settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale)
+    settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale, device, offload)
     return _link(planned, ctx, arrays, requests, shared_exec, settings)
 
 
@@ -234,6 +307,8 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
             lowered.problem, given["budget"], template=executor._planned.train_plan
         ),
         template=executor._planned.infer_plan,
+        device=given["device"],
+        host=host_link(given["offload"]),
     )
     if planned.train_plan.arena_bytes > executor._arena.nbytes and not allow_up_sizing:
         raise ShapeError(
@@ -255,6 +330,8 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         given["optimizer"],
         given["amp"],
         executor.loss_scale,
+        given["device"],
+        given["offload"],
     )
     return _link(planned, executor.context, shared, requests, executor, link)
 
@@ -267,6 +344,8 @@ def locals_of(
     optimizer: Any,
     amp: Any,
     loss_scale: float | None,
+    device: Device | str | None = None,
+    offload: Offload = None,
 ) -> dict[str, Any]:
     """What an executor remembers of how it was bound."""
     return dict(
@@ -278,6 +357,8 @@ def locals_of(
         optimizer=optimizer,
         amp=amp,
         loss_scale=loss_scale,
+        device=device,
+        offload=offload,
     )
 
 
@@ -314,6 +395,10 @@ def _plan(
     strategy: str = "sharing",
     amp: Any = None,
     scaled: bool = False,
+    device: Device | str | None = None,
+    measure: Callable[[Lowered], Lowered] = lambda lowered: with_measured_costs(lowered)[0],
+    plan: MemoryPlan | None = None,
+    host: HostLink | None = None,
     choose: Callable[[Lowered], MemoryPlan] | None = None,
     template: Template | MemoryPlan | None = None,
 ) -> tuple[Planned, dict[str, str]]:
@@ -324,9 +409,12 @@ def _plan(
         raise BindError(
             f"strategy must be one of {STRATEGIES}, got {strategy!r}.{nearest(strategy, STRATEGIES)}"
         )
+    described = device_of(device)
     try:
         backend = backend_of(ctx or current_context())
     except DeviceError:
+        if described is None:
+            raise
         backend = backend_of(cpu())  # plans for devices that are not here use the reference kernels' needs
     data = input_names(inferred, list(given))
     requests = check_grad_req(inferred, grad_req)
@@ -351,8 +439,14 @@ def _plan(
         step = training_step(simple, data, requests, rule)
     else:
         step = forward_step(simple, data, train=True)
-    train_lowered = lower(step, backend, extra_fixed, infer_plan.placed_bytes)
-    if choose is not None:
+    train_lowered = lower(step, backend, extra_fixed, infer_plan.placed_bytes, device=described or DEFAULT)
+    if described is None:
+        train_lowered = measure(train_lowered)
+    if host is not None:
+        train_lowered = replace(train_lowered, problem=replace(train_lowered.problem, host=host))
+    if plan is not None:
+        train_plan = adopted(plan, train_lowered, budget)
+    elif choose is not None:
         train_plan = choose(train_lowered)
     else:
         train_plan = plan_memory(train_lowered.problem, budget, strategy=strategy)
@@ -379,12 +473,13 @@ def _link(
     for name in planned.train.step.no_gradient:
         result["grad", name][...] = 0
     need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
+    host = planned.train_plan.host_bytes
     if arena is None and shared_exec is not None and shared_exec._arena.backend is backend:
         arena = shared_exec._arena
     if arena is None:
-        arena = Arena(backend, need)
-    elif arena.nbytes < need:
-        arena.resize(need)
+        arena = Arena(backend, need, host)
+    elif arena.nbytes < need or arena.host_nbytes < host:
+        arena.resize(max(need, arena.nbytes), max(host, arena.host_nbytes))
     executor = Executor(planned, ctx, backend, result, requests, arena, given)
     if shared_exec is not None and _have_masters_in_common(executor, shared_exec):
         executor._masters = shared_exec._masters

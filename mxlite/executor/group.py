@@ -148,7 +148,8 @@ class ExecutorGroup:
         self.members[arrival.key] = executor
         self.current[arrival.key[0]] = arrival.key[1]
         planned, old = executor._planned, self.templates.get(arrival.key[0])
-        if old is None or not all(
+        searched = old is not None and not old[0].has_ladder and planned.train_plan.recomputed > 0
+        if old is None or searched or not all(
             structure(t.first.problem) == structure(p.problem)
             for t, p in zip(old, (planned.train_plan, planned.infer_plan))
         ):
@@ -158,14 +159,17 @@ class ExecutorGroup:
 
     def arena_for(self, arrival: Arrival, backend: Backend) -> Arena:
         """The arena, as large as the largest member needs; larger only if it was and the budget allows it."""
-        need = max(p.arena_bytes for p in (arrival.plan, *arrival.plans.values()))
+        plans = (arrival.plan, *arrival.plans.values())
+        need, host = max(p.arena_bytes for p in plans), max(p.host_bytes for p in plans)
         if self.arena is None or self.arena.backend is not backend:
-            self.arena = Arena(backend, need)
+            self.arena = Arena(backend, need, host)
         else:
             budget, fixed = arrival.plan.budget_bytes, arrival.plan.problem.fixed_total
             over = budget is not None and fixed + self.arena.nbytes > budget
             if over or self.arena.nbytes < need or not self.arena.is_used:
-                self.arena.resize(need)
+                self.arena.resize(need, host)
+            elif self.arena.host_nbytes < host:
+                self.arena.resize(self.arena.nbytes, host)
         return self.arena
 
     def _within(self, member: Executor, fixed: Fixed, budget: int | None) -> MemoryPlan:

@@ -16,15 +16,15 @@ If all sizes grow by one factor, no buffer lies higher than that factor times it
 keeps its distance to the bound. If they do not, the arena may have gaps: then everything is placed anew.
 
 Within a budget the counts may have to be others: more recomputation for larger sizes, less for smaller ones.
-A ladder of counts that were good for the first sizes is evaluated on the new ones, and the fastest that fits
-is taken; where none does, a search has to be made.
+Points of the frontier of the first sizes are evaluated on the new ones, and the fastest that fits is taken;
+where none does, a search has to be made.
 
 What a template gives depends on which sizes came first, so nobody gets one who does not ask for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -33,9 +33,11 @@ import numpy as np
 from . import split
 from .arena import place
 from .evaluate import Evaluator
+from .frontier import Frontier
 from .liveness import live_ranges, LiveRange, most_live
 from .order import _Bytes
 from .plan import make_plan, MemoryPlan
+from .pool import Point
 from .problem import padded, Problem
 
 RUNGS = 24  # of a ladder
@@ -66,15 +68,22 @@ class Template:
 
     def __init__(self, plan: MemoryPlan) -> None:
         self.first = plan
+        self.has_ladder = any(plan.schedule.copy)  # a search was made for it
+        self._ladder: list[Point] | None = None
         self._stackings: dict[tuple[int, ...], list[Stacking]] = {}
 
     @cached_property
     def structure(self) -> Structure:
         return structure(self.first.problem)
 
-    def plan(self, problem: Problem, budget: int | None = None) -> MemoryPlan | None:
-        """A plan within `budget`, or None: another structure, or nothing known that fits. O(steps)."""
-        if structure(problem) != self.structure:
+    def plan(
+        self, problem: Problem, budget: int | None, frontier_of: Callable[[Problem], Frontier]
+    ) -> MemoryPlan | None:
+        """A plan within `budget`, or None: another structure, or nothing known that fits. O(steps).
+
+        `frontier_of` gives the frontier of the first problem, should it be needed.
+        """
+        if problem.host is not None or structure(problem) != self.structure:
             return None
         marked = tuple(split.forced(problem))
         method = "recompute what is marked" if any(marked) else "keep all"
@@ -82,21 +91,25 @@ class Template:
         keep_all = replace(keep_all, budget_bytes=budget, keep_all_peak_bytes=keep_all.peak_bytes)
         if budget is None or keep_all.peak_bytes <= budget:
             return keep_all
-        found = self._within(problem, budget)
+        found = self._within(problem, budget, frontier_of)
         if found is None:
             return None
         return replace(found, budget_bytes=budget, keep_all_peak_bytes=keep_all.peak_bytes)
 
-    def _within(self, problem: Problem, budget: int) -> MemoryPlan | None:
+    def _within(
+        self, problem: Problem, budget: int, frontier_of: Callable[[Problem], Frontier]
+    ) -> MemoryPlan | None:
         """The fastest of the ladder whose placed arena fits."""
         room = budget - problem.fixed_total
-        methods, counts = self.ladder
-        if problem.least_arena > room or not methods:
+        if problem.least_arena > room or not self.has_ladder:
             return None
+        if self._ladder is None:
+            self._ladder = _spread(frontier_of(self.first.problem).points)
+        counts = np.array([p.array for p in self._ladder])
         live, seconds = Evaluator(problem).many(counts)
         fitting = [i for i in np.lexsort((live, seconds)).tolist() if live[i] <= room]
         for i in fitting[:PLACED]:
-            plan = self._with_counts(problem, tuple(counts[i].tolist()), methods[i])
+            plan = self._with_counts(problem, tuple(counts[i].tolist()), self._ladder[i].method)
             if plan.arena_bytes <= room:
                 return plan
         return None
@@ -117,35 +130,12 @@ class Template:
         self._stackings[counts] = [Stacking(plan), *known[: PILES - 1]]
         return plan
 
-    @cached_property
-    def ladder(self) -> tuple[list[str], np.ndarray]:
-        """Methods and mirror counts (candidates, forward tasks): no other is both smaller and faster."""
-        problem = self.first.problem
-        cuts = split.find_cuts(problem)
-        tried = {tuple(split.cheap(problem)): "drop cheap results", counts_of(self.first): self.first.method}
-        for stride in [0, *split.strides(cuts)] if cuts.at else [0]:
-            for part in (0.25, 0.5, 0.75, 1.0):
-                how = f"keep 1 cut in {stride}, drop {part:.0%}" if stride else f"drop {part:.0%}"
-                tried.setdefault(tuple(split.partial(cuts, stride, part)), how)
-        methods, counts = list(tried.values()), np.array(list(tried), np.int64)
-        live, seconds = Evaluator(problem).many(counts)
-        best, least = [], None
-        for i in np.lexsort((live, seconds)).tolist():
-            if least is None or live[i] < least:
-                best.append(i)
-                least = live[i]
-        if len(best) > RUNGS:
-            best = [best[i] for i in np.linspace(0, len(best) - 1, RUNGS).astype(int).tolist()]
-        return [methods[i] for i in best], counts[best]
 
-
-def counts_of(plan: MemoryPlan) -> tuple[int, ...]:
-    """The mirror counts that a plan's schedule has: how often each forward task runs again."""
-    counts = [0] * plan.problem.num_forward
-    for t, k in zip(plan.schedule.task, plan.schedule.copy):
-        if k and k > counts[t]:
-            counts[t] = k
-    return tuple(counts)
+def _spread(points: Sequence[Point]) -> list[Point]:
+    """At most RUNGS of them, the first and the last included."""
+    if len(points) <= RUNGS:
+        return list(points)
+    return [points[i] for i in np.linspace(0, len(points) - 1, RUNGS).astype(int).tolist()]
 
 
 class Stacking:

@@ -9,7 +9,9 @@ import numpy as np
 
 from ..core import BindError, Context, nearest, StateError
 from ..executor import Executor, ExecutorGroup, Place, simple_bind
+from ..executor.offload import Offload
 from ..io import DataDesc
+from ..memplan import Device
 
 
 class Binding:
@@ -42,6 +44,8 @@ class Binding:
         self.optimizer: Any = None  # whose update is part of the step
         self.plan_gradients = False
         self.bounded = True
+        self.device: Device | str | None = None
+        self.offload: Offload = None
         self._executor: Executor | None = None
 
     @property
@@ -127,6 +131,8 @@ class Binding:
             arrays=arrays if (data, labels) == (self.data_shapes, self.label_shapes) else {},
             amp=self.amp,
             loss_scale=loss_scale,
+            device=self.device,
+            offload=self.offload,
             place=Place(self.group, self.owner, _key(data, labels), self.bounded),
         )
         return executor

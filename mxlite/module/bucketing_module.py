@@ -20,8 +20,9 @@ import numpy as np
 from ..core import BindError, Context, MXLiteError, nearest, StateError
 from ..core.bytesize import parse_bytes
 from ..core.errors import MemoryBudgetError
+from ..executor.offload import Offload
 from ..formats import load_params
-from ..memplan import MemoryPlan
+from ..memplan import Device, MemoryPlan
 from ..ndarray import array, load as load_arrays, NDArray, save as save_arrays
 from ..symbol import load as load_symbol
 from ..symbol.naming import NameManager
@@ -41,7 +42,7 @@ class BucketingModule(BaseModule):
     `memory_budget` bounds all buckets together: parameters, gradients, auxiliary and optimizer states once,
     the inputs and outputs of every bucket met so far, and one arena. A bucket that does not fit beside the
     others raises MemoryBudgetError with its key and a budget that would do for all of them.
-    `fused_update`, `amp` and `loss_scale` are as in Module.
+    `fused_update`, `amp`, `loss_scale`, `device` and `offload` are as in Module.
     """
 
     def __init__(
@@ -60,6 +61,8 @@ class BucketingModule(BaseModule):
         fused_update: bool | None = None,
         amp: Any = None,
         loss_scale: Any = None,
+        device: Device | str | None = None,
+        offload: Offload = None,
     ) -> None:
         super().__init__(logger)
         if default_bucket_key is None:
@@ -76,6 +79,8 @@ class BucketingModule(BaseModule):
             group2ctxs=group2ctxs,
             amp=amp,
             loss_scale=loss_scale,
+            device=device,
+            offload=offload,
         )
         self._grad_req: Any = "write"
         self._loaded: dict[Any, Any] = {}  # symbols of a checkpoint by key

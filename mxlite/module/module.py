@@ -21,9 +21,11 @@ from ..core import (
 )
 from ..executor import Executor
 from ..executor.amp import amp_dtype
+from ..executor.offload import Offload
 from ..formats import load_params, save_params
 from ..io import DataDesc
-from ..memplan import MemoryPlan
+from ..memplan import Device, MemoryPlan
+from ..memplan.device import device_of
 from ..ndarray import NDArray
 from ..symbol import load as load_symbol
 from . import optimizer as optimizers, resume, states
@@ -41,6 +43,9 @@ class Module(BaseModule):
     parameters, gradients, states, optimizer states, inputs, outputs, activations, workspaces;
     `memory_plan` shows it.
 
+    `offload` ("auto", or bytes): within the budget, arrays that backward needs may wait in host memory; on
+    mx.cpu() a simulation that saves nothing.
+
     `fused_update`: whether the optimizer's update is part of the planned step, so that each gradient's
     bytes are free again right after its update. None: `fit` fuses, hand-written loops of forward,
     backward and update do not (they can look at gradients). When fused, `forward_backward` runs the
@@ -52,6 +57,9 @@ class Module(BaseModule):
     needs none. With float16 and none, gradients of 16-bit results below 6e-8 count as 0. All gradients are
     looked at before the first update, so with a loss scale the update is no part of the step: `fit` does
     not fuse.
+
+    `device`: what the plan's seconds are reckoned for: a `mx.memplan.Device`, text such as
+    "20TFLOP/s,900GB/s", or "measured". It decides what is worth recomputing.
     """
 
     def __init__(
@@ -71,6 +79,8 @@ class Module(BaseModule):
         fused_update: bool | None = None,
         amp: Any = None,
         loss_scale: Any = None,
+        device: Device | str | None = None,
+        offload: Offload = None,
     ) -> None:
         super().__init__(logger)
         contexts = [context] if isinstance(context, Context) else list(context or [current_context()])
@@ -95,6 +105,7 @@ class Module(BaseModule):
         self._output_names = symbol.list_outputs()
         self._memory_budget = None if memory_budget is None else parse_bytes(memory_budget)
         self._fused: bool | None = fused_update
+        device_of(device)  # raises now what binding would raise
         self._loss_scale = LossScale.of(loss_scale, amp)
         if fused_update and self._loss_scale is not None:
             raise MXLiteError(
@@ -104,6 +115,7 @@ class Module(BaseModule):
         self._binding = Binding(
             symbol, self._context, self._data_names, self._label_names, self._fixed, amp_dtype(amp)
         )
+        self._binding.device, self._binding.offload = device, offload
         self._optimizer: Any = None
         self._updater: Updater | None = None
         self._index = {n: i for i, n in enumerate(self._param_names)}  # of parameters in the optimizer
@@ -204,6 +216,7 @@ class Module(BaseModule):
         kept = self.get_params() if self.binded and self.params_initialized else None
         old = self._binding
         new = Binding(self._symbol, self._context, self._data_names, self._label_names, self._fixed, old.amp)
+        new.device, new.offload = old.device, old.offload
         if shared_module is not None:
             shared_module.need(params=True)
             new.group = shared_module._binding.group
