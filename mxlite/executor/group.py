@@ -135,7 +135,7 @@ class ExecutorGroup:
             fixed = _fixed([lowered, *(m._planned.train for m in stay.values())], self.extra)
             try:
                 plan = plan_memory(replace(lowered.problem, fixed_bytes=fixed), budget, template=template)
-                plans = {k: self._within(m, fixed, budget) for k, m in stay.items()}
+                plans = {k: self._within(k[0], m, fixed, budget) for k, m in stay.items()}
                 return Arrival((owner, key), plan, plans)
             except MemoryBudgetError as error:
                 if not spare:
@@ -172,14 +172,16 @@ class ExecutorGroup:
                 self.arena.resize(self.arena.nbytes, host)
         return self.arena
 
-    def _within(self, member: Executor, fixed: Fixed, budget: int | None) -> MemoryPlan:
+    def _within(
+        self, owner: Hashable, member: Executor, fixed: Fixed, budget: int | None
+    ) -> MemoryPlan:
         """A member's plan when `fixed` bytes are not for the arena: the one it has if that still fits."""
         plan = member.memory_plan
         problem = replace(plan.problem, fixed_bytes=fixed)
         plan = replace(plan, schedule=replace(plan.schedule, problem=problem), budget_bytes=budget)
         if budget is None or plan.peak_bytes <= budget:
             return plan
-        return plan_memory(problem, budget)
+        return plan_memory(problem, budget, template=self.templates[owner][0])
 
     def _refused(
         self,

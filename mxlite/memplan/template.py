@@ -40,7 +40,7 @@ from .plan import make_plan, MemoryPlan
 from .pool import Point
 from .problem import padded, Problem
 
-RUNGS = 24  # of a ladder
+RUNGS = 48  # of a ladder
 PLACED = 3  # of them that seem to fit are placed, before a search is thought better
 REMEMBERED = 8  # schedules of one template
 PILES = 3  # stackings of each: one for large batches, say, and one for small ones
