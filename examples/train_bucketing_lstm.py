@@ -91,7 +91,7 @@ def main() -> int:
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--budget", default="4MiB", help="bytes for everything, or 'none'")
     args = parser.parse_args()
-    rng = random.Random(1)  # noqa: S311
+    rng = random.Random(1)
     random.seed(1)
     np.random.seed(1)
     mx.random.seed(1)
