@@ -11,6 +11,7 @@ from .problem import (
     Task as Task,
     Value as Value,
 )
+from .reorder import reorder as reorder
 from .schedule import make_schedule as make_schedule, Schedule as Schedule
 from .search import plan_memory as plan_memory
 from .split import (
