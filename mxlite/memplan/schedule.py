@@ -45,9 +45,12 @@ class Schedule:
 
     @property
     def extra_seconds(self) -> float:
-        """Modelled time of everything that runs more than once."""
+        """Modelled time of everything that runs more than once, added up by task number."""
         tasks = self.problem.tasks
-        return sum(tasks[t].seconds for t, k in zip(self.task, self.copy) if k)
+        total = 0.0  # not sum(), which rounds otherwise in some versions of Python
+        for t in sorted(t for t, k in zip(self.task, self.copy) if k):
+            total += tasks[t].seconds
+        return total
 
     @property
     def extra_time(self) -> float:
