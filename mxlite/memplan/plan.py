@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from ..core.bytesize import format_bytes
-from ..core.errors import FormatError
 from .arena import place, place_disjoint
-from .liveness import live_ranges, Liveness, LiveRange
+from .liveness import live_ranges, Liveness
 from .order import Predecessors, predecessors
-from .problem import CATEGORIES, padded, Problem, Task, Value
+from .problem import CATEGORIES, padded, Problem
 from .schedule import make_schedule, Schedule
 
-VERSION = 1
 STRATEGIES = ("none", "inplace", "sharing")
-_TUPLES = ("inputs", "outputs", "in_place", "mutates", "always")  # of a task, lists in a file
 
 
 @dataclass(frozen=True)
@@ -154,117 +149,17 @@ class MemoryPlan:
     # -- as data -------------------------------------------------------------------------------
 
     def to_json(self) -> str:
-        """The whole plan as text, with the version of its form."""
-        problem, schedule = self.problem, self.schedule
-        return json.dumps(
-            {
-                "mxlite_memory_plan": VERSION,
-                "method": self.method,
-                "budget_bytes": self.budget_bytes,
-                "peak_bytes": self.peak_bytes,
-                "arena_bytes": self.arena_bytes,
-                "lower_bound_bytes": self.lower_bound_bytes,
-                "keep_all_peak_bytes": self.keep_all_peak_bytes,
-                "extra_time": self.extra_time,
-                "breakdown": self.breakdown,
-                "problem": {
-                    "tasks": [asdict(t) for t in problem.tasks],
-                    "values": [asdict(v) for v in problem.values],
-                    "num_forward": problem.num_forward,
-                    "fixed_bytes": dict(problem.fixed_bytes),
-                    "least_arena": problem.least_arena,
-                },
-                "schedule": {
-                    f.name: getattr(schedule, f.name) for f in fields(Schedule) if f.name != "problem"
-                },
-                "buffers": [
-                    [self.offsets[b], r.nbytes, r.start, r.stop, r.members]
-                    for b, r in enumerate(self.liveness.ranges)
-                ],
-                "placed_bytes": self.placed_bytes,
-            }
-        )
+        """The whole plan as text, with the version of its form and a digest."""
+        from .planfile import dumps
+
+        return dumps(self)
 
     @classmethod
     def from_json(cls, text: str) -> MemoryPlan:
         """The plan that `to_json` wrote, passed by the judge. Raises FormatError or PlanError."""
-        from .check import check
+        from .planfile import loads
 
-        try:
-            data = json.loads(text)
-            if not isinstance(data, dict) or data.get("mxlite_memory_plan") != VERSION:
-                found = data.get("mxlite_memory_plan") if isinstance(data, dict) else None
-                raise FormatError(
-                    f"This is not a memory plan of version {VERSION}; its version is {found!r}."
-                )
-            plan = cls._from_data(data)
-        except FormatError:
-            raise
-        except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-            raise FormatError(f"The memory plan cannot be read: {type(error).__name__}: {error}.") from None
-        check(plan)
-        return plan
-
-    @classmethod
-    def _from_data(cls, data: Mapping[str, Any]) -> MemoryPlan:
-        given = data["problem"]
-        values = tuple(Value(str(v["name"]), int(v["nbytes"]), bool(v["fixed"])) for v in given["values"])
-        tasks = tuple(Task(**{**t, **{k: _tuples(t[k]) for k in _TUPLES if k in t}}) for t in given["tasks"])
-        problem = Problem(
-            tasks, values, int(given["num_forward"]), dict(given["fixed_bytes"]), int(given["least_arena"])
-        )
-        if not 0 <= problem.num_forward <= len(tasks):
-            raise FormatError(f"The memory plan has {problem.num_forward} forward tasks out of {len(tasks)}.")
-        raw = data["schedule"]
-        lists = {k: _tuples(raw[k]) for k in ("task", "copy", "inputs", "outputs", "value_of")}
-        schedule = Schedule(problem=problem, num_forward=int(raw["num_forward"]), **lists)
-        steps = len(schedule.task)
-        if not steps == len(schedule.copy) == len(schedule.inputs) == len(schedule.outputs):
-            raise FormatError("The memory plan's step lists have different lengths.")
-        for numbers, limit, what in (
-            (schedule.task, len(tasks), "task"),
-            (schedule.value_of, len(values), "value"),
-            ([i for row in schedule.inputs for i in row], len(schedule.value_of), "instance"),
-            ([v for t in tasks for v in t.inputs], len(values), "value"),
-        ):
-            if any(not isinstance(n, int) or not 0 <= n < limit for n in numbers):
-                raise FormatError(f"The memory plan names a {what} outside [0, {limit}).")
-        for numbers, limit in (
-            ([i for row in schedule.outputs for i in row], len(schedule.value_of)),
-            ([v for t in tasks for v in t.outputs], len(values)),
-        ):
-            if any(not isinstance(n, int) or not -1 <= n < limit for n in numbers):
-                raise FormatError(f"The memory plan has an output outside [-1, {limit}).")
-        range_of = [-1] * len(schedule.value_of)
-        workspace_of: dict[int, int] = {}
-        ranges, offsets = [], []
-        for b, (offset, nbytes, start, stop, members) in enumerate(data["buffers"]):
-            ranges.append(LiveRange(tuple(members), int(start), int(stop), int(nbytes)))
-            if not 0 <= start < stop <= steps:
-                raise FormatError(
-                    f"The memory plan's buffer {b} lives during [{start}, {stop}) of {steps} steps."
-                )
-            offsets.append(int(offset))
-            for i in members:
-                range_of[i] = b
-            if not members:
-                workspace_of[int(start)] = b
-        budget, placed = data["budget_bytes"], int(data["placed_bytes"])
-        if placed < max((o + r.nbytes for o, r in zip(offsets, ranges)), default=0):
-            raise FormatError(f"The memory plan's buffers do not lie within its {placed} bytes.")
-        return cls(
-            schedule,
-            Liveness(tuple(ranges), tuple(range_of), workspace_of),
-            tuple(offsets),
-            placed,
-            None if budget is None else int(budget),
-            str(data["method"]),
-            int(data["keep_all_peak_bytes"]),
-        )
-
-
-def _tuples(rows: Any) -> Any:
-    return tuple(_tuples(r) for r in rows) if isinstance(rows, list) else rows
+        return loads(text)
 
 
 def make_plan(
