@@ -7,8 +7,8 @@ direction carries during the forward or backward pass. Two moves spend them. Fro
 * *dropped values leave instead*, those before others that take most seconds per byte to make again.
 
 Both move ever more values, up to all of them, for no rule says where waiting begins to cost more than it
-saves: every candidate is costed exactly. A second round starts from what the first one has found, so that both
-moves meet; then single tasks change between keeping, recomputing and leaving.
+saves: every candidate is costed exactly. A second round starts from what the first one has found, so that
+both moves meet; then single tasks change between keeping, recomputing and leaving.
 """
 
 from __future__ import annotations
