@@ -173,47 +173,40 @@ class MemoryPlan:
 
     # -- as data -------------------------------------------------------------------------------
 
-    def to_json(self) -> str:
-        """The whole plan as text, with the version of its form."""
-        problem, schedule = self.problem, self.schedule
-        return json.dumps(
-            {
-                "mxlite_memory_plan": VERSION,
-                "method": self.method,
-                "budget_bytes": self.budget_bytes,
-                "peak_bytes": self.peak_bytes,
-                "arena_bytes": self.arena_bytes,
-                "lower_bound_bytes": self.lower_bound_bytes,
-                "keep_all_peak_bytes": self.keep_all_peak_bytes,
-                "extra_time": self.extra_time,
-                "breakdown": self.breakdown,
-                "problem": {
-                    "tasks": [asdict(t) for t in problem.tasks],
-                    "values": [asdict(v) for v in problem.values],
-                    "num_forward": problem.num_forward,
-                    "fixed_bytes": dict(problem.fixed_bytes),
-                    "least_arena": problem.least_arena,
-                    "host": None if problem.host is None else asdict(problem.host),
-                },
-                "schedule": {
-                    f.name: getattr(schedule, f.name) for f in fields(Schedule) if f.name != "problem"
-                },
-                "buffers": [
-                    [self.offsets[b], r.nbytes, r.start, r.stop, r.members]
-                    for b, r in enumerate(self.liveness.ranges)
-                ],
-                "placed_bytes": self.placed_bytes,
-                "host_buffers": [
-                    [o, r.nbytes, r.start, r.stop, r.members]
-                    for o, r in zip(self.host_offsets, self.host_ranges)
-                ],
-                "host_bytes": self.host_bytes,
-            }
-        )
+    def to_json(self, *, problem: bool = True) -> str:
+        """The whole plan as text, with the version of its form; without its problem if `problem` is False."""
+        return json.dumps(self._data() | ({"problem": _problem_data(self.problem)} if problem else {}))
+
+    def _data(self) -> dict[str, Any]:
+        schedule = self.schedule
+        return {
+            "mxlite_memory_plan": VERSION,
+            "method": self.method,
+            "budget_bytes": self.budget_bytes,
+            "peak_bytes": self.peak_bytes,
+            "arena_bytes": self.arena_bytes,
+            "lower_bound_bytes": self.lower_bound_bytes,
+            "keep_all_peak_bytes": self.keep_all_peak_bytes,
+            "extra_time": self.extra_time,
+            "breakdown": self.breakdown,
+            "schedule": {f.name: getattr(schedule, f.name) for f in fields(Schedule) if f.name != "problem"},
+            "buffers": [
+                [self.offsets[b], r.nbytes, r.start, r.stop, r.members]
+                for b, r in enumerate(self.liveness.ranges)
+            ],
+            "placed_bytes": self.placed_bytes,
+            "host_buffers": [
+                [o, r.nbytes, r.start, r.stop, r.members] for o, r in zip(self.host_offsets, self.host_ranges)
+            ],
+            "host_bytes": self.host_bytes,
+        }
 
     @classmethod
-    def from_json(cls, text: str) -> MemoryPlan:
-        """The plan that `to_json` wrote, passed by the judge. Raises FormatError or PlanError."""
+    def from_json(cls, text: str, problem: Problem | None = None) -> MemoryPlan:
+        """The plan that `to_json` wrote, passed by the judge; of `problem`, whatever the text says of it.
+
+        Raises FormatError or PlanError.
+        """
         from .check import check
 
         try:
@@ -223,7 +216,7 @@ class MemoryPlan:
                 raise FormatError(
                     f"This is not a memory plan of version {VERSION}; its version is {found!r}."
                 )
-            plan = cls._from_data(data)
+            plan = cls._from_data(data, problem or _read_problem(data["problem"]))
         except FormatError:
             raise
         except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
@@ -232,21 +225,8 @@ class MemoryPlan:
         return plan
 
     @classmethod
-    def _from_data(cls, data: Mapping[str, Any]) -> MemoryPlan:
-        given = data["problem"]
-        values = tuple(Value(str(v["name"]), int(v["nbytes"]), bool(v["fixed"])) for v in given["values"])
-        tasks = tuple(Task(**{**t, **{k: _tuples(t[k]) for k in _TUPLES if k in t}}) for t in given["tasks"])
-        link = given.get("host")
-        problem = Problem(
-            tasks,
-            values,
-            int(given["num_forward"]),
-            dict(given["fixed_bytes"]),
-            int(given["least_arena"]),
-            host=None if link is None else HostLink(**link),
-        )
-        if not 0 <= problem.num_forward <= len(tasks):
-            raise FormatError(f"The memory plan has {problem.num_forward} forward tasks out of {len(tasks)}.")
+    def _from_data(cls, data: Mapping[str, Any], problem: Problem) -> MemoryPlan:
+        tasks, values = problem.tasks, problem.values
         raw = data["schedule"]
         lists = {k: _tuples(raw[k]) for k in ("task", "copy", "inputs", "outputs", "value_of")}
         lists["kind"] = _tuples(raw.get("kind", []))
@@ -316,6 +296,34 @@ def _buffers(rows: Any, steps: int, instances: int) -> tuple[tuple[LiveRange, ..
             raise FormatError(f"The memory plan's buffer {b} holds an instance outside [0, {instances}).")
         offsets.append(int(offset))
     return tuple(ranges), tuple(offsets)
+
+
+def _problem_data(problem: Problem) -> dict[str, Any]:
+    return {
+        "tasks": [{k: getattr(t, k) for k in Task.__slots__} for t in problem.tasks],
+        "values": [{k: getattr(v, k) for k in Value.__slots__} for v in problem.values],
+        "num_forward": problem.num_forward,
+        "fixed_bytes": dict(problem.fixed_bytes),
+        "least_arena": problem.least_arena,
+        "host": None if problem.host is None else asdict(problem.host),
+    }
+
+
+def _read_problem(given: Mapping[str, Any]) -> Problem:
+    values = tuple(Value(str(v["name"]), int(v["nbytes"]), bool(v["fixed"])) for v in given["values"])
+    tasks = tuple(Task(**{**t, **{k: _tuples(t[k]) for k in _TUPLES if k in t}}) for t in given["tasks"])
+    link = given.get("host")
+    problem = Problem(
+        tasks,
+        values,
+        int(given["num_forward"]),
+        dict(given["fixed_bytes"]),
+        int(given["least_arena"]),
+        host=None if link is None else HostLink(**link),
+    )
+    if not 0 <= problem.num_forward <= len(tasks):
+        raise FormatError(f"The memory plan has {problem.num_forward} forward tasks out of {len(tasks)}.")
+    return problem
 
 
 def _tuples(rows: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from . import split
+from . import cache, split
 from .evaluate import Evaluator
 from .plan import make_plan, MemoryPlan
 from .problem import Problem
@@ -43,7 +43,11 @@ def plan_memory(problem: Problem, budget: int | None = None, *, strategy: str = 
     if key not in _plans:
         if len(_plans) >= REMEMBERED:
             _plans.pop(next(iter(_plans)))
-        _plans[key] = _search(problem, budget, strategy)
+        plan = cache.load(problem, budget, (strategy,))
+        if plan is None:
+            plan = _search(problem, budget, strategy)
+            cache.store(plan, (strategy,))
+        _plans[key] = plan
     # Names of two equal problems are equal too, but the graph behind is the caller's own.
     found = _plans[key]
     return replace(found, schedule=replace(found.schedule, problem=problem))
