@@ -396,15 +396,6 @@ def test_a_broken_plan_file_is_refused(change):
         MemoryPlan.from_json(change(text))
 
 
-def test_the_html_page_stands_alone(tmp_path):
-    plan = make_plan(residual(6, 2), [1] * residual(6, 2).num_forward)
-    plan.to_html(tmp_path / "plan.html")
-    page = (tmp_path / "plan.html").read_text()
-    assert page.count("<rect") == len(plan.liveness.ranges)
-    assert "http" not in page.replace("http-equiv", "")
-    assert "sum5" in page
-
-
 def test_liveness_of_nothing_is_nothing():
     plan = make_plan(Problem((), (), 0), None)
     assert plan.arena_bytes == 0

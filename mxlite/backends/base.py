@@ -61,7 +61,8 @@ class ChosenKernel:
     `link` makes the call from `run` and its arguments. `seconds(device)` is the kernel's own estimate of a
     call's time, None where flops and bytes tell. `is_reference`: all threads it has are those of the array
     module. `always` are outputs that every run makes if the node has them, also a run that is there to make
-    others again: a kernel that can only make all at once would else make those in another way, with other roundings.
+    others again: a kernel that can only make all at once would else make those in another way, with other
+    roundings.
     """
 
     run: Callable[..., None]

@@ -13,9 +13,9 @@
 |                     |                 | or `reference` for neither                                        |
 | MXLITE_DNNL_LIB     |                 | the file of oneDNN's library, instead of the one that is found    |
 | MXLITE_NUM_THREADS  | cores           | threads that one kernel of oneDNN or of generated code may use    |
-| MXLITE_CACHE_DIR    | the user's      | where compiled code and memory plans are kept for later processes; |
-|                     |                 | `off`: nowhere                                                    |
-| MXLITE_PLAN_CACHE   | 1               | 0: memory plans are neither kept nor read                         |
+| MXLITE_CACHE_DIR    | the user's      | where compiled code and what planning found are kept for later     |
+|                     |                 | processes; `off`: nowhere                                         |
+| MXLITE_PLAN_CACHE   | 1               | 0: what planning found is neither kept nor read                   |
 | MXLITE_GUARD        | 0               | 1: guard bytes around every array, checked after each kernel of a |
 |                     |                 | bound program; for finding a kernel that writes outside its arrays |
 """
@@ -146,7 +146,7 @@ def check_plan() -> bool:
 
 
 def plan_cache() -> bool:
-    """Whether memory plans are kept for later processes."""
+    """Whether what planning found is kept for later processes."""
     return _integer("MXLITE_PLAN_CACHE", 1, 0) > 0
 
 

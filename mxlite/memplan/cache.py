@@ -1,11 +1,13 @@
-"""Plans kept on disk, for the next process that asks the same.
+"""Frontiers kept on disk, for the next process that plans the same problem, with whatever budget.
 
-A file is named by a digest of all that a plan depends on: the problem, the budget, the strategy, and this
-package's own text, so that a planner that was changed never meets plans of an older one. What is read back
-passes the judge before it is used, against the caller's problem. A file that is broken, too long, of
-another key or unsound counts as none: the plan is made again, and written over it.
+A file is named by a digest of all that a frontier depends on: the problem, the strategy, and this package's
+own text, so that a planner that was changed never meets what an older one left. It holds mirror counts and
+what they cost. Nothing in it is believed further than that: the plan of a point is made here and now from
+its counts, and its placed arena decides whether it fits, so no file can make a plan unsound or too large.
+Whether costs are what the file says is asked for some points; a file that is broken, too long, of another
+key or wrong counts as none: the frontier is searched for again, and written over it.
 
-Only plans that take long to make are kept: with a budget, of LEAST_TASKS tasks and more.
+Only what takes long to find is kept: frontiers of problems of LEAST_TASKS tasks and more.
 """
 
 from __future__ import annotations
@@ -13,28 +15,34 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import json
 import os
 import zlib
+from base64 import b64decode, b64encode
+from itertools import pairwise
+from math import isfinite
 from pathlib import Path
 
+import numpy as np
+
 from ..core import config, kept
-from ..core.errors import MXLiteError
 from ..core.files import replacing
-from .plan import MemoryPlan
+from .evaluate import Evaluator
+from .pool import Point
 from .problem import Problem
 
-Key = tuple[object, ...]
-
-LEAST_TASKS = 500  # below this a plan is made in about the time that reading and judging one takes
+LEAST_TASKS = 500
 MOST_BYTES = 64 * 2**20  # of all files; the ones used longest ago go first
 MOST_FILE_BYTES = 16 * 2**20
-MOST_TEXT_BYTES = 256 * 2**20  # of one plan when unpacked: nobody's file fills the memory
-_MAGIC = b"mxlite memory plan\n"
+MOST_TEXT_BYTES = 256 * 2**20  # of one frontier when unpacked: nobody's file fills the memory
+ASKED = 16  # points whose costs are computed again
+HIGHEST = 16  # mirror count
+_MAGIC = b"mxlite frontier\n"
 
 
-def load(problem: Problem, budget: int | None, key: Key) -> MemoryPlan | None:
-    """The plan of `problem` that was stored under `key`, if it is sound and within `budget` bytes."""
-    path = _path(problem, budget, key)
+def load(problem: Problem, strategy: str) -> tuple[Point, ...] | None:
+    """The points stored for `problem`, if there are any and they are sound."""
+    path = _path(problem, strategy)
     if path is None:
         return None
     try:
@@ -49,21 +57,21 @@ def load(problem: Problem, budget: int | None, key: Key) -> MemoryPlan | None:
         text = unpack.decompress(data[size:], MOST_TEXT_BYTES)
         if not unpack.eof:
             return None
-        plan = MemoryPlan.from_json(text.decode(), problem)
-        if plan.budget_bytes != budget or budget is None or plan.peak_bytes > budget:
-            return None
+        points = tuple(_point(row, problem.num_forward) for row in json.loads(text))
+        _judge(problem, strategy, points)
         os.utime(path)
-    except (OSError, zlib.error, MXLiteError, ArithmeticError, LookupError, TypeError, ValueError):
+    except (OSError, zlib.error, ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
         return None
-    return plan
+    return points
 
 
-def store(plan: MemoryPlan, key: Key) -> None:
-    """Keep `plan` for `load`, if it is large enough to be worth it and there is a place."""
-    path = _path(plan.problem, plan.budget_bytes, key, make=True)
+def store(problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
+    """Keep `points` for `load`, if the problem is large enough to be worth it and there is a place."""
+    path = _path(problem, strategy, make=True)
     if path is None:
         return
-    blob = zlib.compress(plan.to_json(problem=False).encode(), 1)
+    rows = [[p.method, b64encode(p.counts).decode(), p.live_bytes, p.seconds] for p in points]
+    blob = zlib.compress(json.dumps(rows).encode(), 1)
     if len(blob) > MOST_FILE_BYTES - kept.head_bytes(_MAGIC):
         return
     with contextlib.suppress(OSError):
@@ -72,14 +80,40 @@ def store(plan: MemoryPlan, key: Key) -> None:
         kept.make_room(os.path.dirname(path), MOST_BYTES)
 
 
-def _path(problem: Problem, budget: int | None, key: Key, make: bool = False) -> str | None:
-    if budget is None or len(problem.tasks) < LEAST_TASKS or not config.plan_cache():
+def _point(row: object, num_forward: int) -> Point:
+    """Raises ValueError or TypeError where a field is not what it should be."""
+    if not isinstance(row, list):
+        raise TypeError
+    method, text, nbytes, seconds = row
+    counts = b64decode(text, validate=True)
+    if type(method) is not str or type(nbytes) is not int or type(seconds) is not float:
+        raise TypeError
+    if len(counts) != num_forward or max(counts, default=0) > HIGHEST or not isfinite(seconds):
+        raise ValueError
+    return Point(method, counts, nbytes, seconds)
+
+
+def _judge(problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
+    """Raises ValueError unless points ascend in time, fall in bytes, and cost what they say."""
+    if not points:
+        raise ValueError
+    for before, after in pairwise(points):
+        if before.seconds > after.seconds or before.live_bytes <= after.live_bytes:
+            raise ValueError
+    some = [*points[:: -(-len(points) // ASKED)], points[-1]]
+    nbytes, seconds = Evaluator(problem, strategy).many(np.array([p.array for p in some]))
+    if nbytes.tolist() != [p.live_bytes for p in some] or seconds.tolist() != [p.seconds for p in some]:
+        raise ValueError
+
+
+def _path(problem: Problem, strategy: str, make: bool = False) -> str | None:
+    if len(problem.tasks) < LEAST_TASKS or not config.plan_cache():
         return None
     directory = kept.folder("plans", make)
     if directory is None:
         return None
-    text = repr((_planner(), problem.digest, budget, key))
-    return os.path.join(directory, f"{hashlib.sha256(text.encode()).hexdigest()}.plan")
+    text = repr((_planner(), problem.digest, strategy))
+    return os.path.join(directory, f"{hashlib.sha256(text.encode()).hexdigest()}.frontier")
 
 
 @functools.cache

@@ -1,24 +1,28 @@
-"""Which task runs when, and which of them run again: mirroring.
+"""Which task runs when, and which of them run again: rematerialization.
 
-Tianqi Chen, Bing Xu, Chiyuan Zhang, Carlos Guestrin 2016, "Training Deep Nets with Sublinear Memory
-Cost". Each forward task v has a mirror count m(v). With m(v) = 0 its outputs are kept from the forward pass
-until backward has used them. With m(v) = 1 they are dropped and v runs a second time, just before
-backward needs it. Counts above 1 give the recursive scheme: the k-th copy of v reads, of each of its
-inputs u, copy min(k, m(u)); so tasks with count 1 are the kept points *inside* a segment that is
-itself recomputed, and backward reads copy m(v) of everything.
+Each forward task v has a count c(v). With 0 its outputs are kept from the forward pass until backward has
+used them. With 1 they are dropped, and v runs a second time just before backward needs it; what that run
+makes stays until its last use. A higher count is the number of runs that are for the moment only: those
+make what a stretch of other runs needs, which is gone when that is over, and the run after them makes what
+stays.
 
-    m:        0   2   2   1   2   2   0   2   2   1   2   2   0
+    c:        0   2   2   1   2   2   0   2   2   1   2   2   0
     forward   o---.---.---.---.---.---o---.---.---.---.---.---o      o kept, . dropped at once
-    copy 1    (last segment)          o---.---.---+                  + kept while the segment is worked on
-    copy 2                                        +---.---.---o      backward walks back over these,
-    copy 2                            o---.---.---+                  then over these, then the first segment
+    again     (last segment)          o---.---.---+                  + stays while the segment is worked on
+    again                                         +---.---.---o      backward walks back over these,
+    again                             o---.---.---+                  then over these, then the first segment
 
-The paper duplicates nodes in the graph and lets the executor find an order. Here the order is written
-down as it arises: before each backward task, whatever it needs and is not there is run, smallest task number
-first. That is the paper's "logical execution order" and linear in its length.
+The order is written down as it arises: before each backward task, whatever it needs and is not there is
+run, and what that needs, smallest task number first. Nothing runs that is there.
 
-The count OFFLOADED, -1, is not in the paper: v's outputs wait for backward in host memory. Steps of two more
-kinds copy them out and back; transfer.py says where those stand.
+Tianqi Chen, Bing Xu, Chiyuan Zhang, Carlos Guestrin 2016, "Training Deep Nets with Sublinear Memory Cost",
+is where such counts come from (mirror counts: m = 1 gives their segments, higher counts their recursion).
+There the k-th copy of a task reads copies of the same generation, made for it alone; here it reads what is
+there. So a count may be chosen for each task by itself, and plans near the optimum of small graphs exist
+that the generations cannot express.
+
+The count OFFLOADED, -1, means that v's outputs wait for backward in host memory. Steps of two more kinds
+copy them out and back; transfer.py says where those stand.
 """
 
 from __future__ import annotations
@@ -121,25 +125,23 @@ def _emit(problem: Problem, counts: list[int]) -> tuple[list[tuple[int, int]], l
     tasks, num_forward = problem.tasks, problem.num_forward
     reads = problem.reads
     steps = [(t, 0) for t in range(num_forward)]
-    done: list[int] = [0] * num_forward  # bit k: copy k has run
+    runs = [0] * num_forward  # again, by now
+    there = [c <= 0 for c in counts]  # for all of backward that is left
     for t in range(num_forward, len(tasks)):
         if tasks[t].update:
             continue
-        missing: list[tuple[int, int]] = []
-        stack = [(u, counts[u]) for u in reads[t]]
-        while stack:
-            u, k = stack.pop()
-            if k <= 0 or done[u] >> k & 1:
-                continue
-            done[u] |= 1 << k
-            missing.append((u, k))
-            for p in reads[u]:
-                n = counts[p]
-                if n > 0:
-                    stack.append((p, k if k < n else n))
-        if missing:
-            missing.sort()
-            steps += missing
+        stack = [u for u in reads[t] if not there[u]]
+        if stack:
+            missing: set[int] = set()
+            while stack:
+                u = stack.pop()
+                if u not in missing:
+                    missing.add(u)
+                    stack += [p for p in reads[u] if not there[p]]
+            for u in sorted(missing):
+                runs[u] += 1
+                steps.append((u, runs[u]))
+                there[u] = runs[u] >= counts[u]
         steps.append((t, 0))
     return steps, counts
 
@@ -182,20 +184,21 @@ def _number(problem: Problem, steps: list[tuple[int, int]], counts: list[int], r
 
     # Inputs from nothing that is recomputed are the task's own tuple: almost all of them.
     plain = [not any(counts[p] for p in row) for row in reads]
+    newest = [min(c, 0) for c in counts]  # which copy is read now
     inputs: list[tuple[int, ...]] = []
     for t, k in steps:
         row = tasks[t].inputs
         if plain[t] or (k == 0 and t < num_forward):
             inputs.append(row)
-            continue
-        numbered = []
-        for v in row:
-            p = producer[v]
-            n = counts[p] if 0 <= p < num_forward else 0
-            if k and k < n:
-                n = k
-            numbered.append(later(v, n) if n else v)
-        inputs.append(tuple(numbered))
+        else:
+            numbered = []
+            for v in row:
+                p = producer[v]
+                n = newest[p] if 0 <= p < num_forward else 0
+                numbered.append(later(v, n) if n else v)
+            inputs.append(tuple(numbered))
+        if k:
+            newest[t] = k
     read = bytearray(len(value_of))
     for row in inputs:
         for i in row:
