@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..plan import MemoryPlan
 
 SCRIPTS = ("data.js", "arena.js", "details.js", "page.js")
-MOST_BUFFERS = 150_000  # of all plans of a page together; about 3 MB
+MOST_BUFFERS = 240_000  # of all plans of a page together; about 4 MB
 
 
 def write_html(

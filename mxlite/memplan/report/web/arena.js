@@ -371,20 +371,22 @@ class Arena {
     c.textAlign = "right";
     c.lineWidth = 1.5;
     const end = this.y(p.arena);
+    const room = p.budget === null ? end : this.y(p.budget - p.problem.fixedBytes);
     if (inside(end)) {
       c.strokeStyle = this.colours.text;
       line(c, this.plotLeft, end, right, end);
-      this.write(`peak ${bytesText(p.peak)} = arena ${bytesText(p.arena)} + fixed ${bytesText(p.problem.fixedBytes)}`, right - 4, end - 3, this.colours.text);
+      // Above its line, unless the budget's passes there.
+      const below = end - room > 1 && end - room < 18;
+      const parts = `arena ${bytesText(p.arena)} + fixed ${bytesText(p.problem.fixedBytes)}`;
+      this.write(`peak ${bytesText(p.peak)} = ${parts}`, right - 4, below ? end + 15 : end - 3, this.colours.text);
     }
     if (p.budget !== null) {
-      const room = this.y(p.budget - p.problem.fixedBytes);
       if (inside(room)) {
         c.strokeStyle = this.colours["budget-line"];
         c.setLineDash([6, 4]);
         line(c, this.plotLeft, room, right, room);
         c.setLineDash([]);
         c.textAlign = "left";
-        // Above its line, unless it would lie on the arena's.
         this.write(`budget ${bytesText(p.budget)}`, this.plotLeft + 4, room - 3, this.colours["budget-line"]);
       }
     }
