@@ -20,7 +20,7 @@ from problems import random_problem, residual
 import mxlite as mx
 from mxlite.core import BudgetError, MemoryBudgetError, MXLiteError
 from mxlite.memplan import find_cuts, make_plan, padded, partial, plan_memory, Problem, Task, Value
-from mxlite.memplan.report import certificate, drawn, trace_of
+from mxlite.memplan.report import certificate_of, drawn, trace_of
 from mxlite.memplan.report.boxes import boxes, KINDS, peak_step
 from mxlite.memplan.report.coding import packed, shortened, signed, steps_of
 from mxlite.memplan.report.document import document
@@ -205,7 +205,7 @@ def test_the_page_works_in_a_browser(browser, tmp_path):
     assert tab.text("#peak") == mx.format_bytes(plan.peak_bytes)
     assert tab.text("#extra") == f"{100 * plan.extra_time:.1f} %"
     assert tab.text("#recomputed") == str(plan.recomputed)
-    assert tab.text("#certificate").lower().startswith(certificate(plan).lower()[:30])
+    assert tab.text("#certificate").lower().startswith(certificate_of(plan).lower()[:30])
     assert colours_of(tab.screenshot()) > 30
     # The slider shows another plan.
     tab.evaluate("budget.value = budget.max; budget.dispatchEvent(new Event('input')); 1")
@@ -422,12 +422,12 @@ def test_the_certificate_says_what_is_proven():
     plan = recomputing()
     assert plan.placed_bytes == plan.max_live_bytes
     words = f"arena = most live bytes ({mx.format_bytes(plan.max_live_bytes)}): no smaller arena exists"
-    assert words in plan.summary() and certificate(plan).startswith(words)
+    assert words in plan.summary() and certificate_of(plan).startswith(words)
     gap = replace(plan, placed_bytes=plan.placed_bytes + 64)
-    assert "64 B" in certificate(gap) and " %) above the most live bytes" in certificate(gap)
+    assert "64 B" in certificate_of(gap) and " %) above the most live bytes" in certificate_of(gap)
     shared = replace(plan.problem, least_arena=plan.placed_bytes + 4096)
     inference = replace(plan, schedule=replace(plan.schedule, problem=shared))
-    assert "inference" in certificate(inference) and "most live" not in certificate(inference)
+    assert "inference" in certificate_of(inference) and "most live" not in certificate_of(inference)
     none = make_plan(plan.problem, strategy="none")
     assert "no smaller" not in none.summary()
 

@@ -122,7 +122,7 @@ class MemoryPlan:
 
     def summary(self) -> str:
         """The plan as a table."""
-        from .report.certificate import certificate
+        from .report.certificate import certificate_of
 
         rows = [(c, format_bytes(n)) for c, n in self.breakdown.items()]
         rows.append(("peak", format_bytes(self.peak_bytes)))
@@ -142,7 +142,7 @@ class MemoryPlan:
         if self.problem.costs:
             took = f"{1e3 * self.predicted_seconds:.4g} ms"
             lines.append(f"  {'predicted step':<24}{took:>{width}}   ({self.problem.costs})")
-        lines.append(f"  {certificate(self)}")
+        lines.append(f"  {certificate_of(self)}")
         return "\n".join(lines)
 
     def __str__(self) -> str:

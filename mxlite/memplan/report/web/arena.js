@@ -321,7 +321,7 @@ class Arena {
 
   drawChosen() {
     const c = this.context;
-    for (const [b, colour, width] of [[this.hovered, this.colours.text, 1.5], [this.pinned, this.colours.found, 3]]) {
+    for (const [b, colour, width] of [[this.hovered, this.colours.text, 1.5], [this.pinned, this.colours.live, 3]]) {
       const f = b >= 0 ? this.frame(b) : null;
       if (!f) continue;
       c.strokeStyle = colour;
@@ -375,10 +375,10 @@ class Arena {
     if (inside(end)) {
       c.strokeStyle = this.colours.text;
       line(c, this.plotLeft, end, right, end);
-      // Above its line, unless the budget's passes there.
-      const below = end - room > 1 && end - room < 18;
+      // Above its line, and above the budget's where that passes there.
+      const tight = end - room > 1 && end - room < 18;
       const parts = `arena ${bytesText(p.arena)} + fixed ${bytesText(p.problem.fixedBytes)}`;
-      this.write(`peak ${bytesText(p.peak)} = ${parts}`, right - 4, below ? end + 15 : end - 3, this.colours.text);
+      this.write(`peak ${bytesText(p.peak)} = ${parts}`, right - 4, (tight ? room : end) - 3, this.colours.text);
     }
     if (p.budget !== null) {
       if (inside(room)) {
