@@ -350,8 +350,8 @@ class Arena {
     for (let x = Math.ceil(v.x0 / run) * run; x <= v.x1; x += run) {
       const px = Math.round(this.x(x)) + 0.5;
       line(c, px, this.plotTop, px, this.plotTop + this.plotHeight);
-      const text = this.inSeconds ? secondsText(x) : countText(Math.round(x));
-      if (px < this.plotLeft + this.plotWidth - 70) c.fillText(text, px, this.plotTop + this.plotHeight + 5);
+      const text = this.inSeconds ? `${Number((x * 1e3).toPrecision(6))} ms` : countText(Math.round(x));
+      if (px < this.plotLeft + this.plotWidth - (this.inSeconds ? 120 : 60)) c.fillText(text, px, this.plotTop + this.plotHeight + 5);
     }
     c.textAlign = "right";
     c.fillText(
