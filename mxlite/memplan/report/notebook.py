@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...core.bytesize import format_bytes
 from .boxes import boxes, COLOURS, MEANINGS
-from .certificate import certificate
+from .certificate import certificate_of
 from .vector import number, paths
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def cell(plan: MemoryPlan) -> str:
     )
     heading = f"Memory plan: {len(plan.problem.tasks):,} operations, {html.escape(plan.method)}"
     return (
-        f"<div><p><b>{heading}</b><br>{html.escape(certificate(plan))}</p>"
+        f"<div><p><b>{heading}</b><br>{html.escape(certificate_of(plan))}</p>"
         f'<div style="display:flex;flex-wrap:wrap;gap:1.5em;align-items:flex-start">'
         f'<table style="font-variant-numeric:tabular-nums">{cells}</table>{_drawing(plan)}</div></div>'
     )

@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from ..plan import MemoryPlan
 
 SCRIPTS = ("data.js", "arena.js", "details.js", "page.js")
-MOST_BUFFERS = 150_000  # of all plans of a page together; about 3 MB
+MOST_BUFFERS = 240_000  # of all plans of a page together; about 4 MB
 
 
 def write_html(
     plan: MemoryPlan, path: Any, plans: Sequence[MemoryPlan] = (), title: str = "Memory plan"
 ) -> None:
     """Write `page(...)` to `path`, whole or not at all."""
-    text = page(plan, plans, title)
+    text = page_of(plan, plans, title)
     with replacing(path, "w") as file:
         file.write(text)
 
 
-def page(plan: MemoryPlan, plans: Sequence[MemoryPlan] = (), title: str = "Memory plan") -> str:
+def page_of(plan: MemoryPlan, plans: Sequence[MemoryPlan] = (), title: str = "Memory plan") -> str:
     """The page as text: `plan`, and a slider over `plans` for other budgets.
 
     Where all plans together have more than MOST_BUFFERS buffers, some of `plans` are left out, evenly.

@@ -83,7 +83,7 @@ def drawn(
         [f"{sign} {MEANINGS[kind]}" for sign, kind in zip(signs.kinds, KINDS)], columns + label + 2
     )
     task = plan.problem.tasks[plan.schedule.task[peak]]
-    lines.append(f"Fullest at step {peak:,} of {steps:,}: {task.op} {_plain(task.name)!r}")
+    lines.append(f"Fullest at step {peak:,} of {steps:,}: {_plain(task.op)} {_plain(task.name)!r}")
     return "\n".join(
         line if len(line) <= columns + label + 2 else line[: columns + label + 2] for line in lines
     )
