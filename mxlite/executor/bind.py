@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
 from ..backends import backend_of
 from ..core import BindError, Context, cpu, current_context, DTypeError, nearest, parse_bytes, ShapeError
-from ..core.errors import DeviceError
+from ..core.errors import DeviceError, MemoryBudgetError
 from ..core.npshape import from_user
 from ..graph import Entry, Graph, LOSS_SCALE, Shape, UpdateRule
-from ..memplan import Device, MemoryPlan, plan_memory, STRATEGIES
+from ..memplan import Device, HostLink, MemoryPlan, plan_memory, STRATEGIES
 from ..memplan.device import DEFAULT, device_of, MEASURED
 from ..ndarray import NDArray, zeros
 from .adopt import adopted
@@ -21,6 +23,8 @@ from .calibration import Calibration, with_measured_costs
 from .constants import constant_bytes
 from .executor import Executor, Planned
 from .lower import lower, Lowered
+from .offload import host_link, Offload
+from .remedies import advice, Question
 from .step import check_grad_req, forward_step, infer, input_names, Key, training_step
 
 Shapes = Mapping[str, Shape]
@@ -39,6 +43,7 @@ def memory_plan(
     amp: Any = None,
     loss_scale: float | None = None,
     device: Device | str | None = None,
+    offload: Offload = None,
 ) -> MemoryPlan:
     """The plan that binding with these arguments would run; allocates no array.
 
@@ -59,6 +64,7 @@ def memory_plan(
         amp=amp,
         scaled=scale is not None,
         device=device,
+        host=host_link(offload),
     )
     return planned.train_plan
 
@@ -121,6 +127,7 @@ def simple_bind(
     loss_scale: float | None = None,
     device: Device | str | None = None,
     plan: MemoryPlan | None = None,
+    offload: Offload = None,
 ) -> Executor:
     """Plan, then allocate every array the program needs, all zero.
 
@@ -145,12 +152,13 @@ def simple_bind(
         extra_fixed=extra_fixed,
         amp=amp,
         scaled=scale is not None,
+        host=host_link(offload),
         device=device,
         plan=plan,
     )
     shared = _shared_arrays(shared_exec, planned, {*shapes, LOSS_SCALE})
     shared |= {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
-    given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, device)
+    given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, device, offload)
     return _link(planned, ctx, shared, requests, shared_exec, given)
 
 
@@ -169,6 +177,7 @@ def bind(
     loss_scale: float | None = None,
     device: Device | str | None = None,
     plan: MemoryPlan | None = None,
+    offload: Offload = None,
 ) -> Executor:
     """Link arrays of the user's: `args`, `args_grad` and `aux_states` are lists in the symbol's order,
     or dicts.
@@ -218,11 +227,12 @@ def bind(
         scaled=scale is not None,
         device=device,
         plan=plan,
+        host=host_link(offload),
     )
     arrays: dict[Key, NDArray] = {("var", n): a for n, a in everything.items()}
     arrays |= {("grad", n): g for n, g in grads.items()}
     shapes = {n: a.shape for n, a in given.items()}
-    settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale, device)
+    settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale, device, offload)
     return _link(planned, ctx, arrays, requests, shared_exec, settings)
 
 
@@ -261,6 +271,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         amp=given["amp"],
         scaled=given["loss_scale"] is not None,
         device=given["device"],
+        host=host_link(given["offload"]),
     )
     if planned.train_plan.arena_bytes > executor._arena.nbytes and not allow_up_sizing:
         raise ShapeError(
@@ -283,6 +294,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         given["amp"],
         executor.loss_scale,
         given["device"],
+        given["offload"],
     )
     return _link(planned, executor.context, shared, requests, executor, link)
 
@@ -296,6 +308,7 @@ def locals_of(
     amp: Any,
     loss_scale: float | None,
     device: Device | str | None = None,
+    offload: Offload = None,
 ) -> dict[str, Any]:
     """What an executor remembers of how it was bound."""
     return dict(
@@ -308,6 +321,7 @@ def locals_of(
         amp=amp,
         loss_scale=loss_scale,
         device=device,
+        offload=offload,
     )
 
 
@@ -348,6 +362,7 @@ def _plan(
     device: Device | str | None = None,
     measure: Callable[[Lowered], Lowered] = lambda lowered: with_measured_costs(lowered)[0],
     plan: MemoryPlan | None = None,
+    host: HostLink | None = None,
 ) -> tuple[Planned, dict[str, str]]:
     if strategy not in STRATEGIES:
         raise BindError(
@@ -386,10 +401,37 @@ def _plan(
     train_lowered = lower(step, backend, extra_fixed, infer_plan.placed_bytes, device=described or DEFAULT)
     if described is None:
         train_lowered = measure(train_lowered)
+    if host is not None:
+        train_lowered = replace(train_lowered, problem=replace(train_lowered.problem, host=host))
     if plan is not None:
         train_plan = adopted(plan, train_lowered, budget)
     else:
-        train_plan = plan_memory(train_lowered.problem, budget, strategy=strategy)
+        try:
+            train_plan = plan_memory(train_lowered.problem, budget, strategy=strategy)
+        except MemoryBudgetError as error:
+
+            def ask(
+                graph: Graph, requests: Mapping[str, str], rule: UpdateRule | None, amp: Any
+            ) -> MemoryPlan:
+                wanted = (
+                    graph,
+                    ctx,
+                    given,
+                    requests,
+                    budget,
+                    rule,
+                    strategy,
+                    extra_fixed,
+                    amp_dtype(amp),
+                    scaled,
+                )
+                return _plan(*wanted)[0].train_plan
+
+            question = Question(
+                inferred, frozenset(given), requests, rule, amp, error.budget_bytes, train_lowered, ask
+            )
+            error.advise = partial(advice, question, error)
+            raise
     return Planned(inferred, infer_lowered, infer_plan, train_lowered, train_plan), requests
 
 
@@ -412,9 +454,10 @@ def _link(
     for name in planned.train.step.no_gradient:
         result["grad", name][...] = 0
     need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
+    host = planned.train_plan.host_bytes
     arena = shared_exec._arena if shared_exec is not None else None
-    if arena is None or arena.nbytes < need or arena.backend is not backend:
-        arena = Arena(backend, need)
+    if arena is None or arena.nbytes < need or arena.host_nbytes < host or arena.backend is not backend:
+        arena = Arena(backend, need, host)
     return Executor(planned, ctx, backend, result, requests, arena, given)
 
 

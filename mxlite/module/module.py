@@ -20,6 +20,7 @@ from ..core import (
 )
 from ..executor import Executor, simple_bind as bind_executor
 from ..executor.amp import amp_dtype
+from ..executor.offload import Offload
 from ..formats import load_params, save_params
 from ..io import DataDesc
 from ..memplan import Device, MemoryPlan
@@ -39,6 +40,9 @@ class Module(BaseModule):
     `memory_budget` (bytes or text such as "512MiB") bounds everything this module owns on its device:
     parameters, gradients, states, optimizer states, inputs, outputs, activations, workspaces;
     `memory_plan` shows it.
+
+    `offload` ("auto", or bytes): within the budget, arrays that backward needs may wait in host memory; on
+    mx.cpu() a simulation that saves nothing.
 
     `fused_update`: whether the optimizer's update is part of the planned step, so that each gradient's
     bytes are free again right after its update. None: `fit` fuses, hand-written loops of forward,
@@ -74,6 +78,7 @@ class Module(BaseModule):
         amp: Any = None,
         loss_scale: Any = None,
         device: Device | str | None = None,
+        offload: Offload = None,
     ) -> None:
         super().__init__(logger)
         contexts = [context] if isinstance(context, Context) else list(context or [current_context()])
@@ -97,6 +102,7 @@ class Module(BaseModule):
         self._aux_names = symbol.list_auxiliary_states()
         self._output_names = symbol.list_outputs()
         self._memory_budget = memory_budget
+        self._offload = offload
         self._fused: bool | None = fused_update
         self._amp = amp_dtype(amp)
         device_of(device)  # raises now what binding would raise
@@ -275,6 +281,7 @@ class Module(BaseModule):
             amp=self._amp,
             loss_scale=self.loss_scale,
             device=self._device,
+            offload=self._offload,
         )
 
     def reshape(self, data_shapes: Any, label_shapes: Any = None) -> None:
