@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
 from ..backends import backend_of
 from ..core import BindError, Context, cpu, current_context, DTypeError, nearest, parse_bytes, ShapeError
-from ..core.errors import DeviceError
+from ..core.errors import DeviceError, MemoryBudgetError
 from ..core.npshape import from_user
 from ..graph import Entry, Graph, LOSS_SCALE, Shape, state_name, UpdateRule
 from ..graph.update import MASTER
@@ -25,6 +26,7 @@ from .executor import Executor, Planned
 from .group import Arrival, ExecutorGroup
 from .lower import lower, Lowered
 from .offload import host_link, Offload
+from .remedies import advice, Question
 from .step import check_grad_req, forward_step, infer, input_names, Key, training_step
 
 Shapes = Mapping[str, Shape]
@@ -449,7 +451,31 @@ def _plan(
     elif choose is not None:
         train_plan = choose(train_lowered)
     else:
-        train_plan = plan_memory(train_lowered.problem, budget, strategy=strategy)
+        try:
+            train_plan = plan_memory(train_lowered.problem, budget, strategy=strategy)
+        except MemoryBudgetError as error:
+
+            def ask(
+                graph: Graph, requests: Mapping[str, str], rule: UpdateRule | None, amp: Any
+            ) -> MemoryPlan:
+                wanted = (
+                    graph,
+                    ctx,
+                    given,
+                    requests,
+                    budget,
+                    rule,
+                    strategy,
+                    amp_dtype(amp),
+                    scaled,
+                )
+                return _plan(*wanted)[0].train_plan
+
+            question = Question(
+                inferred, frozenset(given), requests, rule, amp, error.budget_bytes, train_lowered, ask
+            )
+            error.advise = partial(advice, question, error)
+            raise
     return Planned(inferred, infer_lowered, infer_plan, train_lowered, train_plan), requests
 
 

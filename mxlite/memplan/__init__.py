@@ -18,6 +18,7 @@ from .problem import (
     Task as Task,
     Value as Value,
 )
+from .reorder import reorder as reorder
 from .schedule import (
     FETCH as FETCH,
     make_schedule as make_schedule,

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from ..core.bytesize import format_bytes
-from ..core.errors import FormatError
 from .arena import place, place_disjoint
 from .liveness import host_ranges, live_ranges, Liveness, LiveRange
 from .order import Predecessors, predecessors
-from .problem import CATEGORIES, HostLink, padded, Problem, Task, Value
-from .schedule import FETCH, make_schedule, RUN, Schedule, STORE
+from .problem import CATEGORIES, padded, Problem
+from .schedule import make_schedule, Schedule
 
-VERSION = 2  # 1 has no host memory, and is read too
 STRATEGIES = ("none", "inplace", "sharing")
-_TUPLES = ("inputs", "outputs", "in_place", "mutates", "always")  # of a task, lists in a file
 
 
 @dataclass(frozen=True)
@@ -136,7 +132,7 @@ class MemoryPlan:
 
     def summary(self) -> str:
         """The plan as a table."""
-        from .report.certificate import certificate
+        from .report.certificate import certificate_of
 
         rows = [(c, format_bytes(n)) for c, n in self.breakdown.items()]
         rows.append(("peak", format_bytes(self.peak_bytes)))
@@ -162,7 +158,7 @@ class MemoryPlan:
                 f"  {'host memory':<24}{format_bytes(self.host_bytes):>{width}}   "
                 f"({self.offloaded} arrays copied out and back, {wait:.3g} ms of waiting for them)"
             )
-        lines.append(f"  {certificate(self)}")
+        lines.append(f"  {certificate_of(self)}")
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -217,152 +213,17 @@ class MemoryPlan:
     # -- as data -------------------------------------------------------------------------------
 
     def to_json(self) -> str:
-        """The whole plan as text, with the version of its form."""
-        problem, schedule = self.problem, self.schedule
-        return json.dumps(
-            {
-                "mxlite_memory_plan": VERSION,
-                "method": self.method,
-                "budget_bytes": self.budget_bytes,
-                "peak_bytes": self.peak_bytes,
-                "arena_bytes": self.arena_bytes,
-                "lower_bound_bytes": self.lower_bound_bytes,
-                "keep_all_peak_bytes": self.keep_all_peak_bytes,
-                "extra_time": self.extra_time,
-                "breakdown": self.breakdown,
-                "problem": {
-                    "tasks": [asdict(t) for t in problem.tasks],
-                    "values": [asdict(v) for v in problem.values],
-                    "num_forward": problem.num_forward,
-                    "fixed_bytes": dict(problem.fixed_bytes),
-                    "least_arena": problem.least_arena,
-                    "host": None if problem.host is None else asdict(problem.host),
-                },
-                "schedule": {
-                    f.name: getattr(schedule, f.name) for f in fields(Schedule) if f.name != "problem"
-                },
-                "buffers": [
-                    [self.offsets[b], r.nbytes, r.start, r.stop, r.members]
-                    for b, r in enumerate(self.liveness.ranges)
-                ],
-                "placed_bytes": self.placed_bytes,
-                "host_buffers": [
-                    [o, r.nbytes, r.start, r.stop, r.members]
-                    for o, r in zip(self.host_offsets, self.host_ranges)
-                ],
-                "host_bytes": self.host_bytes,
-            }
-        )
+        """The whole plan as text, with the version of its form and a digest."""
+        from .planfile import dumps
+
+        return dumps(self)
 
     @classmethod
     def from_json(cls, text: str) -> MemoryPlan:
         """The plan that `to_json` wrote, passed by the judge. Raises FormatError or PlanError."""
-        from .check import check
+        from .planfile import loads
 
-        try:
-            data = json.loads(text)
-            if not isinstance(data, dict) or data.get("mxlite_memory_plan") not in (1, VERSION):
-                found = data.get("mxlite_memory_plan") if isinstance(data, dict) else None
-                raise FormatError(
-                    f"This is not a memory plan of version {VERSION}; its version is {found!r}."
-                )
-            plan = cls._from_data(data)
-        except FormatError:
-            raise
-        except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-            raise FormatError(f"The memory plan cannot be read: {type(error).__name__}: {error}.") from None
-        check(plan)
-        return plan
-
-    @classmethod
-    def _from_data(cls, data: Mapping[str, Any]) -> MemoryPlan:
-        given = data["problem"]
-        values = tuple(Value(str(v["name"]), int(v["nbytes"]), bool(v["fixed"])) for v in given["values"])
-        tasks = tuple(Task(**{**t, **{k: _tuples(t[k]) for k in _TUPLES if k in t}}) for t in given["tasks"])
-        link = given.get("host")
-        problem = Problem(
-            tasks,
-            values,
-            int(given["num_forward"]),
-            dict(given["fixed_bytes"]),
-            int(given["least_arena"]),
-            host=None if link is None else HostLink(**link),
-        )
-        if not 0 <= problem.num_forward <= len(tasks):
-            raise FormatError(f"The memory plan has {problem.num_forward} forward tasks out of {len(tasks)}.")
-        raw = data["schedule"]
-        lists = {k: _tuples(raw[k]) for k in ("task", "copy", "inputs", "outputs", "value_of")}
-        lists["kind"] = _tuples(raw.get("kind", []))
-        schedule = Schedule(problem=problem, num_forward=int(raw["num_forward"]), **lists)
-        steps = len(schedule.task)
-        if not steps == len(schedule.copy) == len(schedule.inputs) == len(schedule.outputs):
-            raise FormatError("The memory plan's step lists have different lengths.")
-        if len(schedule.kind) not in (0, steps) or any(k not in (RUN, STORE, FETCH) for k in schedule.kind):
-            raise FormatError("The memory plan's steps are of unknown kinds.")
-        for s, k in enumerate(schedule.kinds):
-            if k != RUN and not (len(schedule.inputs[s]) == len(schedule.outputs[s]) == 1):
-                raise FormatError(f"Step {s} of the memory plan copies more or less than one array.")
-        for numbers, limit, what in (
-            (schedule.task, len(tasks), "task"),
-            (schedule.value_of, len(values), "value"),
-            ([i for row in schedule.inputs for i in row], len(schedule.value_of), "instance"),
-            ([v for t in tasks for v in t.inputs], len(values), "value"),
-        ):
-            if any(not isinstance(n, int) or not 0 <= n < limit for n in numbers):
-                raise FormatError(f"The memory plan names a {what} outside [0, {limit}).")
-        for numbers, limit in (
-            ([i for row in schedule.outputs for i in row], len(schedule.value_of)),
-            ([v for t in tasks for v in t.outputs], len(values)),
-        ):
-            if any(not isinstance(n, int) or not -1 <= n < limit for n in numbers):
-                raise FormatError(f"The memory plan has an output outside [-1, {limit}).")
-        range_of = [-1] * len(schedule.value_of)
-        workspace_of: dict[int, int] = {}
-        ranges, offsets = _buffers(data["buffers"], steps, len(schedule.value_of))
-        for b, r in enumerate(ranges):
-            for i in r.members:
-                range_of[i] = b
-            if not r.members:
-                workspace_of[r.start] = b
-        budget, placed = data["budget_bytes"], int(data["placed_bytes"])
-        host, host_offsets = _buffers(data.get("host_buffers", []), steps, len(schedule.value_of))
-        host_bytes = int(data.get("host_bytes", 0))
-        if any(len(r.members) != 1 for r in host):
-            raise FormatError("The memory plan keeps more or less than one array in a buffer of host memory.")
-        for nbytes, places, of in ((placed, offsets, ranges), (host_bytes, host_offsets, host)):
-            if nbytes < max((o + r.nbytes for o, r in zip(places, of)), default=0):
-                raise FormatError(f"The memory plan's buffers do not lie within its {nbytes} bytes.")
-        return cls(
-            schedule,
-            Liveness(ranges, tuple(range_of), workspace_of),
-            offsets,
-            placed,
-            None if budget is None else int(budget),
-            str(data["method"]),
-            int(data["keep_all_peak_bytes"]),
-            host,
-            host_offsets,
-            host_bytes,
-        )
-
-
-def _buffers(rows: Any, steps: int, instances: int) -> tuple[tuple[LiveRange, ...], tuple[int, ...]]:
-    """Buffers and their offsets as `to_json` writes them."""
-    ranges, offsets = [], []
-    for b, (offset, nbytes, start, stop, members) in enumerate(rows):
-        ranges.append(LiveRange(tuple(members), int(start), int(stop), int(nbytes)))
-        if not 0 <= start < stop <= steps:
-            raise FormatError(
-                f"The memory plan's buffer {b} lives during [{start}, {stop}) of {steps} steps."
-            )
-        if any(not isinstance(i, int) or not 0 <= i < instances for i in members):
-            raise FormatError(f"The memory plan's buffer {b} holds an instance outside [0, {instances}).")
-        offsets.append(int(offset))
-    return tuple(ranges), tuple(offsets)
-
-
-def _tuples(rows: Any) -> Any:
-    return tuple(_tuples(r) for r in rows) if isinstance(rows, list) else rows
+        return loads(text)
 
 
 def make_plan(

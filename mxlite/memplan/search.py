@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from . import split
+from . import cache, split
 from .frontier import Frontier, frontier
 from .plan import make_plan, MemoryPlan
 from .problem import Problem
@@ -56,10 +56,13 @@ def plan_memory(
 
 
 def frontier_of(problem: Problem, strategy: str = "sharing") -> Frontier:
-    """`frontier(problem, strategy)`, remembered for the problems that were asked for last."""
+    """`frontier(problem, strategy)`, remembered for the problems asked for last, and on disk for others."""
     key = (problem.digest, strategy)
     if key not in _frontiers:
-        found = frontier(problem, strategy)
+        points = cache.load(problem, strategy)
+        found = frontier(problem, strategy) if points is None else Frontier(problem, strategy, points)
+        if points is None:
+            cache.store(problem, strategy, found.points)
         if len(_frontiers) >= FRONTIERS:
             _frontiers.pop(next(iter(_frontiers)))
         _frontiers[key] = found
