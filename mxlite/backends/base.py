@@ -15,6 +15,8 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from ..core import Context, DeviceError, host_memory, OutOfMemoryError
 from ..graph.ir import Entry, Graph, Shape
 from ..graph.opdef import DType, Op, Shapes, Signature
@@ -59,7 +61,8 @@ class ChosenKernel:
     `link` makes the call from `run` and its arguments. `seconds(device)` is the kernel's own estimate of a
     call's time, None where flops and bytes tell. `is_reference`: all threads it has are those of the array
     module. `always` are outputs that every run makes if the node has them, also a run that is there to make
-    others again: a kernel that can only make all at once would else make those in another way, with other roundings.
+    others again: a kernel that can only make all at once would else make those in another way, with other
+    roundings.
     """
 
     run: Callable[..., None]
@@ -166,6 +169,9 @@ class Backend:
     mapping), and returns (graph, new entry of each kept one that changed, number of forward operator nodes).
     `pack(graph, constant)` may rewrite an inference pass so that it works on its constant entries in a form
     that its kernels read faster. `identity()` are the facts that times of its kernels depend on.
+
+    `copy(target, source)` carries an array to host memory or back, from and to blocks of `empty` and
+    `host_empty`, while kernels run; it returns when all is there.
     """
 
     name: str
@@ -181,6 +187,7 @@ class Backend:
         lambda graph, kept, num_forward: (graph, {}, num_forward)
     )
     identity: Callable[[], tuple[str, ...]] = lambda: ()
+    copy: Callable[[Any, Any], None] = np.copyto
     pack: Callable[[Graph, Set[Entry]], tuple[Graph, Mapping[Entry, Entry]]] = lambda graph, constant: (
         graph,
         {},
@@ -236,6 +243,16 @@ class Backend:
             raise OutOfMemoryError(f"There is no room for an array of {nbytes} bytes.") from None
         start = -addressof(c_char.from_buffer(block)) % ALIGN
         return block[start : start + nbytes]
+
+    def host_empty(self, nbytes: int) -> Any:
+        """A block as of `empty`, in host memory, for arrays that leave the device for a while."""
+        try:
+            return self.empty(nbytes)
+        except OutOfMemoryError as error:
+            raise OutOfMemoryError(
+                f"No room for {nbytes} bytes of offloaded arrays in host memory: {error} "
+                f"offload= takes a number of bytes that is not exceeded."
+            ) from None
 
     def array(self, shape: Shape, dtype: DType) -> Any:
         """An uninitialised, aligned array in C order."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import split
+from . import offload, split
 from .blocks import Blocks
 from .chain import Chain, counts_of, filled, Table
 from .deep import Deep
@@ -22,7 +22,7 @@ FRACTIONS = 16  # partial dropping is tried in sixteenths
 WIDEST = 8  # values that cross a cut within a block
 FINE = 500  # cuts of that kind up to which the chain programme takes them all
 DEEP_RUNGS = 60  # budgets of each scale that the recursion is asked for
-DEEP_VISITS = 60_000  # and tasks of the schedules made for them
+DEEP_VISITS = 80_000  # and tasks of the schedules made for them
 RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
 
 
@@ -92,6 +92,8 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
         limit = min(SMALL_VISITS * len(problem.tasks), VISITS + MORE_VISITS * len(problem.tasks))
         if not enumerate_all(pool, droppable, limit):
             improve(pool, droppable, limit)
+        if problem.host is not None:
+            offload.extend(pool)
     return Frontier(problem, strategy, tuple(pool.points))
 
 
@@ -138,7 +140,8 @@ def _levels(pool: Pool, cuts: split.Cuts, chain: Chain) -> None:
         {0, chain.blocks.num, *(c + 1 for c, t in enumerate(chain.blocks.cuts.at) if t in set(cuts.at))}
     )
     rungs = min(DEEP_RUNGS, max(12, DEEP_VISITS // len(pool.problem.tasks)))
-    for share in (0.3, 0.08, 0.02, 0.005):
+    # In long chains the programme above has taken all budgets but the smallest.
+    for share in (0.3, 0.08, 0.02, 0.005)[chain.blocks.num > FINE :]:
         deep = Deep(chain, share * most, among)
         names, rows = [], []
         for i in range(rungs):

@@ -27,7 +27,7 @@ class Point:
 
     @property
     def array(self) -> np.ndarray:
-        return np.frombuffer(self.counts, np.uint8).astype(np.int64)
+        return np.frombuffer(self.counts, np.int8).astype(np.int64)
 
 
 class Pool:
@@ -47,9 +47,9 @@ class Pool:
 
     def add(self, methods: Sequence[str] | str, rows: np.ndarray) -> int:
         """Cost each row of mirror counts (candidates, forward tasks); how many were new and are kept."""
-        rows = np.maximum(rows, self.forced)
+        rows = np.where((rows < 0) & (self.forced == 0), rows, np.maximum(rows, self.forced))
         fresh, names = [], []
-        for i, row in enumerate(rows.astype(np.uint8)):
+        for i, row in enumerate(rows.astype(np.int8)):
             key = blake2b(row.tobytes(), digest_size=16).digest()
             if key not in self._tried:
                 self._tried.add(key)
@@ -61,7 +61,7 @@ class Pool:
             nbytes, seconds = self.evaluator.many(part)
             deep = int((part > 1).any(axis=1).sum())
             self.visits += (len(part) + (DEEP - 1) * deep) * len(self.problem.tasks)
-            for name, row, b, s in zip(names[at:], part.astype(np.uint8), nbytes.tolist(), seconds.tolist()):
+            for name, row, b, s in zip(names[at:], part.astype(np.int8), nbytes.tolist(), seconds.tolist()):
                 found.append(Point(name, row.tobytes(), b, s))
         return self._keep(found)
 
