@@ -132,6 +132,8 @@ class Deep:
             for m in range(len(self.menu)):
                 if m < len(self.menu) - 1:
                     middle = first + np.arange(1, min(width, reach + 1))
+                    if not reach:
+                        continue  # nothing can be held
                 else:
                     middle = first + np.arange(1, width)
                 rest = table[middle, last]
