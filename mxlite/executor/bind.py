@@ -27,6 +27,8 @@ from .step import check_grad_req, forward_step, infer, input_names, Key, trainin
 
 Shapes = Mapping[str, Shape]
 
+MOST_BYTES = 2**62  # of all results together; beyond, sums no longer fit in 64 bits
+
 
 def memory_plan(
     graph: Graph,
@@ -336,6 +338,19 @@ def update_rule(optimizer: Any) -> UpdateRule | None:
     return rule
 
 
+def _check_sizes(inferred: Graph) -> None:
+    """Raise ShapeError where offsets and sums of bytes would not fit in 64 bits. O(arrays)."""
+    total = 0
+    for entry, shape in inferred.shapes.items():
+        nbytes = prod(shape) * inferred.dtypes[entry].itemsize
+        total += nbytes
+        if total >= MOST_BYTES:
+            raise ShapeError(
+                f"{entry.node.name!r} of shape {shape} has {nbytes} bytes, and all arrays up to it {total}; "
+                f"a plan holds less than 2**62 bytes. Is a shape wrong?"
+            )
+
+
 def _plan(
     inferred: Graph,
     ctx: Context | None,
@@ -362,6 +377,7 @@ def _plan(
         if described is None:
             raise
         backend = backend_of(cpu())  # plans for devices that are not here use the reference kernels' needs
+    _check_sizes(inferred)
     data = input_names(inferred, list(given))
     requests = check_grad_req(inferred, grad_req)
     if rule is not None:
