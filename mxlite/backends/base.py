@@ -16,6 +16,8 @@ from math import prod
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from ..core import Context, DeviceError, host_memory, OutOfMemoryError
 from ..graph.ir import Entry, Graph, Shape
 from ..graph.opdef import DType, Op, Shapes, Signature
@@ -172,6 +174,9 @@ class Backend:
     mapping), and returns (graph, new entry of each kept one that changed, number of forward operator nodes).
     `pack(graph, constant)` may rewrite an inference pass so that it works on its constant entries in a form
     that its kernels read faster. `identity()` are the facts that times of its kernels depend on.
+
+    `copy(target, source)` carries an array to host memory or back, from and to blocks of `empty` and
+    `host_empty`, while kernels run; it returns when all is there.
     """
 
     name: str
@@ -187,6 +192,7 @@ class Backend:
         lambda graph, kept, num_forward: (graph, {}, num_forward)
     )
     identity: Callable[[], tuple[str, ...]] = lambda: ()
+    copy: Callable[[Any, Any], None] = np.copyto
     pack: Callable[[Graph, Set[Entry]], tuple[Graph, Mapping[Entry, Entry]]] = lambda graph, constant: (
         graph,
         {},
@@ -242,6 +248,16 @@ class Backend:
             raise OutOfMemoryError(f"There is no room for an array of {nbytes} bytes.") from None
         start = -addressof(c_char.from_buffer(block)) % ALIGN
         return block[start : start + nbytes]
+
+    def host_empty(self, nbytes: int) -> Any:
+        """A block as of `empty`, in host memory, for arrays that leave the device for a while."""
+        try:
+            return self.empty(nbytes)
+        except OutOfMemoryError as error:
+            raise OutOfMemoryError(
+                f"No room for {nbytes} bytes of offloaded arrays in host memory: {error} "
+                f"offload= takes a number of bytes that is not exceeded."
+            ) from None
 
     def array(self, shape: Shape, dtype: DType) -> Any:
         """An uninitialised, aligned array in C order."""

@@ -5,8 +5,8 @@ After lowering every byte is known: shapes, dtypes, workspaces, what may be in p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,16 @@ class LoweredGraph:
     dtype: tuple[np.dtype[Any], ...]
     key: tuple[Key | None, ...]
     streams: Mapping[Node, int]
+
+    def in_order(self, order: Sequence[int]) -> LoweredGraph:
+        """The same calls, `order[i]` as the i-th. Values and streams keep their numbers."""
+        if all(t == i for i, t in enumerate(order)):
+            return self
+        return replace(
+            self,
+            tasks=tuple(self.tasks[t] for t in order),
+            calls=tuple(self.calls[t] for t in order),
+        )
 
 
 def lower_graph(

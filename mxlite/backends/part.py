@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core import config
 from ..graph import Entry, Graph, Node
-from ..memplan import check, Device, make_plan, Problem
+from ..memplan import check, Device, make_plan, Problem, reorder
 from ..ops.philox import RandomStream
 from ..ops.scratch import Piece
 from ..ops.unary import _copy
@@ -33,7 +33,9 @@ class Part:
         made = dict.fromkeys(e for e in graph.outputs if e.node.op is not None)
         self.made: dict[Key, Entry] = {("out", i): e for i, e in enumerate(made)}
         storage = {e: key for key, e in (*self.inputs.items(), *self.made.items())}
-        self.lowered = lower_graph(graph, storage, backend, streams)
+        lowered = lower_graph(graph, storage, backend, streams)
+        problem = Problem(lowered.tasks, lowered.values, len(lowered.tasks))
+        self.lowered = lowered.in_order(reorder(problem))
         tasks = self.lowered.tasks
         self.plan = make_plan(Problem(tasks, self.lowered.values, len(tasks)))
         if config.check_plan():

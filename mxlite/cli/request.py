@@ -12,6 +12,7 @@ from ..core import as_dtype, cpu
 from ..core.bytesize import format_bytes, parse_bytes
 from ..core.errors import DTypeError, nearest, ShapeError
 from ..executor.amp import SHORT_NAMES
+from ..executor.offload import Offload
 from ..executor.step import input_names
 from ..graph import infer_shapes, Node
 from ..memplan import MemoryPlan, STRATEGIES
@@ -37,6 +38,7 @@ class Request:
     optimizer: str | None = None
     strategy: str = "sharing"
     device: str | None = None
+    offload: Offload = None
 
     def plan(self, budget: int | None = None) -> MemoryPlan:
         """The plan. Raises MemoryBudgetError if nothing that fits is found."""
@@ -55,6 +57,7 @@ class Request:
             strategy=self.strategy,
             amp=self.dtype if self.is_mixed else None,
             device=self.device,
+            offload=self.offload,
             **shapes,
         )
 
@@ -81,6 +84,8 @@ class Request:
             )
         if self.strategy != "sharing":
             parts.append(f"strategy {self.strategy}")
+        if self.offload is not None:
+            parts.append(f"host memory {self.offload}")
         return ", ".join(parts)
 
 
@@ -108,6 +113,10 @@ def add_request(command: argparse.ArgumentParser, *, batch: bool = True) -> None
         "--device", metavar="RATES",
         help="predict times for a device, as 20TFLOP/s,900GB/s, or `measured`: by timing this one's kernels",
     )  # fmt: skip
+    command.add_argument(
+        "--offload", metavar="auto|BYTES",
+        help="within a budget, kept arrays may wait in host memory: what helps, or at most so many bytes",
+    )  # fmt: skip
 
 
 def add_model(command: argparse.ArgumentParser) -> None:
@@ -126,6 +135,7 @@ def request_of(arguments: argparse.Namespace, model: str | None = None) -> Reque
         arguments.optimizer,
         arguments.strategy,
         arguments.device,
+        arguments.offload,
     )
 
 

@@ -27,6 +27,7 @@ def adopted(plan: MemoryPlan, lowered: Lowered, budget: int | None) -> MemoryPla
             f"The plan takes {plan.peak_bytes} bytes ({format_bytes(plan.peak_bytes)}), more than "
             f"memory_budget={budget}: leave the budget out, or plan anew for it."
         )
-    plan = replace(plan, schedule=replace(plan.schedule, problem=lowered.problem))
+    problem = replace(lowered.problem, host=plan.problem.host)  # how fast copies are is the plan's affair
+    plan = replace(plan, schedule=replace(plan.schedule, problem=problem))
     check(plan, plan.predecessors)  # in every order that an engine may choose
     return plan

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..backends import Backend, Call, lower_graph
 from ..graph import Shape
-from ..memplan import Device, Problem
+from ..memplan import Device, Problem, reorder
 from ..memplan.device import DEFAULT
 from .constants import hoist
 from .step import Key, Step
@@ -27,6 +27,7 @@ RNG_BYTES = 16  # seed and step, uint64 each
 class Lowered:
     """A step ready to be planned. Value v is stored at `key[v]`, or in the arena where that is None.
 
+    Task t of the problem is `calls[t]`; their order is the planner's, not that of the step's graph.
     Its kernels have `threads` threads; `tuned` says whether there is any but reference kernels.
     """
 
@@ -71,10 +72,12 @@ def lower(
     if uses_rng:
         fixed["inputs"] = fixed.get("inputs", 0) + RNG_BYTES
     problem = Problem(found.tasks, found.values, step.num_forward, fixed, least_arena, costs)
+    # Once, here: planner, judge, files, engine and profiler all see this one list of tasks.
+    found = found.in_order(reorder(problem, step.num_constant))
     return Lowered(
         step,
         backend,
-        problem,
+        replace(problem, tasks=found.tasks),
         found.calls,
         found.shape,
         found.dtype,

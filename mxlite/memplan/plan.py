@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from ..core.bytesize import format_bytes
 from .arena import place, place_disjoint
-from .liveness import live_ranges, Liveness
+from .liveness import host_ranges, live_ranges, Liveness, LiveRange
 from .order import Predecessors, predecessors
 from .problem import CATEGORIES, padded, Problem
 from .schedule import make_schedule, Schedule
@@ -21,7 +22,8 @@ class MemoryPlan:
     """Where every byte of a bound program lies, and what runs when. All sizes are bytes.
 
     `peak_bytes` is what the program owns: fixed storage plus one arena. `offsets[b]` is the place of
-    buffer `liveness.ranges[b]` in the arena.
+    buffer `liveness.ranges[b]` in the arena. What waits in host memory, `host_ranges[h]`, lies at
+    `host_offsets[h]` of `host_bytes` there; they are not part of the peak.
     """
 
     schedule: Schedule
@@ -31,6 +33,9 @@ class MemoryPlan:
     budget_bytes: int | None = None
     method: str = "keep all"
     keep_all_peak_bytes: int = 0
+    host_ranges: tuple[LiveRange, ...] = ()
+    host_offsets: tuple[int, ...] = ()
+    host_bytes: int = 0
 
     @property
     def problem(self) -> Problem:
@@ -58,7 +63,7 @@ class MemoryPlan:
 
     @property
     def extra_time(self) -> float:
-        """Predicted recompute time / time of the step without recompute; 0.0 is none."""
+        """Predicted time of recomputing and of waiting for copies / time of the step without; 0.0 is none."""
         return self.schedule.extra_time
 
     @property
@@ -111,12 +116,24 @@ class MemoryPlan:
     @cached_property
     def predecessors(self) -> Predecessors:
         """For each step the steps that must be done before it, reuse of bytes included."""
-        return predecessors(self.schedule, self.liveness, self.offsets)
+        return predecessors(self.schedule, self.liveness, self.offsets, self.hosted)
+
+    @cached_property
+    def hosted(self) -> dict[int, tuple[int, int]]:
+        """For each instance in host memory its bytes [low, high) there."""
+        return {r.members[0]: (o, o + r.nbytes) for r, o in zip(self.host_ranges, self.host_offsets)}
+
+    @property
+    def offloaded(self) -> int:
+        """Values that wait for backward in host memory."""
+        return len(self.host_ranges)
 
     # -- for people ----------------------------------------------------------------------------
 
     def summary(self) -> str:
         """The plan as a table."""
+        from .report.certificate import certificate_of
+
         rows = [(c, format_bytes(n)) for c, n in self.breakdown.items()]
         rows.append(("peak", format_bytes(self.peak_bytes)))
         width = max(len(v) for _, v in rows)
@@ -135,16 +152,63 @@ class MemoryPlan:
         if self.problem.costs:
             took = f"{1e3 * self.predicted_seconds:.4g} ms"
             lines.append(f"  {'predicted step':<24}{took:>{width}}   ({self.problem.costs})")
+        if self.problem.host is not None:
+            wait = 1e3 * self.schedule.waiting_seconds
+            lines.append(
+                f"  {'host memory':<24}{format_bytes(self.host_bytes):>{width}}   "
+                f"({self.offloaded} arrays copied out and back, {wait:.3g} ms of waiting for them)"
+            )
+        lines.append(f"  {certificate_of(self)}")
         return "\n".join(lines)
 
     def __str__(self) -> str:
         return self.summary()
 
-    def to_html(self, path: Any) -> None:
-        """Write one self-contained page: the arena as address against time."""
-        from .report import write_html
+    def _repr_html_(self) -> str:
+        """The table and a small drawing, for notebooks."""
+        from .report import cell
 
-        write_html(self, path)
+        return cell(self)
+
+    def to_html(
+        self,
+        path: Any,
+        budgets: int | Sequence[int | str] | None = None,
+        *,
+        plans: Sequence[MemoryPlan] = (),
+        title: str = "Memory plan",
+    ) -> None:
+        """Write one self-contained page: the arena as address against time, to zoom, search and print.
+
+        budgets: also plan for these, or for so many between the least and keeping everything, and give the
+        page a slider over them. That takes as long as planning does.  plans: made before, for the slider.
+        """
+        from .report import along_budgets, write_html
+
+        write_html(self, path, [*plans, *along_budgets(self.problem, budgets)], title)
+
+    def to_image(self, path: Any, *, title: str = "") -> None:
+        """Write the arena as .svg, .png or .pdf, for print. Needs matplotlib (extra `viz`)."""
+        from .report import write_image
+
+        write_image(self, path, title)
+
+    def to_text(
+        self, width: int | None = None, *, height: int | None = None, unicode: bool | None = None
+    ) -> str:
+        """The arena drawn with characters, `width` wide (None: as the terminal), `height` rows high.
+
+        unicode: None for what standard output can show, False for ASCII.
+        """
+        from .report import drawn
+
+        return drawn(self, width, height, unicode)
+
+    def to_trace(self, path: Any) -> None:
+        """Write the steps in modelled time, with bytes as counters, as a trace for ui.perfetto.dev."""
+        from .report import write_trace
+
+        write_trace(self, path)
 
     # -- as data -------------------------------------------------------------------------------
 
@@ -163,17 +227,29 @@ class MemoryPlan:
 
 
 def make_plan(
-    problem: Problem, mirror: Any = None, *, strategy: str = "sharing", method: str = "keep all"
+    problem: Problem,
+    mirror: Any = None,
+    *,
+    strategy: str = "sharing",
+    method: str = "keep all",
+    room: int = 0,
 ) -> MemoryPlan:
     """The plan for given mirror counts (None: keep everything).
 
     `strategy` is what the arena may do: "none" gives every value bytes of its own, "inplace" lets
-    operators overwrite their input, "sharing" also reuses the bytes of the dead.
+    operators overwrite their input, "sharing" also reuses the bytes of the dead. `room` is how many live
+    bytes copies to and from host memory may take to overlap with kernels; see `make_schedule`.
     """
-    schedule = make_schedule(problem, mirror if mirror is not None else [0] * problem.num_forward)
+    counts = mirror if mirror is not None else [0] * problem.num_forward
+    schedule = make_schedule(problem, counts, room)
     liveness = live_ranges(schedule, in_place=strategy != "none")
     if strategy == "sharing":
         placement = place(liveness.ranges, liveness.max_live_bytes)
     else:
         placement = place_disjoint(liveness.ranges)
-    return MemoryPlan(schedule, liveness, placement.offsets, placement.nbytes, method=method)
+    plan = MemoryPlan(schedule, liveness, placement.offsets, placement.nbytes, method=method)
+    if not schedule.kind:
+        return plan
+    waiting = host_ranges(schedule)
+    host = place(waiting)
+    return replace(plan, host_ranges=waiting, host_offsets=host.offsets, host_bytes=host.nbytes)

@@ -19,16 +19,16 @@ from typing import Any, NoReturn, TYPE_CHECKING
 
 from ..core.errors import FormatError, PlanError
 from .check import check
-from .liveness import Liveness, LiveRange
-from .problem import ALIGN, CATEGORIES, Problem, Task, Value
-from .schedule import Schedule
+from .liveness import host_ranges, Liveness, LiveRange
+from .problem import ALIGN, CATEGORIES, HostLink, padded, Problem, Task, Value
+from .schedule import FETCH, RUN, Schedule
 
 if TYPE_CHECKING:
     from .plan import MemoryPlan
 
-VERSION = 1
+VERSION = 2  # 1 had no host memory
 MOST = 2**62  # bytes, and any other number: two of them still fit in 64 bits
-_APART = ("schedule", "liveness", "offsets")  # of a plan: written in a form of their own
+_APART = ("schedule", "liveness", "offsets", "host_ranges")  # of a plan: written in a form of their own
 
 
 def dumps(plan: MemoryPlan) -> str:
@@ -67,6 +67,7 @@ def _encode(plan: MemoryPlan) -> dict[str, Any]:
         "tasks": [_record(t) for t in problem.tasks],
         "values": [_record(v) for v in problem.values],
         "fixed_bytes": dict(problem.fixed_bytes),
+        "host": None if problem.host is None else _record(problem.host),
     }
     data["schedule"] = _record(schedule, "problem")
     data["buffers"] = [
@@ -86,13 +87,18 @@ def _decode(data: Mapping[str, Any]) -> MemoryPlan:
     given = data["problem"]
     tasks = tuple(Task(**_fields(Task, t, f"task {n}")) for n, t in enumerate(_list(given["tasks"])))
     values = tuple(Value(**_fields(Value, v, f"value {n}")) for n, v in enumerate(_list(given["values"])))
-    problem = Problem(**_fields(Problem, given, "the problem"), tasks=tasks, values=values)
+    host = given["host"]
+    if host is not None:
+        host = HostLink(**_fields(HostLink, host, "the way to host memory"))
+    problem = Problem(**_fields(Problem, given, "the problem"), tasks=tasks, values=values, host=host)
     _check_problem(problem)
     schedule = Schedule(problem=problem, **_fields(Schedule, data["schedule"], "the schedule"))
     _check_schedule(schedule)
     own = _fields(MemoryPlan, data, "the plan")
     liveness, offsets = _buffers(schedule, _list(data["buffers"]), own["placed_bytes"])
-    return MemoryPlan(schedule=schedule, liveness=liveness, offsets=offsets, **own)
+    waiting = host_ranges(schedule)
+    _check_host(waiting, own["host_offsets"], own["host_bytes"])
+    return MemoryPlan(schedule=schedule, liveness=liveness, offsets=offsets, host_ranges=waiting, **own)
 
 
 # -- fields by their types -------------------------------------------------------------------------
@@ -217,11 +223,17 @@ def _check_schedule(schedule: Schedule) -> None:
     _within(schedule.value_of, 0, values, "value")
     if schedule.value_of[:values] != tuple(range(values)):
         raise FormatError("The memory plan's first instances are not its values.")
-    for s, t in enumerate(schedule.task):
+    if schedule.kind and len(schedule.kind) != steps:
+        raise FormatError("The memory plan's step lists have different lengths.")
+    _within(schedule.kind, RUN, FETCH + 1, "kind of step")
+    for s, (t, kind) in enumerate(zip(schedule.task, schedule.kinds)):
+        copies = kind != RUN
         _within(schedule.inputs[s], 0, instances, "instance")
-        _within(schedule.outputs[s], -1, instances, "instance")
-        if len(schedule.outputs[s]) != len(tasks[t].outputs):
+        _within(schedule.outputs[s], 0 if copies else -1, instances, "instance")
+        if len(schedule.outputs[s]) != (1 if copies else len(tasks[t].outputs)):
             raise FormatError(f"The memory plan's step {s} has other outputs than its task.")
+        if copies and len(schedule.inputs[s]) != 1:
+            raise FormatError(f"The memory plan's step {s} copies more or less than one array.")
 
 
 def _buffers(schedule: Schedule, rows: list[Any], placed: int) -> tuple[Liveness, tuple[int, ...]]:
@@ -235,6 +247,7 @@ def _buffers(schedule: Schedule, rows: list[Any], placed: int) -> tuple[Liveness
                 written[i] = last_use[i] = s
         for i in ins:
             last_use[i] = s
+    hosted = schedule.hosted
     range_of = [-1] * len(value_of)
     workspace_of: dict[int, int] = {}
     ranges, offsets = [], []
@@ -249,7 +262,8 @@ def _buffers(schedule: Schedule, rows: list[Any], placed: int) -> tuple[Liveness
             )
         if members:
             if any(
-                i not in written or range_of[i] >= 0 or problem.values[value_of[i]].fixed for i in members
+                i not in written or i in hosted or range_of[i] >= 0 or problem.values[value_of[i]].fixed
+                for i in members
             ):
                 raise FormatError(f"The memory plan's buffer {b} has members that are not its own.")
             life = min(written[i] for i in members), max(last_use[i] for i in members) + 1
@@ -273,6 +287,19 @@ def _buffers(schedule: Schedule, rows: list[Any], placed: int) -> tuple[Liveness
         ranges.append(LiveRange(members, start, stop, nbytes))
         offsets.append(offset)
     return Liveness(tuple(ranges), tuple(range_of), workspace_of), tuple(offsets)
+
+
+def _check_host(waiting: Sequence[LiveRange], offsets: Sequence[int], nbytes: int) -> None:
+    if len(offsets) != len(waiting):
+        raise FormatError(
+            f"The memory plan places {len(offsets)} arrays in host memory, but copies {len(waiting)} there."
+        )
+    for r, offset in zip(waiting, offsets):
+        if offset < 0 or offset % ALIGN or offset + padded(r.nbytes) > nbytes:
+            raise FormatError(
+                f"The memory plan's copy of {r.nbytes} bytes at {offset} is not within its {nbytes} bytes "
+                f"of host memory."
+            )
 
 
 def _compare(again: Mapping[str, Any], data: Mapping[str, Any]) -> None:

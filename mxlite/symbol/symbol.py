@@ -21,6 +21,7 @@ from .json_writer import dumps
 
 if TYPE_CHECKING:
     from ..executor import Calibration, Executor
+    from ..executor.offload import Offload
     from ..memplan import Device, MemoryPlan
 
 
@@ -292,6 +293,7 @@ class Symbol(Arithmetic):
         amp: Any = None,
         loss_scale: float | None = None,
         device: Device | str | None = None,
+        offload: Offload = None,
         **kwargs: Shape,
     ) -> MemoryPlan:
         """The plan that `simple_bind` with these arguments would run; allocates no array.
@@ -299,6 +301,8 @@ class Symbol(Arithmetic):
         `kwargs` are the shapes of inputs. `device` is what seconds are reckoned for: a `mx.memplan.Device`,
         text such as "20TFLOP/s,900GB/s", or "measured" (see `calibrate`); it decides what is worth
         recomputing. Raises MemoryBudgetError if no plan is found that fits the budget.
+        `kwargs` are the shapes of inputs. Raises MemoryBudgetError if no plan is found that fits the budget.
+        The rest is as in `simple_bind`.
         """
         from ..executor import memory_plan
 
@@ -314,6 +318,7 @@ class Symbol(Arithmetic):
             amp=amp,
             loss_scale=loss_scale,
             device=device,
+            offload=offload,
         )
 
     def calibrate(
@@ -362,6 +367,7 @@ class Symbol(Arithmetic):
         loss_scale: float | None = None,
         device: Device | str | None = None,
         plan: MemoryPlan | None = None,
+        offload: Offload = None,
         **kwargs: Shape,
     ) -> Executor:
         """An executor with arrays of its own, all zero; `kwargs` are the shapes of inputs.
@@ -376,6 +382,8 @@ class Symbol(Arithmetic):
         device: what seconds are reckoned for, as in `memory_plan`.
         plan: the plan to run, as from `MemoryPlan.from_json`, instead of a new one. The judge sees it first;
         PlanError if it is not sound, or made for another step: then it names the first difference.
+        offload: within a budget, arrays that backward needs may wait in host memory: "auto", or at most so
+        many bytes. On mx.cpu() that is a simulation, and saves nothing.
         """
         _refuse(stype_dict=stype_dict, group2ctx=group2ctx, shared_buffer=shared_buffer)
         from ..executor import simple_bind
@@ -393,6 +401,7 @@ class Symbol(Arithmetic):
             loss_scale=loss_scale,
             device=device,
             plan=plan,
+            offload=offload,
         )
 
     def bind(
@@ -410,11 +419,13 @@ class Symbol(Arithmetic):
         loss_scale: float | None = None,
         device: Device | str | None = None,
         plan: MemoryPlan | None = None,
+        offload: Offload = None,
     ) -> Executor:
         """An executor on the arrays given: lists in the order of `list_arguments`, or dicts.
 
         Arguments without an array in `args_grad` get no gradient. `memory_budget`, `optimizer`, `amp`,
         `loss_scale`, `device` and `plan` are as in `simple_bind`.
+        `loss_scale` and `offload` are as in `simple_bind`.
         """
         _refuse(group2ctx=group2ctx)
         from ..executor import bind
@@ -433,6 +444,7 @@ class Symbol(Arithmetic):
             loss_scale=loss_scale,
             device=device,
             plan=plan,
+            offload=offload,
         )
 
     def eval(self, ctx: Context | None = None, **kwargs: Any) -> list[Any]:

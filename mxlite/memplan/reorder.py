@@ -1,0 +1,141 @@
+"""The order in which a step's tasks run: of all that the data allow, one that needs little memory.
+
+Tasks of parallel branches may run in any order; a gradient of weights may run before or after the gradient of
+data; a sum of gradients as soon as its terms are there or later. What is alive meanwhile differs. The order
+chosen here is part of the problem that all the rest (plans, files, judge, engine) works on.
+
+    given    a1 a2 a3 b1 b2 b3 sum     a3 small, b1 large: b's large start with nothing but a3 beside it;
+             b1 b2 b3 a1 a2 a3 sum     if b3 is small and a1 larger, the other way round
+
+A pass is cut where every order comes through the same task; what lies between two such **narrow places** can
+be ordered by itself. A short piece is ordered by exact search (downsets.py). For a long one several rules
+each make an order, the given one is among them, and then short stretches of the best are searched exactly.
+Compared are, in this order: the peak when all is kept; the peak of the pass's own working memory, which
+matters when results are recomputed; the sum of live bytes over all steps.
+
+Ravi Sethi and Jeffrey Ullman 1970, "The generation of optimal code for arithmetic expressions": of several
+branches first the one whose peak is furthest above what it leaves. On trees that is nearly the best order;
+on graphs it is a rule like the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .downsets import Downsets
+from .listing import follow, rules
+from .narrow import pieces
+from .problem import Problem
+from .section import Memory, Section, section_of, window_of
+
+Order = tuple[int, ...]
+Cost = tuple[int, int, int]
+
+EXACT = 20_000  # transitions of the exact search in one piece or stretch, at most
+EFFORT = 20  # transitions for each task of the pass, and as many more as one search may have
+SMALL = 24  # a pass of so few tasks is one piece
+WINDOW = 24  # tasks of a stretch around a peak that is searched exactly
+ROUNDS = 16  # stretches tried
+
+
+def reorder(problem: Problem, num_constant: int = 0) -> Order:
+    """The tasks of `problem` in a better order, or in the given one if none is found.
+
+    A permutation: entry i is the number of the task that is to be the i-th. Forward tasks stay before all
+    others, the first `num_constant` stay where they are, updates go to the end. The peak of the plan that
+    keeps everything is never larger than with the given order. Near-linear in tasks.
+    """
+    n, forward = len(problem.tasks), problem.num_forward
+    backward = section_of(problem, forward, n)
+    back, (floor, _, _) = _ordered(backward, 0)
+    fore, _ = _ordered(section_of(problem, num_constant, forward), floor)
+    updates = [t for t, update in enumerate(backward.is_update) if update]
+    if back == backward.order:
+        back, updates = tuple(range(n - forward)), []
+    return (
+        *range(num_constant),
+        *(num_constant + t for t in fore),
+        *(forward + t for t in (*back, *updates)),
+    )
+
+
+def cost(section: Section, order: Sequence[int], floor: int = 0) -> Cost:
+    """(peak of what is kept, own peak, sum of both over the steps), less being better in this order.
+
+    A kept peak below `floor` does not count.
+    """
+    kept, own = section.profile(order)
+    return max([floor, *kept]), max(own, default=0), sum(kept) + sum(own)
+
+
+class _Effort:
+    """How many transitions the exact searches of one pass may still look at."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def search(self, section: Section, found: Order, floor: int) -> tuple[Order, bool]:
+        """A better order than `found` if there is one and it is found; whether the search came to its end."""
+        best = cost(section, found, floor)
+        lattice = Downsets(section)
+        limit = min(EXACT, self.left)
+        order = lattice.least_kept(floor, limit)
+        if order is not None and cost(section, order, floor) < best:
+            found, best = order, cost(section, order, floor)
+        if order is not None:
+            order = lattice.least_own(best[0], limit)
+            if order is not None and cost(section, order, floor) < best:
+                found = order
+        self.left -= lattice.steps
+        return found, order is not None
+
+
+def _ordered(section: Section, floor: int) -> tuple[Order, Cost]:
+    """The best order found of a whole pass, the given one at worst."""
+    given = section.order
+    effort = _Effort(EXACT + EFFORT * len(given))
+    memory = Memory(section)
+    result: list[int] = []
+    for piece in pieces(section) if len(given) > SMALL else [given]:
+        if len(piece) > 1:
+            window = window_of(memory, piece)
+            piece = tuple(piece[i] for i in _best(window, floor, effort))
+        for t in piece:
+            memory.run(t)
+        result += piece
+    tried = [given, tuple(result)]
+    if len(given) > SMALL:
+        # Gradients of weights may do better far behind their piece, where less is alive.
+        tried += [follow(section, result), follow(section, given)]
+    costs = {order: cost(section, order, floor) for order in tried}
+    best = min(costs, key=costs.__getitem__)  # of equals the first: the given one
+    return best, costs[best]
+
+
+def _best(section: Section, floor: int, effort: _Effort) -> Order:
+    """The best order found of one piece."""
+    tried = dict.fromkeys((section.order, *rules(section)))
+    best = min(tried, key=lambda order: cost(section, order, floor))
+    found, proved = effort.search(section, best, floor)
+    return found if proved else _lowered(section, found, floor, effort)
+
+
+def _lowered(section: Section, order: Order, floor: int, effort: _Effort) -> Order:
+    """`order` with the stretch around its peak in a better order, as often as that helps."""
+    best = cost(section, order, floor)
+    for _ in range(ROUNDS):
+        kept, own = section.profile(order)
+        most = kept if max(kept) > floor else own
+        at = max(0, most.index(max(most)) - WINDOW // 2)
+        memory = Memory(section)
+        for t in order[:at]:
+            memory.run(t)
+        part = order[at : at + WINDOW]
+        window = window_of(memory, part)
+        found, _ = effort.search(window, window.order, floor)
+        tried = (*order[:at], *(part[i] for i in found), *order[at + WINDOW :])
+        now = cost(section, tried, floor)
+        if now >= best or effort.left <= 0:
+            break
+        order, best = tried, now
+    return order
