@@ -41,8 +41,8 @@ def parse_bytes(size: object) -> int:
     match = _FORM.fullmatch(size) if len(size) <= LONGEST else None
     if match is None or match[2].lower() not in _UNITS:
         raise BudgetError(
-            f"Cannot read the memory budget {size[:LONGEST]!r}: write a number and a unit out of B, kB, MB, GB, TB "
-            f"(powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024), for example '64MiB'."
+            f"Cannot read the memory budget {size[:LONGEST]!r}: write a number and a unit out of B, kB, MB, "
+            f"GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024), for example '64MiB'."
         )
     unit = _UNITS[match[2].lower()]
     if "." in match[1]:

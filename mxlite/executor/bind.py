@@ -472,25 +472,20 @@ def _plan(
         except MemoryBudgetError as error:
 
             def ask(
-                graph: Graph, requests: Mapping[str, str], rule: UpdateRule | None, amp: Any
+                graph: Graph,
+                requests: Mapping[str, str],
+                rule: UpdateRule | None,
+                amp: Any,
+                host: HostLink | None,
             ) -> MemoryPlan:
-                wanted = (
-                    graph,
-                    ctx,
-                    given,
-                    requests,
-                    budget,
-                    rule,
-                    strategy,
-                    amp_dtype(amp),
-                    scaled,
-                )
-                return _plan(*wanted)[0].train_plan
+                asked = graph, ctx, given, requests, budget, rule, strategy, amp_dtype(amp), scaled
+                return _plan(*asked, host=host)[0].train_plan
 
+            apart = (ctx or current_context()).device_type == "gpu"
             question = Question(
-                inferred, frozenset(given), requests, rule, amp, error.budget_bytes, train_lowered, ask
+                inferred, frozenset(given), requests, rule, amp, host, apart, train_lowered, error, ask
             )
-            error.advise = partial(advice, question, error)
+            error.advise = partial(advice, question)
             raise
     return Planned(inferred, infer_lowered, infer_plan, train_lowered, train_plan), requests
 
