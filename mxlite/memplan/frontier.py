@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import split
+from . import offload, split
 from .blocks import Blocks
 from .chain import Chain, counts_of, filled, Table
 from .improve import enumerate_all, improve
@@ -82,6 +82,8 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
         _stretches(pool, blocks)
         if not enumerate_all(pool, droppable, LOCAL):
             improve(pool, droppable, cheap, min(LOCAL, PER_TASK * len(problem.tasks)))
+        if problem.host is not None:
+            offload.extend(pool)
     return Frontier(problem, strategy, tuple(pool.points))
 
 

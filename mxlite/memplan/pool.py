@@ -26,7 +26,7 @@ class Point:
 
     @property
     def array(self) -> np.ndarray:
-        return np.frombuffer(self.counts, np.uint8).astype(np.int64)
+        return np.frombuffer(self.counts, np.int8).astype(np.int64)
 
 
 class Pool:
@@ -45,9 +45,9 @@ class Pool:
 
     def add(self, methods: Sequence[str] | str, rows: np.ndarray) -> int:
         """Cost each row of mirror counts (candidates, forward tasks); how many were new and are kept."""
-        rows = np.maximum(rows, self.forced)
+        rows = np.where((rows < 0) & (self.forced == 0), rows, np.maximum(rows, self.forced))
         fresh, names = [], []
-        for i, row in enumerate(rows.astype(np.uint8)):
+        for i, row in enumerate(rows.astype(np.int8)):
             key = blake2b(row.tobytes(), digest_size=16).digest()
             if key not in self._tried:
                 self._tried.add(key)
@@ -58,7 +58,7 @@ class Pool:
             part = rows[fresh[at : at + BATCH]]
             nbytes, seconds = self.evaluator.many(part)
             self.visits += len(part) * len(self.problem.tasks)
-            for name, row, b, s in zip(names[at:], part.astype(np.uint8), nbytes.tolist(), seconds.tolist()):
+            for name, row, b, s in zip(names[at:], part.astype(np.int8), nbytes.tolist(), seconds.tolist()):
                 found.append(Point(name, row.tobytes(), b, s))
         return self._keep(found)
 
