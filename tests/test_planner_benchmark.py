@@ -136,10 +136,10 @@ def test_what_is_missed_is_said(tmp_path):
 WORKER = """
 import json, sys
 from pathlib import Path
-from networks.budgeted import networks
+from networks.budgeted import lstm
 from peers.column import Column, OURS
 
-net = networks(True, False)[1]
+net = lstm(6, 1, 32, 32)
 spec = net.prepare(Path(sys.argv[1]))
 column = Column("keep", "", "ours", OURS)
 with column.start(1) as worker:
