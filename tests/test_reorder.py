@@ -59,9 +59,7 @@ def some_order(section: Section, seed: int) -> tuple[int, ...]:
     rng = np.random.default_rng(seed)
     order: list[int] = []
     while len(order) < len(section.order):
-        ready = [
-            t for t in section.order if t not in order and all(p in order for p in section.waits_for[t])
-        ]
+        ready = [t for t in section.order if t not in order and all(p in order for p in section.waits_for[t])]
         order.append(int(rng.choice(ready)))
     return tuple(order)
 
