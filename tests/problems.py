@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from mxlite.memplan import Problem, Task, Value
@@ -177,3 +179,74 @@ def random_problem(seed: int, forward: int = 12) -> Problem:
     ]  # fmt: skip
     fixed = sum(v.nbytes for v in values if v.fixed)
     return Problem(tuple(tasks), tuple(values), num_forward, {"arguments": fixed})
+
+
+def busy_problem(seed: int, forward: int = 12) -> Problem:
+    """As `random_problem`, with what is rare: states that backward writes and forward reads, outputs of the
+    user's in the middle, outputs that each run makes, inputs read twice, updates of several gradients with
+    scratch, updates that share a weight, one donor for two outputs, empty values.
+    """
+    rng = np.random.default_rng([seed, 1])
+    plain = random_problem(seed, forward)
+    values, tasks = list(plain.values), list(plain.tasks)
+    n = plain.num_forward
+
+    def value(name: str, nbytes: int, fixed: bool = False) -> int:
+        values.append(Value(name, nbytes, fixed))
+        return len(values) - 1
+
+    states = [value(f"state{i}", 64, True) for i in range(3)]
+    shared = value("shared", 64, True)
+    gradients = [
+        v for t in tasks[n:] if not t.update for v in t.outputs if v >= 0 and not values[v].fixed
+    ]  # fmt: skip
+    for at, t in enumerate(tasks):
+        change: dict[str, object] = {}
+        arena = [v for v in t.inputs if not values[v].fixed]
+        outs, inputs, pairs = t.outputs, t.inputs, t.in_place
+        if not t.update and rng.random() < 0.3:
+            # More outputs of the size of an input, each allowed to take its place.
+            more = tuple(
+                value(f"{t.name}+{i}", values[arena[0]].nbytes)
+                for i in range(2)
+                if arena and rng.random() < 0.6
+            )
+            pairs = (*((v, arena[0]) for v in more), *pairs)
+            if more and rng.random() < 0.5:
+                pairs = pairs[::-1]
+            outs = (*outs, *more)
+            change["always"] = tuple(v for v in more if rng.random() < 0.7)
+            if at < n and more:
+                reader = int(rng.integers(at + 1, len(tasks)))
+                if not tasks[reader].update:
+                    r = tasks[reader]
+                    tasks[reader] = replace(r, inputs=(*r.inputs, more[0]))
+        if at < n:
+            if rng.random() < 0.3:
+                inputs = (*inputs, int(rng.choice(states)))
+            if rng.random() < 0.3:
+                inputs = (*inputs, shared)
+            if rng.random() < 0.1:
+                change["mutates"] = (states[2],)
+            if rng.random() < 0.1:
+                outs = (*outs, value(f"{t.name} output", 64, True))
+            if arena and rng.random() < 0.1:
+                inputs = (*inputs, arena[0])
+        elif not t.update:
+            if rng.random() < 0.2:
+                change["mutates"] = (states[int(rng.integers(0, 2))],)
+            if rng.random() < 0.2:
+                inputs = (*inputs, int(rng.choice([*states, shared])))
+        elif rng.random() < 0.5:
+            change["workspace"] = int(rng.integers(1, 500))
+        tasks[at] = replace(t, inputs=inputs, outputs=outs, in_place=pairs, **change)
+    for i in range(int(rng.integers(0, 4)) if gradients else 0):
+        some = tuple(int(v) for v in rng.choice(gradients, size=min(2, len(gradients)), replace=False))
+        tasks.append(
+            Task(f"update{i}", "sgd", (shared, *some), (), mutates=(shared,),
+                 workspace=int(rng.choice([0, 200])), update=True)
+        )  # fmt: skip
+    there = {v for t in tasks for v in (*t.inputs, *t.always)} | {i for i, v in enumerate(values) if v.fixed}
+    tasks = [replace(t, outputs=tuple(v if v in there else -1 for v in t.outputs)) for t in tasks]
+    values = [replace(v, nbytes=0) if not v.fixed and rng.random() < 0.02 else v for v in values]
+    return Problem(tuple(tasks), tuple(values), n, plain.fixed_bytes)

@@ -15,7 +15,7 @@ import pytest
 
 import mxlite as mx
 from mxlite.cli import frontier, main
-from mxlite.cli.explain import at_peak, peak_step
+from mxlite.memplan.holders import at_peak, peak_step
 from mxlite.cli.request import Request, types_of
 from mxlite.cli.source import named_options, parse_shape, Source
 

@@ -14,9 +14,11 @@ from hypothesis import given, HealthCheck, settings, strategies as st
 from mxlite.backends.base import Request
 from mxlite.backends.cpu import compiled, CPU
 from mxlite.backends.cpu.compiled import elementwise, functions
-from mxlite.backends.cpu.compiled.expression import evaluate, Expression, Writer
-from mxlite.backends.cpu.compiled.rules import RULES
 from mxlite.backends.cpu.kernels import elementwise as rows
+from mxlite.backends.elementwise.collapse import collapsed
+from mxlite.backends.elementwise.expression import evaluate, Expression, Writer
+from mxlite.backends.elementwise.program import program
+from mxlite.backends.elementwise.rules import RULES
 from mxlite.core import native
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="llvmlite is not installed")
@@ -317,7 +319,7 @@ def test_output_may_lie_over_any_input(over, threads, monkeypatch):
     ],
 )
 def test_shapes_become_as_few_axes_as_they_can(shape, views, lengths, strides):
-    assert elementwise.collapsed(shape, views) == (lengths, tuple(strides))
+    assert collapsed(shape, views) == (lengths, tuple(strides))
 
 
 # -- rows of the table
@@ -334,7 +336,7 @@ def compiled_and_reference(case, dtype):
         first = call.dtypes[0][0]
         wanted = op.output_names(call.attrs)
         request = Request(op, call.attrs, *call.shapes, first, call.dtypes[0], names)
-        if op not in RULES or rows.program(request) is None:
+        if op not in RULES or program(request, compiled.storable()) is None:
             continue
         for kind in ("ordinary", "special"):
             given = {n: x.copy() for n, x in ins.items()}
@@ -403,7 +405,7 @@ def test_rules_are_reached():
             if op in RULES:
                 names = frozenset((*op.input_names(call.attrs), *op.output_names(call.attrs)))
                 request = Request(op, call.attrs, *call.shapes, call.dtypes[0][0], call.dtypes[0], names)
-                if rows.program(request) is not None:
+                if program(request, compiled.storable()) is not None:
                     reached.add(op)
     missing = {op.op_name for op in RULES if op not in reached}
     assert missing <= {"_ones_like", "_grad_add"}, missing

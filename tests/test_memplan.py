@@ -382,7 +382,7 @@ def test_a_plan_survives_json():
         lambda text: text[: len(text) // 2],
         lambda text: "[]",
         lambda text: "[" * 100_000,
-        lambda text: text.replace('"mxlite_memory_plan": 1', '"mxlite_memory_plan": 99'),
+        lambda text: text.replace('"mxlite_memory_plan": 2', '"mxlite_memory_plan": 99'),
         lambda text: text.replace('"num_forward": ', '"num_forward": 9'),
         lambda text: text.replace('"value_of": [', '"value_of": [99999, '),
         lambda text: text.replace('"buffers": [[0,', '"buffers": [[-64,'),
@@ -394,15 +394,6 @@ def test_a_broken_plan_file_is_refused(change):
     assert change(text) != text
     with pytest.raises((FormatError, PlanError)):
         MemoryPlan.from_json(change(text))
-
-
-def test_the_html_page_stands_alone(tmp_path):
-    plan = make_plan(residual(6, 2), [1] * residual(6, 2).num_forward)
-    plan.to_html(tmp_path / "plan.html")
-    page = (tmp_path / "plan.html").read_text()
-    assert page.count("<rect") == len(plan.liveness.ranges)
-    assert "http" not in page.replace("http-equiv", "")
-    assert "sum5" in page
 
 
 def test_liveness_of_nothing_is_nothing():

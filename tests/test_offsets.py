@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
+from problems import residual
 
 from mxlite.core import SearchLimitError
-from mxlite.memplan import arena, exact, LiveRange, packing, place
+from mxlite.memplan import arena, exact, find_cuts, LiveRange, make_plan, packing, partial, place
 from mxlite.memplan.compiled import compiled, Ints
 
 HARD = Path(__file__).parent.parent / "benchmarks" / "data" / "minimalloc"
@@ -244,6 +246,49 @@ def test_place_is_deterministic_and_knows_the_bound_itself():
         first = place(ranges, bound)
         judge(ranges, first.offsets, first.nbytes)
         assert first == place(ranges, bound) == place(ranges)
+
+
+def lowest_by_trying(ranges, order):
+    """First fit, every multiple of 64 in turn."""
+    placed, offsets = [], [0] * len(ranges)
+    for i in order:
+        r, at = ranges[i], 0
+        meets = [(low, low + o.nbytes) for o, low in placed if o.start < r.stop and r.start < o.stop]
+        while any(low < at + r.nbytes and at < high for low, high in meets):
+            at += 64
+        placed.append((r, at))
+        offsets[i] = at
+    return tuple(offsets)
+
+
+def test_the_lowest_gap_is_found_whatever_lies_around_it():
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        ranges = random_ranges(rng, most=50, steps=int(rng.integers(2, 40)), units=6)
+        ranges += [LiveRange((), r.start, r.stop, 0) for r in ranges[::9]]
+        ranges += [LiveRange((), min(r.start for r in ranges), 40, 64 * n) for n in (1, 2)]
+        order = rng.permutation(len(ranges)).tolist()
+        placed = arena._first_gap(ranges, order)
+        assert placed.offsets == lowest_by_trying(ranges, order)
+        assert placed.nbytes == max(o + r.nbytes for o, r in zip(placed.offsets, ranges))
+
+
+def test_a_long_training_schedule_reaches_its_bound_at_the_first_try(monkeypatch):
+    """Large outputs and many small gradients, more ranges than the slow heuristics are given."""
+    problem = residual(110, 3, 64_000, update=True)
+    rng = np.random.default_rng(0)
+    share = rng.integers(1, 999, len(problem.values)).tolist()
+    values = []
+    for i, v in enumerate(problem.values):
+        stage = 2 ** (4 * i // len(problem.values))
+        values.append(replace(v, nbytes=v.nbytes // stage // (1 if v.nbytes == 64_000 else share[i])))
+    problem = replace(problem, values=tuple(values))
+    monkeypatch.setattr(arena, "greedy_by_time", None)
+    monkeypatch.setattr(arena, "greedy_by_size", None)
+    for stride in (1, 9):
+        plan = make_plan(problem, partial(find_cuts(problem), stride, 1.0))
+        assert len(plan.liveness.ranges) > arena.MANY / 2
+        assert plan.placed_bytes == plan.max_live_bytes
 
 
 def test_place_takes_many_ranges_at_once():

@@ -84,21 +84,39 @@ def test_what_reads_storage_that_backward_has_changed_is_kept():
     assert again(make_plan(Problem(unchanged, values, 2), [1, 0])) == {"a"}
 
 
-def test_copies_read_copies_of_their_own_generation():
-    """With counts 2, 2, 1: the second copy of a task reads the second copy of what it needs."""
-    problem = chain(12)
-    counts = [2 if t % 4 else 1 for t in range(problem.num_forward)]
+@pytest.mark.parametrize("seed", range(8))
+def test_runs_read_what_is_there_and_nothing_runs_that_is(seed):
+    """Counts of any height: a read means the newest run; what stays, after `count` runs, never runs again."""
+    problem = random_problem(seed, 14) if seed else chain(12)
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 4, problem.num_forward).tolist()
     plan = make_plan(problem, counts)
     check(plan, plan.predecessors)
     schedule = plan.schedule
     made = {o: k for k, row in zip(schedule.copy, schedule.outputs) for o in row if o >= 0}
+    newest = [0] * problem.num_forward
     for t, k, row in zip(schedule.task, schedule.copy, schedule.inputs):
         for i in row:
-            v = schedule.value_of[i]
-            p = problem.arena_producer[v]
+            p = problem.arena_producer[schedule.value_of[i]]
             if 0 <= p < problem.num_forward:
-                wanted = min(k, counts[p]) if k else counts[p] if t >= problem.num_forward else 0
-                assert made[i] == wanted
+                assert made[i] == newest[p]
+        if k:
+            assert k == newest[t] + 1 <= counts[t]
+            newest[t] = k
+    assert max(schedule.copy) > 1
+
+
+def test_a_count_is_the_number_of_runs_for_the_moment():
+    """The first run of layer 1 makes layer 2 and is gone; the second stays for the backward tasks."""
+    problem = chain(4)
+    schedule = make_plan(problem, [0, 0, 2, 2, 1, 1, 0, 0, 0]).schedule
+    names = [problem.tasks[t].name + "*" * k for t, k in zip(schedule.task, schedule.copy)]
+    assert names[problem.num_forward :] == [
+        "loss_backward", "relu3_0_backward",
+        "conv1_0*", "relu1_0*", "conv2_0*", "relu2_0*", "conv3_0_backward", "relu2_0_backward",
+        "conv1_0**", "relu1_0**", "conv2_0_backward", "relu1_0_backward", "conv1_0_backward",
+        "relu0_0_backward", "conv0_0_backward",
+    ]  # fmt: skip
 
 
 # -- updates ---------------------------------------------------------------------------------------------

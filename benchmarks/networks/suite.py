@@ -133,7 +133,7 @@ def _resnet(name: str, title: str, depth: int, batch: int, **more: Any) -> Net:
     )
 
 
-def _cifar(depth: int, batch: int) -> Net:
+def cifar(depth: int, batch: int) -> Net:
     options = dict(stages=(depth // 6,) * 3, width=16, classes=10, small=True)
     title = f"ResNet-{depth} CIFAR B{batch}"
     symbol = partial(mx.models.get, f"resnet{depth}_cifar")
@@ -146,8 +146,8 @@ BLOCK = dict(width=512, heads=8, hidden=2048, classes=10)
 STEPS, HIDDEN, VOCABULARY = 35, 512, 10_000
 
 NETS = [
-    _cifar(20, 32),
-    _cifar(110, 128),
+    cifar(20, 32),
+    cifar(110, 128),
     _resnet("resnet18", "ResNet-18 224 B16", 18, 16),
     _resnet("resnet50", "ResNet-50 224 B8", 50, 8),
     Net(
@@ -211,8 +211,14 @@ NETS = [
 """The LSTM is a language model: a table of 10,000 words, as in Penn Treebank, at either end."""
 
 
-def deep_resnet(depth: int = 1001, batch: int = 32, width: int = 32) -> Net:
-    """The network that `make demo` trains, from its own file."""
+def deep_resnet(
+    depth: int = 1001,
+    batch: int = 32,
+    width: int = 32,
+    image: Shape = (1, 8, 8),
+    title: str = "on 8x8 digits",
+) -> Net:
+    """The network that `make demo` trains, from its own file; for images of other sizes too."""
     path = ROOT / "examples" / "train_resnet.py"
     spec = importlib.util.spec_from_file_location("train_resnet", path)
     assert spec is not None and spec.loader is not None
@@ -220,12 +226,12 @@ def deep_resnet(depth: int = 1001, batch: int = 32, width: int = 32) -> Net:
     spec.loader.exec_module(example)
     return Net(
         "deep",
-        f"ResNet-{depth} on 8x8 digits, B{batch}",
+        f"ResNet-{depth} {title}, B{batch}",
         partial(example.preactivation_resnet, depth, width, 10),
-        (batch, 1, 8, 8),
+        (batch, *image),
         (batch,),
         10,
-        ("DeepResNet", dict(depth=depth, width=width, classes=10)),
+        ("DeepResNet", dict(depth=depth, width=width, classes=10, channels=image[0])),
         rate=2e-6,
     )
 

@@ -14,11 +14,22 @@ import numpy as np
 import torch
 from torch import nn, Tensor
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 
 def convolution(inputs: int, filters: int, kernel: int, stride: int = 1, bias: bool = False) -> nn.Conv2d:
     return nn.Conv2d(inputs, filters, kernel, stride, kernel // 2, bias=bias)
+
+
+def through(blocks: Sequence[nn.Module], x: Tensor, checkpointed: bool | str) -> Tensor:
+    """`blocks` one after the other. checkpointed: True keeps the input of each block, "segments" that of each
+    of sqrt(number) stretches; backward runs the rest again."""
+    if checkpointed == "segments":
+        count = max(1, round(len(blocks) ** 0.5))
+        return checkpoint_sequential(list(blocks), count, x, use_reentrant=False)
+    for block in blocks:
+        x = checkpoint(block, x, use_reentrant=False) if checkpointed else block(x)
+    return x
 
 
 class PostActivation(nn.Module):
@@ -56,7 +67,7 @@ class PostActivation(nn.Module):
 class ResNet(nn.Module):
     """`mx.models.resnet` and `resnet_cifar`, version 1. small: the stem for images of 32x32.
 
-    checkpointed: of each block only the input is kept; backward runs the block again.
+    checkpointed: see `through`.
     """
 
     def __init__(
@@ -66,7 +77,7 @@ class ResNet(nn.Module):
         classes: int,
         bottleneck: bool = False,
         small: bool = False,
-        checkpointed: bool = False,
+        checkpointed: bool | str = False,
     ) -> None:
         super().__init__()
         self.small, self.checkpointed = small, checkpointed
@@ -88,8 +99,7 @@ class ResNet(nn.Module):
         x = F.relu(self.stem_bn(self.stem_conv(x)), inplace=True)
         if not self.small:
             x = F.max_pool2d(x, 3, 2, 1)
-        for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False) if self.checkpointed else block(x)
+        x = through(self.blocks, x, self.checkpointed)
         return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
@@ -117,10 +127,13 @@ class PreActivation(nn.Module):
 
 
 class DeepResNet(nn.Module):
-    """The network of examples/train_resnet.py."""
+    """The network of examples/train_resnet.py. checkpointed: see `through`."""
 
-    def __init__(self, depth: int, width: int, classes: int, channels: int = 1) -> None:
+    def __init__(
+        self, depth: int, width: int, classes: int, channels: int = 1, checkpointed: bool | str = False
+    ) -> None:
         super().__init__()
+        self.checkpointed = checkpointed
         self.stem_conv = convolution(channels, width, 3)
         self.blocks: list[nn.Module] = []
         inputs = width
@@ -135,9 +148,7 @@ class DeepResNet(nn.Module):
         self.fc = nn.Linear(inputs, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.stem_conv(x)
-        for block in self.blocks:
-            x = block(x)
+        x = through(self.blocks, self.stem_conv(x), self.checkpointed)
         x = F.relu(self.head_bn(x), inplace=True)
         return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
 

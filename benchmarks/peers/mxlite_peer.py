@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from harness.worker import serve
 
 import mxlite as mx
 from mxlite.backends.cpu import onednn
+from mxlite.memplan import plan_memory
 from peers.peer import Arrays, cross_entropy, inferred, Peer
 
 
@@ -98,6 +101,31 @@ class MXLite(Peer):
     def memory(self) -> dict[str, int]:
         plan = self.module.memory_plan
         return {**super().memory(), "planned": plan.peak_bytes, "measured": self.module.measured_bytes}
+
+    def budgets(self, count: int) -> list[int]:
+        """`count` budgets for the whole program, the least that works first, in equal ratios of the arena up
+        to, not including, what it has now."""
+        plan = self.module.memory_plan
+        fixed, most = plan.problem.fixed_total, plan.arena_bytes
+        try:
+            plan_memory(plan.problem, 1)
+            least = most
+        except mx.MemoryBudgetError as error:
+            least = error.least_feasible_bytes - fixed
+        return [fixed + int(least * (most / least) ** (i / count)) for i in range(count)]
+
+    def digest(self) -> str:
+        """Of all weights, statistics and states of the optimizer, to the last bit."""
+        found = hashlib.sha256()
+        for arrays in self.module.get_params():
+            for name in sorted(arrays):
+                found.update(arrays[name].asnumpy().tobytes())
+        if self.spec["train"]:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "states"
+                self.module.save_optimizer_states(str(path))
+                found.update(path.read_bytes())
+        return found.hexdigest()
 
     def plan(self) -> dict[str, Any]:
         """What a budget has cost."""

@@ -134,7 +134,10 @@ def trim() -> None:
 
 
 def cross_entropy(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Mean of -log p over rows."""
+    """Mean of -log p over rows; (N, C, ...) has a row for each place of an image."""
+    if probabilities.ndim > 2:
+        probabilities = np.moveaxis(probabilities, 1, -1).reshape(-1, probabilities.shape[1])
+    labels = labels.reshape(-1)
     rows = np.arange(len(labels))
     return float(-np.log(probabilities.astype(np.float64)[rows, labels.astype(int)]).mean())
 

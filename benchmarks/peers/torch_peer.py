@@ -37,10 +37,15 @@ class PyTorch(Peer):
         channels_last: bool = False,
         compiled: bool = False,
         autocast: bool = False,
-        checkpointed: bool = False,
+        checkpointed: bool | str = False,
+        activation_budget: float | None = None,
     ) -> None:
+        if activation_budget is not None:
+            import torch._functorch.config as functorch
+
+            functorch.activation_memory_budget = activation_budget
         kind, options = spec["twin"]
-        net = twins.TWINS[kind](**options, **({"checkpointed": True} if checkpointed else {}))
+        net = twins.TWINS[kind](**options, **({"checkpointed": checkpointed} if checkpointed else {}))
         values, states = Arrays(spec["arrays"], "arg"), Arrays(spec["arrays"], "aux")
         twins.load(net, {**values, **states})
         x = torch.tensor(Arrays(spec["arrays"], "data")["data"])

@@ -15,9 +15,12 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from ..core import Context, DeviceError, host_memory, OutOfMemoryError
 from ..graph.ir import Entry, Graph, Shape
 from ..graph.opdef import DType, Op, Shapes, Signature
+from ..memplan import Device
 from . import guard
 
 ALIGN = 64  # bytes; one cache line, and what vector kernels like
@@ -55,10 +58,11 @@ class Request:
 class ChosenKernel:
     """A kernel for one node: what to run, its scratch in bytes, and what to call it in a plan.
 
-    `link` makes the call from `run` and its arguments. `seconds` is the modelled time of a call, 0.0 where
-    flops and bytes tell. `is_reference`: all threads it has are those of the array module. `always` are
-    outputs that every run makes if the node has them, also a run that is there to make others again: a
-    kernel that can only make all at once would else make those in another way, with other roundings.
+    `link` makes the call from `run` and its arguments. `seconds(device)` is the kernel's own estimate of a
+    call's time, None where flops and bytes tell. `is_reference`: all threads it has are those of the array
+    module. `always` are outputs that every run makes if the node has them, also a run that is there to make
+    others again: a kernel that can only make all at once would else make those in another way, with other
+    roundings.
     """
 
     run: Callable[..., None]
@@ -66,7 +70,7 @@ class ChosenKernel:
     name: str
     signature: Signature
     link: Callable[..., Run] = partial
-    seconds: float = 0.0
+    seconds: Callable[[Device], float] | None = None
     is_reference: bool = False
     always: tuple[str, ...] = ()
 
@@ -102,7 +106,7 @@ def connected(
     workspace: int,
     name: str,
     *,
-    seconds: float = 0.0,
+    seconds: Callable[[Device], float] | None = None,
     like: Callable[..., Any] | None = None,
     mutates: bool = False,
     always: tuple[str, ...] = (),
@@ -164,7 +168,10 @@ class Backend:
     num_forward)` may rewrite a whole step: it keeps the entries in `kept` (the new ones stand in its answer's
     mapping), and returns (graph, new entry of each kept one that changed, number of forward operator nodes).
     `pack(graph, constant)` may rewrite an inference pass so that it works on its constant entries in a form
-    that its kernels read faster.
+    that its kernels read faster. `identity()` are the facts that times of its kernels depend on.
+
+    `copy(target, source)` carries an array to host memory or back, from and to blocks of `empty` and
+    `host_empty`, while kernels run; it returns when all is there.
     """
 
     name: str
@@ -179,6 +186,8 @@ class Backend:
     combine: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]] = (
         lambda graph, kept, num_forward: (graph, {}, num_forward)
     )
+    identity: Callable[[], tuple[str, ...]] = lambda: ()
+    copy: Callable[[Any, Any], None] = np.copyto
     pack: Callable[[Graph, Set[Entry]], tuple[Graph, Mapping[Entry, Entry]]] = lambda graph, constant: (
         graph,
         {},
@@ -234,6 +243,16 @@ class Backend:
             raise OutOfMemoryError(f"There is no room for an array of {nbytes} bytes.") from None
         start = -addressof(c_char.from_buffer(block)) % ALIGN
         return block[start : start + nbytes]
+
+    def host_empty(self, nbytes: int) -> Any:
+        """A block as of `empty`, in host memory, for arrays that leave the device for a while."""
+        try:
+            return self.empty(nbytes)
+        except OutOfMemoryError as error:
+            raise OutOfMemoryError(
+                f"No room for {nbytes} bytes of offloaded arrays in host memory: {error} "
+                f"offload= takes a number of bytes that is not exceeded."
+            ) from None
 
     def array(self, shape: Shape, dtype: DType) -> Any:
         """An uninitialised, aligned array in C order."""

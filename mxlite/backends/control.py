@@ -26,6 +26,7 @@ from ..core.dtype import as_dtype, is_floating
 from ..core.npshape import is_np_shape
 from ..graph import Entry, Graph, infer_shapes, infer_types, Node, Op, Shapes, Signature, variable
 from ..graph.opdef import DType
+from ..memplan import Device
 from ..ops.control import Control, Plug
 from ..ops.control_shapes import subgraphs, typed_subgraphs
 from ..ops.philox import RandomStream
@@ -158,6 +159,12 @@ class _Kernel:
         """Put together and run once."""
         self.link(*args, **keywords)()
 
+    def seconds(self, device: Device) -> float:
+        """Modelled time of a call on `device`: all iterations, of branches the slowest."""
+        first = len(self.every_part) - (len(self.subs) - self.deciding)
+        times = [p.seconds(device) for p in self.every_part]
+        return self.count * (max(times[first:]) + sum(times[:first]))
+
     def link(self, *args: Any, **keywords: Any) -> Run:
         raise NotImplementedError
 
@@ -194,10 +201,6 @@ class _Forward(_Kernel):
             ((arena,), _BYTE),
         ]
         self.nbytes = scratch_bytes(self.pieces)
-        self.seconds = self.count * (
-            max(p.seconds for p in self.parts[self.deciding :])
-            + sum(p.seconds for p in self.parts[: self.deciding])
-        )
 
     def link(self, *args: Any, outs: Sequence[Any], work: Any, rng: Any, train: bool) -> Run:
         take = _Taker(carve(work, self.pieces))
@@ -294,7 +297,6 @@ class _Backward(_Kernel):
             ((arena,), _BYTE),
         ]
         self.nbytes = scratch_bytes(self.pieces)
-        self.seconds = self.count * max(b.part.seconds for b in self.branches)
 
     def link(
         self,

@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 
 from ..graph import Entry, Graph, Node, Op, Shape, Shapes
-from ..memplan import Task, Value
+from ..memplan import Device, Task, Value
+from ..memplan.device import DEFAULT
 from .base import Backend, ChosenKernel
 from .facts import flops_of
-
-FLOPS_PER_S = 10e12  # of the device that plans are reckoned for, unless another is described
-BYTES_PER_S = 600e9
 
 Key = tuple[str, Any]
 """The name of storage outside the arena."""
@@ -28,6 +26,7 @@ class Call:
     """All of one kernel call but the arrays.
 
     `inputs` and `outputs` have one value number for each name the operator knows, -1 where there is none.
+    `flops` is the operator's own count, `nbytes` that of all arrays that the call reads and writes.
     """
 
     node: Node
@@ -36,6 +35,14 @@ class Call:
     outputs: tuple[int, ...]
     shapes: tuple[Shapes, Shapes]
     stream: int
+    flops: float
+    nbytes: int
+
+    def seconds(self, device: Device) -> float:
+        """Modelled time on `device`: the kernel's own estimate where it has one, else of flops and bytes."""
+        if self.kernel.seconds is not None:
+            return self.kernel.seconds(device)
+        return device.seconds(self.flops, self.nbytes)
 
 
 @dataclass(frozen=True)
@@ -70,11 +77,13 @@ def lower_graph(
     backend: Backend,
     streams: Mapping[Node, int] | None = None,
     train: bool = True,
+    device: Device = DEFAULT,
 ) -> LoweredGraph:
     """Choose kernels and number everything. O(nodes).
 
     `storage` maps entries to where they are kept; a variable without an entry there is ("var", its name).
     `streams` are numbers that nodes have already; `train`: whether it is a step of training.
+    `device` is what the tasks' seconds are reckoned for.
     """
     number: dict[Entry, int] = {}
     values: list[Value] = []
@@ -127,16 +136,18 @@ def lower_graph(
             frozenset((*ins, *(n for n, o in zip(node.output_names, outs) if o >= 0))),
             train,
         )
-        calls.append(
-            Call(
-                node,
-                kernel,
-                tuple(ins.get(n, -1) for n in op.input_names(node.attrs)),
-                tuple(outs),
-                shapes,
-                numbers.get(forward, -1),
-            )
+        wanted = [n for n, o in zip(node.output_names, outs) if o >= 0]
+        call = Call(
+            node,
+            kernel,
+            tuple(ins.get(n, -1) for n in op.input_names(node.attrs)),
+            tuple(outs),
+            shapes,
+            numbers.get(forward, -1),
+            flops_of(op, node.attrs, shapes, wanted),
+            sum(values[v].nbytes for v in (*ins.values(), *outs) if v >= 0),
         )
+        calls.append(call)
         is_update = bool(op.mutated(node.attrs)) and not node.output_names
         tasks.append(
             Task(
@@ -147,7 +158,7 @@ def lower_graph(
                 in_place=_in_place(op, node, ins, outs, dtype),
                 mutates=tuple(ins[m] for m in op.mutated(node.attrs) if m in ins),
                 workspace=kernel.workspace if "work" in kernel.signature.services else 0,
-                seconds=kernel.seconds or _seconds(op, node, shapes, ins, outs, values),
+                seconds=call.seconds(device),
                 recomputable=op.recomputable,
                 cheap=op.cheap,
                 update=is_update,
@@ -184,21 +195,6 @@ def _in_place(
                 if out >= 0 and v >= 0 and dtype[out] == dtype[v]:
                     pairs.append((out, v))
     return tuple(pairs)
-
-
-def _seconds(
-    op: type[Op],
-    node: Node,
-    shapes: tuple[Shapes, Shapes],
-    ins: Mapping[str, int],
-    outs: list[int],
-    values: list[Value],
-) -> float:
-    """Modelled time: the slower of arithmetic and memory traffic."""
-    wanted = [n for n, o in zip(node.output_names, outs) if o >= 0]
-    flops = flops_of(op, node.attrs, shapes, wanted)
-    nbytes = sum(values[v].nbytes for v in (*ins.values(), *outs) if v >= 0)
-    return max(flops / FLOPS_PER_S, nbytes / BYTES_PER_S)
 
 
 def _is_stage(text: str | None) -> bool:

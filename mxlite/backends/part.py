@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core import config
 from ..graph import Entry, Graph, Node
-from ..memplan import check, make_plan, Problem, reorder
+from ..memplan import check, Device, make_plan, Problem, reorder
 from ..ops.philox import RandomStream
 from ..ops.scratch import Piece
 from ..ops.unary import _copy
@@ -41,7 +41,10 @@ class Part:
         if config.check_plan():
             check(self.plan)
         self.nbytes = self.plan.arena_bytes
-        self.seconds = sum(t.seconds for t in tasks)
+
+    def seconds(self, device: Device) -> float:
+        """Modelled time of all calls on `device`."""
+        return sum(call.seconds(device) for call in self.lowered.calls)
 
     def pieces(self) -> list[Piece]:
         """The arrays of `made`."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ..core.bytesize import format_bytes
 from ..core.errors import MemoryBudgetError, MXLiteError
 from ..core.table import percent, table
-from ..memplan import MemoryPlan, padded
+from ..memplan import MemoryPlan
+from ..memplan.holders import at_peak, describe_peak, held_table
 from .request import add_model, add_request, budget_of, Request, request_of
 
 TOP = 12
@@ -42,15 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
     print(plan.summary())
     held = at_peak(plan)
     if held:
-        step = peak_step(plan)
-        task = plan.problem.tasks[plan.schedule.task[step]]
-        again = " again" if plan.schedule.copy[step] else ""
-        of = len(plan.schedule.task)
-        print(f"\nThe arena is fullest at step {step} of {of}, {task.op} {task.name!r}{again}:\n")
-        rows = [(h.name, h.kind, h.op, format_bytes(h.nbytes)) for h in held[:top]]
-        if len(held) > top:
-            rows.append((f"{len(held) - top} more", "", "", format_bytes(sum(h.nbytes for h in held[top:]))))
-        print(table(("tensor", "what", "made by", "bytes"), rows, left=(0, 1, 2)))
+        print(f"\nThe arena is fullest at {describe_peak(plan)}:\n")
+        print(held_table(held, top))
         for heading, key in (("what", lambda h: h.kind), ("made by", lambda h: h.op)):
             sums: Counter[str] = Counter()
             for h in held:
@@ -64,48 +58,6 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     print(table(("remedy", "peak", "saves", "extra time"), rows))
     return code
-
-
-@dataclass(frozen=True)
-class Held:
-    """A buffer that is alive at the peak."""
-
-    name: str
-    kind: str
-    op: str
-    nbytes: int
-
-
-def peak_step(plan: MemoryPlan) -> int:
-    live = plan.live_bytes()
-    return max(range(len(live)), key=live.__getitem__)
-
-
-def at_peak(plan: MemoryPlan) -> list[Held]:
-    """Arena buffers alive at the fullest step, the largest first."""
-    schedule, problem = plan.schedule, plan.problem
-    if not schedule.task:
-        return []
-    step = peak_step(plan)
-    made_at = {i: s for s, row in enumerate(schedule.outputs) for i in row if i >= 0}
-    held = []
-    for r in plan.liveness.ranges:
-        if not r.start <= step < r.stop:
-            continue
-        if r.members:
-            # What lies in the buffer now: the last of its values that has been written.
-            i = max((i for i in r.members if made_at[i] <= step), key=made_at.__getitem__)
-            s = made_at[i]
-            name, op = problem.values[schedule.value_of[i]].name, problem.tasks[schedule.task[s]].op
-            if schedule.copy[s]:
-                kind = "recomputed"
-            else:
-                kind = "activation" if schedule.task[s] < problem.num_forward else "gradient"
-        else:
-            task = problem.tasks[schedule.task[r.start]]
-            name, kind, op = task.name, "workspace", task.op
-        held.append(Held(name, kind, op, padded(r.nbytes)))
-    return sorted(held, key=lambda h: (-h.nbytes, h.name))
 
 
 def remedies(request: Request) -> Iterator[tuple[str, MemoryPlan]]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from typing import Any
 
 from ..core.bytesize import format_bytes
-from ..core.errors import MemoryBudgetError
-from ..memplan.report import page
+from ..core.errors import MemoryBudgetError, MXLiteError
+from ..memplan.report import budgets_between, drawn, form_of, image_of, trace_of
 from .request import add_model, add_request, budget_of, request_of
 from .writing import write
+
+PLANS = 10  # of a page's slider
 
 
 def add(commands: Any) -> argparse.ArgumentParser:
@@ -21,7 +24,16 @@ def add(commands: Any) -> argparse.ArgumentParser:
     add_model(command)
     command.add_argument("--budget", metavar="BYTES", help="as 4GiB; without it nothing is recomputed")
     add_request(command)
+    command.add_argument("--draw", action="store_true", help="draw the arena with characters")
     command.add_argument("--html", metavar="FILE", help="write the plan as one page that opens offline")
+    command.add_argument(
+        "--budgets", type=int, default=PLANS, metavar="K",
+        help="how many the page's slider has, from the least to keeping all (default 10; 1: no slider)",
+    )  # fmt: skip
+    command.add_argument(
+        "--image", metavar="FILE", help="draw the arena as .svg, .png or .pdf (needs matplotlib)"
+    )
+    command.add_argument("--trace", metavar="FILE", help="write the steps in modelled time, for Perfetto")
     command.add_argument("--json", metavar="FILE", help="write the plan as data, for `diff`")
     command.add_argument("-v", "--verbose", action="store_true", help="say how long planning took")
     return command
@@ -29,6 +41,9 @@ def add(commands: Any) -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     request, budget = request_of(arguments), budget_of(arguments)
+    if not 1 <= arguments.budgets <= 100:
+        raise MXLiteError(f"--budgets must be from 1 to 100, got {arguments.budgets}.")
+    form = form_of(arguments.image) if arguments.image else ""  # refuse now rather than after planning
     start = time.perf_counter()
     try:
         plan = request.plan(budget)
@@ -40,8 +55,15 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{request.describe()}\n\n{plan.summary()}")
     if budget is not None:
         print(f"\nIt fits: {format_bytes(budget - plan.peak_bytes)} of {format_bytes(budget)} stay free.")
+    if arguments.draw:
+        print(f"\n{drawn(plan)}")
     if arguments.html:
-        write(arguments.html, page(plan).encode())
+        plans = budgets_between(request.plan, arguments.budgets) if arguments.budgets > 1 else []
+        write(arguments.html, page_of(plan, plans, request.describe()).encode())
+    if arguments.image:
+        write(arguments.image, image_of(plan, form, request.describe()))
+    if arguments.trace:
+        write(arguments.trace, json.dumps(trace_of(plan)).encode())
     if arguments.json:
         write(arguments.json, plan.to_json().encode())
     return 0

@@ -12,6 +12,7 @@ from ..core import as_dtype, cpu
 from ..core.bytesize import format_bytes, parse_bytes
 from ..core.errors import DTypeError, nearest, ShapeError
 from ..executor.amp import SHORT_NAMES
+from ..executor.offload import Offload
 from ..executor.step import input_names
 from ..graph import infer_shapes, Node
 from ..memplan import MemoryPlan, STRATEGIES
@@ -36,6 +37,8 @@ class Request:
     dtype: str = "float32"
     optimizer: str | None = None
     strategy: str = "sharing"
+    device: str | None = None
+    offload: Offload = None
 
     def plan(self, budget: int | None = None) -> MemoryPlan:
         """The plan. Raises MemoryBudgetError if nothing that fits is found."""
@@ -53,6 +56,8 @@ class Request:
             optimizer=self._optimizer() if self.train else None,
             strategy=self.strategy,
             amp=self.dtype if self.is_mixed else None,
+            device=self.device,
+            offload=self.offload,
             **shapes,
         )
 
@@ -79,6 +84,8 @@ class Request:
             )
         if self.strategy != "sharing":
             parts.append(f"strategy {self.strategy}")
+        if self.offload is not None:
+            parts.append(f"host memory {self.offload}")
         return ", ".join(parts)
 
 
@@ -102,6 +109,14 @@ def add_request(command: argparse.ArgumentParser, *, batch: bool = True) -> None
     mode.add_argument("--train", action="store_true", default=True, help="forward and backward (default)")
     mode.add_argument("--infer", action="store_false", dest="train", help="forward only")
     command.add_argument("--strategy", choices=STRATEGIES, default="sharing", help="what the arena may share")
+    command.add_argument(
+        "--device", metavar="RATES",
+        help="predict times for a device, as 20TFLOP/s,900GB/s, or `measured`: by timing this one's kernels",
+    )  # fmt: skip
+    command.add_argument(
+        "--offload", metavar="auto|BYTES",
+        help="within a budget, kept arrays may wait in host memory: what helps, or at most so many bytes",
+    )  # fmt: skip
 
 
 def add_model(command: argparse.ArgumentParser) -> None:
@@ -119,6 +134,8 @@ def request_of(arguments: argparse.Namespace, model: str | None = None) -> Reque
         DTYPES[arguments.dtype],
         arguments.optimizer,
         arguments.strategy,
+        arguments.device,
+        arguments.offload,
     )
 
 

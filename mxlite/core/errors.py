@@ -23,7 +23,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 class MXLiteError(RuntimeError):
@@ -69,16 +69,37 @@ class MemoryBudgetError(MXLiteError):
     """No plan found fits the budget.
 
     `budget_bytes` was asked for. `least_feasible_bytes` is a budget for which a plan is known:
-    asking for exactly this succeeds. `lower_bound_bytes` is proven: below it no plan exists.
+    asking for exactly this succeeds, with `least_extra_time` (a share of the step). `lower_bound_bytes` is
+    proven: below it no plan exists. `keep_all_peak_bytes` is what a step without recomputation takes.
+
+    `advise` gives more lines of text, on what would help. It plans for that, so it is called when the
+    message is first read, and not at all by those who only catch the error.
     """
 
     def __init__(
-        self, message: str, *, budget_bytes: int, least_feasible_bytes: int, lower_bound_bytes: int
+        self,
+        message: str,
+        *,
+        budget_bytes: int,
+        least_feasible_bytes: int,
+        lower_bound_bytes: int,
+        keep_all_peak_bytes: int = 0,
+        least_extra_time: float = 0.0,
+        advise: Callable[[], str] | None = None,
     ) -> None:
         super().__init__(message)
         self.budget_bytes = budget_bytes
         self.least_feasible_bytes = least_feasible_bytes
         self.lower_bound_bytes = lower_bound_bytes
+        self.keep_all_peak_bytes = keep_all_peak_bytes
+        self.least_extra_time = least_extra_time
+        self.advise = advise
+
+    def __str__(self) -> str:
+        advise, self.advise = self.advise, None
+        if advise is not None and (advice := advise()):
+            self.args = (f"{self.args[0]}\n{advice}",)
+        return super().__str__()
 
 
 class OutOfMemoryError(MXLiteError, MemoryError):

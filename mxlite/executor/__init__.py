@@ -1,4 +1,10 @@
 from .arena import Arena as Arena
-from .bind import bind as bind, memory_plan as memory_plan, simple_bind as simple_bind
+from .bind import (
+    bind as bind,
+    calibrate as calibrate,
+    memory_plan as memory_plan,
+    simple_bind as simple_bind,
+)
+from .calibration import Calibration as Calibration
 from .executor import Executor as Executor
 from .program import Program as Program, step_order as step_order

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
 from ..backends import backend_of
 from ..core import BindError, Context, cpu, current_context, DTypeError, nearest, parse_bytes, ShapeError
-from ..core.errors import DeviceError
+from ..core.errors import DeviceError, MemoryBudgetError
 from ..core.npshape import from_user
 from ..graph import Entry, Graph, LOSS_SCALE, Shape, UpdateRule
-from ..memplan import MemoryPlan, plan_memory, STRATEGIES
+from ..memplan import Device, HostLink, MemoryPlan, plan_memory, STRATEGIES
+from ..memplan.device import DEFAULT, device_of, MEASURED
 from ..ndarray import NDArray, zeros
+from .adopt import adopted
 from .amp import amp_dtype, checked_scale, mixed
 from .arena import Arena
+from .calibration import Calibration, with_measured_costs
 from .constants import constant_bytes
 from .executor import Executor, Planned
-from .lower import lower
+from .lower import lower, Lowered
+from .offload import host_link, Offload
+from .remedies import advice, Question
 from .step import check_grad_req, forward_step, infer, input_names, Key, training_step
 
 Shapes = Mapping[str, Shape]
@@ -35,8 +42,13 @@ def memory_plan(
     strategy: str = "sharing",
     amp: Any = None,
     loss_scale: float | None = None,
+    device: Device | str | None = None,
+    offload: Offload = None,
 ) -> MemoryPlan:
-    """The plan that binding with these arguments would run; allocates no array."""
+    """The plan that binding with these arguments would run; allocates no array.
+
+    `device` is what seconds are reckoned for: a `Device`, text such as "20TFLOP/s,900GB/s", or "measured".
+    """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     shapes = {n: from_user(s) for n, s in shapes.items()}
     inferred = infer(graph, shapes, type_dict or {})
@@ -51,8 +63,52 @@ def memory_plan(
         strategy,
         amp=amp,
         scaled=scale is not None,
+        device=device,
+        host=host_link(offload),
     )
     return planned.train_plan
+
+
+def calibrate(
+    graph: Graph,
+    ctx: Context | None,
+    shapes: Shapes,
+    *,
+    again: bool = False,
+    grad_req: Any = "write",
+    type_dict: Mapping[str, Any] | None = None,
+    optimizer: Any = None,
+    amp: Any = None,
+    loss_scale: float | None = None,
+) -> Calibration:
+    """Time the kernel calls of a step and keep the times for plans with `device="measured"`.
+
+    `again`: also those that are known already. The other arguments are those of `memory_plan`.
+    """
+    done: list[Calibration] = []
+
+    def measure(lowered: Lowered) -> Lowered:
+        lowered, calibration = with_measured_costs(lowered, again)
+        done.append(calibration)
+        return lowered
+
+    shapes = {n: from_user(s) for n, s in shapes.items()}
+    inferred = infer(graph, shapes, type_dict or {})
+    amp, scale = _amp(amp, loss_scale)
+    rule, scaled = update_rule(optimizer), scale is not None
+    _plan(
+        inferred,
+        ctx,
+        set(shapes),
+        grad_req,
+        None,
+        rule,
+        amp=amp,
+        scaled=scaled,
+        device=MEASURED,
+        measure=measure,
+    )
+    return done[0]
 
 
 def simple_bind(
@@ -69,12 +125,16 @@ def simple_bind(
     arrays: Mapping[str, NDArray] | None = None,
     amp: Any = None,
     loss_scale: float | None = None,
+    device: Device | str | None = None,
+    plan: MemoryPlan | None = None,
+    offload: Offload = None,
 ) -> Executor:
     """Plan, then allocate every array the program needs, all zero.
 
     `arrays` are arguments, auxiliary and optimizer states to be used as they are, by name. `extra_fixed` are
     bytes, by category, that the caller owns besides and that count against the budget. `amp` is the 16-bit
-    type of mixed precision, `loss_scale` what 16-bit gradients are multiplied with.
+    type of mixed precision, `loss_scale` what 16-bit gradients are multiplied with. `device` is as for
+    `memory_plan`. `plan` is run instead of a new one; PlanError if it is not sound or not of this step.
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
@@ -92,10 +152,13 @@ def simple_bind(
         extra_fixed=extra_fixed,
         amp=amp,
         scaled=scale is not None,
+        host=host_link(offload),
+        device=device,
+        plan=plan,
     )
     shared = _shared_arrays(shared_exec, planned, {*shapes, LOSS_SCALE})
     shared |= {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
-    given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale)
+    given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, device, offload)
     return _link(planned, ctx, shared, requests, shared_exec, given)
 
 
@@ -112,6 +175,9 @@ def bind(
     optimizer: Any = None,
     amp: Any = None,
     loss_scale: float | None = None,
+    device: Device | str | None = None,
+    plan: MemoryPlan | None = None,
+    offload: Offload = None,
 ) -> Executor:
     """Link arrays of the user's: `args`, `args_grad` and `aux_states` are lists in the symbol's order,
     or dicts.
@@ -151,12 +217,22 @@ def bind(
     )
     amp, scale = _amp(amp, loss_scale)
     planned, requests = _plan(
-        inferred, ctx, data, requests, budget, update_rule(optimizer), amp=amp, scaled=scale is not None
+        inferred,
+        ctx,
+        data,
+        requests,
+        budget,
+        update_rule(optimizer),
+        amp=amp,
+        scaled=scale is not None,
+        device=device,
+        plan=plan,
+        host=host_link(offload),
     )
     arrays: dict[Key, NDArray] = {("var", n): a for n, a in everything.items()}
     arrays |= {("grad", n): g for n, g in grads.items()}
     shapes = {n: a.shape for n, a in given.items()}
-    settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale)
+    settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale, device, offload)
     return _link(planned, ctx, arrays, requests, shared_exec, settings)
 
 
@@ -194,6 +270,8 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         update_rule(given["optimizer"]),
         amp=given["amp"],
         scaled=given["loss_scale"] is not None,
+        device=given["device"],
+        host=host_link(given["offload"]),
     )
     if planned.train_plan.arena_bytes > executor._arena.nbytes and not allow_up_sizing:
         raise ShapeError(
@@ -215,6 +293,8 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         given["optimizer"],
         given["amp"],
         executor.loss_scale,
+        given["device"],
+        given["offload"],
     )
     return _link(planned, executor.context, shared, requests, executor, link)
 
@@ -227,6 +307,8 @@ def locals_of(
     optimizer: Any,
     amp: Any,
     loss_scale: float | None,
+    device: Device | str | None = None,
+    offload: Offload = None,
 ) -> dict[str, Any]:
     """What an executor remembers of how it was bound."""
     return dict(
@@ -238,6 +320,8 @@ def locals_of(
         optimizer=optimizer,
         amp=amp,
         loss_scale=loss_scale,
+        device=device,
+        offload=offload,
     )
 
 
@@ -275,14 +359,21 @@ def _plan(
     extra_fixed: Mapping[str, int] | None = None,
     amp: Any = None,
     scaled: bool = False,
+    device: Device | str | None = None,
+    measure: Callable[[Lowered], Lowered] = lambda lowered: with_measured_costs(lowered)[0],
+    plan: MemoryPlan | None = None,
+    host: HostLink | None = None,
 ) -> tuple[Planned, dict[str, str]]:
     if strategy not in STRATEGIES:
         raise BindError(
             f"strategy must be one of {STRATEGIES}, got {strategy!r}.{nearest(strategy, STRATEGIES)}"
         )
+    described = device_of(device)
     try:
         backend = backend_of(ctx or current_context())
     except DeviceError:
+        if described is None:
+            raise
         backend = backend_of(cpu())  # plans for devices that are not here use the reference kernels' needs
     data = input_names(inferred, list(given))
     requests = check_grad_req(inferred, grad_req)
@@ -307,8 +398,40 @@ def _plan(
         step = training_step(simple, data, requests, rule)
     else:
         step = forward_step(simple, data, train=True)
-    train_lowered = lower(step, backend, extra_fixed, infer_plan.placed_bytes)
-    train_plan = plan_memory(train_lowered.problem, budget, strategy=strategy)
+    train_lowered = lower(step, backend, extra_fixed, infer_plan.placed_bytes, device=described or DEFAULT)
+    if described is None:
+        train_lowered = measure(train_lowered)
+    if host is not None:
+        train_lowered = replace(train_lowered, problem=replace(train_lowered.problem, host=host))
+    if plan is not None:
+        train_plan = adopted(plan, train_lowered, budget)
+    else:
+        try:
+            train_plan = plan_memory(train_lowered.problem, budget, strategy=strategy)
+        except MemoryBudgetError as error:
+
+            def ask(
+                graph: Graph, requests: Mapping[str, str], rule: UpdateRule | None, amp: Any
+            ) -> MemoryPlan:
+                wanted = (
+                    graph,
+                    ctx,
+                    given,
+                    requests,
+                    budget,
+                    rule,
+                    strategy,
+                    extra_fixed,
+                    amp_dtype(amp),
+                    scaled,
+                )
+                return _plan(*wanted)[0].train_plan
+
+            question = Question(
+                inferred, frozenset(given), requests, rule, amp, error.budget_bytes, train_lowered, ask
+            )
+            error.advise = partial(advice, question, error)
+            raise
     return Planned(inferred, infer_lowered, infer_plan, train_lowered, train_plan), requests
 
 
@@ -331,9 +454,10 @@ def _link(
     for name in planned.train.step.no_gradient:
         result["grad", name][...] = 0
     need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
+    host = planned.train_plan.host_bytes
     arena = shared_exec._arena if shared_exec is not None else None
-    if arena is None or arena.nbytes < need or arena.backend is not backend:
-        arena = Arena(backend, need)
+    if arena is None or arena.nbytes < need or arena.host_nbytes < host or arena.backend is not backend:
+        arena = Arena(backend, need, host)
     return Executor(planned, ctx, backend, result, requests, arena, given)
 
 

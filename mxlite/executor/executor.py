@@ -13,7 +13,7 @@ from ..core import BindError, Context, nearest, ShapeError, StateError, UnknownN
 from ..engine import get_engine, Var
 from ..graph import Graph, LOSS_SCALE, Node, output_name, Shape, state_name
 from ..graph.update import HYPER, MASTER
-from ..memplan import MemoryPlan
+from ..memplan import MemoryPlan, RUN, STORE
 from ..ndarray import array, NDArray, random as nd_random
 from .arena import Arena
 from .lower import Lowered
@@ -89,6 +89,11 @@ class Executor:
         nbytes = sum(a.storage.nbytes for a in {id(a.storage): a for a in self._arrays.values()}.values())
         nbytes += self._rng_state.nbytes if self._rng_state is not None else 0
         return nbytes + self._arena.measured_bytes
+
+    @property
+    def measured_host_bytes(self) -> int:
+        """Bytes allocated in host memory for arrays that leave the device: the plan's `host_bytes`."""
+        return self._arena.measured_host_bytes
 
     @property
     def guard_bytes(self) -> int:
@@ -353,6 +358,11 @@ class Executor:
         lines = []
         for s, (t, k) in enumerate(zip(schedule.task, schedule.copy)):
             task = problem.tasks[t]
+            if schedule.kinds[s] != RUN:
+                name = problem.values[schedule.value_of[schedule.inputs[s][0]]].name
+                way = "to the host" if schedule.kinds[s] == STORE else "from the host"
+                lines.append(f"{s:6d} copy of {name!r} {way}")
+                continue
             places = [
                 f"{problem.values[schedule.value_of[o]].name}@{plan.offsets[b]}"
                 for o in schedule.outputs[s]

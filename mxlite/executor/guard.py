@@ -78,7 +78,7 @@ class Watchman:
             if (key := lowered.key[v]) is not None:
                 outside[key] = guard.fence_of(self._arrays[key].storage, _name(key))
         for o in schedule.outputs[s]:
-            if o >= 0 and liveness.range_of[o] < 0:
+            if o >= 0 and liveness.range_of[o] < 0 and o not in schedule.hosted:
                 key = lowered.key[schedule.value_of[o]]
                 assert key is not None
                 new.append(self._arrays[key].storage)

@@ -14,7 +14,8 @@ import numpy as np
 
 from ..backends import Backend, Call, lower_graph
 from ..graph import Shape
-from ..memplan import Problem, reorder
+from ..memplan import Device, Problem, reorder
+from ..memplan.device import DEFAULT
 from .constants import hoist
 from .step import Key, Step
 
@@ -48,18 +49,21 @@ def lower(
     extra_fixed: Mapping[str, int] | None = None,
     least_arena: int = 0,
     constants: bool = False,
+    device: Device = DEFAULT,
 ) -> Lowered:
     """Lower `step` and count the bytes that no plan changes. O(nodes).
 
     `extra_fixed` adds bytes by category that the program's owner holds besides (optimizer state of an
     imperative update). `constants`: whether what depends on parameters alone is kept from call to call.
+    `device` is what seconds are reckoned for.
     """
     threads = backend.threads()
     step = _combined(step, backend)
     if constants:
         step = hoist(step, backend)
     with backend.running(threads):
-        found = lower_graph(step.graph, step.storage, backend, train=step.train)
+        found = lower_graph(step.graph, step.storage, backend, train=step.train, device=device)
+    costs = "" if device == DEFAULT else str(device)
     uses_rng = any(n.op is not None and n.op.draws(n.attrs, step.train) for n in found.streams)
     fixed: dict[str, int] = dict(extra_fixed or {})
     for where, (s, d) in step.owned.items():
@@ -67,7 +71,7 @@ def lower(
         fixed[category] = fixed.get(category, 0) + prod(s) * d.itemsize
     if uses_rng:
         fixed["inputs"] = fixed.get("inputs", 0) + RNG_BYTES
-    problem = Problem(found.tasks, found.values, step.num_forward, fixed, least_arena)
+    problem = Problem(found.tasks, found.values, step.num_forward, fixed, least_arena, costs)
     # Once, here: planner, judge, files, engine and profiler all see this one list of tasks.
     found = found.in_order(reorder(problem, step.num_constant))
     return Lowered(

@@ -9,11 +9,13 @@ run side by side.
     segment 0   writes done0                      reads weights ...
     segment 1   writes done1   reads done0        reads weights ...      writes outputs
     segment 2   writes done2   reads done0 done1                         writes gradients
+
+Each copy to host memory or back is a segment of its own, so that it may run beside the kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -22,7 +24,7 @@ from ..backends import bind_call, guard
 from ..core import config
 from ..engine import get_engine, Var
 from ..graph import Node
-from ..memplan import check, MemoryPlan
+from ..memplan import check, MemoryPlan, RUN
 from ..ops.philox import RandomStream
 from .arena import Arena
 from .guard import Layout, Watchman
@@ -96,6 +98,8 @@ class Program:
         schedule, plan = self.plan.schedule, self.plan
         if config.check_plan():
             check(plan, step_order(plan, self.bulk_size, self.lowered.step.num_constant))
+        hosted = plan.hosted
+        host_block: Any = self.arena.host_block if hosted else None
         lowered = self.lowered
         backend = lowered.backend
         block, offsets, watchman = self.arena.block, plan.offsets, None
@@ -108,12 +112,14 @@ class Program:
             where = lowered.key[v]
             if where is not None:
                 views[i] = self.arrays[where].storage
+            elif i in hosted:
+                low, high = hosted[i]
+                views[i] = host_block[low:high].view(lowered.dtype[v]).reshape(lowered.shape[v])
             elif (b := plan.liveness.range_of[i]) >= 0:
                 low = offsets[b]
                 nbytes = plan.problem.values[v].nbytes
                 views[i] = block[low : low + nbytes].view(lowered.dtype[v]).reshape(lowered.shape[v])
-        steps = schedule.num_forward, len(schedule.task), self.bulk_size
-        groups = segment_of_steps(*steps, lowered.step.num_constant)
+        groups = segments_of(plan, self.bulk_size, lowered.step.num_constant)
         count = groups[-1] + 1 if groups else 0
         around = partial(backend.running, lowered.threads) if lowered.tuned else nullcontext
         sheet = Sheet(lowered, plan, self._measured_bytes())
@@ -129,9 +135,14 @@ class Program:
             calls = [self._call(s, t, views, block, offsets) for s, t in enumerate(schedule.task)]
         if watchman is not None:
             calls = [watchman.watched(s, call) for s, call in enumerate(calls)]
+        copies = {groups[s] for s, kind in enumerate(schedule.kinds) if kind != RUN}
         for s, t in enumerate(schedule.task):
             g = groups[s]
             self.segments[g].calls.append(calls[s])
+            if g in copies:
+                v = schedule.value_of[schedule.inputs[s][0]]
+                self.segments[g].names.append(f"copy of {plan.problem.values[v].name}")
+                continue
             self.segments[g].names.append(plan.problem.tasks[t].name)
             for v, i in zip(plan.problem.tasks[t].inputs, schedule.inputs[s]):
                 # What the segment has written itself is no input of it: old poison must not stick.
@@ -146,8 +157,10 @@ class Program:
                     writes[g][self.arrays[where].var] = None
         before = segment_order(plan, groups)
         # Two at a time would fight for the cores; and a guarded arena is not the one planned for that.
-        if watchman is not None or (lowered.tuned and backend.in_turn(lowered.threads)):
+        if watchman is not None:
             before = [(g - 1,) if g else () for g in range(count)]
+        elif lowered.tuned and backend.in_turn(lowered.threads):
+            before = in_turn(before, copies)
         # Where the constant ones are skipped, the first of the others waits for the arena's former user.
         start = self.num_constant
         for g in range(start + 1, count):
@@ -179,6 +192,8 @@ class Program:
         self, s: int, t: int, views: list[Any], block: Any, offsets: tuple[int, ...]
     ) -> Callable[[], None]:
         schedule, lowered = self.plan.schedule, self.lowered
+        if schedule.kinds[s] != RUN:
+            return partial(lowered.backend.copy, views[schedule.outputs[s][0]], views[schedule.inputs[s][0]])
         call = lowered.calls[t]
         task = self.plan.problem.tasks[t]
         of_input = {v: views[i] for v, i in zip(task.inputs, schedule.inputs[s])}
@@ -204,12 +219,31 @@ class Program:
         )
 
 
-def segment_of_steps(num_forward: int, count: int, size: int, num_constant: int = 0) -> list[int]:
-    """The segment of each step: runs of `size` steps, cut behind the constant ones and the forward pass."""
+def segments_of(plan: MemoryPlan, size: int, num_constant: int = 0) -> list[int]:
+    """The segment of each step: runs of `size` steps, cut behind the constant ones and the forward pass.
+
+    Each copy is a segment by itself.
+    """
+    schedule = plan.schedule
     result: list[int] = []
-    for begin, end in ((0, num_constant), (num_constant, num_forward), (num_forward, count)):
-        start = result[-1] + 1 if result else 0
-        result += [start + s // size for s in range(end - begin)]
+    group, taken = -1, size
+    for s, kind in enumerate(schedule.kinds):
+        if taken == size or kind != RUN or s in (num_constant, schedule.num_forward):
+            group, taken = group + 1, 0
+        taken = taken + 1 if kind == RUN else size
+        result.append(group)
+    return result
+
+
+def in_turn(before: list[tuple[int, ...]], copies: Container[int]) -> list[tuple[int, ...]]:
+    """`before` with kernels one at a time; the segments `copies` may still run beside them."""
+    result, last = [], -1
+    for g, earlier in enumerate(before):
+        if g not in copies:
+            if last >= 0:
+                earlier = (last, *(p for p in earlier if p in copies))
+            last = g
+        result.append(earlier)
     return result
 
 
@@ -230,7 +264,7 @@ def segment_order(plan: MemoryPlan, groups: list[int]) -> list[tuple[int, ...]]:
 
 def step_order(plan: MemoryPlan, size: int, num_constant: int = 0) -> list[tuple[int, ...]]:
     """The order that the engine really enforces between steps, for the judge."""
-    groups = segment_of_steps(plan.schedule.num_forward, len(plan.schedule.task), size, num_constant)
+    groups = segments_of(plan, size, num_constant)
     before = segment_order(plan, groups)
     last = {g: s for s, g in enumerate(groups)}
     return [

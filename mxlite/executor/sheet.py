@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from ..backends import Facts, flops_of
-from ..memplan import MemoryPlan
+from ..memplan import MemoryPlan, RUN, STORE
 from .lower import Lowered
 
 
@@ -40,7 +40,17 @@ class Sheet:
                     sum(problem.values[v].nbytes for v in values),
                 )
             )
-        return tuple(of_task[t] for t in self._plan.schedule.task)
+        schedule, found = self._plan.schedule, []
+        for s, (kind, t) in enumerate(zip(schedule.kinds, schedule.task)):
+            if kind == RUN:
+                found.append(of_task[t])
+                continue
+            v = schedule.value_of[schedule.inputs[s][0]]
+            way = "to the host" if kind == STORE else "from the host"
+            nbytes = 2 * problem.values[v].nbytes  # read and written
+            name = f"{problem.values[v].name} {way}"
+            found.append(Facts(name, "copy", "copy", str(lowered.dtype[v]), 0, nbytes))
+        return tuple(found)
 
     @cached_property
     def live_bytes(self) -> tuple[int, ...]:

@@ -1,18 +1,32 @@
 from .arena import place as place, Placement as Placement
 from .check import check as check
-from .liveness import live_ranges as live_ranges, Liveness as Liveness, LiveRange as LiveRange
+from .device import Device as Device
+from .liveness import (
+    host_ranges as host_ranges,
+    live_ranges as live_ranges,
+    Liveness as Liveness,
+    LiveRange as LiveRange,
+)
 from .order import predecessors as predecessors
 from .plan import make_plan as make_plan, MemoryPlan as MemoryPlan, STRATEGIES as STRATEGIES
 from .problem import (
     ALIGN as ALIGN,
     CATEGORIES as CATEGORIES,
+    HostLink as HostLink,
     padded as padded,
     Problem as Problem,
     Task as Task,
     Value as Value,
 )
 from .reorder import reorder as reorder
-from .schedule import make_schedule as make_schedule, Schedule as Schedule
+from .schedule import (
+    FETCH as FETCH,
+    make_schedule as make_schedule,
+    OFFLOADED as OFFLOADED,
+    RUN as RUN,
+    Schedule as Schedule,
+    STORE as STORE,
+)
 from .search import plan_memory as plan_memory
 from .split import (
     by_bytes as by_bytes,

@@ -6,6 +6,9 @@ order*: would it still be so if steps ran in any order that respects the given p
 judge knows all ancestors of each step (bit sets) and demands, whenever bytes change hands, that
 everybody who used the old content is an ancestor of the new writer.
 
+Host memory is a second such range of bytes. Only copies read and write it, and they carry one value from
+one side to the other.
+
 Tests call it on every plan; MXLITE_CHECK_PLAN=1 makes the executor call it too.
 """
 
@@ -21,6 +24,8 @@ from ..core.errors import PlanError
 if TYPE_CHECKING:
     from .plan import MemoryPlan
 
+_RUN, _STORE, _FETCH = 0, 1, 2  # kinds of steps, as a plan writes them
+
 
 def check(plan: MemoryPlan, before: Sequence[Sequence[int]] | None = None) -> None:
     """Raise PlanError unless the plan is sound.
@@ -29,6 +34,7 @@ def check(plan: MemoryPlan, before: Sequence[Sequence[int]] | None = None) -> No
     plan's own sequence only. O(steps^2 / 64) with `before`, else O(steps log steps).
     """
     _check_tasks(plan)
+    _check_copies(plan)
     _Replay(plan, before).run()
 
 
@@ -36,7 +42,9 @@ def _check_tasks(plan: MemoryPlan) -> None:
     """Every task runs once for real, forward before backward, on values that are its own."""
     problem, schedule = plan.problem, plan.schedule
     seen: set[tuple[int, int]] = set()
-    for s, (t, k) in enumerate(zip(schedule.task, schedule.copy)):
+    for s, (kind, t, k) in enumerate(zip(schedule.kinds, schedule.task, schedule.copy, strict=True)):
+        if kind != _RUN:
+            continue
         task = problem.tasks[t]
         if (t, k) in seen:
             raise PlanError(f"step {s} runs copy {k} of {task.name!r} again.")
@@ -60,6 +68,30 @@ def _check_tasks(plan: MemoryPlan) -> None:
         raise PlanError(f"{len(missing)} tasks never run, {missing[0]!r} among them.")
 
 
+def _check_copies(plan: MemoryPlan) -> None:
+    """Copies carry one value of the arena to the host or back, within what the host offers."""
+    problem, schedule = plan.problem, plan.schedule
+    for s, kind in enumerate(schedule.kinds):
+        if kind == _RUN:
+            continue
+        if kind not in (_STORE, _FETCH):
+            raise PlanError(f"step {s} is of an unknown kind, {kind!r}.")
+        if len(schedule.inputs[s]) != 1 or len(schedule.outputs[s]) != 1 or schedule.outputs[s][0] < 0:
+            raise PlanError(f"step {s} copies more or less than one array.")
+        v, w = (schedule.value_of[row[s][0]] for row in (schedule.inputs, schedule.outputs))
+        if v != w:
+            raise PlanError(
+                f"step {s} copies {problem.values[v].name!r} and calls it {problem.values[w].name!r}."
+            )
+        if problem.values[v].fixed:
+            raise PlanError(f"step {s} copies {problem.values[v].name!r}, which is not in the arena.")
+        if v not in problem.tasks[schedule.task[s]].outputs or schedule.copy[s]:
+            raise PlanError(f"step {s} copies {problem.values[v].name!r} for a task that does not make it.")
+    most = problem.host.capacity if problem.host is not None else None
+    if most is not None and plan.host_bytes > most:
+        raise PlanError(f"The plan takes {plan.host_bytes} B of host memory, and may take {most} B.")
+
+
 class _Replay:
     def __init__(self, plan: MemoryPlan, before: Sequence[Sequence[int]] | None) -> None:
         self.plan = plan
@@ -74,17 +106,28 @@ class _Replay:
                         f"{self.name(i)} needs {need} B, but has {r.nbytes} B at {low} of {plan.arena_bytes}."
                     )
                 self.place[i] = (low, low + need)
+        self.host_place: dict[int, tuple[int, int]] = {}
+        for low, r in zip(plan.host_offsets, plan.host_ranges, strict=True):
+            for i in r.members:
+                need = plan.problem.values[schedule.value_of[i]].nbytes
+                if low < 0 or low % 64 or low + need > plan.host_bytes or r.nbytes < need:
+                    raise PlanError(
+                        f"{self.name(i)} needs {need} B of host memory, but has {r.nbytes} B at {low} of "
+                        f"{plan.host_bytes}."
+                    )
+                self.host_place[i] = (low, low + need)
         self.workspace = {}
         for s, t in enumerate(schedule.task):
             need = plan.problem.tasks[t].workspace
-            if need:
+            if need and schedule.kinds[s] == _RUN:
                 b = liveness.workspace_of.get(s, -1)
                 if b < 0 or liveness.ranges[b].nbytes < need or plan.offsets[b] + need > plan.arena_bytes:
                     raise PlanError(f"step {s} needs {need} B of workspace and does not have it.")
                 self.workspace[s] = (plan.offsets[b], plan.offsets[b] + need)
         # Content of the arena: pieces (low, high, content) sorted; content is an instance or ~step
-        # (workspace).
+        # (workspace). And of the host's memory.
         self.held: list[tuple[int, int, int]] = []
+        self.hosted: list[tuple[int, int, int]] = []
         self.users: dict[int, list[int]] = {}  # content -> steps that wrote or read it
         self.written: set[int] = set()
         self.fixed_writer: dict[int, int] = {}
@@ -111,8 +154,11 @@ class _Replay:
         for s, t in enumerate(schedule.task):
             task = problem.tasks[t]
             ins, outs = schedule.inputs[s], [o for o in schedule.outputs[s] if o >= 0]
+            if schedule.kinds[s] != _RUN:
+                self.copy(s, ins[0], outs[0])
+                continue
             for i in ins:
-                self.read(s, i, task.name)
+                self.read(s, i, repr(task.name))
             spans = []
             for o in outs:
                 v = schedule.value_of[o]
@@ -132,9 +178,25 @@ class _Replay:
                 if low < high:
                     raise PlanError(f"step {s}, {task.name!r}: {self.name(a)} and {self.name(b)} overlap.")
             for low, high, content in spans:
-                self.write(s, low, high, content, ins, task)
+                self.write(s, low, high, content, ins, task.in_place, self.held)
             for v in task.mutates:
                 self.change_fixed(s, v, task.name)
+
+    def copy(self, s: int, source: int, target: int) -> None:
+        """To the host or back: read on one side, written on the other."""
+        what = self.step(s)
+        if target in self.written:
+            raise PlanError(f"{what} writes {self.name(target)} again.")
+        self.written.add(target)
+        if self.plan.schedule.kinds[s] == _STORE:
+            self.read(s, source, what)
+            places, side = self.host_place, self.hosted
+        else:
+            self.read_in(s, source, what, self.host_place, self.hosted)
+            places, side = self.place, self.held
+        if target not in places:
+            raise PlanError(f"{what} writes {self.name(target)}, which has no place.")
+        self.write(s, *places[target], target, (), (), side)
 
     def read(self, s: int, i: int, reader: str) -> None:
         v = self.plan.schedule.value_of[i]
@@ -142,51 +204,70 @@ class _Replay:
             self.fixed_readers.setdefault(v, []).append(s)
             if v in self.fixed_writer:
                 writer = self.fixed_writer[v]
-                self.need(s, writer, f"{reader!r} reads {self.name(i)}")
+                self.need(s, writer, f"{reader} reads {self.name(i)}")
                 task, problem = self.plan.schedule.task, self.plan.problem
                 by_update = problem.tasks[task[writer]].update
                 if problem.producer[v] < 0 and (by_update or task[s] < problem.num_forward):
-                    raise PlanError(f"{reader!r} reads {self.name(i)} after {self.step(writer)} changed it.")
+                    raise PlanError(f"{reader} reads {self.name(i)} after {self.step(writer)} changed it.")
             elif self.plan.problem.producer[v] >= 0:
-                raise PlanError(f"{reader!r} reads {self.name(i)} before it is made.")
+                raise PlanError(f"{reader} reads {self.name(i)} before it is made.")
             return
-        if i not in self.place:
-            raise PlanError(f"{reader!r} reads {self.name(i)}, which the plan does not place.")
-        low, high = self.place[i]
-        at = bisect_left(self.held, (low, -1, 0))
-        if at == len(self.held) or self.held[at] != (low, high, i):
-            there = [self.name(c) for lo, hi, c in self.held if lo < high and low < hi]
+        self.read_in(s, i, reader, self.place, self.held)
+
+    def read_in(
+        self,
+        s: int,
+        i: int,
+        reader: str,
+        places: dict[int, tuple[int, int]],
+        held: list[tuple[int, int, int]],
+    ) -> None:
+        """Read of the arena, or of the host's memory."""
+        if i not in places:
+            raise PlanError(f"{reader} reads {self.name(i)}, which the plan does not place.")
+        low, high = places[i]
+        at = bisect_left(held, (low, -1, 0))
+        if at == len(held) or held[at] != (low, high, i):
+            there = [self.name(c) for lo, hi, c in held if lo < high and low < hi]
             raise PlanError(
-                f"{reader!r} reads {self.name(i)} at [{low}, {high}), but "
+                f"{reader} reads {self.name(i)} at [{low}, {high}), but "
                 f"{', '.join(there) or 'nothing'} is there."
             )
-        self.need(s, self.users[i][0], f"{reader!r} reads {self.name(i)}")
+        self.need(s, self.users[i][0], f"{reader} reads {self.name(i)}")
         self.users[i].append(s)
 
-    def write(self, s: int, low: int, high: int, content: int, ins: Sequence[int], task: object) -> None:
+    def write(
+        self,
+        s: int,
+        low: int,
+        high: int,
+        content: int,
+        ins: Sequence[int],
+        in_place: Sequence[tuple[int, int]],
+        held: list[tuple[int, int, int]],
+    ) -> None:
+        """Put `content` into [low, high) of the arena or of the host's memory, `held`."""
         if low == high:
             return
-        task_ = self.plan.problem.tasks[self.plan.schedule.task[s]]
+        writer = self.writer(s)
         value_of = self.plan.schedule.value_of
-        at = bisect_left(self.held, (low, -1, 0))
-        if at and self.held[at - 1][1] > low:
+        at = bisect_left(held, (low, -1, 0))
+        if at and held[at - 1][1] > low:
             at -= 1
         rest = []  # what is left of a buffer cannot be read any more, but its users still count
-        while at < len(self.held) and self.held[at][0] < high:
-            lo, hi, old = self.held.pop(at)
+        while at < len(held) and held[at][0] < high:
+            lo, hi, old = held.pop(at)
             rest += [(a, b, old) for a, b in ((lo, low), (high, hi)) if a < b]
             if old in ins:
                 pair = (value_of[content], value_of[old]) if content >= 0 else None
-                if pair not in task_.in_place or (lo, hi) != (low, high):
-                    raise PlanError(
-                        f"{task_.name!r} writes {self.name(content)} over its input {self.name(old)}."
-                    )
+                if pair not in in_place or (lo, hi) != (low, high):
+                    raise PlanError(f"{writer} writes {self.name(content)} over its input {self.name(old)}.")
                 if ins.count(old) != 1:
-                    raise PlanError(f"{task_.name!r} reads {self.name(old)} twice and writes over it.")
+                    raise PlanError(f"{writer} reads {self.name(old)} twice and writes over it.")
             for user in self.users[old]:
-                self.need(s, user, f"{task_.name!r} writes {self.name(content)} where {self.name(old)} was")
+                self.need(s, user, f"{writer} writes {self.name(content)} where {self.name(old)} was")
         for piece in (*rest, (low, high, content)):
-            insort(self.held, piece)
+            insort(held, piece)
         self.users[content] = [s]
 
     def change_fixed(self, s: int, v: int, writer: str) -> None:
@@ -205,4 +286,11 @@ class _Replay:
             raise PlanError(f"{why}, but nothing makes it wait for {self.step(earlier)}.")
 
     def step(self, s: int) -> str:
-        return f"step {s} ({self.plan.problem.tasks[self.plan.schedule.task[s]].name!r})"
+        return f"step {s} ({self.writer(s)})"
+
+    def writer(self, s: int) -> str:
+        schedule = self.plan.schedule
+        if schedule.kinds[s] == _RUN:
+            return repr(self.plan.problem.tasks[schedule.task[s]].name)
+        way = "to the host" if schedule.kinds[s] == _STORE else "from the host"
+        return f"copy of {self.name(schedule.inputs[s][0])} {way}"

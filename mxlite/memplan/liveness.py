@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .problem import ALIGN
-from .schedule import Schedule
+from .schedule import RUN, Schedule, STORE
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,19 @@ def most_live(start: Sequence[int], stop: Sequence[int], nbytes: Sequence[int]) 
     return int(np.cumsum(change).max())
 
 
+def host_ranges(schedule: Schedule) -> tuple[LiveRange, ...]:
+    """Live ranges of what waits in host memory, in the order of the copies out. O(steps)."""
+    start: dict[int, int] = {}
+    stop: dict[int, int] = {}
+    for s, kind in enumerate(schedule.kind):
+        if kind == STORE:
+            start[schedule.outputs[s][0]] = s
+        elif kind != RUN:
+            stop[schedule.inputs[s][0]] = s + 1
+    size = [v.nbytes for v in schedule.problem.values]
+    return tuple(LiveRange((i,), s, stop.get(i, s + 1), size[schedule.value_of[i]]) for i, s in start.items())
+
+
 def live_ranges(schedule: Schedule, *, in_place: bool = True, workspaces: bool = True) -> Liveness:
     """Live ranges of everything a plan has to place. O(steps)."""
     b = live_buffers(schedule, in_place=in_place, workspaces=workspaces)
@@ -108,9 +121,12 @@ def live_buffers(schedule: Schedule, *, in_place: bool = True, workspaces: bool 
     stop: list[int] = []
     nbytes: list[int] = []
     workspace_of: dict[int, int] = {}
-    for s, (t, ins, outs) in enumerate(zip(schedule.task, schedule.inputs, schedule.outputs)):
+    steps = zip(schedule.kinds, schedule.task, schedule.inputs, schedule.outputs)
+    for s, (kind, t, ins, outs) in enumerate(steps):
+        if kind == STORE:
+            continue
         joined: dict[int, int] = {}
-        if in_place:
+        if in_place and kind == RUN:
             for at, donor_at in all_joins[t]:
                 out, donor = outs[at], ins[donor_at]
                 if out >= 0 and last_read[donor] == s and out not in joined and donor not in joined.values():
@@ -133,7 +149,7 @@ def live_buffers(schedule: Schedule, *, in_place: bool = True, workspaces: bool 
                 stop.append(end)
                 nbytes.append(size[v])
             buffer_of[out] = b
-        if workspaces and (need := tasks[t].workspace):
+        if workspaces and kind == RUN and (need := tasks[t].workspace):
             workspace_of[s] = len(members)
             members.append([])
             start.append(s)

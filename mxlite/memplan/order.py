@@ -8,23 +8,32 @@ for "before" has to be an edge:
 * a buffer takes bytes that another buffer had: its first writer waits for the last readers of the old one;
   this order is not in the graph at all,
 * an output written in place waits for the other readers of the input it destroys.
+
+A copy to host memory is a reader like any other, and host memory changes hands as the arena does.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 
 from .liveness import Liveness
 from .problem import padded
-from .schedule import Schedule
+from .schedule import RUN, Schedule
 
 Predecessors = tuple[tuple[int, ...], ...]
 
 
-def predecessors(schedule: Schedule, liveness: Liveness, offsets: tuple[int, ...]) -> Predecessors:
+def predecessors(
+    schedule: Schedule,
+    liveness: Liveness,
+    offsets: tuple[int, ...],
+    hosted: Mapping[int, tuple[int, int]] | None = None,
+) -> Predecessors:
     """For each step the earlier steps it must wait for; edges that follow from others may be left out.
 
-    O(n log n) in steps and pieces of the arena.
+    `hosted` maps instances in host memory to their bytes [low, high) there. O(n log n) in steps and
+    pieces of the arena.
     """
     tasks = schedule.problem.tasks
     values = schedule.problem.values
@@ -32,14 +41,15 @@ def predecessors(schedule: Schedule, liveness: Liveness, offsets: tuple[int, ...
     readers: list[list[int]] = [[] for _ in schedule.value_of]
     fixed_writer: dict[int, int] = {}
     fixed_readers: dict[int, list[int]] = {}
-    occupied = _Bytes()
+    occupied, hosted_by, hosted = _Bytes(), _Bytes(), hosted or {}
+    kinds = schedule.kinds
     # Of each range: the steps after whose end its bytes are free.
     last_use: list[list[int]] = [[] for _ in liveness.ranges]
     result: list[tuple[int, ...]] = []
 
     for s, t in enumerate(schedule.task):
         wait: set[int] = set()
-        task = tasks[t]
+        task, runs = tasks[t], kinds[s] == RUN
         for i in schedule.inputs[s]:
             v = schedule.value_of[i]
             if values[v].fixed:
@@ -52,7 +62,7 @@ def predecessors(schedule: Schedule, liveness: Liveness, offsets: tuple[int, ...
         written = [
             schedule.value_of[o] for o in schedule.outputs[s] if o >= 0 and values[schedule.value_of[o]].fixed
         ]
-        for v in (*task.mutates, *written):
+        for v in (*(task.mutates if runs else ()), *written):
             wait.update(fixed_readers.pop(v, ()))
             if v in fixed_writer:
                 wait.add(fixed_writer[v])
@@ -62,6 +72,9 @@ def predecessors(schedule: Schedule, liveness: Liveness, offsets: tuple[int, ...
             if o < 0:
                 continue
             made_at[o] = s
+            if o in hosted:
+                for old in hosted_by.take(*hosted[o], o):
+                    wait.update(readers[old] or [made_at[old]])
             b = liveness.range_of[o]
             if b < 0:
                 continue

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from ..core.errors import BindError
+
 CATEGORIES = (
     "arguments",
     "gradients",
@@ -60,13 +62,35 @@ class Task:
     always: tuple[int, ...] = ()  # outputs that each run makes, read or not
 
 
+@dataclass(frozen=True, slots=True)
+class HostLink:
+    """The way to host memory and back: bytes per second in each direction, and how many bytes it may hold.
+
+    The two directions do not disturb each other, nor do they disturb kernels. The default is what a device on
+    PCI Express 3.0 with 16 lanes is measured to copy from and to page-locked memory.
+    """
+
+    store_bytes_per_s: float = 12e9
+    fetch_bytes_per_s: float = 12e9
+    capacity: int | None = None  # bytes; None: as many as it takes
+
+    def __post_init__(self) -> None:
+        for name in ("store_bytes_per_s", "fetch_bytes_per_s"):
+            rate = getattr(self, name)
+            if not 0 < rate < float("inf"):
+                raise BindError(f"{name} of a HostLink must be a positive number, got {rate!r}.")
+        if self.capacity is not None and self.capacity < 0:
+            raise BindError(f"The capacity of a HostLink is in bytes, 0 or more, got {self.capacity}.")
+
+
 @dataclass(frozen=True)
 class Problem:
     """A training or inference step to be planned.
 
     The first `num_forward` tasks are the forward pass. `fixed_bytes` counts, by category, everything that the
-    program owns outside the arena. `least_arena` is needed in any case (by the inference pass that
-    shares the arena).
+    program owns outside the arena. `costs` says what the seconds are reckoned for; empty: the default
+    device. `least_arena` is needed in any case (by the inference pass that shares the arena). `host` is
+    there if kept values may wait for backward in host memory.
     """
 
     tasks: tuple[Task, ...]
@@ -74,6 +98,8 @@ class Problem:
     num_forward: int
     fixed_bytes: Mapping[str, int] = field(default_factory=dict)
     least_arena: int = 0
+    costs: str = ""
+    host: HostLink | None = None
 
     @property
     def fixed_total(self) -> int:
@@ -85,6 +111,8 @@ class Problem:
         """Equal for equal problems."""
         fixed = sorted(self.fixed_bytes.items())
         text = repr((self.tasks, self.values, self.num_forward, fixed, self.least_arena))
+        if self.host is not None:
+            text += repr(self.host)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @cached_property

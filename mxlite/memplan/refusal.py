@@ -1,42 +1,76 @@
-"""The answer to a budget that is too small: what would fit, what cannot, and who needs the bytes."""
+"""The answer to a budget that is too small: what would fit, what cannot, and who needs the bytes.
+
+What would help besides, such as another batch, is known only to those who know the network: whoever
+catches the error adds it (see executor/remedies.py).
+"""
 
 from __future__ import annotations
 
 from ..core.bytesize import format_bytes
 from ..core.errors import MemoryBudgetError
+from .holders import at_peak, describe_peak, held_table, short
 from .plan import MemoryPlan
 from .problem import Problem
+
+TOP = 5  # lines of the table in the message
 
 
 def too_small(problem: Problem, budget: int, least: MemoryPlan, keep_all: MemoryPlan) -> MemoryBudgetError:
     """The error for a `budget` that no plan fits; `least` is the smallest plan known."""
-    bound, at = problem.task_bound
-    task = problem.tasks[at] if problem.tasks else None
-    parts = ", ".join(
-        f"{name} {format_bytes(n)}"
-        for name, n in sorted(problem.fixed_bytes.items(), key=lambda i: -i[1])
-        if n
-    )
+    bound = problem.lower_bound_bytes
     lines = [
-        f"No plan fits {format_bytes(budget)} ({budget} bytes).",
+        f"No plan fits {_both(budget)}.",
         f"A budget of {least.peak_bytes} bytes ({format_bytes(least.peak_bytes)}) does work, with "
         f"{100 * least.extra_time:.1f} % extra time; without recomputation it takes "
         f"{format_bytes(keep_all.peak_bytes)}.",
-        f"Proven lower bound: {problem.lower_bound_bytes} bytes ({format_bytes(problem.lower_bound_bytes)}): "
-        f"{format_bytes(problem.fixed_total)} that no plan changes ({parts})"
-        + (f" and {format_bytes(bound)} for {task.op} {task.name!r} alone." if task else "."),
+        _bound_line(problem),
     ]
+    if least.peak_bytes > bound:
+        lines.append(
+            f"Between these two, {format_bytes(least.peak_bytes - bound)} apart, no plan is known and none "
+            f"is excluded."
+        )
+    else:
+        lines.append("Both are one: no plan takes less.")
     if problem.fixed_total > budget:
         lines.append(
             "The fixed part alone is larger than the budget: a smaller model or batch, an optimizer "
             "with less state, "
             "or its update inside the step (fused, so that gradients need no arrays) would help."
         )
-    else:
-        lines.append("A smaller batch shrinks the activations in proportion.")
+    if held := at_peak(least):
+        lines.append(f"Who holds the arena of that plan where it is fullest ({describe_peak(least)}):")
+        lines.append(held_table(held, TOP))
     return MemoryBudgetError(
         "\n".join(lines),
         budget_bytes=budget,
         least_feasible_bytes=least.peak_bytes,
-        lower_bound_bytes=problem.lower_bound_bytes,
+        lower_bound_bytes=bound,
+        keep_all_peak_bytes=keep_all.peak_bytes,
+        least_extra_time=least.extra_time,
     )
+
+
+def _bound_line(problem: Problem) -> str:
+    """The proven lower bound and what it is made of."""
+    nbytes, at = problem.task_bound
+    parts = ", ".join(
+        f"{name} {format_bytes(n)}"
+        for name, n in sorted(problem.fixed_bytes.items(), key=lambda i: -i[1])
+        if n
+    )
+    line = (
+        f"Proven lower bound: {problem.lower_bound_bytes} bytes ({format_bytes(problem.lower_bound_bytes)})"
+    )
+    line += f": {format_bytes(problem.fixed_total)} that no plan changes" + (f" ({parts})" if parts else "")
+    if problem.least_arena > nbytes:
+        return f"{line} and {format_bytes(problem.least_arena)} for inference, which shares the arena."
+    if nbytes:
+        task = problem.tasks[at]
+        return f"{line} and {format_bytes(nbytes)} for {task.op} {short(task.name)!r} alone."
+    return f"{line}."
+
+
+def _both(nbytes: int) -> str:
+    exact = f"{nbytes} bytes"
+    return exact if nbytes < 1024 else f"{format_bytes(nbytes)} ({exact})"

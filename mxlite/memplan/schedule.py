@@ -1,29 +1,43 @@
-"""Which task runs when, and which of them run again: mirroring.
+"""Which task runs when, and which of them run again: rematerialization.
 
-Tianqi Chen, Bing Xu, Chiyuan Zhang, Carlos Guestrin 2016, "Training Deep Nets with Sublinear Memory
-Cost". Each forward task v has a mirror count m(v). With m(v) = 0 its outputs are kept from the forward pass
-until backward has used them. With m(v) = 1 they are dropped and v runs a second time, just before
-backward needs it. Counts above 1 give the recursive scheme: the k-th copy of v reads, of each of its
-inputs u, copy min(k, m(u)); so tasks with count 1 are the kept points *inside* a segment that is
-itself recomputed, and backward reads copy m(v) of everything.
+Each forward task v has a count c(v). With 0 its outputs are kept from the forward pass until backward has
+used them. With 1 they are dropped, and v runs a second time just before backward needs it; what that run
+makes stays until its last use. A higher count is the number of runs that are for the moment only: those
+make what a stretch of other runs needs, which is gone when that is over, and the run after them makes what
+stays.
 
-    m:        0   2   2   1   2   2   0   2   2   1   2   2   0
+    c:        0   2   2   1   2   2   0   2   2   1   2   2   0
     forward   o---.---.---.---.---.---o---.---.---.---.---.---o      o kept, . dropped at once
-    copy 1    (last segment)          o---.---.---+                  + kept while the segment is worked on
-    copy 2                                        +---.---.---o      backward walks back over these,
-    copy 2                            o---.---.---+                  then over these, then the first segment
+    again     (last segment)          o---.---.---+                  + stays while the segment is worked on
+    again                                         +---.---.---o      backward walks back over these,
+    again                             o---.---.---+                  then over these, then the first segment
 
-The paper duplicates nodes in the graph and lets the executor find an order. Here the order is written
-down as it arises: before each backward task, whatever it needs and is not there is run, smallest task number
-first. That is the paper's "logical execution order" and linear in its length.
+The order is written down as it arises: before each backward task, whatever it needs and is not there is
+run, and what that needs, smallest task number first. Nothing runs that is there.
+
+Tianqi Chen, Bing Xu, Chiyuan Zhang, Carlos Guestrin 2016, "Training Deep Nets with Sublinear Memory Cost",
+is where such counts come from (mirror counts: m = 1 gives their segments, higher counts their recursion).
+There the k-th copy of a task reads copies of the same generation, made for it alone; here it reads what is
+there. So a count may be chosen for each task by itself, and plans near the optimum of small graphs exist
+that the generations cannot express.
+
+The count OFFLOADED, -1, means that v's outputs wait for backward in host memory. Steps of two more kinds
+copy them out and back; transfer.py says where those stand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from .problem import Problem
+
+RUN, STORE, FETCH = 0, 1, 2
+"""Kinds of steps: a kernel call; a copy to host memory; a copy back."""
+
+OFFLOADED = -1
+"""The mirror count of a forward task whose outputs wait for backward in host memory."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +47,10 @@ class Schedule:
     Step s runs task `task[s]`, as copy `copy[s]` (0: the first time). `inputs[s]` and `outputs[s]` are
     instances; instance i holds value `value_of[i]`. Outputs are -1 where no step reads them. The first
     `num_forward` steps are the forward pass.
+
+    `kind[s]` is RUN, STORE or FETCH; an empty `kind` means that all steps run. A store reads one instance of
+    the arena and writes one of the same value in host memory, a fetch the other way round; their `task` is
+    the one that made the value, their `copy` 0.
     """
 
     problem: Problem
@@ -42,28 +60,65 @@ class Schedule:
     outputs: tuple[tuple[int, ...], ...]
     value_of: tuple[int, ...]
     num_forward: int
+    kind: tuple[int, ...] = ()
+
+    @cached_property
+    def kinds(self) -> tuple[int, ...]:
+        """The kind of each step."""
+        return self.kind or (RUN,) * len(self.task)
+
+    @cached_property
+    def hosted(self) -> frozenset[int]:
+        """The instances that lie in host memory."""
+        return frozenset(row[0] for k, row in zip(self.kind, self.outputs) if k == STORE)
+
+    @property
+    def recompute_seconds(self) -> float:
+        """Modelled time of everything that runs more than once, added up by task number."""
+        tasks = self.problem.tasks
+        total = 0.0  # not sum(), which rounds otherwise in some versions of Python
+        for t in sorted(t for t, k in zip(self.task, self.copy) if k):
+            total += tasks[t].seconds
+        return total
+
+    @cached_property
+    def waiting_seconds(self) -> float:
+        """Modelled time that kernels wait for copies from and to host memory."""
+        from .transfer import waiting_seconds
+
+        return waiting_seconds(self) if self.kind else 0.0
 
     @property
     def extra_seconds(self) -> float:
-        """Modelled time of everything that runs more than once."""
-        tasks = self.problem.tasks
-        return sum(tasks[t].seconds for t, k in zip(self.task, self.copy) if k)
+        """Modelled time beyond that of a step that keeps everything: recomputing and waiting for copies."""
+        return self.recompute_seconds + self.waiting_seconds
 
     @property
     def extra_time(self) -> float:
-        """Recompute time as a share of the step without it."""
+        """`extra_seconds` as a share of the step without them."""
         total = self.problem.step_seconds
         return self.extra_seconds / total if total else 0.0
 
 
-def make_schedule(problem: Problem, mirror: Sequence[int]) -> Schedule:
+def make_schedule(problem: Problem, mirror: Sequence[int], room: int = 0) -> Schedule:
     """The schedule for mirror counts `mirror`, one for each forward task.
 
-    A task that cannot be recomputed counts as 0 whatever `mirror` says, and so does one that would read
-    storage after an update has changed it. O(steps).
+    A task that cannot be recomputed counts as 0 where `mirror` says more, and so does one that would read
+    storage after an update has changed it. Copies from and to host memory overlap with kernels as far as that
+    needs no more live bytes than the schedule needs anyway, or than `room`. O(steps).
     """
+    schedule, fetched = without_copies(problem, mirror)
+    if not fetched:
+        return schedule
+    from .transfer import with_transfers  # it needs the live bytes of a schedule, and so this module
+
+    return with_transfers(schedule, fetched, room)
+
+
+def without_copies(problem: Problem, mirror: Sequence[int]) -> tuple[Schedule, dict[int, int]]:
+    """The steps of `make_schedule` that run, and the instance of each value that must be fetched for them."""
     counts = [
-        (m if problem.tasks[t].recomputable and not problem.tasks[t].mutates else 0)
+        (m if m < 0 or (problem.tasks[t].recomputable and not problem.tasks[t].mutates) else 0)
         for t, m in enumerate(mirror)
     ]
     while True:
@@ -80,25 +135,23 @@ def _emit(problem: Problem, counts: list[int]) -> tuple[list[tuple[int, int]], l
     tasks, num_forward = problem.tasks, problem.num_forward
     reads = problem.reads
     steps = [(t, 0) for t in range(num_forward)]
-    done: list[int] = [0] * num_forward  # bit k: copy k has run
+    runs = [0] * num_forward  # again, by now
+    there = [c <= 0 for c in counts]  # for all of backward that is left
     for t in range(num_forward, len(tasks)):
         if tasks[t].update:
             continue
-        missing: list[tuple[int, int]] = []
-        stack = [(u, counts[u]) for u in reads[t]]
-        while stack:
-            u, k = stack.pop()
-            if k == 0 or done[u] >> k & 1:
-                continue
-            done[u] |= 1 << k
-            missing.append((u, k))
-            for p in reads[u]:
-                n = counts[p]
-                if n:
-                    stack.append((p, k if k < n else n))
-        if missing:
-            missing.sort()
-            steps += missing
+        stack = [u for u in reads[t] if not there[u]]
+        if stack:
+            missing: set[int] = set()
+            while stack:
+                u = stack.pop()
+                if u not in missing:
+                    missing.add(u)
+                    stack += [p for p in reads[u] if not there[p]]
+            for u in sorted(missing):
+                runs[u] += 1
+                steps.append((u, runs[u]))
+                there[u] = runs[u] >= counts[u]
         steps.append((t, 0))
     return steps, counts
 
@@ -120,10 +173,13 @@ def _late_readers(problem: Problem, steps: list[tuple[int, int]], counts: list[i
     return {t for t in late if counts[t]}
 
 
-def _number(problem: Problem, steps: list[tuple[int, int]], counts: list[int]) -> Schedule:
+def _number(
+    problem: Problem, steps: list[tuple[int, int]], counts: list[int]
+) -> tuple[Schedule, dict[int, int]]:
     """Insert the updates, give every value that is written a number of its own, drop what nobody reads.
 
-    Copy 0 of value v is instance v; later copies get the numbers behind.
+    Copy 0 of value v is instance v; later copies, and what comes back from host memory, get the numbers
+    behind.
     """
     tasks, values, producer = problem.tasks, problem.values, problem.arena_producer
     num_forward, reads = problem.num_forward, problem.reads
@@ -140,24 +196,28 @@ def _number(problem: Problem, steps: list[tuple[int, int]], counts: list[int]) -
 
     # Inputs from nothing that is recomputed are the task's own tuple: almost all of them.
     plain = [not any(counts[p] for p in row) for row in reads]
+    newest = [min(c, 0) for c in counts]  # which copy is read now
     inputs: list[tuple[int, ...]] = []
     for t, k in steps:
         row = tasks[t].inputs
         if plain[t] or (k == 0 and t < num_forward):
             inputs.append(row)
-            continue
-        numbered = []
-        for v in row:
-            p = producer[v]
-            n = counts[p] if 0 <= p < num_forward else 0
-            if k and k < n:
-                n = k
-            numbered.append(later(v, n) if n else v)
-        inputs.append(tuple(numbered))
+        else:
+            numbered = []
+            for v in row:
+                p = producer[v]
+                n = newest[p] if 0 <= p < num_forward else 0
+                numbered.append(later(v, n) if n else v)
+            inputs.append(tuple(numbered))
+        if k:
+            newest[t] = k
     read = bytearray(len(value_of))
     for row in inputs:
         for i in row:
             read[i] = 1
+    fetched = {v: i for (v, k), i in instance.items() if k < 0}
+    for v in fetched:
+        read[v] = 1
     outputs: list[tuple[int, ...]] = []
     for t, k in steps:
         row = tasks[t].outputs
@@ -177,7 +237,7 @@ def _number(problem: Problem, steps: list[tuple[int, int]], counts: list[int]) -
                     )
                     break
         outputs.append(row)
-    return Schedule(
+    schedule = Schedule(
         problem,
         tuple(t for t, _ in steps),
         tuple(k for _, k in steps),
@@ -186,6 +246,7 @@ def _number(problem: Problem, steps: list[tuple[int, int]], counts: list[int]) -
         tuple(value_of),
         num_forward,
     )
+    return schedule, fetched
 
 
 def _with_updates(problem: Problem, steps: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -20,9 +20,11 @@ from ..core import (
 )
 from ..executor import Executor, simple_bind as bind_executor
 from ..executor.amp import amp_dtype
+from ..executor.offload import Offload
 from ..formats import load_params, save_params
 from ..io import DataDesc
-from ..memplan import MemoryPlan
+from ..memplan import Device, MemoryPlan
+from ..memplan.device import device_of
 from ..ndarray import NDArray
 from ..symbol import load as load_symbol
 from . import optimizer as optimizers, resume, states
@@ -39,6 +41,9 @@ class Module(BaseModule):
     parameters, gradients, states, optimizer states, inputs, outputs, activations, workspaces;
     `memory_plan` shows it.
 
+    `offload` ("auto", or bytes): within the budget, arrays that backward needs may wait in host memory; on
+    mx.cpu() a simulation that saves nothing.
+
     `fused_update`: whether the optimizer's update is part of the planned step, so that each gradient's
     bytes are free again right after its update. None: `fit` fuses, hand-written loops of forward,
     backward and update do not (they can look at gradients). When fused, `forward_backward` runs the
@@ -50,6 +55,9 @@ class Module(BaseModule):
     needs none. With float16 and none, gradients of 16-bit results below 6e-8 count as 0. All gradients are
     looked at before the first update, so with a loss scale the update is no part of the step: `fit` does
     not fuse.
+
+    `device`: what the plan's seconds are reckoned for: a `mx.memplan.Device`, text such as
+    "20TFLOP/s,900GB/s", or "measured". It decides what is worth recomputing.
     """
 
     def __init__(
@@ -69,6 +77,8 @@ class Module(BaseModule):
         fused_update: bool | None = None,
         amp: Any = None,
         loss_scale: Any = None,
+        device: Device | str | None = None,
+        offload: Offload = None,
     ) -> None:
         super().__init__(logger)
         contexts = [context] if isinstance(context, Context) else list(context or [current_context()])
@@ -92,8 +102,11 @@ class Module(BaseModule):
         self._aux_names = symbol.list_auxiliary_states()
         self._output_names = symbol.list_outputs()
         self._memory_budget = memory_budget
+        self._offload = offload
         self._fused: bool | None = fused_update
         self._amp = amp_dtype(amp)
+        device_of(device)  # raises now what binding would raise
+        self._device = device
         self._loss_scale = LossScale.of(loss_scale, amp)
         if fused_update and self._loss_scale is not None:
             raise MXLiteError(
@@ -267,6 +280,8 @@ class Module(BaseModule):
             arrays=arrays,
             amp=self._amp,
             loss_scale=self.loss_scale,
+            device=self._device,
+            offload=self._offload,
         )
 
     def reshape(self, data_shapes: Any, label_shapes: Any = None) -> None:

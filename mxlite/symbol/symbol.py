@@ -20,8 +20,9 @@ from .json_reader import loads, LONGEST_TEXT
 from .json_writer import dumps
 
 if TYPE_CHECKING:
-    from ..executor import Executor
-    from ..memplan import MemoryPlan
+    from ..executor import Calibration, Executor
+    from ..executor.offload import Offload
+    from ..memplan import Device, MemoryPlan
 
 
 class Symbol(Arithmetic):
@@ -291,11 +292,17 @@ class Symbol(Arithmetic):
         strategy: str = "sharing",
         amp: Any = None,
         loss_scale: float | None = None,
+        device: Device | str | None = None,
+        offload: Offload = None,
         **kwargs: Shape,
     ) -> MemoryPlan:
         """The plan that `simple_bind` with these arguments would run; allocates no array.
 
+        `kwargs` are the shapes of inputs. `device` is what seconds are reckoned for: a `mx.memplan.Device`,
+        text such as "20TFLOP/s,900GB/s", or "measured" (see `calibrate`); it decides what is worth
+        recomputing. Raises MemoryBudgetError if no plan is found that fits the budget.
         `kwargs` are the shapes of inputs. Raises MemoryBudgetError if no plan is found that fits the budget.
+        The rest is as in `simple_bind`.
         """
         from ..executor import memory_plan
 
@@ -308,6 +315,38 @@ class Symbol(Arithmetic):
             memory_budget=memory_budget,
             optimizer=optimizer,
             strategy=strategy,
+            amp=amp,
+            loss_scale=loss_scale,
+            device=device,
+            offload=offload,
+        )
+
+    def calibrate(
+        self,
+        ctx: Context | None = None,
+        grad_req: Any = "write",
+        type_dict: Mapping[str, Any] | None = None,
+        optimizer: Any = None,
+        amp: Any = None,
+        loss_scale: float | None = None,
+        again: bool = False,
+        **kwargs: Shape,
+    ) -> Calibration:
+        """Time each kernel call of a step on scratch arrays, for plans with `device="measured"`.
+
+        The times are kept on disk; `again`: measure also what is known. Such plans make this call
+        themselves; it is here for those who want to choose when, and to see what was measured.
+        """
+        from ..executor import calibrate
+
+        return calibrate(
+            self.graph,
+            ctx,
+            kwargs,
+            again=again,
+            grad_req=grad_req,
+            type_dict=type_dict,
+            optimizer=optimizer,
             amp=amp,
             loss_scale=loss_scale,
         )
@@ -326,6 +365,9 @@ class Symbol(Arithmetic):
         optimizer: Any = None,
         amp: Any = None,
         loss_scale: float | None = None,
+        device: Device | str | None = None,
+        plan: MemoryPlan | None = None,
+        offload: Offload = None,
         **kwargs: Shape,
     ) -> Executor:
         """An executor with arrays of its own, all zero; `kwargs` are the shapes of inputs.
@@ -337,6 +379,11 @@ class Symbol(Arithmetic):
         amp: 'bfloat16' or 'float16' for mixed precision: parameters, statistics, losses and outputs stay
         float32, what lies between is computed in 16 bits where that is harmless.
         loss_scale: what 16-bit gradients are multiplied with while they are; float16 needs it, bfloat16 not.
+        device: what seconds are reckoned for, as in `memory_plan`.
+        plan: the plan to run, as from `MemoryPlan.from_json`, instead of a new one. The judge sees it first;
+        PlanError if it is not sound, or made for another step: then it names the first difference.
+        offload: within a budget, arrays that backward needs may wait in host memory: "auto", or at most so
+        many bytes. On mx.cpu() that is a simulation, and saves nothing.
         """
         _refuse(stype_dict=stype_dict, group2ctx=group2ctx, shared_buffer=shared_buffer)
         from ..executor import simple_bind
@@ -352,6 +399,9 @@ class Symbol(Arithmetic):
             optimizer=optimizer,
             amp=amp,
             loss_scale=loss_scale,
+            device=device,
+            plan=plan,
+            offload=offload,
         )
 
     def bind(
@@ -367,11 +417,15 @@ class Symbol(Arithmetic):
         optimizer: Any = None,
         amp: Any = None,
         loss_scale: float | None = None,
+        device: Device | str | None = None,
+        plan: MemoryPlan | None = None,
+        offload: Offload = None,
     ) -> Executor:
         """An executor on the arrays given: lists in the order of `list_arguments`, or dicts.
 
-        Arguments without an array in `args_grad` get no gradient. `memory_budget`, `optimizer`, `amp` and
-        `loss_scale` are as in `simple_bind`.
+        Arguments without an array in `args_grad` get no gradient. `memory_budget`, `optimizer`, `amp`,
+        `loss_scale`, `device` and `plan` are as in `simple_bind`.
+        `loss_scale` and `offload` are as in `simple_bind`.
         """
         _refuse(group2ctx=group2ctx)
         from ..executor import bind
@@ -388,6 +442,9 @@ class Symbol(Arithmetic):
             optimizer=optimizer,
             amp=amp,
             loss_scale=loss_scale,
+            device=device,
+            plan=plan,
+            offload=offload,
         )
 
     def eval(self, ctx: Context | None = None, **kwargs: Any) -> list[Any]:

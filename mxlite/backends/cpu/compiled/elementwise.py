@@ -25,9 +25,11 @@ from typing import Any
 from ....core import native
 from ....graph.ir import Shape
 from ....graph.opdef import DType
+from ...elementwise.collapse import collapsed
+from ...elementwise.expression import Expression
 from . import team
+from .emit import emit
 from .emitter import Function, Module, width
-from .expression import emit, Expression
 
 PIECE = 8192  # elements of the last axis in one unit
 MOST_AXES = 4
@@ -101,33 +103,6 @@ def _pieces(rows: int, last: int, threads: int) -> tuple[int, int]:
     vectors = -(-last // width())
     piece = -(-vectors // count) * width()
     return -(-last // piece), piece
-
-
-def collapsed(shape: Shape, inputs: Sequence[Shape]) -> tuple[Shape, tuple[Shape, ...]]:
-    """(lengths of the fewest axes, strides of each input along them in elements, 0 where it is stretched)."""
-    rank = len(shape)
-    aligned = [(1,) * (rank - len(s)) + tuple(s) for s in inputs]
-    lengths: list[int] = []
-    there: list[tuple[bool, ...]] = []  # for each axis that is left: which inputs have it
-    for axis, n in enumerate(shape):
-        if n == 1:
-            continue
-        has = tuple(s[axis] == n for s in aligned)
-        if there and there[-1] == has:
-            lengths[-1] *= n
-        else:
-            lengths.append(n)
-            there.append(has)
-    if not lengths:
-        lengths, there = [1], [(False,) * len(aligned)]
-    strides = []
-    for i in range(len(aligned)):
-        step, own = 1, [0] * len(lengths)
-        for axis in range(len(lengths) - 1, -1, -1):
-            if there[axis][i]:
-                own[axis], step = step, step * lengths[axis]
-        strides.append(tuple(own))
-    return tuple(lengths), tuple(strides)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -8,7 +8,7 @@ outputs; each has a number, in that order, and a step names the numbers it works
 
 The steps that there are, and what each computes, are in `NUMPY`; comparisons make truth values, which only
 `select(condition, where it holds, elsewhere)` reads. Equal steps are written once, so that what two operators
-have in common is computed once. `evaluate` is the meaning of an expression; `emit` the same as instructions.
+have in common is computed once. `evaluate` is the meaning of an expression; backends write the same as code.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ....ops.error_function import erf_values, normal_values
-from . import functions
-from .emitter import Function
+from ...ops.error_function import erf_values, normal_values
 
 Step = tuple[Any, ...]
 
@@ -255,52 +253,9 @@ def evaluate(
                 values.append(np.asarray(real(operands[0])))
             else:
                 found = NUMPY[name](*(values[x] for x in operands))
-                kind = np.bool_ if name in _COMPARISONS else dtype
+                kind = np.bool_ if name in COMPARISONS else dtype
                 values.append(np.asarray(found, kind))
     return [values[x] for x in expression.outputs]
 
 
-# -- the same as instructions
-
-
-def _maximum(f: Function, a: str, b: str) -> str:
-    return f.above(a, b) if b.startswith("splat") else f.above(b, a) if _is_number(a) else f.maximum(a, b)
-
-
-def _minimum(f: Function, a: str, b: str) -> str:
-    return f.below(a, b) if b.startswith("splat") else f.below(b, a) if _is_number(a) else f.minimum(a, b)
-
-
-def _is_number(a: str) -> bool:
-    return a.startswith("splat")
-
-
-def _rounded(dtype: str) -> Callable[[Function, str], str]:
-    return lambda f, x: f.widened(f.narrowed(x, dtype), dtype)
-
-
-_COMPARISONS = {"eq": "oeq", "ne": "une", "gt": "ogt", "ge": "oge", "lt": "olt", "le": "ole"}
-
-_EMIT: Mapping[str, Callable[..., str]] = {
-    **{n: getattr(Function, n) for n in ("add", "sub", "mul", "div", "neg", "abs", "sqrt", "select")},
-    **{n: getattr(functions, n) for n in ("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "softplus")},
-    **{n: getattr(functions, n) for n in ("erf", "rsqrt", "sign")},
-    **{n: (lambda f, x, n=n: f.intrinsic(n, x)) for n in ("floor", "ceil", "trunc")},
-    **{n: (lambda f, a, b, how=how: f.compare(how, a, b)) for n, how in _COMPARISONS.items()},
-    "max": _maximum,
-    "min": _minimum,
-    "to_float16": _rounded("float16"),
-    "to_bfloat16": _rounded("bfloat16"),
-}
-
-
-def emit(f: Function, step: Step, operands: Sequence[str], made: dict[str, tuple[str, str]]) -> str:
-    """The value of one step. `made` remembers what a later step can use as well."""
-    if step[0] == "number":
-        return f.const(step[1])
-    if step[0] in ("normal", "bell"):
-        (x,) = operands
-        if x not in made:
-            made[x] = functions.gauss(f, x)
-        return made[x][step[0] == "bell"]
-    return _EMIT[step[0]](f, *operands)
+COMPARISONS = frozenset({"eq", "ne", "gt", "ge", "lt", "le"})

@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ....graph.gradient import _grad_add, _ones_like
-from ....graph.ir import Shape
-from ....graph.opdef import DType, Op
-from ....ops import find_op, TABLE
+from ...graph.gradient import _grad_add, _ones_like
+from ...graph.ir import Shape
+from ...graph.opdef import DType, Op
+from ...ops import find_op, TABLE
 from .expression import Value, Writer
 
 Rule = Callable[..., "Value | Mapping[str, Value] | None"]

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ....graph.ir import Shape
-from ....graph.opdef import DType, Op, Shapes
+from ...graph.ir import Shape
+from ...graph.opdef import DType, Op, Shapes
 from .expression import evaluate, Expression
 
 BLOCK = 8192  # elements that the reference kernel works on at a time

@@ -1,0 +1,84 @@
+"""The planner's scoreboard: every figure beside the best that is published, known or proven.
+
+    python benchmarks/planner.py            about 12 minutes; writes results/<date>-planner.md as it goes
+    python benchmarks/planner.py --quick    about a minute, small networks; prints only
+    python benchmarks/planner.py --full     ResNet-50 at 224x224 is run too
+
+Parts: arena, offsets, overhead, headline, lstm, speed are planned only; run is measured on this machine,
+beside PyTorch if it is installed. Optima need ortools (extra `exact`).
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from time import perf_counter
+
+import offsets
+from harness import heading, RESULTS
+from harness.machine import today, usable_cores
+from planning import arena, headline, measured, overhead, speed
+from planning.report import Report, say
+
+from mxlite.memplan import exact
+
+PARTS = ("headline", "lstm", "overhead", "arena", "offsets", "speed", "run")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small networks, no result file")
+    parser.add_argument("--full", action="store_true", help="ResNet-50 at 224x224 too")
+    parser.add_argument("--parts", help=f"some of {', '.join(PARTS)}, with commas between")
+    parser.add_argument("--graphs", help="of overhead: some of its graphs, with commas between")
+    parser.add_argument("--effort", type=float, help="of CP-SAT for one budget, about seconds (default 10)")
+    parser.add_argument("--threads", type=int, default=usable_cores(), help="of what is run (default: cores)")
+    parser.add_argument("--output", type=Path, help="folder of the result file (default: benchmarks/results)")
+    args = parser.parse_args()
+    parts = args.parts.split(",") if args.parts else list(PARTS)
+    for part in parts:
+        if part not in PARTS:
+            raise SystemExit(f"There is no part {part!r}; there are {', '.join(PARTS)}.")
+    output = args.output or (None if args.quick or args.parts else RESULTS)
+    path = None
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        path = output / f"{today()}-planner.md"
+    start = perf_counter()
+    report = Report(heading("The memory planner", None), path)
+    for part in PARTS:
+        if part in parts:
+            measure(part, report, args)
+            say(f"{part}: done after {perf_counter() - start:.0f} s")
+    report.heading += f"- all of it took {(perf_counter() - start) / 60:.1f} minutes\n"
+    print(report.text())
+    if path is not None:
+        path.write_text(report.text(), encoding="utf-8")
+        say(f"written: {path.name}")
+
+
+def measure(part: str, report: Report, args: argparse.Namespace) -> None:
+    if part == "headline":
+        headline.measure(report, args.quick)
+    elif part == "lstm":
+        headline.lstm(report, args.quick)
+    elif part == "overhead":
+        graphs = args.graphs.split(",") if args.graphs else None
+        overhead.measure(report, args.quick, args.effort or (2.0 if args.quick else 10.0), graphs)
+    elif part == "arena":
+        arena.measure(report, args.quick)
+    elif part == "offsets":
+        limit = 1_000 if args.quick else exact.LIMIT
+        paths = sorted(offsets.DATA.glob("*.*.csv"))
+        code = "machine code by llvmlite" if exact.machine_code() else "Python"
+        text = offsets.measure(paths[:3] if args.quick else paths, limit)
+        text += "\nMiniMalloc in C++ solves 11 of 11; best of 33 placements 1.125, greedy by size 1.355.\n"
+        report.put("Offsets: MiniMalloc's challenging set", f"Inner loops: {code}. {text}")
+    elif part == "speed":
+        speed.measure(report, args.quick)
+    elif part == "run":
+        measured.measure(report, args.quick, args.full, args.threads)
+
+
+if __name__ == "__main__":
+    main()

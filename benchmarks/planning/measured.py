@@ -1,0 +1,249 @@
+"""Run, not only planned: budgets on this machine, and PyTorch's ways to save memory beside them."""
+
+from __future__ import annotations
+
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness import markdown, Worker
+from networks.budgeted import networks
+from networks.suite import Net
+from peers.column import Column, OURS, TORCH
+from peers.contest import check_idle, compare, Entries, Entry, load, look, reason, take_turns, Terms
+
+from planning.report import Report, say
+
+BUDGETS = 5
+FASTER = 1.3  # target at each of PyTorch's peaks
+POINTS = 5.0  # predicted and measured extra time differ by at most so many per cent of a step
+MIB = 2**20
+
+ABOUT = """\
+Whole training steps with SGD and momentum, on {threads} threads; every column is a process of its own, all
+begin with the same weights, and columns take turns: medians of the rounds, extra time round by round against
+keeping all. Bytes are of the whole program: weights, gradients, momentum, batch and all else. "Measured"
+counts the arrays that the program owns. "Same bits": weights, statistics and momentum after three steps equal
+those of keeping all, bit by bit.
+
+For PyTorch, bytes are what its allocator's running sum says at the peak of a step, on top of weights,
+momentum and batch: scratch of its libraries is not in it, while ours is in ours. "At its peak" is mxlite with
+a budget of exactly these bytes, or the least it knows (then said so); above 1, mxlite is faster.
+
+"""
+
+TORCHES = [
+    Column("eager", "eager", "torch", TORCH),
+    Column("sqrt", "checkpoint_sequential, sqrt(n)", "torch", TORCH, {"checkpointed": "segments"}),
+    Column("blocks", "checkpoint of every block", "torch", TORCH, {"checkpointed": True}),
+    Column(
+        "compile",
+        "compile, activation_memory_budget 0.5",
+        "torch",
+        TORCH,
+        {"compiled": True, "activation_budget": 0.5},
+    ),
+]
+UNCOMPILED = ("resnet1001",)  # compiling takes longer than everything else
+
+
+@dataclass
+class Found:
+    """Entries of one network. `at` maps PyTorch's column to ours that has its peak as a budget."""
+
+    net: Net
+    entries: Entries
+    at: dict[str, str] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    budgets: dict[str, int] = field(default_factory=dict)
+    least: int = 0
+    peaks: dict[str, int] = field(default_factory=dict)
+
+
+def hold(net: Net, terms: Terms, torches: list[Column], folder: Path) -> Found:
+    """Measure one network: first what is asked for nothing, then budgets that follow from that."""
+    say(net.title)
+    spec = net.prepare(folder)
+    keep = Column("keep", "keep all", "ours", OURS)
+    columns = [keep, *(torches if net.twin[0] else ())]
+    found = Found(net, {c.name: Entry(c, note=c.missing()) for c in columns})
+    with ExitStack() as stack:
+        workers: dict[str, Worker] = {}
+
+        def start(names: list[str]) -> None:
+            for name in names:
+                if not found.entries[name].note:
+                    workers[name] = stack.enter_context(found.entries[name].column.start(terms.threads))
+            ready = [n for n in names if n in workers]
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(lambda n: load(spec, found.entries[n], net, workers, terms), ready))
+
+        start(list(found.entries))
+        if "keep" not in workers:
+            return found
+        *_, most = _budgets(found, workers["keep"])
+        _peaks(found, workers, terms)
+        more = _asked(found, most)
+        found.entries |= {c.name: Entry(c) for c in more}
+        start([c.name for c in more])
+        for name, e in found.entries.items():
+            if name in workers and e.column.side == "ours":
+                found.digests[name] = workers[name].ask(do="digest")
+        compare(found.entries)
+        for name in list(workers):
+            if found.entries[name].note:
+                workers.pop(name).__exit__(None, None, None)
+        check_idle(found.entries, workers)
+        take_turns(found.entries, workers, terms)
+        ours = {n: w for n, w in workers.items() if found.entries[n].column.side == "ours"}
+        look(found.entries, ours, terms)
+    return found
+
+
+def _budgets(found: Found, worker: Worker) -> list[int]:
+    """Budgets from the least that works, then what keeping all takes."""
+    found.least, *others = worker.ask(do="budgets", count=BUDGETS)
+    found.budgets = {f"budget{i}": b for i, b in enumerate([found.least, *others])}
+    return [*found.budgets.values(), worker.ask(do="memory")["planned"]]
+
+
+def _peaks(found: Found, workers: dict[str, Worker], terms: Terms) -> None:
+    for name, e in found.entries.items():
+        if name in workers and e.column.side == "torch":
+            try:
+                found.peaks[name] = workers[name].ask(terms.limit, do="allocated")
+                e.memory["allocated"] = found.peaks[name]
+            except RuntimeError as error:
+                e.note = reason(error)
+                workers.pop(name).__exit__(None, None, None)
+
+
+def _asked(found: Found, most: int) -> list[Column]:
+    """Columns of ours with budgets of their own."""
+    columns = [
+        Column(name, f"{nbytes / MIB:.1f}", "ours", OURS, {"memory_budget": nbytes})
+        for name, nbytes in reversed(found.budgets.items())
+    ]
+    for name, peak in found.peaks.items():
+        if peak >= most:
+            found.at[name] = "keep"
+        elif peak <= found.least:
+            found.at[name] = "budget0"
+        else:
+            found.at[name] = f"at {name}"
+            columns.append(Column(f"at {name}", f"{peak / MIB:.1f}", "ours", OURS, {"memory_budget": peak}))
+    return columns
+
+
+# -- tables ------------------------------------------------------------------------------------------------
+
+
+def within_budgets(found: Found) -> str:
+    """Planned and measured, bytes and time."""
+    rows: list[list[object]] = []
+    keep = found.entries["keep"]
+    for name in ("keep", *reversed(found.budgets)):
+        e = found.entries[name]
+        if e.seconds is None or keep.seconds is None or e.plan is None:
+            rows.append([e.column.title, *["-"] * 6, e.note])
+            continue
+        planned, measured = (f"{e.memory[k] / MIB:.1f}" for k in ("planned", "measured"))
+        ratio = e.seconds / keep.seconds
+        same = "yes" if found.digests[name] == found.digests["keep"] else "NO"
+        rows.append(
+            [
+                e.column.title, planned, measured, f"{100 * e.plan['extra_time']:.1f}",
+                f"{100 * (ratio.median - 1):.1f}", f"{1e3 * e.seconds.median:.0f}", same, e.plan["method"],
+            ]
+        )  # fmt: skip
+    head = ["budget MiB", "planned", "measured", "predicted +%", "measured +%", "ms", "same bits", "how"]
+    return markdown(head, rows)
+
+
+def beside_torch(found: Found) -> str:
+    """PyTorch's columns and ours at their peaks."""
+    rows: list[list[object]] = []
+    for name, e in found.entries.items():
+        if e.column.side != "torch":
+            continue
+        if e.seconds is None or name not in found.peaks:
+            rows.append([e.column.title, *["-"] * 5, e.note])
+            continue
+        at = found.entries[found.at[name]]
+        ratio = "-" if at.seconds is None else str(e.seconds / at.seconds)
+        ours = "-" if at.seconds is None else f"{1e3 * at.seconds.median:.0f}"
+        peak = at.memory.get("measured", 0) / MIB
+        note = "the least known; PyTorch's is below" if peak * MIB > found.peaks[name] else ""
+        rows.append(
+            [
+                e.column.title, f"{found.peaks[name] / MIB:.1f}", f"{1e3 * e.seconds.median:.0f}",
+                f"{peak:.1f}", ours, ratio, note,
+            ]
+        )  # fmt: skip
+    head = ["PyTorch", "peak MiB", "ms", "mxlite MiB at its peak", "ms", "PyTorch / mxlite", ""]
+    return markdown(head, rows) if rows else ""
+
+
+def targets(results: list[Found], report: Report) -> None:
+    """What was promised, over all networks."""
+    broken = bits = count = 0
+    apart: list[float] = []
+    ratios: list[tuple[float, str]] = []
+    for found in results:
+        keep = found.entries["keep"]
+        for name, e in found.entries.items():
+            if e.column.side != "ours" or e.seconds is None or e.plan is None or keep.seconds is None:
+                continue
+            count += 1
+            limit = found.budgets.get(name) or e.column.options.get("memory_budget") or e.memory["planned"]
+            broken += not e.memory["measured"] == e.memory["planned"] <= limit
+            bits += found.digests[name] != found.digests["keep"]
+            measured = (e.seconds / keep.seconds).median - 1
+            apart.append(100 * abs(measured - e.plan["extra_time"]))
+        for name, at in found.at.items():
+            theirs, ours = found.entries[name].seconds, found.entries[at].seconds
+            if theirs is not None and ours is not None:
+                fair = found.peaks[name] >= found.entries[at].memory.get("measured", 0)
+                if fair:
+                    ratios.append(((theirs / ours).median, f"{found.net.name}, {name}"))
+    report.target("measured bytes = planned <= budget", f"{count} plans", f"{count - broken}", not broken)
+    report.target("bits equal keep-all's", f"{count} plans", f"{count - bits}", not bits)
+    near = sum(a <= POINTS for a in apart)
+    name = f"measured extra time within {POINTS:g} points of predicted"
+    report.target(name, f"{len(apart)} plans", str(near), near == len(apart))
+    if ratios:
+        worst, where = min(ratios)
+        report.target(
+            "PyTorch / mxlite at each of its peaks, least",
+            f"{FASTER:g}",
+            f"{worst:.2f} ({where})",
+            worst >= FASTER,
+        )
+
+
+def measure(report: Report, quick: bool, full: bool, threads: int) -> None:
+    terms = Terms(
+        rounds=3 if quick else 5, seconds=0.1 if quick else 0.5, threads=threads, limit=240, profiled=0
+    )
+    results: list[Found] = []
+    about = ABOUT.format(threads=threads)
+    text: list[str] = []
+    for net in networks(quick, full):
+        torches = [t for t in TORCHES if t.name != "compile" or not (quick or net.name in UNCOMPILED)]
+        with tempfile.TemporaryDirectory() as folder:
+            found = hold(net, terms, torches, Path(folder))
+        results.append(found)
+        text.append(f"### {net.title}\n\n{_tables(found)}")
+        report.put("Run", about + "\n".join(text))
+    targets(results, report)
+
+
+def _tables(found: Found) -> Any:
+    keep = found.entries["keep"]
+    if keep.seconds is None:
+        return f"Not measured: {keep.note}\n"
+    peers = beside_torch(found)
+    return within_budgets(found) + (f"\n{peers}" if peers else "")

@@ -1,0 +1,81 @@
+"""One call of an elementwise operator as an expression on arrays that broadcast."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...graph.ir import Shape
+from ...graph.opdef import DType
+from ..base import Request
+from .expression import Expression, Writer
+from .rules import RULES, view_of, write
+
+FLOATS = frozenset({"float32", "float16", "bfloat16"})
+
+
+class Program(NamedTuple):
+    """One call of an operator as an expression. `inputs` and `outputs` are names, `views` shapes."""
+
+    expression: Expression
+    constants: tuple[float, ...]
+    inputs: tuple[str, ...]
+    views: tuple[Shape, ...]
+    outputs: tuple[str, ...]
+    shape: Shape
+
+
+@functools.lru_cache(maxsize=4096)
+def program(r: Request, known: frozenset[str]) -> Program | None:
+    """The expression for a request; None where there is none.
+
+    Wanted are outputs of one shape, inputs that broadcast to it, and dtypes that are `known`: those that
+    the backend's code can load and store.
+    """
+    op, a = r.op, r.attrs
+    kinds = kinds_of(r)
+    if op not in RULES or kinds is None:
+        return None
+    ignored = op.shape_only_names(a)
+    inputs = tuple(n for n in op.input_names(a) if r.is_used(n) and n not in ignored)
+    outputs = tuple(n for n in op.output_names(a) if r.is_used(n))
+    if not outputs or not can_store([kinds[n][1] for n in inputs], [kinds[n][1] for n in outputs], known):
+        return None
+    shape = kinds[outputs[0]][0]
+    views = tuple(view_of(op, a, n, kinds[n][0], shape) for n in inputs)
+    if any(kinds[n][0] != shape for n in outputs) or not all(broadcasts(v, shape) for v in views):
+        return None
+    w = Writer()
+    made = write(w, op, a, {n: w.input() for n in inputs}, r.dtype)
+    if made is None or any(n not in made for n in outputs):
+        return None
+    expression, constants = w.expression([made[n] for n in outputs])
+    return Program(expression, constants, inputs, views, outputs, shape)
+
+
+def kinds_of(r: Request) -> dict[str, tuple[Shape, DType]] | None:
+    """Shape and dtype of everything that the request's operator may name; None where some are absent."""
+    forward = r.op.forward_op or r.op
+    ins, outs = forward.input_names(r.attrs), forward.output_names(r.attrs)
+    if len(ins) != len(r.inputs):
+        return None
+    _, dtypes = forward.infer_type(r.attrs, *r.dtypes)
+    kinds: dict[str, tuple[Shape, DType]] = {}
+    for names, shapes, types in ((ins, r.inputs, r.dtypes), (outs, r.outputs, dtypes)):
+        for name, shape, dtype in zip(names, shapes, types, strict=True):
+            assert dtype is not None
+            kinds[name] = kinds[f"d_{name}"] = (tuple(shape), dtype)
+    return kinds
+
+
+def can_store(inputs: Sequence[DType], outputs: Sequence[DType], known: frozenset[str]) -> bool:
+    """Whether arrays of these types can be read and made; made are floats only, as it is computed in such."""
+    return all(str(d) in known for d in inputs) and all(str(d) in known & FLOATS for d in outputs)
+
+
+def broadcasts(shape: Shape, whole: Shape) -> bool:
+    """Whether `shape` stretches to `whole`, which has elements, over few enough axes."""
+    if len(shape) > len(whole) or 0 in whole:
+        return False
+    return all(d in (1, n) for d, n in zip(reversed(shape), reversed(whole)))

@@ -1,0 +1,13 @@
+// Which element a thread works on.
+#pragma once
+
+// Division by a number that is known when the kernel is launched, for dividends below 2^31 (T. Granlund and
+// P. Montgomery, 1994, "Division by invariant integers using multiplication"): the host gives the multiplier and
+// the shift.
+__device__ __forceinline__ uint32 divided(uint32 n, uint32 multiplier, uint32 shift) {
+    return (__umulhi(n, multiplier) + n) >> shift;
+}
+
+// Every thread's share of n pieces of work.
+#define MX_EACH(i, n)                                                                            \
+    for (int64 i = blockIdx.x * (int64)blockDim.x + threadIdx.x; i < (n); i += (int64)gridDim.x * blockDim.x)

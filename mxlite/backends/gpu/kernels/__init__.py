@@ -1,0 +1,19 @@
+"""Rows of the GPU's table: a module here with a function `rows(device)` is found by itself."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
+
+from ....graph.opdef import Op
+from ..device import Device
+
+
+def table(device: Device) -> dict[type[Op], list[Any]]:
+    """Every row for one device, in the order of the modules' names."""
+    made: dict[type[Op], list[Any]] = {}
+    for module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
+        for op, listed in importlib.import_module(f"{__name__}.{module}").rows(device).items():
+            made.setdefault(op, []).extend(listed)
+    return made

@@ -1,0 +1,118 @@
+"""NVRTC: CUDA C++ text to machine code for one architecture, where no GPU and no driver need be.
+
+Through ctypes, so that neither CuPy nor a toolkit is needed to compile. Machine code (cubin) rather than PTX:
+a driver older than the compiler refuses the latter. Source: NVIDIA, "NVRTC", CUDA 13 documentation.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import glob
+import os
+import re
+import sysconfig
+from dataclasses import dataclass
+from typing import Any
+
+from ...core.errors import MXLiteError
+from .source import Source
+
+NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "nvrtc64_130_0.dll", "nvrtc64_120_0.dll")
+FOLDERS = ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", "nvidia/cu13/bin", "nvidia/cuda_nvrtc/bin")
+
+
+class CompilationError(MXLiteError):
+    """NVRTC does not accept a kernel; the message is its log."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What one kernel takes: registers of a thread, and bytes of memory that registers are spilled to."""
+
+    registers: int
+    spilled_bytes: int
+    stack_bytes: int
+
+
+@functools.cache
+def library() -> Any:
+    """The library, or None where there is none: wheels of this Python first, then the system's."""
+    site = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    found = [p for s in site for f in FOLDERS for n in NAMES for p in glob.glob(os.path.join(s, f, n))]
+    for path in (*found, *NAMES):
+        try:
+            lib = ctypes.CDLL(path)
+        except OSError:
+            continue
+        lib.nvrtcGetErrorString.restype = ctypes.c_char_p
+        return lib
+    return None
+
+
+def available() -> bool:
+    """Whether kernels can be compiled here."""
+    return library() is not None
+
+
+@functools.cache
+def version() -> tuple[int, int]:
+    """Of NVRTC, as (13, 0)."""
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _check(library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "nvrtcVersion")
+    return major.value, minor.value
+
+
+def compile(source: Source, architecture: str) -> tuple[bytes, str]:
+    """(cubin, log) of `source` for `architecture`, as "sm_90". Raises CompilationError with NVRTC's words."""
+    lib = library()
+    if lib is None:
+        raise CompilationError(
+            "There is no NVRTC here to compile kernels with; pip install 'mxlite[gpu]' brings it."
+        )
+    program = ctypes.c_void_p()
+    text = source.text.encode()
+    _check(
+        lib.nvrtcCreateProgram(ctypes.byref(program), text, b"mxlite.cu", 0, None, None),
+        "nvrtcCreateProgram",
+    )
+    try:
+        options = [f"-arch={architecture}", "--ptxas-options=-v", *source.options]
+        array = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
+        status = lib.nvrtcCompileProgram(program, len(options), array)
+        log = _text(lib, program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog").decode(errors="replace")
+        if status:
+            raise CompilationError(f"NVRTC {'.'.join(map(str, version()))}, {architecture}:\n{log.strip()}")
+        return _text(lib, program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN"), log
+    finally:
+        lib.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def usage(log: str) -> dict[str, Usage]:
+    """What each kernel of a compilation takes, from the log that `compile` returned."""
+    found: dict[str, Usage] = {}
+    name, stack, spilled = "", 0, 0
+    for line in log.splitlines():
+        if match := re.search(r"Compiling entry function '(\w+)'", line):
+            name, stack, spilled = match[1], 0, 0
+        elif match := re.search(
+            r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line
+        ):
+            stack, spilled = int(match[1]), max(int(match[2]), int(match[3]))
+        elif name and (match := re.search(r"Used (\d+) registers", line)):
+            found[name] = Usage(int(match[1]), spilled, stack)
+            name = ""
+    return found
+
+
+def _text(lib: Any, program: Any, size_of: str, get: str) -> bytes:
+    size = ctypes.c_size_t()
+    _check(getattr(lib, size_of)(program, ctypes.byref(size)), size_of)
+    buffer = ctypes.create_string_buffer(size.value)
+    _check(getattr(lib, get)(program, buffer), get)
+    return buffer.raw if get == "nvrtcGetCUBIN" else buffer.value
+
+
+def _check(status: int, call: str) -> None:
+    if status:
+        raise CompilationError(f"{call}: {library().nvrtcGetErrorString(status).decode()}")

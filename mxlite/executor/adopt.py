@@ -1,0 +1,33 @@
+"""A plan that somebody brings, made ready to run: judged, and compared with the step it is for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..core.bytesize import format_bytes
+from ..core.errors import BindError, PlanError
+from ..memplan import check, MemoryPlan
+from ..memplan.difference import first_difference
+from .lower import Lowered
+
+
+def adopted(plan: MemoryPlan, lowered: Lowered, budget: int | None) -> MemoryPlan:
+    """`plan` on the problem of `lowered`; PlanError if it is of another step, unsound, or above `budget`."""
+    if not isinstance(plan, MemoryPlan):
+        raise BindError(
+            f"plan must be a MemoryPlan, as MemoryPlan.from_json gives it; got {type(plan).__name__}."
+        )
+    if (found := first_difference(plan.problem, lowered.problem)) is not None:
+        raise PlanError(
+            f"The plan was made for another step: {found}. Network, shapes, types, grad_req, optimizer, amp "
+            f"must be those it was made with, and the kernels too (`mxlite doctor` lists what there is)."
+        )
+    if budget is not None and plan.peak_bytes > budget:
+        raise PlanError(
+            f"The plan takes {plan.peak_bytes} bytes ({format_bytes(plan.peak_bytes)}), more than "
+            f"memory_budget={budget}: leave the budget out, or plan anew for it."
+        )
+    problem = replace(lowered.problem, host=plan.problem.host)  # how fast copies are is the plan's affair
+    plan = replace(plan, schedule=replace(plan.schedule, problem=problem))
+    check(plan, plan.predecessors)  # in every order that an engine may choose
+    return plan

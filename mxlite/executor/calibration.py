@@ -1,0 +1,187 @@
+"""Measured costs: how long this device's kernels take, for plans that are to weigh real seconds.
+
+Each distinct kernel call of a lowered step (operator, attributes, shapes, types, kernel, threads) is run by
+itself on scratch arrays, a few times, and the lower quartile of its times counts. The times are kept in the
+process and on disk (see timings.py), so that the next plan of the same network measures nothing.
+
+No array of the user's is touched, and there is room for one call's arrays at a time. A call that cannot be
+run by itself keeps its modelled time, scaled to what was measured of the others: operators of the user's own
+(their code is run when they say so), and kernels that refuse the values they are given here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ..backends import bind_call, Call
+from ..core.dtype import is_floating
+from ..memplan.device import DEFAULT, MEASURED
+from ..ops.philox import RandomStream
+from .lower import Lowered
+from .timings import Timings
+
+RUNS = (3, 9)  # of each call, at least and at most
+CALL_S = 0.03  # after so long there are no more than the least number of runs
+TOTAL_S = 60.0  # for one network; what is not measured by then keeps its scaled model
+FLUSH_BYTES = 8 * 2**20  # written between runs: in a step, too, most of what a call reads was made long ago
+PATTERN = 8191  # numbers, repeated to fill an array; a prime, so that no row is like another
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What `calibrate` did: `calls` distinct kernel calls, of which `measured` were timed now and `known`
+    from before; `modelled` could not be timed. `wall_s` is how long it took, `step_s` the sum over the step.
+    """
+
+    calls: int
+    measured: int
+    known: int
+    modelled: int
+    wall_s: float
+    step_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.calls} distinct kernel calls: {self.measured} timed in {self.wall_s:.1f} s, {self.known} "
+            f"known from before, {self.modelled} modelled; "
+            f"a step is predicted to take {1e3 * self.step_s:.2f} ms"
+        )
+
+
+def with_measured_costs(lowered: Lowered, again: bool = False) -> tuple[Lowered, Calibration]:
+    """`lowered` with measured seconds in its tasks; `again`: times from before do not count."""
+    start = perf_counter()
+    timings = Timings.of(lowered.backend)
+    keys = [call_key(lowered, c) for c in range(len(lowered.calls))]
+    first = {key: c for c, key in reversed(list(enumerate(keys)))}
+    found: dict[str, float] = {} if again else {k: s for k in first if (s := timings.get(k)) is not None}
+    known = len(found)
+    missing = [k for k in dict.fromkeys(keys) if k not in found]
+    if missing:
+        with lowered.backend.running(lowered.threads) if lowered.tuned else nullcontext():
+            for key in missing:
+                if perf_counter() - start > TOTAL_S:
+                    break
+                if (seconds := _time_call(lowered, first[key])) is not None:
+                    found[key] = seconds
+        timings.update({k: found[k] for k in missing if k in found})
+    modelled = [call.seconds(DEFAULT) for call in lowered.calls]
+    ratios = [found[k] / modelled[c] for k, c in first.items() if k in found and modelled[c]]
+    scale = median(ratios) if ratios else 1.0
+    tasks = tuple(
+        replace(task, seconds=found.get(key, scale * s))
+        for task, key, s in zip(lowered.problem.tasks, keys, modelled)
+    )
+    problem = replace(lowered.problem, tasks=tasks, costs=MEASURED)
+    calibration = Calibration(
+        len(first),
+        len(found) - known,
+        known,
+        len(first) - len(found),
+        perf_counter() - start,
+        problem.step_seconds,
+    )
+    return replace(lowered, problem=problem), calibration
+
+
+def call_key(lowered: Lowered, c: int) -> str:
+    """The digest of all that call `c` is, but for the values in its arrays."""
+    call, task = lowered.calls[c], lowered.problem.tasks[c]
+
+    def kinds(numbers: tuple[int, ...]) -> list[object]:
+        return [None if v < 0 else (lowered.shape[v], lowered.dtype[v].name) for v in numbers]
+
+    assert call.node.op is not None
+    text = repr(
+        (
+            call.node.op.op_name,
+            repr(call.node.attrs),
+            kinds(call.inputs),
+            kinds(call.outputs),
+            call.shapes,
+            call.kernel.name,
+            task.workspace,
+            lowered.step.train,
+            lowered.threads,
+            lowered.tuned,
+        )
+    )
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _time_call(lowered: Lowered, c: int) -> float | None:
+    """Seconds of one call, or None where it cannot be run by itself."""
+    if "state" in lowered.calls[c].kernel.signature.services:
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            run, kept = _scratch_call(lowered, c)
+            seconds = _lower_quartile(run)
+            del kept
+            return seconds
+    except Exception:  # made-up values need not suit a kernel
+        return None
+
+
+def _scratch_call(lowered: Lowered, c: int) -> tuple[Callable[[], None], list[Any]]:
+    """Call `c` on arrays of its own, and these: a kernel may know no more of them than their addresses."""
+    call: Call = lowered.calls[c]
+    task, backend = lowered.problem.tasks[c], lowered.backend
+    arrays = {
+        v: backend.array(lowered.shape[v], lowered.dtype[v]) for v in {*call.inputs, *call.outputs} if v >= 0
+    }
+    for array in arrays.values():
+        _fill(array)
+    rng = RandomStream(np.array([1, 1], np.uint64), call.stream) if call.stream >= 0 else None
+    assert call.node.op is not None
+    work = backend.empty(task.workspace)
+    run = bind_call(
+        call.kernel,
+        backend.xp,
+        call.node.op,
+        call.node.attrs,
+        [arrays.get(v) for v in call.inputs],
+        [arrays.get(v) for v in call.outputs],
+        work=work,
+        rng=rng,
+        train=lowered.step.train,
+        shapes=call.shapes,
+    )
+    return run, [*arrays.values(), work, rng]
+
+
+def _fill(array: Any) -> None:
+    """Numbers in [0.5, 1.5) where there are fractions, else 0: no denormals, and indices that exist.
+
+    Arithmetic on denormal numbers is many times slower, and garbage is full of them.
+    """
+    flat = array.reshape(-1)
+    if not is_floating(array.dtype):
+        flat[...] = 0
+        return
+    pattern = np.random.default_rng(1).uniform(0.5, 1.5, PATTERN).astype(array.dtype)
+    whole = flat.size // PATTERN * PATTERN
+    flat[:whole].reshape(-1, PATTERN)[...] = pattern
+    flat[whole:] = pattern[: flat.size - whole]
+
+
+def _lower_quartile(run: Callable[[], None]) -> float:
+    """Of some runs after a first one: neither the luckiest nor those that something got in the way of."""
+    run()
+    least, most = RUNS
+    times: list[float] = []
+    flush = np.ones(FLUSH_BYTES // 8)
+    while len(times) < least or (len(times) < most and sum(times) < CALL_S):
+        flush += 1
+        start = perf_counter()
+        run()
+        times.append(perf_counter() - start)
+    return sorted(times)[len(times) // 4]

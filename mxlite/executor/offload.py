@@ -1,0 +1,21 @@
+"""What `offload=` means: how much host memory kept arrays may take while they wait for backward."""
+
+from __future__ import annotations
+
+from ..core import BindError, parse_bytes
+from ..memplan import HostLink
+
+Offload = int | str | HostLink | None
+"""None: no host memory. "auto": as much as helps. Bytes, or text such as "4GiB": at most so many. A HostLink
+says also how fast copies are."""
+
+
+def host_link(offload: Offload) -> HostLink | None:
+    """The planner's form of `offload`. Raises BindError or BudgetError."""
+    if offload is None or isinstance(offload, HostLink):
+        return offload
+    if isinstance(offload, str) and offload == "auto":
+        return HostLink()
+    if isinstance(offload, bool) or not (isinstance(offload, str) or hasattr(offload, "__index__")):
+        raise BindError(f"offload must be 'auto', bytes, a HostLink or None, got {offload!r}.")
+    return HostLink(capacity=parse_bytes(offload))

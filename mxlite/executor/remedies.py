@@ -1,0 +1,198 @@
+"""What would help where no plan fits: another batch, 16 bits, an update inside the step. With numbers.
+
+Each remedy is planned by itself where that is quick, and else reckoned from the refused plan and said to be
+an estimate. How much is planned depends on the number of tasks alone: an error must not take minutes, and
+must say the same each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..core.bytesize import format_bytes
+from ..core.errors import MemoryBudgetError, MXLiteError
+from ..core.table import percent
+from ..graph import Entry, Graph, Shape, UpdateRule
+from ..memplan import MemoryPlan
+from ..memplan.holders import short
+from ..ops import find_op
+from .lower import Lowered
+from .step import infer, input_names
+
+WORK = 1500  # tasks in all plans made for one error
+PLANS = 8  # at most, however small the network
+_PER_BATCH = ("inputs", "outputs")  # fixed bytes that grow with the batch
+
+
+@dataclass(frozen=True)
+class Question:
+    """What was asked of the planner. `plan(inferred, requests, rule, amp)` asks again with changes."""
+
+    inferred: Graph
+    given: frozenset[str]
+    requests: Mapping[str, str]
+    rule: UpdateRule | None
+    amp: Any
+    budget: int
+    lowered: Lowered
+    plan: Callable[[Graph, Mapping[str, str], UpdateRule | None, Any], MemoryPlan]
+
+
+@dataclass
+class _Asker:
+    """Asks a limited number of questions."""
+
+    question: Question
+    left: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        tasks = max(1, len(self.question.lowered.problem.tasks))
+        self.left = min(PLANS, WORK // tasks)
+
+    def __call__(self, **changed: Any) -> MemoryPlan | MemoryBudgetError:
+        """A plan, or why there is none. Other errors pass: the network does not allow the change."""
+        self.left -= 1
+        q = self.question
+        try:
+            return q.plan(
+                changed.get("inferred", q.inferred),
+                changed.get("requests", q.requests),
+                changed.get("rule", q.rule),
+                changed.get("amp", q.amp),
+            )
+        except MemoryBudgetError as error:
+            return error
+
+
+def advice(question: Question, error: MemoryBudgetError) -> str:
+    """Lines for the message of `error`: the task of the bound with its shapes, then what would help."""
+    ask = _Asker(question)
+    lines = [*_bound_task(question.lowered)]
+    found = [
+        *_safely(_fused, question, error, ask),
+        *_safely(_mixed, question, error, ask),
+        *_safely(_input_gradients, question, error, ask),
+        *_safely(_batch, question, error, ask),
+    ]
+    if found:
+        lines += ["What would help:", *(f"  - {line}" for line in found)]
+    return "\n".join(lines)
+
+
+def _safely(remedy: Any, *args: Any) -> list[str]:
+    """An error message must come, whatever a remedy meets."""
+    try:
+        return list(remedy(*args))
+    except MXLiteError:
+        return []
+
+
+def _bound_task(lowered: Lowered) -> Iterator[str]:
+    """The largest single task with the shapes of what it reads and makes."""
+    nbytes, at = lowered.problem.task_bound
+    if not nbytes or nbytes < lowered.problem.least_arena:
+        return
+    call, task = lowered.calls[at], lowered.problem.tasks[at]
+
+    def kinds(numbers: tuple[int, ...]) -> str:
+        found = [f"{lowered.dtype[v].name} {_shape(lowered.shape[v])}" for v in numbers if v >= 0]
+        return ", ".join([*found[:4], *(["..."] if len(found) > 4 else [])]) or "nothing"
+
+    work = f", workspace {format_bytes(task.workspace)}" if task.workspace else ""
+    yield f"{short(task.name)!r} of the bound: {kinds(call.inputs)} -> {kinds(call.outputs)}{work}."
+
+
+def _fused(q: Question, error: MemoryBudgetError, ask: _Asker) -> Iterator[str]:
+    if q.rule is not None or not any(r == "write" for r in q.requests.values()):
+        return
+    if any(r == "add" for r in q.requests.values()):
+        return
+    name = "update inside the step (optimizer=, or fused_update=True of Module)"
+    if ask.left > 0:
+        rule = UpdateRule(find_op("_fused_sgd"), {"rescale_grad": 1.0, "clip_gradient": -1.0})
+        yield f"{name}, with sgd: {_verdict(ask(rule=rule))}"
+        return
+    nbytes = q.lowered.problem.fixed_bytes.get("gradients", 0)
+    yield f"{name}: up to {format_bytes(nbytes)} of gradients need no arrays"
+
+
+def _mixed(q: Question, error: MemoryBudgetError, ask: _Asker) -> Iterator[str]:
+    if q.amp is not None or not any(d == np.dtype("float32") for d in q.lowered.dtype):
+        return
+    if ask.left > 0:
+        yield f'amp="bfloat16": {_verdict(ask(amp="bfloat16"))}'
+        return
+    arena = error.least_feasible_bytes - q.lowered.problem.fixed_total
+    about = error.least_feasible_bytes - arena // 2
+    yield (
+        f'amp="bfloat16": about {format_bytes(about)} instead of {format_bytes(error.least_feasible_bytes)} '
+        + ("(an estimate: half of the arena)")
+    )
+
+
+def _input_gradients(q: Question, error: MemoryBudgetError, ask: _Asker) -> Iterator[str]:
+    names = [n for n in sorted(_data(q)) if q.requests.get(n, "null") != "null" and q.rule is None]
+    nbytes = sum(q.inferred.nbytes(Entry(n)) for n in q.inferred.arguments if n.name in names)
+    if names:
+        shown = ", ".join(map(repr, map(short, names[:3]))) + (", ..." if len(names) > 3 else "")
+        yield f"grad_req='null' for {shown}: {format_bytes(nbytes)} less, if nobody needs their gradients"
+
+
+def _batch(q: Question, error: MemoryBudgetError, ask: _Asker) -> Iterator[str]:
+    """The nearest batch that fits: on a straight line from the least plan, then by planning around it."""
+    shapes = {n.name: q.inferred.shapes[Entry(n)] for n in q.inferred.arguments if n.name in q.given}
+    names = [n for n in shapes if n in _data(q) and shapes[n]]
+    batch = shapes[names[0]][0] if names else 0
+    if batch < 2:
+        return
+    what = f"batch {{}} instead of {batch} (the first axis of {short(names[0])!r})"
+    held = sum(n for c, n in q.lowered.problem.fixed_bytes.items() if c not in _PER_BATCH)
+    each = (error.least_feasible_bytes - held) / batch
+    estimate = min(batch - 1, int((q.budget - held) / each)) if each > 0 else 0
+    if estimate < 1 and q.budget <= held:
+        yield f"no smaller batch: {format_bytes(held)} do not depend on it"
+        return
+    low, high, plan = 0, batch, None
+    guess = max(1, estimate)
+    while high - low > 1 and ask.left > 0:
+        tried = ask(inferred=_with_batch(q, shapes, batch, guess))
+        if isinstance(tried, MemoryPlan):
+            low, plan = guess, tried
+            guess = min(low + 1, high - 1) if guess == max(1, estimate) else (low + high) // 2
+        else:
+            high = guess
+            guess = high - 1 if high - 1 > low and guess == estimate else (low + high) // 2
+    if plan is not None:
+        rest = f"; {low + 1} does not" if high == low + 1 else ""
+        yield f"{what.format(low)}: {_verdict(plan)}{rest}"
+    elif high == 1:
+        yield "no smaller batch: a batch of 1 does not fit either"
+    elif estimate >= 1:
+        yield f"{what.format(estimate)}: fits by an estimate; `mxlite fit-batch` finds it by planning"
+
+
+def _with_batch(q: Question, shapes: Mapping[str, Shape], batch: int, new: int) -> Graph:
+    """The network with inputs whose first axis was `batch` made `new` long."""
+    data = _data(q)
+    known = {n: (new, *s[1:]) if s and s[0] == batch else s for n, s in shapes.items() if n in data}
+    types = {n.name: q.inferred.dtypes[Entry(n)] for n in q.inferred.variables}
+    return infer(Graph(q.inferred.outputs), known, types)
+
+
+def _data(q: Question) -> set[str]:
+    """Names of inputs that are no parameters."""
+    return input_names(q.inferred, list(q.given))
+
+
+def _verdict(found: MemoryPlan | MemoryBudgetError) -> str:
+    if isinstance(found, MemoryPlan):
+        return f"fits, {format_bytes(found.peak_bytes)} with {percent(found.extra_time)} extra time"
+    return f"not enough, needs {format_bytes(found.least_feasible_bytes)}"
+
+
+def _shape(shape: Shape) -> str:
+    return "(" + ", ".join(map(str, shape)) + ")"

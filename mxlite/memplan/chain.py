@@ -1,0 +1,287 @@
+"""Which stretches of blocks to run again, for every amount of memory at once: a dynamic programme.
+
+Let kept cuts divide the forward pass into stretches. When backward enters a stretch, everything it needs
+there is made again in one burst, and the arena holds
+
+    what is kept of all earlier stretches  +  all that backward needs of this one  +  gradients.
+
+So a stretch [c, d) can be worked on with `slack` bytes, those that earlier stretches leave, if `hold(c, d)`
+is no more; it takes `kept` bytes of the slack away from all that follow; and it costs the seconds of what was
+dropped. With g(c, slack) the least cost of blocks c and on,
+
+    g(c, slack) = 0                                               if hold(c, end) <= slack: keep all of it
+    g(c, slack) = min over d, price:  seconds(c, d, price) + g(d, slack - kept(c, d, price))
+                                                                  for hold(c, d) <= slack
+
+where a stretch keeps what saves at least `price` seconds per byte, besides the cut at its end. One table
+serves every budget, for the state is what is left and not what is used. Stretches come out long at the input,
+where nothing is kept yet, and short at the output.
+
+This differs from the programmes of rotor (Beaumont et al. 2019) and Checkmate's baselines in what may be
+kept: results inside a stretch whose blocks' outputs are dropped. The best plans do that, since convolutions
+save many seconds for few bytes. A second form of a stretch makes cheap results twice, once on the way through
+and once when backward comes to their block, and so holds fewer bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from .blocks import Blocks
+
+FAR = 1e30  # seconds of what cannot be done
+MENU = 12  # prices that a stretch may choose from
+LEVELS = 256  # of slack
+WORK = 400_000_000  # entries looked at by one table, at most; long chains get fewer levels and lengths
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Blocks [begin, end), of which everything is kept that saves `price` or more; `twice`: see above."""
+
+    begin: int
+    end: int
+    price: float
+    twice: bool
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The ways to go on from a block: `ends` (D), `hold` (forms, D), `kept` (menu, D), `seconds` (forms,
+    menu, D).
+    """
+
+    ends: np.ndarray
+    hold: np.ndarray
+    kept: np.ndarray
+    seconds: np.ndarray
+
+
+class Chain:
+    """Sums along the blocks, from which every stretch is known."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        self.blocks = blocks
+        self.menu = _menu(blocks)
+        shape = (2, len(self.menu), blocks.num)
+        kept, seconds, passing = np.empty(shape), np.empty(shape), np.empty(shape)
+        for e in (0, 1):
+            for b, path in enumerate(blocks.paths[e]):
+                at = np.searchsorted(-path.price, -self.menu, side="right") - 1
+                kept[e, :, b], seconds[e, :, b] = path.nbytes[at], path.seconds[at]
+                passing[e, :, b] = path.passing[at]
+        self.kept, self.seconds, self.passing = _summed(kept[0]), _summed(seconds[0]), _summed(passing[0])
+        self.kept_last, self.seconds_last = kept[1], seconds[1]
+        tasks = blocks.problem.tasks
+        needed, cheap = np.zeros(blocks.num), np.zeros(blocks.num)
+        for b, leaving in enumerate(blocks.leaving):
+            for t in range(blocks.begin[b], blocks.end[b]):
+                needed[b] += blocks.needed[t]
+                if blocks.droppable[t] and tasks[t].cheap and t not in leaving:
+                    cheap[b] += blocks.needed[t]
+        gradients = blocks.gradient_bytes
+        self.held = np.array([_summed(needed), _summed(needed - cheap)])
+        self.peak = np.array([self.held[0, 1:] + gradients, self.held[1, 1:] + gradients + cheap])
+        # From each block to the end, with everything kept.
+        self.tail = np.maximum.accumulate(self.peak[0, ::-1])[::-1] - self.held[0, :-1]
+
+    @cached_property
+    def wide(self) -> list[np.ndarray]:
+        """For each cut, by the block where a stretch to it begins: bytes it keeps of earlier blocks than its
+        last. Empty where a cut keeps none.
+        """
+        blocks, block_of = self.blocks, self.blocks.cuts.block_of
+        result = []
+        for b, kept in enumerate(blocks.cuts.kept):
+            older = [t for t in kept if t < blocks.begin[b]]
+            by_block = np.zeros(b + 1 if older else 0)
+            for t in older:
+                by_block[block_of[t]] += blocks.size[t]
+            result.append(np.cumsum(by_block[::-1])[::-1])
+        return result
+
+    def options(self, c: int, lengths: np.ndarray, forms: int) -> _Options:
+        """What may come next after cut c: stretches of the given lengths, not to the very end."""
+        ends = c + lengths
+        ends = ends[ends < self.blocks.num]
+        last = ends - 1
+        longest = int(ends[-1]) if len(ends) else c
+        reach = np.maximum.accumulate(self.peak[:forms, c:longest], axis=1)
+        hold = reach[:, last - c] - self.held[:forms, [c]]
+        kept = self.kept[:, last] - self.kept[:, [c]] + self.kept_last[:, last]
+        for i, b in enumerate(last.tolist()):
+            if len(more := self.wide[b]):
+                kept[:, i] += more[c]
+        seconds = self.seconds[:, last] - self.seconds[:, [c]] + self.seconds_last[:, last]
+        twice = self.passing[:, last] - self.passing[:, [c]]
+        return _Options(ends, hold, kept, np.stack([seconds, seconds + twice][:forms]))
+
+
+class Table:
+    """g(c, slack) for slack up to `limit` bytes, and the stretches that reach it."""
+
+    def __init__(self, chain: Chain, limit: float, *, twice: bool) -> None:
+        self.chain = chain
+        self.forms = 2 if twice else 1
+        num, menu = chain.blocks.num, len(chain.menu)
+        lengths = _lengths(num)
+        self.levels = LEVELS
+        while self.levels > 64 and num * len(lengths) * menu * self.levels * self.forms > WORK:
+            self.levels //= 2
+        self.step = limit / self.levels
+        slack = np.arange(self.levels + 1) * self.step
+        self.least = np.full((num + 1, self.levels + 1), FAR)
+        self.least[num] = 0.0
+        self.options: list[_Options] = []
+        for c in range(num - 1, -1, -1):
+            options = chain.options(c, lengths, self.forms)
+            # What cannot be held with all the slack there is, is of no use to any state.
+            fits = options.hold.min(axis=0) <= limit
+            if not fits.all():
+                options = _Options(
+                    options.ends[fits],
+                    options.hold[:, fits],
+                    options.kept[:, fits],
+                    options.seconds[:, :, fits],
+                )
+            self.options.append(options)
+            self.least[c, slack >= chain.tail[c]] = 0.0
+            if len(options.ends):
+                np.minimum(self.least[c], self._best(options, slack), out=self.least[c])
+        self.options.reverse()
+
+    def _best(self, options: _Options, slack: np.ndarray) -> np.ndarray:
+        shift = options.kept / self.step
+        whole = shift.astype(np.int64)
+        part = (shift - whole)[:, :, None]
+        at = np.arange(self.levels + 1) - whole[:, :, None]
+        rest = self.least[options.ends]
+        row = np.arange(len(options.ends))[None, :, None]
+        after = rest[row, np.maximum(at, 0)] * (1 - part) + rest[row, np.maximum(at - 1, 0)] * part
+        after[at < 1] = FAR
+        best = np.full(self.levels + 1, FAR)
+        for form in range(self.forms):
+            # First over prices: what a stretch must hold does not depend on them.
+            cost = (after + options.seconds[form][:, :, None]).min(axis=0)
+            cost[slack < options.hold[form][:, None]] = FAR
+            np.minimum(best, cost.min(axis=0), out=best)
+        return best
+
+    def walk(self, slack: float) -> list[Stretch] | None:
+        """The stretches for an arena of `slack` bytes; behind the last, everything is kept."""
+        chain, c, found = self.chain, 0, []
+        while slack < chain.tail[c]:
+            options = self.options[c]
+            if not len(options.ends):
+                return None
+            left = (slack - options.kept) / self.step
+            whole = np.floor(left).astype(np.int64)
+            part = left - whole
+            low, high = np.clip(whole, 0, self.levels), np.clip(whole + 1, 0, self.levels)
+            after = self.least[options.ends, low] * (1 - part) + self.least[options.ends, high] * part
+            after[whole < 0] = FAR
+            cost = after + options.seconds
+            cost[np.broadcast_to((options.hold > slack)[:, None, :], cost.shape)] = FAR
+            at = int(cost.argmin())
+            if cost.flat[at] >= FAR / 2:
+                return None
+            form, menu, d = (int(i) for i in np.unravel_index(at, cost.shape))
+            end = int(options.ends[d])
+            found.append(Stretch(c, end, float(chain.menu[menu]), form == 1))
+            slack -= float(options.kept[menu, d])
+            c = end
+        return found
+
+
+def _menu(blocks: Blocks) -> np.ndarray:
+    """Prices that divide all steps of all paths into classes of about equal bytes. 0 keeps everything."""
+    weight: dict[float, float] = {}
+    for path in blocks.paths[0]:
+        for price, nbytes in zip(path.price[1:].tolist(), np.diff(path.nbytes).tolist()):
+            weight[price] = weight.get(price, 0.0) + nbytes
+    prices = sorted(weight)
+    if len(prices) > MENU - 2:
+        # Keep those classes apart whose prices differ most.
+        gaps = sorted(range(1, len(prices)), key=lambda i: (prices[i - 1] / prices[i], i))
+        chosen = sorted({0, *gaps[: MENU - 3]})
+        prices = [prices[i] for i in chosen]
+    return np.array([0.0, *prices, np.inf])
+
+
+def _lengths(limit: int) -> np.ndarray:
+    """All small numbers, then growing by an eighth, up to `limit`."""
+    n, found = 1, []
+    while n <= limit:
+        found.append(n)
+        n = max(n + 1, n * 9 // 8)
+    return np.array(found, np.int64)
+
+
+def _summed(rows: np.ndarray) -> np.ndarray:
+    """Sums over the first entries of the last axis, beginning with none."""
+    zero = np.zeros((*rows.shape[:-1], 1))
+    return np.concatenate([zero, np.cumsum(rows, axis=-1)], axis=-1)
+
+
+def counts_of(chain: Chain, stretches: list[Stretch], partly: dict[int, int] | None = None) -> np.ndarray:
+    """Mirror counts of the forward tasks. `partly[b]` are more steps of block b's path to keep."""
+    blocks = chain.blocks
+    tasks = blocks.problem.tasks
+    counts = np.zeros(blocks.problem.num_forward, np.int64)
+    for s in stretches:
+        for b in range(s.begin, s.end):
+            is_last = b == s.end - 1
+            path = blocks.paths[is_last][b]
+            begin, leaving = blocks.begin[b], blocks.leaving[b]
+            steps = path.kept(s.price) + (partly or {}).get(b, 0)
+            kept = {begin + t for row in path.tasks[:steps] for t in row}
+            for t in range(begin, blocks.end[b]):
+                if blocks.droppable[t] and t not in kept:
+                    again = s.twice and tasks[t].cheap and blocks.needed[t] and t not in leaving
+                    counts[t] = 2 if again else 1
+        for t in blocks.cuts.kept[s.end - 1]:
+            counts[t] = 0
+    return counts
+
+
+def filled(chain: Chain, stretches: list[Stretch], slack: float) -> dict[int, int]:
+    """More steps of single blocks' paths that the slack of an arena of `slack` bytes has room for.
+
+    A byte kept in a stretch is missing in all later ones and in the tail. Most seconds per byte first; of
+    equals the last, which is missed by the fewest.
+    """
+    blocks = chain.blocks
+    room = np.empty(len(stretches) + 1)
+    price_at = {float(p): i for i, p in enumerate(chain.menu)}
+    items = []
+    for i, s in enumerate(stretches):
+        form, menu = int(s.twice), price_at[s.price]
+        hold = chain.peak[form, s.begin : s.end].max() - chain.held[form, s.begin]
+        room[i] = slack - hold
+        last = s.end - 1
+        slack -= chain.kept[menu, last] - chain.kept[menu, s.begin] + chain.kept_last[menu, last]
+        if len(more := chain.wide[last]):
+            slack -= more[s.begin]
+        for b in range(s.begin, s.end):
+            path = blocks.paths[b == last][b]
+            for step in range(path.kept(s.price), len(path.price)):
+                items.append(
+                    (-float(path.price[step]), -b, step, i, float(path.nbytes[step] - path.nbytes[step - 1]))
+                )
+    room[-1] = slack - (chain.tail[stretches[-1].end] if stretches else 0.0)
+    added: dict[int, int] = {}
+    refused: set[int] = set()
+    items.sort()
+    for _, minus_b, _, i, nbytes in items:
+        b = -minus_b
+        if b in refused:
+            continue  # steps of a path are taken in order
+        if room[i + 1 :].min() >= nbytes:
+            room[i + 1 :] -= nbytes
+            added[b] = added.get(b, 0) + 1
+        else:
+            refused.add(b)
+    return added

@@ -1,0 +1,126 @@
+"""Every budget's plan at once: the candidates that no other one beats in both bytes and time.
+
+The candidates do not depend on the budget. For a budget the fastest of them is taken whose *placed* arena
+fits. So a larger budget, which all the same candidates fit and perhaps more, never gets a slower plan; and
+the least budget that works is the smallest placed arena.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import offload, split
+from .blocks import Blocks
+from .chain import Chain, counts_of, filled, Table
+from .improve import enumerate_all, improve
+from .plan import make_plan, MemoryPlan
+from .pool import Point, Pool
+from .problem import Problem
+
+FRACTIONS = 16  # partial dropping is tried in sixteenths
+RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
+
+
+LOCAL = 6_000_000  # visits of the local search, at most
+PER_TASK = 12_000  # and for each task
+
+
+class Frontier:
+    """The plans of one problem. `points` ascend in recompute time and fall in bytes before placing."""
+
+    def __init__(self, problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
+        self.problem = problem
+        self.strategy = strategy
+        self.points = points
+        self._placed: dict[int, int] = {}
+
+    def at(self, arena_budget: int) -> MemoryPlan | None:
+        """The fastest plan whose placed arena is within `arena_budget` bytes; None if there is none."""
+        if self.problem.least_arena > arena_budget:
+            return None
+        for i, point in enumerate(self.points):
+            if point.live_bytes <= arena_budget and self._placed.get(i, 0) <= arena_budget:
+                plan = self.plan(i)
+                if plan.placed_bytes <= arena_budget:
+                    return plan
+        return None
+
+    def least(self) -> MemoryPlan:
+        """The plan with the smallest placed arena; of equals the fastest."""
+        best: MemoryPlan | None = None
+        for i in reversed(range(len(self.points))):
+            if best is not None and self.points[i].live_bytes > best.placed_bytes:
+                break
+            plan = self.plan(i)
+            if best is None or plan.placed_bytes <= best.placed_bytes:
+                best = plan
+        assert best is not None
+        if best.placed_bytes < self.problem.least_arena:
+            return self.at(self.problem.least_arena) or best
+        return best
+
+    def plan(self, i: int) -> MemoryPlan:
+        """Point i, placed."""
+        point = self.points[i]
+        plan = make_plan(self.problem, point.array.tolist(), strategy=self.strategy, method=point.method)
+        self._placed[i] = plan.placed_bytes
+        return plan
+
+
+def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
+    """The frontier of `problem`, from recomputing nothing to the least bytes known. Deterministic."""
+    pool = Pool(problem, strategy)
+    n = problem.num_forward
+    pool.add("recompute what is marked" if pool.forced.any() else "keep all", np.zeros((1, n), np.int64))
+    # Recomputation only adds values, so where values share no bytes it is of no use.
+    if strategy == "sharing" and n:
+        cuts = split.find_cuts(problem)
+        blocks = Blocks(cuts)
+        droppable = np.array(blocks.droppable)
+        cheap = np.array([t.cheap for t in problem.tasks[:n]])
+        _schemes(pool, cuts)
+        _stretches(pool, blocks)
+        if not enumerate_all(pool, droppable, LOCAL):
+            improve(pool, droppable, cheap, min(LOCAL, PER_TASK * len(problem.tasks)))
+        if problem.host is not None:
+            offload.extend(pool)
+    return Frontier(problem, strategy, tuple(pool.points))
+
+
+def _schemes(pool: Pool, cuts: split.Cuts) -> None:
+    """The thesis's segments, a grid of strides and fractions, and recursion."""
+    problem = pool.problem
+    found: list[tuple[str, list[int]]] = [("drop cheap results", split.cheap(problem))]
+    for s in (0, *split.strides(cuts)) if cuts.at else (0,):
+        name = f"keep 1 cut in {s}, drop" if s else "drop"
+        for f in range(1, FRACTIONS + 1):
+            found.append((f"{name} {f}/{FRACTIONS}", split.partial(cuts, s, f / FRACTIONS)))
+    total = split.total_bytes(problem)
+    if cuts.at:
+        found += [(f"segments of 1/{2**i}", split.by_bytes(cuts, total >> i)) for i in range(1, 9)]
+    for levels in (2, 3, 4):
+        for radix in (2, 3, 4, 6, 8, 12, 16):
+            if radix**levels <= 4 * len(cuts.at):
+                found.append((f"{levels} levels of {radix}", split.nested(cuts, radix, levels)))
+    pool.add([name for name, _ in found], np.array([counts for _, counts in found]))
+
+
+def _stretches(pool: Pool, blocks: Blocks) -> None:
+    """What the chain programme finds for a ladder of budgets between the least and keeping everything."""
+    chain = Chain(blocks)
+    most = float(pool.points[0].live_bytes)
+    limit = most
+    for share, twice in ((0.2, False), (0.2, True), (0.0, True)):
+        table = Table(chain, limit, twice=twice)
+        names, rows = [], []
+        budget = limit
+        while budget > max(share * limit, most * 0.001):
+            stretches = table.walk(budget)
+            if stretches is None:
+                break
+            names.append(f"{len(stretches)} stretches")
+            rows.append(counts_of(chain, stretches, filled(chain, stretches, budget)))
+            budget /= RUNGS
+        if rows:
+            pool.add(names, np.array(rows))
+        limit *= 0.2

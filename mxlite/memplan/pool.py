@@ -1,0 +1,74 @@
+"""Candidates of one problem and what they cost: of all that are tried, those that no other one beats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+
+from . import split
+from .evaluate import Evaluator
+from .problem import Problem
+
+BATCH = 128  # candidates costed together
+
+
+@dataclass(frozen=True)
+class Point:
+    """Mirror counts (as bytes, one for each forward task) with their cost before placing."""
+
+    method: str
+    counts: bytes
+    live_bytes: int
+    seconds: float
+
+    @property
+    def array(self) -> np.ndarray:
+        return np.frombuffer(self.counts, np.int8).astype(np.int64)
+
+
+class Pool:
+    """Tries mirror counts and keeps the best: `points`, ascending in seconds and falling in bytes.
+
+    `visits` is the work done, in tasks times candidates. What the user marked is dropped in all of them.
+    """
+
+    def __init__(self, problem: Problem, strategy: str = "sharing") -> None:
+        self.problem = problem
+        self.evaluator = Evaluator(problem, strategy)
+        self.forced = np.array(split.forced(problem), np.int64)
+        self.points: list[Point] = []
+        self.visits = 0
+        self._tried: set[bytes] = set()
+
+    def add(self, methods: Sequence[str] | str, rows: np.ndarray) -> int:
+        """Cost each row of mirror counts (candidates, forward tasks); how many were new and are kept."""
+        rows = np.where((rows < 0) & (self.forced == 0), rows, np.maximum(rows, self.forced))
+        fresh, names = [], []
+        for i, row in enumerate(rows.astype(np.int8)):
+            key = blake2b(row.tobytes(), digest_size=16).digest()
+            if key not in self._tried:
+                self._tried.add(key)
+                fresh.append(i)
+                names.append(methods if isinstance(methods, str) else methods[i])
+        found = []
+        for at in range(0, len(fresh), BATCH):
+            part = rows[fresh[at : at + BATCH]]
+            nbytes, seconds = self.evaluator.many(part)
+            self.visits += len(part) * len(self.problem.tasks)
+            for name, row, b, s in zip(names[at:], part.astype(np.int8), nbytes.tolist(), seconds.tolist()):
+                found.append(Point(name, row.tobytes(), b, s))
+        return self._keep(found)
+
+    def _keep(self, found: list[Point]) -> int:
+        old = {id(p) for p in self.points}
+        # Of equals the first that was tried; the sort is stable.
+        both = sorted([*self.points, *found], key=lambda p: (p.seconds, p.live_bytes))
+        best, self.points = None, []
+        for p in both:
+            if best is None or p.live_bytes < best:
+                self.points.append(p)
+                best = p.live_bytes
+        return sum(id(p) not in old for p in self.points)

@@ -1,0 +1,68 @@
+"""A plan's arena as rectangles: what every picture of it draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..plan import MemoryPlan
+from ..problem import padded
+
+COLOURS = {  # in the order of every key; they stay apart with the common kinds of colour blindness
+    "forward": "#4c78a8",
+    "recomputed": "#f58518",
+    "backward": "#54a24b",
+    "workspace": "#a8a8a8",
+}
+MEANINGS = {
+    "forward": "made in forward",
+    "recomputed": "made again for backward",
+    "backward": "made in backward",
+    "workspace": "workspace",
+}
+KINDS = tuple(COLOURS)
+"""What made a buffer's first content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A buffer: bytes [offset, offset + nbytes) of the arena during steps [start, stop).
+
+    `nbytes` is rounded up to the alignment, as the arena is. `names` are the values that lie in it one after
+    the other, the first made by step `start`; a workspace has that of its task.
+    """
+
+    start: int
+    stop: int
+    offset: int
+    nbytes: int
+    kind: str
+    names: tuple[str, ...]
+
+
+def boxes(plan: MemoryPlan) -> list[Box]:
+    """One for each buffer, in the plan's order. O(steps)."""
+    schedule, problem = plan.schedule, plan.problem
+    made = []
+    for r, offset in zip(plan.liveness.ranges, plan.offsets):
+        task = schedule.task[r.start]
+        if r.members:
+            names = tuple(dict.fromkeys(problem.values[schedule.value_of[i]].name for i in r.members))
+        else:
+            names = (problem.tasks[task].name,)
+        made.append(Box(r.start, r.stop, offset, padded(r.nbytes), kind_of(plan, r.start, r.members), names))
+    return made
+
+
+def kind_of(plan: MemoryPlan, step: int, members: tuple[int, ...]) -> str:
+    """The kind of a buffer that step `step` begins."""
+    if not members:
+        return "workspace"
+    if plan.schedule.copy[step]:
+        return "recomputed"
+    return "forward" if plan.schedule.task[step] < plan.problem.num_forward else "backward"
+
+
+def peak_step(plan: MemoryPlan) -> int:
+    """The first step at which most arena bytes are live; 0 in an empty plan."""
+    live = plan.live_bytes()
+    return max(range(len(live)), key=live.__getitem__, default=0)

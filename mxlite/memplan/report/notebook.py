@@ -1,0 +1,68 @@
+"""A plan as a cell of a notebook: its table, and the arena as a small drawing without a script."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from ...core.bytesize import format_bytes
+from .boxes import boxes, COLOURS, MEANINGS
+from .certificate import certificate_of
+from .vector import number, paths
+
+if TYPE_CHECKING:
+    from ..plan import MemoryPlan
+
+WIDTH, HEIGHT = 640, 240  # pixels of the drawing
+
+
+def cell(plan: MemoryPlan) -> str:
+    """HTML with everything inline: notebooks keep neither scripts nor style sheets of untrusted output."""
+    rows = [(name, format_bytes(nbytes)) for name, nbytes in plan.breakdown.items() if nbytes]
+    rows.append(("<b>peak</b>", f"<b>{format_bytes(plan.peak_bytes)}</b>"))
+    if plan.budget_bytes is not None:
+        rows.append(("budget", format_bytes(plan.budget_bytes)))
+    if plan.keep_all_peak_bytes:
+        rows.append(("peak, keeping all", format_bytes(plan.keep_all_peak_bytes)))
+    rows.append(("proven lower bound", format_bytes(plan.lower_bound_bytes)))
+    rows.append(("predicted extra time", f"{100 * plan.extra_time:.1f} %"))
+    rows.append(("run again", f"{plan.recomputed:,}"))
+    cells = "".join(
+        f'<tr><td style="text-align:left">{name}</td><td style="text-align:right">{value}</td></tr>'
+        for name, value in rows
+    )
+    heading = f"Memory plan: {len(plan.problem.tasks):,} operations, {html.escape(plan.method)}"
+    return (
+        f"<div><p><b>{heading}</b><br>{html.escape(certificate_of(plan))}</p>"
+        f'<div style="display:flex;flex-wrap:wrap;gap:1.5em;align-items:flex-start">'
+        f'<table style="font-variant-numeric:tabular-nums">{cells}</table>{_drawing(plan)}</div></div>'
+    )
+
+
+def _drawing(plan: MemoryPlan) -> str:
+    steps, arena = len(plan.schedule.task), plan.arena_bytes
+    if not steps or not arena:
+        return ""
+    left, top = 4, 18
+    step_px, byte_px = (WIDTH - 2 * left) / steps, HEIGHT / arena
+    bottom = top + HEIGHT
+    split = left + plan.schedule.num_forward * step_px
+    key, x = [], float(left)
+    for kind, colour in COLOURS.items():
+        words = MEANINGS[kind]
+        key.append(f'<rect x="{number(x)}" y="{bottom + 22}" width="10" height="10" fill="{colour}"/>')
+        key.append(f'<text x="{number(x + 14)}" y="{bottom + 31}">{words}</text>')
+        x += 34 + 6 * len(words)
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {bottom + 38}" width="{WIDTH}" role="img"'
+        f' style="max-width:100%;height:auto" font-family="sans-serif" font-size="11" fill="#222">'
+        f"<title>The arena: address upwards, steps to the right</title>"
+        f'<rect width="{WIDTH}" height="{bottom + 38}" fill="#fff"/>'
+        f'<text x="{left}" y="12">arena {format_bytes(arena)} (up) against {steps:,} steps (right)</text>'
+        f"{''.join(paths(boxes(plan), left, bottom, step_px, byte_px))}"
+        f'<path fill="none" stroke="#222" d="M{left} {top}H{WIDTH - left}V{bottom}H{left}z"/>'
+        f'<path stroke="#222" stroke-dasharray="4 3" d="M{number(split)} {top}V{bottom + 14}"/>'
+        f'<text x="{number(split - 5)}" y="{bottom + 13}" text-anchor="end">forward</text>'
+        f'<text x="{number(split + 5)}" y="{bottom + 13}">backward</text>'
+        f"{''.join(key)}</svg>"
+    )

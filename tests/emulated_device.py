@@ -1,0 +1,121 @@
+"""A device of the GPU backend that runs its kernels on the CPU: compiled by g++, thread after thread."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mxlite.backends.gpu.device import Arguments, Grid, Run
+from mxlite.backends.gpu.source import Source
+
+HEADER = Path(__file__).parent / "cuda_on_cpu" / "cuda_on_cpu.h"
+KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(')
+WAITS = ("__sync", "__shfl", "block_")
+
+compiler = shutil.which("g++")
+
+
+class EmulatedDevice:
+    """Arrays are numpy's. Everything launched is run at once, in order."""
+
+    name = "emulated"
+    xp = np
+    multiprocessors = 2
+
+    def __init__(self) -> None:
+        self.launched: list[str] = []
+
+    def empty(self, nbytes: int) -> Any:
+        block = np.empty(nbytes + 256, np.uint8)
+        start = -block.ctypes.data % 256
+        return block[start : start + nbytes]
+
+    def address(self, array: Any) -> int:
+        assert array.flags.c_contiguous
+        return int(array.ctypes.data)
+
+    def function(self, source: Source, name: str) -> Any:
+        return _library(source)[name]
+
+    def launch(self, function: Any, grid: Grid, block: Grid, shared: int, arguments: Arguments) -> Run:
+        numbers = ctypes.c_uint * 3
+
+        def run() -> None:
+            failure = function(numbers(*grid), numbers(*block), arguments.pointers)
+            self.launched.append(function.name)
+            assert failure is None, failure
+
+        return run
+
+
+OPTIONS = ("-O1", "-std=c++17", "-w", "-fPIC")
+
+
+@functools.cache
+def _library(source: Source) -> dict[str, Any]:
+    """The launchers of a source's kernels. Compiled objects are kept for later runs of the tests."""
+    names = KERNEL.findall(source.text)
+    assert names
+    waits = "true" if any(w in source.text for w in WAITS) else "false"
+    launchers = "".join(
+        f'extern "C" const char *launch_{n}(const unsigned *grid, const unsigned *block, void **parameters) '
+        f"{{ return emulated::launch({n}, grid, block, {waits}, parameters); }}\n"
+        for n in names
+    )
+    contract = "-ffp-contract=fast" if source.contract else "-ffp-contract=off"
+    header = _header(contract)
+    text = f'#include "{header}"\n{source.text}\n{launchers}'
+    library = _made(text, "so", (contract, "-shared"))
+    loaded = ctypes.CDLL(str(library))
+    result = {}
+    for name in names:
+        function = loaded[f"launch_{name}"]
+        function.restype = ctypes.c_char_p
+        function.name = name
+        result[name] = function
+    return result
+
+
+@functools.cache
+def _header(contract: str) -> Path:
+    """The header, compiled beforehand: it takes three times as long as a kernel."""
+    made = _made(HEADER.read_text(), "h.gch", (contract, "-x", "c++-header"))
+    header = made.with_suffix("")
+    if not header.exists():
+        with tempfile.NamedTemporaryFile("w", dir=made.parent, delete=False) as file:
+            file.write(HEADER.read_text())
+        os.replace(file.name, header)
+    return header
+
+
+def _made(text: str, kind: str, options: tuple[str, ...]) -> Path:
+    """The file that g++ makes of `text`, from the cache if it is there."""
+    key = hashlib.sha256(repr((text, kind, options, OPTIONS, _version())).encode()).hexdigest()[:32]
+    folder = Path(tempfile.gettempdir()) / f"mxlite-cuda-on-cpu-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    assert folder.stat().st_uid == os.getuid()
+    path = folder / f"{key}.{kind}"
+    if not path.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            given, made = Path(work) / "text.cpp", Path(work) / "made"
+            given.write_text(text)
+            command = [str(compiler), *OPTIONS, *options, str(given), "-o", str(made)]
+            found = subprocess.run(command, capture_output=True, text=True)
+            assert found.returncode == 0, found.stderr[:4000]
+            os.replace(made, path)
+    return path
+
+
+@functools.cache
+def _version() -> str:
+    return subprocess.run([str(compiler), "--version"], capture_output=True, text=True).stdout

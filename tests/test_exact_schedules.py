@@ -1,0 +1,122 @@
+"""The planner's recompute time beside what is proven to be the least, on graphs of up to 70 tasks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import exact_graphs as graphs
+import numpy as np
+import pytest
+from exact_schedule import brute_force, may_repeat, replay, solve
+from problems import random_problem
+
+from mxlite.memplan import check, live_ranges, make_schedule, plan_memory, Problem
+
+pytest.importorskip("ortools", reason="ortools (extra 'exact') proves the optima")
+
+WITHIN = 3.1  # the planner's recompute time is at most this multiple of the least
+TINY = 0.002  # or more by at most this share of the step
+EFFORT = 8.0  # the solver's own measure of work for one proof, the same on every machine
+
+
+def without_updates(problem: Problem) -> Problem:
+    tasks = tuple(t for t in problem.tasks if not t.update)
+    return Problem(tasks, problem.values, problem.num_forward, problem.fixed_bytes)
+
+
+# -- the reference itself ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_reference_replays_as_the_planner_counts(seed):
+    problem = without_updates(random_problem(seed, 10))
+    rng = np.random.default_rng(seed)
+    for share in (0.0, 0.3, 0.6, 1.0):
+        schedule = make_schedule(problem, (rng.random(problem.num_forward) < share).astype(int).tolist())
+        assert replay(problem, schedule.task) == (
+            live_ranges(schedule).max_live_bytes,
+            pytest.approx(schedule.extra_seconds),
+        )
+
+
+TRIED = {
+    "chain": (graphs.wave(4), 2),
+    "chain, three runs": (graphs.wave(3), 3),
+    "residual": (graphs.residual(1)[:5], 2),
+    "drawn": (graphs.drawn(3, 4), 2),
+    "u-net": (graphs.u_net(2)[4:8], 2),
+}
+
+
+def tiny(seed: int) -> Problem:
+    """Two outputs, workspaces, several ways to work in place, what may not run again."""
+    return without_updates(random_problem(seed, 5 if seed == 1 else 4))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3, 6])
+def test_the_model_finds_what_trying_everything_finds(seed):
+    compare_with_all(tiny(seed), 2)
+
+
+@pytest.mark.parametrize("name", ["chain", "chain, three runs", "drawn"])
+def test_the_model_finds_what_trying_everything_finds_on_layers(name):
+    layers, runs = TRIED[name]
+    compare_with_all(graphs.step(layers), runs)
+
+
+def compare_with_all(problem: Problem, runs: int) -> None:
+    front = brute_force(problem, runs)
+    for nbytes, extra in front:
+        answer = solve(problem, nbytes, runs=runs)
+        assert answer.proven and answer.extra_seconds == pytest.approx(extra)
+    answer = solve(problem, front[0][0] - 1, runs=runs)
+    assert answer.proven and answer.order is None
+
+
+def test_what_may_not_run_again_does_not():
+    problem = graphs.step(graphs.wave(8))
+    tasks = tuple(replace(t, recomputable=i % 2 == 0) for i, t in enumerate(problem.tasks))
+    problem = Problem(tasks, problem.values, problem.num_forward)
+    answer = solve(problem, int(0.9 * replay(problem, range(len(tasks)))[0]))
+    assert answer.proven and answer.order is not None
+    again = {t for t in range(problem.num_forward) if answer.order.count(t) > 1}
+    assert again and again <= set(may_repeat(problem)) <= set(range(0, problem.num_forward, 2))
+
+
+# -- the planner -------------------------------------------------------------------------------------------
+
+PROVED = {
+    "chain of 12": (graphs.chain([4096] * 12, [5.0] * 12), (0.9, 0.75, 0.6, 0.45)),
+    "chain of 20, uneven": (graphs.wave(20), (0.9, 0.75, 0.6, 0.45, 0.3)),
+    "chain of 32, uneven": (graphs.wave(32), (0.9, 0.75)),
+    "residual, 3 blocks": (graphs.residual(3), (0.9, 0.75, 0.6)),
+    "residual, 5 blocks": (graphs.residual(5), (0.9, 0.75, 0.6)),
+    "U-Net of 3 levels": (graphs.u_net(3), (0.9,)),
+    "U-Net of 4 levels": (graphs.u_net(4), (0.9,)),
+    "branched, 2 modules": (graphs.branched(2), (0.9, 0.75)),
+    "branched, 3 modules": (graphs.branched(3), (0.9,)),
+    "VGG-11": (graphs.vgg((1, 1, 2, 2, 2)), (0.9,)),
+    "VGG-16": (graphs.vgg(), (0.75,)),
+    "random, 16 layers": (graphs.drawn(1, 16), (0.9, 0.75)),
+    "random, 20 layers": (graphs.drawn(2, 20), (0.9, 0.75)),
+    "random, 24 layers": (graphs.drawn(3, 24), (0.9, 0.75)),
+    "random, 28 layers": (graphs.drawn(4, 28), (0.9, 0.75)),
+}
+
+
+@pytest.mark.parametrize("name", PROVED)
+def test_recompute_time_is_near_the_proven_least(name):
+    layers, shares = PROVED[name]
+    problem = graphs.step(layers)
+    assert len(problem.tasks) <= 72
+    keep_all = plan_memory(problem).arena_bytes
+    for share in shares:
+        arena = int(share * keep_all)
+        plan = plan_memory(problem, arena + problem.fixed_total)
+        check(plan)
+        assert plan.arena_bytes <= arena
+        least = solve(problem, arena, effort=EFFORT)
+        assert least.proven and least.order is not None
+        found = plan.extra_time
+        limit = WITHIN * least.extra_seconds / problem.step_seconds + TINY
+        assert found <= limit, f"{share}: {100 * found:.2f} %, limit {100 * limit:.2f} %, {plan.method}"
