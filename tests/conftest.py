@@ -4,7 +4,10 @@ A test says `record_property("count: SUBJECT", {"passed": 3, ...})`; the counts 
 all tests and test processes, and printed as one line.
 """
 
+import os
 from collections import Counter
+
+os.environ["MXLITE_PLAN_CACHE"] = "0"  # tests are about planning; tests/test_plan_cache.py switches it on
 
 PREFIX = "count: "
 

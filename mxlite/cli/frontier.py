@@ -9,7 +9,7 @@ from ..core.bytesize import format_bytes
 from ..core.errors import MXLiteError
 from ..core.table import percent, table
 from ..memplan import MemoryPlan
-from ..memplan.report import budgets_between, curve
+from ..memplan.report import budgets_between, curve_of
 from ..memplan.report.image import matplotlib
 from .request import add_model, add_request, Request, request_of
 from .writing import write
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"\nProven lower bound: {bound}. Nothing below {least} is known.")
     for form, path in (("svg", arguments.svg), ("png", arguments.png)):
         if path:
-            write(path, curve(request.describe(), plans, form))
+            write(path, curve_of(request.describe(), plans, form))
     return 0
 
 

@@ -13,7 +13,9 @@
 |                     |                 | or `reference` for neither                                        |
 | MXLITE_DNNL_LIB     |                 | the file of oneDNN's library, instead of the one that is found    |
 | MXLITE_NUM_THREADS  | cores           | threads that one kernel of oneDNN or of generated code may use    |
-| MXLITE_CACHE_DIR    | the user's      | where compiled code is kept for later processes; `off`: nowhere   |
+| MXLITE_CACHE_DIR    | the user's      | where compiled code and what planning found are kept for later     |
+|                     |                 | processes; `off`: nowhere                                         |
+| MXLITE_PLAN_CACHE   | 1               | 0: what planning found is neither kept nor read                   |
 | MXLITE_GUARD        | 0               | 1: guard bytes around every array, checked after each kernel of a |
 |                     |                 | bound program; for finding a kernel that writes outside its arrays |
 """
@@ -141,6 +143,11 @@ def bulk_size() -> int:
 def check_plan() -> bool:
     """Whether every plan passes the judge before it runs."""
     return _integer("MXLITE_CHECK_PLAN", 0, 0) > 0
+
+
+def plan_cache() -> bool:
+    """Whether what planning found is kept for later processes."""
+    return _integer("MXLITE_PLAN_CACHE", 1, 0) > 0
 
 
 def guard() -> bool:

@@ -18,14 +18,12 @@ import ctypes
 import functools
 import hashlib
 import os
-import stat
-import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from . import config
+from . import kept
 from .files import replacing
 
 VERSION = 1  # of how text becomes bytes: a higher number makes nothing of what older ones left
@@ -151,8 +149,9 @@ def read(key: str) -> bytes | None:
         os.utime(path)  # the least recently used goes first
     except OSError:
         return None
-    head, blob = data[:_HEAD_BYTES], data[_HEAD_BYTES:]
-    return blob if blob and head == _head(key, blob) else None
+    size = kept.head_bytes(_MAGIC)
+    head, blob = data[:size], data[size:]
+    return blob if blob and head == kept.head(_MAGIC, key, blob) else None
 
 
 def write(key: str, blob: bytes) -> None:
@@ -162,7 +161,7 @@ def write(key: str, blob: bytes) -> None:
         return
     with contextlib.suppress(OSError):
         with replacing(path) as file:
-            file.write(_head(key, blob) + blob)
+            file.write(kept.head(_MAGIC, key, blob) + blob)
         _make_room(os.path.dirname(path), len(blob))
 
 
@@ -181,15 +180,7 @@ def _make_room(directory: str, added: int) -> None:
     if _unseen < MOST_BYTES // 16:
         return
     _unseen = 0
-    with os.scandir(directory) as entries:
-        files = sorted((e.stat().st_mtime_ns, e.stat().st_size, e.path) for e in entries if e.is_file())
-    total = sum(nbytes for _, nbytes, _ in files)
-    for _, nbytes, path in files:
-        if total <= MOST_BYTES:
-            break
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-        total -= nbytes
+    kept.make_room(directory, MOST_BYTES)
 
 
 def _key(text: str, passes: int) -> str:
@@ -198,32 +189,10 @@ def _key(text: str, passes: int) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _head(key: str, blob: bytes) -> bytes:
-    """What stands before `blob` in its file. The key is in it: a file under another's name is foreign."""
-    digest = hashlib.sha256(key.encode() + blob).digest()
-    return _MAGIC + digest + len(blob).to_bytes(8, "little")
-
-
-_HEAD_BYTES = len(_MAGIC) + 32 + 8
-
-
 def _path(key: str, make: bool = False) -> str | None:
     """The file for `key`; None where there is no directory for it that is the user's alone."""
-    root = config.cache_dir()
-    if root is None:
-        return None
-    directory = os.path.join(root, "native")
-    try:
-        if make:
-            os.makedirs(directory, mode=0o700, exist_ok=True)
-        found = os.stat(directory)
-    except OSError:
-        return None
-    if sys.platform != "win32":
-        # Code from here is run: nobody else may have put it here.
-        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
-            return None
-    return os.path.join(directory, f"{key}.o")
+    directory = kept.folder("native", make)
+    return None if directory is None else os.path.join(directory, f"{key}.o")
 
 
 @functools.cache

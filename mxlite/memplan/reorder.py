@@ -32,8 +32,10 @@ Order = tuple[int, ...]
 Cost = tuple[int, int, int]
 
 EXACT = 20_000  # transitions of the exact search in one piece or stretch, at most
-EFFORT = 40  # transitions for each task of the pass, all searches together
-WINDOW = 20  # tasks of a stretch that is searched exactly
+EFFORT = 20  # transitions for each task of the pass, and as many more as one search may have
+SMALL = 24  # a pass of so few tasks is one piece
+WINDOW = 24  # tasks of a stretch around a peak that is searched exactly
+ROUNDS = 16  # stretches tried
 
 
 def reorder(problem: Problem, num_constant: int = 0) -> Order:
@@ -94,43 +96,46 @@ def _ordered(section: Section, floor: int) -> tuple[Order, Cost]:
     effort = _Effort(EXACT + EFFORT * len(given))
     memory = Memory(section)
     result: list[int] = []
-    for piece in pieces(section):
+    for piece in pieces(section) if len(given) > SMALL else [given]:
         if len(piece) > 1:
             window = window_of(memory, piece)
             piece = tuple(piece[i] for i in _best(window, floor, effort))
         for t in piece:
             memory.run(t)
         result += piece
-    # Gradients of weights may do better far behind their piece, where less is alive.
-    tried = (given, tuple(result), follow(section, result), follow(section, given))
-    costs = [cost(section, order, floor) for order in tried]
-    least = costs.index(min(costs))
-    return tried[least], costs[least]
+    tried = [given, tuple(result)]
+    if len(given) > SMALL:
+        # Gradients of weights may do better far behind their piece, where less is alive.
+        tried += [follow(section, result), follow(section, given)]
+    costs = {order: cost(section, order, floor) for order in tried}
+    best = min(costs, key=costs.__getitem__)  # of equals the first: the given one
+    return best, costs[best]
 
 
 def _best(section: Section, floor: int, effort: _Effort) -> Order:
     """The best order found of one piece."""
     tried = dict.fromkeys((section.order, *rules(section)))
     best = min(tried, key=lambda order: cost(section, order, floor))
-    if len(tried) == 1 and len(best) > WINDOW:
-        return best  # nothing can be chosen, as far as one sees
     found, proved = effort.search(section, best, floor)
-    if proved:
-        return found
-    return _polished(section, found, floor, effort)
+    return found if proved else _lowered(section, found, floor, effort)
 
 
-def _polished(section: Section, order: Order, floor: int, effort: _Effort) -> Order:
-    """`order` with each stretch of WINDOW tasks, half overlapping, in the best order for itself."""
-    memory = Memory(section)
-    result = list(order)
-    for at in range(0, len(result), WINDOW // 2):
-        part = result[at : at + WINDOW]
-        if effort.left > 0 and len(part) > 1:
-            window = window_of(memory, part)
-            found, _ = effort.search(window, window.order, floor)
-            part = [part[i] for i in found]
-            result[at : at + WINDOW] = part
-        for t in part[: WINDOW // 2]:
+def _lowered(section: Section, order: Order, floor: int, effort: _Effort) -> Order:
+    """`order` with the stretch around its peak in a better order, as often as that helps."""
+    best = cost(section, order, floor)
+    for _ in range(ROUNDS):
+        kept, own = section.profile(order)
+        most = kept if max(kept) > floor else own
+        at = max(0, most.index(max(most)) - WINDOW // 2)
+        memory = Memory(section)
+        for t in order[:at]:
             memory.run(t)
-    return tuple(result)
+        part = order[at : at + WINDOW]
+        window = window_of(memory, part)
+        found, _ = effort.search(window, window.order, floor)
+        tried = (*order[:at], *(part[i] for i in found), *order[at + WINDOW :])
+        now = cost(section, tried, floor)
+        if now >= best or effort.left <= 0:
+            break
+        order, best = tried, now
+    return order

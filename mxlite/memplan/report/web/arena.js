@@ -321,7 +321,7 @@ class Arena {
 
   drawChosen() {
     const c = this.context;
-    for (const [b, colour, width] of [[this.hovered, this.colours.text, 1.5], [this.pinned, this.colours.found, 3]]) {
+    for (const [b, colour, width] of [[this.hovered, this.colours.text, 1.5], [this.pinned, this.colours.live, 3]]) {
       const f = b >= 0 ? this.frame(b) : null;
       if (!f) continue;
       c.strokeStyle = colour;
@@ -350,8 +350,8 @@ class Arena {
     for (let x = Math.ceil(v.x0 / run) * run; x <= v.x1; x += run) {
       const px = Math.round(this.x(x)) + 0.5;
       line(c, px, this.plotTop, px, this.plotTop + this.plotHeight);
-      const text = this.inSeconds ? secondsText(x) : countText(Math.round(x));
-      if (px < this.plotLeft + this.plotWidth - 70) c.fillText(text, px, this.plotTop + this.plotHeight + 5);
+      const text = this.inSeconds ? `${Number((x * 1e3).toPrecision(6))} ms` : countText(Math.round(x));
+      if (px < this.plotLeft + this.plotWidth - (this.inSeconds ? 120 : 60)) c.fillText(text, px, this.plotTop + this.plotHeight + 5);
     }
     c.textAlign = "right";
     c.fillText(
@@ -371,20 +371,22 @@ class Arena {
     c.textAlign = "right";
     c.lineWidth = 1.5;
     const end = this.y(p.arena);
+    const room = p.budget === null ? end : this.y(p.budget - p.problem.fixedBytes);
     if (inside(end)) {
       c.strokeStyle = this.colours.text;
       line(c, this.plotLeft, end, right, end);
-      this.write(`peak ${bytesText(p.peak)} = arena ${bytesText(p.arena)} + fixed ${bytesText(p.problem.fixedBytes)}`, right - 4, end - 3, this.colours.text);
+      // Above its line, and above the budget's where that passes there.
+      const tight = end - room > 1 && end - room < 18;
+      const parts = `arena ${bytesText(p.arena)} + fixed ${bytesText(p.problem.fixedBytes)}`;
+      this.write(`peak ${bytesText(p.peak)} = ${parts}`, right - 4, (tight ? room : end) - 3, this.colours.text);
     }
     if (p.budget !== null) {
-      const room = this.y(p.budget - p.problem.fixedBytes);
       if (inside(room)) {
         c.strokeStyle = this.colours["budget-line"];
         c.setLineDash([6, 4]);
         line(c, this.plotLeft, room, right, room);
         c.setLineDash([]);
         c.textAlign = "left";
-        // Above its line, unless it would lie on the arena's.
         this.write(`budget ${bytesText(p.budget)}`, this.plotLeft + 4, room - 3, this.colours["budget-line"]);
       }
     }

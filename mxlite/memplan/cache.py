@@ -1,0 +1,125 @@
+"""Frontiers kept on disk, for the next process that plans the same problem, with whatever budget.
+
+A file is named by a digest of all that a frontier depends on: the problem, the strategy, and this package's
+own text, so that a planner that was changed never meets what an older one left. It holds mirror counts and
+what they cost. Nothing in it is believed further than that: the plan of a point is made here and now from
+its counts, and its placed arena decides whether it fits, so no file can make a plan unsound or too large.
+Whether costs are what the file says is asked for some points; a file that is broken, too long, of another
+key or wrong counts as none: the frontier is searched for again, and written over it.
+
+Only what takes long to find is kept: frontiers of problems of LEAST_TASKS tasks and more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import zlib
+from base64 import b64decode, b64encode
+from itertools import pairwise
+from math import isfinite
+from pathlib import Path
+
+import numpy as np
+
+from ..core import config, kept
+from ..core.files import replacing
+from .evaluate import Evaluator
+from .pool import Point
+from .problem import Problem
+
+LEAST_TASKS = 500
+MOST_BYTES = 64 * 2**20  # of all files; the ones used longest ago go first
+MOST_FILE_BYTES = 16 * 2**20
+MOST_TEXT_BYTES = 256 * 2**20  # of one frontier when unpacked: nobody's file fills the memory
+ASKED = 16  # points whose costs are computed again
+HIGHEST = 16  # mirror count
+_MAGIC = b"mxlite frontier\n"
+
+
+def load(problem: Problem, strategy: str) -> tuple[Point, ...] | None:
+    """The points stored for `problem`, if there are any and they are sound."""
+    path = _path(problem, strategy)
+    if path is None:
+        return None
+    try:
+        if os.path.getsize(path) > MOST_FILE_BYTES:
+            return None
+        with open(path, "rb") as file:
+            data = file.read()
+        size = kept.head_bytes(_MAGIC)
+        if data[:size] != kept.head(_MAGIC, os.path.basename(path), data[size:]):
+            return None
+        unpack = zlib.decompressobj()
+        text = unpack.decompress(data[size:], MOST_TEXT_BYTES)
+        if not unpack.eof:
+            return None
+        points = tuple(_point(row, problem.num_forward) for row in json.loads(text))
+        _judge(problem, strategy, points)
+        os.utime(path)
+    except (OSError, zlib.error, ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
+        return None
+    return points
+
+
+def store(problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
+    """Keep `points` for `load`, if the problem is large enough to be worth it and there is a place."""
+    path = _path(problem, strategy, make=True)
+    if path is None:
+        return
+    rows = [[p.method, b64encode(p.counts).decode(), p.live_bytes, p.seconds] for p in points]
+    blob = zlib.compress(json.dumps(rows).encode(), 1)
+    if len(blob) > MOST_FILE_BYTES - kept.head_bytes(_MAGIC):
+        return
+    with contextlib.suppress(OSError):
+        with replacing(path) as file:
+            file.write(kept.head(_MAGIC, os.path.basename(path), blob) + blob)
+        kept.make_room(os.path.dirname(path), MOST_BYTES)
+
+
+def _point(row: object, num_forward: int) -> Point:
+    """Raises ValueError or TypeError where a field is not what it should be."""
+    if not isinstance(row, list):
+        raise TypeError
+    method, text, nbytes, seconds = row
+    counts = b64decode(text, validate=True)
+    if type(method) is not str or type(nbytes) is not int or type(seconds) is not float:
+        raise TypeError
+    if len(counts) != num_forward or max(counts, default=0) > HIGHEST or not isfinite(seconds):
+        raise ValueError
+    return Point(method, counts, nbytes, seconds)
+
+
+def _judge(problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
+    """Raises ValueError unless points ascend in time, fall in bytes, and cost what they say."""
+    if not points:
+        raise ValueError
+    for before, after in pairwise(points):
+        if before.seconds > after.seconds or before.live_bytes <= after.live_bytes:
+            raise ValueError
+    some = [*points[:: -(-len(points) // ASKED)], points[-1]]
+    nbytes, seconds = Evaluator(problem, strategy).many(np.array([p.array for p in some]))
+    if nbytes.tolist() != [p.live_bytes for p in some] or seconds.tolist() != [p.seconds for p in some]:
+        raise ValueError
+
+
+def _path(problem: Problem, strategy: str, make: bool = False) -> str | None:
+    if len(problem.tasks) < LEAST_TASKS or not config.plan_cache():
+        return None
+    directory = kept.folder("plans", make)
+    if directory is None:
+        return None
+    text = repr((_planner(), problem.digest, strategy))
+    return os.path.join(directory, f"{hashlib.sha256(text.encode()).hexdigest()}.frontier")
+
+
+@functools.cache
+def _planner() -> str:
+    """A digest of the source of this package."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
