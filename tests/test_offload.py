@@ -12,6 +12,7 @@ import pytest
 from problems import chain, random_problem, residual
 
 import mxlite as mx
+from mxlite.backends import guard
 from mxlite.core import BindError, BudgetError, FormatError, MemoryBudgetError, OutOfMemoryError, PlanError
 from mxlite.engine import use_engine
 from mxlite.memplan import (
@@ -381,7 +382,7 @@ def same(a, b):
 def with_counts(monkeypatch, pattern):
     """Bind with mirror counts that repeat `pattern`, whatever the planner would choose."""
 
-    def plan(problem, budget=None, *, strategy="sharing"):
+    def plan(problem, budget=None, *, strategy="sharing", template=None):
         if problem.host is None:
             return plan_memory(problem, budget, strategy=strategy)
         n = problem.num_forward
@@ -405,6 +406,17 @@ def test_results_are_those_of_keeping_everything_bit_for_bit(name, pattern, monk
             assert same(two_steps(exe), wanted)
             assert exe.measured_bytes == plan.peak_bytes
             assert exe.measured_host_bytes == plan.host_bytes > 0
+
+
+def test_guard_bytes_stand_around_fetched_arrays_too(monkeypatch, judged):
+    make, shapes = NETS["convolutional"]
+    wanted = two_steps(make().simple_bind(mx.cpu(), **shapes))
+    monkeypatch.setattr(guard, "on", True)
+    with_counts(monkeypatch, [-1, 0, 1])
+    exe = make().simple_bind(mx.cpu(), offload="auto", **shapes)
+    assert same(two_steps(exe), wanted)
+    assert exe.memory_plan.offloaded
+    assert exe.guard_bytes > 0
 
 
 @pytest.mark.parametrize("name", NETS)

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from problems import chain
+from problems import chain, residual
 
 from mxlite.core import kept
-from mxlite.memplan import cache, check, plan_memory, search
+from mxlite.memplan import cache, check, HostLink, plan_memory, search
 
 
 @pytest.fixture
@@ -97,6 +97,18 @@ def test_the_same_question_is_answered_from_disk_and_every_budget_with_it(folder
     assert len(searches) == 2
 
 
+def test_points_with_copies_to_host_memory_are_kept_with_their_room(folder, searches):
+    problem = replace(residual(5, 2, 64000), host=HostLink(1600.0, 1600.0))
+    budget = problem.fixed_total + plan_memory(problem).arena_bytes // 2
+    first = ask(problem, budget)
+    assert first.offloaded > 0
+    rooms = {p.room for p in search.frontier_of(problem).points}
+    assert len(rooms) > 1
+    assert ask(problem, budget) == first
+    assert {p.room for p in search.frontier_of(problem).points} == rooms
+    assert len(searches) == 1
+
+
 def test_another_question_is_not(folder, searches):
     ask()
     ask(chain(5), FULL.peak_bytes)
@@ -158,6 +170,8 @@ def test_a_broken_file_is_planned_again_and_replaced(folder, searches, spoil):
         column(3, lambda seconds: seconds + 1e-9),
         column(3, int),
         column(3, lambda seconds: float("nan")),
+        column(4, lambda room: -1),
+        column(4, float),
         edited(lambda rows: rows[::-1]),
         edited(lambda rows: [*rows, rows[-1]]),
     ],
@@ -195,7 +209,7 @@ def test_a_frontier_of_another_problem_under_this_name_is_foreign(folder, search
 
 def test_a_file_that_is_too_long_when_unpacked_is_not_read(folder, searches, monkeypatch):
     ask()
-    monkeypatch.setattr(cache, "MOST_TEXT_BYTES", 100)
+    monkeypatch.setattr(cache, "MOST_TEXT_BYTES", 20)
     ask()
     assert len(searches) == 2
 
