@@ -64,7 +64,8 @@ def reorder(problem: Problem, num_constant: int = 0) -> Order:
         # A lower peak may have its price below a budget: what waits for less to be alive is itself alive.
         given = range(forward - num_constant)
         low = {back: _recomputed(problem, joined(given, back)) for back in found}
-        back = min(found, key=lambda o: (found[o][0] * low[o], found[o]))
+        price = {o: (cost[0] * low[o], cost) for o, cost in found.items()}
+        back = min(found, key=price.__getitem__)
     else:
         back = min(found, key=found.__getitem__)
     section = section_of(problem, num_constant, forward)
