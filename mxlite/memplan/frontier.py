@@ -68,7 +68,13 @@ class Frontier:
     def plan(self, i: int) -> MemoryPlan:
         """Point i, placed."""
         point = self.points[i]
-        plan = make_plan(self.problem, point.array.tolist(), strategy=self.strategy, method=point.method)
+        plan = make_plan(
+            self.problem,
+            point.array.tolist(),
+            strategy=self.strategy,
+            method=point.method,
+            room=point.room,
+        )
         self._placed[i] = plan.placed_bytes
         return plan
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
@@ -24,6 +24,7 @@ class Point:
     counts: bytes
     live_bytes: int
     seconds: float
+    room: int = 0  # live bytes that copies may take to overlap, see `make_schedule`
 
     @property
     def array(self) -> np.ndarray:
@@ -64,6 +65,12 @@ class Pool:
             for name, row, b, s in zip(names[at:], part.astype(np.int8), nbytes.tolist(), seconds.tolist()):
                 found.append(Point(name, row.tobytes(), b, s))
         return self._keep(found)
+
+    def widen(self, point: Point, room: int) -> None:
+        """Cost `point` with `room` for its copies."""
+        nbytes, seconds = self.evaluator.one(point.array.tolist(), room)
+        self.visits += len(self.problem.tasks)
+        self._keep([replace(point, live_bytes=nbytes, seconds=seconds, room=room)])
 
     def _keep(self, found: list[Point]) -> int:
         old = {id(p) for p in self.points}
