@@ -19,12 +19,27 @@ from problems import random_problem, residual
 
 import mxlite as mx
 from mxlite.core import BudgetError, MemoryBudgetError, MXLiteError
-from mxlite.memplan import find_cuts, make_plan, padded, partial, plan_memory, Problem, Task, Value
-from mxlite.memplan.report import certificate_of, drawn, trace_of
+from mxlite.memplan import (
+    FETCH,
+    find_cuts,
+    HostLink,
+    make_plan,
+    OFFLOADED,
+    padded,
+    partial,
+    plan_memory,
+    Problem,
+    RUN,
+    STORE,
+    Task,
+    Value,
+)
+from mxlite.memplan.report import certificate_of, drawn, page_of, trace_of
 from mxlite.memplan.report.boxes import boxes, KINDS, peak_step
 from mxlite.memplan.report.coding import packed, shortened, signed, steps_of
 from mxlite.memplan.report.document import document
 from mxlite.memplan.report.page import MOST_BUFFERS, thinned
+from mxlite.memplan.report.trace import step_times
 
 HOSTILE = (
     '</script><script>document.title="broken"</script><!--<img src=x onerror="alert(1)">&amp;"\'`${1}\u2028\n'
@@ -92,12 +107,13 @@ def test_names_survive_shortening():
 @pytest.mark.parametrize("seed", range(6))
 def test_the_page_is_given_what_the_plan_says(seed):
     problem = random_problem(seed, forward=14)
-    counts = np.random.default_rng(seed).integers(0, 3, problem.num_forward).tolist()
-    plan = make_plan(problem, counts)
+    counts = np.random.default_rng(seed).integers(-1 if seed % 2 else 0, 3, problem.num_forward).tolist()
+    plan = make_plan(replace(problem, host=HostLink()), counts)
     data = document([plan], 0, "t")["plans"][0]
     ranges = plan.liveness.ranges
     assert summed(data["task"]) == list(plan.schedule.task)
     assert unpacked(data["copy"]) == list(plan.schedule.copy)
+    assert unpacked(data["stepKind"]) == list(plan.schedule.kind)
     assert summed(data["start"]) == [r.start for r in ranges]
     assert unpacked(data["steps"]) == [r.stop - r.start for r in ranges]
     assert [data["sizes"][n] for n in unpacked(data["size"])] == [padded(r.nbytes) for r in ranges]
@@ -115,6 +131,37 @@ def test_the_page_is_given_what_the_plan_says(seed):
         assert [value[i] for i, m in enumerate(made) if m == s] == [
             plan.schedule.value_of[o] for o in outs if o >= 0 and plan.liveness.range_of[o] >= 0
         ]
+
+
+def offloading(blocks=8):
+    """Every third forward result waits in host memory."""
+    problem = replace(residual(blocks, 2), host=HostLink(100.0, 100.0))
+    counts = [OFFLOADED if t % 3 == 0 else 0 for t in range(problem.num_forward)]
+    plan = make_plan(problem, counts, method="offload")
+    assert plan.offloaded > 3
+    return plan
+
+
+def test_what_waits_in_host_memory_is_shown_as_such(tmp_path):
+    plan = offloading()
+    kinds = [b.kind for b in boxes(plan)]
+    assert kinds.count("fetched") == plan.schedule.kind.count(FETCH) > 3
+    meaning = "copied back from host memory"
+    assert meaning in plan.to_text(200) and meaning in plan._repr_html_() and meaning in page_of(plan)
+    kept = make_plan(plan.problem)
+    assert meaning not in kept.to_text(200) + kept._repr_html_()
+    assert f'"hostBytes":{plan.host_bytes}' in page_of(plan) and plan.host_bytes > 0
+    trace = trace_of(plan)["traceEvents"]
+    assert {e["args"]["name"] for e in trace if e["name"] == "thread_name"} == {
+        "kernels", "copies to host memory", "copies from host memory",
+    }  # fmt: skip
+    copies = [e for e in trace if e["ph"] == "X" and e["cat"] == "copy"]
+    assert len(copies) == sum(k != RUN for k in plan.schedule.kind)
+    times, end = step_times(plan)
+    assert end == pytest.approx(plan.predicted_seconds) and end > plan.step_seconds
+    for kind in (RUN, STORE, FETCH):  # one after the other in each row
+        row = [t for t, k in zip(times, plan.schedule.kind) if k == kind]
+        assert all(a[1] <= b[0] for a, b in pairwise(row))
 
 
 # -- the page ------------------------------------------------------------------------------------------
@@ -249,7 +296,7 @@ def test_the_page_works_in_a_browser(browser, tmp_path):
 
 def test_a_page_of_hostile_names_shows_them_as_text(browser, tmp_path):
     path = tmp_path / "plan.html"
-    named(recomputing(), HOSTILE).to_html(path, title=HOSTILE)
+    named(recomputing(), HOSTILE).to_html(path, plans=[offloading()], title=HOSTILE)
     tab = browser.open(path, 700, 700, dark=True)
     tab.evaluate("arena.focus()")
     tab.key("n")
@@ -269,11 +316,11 @@ def test_a_page_of_hostile_names_shows_them_as_text(browser, tmp_path):
 
 def test_a_page_of_ten_thousand_buffers_is_small_and_quick(browser, tmp_path):
     problem = residual(700, 2, update=True)
-    plans = [make_plan(problem, partial(find_cuts(problem), 5, 1.0)), make_plan(problem)]
-    assert len(plans[0].liveness.ranges) > 10_000
+    plan = make_plan(problem, partial(find_cuts(problem), 5, 1.0))
+    assert len(plan.liveness.ranges) > 10_000
     path = tmp_path / "plan.html"
-    plans[0].to_html(path, plans=plans)
-    assert path.stat().st_size < 1_000_000
+    plan.to_html(path)
+    assert path.stat().st_size < 600_000
     tab = browser.open(path)
     frames = tab.evaluate(
         "(async () => { const found = []; for (let i = 0; i < 12; i++) { whole.click();"
@@ -435,7 +482,7 @@ def test_the_certificate_says_what_is_proven():
 def test_boxes_are_the_plans_buffers():
     plan = recomputing()
     found = boxes(plan)
-    assert {b.kind for b in found} == set(KINDS)
+    assert {b.kind for b in found} == set(KINDS) - {"fetched"}
     assert max(b.offset + b.nbytes for b in found) == plan.placed_bytes
     live = [0] * len(plan.schedule.task)
     for b in found:

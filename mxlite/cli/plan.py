@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.bytesize import format_bytes
 from ..core.errors import MemoryBudgetError, MXLiteError
-from ..memplan.report import budgets_between, drawn, form_of, image_of, trace_of
+from ..memplan.report import budgets_between, drawn, form_of, image_of, page_of, trace_of
 from .request import add_model, add_request, budget_of, request_of
 from .writing import write
 

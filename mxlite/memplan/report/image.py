@@ -11,7 +11,7 @@ from typing import Any, TYPE_CHECKING
 from ...core.bytesize import format_bytes
 from ...core.errors import MXLiteError
 from ...core.files import replacing
-from .boxes import Box, boxes, COLOURS, KINDS, MEANINGS, peak_step
+from .boxes import Box, boxes, COLOURS, KINDS, kinds_in, MEANINGS, peak_step
 from .certificate import certificate_of
 
 if TYPE_CHECKING:
@@ -120,10 +120,10 @@ def image_of(plan: MemoryPlan, form: str, title: str = "") -> bytes:
         _draw_names(axes, drawn, unit, steps, top)
         handles = [
             pyplot.patches.Patch(facecolor=COLOURS[k], label=MEANINGS[k], hatch=_hatch(k), edgecolor="#fff")
-            for k in KINDS
+            for k in kinds_in(plan)
         ]
         handles += axes.get_legend_handles_labels()[0]
-        figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=7)
+        figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False, fontsize=7)
         return saved(figure, form)
 
 

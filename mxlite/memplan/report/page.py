@@ -17,7 +17,7 @@ from typing import Any, TYPE_CHECKING
 
 from ...core.bytesize import format_bytes
 from ...core.files import replacing
-from .boxes import COLOURS, MEANINGS
+from .boxes import KINDS, kinds_in, MEANINGS
 from .document import document
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def page_of(plan: MemoryPlan, plans: Sequence[MemoryPlan] = (), title: str = "Me
         "policy": f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(read['page.css'])}",
         "style": read["page.css"],
         "summary": html.escape(plan.summary()),
-        "key": _key(),
+        "key": _key(shown),
         "table": _table(plan),
         "data": text,
         "script": script,
@@ -84,9 +84,11 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _key() -> str:
+def _key(plans: Sequence[MemoryPlan]) -> str:
     return "".join(
-        f'<li><span class="swatch {kind}"></span>{html.escape(MEANINGS[kind])}</li>' for kind in COLOURS
+        f'<li><span class="swatch {kind}"></span>{html.escape(MEANINGS[kind])}</li>'
+        for kind in KINDS
+        if any(kind in kinds_in(p) for p in plans)
     )
 
 
