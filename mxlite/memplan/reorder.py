@@ -69,7 +69,8 @@ def reorder(problem: Problem, num_constant: int = 0) -> Order:
         back = min(found, key=found.__getitem__)
     section = section_of(problem, num_constant, forward)
     fores = _ordered(section, found[back][0])
-    return joined(min(fores, key=fores.__getitem__), back)
+    fore = min(fores, key=fores.__getitem__)
+    return joined(fore, back)
 
 
 def _recomputed(problem: Problem, order: Order) -> int:
