@@ -64,13 +64,13 @@ def reorder(problem: Problem, num_constant: int = 0) -> Order:
         # A lower peak may have its price below a budget: what waits for less to be alive is itself alive.
         given = range(forward - num_constant)
         low = {back: _recomputed(problem, joined(given, back)) for back in found}
-        price = {o: (cost[0] * low[o], cost) for o, cost in found.items()}
-        back = min(found, key=price.__getitem__)
+        back = min(found, key=lambda o: (found[o][0] * low[o], found[o]))
     else:
         back = min(found, key=found.__getitem__)
     section = section_of(problem, num_constant, forward)
     fores = _ordered(section, found[back][0])
-    return joined(min(fores, key=fores.__getitem__), back)
+    fore = min(fores, key=fores.__getitem__)
+    return joined(fore, back)
 
 
 def _recomputed(problem: Problem, order: Order) -> int:
