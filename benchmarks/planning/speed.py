@@ -34,6 +34,7 @@ def measure(report: Report, quick: bool) -> None:
         keep_all = plan_memory(problem).arena_bytes
         for share in (0.5, 0.15):
             search._plans.clear()
+            search._frontiers.clear()
             began = process_time()
             try:
                 plan_memory(problem, int(share * keep_all))
