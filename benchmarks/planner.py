@@ -30,7 +30,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small networks, no result file")
     parser.add_argument("--full", action="store_true", help="ResNet-50 at 224x224 too")
     parser.add_argument("--parts", help=f"some of {', '.join(PARTS)}, with commas between")
-    parser.add_argument("--effort", type=float, default=10.0, help="of CP-SAT for one budget, about seconds")
+    parser.add_argument("--graphs", help="of overhead: some of its graphs, with commas between")
+    parser.add_argument("--effort", type=float, help="of CP-SAT for one budget, about seconds (default 10)")
     parser.add_argument("--threads", type=int, default=usable_cores(), help="of what is run (default: cores)")
     parser.add_argument("--output", type=Path, help="folder of the result file (default: benchmarks/results)")
     args = parser.parse_args()
@@ -62,7 +63,8 @@ def measure(part: str, report: Report, args: argparse.Namespace) -> None:
     elif part == "lstm":
         headline.lstm(report, args.quick)
     elif part == "overhead":
-        overhead.measure(report, args.quick, 2.0 if args.quick else args.effort)
+        graphs = args.graphs.split(",") if args.graphs else None
+        overhead.measure(report, args.quick, args.effort or (2.0 if args.quick else 10.0), graphs)
     elif part == "arena":
         arena.measure(report, args.quick)
     elif part == "offsets":

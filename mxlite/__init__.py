@@ -79,6 +79,7 @@ mod = module
 init = initializer
 opt = optimizer
 rnd = random
+rnn = io.sentences
 viz = visualization
 misc = lr_scheduler
 name = symbol.naming

@@ -7,6 +7,7 @@ the literals of `test_mxnet_programs.py` were made.
 
 import importlib
 import os
+import random
 import sys
 import tempfile
 
@@ -388,6 +389,61 @@ def arrays_without_a_graph(mx, folder):
     )
 
 
+def sentences_in_buckets(mx, folder):
+    """A language model unrolled to the length of each bucket: fit, score, save, load, go on by hand."""
+    draw = np.random.RandomState(4)
+    text = [["w" + str(i) for i in draw.randint(0, 7, draw.randint(2, 7))] for _ in range(60)]
+    coded, words = mx.rnn.encode_sentences(text, invalid_label=0, start_label=1)
+    hidden = 4
+
+    def sym_gen(length):
+        embedded = mx.sym.Embedding(mx.sym.Variable("data"), input_dim=9, output_dim=3, name="embed")
+        steps = mx.sym.SliceChannel(embedded, num_outputs=length, squeeze_axis=1, name="steps")
+        weights = {k: mx.sym.Variable(k) for k in ("xw", "xb", "hw", "hb")}
+        state, outputs = None, []
+        for word in steps:
+            gates = mx.sym.FullyConnected(word, weights["xw"], weights["xb"], num_hidden=hidden)
+            if state is not None:
+                gates = gates + mx.sym.FullyConnected(state, weights["hw"], weights["hb"], num_hidden=hidden)
+            state = mx.sym.Activation(gates, act_type="tanh")
+            outputs.append(mx.sym.expand_dims(state, axis=1))
+        joined = mx.sym.Reshape(mx.sym.Concat(*outputs, dim=1), shape=(-1, hidden))
+        logits = mx.sym.FullyConnected(joined, num_hidden=9, name="logits")
+        label = mx.sym.Reshape(mx.sym.Variable("softmax_label"), shape=(-1,))
+        net = mx.sym.SoftmaxOutput(logits, label, use_ignore=True, ignore_label=0, name="softmax")
+        return net, ("data",), ("softmax_label",)
+
+    random.seed(5)
+    np.random.seed(5)
+    data = mx.rnn.BucketSentenceIter(coded, 5, buckets=[3, 4, 6], invalid_label=0)
+    module = mx.mod.BucketingModule(sym_gen, default_bucket_key=data.default_bucket_key, context=mx.cpu())
+    weights, _ = random_parameters(mx, sym_gen(6)[0], data=(5, 6), softmax_label=(5, 6))
+    module.fit(
+        data,
+        eval_metric=mx.metric.Perplexity(0),
+        optimizer="sgd",
+        optimizer_params={"learning_rate": 0.3, "momentum": 0.9, "wd": 1e-3},
+        arg_params=weights,
+        num_epoch=2,
+    )
+    values = digests(module.get_params()[0]) + [len(words), data.default_bucket_key]
+    values += [value for _, value in module.score(data, mx.metric.Perplexity(0))]
+    module.save_checkpoint(os.path.join(folder, "net"), 2)
+    keys = sorted(int(k) for k in mx.nd.load(os.path.join(folder, "net.buckets"))[0].asnumpy())
+    again = mx.mod.BucketingModule.load(
+        os.path.join(folder, "net"), 2, sym_gen=sym_gen, default_bucket_key=6, context=mx.cpu()
+    )
+    again.bind(data.provide_data, data.provide_label)
+    again.init_optimizer(optimizer="adam", optimizer_params={"learning_rate": 0.01})
+    data.reset()
+    seen = []
+    for batch in data:
+        again.forward_backward(batch)
+        again.update()
+        seen.append((batch.bucket_key, again.get_outputs()[0].shape[0]))
+    return values + keys + [x for pair in seen for x in pair] + digests(again.get_params()[0])
+
+
 PROGRAMS = (
     fit_with_momentum,
     fit_lenet_with_adam,
@@ -402,6 +458,7 @@ PROGRAMS = (
     two_networks_play,
     optimizers_by_hand,
     arrays_without_a_graph,
+    sentences_in_buckets,
 )
 
 

@@ -24,7 +24,7 @@ def lstm_in_one(steps: int, **options: Any) -> Any:
     return net(**{f"t{t}_data": data[t] for t in range(steps)})
 
 
-def _lstm(steps: int, layers: int, hidden: int, batch: int, classes: int = 500) -> Net:
+def lstm(steps: int, layers: int, hidden: int, batch: int, classes: int = 500) -> Net:
     options = dict(steps=steps, layers=layers, hidden=hidden, classes=classes)
     return Net(
         "lstm",
@@ -56,6 +56,6 @@ def _unet(width: int, side: int, batch: int) -> Net:
 def networks(quick: bool, full: bool) -> list[Net]:
     """In the order in which they are run. An empty twin: there is none for PyTorch."""
     if quick:
-        return [cifar(20, 8), _lstm(8, 2, 64, 8), _unet(8, 64, 2)]
-    nets = [cifar(56, 32), _deep(164, 16), _deep(1001, 2), _lstm(32, 2, 256, 32), _unet(32, 128, 4)]
+        return [cifar(20, 8), lstm(8, 2, 64, 8), _unet(8, 64, 2)]
+    nets = [cifar(56, 32), _deep(164, 16), _deep(1001, 2), lstm(32, 2, 256, 32), _unet(32, 128, 4)]
     return [*nets, by_name(["resnet50"])[0]] if full else nets

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -73,7 +73,7 @@ CASES = [
 QUICK = ("VGG-16", "U-Net")
 
 
-def measure(report: Report, quick: bool, effort: float) -> None:
+def measure(report: Report, quick: bool, effort: float, graphs: Sequence[str] | None = None) -> None:
     title = "Extra time at fixed budgets"
     exact = reference()
     rows: list[list[object]] = []
@@ -81,8 +81,9 @@ def measure(report: Report, quick: bool, effort: float) -> None:
     about = ABOUT.format(runs=RUNS)
     if exact is None:
         about += "ortools is not installed (extra `exact`): no optima in this run.\n\n"
+    wanted = graphs or (QUICK if quick else [c.title for c in CASES])
     for case in CASES:
-        if quick and case.title not in QUICK:
+        if case.title not in wanted:
             continue
         problem = case.problem()
         asked = Asked(problem)

@@ -8,8 +8,8 @@ from typing import Any
 from ..core.bytesize import format_bytes
 from ..core.errors import MXLiteError
 from ..core.table import percent, table
-from ..memplan import MemoryPlan
-from ..memplan.report import budgets_between, curve
+from ..memplan import MemoryPlan, plan_memory
+from ..memplan.report import budgets_between, curve_of
 from ..memplan.report.image import matplotlib
 from .request import add_model, add_request, Request, request_of
 from .writing import write
@@ -53,10 +53,11 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"\nProven lower bound: {bound}. Nothing below {least} is known.")
     for form, path in (("svg", arguments.svg), ("png", arguments.png)):
         if path:
-            write(path, curve(request.describe(), plans, form))
+            write(path, curve_of(request.describe(), plans, form))
     return 0
 
 
 def frontier(request: Request, count: int) -> list[MemoryPlan]:
     """Plans for `count` budgets, the least that works first, in equal ratios up to keeping everything."""
-    return budgets_between(request.plan, count)
+    problem = request.plan().problem  # all budgets' plans come from one frontier
+    return budgets_between(lambda budget: plan_memory(problem, budget, strategy=request.strategy), count)

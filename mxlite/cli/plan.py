@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.bytesize import format_bytes
 from ..core.errors import MemoryBudgetError, MXLiteError
-from ..memplan.report import budgets_between, drawn, form_of, image, page, trace_of
+from ..memplan.report import budgets_between, drawn, form_of, image_of, page_of, trace_of
 from .request import add_model, add_request, budget_of, request_of
 from .writing import write
 
@@ -59,9 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"\n{drawn(plan)}")
     if arguments.html:
         plans = budgets_between(request.plan, arguments.budgets) if arguments.budgets > 1 else []
-        write(arguments.html, page(plan, plans, request.describe()).encode())
+        write(arguments.html, page_of(plan, plans, request.describe()).encode())
     if arguments.image:
-        write(arguments.image, image(plan, form, request.describe()))
+        write(arguments.image, image_of(plan, form, request.describe()))
     if arguments.trace:
         write(arguments.trace, json.dumps(trace_of(plan)).encode())
     if arguments.json:

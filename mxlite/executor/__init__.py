@@ -3,8 +3,10 @@ from .bind import (
     bind as bind,
     calibrate as calibrate,
     memory_plan as memory_plan,
+    Place as Place,
     simple_bind as simple_bind,
 )
 from .calibration import Calibration as Calibration
 from .executor import Executor as Executor
+from .group import ExecutorGroup as ExecutorGroup
 from .program import Program as Program, step_order as step_order

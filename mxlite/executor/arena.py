@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
+from weakref import WeakSet
 
 from ..backends import Backend
-from ..engine import Var
+from ..engine import get_engine, Var
+
+
+class Tenant(Protocol):
+    """Who keeps programs that lie in an arena."""
+
+    def leave(self) -> None:
+        """Forget them: their block is no longer the arena's."""
 
 
 class Arena:
     """`nbytes` that are allocated when first used; several programs may take turns in it.
 
     `tail` are the tags that the program which had the arena last leaves behind: the next one waits for them.
+    A program lies in the block there was when it was made. `resize` asks for another block, which comes
+    when the next program is made; `generation` says whether one that exists is still up to date, `tenants`
+    are told to drop what they have.
     `host_nbytes` more lie in host memory, for arrays that leave the device between forward and backward.
     """
 
@@ -21,13 +32,38 @@ class Arena:
         self.host_nbytes = host_nbytes
         self.tail: tuple[Var, ...] = ()
         self.holder: object = None
+        self.generation = 0
+        self.tenants: WeakSet[Tenant] = WeakSet()
         self._block: Any = None
         self._host_block: Any = None
         self.guard_bytes = 0
 
     @property
+    def is_used(self) -> bool:
+        """Whether anything is allocated."""
+        return self._block is not None
+
+    def resize(self, nbytes: int, host_nbytes: int) -> None:
+        """Be so large from the next program on; what is there stays until then."""
+        if (nbytes, host_nbytes) != (self.nbytes, self.host_nbytes):
+            self.nbytes, self.host_nbytes = nbytes, host_nbytes
+            self.generation += 1
+
+    def _exchange(self) -> None:
+        """Give back what is not as large as it is to be, with all programs in it, so that the old and the
+        new are never there at once. Waits for what still runs in it.
+        """
+        held = ((self._block, self.nbytes), (self._host_block, self.host_nbytes))
+        if any(block is not None and block.nbytes != nbytes for block, nbytes in held):
+            get_engine().rest()
+            self.holder = self._block = self._host_block = None
+            for tenant in list(self.tenants):  # in any order: each only forgets
+                tenant.leave()
+
+    @property
     def block(self) -> Any:
         """The bytes, as a 1-D uint8 array."""
+        self._exchange()
         if self._block is None:
             self._block = self.backend.empty(self.nbytes)
         return self._block
@@ -35,6 +71,7 @@ class Arena:
     @property
     def host_block(self) -> Any:
         """The bytes in host memory, as a 1-D uint8 array."""
+        self._exchange()
         if self._host_block is None:
             self._host_block = self.backend.host_empty(self.host_nbytes)
         return self._host_block

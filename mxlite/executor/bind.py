@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -12,8 +12,9 @@ from ..backends import backend_of
 from ..core import BindError, Context, cpu, current_context, DTypeError, nearest, parse_bytes, ShapeError
 from ..core.errors import DeviceError, MemoryBudgetError
 from ..core.npshape import from_user
-from ..graph import Entry, Graph, LOSS_SCALE, Shape, UpdateRule
-from ..memplan import Device, HostLink, MemoryPlan, plan_memory, STRATEGIES
+from ..graph import Entry, Graph, LOSS_SCALE, Shape, state_name, UpdateRule
+from ..graph.update import MASTER
+from ..memplan import Device, HostLink, MemoryPlan, plan_memory, STRATEGIES, Template
 from ..memplan.device import DEFAULT, device_of, MEASURED
 from ..ndarray import NDArray, zeros
 from .adopt import adopted
@@ -22,12 +23,28 @@ from .arena import Arena
 from .calibration import Calibration, with_measured_costs
 from .constants import constant_bytes
 from .executor import Executor, Planned
+from .group import Arrival, ExecutorGroup
 from .lower import lower, Lowered
 from .offload import host_link, Offload
 from .remedies import advice, Question
 from .step import check_grad_req, forward_step, infer, input_names, Key, training_step
 
 Shapes = Mapping[str, Shape]
+
+MOST_BYTES = 2**62  # of all results together; beyond, sums no longer fit in 64 bits
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a group an executor belongs: (owner, key), in the place of who has that now.
+
+    Without `bounded` the group's budget does not apply yet.
+    """
+
+    group: ExecutorGroup
+    owner: Hashable
+    key: Hashable
+    bounded: bool = True
 
 
 def memory_plan(
@@ -121,19 +138,19 @@ def simple_bind(
     shared_exec: Executor | None = None,
     memory_budget: int | str | None = None,
     optimizer: Any = None,
-    extra_fixed: Mapping[str, int] | None = None,
     arrays: Mapping[str, NDArray] | None = None,
     amp: Any = None,
     loss_scale: float | None = None,
+    place: Place | None = None,
     device: Device | str | None = None,
     plan: MemoryPlan | None = None,
     offload: Offload = None,
 ) -> Executor:
     """Plan, then allocate every array the program needs, all zero.
 
-    `arrays` are arguments, auxiliary and optimizer states to be used as they are, by name. `extra_fixed` are
-    bytes, by category, that the caller owns besides and that count against the budget. `amp` is the 16-bit
-    type of mixed precision, `loss_scale` what 16-bit gradients are multiplied with. `device` is as for
+    `arrays` are arguments, auxiliary and optimizer states to be used as they are, by name. `amp` is the
+    16-bit type of mixed precision, `loss_scale` what 16-bit gradients are multiplied with. With a `place` in
+    a group the executor shares the group's parameters, states, arena and budget. `device` is as for
     `memory_plan`. `plan` is run instead of a new one; PlanError if it is not sound or not of this step.
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
@@ -142,6 +159,18 @@ def simple_bind(
     shapes = {n: from_user(s) for n, s in shapes.items()}
     inferred = infer(graph, shapes, type_dict or {})
     amp, scale = _amp(amp, loss_scale)
+    arrivals: list[Arrival] = []
+    templates: tuple[Template | None, Template | None] = (None, None)
+    choose = None
+    if place is not None:
+        group, where = place.group, (place.owner, place.key)
+        budget = group.budget if place.bounded else None
+        templates = group.templates.get(place.owner, templates)
+
+        def choose(lowered: Lowered) -> MemoryPlan:
+            arrivals.append(group.plan(*where, lowered, templates[0], place.bounded))
+            return arrivals[-1].plan
+
     planned, requests = _plan(
         inferred,
         ctx,
@@ -149,17 +178,25 @@ def simple_bind(
         grad_req,
         budget,
         update_rule(optimizer),
-        extra_fixed=extra_fixed,
         amp=amp,
         scaled=scale is not None,
         host=host_link(offload),
         device=device,
         plan=plan,
+        choose=choose,
+        template=templates[1],
     )
-    shared = _shared_arrays(shared_exec, planned, {*shapes, LOSS_SCALE})
-    shared |= {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
     given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, device, offload)
-    return _link(planned, ctx, shared, requests, shared_exec, given)
+    mine = {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
+    if place is None:
+        shared = _shared_arrays(shared_exec, planned, {*shapes, LOSS_SCALE})
+        return _link(planned, ctx, shared | mine, requests, shared_exec, given)
+    shared = group.lent((planned.train, planned.infer))
+    arena = group.arena_for(arrivals[-1], backend_of(ctx))
+    lender = next((m for m in group.members.values() if m.updated), None)
+    executor = _link(planned, ctx, shared | mine, requests, lender, given, arena)
+    group.admit(arrivals[-1], executor)
+    return executor
 
 
 def bind(
@@ -270,6 +307,10 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         update_rule(given["optimizer"]),
         amp=given["amp"],
         scaled=given["loss_scale"] is not None,
+        choose=lambda lowered: plan_memory(
+            lowered.problem, given["budget"], template=executor._planned.train_plan
+        ),
+        template=executor._planned.infer_plan,
         device=given["device"],
         host=host_link(given["offload"]),
     )
@@ -348,6 +389,19 @@ def update_rule(optimizer: Any) -> UpdateRule | None:
     return rule
 
 
+def _check_sizes(inferred: Graph) -> None:
+    """Raise ShapeError where offsets and sums of bytes would not fit in 64 bits. O(arrays)."""
+    total = 0
+    for entry, shape in inferred.shapes.items():
+        nbytes = prod(shape) * inferred.dtypes[entry].itemsize
+        total += nbytes
+        if total >= MOST_BYTES:
+            raise ShapeError(
+                f"{entry.node.name!r} of shape {shape} has {nbytes} bytes, and all arrays up to it {total}; "
+                f"a plan holds less than 2**62 bytes. Is a shape wrong?"
+            )
+
+
 def _plan(
     inferred: Graph,
     ctx: Context | None,
@@ -356,14 +410,18 @@ def _plan(
     budget: int | None,
     rule: UpdateRule | None,
     strategy: str = "sharing",
-    extra_fixed: Mapping[str, int] | None = None,
     amp: Any = None,
     scaled: bool = False,
     device: Device | str | None = None,
     measure: Callable[[Lowered], Lowered] = lambda lowered: with_measured_costs(lowered)[0],
     plan: MemoryPlan | None = None,
     host: HostLink | None = None,
+    choose: Callable[[Lowered], MemoryPlan] | None = None,
+    template: Template | MemoryPlan | None = None,
 ) -> tuple[Planned, dict[str, str]]:
+    """Everything there is before arrays. `choose` makes the training step's plan, where its maker wants to;
+    `template` is a plan of inference for other shapes.
+    """
     if strategy not in STRATEGIES:
         raise BindError(
             f"strategy must be one of {STRATEGIES}, got {strategy!r}.{nearest(strategy, STRATEGIES)}"
@@ -375,6 +433,7 @@ def _plan(
         if described is None:
             raise
         backend = backend_of(cpu())  # plans for devices that are not here use the reference kernels' needs
+    _check_sizes(inferred)
     data = input_names(inferred, list(given))
     requests = check_grad_req(inferred, grad_req)
     if rule is not None:
@@ -390,9 +449,9 @@ def _plan(
     keep = budget is None and all(r == "null" for r in requests.values())
     infer_step = forward_step(backend.simplify(computed, False), data, train=False)
     infer_lowered = lower(infer_step, backend, constants=keep)
-    if held := constant_bytes(infer_lowered.step.owned):
-        extra_fixed = {**(extra_fixed or {}), "arguments": (extra_fixed or {}).get("arguments", 0) + held}
-    infer_plan = plan_memory(infer_lowered.problem, strategy=strategy)
+    held = constant_bytes(infer_lowered.step.owned)
+    extra_fixed = {"arguments": held} if held else None
+    infer_plan = plan_memory(infer_lowered.problem, strategy=strategy, template=template)
     simple = backend.simplify(computed, True)
     if any(r != "null" for r in requests.values()):
         step = training_step(simple, data, requests, rule)
@@ -405,32 +464,28 @@ def _plan(
         train_lowered = replace(train_lowered, problem=replace(train_lowered.problem, host=host))
     if plan is not None:
         train_plan = adopted(plan, train_lowered, budget)
+    elif choose is not None:
+        train_plan = choose(train_lowered)
     else:
         try:
             train_plan = plan_memory(train_lowered.problem, budget, strategy=strategy)
         except MemoryBudgetError as error:
 
             def ask(
-                graph: Graph, requests: Mapping[str, str], rule: UpdateRule | None, amp: Any
+                graph: Graph,
+                requests: Mapping[str, str],
+                rule: UpdateRule | None,
+                amp: Any,
+                host: HostLink | None,
             ) -> MemoryPlan:
-                wanted = (
-                    graph,
-                    ctx,
-                    given,
-                    requests,
-                    budget,
-                    rule,
-                    strategy,
-                    extra_fixed,
-                    amp_dtype(amp),
-                    scaled,
-                )
-                return _plan(*wanted)[0].train_plan
+                asked = graph, ctx, given, requests, budget, rule, strategy, amp_dtype(amp), scaled
+                return _plan(*asked, host=host)[0].train_plan
 
+            apart = (ctx or current_context()).device_type == "gpu"
             question = Question(
-                inferred, frozenset(given), requests, rule, amp, error.budget_bytes, train_lowered, ask
+                inferred, frozenset(given), requests, rule, amp, host, apart, train_lowered, error, ask
             )
-            error.advise = partial(advice, question, error)
+            error.advise = partial(advice, question)
             raise
     return Planned(inferred, infer_lowered, infer_plan, train_lowered, train_plan), requests
 
@@ -442,8 +497,9 @@ def _link(
     requests: Mapping[str, str],
     shared_exec: Executor | None,
     given: Mapping[str, Any],
+    arena: Arena | None = None,
 ) -> Executor:
-    """Allocate what is missing and make the executor."""
+    """Allocate what is missing and make the executor, in `arena` or that of `shared_exec`, which may grow."""
     backend = backend_of(ctx)
     backend.prepare()
     result = dict(arrays)
@@ -455,10 +511,21 @@ def _link(
         result["grad", name][...] = 0
     need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
     host = planned.train_plan.host_bytes
-    arena = shared_exec._arena if shared_exec is not None else None
-    if arena is None or arena.nbytes < need or arena.host_nbytes < host or arena.backend is not backend:
+    if arena is None and shared_exec is not None and shared_exec._arena.backend is backend:
+        arena = shared_exec._arena
+    if arena is None:
         arena = Arena(backend, need, host)
-    return Executor(planned, ctx, backend, result, requests, arena, given)
+    elif arena.nbytes < need or arena.host_nbytes < host:
+        arena.resize(max(need, arena.nbytes), max(host, arena.host_nbytes))
+    executor = Executor(planned, ctx, backend, result, requests, arena, given)
+    if shared_exec is not None and _have_masters_in_common(executor, shared_exec):
+        executor._masters = shared_exec._masters
+    return executor
+
+
+def _have_masters_in_common(a: Executor, b: Executor) -> bool:
+    keys = [("var", state_name(n, MASTER)) for n in a.updated]
+    return any(k in a._arrays and a._arrays[k] is b._arrays.get(k) for k in keys)
 
 
 def _shared_arrays(shared_exec: Executor | None, planned: Planned, inputs: set[str]) -> dict[Key, NDArray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,13 @@ class Planned:
     train_plan: MemoryPlan
 
 
+@dataclass
+class Masters:
+    """Whether float32 copies of 16-bit weights have been made; shared by executors that share the copies."""
+
+    made: bool = False
+
+
 class Executor:
     """Arguments, gradients, auxiliary states and outputs of one symbol, and the program that links them.
 
@@ -55,7 +62,8 @@ class Executor:
         self._arrays = dict(arrays)
         self._grad_req = dict(grad_req)
         self._arena = arena
-        self._masters_made = False
+        self._masters = Masters()
+        arena.tenants.add(self)
         self._given = dict(given)
         self._states: dict[Node, dict[str, Any]] = {}
         graph = planned.graph
@@ -166,13 +174,13 @@ class Executor:
         if is_train:
             if self._planned.train.uses_rng:
                 self._push_random_step()
-            self._training_program().push_forward()
+            self._training_program(anew=True).push_forward()
         else:
             planned = self._planned
             draws = planned.infer.uses_rng
             if draws:
                 self._push_random_step()
-            if self._infer is None:
+            if self._infer is None or self._infer.is_outdated:
                 rng = (self._rng_state, self._rng_var) if draws else (None, None)
                 self._infer = Program(
                     planned.infer, planned.infer_plan, self._arrays, self._arena, *rng, states=self._states
@@ -215,7 +223,7 @@ class Executor:
         if not self.updated:
             raise StateError("This executor was bound without an optimizer: there is no fused step.")
         target, values = self._arrays["var", HYPER], self._check_hyper(hyper)
-        if not self._masters_made:
+        if not self._masters.made:
             self.refresh_masters()
         get_engine().push(lambda: np.copyto(target.storage, values), (), (target.var,), name="hyper")
         self._push_backward()
@@ -225,7 +233,7 @@ class Executor:
 
         Done before the first step and by `copy_params_from`; who changes weights by other means calls this.
         """
-        self._masters_made = True
+        self._masters.made = True
         for name in self.updated:
             master = self._arrays.get(("var", state_name(name, MASTER)))
             if master is not None:
@@ -252,8 +260,20 @@ class Executor:
             )
         program.push_backward()
 
-    def _training_program(self) -> Program:
-        if self._train is None:
+    def adopt(self, plan: MemoryPlan) -> None:
+        """Run `plan`, another one for the same training step, from the next forward pass on."""
+        old = self._planned.train_plan
+        self._planned = replace(self._planned, train_plan=plan)
+        if plan.schedule.task is not old.schedule.task or plan.offsets is not old.offsets:
+            self._train = None
+
+    def leave(self) -> None:
+        """Forget the programs, whose block is not the arena's any more; they are made anew when needed."""
+        self._train = self._infer = None
+
+    def _training_program(self, anew: bool = False) -> Program:
+        """The program; with `anew` one in the arena as it is to be, which loses what the old one holds."""
+        if self._train is None or (anew and self._train.is_outdated):
             planned = self._planned
             self._train = Program(
                 planned.train,

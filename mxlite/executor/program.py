@@ -66,6 +66,12 @@ class Program:
         self._sources: tuple[Var, ...] = ()  # what the constant ones read
         self._seen: list[int] = []  # and how often it was written before they last ran
         self._build()
+        self._generation = arena.generation
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the arena is to have another block than the one this lies in."""
+        return self._generation != self.arena.generation
 
     def push_forward(self) -> None:
         """Push the forward pass. Whoever used the arena before is waited for, whether he failed or not."""

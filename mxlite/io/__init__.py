@@ -8,3 +8,4 @@ from .iterator import (
 from .mnist import MNISTIter as MNISTIter, read_idx as read_idx
 from .ndarray_iter import NDArrayIter as NDArrayIter
 from .prefetch import PrefetchingIter as PrefetchingIter
+from .sentences import BucketSentenceIter as BucketSentenceIter, encode_sentences as encode_sentences

@@ -36,3 +36,4 @@ from .split import (
     nested as nested,
     partial as partial,
 )
+from .template import structure as structure, Template as Template

@@ -10,7 +10,8 @@ import numpy as np
 from .liveness import live_buffers
 from .problem import padded, Problem
 from .profiles import Profiles
-from .schedule import make_schedule
+from .schedule import make_schedule, without_copies
+from .transfer import costs
 
 MOST_COPIES = 4
 
@@ -30,12 +31,19 @@ class Evaluator:
     def _profiles(self) -> Profiles:
         return Profiles(self.problem, in_place=self.strategy != "none", sharing=self.strategy == "sharing")
 
-    def one(self, counts: Sequence[int]) -> tuple[int, float]:
-        """(live bytes of the arena at the fullest step, recompute seconds) for counts of any height.
+    def one(self, counts: Sequence[int], room: int = 0) -> tuple[int, float]:
+        """(live bytes of the arena at the fullest step, extra seconds) for counts of any height.
 
-        O(steps), in Python. Without sharing the bytes are those of all buffers together.
+        O(steps), in Python. Without sharing the bytes are those of all buffers together. `room` is as in
+        `make_schedule`.
         """
-        schedule = make_schedule(self.problem, counts)
+        if self.strategy == "sharing":
+            schedule, fetched = without_copies(self.problem, counts)
+            if fetched:
+                nbytes, waiting = costs(schedule, fetched, room)
+                return nbytes, schedule.recompute_seconds + waiting
+        else:
+            schedule = make_schedule(self.problem, counts, room)
         live = live_buffers(schedule, in_place=self.strategy != "none")
         if self.strategy == "sharing":
             nbytes = live.max_live_bytes

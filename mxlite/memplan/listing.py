@@ -18,7 +18,6 @@ def rules(section: Section) -> Iterator[Order]:
     made = [sum(section.size[v] for v in row) for row in section.made]
     read = [sum(section.size[v] for v in row) for row in section.read]
     yield follow(section, given)
-    yield follow(section, depth_first(given, section.waits_for))
     yield follow(section, branches(given, section.waits_for, made))
     yield follow(section, branches(given[::-1], followers, read)[::-1])
     yield follow(section, None)
@@ -116,14 +115,6 @@ def gain(memory: Memory, t: int) -> tuple[int, int, int]:
         dying = [v for v in section.read[t] if left[v] == 1]
         most -= joined_bytes(section, t, dying, stays_kept)
     return kept, own, most
-
-
-def depth_first(given: Sequence[int], waits: Sequence[Sequence[int]]) -> Order:
-    """As given, but nothing before it is needed."""
-    used = {p for t in given for p in waits[t]}
-    place = {t: i for i, t in enumerate(given)}
-    rows = {t: sorted(waits[t], key=place.__getitem__) for t in given}
-    return _visited([t for t in given if t not in used], rows)
 
 
 def branches(given: Sequence[int], waits: Sequence[Sequence[int]], nbytes: Sequence[int]) -> Order:

@@ -132,7 +132,7 @@ class MemoryPlan:
 
     def summary(self) -> str:
         """The plan as a table."""
-        from .report.certificate import certificate
+        from .report.certificate import certificate_of
 
         rows = [(c, format_bytes(n)) for c, n in self.breakdown.items()]
         rows.append(("peak", format_bytes(self.peak_bytes)))
@@ -158,7 +158,7 @@ class MemoryPlan:
                 f"  {'host memory':<24}{format_bytes(self.host_bytes):>{width}}   "
                 f"({self.offloaded} arrays copied out and back, {wait:.3g} ms of waiting for them)"
             )
-        lines.append(f"  {certificate(self)}")
+        lines.append(f"  {certificate_of(self)}")
         return "\n".join(lines)
 
     def __str__(self) -> str:

@@ -107,6 +107,16 @@ def make_schedule(problem: Problem, mirror: Sequence[int], room: int = 0) -> Sch
     storage after an update has changed it. Copies from and to host memory overlap with kernels as far as that
     needs no more live bytes than the schedule needs anyway, or than `room`. O(steps).
     """
+    schedule, fetched = without_copies(problem, mirror)
+    if not fetched:
+        return schedule
+    from .transfer import with_transfers  # it needs the live bytes of a schedule, and so this module
+
+    return with_transfers(schedule, fetched, room)
+
+
+def without_copies(problem: Problem, mirror: Sequence[int]) -> tuple[Schedule, dict[int, int]]:
+    """The steps of `make_schedule` that run, and the instance of each value that must be fetched for them."""
     counts = [
         (m if m < 0 or (problem.tasks[t].recomputable and not problem.tasks[t].mutates) else 0)
         for t, m in enumerate(mirror)
@@ -115,7 +125,7 @@ def make_schedule(problem: Problem, mirror: Sequence[int], room: int = 0) -> Sch
         steps = _emit(problem, counts)
         late = _late_readers(problem, *steps)
         if not late:
-            return _number(problem, *steps, room)
+            return _number(problem, *steps)
         for t in late:
             counts[t] = 0
 
@@ -163,7 +173,9 @@ def _late_readers(problem: Problem, steps: list[tuple[int, int]], counts: list[i
     return {t for t in late if counts[t]}
 
 
-def _number(problem: Problem, steps: list[tuple[int, int]], counts: list[int], room: int) -> Schedule:
+def _number(
+    problem: Problem, steps: list[tuple[int, int]], counts: list[int]
+) -> tuple[Schedule, dict[int, int]]:
     """Insert the updates, give every value that is written a number of its own, drop what nobody reads.
 
     Copy 0 of value v is instance v; later copies, and what comes back from host memory, get the numbers
@@ -234,11 +246,7 @@ def _number(problem: Problem, steps: list[tuple[int, int]], counts: list[int], r
         tuple(value_of),
         num_forward,
     )
-    if not fetched:
-        return schedule
-    from .transfer import with_transfers  # it needs the live bytes of a schedule, and so this module
-
-    return with_transfers(schedule, fetched, room)
+    return schedule, fetched
 
 
 def _with_updates(problem: Problem, steps: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -13,6 +13,7 @@ from .frontier import Frontier, frontier
 from .plan import make_plan, MemoryPlan
 from .problem import Problem
 from .refusal import too_small
+from .template import Template
 
 REMEMBERED = 8  # plans kept for when the same problem comes again, as `memory_plan` and then `fit` do
 FRONTIERS = 4  # kept for other budgets of the same problem
@@ -21,13 +22,28 @@ _plans: dict[tuple[str, int | None, str], MemoryPlan] = {}
 _frontiers: dict[tuple[str, str], Frontier] = {}
 
 
-def plan_memory(problem: Problem, budget: int | None = None, *, strategy: str = "sharing") -> MemoryPlan:
+def plan_memory(
+    problem: Problem,
+    budget: int | None = None,
+    *,
+    strategy: str = "sharing",
+    template: Template | MemoryPlan | None = None,
+) -> MemoryPlan:
     """The memory plan of `problem`.
 
     Without a budget nothing is recomputed except what the user marked. With one, the plan of least
     recompute time among all candidates whose `peak_bytes` is within `budget` bytes; a larger budget never
     gets a slower one. Raises MemoryBudgetError, with a budget that does work, when there is none.
+
+    `template`: a plan for other sizes. Where the structure is the same, what it has found out is used
+    again, in a small part of the time; see `template.py`. Such a plan keeps the budget, but may be slower
+    than that of a search, which is made where the template has nothing to offer.
     """
+    if template is not None and strategy == "sharing":
+        template = template if isinstance(template, Template) else Template(template)
+        made = template.plan(problem, budget, frontier_of)
+        if made is not None:
+            return made
     key = (problem.digest, budget, strategy)
     if key not in _plans:
         found = _search(problem, budget, strategy)

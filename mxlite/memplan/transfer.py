@@ -18,15 +18,15 @@ kernels wait. The second walk does the same for the copies back, from the end of
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from .liveness import live_buffers
-from .problem import HostLink, padded
+from .problem import HostLink, padded, Problem
 from .schedule import FETCH, RUN, Schedule, STORE
 
-_Copy = tuple[int, int, int, int]  # kind, task, instance read, instance written
+_Step = tuple[int, int, int, tuple[int, ...], tuple[int, ...]]  # kind, task, copy, inputs, outputs
 
 
 @dataclass(slots=True)
@@ -49,14 +49,32 @@ def with_transfers(schedule: Schedule, fetched: Mapping[int, int], room: int = 0
     `fetched` maps values to the instances that come back from the host; steps read those already. Live bytes
     stay within what copies without any overlap would need, or within `room` if that is more. O(steps).
     """
-    trips = _trips(schedule, fetched)
-    tight = _insert(schedule, trips)
-    base = _live_at_runs(tight)
-    most = max(max(base, default=0), room)
-    link = schedule.problem.host or HostLink()
-    _place_stores(schedule, trips, base, most, link)
-    _place_fetches(schedule, trips, base, most, link)
+    trips, _ = _placed(schedule, fetched, room)
     return _insert(schedule, trips)
+
+
+def costs(schedule: Schedule, fetched: Mapping[int, int], room: int = 0) -> tuple[int, float]:
+    """(live bytes at the fullest step, seconds of waiting) of `with_transfers`, without making it.
+
+    O(steps).
+    """
+    trips, live = _placed(schedule, fetched, room)
+    copies = _copies(schedule, trips)
+    steps = _steps(schedule, copies.before)
+    return max(live, default=0), _waiting(schedule.problem, steps, copies.value_of)
+
+
+def _placed(schedule: Schedule, fetched: Mapping[int, int], room: int) -> tuple[list[_Trip], list[int]]:
+    """The trips with their places, and the live bytes at each step that runs. No step that copies needs more
+    than its neighbours.
+    """
+    trips = _trips(schedule, fetched)
+    live = _live_at_runs(_insert(schedule, trips))
+    most = max(max(live, default=0), room)
+    link = schedule.problem.host or HostLink()
+    _place_stores(schedule, trips, live, most, link)
+    _place_fetches(schedule, trips, live, most, link)
+    return trips, live
 
 
 def _trips(schedule: Schedule, fetched: Mapping[int, int]) -> list[_Trip]:
@@ -156,48 +174,45 @@ def _by_reader(trip: _Trip) -> tuple[int, int]:
     return trip.first, trip.back
 
 
-def _insert(schedule: Schedule, trips: list[_Trip]) -> Schedule:
-    """The schedule with its copies: before each step first those out, then those back."""
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """The copies `before` each step that runs, and the value of each instance, those in host memory too."""
+
+    before: dict[int, list[_Step]]
+    value_of: list[int]
+
+
+def _copies(schedule: Schedule, trips: list[_Trip]) -> _Copies:
+    """Before each step first the copies out, then those back."""
     value_of = list(schedule.value_of)
-    before: dict[int, list[_Copy]] = {}
+    before: dict[int, list[_Step]] = {}
     host = {}
-    num_forward = schedule.num_forward
     for trip in trips:
         host[trip.value] = len(value_of)
         value_of.append(trip.value)
-        copy = (STORE, schedule.task[trip.producer], trip.value, host[trip.value])
-        before.setdefault(trip.store_before, []).append(copy)
-        num_forward += trip.store_before <= schedule.num_forward
+        store = (STORE, schedule.task[trip.producer], 0, (trip.value,), (host[trip.value],))
+        before.setdefault(trip.store_before, []).append(store)
     for trip in sorted(trips, key=_by_reader):
-        copy = (FETCH, schedule.task[trip.producer], host[trip.value], trip.back)
-        before.setdefault(trip.fetch_before, []).append(copy)
-    kind: list[int] = []
-    task: list[int] = []
-    number: list[int] = []
-    inputs: list[tuple[int, ...]] = []
-    outputs: list[tuple[int, ...]] = []
-    for r, t in enumerate(schedule.task):
-        for what, of, source, target in before.get(r, ()):
-            kind.append(what)
-            task.append(of)
-            number.append(0)
-            inputs.append((source,))
-            outputs.append((target,))
-        kind.append(RUN)
-        task.append(t)
-        number.append(schedule.copy[r])
-        inputs.append(schedule.inputs[r])
-        outputs.append(schedule.outputs[r])
-    return Schedule(
-        schedule.problem,
-        tuple(task),
-        tuple(number),
-        tuple(inputs),
-        tuple(outputs),
-        tuple(value_of),
-        num_forward,
-        tuple(kind),
-    )
+        fetch = (FETCH, schedule.task[trip.producer], 0, (host[trip.value],), (trip.back,))
+        before.setdefault(trip.fetch_before, []).append(fetch)
+    return _Copies(before, value_of)
+
+
+def _steps(schedule: Schedule, before: Mapping[int, list[_Step]]) -> Iterator[_Step]:
+    """All steps in order, as far as copies stand before steps that run."""
+    runs = zip(schedule.task, schedule.copy, schedule.inputs, schedule.outputs)
+    for r, run in enumerate(runs):
+        if r in before:
+            yield from before[r]
+        yield (RUN, *run)
+
+
+def _insert(schedule: Schedule, trips: list[_Trip]) -> Schedule:
+    """The schedule with its copies."""
+    copies = _copies(schedule, trips)
+    kind, task, copy, inputs, outputs = zip(*_steps(schedule, copies.before))
+    num_forward = schedule.num_forward + sum(t.store_before <= schedule.num_forward for t in trips)
+    return Schedule(schedule.problem, task, copy, inputs, outputs, tuple(copies.value_of), num_forward, kind)
 
 
 def waiting_seconds(schedule: Schedule) -> float:
@@ -207,25 +222,32 @@ def waiting_seconds(schedule: Schedule) -> float:
     copies out that stand before it, since it may use their bytes, and for the fetched values it reads.
     O(steps).
     """
-    problem = schedule.problem
+    steps = zip(schedule.kinds, schedule.task, schedule.copy, schedule.inputs, schedule.outputs)
+    return _waiting(schedule.problem, steps, schedule.value_of)
+
+
+def _waiting(problem: Problem, steps: Iterable[_Step], value_of: Sequence[int]) -> float:
     link = problem.host or HostLink()
     clock = out = back = busy = 0.0
-    ready: dict[int, float] = {}  # instances, of which kernels or fetches may have to wait
-    for kind, t, ins, outs in zip(schedule.kinds, schedule.task, schedule.inputs, schedule.outputs):
-        nbytes = problem.values[schedule.value_of[ins[0]]].nbytes if kind != RUN else 0
-        if kind == STORE:
-            out = max(out, ready[ins[0]]) + nbytes / link.store_bytes_per_s
-            ready[outs[0]] = out
-        elif kind == FETCH:
-            back = max(back, clock, out, ready[ins[0]]) + nbytes / link.fetch_bytes_per_s
-            ready[outs[0]] = back
-        else:
-            clock = max(clock, out)
+    ready: dict[int, float] = {}  # when an instance is there
+    for kind, t, _, ins, outs in steps:
+        if kind == RUN:
+            if out > clock:
+                clock = out
             for i in ins:
                 if ready.get(i, 0.0) > clock:
                     clock = ready[i]
-            clock += problem.tasks[t].seconds
-            busy += problem.tasks[t].seconds
+            seconds = problem.tasks[t].seconds
+            clock += seconds
+            busy += seconds
             for o in outs:
                 ready[o] = clock
+            continue
+        nbytes = problem.values[value_of[ins[0]]].nbytes
+        if kind == STORE:
+            out = max(out, ready[ins[0]]) + nbytes / link.store_bytes_per_s
+            ready[outs[0]] = out
+        else:
+            back = max(back, clock, out, ready[ins[0]]) + nbytes / link.fetch_bytes_per_s
+            ready[outs[0]] = back
     return max(0.0, clock - busy)

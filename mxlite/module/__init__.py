@@ -1,4 +1,5 @@
 from .base_module import BaseModule as BaseModule
+from .bucketing_module import BucketingModule as BucketingModule
 from .callback import (
     BatchEndParam as BatchEndParam,
     do_checkpoint as do_checkpoint,

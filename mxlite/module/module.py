@@ -14,11 +14,12 @@ from ..core import (
     current_context,
     MXLiteError,
     nearest,
+    parse_bytes,
     replacing,
     ShapeError,
     StateError,
 )
-from ..executor import Executor, simple_bind as bind_executor
+from ..executor import Executor
 from ..executor.amp import amp_dtype
 from ..executor.offload import Offload
 from ..formats import load_params, save_params
@@ -29,6 +30,7 @@ from ..ndarray import NDArray
 from ..symbol import load as load_symbol
 from . import optimizer as optimizers, resume, states
 from .base_module import BaseModule
+from .binding import Binding
 from .initializer import InitDesc, Uniform
 from .loss_scale import are_finite, LossScale
 from .updater import get_updater, Updater
@@ -101,27 +103,25 @@ class Module(BaseModule):
         self._param_names = [n for n in arguments if n not in inputs]
         self._aux_names = symbol.list_auxiliary_states()
         self._output_names = symbol.list_outputs()
-        self._memory_budget = memory_budget
-        self._offload = offload
+        self._memory_budget = None if memory_budget is None else parse_bytes(memory_budget)
         self._fused: bool | None = fused_update
-        self._amp = amp_dtype(amp)
         device_of(device)  # raises now what binding would raise
-        self._device = device
         self._loss_scale = LossScale.of(loss_scale, amp)
         if fused_update and self._loss_scale is not None:
             raise MXLiteError(
                 "Module: with a loss_scale all gradients are looked at before any update, so "
                 "fused_update=True is impossible; leave one of them out."
             )
-        self._exec: Executor | None = None
+        self._binding = Binding(
+            symbol, self._context, self._data_names, self._label_names, self._fixed, amp_dtype(amp)
+        )
+        self._binding.device, self._binding.offload = device, offload
         self._optimizer: Any = None
         self._updater: Updater | None = None
+        self._index = {n: i for i, n in enumerate(self._param_names)}  # of parameters in the optimizer
         self._stepped = False
         self._preloaded: tuple[dict[str, NDArray], dict[str, NDArray]] | None = None
         self._preload_states: str | None = None
-        self._data_shapes: list[DataDesc] = []
-        self._label_shapes: list[DataDesc] = []
-        self._grad_req: Any = "write"
 
     # -- what it is ----------------------------------------------------------------------------
 
@@ -140,12 +140,12 @@ class Module(BaseModule):
     @property
     def data_shapes(self) -> list[DataDesc]:
         self.need()
-        return self._data_shapes
+        return self._binding.data_shapes
 
     @property
     def label_shapes(self) -> list[DataDesc]:
         self.need()
-        return self._label_shapes
+        return self._binding.label_shapes
 
     @property
     def output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -154,29 +154,39 @@ class Module(BaseModule):
 
     @property
     def memory_plan(self) -> MemoryPlan:
-        """The plan of the step that is run: what this module owns on its device, to the byte."""
+        """The plan of the step that is run for the present shapes.
+
+        Its fixed bytes are all that this module owns outside the arena: parameters, states, and inputs and
+        outputs for each of the last shapes. Its arena is the part of the module's that this step needs.
+        """
         self.need()
         return self._executor.memory_plan
+
+    @property
+    def planned_bytes(self) -> int:
+        """What this module owns, with all modules that share its parameters, when their steps have run.
+
+        Everything that is shared once, inputs and outputs for each of the last shapes, and one arena, as
+        large as the largest step needs. `memory_budget` bounds this.
+        """
+        self.need()
+        return self._binding.group.planned_bytes
 
     @property
     def measured_bytes(self) -> int:
         """Bytes really allocated by now: every array, optimizer states included, and the arena."""
         self.need()
-        nbytes = self._executor.measured_bytes
-        if self._updater is not None and not self._executor.updated:
-            nbytes += states.nbytes(list(self._updater.states.values()))
-        return nbytes
+        group = self._binding.group
+        return group.measured_bytes + sum(group.extra.values())
 
     @property
     def _executor(self) -> Executor:
-        if self._exec is None:
-            raise StateError("call bind first: this module has no arrays yet.")
-        return self._exec
+        return self._binding.executor
 
     @property
     def is_fused(self) -> bool:
         """Whether the update is part of the planned step."""
-        return self._exec is not None and bool(self._exec.updated)
+        return self._binding.is_bound and bool(self._executor.updated)
 
     @property
     def loss_scale(self) -> float | None:
@@ -204,95 +214,87 @@ class Module(BaseModule):
             self.logger.warning("Already bound, ignoring bind()")
             return
         kept = self.get_params() if self.binded and self.params_initialized else None
-        self._exec = None
-        self.for_training = for_training
-        self.inputs_need_grad = inputs_need_grad
-        self._grad_req = grad_req
-        self._data_shapes = self._described(data_shapes, self._data_names, "data")
-        labels = self._described(label_shapes, self._label_names, "label") if label_shapes else []
-        self._label_shapes = labels
-        shared = None
+        old = self._binding
+        new = Binding(self._symbol, self._context, self._data_names, self._label_names, self._fixed, old.amp)
+        new.device, new.offload = old.device, old.offload
         if shared_module is not None:
             shared_module.need(params=True)
-            shared = shared_module._executor
+            new.group = shared_module._binding.group
+            if self._memory_budget not in (None, new.group.budget):
+                raise BindError(
+                    "Modules that share parameters have one memory_budget: give it to the first of them."
+                )
+        else:
+            new.group.budget = self._memory_budget
+            new.group.extra = old.group.extra
+        new.inputs_need_grad = inputs_need_grad
+        new.grad_req = grad_req
         # A fused step cannot be planned before its optimizer is known: until then there is a
-        # program without gradients.
-        self._exec = self._make_executor(None, plan_gradients=for_training and not self._fused, shared=shared)
+        # program without gradients, which only holds arrays: no budget applies to that yet.
+        fuse = self._fuses(self._optimizer, inputs_need_grad)
+        new.optimizer = self._optimizer if for_training and fuse else None
+        new.plan_gradients = for_training and (not self._fused or self._optimizer is not None)
+        new.bounded = new.plan_gradients or not for_training
+        new.use(data_shapes, label_shapes, self.loss_scale)
+        self._binding = new
+        self.for_training = for_training
+        self.inputs_need_grad = inputs_need_grad
         self.binded = True
         if shared_module is not None:
             self.params_initialized = True
         elif kept is not None:
             self.set_params(*kept)
+            self._keep_states()
         elif self._preloaded is not None:
             self.set_params(*self._preloaded)
             self._preloaded = None
 
-    def _described(self, shapes: Any, names: list[str], kind: str) -> list[DataDesc]:
-        descs = [s if isinstance(s, DataDesc) else DataDesc(*s) for s in shapes]
-        known = {*names, *self._label_names, *self._data_names}
-        found = [d.name for d in descs]
-        for name in names:
-            if name not in found:
-                raise BindError(f"bind: {kind}_shapes lacks {name!r}; it has {found}.{nearest(name, found)}")
-        for d in descs:
-            if d.name not in known and kind == "data":
-                raise BindError(
-                    f"bind: {kind}_shapes has {d.name!r}, but the module's {kind} names are {names}."
-                )
-        return [d for d in descs if d.name in known]
+    def _fuses(self, optimizer: Any, inputs_need_grad: bool) -> bool:
+        """Whether this optimizer's update can be, and is to be, part of the step."""
+        if optimizer is None or not self._fused or inputs_need_grad:
+            return False
+        return optimizer.update_rule() is not None
 
-    def _make_executor(
-        self,
-        optimizer: Any,
-        *,
-        plan_gradients: bool,
-        extra_fixed: Mapping[str, int] | None = None,
-        shared: Executor | None = None,
-    ) -> Executor:
-        requests: dict[str, str] = {}
-        if plan_gradients:
-            single = self._grad_req if isinstance(self._grad_req, str) else None
-            listed = self._grad_req if isinstance(self._grad_req, Mapping) else {}
-            if isinstance(self._grad_req, (list, tuple)):
-                listed = dict(zip(self._symbol.list_arguments(), self._grad_req))
-            for n in self._param_names:
-                requests[n] = "null" if n in self._fixed else single or listed.get(n, "null")
-            if self.inputs_need_grad:
-                requests |= dict.fromkeys(self._data_names, "write")
-        descs = [*self._data_shapes, *self._label_shapes]
-        arrays: dict[str, NDArray] = {}
-        if self._exec is not None:
-            arrays = {**self._exec.arg_dict, **self._exec.aux_dict}
-            shapes_now = {d.name: tuple(d.shape) for d in descs}
-            arrays = {n: a for n, a in arrays.items() if n not in shapes_now or a.shape == shapes_now[n]}
-        # Before its optimizer is known a fused module only holds arrays: no budget applies to that yet.
-        budget = self._memory_budget if plan_gradients or not self.for_training else None
-        return bind_executor(
-            self._symbol.graph,
-            self._context,
-            {d.name: tuple(d.shape) for d in descs},
-            grad_req=requests or "null",
-            type_dict={d.name: d.dtype for d in descs},
-            memory_budget=budget,
-            optimizer=optimizer,
-            extra_fixed=extra_fixed,
-            shared_exec=shared,
-            arrays=arrays,
-            amp=self._amp,
-            loss_scale=self.loss_scale,
-            device=self._device,
-            offload=self._offload,
-        )
+    def _keep_states(self) -> None:
+        """After binding anew: the arrays of a fused step's states are new, their values are not."""
+        if self._updater is None or not self._executor.updated:
+            return
+        fresh = self._fused_states()
+        for i, state in fresh.items():
+            if i in self._updater.states:
+                states.copy(self._updater.states[i], state, self._param_names[i])
+        self._updater.states |= fresh
+
+    def _fused_states(self) -> dict[int, Any]:
+        return states.of_fused_step(self._executor, self._optimizer, self._index)
+
+    def borrow_optimizer(self, shared_module: Module) -> None:
+        """Update by another module's optimizer and states: those of one parameter are for both."""
+        if not shared_module.optimizer_initialized:
+            raise StateError("borrow_optimizer: the other module has no optimizer; call its init_optimizer.")
+        self._optimizer, self._updater = shared_module._optimizer, shared_module._updater
+        self._index = shared_module._index
+        self._loss_scale = shared_module._loss_scale
+        if missing := [n for n in self._param_names if n not in self._index]:
+            raise BindError(f"borrow_optimizer: the other module has no parameter {missing[0]!r}.")
+        if self.binded:
+            self._plan_with_optimizer()
+        self.optimizer_initialized = True
+
+    def _plan_with_optimizer(self) -> None:
+        binding = self._binding
+        fuse = self._fuses(self._optimizer, self.inputs_need_grad)
+        binding.optimizer = self._optimizer if fuse else None
+        binding.plan_gradients = binding.bounded = True
+        binding.remake(self.loss_scale)
 
     def reshape(self, data_shapes: Any, label_shapes: Any = None) -> None:
-        """Bind for other input shapes; parameters and states stay."""
+        """Bind for other input shapes; parameters, states and the arena stay, and what was bound is kept.
+
+        Up to four sets of shapes are kept, the least recently used is given up first.
+        """
         self.need()
-        self._data_shapes = self._described(data_shapes, self._data_names, "data")
-        self._label_shapes = self._described(label_shapes, self._label_names, "label") if label_shapes else []
-        descs = [*self._data_shapes, *self._label_shapes]
-        self._exec = self._executor.reshape(
-            partial_shaping=True, allow_up_sizing=True, **{d.name: tuple(d.shape) for d in descs}
-        )
+        self._binding.use(data_shapes, label_shapes, self.loss_scale)
 
     # -- parameters ----------------------------------------------------------------------------
 
@@ -380,8 +382,8 @@ class Module(BaseModule):
             return
         if isinstance(kvstore, str) and "dist" in kvstore:
             raise MXLiteError(f"kvstore {kvstore!r}: training on several machines is not supported.")
-        batch_size = self._data_shapes[0].shape[0]
-        names = dict(enumerate(self._param_names))
+        batch_size = self._binding.data_shapes[0].shape[0]
+        names = {i: n for n, i in self._index.items()}
         if isinstance(optimizer, str):
             params = dict(optimizer_params)
             params.setdefault("rescale_grad", 1.0 / batch_size)
@@ -394,18 +396,21 @@ class Module(BaseModule):
         self._updater = get_updater(optimizer)
         if not self.for_training:
             raise StateError("init_optimizer: this module was bound with for_training=False.")
-        fused = bool(self._fused) and optimizer.update_rule() is not None and not self.inputs_need_grad
-        if fused:
-            self._exec = self._make_executor(optimizer, plan_gradients=True)
-            self._exec.refresh_masters()
-            self._updater.states |= states.of_fused_step(self._exec, optimizer, self._param_names)
+        if self._fuses(optimizer, self.inputs_need_grad):
+            self._binding.group.extra = {}
+            self._plan_with_optimizer()
+            for state in self._executor.optimizer_states.values():
+                state[...] = 0  # of an optimizer before, perhaps
+            self._executor.refresh_masters()
+            self._updater.states |= self._fused_states()
         else:
             trained = [n for n in self._param_names if n not in self._fixed]
             self._updater.states |= states.create(
                 optimizer, self._param_names, trained, self._executor.arg_dict
             )
             nbytes = states.nbytes(list(self._updater.states.values()))
-            self._exec = self._make_executor(None, plan_gradients=True, extra_fixed={"optimizer": nbytes})
+            self._binding.group.extra = {"optimizer": nbytes}
+            self._plan_with_optimizer()
         self.optimizer_initialized = True
         if self._preload_states is not None:
             self.load_optimizer_states(self._preload_states)
@@ -423,33 +428,34 @@ class Module(BaseModule):
                 "this module was made with fused_update=True: call init_optimizer before training."
             )
         self._stepped = False
+        scale = self.loss_scale
+        if scale is not None and scale != self._executor.loss_scale:  # it has moved with other shapes
+            self._executor.loss_scale = scale
         self._executor.forward(is_train=is_train, **feed)
 
     def _is_waiting_for_optimizer(self) -> bool:
         return bool(self._fused) and self.for_training and not self.optimizer_initialized
 
     def _feed(self, batch: Any) -> dict[str, Any]:
-        data = dict(zip(self._data_names_in_order(), batch.data))
+        data_shapes, label_shapes = self._binding.data_shapes, self._binding.label_shapes
+        data = dict(zip([d.name for d in data_shapes], batch.data))
         labels = batch.label if batch.label is not None else []
-        feed = {**data, **dict(zip([d.name for d in self._label_shapes] or self._label_names, labels))}
-        shapes = {d.name: tuple(d.shape) for d in (*self._data_shapes, *self._label_shapes)}
+        feed = {**data, **dict(zip([d.name for d in label_shapes] or self._label_names, labels))}
+        shapes = {d.name: tuple(d.shape) for d in (*data_shapes, *label_shapes)}
         if any(n in shapes and tuple(a.shape) != shapes[n] for n, a in feed.items()):
-            data_shapes = getattr(batch, "provide_data", None) or [
-                (d.name, feed[d.name].shape) for d in self._data_shapes
+            new_data = getattr(batch, "provide_data", None) or [
+                (d.name, feed[d.name].shape) for d in data_shapes
             ]
-            label_shapes = getattr(batch, "provide_label", None)
-            if label_shapes is None and self._label_shapes:
+            new_labels = getattr(batch, "provide_label", None)
+            if new_labels is None and label_shapes:
                 if labels:
-                    label_shapes = [(d.name, feed[d.name].shape) for d in self._label_shapes]
+                    new_labels = [(d.name, feed[d.name].shape) for d in label_shapes]
                 else:
-                    n = feed[self._data_shapes[0].name].shape[0]
-                    label_shapes = [(d.name, (n, *d.shape[1:])) for d in self._label_shapes]
-            self.reshape(data_shapes, label_shapes)
+                    n = feed[data_shapes[0].name].shape[0]
+                    new_labels = [(d.name, (n, *d.shape[1:])) for d in label_shapes]
+            self.reshape(new_data, new_labels)
         known = self._executor.arg_dict
         return {n: a for n, a in feed.items() if n in known}
-
-    def _data_names_in_order(self) -> list[str]:
-        return [d.name for d in self._data_shapes]
 
     def backward(self, out_grads: Any = None) -> None:
         """Run backward; with a fused update this runs the update as well."""
@@ -480,10 +486,10 @@ class Module(BaseModule):
         grads, args = executor.grad_dict, executor.arg_dict
         if self._loss_scale is not None and not self._may_update(self._loss_scale):
             return
-        for i, name in enumerate(self._param_names):
+        for name in self._param_names:
             grad = grads[name]
             if grad is not None:
-                self._updater(i, grad, args[name])
+                self._updater(self._index[name], grad, args[name])
 
     def _may_update(self, loss_scale: LossScale) -> bool:
         """Whether all gradients are finite; the loss scale learns from it."""
@@ -497,8 +503,7 @@ class Module(BaseModule):
         return finite
 
     def _hyper(self) -> np.ndarray:
-        index = {n: i for i, n in enumerate(self._param_names)}
-        rows = [self._optimizer.hyper(index[n]) for n in self._executor.updated]
+        rows = [self._optimizer.hyper(self._index[n]) for n in self._executor.updated]
         return np.array(rows, np.float64).reshape(-1, self._optimizer.update_rule().rates)
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
@@ -516,7 +521,7 @@ class Module(BaseModule):
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
         """Let the metric see the outputs of the last forward."""
-        names = [d.name for d in self._label_shapes]
+        names = [d.name for d in self._binding.label_shapes]
         eval_metric.update_dict(
             dict(zip(names, labels or [])), dict(zip(self._output_names, self._executor.outputs))
         )

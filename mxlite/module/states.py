@@ -18,10 +18,12 @@ from ..graph.update import MASTER
 from ..ndarray import NDArray
 
 
-def of_fused_step(executor: Executor, optimizer: Any, parameters: Sequence[str]) -> dict[int, Any]:
-    """Index of a parameter -> its state, in the form that the optimizer's `create_state` has."""
+def of_fused_step(executor: Executor, optimizer: Any, number: Mapping[str, int]) -> dict[int, Any]:
+    """Index of a parameter -> its state, in the form that the optimizer's `create_state` has.
+
+    `number` gives the indices.
+    """
     names = optimizer.update_rule().states
-    number = {n: i for i, n in enumerate(parameters)}
     have = executor.optimizer_states
     result: dict[int, Any] = {}
     for parameter in executor.updated:

@@ -4,10 +4,10 @@ Nothing here plans, and nothing that plans imports this.
 """
 
 from .budgets import along_budgets as along_budgets, budgets_between as budgets_between
-from .certificate import certificate as certificate
-from .curve import curve as curve
-from .image import form_of as form_of, image as image, write_image as write_image
+from .certificate import certificate_of as certificate_of
+from .curve import curve_of as curve_of
+from .image import form_of as form_of, image_of as image_of, write_image as write_image
 from .notebook import cell as cell
-from .page import page as page, write_html as write_html
+from .page import page_of as page_of, write_html as write_html
 from .terminal import drawn as drawn
 from .trace import trace_of as trace_of, write_trace as write_trace

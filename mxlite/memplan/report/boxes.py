@@ -6,17 +6,20 @@ from dataclasses import dataclass
 
 from ..plan import MemoryPlan
 from ..problem import padded
+from ..schedule import FETCH, STORE
 
 COLOURS = {  # in the order of every key; they stay apart with the common kinds of colour blindness
     "forward": "#4c78a8",
     "recomputed": "#f58518",
     "backward": "#54a24b",
+    "fetched": "#a67cc0",
     "workspace": "#a8a8a8",
 }
 MEANINGS = {
     "forward": "made in forward",
     "recomputed": "made again for backward",
     "backward": "made in backward",
+    "fetched": "copied back from host memory",
     "workspace": "workspace",
 }
 KINDS = tuple(COLOURS)
@@ -57,9 +60,26 @@ def kind_of(plan: MemoryPlan, step: int, members: tuple[int, ...]) -> str:
     """The kind of a buffer that step `step` begins."""
     if not members:
         return "workspace"
+    if plan.schedule.kinds[step] == FETCH:
+        return "fetched"
     if plan.schedule.copy[step]:
         return "recomputed"
     return "forward" if plan.schedule.task[step] < plan.problem.num_forward else "backward"
+
+
+def kinds_in(plan: MemoryPlan) -> list[str]:
+    """Those that a key has to explain: "fetched" only where something waits in host memory."""
+    return [k for k in KINDS if k != "fetched" or plan.offloaded]
+
+
+def step_name(plan: MemoryPlan, step: int) -> str:
+    """What the step does: its task's name, "(again)" behind it where it has run before, or what it copies."""
+    name = plan.problem.tasks[plan.schedule.task[step]].name
+    kind = plan.schedule.kinds[step]
+    if kind in (STORE, FETCH):
+        value = plan.problem.values[plan.schedule.value_of[plan.schedule.inputs[step][0]]].name
+        return f"{value} to host memory" if kind == STORE else f"{value} from host memory"
+    return f"{name} (again)" if plan.schedule.copy[step] else name
 
 
 def peak_step(plan: MemoryPlan) -> int:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ..plan import MemoryPlan
 
 
-def certificate(plan: MemoryPlan) -> str:
+def certificate_of(plan: MemoryPlan) -> str:
     """That no smaller arena exists for this schedule, or how many bytes are lost to gaps.
 
     Buffers that are alive at one step need bytes of their own, so the most live bytes are a proven bound for

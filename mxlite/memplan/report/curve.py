@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..plan import MemoryPlan
 
 
-def curve(title: str, plans: Sequence[MemoryPlan], form: str) -> bytes:
+def curve_of(title: str, plans: Sequence[MemoryPlan], form: str) -> bytes:
     """One point for each plan, as a file of form "svg", "png" or "pdf".
 
     Marked are the proven lower bound, the least feasible budget known, and keeping everything.

@@ -16,7 +16,7 @@ import numpy as np
 from ..plan import MemoryPlan
 from ..problem import padded, Problem
 from .boxes import KINDS
-from .certificate import certificate
+from .certificate import certificate_of
 from .coding import packed, shortened, steps_of
 
 Data = dict[str, Any]
@@ -97,10 +97,13 @@ def _plan(plan: MemoryPlan) -> Data:
         "extra": plan.extra_time,
         "recomputed": plan.recomputed,
         "breakdown": plan.breakdown,
-        "certificate": certificate(plan),
+        "certificate": certificate_of(plan),
         "numForward": schedule.num_forward,
         "task": steps_of(schedule.task),
         "copy": packed(schedule.copy),
+        "stepKind": packed(schedule.kind),
+        "offloaded": plan.offloaded,
+        "hostBytes": plan.host_bytes,
         "readCount": packed(read_count),
         "reads": packed(reads),
         "made": steps_of(made_at),

@@ -11,8 +11,8 @@ from typing import Any, TYPE_CHECKING
 from ...core.bytesize import format_bytes
 from ...core.errors import MXLiteError
 from ...core.files import replacing
-from .boxes import Box, boxes, COLOURS, KINDS, MEANINGS, peak_step
-from .certificate import certificate
+from .boxes import Box, boxes, COLOURS, KINDS, kinds_in, MEANINGS, peak_step
+from .certificate import certificate_of
 
 if TYPE_CHECKING:
     from ..plan import MemoryPlan
@@ -28,7 +28,7 @@ MOST_VECTORS = 4000  # rectangles; more are drawn as one bitmap inside an SVG or
 def write_image(plan: MemoryPlan, path: Any, title: str = "") -> None:
     """Write the picture to `path`, whole or not at all; its ending says the form."""
     form = form_of(path)
-    content = image(plan, form, title)
+    content = image_of(plan, form, title)
     with replacing(path) as file:
         file.write(content)
 
@@ -65,7 +65,7 @@ def saved(figure: Any, form: str) -> bytes:
     return buffer.getvalue()
 
 
-def image(plan: MemoryPlan, form: str, title: str = "") -> bytes:
+def image_of(plan: MemoryPlan, form: str, title: str = "") -> bytes:
     """The picture as a file of this form: address against step, and the live bytes."""
     pyplot = matplotlib()
     with pyplot.rc_context({"font.family": "sans-serif", "font.size": 8, "hatch.linewidth": 0.35}):
@@ -115,15 +115,15 @@ def image(plan: MemoryPlan, form: str, title: str = "") -> bytes:
         extra = f"{100 * plan.extra_time:.1f} % extra time, {plan.recomputed:,} operations run again"
         heading = printable(title) or f"Memory plan: {len(plan.problem.tasks):,} operations"
         axes.set_title(f"{heading}\n", loc="left", fontsize=10, fontweight="bold", parse_math=False)
-        below = f"{printable(plan.method)}: {extra}; {certificate(plan)}"
+        below = f"{printable(plan.method)}: {extra}; {certificate_of(plan)}"
         axes.text(0, 1.018, below, transform=axes.transAxes, fontsize=7, color="#444", parse_math=False)
         _draw_names(axes, drawn, unit, steps, top)
         handles = [
             pyplot.patches.Patch(facecolor=COLOURS[k], label=MEANINGS[k], hatch=_hatch(k), edgecolor="#fff")
-            for k in KINDS
+            for k in kinds_in(plan)
         ]
         handles += axes.get_legend_handles_labels()[0]
-        figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=7)
+        figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False, fontsize=7)
         return saved(figure, form)
 
 

@@ -6,8 +6,8 @@ import html
 from typing import TYPE_CHECKING
 
 from ...core.bytesize import format_bytes
-from .boxes import boxes, COLOURS, MEANINGS
-from .certificate import certificate
+from .boxes import boxes, COLOURS, kinds_in, MEANINGS
+from .certificate import certificate_of
 from .vector import number, paths
 
 if TYPE_CHECKING:
@@ -27,16 +27,19 @@ def cell(plan: MemoryPlan) -> str:
     rows.append(("proven lower bound", format_bytes(plan.lower_bound_bytes)))
     rows.append(("predicted extra time", f"{100 * plan.extra_time:.1f} %"))
     rows.append(("run again", f"{plan.recomputed:,}"))
-    cells = "".join(
-        f'<tr><td style="text-align:left">{name}</td><td style="text-align:right">{value}</td></tr>'
-        for name, value in rows
-    )
+    cells = "".join(_row(name, value) for name, value in rows)
+    if plan.host_bytes:
+        cells += _row("in host memory", format_bytes(plan.host_bytes))
     heading = f"Memory plan: {len(plan.problem.tasks):,} operations, {html.escape(plan.method)}"
     return (
-        f"<div><p><b>{heading}</b><br>{html.escape(certificate(plan))}</p>"
+        f"<div><p><b>{heading}</b><br>{html.escape(certificate_of(plan))}</p>"
         f'<div style="display:flex;flex-wrap:wrap;gap:1.5em;align-items:flex-start">'
         f'<table style="font-variant-numeric:tabular-nums">{cells}</table>{_drawing(plan)}</div></div>'
     )
+
+
+def _row(name: str, value: str) -> str:
+    return f'<tr><td style="text-align:left">{name}</td><td style="text-align:right">{value}</td></tr>'
 
 
 def _drawing(plan: MemoryPlan) -> str:
@@ -48,11 +51,11 @@ def _drawing(plan: MemoryPlan) -> str:
     bottom = top + HEIGHT
     split = left + plan.schedule.num_forward * step_px
     key, x = [], float(left)
-    for kind, colour in COLOURS.items():
+    for kind in kinds_in(plan):
         words = MEANINGS[kind]
-        key.append(f'<rect x="{number(x)}" y="{bottom + 22}" width="10" height="10" fill="{colour}"/>')
+        key.append(f'<rect x="{number(x)}" y="{bottom + 22}" width="10" height="10" fill="{COLOURS[kind]}"/>')
         key.append(f'<text x="{number(x + 14)}" y="{bottom + 31}">{words}</text>')
-        x += 34 + 6 * len(words)
+        x += 26 + 5.5 * len(words)
     return (
         f'<svg viewBox="0 0 {WIDTH} {bottom + 38}" width="{WIDTH}" role="img"'
         f' style="max-width:100%;height:auto" font-family="sans-serif" font-size="11" fill="#222">'

@@ -17,26 +17,26 @@ from typing import Any, TYPE_CHECKING
 
 from ...core.bytesize import format_bytes
 from ...core.files import replacing
-from .boxes import COLOURS, MEANINGS
+from .boxes import KINDS, kinds_in, MEANINGS
 from .document import document
 
 if TYPE_CHECKING:
     from ..plan import MemoryPlan
 
 SCRIPTS = ("data.js", "arena.js", "details.js", "page.js")
-MOST_BUFFERS = 150_000  # of all plans of a page together; about 3 MB
+MOST_BUFFERS = 240_000  # of all plans of a page together; about 4 MB
 
 
 def write_html(
     plan: MemoryPlan, path: Any, plans: Sequence[MemoryPlan] = (), title: str = "Memory plan"
 ) -> None:
     """Write `page(...)` to `path`, whole or not at all."""
-    text = page(plan, plans, title)
+    text = page_of(plan, plans, title)
     with replacing(path, "w") as file:
         file.write(text)
 
 
-def page(plan: MemoryPlan, plans: Sequence[MemoryPlan] = (), title: str = "Memory plan") -> str:
+def page_of(plan: MemoryPlan, plans: Sequence[MemoryPlan] = (), title: str = "Memory plan") -> str:
     """The page as text: `plan`, and a slider over `plans` for other budgets.
 
     Where all plans together have more than MOST_BUFFERS buffers, some of `plans` are left out, evenly.
@@ -54,7 +54,7 @@ def page(plan: MemoryPlan, plans: Sequence[MemoryPlan] = (), title: str = "Memor
         "policy": f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(read['page.css'])}",
         "style": read["page.css"],
         "summary": html.escape(plan.summary()),
-        "key": _key(),
+        "key": _key(shown),
         "table": _table(plan),
         "data": text,
         "script": script,
@@ -84,9 +84,11 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _key() -> str:
+def _key(plans: Sequence[MemoryPlan]) -> str:
     return "".join(
-        f'<li><span class="swatch {kind}"></span>{html.escape(MEANINGS[kind])}</li>' for kind in COLOURS
+        f'<li><span class="swatch {kind}"></span>{html.escape(MEANINGS[kind])}</li>'
+        for kind in KINDS
+        if any(kind in kinds_in(p) for p in plans)
     )
 
 

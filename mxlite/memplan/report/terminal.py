@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.bytesize import format_bytes
-from .boxes import boxes, KINDS, MEANINGS, peak_step
+from .boxes import boxes, KINDS, kinds_in, MEANINGS, peak_step, step_name
 
 if TYPE_CHECKING:
     from ..plan import MemoryPlan
@@ -38,8 +38,8 @@ class Characters:
         return "".join(vars(self).values())
 
 
-UNICODE = Characters("█▚▒░", " ▁▂▃▄▅▆▇█", "│", "┤", "└", "─", "┴")
-ASCII = Characters("#r=.", " .:-=+*#@", "|", "+", "+", "-", "+")
+UNICODE = Characters("█▚▒▤░", " ▁▂▃▄▅▆▇█", "│", "┤", "└", "─", "┴")
+ASCII = Characters("#r=h.", " .:-=+*#@", "|", "+", "+", "-", "+")
 
 
 def drawn(
@@ -80,10 +80,10 @@ def drawn(
     peak = peak_step(plan)
     lines.append("")
     lines += _wrapped(
-        [f"{sign} {MEANINGS[kind]}" for sign, kind in zip(signs.kinds, KINDS)], columns + label + 2
+        [f"{sign} {MEANINGS[kind]}" for sign, kind in zip(signs.kinds, KINDS) if kind in kinds_in(plan)],
+        columns + label + 2,
     )
-    task = plan.problem.tasks[plan.schedule.task[peak]]
-    lines.append(f"Fullest at step {peak:,} of {steps:,}: {task.op} {_plain(task.name)!r}")
+    lines.append(f"Fullest at step {peak:,} of {steps:,}: {_plain(step_name(plan, peak))}")
     return "\n".join(
         line if len(line) <= columns + label + 2 else line[: columns + label + 2] for line in lines
     )

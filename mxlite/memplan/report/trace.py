@@ -1,8 +1,9 @@
 """A plan as a trace for Perfetto (ui.perfetto.dev) and chrome://tracing, before anything has run.
 
-The form is the "Trace Event Format" (Google, 2016): complete events ("X") on a row for the device, counters
-("C"), an instant ("i") for the fullest step, names ("M"). Time is modelled: each step takes what its task's
-`seconds` say, one after the other. `mx.profiler` writes the same bytes as measured.
+The form is the "Trace Event Format" (Google, 2016): complete events ("X") on rows for kernels and for each
+direction of copies to host memory, counters ("C"), an instant ("i") for the fullest step, names ("M"). Time
+is modelled: each step takes what its task's `seconds` say. `mx.profiler` writes the same bytes beside
+measured times.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import json
 from typing import Any, TYPE_CHECKING
 
 from ...core.files import replacing
-from .boxes import peak_step
+from ..problem import HostLink
+from ..schedule import FETCH, RUN, STORE
+from .boxes import peak_step, step_name
 
 if TYPE_CHECKING:
     from ..plan import MemoryPlan
@@ -24,9 +27,10 @@ COLOURS = {
     "recomputed": "terrible",
     "backward": "rail_response",
     "update": "grey",
+    "copy": "thread_state_iowait",
 }
 PID = 1
-STEPS = 0  # the row of steps
+ROWS = {RUN: "kernels", STORE: "copies to host memory", FETCH: "copies from host memory"}
 
 
 def write_trace(plan: MemoryPlan, path: Any) -> None:
@@ -39,54 +43,103 @@ def write_trace(plan: MemoryPlan, path: Any) -> None:
 def trace_of(plan: MemoryPlan) -> Event:
     """The whole file: metadata first, the other events by time."""
     schedule, problem = plan.schedule, plan.problem
-    fixed, live = problem.fixed_total, plan.live_bytes()
-    events = [
-        _event("M", "process_name", args={"name": "mxlite memory plan, modelled time"}),
-        _event("M", "thread_name", args={"name": "steps"}),
-    ]
-    now = 0.0  # microseconds
+    fixed, live, kinds = problem.fixed_total, plan.live_bytes(), schedule.kinds
+    first = [_event("M", "process_name", args={"name": "mxlite memory plan, modelled time"})]
+    for kind in sorted({RUN, *kinds}):
+        first.append(_event("M", "thread_name", tid=kind, args={"name": ROWS[kind]}))
+    events: list[Event] = []
     peak = peak_step(plan)
+    times, end = step_times(plan)
     if plan.budget_bytes is not None:
-        events.append(_counter("budget", now, plan.budget_bytes))
-    for s, (t, copy) in enumerate(zip(schedule.task, schedule.copy)):
-        task = problem.tasks[t]
-        if copy:
-            kind = "recomputed"
-        elif t < problem.num_forward:
-            kind = "forward"
-        else:
-            kind = "update" if task.update else "backward"
-        long = task.seconds * 1e6
-        made = sum(problem.values[schedule.value_of[i]].nbytes for i in schedule.outputs[s] if i >= 0)
-        about: Event = {"step": s, "operator": task.op, "live bytes": live[s], "bytes written": made}
-        if task.kernel:
-            about["kernel"] = task.kernel
-        if task.workspace:
-            about["workspace bytes"] = task.workspace
-        if copy:
-            about["copy"] = copy
-        events.append(_counter("live bytes in the arena", now, live[s]))
-        events.append(_counter("arena and fixed bytes", now, fixed + live[s]))
-        name = f"{task.name} (again)" if copy else task.name
+        events += [_counter("budget", at, plan.budget_bytes) for at in (0.0, end)]
+    clock = 0.0
+    for s, (start, stop) in enumerate(times):
+        # Bytes change in the order of steps; a copy may begin before the step that it stands behind.
+        clock = max(clock, start)
+        category = category_of(plan, s)
         events.append(
-            _event("X", name, cat=kind, ts=now, dur=long, tid=STEPS, cname=COLOURS[kind], args=about)
-        )
+            _event(
+                "X", step_name(plan, s), cat=category, ts=start * 1e6, dur=(stop - start) * 1e6, tid=kinds[s],
+                cname=COLOURS[category], args=_about(plan, s, live[s]),
+            )
+        )  # fmt: skip
+        events.append(_counter("live bytes in the arena", clock, live[s]))
+        events.append(_counter("arena and fixed bytes", clock, fixed + live[s]))
         if s == peak:
-            events.append(_event("i", "the arena is fullest", cat="peak", ts=now, tid=STEPS, s="p"))
-        now += long
-    if schedule.task:
-        events.append(_counter("live bytes in the arena", now, 0))
-        events.append(_counter("arena and fixed bytes", now, fixed))
-    if plan.budget_bytes is not None:
-        events.append(_counter("budget", now, plan.budget_bytes))
+            events.append(
+                _event("i", "the arena is fullest", cat="peak", ts=clock * 1e6, tid=kinds[s], s="p")
+            )
+    if times:
+        events.append(_counter("live bytes in the arena", end, 0))
+        events.append(_counter("arena and fixed bytes", end, fixed))
+    events.sort(key=lambda e: e["ts"])
     about = {
         "method": plan.method,
         "peak bytes": plan.peak_bytes,
         "arena bytes": plan.arena_bytes,
         "fixed bytes": fixed,
+        "host bytes": plan.host_bytes,
         "extra time": plan.extra_time,
     }
-    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
+    return {"traceEvents": first + events, "displayTimeUnit": "ms", "otherData": about}
+
+
+def step_times(plan: MemoryPlan) -> tuple[list[tuple[float, float]], float]:
+    """For each step its [start, stop) in modelled seconds, and when the last kernel is done.
+
+    Kernels run one after the other, and so do the copies of each direction, beside them. A kernel waits for
+    the copies out that stand before it, whose bytes it may use, and for what it reads.
+    """
+    schedule, problem = plan.schedule, plan.problem
+    link = problem.host or HostLink()
+    clock = out = back = 0.0
+    ready: dict[int, float] = {}
+    times = []
+    for kind, t, ins, outs in zip(schedule.kinds, schedule.task, schedule.inputs, schedule.outputs):
+        given = max((ready.get(i, 0.0) for i in ins), default=0.0)
+        if kind == RUN:
+            start = max(clock, out, given)
+            stop = clock = start + problem.tasks[t].seconds
+        else:
+            nbytes = problem.values[schedule.value_of[ins[0]]].nbytes
+            if kind == STORE:
+                start = max(out, given)
+                stop = out = start + nbytes / link.store_bytes_per_s
+            else:
+                start = max(back, clock, out, given)
+                stop = back = start + nbytes / link.fetch_bytes_per_s
+        for i in outs:
+            ready[i] = stop
+        times.append((start, stop))
+    return times, clock
+
+
+def category_of(plan: MemoryPlan, step: int) -> str:
+    """What the trace calls a step."""
+    t = plan.schedule.task[step]
+    if plan.schedule.kinds[step] != RUN:
+        return "copy"
+    if plan.schedule.copy[step]:
+        return "recomputed"
+    if t < plan.problem.num_forward:
+        return "forward"
+    return "update" if plan.problem.tasks[t].update else "backward"
+
+
+def _about(plan: MemoryPlan, step: int, live: int) -> Event:
+    schedule, problem = plan.schedule, plan.problem
+    task = problem.tasks[schedule.task[step]]
+    made = sum(problem.values[schedule.value_of[i]].nbytes for i in schedule.outputs[step] if i >= 0)
+    about: Event = {"step": step, "live bytes": live, "bytes written": made}
+    if schedule.kinds[step] == RUN:
+        about["operator"] = task.op
+        if task.kernel:
+            about["kernel"] = task.kernel
+        if task.workspace:
+            about["workspace bytes"] = task.workspace
+        if schedule.copy[step]:
+            about["copy"] = schedule.copy[step]
+    return about
 
 
 def _event(phase: str, name: str, **rest: Any) -> Event:
@@ -94,4 +147,4 @@ def _event(phase: str, name: str, **rest: Any) -> Event:
 
 
 def _counter(name: str, at: float, nbytes: int) -> Event:
-    return _event("C", name, ts=at, args={"bytes": nbytes})
+    return _event("C", name, ts=at * 1e6, args={"bytes": nbytes})

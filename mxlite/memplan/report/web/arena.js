@@ -235,6 +235,7 @@ class Arena {
       }
     });
     c.globalAlpha = 1;
+    this.drawSplit();
     for (const [b, x, y, w, h] of large) this.drawName(b, x, y, w, h);
     c.strokeStyle = this.colours.found;
     c.lineWidth = 2;
@@ -321,7 +322,7 @@ class Arena {
 
   drawChosen() {
     const c = this.context;
-    for (const [b, colour, width] of [[this.hovered, this.colours.text, 1.5], [this.pinned, this.colours.found, 3]]) {
+    for (const [b, colour, width] of [[this.hovered, this.colours.text, 1.5], [this.pinned, this.colours.live, 3]]) {
       const f = b >= 0 ? this.frame(b) : null;
       if (!f) continue;
       c.strokeStyle = colour;
@@ -350,8 +351,8 @@ class Arena {
     for (let x = Math.ceil(v.x0 / run) * run; x <= v.x1; x += run) {
       const px = Math.round(this.x(x)) + 0.5;
       line(c, px, this.plotTop, px, this.plotTop + this.plotHeight);
-      const text = this.inSeconds ? secondsText(x) : countText(Math.round(x));
-      if (px < this.plotLeft + this.plotWidth - 70) c.fillText(text, px, this.plotTop + this.plotHeight + 5);
+      const text = this.inSeconds ? `${Number((x * 1e3).toPrecision(6))} ms` : countText(Math.round(x));
+      if (px < this.plotLeft + this.plotWidth - (this.inSeconds ? 120 : 60)) c.fillText(text, px, this.plotTop + this.plotHeight + 5);
     }
     c.textAlign = "right";
     c.fillText(
@@ -371,29 +372,27 @@ class Arena {
     c.textAlign = "right";
     c.lineWidth = 1.5;
     const end = this.y(p.arena);
+    const room = p.budget === null ? end : this.y(p.budget - p.problem.fixedBytes);
     if (inside(end)) {
       c.strokeStyle = this.colours.text;
       line(c, this.plotLeft, end, right, end);
-      this.write(`peak ${bytesText(p.peak)} = arena ${bytesText(p.arena)} + fixed ${bytesText(p.problem.fixedBytes)}`, right - 4, end - 3, this.colours.text);
+      // Above its line, and above the budget's where that passes there.
+      const tight = end - room > 1 && end - room < 18;
+      const parts = `arena ${bytesText(p.arena)} + fixed ${bytesText(p.problem.fixedBytes)}`;
+      this.write(`peak ${bytesText(p.peak)} = ${parts}`, right - 4, (tight ? room : end) - 3, this.colours.text);
     }
     if (p.budget !== null) {
-      const room = this.y(p.budget - p.problem.fixedBytes);
       if (inside(room)) {
         c.strokeStyle = this.colours["budget-line"];
         c.setLineDash([6, 4]);
         line(c, this.plotLeft, room, right, room);
         c.setLineDash([]);
         c.textAlign = "left";
-        // Above its line, unless it would lie on the arena's.
         this.write(`budget ${bytesText(p.budget)}`, this.plotLeft + 4, room - 3, this.colours["budget-line"]);
       }
     }
-    const split = this.x(this.timeOf(p.numForward));
-    if (p.numForward < p.task.length && split > this.plotLeft && split < right) {
-      c.strokeStyle = this.colours.quiet;
-      c.setLineDash([3, 3]);
-      line(c, split, this.plotTop, split, bottom + 16);
-      c.setLineDash([]);
+    const split = this.splitX();
+    if (split !== null) {
       c.textBaseline = "bottom";
       c.fillStyle = this.colours.quiet;
       c.textAlign = "right";
@@ -413,6 +412,26 @@ class Arena {
     c.strokeStyle = this.colours.line;
     c.lineWidth = 1;
     c.strokeRect(this.plotLeft + 0.5, this.plotTop + 0.5, this.plotWidth - 1, this.plotHeight - 1);
+  }
+
+  // Where the forward pass ends; null out of sight, or where there is no other.
+  splitX() {
+    const { numForward, task } = this.plan;
+    const x = this.x(this.timeOf(numForward));
+    return numForward < task.length && x > this.plotLeft && x < this.plotLeft + this.plotWidth ? x : null;
+  }
+
+  drawSplit() {
+    const c = this.context;
+    const x = this.splitX();
+    if (x === null) return;
+    c.strokeStyle = this.colours.plot;
+    c.lineWidth = 1;
+    line(c, x, this.plotTop, x, this.plotTop + this.plotHeight);
+    c.strokeStyle = this.colours.quiet;
+    c.setLineDash([4, 3]);
+    line(c, x, this.plotTop, x, this.plotTop + this.plotHeight);
+    c.setLineDash([]);
   }
 
   // Text on a halo: it lies over whatever is there.

@@ -1,5 +1,8 @@
 // Reads what document.py wrote. Numbers come as base64 of groups of 7 bits, the lowest first.
 
+const RUN = 0; // kinds of steps, as in schedule.py
+const FETCH = 2;
+
 function unpacked(text) {
   const bytes = atob(text);
   const numbers = [];
@@ -55,6 +58,9 @@ function readPlan(data, problem, kinds) {
   const plan = { ...data, problem };
   plan.task = summed(data.task);
   plan.copy = unpacked(data.copy);
+  const stepKind = unpacked(data.stepKind); // empty: all steps run kernels
+  plan.copies = (s) => stepKind.length > 0 && stepKind[s] !== RUN;
+  plan.fetches = (s) => stepKind.length > 0 && stepKind[s] === FETCH;
   plan.made = summed(data.made);
   plan.value = summed(data.value);
   plan.buffer = summed(data.buffer);
@@ -76,6 +82,7 @@ function readPlan(data, problem, kinds) {
 
   plan.kind = plan.start.map((s, b) => {
     if (!plan.members[b].length) return kinds.indexOf("workspace");
+    if (plan.fetches(s)) return kinds.indexOf("fetched");
     if (plan.copy[s]) return kinds.indexOf("recomputed");
     return kinds.indexOf(plan.task[s] < problem.numForward ? "forward" : "backward");
   });
@@ -103,7 +110,10 @@ function readPlan(data, problem, kinds) {
     if (total > plan.live[plan.peakStep]) plan.peakStep = s;
   }
   plan.clock = new Float64Array(steps + 1); // modelled seconds before each step
-  for (let s = 0; s < steps; s++) plan.clock[s + 1] = plan.clock[s] + problem.seconds[plan.task[s]];
+  for (let s = 0; s < steps; s++) {
+    // Copies go on beside kernels.
+    plan.clock[s + 1] = plan.clock[s] + (plan.copies(s) ? 0 : problem.seconds[plan.task[s]]);
+  }
   return plan;
 }
 

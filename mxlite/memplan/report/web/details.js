@@ -18,6 +18,7 @@ function rangeText(from, to) {
 
 function taskText(plan, step) {
   const t = plan.task[step];
+  if (plan.copies(step)) return `copy ${plan.fetches(step) ? "back from" : "out to"} host memory`;
   return `${plan.problem.tasks[t]} (${plan.problem.op[t]})`;
 }
 
@@ -38,6 +39,7 @@ const MEANINGS = {
   forward: "made in the forward pass",
   recomputed: "made again for the backward pass",
   backward: "made in the backward pass",
+  fetched: "copied back from host memory",
   workspace: "scratch of one call",
 };
 
@@ -50,11 +52,11 @@ function liveText(plan, b) {
 function fillTip(tip, plan, b, kinds) {
   const step = plan.start[b];
   const t = plan.task[step];
-  const kernel = plan.problem.kernel[t];
+  const kernel = plan.copies(step) ? "" : plan.problem.kernel[t];
   tip.replaceChildren(
     make("b", { textContent: plan.name[b] }),
     make("span", { textContent: `${bytesText(plan.nbytes[b])}, ${MEANINGS[kinds[plan.kind[b]]]}` }),
-    make("span", { textContent: `by ${plan.problem.op[t]}${kernel ? `, kernel ${kernel}` : ""}` }),
+    make("span", { textContent: `by ${plan.copies(step) ? "a copy" : plan.problem.op[t]}${kernel ? `, kernel ${kernel}` : ""}` }),
     make("span", { textContent: `address ${rangeText(plan.offset[b], plan.offset[b] + plan.nbytes[b])}` }),
     make("span", { textContent: `steps ${rangeText(step, plan.stop[b])}: ${liveText(plan, b)}` }),
   );
@@ -88,10 +90,10 @@ function fillDetails(panel, plan, b, kinds, jump) {
     if (others.length) {
       const items = others.map((other) => {
         const at = plan.made[other];
-        const how = plan.copy[at] ? "made again" : "made first";
+        const how = plan.fetches(at) ? "copied back" : plan.copy[at] ? "made again" : "made first";
         return jumpButton(`${how} at step ${countText(at)}`, () => jump(plan.buffer[other]));
       });
-      body.append(row(plan.copy[plan.made[i]] ? "also" : "recomputed", lines(items)));
+      body.append(row("also", lines(items)));
     }
   });
   if (plan.members[b].length > LISTED) body.append(row("", `${plan.members[b].length - LISTED} more in place`));
@@ -102,6 +104,10 @@ function fillDetails(panel, plan, b, kinds, jump) {
 function addTask(body, plan, step, how) {
   const { problem } = plan;
   const t = plan.task[step];
+  if (plan.copies(step)) {
+    body.append(row(how, `step ${countText(step)}: ${taskText(plan, step)}`));
+    return;
+  }
   body.append(row(how, `step ${countText(step)}: ${taskText(plan, step)}, ${secondsText(problem.seconds[t])} modelled`));
   if (problem.kernel[t]) body.append(row("kernel", problem.kernel[t]));
   const named = (list) => list.slice(0, LISTED).map((v) => problem.values[v]).join(", ");

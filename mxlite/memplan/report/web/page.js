@@ -22,7 +22,9 @@ function showPlan(n) {
   at("peak").textContent = bytesText(plan.peak);
   at("extra").textContent = percentText(plan.extra);
   at("recomputed").textContent = countText(plan.recomputed);
-  at("keep-all").textContent = plan.keepAll ? bytesText(plan.keepAll) : "unknown";
+  at("keep-all").textContent = bytesText(plan.keepAll);
+  at("keep-all").parentElement.hidden = !plan.keepAll;
+  at("host").textContent = `${bytesText(plan.hostBytes)} (${countText(plan.offloaded)} arrays)`;
   at("bound").textContent = bytesText(plan.bound);
   at("method").textContent = `${plan.method}: ${countText(plan.task.length)} steps, ${countText(plan.start.length)} buffers`;
   at("certificate").textContent = plan.certificate.charAt(0).toUpperCase() + plan.certificate.slice(1) + ".";
@@ -275,6 +277,7 @@ function listen() {
 }
 
 for (const id of ["controls", "picture"]) at(id).hidden = false;
+at("host").parentElement.hidden = !plans.about.some((p) => p.offloaded);
 at("budget").max = plans.about.length - 1;
 at("budgets").hidden = plans.about.length < 2;
 at("same").parentElement.hidden = plans.about.length < 2;

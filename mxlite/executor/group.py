@@ -1,0 +1,257 @@
+"""Executors that share parameters, gradients, states and one arena, and one budget for all of it.
+
+One network for several input shapes (a module that is given batches of other sizes), or several networks with
+the same parameters (the buckets of a recurrent net). They run one after another, so one arena serves them
+all:
+
+    planned = extra + what they share, once + inputs and outputs of each + the largest arena
+
+    parameters, gradients, states  |#################|
+    arena of the largest member                      |#########################|
+      another's                                      |#############|
+    inputs, outputs: member 0, 1, 2                                            |##|#|##|
+
+A budget holds for that sum. Who comes later brings inputs and outputs, and so leaves less for the arena:
+members whose arena is then too large are planned anew, with fewer bytes and more recomputation. Where that
+fails too, members that are only kept for when their shapes come again are given up, least recently used
+first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..backends import Backend
+from ..core.errors import MemoryBudgetError, ShapeError
+from ..graph import Shape
+from ..memplan import MemoryPlan, plan_memory, Problem, structure, Template
+from ..ndarray import NDArray
+from .arena import Arena
+from .executor import Executor
+from .lower import Lowered
+from .step import Key, Step
+
+Fixed = dict[str, int]
+KEPT = 4  # members of one owner: executors for so many shapes, the present ones included
+
+
+class ExecutorGroup:
+    """Members by key, least recently used first. A key is (owner, anything): owners are modules.
+
+    `budget` bounds `planned_bytes`. `extra` are bytes by category that the group's user owns besides.
+    `current` is the key that each owner uses now: nobody else's arrival takes that from him. `templates`
+    are, for each owner, of the plans of training and of inference that it had first.
+    """
+
+    def __init__(self, budget: int | None = None) -> None:
+        self.budget = budget
+        self.extra: Mapping[str, int] = {}
+        self.members: dict[tuple[Hashable, Hashable], Executor] = {}
+        self.arena: Arena | None = None
+        self.current: dict[Hashable, Hashable] = {}
+        self.templates: dict[Hashable, tuple[Template, Template]] = {}
+
+    # -- what it owns --------------------------------------------------------------------------
+
+    @property
+    def planned_bytes(self) -> int:
+        """All bytes that the group owns once its programs have run: `measured_bytes` is then the same."""
+        fixed = _fixed([m._planned.train for m in self.members.values()], self.extra)
+        return sum(fixed.values()) + (self.arena.nbytes if self.arena is not None else 0)
+
+    @property
+    def measured_bytes(self) -> int:
+        """Bytes really allocated by now, `extra` left out: every array, each counted once, and the arena."""
+        storages = {id(a.storage): a.storage for m in self.members.values() for a in m._arrays.values()}
+        nbytes = sum(s.nbytes for s in storages.values())
+        nbytes += sum(m._rng_state.nbytes for m in self.members.values() if m._rng_state is not None)
+        return nbytes + (self.arena.measured_bytes if self.arena is not None else 0)
+
+    def get(self, owner: Hashable, key: Hashable) -> Executor | None:
+        """A member, which thereby is the one used last; None if there is none."""
+        found = self.members.pop((owner, key), None)
+        if found is not None:
+            self.members[owner, key] = found
+            self.current[owner] = key
+        return found
+
+    def drop(self, owner: Hashable, but: Hashable = None) -> None:
+        """Give up an owner's members but that one."""
+        self.members = {k: m for k, m in self.members.items() if k[0] != owner or k[1] == but}
+
+    def lent(self, lowered: Sequence[Lowered]) -> dict[Key, NDArray]:
+        """The arrays here that a newcomer with these programs uses as well. Raises ShapeError.
+
+        A parameter of one name is one array in the whole group.
+        """
+        wanted: dict[Key, str] = {}
+        owned: dict[Key, tuple[Shape, np.dtype[Any]]] = {}
+        for program in lowered:
+            wanted |= _shared(program.step)
+            owned |= program.step.owned
+        result: dict[Key, NDArray] = {}
+        for member in self.members.values():
+            theirs = _shared(member._planned.train.step)
+            for key, array in member._arrays.items():
+                if key not in wanted or key in result or key not in theirs:
+                    continue
+                shape, dtype = owned[key]
+                if (array.shape, array.storage.dtype) == (shape, dtype):
+                    result[key] = array
+                elif wanted[key] in ("arguments", "auxiliary"):
+                    raise ShapeError(
+                        f"Parameter {key[1]!r} is shared: it must be {array.shape} {array.dtype} for all "
+                        f"shapes and buckets, but here it would be {shape} {dtype}."
+                    )
+        return result
+
+    # -- who comes and goes --------------------------------------------------------------------
+
+    def plan(
+        self,
+        owner: Hashable,
+        key: Hashable,
+        lowered: Lowered,
+        template: Template | None = None,
+        bounded: bool = True,
+    ) -> Arrival:
+        """What happens if `lowered` joins as (owner, key), in the place of who has that key now.
+
+        Changes nothing. Raises MemoryBudgetError, whose `least_feasible_bytes` is a budget for all members
+        together that are in use, the new one included.
+        """
+        budget = self.budget if bounded else None
+        stay = {k: m for k, m in self.members.items() if k != (owner, key)}
+        old = [k for k in stay if k[0] == owner]
+        for k in old[: max(0, len(old) + 1 - KEPT)]:
+            del stay[k]
+        spare = [k for k in stay if k[0] == owner or self.current.get(k[0]) != k[1]]
+        while True:
+            fixed = _fixed([lowered, *(m._planned.train for m in stay.values())], self.extra)
+            try:
+                plan = plan_memory(replace(lowered.problem, fixed_bytes=fixed), budget, template=template)
+                plans = {k: self._within(k[0], m, fixed, budget) for k, m in stay.items()}
+                return Arrival((owner, key), plan, plans)
+            except MemoryBudgetError as error:
+                if not spare:
+                    raise self._refused(error, lowered, stay, fixed) from None
+                del stay[spare.pop(0)]
+
+    def admit(self, arrival: Arrival, executor: Executor) -> None:
+        """Let the newcomer in, and let the others go or run the plans that make room for it."""
+        self.members = {k: self.members[k] for k in arrival.plans}
+        self.members[arrival.key] = executor
+        self.current[arrival.key[0]] = arrival.key[1]
+        planned, old = executor._planned, self.templates.get(arrival.key[0])
+        searched = old is not None and not old[0].has_ladder and planned.train_plan.recomputed > 0
+        if (
+            old is None
+            or searched
+            or not all(
+                structure(t.first.problem) == structure(p.problem)
+                for t, p in zip(old, (planned.train_plan, planned.infer_plan))
+            )
+        ):
+            self.templates[arrival.key[0]] = Template(planned.train_plan), Template(planned.infer_plan)
+        for k, plan in arrival.plans.items():
+            self.members[k].adopt(plan)
+
+    def arena_for(self, arrival: Arrival, backend: Backend) -> Arena:
+        """The arena, as large as the largest member needs; larger only if it was and the budget allows it."""
+        plans = (arrival.plan, *arrival.plans.values())
+        need, host = max(p.arena_bytes for p in plans), max(p.host_bytes for p in plans)
+        if self.arena is None or self.arena.backend is not backend:
+            self.arena = Arena(backend, need, host)
+        else:
+            budget, fixed = arrival.plan.budget_bytes, arrival.plan.problem.fixed_total
+            over = budget is not None and fixed + self.arena.nbytes > budget
+            if over or self.arena.nbytes < need or not self.arena.is_used:
+                self.arena.resize(need, host)
+            elif self.arena.host_nbytes < host:
+                self.arena.resize(self.arena.nbytes, host)
+        return self.arena
+
+    def _within(self, owner: Hashable, member: Executor, fixed: Fixed, budget: int | None) -> MemoryPlan:
+        """A member's plan when `fixed` bytes are not for the arena: the one it has if that still fits."""
+        plan = member.memory_plan
+        problem = replace(plan.problem, fixed_bytes=fixed)
+        plan = replace(plan, schedule=replace(plan.schedule, problem=problem), budget_bytes=budget)
+        if budget is None or plan.peak_bytes <= budget:
+            return plan
+        return plan_memory(problem, budget, template=self.templates[owner][0])
+
+    def _refused(
+        self,
+        error: MemoryBudgetError,
+        lowered: Lowered,
+        stay: Mapping[tuple[Hashable, Hashable], Executor],
+        fixed: Fixed,
+    ) -> MemoryBudgetError:
+        """The error with a budget that holds for everybody."""
+        problems: list[Problem] = [lowered.problem, *(m._planned.train.problem for m in stay.values())]
+        need, tried = error.least_feasible_bytes, -1
+        while need != tried:
+            tried = need
+            for problem in problems:
+                try:
+                    plan_memory(replace(problem, fixed_bytes=fixed), need)
+                except MemoryBudgetError as other:
+                    need = max(need, other.least_feasible_bytes)
+        bound = max(replace(p, fixed_bytes=fixed).lower_bound_bytes for p in problems)
+        text = str(error)
+        if stay:
+            text += (
+                f"\nWith what {len(stay)} other bound "
+                f"{'shape' if len(stay) == 1 else 'shapes'} own, {need} bytes are enough for all."
+            )
+        return MemoryBudgetError(
+            text,
+            budget_bytes=error.budget_bytes,
+            least_feasible_bytes=need,
+            lower_bound_bytes=bound,
+        )
+
+
+class Arrival:
+    """A newcomer's key and plan, and the plans of those who stay, in order of use."""
+
+    def __init__(
+        self,
+        key: tuple[Hashable, Hashable],
+        plan: MemoryPlan,
+        plans: dict[tuple[Hashable, Hashable], MemoryPlan],
+    ) -> None:
+        self.key = key
+        self.plan = plan
+        self.plans = plans
+
+
+def _shared(step: Step) -> dict[Key, str]:
+    """The storage of a step that all members share, with its category: all but inputs, outputs, constants."""
+    inputs = {k[1] for k, c in step.category.items() if c == "inputs"}
+    kinds = ("arguments", "auxiliary", "optimizer", "gradients")
+    return {
+        k: c
+        for k, c in step.category.items()
+        if c in kinds and k[0] in ("var", "grad") and k[1] not in inputs
+    }
+
+
+def _fixed(members: Sequence[Lowered], extra: Mapping[str, int]) -> Fixed:
+    """Bytes outside the arena by category, if these programs share what they can."""
+    total: Fixed = dict(extra)
+    seen: set[tuple[Key, object]] = set()
+    for lowered in members:
+        for category, nbytes in lowered.problem.fixed_bytes.items():
+            total[category] = total.get(category, 0) + nbytes
+        for key, category in _shared(lowered.step).items():
+            shape, dtype = lowered.step.owned[key]
+            if (key, (shape, dtype)) in seen:
+                total[category] -= prod(shape) * dtype.itemsize
+            seen.add((key, (shape, dtype)))
+    return total

@@ -1,0 +1,188 @@
+"""Sentences as batches: each batch has sentences of about one length, a bucket. Also known as `mx.rnn`."""
+
+from __future__ import annotations
+
+import logging
+import random
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import FormatError, MXLiteError
+from ..ndarray import array, NDArray
+from .iterator import DataBatch, DataDesc, DataIter
+
+
+def encode_sentences(
+    sentences: Sequence[Sequence[Any]],
+    vocab: dict[Any, int] | None = None,
+    invalid_label: int = -1,
+    invalid_key: Any = "\n",
+    start_label: int = 0,
+    unknown_token: Any = None,
+) -> tuple[list[list[int]], dict[Any, int]]:
+    """Sentences of words as lists of numbers, and the vocabulary: word -> number.
+
+    Without `vocab` every new word gets the next number from `start_label` on, but never `invalid_label`,
+    which is that of `invalid_key`. With one, an unknown word is `unknown_token`, or an error if that is None.
+    """
+    is_new = vocab is None
+    vocab = {invalid_key: invalid_label} if vocab is None else vocab
+    number = start_label
+    result = []
+    for sentence in sentences:
+        coded = []
+        for word in sentence:
+            if word not in vocab:
+                if not is_new and unknown_token is None:
+                    raise MXLiteError(
+                        f"The word {word!r} is not in the vocabulary of {len(vocab)} words, and there is no "
+                        f"unknown_token to stand for it."
+                    )
+                if number == invalid_label:
+                    number += 1
+                if unknown_token is not None:
+                    word = unknown_token
+                if word not in vocab:
+                    vocab[word] = number
+                    number += 1
+            coded.append(vocab[word])
+        result.append(coded)
+    return result, vocab
+
+
+class BucketSentenceIter(DataIter):
+    """Batches for language models: `data` are sentences of one bucket, `label` the words that follow.
+
+    sentences: lists of numbers (see `encode_sentences`). Each goes into the shortest of `buckets` that holds
+    it, filled up with `invalid_label`; longer ones are left out, and so is what fills no batch. Without
+    `buckets` there is one for each length that at least `batch_size` sentences have.
+
+    data, label: (batch_size, length), with layout "TN" (length, batch_size). A batch has `bucket_key`, its
+    length; `default_bucket_key` is the largest. `reset` shuffles by Python's `random` (batches) and numpy's
+    global generator (sentences within a bucket).
+    """
+
+    def __init__(
+        self,
+        sentences: Sequence[Sequence[int]],
+        batch_size: int,
+        buckets: Sequence[int] | None = None,
+        invalid_label: float = -1,
+        data_name: str = "data",
+        label_name: str = "softmax_label",
+        dtype: Any = "float32",
+        layout: str = "NT",
+    ) -> None:
+        super().__init__(batch_size)
+        if layout.find("N") not in (0, 1):
+            raise ValueError(f"layout must be 'NT' (batch, length) or 'TN' (length, batch), got {layout!r}.")
+        if not buckets:
+            counts = Counter(len(s) for s in sentences)
+            buckets = [length for length, n in counts.items() if n >= batch_size]
+        lengths = sorted(buckets)
+        rows: list[list[np.ndarray]] = [[] for _ in lengths]
+        left_out = 0
+        for sentence in sentences:
+            b = bisect_left(lengths, len(sentence))
+            if b == len(lengths):
+                left_out += 1
+                continue
+            row = np.full((lengths[b],), invalid_label, dtype=dtype)
+            row[: len(sentence)] = sentence
+            rows[b].append(row)
+        if left_out:
+            logging.warning(
+                "Left out %d of %d sentences, longer than the largest bucket.",
+                left_out,
+                len(sentences),
+            )
+        self.buckets = [length for length, r in zip(lengths, rows) if r]
+        if not self.buckets:
+            raise ValueError(
+                f"None of {len(sentences)} sentences is in a bucket of {lengths or 'no length at all'}; "
+                f"without buckets a length counts that {batch_size} sentences (a batch) have."
+            )
+        self.data = [np.asarray(r, dtype=dtype) for r in rows if r]
+        self.data_name, self.label_name = data_name, label_name
+        self.dtype = dtype
+        self.invalid_label = invalid_label
+        self.layout = layout
+        self.major_axis = layout.find("N")
+        self.default_bucket_key = max(self.buckets)
+        shape = self._shape(self.default_bucket_key)
+        self.provide_data = [DataDesc(data_name, shape, dtype, layout)]
+        self.provide_label = [DataDesc(label_name, shape, dtype, layout)]
+        self.idx = [
+            (i, j)
+            for i, rows_ in enumerate(self.data)
+            for j in range(0, len(rows_) - batch_size + 1, batch_size)
+        ]
+        self.curr_idx = 0
+        self._order = [np.arange(len(d)) for d in self.data]
+        self.nddata: list[NDArray] = []
+        self.ndlabel: list[NDArray] = []
+        self.reset()
+
+    def _shape(self, length: int) -> tuple[int, int]:
+        return (self.batch_size, length) if self.major_axis == 0 else (length, self.batch_size)
+
+    def reset(self) -> None:
+        """Shuffle, and start from the first batch."""
+        self.curr_idx = 0
+        random.shuffle(self.idx)
+        for order in self._order:
+            np.random.shuffle(order)  # noqa: NPY002  # MXNet's, so that its seed counts
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        self.nddata, self.ndlabel = [], []
+        for rows, order in zip(self.data, self._order):
+            data = rows[order]
+            label = np.full_like(data, self.invalid_label)
+            label[:, :-1] = data[:, 1:]
+            self.nddata.append(array(data, dtype=self.dtype))
+            self.ndlabel.append(array(label, dtype=self.dtype))
+
+    def next(self) -> DataBatch:
+        if self.curr_idx == len(self.idx):
+            raise StopIteration
+        i, j = self.idx[self.curr_idx]
+        self.curr_idx += 1
+        data, label = (a[i][j : j + self.batch_size] for a in (self.nddata, self.ndlabel))
+        if self.major_axis == 1:
+            data, label = data.T, label.T
+        return DataBatch(
+            [data],
+            [label],
+            pad=0,
+            bucket_key=self.buckets[i],
+            provide_data=[DataDesc(self.data_name, data.shape, self.dtype, self.layout)],
+            provide_label=[DataDesc(self.label_name, label.shape, self.dtype, self.layout)],
+        )
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "batches": np.array(self.idx, np.int64).reshape(-1, 2),
+            "curr_idx": self.curr_idx,
+            "order": [o.astype(np.int64) for o in self._order],
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        problem = f"This is not the state of a BucketSentenceIter over {len(self.idx)} batches"
+        try:
+            batches = [(int(i), int(j)) for i, j in state["batches"]]
+            order = [np.asarray(o, np.int64) for o in state["order"]]
+            at = int(state["curr_idx"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"{problem}: {type(error).__name__}: {error}.") from None
+        whole = len(order) == len(self._order) and all(
+            np.array_equal(np.sort(o), np.arange(len(d))) for o, d in zip(order, self.data)
+        )
+        if not whole or sorted(batches) != sorted(self.idx) or not 0 <= at <= len(self.idx):
+            raise FormatError(f"{problem}: its sentences or batches are others.")
+        self.idx, self._order, self.curr_idx = batches, order, at
+        self._lay_out()

@@ -1,0 +1,445 @@
+"""BucketingModule: one set of parameters for networks that are unrolled to several lengths.
+
+Sentences have different lengths; padding all of them to the longest wastes most of the work. So batches are
+made of sentences of about one length, a bucket, and each bucket has a network of its own, unrolled so far.
+All of them are the same function with the same parameters.
+
+They run one after another: parameters, gradients and optimizer states exist once, and one arena serves all
+buckets, as large as the largest bucket met so far needs (see executor/group.py). `memory_budget` holds for
+everything together.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core import BindError, Context, MXLiteError, nearest, StateError
+from ..core.bytesize import parse_bytes
+from ..core.errors import MemoryBudgetError
+from ..executor.offload import Offload
+from ..formats import load_params
+from ..memplan import Device, MemoryPlan
+from ..ndarray import array, load as load_arrays, NDArray, save as save_arrays
+from ..symbol import load as load_symbol
+from ..symbol.naming import NameManager
+from .base_module import BaseModule
+from .module import Module
+
+Generator = Callable[[Any], tuple[Any, Sequence[str] | None, Sequence[str] | None]]
+
+
+class BucketingModule(BaseModule):
+    """A trainable family of symbols: `sym_gen(bucket_key)` gives (symbol, data names, label names).
+
+    `default_bucket_key` is the bucket that `bind` binds; its symbol must have every parameter that any bucket
+    has. Give the largest: then the arena does not have to grow. A batch says by `bucket_key`, `provide_data`
+    and `provide_label` which bucket it is for and with which shapes; one without a key is for the default.
+
+    `memory_budget` bounds all buckets together: parameters, gradients, auxiliary and optimizer states once,
+    the inputs and outputs of every bucket met so far, and one arena. A bucket that does not fit beside the
+    others raises MemoryBudgetError with its key and a budget that would do for all of them.
+    `fused_update`, `amp`, `loss_scale`, `device` and `offload` are as in Module.
+    """
+
+    def __init__(
+        self,
+        sym_gen: Generator,
+        default_bucket_key: Any = None,
+        logger: Any = logging,
+        context: Context | Sequence[Context] | None = None,
+        work_load_list: Any = None,
+        fixed_param_names: Sequence[str] | None = None,
+        state_names: Sequence[str] | None = None,
+        group2ctxs: Any = None,
+        compression_params: Any = None,
+        *,
+        memory_budget: int | str | None = None,
+        fused_update: bool | None = None,
+        amp: Any = None,
+        loss_scale: Any = None,
+        device: Device | str | None = None,
+        offload: Offload = None,
+    ) -> None:
+        super().__init__(logger)
+        if default_bucket_key is None:
+            raise StateError("BucketingModule needs default_bucket_key: the bucket to bind first.")
+        self._sym_gen = sym_gen
+        self._default_key = default_bucket_key
+        self._budget = None if memory_budget is None else parse_bytes(memory_budget)
+        self._fused = fused_update
+        self._options: dict[str, Any] = dict(
+            logger=logger,
+            context=context,
+            fixed_param_names=fixed_param_names,
+            state_names=state_names,
+            group2ctxs=group2ctxs,
+            amp=amp,
+            loss_scale=loss_scale,
+            device=device,
+            offload=offload,
+        )
+        self._grad_req: Any = "write"
+        self._loaded: dict[Any, Any] = {}  # symbols of a checkpoint by key
+        self._preloaded: tuple[dict[str, NDArray], dict[str, NDArray]] | None = None
+        self._buckets: dict[Any, Module] = {}
+        self._key: Any = default_bucket_key
+        # Made at once, so that mistakes in names show here.
+        self._first = self._new_module(default_bucket_key, memory_budget=self._budget)
+
+    def _new_module(self, key: Any, **options: Any) -> Module:
+        with NameManager():
+            symbol, data_names, label_names = self._sym_gen(key)
+        symbol = self._loaded.get(key, symbol)
+        return Module(
+            symbol, data_names or (), label_names, fused_update=self._fused, **self._options, **options
+        )
+
+    # -- what it is ----------------------------------------------------------------------------
+
+    @property
+    def _current(self) -> Module:
+        return self._buckets.get(self._key, self._first)
+
+    @property
+    def symbol(self) -> Any:
+        """The network of the present bucket."""
+        return self._current.symbol
+
+    @property
+    def data_names(self) -> list[str]:
+        return self._current.data_names
+
+    @property
+    def label_names(self) -> list[str]:
+        return self._current.label_names
+
+    @property
+    def output_names(self) -> list[str]:
+        return self._current.output_names
+
+    @property
+    def data_shapes(self) -> Any:
+        self.need()
+        return self._current.data_shapes
+
+    @property
+    def label_shapes(self) -> Any:
+        self.need()
+        return self._current.label_shapes
+
+    @property
+    def output_shapes(self) -> Any:
+        self.need()
+        return self._current.output_shapes
+
+    @property
+    def bucket_key(self) -> Any:
+        """The bucket of the last batch."""
+        return self._key
+
+    @property
+    def bucket_keys(self) -> list[Any]:
+        """The buckets bound so far."""
+        return list(self._buckets)
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """The plan of the present bucket's step; see Module.memory_plan."""
+        self.need()
+        return self._current.memory_plan
+
+    @property
+    def planned_bytes(self) -> int:
+        """What all buckets bound so far own together: what is shared once, the rest of each, one arena."""
+        self.need()
+        return self._first.planned_bytes
+
+    @property
+    def measured_bytes(self) -> int:
+        """Bytes really allocated by now."""
+        self.need()
+        return self._first.measured_bytes
+
+    @property
+    def loss_scale(self) -> float | None:
+        """See Module.loss_scale."""
+        return self._first.loss_scale
+
+    # -- bind ----------------------------------------------------------------------------------
+
+    def prepare_fit(self) -> None:
+        if not self.binded:
+            self._first.prepare_fit()
+            self._fused = self._first._fused
+
+    def bind(  # type: ignore[override]  # MXNet's signature
+        self,
+        data_shapes: Any,
+        label_shapes: Any = None,
+        for_training: bool = True,
+        inputs_need_grad: bool = False,
+        force_rebind: bool = False,
+        shared_module: Any = None,
+        grad_req: Any = "write",
+    ) -> None:
+        """Bind the default bucket for these shapes; other buckets follow when their batches come."""
+        if self.binded and not force_rebind:
+            self.logger.warning("Already bound, ignoring bind()")
+            return
+        if shared_module is not None:
+            raise MXLiteError("BucketingModule.bind: shared_module is not supported.")
+        self._buckets = {}
+        self._key = self._default_key
+        self.for_training = for_training
+        self.inputs_need_grad = inputs_need_grad
+        self._grad_req = grad_req
+        with _Named(self, self._default_key, data_shapes):
+            self._first.bind(
+                data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind, grad_req=grad_req
+            )
+        self._buckets[self._default_key] = self._first
+        self.binded = True
+        if self._preloaded is not None:
+            self.set_params(*self._preloaded)
+            self._preloaded = None
+
+    def switch_bucket(self, bucket_key: Any, data_shapes: Any, label_shapes: Any = None) -> None:
+        """Make a bucket the present one; bind it for these shapes if it is new."""
+        self.need()
+        if bucket_key not in self._buckets:
+            self.need(params=True)
+            module = self._new_module(bucket_key)
+            first = self._first
+            if missing := [n for n in module._param_names if n not in first._param_names]:
+                raise BindError(
+                    f"Bucket {bucket_key!r} has a parameter {missing[0]!r}, which the default bucket "
+                    f"{self._default_key!r} has not.{nearest(missing[0], first._param_names)}"
+                )
+            if self.optimizer_initialized:
+                module.borrow_optimizer(first)
+            with _Named(self, bucket_key, data_shapes):
+                module.bind(
+                    data_shapes,
+                    label_shapes,
+                    self.for_training,
+                    self.inputs_need_grad,
+                    shared_module=first,
+                    grad_req=self._grad_req,
+                )
+            self._buckets[bucket_key] = module
+        self._key = bucket_key
+
+    def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
+        """Bind a batch's bucket ahead of its turn, if it is new; the present one stays."""
+        self.need(params=True)
+        before = self._key
+        self._switch_to(data_batch)
+        self._key = before
+
+    def _switch_to(self, batch: Any) -> None:
+        key = getattr(batch, "bucket_key", None)
+        key = self._default_key if key is None else key
+        data_shapes, label_shapes = batch.provide_data, batch.provide_label
+        if key not in self._buckets and data_shapes is None:
+            raise BindError(
+                f"The first batch of bucket {key!r} must have provide_data: its names and shapes."
+            )
+        self.switch_bucket(key, data_shapes, label_shapes)
+
+    # -- parameters and optimizer --------------------------------------------------------------
+
+    def init_params(
+        self,
+        initializer: Any = None,
+        arg_params: Mapping[str, NDArray] | None = None,
+        aux_params: Mapping[str, NDArray] | None = None,
+        allow_missing: bool = False,
+        force_init: bool = False,
+        allow_extra: bool = False,
+    ) -> None:
+        """Give every parameter a value, once for all buckets; see Module.init_params."""
+        self.need()
+        self._first.init_params(initializer, arg_params, aux_params, allow_missing, force_init, allow_extra)
+        self.params_initialized = True
+
+    def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
+        """Copies of (arguments, auxiliary states) by name, those of the default bucket: all there are."""
+        self.need(params=True)
+        return self._first.get_params()
+
+    def set_params(
+        self,
+        arg_params: Mapping[str, NDArray],
+        aux_params: Mapping[str, NDArray],
+        allow_missing: bool = False,
+        force_init: bool = True,
+        allow_extra: bool = False,
+    ) -> None:
+        """Assign parameters; see Module.set_params."""
+        self.need()
+        self._first.set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
+        self.params_initialized = True
+
+    def init_optimizer(
+        self,
+        kvstore: Any = "local",
+        optimizer: Any = "sgd",
+        optimizer_params: Any = (("learning_rate", 0.01),),
+        force_init: bool = False,
+    ) -> None:
+        """Make the optimizer for all buckets; `rescale_grad` is 1 / batch size of the default bucket."""
+        self.need(params=True)
+        if self.optimizer_initialized and not force_init:
+            self.logger.warning("optimizer already initialized, ignoring...")
+            return
+        # Buckets that are bound already are planned anew with the optimizer, one after another.
+        others = {k: m for k, m in self._buckets.items() if m is not self._first}
+        shapes = {k: (m.data_shapes, m.label_shapes) for k, m in others.items()}
+        for module in others.values():
+            module._binding.leave()
+        self._buckets = {self._default_key: self._first}
+        with _Named(self, self._default_key, self._first.data_shapes):
+            self._first.init_optimizer(kvstore, optimizer, optimizer_params, force_init)
+        self.optimizer_initialized = True
+        key = self._key
+        for k, (data_shapes, label_shapes) in shapes.items():
+            self.switch_bucket(k, data_shapes, label_shapes)
+        self._key = key
+
+    # -- running -------------------------------------------------------------------------------
+
+    def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
+        """Run forward on a batch in its bucket, which is bound if it is new."""
+        self.need(params=True)
+        self._switch_to(data_batch)
+        with _Named(self, self._key, data_batch.provide_data):
+            self._current.forward(data_batch, is_train)
+
+    def backward(self, out_grads: Any = None) -> None:
+        """Run backward in the present bucket; see Module.backward."""
+        self.need(params=True)
+        self._current.backward(out_grads)
+
+    def update(self) -> None:
+        """Apply the optimizer to the parameters of the present bucket (done already if it is fused)."""
+        self.need(params=True, optimizer=True)
+        self._current.update()
+
+    def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
+        """Outputs of the last forward."""
+        self.need(params=True)
+        return self._current.get_outputs()
+
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray]:
+        """Gradients of the data, if bound with inputs_need_grad."""
+        self.need(params=True)
+        return self._current.get_input_grads()
+
+    def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
+        """Let the metric see the outputs of the last forward."""
+        self.need(params=True)
+        self._current.update_metric(eval_metric, labels, pre_sliced)
+
+    def install_monitor(self, mon: Any) -> None:
+        self._first.install_monitor(mon)
+
+    # -- files ---------------------------------------------------------------------------------
+
+    def save_params(self, fname: str) -> None:
+        """Write parameters as MXNet's container with `arg:` and `aux:` names."""
+        self.need(params=True)
+        self._first.save_params(fname)
+
+    def load_params(self, fname: str) -> None:
+        """Read what `save_params`, or MXNet, wrote."""
+        self.set_params(*load_params(fname))
+
+    def save_optimizer_states(self, fname: str) -> None:
+        """See Module.save_optimizer_states."""
+        self._first.save_optimizer_states(fname)
+
+    def load_optimizer_states(self, fname: str) -> None:
+        """See Module.load_optimizer_states."""
+        self._first.load_optimizer_states(fname)
+
+    def save_checkpoint(self, prefix: str, epoch: int, remove_amp_cast: bool = False) -> None:
+        """Write PREFIX-%04d.params, PREFIX-KEY-symbol.json for each bucket met so far, and PREFIX.buckets,
+        their keys, as MXNet does: keys are whole numbers.
+        """
+        self.need(params=True)
+        keys = list(self._buckets)
+        if wrong := [k for k in keys if isinstance(k, bool) or not isinstance(k, (int, np.integer))]:
+            raise MXLiteError(
+                f"save_checkpoint: the file of buckets has room for whole numbers, not for {wrong[0]!r}."
+            )
+        self.save_params(f"{prefix}-{epoch:04d}.params")
+        for key, module in self._buckets.items():
+            module.symbol.save(f"{prefix}-{key}-symbol.json")
+        save_arrays(f"{prefix}.buckets", [array(np.array(keys, np.int32), dtype="int32")])
+
+    @staticmethod
+    def load(
+        prefix: str, epoch: int, sym_gen: Any = None, default_bucket_key: Any = None, **kwargs: Any
+    ) -> BucketingModule:
+        """A module from what `save_checkpoint`, or MXNet, wrote; `kwargs` go to the constructor."""
+        if sym_gen is None:
+            raise StateError("BucketingModule.load needs sym_gen: it names each bucket's data and labels.")
+        found = load_arrays(f"{prefix}.buckets")
+        arrays = list(found.values()) if isinstance(found, dict) else found
+        keys = [int(k) for k in arrays[0].asnumpy().ravel()] if arrays else []
+        symbols = {k: load_symbol(f"{prefix}-{k}-symbol.json") for k in keys}
+        return BucketingModule.load_dict(
+            symbols, sym_gen, default_bucket_key, *load_params(f"{prefix}-{epoch:04d}.params"), **kwargs
+        )
+
+    @staticmethod
+    def load_dict(
+        sym_dict: Mapping[Any, Any] | None = None,
+        sym_gen: Any = None,
+        default_bucket_key: Any = None,
+        arg_params: Mapping[str, NDArray] | None = None,
+        aux_params: Mapping[str, NDArray] | None = None,
+        **kwargs: Any,
+    ) -> BucketingModule:
+        """A module whose buckets have the symbols in `sym_dict`, with these parameters, to be bound."""
+        if sym_gen is None or arg_params is None or aux_params is None:
+            raise StateError("BucketingModule.load_dict needs sym_gen, arg_params and aux_params.")
+        module = BucketingModule(sym_gen, default_bucket_key, **kwargs)
+        module._loaded = dict(sym_dict or {})
+        module._first = module._new_module(default_bucket_key, memory_budget=module._budget)
+        module._preloaded = dict(arg_params), dict(aux_params)
+        return module
+
+    def save_resume_state(self, prefix: str, epoch: int, nbatch: int, train_data: Any) -> None:
+        """See Module.save_resume_state."""
+        self._first.save_resume_state(prefix, epoch, nbatch, train_data)
+
+    def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
+        """See Module.load_resume_state."""
+        return self._first.load_resume_state(prefix, train_data)
+
+
+class _Named:
+    """Inside it, a budget that is too small is an error that names the bucket."""
+
+    def __init__(self, module: BucketingModule, key: Any, shapes: Any) -> None:
+        self.module, self.key, self.shapes = module, key, shapes
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, MemoryBudgetError):
+            return
+        shapes = ", ".join(f"{s[0]} {tuple(s[1])}" for s in self.shapes or ())
+        others = [k for k in self.module.bucket_keys if k != self.key]
+        beside = f" beside buckets {', '.join(map(repr, others))}" if others else ""
+        raise MemoryBudgetError(
+            f"Bucket {self.key!r} ({shapes}) does not fit{beside}.\n{error}",
+            budget_bytes=error.budget_bytes,
+            least_feasible_bytes=error.least_feasible_bytes,
+            lower_bound_bytes=error.lower_bound_bytes,
+        ) from None
