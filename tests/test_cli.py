@@ -249,7 +249,7 @@ def test_explain_names_tensors_and_remedies(ask, monkeypatch):
     for remedy in (
         "mixed bfloat16 instead of float32", "inference only", "update inside the step (sgd)",
         "batch 16 instead of 32",
-        "recomputation, to the least",
+        "recomputation, to the least", "recomputation, half of that", "that much with host memory too",
     ):  # fmt: skip
         assert re.search(
             rf"^  {re.escape(remedy)} +[\d.]+ \w+ +-?[\d.]+ \w+ +[\d.]+ %$", out, re.MULTILINE

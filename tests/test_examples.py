@@ -30,7 +30,7 @@ def run(folder, name, *arguments, code=0):
 
 def test_every_example_has_a_test():
     names = {f[:-3] for f in os.listdir(os.path.join(ROOT, "examples")) if f.endswith(".py")}
-    assert names == {"train_resnet", "mixed_loop", "train_lstm", "train_transformer"}
+    assert names == {"train_resnet", "mixed_loop", "train_lstm", "train_bucketing_lstm", "train_transformer"}
 
 
 def test_a_resnet_trains_inside_its_budget(tmp_path):
@@ -97,6 +97,16 @@ def test_an_lstm_learns_inside_its_budget(tmp_path):
     out = run(tmp_path, "train_lstm", *small, "--budget", "1MB")
     perplexities = [float(line.split()[3]) for line in out.splitlines() if line.startswith("epoch")]
     assert perplexities[1] < perplexities[0]
+
+
+def test_a_language_model_learns_in_buckets_inside_its_budget(tmp_path):
+    small = ("--sentences", 600, "--hidden", 16, "--layers", 1, "--batch-size", 8, "--buckets", 6, 12)
+    out = run(tmp_path, "train_bucketing_lstm", *small, "--epochs", 2, "--budget", "130kB")
+    perplexities = [float(line.split()[3]) for line in out.splitlines() if line.startswith("epoch")]
+    assert perplexities[1] < perplexities[0] / 1.5
+    line = next(x for x in out.splitlines() if x.startswith("Planned"))
+    planned, measured = (int(word.replace(",", "")) for word in line.split() if word[0].isdigit())
+    assert planned == measured <= 130_000
 
 
 def test_a_transformer_learns_inside_its_budget(tmp_path):

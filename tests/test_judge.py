@@ -8,7 +8,21 @@ import pytest
 from problems import residual
 
 from mxlite.core import FormatError, PlanError
-from mxlite.memplan import check, make_plan, MemoryPlan, Problem, Task, Value
+from mxlite.memplan import (
+    check,
+    FETCH,
+    host_ranges,
+    HostLink,
+    live_ranges,
+    make_plan,
+    MemoryPlan,
+    OFFLOADED,
+    Problem,
+    RUN,
+    STORE,
+    Task,
+    Value,
+)
 
 
 def plan_of(tasks, values, num_forward=None, counts=None):
@@ -261,6 +275,155 @@ def test_the_rest_of_a_buffer_that_was_overwritten_in_part_still_has_its_users()
     check(made, made.predecessors)
     refuse(made, "'c' writes 'c' where 'a' was", [(), (0,), (1,), (), (2,), (3,)])
     refuse(made, "'b' writes 'b' where 'a' was", [(), (0,), (), (1,), (2,), (3,)])
+
+
+# -- host memory -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def away():
+    """x and y wait in host memory; steps: x, y, z, both stored on the way, both fetched before dx and dy.
+
+    Everything in the arena takes 64 bytes.
+    """
+    values = (
+        Value("in", 64, True), Value("x", 64), Value("y", 64), Value("z", 64), Value("dy", 64),
+        Value("dx", 64), Value("out", 64, True),
+    )  # fmt: skip
+    tasks = (
+        Task("x", "op", (0,), (1,), seconds=1.0),
+        Task("y", "op", (1,), (2,), seconds=1.0),
+        Task("z", "op", (2,), (3,), seconds=1.0),
+        Task("dy", "op", (2, 3), (4,), seconds=1.0),
+        Task("dx", "op", (1, 4), (6,), seconds=1.0),
+    )
+    problem = Problem(tasks, values, 3, host=HostLink())
+    made = make_plan(problem, [OFFLOADED, OFFLOADED, 0])
+    check(made, made.predecessors)
+    assert made.schedule.kind == (RUN, RUN, STORE, RUN, STORE, FETCH, RUN, FETCH, RUN)
+    assert made.host_bytes == 128
+    return made
+
+
+def steps_of(plan, *order):
+    """The plan with its steps in another order, or fewer of them."""
+    s = plan.schedule
+    rows = {f: tuple(getattr(s, f)[k] for k in order) for f in ("task", "copy", "inputs", "outputs", "kind")}
+    return broken(plan, **rows)
+
+
+def changed(row, at, value):
+    return (*row[:at], value, *row[at + 1 :])
+
+
+def test_a_copy_that_is_left_out_or_too_early(away):
+    refuse(steps_of(away, 0, 1, 3, 4, 5, 6, 7, 8), "copy of 'x' from the host reads 'x'")
+    refuse(steps_of(away, 0, 1, 2, 3, 4, 5, 6, 8), "'dx' reads 'x'")
+    refuse(steps_of(away, 0, 1, 2, 3, 5, 4, 6, 7, 8), "copy of 'y' from the host reads 'y'")
+    refuse(steps_of(away, 2, 0, 1, 3, 4, 5, 6, 7, 8), "copy of 'x' to the host reads 'x'")
+
+
+def test_a_copy_to_or_from_the_host_that_is_made_twice(away):
+    refuse(steps_of(away, 0, 1, 2, 2, 3, 4, 5, 6, 7, 8), "to the host.* writes 'x' again")
+    refuse(steps_of(away, 0, 1, 2, 3, 4, 5, 6, 7, 7, 8), "from the host.* writes 'x' again")
+
+
+def test_a_copy_that_calls_a_value_by_another_name(away):
+    s = away.schedule
+    other = s.outputs[4]  # where y goes
+    refuse(broken(away, outputs=changed(s.outputs, 2, other)), "copies 'x' and calls it 'y'")
+    refuse(broken(away, inputs=changed(s.inputs, 7, s.outputs[4])), "copies 'y' and calls it 'x'")
+
+
+def test_a_copy_of_more_or_less_than_one_array_or_of_what_is_not_in_the_arena(away):
+    s = away.schedule
+    refuse(broken(away, inputs=changed(s.inputs, 2, (1, 1))), "more or less than one")
+    refuse(broken(away, outputs=changed(s.outputs, 2, ())), "more or less than one")
+    refuse(broken(away, outputs=changed(s.outputs, 2, (-1,))), "more or less than one")
+    fixed = broken(away, inputs=changed(s.inputs, 2, (0,)), outputs=changed(s.outputs, 2, (0,)))
+    refuse(fixed, "copies 'in', which is not in the arena")
+    refuse(broken(away, task=changed(s.task, 2, 1)), "for a task that does not make it")
+    refuse(broken(away, copy=changed(s.copy, 2, 1)), "for a task that does not make it")
+    refuse(broken(away, kind=changed(s.kind, 2, 3)), "unknown kind")
+
+
+def test_a_copy_is_no_run_of_its_task(away):
+    refuse(broken(away, kind=changed(away.schedule.kind, 0, STORE)), "never run")
+    refuse(broken(away, kind=changed(away.schedule.kind, 2, RUN)), "again|does not read")
+
+
+def test_a_kernel_that_reads_host_memory(away):
+    s = away.schedule
+    inputs = changed(s.inputs, 8, (s.outputs[2][0], s.inputs[8][1]))
+    refuse(broken(away, inputs=inputs), "'dx' reads 'x', which the plan does not place")
+
+
+def test_places_in_host_memory_that_overlap_are_outside_or_missing(away):
+    refuse(replace(away, host_offsets=(0, 0)), "copy of 'x' from the host.*reads 'x' at .* but 'y' is there")
+    refuse(replace(away, host_offsets=(0, 32)), "host memory")
+    refuse(replace(away, host_offsets=(0, -64)), "host memory")
+    refuse(replace(away, host_bytes=64), "host memory")
+    small = replace(away.host_ranges[1], nbytes=63)
+    refuse(replace(away, host_ranges=(away.host_ranges[0], small)), "host memory")
+    refuse(replace(away, host_ranges=away.host_ranges[:1], host_offsets=(0,)), "no place|does not place")
+
+
+def test_more_host_memory_than_there_is(away):
+    for capacity in (0, 127):
+        refuse(
+            broken(away, problem=replace(away.problem, host=HostLink(capacity=capacity))),
+            f"takes 128 B of host memory, and may take {capacity} B",
+        )
+    check(broken(away, problem=replace(away.problem, host=HostLink(capacity=128))))
+
+
+def test_each_kind_of_waiting_for_copies_is_demanded(away):
+    """Steps 2 and 4 store x and y, 5 and 7 fetch y and x."""
+    before = [(), (0,), (0, 1), (1, 2), (1, 3), (3, 4), (3, 5), (2, 6), (6, 7)]
+    check(away, before)
+    refuse(away, "copy of 'y' to the host reads 'y', but nothing", without(without(before, 4, 1), 4, 3))
+    refuse(away, "copy of 'y' from the host reads 'y', but nothing", without(before, 5, 4))
+    refuse(away, "'dy' reads 'y', but nothing", without(before, 6, 5))
+    refuse(away, "'dx' reads 'x', but nothing", without(before, 8, 7))
+    # z takes the bytes of x: the copy must have been made by then.
+    assert away.offsets[away.liveness.range_of[3]] == away.offsets[away.liveness.range_of[1]]
+    refuse(away, "'z' writes 'z' where 'x' was, but nothing makes it wait for step 2", without(before, 3, 2))
+
+
+def test_host_memory_changes_hands_only_after_it_was_read(away):
+    """A second value takes the bytes of the first, which is back by then."""
+    values = (Value("in", 64, True), Value("x", 64), Value("y", 64), *(Value(n, 64, True) for n in "pqr"))
+    tasks = (
+        Task("x", "op", (0,), (1,)),
+        Task("p", "op", (1,), (3,)),
+        Task("y", "op", (0,), (2,)),
+        Task("q", "op", (2,), (4,)),
+        Task("r", "op", (2,), (5,)),
+    )
+    made = make_plan(Problem(tasks, values, 5, host=HostLink()))
+    s = made.schedule
+    # x: out (instance 6) and back (7), then y: out (8) and back (9), by hand.
+    schedule = replace(
+        s,
+        task=(0, 0, 0, 1, 2, 2, 2, 3, 4),
+        copy=(0,) * 9,
+        inputs=((0,), (1,), (6,), (7,), (0,), (2,), (8,), (9,), (9,)),
+        outputs=((1,), (6,), (7,), (3,), (2,), (8,), (9,), (4,), (5,)),
+        value_of=(*s.value_of, 1, 1, 2, 2),
+        kind=(RUN, STORE, FETCH, RUN, RUN, STORE, FETCH, RUN, RUN),
+        num_forward=9,
+    )
+    live = live_ranges(schedule)
+    hosts = host_ranges(schedule)
+    plan = MemoryPlan(
+        schedule, live, tuple(64 * b for b in range(len(live.ranges))), 64 * len(live.ranges),
+        host_ranges=hosts, host_offsets=(0, 0), host_bytes=64,
+    )  # fmt: skip
+    check(plan, plan.predecessors)
+    free = [(), (0,), (1,), (2,), (), (4,), (5,), (6,), (6,)]
+    refuse(plan, "copy of 'y' to the host writes 'y' where 'x' was, but nothing makes it wait for", free)
+    free[5] = (2, 4)
+    check(plan, free)
 
 
 # -- files -----------------------------------------------------------------------------------------------

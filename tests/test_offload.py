@@ -12,6 +12,7 @@ import pytest
 from problems import chain, random_problem, residual
 
 import mxlite as mx
+from mxlite.backends import guard
 from mxlite.core import BindError, BudgetError, FormatError, MemoryBudgetError, OutOfMemoryError, PlanError
 from mxlite.engine import use_engine
 from mxlite.memplan import (
@@ -49,7 +50,7 @@ def drawn(seed, forward=None):
 # -- schedules -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(24))
 def test_random_schedules_with_copies_are_sound_in_every_order(seed):
     problem, counts = drawn(seed)
     for room in (0, 1500, 1 << 40):
@@ -61,9 +62,9 @@ def test_random_schedules_with_copies_are_sound_in_every_order(seed):
 
 
 def test_enough_random_schedules_have_copies_and_recomputation():
-    plans = [make_plan(*drawn(seed)) for seed in range(40)]
-    assert sum(p.offloaded > 0 for p in plans) > 30
-    assert sum(p.offloaded > 0 and p.recomputed > 0 for p in plans) > 15
+    plans = [make_plan(*drawn(seed)) for seed in range(24)]
+    assert sum(p.offloaded > 0 for p in plans) > 18
+    assert sum(p.offloaded > 0 and p.recomputed > 0 for p in plans) > 9
 
 
 def test_a_value_is_copied_out_behind_its_last_reader_and_back_before_its_next():
@@ -218,25 +219,25 @@ def test_small_problems_are_solved_nearly_as_well_as_by_trying_everything(seed, 
 
 
 def test_a_link_never_makes_plans_slower_and_often_faster():
-    problem = residual(8, 2, 64000)
-    full = plan_memory(problem).peak_bytes
+    problem = residual(4, 2, 64000)
+    full = plan_memory(problem).arena_bytes
     gains = []
-    for share in (0.9, 0.7, 0.5):
-        budget = int(share * full)
+    for share in (0.9, 0.6):
+        budget = problem.fixed_total + int(share * full)
         plain = plan_memory(problem, budget)
-        plans = [plan_memory(linked(problem, rate), budget) for rate in (400.0, 1600.0, 6400.0, 64000.0)]
+        plans = [plan_memory(linked(problem, rate), budget) for rate in (400.0, 6400.0, 64000.0)]
         for plan in plans:
             assert plan.peak_bytes <= budget
             check(plan, plan.predecessors)
         times = [p.schedule.extra_seconds for p in (plain, *plans)]
         assert times == sorted(times, reverse=True)
         gains.append(times[-1] / times[0])
-    assert gains == [0.0, 0.0, 0.0]  # of the fastest link nothing is left to see
+    assert gains == [0.0, 0.0]  # of the fastest link nothing is left to see
 
 
 def test_both_means_are_mixed_where_the_link_is_slow():
-    problem = residual(8, 2, 64000)
-    budget = int(0.5 * plan_memory(problem).peak_bytes)
+    problem = residual(5, 2, 64000)
+    budget = problem.fixed_total + int(0.45 * plan_memory(problem).arena_bytes)
     plan = plan_memory(linked(problem, 1600.0), budget)
     assert plan.offloaded > 0
     assert plan.recomputed > 0
@@ -245,10 +246,10 @@ def test_both_means_are_mixed_where_the_link_is_slow():
 
 @pytest.mark.parametrize("capacity", [0, 64_000, 200_000])
 def test_the_capacity_of_host_memory_is_kept(capacity):
-    problem = linked(residual(8, 2, 64000), 6400.0, capacity)
-    full = plan_memory(problem).peak_bytes
-    for share in (0.8, 0.5):
-        plan = plan_memory(problem, int(share * full))
+    problem = linked(residual(4, 2, 64000), 6400.0, capacity)
+    full = plan_memory(problem).arena_bytes
+    for share in (0.8, 0.65):
+        plan = plan_memory(problem, problem.fixed_total + int(share * full))
         assert plan.host_bytes <= capacity
         assert plan.offloaded or capacity == 0
 
@@ -286,13 +287,12 @@ def test_the_summary_names_host_memory_where_it_may_be_used():
     assert f"({plan.offloaded} arrays copied out and back" in plan.summary()
 
 
-def test_a_file_of_version_1_is_read():
+def test_a_file_of_version_1_is_refused_by_its_number():
     text = make_plan(residual(3, 1)).to_json()
     old = text.replace('"mxlite_memory_plan": 2', '"mxlite_memory_plan": 1')
-    for part in (', "kind": []', ', "host": null', ', "host_buffers": [], "host_bytes": 0'):
-        assert part in old
-        old = old.replace(part, "")
-    assert MemoryPlan.from_json(old) == MemoryPlan.from_json(text)
+    assert old != text
+    with pytest.raises(FormatError, match="version 2; its version is '1'"):
+        MemoryPlan.from_json(old)
 
 
 @pytest.mark.parametrize(
@@ -302,8 +302,9 @@ def test_a_file_of_version_1_is_read():
         lambda text: text.replace('"kind": [0, ', '"kind": [', 1),
         lambda text: text.replace('"host_bytes": ', '"host_bytes": 0, "was": ', 1),
         lambda text: text.replace('"store_bytes_per_s": 40.0', '"store_bytes_per_s": 0', 1),
-        lambda text: text.replace('"host_buffers": [[', '"host_buffers": [["x", ', 1),
-        lambda text: text.replace('"host_buffers": [[0,', '"host_buffers": [[-64,', 1),
+        lambda text: text.replace('"host_offsets": [0', '"host_offsets": ["x"', 1),
+        lambda text: text.replace('"host_offsets": [0', '"host_offsets": [-64', 1),
+        lambda text: text.replace('"host_offsets": [0', '"host_offsets": [64', 1),
     ],
 )
 def test_a_broken_file_is_refused(change):
@@ -336,7 +337,7 @@ def convolutional():
     return sym.SoftmaxOutput(sym.FullyConnected(h, num_hidden=4, name="fc"), name="softmax")
 
 
-def recurrent(steps=4, hidden=6):
+def recurrent(steps=3, hidden=6):
     x = sym.SliceChannel(sym.Variable("data"), num_outputs=steps, squeeze_axis=True)
     w = [sym.Variable(n) for n in ("wx", "wh")]
     h = c = None
@@ -352,7 +353,7 @@ def recurrent(steps=4, hidden=6):
 
 NETS = {
     "convolutional": (convolutional, dict(data=(4, 3, 8, 8), softmax_label=(4,))),
-    "recurrent": (recurrent, dict(data=(4, 4, 5), softmax_label=(4,))),
+    "recurrent": (recurrent, dict(data=(4, 3, 5), softmax_label=(4,))),
 }
 
 
@@ -381,7 +382,7 @@ def same(a, b):
 def with_counts(monkeypatch, pattern):
     """Bind with mirror counts that repeat `pattern`, whatever the planner would choose."""
 
-    def plan(problem, budget=None, *, strategy="sharing"):
+    def plan(problem, budget=None, *, strategy="sharing", template=None):
         if problem.host is None:
             return plan_memory(problem, budget, strategy=strategy)
         n = problem.num_forward
@@ -407,16 +408,30 @@ def test_results_are_those_of_keeping_everything_bit_for_bit(name, pattern, monk
             assert exe.measured_host_bytes == plan.host_bytes > 0
 
 
+def test_guard_bytes_stand_around_fetched_arrays_too(monkeypatch, judged):
+    make, shapes = NETS["convolutional"]
+    wanted = two_steps(make().simple_bind(mx.cpu(), **shapes))
+    monkeypatch.setattr(guard, "on", True)
+    with_counts(monkeypatch, [-1, 0, 1])
+    exe = make().simple_bind(mx.cpu(), offload="auto", **shapes)
+    assert same(two_steps(exe), wanted)
+    assert exe.memory_plan.offloaded
+    assert exe.guard_bytes > 0
+
+
 @pytest.mark.parametrize("name", NETS)
 def test_every_budget_is_kept_and_changes_no_result(name, judged):
     make, shapes = NETS[name]
+    net = make()
     link = HostLink(2e9, 2e9)
-    full = make().simple_bind(mx.cpu(), **shapes)
-    wanted, most = two_steps(full), full.memory_plan.arena_bytes
-    used = 0
-    for share in (0.9, 0.7, 0.6):
-        budget = full.memory_plan.peak_bytes - int((1 - share) * most)
-        exe = make().simple_bind(mx.cpu(), memory_budget=budget, offload=link, **shapes)
+    full = net.simple_bind(mx.cpu(), **shapes)
+    wanted, most = two_steps(full), full.memory_plan.peak_bytes
+    with pytest.raises(MemoryBudgetError) as caught:
+        net.memory_plan(mx.cpu(), memory_budget=1, offload=link, **shapes)
+    least, used = caught.value.least_feasible_bytes, 0
+    for share in (0.0, 0.4, 0.9):
+        budget = least + int(share * (most - least))
+        exe = net.simple_bind(mx.cpu(), memory_budget=budget, offload=link, **shapes)
         used += exe.memory_plan.offloaded
         assert same(two_steps(exe), wanted)
         assert exe.measured_bytes == exe.memory_plan.peak_bytes <= budget
@@ -426,8 +441,9 @@ def test_every_budget_is_kept_and_changes_no_result(name, judged):
 
 def test_without_offload_nothing_changes():
     make, shapes = NETS["convolutional"]
-    assert make().memory_plan(mx.cpu(), **shapes) == make().memory_plan(mx.cpu(), offload=None, **shapes)
-    exe = make().simple_bind(mx.cpu(), offload="auto", **shapes)
+    net = make()
+    assert net.memory_plan(mx.cpu(), **shapes) == net.memory_plan(mx.cpu(), offload=None, **shapes)
+    exe = net.simple_bind(mx.cpu(), offload="auto", **shapes)
     assert exe.memory_plan.schedule.kind == ()  # no budget, no copies
     two_steps(exe)
     assert exe.measured_host_bytes == 0

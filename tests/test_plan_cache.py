@@ -195,7 +195,7 @@ def test_a_frontier_of_another_problem_under_this_name_is_foreign(folder, search
 
 def test_a_file_that_is_too_long_when_unpacked_is_not_read(folder, searches, monkeypatch):
     ask()
-    monkeypatch.setattr(cache, "MOST_TEXT_BYTES", 100)
+    monkeypatch.setattr(cache, "MOST_TEXT_BYTES", 10)
     ask()
     assert len(searches) == 2
 

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from ctypes import addressof, c_char
 from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +23,10 @@ from ..graph.ir import Entry, Graph, Shape
 from ..graph.opdef import DType, Op, Shapes, Signature
 from ..memplan import Device
 from . import guard
+
+MOST_ELEMENTS = 2**36
+"""Of an array in a call that a tuned kernel is asked for. Libraries count in fewer bits than Python: asked
+about sizes that no memory holds, oneDNN divides by 0 and takes the process with it."""
 
 ALIGN = 64  # bytes; one cache line, and what vector kernels like
 
@@ -211,7 +216,7 @@ class Backend:
 
             return control_kernel(self, op, attrs, inputs, kinds, used)
         rows = self.kernels.get(op, ())
-        if rows:
+        if rows and all(prod(s) <= MOST_ELEMENTS for s in (*inputs, *outputs)):
             request = Request(op, attrs, inputs, outputs, dtype, kinds, used, train)
             for row in rows:
                 found = row(request)

@@ -86,3 +86,6 @@ def remedies(request: Request) -> Iterator[tuple[str, MemoryPlan]]:
         half = (least.peak_bytes + least.keep_all_peak_bytes) // 2
         if least.peak_bytes < half < least.keep_all_peak_bytes:
             yield "recomputation, half of that", request.plan(half)
+            if request.offload is None:
+                with_host = replace(request, offload="auto")
+                yield "that much with host memory too", with_host.plan(half)

@@ -9,7 +9,8 @@ from typing import Any
 from ..core.bytesize import format_bytes, parse_bytes
 from ..core.errors import MemoryBudgetError, MXLiteError
 from ..core.table import percent
-from ..memplan import MemoryPlan
+from ..memplan import MemoryPlan, plan_memory, Template
+from ..memplan.search import frontier_of
 from .request import add_model, add_request, Request, request_of
 
 MOST = 1 << 20  # samples
@@ -53,10 +54,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Search:
-    """Doubling, then halving. Larger batches need more: what fits is an interval that starts at 1."""
+    """Doubling, then halving. Larger batches need more: what fits is an interval that starts at 1.
+
+    What a search has found for one batch is a template for others: a plan of a template keeps its budget, so
+    what it says fits, fits, and takes milliseconds. A batch that no template makes fit is searched itself.
+    """
 
     def __init__(self, request: Request, budget: int, limit: float, verbose: bool) -> None:
         self.request, self.budget, self.limit, self.verbose = request, budget, limit, verbose
+        self.templates: list[Template] = []  # the last found first
 
     def at(self, batch: int) -> Request:
         return replace(self.request, batch=batch)
@@ -75,21 +81,32 @@ class _Search:
                 low, best = middle, plan
             else:
                 high = middle
-        return low, best
+        return low, self.at_leisure(best)
+
+    def at_leisure(self, plan: MemoryPlan) -> MemoryPlan:
+        """The plan that a search gives where a template was used, unless the template's is faster."""
+        if not plan.recomputed or not self.request.train:
+            return plan
+        try:
+            other = plan_memory(plan.problem, self.budget, strategy=self.request.strategy)
+        except MemoryBudgetError:
+            return plan
+        return other if other.extra_time <= plan.extra_time else plan
 
     def try_batch(self, batch: int, must: bool = False) -> MemoryPlan | None:
         """A plan that fits, or None. Only a batch between both bounds needs a search."""
-        request = self.at(batch)
-        plan = request.plan()
+        plan = self.at(batch).plan()
         found: MemoryPlan | None = None
         if plan.peak_bytes <= self.budget:
             found = plan
         elif must or plan.lower_bound_bytes <= self.budget:
-            try:
-                found = request.plan(self.budget)
-            except MemoryBudgetError:
-                if must:
-                    raise
+            found = self.from_template(plan)
+            if found is None:
+                try:
+                    found = self.searched(batch, plan)
+                except MemoryBudgetError:
+                    if must:
+                        raise
         slow = found is not None and found.extra_time > self.limit
         if self.verbose:
             if found is None:
@@ -99,3 +116,21 @@ class _Search:
                 why = f"{verdict}: {format_bytes(found.peak_bytes)}, {percent(found.extra_time)} extra time"
             print(f"batch {batch}: {why}", flush=True)
         return None if slow else found
+
+    def from_template(self, plan: MemoryPlan) -> MemoryPlan | None:
+        """A plan for the step of `plan` that fits and is fast enough; None if no template gives one."""
+        for template in self.templates:
+            found = template.plan(plan.problem, self.budget, frontier_of)
+            if found is not None and found.extra_time <= self.limit:
+                return found
+        return None
+
+    def searched(self, batch: int, plan: MemoryPlan) -> MemoryPlan:
+        """The fastest plan that fits; the next batches may use what is found."""
+        # Within a budget inference keeps no constants, so that step is another one.
+        if not self.request.train:
+            return self.at(batch).plan(self.budget)
+        found = plan_memory(plan.problem, self.budget, strategy=self.request.strategy)
+        if self.request.strategy == "sharing" and self.request.offload is None:
+            self.templates.insert(0, Template(found))
+        return found

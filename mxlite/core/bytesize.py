@@ -19,6 +19,7 @@ _UNITS = {
     "gib": 2**30,
     "tib": 2**40,
 }
+LONGEST = 100  # characters
 _FORM = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([a-zA-Z]*)\s*")
 
 
@@ -37,11 +38,11 @@ def parse_bytes(size: object) -> int:
         if size <= 0:
             raise BudgetError(f"A memory budget must be at least 1 byte, got {size}.")
         return size
-    match = _FORM.fullmatch(size)
+    match = _FORM.fullmatch(size) if len(size) <= LONGEST else None
     if match is None or match[2].lower() not in _UNITS:
         raise BudgetError(
-            f"Cannot read the memory budget {size!r}: write a number and a unit out of B, kB, MB, GB, TB "
-            f"(powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024), for example '64MiB'."
+            f"Cannot read the memory budget {size[:LONGEST]!r}: write a number and a unit out of B, kB, MB, "
+            f"GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024), for example '64MiB'."
         )
     unit = _UNITS[match[2].lower()]
     if "." in match[1]:

@@ -10,7 +10,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from operator import index
 from typing import Any
+
+from .errors import ShapeError
 
 UNKNOWN = -1
 """An open axis, inside mxlite."""
@@ -54,7 +57,10 @@ def use_np_shape(function: Callable[..., Any]) -> Callable[..., Any]:
 def from_user(shape: Iterable[int]) -> tuple[int, ...]:
     """A shape as written by a user, with UNKNOWN for its open axes."""
     zero = 0 if is_np_shape() else UNKNOWN
-    return tuple(UNKNOWN if d < 0 else d or zero for d in shape)
+    try:
+        return tuple(UNKNOWN if d < 0 else d or zero for d in map(index, shape))
+    except TypeError:
+        raise ShapeError(f"A shape is a tuple of whole numbers, got {str(shape)[:80]!r}.") from None
 
 
 def to_user(shape: Iterable[int]) -> tuple[int, ...]:

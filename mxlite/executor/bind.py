@@ -31,6 +31,8 @@ from .step import check_grad_req, forward_step, infer, input_names, Key, trainin
 
 Shapes = Mapping[str, Shape]
 
+MOST_BYTES = 2**62  # of all results together; beyond, sums no longer fit in 64 bits
+
 
 @dataclass(frozen=True)
 class Place:
@@ -387,6 +389,19 @@ def update_rule(optimizer: Any) -> UpdateRule | None:
     return rule
 
 
+def _check_sizes(inferred: Graph) -> None:
+    """Raise ShapeError where offsets and sums of bytes would not fit in 64 bits. O(arrays)."""
+    total = 0
+    for entry, shape in inferred.shapes.items():
+        nbytes = prod(shape) * inferred.dtypes[entry].itemsize
+        total += nbytes
+        if total >= MOST_BYTES:
+            raise ShapeError(
+                f"{entry.node.name!r} of shape {shape} has {nbytes} bytes, and all arrays up to it {total}; "
+                f"a plan holds less than 2**62 bytes. Is a shape wrong?"
+            )
+
+
 def _plan(
     inferred: Graph,
     ctx: Context | None,
@@ -418,6 +433,7 @@ def _plan(
         if described is None:
             raise
         backend = backend_of(cpu())  # plans for devices that are not here use the reference kernels' needs
+    _check_sizes(inferred)
     data = input_names(inferred, list(given))
     requests = check_grad_req(inferred, grad_req)
     if rule is not None:
@@ -456,25 +472,20 @@ def _plan(
         except MemoryBudgetError as error:
 
             def ask(
-                graph: Graph, requests: Mapping[str, str], rule: UpdateRule | None, amp: Any
+                graph: Graph,
+                requests: Mapping[str, str],
+                rule: UpdateRule | None,
+                amp: Any,
+                host: HostLink | None,
             ) -> MemoryPlan:
-                wanted = (
-                    graph,
-                    ctx,
-                    given,
-                    requests,
-                    budget,
-                    rule,
-                    strategy,
-                    amp_dtype(amp),
-                    scaled,
-                )
-                return _plan(*wanted)[0].train_plan
+                asked = graph, ctx, given, requests, budget, rule, strategy, amp_dtype(amp), scaled
+                return _plan(*asked, host=host)[0].train_plan
 
+            apart = (ctx or current_context()).device_type == "gpu"
             question = Question(
-                inferred, frozenset(given), requests, rule, amp, error.budget_bytes, train_lowered, ask
+                inferred, frozenset(given), requests, rule, amp, host, apart, train_lowered, error, ask
             )
-            error.advise = partial(advice, question, error)
+            error.advise = partial(advice, question)
             raise
     return Planned(inferred, infer_lowered, infer_plan, train_lowered, train_plan), requests
 

@@ -149,9 +149,13 @@ class ExecutorGroup:
         self.current[arrival.key[0]] = arrival.key[1]
         planned, old = executor._planned, self.templates.get(arrival.key[0])
         searched = old is not None and not old[0].has_ladder and planned.train_plan.recomputed > 0
-        if old is None or searched or not all(
-            structure(t.first.problem) == structure(p.problem)
-            for t, p in zip(old, (planned.train_plan, planned.infer_plan))
+        if (
+            old is None
+            or searched
+            or not all(
+                structure(t.first.problem) == structure(p.problem)
+                for t, p in zip(old, (planned.train_plan, planned.infer_plan))
+            )
         ):
             self.templates[arrival.key[0]] = Template(planned.train_plan), Template(planned.infer_plan)
         for k, plan in arrival.plans.items():
@@ -172,9 +176,7 @@ class ExecutorGroup:
                 self.arena.resize(self.arena.nbytes, host)
         return self.arena
 
-    def _within(
-        self, owner: Hashable, member: Executor, fixed: Fixed, budget: int | None
-    ) -> MemoryPlan:
+    def _within(self, owner: Hashable, member: Executor, fixed: Fixed, budget: int | None) -> MemoryPlan:
         """A member's plan when `fixed` bytes are not for the arena: the one it has if that still fits."""
         plan = member.memory_plan
         problem = replace(plan.problem, fixed_bytes=fixed)

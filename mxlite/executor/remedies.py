@@ -17,29 +17,34 @@ from ..core.bytesize import format_bytes
 from ..core.errors import MemoryBudgetError, MXLiteError
 from ..core.table import percent
 from ..graph import Entry, Graph, Shape, UpdateRule
-from ..memplan import MemoryPlan
+from ..memplan import HostLink, MemoryPlan
 from ..memplan.holders import short
 from ..ops import find_op
 from .lower import Lowered
 from .step import infer, input_names
 
 WORK = 1500  # tasks in all plans made for one error
-PLANS = 8  # at most, however small the network
+PLANS = 12  # at most, however small the network
 _PER_BATCH = ("inputs", "outputs")  # fixed bytes that grow with the batch
 
 
 @dataclass(frozen=True)
 class Question:
-    """What was asked of the planner. `plan(inferred, requests, rule, amp)` asks again with changes."""
+    """What was asked of the planner, and its `error`. `plan(inferred, requests, rule, amp, host)` asks again.
+
+    `apart`: whether the device has memory of its own, so that host memory is more.
+    """
 
     inferred: Graph
     given: frozenset[str]
     requests: Mapping[str, str]
     rule: UpdateRule | None
     amp: Any
-    budget: int
+    host: HostLink | None
+    apart: bool
     lowered: Lowered
-    plan: Callable[[Graph, Mapping[str, str], UpdateRule | None, Any], MemoryPlan]
+    error: MemoryBudgetError
+    plan: Callable[[Graph, Mapping[str, str], UpdateRule | None, Any, HostLink | None], MemoryPlan]
 
 
 @dataclass
@@ -63,20 +68,22 @@ class _Asker:
                 changed.get("requests", q.requests),
                 changed.get("rule", q.rule),
                 changed.get("amp", q.amp),
+                changed.get("host", q.host),
             )
         except MemoryBudgetError as error:
             return error
 
 
-def advice(question: Question, error: MemoryBudgetError) -> str:
-    """Lines for the message of `error`: the task of the bound with its shapes, then what would help."""
+def advice(question: Question) -> str:
+    """Lines for the message of the error: the task of the bound with its shapes, then what would help."""
     ask = _Asker(question)
     lines = [*_bound_task(question.lowered)]
     found = [
-        *_safely(_fused, question, error, ask),
-        *_safely(_mixed, question, error, ask),
-        *_safely(_input_gradients, question, error, ask),
-        *_safely(_batch, question, error, ask),
+        *_safely(_fused, question, ask),
+        *_safely(_mixed, question, ask),
+        *_safely(_offload, question, ask),
+        *_safely(_input_gradients, question, ask),
+        *_safely(_batch, question, ask),
     ]
     if found:
         lines += ["What would help:", *(f"  - {line}" for line in found)]
@@ -106,7 +113,7 @@ def _bound_task(lowered: Lowered) -> Iterator[str]:
     yield f"{short(task.name)!r} of the bound: {kinds(call.inputs)} -> {kinds(call.outputs)}{work}."
 
 
-def _fused(q: Question, error: MemoryBudgetError, ask: _Asker) -> Iterator[str]:
+def _fused(q: Question, ask: _Asker) -> Iterator[str]:
     if q.rule is not None or not any(r == "write" for r in q.requests.values()):
         return
     if any(r == "add" for r in q.requests.values()):
@@ -120,21 +127,28 @@ def _fused(q: Question, error: MemoryBudgetError, ask: _Asker) -> Iterator[str]:
     yield f"{name}: up to {format_bytes(nbytes)} of gradients need no arrays"
 
 
-def _mixed(q: Question, error: MemoryBudgetError, ask: _Asker) -> Iterator[str]:
+def _mixed(q: Question, ask: _Asker) -> Iterator[str]:
     if q.amp is not None or not any(d == np.dtype("float32") for d in q.lowered.dtype):
         return
     if ask.left > 0:
         yield f'amp="bfloat16": {_verdict(ask(amp="bfloat16"))}'
         return
-    arena = error.least_feasible_bytes - q.lowered.problem.fixed_total
-    about = error.least_feasible_bytes - arena // 2
-    yield (
-        f'amp="bfloat16": about {format_bytes(about)} instead of {format_bytes(error.least_feasible_bytes)} '
-        + ("(an estimate: half of the arena)")
-    )
+    arena = q.error.least_feasible_bytes - q.lowered.problem.fixed_total
+    least = q.error.least_feasible_bytes
+    about = f"about {format_bytes(least - arena // 2)} instead of {format_bytes(least)}"
+    yield f'amp="bfloat16": {about} (an estimate: half of the arena)'
 
 
-def _input_gradients(q: Question, error: MemoryBudgetError, ask: _Asker) -> Iterator[str]:
+def _offload(q: Question, ask: _Asker) -> Iterator[str]:
+    if q.host is not None or not q.apart:
+        return
+    if ask.left > 0:
+        yield f'offload="auto": {_verdict(ask(host=HostLink()))}'
+        return
+    yield 'offload="auto": kept arrays may wait in host memory (not planned here)'
+
+
+def _input_gradients(q: Question, ask: _Asker) -> Iterator[str]:
     names = [n for n in sorted(_data(q)) if q.requests.get(n, "null") != "null" and q.rule is None]
     nbytes = sum(q.inferred.nbytes(Entry(n)) for n in q.inferred.arguments if n.name in names)
     if names:
@@ -142,7 +156,7 @@ def _input_gradients(q: Question, error: MemoryBudgetError, ask: _Asker) -> Iter
         yield f"grad_req='null' for {shown}: {format_bytes(nbytes)} less, if nobody needs their gradients"
 
 
-def _batch(q: Question, error: MemoryBudgetError, ask: _Asker) -> Iterator[str]:
+def _batch(q: Question, ask: _Asker) -> Iterator[str]:
     """The nearest batch that fits: on a straight line from the least plan, then by planning around it."""
     shapes = {n.name: q.inferred.shapes[Entry(n)] for n in q.inferred.arguments if n.name in q.given}
     names = [n for n in shapes if n in _data(q) and shapes[n]]
@@ -151,21 +165,26 @@ def _batch(q: Question, error: MemoryBudgetError, ask: _Asker) -> Iterator[str]:
         return
     what = f"batch {{}} instead of {batch} (the first axis of {short(names[0])!r})"
     held = sum(n for c, n in q.lowered.problem.fixed_bytes.items() if c not in _PER_BATCH)
-    each = (error.least_feasible_bytes - held) / batch
-    estimate = min(batch - 1, int((q.budget - held) / each)) if each > 0 else 0
-    if estimate < 1 and q.budget <= held:
+    each = (q.error.least_feasible_bytes - held) / batch
+    estimate = min(batch - 1, int((q.error.budget_bytes - held) / each)) if each > 0 else 0
+    if estimate < 1 and q.error.budget_bytes <= held:
         yield f"no smaller batch: {format_bytes(held)} do not depend on it"
         return
-    low, high, plan = 0, batch, None
-    guess = max(1, estimate)
+    low, high, plan, guess = 0, batch, None, max(1, estimate)
+    refused = (batch, q.error.least_feasible_bytes)
     while high - low > 1 and ask.left > 0:
         tried = ask(inferred=_with_batch(q, shapes, batch, guess))
         if isinstance(tried, MemoryPlan):
+            first = plan is None
             low, plan = guess, tried
-            guess = min(low + 1, high - 1) if guess == max(1, estimate) else (low + high) // 2
+            guess = low + 1 if first else (low + high) // 2
         else:
-            high = guess
-            guess = high - 1 if high - 1 > low and guess == estimate else (low + high) // 2
+            # The line through the least bytes of the last two that did not fit.
+            high, least = guess, tried.least_feasible_bytes
+            each = (refused[1] - least) / max(1, refused[0] - guess)
+            refused = (guess, least)
+            on_line = int(high - (least - q.error.budget_bytes) / each) if each > 0 else low
+            guess = min(max(on_line, low + 1), high - 1) if plan is None else (low + high) // 2
     if plan is not None:
         rest = f"; {low + 1} does not" if high == low + 1 else ""
         yield f"{what.format(low)}: {_verdict(plan)}{rest}"

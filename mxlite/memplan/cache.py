@@ -30,6 +30,7 @@ from ..core.files import replacing
 from .evaluate import Evaluator
 from .pool import Point
 from .problem import Problem
+from .schedule import OFFLOADED
 
 LEAST_TASKS = 500
 MOST_BYTES = 64 * 2**20  # of all files; the ones used longest ago go first
@@ -70,7 +71,7 @@ def store(problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
     path = _path(problem, strategy, make=True)
     if path is None:
         return
-    rows = [[p.method, b64encode(p.counts).decode(), p.live_bytes, p.seconds] for p in points]
+    rows = [[p.method, b64encode(p.counts).decode(), p.live_bytes, p.seconds, p.room] for p in points]
     blob = zlib.compress(json.dumps(rows).encode(), 1)
     if len(blob) > MOST_FILE_BYTES - kept.head_bytes(_MAGIC):
         return
@@ -84,13 +85,18 @@ def _point(row: object, num_forward: int) -> Point:
     """Raises ValueError or TypeError where a field is not what it should be."""
     if not isinstance(row, list):
         raise TypeError
-    method, text, nbytes, seconds = row
+    method, text, nbytes, seconds, room = row
     counts = b64decode(text, validate=True)
     if type(method) is not str or type(nbytes) is not int or type(seconds) is not float:
         raise TypeError
-    if len(counts) != num_forward or max(counts, default=0) > HIGHEST or not isfinite(seconds):
+    if type(room) is not int or not 0 <= room < 2**62:
         raise ValueError
-    return Point(method, counts, nbytes, seconds)
+    heights = np.frombuffer(counts, np.int8)
+    if len(counts) != num_forward or not isfinite(seconds):
+        raise ValueError
+    if len(counts) and not OFFLOADED <= heights.min() <= heights.max() <= HIGHEST:
+        raise ValueError
+    return Point(method, counts, nbytes, seconds, room)
 
 
 def _judge(problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
@@ -101,9 +107,11 @@ def _judge(problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
         if before.seconds > after.seconds or before.live_bytes <= after.live_bytes:
             raise ValueError
     some = [*points[:: -(-len(points) // ASKED)], points[-1]]
-    nbytes, seconds = Evaluator(problem, strategy).many(np.array([p.array for p in some]))
-    if nbytes.tolist() != [p.live_bytes for p in some] or seconds.tolist() != [p.seconds for p in some]:
-        raise ValueError
+    evaluator = Evaluator(problem, strategy)
+    nbytes, seconds = evaluator.many(np.array([p.array for p in some]))
+    for p, b, s in zip(some, nbytes.tolist(), seconds.tolist()):
+        if (p.live_bytes, p.seconds) != (evaluator.one(p.array.tolist(), p.room) if p.room else (b, s)):
+            raise ValueError
 
 
 def _path(problem: Problem, strategy: str, make: bool = False) -> str | None:

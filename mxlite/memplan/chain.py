@@ -34,7 +34,7 @@ from .blocks import Blocks
 
 FAR = 1e30  # seconds of what cannot be done
 MENU = 12  # prices that a stretch may choose from
-LEVELS = 256  # of slack
+LEVELS = 192  # of slack
 WORK = 400_000_000  # entries looked at by one table, at most; long chains get fewer levels and lengths
 
 
@@ -89,19 +89,17 @@ class Chain:
         self.tail = np.maximum.accumulate(self.peak[0, ::-1])[::-1] - self.held[0, :-1]
 
     @cached_property
-    def wide(self) -> list[np.ndarray]:
-        """For each cut, by the block where a stretch to it begins: bytes it keeps of earlier blocks than its
-        last. Empty where a cut keeps none.
-        """
+    def _wide(self) -> list[list[tuple[int, int]]]:
+        """For each cut what it keeps of blocks before the last: (block, bytes)."""
         blocks, block_of = self.blocks, self.blocks.cuts.block_of
-        result = []
-        for b, kept in enumerate(blocks.cuts.kept):
-            older = [t for t in kept if t < blocks.begin[b]]
-            by_block = np.zeros(b + 1 if older else 0)
-            for t in older:
-                by_block[block_of[t]] += blocks.size[t]
-            result.append(np.cumsum(by_block[::-1])[::-1])
-        return result
+        return [
+            [(block_of[t], blocks.size[t]) for t in kept if t < blocks.begin[b]]
+            for b, kept in enumerate(blocks.cuts.kept)
+        ]
+
+    def older(self, c: int, d: int) -> float:
+        """Bytes that the cut behind stretch [c, d) keeps of blocks of the stretch before its last."""
+        return float(sum(nbytes for b, nbytes in self._wide[d - 1] if b >= c))
 
     def options(self, c: int, lengths: np.ndarray, forms: int) -> _Options:
         """What may come next after cut c: stretches of the given lengths, not to the very end."""
@@ -113,8 +111,8 @@ class Chain:
         hold = reach[:, last - c] - self.held[:forms, [c]]
         kept = self.kept[:, last] - self.kept[:, [c]] + self.kept_last[:, last]
         for i, b in enumerate(last.tolist()):
-            if len(more := self.wide[b]):
-                kept[:, i] += more[c]
+            if self._wide[b]:
+                kept[:, i] += self.older(c, b + 1)
         seconds = self.seconds[:, last] - self.seconds[:, [c]] + self.seconds_last[:, last]
         twice = self.passing[:, last] - self.passing[:, [c]]
         return _Options(ends, hold, kept, np.stack([seconds, seconds + twice][:forms]))
@@ -263,8 +261,7 @@ def filled(chain: Chain, stretches: list[Stretch], slack: float) -> dict[int, in
         room[i] = slack - hold
         last = s.end - 1
         slack -= chain.kept[menu, last] - chain.kept[menu, s.begin] + chain.kept_last[menu, last]
-        if len(more := chain.wide[last]):
-            slack -= more[s.begin]
+        slack -= chain.older(s.begin, s.end)
         for b in range(s.begin, s.end):
             path = blocks.paths[b == last][b]
             for step in range(path.kept(s.price), len(path.price)):

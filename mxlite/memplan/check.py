@@ -184,7 +184,7 @@ class _Replay:
 
     def copy(self, s: int, source: int, target: int) -> None:
         """To the host or back: read on one side, written on the other."""
-        what = self.step(s)
+        what = self.writer(s)
         if target in self.written:
             raise PlanError(f"{what} writes {self.name(target)} again.")
         self.written.add(target)

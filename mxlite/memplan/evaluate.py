@@ -13,6 +13,8 @@ from .profiles import Profiles
 from .schedule import make_schedule, without_copies
 from .transfer import costs
 
+MOST_COPIES = 4
+
 
 class Evaluator:
     """Costs of candidates of one problem.
@@ -52,16 +54,21 @@ class Evaluator:
     def many(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """As `one` for each row of `counts` (candidates, forward tasks): int64 bytes and float64 seconds.
 
-        Rows of 0 and 1 are looked at together, in a small part of the time; others are given to `one`.
+        Rows of counts from 0 to MOST_COPIES are looked at together, in a small part of the time that `one`
+        takes; others are given to it.
         """
         nbytes = np.zeros(len(counts), np.int64)
         seconds = np.zeros(len(counts), np.float64)
         profiles = self._profiles
-        flat = ((counts == 0) | (counts == 1)).all(axis=1) & profiles.plain
-        rows = np.flatnonzero(flat)
-        for at in range(0, len(rows), profiles.chunk if len(rows) else 1):
-            some = rows[at : at + profiles.chunk]
-            nbytes[some], seconds[some] = profiles.costs(np.ascontiguousarray(counts[some].T) == 1)
-        for k in np.flatnonzero(~flat).tolist():
+        alone = np.ones(len(counts), bool)
+        highest = counts.max(axis=1, initial=0)
+        offloads = (counts < 0).any(axis=1)
+        for most in range(1, MOST_COPIES + 1) if profiles.plain else ():
+            rows = np.flatnonzero((np.maximum(highest, 1) == most) & ~offloads)
+            step = profiles.chunk(most)
+            for at in range(0, len(rows), step):
+                some = rows[at : at + step]
+                nbytes[some], seconds[some], alone[some] = profiles.costs(counts[some].T, most)
+        for k in np.flatnonzero(alone).tolist():
             nbytes[k], seconds[k] = self.one(counts[k].tolist())
         return nbytes, seconds

@@ -12,17 +12,23 @@ import numpy as np
 from . import offload, split
 from .blocks import Blocks
 from .chain import Chain, counts_of, filled, Table
+from .deep import Deep
 from .improve import enumerate_all, improve
 from .plan import make_plan, MemoryPlan
 from .pool import Point, Pool
 from .problem import Problem
 
 FRACTIONS = 16  # partial dropping is tried in sixteenths
+WIDEST = 8  # values that cross a cut within a block
+FINE = 500  # cuts of that kind up to which the chain programme takes them all
+DEEPEST = 16  # mirror count
+DEEP_RUNGS = 60  # budgets of each scale that the recursion is asked for
+DEEP_VISITS = 80_000  # and tasks of the schedules made for them
 RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
 
 
-LOCAL = 6_000_000  # visits of the local search, at most
-PER_TASK = 12_000  # and for each task
+# Visits of the local search: for each task of a small problem, for any, and for each task besides.
+SMALL_VISITS, VISITS, MORE_VISITS = 8_000, 3_000_000, 300
 
 
 class Frontier:
@@ -62,7 +68,13 @@ class Frontier:
     def plan(self, i: int) -> MemoryPlan:
         """Point i, placed."""
         point = self.points[i]
-        plan = make_plan(self.problem, point.array.tolist(), strategy=self.strategy, method=point.method)
+        plan = make_plan(
+            self.problem,
+            point.array.tolist(),
+            strategy=self.strategy,
+            method=point.method,
+            room=point.room,
+        )
         self._placed[i] = plan.placed_bytes
         return plan
 
@@ -73,15 +85,20 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
     n = problem.num_forward
     pool.add("recompute what is marked" if pool.forced.any() else "keep all", np.zeros((1, n), np.int64))
     # Recomputation only adds values, so where values share no bytes it is of no use.
-    if strategy == "sharing" and n:
+    if strategy == "sharing" and n and pool.points[0].live_bytes:
         cuts = split.find_cuts(problem)
         blocks = Blocks(cuts)
         droppable = np.array(blocks.droppable)
-        cheap = np.array([t.cheap for t in problem.tasks[:n]])
         _schemes(pool, cuts)
-        _stretches(pool, blocks)
-        if not enumerate_all(pool, droppable, LOCAL):
-            improve(pool, droppable, cheap, min(LOCAL, PER_TASK * len(problem.tasks)))
+        coarse = Chain(blocks)
+        fine = Chain(Blocks(split.find_cuts(problem, WIDEST)))
+        _stretches(pool, coarse)
+        if fine.blocks.num <= FINE:
+            _stretches(pool, fine)
+        _levels(pool, cuts, fine)
+        limit = min(SMALL_VISITS * len(problem.tasks), VISITS + MORE_VISITS * len(problem.tasks))
+        if not enumerate_all(pool, droppable, limit):
+            improve(pool, droppable, limit)
         if problem.host is not None:
             offload.extend(pool)
     return Frontier(problem, strategy, tuple(pool.points))
@@ -105,16 +122,14 @@ def _schemes(pool: Pool, cuts: split.Cuts) -> None:
     pool.add([name for name, _ in found], np.array([counts for _, counts in found]))
 
 
-def _stretches(pool: Pool, blocks: Blocks) -> None:
+def _stretches(pool: Pool, chain: Chain) -> None:
     """What the chain programme finds for a ladder of budgets between the least and keeping everything."""
-    chain = Chain(blocks)
     most = float(pool.points[0].live_bytes)
-    limit = most
-    for share, twice in ((0.2, False), (0.2, True), (0.0, True)):
+    for limit, twice in ((most, False), (most * 0.2, True)):
         table = Table(chain, limit, twice=twice)
         names, rows = [], []
         budget = limit
-        while budget > max(share * limit, most * 0.001):
+        while budget > limit * 0.19:
             stretches = table.walk(budget)
             if stretches is None:
                 break
@@ -123,4 +138,26 @@ def _stretches(pool: Pool, blocks: Blocks) -> None:
             budget /= RUNGS
         if rows:
             pool.add(names, np.array(rows))
-        limit *= 0.2
+
+
+def _levels(pool: Pool, cuts: split.Cuts, chain: Chain) -> None:
+    """What the recursion finds for a ladder of budgets, down to the least it can work with."""
+    most = float(pool.points[0].live_bytes)
+    among = sorted(
+        {0, chain.blocks.num, *(c + 1 for c, t in enumerate(chain.blocks.cuts.at) if t in set(cuts.at))}
+    )
+    rungs = min(DEEP_RUNGS, max(12, DEEP_VISITS // len(pool.problem.tasks)))
+    # In long chains the programme above has taken all budgets but the smallest.
+    for share in (0.3, 0.08, 0.02, 0.005)[chain.blocks.num > FINE :]:
+        deep = Deep(chain, share * most, among)
+        names, rows = [], []
+        for i in range(rungs):
+            counts = deep.counts(share * most * 0.25 ** (i / rungs))
+            if counts is None or counts.max() > DEEPEST:
+                break
+            names.append(f"recursion of depth {max(counts.tolist())}")
+            rows.append(counts)
+        if rows:
+            pool.add(names, np.array(rows))
+        if len(rows) < rungs:
+            break

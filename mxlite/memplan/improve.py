@@ -1,7 +1,8 @@
 """Local search around every point of a frontier at once.
 
 A move changes the count of one forward task. From a point all moves are costed together; whatever beats a
-point of the frontier takes its place, and may be moved on from in its turn. Few tasks are enumerated outright.
+point of the frontier takes its place, and may be moved on from in its turn. Few tasks are enumerated
+outright.
 The effort is a number of tasks visited, so it is the same on every machine.
 """
 
@@ -9,8 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .pool import Pool
+from .pool import DEEP, Pool
 
+AT_ONCE = 256  # candidates to be costed together, about
 ENUMERATED = 1 << 16  # candidates, at most, of a problem that is enumerated
 
 
@@ -30,28 +32,48 @@ def enumerate_all(pool: Pool, droppable: np.ndarray, limit: int) -> bool:
     return True
 
 
-def improve(pool: Pool, droppable: np.ndarray, cheap: np.ndarray, limit: int) -> None:
+def improve(pool: Pool, droppable: np.ndarray, limit: int) -> None:
     """Move on from the points of the frontier until nothing new is found, or `limit` visits are done."""
     places = np.flatnonzero(droppable)
     end = pool.visits + limit
     done: set[bytes] = set()
+    together = max(1, AT_ONCE // max(1, len(places)))
     while pool.visits < end:
         todo = [p for p in pool.points if p.counts not in done]
         if not todo:
             return
-        # From every point a first move before any gets a second: spread over the whole curve.
-        for point in todo[:: max(1, len(todo) // 16)]:
+        # From everywhere a first move before anywhere a second: spread over the whole curve.
+        spread = todo[:: max(1, len(todo) // 16)]
+        for at in range(0, len(spread), together):
+            names: list[str] = []
+            rows: list[np.ndarray] = []
+            for point in spread[at : at + together]:
+                done.add(point.counts)
+                found = _moves(point.array, places)
+                names += [_moved(point.method)] * len(found)
+                rows.append(found)
+            both = np.concatenate(rows)
+            # Costing what is run more than twice takes long: as much of it as there is work left.
+            deep = (both > 1).any(axis=1)
+            room = max(0, end - pool.visits) // (len(pool.problem.tasks) * DEEP)
+            use = ~deep | (np.cumsum(deep) <= room)
+            pool.add([n for n, u in zip(names, use.tolist()) if u], both[use])
             if pool.visits >= end:
                 return
-            done.add(point.counts)
-            counts = point.array
-            rows = np.repeat(counts[None], len(places), axis=0)
-            at = np.arange(len(places))
-            rows[at, places] = np.where(counts[places] > 0, 0, 1)
-            twice = np.flatnonzero(cheap[places] & (counts[places] == 1))
-            again = np.repeat(counts[None], len(twice), axis=0)
-            again[np.arange(len(twice)), places[twice]] = 2
-            pool.add(_moved(point.method), np.concatenate([rows, again]))
+
+
+def _moves(counts: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Every change of one count: kept or run again, once or twice."""
+    dropped = counts[places] > 0
+    up, down = places, places[counts[places] > 1]
+    to_one = np.repeat(counts[None], len(up), axis=0)
+    to_one[np.arange(len(up)), up] = ~dropped
+    more = places[dropped]
+    to_more = np.repeat(counts[None], len(more), axis=0)
+    to_more[np.arange(len(more)), more] += 1
+    to_less = np.repeat(counts[None], len(down), axis=0)
+    to_less[np.arange(len(down)), down] -= 1
+    return np.concatenate([to_one, to_more, to_less])
 
 
 def _moved(method: str) -> str:

@@ -22,19 +22,22 @@ from .problem import HostLink, padded, Problem
 from .schedule import OFFLOADED
 
 VISITS = 300_000  # tasks times candidates, at most; about twenty times as dear as those without copies
+PER_TASK = 1000  # candidates, at most
 SHARES = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, float("inf"))
 """How much leaves, in what the link hides."""
 STARTS = 8  # points that a round starts from
+ROOMS = (1.02, 1.05, 1.1, 1.2)
+"""Last, copies are given more bytes to overlap in, as multiples of what a point needs anyway."""
 
 
-def extend(pool: Pool, limit: int = VISITS) -> None:
+def extend(pool: Pool) -> None:
     """Add candidates with counts of -1 to `pool`, whose problem has a link to host memory."""
     problem = pool.problem
     assert problem.host is not None
     trips = _Trips(problem, problem.host)
     if not trips.places.size:
         return
-    end = pool.visits + limit
+    end = pool.visits + min(VISITS, PER_TASK * len(problem.tasks))
     done: set[bytes] = set()
     for share in (0.4, 0.7):
         stop = pool.visits + share * (end - pool.visits)
@@ -46,6 +49,7 @@ def extend(pool: Pool, limit: int = VISITS) -> None:
             if rows:
                 pool.add(_named(point.method), np.array(rows))
     _improve(pool, trips, end)
+    _widen(pool, STARTS * 8)
 
 
 class _Trips:
@@ -136,6 +140,13 @@ def _improve(pool: Pool, trips: _Trips, end: int) -> None:
             rows[at, places] = np.where(now == OFFLOADED, 0, OFFLOADED)
             rows[len(places) + at, places] = np.where(now == 1, 0, 1)
             pool.add(_named(point.method), rows[trips.fits(rows)])
+
+
+def _widen(pool: Pool, most: int) -> None:
+    """Give copies more room, from at most `most` points of the frontier."""
+    for point in _spread([p for p in pool.points if (p.array < 0).any()], set(), most):
+        for share in ROOMS:
+            pool.widen(point, int(share * point.live_bytes))
 
 
 def _named(method: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import numpy as np
@@ -12,7 +12,8 @@ from . import split
 from .evaluate import Evaluator
 from .problem import Problem
 
-BATCH = 128  # candidates costed together
+BATCH = 256  # candidates costed together
+DEEP = 30  # how much longer one takes whose counts are above 1
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Point:
     counts: bytes
     live_bytes: int
     seconds: float
+    room: int = 0  # live bytes that copies may take to overlap, see `make_schedule`
 
     @property
     def array(self) -> np.ndarray:
@@ -32,7 +34,8 @@ class Point:
 class Pool:
     """Tries mirror counts and keeps the best: `points`, ascending in seconds and falling in bytes.
 
-    `visits` is the work done, in tasks times candidates. What the user marked is dropped in all of them.
+    `visits` is the work done, in tasks times candidates, those that run something more than twice weighing
+    DEEP times as much. What the user marked is dropped in all of them.
     """
 
     def __init__(self, problem: Problem, strategy: str = "sharing") -> None:
@@ -57,10 +60,17 @@ class Pool:
         for at in range(0, len(fresh), BATCH):
             part = rows[fresh[at : at + BATCH]]
             nbytes, seconds = self.evaluator.many(part)
-            self.visits += len(part) * len(self.problem.tasks)
+            deep = int((part > 1).any(axis=1).sum())
+            self.visits += (len(part) + (DEEP - 1) * deep) * len(self.problem.tasks)
             for name, row, b, s in zip(names[at:], part.astype(np.int8), nbytes.tolist(), seconds.tolist()):
                 found.append(Point(name, row.tobytes(), b, s))
         return self._keep(found)
+
+    def widen(self, point: Point, room: int) -> None:
+        """Cost `point` with `room` for its copies."""
+        nbytes, seconds = self.evaluator.one(point.array.tolist(), room)
+        self.visits += len(self.problem.tasks)
+        self._keep([replace(point, live_bytes=nbytes, seconds=seconds, room=room)])
 
     def _keep(self, found: list[Point]) -> int:
         old = {id(p) for p in self.points}

@@ -1,13 +1,12 @@
 """Live bytes of many candidates at once, without writing their schedules down.
 
-For mirror counts of 0 and 1 everything that `make_schedule` and `live_buffers` decide follows from a few
-numbers of each task, so they are computed for all candidates together, as rows of one array:
+Everything that `make_schedule` and `live_buffers` decide for mirror counts of 0 and more follows from a few
+numbers of each task and copy, so they are computed for all candidates together, as rows of one array:
 
-    first need     the backward task that a dropped task runs again for: the first that reads it, or reads
-                   what is made from it again. One walk over the forward tasks, backwards.
-    position       of each step: by sorting the dropped tasks by first need; updates are counted in.
-    last read      of each value: the largest position of its readers. Copy 0 of a dropped value is read by
-                   forward tasks alone, copy 1 by all others.
+    first need     the backward task that a copy runs for: the first that reads it, or reads what is made from
+                   it. One walk over the forward tasks, backwards.
+    position       of each step: by sorting the copies by first need; updates are counted in.
+    last read      of each copy of a value: the largest position of its readers.
     profile        a value adds its bytes from its step to its last read. One written over its input begins a
                    step later, which is the same sum as that of one buffer for both.
 
@@ -51,11 +50,11 @@ class Profiles:
         self.kind = np.uint16 if never < 2**16 else np.int32
         self.droppable = np.array([t.recomputable and not t.mutates for t in tasks[:n]], bool)
         self.seconds = np.array([[t.seconds] for t in tasks[:n]], np.float64)
-        base = [never] * n
+        # Of each forward task the backward tasks that read it, ascending.
+        self.asked: list[list[int]] = [[] for _ in range(n)]
         for j, t in enumerate(self.backward):
             for u in problem.reads[t]:
-                base[u] = min(base[u], j)
-        self.base = np.array(base, self.kind)
+                self.asked[u].append(j)
         readers: list[list[int]] = [[] for _ in range(n)]
         for t in range(n):
             if self.droppable[t]:
@@ -72,6 +71,8 @@ class Profiles:
             for t in range(n)
             if any(v in changes for v in tasks[t].inputs)
         }
+        # The first copy of these is never too late: backward asks for it before it changes anything.
+        self.early = {t for t, limit in self.limit.items() if self.asked[t] and self.asked[t][0] <= limit}
         # Of each update: the last backward task it waits for, and forward tasks, whose copies it waits for.
         touching: dict[int, list[int]] = {}
         for t, row in enumerate(problem.updated_inputs):
@@ -94,6 +95,7 @@ class Profiles:
         some = [i for i, t in enumerate(self.updates) if scratch[t]]
         self.update_scratch = np.array(some, np.int64), _column(scratch[self.updates[i]] for i in some)
         self.all_scratch = sum(scratch)
+        self.steps = len(tasks)
 
     def _read_values(self, problem: Problem) -> None:
         """Values of the arena: those that forward tasks make first, then the others."""
@@ -110,7 +112,7 @@ class Profiles:
         self.always = np.array(always, bool)[:, None]
         last_forward = [-1] * len(forward)
         last_backward = [self.never] * len(rows)
-        again, to_update = [], []
+        again, to_update, back = [], [], []
         for t in range(n):
             for v in dict.fromkeys(tasks[t].inputs):
                 if made[v] >= 0:
@@ -118,13 +120,16 @@ class Profiles:
                     if self.droppable[t]:
                         again.append((row[v], t))
         for j, t in enumerate(self.backward):
-            for v in tasks[t].inputs:
+            for v in dict.fromkeys(tasks[t].inputs):
                 if made[v] >= 0:
                     last_backward[row[v]] = j
+                    if row[v] < self.forward_values:
+                        back.append((row[v], j))
         for i, t in enumerate(self.updates):
             to_update += [(row[v], i) for v in dict.fromkeys(tasks[t].inputs) if made[v] >= 0]
         self.last_forward = _column(last_forward).astype(np.int32)
         self.last_backward = np.array(last_backward, np.int64)
+        self.read_back = _rounds(back)
         self.read_again = _rounds(again)
         self.read_by_update = _rounds(to_update)
 
@@ -152,89 +157,112 @@ class Profiles:
 
     # -- candidates --------------------------------------------------------------------------------
 
-    @property
-    def chunk(self) -> int:
-        """Candidates that are looked at together."""
-        rows = 2 * self.num_forward + len(self.backward) + len(self.updates) + len(self.size)
-        return int(min(256, max(4, CHUNK_BYTES // (48 * rows))))
+    def chunk(self, most: int) -> int:
+        """Candidates with counts up to `most` that are looked at together."""
+        rows = (1 + most) * (self.num_forward + self.forward_values) + len(self.size) + self.steps
+        return int(min(256, max(4, CHUNK_BYTES // (24 * rows))))
 
-    def costs(self, dropped: Array) -> tuple[Array, Array]:
-        """(bytes, seconds) of each candidate: column k of `dropped` (forward tasks, candidates), bool."""
-        need = self._first_needs(dropped)
+    def costs(self, counts: Array, most: int) -> tuple[Array, Array, Array]:
+        """(bytes, seconds, whether these are not known) of each candidate.
+
+        Column k of `counts` (forward tasks, candidates) is candidate k, with counts in [0, most].
+        """
+        counts = np.where(self.droppable[:, None], counts, 0).astype(np.int8)
+        need, unknown = self._first_needs(counts, most)
         again = need < self.never
-        seconds = np.cumsum(np.where(again, self.seconds, 0.0), axis=0)[-1]
-        return self._bytes(need, again), seconds
+        seconds = np.where(again, np.repeat(self.seconds, most, axis=0), 0.0)
+        return self._bytes(counts, need, again, most), np.cumsum(seconds, axis=0)[-1], unknown
 
-    def _first_needs(self, dropped: Array) -> Array:
-        """For each forward task the backward task before which it runs again; `never` if it does not."""
-        may = dropped & self.droppable[:, None]
+    def _first_needs(self, counts: Array, most: int) -> tuple[Array, Array]:
+        """For each copy, in the order of tasks, the backward task before which it runs; `never` if it does
+        not. Sets counts to 0 of tasks whose copies would read what backward has changed by then.
+
+        A task runs for the first `count` of the backward tasks that ask for it, or for what is made from it.
+        Which other tasks must be kept when one is kept that may not run again depends on the order in which
+        that is found out, if there are several copies: then the candidate is unknown.
+        """
         never = self.never
-        # At least this: nothing, or never.
-        least = np.where(may, self.kind(0), self.kind(never))
-        need = np.empty_like(least)
-        some = may.any(axis=1)
-        need[:] = np.where(some, self.base, never)[:, None]
-        rows, floor = list(need), list(least)
-        for u in np.flatnonzero(some)[::-1].tolist():
-            row = rows[u]
-            for w in self.readers[u]:
-                np.minimum(row, rows[w], out=row)
-            np.maximum(row, floor[u], out=row)
-            if u in self.limit:
-                row[row > self.limit[u]] = never
-        return need
+        unknown = np.zeros(counts.shape[1], bool)
+        zero, ever = self.kind(0), self.kind(never)
+        highest = counts.max(axis=1, initial=0).tolist()
+        need = np.full((len(counts) * most, counts.shape[1]), ever)
+        rows = list(need)
+        # At least this: nothing for the copies that are there, `never` for others.
+        floor = [list(np.where(counts > k, zero, ever)) for k in range(most)]
+        for u in np.flatnonzero(highest)[::-1].tolist():
+            readers, asked = self.readers[u], self.asked[u]
+            row = rows[u * most]
+            if asked:
+                row[:] = asked[0]
+            for w in readers:
+                np.minimum(row, rows[w * most], out=row)
+            np.maximum(row, floor[0][u], out=row)
+            for k in range(1, highest[u]):
+                before, row = row, rows[u * most + k]
+                for j in asked[: k + 1]:
+                    np.minimum(row, np.where(before < j, self.kind(j), ever), out=row)
+                for w in readers:
+                    for i in range(min(k + 1, highest[w])):
+                        other = rows[w * most + i]
+                        np.minimum(row, np.where(before < other, other, ever), out=row)
+                np.maximum(row, floor[k][u], out=row)
+            if u in self.limit and (highest[u] > 1 or u not in self.early):
+                self._spare(counts, need[u * most : (u + 1) * most], u, unknown)
+        return need, unknown
 
-    def _bytes(self, need: Array, again: Array) -> Array:
-        n, never, count = self.num_forward, self.never, need.shape[1]
+    def _spare(self, counts: Array, need: Array, u: int, unknown: Array) -> None:
+        late = ((need > self.limit[u]) & (need < self.never)).any(axis=0)
+        counts[u, late] = 0
+        need[:, late] = self.never
+        if len(need) > 1:
+            unknown |= late
+
+    def _bytes(self, counts: Array, need: Array, again: Array, most: int) -> Array:
+        n, never, number = self.num_forward, self.never, need.shape[1]
         # How many run again before each backward task; the last row is that of `never`.
-        bins = need + np.arange(count) * (never + 1)
-        run = np.bincount(bins.ravel(), minlength=count * (never + 1)).reshape(count, never + 1)
+        bins = need + np.arange(number) * (never + 1)
+        run = np.bincount(bins.ravel(), minlength=number * (never + 1)).reshape(number, never + 1)
         run[:, never] = 0
         np.cumsum(run, axis=1, out=run)
-        backward = np.empty((never + 1, count), np.int32)
+        backward = np.empty((never + 1, number), np.int32)
         backward[:never] = run.T[:never]
         backward[:never] += np.arange(n, n + never, dtype=np.int32)[:, None]
         backward[never] = -1
         steps = n + never + int(run[:, -1].max(initial=0)) + len(self.updates)
         copies = self._copies(need, again)
-        updates = self._updates(backward, copies, again, steps)
-
-        last = backward[self.last_backward]
-        for rows, readers in self.read_again:
-            last[rows] = np.maximum(last[rows], copies[readers])
-        for rows, readers in self.read_by_update:
-            last[rows] = np.maximum(last[rows], updates[readers])
+        updates = self._updates(backward, copies, again, steps, most)
 
         f = self.forward_values
-        maker = self.maker[:f]
-        twice = again[maker]
-        # Copy 0 of what forward makes, copy 1 of it, and what backward makes.
-        first = np.where(twice, -1, last[:f])
-        np.maximum(first, self.last_forward, out=first)
-        begin = np.empty((2 * f + len(last) - f, count), np.int32)
-        begin[:f] = maker[:, None]
-        begin[f : 2 * f] = np.maximum(copies[maker], 0)
-        begin[2 * f :] = backward[self.maker[f:]]
-        end = np.concatenate((first, last))
-        made = end >= 0
-        made[:f] |= self.always[:f]
-        made[f:] |= self.always
-        made[f : 2 * f] &= twice
+        last = self._last_reads(backward, copies, updates, most)
+        ends = self._copy_reads(counts, need, last, backward, copies, most)
+        # Copy 0 of what forward makes, its other copies, and what backward makes.
+        begins: list[Array] = [np.broadcast_to(self.maker[:f, None], ends[0].shape)]
+        mades = [(ends[0] >= 0) | self.always[:f]]
+        for k in range(most):
+            rows = self.maker[:f] * most + k
+            begins.append(np.maximum(copies[rows], 0))
+            mades.append(((ends[k + 1] >= 0) | self.always[:f]) & again[rows])
+        begins.append(backward[self.maker[f:]])
+        mades.append((last[f:] >= 0) | self.always[f:])
+        ends.append(last[f:])
+        begin = np.concatenate(begins).astype(np.int32)
+        end, made = np.concatenate(ends), np.concatenate(mades)  # `ends` stays as it is
         np.maximum(end, begin, out=end)
         end += 1
-        joined = self._joined(made, first, last, copies, again, backward)
-        size = np.concatenate((self.size[:f], self.size))
+        joined = self._joined(made, ends, need, copies, backward, most)
+        size = np.concatenate((*[self.size[:f]] * most, self.size))
         if not self.sharing:
             total: Array = (size[:, None] * (made & ~joined)).sum(axis=0) + self.all_scratch
             at, nbytes = self.forward_scratch
-            total += (again[at] * nbytes).sum(axis=0)
+            for k in range(most):
+                total += (again[at * most + k] * nbytes).sum(axis=0)
             return total
         begin += joined
         np.copyto(end, begin, where=~made)
-        return self._peak(size, begin, end, steps, copies, again, backward, updates)
+        return self._peak(size, begin, end, steps, copies, again, backward, updates, most)
 
     def _copies(self, need: Array, again: Array) -> Array:
-        """Positions of copies 1; -2 where a task does not run again."""
+        """Positions of copies; -2 where one does not run."""
         order = np.argsort(np.ascontiguousarray(need.T), axis=1, kind="stable")
         rank = np.empty_like(order)
         np.put_along_axis(rank, order, np.arange(len(need))[None], axis=1)
@@ -244,14 +272,15 @@ class Profiles:
         positions: Array = copies.astype(np.int32)
         return positions
 
-    def _updates(self, backward: Array, copies: Array, again: Array, steps: int) -> Array:
+    def _updates(self, backward: Array, copies: Array, again: Array, steps: int, most: int) -> Array:
         """Positions of the updates; moves those of all other steps to where the updates leave them."""
         number, count = len(self.updates), backward.shape[1]
         if not number:
             return np.empty((0, count), np.int32)
         at = np.maximum(backward[self.update_after], self.num_forward - 1)
         for rows, readers in self.update_behind:
-            at[rows] = np.maximum(at[rows], copies[readers])
+            for k in range(most):
+                at[rows] = np.maximum(at[rows], copies[readers * most + k])
         # Updates before each step: of all behind earlier ones, and of those behind the same by their number.
         start = np.arange(count) * steps
         behind = np.bincount((at + start).ravel(), minlength=count * steps).reshape(count, steps)
@@ -268,20 +297,78 @@ class Profiles:
         positions: Array = (at + 1 + rank.T).astype(np.int32)
         return positions
 
+    def _last_reads(self, backward: Array, copies: Array, updates: Array, most: int) -> Array:
+        """When each value is read last by backward or for it, whichever copy that is."""
+        last = backward[self.last_backward]
+        for rows, readers in self.read_again:
+            for k in range(most):
+                last[rows] = np.maximum(last[rows], copies[readers * most + k])
+        for rows, readers in self.read_by_update:
+            last[rows] = np.maximum(last[rows], updates[readers])
+        return last
+
+    def _copy_reads(
+        self, counts: Array, need: Array, last: Array, backward: Array, copies: Array, most: int
+    ) -> list[Array]:
+        """For copy 0, 1, ... of the values that forward makes the position of the last read; -1 if there
+        is none.
+
+        Of a task that runs again copy 0 is read by forward alone, its last copy by all from there on, and
+        those between only by what runs for the same backward task.
+        """
+        f = self.forward_values
+        count = counts[self.maker[:f]]
+        first = np.where(count == 0, last[:f], -1)
+        np.maximum(first, self.last_forward, out=first)
+        ends = [first]
+        for k in range(most):
+            rows = self.maker[:f] * most + k
+            end = np.where(last[:f] > copies[rows], last[:f], np.int32(-1))
+            if k < most - 1:
+                moment = need[rows]
+                brief = np.full_like(end, -1)
+                for v, j in self.read_back:
+                    here = np.where(moment[v] == j[:, None], backward[j], np.int32(-1))
+                    brief[v] = np.maximum(brief[v], here)
+                for v, readers in self.read_again:
+                    for i in range(most):
+                        reader = readers * most + i
+                        here = np.where(moment[v] == need[reader], copies[reader], np.int32(-1))
+                        brief[v] = np.maximum(brief[v], here)
+                end = np.where(count > k + 1, brief, end)
+            ends.append(end)
+        return ends
+
     def _joined(
-        self, made: Array, first: Array, last: Array, copies: Array, again: Array, backward: Array
+        self, made: Array, ends: list[Array], need: Array, copies: Array, backward: Array, most: int
     ) -> Array:
         """Which of the copies in `made` are written over an input that is read no more."""
         f = self.forward_values
         joined = np.zeros_like(made)
-        used = np.zeros((3, self.slots, made.shape[1]), bool)
+        used = np.zeros((most + 2, self.slots, made.shape[1]), bool)
+
+        def last_read(donor: Array, moment: Array) -> Array:
+            """Of the copies of `donor` that are newest at the backward tasks `moment`."""
+            inside = donor < f
+            place = np.where(inside, donor, 0)
+            maker = self.maker[place] * most
+            end = ends[0][place]
+            for k in range(most):
+                end = np.where(need[maker + k] <= moment, ends[k + 1][place], end)
+            if not inside.all():
+                end[~inside] = ends[-1][donor[~inside] - f]
+            return end
+
         for j in self.forward_joins:
-            out, donor, step = j.out, j.donor, j.step
-            j.join(joined, used[0], 0, made[out] & (first[donor] == step[:, None]))
-            j.join(joined, used[1], f, made[f + out] & (last[donor] == copies[step]))
-        # What backward overwrites may be a kept value or a copy of a dropped one: only one of them is there.
+            j.join(joined, used[0], 0, made[j.out] & (ends[0][j.donor] == j.step[:, None]))
+            for k in range(most):
+                row = j.step * most + k
+                here = made[(k + 1) * f + j.out] & (last_read(j.donor, need[row]) == copies[row])
+                j.join(joined, used[k + 1], (k + 1) * f, here)
+        # Rows of backward's values stand behind all copies of forward's.
         for j in self.backward_joins:
-            j.join(joined, used[2], f, made[f + j.out] & (last[j.donor] == backward[j.step]))
+            here = last_read(j.donor, j.step[:, None]) == backward[j.step]
+            j.join(joined, used[-1], most * f, here & made[most * f + j.out])
         return joined
 
     def _peak(
@@ -294,6 +381,7 @@ class Profiles:
         again: Array,
         backward: Array,
         updates: Array,
+        most: int,
     ) -> Array:
         count = begin.shape[1]
         width = steps + 1
@@ -307,9 +395,11 @@ class Profiles:
         flat = live.reshape(-1)
         at, nbytes = self.forward_scratch
         live[:, at] += nbytes.T
-        # A step that is not there is given a place behind all others, where nothing lives.
-        places = np.where(again[at], copies[at], steps)
-        flat[places + start] += np.where(again[at], nbytes, 0)
+        for k in range(most):
+            # A step that is not there is given a place behind all others, where nothing lives.
+            rows = at * most + k
+            places = np.where(again[rows], copies[rows], steps)
+            flat[places + start] += np.where(again[rows], nbytes, 0)
         for (at, nbytes), position in ((self.backward_scratch, backward), (self.update_scratch, updates)):
             flat[position[at] + start] += nbytes
         peak: Array = live.max(axis=1).astype(np.int64)

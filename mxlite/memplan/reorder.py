@@ -21,12 +21,16 @@ on graphs it is a rule like the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from math import isqrt, prod
 
 from .downsets import Downsets
+from .evaluate import Evaluator
 from .listing import follow, rules
 from .narrow import pieces
 from .problem import Problem
 from .section import Memory, Section, section_of, window_of
+from .split import find_cuts, nested, partial
 
 Order = tuple[int, ...]
 Cost = tuple[int, int, int]
@@ -47,16 +51,40 @@ def reorder(problem: Problem, num_constant: int = 0) -> Order:
     """
     n, forward = len(problem.tasks), problem.num_forward
     backward = section_of(problem, forward, n)
-    back, (floor, _, _) = _ordered(backward, 0)
-    fore, _ = _ordered(section_of(problem, num_constant, forward), floor)
-    updates = [t for t, update in enumerate(backward.is_update) if update]
-    if back == backward.order:
-        back, updates = tuple(range(n - forward)), []
-    return (
-        *range(num_constant),
-        *(num_constant + t for t in fore),
-        *(forward + t for t in (*back, *updates)),
-    )
+    found = _ordered(backward, 0)
+    start, updates = range(num_constant), [t for t, update in enumerate(backward.is_update) if update]
+
+    def joined(fore: Sequence[int], back: Sequence[int]) -> Order:
+        if back == backward.order:
+            return (*start, *(num_constant + t for t in fore), *range(forward, n))
+        return (*start, *(num_constant + t for t in fore), *(forward + t for t in (*back, *updates)))
+
+    is_large = len(backward.order) > SMALL
+    if is_large and len({kept for kept, _, _ in found.values()}) > 1:
+        # A lower peak may have its price below a budget: what waits for less to be alive is itself alive.
+        given = range(forward - num_constant)
+        low = {back: _recomputed(problem, joined(given, back)) for back in found}
+        back = min(found, key=lambda o: (found[o][0] * low[o], found[o]))
+    else:
+        back = min(found, key=found.__getitem__)
+    section = section_of(problem, num_constant, forward)
+    fores = _ordered(section, found[back][0])
+    fore = min(fores, key=fores.__getitem__)
+    return joined(fore, back)
+
+
+def _recomputed(problem: Problem, order: Order) -> int:
+    """Live bytes of plans that recompute, few for each: the product of the least of both families.
+
+    1 cut in about the square root of their number is kept; or there are 2, 3 and 4 levels.
+    """
+    problem = replace(problem, tasks=tuple(problem.tasks[t] for t in order))
+    cuts, evaluator = find_cuts(problem), Evaluator(problem)
+    count = len(cuts.at)
+    stride, third, fourth = isqrt(count), max(2, round(count ** (1 / 3))), max(2, round(count**0.25))
+    flat = [partial(cuts, s, 1.0) for s in (stride // 2, stride, 2 * stride)]
+    deep = [nested(cuts, third, 2), nested(cuts, third, 3), nested(cuts, fourth, 4)]
+    return prod(min(evaluator.one(counts)[0] for counts in family) for family in (flat, deep))
 
 
 def cost(section: Section, order: Sequence[int], floor: int = 0) -> Cost:
@@ -90,8 +118,11 @@ class _Effort:
         return found, order is not None
 
 
-def _ordered(section: Section, floor: int) -> tuple[Order, Cost]:
-    """The best order found of a whole pass, the given one at worst."""
+def _ordered(section: Section, floor: int) -> dict[Order, Cost]:
+    """The given order of a whole pass and the best found, with their costs.
+
+    Two may be the best: one for its kept peak, one for the rest without a higher peak than the given order's.
+    """
     given = section.order
     effort = _Effort(EXACT + EFFORT * len(given))
     memory = Memory(section)
@@ -108,8 +139,10 @@ def _ordered(section: Section, floor: int) -> tuple[Order, Cost]:
         # Gradients of weights may do better far behind their piece, where less is alive.
         tried += [follow(section, result), follow(section, given)]
     costs = {order: cost(section, order, floor) for order in tried}
-    best = min(costs, key=costs.__getitem__)  # of equals the first: the given one
-    return best, costs[best]
+    no_worse = [order for order in costs if costs[order][0] <= costs[given][0]]
+    best = min(no_worse, key=costs.__getitem__)  # of equals the first: the given one
+    lean = min(no_worse, key=lambda order: costs[order][1:])
+    return {order: costs[order] for order in (given, best, lean)}
 
 
 def _best(section: Section, floor: int, effort: _Effort) -> Order:

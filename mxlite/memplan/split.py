@@ -58,9 +58,9 @@ def _arena_bytes(problem: Problem, t: int) -> int:
     return sum(padded(values[v].nbytes) for v in problem.tasks[t].outputs if v >= 0 and not values[v].fixed)
 
 
-def find_cuts(problem: Problem) -> Cuts:
+def find_cuts(problem: Problem, widest: int = 0) -> Cuts:
     """The user's marks (`mirror_stage`) if there are any, else the places that one value crosses, else
-    local minima.
+    local minima. With `widest`, every place that no more values than that cross.
 
     O(tasks).
     """
@@ -92,6 +92,8 @@ def find_cuts(problem: Problem) -> Cuts:
     single = [t for t in inside if counts[t] == 1]
     if marked:
         at = marked
+    elif widest:
+        at = [t for t in inside if 0 < counts[t] <= widest]
     elif _largest_share(size, single) <= WIDEST:
         at = single
     else:

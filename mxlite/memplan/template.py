@@ -83,7 +83,7 @@ class Template:
 
         `frontier_of` gives the frontier of the first problem, should it be needed.
         """
-        if problem.host is not None or structure(problem) != self.structure:
+        if problem.host or self.first.problem.host or structure(problem) != self.structure:
             return None
         marked = tuple(split.forced(problem))
         method = "recompute what is marked" if any(marked) else "keep all"

@@ -54,7 +54,10 @@ def with_transfers(schedule: Schedule, fetched: Mapping[int, int], room: int = 0
 
 
 def costs(schedule: Schedule, fetched: Mapping[int, int], room: int = 0) -> tuple[int, float]:
-    """(live bytes at the fullest step, seconds of waiting) of `with_transfers`, which is not made. O(steps)."""
+    """(live bytes at the fullest step, seconds of waiting) of `with_transfers`, without making it.
+
+    O(steps).
+    """
     trips, live = _placed(schedule, fetched, room)
     copies = _copies(schedule, trips)
     steps = _steps(schedule, copies.before)

@@ -9,7 +9,7 @@ pooling of its own; what lies beyond its edges is padding.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
@@ -63,6 +63,11 @@ class Windows:
         if most <= BLOCK:
             return max(1, min(self.rows, BLOCK // most)), max(1, self.size[0])
         return 1, max(self.stride[0], BLOCK * self.size[0] // most)
+
+    @property
+    def first_rows(self) -> Windows:
+        """The windows of the first rows that are worked on together: no later rows have larger parts."""
+        return replace(self, rows=min(self.rows, self._step[0]))
 
     @cached_property
     def forward_parts(self) -> list[Part]:
@@ -142,12 +147,12 @@ def windows(a: Any, data: Shape, last: bool = False) -> Windows:
 
 def forward_pieces(w: Windows, dtype: DType) -> list[Piece]:
     """Three arrays, each large enough for the outputs of a part."""
-    return [((w.largest(w.forward_parts)[1],), accumulator(dtype))] * 3
+    return [((w.largest(w.first_rows.forward_parts)[1],), accumulator(dtype))] * 3
 
 
 def backward_pieces(w: Windows, dtype: DType) -> list[Piece]:
     """One array for the inputs of a part, two for its outputs."""
-    ins, outs = w.largest(w.backward_parts)
+    ins, outs = w.largest(w.first_rows.backward_parts)
     acc = accumulator(dtype)
     return [((ins,), acc), ((outs,), acc), ((outs,), acc)]
 

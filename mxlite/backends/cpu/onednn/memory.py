@@ -12,7 +12,9 @@ from ....core.errors import MXLiteError
 from ....graph.ir import Shape
 from ....graph.opdef import DType
 from .constants import ANY, DTYPES
-from .library import library
+from .library import library, OneDNNError
+
+MOST_ELEMENTS = 2**36
 
 
 class Memory:
@@ -82,4 +84,6 @@ def _new(function: str, shape: Shape, dims: Any, dtype: DType, layout: Any) -> M
     lib = library()
     if lib is None:
         raise MXLiteError("oneDNN is not there; ask library() first.")
+    if prod(shape) > MOST_ELEMENTS:
+        raise OneDNNError(f"{shape} is more than oneDNN is asked about; sizes like that stop the process.")
     return Memory(lib.new(function, ctypes.c_int(len(shape)), dims, ctypes.c_int(DTYPES[dtype]), layout))

@@ -1,0 +1,244 @@
+"""Running stretches again within stretches that run again: the least bytes, and what they cost.
+
+    r(c, d, slack) = 0                                         if all of [c, d) can be held, else
+                   = min over e:  r(e, d, slack - cut(e)) + pass(c, e) + r(c, e, slack)
+
+is the least time that blocks [c, d) cost beyond the pass through them that is being made. That pass keeps
+cut e; blocks behind it are worked on first; then the blocks before it are passed again. The recursion is
+that of Griewank and Walther 2000 and of rotor (Beaumont et al. 2019) for blocks of different sizes; a
+depth of k is a mirror count of k. Two things are added: what can be held may leave cheap results out, to be
+made once more when backward needs them; and a stretch that can be held may keep, from the pass before, what
+saves most for its bytes, as in chain.py.
+
+All pairs are tabled, so long chains are taken several blocks at a time; within those the same is done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import pairwise
+
+import numpy as np
+
+from .chain import Chain, FAR
+
+PLACES = 64  # cuts between which the recursion chooses, at most
+INNER = 16  # and within what lies between two of those
+LEVELS = 160  # of slack
+
+
+@dataclass(frozen=True)
+class Part:
+    """Blocks [begin, end), whose results are all held once copy `depth` of them is made.
+
+    What saves `price` seconds per byte is held since the pass before. `twice`: cheap results are not held,
+    but made once more.
+    """
+
+    begin: int
+    end: int
+    depth: int
+    twice: bool
+    price: float = np.inf
+
+
+class Deep:
+    """r(c, d, slack) for slack up to `limit` bytes."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        limit: float,
+        among: Sequence[int],
+        places: int = PLACES,
+        known: dict[bytes, np.ndarray] | None = None,
+    ) -> None:
+        """Between cuts of `among`, whose first and last are the ends, then between all within those.
+
+        `known` are tables found before: a net's blocks repeat.
+        """
+        known = {} if known is None else known
+        self.chain = chain
+        self.limit = limit
+        self.step = limit / LEVELS
+        self.at = _thinned(chain, among, places)
+        self.inner: list[Deep | None] = [
+            Deep(chain, limit, range(c, d + 1), INNER, known) if d - c > 1 else None
+            for c, d in pairwise(self.at)
+        ]
+        # Prices that a part may choose from when it can be held; the last one keeps its end alone.
+        menu = len(chain.menu)
+        self.menu = sorted({menu - 1, *range(1, menu - 1, 2)})
+        n = len(self.at)
+        self.cuts = np.zeros((len(self.menu), n, n))
+        self.passes = np.zeros((len(self.menu), n, n))
+        self.hold = np.full((2, n, n), FAR)
+        self.again = np.zeros((n, n))
+        self._measure()
+        self.key = self._key()
+        if self.key not in known:
+            known[self.key] = self._solved()
+        self.table = known[self.key]
+
+    def _measure(self) -> None:
+        """Bytes and seconds of the stretches between any two places."""
+        chain, num = self.chain, self.chain.blocks.num
+        places, menu = np.array(self.at), self.menu
+        for i, c in enumerate(places[:-1].tolist()):
+            ends = places[i + 1 :]
+            last = ends - 1
+            reach = np.maximum.accumulate(chain.peak[:, c : ends[-1]], axis=1)
+            self.hold[:, i, i + 1 :] = reach[:, last - c] - chain.held[:, [c]]
+            kept = chain.kept[np.ix_(menu, last)] - chain.kept[menu, c][:, None]
+            self.cuts[:, i, i + 1 :] = kept + chain.kept_last[np.ix_(menu, last)]
+            self.cuts[:, i, i + 1 :] += [chain.older(c, e) if e < num else 0.0 for e in ends.tolist()]
+            seconds = chain.seconds[np.ix_(menu, last)] - chain.seconds[menu, c][:, None]
+            self.passes[:, i, i + 1 :] = seconds + chain.seconds_last[np.ix_(menu, last)]
+            self.again[i, i + 1 :] = chain.passing[-1, last] - chain.passing[-1, c]
+
+    def _key(self) -> bytes:
+        """Equal for equal tables."""
+        found = blake2b(digest_size=16)
+        for rows in (self.hold, self.cuts, self.passes, self.again):
+            found.update(rows.tobytes())
+        for inner in self.inner:
+            found.update(inner.key if inner is not None else b"-")
+        return found.digest()
+
+    def _solved(self) -> np.ndarray:
+        """[i, j, level]: r between places i and j."""
+        levels = np.arange(LEVELS + 1)
+        slack = levels * self.step
+        n = len(self.at)
+        table = np.full((n, n, LEVELS + 1), FAR)
+        held = slack >= self.hold[0][:, :, None]
+        for i, inner in enumerate(self.inner):
+            if inner is not None:
+                table[i, i + 1] = inner.table[0, -1]
+        twice = (slack >= self.hold[1][:, :, None]) & (self.again[:, :, None] < table)
+        table = np.where(twice, self.again[:, :, None], table)
+        table[held] = 0.0
+        shift = self.cuts / self.step
+        whole = shift.astype(np.int64)
+        part = shift - whole
+        near = np.argwhere(self.hold[0] <= self.limit)
+        reach = int((near[:, 1] - near[:, 0]).max()) if len(near) else 0  # of what can be held at all
+        for width in range(2, n):
+            first = np.arange(n - width)[:, None]
+            last = first + width
+            best = table[first[:, 0], last[:, 0]]
+            for m in range(len(self.menu)):
+                if m < len(self.menu) - 1:
+                    middle = first + np.arange(1, min(width, reach + 1))
+                    if not reach:
+                        continue  # nothing can be held
+                else:
+                    middle = first + np.arange(1, width)
+                rest = table[middle, last]
+                at = levels - whole[m, first, middle][:, :, None]
+                share = part[m, first, middle][:, :, None]
+                cost = np.take_along_axis(rest, np.maximum(at, 0), axis=2) * (1 - share)
+                cost += np.take_along_axis(rest, np.maximum(at - 1, 0), axis=2) * share
+                cost += self.passes[m, first, middle][:, :, None]
+                if m == len(self.menu) - 1:
+                    cost += table[first, middle]
+                    cost[at < 1] = FAR
+                else:
+                    cost[(at < 1) | ~held[first, middle]] = FAR
+                np.minimum(best, cost.min(axis=1), out=best)
+            table[first[:, 0], last[:, 0]] = best
+        return table
+
+    def least(self, i: int, j: int, slack: float) -> float:
+        """r between places i and j, between two levels in proportion."""
+        at = slack / self.step
+        low = int(at)
+        if at < 0:
+            return FAR
+        if low >= LEVELS:
+            return float(self.table[i, j, LEVELS])
+        return float(self.table[i, j, low] * (low + 1 - at) + self.table[i, j, low + 1] * (at - low))
+
+    def parts(
+        self, i: int, j: int, slack: float, depth: int, found: list[Part], cuts: dict[int, int]
+    ) -> bool:
+        """How [i, j] is worked on when its pass is copy `depth`: its parts, and cuts with their counts.
+
+        False if that cannot be done with `slack` bytes.
+        """
+        places, deepest = self.at, len(self.menu) - 1
+        stack = [(i, j, slack, depth)]
+        while stack:
+            i, j, slack, depth = stack.pop()
+            c, d = places[i], places[j]
+            if self.hold[0, i, j] <= slack:
+                found.append(Part(c, d, depth, False))
+                continue
+            best, way = FAR, (-1, deepest)
+            if self.hold[1, i, j] <= slack:
+                best = float(self.again[i, j])
+            if j == i + 1 and (inner := self.inner[i]) is not None:
+                if best < FAR and inner.least(0, len(inner.at) - 1, slack) >= best:
+                    found.append(Part(c, d, depth, True))
+                elif not inner.parts(0, len(inner.at) - 1, slack, depth, found, cuts):
+                    return False
+                continue
+            for m in range(i + 1, j):
+                for k in range(deepest + 1) if self.hold[0, i, m] <= slack else (deepest,):
+                    cost = self.least(m, j, slack - float(self.cuts[k, i, m])) + float(self.passes[k, i, m])
+                    if k == deepest:
+                        cost += self.least(i, m, slack)
+                    if cost < best:
+                        best, way = cost, (m, k)
+            if best >= FAR / 1e6:
+                return False
+            m, k = way
+            if m < 0:
+                found.append(Part(c, d, depth, True))
+                continue
+            cuts[places[m]] = depth
+            if k == deepest:
+                stack.append((i, m, slack, depth + 1))
+            else:
+                price = float(self.chain.menu[self.menu[k]])
+                found.append(Part(c, places[m], depth + 1, False, price))
+            stack.append((m, j, slack - float(self.cuts[k, i, m]), depth))
+        return True
+
+    def counts(self, slack: float) -> np.ndarray | None:
+        """Mirror counts of the whole forward pass for an arena of `slack` bytes."""
+        blocks = self.chain.blocks
+        parts: list[Part] = []
+        cuts: dict[int, int] = {}
+        if not self.parts(0, len(self.at) - 1, slack, 0, parts, cuts):
+            return None
+        tasks = blocks.problem.tasks
+        counts = np.zeros(blocks.problem.num_forward, np.int64)
+        for part in parts:
+            for b in range(part.begin, part.end):
+                path = blocks.paths[b == part.end - 1][b]
+                kept = {blocks.begin[b] + t for row in path.tasks[: path.kept(part.price)] for t in row}
+                for t in range(blocks.begin[b], blocks.end[b]):
+                    if t in kept:
+                        counts[t] = part.depth - 1
+                    elif blocks.droppable[t]:
+                        more = (
+                            part.twice and tasks[t].cheap and blocks.needed[t] and t not in blocks.leaving[b]
+                        )
+                        counts[t] = part.depth + bool(more)
+        for e, depth in sorted(cuts.items()):
+            for t in blocks.cuts.kept[e - 1]:
+                counts[t] = min(counts[t], depth)
+        return counts
+
+
+def _thinned(chain: Chain, among: Sequence[int], places: int) -> list[int]:
+    """At most `places` of the cuts `among`, that divide what backward needs into about equal parts."""
+    if len(among) <= places:
+        return list(among)
+    held = chain.held[0][np.array(among)]
+    wanted = held[0] + np.arange(1, places - 1) * ((held[-1] - held[0]) / (places - 1))
+    inner = {int(i) for i in np.searchsorted(held, wanted)} - {0, len(among) - 1}
+    return [among[i] for i in sorted({0, *inner, len(among) - 1}) if i < len(among)]
