@@ -8,7 +8,7 @@ from typing import Any
 from ..core.bytesize import format_bytes
 from ..core.errors import MXLiteError
 from ..core.table import percent, table
-from ..memplan import MemoryPlan
+from ..memplan import MemoryPlan, plan_memory
 from ..memplan.report import budgets_between, curve_of
 from ..memplan.report.image import matplotlib
 from .request import add_model, add_request, Request, request_of
@@ -59,4 +59,5 @@ def run(arguments: argparse.Namespace) -> int:
 
 def frontier(request: Request, count: int) -> list[MemoryPlan]:
     """Plans for `count` budgets, the least that works first, in equal ratios up to keeping everything."""
-    return budgets_between(request.plan, count)
+    problem = request.plan().problem  # all budgets' plans come from one frontier
+    return budgets_between(lambda budget: plan_memory(problem, budget, strategy=request.strategy), count)

@@ -21,13 +21,14 @@ from .problem import Problem
 FRACTIONS = 16  # partial dropping is tried in sixteenths
 WIDEST = 8  # values that cross a cut within a block
 FINE = 500  # cuts of that kind up to which the chain programme takes them all
+DEEPEST = 16  # mirror count
 DEEP_RUNGS = 60  # budgets of each scale that the recursion is asked for
 DEEP_VISITS = 80_000  # and tasks of the schedules made for them
 RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
 
 
 # Visits of the local search: for each task of a small problem, for any, and for each task besides.
-SMALL_VISITS, VISITS, MORE_VISITS = 20_000, 3_000_000, 300
+SMALL_VISITS, VISITS, MORE_VISITS = 8_000, 3_000_000, 300
 
 
 class Frontier:
@@ -152,7 +153,7 @@ def _levels(pool: Pool, cuts: split.Cuts, chain: Chain) -> None:
         names, rows = [], []
         for i in range(rungs):
             counts = deep.counts(share * most * 0.25 ** (i / rungs))
-            if counts is None:
+            if counts is None or counts.max() > DEEPEST:
                 break
             names.append(f"recursion of depth {max(counts.tolist())}")
             rows.append(counts)
