@@ -27,21 +27,23 @@ from mxlite.cli import main as mxlite  # noqa: E402
 
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMPT = "$ python -m mxlite "
+SURROUNDINGS = {"MXLITE_KERNELS": "reference", "COLUMNS": "100"}  # on every machine and terminal
 
 
 def page() -> str:
     """The page with every output as it is now."""
-    here, kernels = os.getcwd(), os.environ.get("MXLITE_KERNELS")
-    os.environ["MXLITE_KERNELS"] = "reference"
+    here, before = os.getcwd(), {name: os.environ.get(name) for name in SURROUNDINGS}
+    os.environ.update(SURROUNDINGS)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
             return BLOCK.sub(lambda m: f"```console\n{_run(m[1])}```", PAGE.read_text(encoding="utf-8"))
         finally:
             os.chdir(here)
-            del os.environ["MXLITE_KERNELS"]
-            if kernels is not None:
-                os.environ["MXLITE_KERNELS"] = kernels
+            for name, value in before.items():
+                del os.environ[name]
+                if value is not None:
+                    os.environ[name] = value
 
 
 def _run(block: str) -> str:

@@ -30,7 +30,7 @@ PUBLIC = """
     format_bytes FormatError formats get_num_threads gpu init initializer io lr_scheduler
     MemoryBudgetError memplan metric misc mod model models module MXLiteError MXNetError name nd ndarray
     NDArray OpAttributeError operator OperatorError opt optimizer OutOfMemoryError parse_bytes PlanError
-    profiler random rnd SearchLimitError set_num_threads ShapeError StateError sym symbol Symbol tools
+    profiler random rnd rnn SearchLimitError set_num_threads ShapeError StateError sym symbol Symbol tools
     UnknownNameError util var Variable visualization viz
 """.split()
 """What `import mxlite as mx` promises. One name more or less is a change that users notice (changelog.d/)."""

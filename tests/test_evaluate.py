@@ -81,8 +81,8 @@ def test_few_candidates_are_looked_at_alone(monkeypatch):
         counts = np.random.default_rng(seed).integers(0, 3, (10, problem.num_forward))
         counts[0] = 5
         evaluator = Evaluator(problem)
-        monkeypatch.setattr(evaluator, "one", lambda row, one=evaluator.one: asked.append(row) or one(row))
-        asked: list[list[int]] = []
+        asked, one = [], evaluator.one
+        monkeypatch.setattr(evaluator, "one", lambda row, asked=asked, one=one: asked.append(row) or one(row))
         evaluator.many(counts)
         assert counts[0].tolist() in asked
         alone += len(asked)

@@ -429,7 +429,11 @@ def test_the_trace_follows_the_format(engine):
 
 
 def test_counters_show_the_plans_bytes_and_the_measured_ones(engine):
-    exe = bound()
+    full = bound().memory_plan
+    forced = mx.AttrScope(force_mirroring="True")
+    with forced:
+        exe = net().simple_bind(mx.cpu(), memory_budget=2 * full.peak_bytes, data=(2, 1, 6, 6))
+    fill(exe)
     profiler.start()
     exe.forward(is_train=True)
     exe.backward()
@@ -442,6 +446,11 @@ def test_counters_show_the_plans_bytes_and_the_measured_ones(engine):
         if e["name"] == "memory: allocated by the program"
     }
     assert allocated == {exe.measured_bytes} == {exe.memory_plan.peak_bytes}
+    for what, nbytes in (("planned", exe.memory_plan.peak_bytes), ("budget", 2 * full.peak_bytes)):
+        shown = [e["args"] for e in events if e["name"].startswith(f"memory: {what}")]
+        assert shown and all(list(args.values()) == [nbytes] for args in shown)
+    again = sum(e.get("cat") == "program,recomputed" for e in events)
+    assert again == exe.memory_plan.recomputed > 0
 
 
 def test_a_long_record_is_a_valid_trace_on_many_threads():

@@ -94,12 +94,12 @@ def test_numbers_survive_packing():
 
 
 def test_names_survive_shortening():
-    names = ["conv1", "conv1_weight", "conv10", "", "é1", "é2", "\U0001f600a", "\U0001f601b", "x", "x"]
+    names = ["conv1", "conv1_weight", "conv10", "", "é1", "é2", "\U0001f600a", "\U0001f600b", "x", "x"]
     shared, rest = shortened(names)
-    found, before = [], ""
-    for n, end in zip(unpacked(shared), rest):
-        before = before[:n] + end
-        found.append(before)
+    found, before = [], b""
+    for n, end in zip(unpacked(shared), rest):  # as JavaScript counts
+        before = before[: 2 * n] + end.encode("utf-16-le")
+        found.append(before.decode("utf-16-le"))
     assert found == names
     assert len("".join(rest)) < len("".join(names))
 
@@ -135,7 +135,7 @@ def test_the_page_is_given_what_the_plan_says(seed):
 
 def offloading(blocks=8):
     """Every third forward result waits in host memory."""
-    problem = replace(residual(blocks, 2), host=HostLink(100.0, 100.0))
+    problem = replace(residual(blocks, 2), host=HostLink(20.0, 100.0))
     counts = [OFFLOADED if t % 3 == 0 else 0 for t in range(problem.num_forward)]
     plan = make_plan(problem, counts, method="offload")
     assert plan.offloaded > 3
@@ -242,6 +242,18 @@ def colours_of(png):
     return len(np.unique(rows[:, 1:].reshape(-1, channels), axis=0))
 
 
+PIXELS = """(() => {
+  const { data } = arena.getContext("2d").getImageData(0, 0, arena.width, arena.height);
+  const counts = { "76,120,168": 0, "245,133,24": 0, "84,162,75": 0 };
+  for (let i = 0; i < data.length; i += 4) {
+    const colour = `${data[i]},${data[i + 1]},${data[i + 2]}`;
+    if (colour in counts) counts[colour]++;
+  }
+  return Object.values(counts);
+})()"""
+"""How many pixels of the arena are of the colours of forward, recomputed and backward."""
+
+
 def test_the_page_works_in_a_browser(browser, tmp_path):
     plan = recomputing()
     others = [recomputing(stride=s) for s in (1, 4, 6)] + [make_plan(plan.problem)]
@@ -254,6 +266,8 @@ def test_the_page_works_in_a_browser(browser, tmp_path):
     assert tab.text("#recomputed") == str(plan.recomputed)
     assert tab.text("#certificate").lower().startswith(certificate_of(plan).lower()[:30])
     assert colours_of(tab.screenshot()) > 30
+    drawn_pixels = tab.evaluate(PIXELS)
+    assert all(n > 1000 for n in drawn_pixels), drawn_pixels
     # The slider shows another plan.
     tab.evaluate("budget.value = budget.max; budget.dispatchEvent(new Event('input')); 1")
     tab.settle()
@@ -276,7 +290,18 @@ def test_the_page_works_in_a_browser(browser, tmp_path):
     tab.key("Escape")
     assert tab.evaluate("details.hidden")
     tab.key("n")
-    assert tab.text("#details h2") == "conv0_0"
+    shown = others[-1]
+    for b in range(5):
+        r = shown.liveness.ranges[b]
+        end = shown.offsets[b] + padded(r.nbytes)
+        assert f"address[{shown.offsets[b]:,}, {end:,})" in tab.text("#details")
+        if r.members:
+            assert tab.text("#details h2") == shown.problem.values[shown.schedule.value_of[r.members[0]]].name
+            readers = [s for s, row in enumerate(shown.schedule.inputs) if r.members[0] in row]
+            tasks = [shown.problem.tasks[shown.schedule.task[s]] for s in readers]
+            read = "".join(f"step {s}: {t.name} ({t.op})" for s, t in zip(readers, tasks))
+            assert f"read by{read}" in tab.text("#details")
+        tab.key("n")
     tab.key("0")
     # The wheel zooms; a click pins what lies there.
     box = tab.evaluate("(({x, y, width, height}) => [x, y, width, height])(arena.getBoundingClientRect())")
@@ -371,6 +396,11 @@ def test_text_is_as_wide_as_asked_and_plain_where_it_must_be(width, unicode):
     signs = "#r=" if not unicode else "█▚▒"
     assert all(text.count(s) > 3 for s in signs)
     assert "forward" in text and "0 B" in text and "Fullest at step" in text
+    # Left of the line between the passes nothing was made after it.
+    lines = text.splitlines()
+    split = next(line for line in lines if " 0 B " in line).index("┴" if unicode else "+", 13)
+    left = "".join(line[13:split] for line in lines[1 : next(i for i, x in enumerate(lines) if " 0 B " in x)])
+    assert set(left) <= {" ", signs[0], "░" if unicode else "."}
 
 
 def test_text_shows_where_buffers_lie():

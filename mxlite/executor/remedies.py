@@ -24,7 +24,7 @@ from .lower import Lowered
 from .step import infer, input_names
 
 WORK = 1500  # tasks in all plans made for one error
-PLANS = 8  # at most, however small the network
+PLANS = 12  # at most, however small the network
 _PER_BATCH = ("inputs", "outputs")  # fixed bytes that grow with the batch
 
 
@@ -170,16 +170,21 @@ def _batch(q: Question, ask: _Asker) -> Iterator[str]:
     if estimate < 1 and q.error.budget_bytes <= held:
         yield f"no smaller batch: {format_bytes(held)} do not depend on it"
         return
-    low, high, plan = 0, batch, None
-    guess = max(1, estimate)
+    low, high, plan, guess = 0, batch, None, max(1, estimate)
+    refused = (batch, q.error.least_feasible_bytes)
     while high - low > 1 and ask.left > 0:
         tried = ask(inferred=_with_batch(q, shapes, batch, guess))
         if isinstance(tried, MemoryPlan):
+            first = plan is None
             low, plan = guess, tried
-            guess = min(low + 1, high - 1) if guess == max(1, estimate) else (low + high) // 2
+            guess = low + 1 if first else (low + high) // 2
         else:
-            high = guess
-            guess = high - 1 if high - 1 > low and guess == estimate else (low + high) // 2
+            # The line through the least bytes of the last two that did not fit.
+            high, least = guess, tried.least_feasible_bytes
+            each = (refused[1] - least) / max(1, refused[0] - guess)
+            refused = (guess, least)
+            on_line = int(high - (least - q.error.budget_bytes) / each) if each > 0 else low
+            guess = min(max(on_line, low + 1), high - 1) if plan is None else (low + high) // 2
     if plan is not None:
         rest = f"; {low + 1} does not" if high == low + 1 else ""
         yield f"{what.format(low)}: {_verdict(plan)}{rest}"

@@ -52,6 +52,21 @@ class Sheet:
             found.append(Facts(name, "copy", "copy", str(lowered.dtype[v]), 0, nbytes))
         return tuple(found)
 
+    @property
+    def again(self) -> tuple[int, ...]:
+        """Of each step how often its task has run before in this training step: above 0 it is recomputed."""
+        return self._plan.schedule.copy
+
+    @property
+    def planned_bytes(self) -> int:
+        """What the plan says that the program has."""
+        return self._plan.peak_bytes
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """What it may have."""
+        return self._plan.budget_bytes
+
     @cached_property
     def live_bytes(self) -> tuple[int, ...]:
         """Planned bytes of the arena in use at each step."""

@@ -8,13 +8,14 @@ from typing import Any
 
 from .problem import Problem
 
-_FREE = ("seconds",)  # of a task: they weigh plans, and change none that is made
+_FREE = ("name", "seconds")  # numbered names change when a network is built twice; seconds only weigh plans
 LONGEST = 60  # characters of a name that is shown
 
 
 def first_difference(made: Problem, wanted: Problem) -> str | None:
     """The first task, value or number in which `made` is not `wanted`, in words; None where a plan of one
-    is a plan of the other. Modelled seconds may differ. O(tasks + values).
+    is a plan of the other. Names, modelled seconds and the category of fixed bytes may differ.
+    O(tasks + values).
     """
     for kind, ours, theirs in _lists(made, wanted):
         for n, (a, b) in enumerate(zip(ours, theirs)):
@@ -33,7 +34,7 @@ def first_difference(made: Problem, wanted: Problem) -> str | None:
         return f"the plan has {made.num_forward} forward tasks, here are {wanted.num_forward}"
     for category in sorted({*made.fixed_bytes, *wanted.fixed_bytes}):
         x, y = (p.fixed_bytes.get(category, 0) for p in (made, wanted))
-        if x != y:
+        if x != y and made.fixed_total != wanted.fixed_total:
             return f"the plan has {x} bytes of {category}, here are {y}"
     if made.least_arena != wanted.least_arena:
         return (

@@ -71,6 +71,8 @@ class Profiles:
             for t in range(n)
             if any(v in changes for v in tasks[t].inputs)
         }
+        # The first copy of these is never too late: backward asks for it before it changes anything.
+        self.early = {t for t, limit in self.limit.items() if self.asked[t] and self.asked[t][0] <= limit}
         # Of each update: the last backward task it waits for, and forward tasks, whose copies it waits for.
         touching: dict[int, list[int]] = {}
         for t, row in enumerate(problem.updated_inputs):
@@ -204,7 +206,7 @@ class Profiles:
                         other = rows[w * most + i]
                         np.minimum(row, np.where(before < other, other, ever), out=row)
                 np.maximum(row, floor[k][u], out=row)
-            if u in self.limit:
+            if u in self.limit and (highest[u] > 1 or u not in self.early):
                 self._spare(counts, need[u * most : (u + 1) * most], u, unknown)
         return need, unknown
 

@@ -35,6 +35,7 @@ class Call(NamedTuple):
     stop: int
     kind: str
     facts: Facts
+    again: bool = False  # a step that the plan runs a second time
 
 
 class Span(NamedTuple):
@@ -137,14 +138,19 @@ class Recorder:
         """Every kernel call recorded, those of programs first."""
         for thread, sheet, first, stamps in self._segments:
             for s, (start, stop) in enumerate(pairwise(stamps), first):
-                yield Call(thread, start, stop, "program", sheet.facts[s])
+                yield Call(thread, start, stop, "program", sheet.facts[s], sheet.again[s] > 0)
         yield from self._calls
 
     def counters(self) -> Iterator[Count]:
         """The user's counters, and bytes: planned at each step of a program, and measured."""
         if self.wanted.memory:
             for _, sheet, first, stamps in self._segments:
-                yield Count(stamps[0], "memory", "allocated by the program", sheet.measured_bytes)
+                # At both ends: the viewers draw a counter from each value to the next.
+                for at in (stamps[0], stamps[-1]):
+                    yield Count(at, "memory", "allocated by the program", sheet.measured_bytes)
+                    yield Count(at, "memory", "planned for the program", sheet.planned_bytes)
+                    if sheet.budget_bytes is not None:
+                        yield Count(at, "memory", "budget of the program", sheet.budget_bytes)
                 for s, at in enumerate(stamps[:-1], first):
                     yield Count(at, "arena", "planned live bytes", sheet.live_bytes[s])
         yield from self.counts

@@ -37,8 +37,9 @@ def events_of(recorder: Recorder) -> list[Event]:
             if seconds > 0:
                 about["GFLOP/s"] = round(facts.flops / seconds / 1e9, 3)
                 about["GB/s"] = round(facts.nbytes / seconds / 1e9, 3)
+        kind = f"{call.kind},recomputed" if call.again else call.kind
         events.append(
-            _complete(pid, row[call.thread], facts.name, call.kind, at(call.start), at(call.stop), about)
+            _complete(pid, row[call.thread], facts.name, kind, at(call.start), at(call.stop), about)
         )
     for n, span in enumerate(recorder.spans):
         for phase, when in (("b", span.start), ("e", span.stop)):

@@ -55,7 +55,7 @@ def _drawing(plan: MemoryPlan) -> str:
         words = MEANINGS[kind]
         key.append(f'<rect x="{number(x)}" y="{bottom + 22}" width="10" height="10" fill="{COLOURS[kind]}"/>')
         key.append(f'<text x="{number(x + 14)}" y="{bottom + 31}">{words}</text>')
-        x += 34 + 6 * len(words)
+        x += 26 + 5.5 * len(words)
     return (
         f'<svg viewBox="0 0 {WIDTH} {bottom + 38}" width="{WIDTH}" role="img"'
         f' style="max-width:100%;height:auto" font-family="sans-serif" font-size="11" fill="#222">'

@@ -235,6 +235,7 @@ class Arena {
       }
     });
     c.globalAlpha = 1;
+    this.drawSplit();
     for (const [b, x, y, w, h] of large) this.drawName(b, x, y, w, h);
     c.strokeStyle = this.colours.found;
     c.lineWidth = 2;
@@ -390,12 +391,8 @@ class Arena {
         this.write(`budget ${bytesText(p.budget)}`, this.plotLeft + 4, room - 3, this.colours["budget-line"]);
       }
     }
-    const split = this.x(this.timeOf(p.numForward));
-    if (p.numForward < p.task.length && split > this.plotLeft && split < right) {
-      c.strokeStyle = this.colours.quiet;
-      c.setLineDash([3, 3]);
-      line(c, split, this.plotTop, split, bottom + 16);
-      c.setLineDash([]);
+    const split = this.splitX();
+    if (split !== null) {
       c.textBaseline = "bottom";
       c.fillStyle = this.colours.quiet;
       c.textAlign = "right";
@@ -415,6 +412,26 @@ class Arena {
     c.strokeStyle = this.colours.line;
     c.lineWidth = 1;
     c.strokeRect(this.plotLeft + 0.5, this.plotTop + 0.5, this.plotWidth - 1, this.plotHeight - 1);
+  }
+
+  // Where the forward pass ends; null out of sight, or where there is no other.
+  splitX() {
+    const { numForward, task } = this.plan;
+    const x = this.x(this.timeOf(numForward));
+    return numForward < task.length && x > this.plotLeft && x < this.plotLeft + this.plotWidth ? x : null;
+  }
+
+  drawSplit() {
+    const c = this.context;
+    const x = this.splitX();
+    if (x === null) return;
+    c.strokeStyle = this.colours.plot;
+    c.lineWidth = 1;
+    line(c, x, this.plotTop, x, this.plotTop + this.plotHeight);
+    c.strokeStyle = this.colours.quiet;
+    c.setLineDash([4, 3]);
+    line(c, x, this.plotTop, x, this.plotTop + this.plotHeight);
+    c.setLineDash([]);
   }
 
   // Text on a halo: it lies over whatever is there.

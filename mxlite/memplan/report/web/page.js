@@ -22,7 +22,8 @@ function showPlan(n) {
   at("peak").textContent = bytesText(plan.peak);
   at("extra").textContent = percentText(plan.extra);
   at("recomputed").textContent = countText(plan.recomputed);
-  at("keep-all").textContent = plan.keepAll ? bytesText(plan.keepAll) : "unknown";
+  at("keep-all").textContent = bytesText(plan.keepAll);
+  at("keep-all").parentElement.hidden = !plan.keepAll;
   at("host").textContent = `${bytesText(plan.hostBytes)} (${countText(plan.offloaded)} arrays)`;
   at("bound").textContent = bytesText(plan.bound);
   at("method").textContent = `${plan.method}: ${countText(plan.task.length)} steps, ${countText(plan.start.length)} buffers`;

@@ -1,0 +1,170 @@
+"""Predicted against measured extra time of plans within a budget, with costs timed by `device="measured"`.
+
+    python benchmarks/calibration.py            a few minutes; writes results/<date>-calibration.md
+    python benchmarks/calibration.py --quick    smaller networks, fewer rounds; prints only
+    MXLITE_NUM_THREADS=1 python benchmarks/calibration.py --cpu    where the cores are not free
+
+Each network is bound once without a budget and once for each budget; then all its executors take turns, so
+that whatever else the machine does meets each alike. A step's time is the median of its rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+from harness import heading, markdown, RESULTS
+from harness.machine import today
+
+import mxlite as mx
+from mxlite.core.errors import MemoryBudgetError
+
+ABOUT = """\
+Extra time is what recomputation adds, as a share of the step that keeps all: predicted by the plan from the
+kernels' own times (`device="measured"`), and measured. Points are the difference of both per cents; the aim
+is 5. `modelled` is what the default costs (10 TFLOP/s, 600 GB/s) predict for the same plan.
+
+"""
+
+Clock = Callable[[], float]
+
+SHARES = (0.8, 0.6, 0.45, 0.3, 0.2)  # of the arena that keeps all
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network: `name` of the zoo, batch, and what it is made with."""
+
+    name: str
+    batch: int
+    options: dict[str, Any]
+
+    def symbol(self) -> tuple[Any, dict[str, Any]]:
+        return mx.models.get(self.name, **self.options), mx.models.shapes_of(
+            self.name, self.batch, **self.options
+        )
+
+
+CASES = (
+    Case("resnet20_cifar", 32, {}),
+    Case("resnet56_cifar", 32, {}),
+    Case("lstm_unrolled", 16, {}),
+    Case("unet", 1, {}),
+    Case("mlp", 256, {"hidden": (512,) * 16, "features": 512}),
+)
+QUICK = (Case("resnet20_cifar", 8, {}), Case("mlp", 64, {"hidden": (128,) * 8, "features": 128}))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One budget: shares of the step that keeps all."""
+
+    budget: int
+    predicted: float
+    modelled: float
+    measured: float
+
+
+def requests(net: Any, shapes: dict[str, Any]) -> dict[str, str]:
+    data = {*shapes, "softmax_label"}
+    return {n: "null" if n in data else "write" for n in net.list_arguments()}
+
+
+def study(case: Case, rounds: int, clock: Clock) -> tuple[float, float, str, list[Row]]:
+    """(predicted step, measured step, what calibration did, a row for each budget)."""
+    net, shapes = case.symbol()
+    ask = dict(grad_req=requests(net, shapes), **shapes)
+    done = net.calibrate(mx.cpu(), **ask)
+    full = net.simple_bind(mx.cpu(), device="measured", **ask)
+    whole = full.memory_plan
+    executors, budgets = [full], []
+    for share in SHARES:
+        budget = whole.problem.fixed_total + int(share * whole.arena_bytes)
+        try:
+            executor = net.simple_bind(mx.cpu(), device="measured", memory_budget=budget, **ask)
+        except MemoryBudgetError as error:
+            if error.least_feasible_bytes >= whole.peak_bytes or error.least_feasible_bytes in budgets:
+                continue
+            budget = error.least_feasible_bytes
+            executor = net.simple_bind(mx.cpu(), device="measured", memory_budget=budget, **ask)
+        budgets.append(budget)
+        executors.append(executor)
+    fill = np.random.default_rng(0)
+    for executor in executors:
+        for array in executor.arg_arrays:
+            array[:] = fill.normal(scale=0.05, size=array.shape)
+    times = interleaved([step_of(e) for e in executors], rounds, clock)
+    modelled = [t.seconds for t in net.memory_plan(mx.cpu(), **ask).problem.tasks]
+    rows = []
+    for executor, budget, seconds in zip(executors[1:], budgets, times[1:]):
+        plan = executor.memory_plan
+        again = sum(modelled[t] for t, k in zip(plan.schedule.task, plan.schedule.copy) if k)
+        rows.append(Row(budget, plan.extra_time, again / sum(modelled), seconds / times[0] - 1))
+    return whole.step_seconds, times[0], str(done), rows
+
+
+def step_of(executor: Any) -> Callable[[], None]:
+    def step() -> None:
+        executor.forward(is_train=True)
+        executor.backward()
+        mx.nd.waitall()
+
+    return step
+
+
+def interleaved(steps: list[Callable[[], None]], rounds: int, clock: Clock) -> list[float]:
+    """Median seconds of each step; all take turns, after one round that does not count."""
+    times: list[list[float]] = [[] for _ in steps]
+    for r in range(rounds + 1):
+        for step, found in zip(steps, times):
+            start = clock()
+            step()
+            if r:
+                found.append(clock() - start)
+    return [median(t) for t in times]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--cpu", action="store_true", help="processor time, where others use the cores too")
+    parser.add_argument("--only", help="one network, by name")
+    args = parser.parse_args()
+    clock = process_time if args.cpu else perf_counter
+    rounds = args.rounds or (5 if args.quick else 15)
+    text, worst = heading("Predicted and measured extra time", None) + "\n" + ABOUT, 0.0
+    print(text)
+    for case in QUICK if args.quick else CASES:
+        if args.only not in (None, case.name):
+            continue
+        predicted, measured, done, rows = study(case, rounds, clock)
+        part = f"## {case.name}, batch {case.batch}\n\n{done[:1].upper()}{done[1:]}; "
+        part += f"it took {1e3 * measured:.2f} ms, {100 * (measured / predicted - 1):+.0f} %.\n\n"
+        table = [
+            (
+                mx.format_bytes(r.budget),
+                f"{100 * r.predicted:.1f}",
+                f"{100 * r.measured:.1f}",
+                f"{100 * (r.predicted - r.measured):+.1f}",
+                f"{100 * r.modelled:.1f}",
+            )
+            for r in rows
+        ]
+        part += markdown(("budget", "predicted, %", "measured, %", "points", "modelled, %"), table) + "\n"
+        worst = max([worst, *(abs(100 * (r.predicted - r.measured)) for r in rows)])
+        print(part, flush=True)
+        text += part + "\n"
+    last = f"Largest difference: {worst:.1f} points.\n"
+    print(last)
+    if not args.quick and args.only is None:
+        (RESULTS / f"{today()}-calibration.md").write_text(text + last)
+
+
+if __name__ == "__main__":
+    main()

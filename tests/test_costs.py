@@ -1,0 +1,247 @@
+"""Costs of plans: described devices, and kernels that are timed."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import mxlite as mx
+from mxlite.executor.timings import Timings
+from mxlite.memplan import Device
+from mxlite.memplan.device import DEFAULT, device_of
+
+calibration = sys.modules["mxlite.executor.calibration"]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("MXLITE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("MXLITE_KERNELS", "reference")
+    monkeypatch.setattr("mxlite.executor.timings._made", {})
+    return tmp_path
+
+
+def chain(layers=6, width=32):
+    net = mx.sym.Variable("data")
+    for i in range(layers):
+        net = mx.sym.FullyConnected(net, num_hidden=width, name=f"fc{i}")
+        net = mx.sym.Activation(net, act_type="tanh", name=f"act{i}")
+    return mx.sym.MakeLoss(mx.sym.sum(mx.sym.square(net)))
+
+
+# -- described -----------------------------------------------------------------------------------
+
+
+def test_a_call_takes_the_longer_of_arithmetic_and_traffic():
+    device = Device(flops_per_s=2e12, bytes_per_s=5e11)
+    assert device.seconds(4e12, 1) == 2 and device.seconds(1, 1e12) == 2
+    assert Device() == DEFAULT == Device(10e12, 600e9)
+
+
+@pytest.mark.parametrize(
+    "text, flops, nbytes",
+    [
+        ("20TFLOP/s,900GB/s", 20e12, 900e9), (" 67 tflops/s , 4.8 TB/s", 67e12, 4.8e12),
+        ("1e9FLOP/s,1bytes/s", 1e9, 1), ("3.5GFLOP/s,2.GB/s", 3.5e9, 2e9),
+    ],
+)  # fmt: skip
+def test_devices_are_read_from_text(text, flops, nbytes):
+    device = Device.parse(text)
+    assert (device.flops_per_s, device.bytes_per_s) == (pytest.approx(flops), pytest.approx(nbytes))
+    assert Device.parse(str(device)) == device
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "20TFLOP/s", "900GB/s,20TFLOP/s", "20,900", "20TFLOP,900GB", "-1TFLOP/s,1GB/s",
+        "0TFLOP/s,1GB/s",
+        "nanFLOP/s,1GB/s", "1e999FLOP/s,1GB/s", "1TFLOP/s,1GB/s,1GB/s", "measure",
+        "9" * 5000 + "FLOP/s,1GB/s",
+    ],
+)  # fmt: skip
+def test_other_text_is_no_device(text):
+    with pytest.raises(mx.DeviceError, match="20TFLOP/s,900GB/s|finite number above 0"):
+        Device.parse(text)
+    with pytest.raises(mx.DeviceError):
+        chain(1).memory_plan(data=(2, 4), device=text)
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf"), True, "1e12", None, 10**400])
+def test_rates_are_finite_numbers_above_0(rate):
+    with pytest.raises(mx.DeviceError, match="bytes_per_s must be a finite number above 0"):
+        Device(bytes_per_s=rate)
+    with pytest.raises(mx.DeviceError):
+        device_of(rate if rate is not None else 1.5)
+
+
+def test_a_described_device_changes_seconds_and_no_task():
+    net, shape = chain(), (64, 32)
+    plain = net.memory_plan(data=shape)
+    slow = net.memory_plan(data=shape, device=Device(10e11, 600e8))
+    assert slow.step_seconds == pytest.approx(10 * plain.step_seconds)
+    assert plain.problem.costs == "" and slow.problem.costs == "1 TFLOP/s, 60 GB/s"
+    assert "predicted step" in slow.summary() and "predicted step" not in plain.summary()
+    again = net.memory_plan(data=shape, device="10TFLOP/s,600GB/s")
+    assert again.problem.digest == plain.problem.digest and again == plain
+    assert plain.predicted_seconds == plain.step_seconds
+
+
+def test_the_plan_within_a_budget_weighs_the_device():
+    net, shape = chain(), (512, 32)
+    full = net.memory_plan(data=shape)
+    budget = full.problem.fixed_total + int(0.7 * full.arena_bytes)
+    devices = Device(1e9, 600e9), Device(10e15, 1e9)  # of weak arithmetic, of slow memory
+    plans = [net.memory_plan(data=shape, memory_budget=budget, device=d) for d in devices]
+    for own, other in (plans, plans[::-1]):
+        assert own.predicted_seconds == pytest.approx(own.step_seconds * (1 + own.extra_time))
+        seconds = [t.seconds for t in own.problem.tasks]
+        again = [sum(seconds[t] for t, k in zip(p.schedule.task, p.schedule.copy) if k) for p in (own, other)]
+        assert again[0] <= again[1]
+
+
+def test_loops_are_reckoned_for_the_device_too():
+    _, last = mx.sym.contrib.foreach(
+        lambda x, s: ([], mx.sym.tanh(s * x)), mx.sym.var("data"), mx.sym.var("s")
+    )
+    slow, fast = (
+        last.memory_plan(data=(50, 8), s=(8,), device=d).step_seconds
+        for d in (Device(1e9, 1e9), Device(4e9, 4e9))
+    )
+    assert slow == pytest.approx(4 * fast)
+
+
+def test_modules_and_executors_keep_their_device():
+    data = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=4, name="fc")
+    module = mx.mod.Module(mx.sym.SoftmaxOutput(data, name="softmax"), device="1TFLOP/s,60GB/s")
+    module.bind([("data", (8, 4))], [("softmax_label", (8,))])
+    assert module.memory_plan.problem.costs == "1 TFLOP/s, 60 GB/s"
+    executor = data.simple_bind(mx.cpu(), data=(8, 4), device=Device(1e12, 60e9))
+    bigger = executor.reshape(allow_up_sizing=True, data=(16, 4))
+    assert bigger.memory_plan.problem.costs == "1 TFLOP/s, 60 GB/s"
+    with pytest.raises(mx.DeviceError):
+        mx.mod.Module(data, label_names=None, device="fast")
+
+
+# -- measured ------------------------------------------------------------------------------------
+
+
+def test_measuring_once_serves_every_later_plan(own_cache, monkeypatch):
+    net, shape = chain(), (16, 32)
+    first = net.memory_plan(data=shape, device="measured")
+    assert first.problem.costs == "measured" and "(measured)" in first.summary()
+    assert all(0 < t.seconds < 10 for t in first.problem.tasks)
+    files = list((own_cache / "timings").iterdir())
+    assert len(files) == 1
+
+    def fails(*_):
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(calibration, "_time_call", fails)
+    assert net.memory_plan(data=shape, device="measured") == first
+    monkeypatch.setattr("mxlite.executor.timings._made", {})  # as a new process
+    assert net.memory_plan(data=shape, device="measured") == first
+    with pytest.raises(AssertionError, match="measured again"):
+        net.memory_plan(data=(17, 32), device="measured")
+    with pytest.raises(AssertionError, match="measured again"):
+        net.calibrate(data=shape, again=True)
+
+
+def test_equal_calls_are_measured_once():
+    done = chain(8).calibrate(data=(16, 32))
+    assert done.measured == done.calls < 20 and done.known == done.modelled == 0
+    again = chain(8).calibrate(data=(16, 32))
+    assert again.known == done.calls and again.measured == 0 and again.step_s == done.step_s
+    assert "known from before" in str(again)
+
+
+def test_larger_work_takes_longer():
+    small, large = (chain(2, w).calibrate(data=(256, w)).step_s for w in (8, 256))
+    assert large > 3 * small
+
+
+def test_values_are_neither_denormal_nor_out_of_range():
+    for dtype in ("float32", "float16", "float64"):
+        array = np.zeros((3, 10007), dtype)
+        calibration._fill(array)
+        assert array.min() >= 0.5 and array.max() <= 1.5 and len(np.unique(array[0])) > 500
+    array = np.full((5, 5), 7, "int32")
+    calibration._fill(array)
+    assert not array.any()
+
+
+def test_the_users_arrays_are_left_alone():
+    net = chain(2, 4)
+    executor = net.simple_bind(mx.cpu(), data=(4, 4), device="measured")
+    assert all(not a.asnumpy().any() for a in executor.arg_arrays)
+
+
+def test_a_users_operator_is_not_run_to_be_measured():
+    calls = []
+
+    class Doubling(mx.operator.CustomOp):
+        def forward(self, is_train, req, in_data, out_data, aux):
+            calls.append(1)
+            self.assign(out_data[0], req[0], in_data[0] * 2)
+
+    @mx.operator.register("costs_doubling")
+    class DoublingProp(mx.operator.CustomOpProp):
+        def create_operator(self, ctx, shapes, dtypes):
+            return Doubling()
+
+    net = mx.sym.exp(mx.sym.Custom(mx.sym.Variable("data"), op_type="costs_doubling", name="own"))
+    done = net.calibrate(data=(64, 64), grad_req="null")
+    plan = net.memory_plan(data=(64, 64), grad_req="null", device="measured")
+    assert done.modelled >= 1 and not calls
+    assert all(t.seconds > 0 for t in plan.problem.tasks)
+
+
+def test_what_lasts_too_long_keeps_a_scaled_model(monkeypatch):
+    monkeypatch.setattr(calibration, "TOTAL_S", -1.0)
+    done = chain().calibrate(data=(16, 32))
+    assert done.measured == 0 and done.modelled == done.calls and done.step_s > 0
+
+
+def test_measuring_needs_the_device():
+    with pytest.raises(mx.DeviceError):
+        chain(1).memory_plan(mx.gpu(), data=(2, 4), device="measured")
+
+
+def test_foreign_files_of_timings_count_for_nothing(own_cache):
+    net = chain(1)
+    net.calibrate(data=(4, 4))
+    (file,) = (own_cache / "timings").iterdir()
+    good = json.loads(file.read_text())
+    key = next(iter(good["seconds"]))
+
+    def reads(text):
+        file.write_text(text)
+        return Timings(tuple(good["facts"]), str(file)).seconds
+
+    assert reads(json.dumps(good)) == good["seconds"]
+    for bad in (True, 1, "1", None, -1.0, 0.0, 1e400, float("nan"), [1.0]):
+        assert key not in reads(json.dumps({**good, "seconds": {**good["seconds"], key: bad}}))
+    for bad in (
+        "", "[]", "[" * 100_000, json.dumps({**good, "mxlite_timings": 2}), json.dumps({**good, "facts": []}),
+        json.dumps({**good, "seconds": [1]}), json.dumps(good)[:-5], "9" * 5000,
+    ):  # fmt: skip
+        assert reads(bad) == {}
+    assert reads(json.dumps({**good, "seconds": {"x": 1.0}})) == {}
+
+
+def test_a_cache_that_cannot_be_written_is_none(own_cache, monkeypatch):
+    (own_cache / "file").write_text("")
+    monkeypatch.setenv("MXLITE_CACHE_DIR", str(own_cache / "file"))
+    assert chain(1).calibrate(data=(4, 4)).measured
+    assert chain(1).calibrate(data=(4, 4)).known  # in this process
+
+
+def test_the_oldest_timings_go(tmp_path, monkeypatch):
+    monkeypatch.setattr("mxlite.executor.timings.MOST_CALLS", 3)
+    timings = Timings(("a",), str(tmp_path / "t.json"))
+    for n in range(5):
+        timings.update({f"{n:064x}": 1.0 + n})
+    assert sorted(Timings(("a",), str(tmp_path / "t.json")).seconds.values()) == [3.0, 4.0, 5.0]

@@ -1,0 +1,155 @@
+"""A budget that no plan fits: what the error promises holds, and what it says would help does."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+import pytest
+from problems import chain, random_problem, residual
+
+import mxlite as mx
+from mxlite.core import MemoryBudgetError
+from mxlite.memplan import check, plan_memory, Problem, Task, Value
+from mxlite.memplan.holders import at_peak
+
+
+@pytest.fixture(autouse=True)
+def machine_independent(monkeypatch):
+    monkeypatch.setenv("MXLITE_KERNELS", "reference")
+
+
+def refusal(plan, budget=1):
+    with pytest.raises(MemoryBudgetError) as caught:
+        plan(budget)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [chain(12), chain(9, update=True), residual(5, 2), *(random_problem(s, forward=12) for s in range(12))],
+)
+def test_the_budget_named_works_exactly(problem):
+    error = refusal(lambda b: plan_memory(problem, b))
+    plan = plan_memory(problem, error.least_feasible_bytes)
+    check(plan, plan.predecessors)
+    assert plan.peak_bytes <= error.least_feasible_bytes
+    assert error.lower_bound_bytes <= error.least_feasible_bytes <= error.keep_all_peak_bytes
+    assert plan.extra_time <= error.least_extra_time + 1e-9
+    assert error.lower_bound_bytes == problem.lower_bound_bytes
+    text = str(error)
+    assert f"A budget of {error.least_feasible_bytes} bytes" in text
+    assert f"Proven lower bound: {error.lower_bound_bytes} bytes" in text
+    apart = error.lower_bound_bytes < error.least_feasible_bytes
+    assert ("no plan is known and none is excluded" in text) == apart
+    assert ("Both are one" in text) != apart
+
+
+@pytest.mark.parametrize("name, batch, options", [("lenet", 16, {}), ("mlp", 64, {}), ("lstm", 2, {})])
+def test_networks_run_within_the_budget_named(name, batch, options):
+    net, shapes = mx.models.get(name, **options), mx.models.shapes_of(name, batch, **options)
+    error = refusal(lambda b: net.memory_plan(memory_budget=b, **shapes))
+    plan = net.memory_plan(memory_budget=error.least_feasible_bytes, **shapes)
+    assert plan.peak_bytes <= error.least_feasible_bytes
+    assert error.budget_bytes == 1
+
+
+def test_the_table_names_who_holds_the_peak():
+    problem = residual(6, 2)
+    error = refusal(lambda b: plan_memory(problem, b))
+    plan = plan_memory(problem, error.least_feasible_bytes)
+    held = at_peak(plan)
+    assert sum(h.nbytes for h in held) == plan.max_live_bytes
+    text = str(error)
+    assert "Who holds the arena" in text and "made by" in text
+    for h in held[:1]:
+        assert re.search(rf"^  {re.escape(h.name)} +{h.kind} +{h.op}", text, re.MULTILINE)
+
+
+def test_what_inference_needs_is_not_blamed_on_a_task():
+    problem = Problem((Task("t", "op", (), (0,)),), (Value("v", 64),), 1, {}, least_arena=6400)
+    text = str(refusal(lambda b: plan_memory(problem, b)))
+    assert "6.25 KiB for inference" in text and "alone" not in text
+
+
+def test_advice_is_worked_out_when_it_is_read_and_once():
+    asked = []
+
+    def advise():
+        asked.append(1)
+        return "Buy memory."
+
+    error = MemoryBudgetError(
+        "No.", budget_bytes=1, least_feasible_bytes=2, lower_bound_bytes=1, advise=advise
+    )
+    assert not asked
+    assert str(error) == str(error) == "No.\nBuy memory." and asked == [1]
+    assert str(MemoryBudgetError("No.", budget_bytes=1, least_feasible_bytes=2, lower_bound_bytes=1)) == "No."
+
+
+def test_the_batch_named_fits_and_the_next_does_not():
+    net = mx.models.get("lenet")
+    requests = {n: "write" for n in net.list_arguments() if n not in ("data", "softmax_label")}
+    parameters = net.memory_plan(data=(1, 1, 28, 28), grad_req=requests).problem.fixed_total
+
+    def ask(batch, budget):
+        return net.memory_plan(data=(batch, 1, 28, 28), memory_budget=budget, grad_req=requests)
+
+    for budget in (parameters + 1_200_000, parameters + 2_500_000):
+        text = str(refusal(partial(ask, 64), budget))
+        found = re.search(
+            r"batch (\d+) instead of 64 \(the first axis of 'data'\): fits.*; (\d+) does not", text
+        )
+        assert found, text
+        fits, not_any_more = int(found[1]), int(found[2])
+        assert not_any_more == fits + 1
+        ask(fits, budget)
+        refusal(partial(ask, fits + 1), budget)
+
+
+def test_remedies_say_what_they_would_take():
+    net, shapes = mx.models.get("lenet"), dict(data=(64, 1, 28, 28))
+    text = str(refusal(lambda b: net.memory_plan(memory_budget=b, **shapes), 4 << 20))
+    line = next(line for line in text.splitlines() if "update inside the step" in line)
+    plan = net.memory_plan(optimizer=mx.optimizer.SGD(), memory_budget=None, **shapes)
+    needs = mx.parse_bytes(re.search(r"([\d.]+ \w+)(?: with|$)", line)[1].replace(" ", ""))
+    assert needs <= plan.peak_bytes * 1.01
+    line = next(line for line in text.splitlines() if 'amp="bfloat16"' in line)
+    assert "fits" in line or "not enough" in line
+    assert "grad_req='null' for 'data', 'softmax_label': 196.25 KiB less" in text
+    assert "offload" not in text  # a CPU's memory is the host's
+
+
+def test_devices_of_their_own_memory_may_offload():
+    net = mx.models.get("lenet")
+    text = str(refusal(lambda b: net.memory_plan(mx.gpu(), memory_budget=b, data=(64, 1, 28, 28)), 4 << 20))
+    assert 'offload="auto"' in text
+
+
+def test_a_batch_of_one_that_does_not_fit_either():
+    net = mx.models.get("mlp")
+    text = str(refusal(lambda b: net.memory_plan(memory_budget=b, data=(8, 784)), 1000))
+    assert "no smaller batch" in text and "The fixed part alone is larger" in text
+
+
+def test_large_networks_get_estimates_and_say_so(monkeypatch):
+    monkeypatch.setattr("mxlite.executor.remedies.WORK", 0)
+    net = mx.models.get("lenet")
+    text = str(refusal(lambda b: net.memory_plan(memory_budget=b, data=(64, 1, 28, 28)), 5 << 20))
+    assert "an estimate: half of the arena" in text and "gradients need no arrays" in text
+    assert re.search(r"batch \d+ instead of 64 .*: fits by an estimate; `mxlite fit-batch`", text)
+
+
+def test_the_task_of_the_bound_has_shapes():
+    net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=5, name="wide")
+    text = str(refusal(lambda b: mx.sym.exp(net).memory_plan(memory_budget=b, data=(64, 3), grad_req="null")))
+    assert "'wide' of the bound: float32 (64, 3), float32 (5, 3), float32 (5) -> float32 (64, 5)." in text
+
+
+def test_within_bind_too():
+    net = mx.sym.exp(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=5, name="wide"))
+    shapes = dict(data=(64, 3), wide_weight=(5, 3), wide_bias=(5,))
+    arrays = {n: mx.nd.zeros(s) for n, s in shapes.items()}
+    error = refusal(lambda b: net.bind(mx.cpu(), arrays, memory_budget=b))
+    assert "Proven lower bound" in str(error)
+    assert net.bind(mx.cpu(), arrays, memory_budget=error.least_feasible_bytes).forward()
