@@ -21,14 +21,15 @@ from .problem import Problem
 FRACTIONS = 16  # partial dropping is tried in sixteenths
 WIDEST = 8  # values that cross a cut within a block
 FINE = 500  # cuts of that kind up to which the chain programme takes them all
+LONG = 1500  # and beyond which the recursion is for small budgets alone
 DEEPEST = 16  # mirror count
 DEEP_RUNGS = 60  # budgets of each scale that the recursion is asked for
 DEEP_VISITS = 80_000  # and tasks of the schedules made for them
 RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
 
 
-# Visits of the local search: for each task of a small problem, for any, and for each task besides.
-SMALL_VISITS, VISITS, MORE_VISITS = 8_000, 3_000_000, 300
+# Visits of the local search: by tasks squared for a small problem, else so many and more for each task.
+SMALL_VISITS, VISITS, MORE_VISITS = 150, 3_000_000, 300
 
 
 class Frontier:
@@ -96,7 +97,7 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
         if fine.blocks.num <= FINE:
             _stretches(pool, fine)
         _levels(pool, cuts, fine)
-        limit = min(SMALL_VISITS * len(problem.tasks), VISITS + MORE_VISITS * len(problem.tasks))
+        limit = min(SMALL_VISITS * len(problem.tasks) ** 2, VISITS + MORE_VISITS * len(problem.tasks))
         if not enumerate_all(pool, droppable, limit):
             improve(pool, droppable, limit)
         if problem.host is not None:
@@ -148,7 +149,7 @@ def _levels(pool: Pool, cuts: split.Cuts, chain: Chain) -> None:
     )
     rungs = min(DEEP_RUNGS, max(12, DEEP_VISITS // len(pool.problem.tasks)))
     # In long chains the programme above has taken all budgets but the smallest.
-    for share in (0.3, 0.08, 0.02, 0.005)[chain.blocks.num > FINE :]:
+    for share in (0.3, 0.08, 0.02, 0.005)[chain.blocks.num > LONG :]:
         deep = Deep(chain, share * most, among)
         names, rows = [], []
         for i in range(rungs):
