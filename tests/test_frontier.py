@@ -184,6 +184,8 @@ def test_wide_cuts_keep_everything_that_crosses():
     older = sum(chain_.blocks.size[t] for t in cuts.kept[c] if t < chain_.blocks.begin[c])
     assert chain_.older(0, c + 1) == older > 0
     assert chain_.older(c, c + 1) == 0
+    first = min(cuts.block_of[t] for t in cuts.kept[c])
+    assert chain_.older(first, c + 1) == older > chain_.older(first + 1, c + 1)
 
 
 # -- recursion ---------------------------------------------------------------------------------------------
