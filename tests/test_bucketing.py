@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from mxlite.memplan import check
 def plain_kernels(monkeypatch):
     """What is tested depends neither on kernels, and these need no compiling, nor on a thorough search."""
     monkeypatch.setenv("MXLITE_KERNELS", "reference")
-    monkeypatch.setattr(sys.modules["mxlite.memplan.frontier"], "LOCAL", 10_000)
+    monkeypatch.setattr(sys.modules["mxlite.memplan.frontier"], "enumerate_all", lambda *_: True)
 
 
 WORDS, HIDDEN, BATCH = 7, 8, 4
@@ -150,7 +152,7 @@ def test_the_loss_scale_is_one_for_all_buckets():
     module = bound(4, amp="float16", loss_scale="dynamic")
     trained(module, (4, 3))
     module._buckets[4]._loss_scale.value = 8.0
-    module.train_step(batch_of(3))
+    module.forward(batch_of(3), is_train=True)
     assert module.loss_scale == 8.0 == module._buckets[3]._executor.loss_scale
 
 
@@ -196,6 +198,7 @@ def test_a_growing_arena_is_never_there_twice(monkeypatch):
     module = bound(3, fused_update=True)
     trained(module, (3, 3))
     arena = module._current._executor._arena
+    old = weakref.ref(arena._block.base if arena._block.base is not None else arena._block)
     alive = []
     make = type(arena.backend).empty
 
@@ -206,6 +209,8 @@ def test_a_growing_arena_is_never_there_twice(monkeypatch):
     monkeypatch.setattr(type(arena.backend), "empty", empty)
     trained(module, (LONGEST,))
     assert alive.count(True) == len(alive) - 1  # the other arrays; and the arena once
+    gc.collect()
+    assert old() is None  # nobody's program lies in it any more
     assert arena.block.nbytes == arena.nbytes == module._buckets[LONGEST].memory_plan.arena_bytes
     before = values(module)
     trained(module, (3,))
@@ -467,6 +472,25 @@ def test_batches_of_other_sizes_share_one_arena(fused):
         expected.bind([("data", (n, 8))], [("softmax_label", (n,))], force_rebind=True)
         expected.train_step(blobs(n))
     assert same(values(module), values(expected))
+
+
+def test_float32_copies_of_16_bit_weights_are_made_once_for_all_shapes():
+    """Made again, they would be the rounded weights."""
+    module = mx.mod.Module(mlp(), fused_update=True)
+    module.bind([mx.io.DataDesc("data", (8, 8), "float16")], [("softmax_label", (8,))])
+    mx.random.seed(3)
+    module.init_params(mx.init.Xavier())
+    module.init_optimizer(optimizer_params={"learning_rate": 1e-3, "multi_precision": True})
+    first = module._executor
+    masters = [n for n in first.optimizer_states if n.endswith("weight32")]
+    for n in (8, 4, 8):
+        data = [mx.nd.array(a, dtype=a.dtype) for a in (np.ones((n, 8), "float16"), np.zeros(n, "float32"))]
+        before = {m: first.optimizer_states[m].asnumpy() for m in masters}
+        module.forward(mx.io.DataBatch(data[:1], data[1:]), is_train=True)
+        module.backward()
+        assert module._executor._masters is first._masters
+        assert masters and any((first.optimizer_states[m].asnumpy() != before[m]).any() for m in masters)
+        module.update()
 
 
 def test_few_shapes_are_kept():

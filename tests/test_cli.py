@@ -15,9 +15,9 @@ import pytest
 
 import mxlite as mx
 from mxlite.cli import frontier, main
-from mxlite.memplan.holders import at_peak, peak_step
 from mxlite.cli.request import Request, types_of
 from mxlite.cli.source import named_options, parse_shape, Source
+from mxlite.memplan.holders import at_peak, peak_step
 
 ROOT = Path(__file__).resolve().parent.parent
 CHAIN = "zoo:mlp,hidden=(64,64,64,64,64,64,64,64),features=64"
@@ -162,6 +162,17 @@ def test_plan_writes_page_and_data(ask, tmp_path):
     assert code == 0
     assert page.read_text().startswith("<!doctype html>")
     assert mx.memplan.MemoryPlan.from_json(data.read_text()).peak_bytes > 0
+
+
+def test_plan_draws_and_traces(ask, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "70")
+    trace, page = tmp_path / "trace.json", tmp_path / "plan.html"
+    code, out, _ = ask("plan", "zoo:lenet", "--draw", "--trace", trace, "--html", page, "--budgets", 3)
+    assert code == 0 and "no smaller arena exists" in out and "Fullest at step" in out
+    assert max(len(line) for line in out.split("address")[1].splitlines()) <= 70
+    assert json.loads(trace.read_text())["traceEvents"] and page.read_text().count('"method"') > 1
+    assert ask("plan", "zoo:lenet", "--image", tmp_path / "plan.gif")[0] == 2
+    assert ask("plan", "zoo:lenet", "--html", page, "--budgets", 0)[0] == 2
 
 
 def test_onnx_files_are_planned(ask, tmp_path):

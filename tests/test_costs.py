@@ -64,7 +64,7 @@ def test_devices_are_read_from_text(text, flops, nbytes):
     ],
 )  # fmt: skip
 def test_other_text_is_no_device(text):
-    with pytest.raises(mx.DeviceError, match="20TFLOP/s,900GB/s|finite number above 0"):
+    with pytest.raises(mx.DeviceError, match=r"20TFLOP/s,900GB/s|finite number above 0"):
         Device.parse(text)
     with pytest.raises(mx.DeviceError):
         chain(1).memory_plan(data=(2, 4), device=text)

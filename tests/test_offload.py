@@ -61,6 +61,15 @@ def test_random_schedules_with_copies_are_sound_in_every_order(seed):
         assert MemoryPlan.from_json(plan.to_json()) == plan
 
 
+def test_copies_never_need_more_live_bytes_than_without_overlap_unless_there_is_room():
+    """However slow they are: then kernels wait. A link that takes no time is one without overlap."""
+    for seed in range(12):
+        problem, counts = drawn(seed)
+        live = {make_plan(linked(problem, rate), counts).max_live_bytes for rate in (1e-3, 1.0, 40.0, 1e15)}
+        assert len(live) == 1
+        assert make_plan(problem, counts, room=2 * max(live)).max_live_bytes <= 2 * max(live)
+
+
 def test_enough_random_schedules_have_copies_and_recomputation():
     plans = [make_plan(*drawn(seed)) for seed in range(24)]
     assert sum(p.offloaded > 0 for p in plans) > 18

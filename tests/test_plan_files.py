@@ -108,7 +108,7 @@ def test_buffers_live_as_the_schedule_says(name, wrong):
     at = ("offset", "nbytes", "start", "stop", "members").index(name)
     row = next(r for r in data["buffers"] if r[4] and r[2] > 1)
     row[at] = wrong
-    with pytest.raises(FormatError, match="buffer|instance|whole number"):
+    with pytest.raises(FormatError, match=r"buffer|instance|whole number"):
         MemoryPlan.from_json(json.dumps(data))
 
 

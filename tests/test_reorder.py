@@ -354,3 +354,16 @@ def test_a_loop_body_is_ordered_too():
     left = 2 * data.sum(2, keepdims=True)
     before = np.concatenate([np.zeros((1, 2, 1), "float32"), left[:-1]])
     np.testing.assert_allclose(found, left + 64 * np.tanh(data).sum(2, keepdims=True) + before, rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_branches_that_may_be_interleaved_get_the_least_peak(seed):
+    rng = np.random.default_rng(seed)
+    sizes = {name: (int(rng.integers(1, 20)) * 64, int(rng.integers(1, 20)) * 64) for name in "abc"}
+    problem = fork(sizes, "abc")
+    section, _ = sections(problem)
+    orders = all_orders(section)
+    assert len(orders) == 90
+    found = Downsets(section).least_kept(0, 10_000)
+    assert found is not None
+    assert cost(section, found)[0] == min(cost(section, order)[0] for order in orders)

@@ -40,7 +40,7 @@ def judged(plan: MemoryPlan, problem: Problem) -> MemoryPlan:
 
 @pytest.fixture(autouse=True)
 def short_searches(monkeypatch):
-    monkeypatch.setattr(sys.modules["mxlite.memplan.frontier"], "LOCAL", 5_000)
+    monkeypatch.setattr(sys.modules["mxlite.memplan.frontier"], "enumerate_all", lambda *_: True)
 
 
 @pytest.fixture
@@ -210,3 +210,19 @@ def test_a_template_changes_no_plan_that_did_not_ask_for_one():
     plan_memory(problem, budget, template=plan_memory(resized(first, 0.9), budget))
     search._plans.clear()
     assert plan_memory(problem, budget) == before
+
+
+def test_a_plan_whose_placed_arena_is_too_large_is_not_taken(monkeypatch):
+    first = residual(6, 2, 6400)
+    budget = int(plan_memory(first).peak_bytes * 0.8)
+    template = Template(plan_memory(first, budget))
+    problem = resized(first, 1.05)
+    assert template.plan(problem, budget, search.frontier_of) is not None
+    real = Template._with_counts
+
+    def with_gaps(*given):
+        plan = real(*given)
+        return replace(plan, placed_bytes=plan.placed_bytes + budget) if plan.recomputed else plan
+
+    monkeypatch.setattr(Template, "_with_counts", with_gaps)
+    assert template.plan(problem, budget, search.frontier_of) is None

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..core.bytesize import format_bytes
 from ..core.errors import MemoryBudgetError, MXLiteError
+from ..memplan import plan_memory
 from ..memplan.report import budgets_between, drawn, form_of, image_of, page_of, trace_of
 from .request import add_model, add_request, budget_of, request_of
 from .writing import write
@@ -58,7 +59,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.draw:
         print(f"\n{drawn(plan)}")
     if arguments.html:
-        plans = budgets_between(request.plan, arguments.budgets) if arguments.budgets > 1 else []
+        problem, strategy = plan.problem, request.strategy
+        plans = (
+            budgets_between(lambda b: plan_memory(problem, b, strategy=strategy), arguments.budgets)
+            if arguments.budgets > 1
+            else []
+        )
         write(arguments.html, page_of(plan, plans, request.describe()).encode())
     if arguments.image:
         write(arguments.image, image_of(plan, form, request.describe()))

@@ -367,7 +367,7 @@ class Executor:
         self, partial_shaping: bool = False, allow_up_sizing: bool = False, **shapes: Shape
     ) -> Executor:
         """An executor for other input shapes that shares every array whose shape stays, and the arena."""
-        from .bind import rebind
+        from .reshape import rebind
 
         return rebind(self, shapes, partial_shaping, allow_up_sizing)
 

@@ -2,8 +2,8 @@
 
 What lives after some tasks have run depends on which have run, not on their order. So orders are paths in
 the lattice of *downsets* (sets that hold with each task all it waits for), and the least peak is the path
-whose worst step is best: Dijkstra's shortest paths (1959) with "the larger of both" in the place of the sum. The
-problem is NP-hard (Sethi 1975, "Complete register allocation problems"), hence the limit.
+whose worst step is best: Dijkstra's shortest paths (1959) with "the larger of both" in the place of the sum.
+The problem is NP-hard (Sethi 1975, "Complete register allocation problems"), hence the limit.
 
 One observation keeps the lattice small. A task that can run, leaves no more bytes behind than it found and
 stays below the peak that cannot be avoided any more may run at once: whatever order was meant instead,

@@ -116,6 +116,8 @@ class Template:
 
     def _with_counts(self, problem: Problem, counts: tuple[int, ...], method: str) -> MemoryPlan:
         known = self._stackings.get(counts)
+        if known is None and counts == counts_of(self.first) and not self.first.host_bytes:
+            known = self._stackings[counts] = [Stacking(self.first)]
         if known is None:
             plan = make_plan(problem, counts, method=method)
             if len(self._stackings) >= REMEMBERED:
@@ -129,6 +131,15 @@ class Template:
         plan = known[0].placed(problem)
         self._stackings[counts] = [Stacking(plan), *known[: PILES - 1]]
         return plan
+
+
+def counts_of(plan: MemoryPlan) -> tuple[int, ...]:
+    """How often each forward task runs again in a plan."""
+    counts = [0] * plan.problem.num_forward
+    for t, k in zip(plan.schedule.task, plan.schedule.copy):
+        if k > 0:
+            counts[t] = max(counts[t], k)
+    return tuple(counts)
 
 
 def _spread(points: Sequence[Point]) -> list[Point]:

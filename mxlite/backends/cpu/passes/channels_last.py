@@ -15,7 +15,7 @@ there.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from types import ModuleType
 from typing import Any
 
@@ -133,11 +133,16 @@ _FORMS: Mapping[type[Op], tuple[type[Op], type[Any], ModuleType]] = {
 """Operator -> its form with channels last, that one's attributes, and its rows: `forward` and `backward`."""
 
 
+def _fields(attrs: Any) -> dict[str, Any]:
+    """Attributes by name. They hold nothing that can change, so nothing is copied, as `asdict` does."""
+    return {f.name: getattr(attrs, f.name) for f in fields(attrs)}
+
+
 def _form_of(node: Node) -> tuple[type[Op], Any, ModuleType]:
     """The form of a convolution with channels last, its attributes and rows."""
     assert node.op is not None
     op, attrs, rows = _FORMS[node.op]
-    return op, attrs(**asdict(node.attrs) | {"layout": None}), rows
+    return op, attrs(**_fields(node.attrs) | {"layout": None}), rows
 
 
 def _can_convolve(graph: Graph, node: Node, train: bool) -> bool:
@@ -183,7 +188,7 @@ def _dropout(node: Node, rank: int) -> tuple[type[Op], Any] | None:
 
 
 def _pooling(node: Node, rank: int) -> tuple[type[Op], Any] | None:
-    return _pooling_channels_last, ChannelsLastPoolingAttrs(**asdict(node.attrs) | {"layout": None})
+    return _pooling_channels_last, ChannelsLastPoolingAttrs(**_fields(node.attrs) | {"layout": None})
 
 
 def _lrn(node: Node, rank: int) -> tuple[type[Op], Any] | None:

@@ -1,0 +1,81 @@
+"""An executor for other input shapes, made from one that exists; see `Executor.reshape`."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ..core import BindError, nearest, ShapeError
+from ..core.npshape import from_user
+from ..graph import Entry, Graph, LOSS_SCALE
+from ..memplan import plan_memory
+from .bind import _link, _plan, locals_of, Shapes, update_rule
+from .executor import Executor
+from .offload import host_link
+from .step import infer, input_names
+
+
+def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_sizing: bool) -> Executor:
+    """See `Executor.reshape`. The plan is made from that of `executor`, in milliseconds."""
+    given = executor._given
+    graph = executor._planned.graph
+    bare = Graph(graph.outputs)
+    old = {n: a.shape for n, a in executor.arg_dict.items()}
+    known = {n: s for n, s in given["shapes"].items() if n in given["inputs"]} | {
+        n: from_user(s) for n, s in shapes.items()
+    }
+    data = input_names(executor._planned.graph, list(known))
+    for name in shapes:
+        if name not in old:
+            raise BindError(f"reshape: {name!r} is no argument of this symbol.{nearest(name, old)}")
+    types = {n: a.dtype for n, a in {**executor.arg_dict, **executor.aux_dict}.items()}
+    inferred = infer(bare, known, types)
+    for n in inferred.arguments:
+        new = inferred.shapes[Entry(n)]
+        if new != old[n.name] and n.name not in data and not partial_shaping:
+            raise ShapeError(
+                f"reshape changes {n.name!r} from {old[n.name]} to {new}; partial_shaping=True allows that."
+            )
+        if prod(new) > prod(old[n.name]) and not allow_up_sizing:
+            raise ShapeError(
+                f"reshape makes {n.name!r} larger, {new}, not {old[n.name]}; allow_up_sizing=True allows it."
+            )
+    planned, requests = _plan(
+        inferred,
+        executor.context,
+        set(known),
+        executor._grad_req,
+        given["budget"],
+        update_rule(given["optimizer"]),
+        amp=given["amp"],
+        scaled=given["loss_scale"] is not None,
+        choose=lambda lowered: plan_memory(
+            lowered.problem, given["budget"], template=executor._planned.train_plan
+        ),
+        template=executor._planned.infer_plan,
+        device=given["device"],
+        host=host_link(given["offload"]),
+    )
+    if planned.train_plan.arena_bytes > executor._arena.nbytes and not allow_up_sizing:
+        raise ShapeError(
+            f"reshape needs an arena of {planned.train_plan.arena_bytes} bytes, the executor has "
+            f"{executor._arena.nbytes}; allow_up_sizing=True allocates a larger one."
+        )
+    shared = {
+        k: a
+        for k, a in executor._arrays.items()
+        if k in planned.train.step.owned
+        and a.shape == planned.train.step.owned[k][0]
+        and k != ("var", LOSS_SCALE)
+    }
+    link = locals_of(
+        known,
+        executor._grad_req,
+        None,
+        given["budget"],
+        given["optimizer"],
+        given["amp"],
+        executor.loss_scale,
+        given["device"],
+        given["offload"],
+    )
+    return _link(planned, executor.context, shared, requests, executor, link)
