@@ -29,7 +29,7 @@ RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
 
 
 # Visits of the local search: by tasks squared for a small problem, else so many and more for each task.
-SMALL_VISITS, VISITS, MORE_VISITS = 150, 3_000_000, 300
+SMALL_VISITS, VISITS, MORE_VISITS = 300, 3_000_000, 300
 
 
 class Frontier:
