@@ -309,7 +309,9 @@ def test_each_update_follows_its_gradient_at_once():
     plan = net.memory_plan(mx.cpu(), optimizer=mx.optimizer.SGD(), data=(2, 64))
     order = [plan.problem.tasks[t].name for t in plan.schedule.task]
     for i in range(6):
-        assert order.index(f"fc{i}_weight_update") == order.index(f"fc{i}_backward") + 1
+        # Behind its gradient, and behind whoever still reads the old weight.
+        own = [s for s, name in enumerate(order) if name.startswith(f"fc{i}_backward")]
+        assert order.index(f"fc{i}_weight_update") == max(own) + 1
     assert plan.breakdown["gradients"] == 0
     assert plan.arena_bytes < 3 * 64 * 64 * 4  # a gradient and the update's scratch, not six gradients
 

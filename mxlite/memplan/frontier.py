@@ -21,7 +21,8 @@ from .problem import Problem
 FRACTIONS = 16  # partial dropping is tried in sixteenths
 WIDEST = 8  # values that cross a cut within a block
 FINE = 500  # cuts of that kind up to which the chain programme takes them all
-LONG = 1500  # and beyond which the recursion is for small budgets alone
+FINEST = 1500  # and which the recursion takes
+MOST = 600  # cuts between blocks that the programmes look at; in longer chains neighbours are one block
 DEEPEST = 16  # mirror count
 DEEP_RUNGS = 60  # budgets of each scale that the recursion is asked for
 DEEP_VISITS = 80_000  # and tasks of the schedules made for them
@@ -88,11 +89,11 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
     # Recomputation only adds values, so where values share no bytes it is of no use.
     if strategy == "sharing" and n and pool.points[0].live_bytes:
         cuts = split.find_cuts(problem)
-        blocks = Blocks(cuts)
+        blocks = Blocks(split.thinned(cuts, MOST))
         droppable = np.array(blocks.droppable)
         _schemes(pool, cuts)
         coarse = Chain(blocks)
-        fine = Chain(Blocks(split.find_cuts(problem, WIDEST)))
+        fine = Chain(Blocks(split.thinned(split.find_cuts(problem, WIDEST), FINEST)))
         _stretches(pool, coarse)
         if fine.blocks.num <= FINE:
             _stretches(pool, fine)
@@ -148,8 +149,7 @@ def _levels(pool: Pool, cuts: split.Cuts, chain: Chain) -> None:
         {0, chain.blocks.num, *(c + 1 for c, t in enumerate(chain.blocks.cuts.at) if t in set(cuts.at))}
     )
     rungs = min(DEEP_RUNGS, max(12, DEEP_VISITS // len(pool.problem.tasks)))
-    # In long chains the programme above has taken all budgets but the smallest.
-    for share in (0.3, 0.08, 0.02, 0.005)[chain.blocks.num > LONG :]:
+    for share in (0.3, 0.08, 0.02, 0.005):
         deep = Deep(chain, share * most, among)
         names, rows = [], []
         for i in range(rungs):

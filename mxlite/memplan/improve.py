@@ -1,9 +1,9 @@
 """Local search around every point of a frontier at once.
 
-A move changes the count of one forward task. From a point all moves are costed together; whatever beats a
-point of the frontier takes its place, and may be moved on from in its turn. Few tasks are enumerated
-outright.
-The effort is a number of tasks visited, so it is the same on every machine.
+A move changes the count of one forward task. From a point all moves are costed together, of many tasks those
+that promise most; whatever beats a point of the frontier takes its place, and may be moved on from in its
+turn. Few tasks are enumerated outright. The effort is a number of tasks visited, so it is the same on every
+machine.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from .pool import DEEP, Pool
 
 AT_ONCE = 256  # candidates to be costed together, about
+MOVES = 1024  # tasks, at most, that a point is moved on from
 ENUMERATED = 1 << 16  # candidates, at most, of a problem that is enumerated
 
 
@@ -35,8 +36,10 @@ def enumerate_all(pool: Pool, droppable: np.ndarray, limit: int) -> bool:
 def improve(pool: Pool, droppable: np.ndarray, limit: int) -> None:
     """Move on from the points of the frontier until nothing new is found, or `limit` visits are done."""
     places = np.flatnonzero(droppable)
+    places = places[np.argsort(_prices(pool, places), kind="stable")]
     end = pool.visits + limit
     done: set[bytes] = set()
+    most = max(2, min(MOVES, limit // len(pool.problem.tasks)))
     together = max(1, AT_ONCE // max(1, len(places)))
     while pool.visits < end:
         todo = [p for p in pool.points if p.counts not in done]
@@ -49,7 +52,8 @@ def improve(pool: Pool, droppable: np.ndarray, limit: int) -> None:
             rows: list[np.ndarray] = []
             for point in spread[at : at + together]:
                 done.add(point.counts)
-                found = _moves(point.array, places)
+                counts = point.array
+                found = _moves(counts, _promising(counts, places, most))
                 names += [_moved(point.method)] * len(found)
                 rows.append(found)
             both = np.concatenate(rows)
@@ -60,6 +64,23 @@ def improve(pool: Pool, droppable: np.ndarray, limit: int) -> None:
             pool.add([n for n, u in zip(names, use.tolist()) if u], both[use])
             if pool.visits >= end:
                 return
+
+
+def _prices(pool: Pool, places: np.ndarray) -> np.ndarray:
+    """Seconds for each byte of what the tasks at `places` make."""
+    tasks, values = pool.problem.tasks, pool.problem.values
+    nbytes = [sum(values[v].nbytes for v in tasks[t].outputs if v >= 0) for t in places.tolist()]
+    return np.array([tasks[t].seconds for t in places.tolist()]) / np.maximum(nbytes, 1)
+
+
+def _promising(counts: np.ndarray, places: np.ndarray, most: int) -> np.ndarray:
+    """Of `places`, the cheapest first, up to `most`: kept ones of the lowest price, dropped ones of the
+    highest.
+    """
+    if len(places) <= most:
+        return np.sort(places)
+    dropped = counts[places] > 0
+    return np.sort(np.concatenate([places[~dropped][: most // 2], places[dropped][-(most // 2) :]]))
 
 
 def _moves(counts: np.ndarray, places: np.ndarray) -> np.ndarray:

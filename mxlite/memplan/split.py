@@ -126,6 +126,18 @@ def _largest_share(size: Sequence[int], at: Sequence[int]) -> float:
     return most / total if total else 0.0
 
 
+def thinned(cuts: Cuts, most: int) -> Cuts:
+    """At most `most` of the cuts: of neighbours the one that keeps the fewest bytes, of equals the last."""
+    n = len(cuts.at)
+    if n <= most:
+        return cuts
+    nbytes = [sum(_arena_bytes(cuts.problem, t) for t in kept) for kept in cuts.kept]
+    chosen = [
+        min(range(g * n // most, (g + 1) * n // most), key=lambda c: (nbytes[c], -c)) for g in range(most)
+    ]
+    return Cuts(cuts.problem, tuple(cuts.at[c] for c in chosen), tuple(cuts.kept[c] for c in chosen))
+
+
 def forced(problem: Problem) -> list[int]:
     """Counts of what the user marked with `force_mirroring`."""
     return [int(t.mirror) for t in problem.tasks[: problem.num_forward]]
