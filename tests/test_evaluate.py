@@ -129,3 +129,23 @@ def test_seconds_are_added_in_one_order():
     problem = replace(problem, tasks=tasks)
     for _, seconds in compare(problem, some_counts(rng, 4, problem.num_forward))[1:]:
         assert 0 < seconds < 600
+
+
+def test_forward_may_leave_nothing_in_the_arena():
+    """All of its results are the user's; backward still works in place."""
+    values = (
+        Value("data", 64, fixed=True), Value("out", 64, fixed=True), Value("d0", 64), Value("d1", 64),
+        Value("grad", 64, fixed=True),
+    )  # fmt: skip
+    tasks = (
+        Task("f", "f", (0,), (1,), seconds=1.0),
+        Task("b0", "b", (1,), (2,), seconds=1.0),
+        Task("b1", "b", (2,), (3,), ((3, 2),), seconds=1.0),
+        Task("b2", "b", (3,), (4,), seconds=1.0),
+    )
+    evaluator = Evaluator(Problem(tasks, values, 1))
+    counts = np.array([[0], [1], [2], [3]])
+    nbytes, seconds = evaluator.many(counts)
+    assert [(b, s) for b, s in zip(nbytes.tolist(), seconds.tolist())] == [
+        evaluator.one(row) for row in counts.tolist()
+    ]

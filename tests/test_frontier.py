@@ -15,7 +15,7 @@ import pytest
 from problems import chain, random_problem, residual
 
 from mxlite.core import MemoryBudgetError
-from mxlite.memplan import check, find_cuts, partial, plan_memory, Problem
+from mxlite.memplan import check, find_cuts, partial, plan_memory, Problem, Task, Value
 from mxlite.memplan.blocks import Blocks
 from mxlite.memplan.chain import Chain, counts_of, filled, Table
 from mxlite.memplan.deep import Deep
@@ -328,3 +328,15 @@ def test_the_frontier_does_not_depend_on_the_hashes_of_a_process():
         answers.add(run.stdout)
     assert len(answers) == 1
     assert len(answers.pop().split()) == 2
+
+
+def test_a_long_stretch_of_which_backward_needs_nothing():
+    """The recursion divides it by numbers of blocks, since there are no bytes to divide it by."""
+    n = 300
+    values = [Value("data", 64, fixed=True), *(Value(f"y{i}", 64) for i in range(n)), Value("d", 64)]
+    tasks = [Task(f"f{i}", "f", (i,), (i + 1,), seconds=1.0) for i in range(n)]
+    tasks.append(Task("loss", "f", (n,), (n + 1,), seconds=1.0))
+    last = Value("dx", 64, fixed=True)
+    tasks.append(Task("b", "b", (n + 1, n), (n + 2,), seconds=1.0))
+    problem = Problem(tuple(tasks), (*values, last), n)
+    assert frontier(problem).least().placed_bytes <= 192

@@ -235,10 +235,17 @@ class Deep:
 
 
 def _thinned(chain: Chain, among: Sequence[int], places: int) -> list[int]:
-    """At most `places` of the cuts `among`, that divide what backward needs into about equal parts."""
-    if len(among) <= places:
+    """At most `places` of the cuts `among`, that divide what backward needs into about equal parts.
+
+    Where that leaves more than half of the cuts in one part, for most blocks hold nothing, the numbers of
+    blocks are made equal instead: so parts of parts soon are single blocks.
+    """
+    n = len(among)
+    if n <= places:
         return list(among)
     held = chain.held[0][np.array(among)]
     wanted = held[0] + np.arange(1, places - 1) * ((held[-1] - held[0]) / (places - 1))
-    inner = {int(i) for i in np.searchsorted(held, wanted)} - {0, len(among) - 1}
-    return [among[i] for i in sorted({0, *inner, len(among) - 1}) if i < len(among)]
+    chosen = sorted({0, *np.searchsorted(held, wanted).tolist(), n - 1} - {n})
+    if max(b - a for a, b in pairwise(chosen)) > n // 2:
+        chosen = sorted({i * (n - 1) // (places - 1) for i in range(places)})
+    return [among[i] for i in chosen]

@@ -350,6 +350,9 @@ class Profiles:
         def last_read(donor: Array, moment: Array) -> Array:
             """Of the copies of `donor` that are newest at the backward tasks `moment`."""
             inside = donor < f
+            if not inside.any():
+                late: Array = ends[-1][donor - f]
+                return late
             place = np.where(inside, donor, 0)
             maker = self.maker[place] * most
             end = ends[0][place]
