@@ -225,7 +225,7 @@ def within(graph: Composition, net: Any, budget: int) -> tuple[Any, list[Any]]:
         return exe, got
 
 
-@settings(max_examples=60, derandomize=True, database=None, deadline=None)
+@settings(max_examples=30, derandomize=True, database=None, deadline=None)
 @given(first_shapes, steps, st.floats(0, 1))
 def test_compositions_give_what_pytorch_gives_under_any_budget(shape, program, share):
     graph = Composition(shape)
