@@ -95,7 +95,7 @@ def test_array_that_no_head_depends_on_keeps_its_gradient():
     same(w.grad, [7, 7])
 
 
-def test_array_reached_only_where_no_gradient_passes_gets_zeros():
+def test_array_behind_blockgrad_keeps_its_gradient():
     x, w = leaf([1, 2]), leaf([1, 2])
     x.grad[:] = 7
     with autograd.record():

@@ -225,7 +225,7 @@ def test_local_search_finds_what_it_starts_without():
     pool, cuts = Pool(problem), find_cuts(problem)
     pool.add("drop", np.array([partial(cuts, 0, f / 16) for f in range(17)]))
     began = len(pool.points)
-    improve(pool, np.array(Blocks(cuts).droppable), 400_000)
+    improve(pool, np.array(cuts.order), 400_000)
     best = frontier(problem).points
     nbytes = 0.9 * best[0].live_bytes
     wanted = next(p.seconds for p in best if p.live_bytes <= nbytes)
@@ -235,11 +235,10 @@ def test_local_search_finds_what_it_starts_without():
 
 def test_the_work_of_the_local_search_is_bounded():
     problem = residual(5, 2)
-    droppable = np.array(Blocks(find_cuts(problem)).droppable)
     pool = Pool(problem)
     pool.add("keep all", np.zeros((1, problem.num_forward), np.int64))
     before = pool.visits
-    improve(pool, droppable, 50_000)
+    improve(pool, np.array(find_cuts(problem).order), 50_000)
     assert before < pool.visits <= before + 50_000 + 512 * len(problem.tasks)
 
 

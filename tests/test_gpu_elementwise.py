@@ -7,8 +7,12 @@ import numpy as np
 import pytest
 from emulated_device import compiler, EmulatedDevice
 
+from mxlite.backends import bind_call, Request
+from mxlite.backends.cpu import CPU
 from mxlite.backends.elementwise.expression import evaluate, NUMPY, Writer
+from mxlite.backends.gpu.kernels import table
 from mxlite.backends.gpu.kernels.elementwise import divisor, Loop
+from mxlite.ops import find_op
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 
@@ -137,3 +141,31 @@ def test_division_by_multiplication():
         for x in [0, 1, n - 1, n, n + 1, 2 * n - 1, 2**31 - 1, 123456789]:
             if x < 2**31:
                 assert (((x * multiplier) >> 32) + x) >> shift == x // n, (x, n)
+
+
+@pytest.mark.parametrize("name", ["Activation", "broadcast_add", "gamma", "sqrt"])
+def test_rows_of_the_table_compute_what_the_reference_does(name):
+    """Forward and, where there is one, the gradient."""
+    op = find_op(name)
+    attrs = op.Attrs(act_type="relu") if name == "Activation" else op.Attrs()
+    shapes = ((3, 4), (1, 4))[: len(op.input_names(attrs))]
+    float32 = np.dtype("float32")
+    table_ = table(EmulatedDevice())
+    rng = np.random.default_rng(3)
+    for wanted in (op, op.grad_op):
+        request = Request(wanted, attrs, shapes, ((3, 4),), float32, (float32,) * len(shapes))
+        found = [kernel for row in table_.get(wanted, ()) if (kernel := row(request)) is not None]
+        if not found:
+            assert name in ("gamma", "broadcast_add")  # no expression; sums over an axis
+            continue
+        size = dict(zip(op.input_names(attrs), shapes)) | dict.fromkeys(op.output_names(attrs), (3, 4))
+        given = [rng.random(size[n.removeprefix("d_")]).astype(np.float32) for n in wanted.input_names(attrs)]
+        results = []
+        for kernel in (found[0], CPU.reference(wanted, attrs, shapes, ((3, 4),), float32)):
+            outs = [np.zeros(size[n.removeprefix("d_")], np.float32) for n in wanted.output_names(attrs)]
+            work = np.empty(kernel.workspace, np.uint8)
+            bind_call(kernel, np, wanted, attrs, given, outs, work=work, shapes=(shapes, ((3, 4),)))()
+            results.append(outs)
+        for got, reference in zip(*results):
+            np.testing.assert_allclose(got, reference, rtol=1e-6)
+            assert got.any()

@@ -100,7 +100,7 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
         _levels(pool, cuts, fine)
         limit = min(SMALL_VISITS * len(problem.tasks) ** 2, VISITS + MORE_VISITS * len(problem.tasks))
         if not enumerate_all(pool, droppable, limit):
-            improve(pool, droppable, limit)
+            improve(pool, np.array(cuts.order, np.int64), limit)
         if problem.host is not None:
             offload.extend(pool)
     return Frontier(problem, strategy, tuple(pool.points))

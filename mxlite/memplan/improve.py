@@ -33,10 +33,11 @@ def enumerate_all(pool: Pool, droppable: np.ndarray, limit: int) -> bool:
     return True
 
 
-def improve(pool: Pool, droppable: np.ndarray, limit: int) -> None:
-    """Move on from the points of the frontier until nothing new is found, or `limit` visits are done."""
-    places = np.flatnonzero(droppable)
-    places = places[np.argsort(_prices(pool, places), kind="stable")]
+def improve(pool: Pool, places: np.ndarray, limit: int) -> None:
+    """Move on from the points of the frontier until nothing new is found, or `limit` visits are done.
+
+    `places` are the tasks that may run again, the least time per byte first.
+    """
     end = pool.visits + limit
     done: set[bytes] = set()
     most = max(2, min(MOVES, limit // len(pool.problem.tasks)))
@@ -64,13 +65,6 @@ def improve(pool: Pool, droppable: np.ndarray, limit: int) -> None:
             pool.add([n for n, u in zip(names, use.tolist()) if u], both[use])
             if pool.visits >= end:
                 return
-
-
-def _prices(pool: Pool, places: np.ndarray) -> np.ndarray:
-    """Seconds for each byte of what the tasks at `places` make."""
-    tasks, values = pool.problem.tasks, pool.problem.values
-    nbytes = [sum(values[v].nbytes for v in tasks[t].outputs if v >= 0) for t in places.tolist()]
-    return np.array([tasks[t].seconds for t in places.tolist()]) / np.maximum(nbytes, 1)
 
 
 def _promising(counts: np.ndarray, places: np.ndarray, most: int) -> np.ndarray:

@@ -41,7 +41,7 @@ class Arguments:
     """What a kernel is launched with, in the form the driver wants: an address for each value."""
 
     def __init__(self, values: Sequence[Any]) -> None:
-        """`values` are ctypes numbers; addresses of arrays are c_void_p. `owners` keep memory alive."""
+        """`values` are ctypes numbers; addresses of arrays are c_void_p."""
         self.values = tuple(values)
         self.pointers = (ctypes.c_void_p * max(1, len(self.values)))(*map(ctypes.addressof, self.values))
 
