@@ -11,13 +11,15 @@ import itertools
 import math
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from case import Case
 
-from mxlite.backends import bind_call
+from mxlite.backends import Backend, bind_call
 from mxlite.backends.cpu import CPU
 from mxlite.core.dtype import is_floating
 from mxlite.graph.attrs import attr_text, parse_attrs
@@ -32,6 +34,18 @@ LOCAL_BYTES = 208 * 1024
 strided or mixed operation) or temporaries as small as that, and Python's objects."""
 
 Arrays = dict[str, Any]
+
+_backend: ContextVar[Backend] = ContextVar("backend", default=CPU)
+
+
+@contextmanager
+def kernels_of(backend: Backend) -> Iterator[None]:
+    """Inside, calls run on kernels of `backend`, which must take numpy's arrays."""
+    token = _backend.set(backend)
+    try:
+        yield
+    finally:
+        _backend.reset(token)
 
 
 @dataclass(frozen=True)
@@ -118,14 +132,15 @@ class Call:
     ) -> tuple[Callable[[], None], list[Any]]:
         """The call as a program makes it, and the guard bytes around its scratch."""
         first = self.dtypes[0][0] if self.dtypes[0] else self.dtypes[1][0]
-        kernel = CPU.choose(op, self.attrs, *self.shapes, first, self.dtypes[0])
-        block = CPU.empty(GUARD + kernel.workspace + GUARD)
+        backend = _backend.get()
+        kernel = backend.choose(op, self.attrs, *self.shapes, first, self.dtypes[0])
+        block = backend.empty(GUARD + kernel.workspace + GUARD)
         block.fill(0x3C)
         work = block[GUARD : GUARD + kernel.workspace]
         work.fill(garbage)
         run = bind_call(
             kernel,
-            CPU.xp,
+            backend.xp,
             op,
             self.attrs,
             list(ins.values()),

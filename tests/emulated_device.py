@@ -31,6 +31,7 @@ class EmulatedDevice:
     name = "emulated"
     xp = np
     multiprocessors = 2
+    shared_bytes = 227 * 1024
 
     def __init__(self) -> None:
         self.launched: list[str] = []

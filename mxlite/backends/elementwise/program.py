@@ -27,11 +27,11 @@ class Program(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4096)
-def program(r: Request, known: frozenset[str]) -> Program | None:
+def program(r: Request, known: frozenset[str], floats: frozenset[str] = FLOATS) -> Program | None:
     """The expression for a request; None where there is none.
 
     Wanted are outputs of one shape, inputs that broadcast to it, and dtypes that are `known`: those that
-    the backend's code can load and store.
+    the backend's code can load and store. It stores `floats` only, in which it computes.
     """
     op, a = r.op, r.attrs
     kinds = kinds_of(r)
@@ -40,7 +40,8 @@ def program(r: Request, known: frozenset[str]) -> Program | None:
     ignored = op.shape_only_names(a)
     inputs = tuple(n for n in op.input_names(a) if r.is_used(n) and n not in ignored)
     outputs = tuple(n for n in op.output_names(a) if r.is_used(n))
-    if not outputs or not can_store([kinds[n][1] for n in inputs], [kinds[n][1] for n in outputs], known):
+    made_types = [kinds[n][1] for n in outputs]
+    if not outputs or not can_store([kinds[n][1] for n in inputs], made_types, known, floats):
         return None
     shape = kinds[outputs[0]][0]
     views = tuple(view_of(op, a, n, kinds[n][0], shape) for n in inputs)
@@ -69,9 +70,11 @@ def kinds_of(r: Request) -> dict[str, tuple[Shape, DType]] | None:
     return kinds
 
 
-def can_store(inputs: Sequence[DType], outputs: Sequence[DType], known: frozenset[str]) -> bool:
-    """Whether arrays of these types can be read and made; made are floats only, as it is computed in such."""
-    return all(str(d) in known for d in inputs) and all(str(d) in known & FLOATS for d in outputs)
+def can_store(
+    inputs: Sequence[DType], outputs: Sequence[DType], known: frozenset[str], floats: frozenset[str] = FLOATS
+) -> bool:
+    """Whether arrays of these types can be read and made."""
+    return all(str(d) in known for d in inputs) and all(str(d) in known & floats for d in outputs)
 
 
 def broadcasts(shape: Shape, whole: Shape) -> bool:

@@ -1,7 +1,8 @@
-"""What the GPU backend asks of a device: memory, kernels, launches. All else is written against this.
+"""What kernels ask of a device, and what they give back: calls that put work on a stream.
 
-The real one (`cuda.py`) stands on CuPy. Tests have two more, so that nearly everything runs where there is no
-GPU: one that runs the same kernels on the CPU, and one that only writes down what it is told.
+A `Run` that a kernel makes is called many times, eagerly or while a stream is captured, so it only launches:
+it allocates nothing, waits for nothing and looks at no element. One that cannot promise that says so in
+`blocks_capture`.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ Grid = tuple[int, int, int]
 
 
 class Device(Protocol):
-    """`xp` is the module of its arrays, `multiprocessors` how many blocks really run at a time, at least."""
+    """`xp` is the module of its arrays, `multiprocessors` how many blocks really run at a time, at least.
+
+    `shared_bytes` is the most shared memory that a block may have.
+    """
 
     name: str
     xp: ModuleType
     multiprocessors: int
+    shared_bytes: int
 
     def empty(self, nbytes: int) -> Any:
         """A 1-D uint8 array, aligned to 256 bytes. Raises OutOfMemoryError."""
@@ -34,7 +39,10 @@ class Device(Protocol):
         """The kernel `name` of `source`, compiled now or before."""
 
     def launch(self, function: Any, grid: Grid, block: Grid, shared: int, arguments: Arguments) -> Run:
-        """A call that puts one run of the kernel on the stream that is current when it is called."""
+        """A call that puts one run of the kernel on the stream that is current when it is called.
+
+        `shared` is dynamic shared memory in bytes.
+        """
 
 
 class Arguments:
@@ -44,6 +52,36 @@ class Arguments:
         """`values` are ctypes numbers; addresses of arrays are c_void_p."""
         self.values = tuple(values)
         self.pointers = (ctypes.c_void_p * max(1, len(self.values)))(*map(ctypes.addressof, self.values))
+
+
+class InOrder:
+    """Several calls as one, flat: those of an InOrder among them are its own."""
+
+    runs: tuple[Run, ...]
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        flat: list[Run] = []
+        for run in runs:
+            flat += run.runs if isinstance(run, InOrder) else [run]
+        self.runs = tuple(flat)
+
+    @property
+    def blocks_capture(self) -> str | None:
+        """Why a stream cannot be captured around it; None if it can."""
+        return next((why for run in self.runs if (why := blocks_capture(run)) is not None), None)
+
+    def __call__(self) -> None:
+        for run in self.runs:
+            run()
+
+
+def blocks_capture(run: Run) -> str | None:
+    """Why a stream cannot be captured while `run` is called; None if it can."""
+    return getattr(run, "blocks_capture", None)
+
+
+def nothing() -> None:
+    """What is done where there is no element."""
 
 
 def pointer(address: int) -> ctypes.c_void_p:

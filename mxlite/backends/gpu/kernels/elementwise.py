@@ -22,7 +22,7 @@ from ...elementwise.expression import Expression
 from ...elementwise.fused import _fused_elementwise, _fused_elementwise_gradient
 from ...elementwise.program import can_store, kinds_of, Program, program
 from ...elementwise.rules import RULES
-from ..device import Arguments, Device, pointer, Run
+from ..device import Arguments, Device, nothing, pointer, Run
 from ..source import kernel, NAMES, shared, Source
 
 THREADS = 256
@@ -32,6 +32,7 @@ MOST_AXES = 6
 MOST_PACKS = 2**31 - 1  # what a division by multiplication is right for
 
 KNOWN = frozenset(NAMES)
+FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 _STEPS = {
     "add": "{} + {}",
@@ -171,7 +172,7 @@ class Loop:
     def call(self, *arrays: Any) -> Run:
         """The call for these arrays, inputs and then outputs, which are in C order."""
         if self.size == 0:
-            return _nothing
+            return nothing
         device, outer = self.device, len(self.lengths) - 1
         addresses = [device.address(x) for x in arrays]
         pack = self._pack(addresses)
@@ -206,15 +207,11 @@ def divisor(n: int) -> tuple[int, int]:
     return ((2**32 * (2**shift - n)) // n + 1) & 0xFFFFFFFF, shift
 
 
-def _nothing() -> None:
-    """What is done where there is no element."""
-
-
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
 
     def single(r: Request) -> ChosenKernel | None:
-        p = program(r, KNOWN)
+        p = program(r, KNOWN, FLOATS)
         if p is None:
             return None
         kinds = kinds_of(r)
@@ -232,7 +229,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
     def fused(r: Request) -> ChosenKernel | None:
         a = r.attrs
-        if not can_store(r.dtypes, a.dtypes, KNOWN):
+        if not can_store(r.dtypes, a.dtypes, KNOWN, FLOATS):
             return None
         p = Program(a.expression, a.constants, (), a.views, (), a.shape)
         loops = _Loops(device, p, r.dtypes, a.dtypes)
@@ -260,7 +257,7 @@ class _Loops:
     def call(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Run:
         wanted = tuple(i for i, y in enumerate(outputs) if y is not None)
         if not wanted:
-            return _nothing
+            return nothing
         if wanted not in self._some:
             p, e = self.p, self.p.expression.only(wanted)
             made = [self.outputs[i] for i in wanted]

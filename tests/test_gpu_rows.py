@@ -1,0 +1,99 @@
+"""Every row of `cases.py` whose operator has a kernel on the GPU, on that kernel, run on the CPU.
+
+Rules that hold for every operator hold for these kernels; their numbers are the reference's. Elementwise
+kernels are generated from the expressions that tests/test_gpu_elementwise.py covers, so here a few stand for
+all.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from cases import CASES
+from conformance import (
+    Call,
+    check_in_place,
+    check_inputs_are_untouched,
+    check_missing_head_gradients,
+    check_unwanted_outputs,
+    check_writes_all_and_reads_no_garbage,
+    kernels_of,
+    stages,
+)
+from emulated_device import compiler, EmulatedDevice
+
+from mxlite.backends import Backend
+from mxlite.backends.gpu.kernels import table
+
+pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
+
+BACKEND = Backend("emulated", np, table(EmulatedDevice()))
+EVERY = 40
+"""Of the elementwise rows one in so many is run; MXLITE_ALL_GPU_ROWS=1 runs all: minutes of compiling."""
+
+
+def kernels(case):
+    """Names of the kernels of a row's stages; None where it is the reference."""
+    call = Call.of(case)
+    names = []
+    for op, _ in stages(call, case.inputs()):
+        kernel = BACKEND.choose(op, call.attrs, *call.shapes, call.dtypes[0][0], call.dtypes[0])
+        names.append(None if kernel.is_reference else kernel.name)
+    return names
+
+
+def chosen():
+    """Rows with a kernel that is not elementwise, and some of the others."""
+    result, elementwise = [], []
+    for name, case in CASES.items():
+        if case.op in BACKEND.kernels or case.op.grad_op in BACKEND.kernels:
+            found = kernels(case)
+            if all(k is None or k.startswith("cuda elementwise") for k in found):
+                elementwise += [name] if any(found) else []
+            else:
+                result.append(name)
+    return result + elementwise[:: 1 if "MXLITE_ALL_GPU_ROWS" in os.environ else EVERY]
+
+
+@pytest.mark.parametrize("name", chosen())
+def test_row(name):
+    case = CASES[name]
+    with kernels_of(BACKEND):
+        check_writes_all_and_reads_no_garbage(case)
+        check_inputs_are_untouched(case)
+        check_in_place(case)
+        check_unwanted_outputs(case)
+        check_missing_head_gradients(case)
+    for dtype in (None, "float32"):
+        compare(case, dtype)
+
+
+def compare(case, dtype):
+    """The row on both kernels, in its own types or with `dtype` in the place of float64."""
+    call = Call.of(case, dtype=dtype)
+    for op, inputs in stages(call, case.inputs(dtype=dtype)):
+        want, wanted_after = call.execute(op, inputs)
+        with kernels_of(BACKEND):
+            got, after = call.execute(op, inputs)
+        for n in op.mutated(call.attrs):
+            if n in after:
+                got[n], want[n] = after[n], wanted_after[n]
+        for n, y in want.items():
+            close(got[n], y, f"{op.op_name} {n}")
+
+
+def close(got, want, what):
+    """Whole numbers exactly; others to a few roundings of the largest."""
+    if want is None:
+        assert got is None
+        return
+    assert got.dtype == want.dtype
+    if want.dtype.kind in "iub":
+        np.testing.assert_array_equal(got, want, what)
+        return
+    tolerance = {"float64": 1e-12, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}[want.dtype.name]
+    a, b = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    scale = float(np.max(np.abs(b[np.isfinite(b)]), initial=1e-30))
+    np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * scale, err_msg=what)
