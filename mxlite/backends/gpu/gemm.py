@@ -1,7 +1,7 @@
 """Matrix products on the GPU: one way to ask for them, whoever computes them.
 
-A row describes each product it needs (`Product`), asks `workspace` when it is chosen, and `product` for the call
-when it is connected:
+A row describes each product it needs (`Product`), asks `workspace` when it is chosen, and `product` for the
+call when it is connected:
 
     p = Product(m, n, k, "float32", trans_b=True, bias="columns")
     connected(connect, workspace(device, p), kernel_name(device, p))
@@ -23,16 +23,16 @@ class Product:
     """c = activation(alpha * op(a) @ op(b) + beta * c + bias), of matrices whose rows are contiguous.
 
     op(a) is (m, k) and op(b) (k, n): `a` is stored as (m, k), with `trans_a` as (k, m); `b` as (k, n), with
-    `trans_b` as (n, k). `lda`, `ldb`, `ldc`: elements from one stored row to the next, 0 for rows without gaps.
+    `trans_b` as (n, k). `lda`, `ldb`, `ldc`: elements from one stored row to the next; 0: rows without gaps.
 
-    `batch` (outer, inner): so many products at once, `strides_x` elements apart along each of the two; 0 is one
-    matrix for all, as weights of a convolution. c must not overlap itself. `summed`: so many products are added
-    up into each c, `more_a` and `more_b` elements apart, as the gradient of weights over samples.
+    `batch` (outer, inner): so many products at once, `strides_x` elements apart along each of the two; 0 is
+    one matrix for all, as weights of a convolution. c must not overlap itself. `summed`: so many products are
+    added up into each c, `more_a` and `more_b` elements apart, as the gradient of weights over samples.
 
     `dtype` is that of a and b, `out` that of c and bias (the same unless given). Sums are made in float32 for
-    two-byte floats. Nothing of c is read where beta is 0. `bias`: "columns", (n,), or "rows", (m,); one for the
-    whole batch. `activation`: "relu", "gelu" (exact), "gelu_tanh". `tf32`: whether float32 may be multiplied in
-    10 bits; None: as MXLITE_ALLOW_TF32 says. c may not overlap a or b.
+    two-byte floats. Nothing of c is read where beta is 0. `bias`: "columns", (n,), or "rows", (m,); one for
+    the whole batch. `activation`: "relu", "gelu" (exact), "gelu_tanh". `tf32`: whether float32 may be
+    multiplied in 10 bits; None: as MXLITE_ALLOW_TF32 says. c may not overlap a or b.
     """
 
     m: int

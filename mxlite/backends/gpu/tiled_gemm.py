@@ -1,8 +1,8 @@
 """Matrix products on our own kernel: tiles in shared memory, tall sums split into two stages.
 
-Reads each operand once for every tile of the result that it meets, writes the result once. Where the result has
-too few tiles to fill a GPU and the sum is long, the sum is cut into parts that are written to scratch in the
-accumulation type and added up in order by a second launch: the same bits every time. How it is cut
+Reads each operand once for every tile of the result that it meets, writes the result once. Where the result
+has too few tiles to fill a GPU and the sum is long, the sum is cut into parts that are written to scratch in
+the accumulation type and added up in order by a second launch: the same bits every time. How it is cut
 depends on the shape alone, never on the device.
 """
 
@@ -40,16 +40,17 @@ SIZE = {
     "int32": 4,
     "int64": 8,
 }
-ACTIVATIONS = {"": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3}
+ACTIVATIONS = {"": "Plain", "relu": "Rectified", "gelu": "Gelu", "gelu_tanh": "GeluTanh"}
 BIASES = {"": 0, "columns": 1, "rows": 2}
 
-STEP = 16  # numbers of k that a step brings
-SMALL = (32, 32, 4)
-LARGE = {"float": (128, 128, 8), "double": (64, 64, 4), "uint32": (128, 128, 8), "uint64": (64, 64, 4)}
+SMALL = {"float": (32, 32, 4, 16), "double": (32, 32, 4, 8)}
+LARGE = {"float": (128, 128, 8, 8), "double": (64, 64, 4, 8)}
+"""Sizes of tiles by accumulation type (whole numbers as floats of their size); see Tiling."""
 BLOCKS = 264
 """Blocks wanted at least: two for each multiprocessor of an H200. A number of its own, since bits must not
 depend on the device."""
-LEAST_STEPS = 16  # of a part of a split sum
+LEAST = 256  # terms of a part of a split sum
+LONG = 2048  # terms of a sum for which large tiles pay even where they are few
 MOST_PARTS = 64
 MOST_SCRATCH = 32 << 20  # bytes of partial sums
 BAND = 8  # rows of tiles that blocks go through together, so that what they share stays in the cache
@@ -58,11 +59,15 @@ SUM_THREADS = 256
 
 
 class Tiling(NamedTuple):
-    """Tiles of `rows` x `columns`, `each` x `each` numbers for a thread; the sum cut into `parts`."""
+    """Tiles of `rows` x `columns`, `each` x `each` numbers for a thread, `step` of k at a time.
+
+    The sum is cut into `parts`.
+    """
 
     rows: int
     columns: int
     each: int
+    step: int
     parts: int
 
     @property
@@ -70,51 +75,59 @@ class Tiling(NamedTuple):
         return self.rows * self.columns // self.each**2
 
 
+def _item(p: Product) -> int:
+    """Bytes of a number while it is added up."""
+    return 8 if COMPUTE[p.dtype] in ("double", "uint64") else 4
+
+
 def tiling(p: Product) -> Tiling:
     """How the product is cut, by its shape."""
-    compute = COMPUTE[p.dtype]
+    item = _item(p)
+    compute = "double" if item == 8 else "float"
     batch = p.batch[0] * p.batch[1]
-    steps = p.summed * -(-p.k // STEP)
 
     def tiles(size: int) -> int:
         return -(-p.m // size) * -(-p.n // size) * batch
 
     large = LARGE[compute]
-    wide = min(p.m, p.n) > large[0] // 2
-    rows, columns, each = large if wide and (tiles(large[0]) >= BLOCKS // 2 or steps >= 128) else SMALL
-    item = 8 if compute in ("double", "uint64") else 4
+    wide = min(p.m, p.n) > large[0] // 2 and (tiles(large[0]) >= BLOCKS // 2 or p.summed * p.k >= LONG)
+    rows, columns, each, step = large if wide else SMALL[compute]
+    steps = p.summed * -(-p.k // step)
     room = MOST_SCRATCH // max(1, batch * p.m * p.n * item)
-    parts = min(BLOCKS // max(1, tiles(rows)), steps // LEAST_STEPS, MOST_PARTS, room)
+    parts = min(BLOCKS // max(1, tiles(rows)), steps * step // LEAST, MOST_PARTS, room)
     if batch * p.m * p.n > MOST:
         parts = 1
-    return Tiling(rows, columns, each, parts if parts > 1 else 1)
+    return Tiling(rows, columns, each, step, parts if parts > 1 else 1)
 
 
 def fits(p: Product) -> bool:
     """Whether this kernel computes the product: types that it knows, sizes that it can count."""
     if p.dtype not in COMPUTE or p.made not in COMPUTE or COMPUTE[p.dtype] != COMPUTE[p.made]:
         return False
+    if p.activation and COMPUTE[p.dtype] not in ("float", "double"):
+        return False
     t, batch = tiling(p), p.batch[0] * p.batch[1]
     blocks = -(-p.m // t.rows) * -(-p.n // t.columns) * batch * t.parts
-    return max(p.m, p.n, p.k, blocks, batch, p.summed * -(-p.k // STEP)) <= MOST - 1024
+    return max(p.m, p.n, p.k, blocks, batch, p.summed * -(-p.k // t.step)) <= MOST - 1024
 
 
 def workspace(p: Product) -> int:
     """Bytes of partial sums, 0 where the sum is not split."""
     parts = tiling(p).parts
-    item = 8 if COMPUTE[p.dtype] in ("double", "uint64") else 4
-    return parts * p.batch[0] * p.batch[1] * p.m * p.n * item if parts > 1 else 0
+    return parts * p.batch[0] * p.batch[1] * p.m * p.n * _item(p) if parts > 1 else 0
 
 
 @functools.lru_cache(maxsize=256)
-def source(dtype: str, made: str, rows: int, columns: int, each: int) -> Source:
+def source(
+    dtype: str, made: str, rows: int, columns: int, each: int, step: int, activation: str = ""
+) -> Source:
     """The kernels "gemm" and, of the second stage of a split sum, "gemm_sum"."""
     c, t, o = COMPUTE[dtype], NAMES[dtype], NAMES[made]
-    threads = rows * columns // each**2
-    finish = [f"{o} *c", f"const {o} *bias", "int64 ldc", "int bias_at", "int activation"]
+    threads, applied = rows * columns // each**2, ACTIVATIONS[activation]
+    finish = [f"{o} *c", f"const {o} *bias", "int64 ldc", "int bias_at"]
     finish += ["double alpha", "double beta"]
     batch = ["int m", "int n", "uint32 inner", "int64 outer_c", "int64 inner_c"]
-    made_finish = f"Finish<{o}, C> finish = {{c, bias, ldc, bias_at, activation, (C)alpha, (C)beta}};"
+    made_finish = f"Finish<{o}, C, {applied}> finish = {{c, bias, ldc, bias_at, (C)alpha, (C)beta}};"
     product = [f"const {t} *a", f"const {t} *b", "C *partial", *batch, *finish]
     product += ["int k", "int64 lda", "int64 ldb", "int a_along_k", "int b_along_k", "int packs"]
     product += ["int64 outer_a", "int64 inner_a", "int64 outer_b", "int64 inner_b"]
@@ -132,7 +145,7 @@ def source(dtype: str, made: str, rows: int, columns: int, each: int) -> Source:
         "c += outer * outer_c + within * inner_c;",
         "int first = (int64)steps * part / parts, last = (int64)steps * (part + 1) / parts;",
         f"C sum[{each}][{each}];",
-        f"multiply_tile<{t}, C, {rows}, {columns}, {STEP}, {each}, {each}>(",
+        f"multiply_tile<{t}, C, {rows}, {columns}, {step}, {each}, {each}>(",
         "    sum, a, b, m, n, k, lda, ldb, a_along_k, b_along_k, packs & 1, packs & 2, row0, column0,",
         "    more_a, more_b, first, last);",
         made_finish,
@@ -170,12 +183,12 @@ def source(dtype: str, made: str, rows: int, columns: int, each: int) -> Source:
         "    C sum = from[0];",
         "    for (uint32 part = 1; part < parts; ++part) sum += from[(int64)part * m * n];",
         f"    {o} *begin = c + sample / inner * outer_c + sample % inner * inner_c;",
-        f"    Finish<{o}, C> finish = {{begin, bias, ldc, bias_at, activation, (C)alpha, (C)beta}};",
+        f"    Finish<{o}, C, {applied}> finish = {{begin, bias, ldc, bias_at, (C)alpha, (C)beta}};",
         "    begin[row * ldc + column] = finish.number(sum, row, column);",
         "}",
     ]
     text = shared("types", "math", "index", "gemm") + f"typedef {c} C;\n"
-    text += kernel("gemm", product, body, threads)
+    text += kernel("gemm", product, body, threads, 512 // threads)
     text += kernel(
         "gemm_sum", ["const C *partial", *batch, *finish, "uint32 parts", "int64 count"], adding, SUM_THREADS
     )
@@ -187,17 +200,17 @@ def connect(device: Device, p: Product, a: int, b: int, c: int, bias: int, work:
     if not (p.m and p.n and p.batch[0] and p.batch[1]):
         return nothing
     t = tiling(p)
-    text = source(p.dtype, p.made, t.rows, t.columns, t.each)
+    text = source(p.dtype, p.made, t.rows, t.columns, t.each, t.step, p.activation)
     item, made = SIZE[p.dtype], SIZE[p.made]
-    pack, four = max(1, 16 // item if item > 1 else 8), 4
+    pack = min(16 // item, t.rows * t.step // t.threads)  # as Side::PACK
     packs = (
         _whole(a, item, pack, p.pitch_a, *p.strides_a, p.more_a)
         | _whole(b, item, pack, p.pitch_b, *p.strides_b, p.more_b) << 1
-        | _whole(c, made, four, p.pitch_c, *p.strides_c) << 2
+        | _whole(c, made, 4, p.pitch_c, *p.strides_c) << 2
     )
-    steps = p.summed * -(-p.k // STEP)
+    steps = p.summed * -(-p.k // t.step)
     i, u, q, d = ctypes.c_int, ctypes.c_uint32, ctypes.c_int64, ctypes.c_double
-    finish = [pointer(c), pointer(bias), q(p.pitch_c), i(BIASES[p.bias]), i(ACTIVATIONS[p.activation])]
+    finish = [pointer(c), pointer(bias), q(p.pitch_c), i(BIASES[p.bias])]
     finish += [d(p.alpha), d(p.beta)]
     batch = [i(p.m), i(p.n), u(p.batch[1]), q(p.strides_c[0]), q(p.strides_c[1])]
     values = [pointer(a), pointer(b), pointer(work), *batch, *finish, i(p.k), q(p.pitch_a), q(p.pitch_b)]

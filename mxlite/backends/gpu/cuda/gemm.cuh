@@ -7,7 +7,8 @@
 
 // One side of the product: LINES rows of a, or columns of b. `along_k`: neighbours in memory lie along k.
 template <typename T, typename C, int LINES, int BK, int THREADS> struct Side {
-    static constexpr int PACK = sizeof(T) >= 2 ? 16 / sizeof(T) : 8;
+    static constexpr int SHARE = LINES * BK / THREADS;
+    static constexpr int PACK = SHARE * sizeof(T) < 16 ? SHARE : 16 / sizeof(T);
     static constexpr int COUNT = LINES * BK / PACK / THREADS;
     static constexpr int PITCH = LINES + 4;  // packs of four stay whole, and rows begin in different banks
     static_assert(COUNT * PACK * THREADS == LINES * BK, "every thread brings as much");
@@ -52,29 +53,30 @@ template <typename T, typename C, int LINES, int BK, int THREADS> struct Side {
     }
 };
 
-// 0: nothing; 1: rectified; 2: x times the normal distribution's share below x; 3: the same through tanh.
-template <typename C> __device__ __forceinline__ C activated(C x, int kind) {
-    if (kind == 1) return MX_MAX(x, C(0));
-    if (kind == 2) return x * mx_normal(x);
-    if (kind == 3) return C(0.5) * x * (C(1) + mx_tanh(C(0.79788456080286535588) * (x + C(0.044715) * x * x * x)));
-    return x;
-}
-template <> __device__ __forceinline__ uint32 activated(uint32 x, int) { return x; }
-template <> __device__ __forceinline__ uint64 activated(uint64 x, int) { return x; }
+// What is applied to every number of a result. One is chosen as text: in the loop over a thread's numbers, which is
+// unrolled, code of all of them would take registers and seconds of compiling.
+struct Plain { template <typename C> static __device__ __forceinline__ C of(C x) { return x; } };
+struct Rectified { template <typename C> static __device__ __forceinline__ C of(C x) { return MX_MAX(x, C(0)); } };
+struct Gelu { template <typename C> static __device__ __forceinline__ C of(C x) { return x * mx_normal(x); } };
+struct GeluTanh {
+    template <typename C> static __device__ __forceinline__ C of(C x) {
+        return C(0.5) * x * (C(1) + mx_tanh(C(0.79788456080286535588) * (x + C(0.044715) * x * x * x)));
+    }
+};
 
 // What becomes of a sum of products. bias_at: 0 there is none, 1 one for each column, 2 for each row.
-template <typename O, typename C> struct Finish {
+template <typename O, typename C, typename Activation> struct Finish {
     O *c;
     const O *bias;
     int64 pitch;
-    int bias_at, activation;
+    int bias_at;
     C alpha, beta;
 
     __device__ __forceinline__ O number(C sum, int row, int column) const {
         C value = alpha * sum;
         if (beta != C(0)) value += beta * to<C>(c[row * pitch + column]);
         if (bias_at) value += to<C>(bias[bias_at == 1 ? column : row]);
-        return from<O>(activated(value, activation));
+        return from<O>(Activation::of(value));
     }
 };
 
@@ -119,7 +121,7 @@ __device__ __forceinline__ void multiply_tile(
             side_a.fetch(a, lda, a_along_k, packs_a, row0, m, k0, k);
             side_b.fetch(b, ldb, b_along_k, packs_b, column0, n, k0, k);
         }
-        #pragma unroll 4
+        #pragma unroll 2
         for (int kk = 0; kk < BK; ++kk) {
             Pack<C, 4> x[RM / 4], y[RN / 4];
             #pragma unroll
