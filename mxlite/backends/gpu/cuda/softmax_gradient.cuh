@@ -74,9 +74,9 @@ template <int P> __device__ __forceinline__ void gradient_line(const SoftmaxGrad
     }
 }
 
-extern "C" __global__ void __launch_bounds__(1024) gradient_wide(SoftmaxGradient s) { gradient_line<WIDTH>(s); }
+extern "C" __global__ void __launch_bounds__(512) gradient_wide(SoftmaxGradient s) { gradient_line<WIDTH>(s); }
 
-extern "C" __global__ void __launch_bounds__(1024) gradient_single(SoftmaxGradient s) { gradient_line<1>(s); }
+extern "C" __global__ void __launch_bounds__(512) gradient_single(SoftmaxGradient s) { gradient_line<1>(s); }
 
 extern "C" __global__ void __launch_bounds__(256) gradient_columns(SoftmaxGradient s) {
     __shared__ C sums[256];

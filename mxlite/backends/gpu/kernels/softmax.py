@@ -1,7 +1,7 @@
 """Softmax along an axis and its kin, forwards and backwards: lines that fit a block's registers are read once.
 
 A line of the last axis belongs to a group of threads, up to 512 numbers to part of a warp and longer ones to a
-block, which keeps the first 16384 (8192 doubles) and reads the rest twice. Lines along an inner axis are read
+block, which keeps the first 16384 (of doubles and of gradients 8192) and reads the rest twice. Lines along an inner axis are read
 twice, neighbours by neighbouring threads.
 """
 
@@ -86,6 +86,7 @@ def launch(
     lines: Cube,
     dtypes: tuple[DType, DType],
     addresses: tuple[int, ...],
+    most_threads: int = 1024,
 ) -> Run:
     """The kernel of `names` (wide, single, columns) that suits the lines; fills in what says so in `made`.
 
@@ -100,7 +101,7 @@ def launch(
         width = _width(*map(str, dtypes))
         pack = width if length % width == 0 else 1
         held = 64 // (pack * (8 if computed_in(*dtypes) == "double" else 4))
-        layout, name = rows_of(outer, length // pack, held), names[0 if pack > 1 else 1]
+        layout, name = rows_of(outer, length // pack, held, most_threads), names[0 if pack > 1 else 1]
         made.group = layout.group
         made.vector = all(a % (pack * max(d.itemsize for d in dtypes)) == 0 for a in addresses)
     function = device.function(text, name)
@@ -155,7 +156,7 @@ def _gradient(device: Device, r: Request, lines: Cube, scale: float, logarithm: 
         if length is not None:
             made.limit, made.limit_kind = device.address(length), kind(length.dtype)
         names = ("gradient_wide", "gradient_single", "gradient_columns")
-        return launch(device, "softmax_gradient", names, made, lines, dtypes, places)
+        return launch(device, "softmax_gradient", names, made, lines, dtypes, places, 512)
 
     return connected(connect, 0, "cuda softmax gradient", like=r.op.forward)
 
