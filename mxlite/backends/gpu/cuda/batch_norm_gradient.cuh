@@ -6,6 +6,15 @@
 // move here.
 #pragma once
 
+struct Sums {
+    A d, xd;
+};
+
+__device__ __forceinline__ Sums merged(const Sums &a, const Sums &b) {
+    Sums s = {a.d + b.d, a.xd + b.xd};
+    return s;
+}
+
 // Where the rectifier let through: MASK_LINE computes it again, MASK_OUT reads it off the output.
 enum { MASK_NONE, MASK_LINE, MASK_OUT };
 
@@ -21,11 +30,26 @@ struct Slope {
     A mean, factor, beta, slope, offset;
 };
 
-__device__ __forceinline__ A head(A d, A x, T out, int mask, A mean, A scale, A beta) {
-    if (mask == MASK_LINE) return line(x, mean, scale, beta) > A(0) ? d : A(0);
-    if (mask == MASK_OUT) return to<A>(out) > A(0) ? d : A(0);
-    return d;
-}
+// A batch of what the gradient reads.
+template <int N> struct Loaded {
+    Batch<N> batch;
+    Elements x[N], d[N], out[N];
+    __device__ Loaded(const Inputs &in, Walk &walk) : batch(walk) {
+        _Pragma("unroll") for (int b = 0; b < N; ++b)
+            if (b < batch.count) {
+                x[b] = load(in.x, batch.at[b]);
+                d[b] = load(in.d, batch.at[b]);
+                if (in.mask == MASK_OUT) out[b] = load(in.out, batch.at[b]);
+            }
+    }
+    // The head gradient behind the rectifier.
+    __device__ A head(const Inputs &in, int b, int e, const Slope &of) const {
+        A d_ = to<A>(d[b].at[e]);
+        if (in.mask == MASK_LINE) return line(to<A>(x[b].at[e]), of.mean, of.factor, of.beta) > A(0) ? d_ : A(0);
+        if (in.mask == MASK_OUT) return to<A>(out[b].at[e]) > A(0) ? d_ : A(0);
+        return d_;
+    }
+};
 
 __device__ __forceinline__ void slopes_of(const Inputs &in, const Size &n, int64 c0, Slope *k) {
     for (int w = 0; w < W && c0 < n.c; ++w) {
@@ -48,35 +72,34 @@ __device__ __forceinline__ void through_statistics(const Inputs &in, const Size 
 __device__ __forceinline__ void sums_of(
     const Inputs &in, const Size &n, const Part &part, int64 c0, const Slope *k, Sums *s) {
     for (int w = 0; w < W; ++w) s[w].d = s[w].xd = A(0);
-    if (c0 >= n.c) return;
-    EACH_PACK(at, n, part, c0) {
-        Elements x_ = load(in.x, at), d_ = load(in.d, at), out_ = x_;
-        if (in.mask == MASK_OUT) out_ = load(in.out, at);
-        for (int e = 0; e < V; ++e) {
-            const Slope &of = k[OF(e)];
-            A x = to<A>(x_.at[e]);
-            A d = head(to<A>(d_.at[e]), x, out_.at[e], in.mask, of.mean, of.factor, of.beta);
-            s[OF(e)].d += d;
-            s[OF(e)].xd = mx_fma(d, x - of.mean, s[OF(e)].xd);
-        }
+    for (Walk walk(n, part, c0); walk.inside();) {
+        Loaded<2> m(in, walk);
+        _Pragma("unroll") for (int b = 0; b < 2; ++b)
+            if (b < m.batch.count)
+                for (int e = 0; e < V; ++e) {
+                    const Slope &of = k[OF(e)];
+                    A x = to<A>(m.x[b].at[e]), d = m.head(in, b, e, of);
+                    s[OF(e)].d += d;
+                    s[OF(e)].xd = mx_fma(d, x - of.mean, s[OF(e)].xd);
+                }
     }
 }
 
 __device__ __forceinline__ void write_gradient(
     const Inputs &in, const Size &n, const Part &part, int64 c0, const Slope *k, T *d_data, T *d_addend) {
-    if (c0 >= n.c) return;
-    EACH_PACK(at, n, part, c0) {
-        Elements x_ = load(in.x, at), d_ = load(in.d, at), out_ = x_, to_data, to_addend;
-        if (in.mask == MASK_OUT) out_ = load(in.out, at);
-        for (int e = 0; e < V; ++e) {
-            const Slope &of = k[OF(e)];
-            A x = to<A>(x_.at[e]);
-            A d = head(to<A>(d_.at[e]), x, out_.at[e], in.mask, of.mean, of.factor, of.beta);
-            to_addend.at[e] = from<T>(d);
-            to_data.at[e] = from<T>(mx_fma(of.factor, d, mx_fma(of.slope, x - of.mean, of.offset)));
-        }
-        if (d_addend) store(d_addend, at, to_addend);
-        if (d_data) store(d_data, at, to_data);
+    for (Walk walk(n, part, c0); walk.inside();) {
+        Loaded<2> m(in, walk);
+        _Pragma("unroll") for (int b = 0; b < 2; ++b)
+            if (b < m.batch.count) {
+                for (int e = 0; e < V; ++e) {
+                    const Slope &of = k[OF(e)];
+                    A x = to<A>(m.x[b].at[e]), d = m.head(in, b, e, of);
+                    m.d[b].at[e] = from<T>(d);
+                    m.x[b].at[e] = from<T>(mx_fma(of.factor, d, mx_fma(of.slope, x - of.mean, of.offset)));
+                }
+                if (d_addend) store(d_addend, m.batch.at[b], m.d[b]);
+                if (d_data) store(d_data, m.batch.at[b], m.x[b]);
+            }
     }
 }
 

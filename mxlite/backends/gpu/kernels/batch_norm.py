@@ -42,8 +42,8 @@ def source(dtype: str, last: bool, pack: int, aligned: bool, gradient: bool) -> 
         f"typedef {NAMES[dtype]} T;\ntypedef {'double' if dtype == 'float64' else 'float'} A;\n"
         f"#define LAST {int(last)}\n#define V {pack}\n#define ALIGNED {int(aligned)}\n"
     )
-    files = ("batch_norm", "batch_norm_gradient") if gradient else ("batch_norm",)
-    return Source(shared("types", "math") + types + shared(*files))
+    kernels = "batch_norm_gradient" if gradient else "batch_norm_forward"
+    return Source(shared("types", "math") + types + shared("batch_norm", kernels))
 
 
 @dataclass(frozen=True)
