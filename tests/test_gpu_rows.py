@@ -38,8 +38,9 @@ def kernels(case):
     """Names of the kernels of a row's stages; None where it is the reference."""
     call = Call.of(case)
     names = []
+    first = (call.dtypes[0] or call.dtypes[1])[0]
     for op, _ in stages(call, case.inputs()):
-        kernel = BACKEND.choose(op, call.attrs, *call.shapes, call.dtypes[0][0], call.dtypes[0])
+        kernel = BACKEND.choose(op, call.attrs, *call.shapes, first, call.dtypes[0])
         names.append(None if kernel.is_reference else kernel.name)
     return names
 
