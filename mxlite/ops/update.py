@@ -6,7 +6,7 @@ A class here says its formula once, as `step` on matching parts of the arrays. F
     mp_X_update       the same for a 16-bit weight with a float32 master copy, the last state
     _fused_X          a node of a training program: no output, changes weight and states, and reads its rates
                       from a row of `hyper`, a float64 array (P, R), when it runs: a schedule needs no
-                      new program
+                      new program. A learning rate that is nan leaves weight and states as they are
     _fused_mp_X       both
     multi_X_update    many weights in one call, arrays weight by weight: w0, g0, s0, w1, g1, s1, ...
 
@@ -202,6 +202,8 @@ def fused(base: type[Update], name: str, masters: bool = False) -> type[Op]:
     def run(xp: Any, a: Any, arrays: Sequence[Any], work: Any) -> None:
         *own, hyper = arrays
         rates = Rates(*hyper[a.row])
+        if rates.lr != rates.lr:
+            return
         (master if masters else one)(base, xp, a, rates, (*own, own[0]), work)
 
     def infer_shape(a: Any, *shapes: Any) -> Any:

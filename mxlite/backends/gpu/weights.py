@@ -96,7 +96,9 @@ def tables(weights: Sequence[Weight], capacity: int) -> list[tuple[Any, int, int
             first += w.blocks
             count += 1
         each = len(weights[0].arrays) + _FIXED
-        table = (ctypes.c_uint64 * (each * capacity)).from_buffer_copy(words.ljust(8 * each * capacity, b"\0"))
+        table = (ctypes.c_uint64 * (each * capacity)).from_buffer_copy(
+            words.ljust(8 * each * capacity, b"\0")
+        )
         result.append((table, count, first))
         weights = weights[count:]
     return result

@@ -29,11 +29,12 @@ def code(step: Any, a: Any, dtypes: tuple[str, ...], master: bool) -> native.Cod
     arrays = [f.pointer(_ARRAYS + i) for i in range(len(dtypes))]
     lr, wd = (_rate(f, hyper, i) for i in range(2))
     first, last = f.share(size, f.width)
+    is_made = f.emit(f"fcmp ord double {lr[0]}, 0.0")  # a learning rate that is nan is an update left out
     any_decay = f.emit(f"fcmp une double {wd[0]}, 0.0")
     no_decay = f.emit(f"xor i1 {any_decay}, true")
     for condition, decays in ((any_decay, True), (no_decay, False)):
         formula = trace(step, a, float32, decays)
-        with f.when(condition):
+        with f.when(f.emit(f"and i1 {is_made}, {condition}")):
 
             def body(i: str, mask: str | None, formula: Traced = formula) -> None:
                 values = [f.load(p, i, d, mask=mask) for p, d in zip(arrays, dtypes)]

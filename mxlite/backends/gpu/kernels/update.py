@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ import numpy as np
 from ....graph.opdef import DType, Op
 from ....ops import ALL
 from ....ops.update import Update
-from ...base import ChosenKernel, connected, Request
+from ...base import ChosenKernel, connected, Request, Row
 from ...elementwise.update import Form, trace, Traced
 from ..device import Device, InOrder, Run
 from ..source import NAMES, shared, Source
@@ -47,11 +48,11 @@ def source(
         shared("types", "math", "index")
         + f"typedef {compute} C;\n"
         + text(count + 1, capacity, NAMES[rates])
-        + f"struct Numbers {{ double at[{_num_numbers(decaying, plain)}]; }};\n"
-        + _factors("decaying", decaying, narrow, 0)
-        + _factors("plain", plain, narrow, _num_own(decaying))
-        + _element("decaying", decaying, count - master)
-        + _element("plain", plain, count - master)
+        + f"struct Numbers {{ double at[{num_numbers(decaying, plain)}]; }};\n"
+        + factors("decaying", decaying, narrow, 0)
+        + factors("plain", plain, narrow, _num_own(decaying))
+        + element("decaying", decaying, count - master)
+        + element("plain", plain, count - master)
         + _sweep("decaying", decaying, dtypes, master)
         + _sweep("plain", plain, dtypes, master)
         + f"""
@@ -80,17 +81,17 @@ def _num_own(formula: Traced) -> int:
     return len(formula.constants) + len(formula.numbers)
 
 
-def _num_numbers(decaying: Traced, plain: Traced) -> int:
+def num_numbers(decaying: Traced, plain: Traced) -> int:
     return max(1, _num_own(decaying) + _num_own(plain))
 
 
 def numbers(decaying: Traced, plain: Traced) -> Any:
     """The argument of that name: constants and numbers of both expressions."""
     values = [*decaying.constants, *decaying.numbers, *plain.constants, *plain.numbers]
-    return (ctypes.c_double * _num_numbers(decaying, plain))(*values)
+    return (ctypes.c_double * num_numbers(decaying, plain))(*values)
 
 
-def _factors(name: str, formula: Traced, narrow: str, first: int) -> str:
+def factors(name: str, formula: Traced, narrow: str, first: int) -> str:
     """What is the same for all elements: rates, what follows from the count, and constants."""
     counts = first + len(formula.constants)
     lines = [f"k[0] = {_rounded('lr', narrow)};", f"k[1] = {_rounded('wd', narrow)};"]
@@ -113,7 +114,7 @@ def _form(form: Form, first: int) -> str:
     return f"pow({a}, {b})" if form[0] == "pow" else f"({a} - {b})"
 
 
-def _element(name: str, formula: Traced, arrays: int) -> str:
+def element(name: str, formula: Traced, arrays: int) -> str:
     """The expression: x are the arrays' elements, k the factors, y the new weight and states."""
     e = formula.expression
     lines = [f"C v{i} = x[{i}];" for i in range(arrays)]
@@ -136,10 +137,15 @@ def _sweep(name: str, formula: Traced, dtypes: tuple[str, ...], master: bool) ->
     kinds = [NAMES[d] for d in dtypes]
 
     def loop(pack: int) -> list[str]:
-        lines = [f"Pack<{kinds[i]}, {pack}> p{i} = ((const Pack<{kinds[i]}, {pack}> *)w.at[{i}])[at];" for i in read]
+        lines = [
+            f"Pack<{kinds[i]}, {pack}> p{i} = ((const Pack<{kinds[i]}, {pack}> *)w.at[{i}])[at];"
+            for i in read
+        ]
         lines += [f"Pack<{kinds[i]}, {pack}> q{i};" for i, _ in written]
         lines += [f"Pack<{kinds[0]}, {pack}> made;", "#pragma unroll", f"for (int e = 0; e < {pack}; ++e) {{"]
-        lines += [f"    C x[{len(read)}] = {{{', '.join(f'to<C>(p{i}.at[e])' for i in read)}}}, y[{1 + len(states)}];"]
+        lines += [
+            f"    C x[{len(read)}] = {{{', '.join(f'to<C>(p{i}.at[e])' for i in read)}}}, y[{1 + len(states)}];"
+        ]
         lines += [f"    element_{name}(x, k, y);"]
         lines += [f"    q{i}.at[e] = from<{kinds[i]}>(y[{n}]);" for i, n in written]
         lines += [f"    made.at[e] = from<{kinds[0]}>(y[0]);", "}"]
@@ -184,27 +190,33 @@ class Step:
         addresses = [device.address(x) for x in arrays] + [0 if out is None else device.address(out)]
         return Weight(tuple(addresses), arrays[0].size, is_packed(addresses, self.items), **rates)
 
-    def run(self, weights: Sequence[Weight]) -> Run:
+    def run(self, weights: Sequence[Weight], work: Any = None) -> Run:
         """The call that changes these weights."""
         capacity = capacity_for(len(self.dtypes) + 1, len(weights))
         decaying, plain = self.both
-        shape = [_shape(t) for t in self.both]
+        shape = [shape_of(t) for t in self.both]
         made = source(shape[0], shape[1], self.dtypes, self.master, self.rates, capacity)
         function = self.device.function(made, "update")
-        return launches(self.device, function, weights, capacity, [numbers(decaying, plain)])
+        return Updates(
+            self, weights, launches(self.device, function, weights, capacity, [numbers(decaying, plain)])
+        )
+
+    @staticmethod
+    def workspace(sizes: Sequence[int]) -> int:
+        """Bytes of scratch for weights of so many elements."""
+        return 0
 
 
-def _shape(formula: Traced) -> Traced:
+def shape_of(formula: Traced) -> Traced:
     """The formula without its numbers, which the text does not depend on."""
     return formula._replace(constants=(0.0,) * len(formula.constants), numbers=(0.0,) * len(formula.numbers))
 
 
 class Updates:
-    """A call that changes weights, which can be made with other such calls at once."""
+    """A call that changes weights. Those of one `kind` can be made at once."""
 
-    def __init__(self, step: Step, weights: Sequence[Weight]) -> None:
-        self.step, self.weights = step, tuple(weights)
-        self._run = step.run(weights)
+    def __init__(self, step: Step, weights: Sequence[Weight], run: Run) -> None:
+        self.step, self.weights, self._run = step, tuple(weights), run
 
     @property
     def kind(self) -> Any:
@@ -214,21 +226,28 @@ class Updates:
         self._run()
 
     @staticmethod
-    def joined(calls: Sequence[Updates]) -> Updates:
+    def joined(calls: Sequence[Updates]) -> Run:
         """One call for several of one kind."""
-        return Updates(calls[0].step, [w for c in calls for w in c.weights])
+        return calls[0].step.run([w for c in calls for w in c.weights])
+
+
+Maker = Callable[[Device, Any, Any, tuple[DType, ...], bool, str], Any]
+"""What makes a `Step`, or one that works like it, of its arguments."""
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
-    forms = {"plain": _single, "mixed": _single, "fused": _fused, "many": _many}
-    made = {
-        op: [functools.partial(forms[op.form], device)]  # type: ignore[attr-defined]
-        for op in ALL
-        if getattr(op, "form", None) in forms
-        and op.step_of.whole.__func__ is Update.whole.__func__  # type: ignore[attr-defined]
+    own = [op for op in ALL if getattr(op, "form", None) in _FORMS]
+    return {
+        op: [row(device, op, Step)]
+        for op in own
+        if op.step_of.whole.__func__ is Update.whole.__func__  # type: ignore[attr-defined]
     }
-    return made  # type: ignore[return-value]
+
+
+def row(device: Device, op: Any, maker: Maker) -> Row:
+    """The row of a form of a step, with kernels by `maker`."""
+    return functools.partial(_FORMS[op.form], device, maker)
 
 
 def storable(dtypes: Sequence[DType], master: bool) -> bool:
@@ -242,37 +261,43 @@ def _name(r: Request) -> str:
     return f"cuda {r.op.step_of.op_name}"  # type: ignore[attr-defined]
 
 
-def numbers_of(step: Any, a: Any) -> tuple[float, float, float]:
-    """A step's rates in its attributes."""
-    found = [float(getattr(a, n)) for n in step.rates]
-    return found[0], found[1], found[2] if len(found) > 2 else 1.0
-
-
-def _single(device: Device, r: Request) -> ChosenKernel | None:
-    master = r.op.form == "mixed"  # type: ignore[attr-defined]
+def _single(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
+    """One weight, whose rates are attributes."""
+    base, master = r.op.step_of, r.op.form == "mixed"  # type: ignore[attr-defined]
     if not storable(r.dtypes, master):
         return None
-    base = r.op.step_of  # type: ignore[attr-defined]
-    step = Step(device, base, r.attrs, r.dtypes, master, "float64")
-    rates = numbers_of(base, r.attrs)
+    step = maker(device, base, r.attrs, r.dtypes, master, "float64")
+    if step is None:
+        return None
+    found = [float(getattr(r.attrs, n)) for n in base.rates]
+    rates = found[0], found[1], found[2] if len(found) > 2 else 1.0
 
     def connect(xp: Any, a: Any, *arrays: Any, out: Any, work: Any = None) -> Run:
-        return Updates(step, [step.weight(arrays, out, rates=rates)])
+        made: Run = step.run([step.weight(arrays, out, rates=rates)], work)
+        return made
 
-    return connected(connect, 0, _name(r), like=r.op.forward, mutates=True)
+    nbytes = step.workspace([prod(r.inputs[0])])
+    return connected(connect, nbytes, _name(r), like=r.op.forward, mutates=True)
 
 
-def _fused(device: Device, r: Request) -> ChosenKernel | None:
-    master: bool = r.op.has_master  # type: ignore[attr-defined]
-    if not storable(r.dtypes[:-1], master):
+def _fused(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
+    """One weight, whose rates are a row of `hyper`."""
+    *kinds, _ = r.dtypes
+    base, master = r.op.step_of, r.op.has_master  # type: ignore[attr-defined]
+    if not storable(kinds, master):
         return None
-    step = Step(device, r.op.step_of, r.attrs, r.dtypes[:-1], master, "float64")  # type: ignore[attr-defined]
+    step = maker(device, base, r.attrs, tuple(kinds), master, "float64")
+    if step is None:
+        return None
 
     def connect(xp: Any, a: Any, *arrays: Any, work: Any = None) -> Run:
         *own, hyper = arrays
-        return Updates(step, [step.weight(own, own[0], rates_at=row_of(device, hyper, a.row))])
+        weight = step.weight(own, own[0], rates_at=row_of(device, hyper, a.row))
+        made: Run = step.run([weight], work)
+        return made
 
-    return connected(connect, 0, _name(r), like=r.op.forward, mutates=True)
+    nbytes = step.workspace([prod(r.inputs[0])])
+    return connected(connect, nbytes, _name(r), like=r.op.forward, mutates=True)
 
 
 def row_of(device: Device, hyper: Any, row: int) -> tuple[int, int, int]:
@@ -282,23 +307,23 @@ def row_of(device: Device, hyper: Any, row: int) -> tuple[int, int, int]:
     return first, first + 8, first + 8 * min(2, columns - 1)
 
 
-def _many(device: Device, r: Request) -> ChosenKernel | None:
-    op: Any = r.op
-    return many(device, r, lambda dtypes, rates: Step(device, op.step_of, r.attrs, dtypes, op.has_master, rates))
-
-
-def many(device: Device, r: Request, made: Callable[[tuple[DType, ...], str], Any]) -> ChosenKernel | None:
-    """The row of an operator for many weights; `made` gives the kernel for weights of these types."""
+def _many(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
+    """Many weights, whose rates are attributes or, at the end, arrays."""
     op: Any = r.op
     a, each, count = r.attrs, len(op.step_of.inputs) + op.has_master, r.attrs.num_weights
     kinds = [r.dtypes[i * each : (i + 1) * each] for i in range(count)]
-    loaded = tuple(r.dtypes[count * each :])
+    loaded = r.dtypes[count * each :]
     if not all(storable(k, op.has_master) for k in kinds):
         return None
-    if loaded and (loaded[0] != loaded[1] or loaded[0].name not in FLOATS - {"float16", "bfloat16"}):
+    if loaded and (loaded[0] != loaded[1] or loaded[0].name not in ("float32", "float64")):
         return None
-    steps = {k: made(k, loaded[0].name if loaded else "float64") for k in dict.fromkeys(kinds)}
+    rates_in = loaded[0].name if loaded else "float64"
+    steps = {k: maker(device, op.step_of, a, k, op.has_master, rates_in) for k in dict.fromkeys(kinds)}
+    if None in steps.values():
+        return None
     times = getattr(a, op.counts) if op.counts else (1,) * count
+    sizes = {k: [prod(s) for s, other in zip(r.outputs, kinds) if other == k] for k in steps}
+    scratch = {k: steps[k].workspace(sizes[k]) for k in steps}
 
     def connect(xp: Any, a: Any, *args: Any, outs: Any, work: Any = None) -> Run:
         found: dict[Any, list[Weight]] = {k: [] for k in steps}
@@ -310,6 +335,15 @@ def many(device: Device, r: Request, made: Callable[[tuple[DType, ...], str], An
             else:
                 rates = {"rates": (float(a.lrs[i]), float(a.wds[i]), float(times[i]))}
             found[kind].append(steps[kind].weight(args[i * each : (i + 1) * each], out, **rates))
-        return InOrder([steps[k].run(weights) for k, weights in found.items()])
+        runs, at = [], 0
+        for kind, weights in found.items():
+            runs.append(steps[kind].run(weights, work[at : at + scratch[kind]]))
+            at += scratch[kind]
+        return InOrder(runs)
 
-    return connected(connect, 0, _name(r), like=r.op.forward, mutates=True)
+    return connected(connect, sum(scratch.values()), _name(r), like=r.op.forward, mutates=True)
+
+
+_FORMS: dict[str, Callable[..., ChosenKernel | None]] = {
+    "plain": _single, "mixed": _single, "fused": _fused, "many": _many
+}  # fmt: skip
