@@ -83,6 +83,9 @@ class EmulatedDriver:
     def activate(self) -> None:
         self._look()
 
+    def blas(self):
+        return None
+
     def memory(self) -> tuple[int, int]:
         self._look()
         return self.capacity - self.taken - self.elsewhere, self.capacity

@@ -57,6 +57,7 @@ class CudaDevice:
         self.shared_bytes = driver.shared_bytes
         self.fault: DriverError | None = None
         driver.activate()
+        self.blas = driver.blas()
         self.compute = driver.stream()
         self.uploads = driver.stream()
         self.downloads = driver.stream()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...core.errors import DeviceError
-from . import nvrtc
+from . import cublaslt, nvrtc
 from .device import Arguments, Grid
 from .driver import DriverError
 from .source import Source
@@ -92,6 +92,9 @@ class CupyDriver:
             return
         self._call(self._runtime.setDevice, self._index)
         self._thread.is_active = True
+
+    def blas(self) -> cublaslt.Library | None:
+        return cublaslt.library()
 
     def memory(self) -> tuple[int, int]:
         free, total = self._call(self._runtime.memGetInfo)
