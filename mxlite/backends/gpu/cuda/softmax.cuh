@@ -209,7 +209,7 @@ extern "C" __global__ void __launch_bounds__(256) softmax_columns(Softmax s) {
 }
 
 // What a mean divides by, or the sum of losses: a part for each block, which has the lines of a fixed stretch.
-extern "C" __global__ void __launch_bounds__(1024) class_totals(Softmax s, double *totals, int64 stretch) {
+extern "C" __global__ void __launch_bounds__(256) class_totals(Softmax s, double *totals, int64 stretch) {
     __shared__ double room[32];
     int64 begin = blockIdx.x * stretch, end = begin + stretch;
     if (end > s.lines) end = s.lines;

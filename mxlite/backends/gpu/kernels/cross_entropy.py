@@ -65,7 +65,7 @@ class _Loss:
         made.losses = None if losses is None else device.address(losses)
         values = [made, pointer(device.address(totals)), ctypes.c_int64(-(-self.n // parts))]
         function = self._function("class_totals")
-        return device.launch(function, (parts, 1, 1), (1024, 1, 1), 0, Arguments(values))
+        return device.launch(function, (parts, 1, 1), (256, 1, 1), 0, Arguments(values))
 
     def _function(self, name: str) -> Any:
         return self.device.function(source("softmax", str(self.dtype), str(self.dtype)), name)
