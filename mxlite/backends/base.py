@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core import Context, DeviceError, host_memory, OutOfMemoryError
+from ..core import Context, host_memory, OutOfMemoryError
+from ..engine import Var
 from ..graph.ir import Entry, Graph, Shape
 from ..graph.opdef import DType, Op, Shapes, Signature
 from ..memplan import Device
@@ -177,11 +178,16 @@ class Backend:
 
     `copy(target, source)` carries an array to host memory or back, from and to blocks of `empty` and
     `host_empty`, while kernels run; it returns when all is there.
+
+    `lane` is the engine's device for operations on its arrays. The methods below `array` are all that the
+    rest of mxlite does with the elements of an array besides kernels: of a device with memory of its own the
+    host sees none.
     """
 
     name: str
     xp: ModuleType
     kernels: Mapping[type[Op], Sequence[Row]] = field(default_factory=dict)
+    lane: str = "cpu"
     prepare: Callable[[], None] = lambda: None
     threads: Callable[[], int] = lambda: 1
     running: Callable[[int], AbstractContextManager[None]] = lambda threads: nullcontext()
@@ -215,14 +221,18 @@ class Backend:
             from .control import control_kernel
 
             return control_kernel(self, op, attrs, inputs, kinds, used)
-        rows = self.kernels.get(op, ())
-        if rows and all(prod(s) <= MOST_ELEMENTS for s in (*inputs, *outputs)):
-            request = Request(op, attrs, inputs, outputs, dtype, kinds, used, train)
+        request = Request(op, attrs, inputs, outputs, dtype, kinds, used, train)
+        return self.tuned(request) or self.reference(op, attrs, inputs, outputs, dtype)
+
+    def tuned(self, request: Request) -> ChosenKernel | None:
+        """The kernel of the first row of the table that has one for the request."""
+        rows = self.kernels.get(request.op, ())
+        if rows and all(prod(s) <= MOST_ELEMENTS for s in (*request.inputs, *request.outputs)):
             for row in rows:
                 found = row(request)
                 if found is not None:
                     return found
-        return self.reference(op, attrs, inputs, outputs, dtype)
+        return None
 
     @staticmethod
     def reference(op: type[Op], attrs: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> ChosenKernel:
@@ -266,6 +276,52 @@ class Backend:
             n *= d
         return self.empty(n).view(dtype).reshape(shape)
 
+    def arena(self, nbytes: int) -> Any:
+        """A block as of `empty` that takes no more of the device than it has bytes."""
+        return self.empty(nbytes)
+
+    # -- elements: inside an operation of the engine, on this backend's lane -----------------------------
+
+    def issue(self, run: Callable[[], object], vars: Sequence[Var]) -> Callable[[], object]:
+        """What to push to the engine so that `run`, which touches `vars`, is done in its place: for a device
+        that works on while the engine goes on, it says how far that is.
+        """
+        return run
+
+    def settle(self, var: Var) -> None:
+        """Return when the device too is done with what the engine has finished on `var`."""
+
+    def settle_all(self) -> None:
+        """Return when the device is done with everything that the engine has finished."""
+
+    def assign(self, target: Any, source: Any) -> None:
+        """Elements of `source`, converted and broadcast, to `target`; both of this backend."""
+        with np.errstate(all="ignore"):
+            target[...] = source
+
+    def fill(self, target: Any, value: float) -> None:
+        """`value` to every element."""
+        target.fill(value)
+
+    def from_host(self, target: Any, values: np.ndarray, var: Var | None = None) -> None:
+        """Elements of a numpy array, converted and broadcast, to `target`, whose Var is `var`. Done when it
+        returns.
+        """
+        self.assign(target, values)
+
+    def to_host(self, source: Any, var: Var | None = None) -> np.ndarray:
+        """A numpy array with the elements of `source`, whose Var is `var`."""
+        copied: np.ndarray = source.copy()
+        return copied
+
+    def overlap(self, a: Any, b: Any) -> bool:
+        """Whether two arrays may have bytes in common."""
+        return np.may_share_memory(a, b)
+
+    def address(self, array: Any) -> int:
+        """Where an array begins."""
+        return int(array.ctypes.data)
+
 
 def backend_of(context: Context) -> Backend:
     """The backend that serves a device. Raises DeviceError when there is none."""
@@ -273,8 +329,6 @@ def backend_of(context: Context) -> Backend:
         from .cpu import CPU
 
         return CPU
-    raise DeviceError(
-        f"No backend serves {context} in this version of mxlite: only cpu() can hold arrays and run "
-        f"programs. "
-        f"Memory plans can be made for every device."
-    )
+    from .gpu import gpu_backend
+
+    return gpu_backend(context.device_id)

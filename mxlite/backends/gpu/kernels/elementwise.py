@@ -133,6 +133,12 @@ def _lines(expression: Expression, inputs: Sequence[tuple[str, bool]]) -> list[s
     ]
     first = expression.num_inputs
     lines += [f"C v{first + i} = (C)constant{i};" for i in range(expression.num_constants)]
+    return lines + step_lines(expression)
+
+
+def step_lines(expression: Expression) -> list[str]:
+    """A declaration for every step: number i of the expression is `v<i>`, of type C or bool."""
+    lines = []
     for at, (name, *operands) in enumerate(expression.steps, expression.first_step):
         if name == "number":
             lines.append(f"C v{at} = (C){_number(operands[0])};")
