@@ -104,11 +104,3 @@ extern "C" __global__ void __launch_bounds__(256) add_chunk_single(Segments s) {
 extern "C" __global__ void __launch_bounds__(256) add_across_wide(Segments s) { add_across<WIDTH>(s); }
 
 extern "C" __global__ void __launch_bounds__(256) add_across_single(Segments s) { add_across<1>(s); }
-
-// 16 bytes at a time, and the rest.
-extern "C" __global__ void __launch_bounds__(256) set_to_zero(uint8 *into, int64 nbytes) {
-    int64 packs = (uint64)into % 16 ? 0 : nbytes / 16;
-    Pack<uint32, 4> nothing = {{0, 0, 0, 0}};
-    MX_EACH(i, packs) *(Pack<uint32, 4> *)(into + i * 16) = nothing;
-    MX_EACH(i, nbytes - packs * 16) into[packs * 16 + i] = 0;
-}

@@ -1,7 +1,7 @@
 """Sums back to a shape that was stretched, and the gradients of broadcasting arithmetic.
 
 A gradient of a stretched input is folded from the arrays themselves, each read once; one of an input that has
-the whole shape is elementwise.
+the whole shape is elementwise. Where nothing is stretched, `movement` has a row.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from ..fold import (
 )
 from ..kinds import floating
 from .elementwise import Loop, MOST_AXES, MOST_PACKS
-from .reductions import loop
 
 _GRADIENTS: dict[str, tuple[tuple[int, int, tuple[str, ...]], tuple[int, int, tuple[str, ...]]]] = {
     "broadcast_add": ((SAME, PLAIN, ()), (SAME, PLAIN, ())),
@@ -56,26 +55,15 @@ def _sum_to(device: Device, r: Request, whole: Shape, target: Shape) -> ChosenKe
     """The one input, of shape `whole`, summed to the one output."""
     if not floating(r.dtype):
         return None
-    if prod(whole) == prod(target):
-        made = loop(device, lambda w, x: x, [(prod(whole),)], [r.dtype], (prod(whole),), r.dtype)
-        nbytes = 0
-    else:
-        fold = Fold(device, r.dtype, whole, _aligned(target, len(whole)))
-        made, nbytes = None, fold.workspace
-        if not fold.fits:
-            return None
-    if made is None and prod(whole) == prod(target):
+    fold = Fold(device, r.dtype, whole, _aligned(target, len(whole)))
+    if not fold.fits:
         return None
 
     def connect(xp: Any, a: Any, data: Any, *rest: Any, work: Any = None, **outputs: Any) -> Run:
         (out,) = outputs.values()
-        if out is None or not out.size:
-            return nothing
-        if made is None:
-            return fold.call(data, out, work)
-        return nothing if device.address(out) == device.address(data) else made.call(data, out)
+        return nothing if out is None else fold.call(data, out, work)
 
-    return connected(connect, nbytes, "cuda sum", like=r.op.forward)
+    return connected(connect, fold.workspace, "cuda sum", like=r.op.forward)
 
 
 def _gradient(device: Device, r: Request, name: str) -> ChosenKernel | None:
