@@ -1,8 +1,8 @@
 """Every row of `cases.py` whose operator has a kernel on the GPU, on that kernel, run on the CPU.
 
 Rules that hold for every operator hold for these kernels; their numbers are the reference's. Elementwise
-kernels are generated from the expressions that tests/test_gpu_elementwise.py covers, so here a few stand for
-all.
+kernels are generated from the expressions that tests/test_gpu_elementwise.py covers, and optimizers' steps from
+the formulas that tests/test_gpu_update.py covers, so here a few of each stand for all.
 """
 
 from __future__ import annotations
@@ -32,29 +32,35 @@ pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 BACKEND = Backend("emulated", np, table(EmulatedDevice()))
 EVERY = 40
 """Of the elementwise rows one in so many is run; MXLITE_ALL_GPU_ROWS=1 runs all: minutes of compiling."""
+EVERY_STEP = 19  # of the optimizers' steps
 
 
 def kernels(case):
     """Names of the kernels of a row's stages; None where it is the reference."""
     call = Call.of(case)
     names = []
+    first = (call.dtypes[0] or call.dtypes[1])[0]
     for op, _ in stages(call, case.inputs()):
-        kernel = BACKEND.choose(op, call.attrs, *call.shapes, call.dtypes[0][0], call.dtypes[0])
+        kernel = BACKEND.choose(op, call.attrs, *call.shapes, first, call.dtypes[0])
         names.append(None if kernel.is_reference else kernel.name)
     return names
 
 
 def chosen():
     """Rows with a kernel that is not elementwise, and some of the others."""
-    result, elementwise = [], []
+    result, elementwise, steps = [], [], []
     for name, case in CASES.items():
         if case.op in BACKEND.kernels or case.op.grad_op in BACKEND.kernels:
             found = kernels(case)
             if all(k is None or k.startswith("cuda elementwise") for k in found):
                 elementwise += [name] if any(found) else []
+            elif hasattr(case.op, "step_of"):
+                steps.append(name)
             else:
                 result.append(name)
-    return result + elementwise[:: 1 if "MXLITE_ALL_GPU_ROWS" in os.environ else EVERY]
+    if "MXLITE_ALL_GPU_ROWS" in os.environ:
+        return result + elementwise + steps
+    return result + elementwise[::EVERY] + steps[::EVERY_STEP]
 
 
 @pytest.mark.parametrize("name", chosen())

@@ -25,6 +25,7 @@ using std::signbit;
 #define __restrict__ __restrict
 #define __shared__ static
 #define __constant__ static
+#define __grid_constant__
 #define __launch_bounds__(...)
 
 struct dim3 { unsigned x = 1, y = 1, z = 1; };

@@ -1,0 +1,349 @@
+"""Optimizer steps, in all the forms that `ops/update.py` makes of a formula: one pass over memory each.
+
+The kernel is generated from the step's expression. It reads gradient, weight (of 16 bits: its float32 copy) and
+states once and writes weight and states once: 4 bytes read and 4 written for each element and state. One launch
+changes many weights (see `weights.py`); each block reads the rates of its own, from the arguments or, inside a
+program, from device memory, so that a schedule or a loss scale changes nothing that was captured. A learning
+rate that is nan leaves the weight and its states as they are.
+
+What numpy rounds is rounded: nothing is contracted, and 16-bit weights without a copy are computed as numpy
+does it, operation by operation. Powers of the number of updates are the device's, a rounding of double from
+the host's at most.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ....graph.opdef import DType, Op
+from ....ops import ALL
+from ....ops.update import Update
+from ...base import ChosenKernel, connected, Request, Row
+from ...elementwise.update import Form, trace, Traced
+from ..device import Device, InOrder, Run
+from ..source import NAMES, shared, Source
+from ..weights import capacity_for, is_packed, launches, PACK, text, THREADS, Weight
+from .elementwise import FLOATS, step_lines
+
+
+@functools.lru_cache(maxsize=1024)
+def source(
+    decaying: Traced, plain: Traced, dtypes: tuple[str, ...], master: bool, rates: str, capacity: int
+) -> Source:
+    """The kernel "update". dtypes: of weight, gradient, states (and the copy), of which the last is `out`'s too.
+
+    rates: the dtype of rates in device memory. Only the expressions' structure counts, not their numbers.
+    Parameters: the table, the weights in it, the numbers (see `numbers`).
+    """
+    count, wide = len(dtypes), dtypes[-1] if master else dtypes[0]
+    compute = "double" if wide == "float64" else "float"
+    narrow = wide if wide in ("float16", "bfloat16") else ""
+    return Source(
+        shared("types", "math", "index")
+        + f"typedef {compute} C;\n"
+        + text(count + 1, capacity, NAMES[rates])
+        + f"struct Numbers {{ double at[{num_numbers(decaying, plain)}]; }};\n"
+        + factors("decaying", decaying, narrow, 0)
+        + factors("plain", plain, narrow, _num_own(decaying))
+        + element("decaying", decaying, count - master)
+        + element("plain", plain, count - master)
+        + _sweep("decaying", decaying, dtypes, master)
+        + _sweep("plain", plain, dtypes, master)
+        + f"""
+extern "C" __global__ void __launch_bounds__({THREADS}) update(
+    const __grid_constant__ Weights weights,
+    int count,
+    const __grid_constant__ Numbers numbers) {{
+    const Weight &w = weights.of[own_weight(weights, count)];
+    double lr = w.rate_of(0), wd = w.rate_of(1), t = w.rate_of(2);
+    if (lr != lr) return;
+    int64 begin = (blockIdx.x - w.first) * w.chunk;
+    int64 end = w.size - begin < w.chunk ? w.size : begin + w.chunk;
+    if ({_rounded("wd", narrow)} != C(0)) sweep_decaying(w, begin, end, lr, wd, t, numbers.at);
+    else sweep_plain(w, begin, end, lr, wd, t, numbers.at);
+}}
+"""
+    )
+
+
+def _rounded(x: str, narrow: str) -> str:
+    """A rate in the type that numpy has it in."""
+    return f"to<C>(from<{narrow}>({x}))" if narrow else f"(C){x}"
+
+
+def _num_own(formula: Traced) -> int:
+    return len(formula.constants) + len(formula.numbers)
+
+
+def num_numbers(decaying: Traced, plain: Traced) -> int:
+    return max(1, _num_own(decaying) + _num_own(plain))
+
+
+def numbers(decaying: Traced, plain: Traced) -> Any:
+    """The argument of that name: constants and numbers of both expressions."""
+    values = [*decaying.constants, *decaying.numbers, *plain.constants, *plain.numbers]
+    return (ctypes.c_double * num_numbers(decaying, plain))(*values)
+
+
+def factors(name: str, formula: Traced, narrow: str, first: int) -> str:
+    """What is the same for all elements: rates, what follows from the count, and constants."""
+    counts = first + len(formula.constants)
+    lines = [f"k[0] = {_rounded('lr', narrow)};", f"k[1] = {_rounded('wd', narrow)};"]
+    lines += [f"k[{2 + i}] = {_rounded(_form(f, counts), narrow)};" for i, f in enumerate(formula.counted)]
+    at = 2 + len(formula.counted)
+    lines += [f"k[{at + i}] = (C)number[{first + i}];" for i in range(len(formula.constants))]
+    return (
+        f"__device__ __forceinline__ void factors_{name}(double lr, double wd, double t, const double *number, C *k) {{\n"
+        + "".join(f"    {line}\n" for line in lines)
+        + "}\n"
+    )
+
+
+def _form(form: Form, first: int) -> str:
+    if form[0] == "t":
+        return "t"
+    if form[0] == "number":
+        return f"number[{first + form[1]}]"
+    a, b = (_form(x, first) for x in form[1:])
+    return f"pow({a}, {b})" if form[0] == "pow" else f"({a} - {b})"
+
+
+def element(name: str, formula: Traced, arrays: int) -> str:
+    """The expression: x are the arrays' elements, k the factors, y the new weight and states."""
+    e = formula.expression
+    lines = [f"C v{i} = x[{i}];" for i in range(arrays)]
+    lines += [f"C v{i} = k[{i - arrays}];" for i in range(arrays, e.first_step)]
+    lines += step_lines(e)
+    lines += [f"y[{i}] = (C)v{x};" for i, x in enumerate(e.outputs)]
+    return (
+        f"__device__ __forceinline__ void element_{name}(const C *x, const C *k, C *y) {{\n"
+        + "".join(f"    {line}\n" for line in lines)
+        + "}\n"
+    )
+
+
+def _sweep(name: str, formula: Traced, dtypes: tuple[str, ...], master: bool) -> str:
+    """The loops over packs and over what is left of them."""
+    count, out = len(dtypes), len(dtypes)
+    read = [count - 1, *range(1, count - 1)] if master else list(range(count))
+    states = range(2, count - master)
+    written = [(i, n) for n, i in enumerate(states, 1)] + ([(count - 1, 0)] if master else [])
+    kinds = [NAMES[d] for d in dtypes]
+
+    def loop(pack: int) -> list[str]:
+        lines = [
+            f"Pack<{kinds[i]}, {pack}> p{i} = ((const Pack<{kinds[i]}, {pack}> *)w.at[{i}])[at];"
+            for i in read
+        ]
+        lines += [f"Pack<{kinds[i]}, {pack}> q{i};" for i, _ in written]
+        lines += [f"Pack<{kinds[0]}, {pack}> made;", "#pragma unroll", f"for (int e = 0; e < {pack}; ++e) {{"]
+        lines += [
+            f"    C x[{len(read)}] = {{{', '.join(f'to<C>(p{i}.at[e])' for i in read)}}}, y[{1 + len(states)}];"
+        ]
+        lines += [f"    element_{name}(x, k, y);"]
+        lines += [f"    q{i}.at[e] = from<{kinds[i]}>(y[{n}]);" for i, n in written]
+        lines += [f"    made.at[e] = from<{kinds[0]}>(y[0]);", "}"]
+        lines += [f"((Pack<{kinds[i]}, {pack}> *)w.at[{i}])[at] = q{i};" for i, _ in written]
+        lines += [f"if (w.at[{out}]) ((Pack<{kinds[0]}, {pack}> *)w.at[{out}])[at] = made;"]
+        return [f"        {line}" for line in lines]
+
+    body = [
+        f"    C k[{2 + len(formula.counted) + max(1, len(formula.constants))}];",
+        f"    factors_{name}(lr, wd, t, number, k);",
+        f"    int64 packs = w.packed ? end / {PACK} : 0;",
+        f"    for (int64 at = begin / {PACK} + threadIdx.x; at < packs; at += {THREADS}) {{",
+        *loop(PACK),
+        "    }",
+        f"    for (int64 at = (w.packed ? packs * {PACK} : begin) + threadIdx.x; at < end; at += {THREADS}) {{",
+        *loop(1),
+        "    }",
+    ]
+    return (
+        f"__device__ __forceinline__ void sweep_{name}(const Weight &w, int64 begin, int64 end, double lr, double wd,\n"
+        f"    double t, const double *number) {{\n" + "\n".join(body) + "\n}\n"
+    )
+
+
+class Step:
+    """A formula with its numbers, for weights of these types: what may share a launch has an equal `kind`."""
+
+    def __init__(
+        self, device: Device, step: Any, attrs: Any, dtypes: tuple[DType, ...], master: bool, rates: str
+    ) -> None:
+        """dtypes: of weight, gradient, states and copy."""
+        wide = dtypes[-1] if master else dtypes[0]
+        self.device, self.master, self.rates = device, master, rates
+        self.both = tuple(trace(step, attrs, wide, decays) for decays in (True, False))
+        self.dtypes = tuple(d.name for d in dtypes)
+        self.items = [d.itemsize for d in (*dtypes, dtypes[0])]
+        self.kind = (self.both, self.dtypes, master, rates)
+
+    def weight(self, arrays: Sequence[Any], out: Any, **rates: Any) -> Weight:
+        """One weight. `arrays` are in the order of `dtypes`; `out` may be None."""
+        device = self.device
+        addresses = [device.address(x) for x in arrays] + [0 if out is None else device.address(out)]
+        return Weight(tuple(addresses), arrays[0].size, is_packed(addresses, self.items), **rates)
+
+    def run(self, weights: Sequence[Weight], work: Any = None) -> Run:
+        """The call that changes these weights."""
+        capacity = capacity_for(len(self.dtypes) + 1, len(weights))
+        decaying, plain = self.both
+        shape = [shape_of(t) for t in self.both]
+        made = source(shape[0], shape[1], self.dtypes, self.master, self.rates, capacity)
+        function = self.device.function(made, "update")
+        return Updates(
+            self, weights, launches(self.device, function, weights, capacity, [numbers(decaying, plain)])
+        )
+
+    @staticmethod
+    def workspace(sizes: Sequence[int]) -> int:
+        """Bytes of scratch for weights of so many elements."""
+        return 0
+
+
+def shape_of(formula: Traced) -> Traced:
+    """The formula without its numbers, which the text does not depend on."""
+    return formula._replace(constants=(0.0,) * len(formula.constants), numbers=(0.0,) * len(formula.numbers))
+
+
+class Updates:
+    """A call that changes weights. Those of one `kind` can be made at once."""
+
+    def __init__(self, step: Step, weights: Sequence[Weight], run: Run) -> None:
+        self.step, self.weights, self._run = step, tuple(weights), run
+
+    @property
+    def kind(self) -> Any:
+        return self.step.kind
+
+    def __call__(self) -> None:
+        self._run()
+
+    @staticmethod
+    def joined(calls: Sequence[Updates]) -> Run:
+        """One call for several of one kind."""
+        return calls[0].step.run([w for c in calls for w in c.weights])
+
+
+Maker = Callable[[Device, Any, Any, tuple[DType, ...], bool, str], Any]
+"""What makes a `Step`, or one that works like it, of its arguments."""
+
+
+def rows(device: Device) -> dict[type[Op], list[Any]]:
+    """Rows of the backend's table for one device."""
+    own = [op for op in ALL if getattr(op, "form", None) in _FORMS]
+    return {
+        op: [row(device, op, Step)]
+        for op in own
+        if op.step_of.whole.__func__ is Update.whole.__func__  # type: ignore[attr-defined]
+    }
+
+
+def row(device: Device, op: Any, maker: Maker) -> Row:
+    """The row of a form of a step, with kernels by `maker`."""
+    return functools.partial(_FORMS[op.form], device, maker)
+
+
+def storable(dtypes: Sequence[DType], master: bool) -> bool:
+    """Whether there is a kernel for a weight of these types: weight, gradient, states and copy."""
+    weight, grad, *states = dtypes
+    wide = np.dtype("float32") if master else weight
+    return {weight.name, grad.name} <= FLOATS and all(d == wide for d in states)
+
+
+def _name(r: Request) -> str:
+    return f"cuda {r.op.step_of.op_name}"  # type: ignore[attr-defined]
+
+
+def _single(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
+    """One weight, whose rates are attributes."""
+    base, master = r.op.step_of, r.op.form == "mixed"  # type: ignore[attr-defined]
+    if not storable(r.dtypes, master):
+        return None
+    step = maker(device, base, r.attrs, r.dtypes, master, "float64")
+    if step is None:
+        return None
+    found = [float(getattr(r.attrs, n)) for n in base.rates]
+    rates = found[0], found[1], found[2] if len(found) > 2 else 1.0
+
+    def connect(xp: Any, a: Any, *arrays: Any, out: Any, work: Any = None) -> Run:
+        made: Run = step.run([step.weight(arrays, out, rates=rates)], work)
+        return made
+
+    nbytes = step.workspace([prod(r.inputs[0])])
+    return connected(connect, nbytes, _name(r), like=r.op.forward, mutates=True)
+
+
+def _fused(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
+    """One weight, whose rates are a row of `hyper`."""
+    *kinds, _ = r.dtypes
+    base, master = r.op.step_of, r.op.has_master  # type: ignore[attr-defined]
+    if not storable(kinds, master):
+        return None
+    step = maker(device, base, r.attrs, tuple(kinds), master, "float64")
+    if step is None:
+        return None
+
+    def connect(xp: Any, a: Any, *arrays: Any, work: Any = None) -> Run:
+        *own, hyper = arrays
+        weight = step.weight(own, own[0], rates_at=row_of(device, hyper, a.row))
+        made: Run = step.run([weight], work)
+        return made
+
+    nbytes = step.workspace([prod(r.inputs[0])])
+    return connected(connect, nbytes, _name(r), like=r.op.forward, mutates=True)
+
+
+def row_of(device: Device, hyper: Any, row: int) -> tuple[int, int, int]:
+    """Addresses of the numbers of one row of `hyper`; a missing count is any of them."""
+    columns = hyper.shape[1]
+    first = device.address(hyper) + 8 * columns * row
+    return first, first + 8, first + 8 * min(2, columns - 1)
+
+
+def _many(device: Device, maker: Maker, r: Request) -> ChosenKernel | None:
+    """Many weights, whose rates are attributes or, at the end, arrays."""
+    op: Any = r.op
+    a, each, count = r.attrs, len(op.step_of.inputs) + op.has_master, r.attrs.num_weights
+    kinds = [r.dtypes[i * each : (i + 1) * each] for i in range(count)]
+    loaded = r.dtypes[count * each :]
+    if not all(storable(k, op.has_master) for k in kinds):
+        return None
+    if loaded and (loaded[0] != loaded[1] or loaded[0].name not in ("float32", "float64")):
+        return None
+    rates_in = loaded[0].name if loaded else "float64"
+    steps = {k: maker(device, op.step_of, a, k, op.has_master, rates_in) for k in dict.fromkeys(kinds)}
+    if None in steps.values():
+        return None
+    times = getattr(a, op.counts) if op.counts else (1,) * count
+    sizes = {k: [prod(s) for s, other in zip(r.outputs, kinds) if other == k] for k in steps}
+    scratch = {k: steps[k].workspace(sizes[k]) for k in steps}
+
+    def connect(xp: Any, a: Any, *args: Any, outs: Any, work: Any = None) -> Run:
+        found: dict[Any, list[Weight]] = {k: [] for k in steps}
+        for i, (kind, out) in enumerate(zip(kinds, outs)):
+            rates: dict[str, Any]
+            if loaded:
+                lr, wd = (device.address(x) + i * loaded[0].itemsize for x in args[-2:])
+                rates = {"rates_at": (lr, wd, lr)}
+            else:
+                rates = {"rates": (float(a.lrs[i]), float(a.wds[i]), float(times[i]))}
+            found[kind].append(steps[kind].weight(args[i * each : (i + 1) * each], out, **rates))
+        runs, at = [], 0
+        for kind, weights in found.items():
+            runs.append(steps[kind].run(weights, work[at : at + scratch[kind]]))
+            at += scratch[kind]
+        return InOrder(runs)
+
+    return connected(connect, sum(scratch.values()), _name(r), like=r.op.forward, mutates=True)
+
+
+_FORMS: dict[str, Callable[..., ChosenKernel | None]] = {
+    "plain": _single, "mixed": _single, "fused": _fused, "many": _many
+}  # fmt: skip
