@@ -81,7 +81,14 @@ class Kernels:
         return 2 * self.wide * self.shape[1] * (self.sums.num_parts + 1)
 
     def forward(
-        self, data: Any, gamma: Any, beta: Any, moving: Sequence[Any], addend: Any, made: Sequence[Any], work: Any
+        self,
+        data: Any,
+        gamma: Any,
+        beta: Any,
+        moving: Sequence[Any],
+        addend: Any,
+        made: Sequence[Any],
+        work: Any,
     ) -> Run:
         """The call that makes `made`: out, mean and var; `moving` are the statistics to use, if not the batch's."""
         out, mean, var = made
@@ -117,7 +124,15 @@ class Kernels:
         return InOrder(runs)
 
     def backward(
-        self, d_out: Any, data: Any, out: Any, vectors: Sequence[Any], moving: Sequence[Any], made: Sequence[Any], work: Any, train: bool
+        self,
+        d_out: Any,
+        data: Any,
+        out: Any,
+        vectors: Sequence[Any],
+        moving: Sequence[Any],
+        made: Sequence[Any],
+        work: Any,
+        train: bool,
     ) -> Run:
         """The call that makes `made`: d_data, d_gamma, d_beta, d_addend; `vectors`: gamma, beta, mean, var.
 

@@ -108,13 +108,20 @@ class _Loss:
         runs.append(self._totals(totals, losses, parameters))
         mean = ctypes.c_int(self.reduction == "mean")
         values = [pointer(device.address(totals)), ctypes.c_int(_parts(self.n)), mean, into]
-        runs.append(
-            device.launch(self._function("class_mean"), (1, 1, 1), (32, 1, 1), 0, Arguments(values))
-        )
+        runs.append(device.launch(self._function("class_mean"), (1, 1, 1), (32, 1, 1), 0, Arguments(values)))
         return InOrder(runs)
 
     def backward(
-        self, xp: Any, a: Any, d_out: Any, data: Any, label: Any, weight: Any = None, *, d_data: Any, work: Any
+        self,
+        xp: Any,
+        a: Any,
+        d_out: Any,
+        data: Any,
+        label: Any,
+        weight: Any = None,
+        *,
+        d_data: Any,
+        work: Any,
     ) -> Run:
         """`data` is None where the loss does not read it."""
         if d_data is None:
