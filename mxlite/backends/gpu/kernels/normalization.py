@@ -1,9 +1,9 @@
-"""LayerNorm, RMSNorm, GroupNorm, InstanceNorm and L2Normalization, forward and backward, as rows of numbers.
+"""LayerNorm, RMSNorm, GroupNorm and InstanceNorm, forward and backward, as rows of numbers.
 
-32 to 256 threads have a row and keep it in registers as far as it fits: then data is read once forward, and data and
-d_out once backward. Longer rows are read three times, most of them out of a cache. Gradients of gamma and beta
-are added up by blocks that have some rows each, then over the blocks; where gamma serves several neighbours, in
-a pass of their own. An axis that is not the last is worked on by a thread for each column.
+32 to 256 threads have a row and keep it in registers as far as it fits: then data is read once forward, and data
+and d_out once backward. Longer rows are read three times, most of them out of a cache. Gradients of gamma and
+beta are added up by blocks that have some rows each, then over the blocks; where gamma serves several neighbours,
+in a pass of their own. An axis that is not the last is worked on by a thread for each column.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from math import prod
 from typing import Any
 
 from ....graph.opdef import Op
-from ....ops import group_norm, l2_normalization, layer_norm
+from ....ops import group_norm, layer_norm
 from ....ops.group_norm import GroupNorm, InstanceNorm
-from ....ops.l2_normalization import L2Normalization
 from ....ops.layer_norm import LayerNorm, RMSNorm
 from ....ops.normalize import Rule
 from ...base import ChosenKernel, connected, Request
@@ -174,7 +173,9 @@ class Normalization:
                 runs.append(each_row(d_data, False, False))
         values = [*map(pointer, sums), ctypes.c_int64(self.gammas), ctypes.c_int64(self.parts)]
         values += self._pointers(*columns)
-        runs.append(self._launch(text, "affine_total", (-(-self.gammas // 32), 1, 1), (32, 8, 1), values))
+        across = 32 if self.parts > 8 else 256
+        grid, block = (-(-self.gammas // across), 1, 1), (across, 256 // across if self.parts > 8 else 1, 1)
+        runs.append(self._launch(text, "affine_total", grid, block, values))
         return InOrder(runs)
 
     def _rule_numbers(self) -> list[Any]:
@@ -208,7 +209,6 @@ RULES: dict[type[Op], Callable[[Request], Rule]] = {
     RMSNorm: lambda r: layer_norm._rule(r.attrs, r.inputs[0], centre=False),
     GroupNorm: lambda r: group_norm._rule(r.attrs, r.inputs[0], r.inputs[1]),
     InstanceNorm: lambda r: group_norm._each_channel(r.attrs, r.inputs[0]),
-    L2Normalization: lambda r: l2_normalization._rule(r.attrs, r.inputs[0]),
 }
 
 
