@@ -1,8 +1,8 @@
 """Every row of `cases.py` whose operator has a kernel on the GPU, on that kernel, run on the CPU.
 
 Rules that hold for every operator hold for these kernels; their numbers are the reference's. Elementwise
-kernels are generated from the expressions that tests/test_gpu_elementwise.py covers, and optimizers' steps from
-the formulas that tests/test_gpu_update.py covers, so here a few of each stand for all.
+kernels are generated from the expressions that tests/test_gpu_elementwise.py covers, and optimizers' steps
+from the formulas that tests/test_gpu_update.py covers, so here a few of each stand for all.
 """
 
 from __future__ import annotations
