@@ -206,6 +206,17 @@ template <typename T> T __shfl_down_sync(unsigned, T value, unsigned by, int = 3
 template <typename T> T __shfl_sync(unsigned, T value, int lane, int = 32) {
     return emulated::exchanged(value, lane % warpSize);
 }
+template <typename T> unsigned __match_any_sync(unsigned, T value) {
+    int first = emulated::current / warpSize * warpSize, count = (int)emulated::threads.size();
+    memcpy(emulated::threads[emulated::current].slot, &value, sizeof(T));
+    emulated::wait(emulated::WAITS_FOR_WARP);
+    unsigned same = 0;
+    for (int t = first; t < count && t < first + warpSize; ++t)
+        if (!memcmp(emulated::threads[t].slot, &value, sizeof(T))) same |= 1u << (t - first);
+    emulated::wait(emulated::WAITS_FOR_WARP);
+    return same;
+}
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 template <typename T> T atomicAdd(T *address, T value) { T old = *address; *address = old + value; return old; }
 static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
