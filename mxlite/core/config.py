@@ -21,6 +21,7 @@
 | MXLITE_PLAN_CACHE   | 1               | 0: what planning found is neither kept nor read                   |
 | MXLITE_GUARD        | 0               | 1: guard bytes around every array, checked after each kernel of a |
 |                     |                 | bound program; for finding a kernel that writes outside its arrays |
+| MXLITE_GPU_MEMORY_LIMIT | all there is | bytes (`8GiB`) that this process takes of a GPU, at most          |
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from __future__ import annotations
 import os
 import sys
 
+from .bytesize import parse_bytes
 from .cores import available_cores
 from .errors import MXLiteError, nearest
 
@@ -166,3 +168,12 @@ def plan_cache() -> bool:
 def guard() -> bool:
     """Whether arrays have guard bytes around them, for finding kernels that write where they should not."""
     return _integer("MXLITE_GUARD", 0, 0) > 0
+
+
+def gpu_memory_limit() -> int | None:
+    """Bytes that this process takes of a GPU at most; None: all there is."""
+    text = os.environ.get("MXLITE_GPU_MEMORY_LIMIT", "")
+    try:
+        return parse_bytes(text) if text else None
+    except MXLiteError as error:
+        raise MXLiteError(f"MXLITE_GPU_MEMORY_LIMIT: {error}") from None
