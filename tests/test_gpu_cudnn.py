@@ -64,7 +64,7 @@ def odd(x):
 CASES = {
     "3x3": (ops._convolution_channels_last, (2, 6, 7, 4), dict(kernel=(3, 3), num_filter=8, pad=(1, 1))),
     "channels first": (ops.Convolution, (2, 4, 6, 7), dict(kernel=(3, 2), num_filter=8, stride=(2, 1))),
-    "1x1": (ops._convolution_channels_last, (2, 6, 7, 4), dict(kernel=(1, 1), num_filter=8, no_bias=True)),
+    "1x1": (ops.Convolution, (2, 4, 6, 7), dict(kernel=(1, 1), num_filter=8, no_bias=True)),
     "depthwise": (
         ops._convolution_channels_last,
         (2, 6, 7, 4),

@@ -27,6 +27,7 @@ from ...base import ChosenKernel, connected, Request
 from ..convolution import windowed
 from ..convolution.by_cudnn import by_cudnn, DATA, OUT, Tail, WEIGHT
 from ..convolution.numbers import sides
+from ..convolution.pointwise import pointwise
 from ..convolution.windowed import ChannelSums, Correlate, Gather
 from ..cudnn import session
 from ..device import Device, InOrder, Run
@@ -119,7 +120,11 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         g, last = case.g, case.last
         if kind == BIAS:
             return ChannelSums(device, case.side_of_bias, g.n, g.dtype, g.acc)
-        if cudnn is not None and (found := by_cudnn(device, cudnn, kind, g, last, case.tail(name))):
+        tail = case.tail(name)
+        product = pointwise(device, kind, g, last, tail)
+        if product is not None:
+            return product
+        if cudnn is not None and (found := by_cudnn(device, cudnn, kind, g, last, tail)):
             return found
         if kind == WEIGHT:
             return Correlate(device, g, last, windowed.LIMIT)
