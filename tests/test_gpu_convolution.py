@@ -1,4 +1,4 @@
-"""Convolutions of the GPU backend on the CPU: every tile, both layouts, all directions, against the reference."""
+"""Convolutions of the GPU backend, run on the CPU: tiles, layouts and directions against the reference."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(
     used = frozenset(wanted or names) | {n for n, x in zip(op.input_names(attrs), inputs) if x is not None}
     kernel = backend.choose(op, attrs, *shapes, dtype, (dtype,) * len(inputs), used)
     assert kernel.is_reference == (backend is HOST), kernel.name
-    sizes = {n: s for n, s in zip(forward.input_names(attrs), shapes[0])}
+    sizes = dict(zip(forward.input_names(attrs), shapes[0]))
     sizes |= dict(zip(forward.output_names(attrs), shapes[1]))
     made = [
         np.full(sizes[n.removeprefix("d_") if op is not forward else n], np.nan, dtype)
