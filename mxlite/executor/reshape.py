@@ -77,5 +77,6 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         executor.loss_scale,
         given["device"],
         given["offload"],
+        given["streams"],
     )
     return _link(planned, executor.context, shared, requests, executor, link)
