@@ -24,6 +24,7 @@ from .graph_segment import Told
 from .lower import Lowered
 from .program import Program
 from .step import Key
+from .storage import plan_in_errors
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,9 @@ class Executor:
         self.aux_arrays: list[NDArray] = [arrays["var", n] for n in self._auxiliary]
         self.outputs: list[NDArray] = [arrays["out", i] for i in range(len(graph.outputs))]
         uses_rng = planned.train.uses_rng or planned.infer.uses_rng
-        self._rng_state: Any = backend.array((2,), np.dtype(np.uint64)) if uses_rng else None
-        self._random: Any = RandomState(self._rng_state) if self._is_gpu and uses_rng else self._rng_state
+        state: Any = backend.array((2,), np.dtype(np.uint64)) if uses_rng else None
+        self._rng_state = state
+        self._random: Any = RandomState(state) if self._is_gpu and uses_rng else state
         self._rng_var = Var("random state") if uses_rng else None
         self._train: Program | None = None
         self._infer: Program | None = None
@@ -328,9 +330,10 @@ class Executor:
         return self._infer
 
     def _program(self, lowered: Lowered, plan: MemoryPlan) -> Program:
-        random = (self._random, self._rng_var) if lowered.uses_rng else (None, None)
-        streams = self._given.get("streams", 1)
-        return make_program(lowered, plan, self._arrays, self._arena, *random, self._states, streams)
+        random, var = (self._random, self._rng_var) if lowered.uses_rng else (None, None)
+        arrays, arena, streams = self._arrays, self._arena, self._given["streams"]
+        with plan_in_errors(plan, self._backend):
+            return make_program(lowered, plan, arrays, arena, random, var, self._states, streams)
 
     # -- numbers that change from step to step ---------------------------------------------------
 
