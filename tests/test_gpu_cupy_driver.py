@@ -13,9 +13,9 @@ import pytest
 from emulated_device import compiler
 from fake_cupy import CONSTANTS, Cuda, fake_cupy, FakeError
 
-from mxlite.backends.gpu import cubins, gpu_backend, gpu_count, nvrtc, why_no_gpu
+from mxlite.backends.gpu import cubins, gpu_backend, nvrtc
 from mxlite.backends.gpu.cuda_device import CudaDevice
-from mxlite.backends.gpu.cupy_driver import count, CupyDriver
+from mxlite.backends.gpu.cupy_driver import count, CupyDriver, why_none
 from mxlite.backends.gpu.device import Arguments
 from mxlite.backends.gpu.driver import DriverError
 from mxlite.backends.gpu.elements import convert, fill
@@ -76,7 +76,6 @@ def everything(cuda):
 def test_a_device_works_on_cupys_functions(late):
     with fake_cupy(late=late) as cuda:
         everything(cuda)
-        assert gpu_count() == 1 and why_no_gpu() is None
 
 
 @needs_compiler
@@ -141,7 +140,7 @@ def test_without_cupy_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy_backends.cuda.api", None)
     with pytest.raises(DeviceError, match=r"CuPy, which does not load .*mxlite\[gpu\].*mxlite\[gpu12\]"):
         gpu_backend(0)
-    assert gpu_count() == 0 and "CuPy" in why_no_gpu()
+    assert "CuPy" in why_none()
 
 
 def test_without_a_driver_the_error_says_so():
@@ -149,7 +148,7 @@ def test_without_a_driver_the_error_says_so():
         pytest.skip("there is a driver here")
     with pytest.raises(DeviceError, match=r"driver, and there is none here \(libcuda.so.1\)"):
         gpu_backend(0)
-    assert gpu_count() == 0
+    assert "there is none here" in why_none()
 
 
 def refusal(**facts):

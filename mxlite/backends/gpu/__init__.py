@@ -1,9 +1,3 @@
 """The GPU. Start reading at `cuda_device.py` (order of work), then `backend.py`."""
 
-from .registry import (
-    drivers_of as drivers_of,
-    gpu_backend as gpu_backend,
-    gpu_count as gpu_count,
-    opened as opened,
-    why_no_gpu as why_no_gpu,
-)
+from .registry import drivers_of as drivers_of, gpu_backend as gpu_backend, opened as opened

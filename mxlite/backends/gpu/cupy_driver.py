@@ -116,6 +116,14 @@ def count(cuda: Bindings | None = None) -> int:
         ) from None
 
 
+def why_none() -> str | None:
+    """Why no GPU can be used here, in a sentence; None where one can. Opens none."""
+    try:
+        return None if count() else "The driver finds no GPU; CUDA_VISIBLE_DEVICES may hide some."
+    except DeviceError as error:
+        return str(error)
+
+
 def _name(error: BaseException) -> str:
     """What CUDA calls an error; CuPy writes it before the first colon."""
     return str(error).partition(":")[0].strip()
