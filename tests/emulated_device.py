@@ -20,7 +20,7 @@ from mxlite.backends.gpu.source import Source
 
 HEADER = Path(__file__).parent / "cuda_on_cpu" / "cuda_on_cpu.h"
 KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(')
-WAITS = ("__sync", "__shfl", "block_")
+WAITS = ("__sync", "__shfl", "__match", "block_")
 
 compiler = shutil.which("g++")
 

@@ -83,6 +83,9 @@ class EmulatedDriver:
     def activate(self) -> None:
         self._look()
 
+    def blas(self):
+        return None
+
     def memory(self) -> tuple[int, int]:
         self._look()
         return self.capacity - self.taken - self.elsewhere, self.capacity
@@ -333,10 +336,11 @@ class EmulatedDriver:
 def emulated_gpus(**how: Any) -> Any:
     """Inside, `mx.gpu(i)` is an EmulatedDriver made with `how`; yields the dict of those that were opened."""
     opened: dict[int, EmulatedDriver] = {}
+    count = how.pop("count", 4)
 
     def open_driver(index: int) -> EmulatedDriver:
         opened[index] = EmulatedDriver(index, **how)
         return opened[index]
 
-    with drivers_of(open_driver):
+    with drivers_of(open_driver, count):
         yield opened

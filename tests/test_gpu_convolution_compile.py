@@ -16,7 +16,7 @@ HOT = ("float32", "bfloat16")
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("tile", tiles.TILES, ids=lambda t: f"{t.rows}x{t.columns}")
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_convolutions_fit_two_blocks_to_a_multiprocessor(dtype, tile, architecture):
+def test_convolutions_spill_nothing(dtype, tile, architecture):
     if dtype == "float64" and tile not in tiles.DOUBLE:
         pytest.skip("not used for numbers of eight bytes")
     ways = ((True, 4), (True, 1), (False, 1)) if dtype in HOT else ((True, 4),)
@@ -25,7 +25,7 @@ def test_convolutions_fit_two_blocks_to_a_multiprocessor(dtype, tile, architectu
         sources.append(tiles.correlate(dtype, tile, not along_k, pack, pack))
         for source in sources:
             (found,) = compiled(source, architecture).values()
-            assert found.registers <= 128
+            assert found.registers <= (192 if tile.rows * tile.columns == 128 * 128 else 128)
             assert found.spilled_bytes == 0, (along_k, pack, found)
 
 

@@ -16,7 +16,7 @@ from ..graph import Entry, Graph, LOSS_SCALE, Shape, state_name, UpdateRule
 from ..graph.update import MASTER
 from ..memplan import Device, HostLink, MemoryPlan, plan_memory, STRATEGIES, Template
 from ..memplan.device import DEFAULT, device_of, MEASURED
-from ..ndarray import NDArray, zeros
+from ..ndarray import NDArray
 from .adopt import adopted
 from .amp import amp_dtype, checked_scale, mixed
 from .arena import Arena
@@ -28,6 +28,7 @@ from .lower import lower, Lowered
 from .offload import host_link, Offload
 from .remedies import advice, Question
 from .step import check_grad_req, forward_step, infer, input_names, Key, training_step
+from .storage import Allocator
 
 Shapes = Mapping[str, Shape]
 
@@ -435,13 +436,14 @@ def _link(
     """Allocate what is missing and make the executor, in `arena` or that of `shared_exec`, which may grow."""
     backend = backend_of(ctx)
     backend.prepare()
+    allocator = Allocator(ctx, backend)
     result = dict(arrays)
     for lowered in (planned.train, planned.infer):
         for key, (shape, dtype) in lowered.step.owned.items():
             if key not in result:
-                result[key] = zeros(shape, ctx=ctx, dtype=dtype)
+                result[key] = allocator.make(key, shape, dtype, lowered.step.category)
     for name in planned.train.step.no_gradient:
-        result["grad", name][...] = 0
+        allocator.clear(result["grad", name])
     need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
     host = planned.train_plan.host_bytes
     if arena is None and shared_exec is not None and shared_exec._arena.backend is backend:

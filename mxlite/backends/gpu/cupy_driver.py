@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...core.errors import DeviceError
-from . import cubins, nvrtc
+from . import cublaslt, cubins, nvrtc
 from .device import Arguments, Grid
 from .driver import DriverError
 from .source import Source
@@ -192,6 +192,9 @@ class CupyDriver:
     def activate(self) -> None:
         # Each time: other drivers, CuPy or PyTorch may have sent this thread to another device meanwhile.
         self._call(self._runtime.setDevice, self._index)
+
+    def blas(self) -> cublaslt.Library | None:
+        return cublaslt.library()
 
     def memory(self) -> tuple[int, int]:
         free, total = self._call(self._runtime.memGetInfo)

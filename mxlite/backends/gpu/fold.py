@@ -198,9 +198,7 @@ class Fold:
         made.finish = PLAIN
         self.workspace = prod(shape) * kind_of_sum.itemsize
 
-    def call(
-        self, x: Any, out: Any, work: Any, others: Sequence[Any] = (), shift: Any = None
-    ) -> Run:
+    def call(self, x: Any, out: Any, work: Any, others: Sequence[Any] = (), shift: Any = None) -> Run:
         """The run for these arrays. `shift`, of `sum_type`."""
         if not self.outputs:
             return nothing

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import tiled_gemm
+from . import blas_gemm, tiled_gemm
 from .device import Device, Run
 
 
@@ -87,12 +87,13 @@ def fits(p: Product) -> bool:
 
 def workspace(device: Device, p: Product) -> int:
     """Bytes of scratch that the call of this product needs, aligned to 256 bytes."""
-    return tiled_gemm.workspace(p)
+    # Addresses may turn out to be less aligned than strides promise: then our own kernel takes over.
+    return max([tiled_gemm.workspace(p), *(plan.choice.workspace for plan in blas_gemm.plans(device, p)[:1])])
 
 
 def kernel_name(device: Device, p: Product) -> str:
     """What to call it in a plan."""
-    return "cuda gemm"
+    return "cublasLt" if blas_gemm.plans(device, p) else "cuda gemm"
 
 
 def product(device: Device, p: Product, a: int, b: int, c: int, bias: int = 0, work: int = 0) -> Run:
@@ -100,4 +101,8 @@ def product(device: Device, p: Product, a: int, b: int, c: int, bias: int = 0, w
 
     `work` is the address of `workspace(device, p)` bytes, 0 where it needs none.
     """
+    for plan in blas_gemm.plans(device, p)[:1]:
+        run = blas_gemm.connect(device, plan, a, b, c, bias, work, workspace(device, p))
+        if run is not None:
+            return run
     return tiled_gemm.connect(device, p, a, b, c, bias, work)

@@ -209,7 +209,7 @@ extern "C" __global__ void __launch_bounds__(256) softmax_columns(Softmax s) {
 }
 
 // What a mean divides by, or the sum of losses: a part for each block, which has the lines of a fixed stretch.
-extern "C" __global__ void __launch_bounds__(1024) class_totals(Softmax s, double *totals, int64 stretch) {
+extern "C" __global__ void __launch_bounds__(256) class_totals(Softmax s, double *totals, int64 stretch) {
     __shared__ double room[32];
     int64 begin = blockIdx.x * stretch, end = begin + stretch;
     if (end > s.lines) end = s.lines;
@@ -241,4 +241,16 @@ extern "C" __global__ void __launch_bounds__(32) class_mean(const double *totals
 
 extern "C" __global__ void __launch_bounds__(256) class_losses(const C *losses, int64 n, X *out) {
     MX_EACH(i, n) out[i] = from<X>(losses[i]);
+}
+
+// Losses and gradients of data that are logarithms already: one number of each line counts. A gradient has zeros
+// elsewhere, which are there before; of a wrong label it is nan at the first class.
+extern "C" __global__ void __launch_bounds__(256) class_picked(Softmax s) {
+    MX_EACH(line, s.lines) {
+        uint32 n = (uint32)line / s.inner;
+        int64 start = (int64)n * s.length * s.inner.n + (line - (int64)n * s.inner.n), label = class_of(s, line);
+        int64 at = start + (label < 0 ? 0 : label) * s.inner.n;
+        if (s.mode == LOSS) s.losses[line] = loss_of(s, line, label, C(0), label < 0 ? C(0) : to<C>(s.data[at]));
+        else s.out[at] = from<Y>(-factor_of(s, line, label));
+    }
 }
