@@ -173,7 +173,9 @@ class Program:
             if all(p < start for p in before[g]):
                 before[g] = (*before[g], start)
         self._sources = tuple({v: None for row in reads[:start] for v in row})
+        kept = (views, block)
         for g, segment in enumerate(self.segments):
+            segment.kept = kept
             segment.reads = tuple(reads[g])
             segment.writes = tuple(writes[g])
             segment.before = tuple(self.segments[p].done for p in before[g])
