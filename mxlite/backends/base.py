@@ -11,14 +11,15 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from ctypes import addressof, c_char
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from math import prod
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from ..core import Context, DeviceError, host_memory, OutOfMemoryError
+from ..core import Context, host_memory, OutOfMemoryError
+from ..engine import Var
 from ..graph.ir import Entry, Graph, Shape
 from ..graph.opdef import DType, Op, Shapes, Signature
 from ..memplan import Device
@@ -177,11 +178,19 @@ class Backend:
 
     `copy(target, source)` carries an array to host memory or back, from and to blocks of `empty` and
     `host_empty`, while kernels run; it returns when all is there.
+
+    `lane` is the engine's device for operations on its arrays, `place` what they have as `device`. The
+    methods below `array` are all that the rest of mxlite does with the elements of an array besides kernels:
+    where `is_remote`, the arrays lie in memory of their own, of which the host sees nothing, and the device
+    works on while the engine goes on, so that what runs there is pushed as `issue` makes it.
     """
 
     name: str
     xp: ModuleType
     kernels: Mapping[type[Op], Sequence[Row]] = field(default_factory=dict)
+    lane: str = "cpu"
+    place: Any = "cpu"
+    is_remote: bool = False
     prepare: Callable[[], None] = lambda: None
     threads: Callable[[], int] = lambda: 1
     running: Callable[[int], AbstractContextManager[None]] = lambda threads: nullcontext()
@@ -215,14 +224,18 @@ class Backend:
             from .control import control_kernel
 
             return control_kernel(self, op, attrs, inputs, kinds, used)
-        rows = self.kernels.get(op, ())
-        if rows and all(prod(s) <= MOST_ELEMENTS for s in (*inputs, *outputs)):
-            request = Request(op, attrs, inputs, outputs, dtype, kinds, used, train)
+        request = Request(op, attrs, inputs, outputs, dtype, kinds, used, train)
+        return self.tuned(request) or self.reference(op, attrs, inputs, outputs, dtype)
+
+    def tuned(self, request: Request) -> ChosenKernel | None:
+        """The kernel of the first row of the table that has one for the request."""
+        rows = self.kernels.get(request.op, ())
+        if rows and all(prod(s) <= MOST_ELEMENTS for s in (*request.inputs, *request.outputs)):
             for row in rows:
                 found = row(request)
                 if found is not None:
                     return found
-        return self.reference(op, attrs, inputs, outputs, dtype)
+        return None
 
     @staticmethod
     def reference(op: type[Op], attrs: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> ChosenKernel:
@@ -266,15 +279,95 @@ class Backend:
             n *= d
         return self.empty(n).view(dtype).reshape(shape)
 
+    def arena(self, nbytes: int) -> Any:
+        """A block as of `empty` that takes no more of the device than it has bytes."""
+        return self.empty(nbytes)
+
+    # -- elements: inside an operation of the engine, on this backend's lane -----------------------------
+
+    def issue(self, run: Callable[[], object], vars: Sequence[Var]) -> Callable[[], object]:
+        """What to push to the engine so that `run`, which touches `vars`, is done in its place: for a device
+        that works on while the engine goes on, it says how far that is.
+        """
+        return run
+
+    def settle(self, var: Var) -> None:
+        """Return when the device too is done with what the engine has finished on `var`."""
+
+    def settle_all(self) -> None:
+        """Return when the device is done with everything that the engine has finished."""
+
+    def assign(self, target: Any, source: Any) -> None:
+        """Elements of `source`, converted and broadcast, to `target`; both of this backend."""
+        with np.errstate(all="ignore"):
+            target[...] = source
+
+    def fill(self, target: Any, value: float) -> None:
+        """`value` to every element."""
+        target.fill(value)
+
+    def from_host(self, target: Any, values: np.ndarray, var: Var | None = None) -> None:
+        """Elements of a numpy array, converted and broadcast, to `target`, whose Var is `var`. Done when it
+        returns.
+        """
+        self.assign(target, values)
+
+    def to_host(self, source: Any, var: Var | None = None) -> np.ndarray:
+        """A numpy array with the elements of `source`, whose Var is `var`."""
+        copied: np.ndarray = source.copy()
+        return copied
+
+    def look(self, source: Any, var: Var | None = None) -> np.ndarray:
+        """As `to_host`, but it may be the array itself: for who only reads, and at once."""
+        seen: np.ndarray = source
+        return seen
+
+    def receive(self, target: Any, source: Any, sender: Backend, var: Var, source_var: Var) -> None:
+        """Elements of an array of another backend to `target`, whose Var is `var`. Done when it returns."""
+        self.from_host(target, sender.look(source, source_var), var)
+
+    def part(self, array: Any, key: Any) -> Any:
+        """The elements that a key of ints, slices, None and ... means: a view, also of a single element. One
+        that is not in C order is good for `assign` and `fill` alone.
+        """
+        return array[key if any(item is Ellipsis for item in key) else (*key, ...)]
+
+    def look_up(self, target: Any, source: Any, key: Any) -> None:
+        """`source[key]`, a key with numpy arrays of indices, to all of `target`."""
+        target[...] = source[key]
+
+    def put_at(self, target: Any, key: Any, values: Any) -> None:
+        """A number, or an array of this backend, to `target[key]`, a key with numpy arrays of indices."""
+        with np.errstate(all="ignore"):
+            target[key] = values
+
+    def seeds(self, state: np.ndarray) -> Any:
+        """[seed, step] of a random stream, uint64, where the kernels read it."""
+        return state
+
+    def overlap(self, a: Any, b: Any) -> bool:
+        """Whether two arrays may have bytes in common."""
+        return np.may_share_memory(a, b)
+
+    def address(self, array: Any) -> int:
+        """Where an array begins."""
+        return int(array.ctypes.data)
+
 
 def backend_of(context: Context) -> Backend:
     """The backend that serves a device. Raises DeviceError when there is none."""
-    if context.device_type in ("cpu", "cpu_pinned"):
-        from .cpu import CPU
+    return _cpu() if context.device_type != "gpu" else _gpu()(context.device_id)
 
-        return CPU
-    raise DeviceError(
-        f"No backend serves {context} in this version of mxlite: only cpu() can hold arrays and run "
-        f"programs. "
-        f"Memory plans can be made for every device."
-    )
+
+@cache
+def _cpu() -> Backend:
+    from .cpu import CPU
+
+    return CPU
+
+
+@cache
+def _gpu() -> Callable[[int], Backend]:
+    from .gpu import gpu_backend
+
+    return gpu_backend

@@ -25,14 +25,18 @@ class Var:
         then       writer = w4, readers = {r5}
 
     One Var belongs to one engine at a time; it may move to another when nothing is pending on it.
+
+    `fence` belongs to the device of what the Var stands for: how far the device has to be until it is done
+    with the operations that are over for the engine. 0: it is.
     """
 
-    __slots__ = ("__weakref__", "failure", "name", "pushes", "readers", "version", "writer")
+    __slots__ = ("__weakref__", "failure", "fence", "name", "pushes", "readers", "version", "writer")
 
     def __init__(self, name: str = "") -> None:
         self.name = name
         self.version = 0
         self.pushes = 0
+        self.fence = 0
         self.failure: Failure | None = None
         self.writer: Operation | None = None
         self.readers: set[Operation] | None = None

@@ -16,7 +16,7 @@ from ..graph import Entry, Graph, LOSS_SCALE, Shape, state_name, UpdateRule
 from ..graph.update import HISTORY, MASTER
 from ..memplan import Device, HostLink, MemoryPlan, plan_memory, STRATEGIES, Template
 from ..memplan.device import DEFAULT, device_of, MEASURED
-from ..ndarray import NDArray, zeros
+from ..ndarray import NDArray
 from .adopt import adopted
 from .amp import amp_dtype, LossScale, mixed
 from .arena import Arena
@@ -28,10 +28,13 @@ from .lower import lower, Lowered
 from .offload import host_link, Offload
 from .remedies import advice, Question
 from .step import check_grad_req, forward_step, infer, input_names, Key, training_step
+from .storage import Allocator, plan_in_errors
 
 Shapes = Mapping[str, Shape]
 
 MOST_BYTES = 2**62  # of all results together; beyond, sums no longer fit in 64 bits
+
+MOST_STREAMS = 16  # of kernels
 
 
 @dataclass(frozen=True)
@@ -145,13 +148,14 @@ def simple_bind(
     device: Device | str | None = None,
     plan: MemoryPlan | None = None,
     offload: Offload = None,
+    streams: int = 1,
 ) -> Executor:
     """Plan, then allocate every array the program needs, all zero.
 
     `arrays` are arguments, auxiliary and optimizer states to be used as they are, by name. `amp` is the
     16-bit type of mixed precision, `loss_scale` what 16-bit gradients are multiplied with. With a `place` in
     a group the executor shares the group's parameters, states, arena and budget. `device` is as for
-    `memory_plan`. `plan` is run instead of a new one; PlanError if it is not sound or not of this step.
+    `memory_plan`. `streams` are for kernels on a GPU. `plan` is run instead of a new one; PlanError if it is not sound or not of this step.
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
@@ -186,7 +190,7 @@ def simple_bind(
         choose=choose,
         template=templates[1],
     )
-    given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, device, offload)
+    given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, device, offload, streams)
     mine = {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
     if place is None:
         shared = _shared_arrays(shared_exec, planned, {*shapes, LOSS_SCALE, HISTORY})
@@ -215,6 +219,7 @@ def bind(
     device: Device | str | None = None,
     plan: MemoryPlan | None = None,
     offload: Offload = None,
+    streams: int = 1,
 ) -> Executor:
     """Link arrays of the user's: `args`, `args_grad` and `aux_states` are lists in the symbol's order,
     or dicts.
@@ -269,7 +274,7 @@ def bind(
     arrays: dict[Key, NDArray] = {("var", n): a for n, a in everything.items()}
     arrays |= {("grad", n): g for n, g in grads.items()}
     shapes = {n: a.shape for n, a in given.items()}
-    settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale, device, offload)
+    settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale, device, offload, streams)
     return _link(planned, ctx, arrays, requests, shared_exec, settings)
 
 
@@ -283,8 +288,11 @@ def locals_of(
     loss_scale: LossScale | None,
     device: Device | str | None = None,
     offload: Offload = None,
+    streams: int = 1,
 ) -> dict[str, Any]:
-    """What an executor remembers of how it was bound."""
+    """What an executor remembers of how it was bound. Raises BindError."""
+    if isinstance(streams, bool) or not isinstance(streams, int) or not 1 <= streams <= MOST_STREAMS:
+        raise BindError(f"streams must be a number from 1 to {MOST_STREAMS}, got {streams!r}.")
     return dict(
         shapes=dict(shapes),
         inputs=set(shapes),
@@ -296,6 +304,7 @@ def locals_of(
         loss_scale=loss_scale,
         device=device,
         offload=offload,
+        streams=streams,
     )
 
 
@@ -435,13 +444,15 @@ def _link(
     """Allocate what is missing and make the executor, in `arena` or that of `shared_exec`, which may grow."""
     backend = backend_of(ctx)
     backend.prepare()
+    allocator = Allocator(ctx, backend)
     result = dict(arrays)
-    for lowered in (planned.train, planned.infer):
-        for key, (shape, dtype) in lowered.step.owned.items():
-            if key not in result:
-                result[key] = zeros(shape, ctx=ctx, dtype=dtype)
+    with plan_in_errors(planned.train_plan, backend):
+        for lowered in (planned.train, planned.infer):
+            for key, (shape, dtype) in lowered.step.owned.items():
+                if key not in result:
+                    result[key] = allocator.make(key, shape, dtype, lowered.step.category)
     for name in planned.train.step.no_gradient:
-        result["grad", name][...] = 0
+        allocator.clear(result["grad", name])
     need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
     host = planned.train_plan.host_bytes
     if arena is None and shared_exec is not None and shared_exec._arena.backend is backend:

@@ -79,5 +79,6 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         None if (scale := given["loss_scale"]) is None else replace(scale, value=executor.loss_scale),
         given["device"],
         given["offload"],
+        given["streams"],
     )
     return _link(planned, executor.context, shared, requests, executor, link)

@@ -31,13 +31,12 @@ class Segment:
     """Kernel calls, one for each step from `first` on, made by calling the segment.
 
     `around` gives what the calls are made inside: their threads. `join` makes fewer of them; see `Backend`.
-    `kept` are arrays that live as long as the segment: a call may know nothing of them but addresses. An error
-    names the call that failed.
+    An error names the call that failed.
     """
 
     __slots__ = (
-        "_joined", "_of", "around", "before", "calls", "done", "first", "join", "kept", "names", "reads",
-        "sheet", "writes",
+        "_joined", "_of", "around", "before", "calls", "done", "first", "join", "names", "reads", "sheet",
+        "writes",
     )  # fmt: skip
 
     def __init__(
@@ -56,7 +55,6 @@ class Segment:
         self._joined: Sequence[tuple[int, Run]] = ()
         self._of: list[Run] = []  # what was joined
         self.calls: list[Run] = []
-        self.kept: object = None
         self.names: list[str] = []
         self.reads: tuple[Var, ...] = ()
         self.writes: tuple[Var, ...] = ()

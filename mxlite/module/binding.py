@@ -47,6 +47,7 @@ class Binding:
         self.bounded = True
         self.device: Device | str | None = None
         self.offload: Offload = None
+        self.streams = 1
         self._executor: Executor | None = None
 
     @property
@@ -134,6 +135,7 @@ class Binding:
             loss_scale=loss_scale,
             device=self.device,
             offload=self.offload,
+            streams=self.streams,
             place=Place(self.group, self.owner, _key(data, labels), self.bounded),
         )
         return executor

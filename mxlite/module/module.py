@@ -59,6 +59,8 @@ class Module(BaseModule):
 
     `device`: what the plan's seconds are reckoned for: a `mx.memplan.Device`, text such as
     "20TFLOP/s,900GB/s", or "measured". It decides what is worth recomputing.
+
+    `streams`: of kernels that a GPU may run side by side, where the plan leaves them unordered.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Module(BaseModule):
         loss_scale: Any = None,
         device: Device | str | None = None,
         offload: Offload = None,
+        streams: int = 1,
     ) -> None:
         super().__init__(logger)
         contexts = [context] if isinstance(context, Context) else list(context or [current_context()])
@@ -109,7 +112,7 @@ class Module(BaseModule):
         self._binding = Binding(
             symbol, self._context, self._data_names, self._label_names, self._fixed, amp_dtype(amp)
         )
-        self._binding.device, self._binding.offload = device, offload
+        self._binding.device, self._binding.offload, self._binding.streams = device, offload, streams
         self._optimizer: Any = None
         self._updater: Updater | None = None
         self._index = {n: i for i, n in enumerate(self._param_names)}  # of parameters in the optimizer
@@ -212,7 +215,7 @@ class Module(BaseModule):
         kept = self.get_params() if self.binded and self.params_initialized else None
         old = self._binding
         new = Binding(self._symbol, self._context, self._data_names, self._label_names, self._fixed, old.amp)
-        new.device, new.offload = old.device, old.offload
+        new.device, new.offload, new.streams = old.device, old.offload, old.streams
         if shared_module is not None:
             shared_module.need(params=True)
             new.group = shared_module._binding.group

@@ -26,6 +26,7 @@ from .invoke import call_of, note_copy, note_view
 from .methods import Methods
 from .storage import RawArray, Shape, Storage
 from .tape import MODE
+from .transfer import push_copy, put
 
 
 class NDArray(Arithmetic, Methods, Attachment):
@@ -78,15 +79,14 @@ class NDArray(Arithmetic, Methods, Attachment):
 
     def asnumpy(self) -> RawArray:
         """A numpy array with the values, copied. Waits. Raises OperatorError if they cannot be computed."""
-        self.wait_to_read()
-        return self.storage.copy()
+        get_engine().wait_for(self.var)
+        return self.backend.to_host(self.storage, self.var)
 
     def asscalar(self) -> Any:
         """The only element, as a numpy scalar. Waits. Raises ValueError if there is more than one."""
         if self.storage.size != 1:
             raise ShapeError(f"an array of shape {self.shape} is not a scalar.")
-        self.wait_to_read()
-        return self.storage.reshape(-1)[0]
+        return self.look().reshape(-1)[0]
 
     def item(self) -> Any:
         """The only element, as a Python number. Waits."""
@@ -172,14 +172,7 @@ class NDArray(Arithmetic, Methods, Attachment):
     def _copy_into(self, other: Storage, name: str) -> None:
         if MODE.flags and note_copy(self, other, name):
             return
-        source, final = self.storage, other.storage
-
-        def copy() -> None:
-            with np.errstate(all="ignore"):
-                final[...] = source
-
-        reads = (self.var, other.var) if other.partial else (self.var,)
-        get_engine().push(copy, reads, (other.var,), name=name, kind="copy")
+        push_copy(self, other, name=name)
 
     def astype(self, dtype: Any, copy: bool = True) -> Self:
         """Elements converted to `dtype`; the array itself if nothing changes and `copy` is False."""
@@ -246,5 +239,5 @@ class NDArray(Arithmetic, Methods, Attachment):
 
 def _restore(values: RawArray, device_type: str, device_id: int) -> NDArray:
     array = NDArray.fresh(values.shape, values.dtype, Context(device_type, device_id))
-    array.storage[...] = values
+    put(values, array, name="unpickle")
     return array

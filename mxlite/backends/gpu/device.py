@@ -52,6 +52,7 @@ class Arguments:
         """`values` are ctypes numbers; addresses of arrays are c_void_p."""
         self.values = tuple(values)
         self.pointers = (ctypes.c_void_p * max(1, len(self.values)))(*map(ctypes.addressof, self.values))
+        self.address = ctypes.addressof(self.pointers)
 
 
 class InOrder:

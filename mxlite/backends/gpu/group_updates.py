@@ -9,8 +9,8 @@ in which backward makes them,
 
 a group grows until its gradients have GROUP_BYTES, then the next one begins; gradients above SMALL_BYTES are
 updated alone, at once. No more than one group of a kind is open at any step, so the arena grows by
-GROUP_BYTES for each kind of update at most (there is one kind, or two where some weights are of 16 bits). Where
-the rates of all updates wait for all gradients anyway, as with a loss scale, they live until then, and
+GROUP_BYTES for each kind of update at most (there is one kind, or two where some weights are of 16 bits).
+Where the rates of all updates wait for all gradients anyway, as with a loss scale, they live until then, and
 everything is joined.
 
 The planner sees the groups as they are: what they cost is in the plan.

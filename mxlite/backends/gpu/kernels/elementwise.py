@@ -23,6 +23,7 @@ from ...elementwise.fused import _fused_elementwise, _fused_elementwise_gradient
 from ...elementwise.program import can_store, kinds_of, Program, program
 from ...elementwise.rules import RULES
 from ..device import Arguments, Device, nothing, pointer, Run
+from ..layout import divisor
 from ..source import kernel, NAMES, shared, Source
 
 THREADS = 256
@@ -205,12 +206,6 @@ class Loop:
             ):
                 return pack
         return 1
-
-
-def divisor(n: int) -> tuple[int, int]:
-    """(multiplier, shift) with which `divided` of index.cuh divides by `n` in [1, 2^31)."""
-    shift = (n - 1).bit_length()
-    return ((2**32 * (2**shift - n)) // n + 1) & 0xFFFFFFFF, shift
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:

@@ -21,7 +21,6 @@ import numpy as np
 
 from ....graph.opdef import DType, Op
 from ....ops import ALL
-from ....ops.update import Update
 from ...base import ChosenKernel, connected, Request, Row
 from ...elementwise.update import trace
 from ...update_group import _fused_updates
@@ -107,7 +106,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
 def _is_elementwise(step: Any) -> bool:
     """Whether the formula is all there is to the step."""
-    return bool(step.whole.__func__ is Update.whole.__func__)
+    return "whole" not in vars(step)
 
 
 def group_row(device: Device, maker: Maker, fits: Callable[[Any], bool], r: Request) -> ChosenKernel | None:

@@ -1,0 +1,153 @@
+"""A GPU as the process uses it: memory, streams, tickets, graphs; on a driver that is as late as can be."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from emulated_device import compiler
+from emulated_driver import EmulatedDriver
+
+from mxlite.backends.gpu.backend import GPUBackend
+from mxlite.backends.gpu.cuda_device import CudaDevice
+from mxlite.backends.gpu.driver import DriverError
+from mxlite.backends.gpu.elements import convert, fill
+from mxlite.core import DeviceError, OutOfMemoryError
+from mxlite.engine import Var
+
+pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
+
+
+@pytest.fixture
+def device():
+    return CudaDevice(EmulatedDriver(late=0.0), 0)
+
+
+def test_what_was_uploaded_comes_back(device):
+    backend = GPUBackend.of(device)
+    a = backend.array((3, 4), np.dtype("float32"))
+    backend.from_host(a, np.arange(4))
+    assert np.array_equal(backend.to_host(a), np.broadcast_to(np.arange(4, dtype="f4"), (3, 4)))
+    assert np.array_equal(backend.to_host(a[1:3].reshape(2, 2, 2)[1]), [[0, 1], [2, 3]])
+
+
+def test_a_copy_to_the_host_waits_for_the_last_kernel_that_touched_the_array_and_for_none_after(device):
+    backend, var, other = GPUBackend.of(device), Var(), Var()
+    a, b = (backend.array((100,), np.dtype("float32")) for _ in range(2))
+    backend.issue(fill(device, a, 3), (var,))()
+    for _ in range(50):
+        backend.issue(fill(device, b, 4), (other,))()
+    assert (var.fence, other.fence) == (1, 51)
+    assert (backend.to_host(a, var) == 3).all()
+    assert device.driver.streams[device.compute].work  # of the others, some are not done
+    assert (backend.to_host(b, other) == 4).all()
+
+
+def test_memory_that_comes_back_is_not_overwritten_before_its_last_kernel(device):
+    backend, var = GPUBackend.of(device), Var()
+    a = backend.array((1000,), np.dtype("float32"))
+    b = backend.array((1000,), np.dtype("float32"))
+    backend.from_host(a, np.float32(1))
+    backend.issue(convert(device, b, a), (var,))()  # waits on the stream
+    address = a.address
+    del a
+    c = backend.array((1000,), np.dtype("float32"))
+    assert c.address == address
+    backend.from_host(c, np.float32(2), Var())
+    assert (backend.to_host(b, var) == 1).all()
+
+
+@pytest.mark.parametrize("late", [0.0, 0.5, 1.0])
+def test_a_graph_does_what_its_launches_do(late):
+    device = CudaDevice(EmulatedDriver(late=late), 0)
+    backend = GPUBackend.of(device)
+    a, b = (backend.array((10,), np.dtype("float32")) for _ in range(2))
+    graph = device.capture([fill(device, a, 5), convert(device, b, a)])
+    fill(device, a, 1)()
+    fill(device, b, 1)()
+    assert (backend.to_host(b) == 1).all()
+    graph()
+    assert (backend.to_host(b) == 5).all()
+
+
+def test_an_allocation_in_a_capture_is_refused_and_the_stream_is_usable_afterwards(device):
+    with pytest.raises(DeviceError, match="captured"):
+        device.capture([lambda: device.arena(4096)])
+    a = device.empty(8)
+    device.capture([fill(device, a, 7)])()
+    assert (GPUBackend.of(device).to_host(a) == 7).all()
+
+
+def test_an_arena_takes_just_its_bytes_and_gives_them_back(device):
+    free, _ = device.memory()
+    arena = device.arena(123456)
+    assert device.memory()[0] == free - 123456 and device.pool.taken == 123456
+    del arena
+    gc.collect()
+    assert device.memory()[0] == free and device.pool.taken == 0
+
+
+def test_no_room_says_what_is_free_and_what_is_held():
+    driver = EmulatedDriver(capacity=10 * 2**20)
+    device = CudaDevice(driver, 0)
+    driver.elsewhere = 2**20
+    held = device.empty(4 * 2**20)
+    with pytest.raises(
+        OutOfMemoryError, match=r"gpu\(0\) has no room for 6291456 bytes more: 5242880 of its"
+    ):
+        device.empty(6 * 2**20)
+    del held
+    assert device.empty(6 * 2**20).nbytes == 6 * 2**20  # what lay idle was given back first
+
+
+def test_a_limit_is_kept():
+    device = CudaDevice(EmulatedDriver(), 0, limit=4 * 2**20)
+    with pytest.raises(OutOfMemoryError, match="of at most 4194304"):
+        device.arena(5 * 2**20)
+    device.arena(3 * 2**20)
+
+
+def test_after_a_fault_every_use_says_so(device):
+    a = device.empty(64)
+
+    def fail():
+        device.driver.fault = DriverError("a kernel read from nowhere.", is_lasting=True)
+
+    fail()
+    with pytest.raises(DeviceError, match="nowhere"):
+        GPUBackend.of(device).to_host(a)
+    device.driver.fault = None
+    with pytest.raises(DeviceError, match=r"gpu\(0\) cannot be used any more in this process: a kernel read"):
+        device.empty(64)
+
+
+@pytest.mark.parametrize(
+    "given", ["float32", "float16", "float64", "int32", "int64", "uint8", "int8", "bool"]
+)
+def test_elements_are_converted_and_broadcast_as_numpy_does(device, given):
+    backend = GPUBackend.of(device)
+    values = np.array([[[1], [0], [100]], [[2], [3], [7]]]).astype(given)
+    a = backend.array(values.shape, values.dtype)
+    backend.from_host(a, values)
+    for made in ("float32", "float16", "float64", "int32", "int64", "uint8", "int8", "bool"):
+        b = backend.array((2, 2, 3, 5), np.dtype(made))
+        backend.assign(b, a)
+        want = np.empty(b.shape, made)
+        want[...] = values
+        assert np.array_equal(backend.to_host(b), want), made
+
+
+def test_only_parts_in_c_order_are_seen(device):
+    a = device.empty(240).view("float32").reshape(3, 4, 5)
+    assert a[1].shape == (4, 5) and a[1].address == a.address + 80
+    assert a[1, 2:4].shape == (2, 5) and a[..., 0:5].shape == (3, 4, 5)
+    assert a[2, 3, 4].shape == () and a[2, 3, 4].address == a.address + 59 * 4
+    assert a[1:2, 3:4].shape == (1, 1, 5) and a[0:0].size == 0 and a[5:9].shape == (0, 4, 5)
+    for key in ((slice(None), 1), (slice(0, 2), slice(0, 2)), slice(None, None, 2), slice(None, None, -1)):
+        with pytest.raises(DeviceError):
+            a[key]
+    with pytest.raises(IndexError):
+        a[3]
+    with pytest.raises(DeviceError):
+        np.asarray(a)
