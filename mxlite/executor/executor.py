@@ -12,9 +12,10 @@ import numpy as np
 from ..backends import Backend
 from ..backends.gpu.graph_numbers import dial_of, RandomState
 from ..core import BindError, Context, nearest, ShapeError, StateError, UnknownNameError
+from ..core.errors import OpAttributeError
 from ..engine import get_engine, Var
 from ..graph import Graph, LOSS_SCALE, Node, output_name, Shape, state_name
-from ..graph.update import HYPER, MASTER
+from ..graph.update import HISTORY, HYPER, MASTER
 from ..memplan import MemoryPlan, RUN, STORE
 from ..ndarray import array, NDArray, random as nd_random
 from .arena import Arena
@@ -23,6 +24,7 @@ from .graph_segment import Told
 from .lower import Lowered
 from .program import Program
 from .step import Key
+from .storage import plan_in_errors
 
 
 @dataclass(frozen=True)
@@ -81,15 +83,16 @@ class Executor:
         self.aux_arrays: list[NDArray] = [arrays["var", n] for n in self._auxiliary]
         self.outputs: list[NDArray] = [arrays["out", i] for i in range(len(graph.outputs))]
         uses_rng = planned.train.uses_rng or planned.infer.uses_rng
-        self._rng_state: Any = backend.array((2,), np.dtype(np.uint64)) if uses_rng else None
-        self._random: Any = RandomState(self._rng_state) if self._is_gpu and uses_rng else self._rng_state
+        state: Any = backend.array((2,), np.dtype(np.uint64)) if uses_rng else None
+        self._rng_state = state
+        self._random: Any = RandomState(state) if self._is_gpu and uses_rng else state
         self._rng_var = Var("random state") if uses_rng else None
         self._train: Program | None = None
         self._infer: Program | None = None
         self._has_backward = planned.train.problem.num_forward < len(planned.train.problem.tasks)
         self._loss_scale: float | None = None
         if ("var", LOSS_SCALE) in arrays:
-            self.loss_scale = given["loss_scale"]
+            self.loss_scale = given["loss_scale"].value
 
     # -- what it holds -------------------------------------------------------------------------
 
@@ -139,7 +142,10 @@ class Executor:
     def optimizer_states(self) -> dict[str, NDArray]:
         """State arrays of a fused update by name, `parameter:state`."""
         step = self._planned.train.step
-        return {k[1]: self._arrays[k] for k, c in step.category.items() if c == "optimizer" and k[1] != HYPER}
+        rest = (HYPER, HISTORY, LOSS_SCALE)
+        return {
+            k[1]: self._arrays[k] for k, c in step.category.items() if c == "optimizer" and k[1] not in rest
+        }
 
     @property
     def amp(self) -> np.dtype[Any] | None:
@@ -151,8 +157,11 @@ class Executor:
     def loss_scale(self) -> float | None:
         """What 16-bit gradients are multiplied with; None where that was not asked for when binding.
 
-        It may be set to another number between two steps. `grad_arrays` hold the true gradients.
+        It may be set to another number between two steps. `grad_arrays` hold the true gradients. Where the
+        update is part of the step, the step itself changes it, and this waits for the last one.
         """
+        if ("var", HISTORY) in self._arrays:
+            return float(self._arrays["var", LOSS_SCALE].asnumpy()[0])
         return self._loss_scale
 
     @loss_scale.setter
@@ -163,6 +172,26 @@ class Executor:
         target, values = self._arrays[key], np.array([scale, 1 / scale], np.float32)
         self._loss_scale = float(scale)
         self._send(target, values, "loss scale")
+
+    @property
+    def scale_history(self) -> tuple[int, int, int] | None:
+        """(good steps since the loss scale moved, updates made, updates left out as a gradient overflowed).
+
+        None where the step does not decide that: without loss_scale= or optimizer=. Waits for the last step.
+        """
+        if ("var", HISTORY) not in self._arrays:
+            return None
+        good, made, left_out = self._arrays["var", HISTORY].asnumpy()
+        return int(good), int(made), int(left_out)
+
+    def set_scale_history(self, good_steps: int) -> None:
+        """Count good steps from here. The other counts stay."""
+        target = self._arrays["var", HISTORY]
+
+        def write() -> None:
+            target.storage[0] = good_steps
+
+        get_engine().push(write, (), (target.var,), name="loss scale history")
 
     @property
     def updated(self) -> tuple[str, ...]:
@@ -254,6 +283,8 @@ class Executor:
                 f"decay{' and update count' * (shape[1] > 2)} of each "
                 f"of {len(self.updated)} parameters, but it is {values.shape}."
             )
+        if not np.isfinite(values).all():  # the steps take nan for an update that is to be left out
+            raise OpAttributeError(f"hyper must be finite numbers, got {values[~np.isfinite(values)][0]}.")
         return values
 
     def _check_backward(self) -> None:
@@ -299,9 +330,10 @@ class Executor:
         return self._infer
 
     def _program(self, lowered: Lowered, plan: MemoryPlan) -> Program:
-        random = (self._random, self._rng_var) if lowered.uses_rng else (None, None)
-        streams = self._given.get("streams", 1)
-        return make_program(lowered, plan, self._arrays, self._arena, *random, self._states, streams)
+        random, var = (self._random, self._rng_var) if lowered.uses_rng else (None, None)
+        arrays, arena, streams = self._arrays, self._arena, self._given["streams"]
+        with plan_in_errors(plan, self._backend):
+            return make_program(lowered, plan, arrays, arena, random, var, self._states, streams)
 
     # -- numbers that change from step to step ---------------------------------------------------
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from ..backends import Backend
-from ..core import Context
+from ..core import Context, OutOfMemoryError
+from ..core.bytesize import format_bytes
 from ..engine import get_engine, Var
 from ..graph import Shape
+from ..memplan import MemoryPlan
 from ..ndarray import NDArray, zeros
 from .graph_program import is_gpu
 from .step import Key
@@ -52,3 +55,24 @@ class Allocator:
         if storage.size:
             run = backend.issue(lambda: backend.fill(storage, 0), (array.var,))
             get_engine().push(run, (), (array.var,), name="zeros", device=backend.lane)
+
+
+@contextmanager
+def plan_in_errors(plan: MemoryPlan, backend: Backend) -> Iterator[None]:
+    """Inside, an OutOfMemoryError shows what the plan wanted the memory for, and what is free."""
+    try:
+        yield
+    except OutOfMemoryError as error:
+        lines = [str(error), plan.summary()]
+        if is_gpu(backend):
+            device: Any = backend.device  # type: ignore[attr-defined]
+            free, total = device.memory()
+            lines.append(
+                f"{format_bytes(free)} of {format_bytes(total)} are free on {device} now, arrays of this "
+                f"process not counted."
+            )
+            if plan.budget_bytes is None:
+                lines.append("With memory_budget= a plan is made that takes no more than that many bytes.")
+            elif plan.budget_bytes > free:
+                lines.append(f"memory_budget={plan.budget_bytes} is more than is free: a smaller one helps.")
+        raise OutOfMemoryError("\n".join(lines)) from None
