@@ -26,6 +26,7 @@ from ....ops.layout import first
 from ...base import ChosenKernel, connected, Request
 from ..convolution import windowed
 from ..convolution.by_cudnn import by_cudnn, DATA, OUT, Tail, WEIGHT
+from ..convolution.depthwise import Depthwise
 from ..convolution.numbers import sides
 from ..convolution.pointwise import pointwise
 from ..convolution.windowed import ChannelSums, Correlate, Gather
@@ -126,6 +127,9 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             return product
         if cudnn is not None and (found := by_cudnn(device, cudnn, kind, g, last, tail)):
             return found
+        alone = Depthwise(device, g, kind == DATA, kind == WEIGHT)
+        if last and not tail.addend and alone.fits():
+            return alone
         if kind == WEIGHT:
             return Correlate(device, g, last, windowed.LIMIT)
         return Gather(device, g, last, transposed=kind == DATA)
