@@ -18,6 +18,7 @@ from .cuda_device import CudaDevice
 from .elements import convert, fill
 from .host_kernel import on_host
 from .kernels import table
+from .passes import Passes
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,19 @@ class GPUBackend(Backend):
     def of(cls, device: CudaDevice) -> GPUBackend:
         """The backend of a device."""
         lane = f"gpu{device.index}"
-        return cls("gpu", np, table(device), lane, place=device, is_remote=True, device=device)
+        kernels = table(device)
+        passes = Passes(kernels)
+        return cls(
+            "gpu",
+            np,
+            kernels,
+            lane,
+            place=device,
+            is_remote=True,
+            device=device,
+            simplify=passes.simplify,
+            combine=passes.combine,
+        )
 
     def choose(
         self,
