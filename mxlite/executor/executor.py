@@ -185,13 +185,10 @@ class Executor:
         return int(good), int(made), int(left_out)
 
     def set_scale_history(self, good_steps: int) -> None:
-        """Count good steps from here. The other counts stay."""
-        target = self._arrays["var", HISTORY]
-
-        def write() -> None:
-            target.storage[0] = good_steps
-
-        get_engine().push(write, (), (target.var,), name="loss scale history")
+        """Count good steps from here. The other counts stay; waits for the last step."""
+        _, made, left_out = self.scale_history or (0, 0, 0)
+        values = np.array([good_steps, made, left_out], np.float64)
+        self._send(self._arrays["var", HISTORY], values, "loss scale history")
 
     @property
     def updated(self) -> tuple[str, ...]:

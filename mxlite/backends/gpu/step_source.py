@@ -42,7 +42,7 @@ def source(
         + _sweep("decaying", decaying, dtypes, master)
         + _sweep("plain", plain, dtypes, master)
         + f"""
-extern "C" __global__ void __launch_bounds__({THREADS}) update(
+extern "C" __global__ void __launch_bounds__({THREADS}, 2) update(
     const __grid_constant__ Weights weights,
     int count,
     const __grid_constant__ Numbers numbers) {{

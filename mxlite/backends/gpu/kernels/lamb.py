@@ -29,12 +29,13 @@ from ....ops import (
 from ....ops.lamb_updates import direction
 from ...base import ChosenKernel, connected, Request
 from ...elementwise.update import trace, Traced, traced
+from ...update_group import _fused_updates
 from ..device import Arguments, Device, InOrder, nothing, pointer, Run
 from ..source import kernel, NAMES, shared, Source
 from ..step_source import element, factors, num_numbers, numbers, shape_of
 from ..weights import capacity_for, CHUNK, tables, text, THREADS, Weight
 from .elementwise import BLOCKS_PER_MULTIPROCESSOR, FLOATS
-from .update import row, Step
+from .update import group_row, row, Step
 
 MOST_PARTS = 1024  # blocks of a layer
 
@@ -274,6 +275,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         op: [row(device, op, _layers)] for op in ALL if getattr(op, "step_of", None) is lamb_update
     }
     return made | {
+        _fused_updates: [functools.partial(group_row, device, _layers, lambda step: step is lamb_update)],
         mp_lamb_update_phase1: [functools.partial(_phase1, device)],
         lamb_update_phase2: [functools.partial(_phase2, device)],
         mp_lamb_update_phase2: [functools.partial(_phase2, device)],

@@ -21,9 +21,9 @@ import numpy as np
 
 from ....graph.opdef import DType, Op
 from ....ops import ALL
-from ....ops.update import Update
 from ...base import ChosenKernel, connected, Request, Row
 from ...elementwise.update import trace
+from ...update_group import _fused_updates
 from ..device import Device, InOrder, Run
 from ..step_source import numbers, shape_of, source
 from ..weights import capacity_for, is_packed, launches, Weight
@@ -77,6 +77,11 @@ class Updates:
     def kind(self) -> Any:
         return self.step.kind
 
+    @property
+    def addresses(self) -> set[int]:
+        """Where the arrays of its weights begin."""
+        return {a for w in self.weights if w.size for a in w.arrays if a}
+
     def __call__(self) -> None:
         self._run()
 
@@ -92,12 +97,39 @@ Maker = Callable[[Device, Any, Any, tuple[DType, ...], bool, str], Any]
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
-    own = [op for op in ALL if getattr(op, "form", None) in _FORMS]
-    return {
-        op: [row(device, op, Step)]
-        for op in own
-        if op.step_of.whole.__func__ is Update.whole.__func__  # type: ignore[attr-defined]
+    own: list[Any] = [op for op in ALL if getattr(op, "form", None) in _FORMS]
+    made: dict[type[Op], list[Any]] = {
+        op: [row(device, op, Step)] for op in own if _is_elementwise(op.step_of)
     }
+    return made | {_fused_updates: [functools.partial(group_row, device, Step, _is_elementwise)]}
+
+
+def _is_elementwise(step: Any) -> bool:
+    """Whether the formula is all there is to the step."""
+    return "whole" not in vars(step)
+
+
+def group_row(device: Device, maker: Maker, fits: Callable[[Any], bool], r: Request) -> ChosenKernel | None:
+    """Updates of several weights of a program; `fits` says whether `maker` is for their step."""
+    a = r.attrs
+    kinds, base, master = r.dtypes[: a.each], a.op.step_of, a.op.has_master
+    if not fits(base) or not storable(kinds, master):
+        return None
+    step = maker(device, base, a.attrs, kinds, master, "float64")
+    if step is None:
+        return None
+
+    def connect(xp: Any, a: Any, *args: Any, work: Any = None) -> Run:
+        weights = []
+        for i, row in enumerate(a.rows):
+            own = args[i * a.each : (i + 1) * a.each]
+            weights.append(step.weight(own, own[0], rates_at=row_of(device, args[-1], row)))
+        made: Run = step.run(weights, work)
+        return made
+
+    nbytes = step.workspace([prod(s) for s in r.inputs[: -1 : a.each]])
+    name = f"cuda {len(a.rows)} x {base.op_name}"
+    return connected(connect, nbytes, name, like=r.op.forward, mutates=True)
 
 
 def row(device: Device, op: Any, maker: Maker) -> Row:
