@@ -22,6 +22,7 @@ from emulated_device import _library
 from mxlite.backends.gpu import drivers_of
 from mxlite.backends.gpu.driver import DriverError
 
+_one_kernel = threading.Lock()  # of all devices: what threads of a block share is static in cuda_on_cpu.h
 LATE = 0.2  # how likely a call makes the streams go on by a step
 
 
@@ -82,6 +83,9 @@ class EmulatedDriver:
 
     def activate(self) -> None:
         self._look()
+
+    def blas(self):
+        return None
 
     def memory(self) -> tuple[int, int]:
         self._look()
@@ -222,7 +226,8 @@ class EmulatedDriver:
         numbers = ctypes.c_uint * 3
 
         def run() -> None:
-            failure = kernel(numbers(*grid), numbers(*block), arguments.pointers)
+            with _one_kernel:
+                failure = kernel(numbers(*grid), numbers(*block), arguments.pointers)
             if failure is not None:
                 text = f"{kernel.name}: {failure.decode()}"
                 self.fault = DriverError(text, name="cudaErrorLaunchFailure", is_lasting=True)

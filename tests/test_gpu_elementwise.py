@@ -11,7 +11,8 @@ from mxlite.backends import bind_call, Request
 from mxlite.backends.cpu import CPU
 from mxlite.backends.elementwise.expression import evaluate, NUMPY, Writer
 from mxlite.backends.gpu.kernels import table
-from mxlite.backends.gpu.kernels.elementwise import divisor, Loop
+from mxlite.backends.gpu.kernels.elementwise import Loop
+from mxlite.backends.gpu.layout import divisor
 from mxlite.ops import find_op
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")

@@ -12,6 +12,10 @@
 | MXLITE_KERNELS      | onednn,compiled | what may run besides numpy's reference kernels: any of these two,  |
 |                     |                 | or `reference` for neither                                        |
 | MXLITE_DNNL_LIB     |                 | the file of oneDNN's library, instead of the one that is found    |
+| MXLITE_CUBLASLT_LIB |                 | the file of cuBLASLt's library, instead of the one that is found  |
+| MXLITE_ALLOW_TF32   | 0               | 1: matrix products of float32 on a GPU may round their operands   |
+|                     |                 | to 10 bits (TF32), several times as fast                          |
+| MXLITE_GPU_TUNING   | 1               | 0: kernels of a GPU are chosen by rules, not by measurements      |
 | MXLITE_NUM_THREADS  | cores           | threads that one kernel of oneDNN or of generated code may use    |
 | MXLITE_CACHE_DIR    | the user's      | where compiled code and what planning found are kept for later     |
 |                     |                 | processes; `off`: nowhere                                         |
@@ -93,6 +97,21 @@ def kernel_kinds() -> frozenset[str]:
 def dnnl_lib() -> str:
     """The file of oneDNN's library; empty where it is to be looked for."""
     return os.environ.get("MXLITE_DNNL_LIB", "")
+
+
+def cublaslt_lib() -> str:
+    """The file of cuBLASLt's library; empty where it is to be looked for."""
+    return os.environ.get("MXLITE_CUBLASLT_LIB", "")
+
+
+def allow_tf32() -> bool:
+    """Whether products of float32 may be made in TF32 where the call does not say."""
+    return _integer("MXLITE_ALLOW_TF32", 0, 0) > 0
+
+
+def gpu_tuning() -> bool:
+    """Whether ways to compute a product on a GPU are measured where it is not known which is fastest."""
+    return _integer("MXLITE_GPU_TUNING", 1, 0) > 0
 
 
 def cache_dir() -> str | None:

@@ -9,6 +9,7 @@ costed exactly before anybody believes it.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,7 +46,11 @@ class Path:
 
     def kept(self, least_price: float) -> int:
         """How many steps save at least `least_price` seconds per byte, step 0 included."""
-        return int(np.searchsorted(-self.price, -least_price, side="right"))
+        return bisect_right(self._falling, -least_price)
+
+    @cached_property
+    def _falling(self) -> list[float]:
+        return [-p for p in self.price.tolist()]
 
 
 class Blocks:

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from .blocks import Blocks
 
@@ -152,18 +153,26 @@ class Table:
         self.options.reverse()
 
     def _best(self, options: _Options, slack: np.ndarray) -> np.ndarray:
+        size = self.levels + 1
         shift = options.kept / self.step
         whole = shift.astype(np.int64)
         part = (shift - whole)[:, :, None]
-        at = np.arange(self.levels + 1) - whole[:, :, None]
-        rest = self.least[options.ends]
-        row = np.arange(len(options.ends))[None, :, None]
-        after = rest[row, np.maximum(at, 0)] * (1 - part) + rest[row, np.maximum(at - 1, 0)] * part
-        after[at < 1] = FAR
-        best = np.full(self.levels + 1, FAR)
+        # A stretch shifts the row of its end by what it keeps. Rows with FAR before them make that a window,
+        # which is copied as a whole; with nothing left, only a stretch that keeps nothing could go on.
+        rest = np.full((len(options.ends), 2 * size + 1), FAR)
+        rest[:, size + 1 :] = self.least[options.ends]
+        row = np.arange(len(options.ends))[None, :]
+        start = size + 1 - np.minimum(whole, size)
+        below = sliding_window_view(rest, size, axis=1)[row, start - 1]
+        rest[:, size + 1] = FAR
+        after = sliding_window_view(rest, size, axis=1)[row, start]
+        after *= 1 - part
+        below *= part
+        after += below
+        best = np.full(size, FAR)
         for form in range(self.forms):
             # First over prices: what a stretch must hold does not depend on them.
-            cost = (after + options.seconds[form][:, :, None]).min(axis=0)
+            cost = np.add(after, options.seconds[form][:, :, None], out=below).min(axis=0)
             cost[slack < options.hold[form][:, None]] = FAR
             np.minimum(best, cost.min(axis=0), out=best)
         return best
@@ -178,7 +187,8 @@ class Table:
             left = (slack - options.kept) / self.step
             whole = np.floor(left).astype(np.int64)
             part = left - whole
-            low, high = np.clip(whole, 0, self.levels), np.clip(whole + 1, 0, self.levels)
+            low = np.minimum(np.maximum(whole, 0), self.levels)
+            high = np.minimum(np.maximum(whole + 1, 0), self.levels)
             after = self.least[options.ends, low] * (1 - part) + self.least[options.ends, high] * part
             after[whole < 0] = FAR
             cost = after + options.seconds

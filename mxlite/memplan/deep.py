@@ -21,6 +21,7 @@ from hashlib import blake2b
 from itertools import pairwise
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from .chain import Chain, FAR
 
@@ -109,8 +110,7 @@ class Deep:
 
     def _solved(self) -> np.ndarray:
         """[i, j, level]: r between places i and j."""
-        levels = np.arange(LEVELS + 1)
-        slack = levels * self.step
+        slack = np.arange(LEVELS + 1) * self.step
         n = len(self.at)
         table = np.full((n, n, LEVELS + 1), FAR)
         held = slack >= self.hold[0][:, :, None]
@@ -123,6 +123,14 @@ class Deep:
         shift = self.cuts / self.step
         whole = shift.astype(np.int64)
         part = shift - whole
+        # What a kept cut takes shifts a row; FAR before the rows makes that a window (see Table in chain.py).
+        size = LEVELS + 1
+        rows = np.full((2, n, n, 2 * size + 1), FAR)
+        rows[:, :, :, size + 1 :] = table
+        rows[1, :, :, size + 1] = FAR
+        table = rows[0, :, :, size + 1 :]
+        below, above = sliding_window_view(rows, size, axis=3)
+        start = size + 1 - np.minimum(whole, size)
         near = np.argwhere(self.hold[0] <= self.limit)
         reach = int((near[:, 1] - near[:, 0]).max()) if len(near) else 0  # of what can be held at all
         for width in range(2, n):
@@ -136,20 +144,20 @@ class Deep:
                         continue  # nothing can be held
                 else:
                     middle = first + np.arange(1, width)
-                rest = table[middle, last]
-                at = levels - whole[m, first, middle][:, :, None]
+                begin = start[m, first, middle]
                 share = part[m, first, middle][:, :, None]
-                cost = np.take_along_axis(rest, np.maximum(at, 0), axis=2) * (1 - share)
-                cost += np.take_along_axis(rest, np.maximum(at - 1, 0), axis=2) * share
+                cost = above[middle, last, begin]
+                cost *= 1 - share
+                cost += below[middle, last, begin - 1] * share
                 cost += self.passes[m, first, middle][:, :, None]
                 if m == len(self.menu) - 1:
                     cost += table[first, middle]
-                    cost[at < 1] = FAR
                 else:
-                    cost[(at < 1) | ~held[first, middle]] = FAR
+                    cost[~held[first, middle]] = FAR
                 np.minimum(best, cost.min(axis=1), out=best)
             table[first[:, 0], last[:, 0]] = best
-        return table
+            rows[1, first[:, 0], last[:, 0], size + 2 :] = best[:, 1:]
+        return np.minimum(table, FAR)
 
     def least(self, i: int, j: int, slack: float) -> float:
         """r between places i and j, between two levels in proportion."""

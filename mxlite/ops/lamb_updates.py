@@ -61,7 +61,7 @@ class LambAttrs:
     clip_gradient: float = -1.0
 
 
-def _direction(xp: Any, a: Any, r: Rates, weight: Any, mean: Any, var: Any, out: Any, spare: Any) -> None:
+def direction(xp: Any, a: Any, r: Rates, weight: Any, mean: Any, var: Any, out: Any, spare: Any) -> None:
     """``out = m / (sqrt(v) + epsilon) + wd*weight`` with bias-corrected moments; `out` is not `weight`."""
     first, second = (1 - a.beta1**r.t, 1 - a.beta2**r.t) if a.bias_correction else (1.0, 1.0)
     xp.divide(var, second, out=spare)
@@ -74,7 +74,7 @@ def _direction(xp: Any, a: Any, r: Rates, weight: Any, mean: Any, var: Any, out:
         xp.add(out, spare, out=out)
 
 
-def _ratio(a: Any, weight_norm: float, step_norm: float) -> float:
+def ratio(a: Any, weight_norm: float, step_norm: float) -> float:
     """The layer's factor; 1 where a norm is 0."""
     if a.lower_bound >= 0:
         weight_norm = max(weight_norm, a.lower_bound)
@@ -104,7 +104,7 @@ class lamb_update_phase1(Update):
         xp: Any, a: Any, r: Any, t: Any, weight: Any, grad: Any, mean: Any, var: Any, *, out: Any
     ) -> None:
         moments(xp, a, prepared(xp, a, grad, t[0]), mean, var, t[1])
-        _direction(xp, a, r, weight, mean, var, t[0], t[1])
+        direction(xp, a, r, weight, mean, var, t[0], t[1])
         xp.copyto(out, t[0])
 
 
@@ -131,7 +131,7 @@ class lamb_update_phase2(Op):
 
     @staticmethod
     def forward(xp: Any, a: Any, weight: Any, g: Any, r1: Any, r2: Any, *, out: Any, work: Any) -> None:
-        factor = weight.dtype.type(a.lr * _ratio(a, float(r1.reshape(())), float(r2.reshape(()))))
+        factor = weight.dtype.type(a.lr * ratio(a, float(r1.reshape(())), float(r2.reshape(()))))
         for t, (w, d, o) in chunks(xp, work, 1, (weight, g, out)):
             xp.multiply(d, factor, out=t[0])
             xp.subtract(w, t[0], out=o)
@@ -231,12 +231,12 @@ class lamb_update(Update):
         weight_square = step_square = 0.0
         for t, (w, g, m, v, _) in chunks(xp, work, 2, arrays):
             moments(xp, a, prepared(xp, a, g, t[0]), m, v, t[1])
-            _direction(xp, a, r, w, m, v, t[0], t[1])
+            direction(xp, a, r, w, m, v, t[0], t[1])
             step_square += float(xp.vdot(t[0], t[0]))
             weight_square += float(xp.vdot(w, w))
-        factor = r.lr.dtype.type(r.lr * _ratio(a, math.sqrt(weight_square), math.sqrt(step_square)))
+        factor = r.lr.dtype.type(r.lr * ratio(a, math.sqrt(weight_square), math.sqrt(step_square)))
         for t, (w, _, m, v, o) in chunks(xp, work, 2, arrays):
-            _direction(xp, a, r, w, m, v, t[0], t[1])
+            direction(xp, a, r, w, m, v, t[0], t[1])
             xp.multiply(t[0], factor, out=t[0])
             xp.subtract(w, t[0], out=o)
 

@@ -6,7 +6,7 @@ A class here says its formula once, as `step` on matching parts of the arrays. F
     mp_X_update       the same for a 16-bit weight with a float32 master copy, the last state
     _fused_X          a node of a training program: no output, changes weight and states, and reads its rates
                       from a row of `hyper`, a float64 array (P, R), when it runs: a schedule needs no
-                      new program
+                      new program. A learning rate that is nan leaves weight and states as they are
     _fused_mp_X       both
     multi_X_update    many weights in one call, arrays weight by weight: w0, g0, s0, w1, g1, s1, ...
 
@@ -54,8 +54,11 @@ class Update(Op):
     scratch: ClassVar[int] = 1
     rates: ClassVar[tuple[str, ...]] = ("lr", "wd")
     step: ClassVar[Callable[..., None]]
+    step_of: ClassVar[type[Update]]
+    form: ClassVar[str] = "plain"
 
     def __init_subclass__(cls) -> None:
+        cls.step_of = cls
         cls.mutates = cls.inputs[2:]
         # One more, for an output that nobody reads.
         cls.workspace = staticmethod(_workspace(cls.scratch + 1))  # type: ignore[method-assign]
@@ -176,6 +179,7 @@ def mixed(base: type[Update], name: str = "") -> type[Op]:
     return _form(
         base,
         name or f"mp_{base.op_name}",
+        "mixed",
         f"`{base.op_name}` of a 16-bit weight through its float32 copy `weight32`, which is changed in "
         f"place.\n\n"
         f"weight, grad: (...) of 16 bits;  states, weight32: (...) float32  ->  out: (...) as weight.",
@@ -187,6 +191,7 @@ def mixed(base: type[Update], name: str = "") -> type[Op]:
         infer_type=classmethod(mixed_types),
         workspace=staticmethod(_workspace(base.scratch + 1, wide=True)),
         forward=staticmethod(_kernel(inputs, ("out",), run)),
+        has_master=True,
     )
 
 
@@ -197,6 +202,8 @@ def fused(base: type[Update], name: str, masters: bool = False) -> type[Op]:
     def run(xp: Any, a: Any, arrays: Sequence[Any], work: Any) -> None:
         *own, hyper = arrays
         rates = Rates(*hyper[a.row])
+        if rates.lr != rates.lr:
+            return
         (master if masters else one)(base, xp, a, rates, (*own, own[0]), work)
 
     def infer_shape(a: Any, *shapes: Any) -> Any:
@@ -226,6 +233,7 @@ def fused(base: type[Update], name: str, masters: bool = False) -> type[Op]:
     return _form(
         base,
         name,
+        "fused",
         f"`{base.op_name}` in a program{', through the float32 copy `weight32`' if masters else ''}: "
         f"{', '.join(f'`{n}`' for n in ('weight', *inputs[2:-1]))} {'are' if inputs[2:-1] else 'is'} "
         f"changed.\n\n"
@@ -240,7 +248,6 @@ def fused(base: type[Update], name: str, masters: bool = False) -> type[Op]:
         infer_type=classmethod(infer_type),
         workspace=staticmethod(_workspace(base.scratch + masters, wide=masters)),
         forward=staticmethod(_kernel(inputs, (), run)),
-        step_of=base,  # for kernels that are made from its formula
         has_master=masters,
     )
 
@@ -304,6 +311,7 @@ def many(
     return _form(
         base,
         name,
+        "many",
         f"`{base.op_name}` of many weights in one call.\n\n"
         f"args: for each weight in turn {', '.join([*base.inputs, *(['weight32'] if masters else [])])}"
         f"{', and at the end lrs and wds, (num_weights,) each' if preloaded else ''}  ->  the new weights; "
@@ -319,12 +327,18 @@ def many(
         infer_type=classmethod(infer_type),
         workspace=staticmethod(workspace),
         forward=staticmethod(forward),
+        has_master=masters,
+        is_preloaded=preloaded,
+        counts=counts,
     )
 
 
-def _form(base: type[Update], name: str, doc: str, **body: Any) -> type[Op]:
-    """An operator made from a step, declared in the module of the step."""
-    body = dict(recomputable=False, flops=staticmethod(Update.flops), **body)
+def _form(base: type[Update], name: str, form: str, doc: str, **body: Any) -> type[Op]:
+    """An operator made from a step, declared in the module of the step.
+
+    `step_of` and `form` are for kernels that are made from the formula.
+    """
+    body = dict(recomputable=False, flops=staticmethod(Update.flops), step_of=base, form=form, **body)
     return type(name, (Op,), dict(body, op_name=name, __doc__=doc, __module__=base.__module__))
 
 

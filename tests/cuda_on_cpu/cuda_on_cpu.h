@@ -1,6 +1,7 @@
 // Runs CUDA kernels on the CPU, a thread after the other, so that their numbers can be tested where no GPU is.
 //
-// Every thread of a block has a stack of its own (ucontext). A thread runs until it ends or waits at a barrier, of
+// Every thread of a block has a stack of its own, and the switch from one to the next is a few instructions on x86-64
+// (elsewhere ucontext, whose switch is two calls of the system). A thread runs until it ends or waits at a barrier, of
 // the block or of its warp; when all that are left wait, they go on. A barrier that not all of them reach is
 // reported as an error: on a GPU it would hang or be undefined. Shared memory is a static variable: one block runs
 // at a time. Between blocks it is filled with garbage, as nobody may rely on it.
@@ -12,7 +13,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#ifndef __x86_64__
 #include <ucontext.h>
+#endif
 #include <utility>
 #include <vector>
 
@@ -25,6 +28,7 @@ using std::signbit;
 #define __restrict__ __restrict
 #define __shared__ static
 #define __constant__ static
+#define __grid_constant__
 #define __launch_bounds__(...)
 
 struct dim3 { unsigned x = 1, y = 1, z = 1; };
@@ -36,10 +40,42 @@ static const int warpSize = 32;
 
 namespace emulated {
 
+#ifdef __x86_64__
+typedef void *Context;  // the stack of a thread that waits; the registers that a call keeps lie on it
+
+__attribute__((naked, noinline)) static void switch_to(Context *, Context) {
+    asm("pushq %rbp\n\tpushq %rbx\n\tpushq %r12\n\tpushq %r13\n\tpushq %r14\n\tpushq %r15\n\t"
+        "movq %rsp, (%rdi)\n\tmovq %rsi, %rsp\n\t"
+        "popq %r15\n\tpopq %r14\n\tpopq %r13\n\tpopq %r12\n\tpopq %rbx\n\tpopq %rbp\n\tret");
+}
+
+static void change(Context &from, Context &to) { switch_to(&from, to); }
+
+static void begin(Context &context, unsigned char *stack, size_t size, void (*enter)()) {
+    uint64_t *top = (uint64_t *)((uintptr_t)(stack + size) & ~(uintptr_t)15);
+    *--top = 0;  // where `enter` would return to, which it never does
+    *--top = (uint64_t)enter;
+    for (int i = 0; i < 6; ++i) *--top = 0;
+    context = top;
+}
+#else
+typedef ucontext_t Context;
+
+static void change(Context &from, Context &to) { swapcontext(&from, &to); }
+
+static void begin(Context &context, unsigned char *stack, size_t size, void (*enter)()) {
+    getcontext(&context);
+    context.uc_stack.ss_sp = stack;
+    context.uc_stack.ss_size = size;
+    context.uc_link = nullptr;
+    makecontext(&context, enter, 0);
+}
+#endif
+
 enum State { RUNS, WAITS_FOR_WARP, WAITS_FOR_BLOCK, ENDED };
 
 struct Thread {
-    ucontext_t context;
+    Context context;
     State state;
     uint3 index;
     unsigned char slot[16];  // what it hands to the others of its warp
@@ -47,7 +83,7 @@ struct Thread {
 
 static std::vector<Thread> threads;
 static std::vector<unsigned char> stacks;
-static ucontext_t scheduler;
+static Context scheduler;
 static int current;
 static const char *failure;
 static void (*body)(void *);
@@ -57,22 +93,18 @@ static const size_t STACK = 64 * 1024;
 static void enter() {
     body(body_arguments);
     threads[current].state = ENDED;
-    swapcontext(&threads[current].context, &scheduler);
+    change(threads[current].context, scheduler);
 }
 
 static void wait(State state) {
     threads[current].state = state;
-    swapcontext(&threads[current].context, &scheduler);
+    change(threads[current].context, scheduler);
 }
 
 static void run_block(int count) {
     for (int t = 0; t < count; ++t) {
         Thread &thread = threads[t];
-        getcontext(&thread.context);
-        thread.context.uc_stack.ss_sp = &stacks[t * STACK];
-        thread.context.uc_stack.ss_size = STACK;
-        thread.context.uc_link = &scheduler;
-        makecontext(&thread.context, enter, 0);
+        begin(thread.context, &stacks[t * STACK], STACK, enter);
         thread.state = RUNS;
         thread.index = {t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
     }
@@ -81,7 +113,7 @@ static void run_block(int count) {
             if (threads[t].state == RUNS) {
                 current = t;
                 threadIdx = threads[t].index;
-                swapcontext(&scheduler, &threads[t].context);
+                change(scheduler, threads[t].context);
             }
         bool moved = false, left = false, all = true;
         for (int w = 0; w < count; w += warpSize) {
@@ -174,6 +206,17 @@ template <typename T> T __shfl_down_sync(unsigned, T value, unsigned by, int = 3
 template <typename T> T __shfl_sync(unsigned, T value, int lane, int = 32) {
     return emulated::exchanged(value, lane % warpSize);
 }
+template <typename T> unsigned __match_any_sync(unsigned, T value) {
+    int first = emulated::current / warpSize * warpSize, count = (int)emulated::threads.size();
+    memcpy(emulated::threads[emulated::current].slot, &value, sizeof(T));
+    emulated::wait(emulated::WAITS_FOR_WARP);
+    unsigned same = 0;
+    for (int t = first; t < count && t < first + warpSize; ++t)
+        if (!memcmp(emulated::threads[t].slot, &value, sizeof(T))) same |= 1u << (t - first);
+    emulated::wait(emulated::WAITS_FOR_WARP);
+    return same;
+}
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 template <typename T> T atomicAdd(T *address, T value) { T old = *address; *address = old + value; return old; }
 static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }

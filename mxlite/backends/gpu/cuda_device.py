@@ -58,6 +58,7 @@ class CudaDevice:
         self.fault: DriverError | None = None
         self.was_forked = False
         driver.activate()
+        self.blas = driver.blas()
         self.compute = driver.stream()
         self.uploads = driver.stream()
         self.downloads = driver.stream()

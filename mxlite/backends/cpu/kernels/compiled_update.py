@@ -41,7 +41,7 @@ def _update(r: Request) -> ChosenKernel | None:
 
 def _steps() -> list[type[Op]]:
     """The steps inside programs that need nothing but a learning rate and a weight decay."""
-    fused = [op for op in ALL if getattr(op, "step_of", None) is not None]
+    fused = [op for op in ALL if getattr(op, "form", None) == "fused"]
     return [op for op in fused if op.step_of.rates == ("lr", "wd")]  # type: ignore[attr-defined]
 
 

@@ -1,123 +1,15 @@
-"""Batch normalization takes the sum and the rectifier behind it along.
+"""Batch normalization takes the sum and the rectifier behind it along, where that code can be generated.
 
-    BatchNorm -> relu                             becomes  _norm_act
-    BatchNorm -> + addend -> relu                 becomes  _norm_act(..., addend)
-
-Nothing is stored between them, forwards or backwards. What lies between must have no other reader, and be
-no output. Where both sides of the sum are norms, the left one is taken. Only generated kernels do this:
-without a compiler the graph stays as it is.
+Without a compiler the graph stays as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-
-from ....graph import Entry, Graph, Node, Rewriter
-from ....ops.activation import Activation, relu
-from ....ops.broadcast import broadcast_add
-from ....ops.elemwise import elemwise_add
-from ....ops.norm import _contrib_SyncBatchNorm, BatchNorm, BatchNorm_v1
-from ....ops.norm_act import _norm_act, NormActAttrs
+from ....graph import Graph
+from ... import passes
 from ..kernels.compiled_norm import fits
-
-_NORMS = (BatchNorm, BatchNorm_v1, _contrib_SyncBatchNorm)
-_SUMS = (elemwise_add, broadcast_add)
-_MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
 
 
 def norm_act(graph: Graph, train: bool) -> Graph:
-    """`graph` with `_norm_act` for what it can stand for. O(nodes).
-
-    The new node has the name and the annotations of the rectifier. Nodes that are marked differently, one to
-    be recomputed and another not, stay apart.
-    """
-    uses = graph.uses()
-    found: dict[Node, tuple[Node, Node | None, Entry | None]] = {}
-    taken: set[Node] = set()
-    for node in graph.nodes:
-        match = _match(graph, uses, node)
-        if match is not None:
-            found[node] = match
-            taken.update(n for n in match[:2] if n is not None)
-    if not found:
-        return graph
-    r = Rewriter(graph)
-    order: list[Node] = []  # as before, also where the addend came first
-    for node in graph.nodes:
-        if node in found:
-            norm, _, addend = found[node]
-            ins = [r.of(e) for e in (*norm.inputs, *(() if addend is None else (addend,)))]
-            order.append(r.add(_norm_act, _attrs(norm, addend is not None), ins, node.name, node.annotations))
-            r.put(Entry(node), Entry(order[-1]))
-        elif node not in taken:
-            order.append(r.keep(node))
-    return replace(r.graph(), order=tuple(order))
-
-
-def is_norm(node: Node) -> bool:
-    """Whether it is a batch normalization."""
-    return node.op in _NORMS
-
-
-def is_sum(node: Node) -> bool:
-    """Whether it adds two arrays."""
-    return node.op in _SUMS
-
-
-def is_relu(node: Node) -> bool:
-    """Whether it is a rectifier."""
-    return node.op is relu or (node.op is Activation and node.attrs.act_type == "relu")
-
-
-def _match(
-    graph: Graph, uses: Mapping[Entry, int], node: Node
-) -> tuple[Node, Node | None, Entry | None] | None:
-    """The norm, the sum and the other addend that end in the rectifier `node`."""
-    if not is_relu(node):
-        return None
-    (source,) = node.inputs
-    if _is_free(graph, uses, source, node):
-        return source.node, None, None
-    both = source.node
-    if not is_sum(both) or uses[source] > 1 or not _agree(both, node):
-        return None
-    for mine, other in (both.inputs, both.inputs[::-1]):
-        # broadcast_add stretches; a norm that is stretched is another thing.
-        same = graph.shapes[mine] == graph.shapes[other] and graph.dtypes[mine] == graph.dtypes[other]
-        if same and _is_free(graph, uses, mine, node):
-            return mine.node, both, other
-    return None
-
-
-def _is_free(graph: Graph, uses: Mapping[Entry, int], entry: Entry, end: Node) -> bool:
-    """Whether `entry` is made by a norm and read but once, its statistics not at all."""
-    norm = entry.node
-    return (
-        is_norm(norm)
-        and entry.index == 0
-        and uses[entry] == 1
-        and not any(Entry(norm, i) in uses for i in (1, 2))
-        and not norm.absent
-        and fits(graph.dtypes[entry])
-        and _agree(norm, end)
-    )
-
-
-def _agree(inner: Node, end: Node) -> bool:
-    """Whether the annotations of `inner` do not speak against its becoming part of `end`."""
-    here, there = inner.annotations, end.annotations
-    return here.get(_MIRROR) == there.get(_MIRROR) and here.get(_STAGE) in (None, there.get(_STAGE))
-
-
-def _attrs(norm: Node, add: bool) -> NormActAttrs:
-    a = norm.attrs
-    return NormActAttrs(
-        eps=a.eps,
-        momentum=a.momentum,
-        fix_gamma=a.fix_gamma,
-        use_global_stats=a.use_global_stats,
-        axis=a.axis,
-        relu=True,
-        add=add,
-    )
+    """See `passes.norm_act`."""
+    return passes.norm_act(graph, train, lambda r: fits(r.dtype))

@@ -1,89 +1,22 @@
-"""One node for each gradient of a convolution or matrix product.
-
-The gradient in the weight reads data, the gradient in data reads the weight. As one node they need
-everything at once; apart, data is dead before the gradient in data, which is as large, is made:
-
-    backward(d_out, data, weight) -> d_data, d_weight, d_bias
-
-    backward(d_out, data) -> d_weight, d_bias          then  backward(d_out, weight) -> d_data
-
-Where the weight is larger than data it is the other way round: an update of the weight has to wait for the
-gradient in data, and should not keep the gradient in the weight waiting with it.
-"""
+"""One node for each gradient of a convolution or matrix product that oneDNN computes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-from ....graph import Entry, Graph, Node, Op
+from ....graph import Entry, Graph, Op
 from ....ops.conv_channels_last import _convolution_channels_last
 from ....ops.deconv_channels_last import _deconvolution_channels_last
 from ....ops.dense import FullyConnected
+from ... import passes
 
-_SPLIT: tuple[type[Op], ...] = (_convolution_channels_last, _deconvolution_channels_last, FullyConnected)
-"""Operators whose kernels compute d_data and the rest apart from each other, without an array the
-other needs.
-"""
+_SPLIT: frozenset[type[Op]] = frozenset(
+    (_convolution_channels_last, _deconvolution_channels_last, FullyConnected)
+)
 
 
 def split_gradients(
     graph: Graph, kept: frozenset[Entry], num_forward: int
 ) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with the gradient nodes of `_SPLIT` in two; see `Backend.combine`. O(nodes)."""
-    read = {e for n in graph.nodes for e in n.inputs} | kept
-    moved: dict[Entry, Entry] = {}
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    order: list[Node] = []
-    node_of: dict[Node, Node] = {}
-
-    def add(old: Node, new: Node) -> None:
-        node_of[old] = new
-        for i in range(old.num_outputs):
-            was, e = Entry(old, i), Entry(new, i)
-            shapes[e], dtypes[e] = shapes[was], dtypes[was]
-            moved[was] = e
-        order.append(new)
-
-    seen, more = 0, 0  # operators so far, and those that split among the first `num_forward`
-    for node in graph.nodes:
-        seen += node.op is not None
-        inputs = tuple(moved.get(e, e) for e in node.inputs)
-        if node.forward is not None and node.forward.op in _SPLIT:
-            place = node.output_names.index("d_data")
-            by_data = Entry(node, place)
-            others = [Entry(node, i) for i in range(node.num_outputs) if i != place]
-            if by_data in read and any(e in read for e in others):
-                more += seen <= num_forward  # a gradient may be part of what a user's graph computes
-                first = _without(node, inputs, "weight", node.name)
-                second = _without(node, inputs, "data", f"{node.name}_data")
-                add(node, first)
-                read_by = dict(zip(node.input_names, node.inputs))
-                large_weight = graph.nbytes(read_by["weight"]) > graph.nbytes(read_by["data"])
-                order.insert(len(order) - large_weight, second)
-                moved[by_data] = Entry(second, place)
-                shapes[moved[by_data]], dtypes[moved[by_data]] = shapes[by_data], dtypes[by_data]
-                continue
-        if inputs == node.inputs:
-            order.append(node)
-        else:
-            add(node, replace(node, inputs=inputs))
-    if not moved:
-        return graph, {}, num_forward
-    result = replace(
-        graph,
-        outputs=tuple(moved.get(e, e) for e in graph.outputs),
-        effects=tuple(node_of.get(n, n) for n in graph.effects),
-        order=tuple(order),
-        shapes=shapes,
-        dtypes=dtypes,
-    )
-    return result, moved, num_forward + more
-
-
-def _without(node: Node, inputs: tuple[Entry, ...], name: str, new_name: str) -> Node:
-    """`node` in need of all but the input `name`."""
-    keep = [(n, e) for n, e in zip(node.input_names, inputs) if n != name]
-    return replace(
-        node, inputs=tuple(e for _, e in keep), absent=node.absent | {name}, name=new_name, annotations={}
-    )
+    """See `passes.split_gradients`."""
+    return passes.split_gradients(graph, kept, num_forward, _SPLIT)

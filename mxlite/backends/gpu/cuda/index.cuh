@@ -11,3 +11,8 @@ __device__ __forceinline__ uint32 divided(uint32 n, uint32 multiplier, uint32 sh
 // Every thread's share of n pieces of work.
 #define MX_EACH(i, n)                                                                            \
     for (int64 i = blockIdx.x * (int64)blockDim.x + threadIdx.x; i < (n); i += (int64)gridDim.x * blockDim.x)
+
+// The same, the three numbers in one.
+struct Divisor { uint32 n, multiplier, shift; };
+
+__device__ __forceinline__ uint32 operator/(uint32 n, const Divisor &d) { return divided(n, d.multiplier, d.shift); }

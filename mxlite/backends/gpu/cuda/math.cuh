@@ -30,6 +30,10 @@ __device__ __forceinline__ float mx_ceil(float x) { return ceilf(x); }
 __device__ __forceinline__ double mx_ceil(double x) { return ceil(x); }
 __device__ __forceinline__ float mx_trunc(float x) { return truncf(x); }
 __device__ __forceinline__ double mx_trunc(double x) { return trunc(x); }
+__device__ __forceinline__ float mx_cbrt(float x) { return cbrtf(x); }
+__device__ __forceinline__ double mx_cbrt(double x) { return cbrt(x); }
+__device__ __forceinline__ float mx_fma(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ __forceinline__ double mx_fma(double a, double b, double c) { return fma(a, b, c); }
 // The share of the normal distribution below x; erfc keeps the digits of the far left.
 __device__ __forceinline__ float mx_normal(float x) { return 0.5f * erfcf(x * -0.70710678118654752f); }
 __device__ __forceinline__ double mx_normal(double x) { return 0.5 * erfc(x * -0.70710678118654752); }

@@ -23,6 +23,7 @@ from ...elementwise.fused import _fused_elementwise, _fused_elementwise_gradient
 from ...elementwise.program import can_store, kinds_of, Program, program
 from ...elementwise.rules import RULES
 from ..device import Arguments, Device, nothing, pointer, Run
+from ..layout import divisor
 from ..source import kernel, NAMES, shared, Source
 
 THREADS = 256
@@ -132,6 +133,12 @@ def _lines(expression: Expression, inputs: Sequence[tuple[str, bool]]) -> list[s
     ]
     first = expression.num_inputs
     lines += [f"C v{first + i} = (C)constant{i};" for i in range(expression.num_constants)]
+    return lines + step_lines(expression)
+
+
+def step_lines(expression: Expression) -> list[str]:
+    """A declaration for every step: number i of the expression is `v<i>`, of type C or bool."""
+    lines = []
     for at, (name, *operands) in enumerate(expression.steps, expression.first_step):
         if name == "number":
             lines.append(f"C v{at} = (C){_number(operands[0])};")
@@ -199,12 +206,6 @@ class Loop:
             ):
                 return pack
         return 1
-
-
-def divisor(n: int) -> tuple[int, int]:
-    """(multiplier, shift) with which `divided` of index.cuh divides by `n` in [1, 2^31)."""
-    shift = (n - 1).bit_length()
-    return ((2**32 * (2**shift - n)) // n + 1) & 0xFFFFFFFF, shift
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:

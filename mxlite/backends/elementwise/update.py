@@ -1,0 +1,200 @@
+"""An optimizer's step as an expression, traced from its formula.
+
+`Update.step` says a step once, as calls of numpy's functions on arrays. Called with the stand-ins of this
+file it writes an expression instead: an array is the element in hand, `out=` says which of them changes. So
+code made from it does the same arithmetic in the same order, with the same roundings, in one pass over
+weight, gradient and states.
+
+Numbers that the attributes hold are constants of the expression. Rates are inputs, since a program reads them
+when it runs; so is what follows from the number of updates, `t`, which numpy's caller computes in double:
+
+    inputs     weight, grad, *states, lr, wd, then one for each of `counted`
+    outputs    the new weight, *states
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...graph.opdef import DType
+from ...ops.update import Rates
+from .expression import Expression, Value, Writer
+
+Form = tuple[Any, ...]
+"""A double made from the count: ("t",), ("number", i), or ("sub" | "pow" | "div", form, form)."""
+
+
+class Traced(NamedTuple):
+    """An expression for one element, and its constants; forms of its counted inputs, and their numbers."""
+
+    expression: Expression
+    constants: tuple[float, ...]
+    counted: tuple[Form, ...]
+    numbers: tuple[float, ...]
+
+
+@functools.lru_cache(maxsize=1024)
+def traced(
+    formula: Callable[..., Sequence[Any]], attrs: Any, arrays: int, scratch: int, dtype: DType, decays: bool
+) -> Traced:
+    """The expression of `formula(xp, attrs, rates, scratch arrays, arrays) -> arrays that it changed`.
+
+    dtype: what numpy would compute in; with 16 bits, every operation is rounded as numpy rounds it.
+    decays: whether the weight decay is another number than 0.
+    """
+    pen = _Pen(dtype)
+    given = [_Array(pen, pen.w.input()) for _ in range(arrays)]
+    lr, wd = _Rate(pen, pen.w.input(), True), _Rate(pen, pen.w.input(), decays)
+    rates: Any = Rates(lr, wd, _Count(pen, ("t",)))  # type: ignore[arg-type]
+    made = formula(_Numpy(pen), attrs, rates, [_Array(pen) for _ in range(scratch)], given)
+    expression, constants = pen.w.expression([x.value for x in made])
+    return Traced(expression, constants, tuple(pen.counted), tuple(pen.numbers))
+
+
+def trace(step: Any, attrs: Any, dtype: DType, decays: bool) -> Traced:
+    """`traced` of an `Update` class; weight and states are outputs. `attrs`: those of any of its forms."""
+    return traced(_formula(step), attrs, len(step.inputs), step.scratch, dtype, decays)
+
+
+@functools.cache
+def _formula(step: Any) -> Callable[..., Sequence[Any]]:
+    def formula(xp: Any, a: Any, r: Any, scratch: Any, arrays: Any) -> Sequence[Any]:
+        weight, grad, *states = arrays
+        step.step(xp, a, r, scratch, weight, grad, *states, out=weight)
+        return [weight, *states]
+
+    return formula
+
+
+class _Pen:
+    """Writes the expression of one trace, rounding as numpy does."""
+
+    def __init__(self, dtype: DType) -> None:
+        self.w = Writer()
+        self.dtype = dtype
+        self.counted: list[Form] = []
+        self.numbers: list[float] = []
+        self._inputs: dict[Form, Value] = {}
+
+    def value(self, x: Any) -> Value:
+        """What a stand-in holds, or a number as numpy hands it to a loop: in the arrays' type."""
+        if isinstance(x, (_Array, _Rate)):
+            assert x.value is not None, "scratch was read before it was written"
+            return x.value
+        if isinstance(x, _Count):
+            if x.form not in self._inputs:
+                self.counted.append(x.form)
+                self._inputs[x.form] = self.w.input()
+            return self._inputs[x.form]
+        with np.errstate(all="ignore"):
+            return self.w.constant(float(np.float32(x) if self.widens(x) else self.dtype.type(x)))
+
+    def number(self, x: float) -> Form:
+        self.numbers.append(float(x))
+        return ("number", len(self.numbers) - 1)
+
+    def write(self, name: str, *operands: Any, rounds: bool = True) -> Value:
+        found = self.w(name, *(self.value(x) for x in operands))
+        rounds = rounds and self.dtype.itemsize == 2 and name in _ROUNDS
+        return self.w(f"to_{self.dtype.name}", found) if rounds else found
+
+    def widens(self, x: Any) -> bool:
+        """Whether numpy computes in float32 because of `x`: Python's floats do that to bfloat16."""
+        return self.dtype.name == "bfloat16" and isinstance(x, (float, _Count))
+
+
+_ROUNDS = frozenset({"add", "sub", "mul", "div", "sqrt"})
+
+
+class _Array:
+    """An array, of which one element is in hand; None: nothing has been written to it."""
+
+    def __init__(self, pen: _Pen, value: Value | None = None) -> None:
+        self.dtype, self.value = pen.dtype, value
+
+
+class _Rate:
+    """A rate, in the arrays' type: a number that is known when the code runs."""
+
+    def __init__(self, pen: _Pen, value: Value, there: bool) -> None:
+        self.pen, self.value, self.there = pen, value, there
+
+    def __bool__(self) -> bool:
+        return self.there
+
+    def _made(self, name: str, a: Any, b: Any) -> _Rate:
+        wide = self.pen.widens(a) or self.pen.widens(b)
+        return _Rate(self.pen, self.pen.write(name, a, b, rounds=not wide), True)
+
+    def __mul__(self, other: Any) -> _Rate:
+        return self._made("mul", self, other)
+
+    def __rmul__(self, other: Any) -> _Rate:
+        return self._made("mul", other, self)
+
+    def __rsub__(self, other: Any) -> _Rate:
+        return self._made("sub", other, self)
+
+    def __rtruediv__(self, other: Any) -> _Rate:
+        return self._made("div", other, self)
+
+
+class _Count:
+    """A double that follows from the number of updates."""
+
+    def __init__(self, pen: _Pen, form: Form) -> None:
+        self.pen, self.form = pen, form
+
+    def __rsub__(self, other: float) -> _Count:
+        return _Count(self.pen, ("sub", self.pen.number(other), self.form))
+
+    def __rpow__(self, other: float) -> _Count:
+        return _Count(self.pen, ("pow", self.pen.number(other), self.form))
+
+    def __truediv__(self, other: _Rate) -> _Rate:
+        return other.__rtruediv__(self)
+
+
+class _Numpy:
+    """Stands for numpy: the functions that steps are made of."""
+
+    def __init__(self, pen: _Pen) -> None:
+        self.pen = pen
+
+    def _put(self, out: _Array, name: str, *operands: Any) -> _Array:
+        out.value = self.pen.write(name, *operands)
+        return out
+
+    def add(self, a: Any, b: Any, out: _Array) -> _Array:
+        return self._put(out, "add", a, b)
+
+    def subtract(self, a: Any, b: Any, out: _Array) -> _Array:
+        return self._put(out, "sub", a, b)
+
+    def multiply(self, a: Any, b: Any, out: _Array) -> _Array:
+        return self._put(out, "mul", a, b)
+
+    def divide(self, a: Any, b: Any, out: _Array) -> _Array:
+        return self._put(out, "div", a, b)
+
+    def maximum(self, a: Any, b: Any, out: _Array) -> _Array:
+        return self._put(out, "max", a, b)
+
+    def minimum(self, a: Any, b: Any, out: _Array) -> _Array:
+        return self._put(out, "min", a, b)
+
+    def sqrt(self, a: Any, out: _Array) -> _Array:
+        return self._put(out, "sqrt", a)
+
+    def negative(self, a: Any, out: _Array) -> _Array:
+        return self._put(out, "neg", a)
+
+    def sign(self, a: Any, out: _Array) -> _Array:
+        return self._put(out, "sign", a)
+
+    def copyto(self, out: _Array, a: Any) -> None:
+        out.value = self.pen.value(a)

@@ -1,0 +1,113 @@
+"""How large a part of a product one block of threads computes, and the text of the kernels for it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..source import NAMES, shared, Source
+
+THREADS = 256
+MULTIPROCESSORS = 132
+"""Of the machine that tiles are chosen for. A constant: the order of a sum, and so its last bits, must not
+depend on the machine that runs it."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`rows` x `columns` results, `steps` of the sum at a time, `high` x `wide` results of a thread.
+
+    `speed` is what share of the arithmetic's peak a block reaches, roughly: small tiles read more often.
+    """
+
+    rows: int
+    columns: int
+    steps: int
+    high: int
+    wide: int
+    speed: float
+
+    def blocks(self, rows: int, columns: int) -> int:
+        """How many tiles cover so many results."""
+        return -(-rows // self.rows) * -(-columns // self.columns)
+
+    def cost(self, blocks: int) -> float:
+        """Time of so many tiles, in arbitrary units: rounds in which every multiprocessor has two of them."""
+        return max(1.0, blocks / (2 * MULTIPROCESSORS)) * self.rows * self.columns / self.speed
+
+
+TILES = (
+    Tile(128, 128, 8, 8, 8, 1.0),
+    Tile(128, 64, 8, 8, 4, 0.85),
+    Tile(128, 32, 8, 4, 4, 0.65),
+    Tile(64, 64, 16, 4, 4, 0.65),
+    Tile(32, 32, 32, 2, 2, 0.35),
+)
+DOUBLE = TILES[3:]
+"""Numbers of eight bytes take twice the registers and twice the shared memory."""
+
+
+def chosen(dtype: str, rows: int, columns: int, times: int) -> Tile:
+    """The tile for `times` products of rows x columns results."""
+    tiles = DOUBLE if dtype == "float64" else TILES
+    return min(tiles, key=lambda t: t.cost(times * t.blocks(rows, columns)))
+
+
+@functools.lru_cache(maxsize=256)
+def gather(dtype: str, tile: Tile, along_k: bool, pack: int) -> Source:
+    """The kernel "gather": output, or gradient in data."""
+    form = _form(dtype, tile, along_k, pack)
+    parameters = ("Convolution g", "const T *x", "const T *w", "const T *bias", "const T *addend", "T *y")
+    return _source(dtype, tile, "gather", parameters, f"gathered<{form}>(g, x, w, bias, addend, y);")
+
+
+@functools.lru_cache(maxsize=256)
+def correlate(dtype: str, tile: Tile, along_k: bool, pack: int, columns: int) -> Source:
+    """The kernel "correlate": parts of the gradient in the weight; `columns` of y are read at once."""
+    form = f"{_form(dtype, tile, along_k, pack)}, {columns}"
+    parameters = ("Convolution g", "const T *x", "const T *y", "C *sums")
+    return _source(dtype, tile, "correlate", parameters, f"correlated<{form}>(g, x, y, sums);")
+
+
+@functools.lru_cache(maxsize=64)
+def sums(dtype: str) -> Source:
+    """The kernels "added_sums" of parts of a gradient, and "channel_parts" of the bias's."""
+    wide = "const C *parts, T *out, int64 size, int slices"
+    parts = (
+        "const T *y, C *parts, int64 sample, int64 channel, int64 position, int channels, int64 positions, "
+        "int64 slice, int lanes, uint32 plane, uint32 plane_m, uint32 plane_s"
+    )
+    names = ", ".join(p.split()[-1].lstrip("*") for p in parts.split(", "))
+    text = (
+        _kernel("added_sums", (wide,), "added_up<T, C>(parts, out, size, slices);", str(THREADS)),
+        _kernel("channel_parts", (parts,), f"channel_sums<T, C>({names});", str(THREADS)),
+    )
+    return Source(_head(dtype) + "".join(text), contract=True)
+
+
+def computed(dtype: str) -> str:
+    """The type that numbers of `dtype` are added up in."""
+    return "double" if dtype == "float64" else "float"
+
+
+def _form(dtype: str, tile: Tile, along_k: bool, pack: int) -> str:
+    numbers = (tile.rows, tile.columns, tile.steps, tile.high, tile.wide)
+    return f"T, C, {', '.join(map(str, numbers))}, {'true' if along_k else 'false'}, {pack}"
+
+
+def _head(dtype: str) -> str:
+    types = f"typedef {NAMES[dtype]} T;\ntypedef {computed(dtype)} C;\n"
+    return shared("types", "index", "convolution") + types
+
+
+def _source(dtype: str, tile: Tile, name: str, parameters: Sequence[str], call: str) -> Source:
+    # Two blocks on a multiprocessor: while one waits for memory the other computes. A thread with 64 results
+    # has work enough to wait behind, and not registers enough to be one of 512.
+    bounds = str(THREADS) if tile.high * tile.wide == 64 else f"{THREADS}, 2"
+    return Source(_head(dtype) + _kernel(name, parameters, call, bounds), contract=True)
+
+
+def _kernel(name: str, parameters: Sequence[str], call: str, bounds: str) -> str:
+    head = f'extern "C" __global__ void __launch_bounds__({bounds}) {name}('
+    return f"{head}{', '.join(parameters)}) {{\n    {call}\n}}\n"

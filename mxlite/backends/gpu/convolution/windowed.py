@@ -1,0 +1,257 @@
+"""The three directions of a convolution on kernels that read windows where they lie: no column matrix.
+
+Output and gradient in data need no scratch. The gradient in the weight is a sum over all positions; these are
+cut into slices, whose sums (float32, float64 for that) lie in scratch until they are added up in their order.
+
+What is read: each operand once for every tile of the other; the blocks of one row of tiles run side by
+side, so most of that comes from the second-level cache. What is written: the result, and the slices' sums.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ....ops.conv_kernels import Geometry
+from ..device import Arguments, Device, InOrder, nothing, pointer, Run
+from ..kernels.elementwise import divisor
+from . import tiles
+from .numbers import fits, MOST, numbers, Side, sides
+
+PACK = 4
+LIMIT = 32 << 20  # bytes of slices' sums, unless one slice alone takes more
+LEAST_POSITIONS, MOST_POSITIONS = 256, 16384  # of a slice: below, launches; above, rounding
+_null = ctypes.c_void_p(0)
+
+
+@dataclass(frozen=True)
+class Gather:
+    """The output from data (`transposed` False), or data's gradient from the output's."""
+
+    device: Device
+    g: Geometry
+    last: bool
+    transposed: bool
+
+    nbytes = 0
+
+    @property
+    def name(self) -> str:
+        t = self._tile()
+        return f"cuda convolution {t.rows}x{t.columns}"
+
+    def connect(
+        self,
+        x: Any,
+        weight: Any,
+        out: Any,
+        work: Any,
+        bias: Any = None,
+        addend: Any = None,
+        relu: bool = False,
+    ) -> Run:
+        """The call: out = x convolved (or transposed) with weight, + bias, + addend, rectified."""
+        g, device = self.g, self.device
+        if out is None or out.size == 0:
+            return nothing
+        read, made = self._sides()
+        n, tile = numbers(g, read, made), self._tile()
+        c, taps = g.c // g.groups, g.taps
+        n.w_made, n.w_summed = (taps, c * taps) if self.transposed else (c * taps, taps)
+        n.by_k = n.w_summed <= n.w_made
+        n.transposed, n.relu = self.transposed, relu
+        n.phases = prod(g.stride) if self.transposed else 1
+        n.row_tiles = -(-self._rows() // tile.rows)
+        n.column_tiles = -(-n.made // tile.columns)
+        item, at = g.dtype.itemsize, device.address
+        addresses = [a for a in (out, addend) if a is not None]
+        n.wide = made.last and n.made % PACK == 0 and all(at(a) % (PACK * item) == 0 for a in addresses)
+        pack = PACK if self.last and n.summed % PACK == 0 and at(x) % (PACK * item) == 0 else 1
+        source = tiles.gather(str(g.dtype), tile, self.last, pack)
+        values = [
+            n,
+            pointer(at(x)),
+            pointer(at(weight)),
+            *(_null if a is None else pointer(at(a)) for a in (bias, addend)),
+            pointer(at(out)),
+        ]
+        blocks = n.row_tiles * n.column_tiles * n.phases * g.groups
+        function = device.function(source, "gather")
+        return device.launch(function, (blocks, 1, 1), (tiles.THREADS, 1, 1), 0, Arguments(values))
+
+    def fits(self) -> bool:
+        """Whether the kernel can count its blocks and rows."""
+        phases = prod(self.g.stride) if self.transposed else 1
+        tile = self._tile()
+        blocks = tile.blocks(self._rows(), self._sides()[1].channels // self.g.groups)
+        return fits(self.g) and blocks * phases * self.g.groups <= MOST
+
+    def _sides(self) -> tuple[Side, Side]:
+        data, out = sides(self.g, self.last)
+        return (out, data) if self.transposed else (data, out)
+
+    def _rows(self) -> int:
+        """Windows of one phase: of positions that are `stride` apart where transposed."""
+        g = self.g
+        if not self.transposed:
+            return g.n * prod(g.out)
+        return g.n * prod(-(-n // s) for n, s in zip(g.size, g.stride))
+
+    def _tile(self) -> tiles.Tile:
+        g = self.g
+        columns = (g.c if self.transposed else g.f) // g.groups
+        times = (prod(g.stride) if self.transposed else 1) * g.groups
+        return tiles.chosen(str(g.dtype), self._rows(), columns, times)
+
+
+@dataclass(frozen=True)
+class Correlate:
+    """The gradient in the weight from data and the output's gradient."""
+
+    device: Device
+    g: Geometry
+    last: bool
+    limit: int
+
+    @property
+    def name(self) -> str:
+        return f"cuda correlation of {self._slices()} parts"
+
+    @property
+    def nbytes(self) -> int:
+        return self._slices() * self._part() if self._in_parts() else 0
+
+    def connect(self, data: Any, d_out: Any, out: Any, work: Any) -> Run:
+        """The call: out = d_weight."""
+        g, device = self.g, self.device
+        if out is None or out.size == 0:
+            return nothing
+        read, made = sides(g, self.last)
+        n, tile, slices = numbers(g, read, made), self._tile(), self._slices()
+        n.positions = self._positions()
+        n.slice = -(-n.positions // slices)
+        n.by_k = not self.last
+        n.row_tiles = -(-n.summed * g.taps // tile.rows)
+        n.column_tiles = -(-n.made // tile.columns)
+        at, nbytes = device.address, PACK * g.dtype.itemsize
+        whole = self.last and n.summed % PACK == 0 and at(data) % nbytes == 0
+        whole = whole and n.made % PACK == 0 and at(d_out) % nbytes == 0
+        pack = PACK if whole else 1
+        source = tiles.correlate(str(g.dtype), tile, not self.last, pack, pack)
+        parts = at(work) if self._in_parts() else at(out)
+        values = [n, *map(pointer, (at(data), at(d_out), parts))]
+        blocks = n.row_tiles * n.column_tiles * g.groups * slices
+        function = device.function(source, "correlate")
+        run = device.launch(function, (blocks, 1, 1), (tiles.THREADS, 1, 1), 0, Arguments(values))
+        if not self._in_parts():
+            return run
+        return InOrder([run, added(device, str(g.dtype), parts, out, slices)])
+
+    def fits(self) -> bool:
+        """Whether the kernel can count its blocks."""
+        tile = self._tile()
+        return fits(self.g) and self._tiles(tile) * self._slices() <= MOST
+
+    def _in_parts(self) -> bool:
+        return self._slices() > 1 or self.g.dtype.itemsize == 2
+
+    def _part(self) -> int:
+        g = self.g
+        return g.f * (g.c // g.groups) * g.taps * g.acc.itemsize
+
+    def _positions(self) -> int:
+        return self.g.n * prod(self.g.out)
+
+    def _tile(self) -> tiles.Tile:
+        g = self.g
+        rows, columns = g.c // g.groups * g.taps, g.f // g.groups
+        # Slices fill the machine: what counts is how much a block does, not how many there are.
+        return tiles.chosen(str(g.dtype), rows, columns, g.groups * self._wanted())
+
+    def _wanted(self) -> int:
+        return max(1, min(64, self._positions() // (4 * LEAST_POSITIONS)))
+
+    def _tiles(self, tile: tiles.Tile) -> int:
+        g = self.g
+        return g.groups * tile.blocks(g.c // g.groups * g.taps, g.f // g.groups)
+
+    def _slices(self) -> int:
+        """Enough to give every multiprocessor two blocks, and none so long that its sum rounds badly."""
+        positions = self._positions()
+        fill = -(-2 * tiles.MULTIPROCESSORS // max(1, self._tiles(self._tile())))
+        wanted = max(min(fill, positions // LEAST_POSITIONS), -(-positions // MOST_POSITIONS), 1)
+        room = max(1, self.limit // max(1, self._part()))
+        slices = min(wanted, room)
+        # As many as there are when each has the same number of positions.
+        return -(-positions // -(-positions // slices)) if positions else 1
+
+
+@dataclass(frozen=True)
+class ChannelSums:
+    """The gradient in the bias: the sum of the output's over all axes but the channel's."""
+
+    device: Device
+    side: Side
+    samples: int
+    dtype: Any
+    acc: Any
+
+    name = "cuda channel sums"
+
+    def fits(self) -> bool:
+        """Whether the kernel can count positions."""
+        return self._positions() <= MOST
+
+    @property
+    def nbytes(self) -> int:
+        return self._slices() * self.side.channels * self.acc.itemsize
+
+    def connect(self, y: Any, out: Any, work: Any) -> Run:
+        """The call: out[c] = sum of y at channel c."""
+        device, s = self.device, self.side
+        if out is None or out.size == 0:
+            return nothing
+        positions, slices, lanes = self._positions(), self._slices(), self._lanes()
+        plane = max(1, prod(s.size))
+        numbers = [s.sample, s.channel, s.position]
+        values = [
+            pointer(device.address(y)),
+            pointer(device.address(work)),
+            *map(ctypes.c_int64, numbers),
+            ctypes.c_int(s.channels),
+            ctypes.c_int64(positions),
+            ctypes.c_int64(-(-positions // slices)),
+            ctypes.c_int(lanes),
+            *map(ctypes.c_uint32, (plane, *divisor(plane))),
+        ]
+        function = device.function(tiles.sums(str(self.dtype)), "channel_parts")
+        grid = (-(-s.channels // lanes), slices, 1)
+        run = device.launch(function, grid, (tiles.THREADS, 1, 1), 0, Arguments(values))
+        return InOrder([run, added(device, str(self.dtype), device.address(work), out, slices)])
+
+    def _positions(self) -> int:
+        return self.samples * prod(self.side.size)
+
+    def _lanes(self) -> int:
+        """Threads side by side on channels: memory is read in runs of 32 elements either way."""
+        return 32 if self.side.last else 1
+
+    def _slices(self) -> int:
+        blocks = -(-self.side.channels // self._lanes())
+        positions = self._positions() // (8 * tiles.THREADS // self._lanes())
+        return max(1, min(positions, 4 * tiles.MULTIPROCESSORS // blocks, 4096))
+
+
+def added(device: Device, dtype: str, parts: int, out: Any, slices: int) -> Run:
+    """The call: out = the sum of `slices` arrays like it, one behind the other at address `parts`."""
+    values = [
+        pointer(parts),
+        pointer(device.address(out)),
+        ctypes.c_int64(out.size),
+        ctypes.c_int(slices),
+    ]
+    blocks = min(-(-out.size // tiles.THREADS), 16 * tiles.MULTIPROCESSORS)
+    function = device.function(tiles.sums(dtype), "added_sums")
+    return device.launch(function, (blocks, 1, 1), (tiles.THREADS, 1, 1), 0, Arguments(values))

@@ -1,0 +1,57 @@
+// One element along an axis for each place of the others. Arrays are (outer, length, inner), what is chosen is
+// (outer, inner); elements are copied as they are, as units of 1, 2, 4 or 8 bytes.
+#pragma once
+
+enum { CLIP, WRAP, NONE };
+
+struct Choose {
+    const void *data, *chosen, *indices;
+    void *out;
+    uint64 on, off;        // where there are no arrays: what chosen and other elements are
+    int64 n;               // elements to write
+    Divisor inner, length;
+    int kind, mode;
+};
+
+__device__ __forceinline__ int64 index_of(const Choose &s, int64 at) {
+    int64 index = whole(s.indices, s.kind, at);
+    return s.mode == NONE ? index : bounded(index, s.length.n, s.mode == WRAP);
+}
+
+// out[o, i] = data[o, index[o, i], i]
+template <typename U> __device__ __forceinline__ void picked(const Choose &s) {
+    MX_EACH(at, s.n) {
+        uint32 o = (uint32)at / s.inner, i = (uint32)at - o * s.inner.n;
+        int64 from = ((int64)o * s.length.n + index_of(s, at)) * s.inner.n + i;
+        ((U *)s.out)[at] = ((const U *)s.data)[from];
+    }
+}
+
+// out[o, k, i] = chosen[o, i] where k is index[o, i], data[o, k, i] elsewhere
+template <typename U> __device__ __forceinline__ void replaced(const Choose &s) {
+    MX_EACH(at, s.n) {
+        uint32 row = (uint32)at / s.inner, i = (uint32)at - row * s.inner.n;
+        uint32 o = row / s.length, k = row - o * s.length.n;
+        int64 which = (int64)o * s.inner.n + i;
+        U x;
+        if (index_of(s, which) == k) x = s.chosen ? ((const U *)s.chosen)[which] : (U)s.on;
+        else x = s.data ? ((const U *)s.data)[at] : (U)s.off;
+        ((U *)s.out)[at] = x;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) picked_1(Choose s) { picked<uint8>(s); }
+
+extern "C" __global__ void __launch_bounds__(256) picked_2(Choose s) { picked<unsigned short>(s); }
+
+extern "C" __global__ void __launch_bounds__(256) picked_4(Choose s) { picked<uint32>(s); }
+
+extern "C" __global__ void __launch_bounds__(256) picked_8(Choose s) { picked<uint64>(s); }
+
+extern "C" __global__ void __launch_bounds__(256) replaced_1(Choose s) { replaced<uint8>(s); }
+
+extern "C" __global__ void __launch_bounds__(256) replaced_2(Choose s) { replaced<unsigned short>(s); }
+
+extern "C" __global__ void __launch_bounds__(256) replaced_4(Choose s) { replaced<uint32>(s); }
+
+extern "C" __global__ void __launch_bounds__(256) replaced_8(Choose s) { replaced<uint64>(s); }

@@ -1,0 +1,35 @@
+// Rows of a table by number, and back. A unit is what is copied at once: 1, 2, 4, 8 or 16 bytes.
+#pragma once
+
+struct alignas(16) Unit16 { uint64 half[2]; };
+
+struct Lookup {
+    const void *table, *indices;
+    void *out;
+    int64 units;           // of the result
+    Divisor inner, count;  // units of a row, indices
+    int64 length, outer;   // rows of the table for each of the outer axes
+    int kind, wrap;
+};
+
+// out[o, i, :] = table[o, index[i], :]
+template <typename U> __device__ __forceinline__ void look_up(const Lookup &s) {
+    const U *table = (const U *)s.table;
+    U *out = (U *)s.out;
+    MX_EACH(at, s.units) {
+        uint32 row = (uint32)at / s.inner, column = (uint32)at - row * s.inner.n;
+        uint32 o = row / s.count, i = row - o * s.count.n;
+        int64 from = bounded(whole(s.indices, s.kind, i), s.length, s.wrap);
+        out[at] = table[(o * s.length + from) * s.inner.n + column];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) look_up_1(Lookup s) { look_up<uint8>(s); }
+
+extern "C" __global__ void __launch_bounds__(256) look_up_2(Lookup s) { look_up<unsigned short>(s); }
+
+extern "C" __global__ void __launch_bounds__(256) look_up_4(Lookup s) { look_up<uint32>(s); }
+
+extern "C" __global__ void __launch_bounds__(256) look_up_8(Lookup s) { look_up<uint64>(s); }
+
+extern "C" __global__ void __launch_bounds__(256) look_up_16(Lookup s) { look_up<Unit16>(s); }

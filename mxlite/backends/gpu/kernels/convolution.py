@@ -1,0 +1,182 @@
+"""Convolution, transposed convolution and their gradients, with channels behind the batch axis or last.
+
+Everything the family computes is one of three: the output from data and weight, data('s gradient) from weight
+and output, the weight('s gradient) from data and output. `FORMS` says of each operator which of these its
+outputs are, and of what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ....graph.opdef import Op
+from ....ops.conv import Convolution, geometry
+from ....ops.conv_channels_last import _convolution_channels_last, _convolution_epilogue
+from ....ops.conv_gradients import (
+    _convolution_d_data,
+    _convolution_d_weight,
+    _deconvolution_d_data,
+    _deconvolution_d_weight,
+)
+from ....ops.conv_kernels import Geometry
+from ....ops.deconv import Deconvolution, geometry_of
+from ....ops.deconv_channels_last import _deconvolution_channels_last
+from ....ops.layout import first
+from ...base import ChosenKernel, connected, Request
+from ..convolution import windowed
+from ..convolution.by_cudnn import by_cudnn, DATA, OUT, Tail, WEIGHT
+from ..convolution.depthwise import Depthwise
+from ..convolution.numbers import sides
+from ..convolution.pointwise import pointwise
+from ..convolution.windowed import ChannelSums, Correlate, Gather
+from ..cudnn import session
+from ..device import Device, InOrder, Run
+
+BIAS = "bias"
+Form = Mapping[str, tuple[str, ...]]
+"""Output's name -> which of the three it is, and the names of the two arrays it is made of; of BIAS one."""
+
+_PAIRS: tuple[tuple[type[Op], Callable[..., Geometry], int, Form, Form], ...] = (
+    (
+        Convolution,
+        geometry,
+        0,
+        {"out": (OUT, "data", "weight")},
+        {
+            "d_data": (DATA, "d_out", "weight"),
+            "d_weight": (WEIGHT, "data", "d_out"),
+            "d_bias": (BIAS, "d_out"),
+        },
+    ),
+    (
+        Deconvolution,
+        geometry_of,
+        0,
+        {"out": (DATA, "data", "weight")},
+        {
+            "d_data": (OUT, "d_out", "weight"),
+            "d_weight": (WEIGHT, "d_out", "data"),
+            "d_bias": (BIAS, "d_out"),
+        },
+    ),
+    (
+        _convolution_d_data,
+        geometry,
+        2,
+        {"out": (DATA, "grad", "weight")},
+        {"d_grad": (OUT, "d_out", "weight"), "d_weight": (WEIGHT, "d_out", "grad")},
+    ),
+    (
+        _convolution_d_weight,
+        geometry,
+        1,
+        {"out": (WEIGHT, "data", "grad")},
+        {"d_grad": (OUT, "data", "d_out"), "d_data": (DATA, "grad", "d_out")},
+    ),
+    (
+        _deconvolution_d_data,
+        geometry_of,
+        2,
+        {"out": (OUT, "grad", "weight")},
+        {"d_grad": (DATA, "d_out", "weight"), "d_weight": (WEIGHT, "grad", "d_out")},
+    ),
+    (
+        _deconvolution_d_weight,
+        geometry_of,
+        1,
+        {"out": (WEIGHT, "grad", "data")},
+        {"d_grad": (DATA, "data", "d_out"), "d_data": (OUT, "grad", "d_out")},
+    ),
+)
+_LAST = {Convolution: _convolution_channels_last, Deconvolution: _deconvolution_channels_last}
+_KNOWN = frozenset({"float16", "bfloat16", "float32", "float64"})
+
+
+class Case:
+    """One request: its convolution, the outputs it wants, and whether channels lie last."""
+
+    def __init__(self, r: Request, of: Callable[..., Geometry], place: int, form: Form, last: bool) -> None:
+        self.r, self.last = r, last
+        data = first(r.inputs[place]) if last else r.inputs[place]
+        self.g = of(r.attrs, data, r.dtype)
+        self.form = {n: f for n, f in form.items() if r.is_used(n)}
+        self.side_of_bias = sides(self.g, last)[0 if of is geometry_of else 1]
+
+    def tail(self, name: str) -> Tail:
+        """What follows the sum in the output `name`."""
+        if name != "out":
+            return Tail()
+        r, names = self.r, self.r.op.input_names(self.r.attrs)
+        bias, addend = ("" if n not in names or not r.is_used(n) else n for n in ("bias", "addend"))
+        return Tail(bool(bias), bool(addend), getattr(r.attrs, "relu", False))
+
+
+def rows(device: Device) -> dict[type[Op], list[Any]]:
+    """Rows of the backend's table for one device."""
+
+    cudnn = session(device)
+
+    def way(case: Case, name: str, kind: str) -> Any:
+        g, last = case.g, case.last
+        if kind == BIAS:
+            return ChannelSums(device, case.side_of_bias, g.n, g.dtype, g.acc)
+        tail = case.tail(name)
+        product = pointwise(device, kind, g, last, tail)
+        if product is not None:
+            return product
+        if cudnn is not None and (found := by_cudnn(device, cudnn, kind, g, last, tail)):
+            return found
+        alone = Depthwise(device, g, kind == DATA, kind == WEIGHT)
+        if last and not tail.addend and alone.fits():
+            return alone
+        if kind == WEIGHT:
+            return Correlate(device, g, last, windowed.LIMIT)
+        return Gather(device, g, last, transposed=kind == DATA)
+
+    def row(of: Callable[..., Geometry], place: int, form: Form, last: bool) -> Any:
+        def answer(r: Request) -> ChosenKernel | None:
+            if len(set(r.dtypes)) != 1 or r.dtype.name not in _KNOWN:
+                return None
+            case = Case(r, of, place, form, last)
+            ways = {n: way(case, n, kind) for n, (kind, *_) in case.form.items()}
+            if not ways or not all(w.fits() for w in ways.values()):
+                return None
+            return _kernel(case, ways)
+
+        return answer
+
+    table: dict[type[Op], list[Any]] = {}
+    for op, of, place, forward, backward in _PAIRS:
+        for kind, last in ((op, False), (_LAST.get(op), True)):
+            if kind is not None:
+                table[kind] = [row(of, place, forward, last)]
+                assert kind.grad_op is not None
+                table[kind.grad_op] = [row(of, place, backward, last)]
+    table[_convolution_epilogue] = [row(geometry, 0, _PAIRS[0][3], True)]
+    return table
+
+
+def _kernel(case: Case, ways: Mapping[str, Any]) -> ChosenKernel:
+    """The calls of all outputs, one after the other, in the same scratch."""
+    r = case.r
+    names = r.op.signature.needs
+
+    def connect(xp: Any, a: Any, *inputs: Any, work: Any, **rest: Any) -> Run:
+        have = dict(zip(names, inputs))
+        runs: list[Run] = []
+        for name, way in ways.items():
+            if rest[name] is None:
+                continue
+            arrays = [have[n] for n in case.form[name][1:]]
+            more = {}
+            if name == "out":
+                more = {n: have[n] for n in ("bias", "addend") if have.get(n) is not None}
+                more |= {"relu": True} if getattr(a, "relu", False) else {}
+            runs.append(way.connect(*arrays, rest[name], work, **more))
+        return InOrder(runs)
+
+    nbytes = max(w.nbytes for w in ways.values())
+    return connected(
+        connect, nbytes, ", ".join(dict.fromkeys(w.name for w in ways.values())), like=r.op.forward
+    )

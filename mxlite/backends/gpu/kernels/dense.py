@@ -1,0 +1,51 @@
+"""FullyConnected: one product, the bias added as it is written; its gradient two, and a sum of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from ....graph.opdef import Op
+from ....ops.dense import FullyConnected
+from ...base import ChosenKernel, Request
+from .. import column_sum
+from ..device import Device, Run
+from ..products import gradient_of, products, Side, Term
+
+
+def _sides(r: Request) -> tuple[Side, Side, Side]:
+    """data (N, K), weight (M, K), out (N, M)."""
+    (m, k), n = r.inputs[1], prod(r.outputs[0][:-1])
+    return Side.dense(n, k), Side.dense(m, k), Side.dense(n, m)
+
+
+def rows(device: Device) -> dict[type[Op], list[Any]]:
+    """Rows of the backend's table for one device."""
+
+    def forward(r: Request) -> ChosenKernel | None:
+        data, weight, out = _sides(r)
+        bias = "" if r.attrs.no_bias else "bias"
+        return products(device, r, [Term("data", "weight", "out", (data, weight.other, out), bias)])
+
+    def backward(r: Request) -> ChosenKernel | None:
+        data, weight, out = _sides(r)
+        n, m, dtype = out.rows, out.columns, str(r.dtype)
+        terms = [
+            Term("d_out", "weight", "d_data", (out, weight, data)),
+            Term("d_out", "data", "d_weight", (out.other, data, weight)),
+        ]
+        if r.attrs.no_bias or not r.is_used("d_bias"):
+            return products(device, r, terms)
+        if not column_sum.fits(n, m, dtype):
+            return None
+
+        def sums(a: Any, arrays: Mapping[str, Any], work: int) -> Sequence[Run]:
+            if arrays["d_bias"] is None:
+                return []
+            d_out, d_bias = device.address(arrays["d_out"]), device.address(arrays["d_bias"])
+            return [column_sum.column_sum(device, d_out, n, m, dtype, d_bias, work)]
+
+        return products(device, r, terms, sums, column_sum.workspace(n, m, dtype))
+
+    return {FullyConnected: [forward], gradient_of(FullyConnected): [backward]}

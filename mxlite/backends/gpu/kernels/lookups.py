@@ -1,0 +1,166 @@
+"""Embedding, take and their gradients: each row is read once and written once, 16 bytes at a time.
+
+Gradients are added up in the order of the indices, see gpu/segments.py. Mode "raise" has no row: a kernel has
+nobody to tell.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from math import prod
+from typing import Any
+
+from ....graph.ir import Shape
+from ....graph.opdef import DType, Op
+from ....ops.embedding import _contrib_SparseEmbedding, Embedding
+from ....ops.take import index_add, take
+from ...base import ChosenKernel, connected, Request
+from ..device import Arguments, Device, InOrder, nothing, Run
+from ..kinds import kind, known
+from ..layout import Divisor, MOST
+from ..segments import SegmentSums
+from ..source import shared, Source
+from .reductions import loop
+
+THREADS = 256
+BLOCKS_PER_MULTIPROCESSOR = 16
+
+
+class Lookup(ctypes.Structure):
+    """The structure of that name in lookup.cuh."""
+
+    _fields_ = (
+        *((n, ctypes.c_void_p) for n in "table indices out".split()),
+        ("units", ctypes.c_int64),
+        *((n, Divisor) for n in "inner count".split()),
+        *((n, ctypes.c_int64) for n in "length outer".split()),
+        *((n, ctypes.c_int) for n in "kind wrap".split()),
+    )
+
+
+@functools.cache
+def source() -> Source:
+    return Source(shared("types", "index", "whole", "lookup"))
+
+
+class Rows:
+    """out[o, i, :] = table[o, index[i], :] of tables (outer, length, inner) and `n` indices."""
+
+    def __init__(
+        self, device: Device, dtype: DType, outer: int, n: int, length: int, inner: int, wrap: bool
+    ) -> None:
+        self.device, self.nbytes = device, inner * dtype.itemsize
+        self.outer, self.n, self.length, self.wrap = outer, n, length, wrap
+        self.fits = length > 0 and outer * n * inner <= MOST
+
+    def call(self, table: Any, indices: Any, out: Any) -> Run:
+        device = self.device
+        if not out.size:
+            return nothing
+        made = Lookup(device.address(table), device.address(indices), device.address(out))
+        unit = next(
+            u for u in (16, 8, 4, 2, 1) if self.nbytes % u == made.table % u == made.out % u == 0
+        )
+        inner = self.nbytes // unit
+        made.units, made.inner, made.count = self.outer * self.n * inner, Divisor(inner), Divisor(self.n)
+        made.length, made.outer = self.length, self.outer
+        made.kind, made.wrap = kind(indices.dtype), self.wrap
+        blocks = min(-(-made.units // THREADS), device.multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
+        function = device.function(source(), f"look_up_{unit}")
+        return device.launch(function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments([made]))
+
+
+def _thirds(a: Any, shape: Shape) -> tuple[int, int, int]:
+    axis = a.axis % len(shape)
+    return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+
+
+def _embedding(device: Device, r: Request) -> ChosenKernel | None:
+    n, (length, inner) = prod(r.inputs[0]), r.inputs[1]
+    table = Rows(device, r.dtypes[1], 1, n, length, inner, False)
+    if not table.fits or not known(*r.dtypes):
+        return None
+
+    def connect(xp: Any, a: Any, data: Any, weight: Any, *, out: Any, work: Any) -> Run:
+        return nothing if out is None else table.call(weight, data, out)
+
+    return connected(connect, 0, "cuda lookup", like=r.op.forward)
+
+
+def _embedding_gradient(device: Device, r: Request) -> ChosenKernel | None:
+    n, (length, inner) = prod(r.inputs[0]), r.inputs[1]
+    sums = SegmentSums(device, r.dtypes[1], 1, n, length, inner)
+    if not sums.fits or not known(r.dtypes[0]):
+        return None
+
+    def connect(xp: Any, a: Any, d_out: Any, data: Any, *, d_weight: Any, work: Any) -> Run:
+        return nothing if d_weight is None else sums.call(data, d_out, d_weight, work)
+
+    return connected(connect, sums.workspace, "cuda sorted sums", like=r.op.forward)
+
+
+def _take(device: Device, r: Request) -> ChosenKernel | None:
+    """`take`, or the gradient of index_add: the first input looked up by the second."""
+    outer, length, inner = _thirds(r.attrs, r.inputs[0])
+    table = Rows(device, r.dtype, outer, prod(r.inputs[1]), length, inner, r.attrs.mode == "wrap")
+    if r.attrs.mode == "raise" or not table.fits or not known(*r.dtypes):
+        return None
+
+    def connect(
+        xp: Any, attrs: Any, a: Any, indices: Any, *, out: Any = None, d_updates: Any = None, work: Any
+    ) -> Run:
+        into = out if r.op is take else d_updates
+        return nothing if into is None else table.call(a, indices, into)
+
+    return connected(connect, 0, "cuda lookup", like=r.op.forward)
+
+
+def _sums(device: Device, r: Request) -> SegmentSums | None:
+    outer, length, inner = _thirds(r.attrs, r.inputs[0])
+    n = prod(r.inputs[1])
+    sums = SegmentSums(device, r.dtype, outer, n, length, inner, r.attrs.mode == "wrap")
+    return sums if sums.fits and known(r.dtypes[1]) and r.attrs.mode != "raise" else None
+
+
+def _take_gradient(device: Device, r: Request) -> ChosenKernel | None:
+    sums = _sums(device, r)
+    if sums is None:
+        return None
+
+    def connect(xp: Any, attrs: Any, d_out: Any, indices: Any, *, d_a: Any, work: Any) -> Run:
+        return nothing if d_a is None else sums.call(indices, d_out, d_a, work)
+
+    return connected(connect, sums.workspace, "cuda sorted sums", like=r.op.forward)
+
+
+def _index_add(device: Device, r: Request) -> ChosenKernel | None:
+    sums, n = _sums(device, r), (prod(r.inputs[0]),)
+    copy = loop(device, lambda w, x: x, [n], [r.dtype], n, r.dtype)
+    if sums is None or copy is None:
+        return None
+
+    def connect(xp: Any, a: Any, data: Any, indices: Any, updates: Any, *, out: Any, work: Any) -> Run:
+        if out is None:
+            return nothing
+        add = sums.call(indices, updates, out, work, add=True)
+        if device.address(data) == device.address(out):
+            return add
+        return InOrder([copy.call(data, out), add])
+
+    return connected(connect, sums.workspace, "cuda sorted sums", like=r.op.forward)
+
+
+def rows(device: Device) -> dict[type[Op], list[Any]]:
+    """Rows of the backend's table for one device."""
+    table: dict[type[Op], list[Any]] = {}
+    for op, forward, backward in (
+        (Embedding, _embedding, _embedding_gradient),
+        (_contrib_SparseEmbedding, _embedding, _embedding_gradient),
+        (take, _take, _take_gradient),
+        (index_add, _index_add, _take),
+    ):
+        assert op.grad_op is not None
+        table[op] = [lambda r, row=forward: row(device, r)]
+        table[op.grad_op] = [lambda r, row=backward: row(device, r)]
+    return table

@@ -1,0 +1,63 @@
+"""What the GPU backend makes of a graph before it chooses kernels.
+
+The passes are those of every backend; which of them change anything is decided by the rows of the table: an
+operator gets another form only where there is a kernel for that form, backwards too in a program that trains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...graph import Entry, Graph, Op
+from ...ops.conv import Convolution
+from ...ops.conv_channels_last import _convolution_channels_last
+from ...ops.deconv import Deconvolution
+from ...ops.deconv_channels_last import _deconvolution_channels_last
+from ...ops.dense import FullyConnected
+from .. import passes
+from ..base import Request, Row
+from ..elementwise import chains as fusing
+from .group_updates import group_updates
+from .kernels.elementwise import KNOWN
+
+Combined = tuple[Graph, Mapping[Entry, Entry], int]
+
+APART: tuple[type[Op], ...] = (
+    Convolution,
+    _convolution_channels_last,
+    Deconvolution,
+    _deconvolution_channels_last,
+    FullyConnected,
+)
+"""Operators whose kernels compute the gradient in data apart from that in the weight."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """`simplify` and `combine` of a Backend with the table `kernels`."""
+
+    kernels: Mapping[type[Op], Sequence[Row]]
+
+    def has_kernel(self, r: Request) -> bool:
+        """Whether a row answers."""
+        return any(row(r) is not None for row in self.kernels.get(r.op, ()))
+
+    def simplify(self, graph: Graph, train: bool) -> Graph:
+        """Channels last, norms folded into convolutions at inference, norms with what follows them."""
+        work: Callable[[Graph, bool, Any], Graph]
+        for work in (passes.channels_last, passes.fold, passes.norm_act):
+            graph = work(graph, train, self.has_kernel)
+        return graph
+
+    def combine(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
+        """The gradients of convolutions and products apart, chains of elementwise operators as one, and
+        updates of small parameters together."""
+        apart = frozenset(op for op in APART if op.grad_op in self.kernels)
+        graph, moved, num_forward = passes.split_gradients(graph, kept, num_forward, apart)
+        now = frozenset(moved.get(e, e) for e in kept)
+        graph, new, num_forward = fusing.chains(graph, now, num_forward, KNOWN)
+        both = {e: new.get(moved.get(e, e), moved.get(e, e)) for e in kept}
+        graph, _, num_forward = group_updates(graph, kept, num_forward)
+        return graph, both, num_forward

@@ -1,0 +1,138 @@
+"""Kernels that are matrix products and little else: which to make, and where their matrices lie.
+
+An operator says for each output which `Term` makes it; the kernel is the calls of those outputs that are
+wanted, one behind the other, over one scratch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, NamedTuple
+
+from ...graph.opdef import Op, Signature
+from ..base import ChosenKernel, connected, Request
+from .device import Device, InOrder, Run
+from .gemm import fits, kernel_name, Product, product, workspace
+
+ALIGN = 256  # bytes
+
+
+class Side(NamedTuple):
+    """Matrices (rows, columns) in an array: `pitch` elements from one stored row to the next.
+
+    `turned`: stored as (columns, rows). `batch` (outer, inner) of them, `strides` elements apart, the first
+    `offset` elements behind the array's begin.
+    """
+
+    rows: int
+    columns: int
+    pitch: int
+    turned: bool = False
+    batch: tuple[int, int] = (1, 1)
+    strides: tuple[int, int] = (0, 0)
+    offset: int = 0
+
+    @staticmethod
+    def dense(rows: int, columns: int, batch: int = 1) -> Side:
+        """Without gaps, one matrix behind the other."""
+        return Side(rows, columns, columns, batch=(1, batch), strides=(0, rows * columns))
+
+    @property
+    def other(self) -> Side:
+        """The transposed matrices, in the same place."""
+        return self._replace(rows=self.columns, columns=self.rows, turned=not self.turned)
+
+
+class Term(NamedTuple):
+    """out = alpha * x @ y + bias + beta * out: names of arrays, and how they lie. The bias is a row."""
+
+    x: str
+    y: str
+    out: str
+    sides: tuple[Side, Side, Side]
+    bias: str = ""
+    alpha: float = 1.0
+    beta: float = 0.0
+
+    def product(self, dtype: str) -> tuple[Product, bool]:
+        """What is to be computed, and whether y comes first: a turned matrix is that of a turned product."""
+        x, y, out = self.sides
+        bias = "columns" if self.bias else ""
+        swapped = out.turned
+        if swapped:
+            x, y, out, bias = y.other, x.other, out.other, "rows" if self.bias else ""
+        made = Product(
+            out.rows, out.columns, x.columns, dtype, trans_a=x.turned, trans_b=y.turned, lda=x.pitch,
+            ldb=y.pitch, ldc=out.pitch, batch=out.batch, strides_a=x.strides, strides_b=y.strides,
+            strides_c=out.strides, alpha=self.alpha, beta=self.beta, bias=bias,
+        )  # fmt: skip
+        return made, swapped
+
+
+Before = Callable[[Any, Mapping[str, Any], int], Sequence[Run]]
+
+
+def products(
+    device: Device,
+    r: Request,
+    terms: Sequence[Term],
+    before: Before | None = None,
+    scratch: int = 0,
+) -> ChosenKernel | None:
+    """The kernel of a request whose outputs are those of `terms`; None for types without a kernel.
+
+    `before(attributes, arrays, address of scratch)`: calls that come first, for what is no product, in
+    `scratch` bytes; arrays by name, None if not wanted. An output may have several terms.
+    """
+    if not r.dtypes or any(d != r.dtypes[0] for d in r.dtypes):
+        return None
+    dtype = str(r.dtypes[0])
+    made = [(t, *t.product(dtype)) for t in terms if r.is_used(t.out)]
+    if not all(fits(p) for _, p, _ in made):
+        return None
+    op, item = r.op, r.dtypes[0].itemsize
+    ins = op.signature.needs
+
+    def connect(xp: Any, a: Any, *inputs: Any, work: Any, **outs: Any) -> Run:
+        arrays = {**dict(zip(ins, inputs)), **outs}
+        room = device.address(work) if work is not None and work.size else 0
+        room = -(-room // ALIGN) * ALIGN
+        calls = list(before(a, arrays, room)) if before is not None else []
+        for term, p, swapped in made:
+            if arrays[term.out] is None:
+                continue
+            sides = zip((term.x, term.y, term.out), term.sides)
+            x, y, out = (device.address(arrays[name]) + side.offset * item for name, side in sides)
+            bias = device.address(arrays[term.bias]) if term.bias else 0
+            if swapped:
+                x, y = y, x
+            calls.append(product(device, p, x, y, out, bias, room))
+        return InOrder(calls)
+
+    nbytes = max([scratch, *(workspace(device, p) for _, p, _ in made)])
+    names = dict.fromkeys(kernel_name(device, p) for _, p, _ in made)
+    chosen = connected(connect, nbytes + ALIGN if nbytes else 0, ", ".join(names) or "cuda gemm")
+    return replace(chosen, signature=Signature(ins, op.signature.makes, frozenset({"work"})))
+
+
+def gradient_of(op: type[Op]) -> type[Op]:
+    """The operator's gradient, which is an operator too."""
+    assert op.grad_op is not None
+    return op.grad_op
+
+
+def rows_along(shape: Sequence[int], axis: int = -2, turn: bool = False) -> Side:
+    """Matrices in an array of at least two axes: rows along `axis`, columns along the last."""
+    at = axis % len(shape)
+    inner = prod(shape[at + 1 : -1])
+    pitch = inner * shape[-1]
+    side = Side(
+        shape[at],
+        shape[-1],
+        pitch,
+        batch=(prod(shape[:at]), inner),
+        strides=(shape[at] * pitch, shape[-1]),
+    )
+    return side.other if turn else side

@@ -1,0 +1,9 @@
+"""What a backend may make of a graph, as far as that depends on no device.
+
+Each pass is told by an argument which operators of another form the backend has kernels for.
+"""
+
+from .channels_last import channels_last as channels_last
+from .fold import fold as fold
+from .norm_act import norm_act as norm_act
+from .split_gradients import split_gradients as split_gradients

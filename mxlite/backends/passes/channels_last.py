@@ -1,0 +1,220 @@
+"""Channels last, from the first convolution to the last.
+
+Convolutions are fastest on activations whose channels lie last in memory, and so is everything that works
+channel by channel. Arrays that users see have them behind the batch axis. This pass gives every
+convolution it can the form `_convolution_channels_last`, lets the operators behind it work on what it makes
+as it lies, and puts `_channels_first` where an operator, or the user, wants the usual order:
+
+    data -> channels_last -> convolution -> norm -> relu -> convolution -> pooling -> channels_first ->
+    flatten
+
+An operator of `_carriers` follows its data: where one of its arrays has its channels last, all get them
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import fields, replace
+from typing import Any
+
+from ...graph import Entry, Graph, Node, Op, Rewriter
+from ...graph.opdef import known_shape
+from ...ops import find_op
+from ...ops.conv import Convolution
+from ...ops.conv_channels_last import _convolution_channels_last, ChannelsLastAttrs
+from ...ops.deconv import Deconvolution
+from ...ops.deconv_channels_last import _deconvolution_channels_last, ChannelsLastDeconvAttrs
+from ...ops.layout import _channels_first, _channels_last, last, LayoutAttrs, moves
+from ...ops.lrn import LRN
+from ...ops.lrn_channels_last import _lrn_channels_last
+from ...ops.norm_act import _norm_act
+from ...ops.pool import Pooling
+from ...ops.pool_channels_last import _pooling_channels_last, ChannelsLastPoolingAttrs
+from ..base import Request
+
+Follow = Callable[[Node, int], tuple[type[Op], Any] | None]
+"""(node, rank of its arrays) -> the operator and attributes that do the same with channels last, or None."""
+
+
+def channels_last(graph: Graph, train: bool, has_kernel: Callable[[Request], bool]) -> Graph:
+    """`graph` with its convolutions, and what lies between them, on arrays with their channels last.
+    O(nodes).
+
+    `has_kernel` says for a convolution of that form, and for its gradient, whether the backend has a kernel.
+    """
+    can = {n for n in graph.nodes if _can_convolve(graph, n, train, has_kernel)}
+    return _Layout(graph, can).run() if can else graph
+
+
+class _Layout:
+    """The pass at work: `lasts` has, for old entries, the entry with channels last; `r.of` the usual one."""
+
+    def __init__(self, graph: Graph, can: Set[Node]) -> None:
+        """`can` are the convolutions that get the form."""
+        self.r = Rewriter(graph)
+        self.can = can
+        self.lasts: dict[Entry, Entry] = {}
+        self.firsts: set[Entry] = set()  # old entries that are there in the usual order too
+
+    def run(self) -> Graph:
+        graph = self.r.old
+        for node in graph.nodes:
+            if node.op is None:
+                self.firsts.add(Entry(node))
+            elif node in self.can:
+                op, attrs = _form_of(node)
+                ins = [self.last(node.inputs[0]), *(self.first(e) for e in node.inputs[1:])]
+                self._made(node, op, attrs, ins)
+            elif (form := self._follows(node)) is not None:
+                ins = [self.last(e) if self._has_channels(node, e) else self.first(e) for e in node.inputs]
+                self._made(node, *form, ins)
+            else:
+                for e in node.inputs:
+                    self.first(e)
+                self.r.keep(node)
+                self.firsts.update(Entry(node, i) for i in range(node.num_outputs))
+        for e in graph.outputs:
+            self.first(e)
+        return self.r.graph()
+
+    def last(self, old: Entry) -> Entry:
+        """`old` with its channels last."""
+        if old not in self.lasts:
+            shape = self.r.shapes[old]
+            if len(shape) < 3:
+                return self.first(old)
+            attrs = LayoutAttrs(moves=moves(shape))
+            node = self.r.add(_channels_last, attrs, [self.r.of(old)], f"{old.node.name}_channels_last")
+            self.lasts[old] = Entry(node)
+        return self.lasts[old]
+
+    def first(self, old: Entry) -> Entry:
+        """`old` in the usual order."""
+        if old not in self.firsts:
+            attrs = LayoutAttrs(moves=moves(self.r.shapes[old]))
+            node = self.r.add(_channels_first, attrs, [self.lasts[old]], f"{old.node.name}_channels_first")
+            self.r.put(old, Entry(node))
+            self.firsts.add(old)
+        return self.r.of(old)
+
+    def _made(self, node: Node, op: type[Op], attrs: Any, ins: list[Entry]) -> None:
+        new = self.r.add(op, attrs, ins, node.name, node.annotations)
+        for i in range(node.num_outputs):
+            old = Entry(node, i)
+            if len(self.r.shapes[old]) >= 3:
+                self.lasts[old] = Entry(new, i)
+            else:
+                self.r.put(old, Entry(new, i))
+                self.firsts.add(old)
+
+    def _follows(self, node: Node) -> tuple[type[Op], Any] | None:
+        """How `node` works with channels last, if that is where its data lies."""
+        assert node.op is not None
+        follow = _carriers().get(node.op)
+        if follow is None or not any(e in self.lasts for e in node.inputs if self._has_channels(node, e)):
+            return None
+        rank = len(self.r.shapes[Entry(node)])
+        if rank < 3 or not known_shape(self.r.shapes[Entry(node)]):
+            return None
+        if any(len(self.r.shapes[e]) != rank for e in node.inputs if self._has_channels(node, e)):
+            return None
+        return follow(node, rank)
+
+    def _has_channels(self, node: Node, entry: Entry) -> bool:
+        """Whether an input is an array of activations, not a parameter for each channel."""
+        return len(self.r.shapes[entry]) == len(self.r.shapes[Entry(node)])
+
+
+_FORMS: Mapping[type[Op], tuple[type[Op], type[Any]]] = {
+    Convolution: (_convolution_channels_last, ChannelsLastAttrs),
+    Deconvolution: (_deconvolution_channels_last, ChannelsLastDeconvAttrs),
+}
+"""Operator -> its form with channels last, and that one's attributes."""
+
+
+def _fields(attrs: Any) -> dict[str, Any]:
+    """Attributes by name. They hold nothing that can change, so nothing is copied, as `asdict` does."""
+    return {f.name: getattr(attrs, f.name) for f in fields(attrs)}
+
+
+def _form_of(node: Node) -> tuple[type[Op], Any]:
+    """The form of a convolution with channels last, and its attributes."""
+    assert node.op is not None
+    op, attrs = _FORMS[node.op]
+    return op, attrs(**_fields(node.attrs) | {"layout": None})
+
+
+def _can_convolve(graph: Graph, node: Node, train: bool, has_kernel: Callable[[Request], bool]) -> bool:
+    """Whether a node is a convolution that there is a kernel for with channels last, backwards too."""
+    if node.op not in _FORMS:
+        return False
+    op, attrs = _form_of(node)
+    shapes = [graph.shapes[e] for e in node.inputs]
+    dtypes = tuple(graph.dtypes[e] for e in node.inputs)
+    inputs, outputs = (last(shapes[0]), *shapes[1:]), (last(graph.shapes[Entry(node)]),)
+    forward = Request(op, attrs, inputs, outputs, dtypes[0], dtypes, None, train)
+    if not has_kernel(forward):
+        return False
+    grad_op = op.grad_op
+    assert grad_op is not None
+    return not train or has_kernel(replace(forward, op=grad_op))
+
+
+def _as_it_is(node: Node, rank: int) -> tuple[type[Op], Any] | None:
+    """For operators that treat every element alike."""
+    assert node.op is not None
+    return node.op, node.attrs
+
+
+def _axis(name: str) -> Follow:
+    """For operators with an axis in attribute `name`."""
+
+    def follow(node: Node, rank: int) -> tuple[type[Op], Any] | None:
+        axis = getattr(node.attrs, name) % rank
+        assert node.op is not None
+        new = rank - 1 if axis == 1 else axis - 1 if axis > 1 else 0
+        return node.op, replace(node.attrs, **{name: new})
+
+    return follow
+
+
+def _leaky(node: Node, rank: int) -> tuple[type[Op], Any] | None:
+    return _as_it_is(node, rank) if node.attrs.act_type in ("leaky", "elu", "selu", "gelu") else None
+
+
+def _dropout(node: Node, rank: int) -> tuple[type[Op], Any] | None:
+    return None if node.attrs.axes else _as_it_is(node, rank)
+
+
+def _pooling(node: Node, rank: int) -> tuple[type[Op], Any] | None:
+    return _pooling_channels_last, ChannelsLastPoolingAttrs(**_fields(node.attrs) | {"layout": None})
+
+
+def _lrn(node: Node, rank: int) -> tuple[type[Op], Any] | None:
+    return _lrn_channels_last, node.attrs
+
+
+_ELEMENTWISE = (
+    "Activation", "relu", "sigmoid", "tanh", "softsign", "square", "sqrt", "exp", "log", "abs", "negative",
+    "hard_sigmoid", "clip", "Cast", "BlockGrad", "_copy", "elemwise_add", "elemwise_sub", "elemwise_mul",
+    "elemwise_div", "add_n", "_plus_scalar", "_minus_scalar", "_rminus_scalar", "_mul_scalar", "_div_scalar",
+    "_maximum", "_minimum", "_maximum_scalar", "_minimum_scalar", "broadcast_add", "broadcast_sub",
+    "broadcast_mul", "broadcast_div", "broadcast_maximum", "broadcast_minimum",
+)  # fmt: skip
+
+_found: dict[type[Op], Follow] = {}
+
+
+def _carriers() -> dict[type[Op], Follow]:
+    """The operators that can work with channels last."""
+    if not _found:
+        _found.update((find_op(name), _as_it_is) for name in _ELEMENTWISE)
+        _found[find_op("BatchNorm")] = _axis("axis")
+        _found[_norm_act] = _axis("axis")
+        _found[Pooling] = _pooling
+        _found[LRN] = _lrn
+        _found[find_op("Concat")] = _axis("dim")
+        _found[find_op("LeakyReLU")] = _leaky
+        _found[find_op("Dropout")] = _dropout
+    return _found

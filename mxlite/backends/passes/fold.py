@@ -1,0 +1,159 @@
+"""At inference a convolution does what follows it: norm by moving averages, sum, rectifier.
+
+    Convolution -> BatchNorm [-> + addend] [-> relu]
+
+The norm goes into weight and bias (`_fold_norm`), which only parameters decide: where a program keeps its
+constants, that is computed when they change. With channels last, sum and rectifier become what the
+convolution's kernel does to its output while it is in registers (`_convolution_epilogue`), also without a
+norm. Each step must be the only reader of the one before it, which must be no output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+
+from ...core.dtype import float32
+from ...graph import Entry, Graph, Node, Rewriter
+from ...ops.conv import Convolution
+from ...ops.conv_channels_last import _convolution_channels_last, _convolution_epilogue, EpilogueAttrs
+from ...ops.fold_norm import _fold_norm, FoldNormAttrs
+from ..base import Request
+from .norm_act import is_norm, is_relu, is_sum
+
+_PLAIN = (None, "NCW", "NCHW", "NCDHW")
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """A convolution and what it takes along, the last of it `end`."""
+
+    convolution: Node
+    end: Node
+    norm: Node | None = None
+    addend: Entry | None = None
+    relu: bool = False
+    inner: tuple[Node, ...] = ()  # all but `end`
+
+    @property
+    def has_epilogue(self) -> bool:
+        return self.addend is not None or self.relu
+
+
+def fold(graph: Graph, train: bool, has_kernel: Callable[[Request], bool]) -> Graph:
+    """`graph` with chains of operators as one convolution each, where it is for inference. O(nodes).
+
+    The new node has the name and the annotations of the last one of its chain. `has_kernel` says for a
+    `_convolution_epilogue` whether the backend has a kernel.
+    """
+    if train:
+        return graph
+    uses = graph.uses()
+    readers = _only_readers(graph, uses)
+    chains: dict[Node, _Chain] = {}
+    taken: set[Node] = set()
+    for node in graph.nodes:
+        if node.op is Convolution or node.op is _convolution_channels_last:
+            chain = _chain(graph, uses, readers, taken, node, has_kernel)
+            if chain.inner:
+                chains[chain.end] = chain
+                taken.update(chain.inner, (chain.end,))
+    if not chains:
+        return graph
+    r = Rewriter(graph)
+    order: list[Node] = []
+    for node in graph.nodes:
+        if node in chains:
+            order += _folded(r, chains[node])
+            r.put(Entry(node), Entry(order[-1]))
+        elif node not in taken:
+            order.append(r.keep(node))
+    return replace(r.graph(), order=tuple(order))
+
+
+def _chain(
+    graph: Graph,
+    uses: Mapping[Entry, int],
+    readers: Mapping[Entry, Node],
+    taken: set[Node],
+    node: Node,
+    has_kernel: Callable[[Request], bool],
+) -> _Chain:
+    """What the convolution `node` takes along, at most; of two it is the first that takes their sum."""
+    chain = with_norm = _Chain(node, node)
+    while (reader := readers.get(at := Entry(chain.end))) is not None and reader not in taken:
+        after = replace(chain, end=reader, inner=(*chain.inner, chain.end))
+        if is_norm(reader):
+            if chain.norm or chain.has_epilogue or not _folds(graph, uses, node, reader):
+                break
+            chain = with_norm = replace(after, norm=reader)
+        elif node.op is not _convolution_channels_last:
+            break
+        elif is_sum(reader) and not chain.has_epilogue:
+            (addend,) = (e for e in reader.inputs if e != at)
+            if graph.shapes[addend] != graph.shapes[at] or graph.dtypes[addend] != graph.dtypes[at]:
+                break
+            chain = replace(after, addend=addend)
+        elif is_relu(reader) and not chain.relu:
+            chain = replace(after, relu=True)
+        else:
+            break
+    return chain if not chain.has_epilogue or has_kernel(_request(graph, chain)) else with_norm
+
+
+def _folds(graph: Graph, uses: Mapping[Entry, int], node: Node, norm: Node) -> bool:
+    """Whether `norm` normalizes the filters of convolution `node`, in float32, and no more of it is read."""
+    rank = len(graph.shapes[Entry(node)])
+    plain = node.op is Convolution
+    return (
+        norm.attrs.axis % rank == (1 if plain else rank - 1)
+        and (not plain or node.attrs.layout in _PLAIN)
+        and not norm.absent
+        and not any(Entry(norm, i) in uses for i in (1, 2))
+        and all(graph.dtypes[e] == float32 for e in (*node.inputs, *norm.inputs))
+    )
+
+
+def _request(graph: Graph, chain: _Chain) -> Request:
+    """The question for a kernel for the whole chain."""
+    node, out = chain.convolution, graph.shapes[Entry(chain.end)]
+    entries = node.inputs[: 2 if node.attrs.no_bias else 3]
+    shapes, kind = [graph.shapes[e] for e in entries], graph.dtypes[entries[0]]
+    if chain.norm is not None and node.attrs.no_bias:
+        shapes.append((out[-1],))
+    if chain.addend is not None:
+        shapes.append(out)
+    kinds = (*(graph.dtypes[e] for e in entries), *(kind for _ in shapes[len(entries) :]))
+    attrs = _epilogue_attrs(chain)
+    return Request(_convolution_epilogue, attrs, tuple(shapes), (out,), kind, kinds, None, False)
+
+
+def _epilogue_attrs(chain: _Chain) -> EpilogueAttrs:
+    attrs = asdict(chain.convolution.attrs)
+    attrs["no_bias"] = attrs["no_bias"] and chain.norm is None
+    return EpilogueAttrs(**attrs, add=chain.addend is not None, relu=chain.relu)
+
+
+def _folded(r: Rewriter, chain: _Chain) -> list[Node]:
+    """The nodes for a chain, the convolution last."""
+    node, end, norm = chain.convolution, chain.end, chain.norm
+    data, weight, *bias = (r.of(e) for e in node.inputs)
+    made: list[Node] = []
+    attrs = node.attrs
+    if norm is not None:
+        folding = FoldNormAttrs(norm.attrs.eps, norm.attrs.fix_gamma, node.attrs.no_bias)
+        ins = [weight, *(r.of(e) for e in norm.inputs[1:]), *bias]
+        made.append(r.add(_fold_norm, folding, ins, f"{norm.name}_fold"))
+        weight, bias = Entry(made[0]), [Entry(made[0], 1)]
+        attrs = replace(attrs, no_bias=False)
+    op = node.op
+    assert op is not None
+    if chain.has_epilogue:
+        op, attrs = _convolution_epilogue, _epilogue_attrs(chain)
+    ins = [data, weight, *bias, *(() if chain.addend is None else (r.of(chain.addend),))]
+    return [*made, r.add(op, attrs, ins, end.name, end.annotations)]
+
+
+def _only_readers(graph: Graph, uses: Mapping[Entry, int]) -> dict[Entry, Node]:
+    """The reader of every entry that is read once; to be an output counts as being read."""
+    return {e: n for n in graph.nodes for e in n.inputs if uses[e] == 1}
