@@ -10,6 +10,7 @@ from ..graph import Entry, Graph, LOSS_SCALE
 from ..memplan import plan_memory
 from .bind import _link, _plan, locals_of, Shapes, update_rule
 from .executor import Executor
+from .lower import STAGING
 from .offload import host_link
 from .step import infer, input_names
 
@@ -65,7 +66,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         for k, a in executor._arrays.items()
         if k in planned.train.step.owned
         and a.shape == planned.train.step.owned[k][0]
-        and k != ("var", LOSS_SCALE)
+        and k not in (("var", LOSS_SCALE), STAGING)
     }
     link = locals_of(
         known,
