@@ -198,7 +198,7 @@ def fake_cupy(devices: int = 1, **how: Any) -> Iterator[Cuda]:
     nvrtc.target = lambda major, minor: f"sm_{major}{minor}"
     Arguments.__init__ = noted  # type: ignore[method-assign]
     try:
-        with drivers_of(lambda i: CupyDriver(i, cuda.bindings())):
+        with drivers_of(lambda i: CupyDriver(i, cuda.bindings()), devices):
             yield cuda
     finally:
         cupy_driver.cubins.compiled, nvrtc.target, Arguments.__init__ = was  # type: ignore[method-assign]

@@ -13,9 +13,10 @@ from ..backends import Backend
 from ..backends.gpu.graph_inputs import Staging
 from ..backends.gpu.graph_numbers import dial_of, RandomState
 from ..core import BindError, Context, cpu, nearest, ShapeError, StateError, UnknownNameError
+from ..core.errors import OpAttributeError
 from ..engine import get_engine, Var
 from ..graph import Graph, LOSS_SCALE, Node, output_name, Shape, state_name
-from ..graph.update import HYPER, MASTER
+from ..graph.update import HISTORY, HYPER, MASTER
 from ..memplan import MemoryPlan, RUN, STORE
 from ..ndarray import array, NDArray, random as nd_random
 from .arena import Arena
@@ -95,7 +96,7 @@ class Executor:
         self._has_backward = planned.train.problem.num_forward < len(planned.train.problem.tasks)
         self._loss_scale: float | None = None
         if ("var", LOSS_SCALE) in arrays:
-            self.loss_scale = given["loss_scale"]
+            self.loss_scale = given["loss_scale"].value
 
     # -- what it holds -------------------------------------------------------------------------
 
@@ -145,7 +146,10 @@ class Executor:
     def optimizer_states(self) -> dict[str, NDArray]:
         """State arrays of a fused update by name, `parameter:state`."""
         step = self._planned.train.step
-        return {k[1]: self._arrays[k] for k, c in step.category.items() if c == "optimizer" and k[1] != HYPER}
+        rest = (HYPER, HISTORY, LOSS_SCALE)
+        return {
+            k[1]: self._arrays[k] for k, c in step.category.items() if c == "optimizer" and k[1] not in rest
+        }
 
     @property
     def amp(self) -> np.dtype[Any] | None:
@@ -157,8 +161,11 @@ class Executor:
     def loss_scale(self) -> float | None:
         """What 16-bit gradients are multiplied with; None where that was not asked for when binding.
 
-        It may be set to another number between two steps. `grad_arrays` hold the true gradients.
+        It may be set to another number between two steps. `grad_arrays` hold the true gradients. Where the
+        update is part of the step, the step itself changes it, and this waits for the last one.
         """
+        if ("var", HISTORY) in self._arrays:
+            return float(self._arrays["var", LOSS_SCALE].asnumpy()[0])
         return self._loss_scale
 
     @loss_scale.setter
@@ -169,6 +176,23 @@ class Executor:
         target, values = self._arrays[key], np.array([scale, 1 / scale], np.float32)
         self._loss_scale = float(scale)
         self._send(target, values, "loss scale")
+
+    @property
+    def scale_history(self) -> tuple[int, int, int] | None:
+        """(good steps since the loss scale moved, updates made, updates left out as a gradient overflowed).
+
+        None where the step does not decide that: without loss_scale= or optimizer=. Waits for the last step.
+        """
+        if ("var", HISTORY) not in self._arrays:
+            return None
+        good, made, left_out = self._arrays["var", HISTORY].asnumpy()
+        return int(good), int(made), int(left_out)
+
+    def set_scale_history(self, good_steps: int) -> None:
+        """Count good steps from here. The other counts stay; waits for the last step."""
+        _, made, left_out = self.scale_history or (0, 0, 0)
+        values = np.array([good_steps, made, left_out], np.float64)
+        self._send(self._arrays["var", HISTORY], values, "loss scale history")
 
     @property
     def updated(self) -> tuple[str, ...]:
@@ -260,6 +284,8 @@ class Executor:
                 f"decay{' and update count' * (shape[1] > 2)} of each "
                 f"of {len(self.updated)} parameters, but it is {values.shape}."
             )
+        if not np.isfinite(values).all():  # the steps take nan for an update that is to be left out
+            raise OpAttributeError(f"hyper must be finite numbers, got {values[~np.isfinite(values)][0]}.")
         return values
 
     def _check_backward(self) -> None:
@@ -329,12 +355,14 @@ class Executor:
         get_engine().push(advance, (), (var,), name="random step")
 
     def _send(self, target: NDArray, values: np.ndarray, name: str, merged: bool = False) -> None:
-        """Let `target` have these values; with `merged` no later than the next pass is pushed."""
+        """Let `target` have these values; with `merged` no later than the next pass is pushed, and only if
+        they have changed: nobody else writes there.
+        """
         if not self._is_gpu:
             get_engine().push(partial(np.copyto, target.storage, values), (), (target.var,), name=name)
             return
         storage: Any = target.storage
-        run = partial(dial_of(storage).set, values)
+        run = partial(dial_of(storage).set, values, anew=not merged)
         if merged:
             self._told.append(Told(run, (), (target.var,)))
             return

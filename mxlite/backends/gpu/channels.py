@@ -42,7 +42,7 @@ def split(shape: tuple[int, int, int], pack: int, parts: int, rounds: int) -> Sp
     last = p == 1
     columns = -(-(c if last else p) // pack)
     across = min(32 if last else THREADS, power_of_two(columns))
-    down = THREADS // across
+    down = min(THREADS // across, power_of_two(i))
     channels = -(-columns // across) if last else c
     all_i, all_j = max(1, -(-i // down)), 1 if last else -(-columns // across)
     wanted = min(max(1, parts // max(1, channels)), -(-all_i * all_j // rounds))
@@ -60,7 +60,7 @@ def split_at_once(shape: tuple[int, int, int], pack: int) -> Split | None:
     last = p == 1
     columns = -(-(c if last else p) // pack)
     across = min(4 if last else THREADS, power_of_two(columns))
-    down = THREADS // across
+    down = min(THREADS // across, power_of_two(i))
     rounds = -(-i // down) * (1 if last else -(-columns // across))
     if rounds > AT_ONCE_ROUNDS:
         return None

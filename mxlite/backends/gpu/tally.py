@@ -1,7 +1,7 @@
 """What a batch adds to a metric, as kernels: nothing of it comes to the host until somebody asks.
 
-Each adds (sum, count) to two doubles in device memory, `sums`. Rows are added up by one block, thread t those of
-numbers t, t + 256, ..., and then the threads in a fixed order: the same bits every time.
+Each adds (sum, count) to two doubles in device memory, `sums`. Rows are added up by one block, thread t those
+of numbers t, t + 256, ..., and then the threads in a fixed order: the same bits every time.
 
     hits        one warp for each row of predictions finds the first of the largest, and writes 1 if it is the
                 label; then one block adds up. Reads every prediction once, 4 bytes of scratch a row.
@@ -62,7 +62,7 @@ def chosen(
     eps: float = 0.0,
     ignore: float | None = None,
 ) -> Run:
-    """label: (N,), pred: (N, K). Adds -log(max(pred[i, label[i]], floor) + eps) of all rows i and their number.
+    """label: (N,), pred: (N, K). Adds -log(max(pred[i, label[i]], floor) + eps) of all rows, and their number.
 
     Rows of the label `ignore` are left out. A label that is no class adds nan.
     """

@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(256) gradient(
 #if COLUMNS
     // The rows of a block in turn, by shared memory: (TY, TX) of a pack at a time.
     __shared__ A both[2 * 256];
-    for (int slot = 0; slot < HELD * V; ++slot) {
+    _Pragma("unroll") for (int slot = 0; slot < HELD * V; ++slot) {
         int thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
         __syncthreads();
         both[thread] = sum_scaled[slot];

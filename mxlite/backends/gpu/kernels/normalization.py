@@ -1,9 +1,9 @@
-"""LayerNorm, RMSNorm, GroupNorm, InstanceNorm and L2Normalization, forward and backward, as rows of numbers.
+"""LayerNorm, RMSNorm, GroupNorm and InstanceNorm, forward and backward, as rows of numbers.
 
-32 to 256 threads have a row and keep it in registers as far as it fits: then data is read once forward, and data and
-d_out once backward. Longer rows are read three times, most of them out of a cache. Gradients of gamma and beta
-are added up by blocks that have some rows each, then over the blocks; where gamma serves several neighbours, in
-a pass of their own. An axis that is not the last is worked on by a thread for each column.
+32 to 256 threads have a row and keep it in registers as far as it fits: then data is read once forward, and data
+and d_out once backward. Longer rows are read three times, most of them out of a cache. Gradients of gamma and
+beta are added up by blocks that have some rows each, then over the blocks; where gamma serves several neighbours,
+in a pass of their own. An axis that is not the last is worked on by a thread for each column.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ....graph.opdef import Op
-from ....ops import group_norm, l2_normalization, layer_norm
+from ....ops import group_norm, layer_norm
 from ....ops.group_norm import GroupNorm, InstanceNorm
-from ....ops.l2_normalization import L2Normalization
 from ....ops.layer_norm import LayerNorm, RMSNorm
 from ....ops.normalize import Rule
 from ...base import ChosenKernel, connected, Request
@@ -65,6 +65,15 @@ def affine_source(dtype: str, affine: str, last: bool, pack: int, aligned: bool)
     return Source(shared("types", "math") + types + shared("channels", "affine", "affine_total"))
 
 
+@dataclass(frozen=True)
+class Threads:
+    """Of a block: `across` for each of `down` rows; `held`: HELD of rows.cuh."""
+
+    across: int
+    down: int
+    held: int
+
+
 class Normalization:
     """The launches of one rule, for one shape and type."""
 
@@ -75,20 +84,22 @@ class Normalization:
         self.item = FLOATS[dtype]
         self.wide = max(4, self.item)
         self.pack = self._pack(self.length) if p == 1 else 1
-        # threads of a row, and packs that each keeps
-        self.held = next((k for k in (1, 4) if self.length <= 32 * self.pack * k), 4)
-        across = power_of_two(-(-self.length // (self.pack * self.held)))
-        self.across = min(THREADS, max(32, across))
-        if self.length > self.across * self.pack * self.held:
-            self.held = 0
-        self.down = THREADS // self.across
+        self.front, self.back = self._threads(4), self._threads(max(1, min(4, 16 // self.pack)))
         # gradients of gamma: on the way, or by a pass of its own over (samples, gammas, neighbours)
         gammas = g * rule.channels
-        self.on_the_way = p == 1 and g == 1 and s == 1 and rule.channels == c and self.held > 0
+        self.on_the_way = p == 1 and g == 1 and s == 1 and rule.channels == c and self.back.held > 0
         self.gammas = gammas if has_gamma else 0
-        self.step = max(self.down, -(-self.rows // ROW_BLOCKS))
+        self.step = max(self.back.down, -(-self.rows // ROW_BLOCKS))
         self.shape = (n, gammas, prod(rule.view[2:]) // max(1, rule.channels))
         self.wave = self._pack(gammas if self.shape[2] == 1 else self.shape[2])
+
+    def _threads(self, most: int) -> Threads:
+        """Those that go through a row with at most so many packs each in registers."""
+        held = 1 if self.length <= 32 * self.pack else most
+        across = min(THREADS, max(32, power_of_two(-(-self.length // (self.pack * held)))))
+        if self.length > across * self.pack * held:
+            held = 0
+        return Threads(across, THREADS // across, held)
 
     def _pack(self, length: int) -> int:
         pack = 16 // self.item
@@ -120,11 +131,10 @@ class Normalization:
         values = [*self._pointers(data, gamma, beta), *self._rule_numbers(), *self._pointers(out, mean, spread)]
         if self.inner > 1:
             return self._launch_columns("normalize", values)
-        text = rows_source(
-            self.dtype, self.affine, self.pack, self._aligned(self.pack, data, out), self.held, False, False
-        )
-        blocks = min(-(-self.rows // self.down), BLOCKS)
-        return self._launch(text, "normalize", (blocks, 1, 1), (self.across, self.down, 1), values)
+        t, aligned = self.front, self._aligned(self.pack, data, out)
+        text = rows_source(self.dtype, self.affine, self.pack, aligned, t.held, False, False)
+        blocks = min(-(-self.rows // t.down), BLOCKS)
+        return self._launch(text, "normalize", (blocks, 1, 1), (t.across, t.down, 1), values)
 
     def backward(
         self, d_out: Any, heads: Sequence[Any], data: Any, gamma: Any, made: Sequence[Any], work: Any
@@ -151,11 +161,10 @@ class Normalization:
                 return self._launch_columns("gradient", [*values, *self._pointers(into), *kept])
             values += [ctypes.c_int64(self.step), *self._pointers(into), *kept]
             values += [pointer(x if add else 0) for x in sums]
-            aligned = self._aligned(self.pack, d_out, data, into)
-            text = rows_source(self.dtype, self.affine, self.pack, aligned, self.held, add, True)
-            return self._launch(
-                text, "gradient", (-(-self.rows // self.step), 1, 1), (self.across, self.down, 1), values
-            )
+            t, aligned = self.back, self._aligned(self.pack, d_out, data, into)
+            text = rows_source(self.dtype, self.affine, self.pack, aligned, t.held, add, True)
+            grid, block = (-(-self.rows // self.step), 1, 1), (t.across, t.down, 1)
+            return self._launch(text, "gradient", grid, block, values)
 
         if not affine:
             return InOrder([*runs, each_row(d_data, False, False)])
@@ -174,7 +183,9 @@ class Normalization:
                 runs.append(each_row(d_data, False, False))
         values = [*map(pointer, sums), ctypes.c_int64(self.gammas), ctypes.c_int64(self.parts)]
         values += self._pointers(*columns)
-        runs.append(self._launch(text, "affine_total", (-(-self.gammas // 32), 1, 1), (32, 8, 1), values))
+        across = 32 if self.parts > 8 else 256
+        grid, block = (-(-self.gammas // across), 1, 1), (across, 256 // across if self.parts > 8 else 1, 1)
+        runs.append(self._launch(text, "affine_total", grid, block, values))
         return InOrder(runs)
 
     def _rule_numbers(self) -> list[Any]:
@@ -208,7 +219,6 @@ RULES: dict[type[Op], Callable[[Request], Rule]] = {
     RMSNorm: lambda r: layer_norm._rule(r.attrs, r.inputs[0], centre=False),
     GroupNorm: lambda r: group_norm._rule(r.attrs, r.inputs[0], r.inputs[1]),
     InstanceNorm: lambda r: group_norm._each_channel(r.attrs, r.inputs[0]),
-    L2Normalization: lambda r: l2_normalization._rule(r.attrs, r.inputs[0]),
 }
 
 
