@@ -77,7 +77,9 @@ def test_cross_entropy(reduction):
 def test_a_label_that_is_no_class_makes_the_loss_nan():
     agree("softmax_cross_entropy", {}, [normal(3, 9), np.array([1.0, 12.0, -1.0])])
     x, label = normal(2, 4).astype("float32"), np.array([1, 9], np.int32)
-    made = run("cross_entropy", {}, {"data": x, "label": label, "weight": None, "d_out": np.ones(1, "float32")})
+    made = run(
+        "cross_entropy", {}, {"data": x, "label": label, "weight": None, "d_out": np.ones(1, "float32")}
+    )
     assert np.isnan(made["out"]).all()
     assert not np.isnan(made["d_data"][0]).any() and np.isnan(made["d_data"][1]).all()
 

@@ -124,16 +124,14 @@ class Fold:
         self.made = Parameters(number=number, map=map, combine=combine, finish=finish)
         if not self.outputs or not self.fits:
             return
-        if not prod(shape):
-            lengths, strides = (self.outputs, 0), [(1, 0), *[(0, 0) for _ in others]]
+        if prod(shape):
+            self._lay(*collapsed(shape, [target, *others]))
         else:
-            lengths, strides = collapsed(shape, [target, *others])
-            strides = list(strides)
-        self._lay(lengths, strides)
+            self._lay((self.outputs, 0), [(1, 0), *[(0, 0) for _ in others]])
         if split and self.fits:
             self._split()
 
-    def _lay(self, lengths: Shape, strides: list[Shape]) -> None:
+    def _lay(self, lengths: Shape, strides: Sequence[Shape]) -> None:
         """Axes, packs and threads."""
         kept = [i for i, s in enumerate(strides[0]) if s]
         folded = [i for i, s in enumerate(strides[0]) if not s]
@@ -198,9 +196,7 @@ class Fold:
         made.finish = PLAIN
         self.workspace = prod(shape) * kind_of_sum.itemsize
 
-    def call(
-        self, x: Any, out: Any, work: Any, others: Sequence[Any] = (), shift: Any = None
-    ) -> Run:
+    def call(self, x: Any, out: Any, work: Any, others: Sequence[Any] = (), shift: Any = None) -> Run:
         """The run for these arrays. `shift`, of `sum_type`."""
         if not self.outputs:
             return nothing

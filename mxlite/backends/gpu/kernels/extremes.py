@@ -172,9 +172,7 @@ def _positions(device: Device, r: Request, axis: int | None, smallest: bool) -> 
         run = device.launch(function, (blocks, splits, 1), (x, y, 1), 0, Arguments([made]))
         if not some:
             return run
-        return InOrder(
-            [run, _each(device, "best_positions", r.dtype, lines, [made, ctypes.c_int(splits)])]
-        )
+        return InOrder([run, _each(device, "best_positions", r.dtype, lines, [made, ctypes.c_int(splits)])])
 
     def like(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None: ...
 
