@@ -26,9 +26,7 @@ def arrays(shapes: Any, dtype: Any, seed: int = 0) -> list[Any]:
     return [rng.standard_normal(s).astype(dtype) for s in shapes]
 
 
-def run(
-    backend: Backend, op: Any, attrs: Any, inputs: Any, shapes: Any, wanted: Any = None
-) -> dict[str, Any]:
+def run(backend: Backend, op: Any, attrs: Any, inputs: Any, shapes: Any, wanted: Any = None) -> dict[str, Any]:
     """Outputs by name, of memory that holds garbage; scratch has exactly the bytes that were asked for."""
     forward = op.forward_op or op
     dtype = next(x.dtype for x in inputs if x is not None)
@@ -99,9 +97,7 @@ GEOMETRIES = {
     "stride and dilation share a factor": dict(
         data=(1, 16, 17, 5), kernel=(3, 4), num_filter=4, stride=(4, 6), dilate=(2, 4), pad=(3, 5)
     ),
-    "taps that never meet data": dict(
-        data=(2, 2, 3, 4), kernel=(5, 3), num_filter=4, pad=(4, 4), dilate=(2, 3)
-    ),
+    "taps that never meet data": dict(data=(2, 2, 3, 4), kernel=(5, 3), num_filter=4, pad=(4, 4), dilate=(2, 3)),
     "groups": dict(data=(2, 6, 6, 24), kernel=(3, 3), num_filter=12, num_group=3),
     "1x1": dict(data=(3, 5, 5, 33), kernel=(1, 1), num_filter=40),
     "one position": dict(data=(4, 3, 3, 8), kernel=(3, 3), num_filter=5),

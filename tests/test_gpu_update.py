@@ -84,9 +84,7 @@ def test_every_step_has_the_bits_of_the_reference(name):
     """With and without decay, from attributes and from `hyper`, of one element, of packs and of what is left."""
     step = STEPS[name]
     exact = name not in COUNTED
-    fused = next(
-        (o for o in BACKEND.kernels if getattr(o, "step_of", None) is step and o.form == "fused"), None
-    )
+    fused = next((o for o in BACKEND.kernels if getattr(o, "step_of", None) is step and o.form == "fused"), None)
     for size, wd in ((1, 0.0), (2 * CHUNK + 1003, 0.01), (39, 0.0)):
         arrays = arrays_of(step.inputs, ["float32"] * len(step.inputs), size)
         rates = dict(zip(step.rates, (0.1, wd, 3)))
@@ -109,16 +107,10 @@ def test_a_master_copy_is_changed_and_rounded_into_the_weight(name, kind):
         arrays[-1] = arrays[0].astype("float32")
         op = form(step, "mixed")
         rates = settings(op, {"lr": 0.1, "wd": 0.01, "t": 3})
-        results = both(
-            op, parse_attrs(op, {**settings(op, ALL), **rates}), arrays, [arrays[0] if wanted else None]
-        )
+        results = both(op, parse_attrs(op, {**settings(op, ALL), **rates}), arrays, [arrays[0] if wanted else None])
         same(results, name == "sgd_mom_update", 1e-2 if wanted else 3e-6)
     op = form(step, "fused")
-    op = next(
-        o
-        for o in BACKEND.kernels
-        if getattr(o, "step_of", None) is step and o.form == "fused" and o.has_master
-    )
+    op = next(o for o in BACKEND.kernels if getattr(o, "step_of", None) is step and o.form == "fused" and o.has_master)
     hyper = np.array([[0.1, 0.01, 3.0][: len(step.rates)]])
     results = both(op, parse_attrs(op, {**settings(op, ALL), "row": 0}), [*arrays, hyper], [])
     same(results, name == "sgd_mom_update", 1e-2)
@@ -148,9 +140,7 @@ def test_an_update_whose_rate_is_nan_changes_nothing(name):
             assert a.tobytes() == b.tobytes()
 
 
-@pytest.mark.parametrize(
-    "name", ["multi_mp_sgd_mom_update", "preloaded_multi_sgd_update", "_multi_lamb_update"]
-)
+@pytest.mark.parametrize("name", ["multi_mp_sgd_mom_update", "preloaded_multi_sgd_update", "_multi_lamb_update"])
 def test_many_weights_in_few_launches(name):
     """More weights than a table has, among them empty ones, ones of several blocks, and ones that lie oddly."""
     op = next(o for o in BACKEND.kernels if o.op_name == name)
