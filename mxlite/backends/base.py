@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from ctypes import addressof, c_char
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from math import prod
 from types import ModuleType
 from typing import Any
@@ -179,15 +179,18 @@ class Backend:
     `copy(target, source)` carries an array to host memory or back, from and to blocks of `empty` and
     `host_empty`, while kernels run; it returns when all is there.
 
-    `lane` is the engine's device for operations on its arrays. The methods below `array` are all that the
-    rest of mxlite does with the elements of an array besides kernels: of a device with memory of its own the
-    host sees none.
+    `lane` is the engine's device for operations on its arrays, `place` what they have as `device`. The
+    methods below `array` are all that the rest of mxlite does with the elements of an array besides kernels:
+    where `is_remote`, the arrays lie in memory of their own, of which the host sees nothing, and the device
+    works on while the engine goes on, so that what runs there is pushed as `issue` makes it.
     """
 
     name: str
     xp: ModuleType
     kernels: Mapping[type[Op], Sequence[Row]] = field(default_factory=dict)
     lane: str = "cpu"
+    place: Any = "cpu"
+    is_remote: bool = False
     prepare: Callable[[], None] = lambda: None
     threads: Callable[[], int] = lambda: 1
     running: Callable[[int], AbstractContextManager[None]] = lambda threads: nullcontext()
@@ -314,6 +317,43 @@ class Backend:
         copied: np.ndarray = source.copy()
         return copied
 
+    def look(self, source: Any, var: Var | None = None) -> np.ndarray:
+        """As `to_host`, but it may be the array itself: for who only reads, and at once."""
+        seen: np.ndarray = source
+        return seen
+
+    def receive(self, target: Any, source: Any, sender: Backend, var: Var, source_var: Var) -> None:
+        """Elements of an array of another backend to `target`, whose Var is `var`. Done when it returns."""
+        self.from_host(target, sender.look(source, source_var), var)
+
+    def part(self, array: Any, key: Any) -> Any:
+        """The elements that a key of ints, slices, None and ... means: a view, also of a single element. One
+        that is not in C order is good for `assign` and `fill` alone.
+        """
+        return array[key if any(item is Ellipsis for item in key) else (*key, ...)]
+
+    def look_up(self, target: Any, source: Any, key: Any) -> None:
+        """`source[key]`, a key with numpy arrays of indices, to all of `target`."""
+        target[...] = source[key]
+
+    def put_at(self, target: Any, key: Any, values: Any) -> None:
+        """A number, or an array of this backend, to `target[key]`, a key with numpy arrays of indices."""
+        with np.errstate(all="ignore"):
+            target[key] = values
+
+    def seeds(self, state: np.ndarray) -> Any:
+        """[seed, step] of a random stream, uint64, where the kernels read it."""
+        return state
+
+    def dlpack(self, array: Any, var: Var, **wishes: Any) -> Any:
+        """A DLPack capsule of an array; `wishes` are the arguments of `__dlpack__`."""
+        return array.__dlpack__(**wishes)
+
+    def dlpack_device(self, array: Any) -> tuple[int, int]:
+        """DLPack's (device type, number)."""
+        found: tuple[int, int] = array.__dlpack_device__()
+        return found
+
     def overlap(self, a: Any, b: Any) -> bool:
         """Whether two arrays may have bytes in common."""
         return np.may_share_memory(a, b)
@@ -325,10 +365,18 @@ class Backend:
 
 def backend_of(context: Context) -> Backend:
     """The backend that serves a device. Raises DeviceError when there is none."""
-    if context.device_type in ("cpu", "cpu_pinned"):
-        from .cpu import CPU
+    return _cpu() if context.device_type != "gpu" else _gpu()(context.device_id)
 
-        return CPU
+
+@cache
+def _cpu() -> Backend:
+    from .cpu import CPU
+
+    return CPU
+
+
+@cache
+def _gpu() -> Callable[[int], Backend]:
     from .gpu import gpu_backend
 
-    return gpu_backend(context.device_id)
+    return gpu_backend

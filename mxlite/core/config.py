@@ -12,12 +12,17 @@
 | MXLITE_KERNELS      | onednn,compiled | what may run besides numpy's reference kernels: any of these two,  |
 |                     |                 | or `reference` for neither                                        |
 | MXLITE_DNNL_LIB     |                 | the file of oneDNN's library, instead of the one that is found    |
+| MXLITE_CUBLASLT_LIB |                 | the file of cuBLASLt's library, instead of the one that is found  |
+| MXLITE_ALLOW_TF32   | 0               | 1: matrix products of float32 on a GPU may round their operands   |
+|                     |                 | to 10 bits (TF32), several times as fast                          |
+| MXLITE_GPU_TUNING   | 1               | 0: kernels of a GPU are chosen by rules, not by measurements      |
 | MXLITE_NUM_THREADS  | cores           | threads that one kernel of oneDNN or of generated code may use    |
 | MXLITE_CACHE_DIR    | the user's      | where compiled code and what planning found are kept for later     |
 |                     |                 | processes; `off`: nowhere                                         |
 | MXLITE_PLAN_CACHE   | 1               | 0: what planning found is neither kept nor read                   |
 | MXLITE_GUARD        | 0               | 1: guard bytes around every array, checked after each kernel of a |
 |                     |                 | bound program; for finding a kernel that writes outside its arrays |
+| MXLITE_GPU_MEMORY_LIMIT | all there is | bytes (`8GiB`) that this process takes of a GPU, at most          |
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from __future__ import annotations
 import os
 import sys
 
+from .bytesize import parse_bytes
 from .cores import available_cores
 from .errors import MXLiteError, nearest
 
@@ -93,6 +99,21 @@ def dnnl_lib() -> str:
     return os.environ.get("MXLITE_DNNL_LIB", "")
 
 
+def cublaslt_lib() -> str:
+    """The file of cuBLASLt's library; empty where it is to be looked for."""
+    return os.environ.get("MXLITE_CUBLASLT_LIB", "")
+
+
+def allow_tf32() -> bool:
+    """Whether products of float32 may be made in TF32 where the call does not say."""
+    return _integer("MXLITE_ALLOW_TF32", 0, 0) > 0
+
+
+def gpu_tuning() -> bool:
+    """Whether ways to compute a product on a GPU are measured where it is not known which is fastest."""
+    return _integer("MXLITE_GPU_TUNING", 1, 0) > 0
+
+
 def cache_dir() -> str | None:
     """The directory for what another process can use again; None: nothing is kept.
 
@@ -153,3 +174,12 @@ def plan_cache() -> bool:
 def guard() -> bool:
     """Whether arrays have guard bytes around them, for finding kernels that write where they should not."""
     return _integer("MXLITE_GUARD", 0, 0) > 0
+
+
+def gpu_memory_limit() -> int | None:
+    """Bytes that this process takes of a GPU at most; None: all there is."""
+    text = os.environ.get("MXLITE_GPU_MEMORY_LIMIT", "")
+    try:
+        return parse_bytes(text) if text else None
+    except MXLiteError as error:
+        raise MXLiteError(f"MXLITE_GPU_MEMORY_LIMIT: {error}") from None

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..backends import Backend
+from ..backends.gpu.graph_numbers import dial_of, RandomState
 from ..core import BindError, Context, nearest, ShapeError, StateError, UnknownNameError
+from ..core.errors import OpAttributeError
 from ..engine import get_engine, Var
 from ..graph import Graph, LOSS_SCALE, Node, output_name, Shape, state_name
-from ..graph.update import HYPER, MASTER
+from ..graph.update import HISTORY, HYPER, MASTER
 from ..memplan import MemoryPlan, RUN, STORE
 from ..ndarray import array, NDArray, random as nd_random
 from .arena import Arena
+from .graph_program import is_gpu, make_program
+from .graph_segment import Told
 from .lower import Lowered
 from .program import Program
 from .step import Key
+from .storage import plan_in_errors
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,8 @@ class Executor:
         arena: Arena,
         given: Mapping[str, Any],
     ) -> None:
+        self._is_gpu = is_gpu(backend)
+        self._told: list[Told] = []
         self._planned = planned
         self._ctx = context
         self._backend = backend
@@ -75,14 +83,16 @@ class Executor:
         self.aux_arrays: list[NDArray] = [arrays["var", n] for n in self._auxiliary]
         self.outputs: list[NDArray] = [arrays["out", i] for i in range(len(graph.outputs))]
         uses_rng = planned.train.uses_rng or planned.infer.uses_rng
-        self._rng_state = np.zeros(2, np.uint64) if uses_rng else None
+        state: Any = backend.array((2,), np.dtype(np.uint64)) if uses_rng else None
+        self._rng_state = state
+        self._random: Any = RandomState(state) if self._is_gpu and uses_rng else state
         self._rng_var = Var("random state") if uses_rng else None
         self._train: Program | None = None
         self._infer: Program | None = None
         self._has_backward = planned.train.problem.num_forward < len(planned.train.problem.tasks)
         self._loss_scale: float | None = None
         if ("var", LOSS_SCALE) in arrays:
-            self.loss_scale = given["loss_scale"]
+            self.loss_scale = given["loss_scale"].value
 
     # -- what it holds -------------------------------------------------------------------------
 
@@ -132,7 +142,10 @@ class Executor:
     def optimizer_states(self) -> dict[str, NDArray]:
         """State arrays of a fused update by name, `parameter:state`."""
         step = self._planned.train.step
-        return {k[1]: self._arrays[k] for k, c in step.category.items() if c == "optimizer" and k[1] != HYPER}
+        rest = (HYPER, HISTORY, LOSS_SCALE)
+        return {
+            k[1]: self._arrays[k] for k, c in step.category.items() if c == "optimizer" and k[1] not in rest
+        }
 
     @property
     def amp(self) -> np.dtype[Any] | None:
@@ -144,8 +157,11 @@ class Executor:
     def loss_scale(self) -> float | None:
         """What 16-bit gradients are multiplied with; None where that was not asked for when binding.
 
-        It may be set to another number between two steps. `grad_arrays` hold the true gradients.
+        It may be set to another number between two steps. `grad_arrays` hold the true gradients. Where the
+        update is part of the step, the step itself changes it, and this waits for the last one.
         """
+        if ("var", HISTORY) in self._arrays:
+            return float(self._arrays["var", LOSS_SCALE].asnumpy()[0])
         return self._loss_scale
 
     @loss_scale.setter
@@ -155,7 +171,24 @@ class Executor:
             raise StateError("This executor was bound without loss_scale=, so there is none to be set.")
         target, values = self._arrays[key], np.array([scale, 1 / scale], np.float32)
         self._loss_scale = float(scale)
-        get_engine().push(lambda: np.copyto(target.storage, values), (), (target.var,), name="loss scale")
+        self._send(target, values, "loss scale")
+
+    @property
+    def scale_history(self) -> tuple[int, int, int] | None:
+        """(good steps since the loss scale moved, updates made, updates left out as a gradient overflowed).
+
+        None where the step does not decide that: without loss_scale= or optimizer=. Waits for the last step.
+        """
+        if ("var", HISTORY) not in self._arrays:
+            return None
+        good, made, left_out = self._arrays["var", HISTORY].asnumpy()
+        return int(good), int(made), int(left_out)
+
+    def set_scale_history(self, good_steps: int) -> None:
+        """Count good steps from here. The other counts stay; waits for the last step."""
+        _, made, left_out = self.scale_history or (0, 0, 0)
+        values = np.array([good_steps, made, left_out], np.float64)
+        self._send(self._arrays["var", HISTORY], values, "loss scale history")
 
     @property
     def updated(self) -> tuple[str, ...]:
@@ -172,36 +205,27 @@ class Executor:
         """
         self._feed(inputs)
         if is_train:
-            if self._planned.train.uses_rng:
-                self._push_random_step()
-            self._training_program(anew=True).push_forward()
+            program = self._training_program(anew=True)
+            self._begin(program)
         else:
-            planned = self._planned
-            draws = planned.infer.uses_rng
-            if draws:
-                self._push_random_step()
-            if self._infer is None or self._infer.is_outdated:
-                rng = (self._rng_state, self._rng_var) if draws else (None, None)
-                self._infer = Program(
-                    planned.infer, planned.infer_plan, self._arrays, self._arena, *rng, states=self._states
-                )
-            self._infer.push_forward()
+            program = self._inference_program()
+            self._begin(program)
+        program.push_forward(self._take_told())
         return self.outputs
+
+    def forward_backward(self, out_grads: Any = None, **inputs: Any) -> list[NDArray]:
+        """forward(is_train=True) and backward at once, which on a GPU is one launch."""
+        self._check_backward()
+        self._feed(inputs)
+        self._feed_heads(out_grads)
+        return self._push_step()
 
     def backward(self, out_grads: Any = None) -> None:
         """Push the backward pass: gradients go to `grad_arrays` as `grad_req` says.
 
         `out_grads` are head gradients, one for each output that is not a loss (or for each output).
         """
-        step = self._planned.train.step
-        if not self._has_backward:
-            raise StateError(
-                "Nothing asked for a gradient when this executor was bound (grad_req is 'null')."
-            )
-        if step.updated:
-            raise StateError(
-                "This executor's backward pass includes the optimizer's update: call step() instead."
-            )
+        self._check_backward()
         self._feed_heads(out_grads)
         self._push_backward()
 
@@ -213,20 +237,28 @@ class Executor:
         """
         if not self._planned.train.step.updated:
             raise StateError("This executor was bound without an optimizer: there is no fused step.")
-        self._check_hyper(hyper)
-        outputs = self.forward(is_train=True, **inputs)
-        self.finish_step(hyper)
-        return outputs
+        values = self._check_hyper(hyper)
+        self._feed(inputs)
+        self._prepare_update(values)
+        return self._push_step()
 
     def finish_step(self, hyper: Any) -> None:
         """The rest of a fused step after forward(is_train=True): backward and update; see `step`."""
         if not self.updated:
             raise StateError("This executor was bound without an optimizer: there is no fused step.")
-        target, values = self._arrays["var", HYPER], self._check_hyper(hyper)
+        self._prepare_update(self._check_hyper(hyper))
+        self._push_backward()
+
+    def _prepare_update(self, hyper: np.ndarray) -> None:
         if not self._masters.made:
             self.refresh_masters()
-        get_engine().push(lambda: np.copyto(target.storage, values), (), (target.var,), name="hyper")
-        self._push_backward()
+        self._send(self._arrays["var", HYPER], hyper, "hyper", merged=True)
+
+    def _push_step(self) -> list[NDArray]:
+        program = self._training_program(anew=True)
+        self._begin(program)
+        program.push_step(self._take_told())
+        return self.outputs
 
     def refresh_masters(self) -> None:
         """Make the float32 copies of 16-bit weights anew from the weights. O(weights).
@@ -248,7 +280,19 @@ class Executor:
                 f"decay{' and update count' * (shape[1] > 2)} of each "
                 f"of {len(self.updated)} parameters, but it is {values.shape}."
             )
+        if not np.isfinite(values).all():  # the steps take nan for an update that is to be left out
+            raise OpAttributeError(f"hyper must be finite numbers, got {values[~np.isfinite(values)][0]}.")
         return values
+
+    def _check_backward(self) -> None:
+        if not self._has_backward:
+            raise StateError(
+                "Nothing asked for a gradient when this executor was bound (grad_req is 'null')."
+            )
+        if self.updated:
+            raise StateError(
+                "This executor's backward pass includes the optimizer's update: call step() instead."
+            )
 
     def _push_backward(self) -> None:
         program = self._training_program()
@@ -258,7 +302,7 @@ class Executor:
                 "its forward values are not there (never computed, already used, or the arena was used "
                 "otherwise)."
             )
-        program.push_backward()
+        program.push_backward(self._take_told())
 
     def adopt(self, plan: MemoryPlan) -> None:
         """Run `plan`, another one for the same training step, from the next forward pass on."""
@@ -274,27 +318,54 @@ class Executor:
     def _training_program(self, anew: bool = False) -> Program:
         """The program; with `anew` one in the arena as it is to be, which loses what the old one holds."""
         if self._train is None or (anew and self._train.is_outdated):
-            planned = self._planned
-            self._train = Program(
-                planned.train,
-                planned.train_plan,
-                self._arrays,
-                self._arena,
-                self._rng_state,
-                self._rng_var,
-                states=self._states,
-            )
+            self._train = self._program(self._planned.train, self._planned.train_plan)
         return self._train
 
-    def _push_random_step(self) -> None:
-        state, var = self._rng_state, self._rng_var
-        assert state is not None and var is not None
+    def _inference_program(self) -> Program:
+        if self._infer is None or self._infer.is_outdated:
+            self._infer = self._program(self._planned.infer, self._planned.infer_plan)
+        return self._infer
+
+    def _program(self, lowered: Lowered, plan: MemoryPlan) -> Program:
+        random, var = (self._random, self._rng_var) if lowered.uses_rng else (None, None)
+        arrays, arena, streams = self._arrays, self._arena, self._given["streams"]
+        with plan_in_errors(plan, self._backend):
+            return make_program(lowered, plan, arrays, arena, random, var, self._states, streams)
+
+    # -- numbers that change from step to step ---------------------------------------------------
+
+    def _begin(self, program: Program) -> None:
+        """Give the program the random step that it draws from, if it does."""
+        if not program.lowered.uses_rng:
+            return
+        random, var = self._random, self._rng_var
+        assert random is not None and var is not None
         seed, step = nd_random.next_step(self._ctx)
+        if self._is_gpu:
+            self._told.append(Told(partial(random.expect, seed, step), (), (var,)))
+            return
 
         def advance() -> None:
-            state[0], state[1] = seed, step
+            random[0], random[1] = seed, step
 
         get_engine().push(advance, (), (var,), name="random step")
+
+    def _send(self, target: NDArray, values: np.ndarray, name: str, merged: bool = False) -> None:
+        """Let `target` have these values; with `merged` no later than the next pass is pushed."""
+        if not self._is_gpu:
+            get_engine().push(partial(np.copyto, target.storage, values), (), (target.var,), name=name)
+            return
+        storage: Any = target.storage
+        run = partial(dial_of(storage).set, values)
+        if merged:
+            self._told.append(Told(run, (), (target.var,)))
+            return
+        issued = self._backend.issue(run, (target.var,))
+        get_engine().push(issued, (), (target.var,), name=name, device=self._backend.lane)
+
+    def _take_told(self) -> list[Told]:
+        told, self._told = self._told, []
+        return told
 
     def _feed(self, inputs: Mapping[str, Any]) -> None:
         for name, value in inputs.items():

@@ -15,7 +15,7 @@ Each copy to host memory or back is a segment of its own, so that it may run bes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -38,8 +38,11 @@ class Program:
     """A step that can be pushed: `push_forward`, then `push_backward`.
 
     `arrays` maps every key in `lowered.step.owned` to its array (an object with `storage` and `var`).
-    `states` are the nodes' own, shared by the programs of one executor.
+    `states` are the nodes' own, shared by the programs of one executor. `can_guard`: whether MXLITE_GUARD
+    means anything here.
     """
+
+    can_guard = True
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class Program:
         self.rng_var = rng_var
         self.bulk_size = bulk_size or config.bulk_size()
         self.states = {} if states is None else states
-        self.segments: list[Segment] = []
+        self.segments: list[Any] = []
         self.num_forward = 0  # segments
         self.num_constant = 0  # segments
         self._sources: tuple[Var, ...] = ()  # what the constant ones read
@@ -73,25 +76,34 @@ class Program:
         """Whether the arena is to have another block than the one this lies in."""
         return self._generation != self.arena.generation
 
-    def push_forward(self) -> None:
-        """Push the forward pass. Whoever used the arena before is waited for, whether he failed or not."""
+    def push_forward(self, told: Sequence[Any] = ()) -> None:
+        """Push the forward pass. Whoever used the arena before is waited for, whether he failed or not.
+
+        `told` is what a program on a GPU does just before, in the same operation; see GraphProgram.
+        """
         start = 0
         if self.num_constant:
             now = [v.pushes for v in self._sources]
             if now == self._seen:
                 start = self.num_constant
             self._seen = now
-        self._push(self.segments[start : self.num_forward], first=True)
+        self._push(self.segments[start : self.num_forward], True, told)
         self.arena.holder = self
         self.arena.tail = self._forward_tail
 
-    def push_backward(self) -> None:
+    def push_backward(self, told: Sequence[Any] = ()) -> None:
         """Push backward and update; the forward pass must have been the last to use the arena."""
-        self._push(self.segments[self.num_forward :], first=False)
+        self._push(self.segments[self.num_forward :], False, told)
         self.arena.holder = None
         self.arena.tail = self._tail
 
-    def _push(self, segments: list[Segment], first: bool) -> None:
+    def push_step(self, told: Sequence[Any] = ()) -> None:
+        """Push forward, backward and update at once."""
+        self.push_forward(told)
+        self.push_backward()
+
+    def _push(self, segments: list[Any], first: bool, told: Sequence[Any]) -> None:
+        assert not told
         push = get_engine().push
         tail = self.arena.tail if first else ()
         for n, s in enumerate(segments):
@@ -101,20 +113,57 @@ class Program:
     # -- building ------------------------------------------------------------------------------
 
     def _build(self) -> None:
-        schedule, plan = self.plan.schedule, self.plan
+        plan, lowered = self.plan, self.lowered
+        groups = self._groups()
         if config.check_plan():
-            check(plan, step_order(plan, self.bulk_size, self.lowered.step.num_constant))
-        hosted = plan.hosted
-        host_block: Any = self.arena.host_block if hosted else None
-        lowered = self.lowered
-        backend = lowered.backend
+            check(plan, self._order(groups))
         block, offsets, watchman = self.arena.block, plan.offsets, None
-        if guard.on:
+        if guard.on and self.can_guard:
             layout = Layout.of(plan)
             block, offsets = self.arena.guarded(layout.nbytes), layout.offsets
             watchman = Watchman(lowered, plan, layout, block, self.arrays)
-        views: list[Any] = [None] * len(schedule.value_of)
-        for i, v in enumerate(schedule.value_of):
+        views = self._views(block, offsets)
+        with lowered.backend.running(lowered.threads):
+            calls = [self._call(s, t, views, block, offsets) for s, t in enumerate(plan.schedule.task)]
+        if watchman is not None:
+            calls = [watchman.watched(s, call) for s, call in enumerate(calls)]
+        num_forward, num_constant = plan.schedule.num_forward, lowered.step.num_constant
+        self.num_forward = groups[num_forward - 1] + 1 if num_forward else 0
+        self.num_constant = groups[num_constant - 1] + 1 if num_constant else 0
+        self.segments = self._linked(groups, calls)
+        before = self._before(groups, watchman is not None)
+        # Where the constant ones are skipped, the first of the others waits for the arena's former user.
+        start = self.num_constant
+        for g in range(start + 1, len(before)):
+            if all(p < start for p in before[g]):
+                before[g] = (*before[g], start)
+        self._sources = tuple({v: None for segment in self.segments[:start] for v in segment.reads})
+        for g, segment in enumerate(self.segments):
+            segment.before = tuple(self.segments[p].done for p in before[g])
+        self._forward_tail = self._sinks(before[: self.num_forward])
+        self._tail = self._sinks(before)
+
+    def _groups(self) -> list[int]:
+        """The segment of each step."""
+        return segments_of(self.plan, self.bulk_size, self.lowered.step.num_constant)
+
+    def _order(self, groups: list[int]) -> list[tuple[int, ...]]:
+        """What is really kept between steps, for the judge."""
+        return step_order(self.plan, self.bulk_size, self.lowered.step.num_constant)
+
+    def _segment(self, number: int, first: int, sheet: Sheet) -> Any:
+        """A segment without calls yet."""
+        lowered = self.lowered
+        around = partial(lowered.backend.running, lowered.threads) if lowered.tuned else nullcontext
+        return Segment(Var(f"segment{number}"), first, around, lowered.backend.join, sheet)
+
+    def _views(self, block: Any, offsets: tuple[int, ...]) -> list[Any]:
+        """The array of each instance: its owner's, or a part of the arena or of host memory."""
+        plan, lowered = self.plan, self.lowered
+        hosted = plan.hosted
+        host_block: Any = self.arena.host_block if hosted else None
+        views: list[Any] = [None] * len(plan.schedule.value_of)
+        for i, v in enumerate(plan.schedule.value_of):
             where = lowered.key[v]
             if where is not None:
                 views[i] = self.arrays[where].storage
@@ -125,31 +174,25 @@ class Program:
                 low = offsets[b]
                 nbytes = plan.problem.values[v].nbytes
                 views[i] = block[low : low + nbytes].view(lowered.dtype[v]).reshape(lowered.shape[v])
-        groups = segments_of(plan, self.bulk_size, lowered.step.num_constant)
+        return views
+
+    def _linked(self, groups: list[int], calls: list[Callable[[], None]]) -> list[Any]:
+        """Segments with their calls, and what each reads and writes of what users can see."""
+        schedule, plan, lowered = self.plan.schedule, self.plan, self.lowered
         count = groups[-1] + 1 if groups else 0
-        around = partial(backend.running, lowered.threads) if lowered.tuned else nullcontext
         sheet = Sheet(lowered, plan, self._measured_bytes())
-        self.segments = [
-            Segment(Var(f"segment{g}"), groups.index(g), around, backend.join, sheet) for g in range(count)
-        ]
-        self.num_forward = groups[schedule.num_forward - 1] + 1 if schedule.num_forward else 0
-        self.num_constant = groups[lowered.step.num_constant - 1] + 1 if lowered.step.num_constant else 0
+        segments = [self._segment(g, groups.index(g), sheet) for g in range(count)]
         reads: list[dict[Var, None]] = [{} for _ in range(count)]
         writes: list[dict[Var, None]] = [{} for _ in range(count)]
         made_in: dict[int, int] = {}
-        with backend.running(lowered.threads):
-            calls = [self._call(s, t, views, block, offsets) for s, t in enumerate(schedule.task)]
-        if watchman is not None:
-            calls = [watchman.watched(s, call) for s, call in enumerate(calls)]
-        copies = {groups[s] for s, kind in enumerate(schedule.kinds) if kind != RUN}
         for s, t in enumerate(schedule.task):
             g = groups[s]
-            self.segments[g].calls.append(calls[s])
-            if g in copies:
+            segments[g].calls.append(calls[s])
+            if schedule.kinds[s] != RUN:
                 v = schedule.value_of[schedule.inputs[s][0]]
-                self.segments[g].names.append(f"copy of {plan.problem.values[v].name}")
+                segments[g].names.append(f"copy of {plan.problem.values[v].name}")
                 continue
-            self.segments[g].names.append(plan.problem.tasks[t].name)
+            segments[g].names.append(plan.problem.tasks[t].name)
             for v, i in zip(plan.problem.tasks[t].inputs, schedule.inputs[s]):
                 # What the segment has written itself is no input of it: old poison must not stick.
                 if (where := lowered.key[v]) is not None and made_in.get(i) != g:
@@ -161,24 +204,19 @@ class Program:
             for v in (*changed, *plan.problem.tasks[t].mutates):
                 if (where := lowered.key[v]) is not None:
                     writes[g][self.arrays[where].var] = None
-        before = segment_order(plan, groups)
+        for segment, r, w in zip(segments, reads, writes):
+            segment.reads, segment.writes = tuple(r), tuple(w)
+        return segments
+
+    def _before(self, groups: list[int], is_watched: bool) -> list[tuple[int, ...]]:
+        """For each segment the earlier ones that it waits for."""
+        before, lowered = segment_order(self.plan, groups), self.lowered
         # Two at a time would fight for the cores; and a guarded arena is not the one planned for that.
-        if watchman is not None:
-            before = [(g - 1,) if g else () for g in range(count)]
-        elif lowered.tuned and backend.in_turn(lowered.threads):
-            before = in_turn(before, copies)
-        # Where the constant ones are skipped, the first of the others waits for the arena's former user.
-        start = self.num_constant
-        for g in range(start + 1, count):
-            if all(p < start for p in before[g]):
-                before[g] = (*before[g], start)
-        self._sources = tuple({v: None for row in reads[:start] for v in row})
-        for g, segment in enumerate(self.segments):
-            segment.reads = tuple(reads[g])
-            segment.writes = tuple(writes[g])
-            segment.before = tuple(self.segments[p].done for p in before[g])
-        self._forward_tail = self._sinks(before[: self.num_forward])
-        self._tail = self._sinks(before)
+        if is_watched:
+            return [(g - 1,) if g else () for g in range(len(before))]
+        if lowered.tuned and lowered.backend.in_turn(lowered.threads):
+            return in_turn(before, {groups[s] for s, k in enumerate(self.plan.schedule.kinds) if k != RUN})
+        return before
 
     def _measured_bytes(self) -> int:
         """Bytes of the arena and of every array outside it."""
@@ -194,12 +232,16 @@ class Program:
             return None
         return self.states.setdefault(call.node.forward or call.node, {})
 
+    def _copy(self, target: Any, source: Any) -> Callable[[], None]:
+        """A call that carries an array to host memory or back."""
+        return partial(self.lowered.backend.copy, target, source)
+
     def _call(
         self, s: int, t: int, views: list[Any], block: Any, offsets: tuple[int, ...]
     ) -> Callable[[], None]:
         schedule, lowered = self.plan.schedule, self.lowered
         if schedule.kinds[s] != RUN:
-            return partial(lowered.backend.copy, views[schedule.outputs[s][0]], views[schedule.inputs[s][0]])
+            return self._copy(views[schedule.outputs[s][0]], views[schedule.inputs[s][0]])
         call = lowered.calls[t]
         task = self.plan.problem.tasks[t]
         of_input = {v: views[i] for v, i in zip(task.inputs, schedule.inputs[s])}

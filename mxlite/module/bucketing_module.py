@@ -42,7 +42,7 @@ class BucketingModule(BaseModule):
     `memory_budget` bounds all buckets together: parameters, gradients, auxiliary and optimizer states once,
     the inputs and outputs of every bucket met so far, and one arena. A bucket that does not fit beside the
     others raises MemoryBudgetError with its key and a budget that would do for all of them.
-    `fused_update`, `amp`, `loss_scale`, `device` and `offload` are as in Module.
+    `fused_update`, `amp`, `loss_scale`, `device`, `offload` and `streams` are as in Module.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class BucketingModule(BaseModule):
         loss_scale: Any = None,
         device: Device | str | None = None,
         offload: Offload = None,
+        streams: int = 1,
     ) -> None:
         super().__init__(logger)
         if default_bucket_key is None:
@@ -81,6 +82,7 @@ class BucketingModule(BaseModule):
             loss_scale=loss_scale,
             device=device,
             offload=offload,
+            streams=streams,
         )
         self._grad_req: Any = "write"
         self._loaded: dict[Any, Any] = {}  # symbols of a checkpoint by key

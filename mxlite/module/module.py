@@ -55,11 +55,12 @@ class Module(BaseModule):
     `loss_scale`: a number, or 'dynamic', that 16-bit gradients are multiplied with while they are 16-bit; an
     update whose gradients are not all finite is skipped, and 'dynamic' then halves the scale. bfloat16
     needs none. With float16 and none, gradients of 16-bit results below 6e-8 count as 0. All gradients are
-    looked at before the first update, so with a loss scale the update is no part of the step: `fit` does
-    not fuse.
+    looked at before the first update, so with a loss scale they all live until then.
 
     `device`: what the plan's seconds are reckoned for: a `mx.memplan.Device`, text such as
     "20TFLOP/s,900GB/s", or "measured". It decides what is worth recomputing.
+
+    `streams`: of kernels that a GPU may run side by side, where the plan leaves them unordered.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Module(BaseModule):
         loss_scale: Any = None,
         device: Device | str | None = None,
         offload: Offload = None,
+        streams: int = 1,
     ) -> None:
         super().__init__(logger)
         contexts = [context] if isinstance(context, Context) else list(context or [current_context()])
@@ -107,15 +109,10 @@ class Module(BaseModule):
         self._fused: bool | None = fused_update
         device_of(device)  # raises now what binding would raise
         self._loss_scale = LossScale.of(loss_scale, amp)
-        if fused_update and self._loss_scale is not None:
-            raise MXLiteError(
-                "Module: with a loss_scale all gradients are looked at before any update, so "
-                "fused_update=True is impossible; leave one of them out."
-            )
         self._binding = Binding(
             symbol, self._context, self._data_names, self._label_names, self._fixed, amp_dtype(amp)
         )
-        self._binding.device, self._binding.offload = device, offload
+        self._binding.device, self._binding.offload, self._binding.streams = device, offload, streams
         self._optimizer: Any = None
         self._updater: Updater | None = None
         self._index = {n: i for i, n in enumerate(self._param_names)}  # of parameters in the optimizer
@@ -190,13 +187,15 @@ class Module(BaseModule):
 
     @property
     def loss_scale(self) -> float | None:
-        """What 16-bit gradients are multiplied with now; None if nothing is."""
+        """What 16-bit gradients are multiplied with now; None if nothing is. Waits for the last step if that
+        decides about it."""
+        self._settle()
         return None if self._loss_scale is None else self._loss_scale.value
 
     # -- bind ----------------------------------------------------------------------------------
 
     def prepare_fit(self) -> None:
-        if self._fused is None and not self.binded and self._loss_scale is None:
+        if self._fused is None and not self.binded:
             self._fused = True
 
     def bind(  # type: ignore[override]  # MXNet's signature
@@ -216,7 +215,7 @@ class Module(BaseModule):
         kept = self.get_params() if self.binded and self.params_initialized else None
         old = self._binding
         new = Binding(self._symbol, self._context, self._data_names, self._label_names, self._fixed, old.amp)
-        new.device, new.offload = old.device, old.offload
+        new.device, new.offload, new.streams = old.device, old.offload, old.streams
         if shared_module is not None:
             shared_module.need(params=True)
             new.group = shared_module._binding.group
@@ -235,8 +234,9 @@ class Module(BaseModule):
         new.optimizer = self._optimizer if for_training and fuse else None
         new.plan_gradients = for_training and (not self._fused or self._optimizer is not None)
         new.bounded = new.plan_gradients or not for_training
-        new.use(data_shapes, label_shapes, self.loss_scale)
+        new.use(data_shapes, label_shapes, self._asked_scale())
         self._binding = new
+        self._give_scale()
         self.for_training = for_training
         self.inputs_need_grad = inputs_need_grad
         self.binded = True
@@ -286,7 +286,8 @@ class Module(BaseModule):
         fuse = self._fuses(self._optimizer, self.inputs_need_grad)
         binding.optimizer = self._optimizer if fuse else None
         binding.plan_gradients = binding.bounded = True
-        binding.remake(self.loss_scale)
+        binding.remake(self._asked_scale())
+        self._give_scale()
 
     def reshape(self, data_shapes: Any, label_shapes: Any = None) -> None:
         """Bind for other input shapes; parameters, states and the arena stay, and what was bound is kept.
@@ -294,7 +295,8 @@ class Module(BaseModule):
         Up to four sets of shapes are kept, the least recently used is given up first.
         """
         self.need()
-        self._binding.use(data_shapes, label_shapes, self.loss_scale)
+        self._binding.use(data_shapes, label_shapes, self._asked_scale())
+        self._give_scale()
 
     # -- parameters ----------------------------------------------------------------------------
 
@@ -428,9 +430,9 @@ class Module(BaseModule):
                 "this module was made with fused_update=True: call init_optimizer before training."
             )
         self._stepped = False
-        scale = self.loss_scale
-        if scale is not None and scale != self._executor.loss_scale:  # it has moved with other shapes
-            self._executor.loss_scale = scale
+        if self._loss_scale is not None and not self.is_fused:  # it may have moved with other shapes
+            if self._loss_scale.value != self._executor.loss_scale:
+                self._executor.loss_scale = self._loss_scale.value
         self._executor.forward(is_train=is_train, **feed)
 
     def _is_waiting_for_optimizer(self) -> bool:
@@ -502,7 +504,31 @@ class Module(BaseModule):
             self.logger.info("Gradients overflow: no update; the loss scale is %g now.", loss_scale.value)
         return finite
 
+    def _asked_scale(self) -> Any:
+        """What an executor is bound with for the loss scale."""
+        self._settle()
+        return None if self._loss_scale is None else self._loss_scale.asked()
+
+    def _give_scale(self) -> None:
+        """After another executor came: it goes on where the one before was."""
+        if self._loss_scale is not None and self.is_fused:
+            self._loss_scale.give(self._executor)
+
+    def _settle(self) -> None:
+        """Where the last step decided by itself whether to update: learn what it did."""
+        if self._loss_scale is None or not self.is_fused:
+            return
+        before = self._loss_scale.settle(self._executor)
+        if before is not None:
+            self._optimizer.set_progress(before)
+            self.logger.info(
+                "Gradients overflow: no update; the loss scale is %g now.", self._loss_scale.value
+            )
+
     def _hyper(self) -> np.ndarray:
+        self._settle()
+        if self._loss_scale is not None:
+            self._loss_scale.expect(self._executor, self._optimizer.progress())
         rows = [self._optimizer.hyper(self._index[n]) for n in self._executor.updated]
         return np.array(rows, np.float64).reshape(-1, self._optimizer.update_rule().rates)
 
@@ -572,11 +598,13 @@ class Module(BaseModule):
     def _state_bytes(self) -> bytes:
         self.need(params=True, optimizer=True)
         assert self._updater is not None
+        self._settle()
         return self._updater.get_states()
 
     def _restore_states(self, data: bytes) -> None:
         self.need(params=True, optimizer=True)
         assert self._updater is not None
+        self._settle()
         mine = dict(self._updater.states)
         self._updater.set_states(data)
         if self._executor.updated:  # the arrays of the step stay, their values change
@@ -598,8 +626,12 @@ class Module(BaseModule):
             self._state_bytes(),
             train_data,
             self._context,
-            None if self._loss_scale is None else (self._loss_scale.value, self._loss_scale.good_steps),
+            self._scale_state(),
         )
+
+    def _scale_state(self) -> tuple[float, int] | None:
+        self._settle()
+        return None if self._loss_scale is None else (self._loss_scale.value, self._loss_scale.good_steps)
 
     def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
         """Continue from PREFIX.resume: (epoch, batches done in it); None if there is no such file."""
@@ -612,5 +644,6 @@ class Module(BaseModule):
         if self._loss_scale is not None and found.loss_scale is not None:
             self._loss_scale.value, self._loss_scale.good_steps = found.loss_scale
             self._executor.loss_scale = self._loss_scale.value
+            self._give_scale()
         found.restore_randomness(train_data, self._context)
         return found.epoch, found.nbatch

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ..core import DTypeError, nearest, OpAttributeError
 from ..core.dtype import is_floating
 from .differentiate import run_backward
-from .invoke import push_write
 from .storage import Storage
 from .tape import Leaf
+from .transfer import push_fill
 
 if TYPE_CHECKING:
     from .ndarray import NDArray
@@ -32,7 +31,7 @@ class Attachment(Storage):
         if stype not in (None, "default"):
             raise OpAttributeError(f"a gradient is dense (stype 'default'), got {stype!r}.")
         grad = self.fresh(self.storage.shape, self.storage.dtype, self.context)
-        push_write(partial(grad.storage.fill, 0), grad, name="attach_grad")
+        push_fill(grad, 0, name="attach_grad")
         self.origin = (Leaf(grad, grad_req), 0)
 
     @property

@@ -108,7 +108,9 @@ class _Steps:
                 first = column[0]
                 parts.append(
                     FUNCTIONS["_zeros"](
-                        shape=(rows - self.count, *first.shape), dtype=str(parts[0].storage.dtype)
+                        shape=(rows - self.count, *first.shape),
+                        dtype=str(parts[0].storage.dtype),
+                        ctx=first.context,
                     )
                 )
             made.append(FUNCTIONS["concat"](*parts, dim=0) if len(parts) > 1 else parts[0])

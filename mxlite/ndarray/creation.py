@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..core import as_dtype, Context, current_context, ShapeError
-from .invoke import call_of, invoke, push_write
+from .invoke import call_of, invoke
 from .ndarray import NDArray
 from .storage import check_shape, target
+from .transfer import push_fill, put
 
 
 def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
@@ -31,8 +31,7 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
     if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
         raise TypeError(f"an array holds numbers, got {values.dtype} from a {type(source_array).__name__}.")
     result = NDArray.fresh(values.shape, kind, device)
-    with np.errstate(all="ignore"):
-        result.storage[...] = values  # now: the caller may change the source
+    put(values, result, name="array")
     return result
 
 
@@ -50,7 +49,7 @@ def full(
         out = empty(shape, ctx, dtype)
     elif out.shape != check_shape(shape):
         raise ShapeError(f"out must be of shape {check_shape(shape)}, but it is {out.shape}.")
-    push_write(partial(out.storage.fill, val), out, name="full")
+    push_fill(out, val, name="full")
     return out
 
 

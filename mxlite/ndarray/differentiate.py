@@ -15,18 +15,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-from ..core import DTypeError, ShapeError, StateError
-from ..engine import get_engine, Var
+from ..core import Context, cpu, DTypeError, gpu, ShapeError, StateError
+from ..engine import Var
 from ..graph import backward, Entry, Graph, needs_head_gradient, Node, variable
+from ..graph.opdef import DType
 from ..ops import find_op
 from .host import PythonCall
-from .invoke import call_of, call_with, invoke, push_write
-from .plan import Kind, Plan
-from .storage import Storage
+from .invoke import call_of, call_with, invoke
+from .plan import Plan
+from .storage import context_of, Shape, Storage
 from .tape import Leaf, MODE, note, Origin, Step
+from .transfer import push_fill, push_on
 
 
 @contextmanager
@@ -190,7 +191,7 @@ def _check_head(head: Storage, grad: Storage) -> None:
 
 def _filled(like: Storage, value: float) -> Storage:
     made = type(like).fresh(like.storage.shape, like.storage.dtype, like.context)
-    push_write(partial(made.storage.fill, value), made, name="full")
+    push_fill(made, value, name="full")
     return made
 
 
@@ -219,7 +220,7 @@ def _deliver(leaf: Leaf, result: Storage | None) -> None:
         if result is not None:
             invoke(call_of("broadcast_add", {}), (grad, result), grad)
     elif result is None:
-        push_write(partial(grad.storage.fill, 0), grad, name="full")
+        push_fill(grad, 0, name="full")
     else:
         invoke(call_of("_copy", {}), (result,), grad)
 
@@ -235,7 +236,7 @@ class _Run:
         retain: bool,
         create: bool,
         cls: type[Storage],
-        context: Any,
+        context: Context,
     ) -> None:
         self.traced = traced
         self.retain = retain
@@ -279,25 +280,35 @@ class _Run:
         if kept is not None:
             raw, var, _ = kept
         else:
-            shape, dtype = self.kind(e)
-            zeros = self.cls.fresh(shape, dtype, self.context)
-            push_write(partial(zeros.storage.fill, 0), zeros, name="full")
+            shape, dtype, context = self.kind(e)
+            zeros = self.cls.fresh(shape, dtype, context)
+            push_fill(zeros, 0, name="full")
             raw, var = zeros.storage, zeros.var
-        found = self.cls.adopt(raw, self.context)
+        found = self.cls.adopt(raw, context_of(raw, self.context))
         found.var = var
         if self.create:
             found.origin = self.traced.origin.get(e)
         self.values[e] = found
         return found
 
-    def kind(self, e: Entry) -> Kind:
-        """Shape and dtype of a forward entry."""
+    def kind(self, e: Entry) -> tuple[Shape, DType, Context]:
+        """Shape, dtype and device of a forward entry."""
         step = self.step_of.get(e.node)
         if step is not None:
-            return step.plan.outputs[e.index]
+            return *step.plan.outputs[e.index], self.place(step.plan)
         return next(
-            s.plan.kinds[i] for n, s in self.step_of.items() for i, x in enumerate(n.inputs) if x == e
+            (*s.plan.kinds[i], self.place(s.plan))
+            for n, s in self.step_of.items()
+            for i, x in enumerate(n.inputs)
+            if x == e
         )
+
+    def place(self, plan: Plan) -> Context:
+        """The device of a plan's arrays."""
+        place = plan.backend.place
+        if place == "cpu":
+            return self.context if self.context.device_type != "gpu" else cpu()
+        return gpu(place.index)
 
     def call(self, node: Node, destination: dict[Entry, Storage]) -> None:
         """Run one node and forget what it read last."""
@@ -355,12 +366,12 @@ class _Run:
             place = destination.get(e)
             if place is None:
                 place = self._taken(node, plan, k)
-            arrays.append(self.cls.fresh(*plan.makes[k], self.context) if place is None else place)
+            arrays.append(self.cls.fresh(*plan.makes[k], self.place(plan)) if place is None else place)
         run = plan.bind([a.storage for a in ins], [a.storage for a in arrays], step.stream, step.state)
         mutated = [ins[i] for i in plan.mutated]
         reads = [a.var for a in ins] + [a.var for a in arrays if a.partial]
         versions = [a.var.pushes for a in ins]
-        get_engine().push(run, reads, [a.var for a in (*arrays, *mutated)], name=plan.name)
+        push_on(plan.backend, run, reads, [a.var for a in (*arrays, *mutated)], name=plan.name)
         if self.create and any(a.origin is not None for a in ins):
             note(plan, tuple(a.origin for a in ins), ins, versions, arrays)
         return dict(zip(wanted, arrays))
@@ -385,8 +396,8 @@ class _Run:
         with scope(self.create, self.mode[1]):
             for i, (shape, dtype) in enumerate(step.plan.outputs):
                 if heads[i] is None:  # no gradient has come: it is 0
-                    zeros = heads[i] = self.cls.fresh(shape, dtype, self.context)
-                    push_write(partial(zeros.storage.fill, 0), zeros, name="full")
+                    zeros = heads[i] = self.cls.fresh(shape, dtype, self.place(step.plan))
+                    push_fill(zeros, 0, name="full")
             assert step.state is not None
             found = step.state["call"].differentiate(heads, [n in wanted for n in names])
         return {Entry(node, i): g for i, (n, g) in enumerate(zip(names, found)) if n in wanted}

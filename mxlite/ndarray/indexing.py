@@ -15,17 +15,19 @@ MXNet.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
 from ..core import ShapeError
-from ..engine import get_engine, Var
+from ..engine import Var
 from .arithmetic import number
 from .invoke import note_copy, refuse_loss
 from .noted_index import gather, note_part
 from .storage import RawArray, Shape, Storage
 from .tape import MODE, origin_of, refuse_write
+from .transfer import push_copy, push_fill, push_on, push_values
 
 if TYPE_CHECKING:
     from .ndarray import NDArray
@@ -46,7 +48,8 @@ def get_item(array: NDArray, key: Any) -> NDArray:
     if MODE.flags and not basic and origin_of(array) is not None:
         return gather(array, where, _indexed_shape(array.storage.shape, where) or (1,))
     if basic:
-        part = _place(array, where)
+        backend = array.backend
+        part = backend.part(array.storage, where)
         if part.ndim == 0 and array.storage.ndim:
             part = part.reshape(1)
         if part.flags.c_contiguous:
@@ -55,33 +58,33 @@ def get_item(array: NDArray, key: Any) -> NDArray:
                 note_part(array, where, view)
             return view
         result = array.fresh(part.shape, part.dtype, array.context)
-        final = result.storage
-
-        def copy() -> None:
-            final[...] = part
-
-        get_engine().push(copy, (array.var,), (result.var,), name="slice")
+        push_on(
+            backend, partial(backend.assign, result.storage, part), (array.var,), (result.var,), name="slice"
+        )
         if MODE.flags:
             note_part(array, where, result)
         return result
     shape = _indexed_shape(array.storage.shape, where)
     result = array.fresh(shape or (1,), array.storage.dtype, array.context)
-    source, final = array.storage, result.storage.reshape(shape)
+    backend, source, final = array.backend, array.storage, result.storage.reshape(shape)
 
     def look_up() -> None:
-        final[...] = source[_resolve(where)]
+        backend.look_up(final, source, _resolve(where))
 
-    get_engine().push(look_up, (array.var, *_vars(where)), (result.var,), name="gather")
+    push_on(backend, look_up, (array.var,), (result.var,), name="gather", others=_vars(where))
     return result
 
 
 def set_item(array: NDArray, key: Any, value: Any) -> None:
     """Write a number, an NDArray or what numpy makes one of, broadcast and converted to `array`'s dtype."""
     where, basic = _normal(key, array.storage.shape)
-    place = _place(array, where) if basic else None
-    shape = place.shape if place is not None else _indexed_shape(array.storage.shape, where)
-    source, reads = _source(value, shape, array.storage.dtype)
-    target = array.storage
+    backend, target = array.backend, array.storage
+    place = backend.part(target, where) if basic else None
+    shape = place.shape if place is not None else _indexed_shape(target.shape, where)
+    if isinstance(value, Storage):
+        source: Any = _fitting(value.storage, shape)
+    else:
+        source = _source(value, shape, target.dtype)
     whole = place is not None and place.size == target.size and not array.partial
     if MODE.flags:
         refuse_write(array, "a[...] = value")
@@ -89,34 +92,40 @@ def set_item(array: NDArray, key: Any, value: Any) -> None:
             if value is not array and note_copy(value, array, "a[:] = value"):
                 return
         refuse_loss(value, "a[...] = value")
+    # What is left of the old value is read, in a way: if it is poisoned the array stays poisoned.
+    reads = () if whole else (array.var,)
+    if place is None:
+        _put_at(array, where, source, value)
+    elif isinstance(value, Storage):
+        push_copy(value, array, name="assign", values=source, place=place, reads=reads, kind="compute")
+    elif isinstance(source, np.ndarray):
+        push_values(source, array, name="assign", place=place, reads=reads)
+    else:
+        push_fill(array, source, name="assign", place=place, reads=reads)
+
+
+def _put_at(array: NDArray, where: Key, source: Any, value: Any) -> None:
+    """Push the assignment of `source`, a number or a bare array, that of `value` if this is an NDArray."""
+    backend, target = array.backend, array.storage
+    reads, others = [array.var], [*_vars(where)]
+    sender = value.backend if isinstance(value, Storage) else backend
+    if isinstance(value, Storage):
+        (reads if sender is backend else others).append(value.var)
 
     def assign() -> None:
-        with np.errstate(all="ignore"):
-            if place is not None:
-                place[...] = source
-            else:
-                target[_resolve(where)] = source
+        given = source if sender is backend else sender.look(source, value.var)
+        backend.put_at(target, _resolve(where), given)
 
-    # What is left of the old value is read, in a way: if it is poisoned the array stays poisoned.
-    if not whole:
-        reads = (*reads, *_vars(where), array.var)
-    get_engine().push(assign, reads, (array.var,), name="assign")
+    push_on(backend, assign, reads, (array.var,), name="assign", others=others)
 
 
-def _place(array: Storage, where: Key) -> RawArray:
-    """The elements that a key without arrays means, as a numpy view also if it is a single one."""
-    return array.storage[where if any(item is Ellipsis for item in where) else (*where, ...)]
-
-
-def _source(value: Any, shape: Shape, dtype: np.dtype[Any]) -> tuple[Any, tuple[Var, ...]]:
-    """What to assign, and the Var it is read under. numpy arrays are copied: the caller may change them."""
-    if isinstance(value, Storage):
-        return _fitting(value.storage, shape), (value.var,)
+def _source(value: Any, shape: Shape, dtype: np.dtype[Any]) -> Any:
+    """The number or numpy array to assign. Arrays are copied: the caller may change them."""
     if isinstance(value, (np.ndarray, list, tuple)) or hasattr(value, "__array__"):
         with np.errstate(all="ignore"):
             copied = np.array(value, dtype=dtype)
-        return _fitting(copied, shape), ()
-    return number(value), ()
+        return _fitting(copied, shape)
+    return number(value)
 
 
 def _fitting(source: RawArray, shape: Shape) -> RawArray:
@@ -215,7 +224,10 @@ def _vars(where: Key) -> Sequence[Var]:
 
 def _resolve(where: Key) -> Key:
     """The key with the values that NDArrays have by now."""
-    return tuple(item.storage.astype("int64") if isinstance(item, Storage) else item for item in where)
+    return tuple(
+        item.backend.look(item.storage, item.var).astype("int64") if isinstance(item, Storage) else item
+        for item in where
+    )
 
 
 def _indexed_shape(shape: Shape, where: Key) -> Shape:

@@ -10,14 +10,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
-
-from ..core import Context, current_context, DTypeError, ShapeError, StateError
-from ..engine import get_engine, Var
+from ..backends import Backend, backend_of
+from ..core import Context, current_context, DeviceError, DTypeError, ShapeError, StateError
+from ..engine import get_engine
 from .generator import next_stream
+from .host import note_python
 from .plan import Call, call_of as call_of, call_with as call_with, Plan, scalar_call as scalar_call
 from .storage import RawArray, Storage
 from .tape import MODE, note, origin_of, refuse_write
+from .transfer import push_copy
 
 A = TypeVar("A", bound=Storage)
 
@@ -38,19 +39,24 @@ def invoke(
         return _invoke_noted(call, inputs, out, ctx, cls)
     if len(inputs) == 1:
         raw = inputs[0].storage
-        key: Any = (raw.shape, raw.dtype)
+        key: Any = (raw.shape, raw.dtype, raw.device)
+    elif inputs:
+        key = tuple([(a.storage.shape, a.storage.dtype, a.storage.device) for a in inputs])
     else:
-        key = tuple([(a.storage.shape, a.storage.dtype) for a in inputs])
+        ctx = _place_for(out, ctx)
+        key = backend_of(ctx).place
     plan = call.plans.get(key)
     if plan is None:
         plan = call.plan(key, inputs, inputs[0].context if inputs else ctx or current_context())
     if out is not None:
         if plan.in_place and out is inputs[0] and (len(inputs) == 1 or inputs[1].var is not inputs[0].var):
-            run: Callable[[], None] = partial(
+            run: Callable[[], object] = partial(
                 plan.run, *plan.args[:2], *[a.storage for a in inputs], out=inputs[0].storage
             )
-            writes = (inputs[0].var,)
-            get_engine().push(run, [a.var for a in inputs], writes, name=plan.name)
+            reads = [a.var for a in inputs]
+            if plan.is_remote:
+                run = plan.backend.issue(run, reads)
+            get_engine().push(run, reads, (inputs[0].var,), name=plan.name, device=plan.lane)
             return out
         outs = [out] if isinstance(out, Storage) else list(out)
         _check_out(plan, outs)
@@ -69,7 +75,9 @@ def invoke(
     written = [o.var for o in outs]
     if plan.mutated:
         written += [inputs[i].var for i in plan.mutated]
-    get_engine().push(run, reads, written, name=plan.name)
+    if plan.is_remote:
+        run = plan.backend.issue(run, (*reads, *written))
+    get_engine().push(run, reads, written, name=plan.name, device=plan.lane)
     return outs[0] if len(outs) == 1 else outs
 
 
@@ -86,19 +94,22 @@ def _invoke_noted(
         for a in inputs:
             capture(a)
     recorded = MODE.recording and any(origins)
-    key = tuple([(a.storage.shape, a.storage.dtype) for a in inputs])
+    if inputs:
+        key = tuple([(a.storage.shape, a.storage.dtype, a.storage.device) for a in inputs])
+        ctx, cls = inputs[0].context, type(inputs[0])
+    else:
+        ctx = _place_for(out, ctx)
+        key = backend_of(ctx).place
     plan = call.noted.get((key, MODE.training, recorded))
     if plan is None:
-        place = inputs[0].context if inputs else ctx or current_context()
-        plan = call.plan(key, inputs, place, MODE.training, recorded)
-    if inputs:
-        ctx, cls = inputs[0].context, type(inputs[0])
+        plan = call.plan(key, inputs, ctx, MODE.training, recorded)
     device = ctx or current_context()
     stream = next_stream(device) if plan.random else None
     state: dict[str, Any] | None = {} if plan.state else None
     reads = [a.var for a in inputs]
     if out is None:
         assert cls is not None
+        run: Callable[[], object]
         given: list[A] = [cls.adopt(plan.backend.array(*m), device) for m in plan.makes]
         outs, given = given, given[: plan.visible]
         run = plan.bind([a.storage for a in inputs], [o.storage for o in outs], stream, state)
@@ -116,7 +127,9 @@ def _invoke_noted(
         refuse_write(inputs[i], plan.name)
         written.append(inputs[i].var)
     versions = [v.pushes for v in reads] if recorded else ()
-    get_engine().push(run, reads, written, name=plan.name)
+    if plan.is_remote:
+        run = plan.backend.issue(run, (*reads, *written))
+    get_engine().push(run, reads, written, name=plan.name, device=plan.lane)
     if recorded:
         note(plan, origins, inputs, versions, outs, stream, state)
     return given[0] if len(given) == 1 else given
@@ -137,7 +150,7 @@ def note_view(call: Call, array: Storage, view: Storage) -> None:
     origin = origin_of(array)
     if not MODE.recording or origin is None:
         return
-    key = ((array.storage.shape, array.storage.dtype),)
+    key = ((array.storage.shape, array.storage.dtype, array.storage.device),)
     plan = call.noted.get((key, MODE.training, True))
     if plan is None:
         plan = call.plan(key, (array,), array.context, MODE.training, True)
@@ -149,14 +162,32 @@ def note_copy(array: A, other: A, name: str) -> bool:
     """Copy `array` into all of `other` by an operator, if the tape has to know; else False."""
     capture(array)
     refuse_write(other, name)
-    if not MODE.recording or origin_of(array) is None:
+    origin = origin_of(array)
+    if not MODE.recording or origin is None:
         return False
+    if array.storage.device != other.storage.device:
+        push_copy(array, other, name=name)
+        note_python(name, _Carried(array.context, array.storage.dtype), (origin,), (array,), (other,))
+        return True
     if array.storage.dtype == other.storage.dtype:
         call = call_of("_copy", {})
     else:
         call = call_of("Cast", {"dtype": str(other.storage.dtype)})
     invoke(call, (array,), other)
     return True
+
+
+class _Carried:
+    """A copy to another device, as a call that can be differentiated: its gradient is carried back."""
+
+    def __init__(self, context: Context, dtype: Any) -> None:
+        self.context = context
+        self.dtype = dtype
+
+    def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
+        (head,) = heads
+        back = type(head).fresh(head.storage.shape, self.dtype, self.context)
+        return [head.copyto(back)]
 
 
 def refuse_loss(value: Any, name: str) -> None:
@@ -176,10 +207,12 @@ def _check_out(plan: Plan, outs: Sequence[Storage]) -> None:
     for o, (shape, dtype) in zip(outs, plan.makes):
         if o.storage.shape != shape:
             raise ShapeError(f"{plan.name} needs out to be of shape {shape}, but it is {o.storage.shape}.")
+        if o.storage.device != plan.backend.place:
+            raise DeviceError(f"{plan.name} runs on {plan.backend.place}, but out is on {o.context}.")
         if o.storage.dtype != dtype:
             raise DTypeError(f"{plan.name} needs out to be {dtype}, but it is {o.storage.dtype}.")
     for i, o in enumerate(outs):
-        if any(o.var is p.var and np.may_share_memory(o.storage, p.storage) for p in outs[:i]):
+        if any(o.var is p.var and plan.backend.overlap(o.storage, p.storage) for p in outs[:i]):
             raise ShapeError(f"{plan.name} cannot write two of its outputs to the same memory.")
 
 
@@ -193,11 +226,12 @@ def _into(
     """The call into given outputs; through temporaries where it would overwrite what it still reads."""
     ins = [a.storage for a in inputs]
     made = [o.storage for o in outs]
-    unsafe = [j for j, o in enumerate(outs) if not _may_overwrite(o, inputs, plan.donors[j])]
+    backend = plan.backend
+    unsafe = [j for j, o in enumerate(outs) if not _may_overwrite(o, inputs, plan.donors[j], backend)]
     if not unsafe:
         return plan.bind(ins, made, stream, state)
     finals = [made[j] for j in unsafe]
-    temporaries = [plan.backend.array(f.shape, f.dtype) for f in finals]
+    temporaries = [backend.array(f.shape, f.dtype) for f in finals]
     for j, temporary in zip(unsafe, temporaries):
         made[j] = temporary
     run = plan.bind(ins, made, stream, state)
@@ -205,12 +239,12 @@ def _into(
     def run_and_copy() -> None:
         run()
         for final, temporary in zip(finals, temporaries):
-            final[...] = temporary
+            backend.assign(final, temporary)
 
     return run_and_copy
 
 
-def _may_overwrite(out: Storage, inputs: Sequence[Storage], donors: frozenset[int]) -> bool:
+def _may_overwrite(out: Storage, inputs: Sequence[Storage], donors: frozenset[int], backend: Backend) -> bool:
     """Whether the kernel may write `out` while it reads `inputs`.
 
     Yes if they do not meet, or if exactly one does, is the very same memory, and is declared in place.
@@ -220,31 +254,21 @@ def _may_overwrite(out: Storage, inputs: Sequence[Storage], donors: frozenset[in
     for i, other in enumerate(inputs):
         if other.var is not var:
             continue
-        if other is not out and not np.may_share_memory(other.storage, array):
+        if other is not out and not backend.overlap(other.storage, array):
             continue
-        if met or i not in donors or not (other is out or _same_memory(other.storage, array)):
+        if met or i not in donors or not (other is out or _same_memory(other.storage, array, backend)):
             return False
         met = True
     return True
 
 
-def _same_memory(a: RawArray, b: RawArray) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype and a.ctypes.data == b.ctypes.data
+def _same_memory(a: RawArray, b: RawArray, backend: Backend) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and backend.address(a) == backend.address(b)
 
 
-_quiet = np.errstate(all="ignore")
-"""Decorator: 1 / 0 is inf without a word, on whatever thread runs it."""
-
-
-@_quiet
-def _run_quietly(run: Callable[[], object]) -> None:
-    run()
-
-
-def push_write(
-    run: Callable[[], object], into: Storage, reads: Sequence[Var] = (), *, name: str, kind: str = "compute"
-) -> None:
-    """Push a closure that writes all of `into` (a part of its Var's memory, if it is a view)."""
-    if into.partial:
-        reads = (*reads, into.var)
-    get_engine().push(partial(_run_quietly, run), reads, (into.var,), name=name, kind=kind)
+def _place_for(out: Any, ctx: Context | None) -> Context:
+    """Where a call without inputs runs: where `out` is, on `ctx`, on the current device."""
+    if out is None:
+        return ctx or current_context()
+    place: Context = (out if isinstance(out, Storage) else out[0]).context
+    return place

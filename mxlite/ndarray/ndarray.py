@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..core import as_dtype, Context, ShapeError
+from ..core import as_dtype, bfloat16, Context, ShapeError
 from ..engine import get_engine
 from .arithmetic import Arithmetic
 from .attachment import Attachment
@@ -26,6 +26,7 @@ from .invoke import call_of, note_copy, note_view
 from .methods import Methods
 from .storage import RawArray, Shape, Storage
 from .tape import MODE
+from .transfer import push_copy, put
 
 
 class NDArray(Arithmetic, Methods, Attachment):
@@ -78,15 +79,14 @@ class NDArray(Arithmetic, Methods, Attachment):
 
     def asnumpy(self) -> RawArray:
         """A numpy array with the values, copied. Waits. Raises OperatorError if they cannot be computed."""
-        self.wait_to_read()
-        return self.storage.copy()
+        get_engine().wait_for(self.var)
+        return self.backend.to_host(self.storage, self.var)
 
     def asscalar(self) -> Any:
         """The only element, as a numpy scalar. Waits. Raises ValueError if there is more than one."""
         if self.storage.size != 1:
             raise ShapeError(f"an array of shape {self.shape} is not a scalar.")
-        self.wait_to_read()
-        return self.storage.reshape(-1)[0]
+        return self.look().reshape(-1)[0]
 
     def item(self) -> Any:
         """The only element, as a Python number. Waits."""
@@ -135,13 +135,33 @@ class NDArray(Arithmetic, Methods, Attachment):
     ) -> Any:
         """Share the memory with another library. Waits for all pending reads and writes.
 
-        Afterwards both sides see each other's writes; the engine knows nothing of the other's.
+        Afterwards both sides see each other's writes; the engine knows nothing of the other's. On a GPU what
+        waits is `stream`, the one that the other library uses.
         """
-        self.wait_to_write()
-        return self.storage.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+        get_engine().wait_to_write(self.var)
+        return self.backend.dlpack(
+            self.storage, self.var, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self.storage.__dlpack_device__()
+        return self.backend.dlpack_device(self.storage)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """For libraries that share memory of a GPU by this protocol (version 3); waits as `__dlpack__`."""
+        backend: Any = self.backend
+        if not backend.is_remote or self.storage.dtype == bfloat16:
+            raise AttributeError(f"an array of {self.storage.dtype} on {self.context} has no CUDA interface.")
+        get_engine().wait_to_write(self.var)
+        backend.show(self.storage, self.var, -1)
+        return {
+            "shape": self.storage.shape,
+            "typestr": self.storage.dtype.str,
+            "data": (backend.address(self.storage) if self.size else 0, False),
+            "version": 3,
+            "strides": None,
+            "stream": backend.device.compute,
+        }
 
     # -- copies ----------------------------------------------------------------------------------------
 
@@ -172,14 +192,7 @@ class NDArray(Arithmetic, Methods, Attachment):
     def _copy_into(self, other: Storage, name: str) -> None:
         if MODE.flags and note_copy(self, other, name):
             return
-        source, final = self.storage, other.storage
-
-        def copy() -> None:
-            with np.errstate(all="ignore"):
-                final[...] = source
-
-        reads = (self.var, other.var) if other.partial else (self.var,)
-        get_engine().push(copy, reads, (other.var,), name=name, kind="copy")
+        push_copy(self, other, name=name)
 
     def astype(self, dtype: Any, copy: bool = True) -> Self:
         """Elements converted to `dtype`; the array itself if nothing changes and `copy` is False."""
@@ -246,5 +259,5 @@ class NDArray(Arithmetic, Methods, Attachment):
 
 def _restore(values: RawArray, device_type: str, device_id: int) -> NDArray:
     array = NDArray.fresh(values.shape, values.dtype, Context(device_type, device_id))
-    array.storage[...] = values
+    put(values, array, name="unpickle")
     return array

@@ -15,6 +15,7 @@ import numpy as np
 from .invoke import call_of, capture, invoke, note_view
 from .storage import Shape, Storage
 from .tape import MODE, origin_of
+from .transfer import put
 
 if TYPE_CHECKING:
     from .ndarray import NDArray
@@ -28,7 +29,7 @@ def note_part(array: Storage, where: Key, result: Storage) -> None:
     if not MODE.recording or origin_of(array) is None:
         return
     parts = _slices(where, array.storage.shape)
-    part = array.alias(array.storage[parts])
+    part = array.alias(array.backend.part(array.storage, parts))  # of which only shape and origin count
     if part.storage.shape == array.storage.shape and all(s.step in (None, 1) for s in parts):
         part = array
     else:
@@ -90,7 +91,7 @@ def _take(data: NDArray, indices: Any, axis: int, array: NDArray) -> NDArray:
     if not isinstance(indices, Storage):
         values = indices
         indices = array.fresh(values.shape, np.dtype("int64"), array.context)
-        indices.storage[...] = values
+        put(values, indices, name="indices")
     result: NDArray = invoke(call_of("take", {"axis": axis, "mode": "wrap"}), (data, indices))
     return result
 

@@ -36,7 +36,7 @@ def save(fname: str | os.PathLike[str], data: NDArray | Sequence[NDArray] | Mapp
             raise TypeError(f"save takes NDArrays, got {type(array).__name__}.")
     get_engine().wait_for(*(a.var for a in arrays))
     with replacing(fname) as file:
-        write_container(file, [a.storage for a in arrays], names)
+        write_container(file, [a.look() for a in arrays], names)
 
 
 def load(fname: str | os.PathLike[str]) -> Arrays:

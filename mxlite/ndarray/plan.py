@@ -16,13 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import ALIGN, Backend, backend_of, bind_call
-from ..core import Context, DTypeError, MXLiteError, OpAttributeError, OutOfMemoryError, ShapeError
+from ..backends import Backend, backend_of, bind_call
+from ..core import (
+    Context,
+    DeviceError,
+    DTypeError,
+    MXLiteError,
+    OpAttributeError,
+    OutOfMemoryError,
+    ShapeError,
+)
 from ..core.dtype import float32, is_floating
 from ..graph.attrs import parse_attrs
 from ..graph.derivative import names_read
 from ..graph.opdef import DType, Op, require_possible, Shapes
 from ..ops import find_op
+from ..ops.philox import RandomStream
 from .call_name import CallName
 from .storage import RawArray, Shape, Storage
 
@@ -74,6 +83,13 @@ class Call:
                 f"got {len(arrays)}."
             )
         op, attrs = self.op, self.attrs
+        backend = backend_of(ctx)
+        if any(a.storage.device != backend.place for a in arrays):
+            raise DeviceError(
+                f"{op.op_name} needs all its arrays on one device, but "
+                f"{', '.join(f'{n!r} is on {a.context}' for n, a in zip(self.inputs, arrays))}; "
+                f"x.as_in_context({ctx}) gives a copy there."
+            )
         kinds = tuple((a.storage.shape, a.storage.dtype) for a in arrays)
         shapes, dtypes = _infer(self, tuple(k[0] for k in kinds), [k[1] for k in kinds])
         names = op.output_names(attrs)
@@ -89,15 +105,15 @@ class Call:
             [m if w else None for m, w in zip(made, wanted)],
             (tuple(k[0] for k in kinds), shapes),
             kinds[0][1] if kinds else dtypes[0] if dtypes else float32,
-            backend_of(ctx),
+            backend,
             train,
             tuple(k[1] for k in kinds),
         )
         need = sum(prod(shape) * dtype.itemsize for shape, dtype in plan.makes) + (plan.work or 0)
-        if need > plan.backend.memory():
+        if need > backend.memory():
             raise OutOfMemoryError(
                 f"{op.op_name} makes {', '.join(f'{s} {d}' for s, d in plan.makes[:4])}: {need} bytes with "
-                f"its scratch, more than the {plan.backend.memory()} there are."
+                f"its scratch, more than the {backend.memory()} there are."
             )
         plan.visible = visible
         plan.outputs = made
@@ -140,8 +156,9 @@ class Plan:
 
     __slots__ = (
         "args", "attrs", "backend", "constants", "donors", "dtype", "dtypes", "floating",
-        "gradients", "in_place", "inputs", "keeps", "kernel", "keywords", "kinds", "makes", "mutated", "name",
-        "op", "outputs", "places", "random", "run", "shapes", "simple", "state", "train", "visible", "work",
+        "gradients", "in_place", "inputs", "is_remote", "keeps", "kernel", "keywords", "kinds", "lane",
+        "makes", "mutated", "name", "op", "outputs", "places", "random", "run", "shapes", "simple", "state",
+        "train", "visible", "work",
     )  # fmt: skip
 
     def __init__(
@@ -187,6 +204,8 @@ class Plan:
         self.name: str = CallName(self)
         self.kernel = kernel.name
         self.backend = backend
+        self.lane = backend.lane
+        self.is_remote = backend.is_remote
         self.run: Callable[..., None] = _quiet(bound.func)
         if not kernel.is_reference:
             self.run = _running(backend, threads, self.run)
@@ -271,13 +290,14 @@ class Plan:
             return partial(self.run, *self.args[:2], *ins, out=outs[0], **self.constants)
         args = [_fill(a, ins, outs) for a in self.args]
         keywords = {k: _fill(v, ins, outs) for k, v in self.keywords.items()}
-        if self.random:
-            keywords["rng"] = stream
         if self.state:
             keywords["state"] = {} if state is None else state
+        run: Callable[..., None] = partial(self.run, *args, **keywords)
+        if self.random:
+            run = partial(_with_stream, self.backend, stream, run)
         if self.work is not None:
-            return partial(_with_work, self.work, partial(self.run, *args, **keywords))
-        return partial(self.run, *args, **keywords)
+            run = partial(_with_work, self.backend, self.work, run)
+        return run
 
 
 def _fill(template: Any, ins: Sequence[RawArray], outs: Sequence[RawArray]) -> Any:
@@ -302,11 +322,16 @@ def _running(backend: Backend, threads: int, run: Callable[..., None]) -> Callab
     return on_threads
 
 
-def _with_work(nbytes: int, run: Callable[..., None]) -> None:
+def _with_work(backend: Backend, nbytes: int, run: Callable[..., None]) -> None:
     """Scratch lives while the kernel runs, not while it waits for its turn."""
-    block = np.empty(nbytes + ALIGN, "uint8")
-    start = -block.ctypes.data % ALIGN
-    run(work=block[start : start + nbytes])
+    run(work=backend.empty(nbytes))
+
+
+def _with_stream(backend: Backend, stream: Any, run: Callable[..., None], **services: Any) -> None:
+    """Random numbers from a stream whose seed and step lie where the kernel reads them."""
+    if stream is not None and backend.is_remote:
+        stream = RandomStream(backend.seeds(stream.state), stream.stream)
+    run(rng=stream, **services)
 
 
 def _infer(call: Call, shapes: tuple[Any, ...], dtypes: list[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

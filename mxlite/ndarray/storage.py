@@ -6,9 +6,9 @@ from typing import Any, Self, TYPE_CHECKING
 
 import numpy as np
 
-from ..backends import backend_of
+from ..backends import Backend, backend_of
 from ..core import as_dtype, Context, current_context, ShapeError
-from ..core.device import cpu
+from ..core.device import cpu, gpu
 from ..engine import get_engine, Var
 
 if TYPE_CHECKING:
@@ -24,9 +24,12 @@ class Storage:
     """A C-ordered array, its Var and its device.
 
     `storage` is the bare array: look at it only after a wait, or inside an operation whose push names
-    `var`. A view has the Var of its base, so what is done through either is in order. A write through a
-    view leaves the rest of the Var's memory as it was; `partial` says that, so that it counts as a read too
-    and does not declare a poisoned rest healthy. `origin` is where it comes from on the tape (`tape.py`).
+    `var`. On a GPU it is a DeviceArray, at whose elements nobody can look; what is done with elements besides
+    kernels is done by the methods of `backend`.
+
+    A view has the Var of its base, so what is done through either is in order. A write through a view leaves
+    the rest of the Var's memory as it was; `partial` says that, so that it counts as a read too and does not
+    declare a poisoned rest healthy. `origin` is where it comes from on the tape (`tape.py`).
     """
 
     __slots__ = ("__weakref__", "context", "origin", "partial", "storage", "var")
@@ -37,7 +40,7 @@ class Storage:
         if not storage.flags.c_contiguous:
             raise ShapeError(f"an NDArray is C-ordered; got strides {storage.strides} for {storage.shape}.")
         self.storage = storage
-        self.context = ctx or _CPU
+        self.context = ctx or context_of(storage)
         self.var = var or Var()
         self.partial = partial
         self.origin: Origin | None = None
@@ -74,16 +77,39 @@ class Storage:
         view.origin = None
         return view
 
+    @property
+    def backend(self) -> Backend:
+        """The backend of its device."""
+        return backend_of(self.context)
+
     def wait_to_read(self) -> None:
         """Return when all that was pushed to write this array is over.
 
-        Raises OperatorError if its value comes from an operation that failed.
+        Raises OperatorError if its value comes from an operation that failed, and DeviceError if the device
+        has failed since.
         """
         get_engine().wait_for(self.var)
+        if self.var.fence:
+            self.backend.settle(self.var)
 
     def wait_to_write(self) -> None:
         """Return when also all that was pushed to read this array is over."""
         get_engine().wait_to_write(self.var)
+        if self.var.fence:
+            self.backend.settle(self.var)
+
+    def look(self) -> RawArray:
+        """A numpy array with the values, perhaps the array itself: to be read at once. Waits."""
+        get_engine().wait_for(self.var)
+        return self.backend.look(self.storage, self.var)
+
+
+def context_of(storage: RawArray, like: Context = _CPU) -> Context:
+    """The device that a bare array is on; `like` where that is as good a name for it."""
+    place: Any = storage.device
+    if place == "cpu":
+        return like if like.device_type != "gpu" else _CPU
+    return gpu(place.index)
 
 
 def check_shape(shape: Any) -> Shape:

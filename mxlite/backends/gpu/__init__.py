@@ -1,3 +1,8 @@
 """The GPU. Start reading at `cuda_device.py` (order of work), then `backend.py`."""
 
-from .registry import drivers_of as drivers_of, gpu_backend as gpu_backend, opened as opened
+from .registry import (
+    drivers_of as drivers_of,
+    gpu_backend as gpu_backend,
+    num_gpus as num_gpus,
+    opened as opened,
+)

@@ -141,14 +141,15 @@ class DeviceArray:
         address = self.address + (start * self.dtype.itemsize if prod(made) else 0)
         return DeviceArray(self.memory, address, made, self.dtype)
 
-    def overlaps(self, other: DeviceArray) -> bool:
-        """Whether a byte belongs to both."""
-        return (
-            self.address < other.address + other.nbytes
-            and other.address < self.address + self.nbytes
-            and self.size > 0
-            and other.size > 0
-        )
+    def part(self, key: tuple[Any, ...]) -> DeviceArray | Part:
+        """What a key of ints, slices, None and ... means; an axis may be walked in steps, or backwards."""
+        # numpy knows the arithmetic: an array over the same addresses, at whose elements nobody looks.
+        there = np.asarray(_Addresses(self.address, self.shape, self.dtype.itemsize))
+        found = there[key if any(item is Ellipsis for item in key) else (*key, ...)]
+        start = found.__array_interface__["data"][0] if found.size else self.address
+        if found.flags.c_contiguous:
+            return DeviceArray(self.memory, start, found.shape, self.dtype)
+        return Part(self.memory, start, found.shape, found.strides, self.dtype)
 
     def _refusal(self, what: str) -> DeviceError:
         return DeviceError(
@@ -168,5 +169,71 @@ class DeviceArray:
     def __bool__(self) -> NoReturn:
         raise self._refusal("the truth value")
 
+    def __dlpack__(self, *_: Any, **__: Any) -> NoReturn:
+        raise self._refusal("__dlpack__")
+
     def __repr__(self) -> str:
         return f"<DeviceArray {self.shape} {self.dtype} at {self.address:#x} on {self.device}>"
+
+
+class Part(NamedTuple):
+    """Elements of a DeviceArray that are not in C order: for `assign` and `fill`, which walk by strides."""
+
+    memory: Memory
+    address: int
+    shape: Shape
+    strides: Shape
+    dtype: np.dtype[Any]
+
+    @property
+    def device(self) -> Any:
+        return self.memory.device
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def flags(self) -> Flags:
+        return Flags(c_contiguous=False)
+
+
+def overlap(a: DeviceArray | Part, b: DeviceArray | Part) -> bool:
+    """Whether a byte lies between the first and the last of both."""
+    (low, high), (start, stop) = extent(a), extent(b)
+    return low < stop and start < high
+
+
+def extent(array: DeviceArray | Part) -> tuple[int, int]:
+    """Where its bytes begin and end; twice the same if it has none."""
+    if not array.size:
+        return 0, 0
+    ends = [(n - 1) * s for n, s in zip(array.shape, array.strides)]
+    low = array.address + sum(e for e in ends if e < 0)
+    return low, array.address + sum(e for e in ends if e > 0) + array.dtype.itemsize
+
+
+def is_dense(array: DeviceArray | Part) -> bool:
+    """Whether its elements lie in C order without gaps."""
+    step = array.dtype.itemsize
+    for n, s in zip(reversed(array.shape), reversed(array.strides)):
+        if n != 1 and s != step and array.size:
+            return False
+        step *= n
+    return True
+
+
+class _Addresses:
+    """What numpy makes an array of: bytes that it will not touch as long as it only cuts."""
+
+    def __init__(self, address: int, shape: Shape, itemsize: int) -> None:
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": shape,
+            "typestr": f"|V{itemsize}",
+            "version": 3,
+        }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from ...engine import Var
 from ...graph.opdef import DType, Op, Shapes
 from ..base import Backend, ChosenKernel, Request
 from ..cpu import CPU
-from .array import DeviceArray
+from .array import DeviceArray, extent, is_dense, overlap, Part
 from .cuda_device import CudaDevice
+from .dlpack import capsule_of, CPU as HOST, CUDA, Given
 from .elements import convert, fill
 from .host_kernel import on_host
 from .kernels import table
@@ -28,7 +30,8 @@ class GPUBackend(Backend):
     @classmethod
     def of(cls, device: CudaDevice) -> GPUBackend:
         """The backend of a device."""
-        return cls("gpu", np, table(device), lane=f"gpu{device.index}", device=device)
+        lane = f"gpu{device.index}"
+        return cls("gpu", np, table(device), lane, place=device, is_remote=True, device=device)
 
     def choose(
         self,
@@ -65,10 +68,12 @@ class GPUBackend(Backend):
 
         def issued() -> None:
             with device.active():
-                run()
-                ticket = device.mark()
-            for var in vars:
-                var.fence = ticket
+                try:
+                    run()
+                finally:  # what was launched before a failure is under way, too
+                    ticket = device.mark()
+                    for var in vars:
+                        var.fence = ticket
 
         return issued
 
@@ -76,28 +81,117 @@ class GPUBackend(Backend):
         self.device.wait_for(var.fence)
 
     def settle_all(self) -> None:
-        self.device.synchronize()
+        if self.device.fault is None:  # else somebody has been told
+            self.device.synchronize()
+            self.device.pool.held()  # gives back what was borrowed
 
     def assign(self, target: Any, source: Any) -> None:
-        if target.dtype == source.dtype and target.shape == source.shape:
+        if overlap(target, source):  # numpy would take care, too
+            copied = self.array(source.shape, source.dtype)
+            self.assign(copied, source)
+            source = copied
+        dense = target.flags.c_contiguous and source.flags.c_contiguous
+        if dense and target.dtype == source.dtype and target.shape == source.shape:
             self.device.copy(target, source)
         else:
             convert(self.device, target, source)()
 
     def fill(self, target: Any, value: float) -> None:
-        fill(self.device, target, value)()
+        if target.flags.c_contiguous:
+            fill(self.device, target, value)()
+        else:
+            one = self.array((), target.dtype)
+            fill(self.device, one, value)()
+            convert(self.device, target, one)()
 
     def from_host(self, target: Any, values: np.ndarray, var: Var | None = None) -> None:
-        whole = np.empty(target.shape, target.dtype)
-        with np.errstate(all="ignore"):
-            whole[...] = values
-        fence = self._all() if var is None else var.fence
-        self.device.upload(target, whole, max(fence, target.memory.since))
+        if not target.flags.c_contiguous:
+            dense = self.array(values.shape, target.dtype)
+            self.from_host(dense, values, Var())  # nobody else has seen it
+            self.issue(partial(self.assign, target, dense), () if var is None else (var,))()
+            return
+        whole = values
+        if values.shape != target.shape or values.dtype != target.dtype or not values.flags.c_contiguous:
+            whole = np.empty(target.shape, target.dtype)
+            with np.errstate(all="ignore"):
+                whole[...] = values
+        self.device.upload(target, whole, self._after(target, var))
 
     def to_host(self, source: Any, var: Var | None = None) -> np.ndarray:
         result = np.empty(source.shape, source.dtype)
         self.device.download(result, source, self._all() if var is None else var.fence)
         return result
+
+    look = to_host
+
+    def receive(self, target: Any, source: Any, sender: Backend, var: Var, source_var: Var) -> None:
+        dense = target.flags.c_contiguous and target.dtype == source.dtype and target.shape == source.shape
+        if not dense or not isinstance(sender, GPUBackend):
+            self.from_host(target, sender.look(source, source_var), var)
+            return
+        sender.settle(source_var)
+        self.device.take_over(target, source, self._after(target, var))
+
+    def part(self, array: Any, key: Any) -> Any:
+        return array.part(key)
+
+    def look_up(self, target: Any, source: Any, key: Any) -> None:
+        self.from_host(target, self.to_host(source)[key])
+
+    def put_at(self, target: Any, key: Any, values: Any) -> None:
+        whole = self.to_host(target)
+        with np.errstate(all="ignore"):
+            whole[key] = self.to_host(values) if isinstance(values, DeviceArray) else values
+        self.from_host(target, whole)
+
+    def seeds(self, state: np.ndarray) -> Any:
+        there = self.array((2,), state.dtype)
+        for i in range(2):
+            self.fill(there[i], state[i])
+        return there
+
+    def dlpack(self, array: Any, var: Var, **wishes: Any) -> Any:
+        copy, place = wishes["copy"], wishes["dl_device"]
+        if place is not None and tuple(place) != self.dlpack_device(array):
+            if place[0] != HOST or copy is False:
+                raise BufferError(f"an array on {self.device} cannot be shared with device {place}.")
+            return self.to_host(array, var).__dlpack__(max_version=wishes["max_version"])
+        if copy:
+            original, array, var = array, self.array(array.shape, array.dtype), Var()
+            self.issue(partial(self.assign, array, original), (var,))()
+        self.show(array, var, wishes["stream"])
+        versioned = wishes["max_version"] is not None and wishes["max_version"][0] >= 1
+        return capsule_of(array, self.dlpack_device(array), array.memory, versioned)
+
+    def dlpack_device(self, array: Any) -> tuple[int, int]:
+        return CUDA, self.device.index
+
+    def show(self, array: Any, var: Var, stream: int | None) -> None:
+        """Let another library see an array, whose operations have all been issued.
+
+        What comes on its `stream` from now on comes after them: a handle, None or 1 for the default stream, 2
+        for that of the thread, -1 for one that is ordered already (array API standard, `__dlpack__`).
+        """
+        if stream == 0:
+            raise BufferError("stream 0 may mean two streams of CUDA; say 1 or 2.")
+        self.device.pool.lend(array.memory)
+        if stream != -1:
+            with self.device.active():
+                self.device.let_wait(1 if stream is None else stream, self._after(array, var))
+
+    def adopt(self, given: Given, var: Var) -> Any:
+        """An array over another library's memory, whose work on it our compute stream waits for already."""
+        kind = Part(None, given.address, given.shape, given.strides, given.dtype)  # type: ignore[arg-type]
+        low, high = extent(kind)
+        memory = self.device.pool.borrow(low, high - low, given.release)
+        with self.device.active():
+            var.fence = memory.since = self.device.mark()
+        whole = DeviceArray(memory, low, given.shape, given.dtype) if is_dense(kind) else None
+        return kind._replace(memory=memory) if whole is None else whole
+
+    def _after(self, target: Any, var: Var | None) -> int:
+        """The ticket that a write to `target` from elsewhere has to wait for."""
+        return max(self._all() if var is None else var.fence, target.memory.since)
 
     def _all(self) -> int:
         """The ticket of everything that was put on the compute stream by now."""
@@ -105,7 +199,7 @@ class GPUBackend(Backend):
             return self.device.mark()
 
     def overlap(self, a: Any, b: Any) -> bool:
-        return bool(a.overlaps(b))
+        return overlap(a, b)
 
     def address(self, array: Any) -> int:
         return self.device.address(array)

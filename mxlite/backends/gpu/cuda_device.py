@@ -35,7 +35,7 @@ from ...core.errors import DeviceError
 from .array import DeviceArray
 from .device import Arguments, Grid, Run
 from .driver import Driver, DriverError
-from .memory import Block, Pool
+from .memory import Block, capturing, is_capturing, Pool, when_allowed
 from .source import Source
 
 RING = 512  # events of the compute stream that are kept
@@ -56,7 +56,9 @@ class CudaDevice:
         self.multiprocessors = driver.multiprocessors
         self.shared_bytes = driver.shared_bytes
         self.fault: DriverError | None = None
+        self.was_forked = False
         driver.activate()
+        self.blas = driver.blas()
         self.compute = driver.stream()
         self.uploads = driver.stream()
         self.downloads = driver.stream()
@@ -64,7 +66,9 @@ class CudaDevice:
         self._done = 0  # a ticket known to be over
         self._ring = [driver.event() for _ in range(RING)]
         self._thread = threading.local()
-        self._lock = threading.Lock()
+        self._foreign: int | None = None  # an event for streams of others
+        self._marking = threading.Lock()
+        self._compiling = threading.Lock()
         self._functions: dict[tuple[Source, str], int] = {}
         self._modules: dict[Source, Any] = {}
         self.pool = Pool(self, driver, limit)
@@ -84,6 +88,8 @@ class CudaDevice:
 
     def _array(self, make: Callable[[int], Block], nbytes: int) -> DeviceArray:
         with self.active():
+            if is_capturing():
+                raise DeviceError(f"{nbytes} bytes asked of {self} while a CUDA graph is captured.")
             block = make(nbytes)
         return DeviceArray(block, block.address, (nbytes,), _bytes)
 
@@ -96,6 +102,7 @@ class CudaDevice:
     def memory(self) -> tuple[int, int]:
         """(free, total) bytes, whoever uses them."""
         with self.active():
+            self.pool.tidy()
             return self.driver.memory()
 
     # -- kernels ---------------------------------------------------------------------------------------
@@ -105,7 +112,7 @@ class CudaDevice:
         key = (source, name)
         found = self._functions.get(key)
         if found is None:
-            with self._lock, self.active():
+            with self._compiling, self.active():
                 module = self._modules.get(source)
                 if module is None:
                     module = self._modules[source] = self.driver.load(source)
@@ -146,7 +153,18 @@ class CudaDevice:
                 self.fault = error
             raise
 
+    def lose(self) -> None:
+        """In a forked child, which cannot use what its parent has on the device."""
+        self.fault = DriverError("it was opened before the process forked, and CUDA does not follow there.")
+        self.was_forked = True
+        self.pool.lose()
+
     def _after_fault(self) -> DeviceError:
+        if self.was_forked:
+            return DeviceError(
+                f"{self} cannot be used in this process: {self.fault} Start the process with the method "
+                f"'spawn', or fork before a GPU is used."
+            )
         return DeviceError(
             f"{self} cannot be used any more in this process: {self.fault} Arrays on other devices are "
             f"not affected; a new process can use {self} again."
@@ -154,21 +172,36 @@ class CudaDevice:
 
     def mark(self) -> int:
         """The ticket of all that was put on the compute stream up to now."""
-        with self._lock:
+        with self._marking:
             ticket = self.issued + 1
             self.driver.record(self._ring[ticket % RING], self.compute)
             self.issued = ticket
         return ticket
 
     def let_wait(self, stream: int, ticket: int) -> None:
-        """What is put on `stream` from now on comes after `ticket`. Costs the host no wait."""
+        """What is put on `stream` from now on comes after `ticket`. Costs the host no wait.
+
+        A ticket that is yet to be issued stands for what is on the compute stream by now.
+        """
+        if ticket > self.issued:
+            self.mark()
         if ticket > self._done:
             self.driver.wait(stream, self._ring[ticket % RING])
+
+    def await_stream(self, stream: int) -> None:
+        """What comes on the compute stream from now on comes after all that is on another library's now."""
+        with self.active(), self._marking:
+            if self._foreign is None:
+                self._foreign = self.driver.event()
+            self.driver.record(self._foreign, stream)
+            self.driver.wait(self.compute, self._foreign)
 
     def wait_for(self, ticket: int) -> None:
         """Return when `ticket` is over; raises the fault of a kernel before it."""
         if ticket > self._done:
             with self.active():
+                if ticket > self.issued:
+                    self.mark()
                 self.driver.synchronize_event(self._ring[ticket % RING])
                 self._done = max(self._done, ticket)
 
@@ -208,6 +241,15 @@ class CudaDevice:
         """Copy to the host, after ticket `after`; returns when it is done."""
         self._cross(self.downloads, target.ctypes.data, source.address, target, source, after)
 
+    def take_over(self, target: DeviceArray, source: DeviceArray, after: int = 0) -> None:
+        """Copy from another device, where `source` is ready, after ticket `after`; done when it returns."""
+        assert target.nbytes == source.nbytes
+        if target.nbytes:
+            with self.active():
+                self.let_wait(self.uploads, after)
+                self.driver.copy(target.address, source.address, target.nbytes, self.uploads)
+                self.driver.synchronize(self.uploads)
+
     def _cross(
         self, stream: int, to: int, start: int, host: np.ndarray, there: DeviceArray, after: int
     ) -> None:
@@ -215,7 +257,7 @@ class CudaDevice:
         if not host.nbytes:
             return
         with self.active():
-            if getattr(self._thread, "capturing", False):
+            if is_capturing():
                 raise DeviceError(f"A copy between the host and {self} while a CUDA graph is captured.")
             self.let_wait(stream, after)
             self.driver.copy(to, start, host.nbytes, stream)
@@ -229,7 +271,7 @@ class CudaDevice:
     def pinned(self, nbytes: int) -> np.ndarray:
         """A 1-D uint8 array in pinned host memory."""
         with self.active():
-            memory = PinnedMemory(self.driver, nbytes)
+            memory = PinnedMemory(self, nbytes)
         return np.asarray(memory)
 
     # -- graphs ----------------------------------------------------------------------------------------
@@ -240,26 +282,23 @@ class CudaDevice:
         Raises what a run raises; the stream is usable afterwards.
         """
         stream = self.driver.stream() if stream is None else stream
-        with self.active(), self.on(stream), _no_collection():
+        with self.active(), self.on(stream), capturing(), _no_collection():
             self.driver.begin_capture(stream)
-            self._thread.capturing = True
             try:
                 for run in runs:
                     run()
             except BaseException:
-                self._thread.capturing = False
                 try:
                     self.driver.end_capture(stream)
                 except DriverError:
                     pass  # it was broken by what is raised already
                 raise
-            self._thread.capturing = False
             return CapturedGraph(self, self.driver.end_capture(stream))
 
     @property
     def is_capturing(self) -> bool:
         """Whether this thread's launches are noted instead of done."""
-        return getattr(self._thread, "capturing", False)
+        return is_capturing()
 
 
 class Launch:
@@ -289,18 +328,15 @@ class CapturedGraph:
         self.device.driver.launch_graph(self.handle, self.device.stream)
 
     def __del__(self) -> None:
-        try:
-            self.device.driver.destroy_graph(self.handle)
-        except Exception:  # the process ends, or the device is lost: nothing is left to be freed
-            pass
+        _end(self.device, self.device.driver.destroy_graph, self.handle)
 
 
 class PinnedMemory:
     """Pinned host memory as a buffer of bytes, given back with the last array on it."""
 
-    def __init__(self, driver: Driver, nbytes: int) -> None:
-        self._driver, self._nbytes = driver, nbytes
-        self._address = driver.host_malloc(nbytes)
+    def __init__(self, device: CudaDevice, nbytes: int) -> None:
+        self._device, self._nbytes = device, nbytes
+        self._address = device.driver.host_malloc(nbytes)
         self.__array_interface__ = {
             "data": (self._address, False),
             "shape": (nbytes,),
@@ -309,10 +345,23 @@ class PinnedMemory:
         }
 
     def __del__(self) -> None:
+        _end(self._device, self._device.driver.host_free, self._address)
+
+
+def _end(device: CudaDevice, call: Callable[[int], None], handle: int) -> None:
+    """What a finalizer does. Where the process ends, or the device is lost, nothing is left to be freed."""
+
+    def end() -> None:
         try:
-            self._driver.host_free(self._address)
-        except Exception:  # see CapturedGraph
+            if device.fault is None:
+                call(handle)
+        except Exception:
             pass
+
+    try:
+        when_allowed(end)
+    except Exception:  # the interpreter ends, and its modules are empty
+        pass
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ...core.errors import DeviceError
+from .cublaslt import Library
 from .device import Arguments, Grid
 from .source import Source
 
@@ -44,6 +45,9 @@ class Driver(Protocol):
     def activate(self) -> None:
         """Make the calling thread talk to this device. Cheap when repeated."""
 
+    def blas(self) -> Library | None:
+        """cuBLASLt for this device; None: products run on kernels of our own."""
+
     def memory(self) -> tuple[int, int]:
         """(free, total) bytes of the device, whoever uses them."""
 
@@ -71,6 +75,9 @@ class Driver(Protocol):
 
     def synchronize(self, stream: int) -> None:
         """Wait until all that was put on a stream is done."""
+
+    def finish(self) -> None:
+        """Wait until the device has done everything, on whatever stream, also for other libraries."""
 
     def event(self, timed: bool = False) -> int:
         """A new event; one that is `timed` notes when it comes."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -48,54 +47,62 @@ def _fill_source(width: int) -> Source:
 def convert(device: Device, target: Any, source: Any) -> Run:
     """Elements of `source`, broadcast and converted, to `target`. Reads and writes each element once.
 
-    Floating numbers go to whole ones as in C: cut off; what does not fit is as the device makes it.
+    Either may be a part that is not in C order. Floating numbers go to whole ones as in C: cut off; what does
+    not fit is as the device makes it.
     """
     if not target.size:
         return nothing
-    lengths, strides = _steps(target.shape, source.shape)
+    lengths, to, steps = _steps(target, source)
     function = device.function(_convert_source(str(source.dtype)), "convert")
     values: list[Any] = [pointer(device.address(source)), pointer(device.address(target))]
     values += [ctypes.c_int(list(NAMES).index(str(target.dtype))), ctypes.c_int64(target.size)]
-    values += [ctypes.c_int64(n) for n in lengths] + [ctypes.c_int64(s) for s in strides]
+    values += [ctypes.c_int64(n) for n in (*lengths, *to, *steps)]
     return device.launch(function, (blocks(device, target.size), 1, 1), (THREADS, 1, 1), 0, Arguments(values))
 
 
-def _steps(target: tuple[int, ...], source: tuple[int, ...]) -> tuple[list[int], list[int]]:
-    """MOST_AXES lengths of the target and the source's steps along them, in elements; neighbours joined."""
-    padded = (1,) * (len(target) - len(source)) + tuple(source)
-    if any(n not in (1, m) for n, m in zip(padded, target)) or len(source) > len(target):
-        raise ValueError(f"could not broadcast input array from shape {source} into shape {target}")
+def _steps(target: Any, source: Any) -> tuple[list[int], list[int], list[int]]:
+    """MOST_AXES lengths, and the steps of target and source along them, in elements; neighbours joined."""
+    new = target.ndim - source.ndim
+    padded = (1,) * new + tuple(source.shape)
+    if new < 0 or any(n not in (1, m) for n, m in zip(padded, target.shape)):
+        raise ValueError(f"could not broadcast input array from shape {source.shape} into {target.shape}")
+    given = (0,) * new + tuple(s // source.dtype.itemsize for s in source.strides)
     lengths: list[int] = []
+    to: list[int] = []
     steps: list[int] = []
-    for axis, (n, m) in enumerate(zip(padded, target)):
-        step = prod(padded[axis + 1 :]) if n == m else 0
+    for m, n, t, s in zip(target.shape, padded, target.strides, given):
+        there, step = t // target.dtype.itemsize, s if n == m else 0
         if m == 1:
             continue
-        if lengths and steps[-1] == step * m:
+        if lengths and steps[-1] == step * m and to[-1] == there * m:
             lengths[-1] *= m
-            steps[-1] = step
+            to[-1], steps[-1] = there, step
         else:
             lengths.append(m)
+            to.append(there)
             steps.append(step)
     if len(lengths) > MOST_AXES:
         raise ValueError(
             f"a copy over {len(lengths)} axes that cannot be joined; at most {MOST_AXES} are known"
         )
     rest = MOST_AXES - len(lengths)
-    return [1] * rest + lengths, [0] * rest + steps
+    return [1] * rest + lengths, [0] * rest + to, [0] * rest + steps
 
 
 @functools.cache
 def _convert_source(given: str) -> Source:
     """The kernel "convert" from one dtype to the one of NAMES whose number is `made`."""
     parameters = [f"const {NAMES[given]} *in", "void *out", "int made", "int64 size"]
-    parameters += [f"int64 n{i}" for i in range(MOST_AXES)] + [f"int64 s{i}" for i in range(MOST_AXES)]
-    body = ["MX_EACH(at, size) {", "    int64 rest = at, from_ = 0;"]
+    parameters += [f"int64 {name}{i}" for name in "nts" for i in range(MOST_AXES)]
+    body = ["MX_EACH(at, size) {", "    int64 rest = at, from_ = 0, to_ = 0;"]
     for i in reversed(range(MOST_AXES)):
-        body.append(f"    if (n{i} > 1) {{ from_ += rest % n{i} * s{i}; rest /= n{i}; }}")
+        body.append(
+            f"    if (n{i} > 1) {{ int64 k = rest % n{i}; rest /= n{i}; from_ += k * s{i}; "
+            f"to_ += k * t{i}; }}"
+        )
     body.append("    switch (made) {")
     for number, made in enumerate(NAMES):
-        body.append(f"    case {number}: (({NAMES[made]} *)out)[at] = {_conversion(given, made)}; break;")
+        body.append(f"    case {number}: (({NAMES[made]} *)out)[to_] = {_conversion(given, made)}; break;")
     body += ["    }", "}"]
     return Source(shared("types", "index") + kernel("convert", parameters, body, THREADS))
 

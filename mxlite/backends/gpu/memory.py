@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import defaultdict
-from typing import Any
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from ...core.errors import OutOfMemoryError
 from .driver import Driver, DriverError
@@ -31,29 +33,76 @@ class Block:
         self.since = since
 
 
+class Held(NamedTuple):
+    """Bytes of a device that this process has: taken from the driver, and where they are.
+
+    `idle` are kept for the next array. `limit` is the most that is taken, None: all there is.
+    """
+
+    taken: int
+    arrays: int
+    arenas: int
+    idle: int
+    limit: int | None
+
+
 class Pool:
     """Blocks of a device. What is given back is kept for the next who asks for as much, in order of the
     compute stream: the new owner's kernels come after the old owner's.
 
     `limit` bounds the bytes taken from the driver, arenas included.
+
+    A finalizer may run on any thread in the middle of anything: while its thread holds our lock, while it
+    captures a graph (when CUDA frees nothing), while another thread that has our lock waits for the driver.
+    So it notes what is over in a deque, waits for no lock, and leaves the rest to whoever comes next.
     """
 
     def __init__(self, device: Any, driver: Driver, limit: int | None = None) -> None:
         self._device = device
         self._driver = driver
-        self.limit = limit
-        self.taken = 0  # bytes from the driver
-        self.used = 0  # bytes in blocks that somebody holds
-        self._lock = threading.RLock()  # a finalizer may give back in the middle of anything
+        self._limit = limit
+        self._taken = 0  # bytes from the driver
+        self._arrays = 0  # of these, in blocks that somebody holds
+        self._arenas = 0
+        self._lock = threading.Lock()
         self._free: dict[int, list[tuple[int, int]]] = defaultdict(list)  # size -> (address, since)
         self._chunk = (0, 0)  # what is left of the last chunk
+        self._returned: deque[tuple[int, int, int]] = deque()  # address, size, since
+        self._ended: deque[tuple[int, int]] = deque()  # arenas that nobody holds
+        self._abroad: set[int] = set()  # addresses of blocks that other libraries have seen
+        self._borrowed: deque[tuple[int, Callable[[], None]]] = deque()  # ticket, and how to give back
+        self._is_lost = False
+
+    @property
+    def taken(self) -> int:
+        """Bytes from the driver."""
+        return self.held().taken
+
+    @property
+    def limit(self) -> int | None:
+        """The most bytes that are taken from the driver; None: all there is."""
+        return self._limit
+
+    @limit.setter
+    def limit(self, nbytes: int | None) -> None:
+        self._limit = nbytes
+        if nbytes is not None and self.taken > nbytes:
+            self.trim()
+
+    def held(self) -> Held:
+        """Where the bytes are now."""
+        with self._lock:
+            self._collect()
+            idle = self._taken - self._arrays - self._arenas
+            return Held(self._taken, self._arrays, self._arenas, idle, self._limit)
 
     def block(self, nbytes: int) -> Block:
         """A block of at least `nbytes`. Raises OutOfMemoryError."""
         size = max(UNIT, -(-nbytes // UNIT) * UNIT)
         with self._lock:
+            self._collect()
             address, since = self._take(size)
-            self.used += size
+            self._arrays += size
         block = Block(address, size, self._device, since)
         weakref.finalize(block, self._give_back, address, size).atexit = False
         return block
@@ -61,8 +110,9 @@ class Pool:
     def exactly(self, nbytes: int) -> Block:
         """A block of its own from the driver, given back to it when nobody holds it: a program's arena."""
         with self._lock:
+            self._collect()
             address = self._ask(nbytes)
-            self.used += nbytes
+            self._arenas += nbytes
         block = Block(address, nbytes, self._device, 0)
         weakref.finalize(block, self._release, address, nbytes).atexit = False
         return block
@@ -70,12 +120,36 @@ class Pool:
     def trim(self) -> None:
         """Give what nobody holds back to the driver (but for pieces of chunks)."""
         with self._lock:
-            for size, found in self._free.items():
-                if size >= SMALL:
-                    for address, _ in found:
-                        self._driver.free(address)
-                        self.taken -= size
-                    found.clear()
+            self._collect()
+            self._trim()
+
+    def lose(self) -> None:
+        """In a forked child: nothing of this may be touched any more."""
+        self._is_lost = True
+        self._lock = threading.Lock()  # another thread of the parent may have held it
+
+    def lend(self, memory: Any) -> None:
+        """Another library sees this memory: it is used again only when the whole device has come to rest."""
+        self._abroad.add(memory.address)
+
+    def borrow(self, address: int, nbytes: int, release: Callable[[], None]) -> Block:
+        """Another library's memory, whose `release` is called when nobody holds it and the device is done."""
+        block = Block(address, nbytes, self._device, self._device.issued + 1)
+        weakref.finalize(block, self._end_loan, release).atexit = False
+        return block
+
+    def _end_loan(self, release: Callable[[], None]) -> None:
+        self._borrowed.append((self._device.issued + 1, release))
+
+    def _trim(self) -> None:
+        if is_capturing():
+            return
+        for size, found in self._free.items():
+            if size >= SMALL:
+                while found:
+                    address, _ = found.pop()
+                    self._driver.free(address)
+                    self._taken -= size
 
     def _take(self, size: int) -> tuple[int, int]:
         if self._free[size]:
@@ -94,8 +168,8 @@ class Pool:
             return 0
         for again in (False, True):
             if again:
-                self.trim()
-            if self.limit is not None and self.taken + size > self.limit:
+                self._trim()
+            if self._limit is not None and self._taken + size > self._limit:
                 continue
             try:
                 address = self._driver.malloc(size)
@@ -103,24 +177,95 @@ class Pool:
                 if not error.is_memory:
                     raise
                 continue
-            self.taken += size
+            self._taken += size
             return address
         free, total = self._driver.memory()
-        within = "" if self.limit is None else f", of at most {self.limit} it may take"
+        within = "" if self._limit is None else f", of at most {self._limit} it may take"
         raise OutOfMemoryError(
             f"{self._device} has no room for {size} bytes more: {free} of its {total} bytes are free, and "
-            f"this process has taken {self.taken}{within} ({self.used} in arrays). Other processes may hold "
-            f"the rest."
+            f"this process has taken {self._taken}{within} ({self._arrays} in arrays, {self._arenas} in "
+            f"arenas of programs). Other processes may hold the rest."
         )
 
     def _give_back(self, address: int, size: int) -> None:
-        with self._lock:
-            self._free[size].append((address, self._device.issued))
-            self.used -= size
+        # An operation that is being issued has no ticket yet: the next one covers it.
+        self._returned.append((address, size, self._device.issued + 1))
 
     def _release(self, address: int, nbytes: int) -> None:
-        with self._lock:
-            self.used -= nbytes
-            self.taken -= nbytes
+        self._ended.append((address, nbytes))
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Free what is over, if that can be done now; else the next who comes does it. Waits for no lock."""
+        if not self._is_lost and self._lock.acquire(blocking=False):
+            try:
+                self._collect()
+            finally:
+                self._lock.release()
+
+    def _collect(self) -> None:
+        """Take up what finalizers have noted. Under the lock."""
+        postponed = []
+        while self._returned:
+            address, size, since = self._returned.popleft()
+            if address in self._abroad:
+                if is_capturing():
+                    postponed.append((address, size, since))
+                    continue
+                self._driver.finish()
+                self._abroad.discard(address)
+            self._free[size].append((address, since))
+            self._arrays -= size
+        self._returned.extend(postponed)
+        while self._borrowed and not is_capturing():
+            ticket, release = self._borrowed.popleft()
+            self._device.wait_for(ticket)
+            release()
+        while self._ended and not is_capturing():
+            address, nbytes = self._ended.popleft()
+            self._arenas -= nbytes
+            self._taken -= nbytes
             if nbytes:
-                self._driver.free(address)
+                try:
+                    self._driver.free(address)
+                except DriverError:  # the device is lost, and its memory with it
+                    pass
+
+
+class _Capturing(threading.local):
+    """Of this thread: graphs that are being captured, and what is to be done afterwards."""
+
+    depth = 0
+    later: list[Callable[[], object]] | None = None
+
+
+_capturing = _Capturing()
+
+
+def is_capturing() -> bool:
+    """Whether this thread captures a graph: CUDA then allows it no free and no wait, of any device."""
+    return _capturing.depth > 0
+
+
+@contextmanager
+def capturing() -> Iterator[None]:
+    """Inside, this thread captures a graph. What `when_allowed` has put off is done at the end."""
+    _capturing.depth += 1
+    try:
+        yield
+    finally:
+        _capturing.depth -= 1
+        if not _capturing.depth:
+            calls, _capturing.later = _capturing.later or [], None
+            for call in calls:
+                call()
+
+
+def when_allowed(call: Callable[[], object]) -> None:
+    """Call it now, or when this thread's capture is over: for finalizers."""
+    if not _capturing.depth:
+        call()
+    elif _capturing.later is None:
+        _capturing.later = [call]
+    else:
+        _capturing.later.append(call)

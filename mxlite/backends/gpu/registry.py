@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ...core import config
+from ...core.errors import DeviceError
 from .driver import Driver
 
 if TYPE_CHECKING:
@@ -22,7 +25,18 @@ def _open_with_cupy(index: int) -> Driver:
     return CupyDriver(index)
 
 
+def _count_with_cupy() -> int:
+    try:
+        from cupy_backends.cuda.api import runtime
+
+        return int(runtime.getDeviceCount())
+    except Exception:  # no CuPy, no driver, no device: all the same here
+        return 0
+
+
 _open: Callable[[int], Driver] = _open_with_cupy
+_count: Callable[[], int] = _count_with_cupy
+_was_forked = False
 
 
 def gpu_backend(index: int) -> GPUBackend:
@@ -35,8 +49,20 @@ def gpu_backend(index: int) -> GPUBackend:
         with _lock:
             found = _backends.get(index)
             if found is None:
-                found = _backends[index] = GPUBackend.of(CudaDevice(_open(index), index))
+                if _was_forked:
+                    raise DeviceError(
+                        f"gpu({index}) cannot be used in this process: it forked from one that had opened a "
+                        f"GPU, and CUDA does not follow there. Start it with the method 'spawn', or fork "
+                        f"before a GPU is used."
+                    )
+                limit = config.gpu_memory_limit()
+                found = _backends[index] = GPUBackend.of(CudaDevice(_open(index), index, limit))
     return found
+
+
+def num_gpus() -> int:
+    """How many GPUs this machine has that could be used; 0 where CuPy or the driver is missing."""
+    return _count()
 
 
 def opened() -> list[GPUBackend]:
@@ -45,15 +71,27 @@ def opened() -> list[GPUBackend]:
 
 
 @contextmanager
-def drivers_of(open_driver: Callable[[int], Driver]) -> Iterator[None]:
-    """Inside, GPUs are opened by `open_driver`: for tests, where there are none."""
-    global _open
-    before, held = _open, dict(_backends)
-    _open = open_driver
+def drivers_of(open_driver: Callable[[int], Driver], count: int = 0) -> Iterator[None]:
+    """Inside, there are `count` GPUs, opened by `open_driver`: for tests, where there are none."""
+    global _open, _count
+    before, held = (_open, _count), dict(_backends)
+    _open, _count = open_driver, lambda: count
     _backends.clear()
     try:
         yield
     finally:
-        _open = before
+        _open, _count = before
         _backends.clear()
         _backends.update(held)
+
+
+def _after_fork_in_child() -> None:
+    global _was_forked, _lock
+    _lock = threading.RLock()
+    for backend in opened():
+        _was_forked = True
+        backend.device.lose()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -195,6 +195,37 @@ def source(
     return Source(text, contract=True)
 
 
+@functools.lru_cache(maxsize=64)
+def finish_source(made: str, activation: str) -> Source:
+    """The kernel "gemm_finish": bias and activation of a product that is already there."""
+    o, c = NAMES[made], COMPUTE[made]
+    batch = ["int m", "int n", "uint32 inner", "int64 outer_c", "int64 inner_c", "int64 ldc", "int64 count"]
+    body = [
+        "MX_EACH(at, count) {",
+        "    int64 rest = at / n, sample = rest / m;",
+        "    int column = (int)(at - rest * n), row = (int)(rest - sample * m);",
+        f"    {o} *to_ = c + sample / inner * outer_c + sample % inner * inner_c + row * ldc + column;",
+        "    C value = to<C>(*to_);",
+        "    if (bias_at) value += to<C>(bias[bias_at == 1 ? column : row]);",
+        f"    *to_ = from<{o}>({ACTIVATIONS[activation]}::of(value));",
+        "}",
+    ]
+    parameters = [f"{o} *c", f"const {o} *bias", "int bias_at", *batch]
+    text = shared("types", "math", "index", "gemm") + f"typedef {c} C;\n"
+    return Source(text + kernel("gemm_finish", parameters, body, SUM_THREADS), contract=True)
+
+
+def finish(device: Device, p: Product, c: int, bias: int) -> Run:
+    """Bias and activation of `p`, in place in the product at `c`."""
+    i, u, q = ctypes.c_int, ctypes.c_uint32, ctypes.c_int64
+    count = p.batch[0] * p.batch[1] * p.m * p.n
+    values = [pointer(c), pointer(bias), i(BIASES[p.bias]), i(p.m), i(p.n), u(p.batch[1])]
+    values += [q(x) for x in (*p.strides_c, p.pitch_c, count)]
+    grid = (min(-(-count // SUM_THREADS), BLOCKS * 8), 1, 1)
+    function = device.function(finish_source(p.made, p.activation), "gemm_finish")
+    return device.launch(function, grid, (SUM_THREADS, 1, 1), 0, Arguments(values))
+
+
 def connect(device: Device, p: Product, a: int, b: int, c: int, bias: int, work: int) -> Run:
     """The call for matrices at these addresses; `work` is `workspace(p)` bytes."""
     if not (p.m and p.n and p.batch[0] and p.batch[1]):

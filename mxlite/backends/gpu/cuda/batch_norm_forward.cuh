@@ -1,4 +1,8 @@
-// Kernels of batch normalization; what is given, and how threads share the work: batch_norm.cuh.
+// Batch normalization; what is given, and how threads share the work: channels.cuh.
+//
+// Statistics are those of shifted data: a thread shifts by the first number it sees, two threads' are merged as in
+// T. Chan, G. Golub, R. LeVeque, 1983, "Algorithms for computing the sample variance". So digits are kept where
+// the mean is large.
 #pragma once
 
 struct Moments {

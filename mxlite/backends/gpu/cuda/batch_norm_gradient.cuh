@@ -1,19 +1,10 @@
-// The gradient of batch normalization; what is given, and how threads share the work: batch_norm.cuh.
+// The gradient of batch normalization; what is given, and how threads share the work: channels.cuh.
 //
 //     d_data = factor * (d - sum(d) / M - (x - mean) * inverse^2 * sum(d * (x - mean)) / M),   factor = gamma * inverse
 //
 // with M numbers in a channel; d is the head gradient where the rectifier let through, else 0. The moving averages
 // move here.
 #pragma once
-
-struct Sums {
-    A d, xd;
-};
-
-__device__ __forceinline__ Sums merged(const Sums &a, const Sums &b) {
-    Sums s = {a.d + b.d, a.xd + b.xd};
-    return s;
-}
 
 // Where the rectifier let through: MASK_LINE computes it again, MASK_OUT reads it off the output.
 enum { MASK_NONE, MASK_LINE, MASK_OUT };

@@ -156,7 +156,7 @@ struct Convolution {
 struct Axis {
     int first, step, tap, taps, first_tap, tap_step, out, out_step, count;
 
-    __device__ __forceinline__ Axis(const Convolution &g, int axis, int phase) {
+    __device__ __forceinline__ void set(const Convolution &g, int axis, int phase) {
         int stride = g.stride[axis], dilate = g.dilate[axis], pad = g.pad[axis], kernel = g.kernel[axis];
         if (!g.transposed) {
             first = -pad, step = stride, tap = dilate, taps = kernel, first_tap = 0, tap_step = 1, out = 0, out_step = 1;
@@ -179,15 +179,15 @@ struct Axis {
 // Steps through the taps of a kernel and the channels: blocks of channels, taps in a block, channels of the block.
 struct Taps {
     const Convolution &g;
-    const Axis &az, &ay, &ax;
+    const Axis *axes;  // in shared memory: a few threads need them, now and then
     int by, block, channel, start, z, y, x;
 
-    __device__ __forceinline__ Taps(const Convolution &g, const Axis &az, const Axis &ay, const Axis &ax, int by)
-        : g(g), az(az), ay(ay), ax(ax), by(by), block(g.summed < by ? g.summed : by), channel(threadIdx.x), start(0), z(0), y(0), x(0) {
+    __device__ __forceinline__ Taps(const Convolution &g, const Axis *axes, int by)
+        : g(g), axes(axes), by(by), block(g.summed < by ? g.summed : by), channel(threadIdx.x), start(0), z(0), y(0), x(0) {
         if (count() > 0) carry();
     }
 
-    __device__ __forceinline__ int count() const { return az.taps * ay.taps * ax.taps * block; }
+    __device__ __forceinline__ int count() const { return axes[0].taps * axes[1].taps * axes[2].taps * block; }
 
     __device__ __forceinline__ int slices() const {
         return count() == 0 ? 0 : (int)(((int64)((g.summed + block - 1) / block) * count() + by - 1) / by);
@@ -196,17 +196,18 @@ struct Taps {
     __device__ __forceinline__ void carry() {
         while (channel >= block) {
             channel -= block;
-            if (++x < ax.taps) continue;
+            if (++x < axes[2].taps) continue;
             x = 0;
-            if (++y < ay.taps) continue;
+            if (++y < axes[1].taps) continue;
             y = 0;
-            if (++z < az.taps) continue;
+            if (++z < axes[0].taps) continue;
             z = 0, start += block;
         }
     }
 
     __device__ __forceinline__ void next(Step &step) {
         if (count() == 0) return;
+        const Axis &az = axes[0], &ay = axes[1], &ax = axes[2];
         int c = start + channel;
         bool there = c < g.summed;
         step.z = there ? z * az.tap : MX_FAR, step.y = y * ay.tap, step.x = x * ax.tap;
@@ -223,6 +224,7 @@ struct Taps {
 template <typename T, typename C, int BM, int BN, int BK, int TM, int TN, bool ALONG_K, int P>
 __device__ __forceinline__ void gathered(const Convolution &g, const T *x, const T *w, const T *bias, const T *addend, T *y) {
     __shared__ Stage<C, BM, BN, BK> stage;
+    __shared__ Axis axes[3];
     typedef Windowed<T, C, BM, BN, BK, TM, TN, ALONG_K, P, 1> W;
     int64 rest = blockIdx.x;
     int first_column = (int)(rest % g.column_tiles) * BN;
@@ -230,8 +232,12 @@ __device__ __forceinline__ void gathered(const Convolution &g, const T *x, const
     int64 first_row = rest % g.row_tiles * BM;
     rest /= g.row_tiles;
     int phase = (int)(rest % g.phases), group = (int)(rest / g.phases);
-    int px = g.transposed ? phase % g.stride[2] : 0, py = g.transposed ? phase / g.stride[2] % g.stride[1] : 0;
-    Axis az(g, 0, g.transposed ? phase / g.stride[2] / g.stride[1] : 0), ay(g, 1, py), ax(g, 2, px);
+    if (threadIdx.x < 3) {
+        int behind = threadIdx.x == 2 ? 1 : threadIdx.x == 1 ? g.stride[2] : g.stride[2] * g.stride[1];
+        axes[threadIdx.x].set(g, threadIdx.x, phase / behind % g.stride[threadIdx.x]);
+    }
+    __syncthreads();
+    const Axis &az = axes[0], &ay = axes[1], &ax = axes[2];
     int64 rows = (int64)g.samples * az.count * ay.count * ax.count;
     if (first_row >= rows) return;
     for (int i = threadIdx.x; i < BM; i += W::THREADS) {
@@ -256,7 +262,7 @@ __device__ __forceinline__ void gathered(const Convolution &g, const T *x, const
     product.w = w + (group * g.w_group + first_column * g.w_made);
     product.depth = g.from[0], product.height = g.from[1], product.width = g.from[2];
     product.columns = g.made - first_column, product.stride = g.w_made, product.by_k = g.by_k;
-    Taps taps(g, az, ay, ax, BK);
+    Taps taps(g, axes, BK);
     product.run(taps.slices(), taps);
     int64 channel = (int64)group * g.made + first_column, shift = channel * g.y_channel;
     #pragma unroll

@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -23,13 +22,11 @@ from ....ops.norm import _contrib_SyncBatchNorm, BatchNorm, BatchNorm_v1
 from ....ops.norm_act import _norm_act
 from ....ops.scratch import accumulator
 from ...base import ChosenKernel, connected, Request
+from ..channels import PARTS, Split, split, split_at_once
 from ..device import Arguments, Device, InOrder, nothing, pointer, Run
 from ..fill import zeros
 from ..source import NAMES, shared, Source
 
-THREADS = 256
-PARTS = 1024  # blocks that sums are split over: eight for each multiprocessor of the largest GPUs
-AT_ONCE_ROWS = 32  # packs of a thread, up to which one launch has it all
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 MOST_BLOCKS = 65535  # of the second axis of a grid
 MASK_NONE, MASK_LINE, MASK_OUT = range(3)
@@ -37,74 +34,13 @@ MASK_NONE, MASK_LINE, MASK_OUT = range(3)
 
 @functools.lru_cache(maxsize=256)
 def source(dtype: str, last: bool, pack: int, aligned: bool, gradient: bool) -> Source:
-    """Kernels for data of `dtype`; see cuda/batch_norm.cuh."""
+    """Kernels for data of `dtype`; see cuda/channels.cuh."""
     types = (
         f"typedef {NAMES[dtype]} T;\ntypedef {'double' if dtype == 'float64' else 'float'} A;\n"
         f"#define LAST {int(last)}\n#define V {pack}\n#define ALIGNED {int(aligned)}\n"
     )
     kernels = "batch_norm_gradient" if gradient else "batch_norm_forward"
-    return Source(shared("types", "math") + types + shared("batch_norm", kernels))
-
-
-@dataclass(frozen=True)
-class Split:
-    """Which block does what: threads of a block, and how the samples and positions become parts."""
-
-    shape: tuple[int, int, int]
-    pack: int
-    threads: tuple[int, int]
-    steps: tuple[int, int]
-    parts: tuple[int, int]
-    channels: int  # blocks side by side
-
-    @property
-    def last(self) -> bool:
-        return self.shape[2] == 1
-
-    @property
-    def num_parts(self) -> int:
-        return self.parts[0] * self.parts[1]
-
-    @property
-    def numbers(self) -> list[Any]:
-        """What kernels are told: SIZE of batch_norm.cuh."""
-        return [ctypes.c_int64(x) for x in (*self.shape, *self.steps, self.parts[1])]
-
-
-def split(shape: tuple[int, int, int], pack: int, parts: int, rounds: int) -> Split:
-    """At most `parts` blocks over all, a thread of which goes `rounds` times through its loop at least."""
-    i, c, p = shape
-    last = p == 1
-    columns = -(-(c if last else p) // pack)
-    across = min(32 if last else THREADS, _power_of_two(columns))
-    down = THREADS // across
-    channels = -(-columns // across) if last else c
-    all_i, all_j = max(1, -(-i // down)), 1 if last else -(-columns // across)
-    wanted = min(max(1, parts // max(1, channels)), -(-all_i * all_j // rounds))
-    parts_i = min(all_i, max(1, wanted))
-    parts_j = min(all_j, max(1, wanted // parts_i))
-    step_i = max(1, -(-i // parts_i))
-    step_j = 1 if last else -(-all_j // parts_j) * across * pack
-    parts_i, parts_j = max(1, -(-i // step_i)), max(1, -(-p // step_j))
-    return Split(shape, pack, (across, down), (step_i, step_j), (parts_i, parts_j), channels)
-
-
-def split_at_once(shape: tuple[int, int, int], pack: int) -> Split | None:
-    """One part, if threads can go through it in a few rounds."""
-    i, c, p = shape
-    last = p == 1
-    columns = -(-(c if last else p) // pack)
-    across = min(4 if last else THREADS, _power_of_two(columns))
-    down = THREADS // across
-    rounds = -(-i // down) * (1 if last else -(-columns // across))
-    if rounds > AT_ONCE_ROWS:
-        return None
-    channels = -(-columns // across) if last else c
-    return Split(shape, pack, (across, down), (max(1, i), max(1, p)), (1, 1), channels)
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << max(0, n - 1).bit_length()
+    return Source(shared("types", "math") + types + shared("channels", "batch_norm", kernels))
 
 
 class Kernels:
@@ -145,7 +81,14 @@ class Kernels:
         return 2 * self.wide * self.shape[1] * (self.sums.num_parts + 1)
 
     def forward(
-        self, data: Any, gamma: Any, beta: Any, moving: Sequence[Any], addend: Any, made: Sequence[Any], work: Any
+        self,
+        data: Any,
+        gamma: Any,
+        beta: Any,
+        moving: Sequence[Any],
+        addend: Any,
+        made: Sequence[Any],
+        work: Any,
     ) -> Run:
         """The call that makes `made`: out, mean and var; `moving` are the statistics to use, if not the batch's."""
         out, mean, var = made
@@ -181,7 +124,15 @@ class Kernels:
         return InOrder(runs)
 
     def backward(
-        self, d_out: Any, data: Any, out: Any, vectors: Sequence[Any], moving: Sequence[Any], made: Sequence[Any], work: Any, train: bool
+        self,
+        d_out: Any,
+        data: Any,
+        out: Any,
+        vectors: Sequence[Any],
+        moving: Sequence[Any],
+        made: Sequence[Any],
+        work: Any,
+        train: bool,
     ) -> Run:
         """The call that makes `made`: d_data, d_gamma, d_beta, d_addend; `vectors`: gamma, beta, mean, var.
 

@@ -78,9 +78,7 @@ class Pool:
             return nothing
         device = self.device
         addresses = [0 if x is None else device.address(x) for x in arrays]
-        aligned = all(
-            a % self.sizes[x is index and x is not None] == 0 for a, x in zip(addresses, arrays)
-        )
+        aligned = all(a % self.sizes[x is index and x is not None] == 0 for a, x in zip(addresses, arrays))
         total = each.size // self.pack
         values: list[Any] = [pointer(a) for a in addresses]
         values += [ctypes.c_int64(total), ctypes.c_int(self.windows.channels // self.pack)]
@@ -130,7 +128,9 @@ def _pool(pool: Pool) -> Any:
 
 
 def _spread(pool: Pool) -> Any:
-    def connect(xp: Any, a: Any, d_out: Any, data: Any, out: Any, index: Any, *, d_data: Any, work: Any) -> Run:
+    def connect(
+        xp: Any, a: Any, d_out: Any, data: Any, out: Any, index: Any, *, d_data: Any, work: Any
+    ) -> Run:
         return pool.spread(d_out, data, out, index, d_data)
 
     return connect

@@ -1,0 +1,134 @@
+"""A product of `gemm.py` as calls of cuBLASLt: one, or one for each of a few outer batches.
+
+What cuBLASLt's epilogues lack (the exact GELU, a bias for each row, either for doubles) is done by a pass of
+our own over the result.
+"""
+
+from __future__ import annotations
+
+import functools
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, TYPE_CHECKING
+
+from ...core import config
+from . import tiled_gemm
+from .cublaslt import Call, Choice, choices, Library, Multiplication, SIZES
+from .device import InOrder, Run
+
+if TYPE_CHECKING:
+    from .gemm import Product
+
+MOST_SCRATCH = 32 << 20
+"""Bytes that one call may use, which is what NVIDIA recommends for sm_90."""
+MOST_CALLS = 8  # of one product: more are left to our own kernel, which takes them at once
+MOST_ALIGNED = 16  # bytes: what vector loads and copies by hardware ask for
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`calls` products of one form, each `steps` (of a, b, c) elements behind the one before.
+
+    `finish`: what is left to a pass of our own.
+    """
+
+    form: Multiplication
+    choice: Choice
+    calls: int
+    steps: tuple[int, int, int]
+    finish: Product | None
+
+
+def merged(p: Product) -> Product:
+    """The same product with `summed` and `batch` as small as they can be: neighbours in memory are one."""
+    if p.summed > 1 and p.trans_a and not p.trans_b:
+        if p.more_a == p.k * p.pitch_a and p.more_b == p.k * p.pitch_b:
+            p = replace(p, k=p.k * p.summed, summed=1, more_a=0, more_b=0)
+    outer, inner = p.batch
+    every = (p.strides_a, p.strides_b, p.strides_c)
+    if outer == 1 or inner == 1:
+        at = 0 if inner == 1 else 1
+        a, b, c = ((0, s[at] if outer * inner > 1 else 0) for s in every)
+        return replace(p, batch=(1, outer * inner), strides_a=a, strides_b=b, strides_c=c)
+    if all(s[0] == inner * s[1] for s in every):
+        a, b, c = ((0, s[1]) for s in every)
+        return replace(p, batch=(1, outer * inner), strides_a=a, strides_b=b, strides_c=c)
+    return p
+
+
+def _aligned(item: int, *strides: int) -> int:
+    """Bytes, a power of two, that all these distances are a multiple of; an address, with item 1."""
+    bits = MOST_ALIGNED
+    for s in strides:
+        bits |= s * item
+    return bits & -bits
+
+
+def _form(p: Product, fused: bool) -> Multiplication:
+    """One call of a merged product; without bias and activation unless they are `fused`."""
+    item, made = SIZES.get(p.dtype, 1), SIZES.get(p.made, 1)
+    tf32 = config.allow_tf32() if p.tf32 is None else p.tf32
+    (_, a), (_, b), (_, c) = p.strides_a, p.strides_b, p.strides_c
+    return Multiplication(
+        p.m, p.n, p.k, p.dtype, p.made, p.trans_a, p.trans_b, p.pitch_a, p.pitch_b, p.pitch_c, p.batch[1],
+        a, b, c, p.alpha, p.beta, bool(p.bias) and fused, p.activation if fused else "", tf32,
+        _aligned(item, p.pitch_a, *p.strides_a), _aligned(item, p.pitch_b, *p.strides_b),
+        _aligned(made, p.pitch_c, *p.strides_c), MOST_ALIGNED,
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4096)
+def _choices(device: Any, form: Multiplication, limit: int) -> tuple[Choice, ...]:
+    if not form.is_known:
+        return ()
+    with getattr(device, "active", nullcontext)():
+        return tuple(choices(device.blas, device.blas.handle(device.index), form, limit))
+
+
+def plans(device: Any, p: Product) -> list[Plan]:
+    """Ways to compute it, the one that should be fastest first; none where cuBLASLt cannot."""
+    lib: Library | None = getattr(device, "blas", None)  # only a real GPU has it, and not each of those
+    if lib is None or p.dtype not in SIZES or not (p.m and p.n and p.k and p.batch[0] and p.batch[1]):
+        return []
+    q = merged(p)
+    calls = q.batch[0]
+    if q.summed > 1 or calls > MOST_CALLS:
+        return []
+    steps = (q.strides_a[0], q.strides_b[0], q.strides_c[0])
+    if p.bias != "rows":
+        form = _form(q, fused=True)
+        found = _choices(device, form, MOST_SCRATCH)
+        if found:
+            return [Plan(form, choice, calls, steps, None) for choice in found]
+        if not (p.bias or p.activation):
+            return []
+    form = _form(q, fused=False)
+    return [Plan(form, c, calls, steps, p) for c in _choices(device, form, MOST_SCRATCH)]
+
+
+def connect(device: Any, plan: Plan, a: int, b: int, c: int, bias: int, work: int, room: int) -> Run | None:
+    """The call for matrices at these addresses; `work` is `room` bytes, at least the plan's.
+
+    None where they are less aligned than they should be, and no algorithm takes them so.
+    """
+    lib: Library = device.blas
+    handle = lib.handle(device.index)
+    form, choice = plan.form, plan.choice
+    aligned = [_aligned(1, x) for x in (a, b, c, bias)]
+    promised = (form.align_a, form.align_b, form.align_c, form.align_bias if form.bias else 0)
+    if any(x < y for x, y in zip(aligned, promised)):
+        least = [min(x, y) if y else MOST_ALIGNED for x, y in zip(aligned, promised)]
+        form = replace(form, align_a=least[0], align_b=least[1], align_c=least[2], align_bias=least[3])
+        found = _choices(device, form, room)
+        if not found:
+            return None
+        choice = found[0]
+    item, made = SIZES[form.dtype], SIZES[form.made]
+    runs: list[Run] = []
+    for i in range(plan.calls):
+        x, y, z = (s * i for s in plan.steps)
+        addresses = (a + x * item, b + y * item, c + z * made, bias)
+        runs.append(Call(device, lib, handle, form, choice, addresses, work))
+    if plan.finish is not None:
+        runs.append(tiled_gemm.finish(device, plan.finish, c, bias))
+    return runs[0] if len(runs) == 1 else InOrder(runs)

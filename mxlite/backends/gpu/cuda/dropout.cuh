@@ -1,0 +1,52 @@
+// Dropout: an element is kept, and scaled, where its number of the stream is at least p. Types: T of data, A to
+// compute in; V elements of a thread, a multiple of 4; ALIGNED, whether packs lie on their own size.
+#pragma once
+
+
+// Element i has number i.
+extern "C" __global__ void __launch_bounds__(256) dropout(
+    const T *x, T *out, int64 size, const uint64 *state, uint32 stream, float p, float scale) {
+    MX_EACH(at, (size + V - 1) / V) {
+        Pack<T, V> v;
+        int64 first = at * V;
+#if ALIGNED
+        if (first + V <= size) v = *(const Pack<T, V> *)(x + first);
+        else
+#endif
+            for (int e = 0; e < V; ++e)
+                if (first + e < size) v.at[e] = x[first + e];
+        for (int q = 0; q < V / 4; ++q) {
+            Four bits = drawn(state, stream, first / 4 + q);
+            for (int e = 0; e < 4; ++e) {
+                float keep = uniform24(bits.at[e]) >= p ? scale : 0.0f;
+                v.at[4 * q + e] = from<T>(to<A>(v.at[4 * q + e]) * (A)keep);
+            }
+        }
+#if ALIGNED
+        if (first + V <= size) *(Pack<T, V> *)(out + first) = v;
+        else
+#endif
+            for (int e = 0; e < V; ++e)
+                if (first + e < size) out[first + e] = v.at[e];
+    }
+}
+
+// One number for several elements: that of the element with 0 along the axes which share. Lengths n and strides s of
+// the numbers, outermost first.
+extern "C" __global__ void __launch_bounds__(256) dropout_shared(
+    const T *x, T *out, int64 size, const uint64 *state, uint32 stream, float p, float scale, int64 n0, int64 n1, int64 n2,
+    int64 n3, int64 n4, int64 n5, int64 s0, int64 s1, int64 s2, int64 s3, int64 s4, int64 s5) {
+    int64 n[6] = {n0, n1, n2, n3, n4, n5}, s[6] = {s0, s1, s2, s3, s4, s5};
+    MX_EACH(at, size) {
+        int64 rest = at, number = 0;
+        _Pragma("unroll") for (int axis = 5; axis >= 0; --axis) {
+            int64 left = rest / n[axis];
+            number += (rest - left * n[axis]) * s[axis];
+            rest = left;
+        }
+        Four bits = drawn(state, stream, number / 4);
+        int e = (int)(number % 4);
+        uint32 mine = e == 0 ? bits.at[0] : e == 1 ? bits.at[1] : e == 2 ? bits.at[2] : bits.at[3];
+        out[at] = from<T>(to<A>(x[at]) * (A)(uniform24(mine) >= p ? scale : 0.0f));
+    }
+}

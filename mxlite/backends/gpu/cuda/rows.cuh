@@ -1,0 +1,130 @@
+// Normalization of rows, forward and backward: (x - mean) / spread * gamma + beta.
+//
+// Given before: T, the type of data; G, that of gamma and beta; A, that of sums; V, elements of a pack; ALIGNED,
+// whether packs lie on their own size; HELD, packs that a thread keeps of its row (0: a row is longer than that, and
+// is read again from the cache); COLUMNS, whether gradients of gamma and beta are added up on the way.
+//
+// A block of (TX, TY) threads has TY rows at a time, TX threads each, TX a multiple of 32. The statistics take two
+// passes over what a thread holds, the second over centred numbers, so that digits are kept where the mean is large.
+// Element j of row r has gamma number r % groups * channels + j / positions.
+#pragma once
+
+typedef Pack<T, V> Elements;
+
+__device__ __forceinline__ Elements load(const T *x, int64 at) {
+#if ALIGNED
+    return *(const Elements *)(x + at);
+#else
+    Elements found;
+    for (int e = 0; e < V; ++e) found.at[e] = x[at + e];
+    return found;
+#endif
+}
+__device__ __forceinline__ void store(T *y, int64 at, const Elements &x) {
+#if ALIGNED
+    *(Elements *)(y + at) = x;
+#else
+    for (int e = 0; e < V; ++e) y[at + e] = x.at[e];
+#endif
+}
+
+struct Rule {
+    int64 rows, length, channels, positions, groups;
+    double eps, count;
+    int centre;
+};
+#define RULE                                                                                             \
+    int64 rows, int64 length, int64 channels, int64 positions, int64 groups, double eps, double count, int centre
+#define RULE_OF(n) Rule n = {rows, length, channels, positions, groups, eps, count, centre}
+
+// The packs `p` of a thread that begin at element `j` of its row.
+#if HELD
+#define EACH(p, j)                                                                                       \
+    _Pragma("unroll") for (int p = 0; p < HELD; ++p)                                                     \
+        if (int64 j = (threadIdx.x + (int64)p * blockDim.x) * V; j < n.length)
+#define SLOTS HELD
+#define SLOT(p) p
+#else
+#define EACH(p, j) for (int64 j = (int64)threadIdx.x * V, p = 0; j < n.length; j += (int64)blockDim.x * V)
+#define SLOTS 1
+#define SLOT(p) 0
+#endif
+
+// The sum over all threads of a row, known to each. `slots` is shared memory, one number for each warp.
+__device__ __forceinline__ A over_row(A x, A *slots) {
+    for (int by = 16; by; by /= 2) x += __shfl_xor_sync(0xffffffffu, x, by);
+    int warps = blockDim.x / 32;
+    if (warps == 1) return x;
+    A *mine = slots + threadIdx.y * warps;
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) mine[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = mine[0];
+    for (int w = 1; w < warps; ++w) x += mine[w];
+    return x;
+}
+
+struct Row {
+    const T *x;
+    Elements held[SLOTS];
+    A mean, spread;
+
+    __device__ Row(const T *x, const Rule &n, A *slots) : x(x) {
+        A sum = A(0), square = A(0);
+        if (HELD) EACH(p, j) held[SLOT(p)] = load(x, j);
+        if (n.centre) {
+            EACH(p, j) {
+                Elements v = at(p, j);
+                for (int e = 0; e < V; ++e) sum += to<A>(v.at[e]);
+            }
+            sum = over_row(sum, slots) / (A)(n.length > 0 ? n.length : 1);
+        }
+        EACH(p, j) {
+            Elements v = at(p, j);
+            for (int e = 0; e < V; ++e) {
+                A far = to<A>(v.at[e]) - sum;
+                square = mx_fma(far, far, square);
+            }
+        }
+        mean = sum;
+        spread = mx_sqrt(over_row(square, slots) / (A)n.count + (A)n.eps);
+    }
+    __device__ Elements at(int p, int64 j) const { return HELD ? held[SLOT(p)] : load(x, j); }
+};
+
+// The numbers of gamma that belong to a row begin here; element j of it has that of place `of(n, j)`.
+__device__ __forceinline__ int64 first_gamma(const Rule &n, int64 row) {
+    return n.groups == 1 ? 0 : row % n.groups * n.channels;
+}
+__device__ __forceinline__ int64 of(const Rule &n, int64 j) {
+    return n.positions == 1 ? j : n.positions == n.length ? 0 : (uint32)j / (uint32)n.positions;
+}
+
+// out, mean and spread, each where it is not null. A block goes through its rows in turn.
+extern "C" __global__ void __launch_bounds__(256) normalize(
+    const T *x, const G *gamma, const G *beta, RULE, T *out, G *mean, G *spread) {
+    __shared__ A slots[32];
+    RULE_OF(n);
+    for (int64 first = blockIdx.x * (int64)blockDim.y; first < n.rows; first += (int64)gridDim.x * blockDim.y) {
+        int64 row = first + threadIdx.y, here = row < n.rows ? row : n.rows - 1;  // all reach the barriers
+        Row r(x + here * n.length, n, slots);
+        if (row >= n.rows) continue;
+        if (threadIdx.x == 0) {
+            if (mean) mean[row] = from<G>(r.mean);
+            if (spread) spread[row] = from<G>(r.spread);
+        }
+        if (!out) continue;
+        A inverse = A(1) / r.spread;
+        int64 c = first_gamma(n, row);
+        EACH(p, j) {
+            Elements v = r.at(p, j);
+            for (int e = 0; e < V; ++e) {
+                A y = (to<A>(v.at[e]) - r.mean) * inverse;
+                if (gamma) y *= to<A>(gamma[c + of(n, j + e)]);
+                if (beta) y += to<A>(beta[c + of(n, j + e)]);
+                v.at[e] = from<T>(y);
+            }
+            store(out, row * n.length + j, v);
+        }
+    }
+}

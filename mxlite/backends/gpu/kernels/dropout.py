@@ -1,0 +1,75 @@
+"""Dropout: the same numbers as on the CPU, drawn again backward, so that no mask is stored.
+
+Reads and writes each element once; ten rounds of the generator make four numbers. The seed and the step are read
+from device memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import numpy as np
+
+from ....graph.opdef import Op
+from ....ops.dropout import _drawn, Dropout
+from ...base import ChosenKernel, connected, Request
+from ...elementwise.collapse import collapsed
+from ..device import Arguments, Device, nothing, pointer, Run
+from ..elements import blocks
+from ..move import copied
+from ..source import NAMES, shared, Source
+
+THREADS = 256
+FLOATS = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
+MOST_AXES = 6
+NUMBERS = 2**34  # of a stream
+
+
+@functools.lru_cache(maxsize=32)
+def source(dtype: str, pack: int, aligned: bool) -> Source:
+    """The kernels "dropout" and "dropout_shared"; see cuda/dropout.cuh."""
+    types = (
+        f"typedef {NAMES[dtype]} T;\ntypedef {'double' if dtype == 'float64' else 'float'} A;\n"
+        f"#define V {pack}\n#define ALIGNED {int(aligned)}\n"
+    )
+    return Source(shared("types", "index", "philox") + types + shared("dropout"))
+
+
+def rows(device: Device) -> dict[type[Op], list[Any]]:
+    """Rows of the backend's table for one device."""
+
+    def row(r: Request) -> ChosenKernel | None:
+        shape, dtype = r.inputs[0], str(r.dtype)
+        drawn = _drawn(r.attrs, shape)
+        lengths, (strides,) = collapsed(shape, [drawn])
+        size = int(np.prod(shape, dtype=np.int64))
+        if dtype not in FLOATS or len(lengths) > MOST_AXES or size > NUMBERS:
+            return None
+        p = r.attrs.p
+        scale = ctypes.c_float(1 / (1 - p) if p < 1 else 0.0)
+        pack = max(4, 16 // FLOATS[dtype])
+
+        def connect(xp: Any, a: Any, x: Any, *, work: Any, rng: Any, train: bool, **made: Any) -> Run:
+            (out,) = made.values()
+            if out is None or size == 0:
+                return nothing
+            if p == 0 or not (train or a.mode == "always"):
+                return copied(device, x, out)
+            addresses = [device.address(v) for v in (x, out)]
+            aligned = all(v % (pack * FLOATS[dtype]) == 0 for v in addresses)
+            values = [*map(pointer, addresses), ctypes.c_int64(size), pointer(device.address(rng.state))]
+            values += [ctypes.c_uint32(rng.stream), ctypes.c_float(p), scale]
+            name, threads = "dropout", -(-size // pack)
+            if drawn != tuple(shape):
+                name, threads, missing = "dropout_shared", size, MOST_AXES - len(lengths)
+                values += [ctypes.c_int64(n) for n in (*(1,) * missing, *lengths, *(0,) * missing, *strides)]
+            function = device.function(source(dtype, pack, aligned), name)
+            grid = (blocks(device, threads), 1, 1)
+            return device.launch(function, grid, (THREADS, 1, 1), 0, Arguments(values))
+
+        return connected(connect, 0, "cuda dropout", like=r.op.forward)
+
+    assert Dropout.grad_op is not None
+    return {Dropout: [row], Dropout.grad_op: [row]}

@@ -1,0 +1,188 @@
+"""A program on a GPU: its forward pass, its backward pass, or both at once, are one operation and one graph.
+
+    push_step       | told | ---- forward ---- backward ---- update ---- |        one operation, one launch
+    push_forward    | told | ---- forward ---- |
+    push_backward                      | told | ---- backward ---- |
+
+Every kernel of a device goes to one stream in the order of the engine's operations, so what a program leaves
+to the next one in the arena needs no events. Inside of a graph, steps lie on several streams (`streams`
+for kernels, and one for copies in each direction) behind events that realise the plan's order. What the host
+changes between steps is `told` before the launch, in the same operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ..backends import Backend
+from ..backends.gpu.graph import Graph, HostCopy
+from ..backends.gpu.graph_numbers import RandomState
+from ..backends.gpu.graph_streams import Order, order_of
+from ..engine import get_engine, Var
+from ..graph import Node
+from ..memplan import MemoryPlan, RUN
+from .arena import Arena
+from .graph_segment import GraphSegment, Told
+from .lower import Lowered
+from .program import Program
+from .sheet import Sheet
+from .step import Key
+
+
+class GraphProgram(Program):
+    """See above, and Program. `random` counts the random steps; `streams` are for kernels."""
+
+    can_guard = False  # the host sees no elements
+
+    def __init__(
+        self,
+        lowered: Lowered,
+        plan: MemoryPlan,
+        arrays: Mapping[Key, Any],
+        arena: Arena,
+        random: RandomState | None = None,
+        rng_var: Var | None = None,
+        states: dict[Node, dict[str, Any]] | None = None,
+        streams: int = 1,
+    ) -> None:
+        self.random = random
+        self.streams = streams
+        self._device = lowered.backend.device  # type: ignore[attr-defined]  # a GPUBackend
+        self._calls: list[Callable[[], None]] = []
+        self._whole: GraphSegment | None = None
+        self.order = program_order(plan, streams)
+        state = None if random is None else random.array
+        super().__init__(lowered, plan, arrays, arena, state, rng_var, states=states)
+
+    def push_step(self, told: Sequence[Told] = ()) -> None:
+        whole = self.whole
+        self._push([whole], True, told)
+        self.arena.holder = None
+        self.arena.tail = (whole.done,)
+
+    @property
+    def whole(self) -> GraphSegment:
+        """Forward, backward and update as one; made when first asked for."""
+        if self._whole is None:
+            (self._whole,) = self._linked([0] * len(self._calls), self._calls)
+            self._begin(self._whole)
+        return self._whole
+
+    @property
+    def passes(self) -> list[GraphSegment]:
+        """All segments there are by now."""
+        return [*self.segments, *([self._whole] if self._whole is not None else [])]
+
+    @property
+    def why_not(self) -> dict[str, str]:
+        """Calls that are outside of graphs, by name, and why."""
+        found: dict[str, str] = {}
+        for segment in self.passes:
+            found |= segment.why_not
+        return found
+
+    @property
+    def graphs(self) -> int:
+        """How many graphs there are by now."""
+        return sum(segment.graph.graphs for segment in self.passes)
+
+    def _push(self, segments: list[GraphSegment], first: bool, told: Sequence[Told]) -> None:
+        push, lane = get_engine().push, self.lowered.backend.lane
+        tail = self.arena.tail if first else ()
+        for n, s in enumerate(segments):
+            reads, writes = (*s.reads, *s.before), (s.done, *s.writes)
+            if n == 0:
+                writes += tail
+                for t in told:
+                    reads += t.reads
+                    writes += t.writes
+            push(s.operation(told if n == 0 else (), writes + reads), reads, writes, name=s.names[0],
+                 device=lane)  # fmt: skip
+
+    def _build(self) -> None:
+        super()._build()
+        if len(self.segments) > self.num_constant:
+            self._begin(self.segments[self.num_constant])
+
+    def _begin(self, segment: GraphSegment) -> None:
+        """Let it begin with the next random step, if anything is drawn."""
+        if self.random is not None:
+            segment.advance = self.random.advance
+
+    def _groups(self) -> list[int]:
+        return passes_of(self.plan, self.lowered.step.num_constant)
+
+    def _order(self, groups: list[int]) -> list[tuple[int, ...]]:
+        return realised_order(self.order, groups)
+
+    def _segment(self, number: int, first: int, sheet: Sheet) -> GraphSegment:
+        make = partial(Graph, self._device, order=self.order, start=first)
+        return GraphSegment(Var(f"graph{number}"), first, sheet, make)
+
+    def _linked(self, groups: list[int], calls: list[Callable[[], None]]) -> list[Any]:
+        self._calls = calls
+        return super()._linked(groups, calls)
+
+    def _copy(self, target: Any, source: Any) -> Callable[[], None]:
+        return HostCopy(self._device, target, source)
+
+
+def make_program(
+    lowered: Lowered,
+    plan: MemoryPlan,
+    arrays: Mapping[Key, Any],
+    arena: Arena,
+    random: Any,
+    rng_var: Var | None,
+    states: dict[Node, dict[str, Any]],
+    streams: int,
+) -> Program:
+    """The program for where `lowered` is to run. `random` is a RandomState there, or an array."""
+    if is_gpu(lowered.backend):
+        return GraphProgram(lowered, plan, arrays, arena, random, rng_var, states, streams)
+    return Program(lowered, plan, arrays, arena, random, rng_var, states=states)
+
+
+def is_gpu(backend: Backend) -> bool:
+    """Whether programs of this backend are graphs."""
+    return getattr(backend, "device", None) is not None
+
+
+def program_order(plan: MemoryPlan, streams: int) -> Order:
+    """The streams and events of a plan's steps."""
+    schedule, problem = plan.schedule, plan.problem
+    seconds = []
+    for s, (kind, t) in enumerate(zip(schedule.kinds, schedule.task)):
+        if kind == RUN:
+            seconds.append(problem.tasks[t].seconds)
+        else:
+            seconds.append(problem.values[schedule.value_of[schedule.inputs[s][0]]].nbytes / _LINK)
+    return order_of(plan.predecessors, schedule.kinds, seconds, streams)
+
+
+_LINK = 50e9  # bytes/s that are reckoned with when steps are dealt out to streams: PCIe 5
+
+
+def passes_of(plan: MemoryPlan, num_constant: int = 0) -> list[int]:
+    """The pass of each step: constants, forward, backward, as far as there are any."""
+    result: list[int] = []
+    group = 0
+    for s in range(len(plan.schedule.task)):
+        if s and s in (num_constant, plan.schedule.num_forward):
+            group += 1
+        result.append(group)
+    return result
+
+
+def realised_order(order: Order, groups: Sequence[int]) -> list[tuple[int, ...]]:
+    """What streams and events of graphs make sure of, each group of steps being one after the other."""
+    result: list[tuple[int, ...]] = []
+    previous: range = range(0)
+    for g in dict.fromkeys(groups):
+        start, stop = groups.index(g), len(groups) - list(reversed(groups)).index(g)
+        # All of the group before is over: a graph, and the stream it is launched on, end behind all of it.
+        result += [(*previous, *earlier) for earlier in order.realised(start, stop)]
+        previous = range(start, stop)
+    return result

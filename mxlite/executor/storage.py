@@ -1,0 +1,78 @@
+"""The arrays that a program owns outside the arena, made at bind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..backends import Backend
+from ..core import Context, OutOfMemoryError
+from ..core.bytesize import format_bytes
+from ..engine import get_engine, Var
+from ..graph import Shape
+from ..memplan import MemoryPlan
+from ..ndarray import NDArray, zeros
+from .graph_program import is_gpu
+from .step import Key
+
+_TOGETHER = ("arguments", "auxiliary", "optimizer", "gradients")
+
+
+class Allocator:
+    """Makes arrays of zeros on one device.
+
+    On a GPU the parameters of one program have one Var, and so have its gradients, its states: a step is one
+    operation, which touches all of them, and costs the engine as much as it has Vars. Operations on two of
+    them are in one order then, as they are on the device anyway; what heals one of them after a failure
+    heals all.
+    """
+
+    def __init__(self, ctx: Context, backend: Backend) -> None:
+        self._ctx = ctx
+        self._backend = backend
+        self._vars: dict[str, Var] = {}
+
+    def make(self, key: Key, shape: Shape, dtype: np.dtype[Any], category: Mapping[Key, str]) -> NDArray:
+        """The array for `key`. Raises OutOfMemoryError."""
+        if not is_gpu(self._backend):
+            return zeros(shape, ctx=self._ctx, dtype=dtype)
+        array = NDArray.fresh(shape, dtype, self._ctx)
+        kind = category.get(key, "")
+        if kind in _TOGETHER:
+            array.var = self._vars.setdefault(kind, Var(kind))
+        self.clear(array)
+        return array
+
+    def clear(self, array: NDArray) -> None:
+        """Push: all of `array` becomes 0."""
+        if not is_gpu(self._backend):
+            array[...] = 0
+            return
+        backend, storage = self._backend, array.storage
+        if storage.size:
+            run = backend.issue(lambda: backend.fill(storage, 0), (array.var,))
+            get_engine().push(run, (), (array.var,), name="zeros", device=backend.lane)
+
+
+@contextmanager
+def plan_in_errors(plan: MemoryPlan, backend: Backend) -> Iterator[None]:
+    """Inside, an OutOfMemoryError shows what the plan wanted the memory for, and what is free."""
+    try:
+        yield
+    except OutOfMemoryError as error:
+        lines = [str(error), plan.summary()]
+        if is_gpu(backend):
+            device: Any = backend.device  # type: ignore[attr-defined]
+            free, total = device.memory()
+            lines.append(
+                f"{format_bytes(free)} of {format_bytes(total)} are free on {device} now, arrays of this "
+                f"process not counted."
+            )
+            if plan.budget_bytes is None:
+                lines.append("With memory_budget= a plan is made that takes no more than that many bytes.")
+            elif plan.budget_bytes > free:
+                lines.append(f"memory_budget={plan.budget_bytes} is more than is free: a smaller one helps.")
+        raise OutOfMemoryError("\n".join(lines)) from None

@@ -1,0 +1,259 @@
+"""cuBLASLt, through a strict stand-in that computes on the CPU: layouts, descriptors, scratch, streams."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import shutil
+import subprocess
+import sysconfig
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulated_device import _made, compiler, EmulatedDevice
+from test_gpu_gemm import check
+
+from mxlite.backends.gpu import blas_gemm, cublaslt, gemm
+from mxlite.backends.gpu.gemm import kernel_name, Product, product, workspace
+from mxlite.core import MXLiteError
+
+pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
+
+STUB = Path(__file__).parent / "cublaslt_stub" / "cublaslt_stub.cpp"
+
+
+class BlasDevice(EmulatedDevice):
+    """The emulated device with the stand-in, and a stream."""
+
+    index = 0
+    stream = 77
+
+    def __init__(self, lib):
+        super().__init__()
+        self.blas = lib
+
+    def log(self):
+        """What was called since the last time, without what is refused."""
+        lines = self.blas.lib.stub_log().decode().splitlines()
+        self.blas.lib.stub_clear()
+        assert not [x for x in lines if x.startswith("refused")], lines
+        return lines
+
+
+@pytest.fixture(scope="module")
+def lib():
+    made = cublaslt.Library(str(_made(STUB.read_text(), "so", ("-shared",))))
+    made.lib.stub_log.restype = ctypes.c_char_p
+    return made
+
+
+@pytest.fixture
+def device(lib):
+    lib.lib.stub_clear()
+    lib.lib.stub_without(0)
+    return BlasDevice(lib)
+
+
+def runs(device):
+    return [x for x in device.log() if x.startswith("matmul")]
+
+
+@pytest.mark.parametrize("trans_a", [False, True])
+@pytest.mark.parametrize("trans_b", [False, True])
+def test_layouts(device, trans_a, trans_b):
+    for m, n, k in [(1, 1, 1), (5, 3, 7), (8, 16, 4)]:
+        p = Product(m, n, k, "float32", trans_a=trans_a, trans_b=trans_b)
+        assert kernel_name(device, p) == "cublasLt"
+        check(p, device=device)
+        check(replace(p, lda=p.pitch_a + 3, ldb=p.pitch_b + 5, ldc=p.pitch_c + 1, beta=0.5), device=device)
+    assert len(runs(device)) == 9  # once with beta, twice without
+    assert device.launched == []
+
+
+@pytest.mark.parametrize(
+    "dtype, out, compute",
+    [
+        ("float32", "", 68),
+        ("float64", "", 70),
+        ("float16", "", 68),
+        ("bfloat16", "", 68),
+        ("bfloat16", "float32", 68),
+    ],
+)
+def test_types(device, dtype, out, compute):
+    check(Product(6, 8, 10, dtype, out=out, alpha=0.5), device=device)
+    assert all(f"compute {compute} " in x for x in runs(device))
+
+
+def test_float32_is_rounded_to_tf32_only_where_that_is_allowed(device, monkeypatch):
+    p = Product(4, 4, 4, "float32")
+    for allowed, tf32, compute in ((None, None, 68), ("1", None, 77), ("1", False, 68), (None, True, 77)):
+        if allowed is None:
+            monkeypatch.delenv("MXLITE_ALLOW_TF32", raising=False)
+        else:
+            monkeypatch.setenv("MXLITE_ALLOW_TF32", allowed)
+        check(replace(p, tf32=tf32), device=device)
+        assert f"compute {compute} " in runs(device)[0]
+    check(Product(4, 4, 4, "float64", tf32=True), device=device)
+    assert "compute 70 " in runs(device)[0]
+
+
+@pytest.mark.parametrize("activation", ["", "relu", "gelu", "gelu_tanh"])
+@pytest.mark.parametrize("bias", ["", "columns", "rows"])
+def test_epilogues(device, activation, bias):
+    """In the call where cuBLASLt has them, else in a pass over the result."""
+    for dtype in ("float32", "float64") if activation == "relu" else ("float32",):
+        check(Product(7, 12, 5, dtype, activation=activation, bias=bias, alpha=0.3, beta=0.5), device=device)
+        simple = not activation and not bias
+        inside = dtype == "float32" and bias != "rows" and activation != "gelu"
+        assert device.launched == ([] if simple or inside else ["gemm_finish"])
+        (line,) = runs(device)
+        number = {"": 0, "relu": 2, "gelu_tanh": 32}.get(activation, 0) | (4 if bias else 0)
+        assert f"epilogue {(number if inside else 0) or 1} " in line
+        device.launched.clear()
+
+
+def test_epilogues_that_no_algorithm_has(device, lib):
+    lib.lib.stub_without(2)
+    blas_gemm._choices.cache_clear()
+    p = Product(9, 8, 6, "float32", activation="relu", bias="columns", batch=(1, 3))
+    check(replace(p, strides_a=(0, 54), strides_b=(0, 48), strides_c=(0, 72)), device=device)
+    assert device.launched[0] == "gemm_finish" and runs(device)[0].split()[4] == "1"
+    blas_gemm._choices.cache_clear()
+
+
+def test_batches_and_sums(device):
+    p = Product(6, 7, 10, "float32", strides_a=(180, 60), strides_b=(0, 70), strides_c=(126, 42))
+    for batch, calls in (((1, 3), 1), ((2, 1), 1), ((2, 3), 2)):
+        check(replace(p, batch=batch, beta=1.0), device=device)
+        assert len(runs(device)) == calls
+    check(replace(p, batch=(2, 3), strides_b=(210, 70), beta=1.0), device=device)
+    assert len(runs(device)) == 1
+    check(replace(p, batch=(20, 3), beta=1.0), device=device)
+    assert runs(device) == [] and device.launched == ["gemm"]
+    # Terms that lie one behind the other are one long sum, others are left to our own kernel.
+    one = Product(6, 7, 4, "float32", trans_a=True, summed=5, more_a=24, more_b=28, beta=1.0)
+    check(one, device=device)
+    assert len(runs(device)) == 1
+    check(replace(one, trans_a=False), device=device)
+    assert runs(device) == []
+
+
+def test_whole_numbers_and_empty_sums_are_left_to_our_own_kernel(device):
+    for p in (Product(4, 5, 6, "int32"), Product(4, 5, 0, "float32")):
+        assert kernel_name(device, p) == "cuda gemm"
+        check(p, device=device)
+    assert device.log() == []
+
+
+def test_scratch_is_what_the_algorithm_asks_for_and_not_above_the_limit(device, monkeypatch):
+    p = Product(40, 30, 8, "float32", beta=1.0)
+    assert workspace(device, p) == 40 * 30 * 4 + 13
+    check(p, device=device)
+    assert "algorithm 0 " in runs(device)[0]
+    monkeypatch.setattr(blas_gemm, "MOST_SCRATCH", 100)
+    gemm._choose.cache_clear()
+    assert workspace(device, p) == 0
+    check(p, device=device)
+    assert "algorithm 1 " in runs(device)[0]
+
+
+def test_the_stream_is_the_one_that_is_current_when_it_runs(device):
+    x = np.zeros((8, 8), np.float32)
+    address = device.address(x)
+    work = device.empty(1024)
+    p = Product(8, 8, 8, "float32")
+    run = product(device, p, address, address, address, 0, device.address(work))
+    run()
+    device.stream = 5
+    run()
+    assert [x.split()[-1] for x in runs(device)] == ["77", "5"]
+
+
+def test_addresses_less_aligned_than_their_strides(device):
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(400).astype(np.float32) for _ in range(2))
+    p = Product(16, 16, 16, "float32")
+    work = device.empty(workspace(device, p))
+    for skip in (0, 1, 2, 3):
+        a, b = x[skip : skip + 256].reshape(16, 16), y[skip : skip + 256].reshape(16, 16)
+        c = np.zeros(400, np.float32)[skip : skip + 256].reshape(16, 16)
+        product(device, p, *(device.address(v) for v in (a, b, c)), 0, device.address(work))()
+        np.testing.assert_allclose(c, a.astype(float) @ b, rtol=1e-5, atol=1e-5)
+    assert len(runs(device)) == 4
+
+
+def test_descriptors_are_gone_when_their_call_is(device, lib):
+    gc.collect()
+    before = lib.lib.stub_live()
+    x = np.zeros((64,), np.float32)
+    p = Product(8, 8, 8, "float32", bias="columns")
+    calls = [
+        product(device, p, *[device.address(x)] * 4, device.address(device.empty(1024))) for _ in range(3)
+    ]
+    assert lib.lib.stub_live() == before + 3 * 4
+    del calls
+    gc.collect()
+    assert lib.lib.stub_live() == before
+
+
+def test_an_error_has_the_functions_name_and_the_librarys_words(device, lib):
+    with pytest.raises(cublaslt.CublasError, match="cublasLtMatrixLayoutCreate failed with status 7: an inv"):
+        lib.create("cublasLtMatrixLayoutCreate", 0, 8, 8, 4)
+    x = np.zeros((64,), np.float32)
+    p = Product(8, 8, 8, "float32")
+    run = product(device, p, *[device.address(x)] * 3, 0, device.address(device.empty(1024)) + 1)
+    with pytest.raises(cublaslt.CublasError, match="cublasLtMatmul failed with status 7"):
+        run()
+    lib.lib.stub_clear()
+
+
+def test_a_library_that_is_not_there(monkeypatch, tmp_path):
+    monkeypatch.setenv("MXLITE_CUBLASLT_LIB", str(tmp_path / "nothing.so"))
+    cublaslt.library.cache_clear()
+    with pytest.raises(MXLiteError, match=r"MXLITE_CUBLASLT_LIB .*nothing.so' is no cuBLASLt"):
+        cublaslt.library()
+    monkeypatch.setenv("MXLITE_CUBLASLT_LIB", "")
+    monkeypatch.setattr(cublaslt, "NAMES", ("libthereisnone.so",))
+    cublaslt.library.cache_clear()
+    assert cublaslt.library() is None
+    cublaslt.library.cache_clear()
+
+
+HEADERS = [
+    Path(f)
+    for f in (
+        *os.environ.get("MXLITE_TEST_CUBLASLT_INCLUDE", "").split(":"),
+        sysconfig.get_path("purelib") + "/nvidia/cu13/include",
+    )
+    if f and (Path(f) / "cublasLt.h").exists()
+]
+
+
+@pytest.mark.skipif(not HEADERS, reason="cublasLt.h is not installed")
+def test_numbers_and_layouts_are_those_of_the_header(tmp_path):
+    checks = [f"static_assert({name} == {value});" for name, value in cublaslt.NUMBERS.items()]
+    for made, real in (
+        (cublaslt.Heuristic, "cublasLtMatmulHeuristicResult_t"),
+        (cublaslt.Algorithm, "cublasLtMatmulAlgo_t"),
+    ):
+        checks.append(f"static_assert(sizeof({real}) == {ctypes.sizeof(made)});")
+    h = cublaslt.Heuristic
+    for ours, real in (
+        ("algorithm", "algo"),
+        ("workspace", "workspaceSize"),
+        ("state", "state"),
+        ("waves", "wavesCount"),
+    ):
+        checks.append(
+            f"static_assert(offsetof(cublasLtMatmulHeuristicResult_t, {real}) == {getattr(h, ours).offset});"
+        )
+    file = tmp_path / "header.cpp"
+    file.write_text("#include <cstddef>\n#include <cublasLt.h>\n" + "\n".join(checks))
+    includes = [f"-I{f}" for f in os.environ.get("MXLITE_TEST_CUBLASLT_INCLUDE", str(HEADERS[0])).split(":")]
+    subprocess.run(
+        [str(shutil.which("g++")), "-std=c++17", "-fsyntax-only", *includes, str(file)], check=True
+    )
