@@ -1,5 +1,7 @@
-"""Rows looked up by number, and their gradients, on the GPU's kernels, run on the CPU: many indices and few, equal
-ones and different ones, tables of every size."""
+"""Rows looked up by number, and their gradients, on the GPU's kernels, run on the CPU.
+
+Many indices and few, equal ones and different ones, tables of every size.
+"""
 
 from __future__ import annotations
 

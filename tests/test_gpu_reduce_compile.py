@@ -1,4 +1,4 @@
-"""Kernels that reduce and look up become machine code for the promised architectures; hot ones spill nothing."""
+"""Kernels that reduce and look up become machine code for the promised architectures and spill nothing."""
 
 from __future__ import annotations
 

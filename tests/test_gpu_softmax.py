@@ -1,4 +1,4 @@
-"""Softmax and the losses made of it on the GPU's kernels, run on the CPU: lines of every length, all dtypes."""
+"""Softmax and the losses made of it on the GPU's kernels, run on the CPU: all lengths, all dtypes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ def normal(*shape, scale=3.0):
     return np.random.default_rng(0).standard_normal(shape) * scale
 
 
-# A part of a warp, a warp, a warp of single elements, a block, a block of single elements, and lines of which a
-# block holds only the beginning in registers.
+# A part of a warp, a warp, a warp of single elements, a block, a block of single elements.
 LENGTHS = [1, 3, 8, 40, 129, 512, 1000, 1001, 2048]
 
 

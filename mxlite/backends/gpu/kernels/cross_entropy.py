@@ -1,4 +1,4 @@
-"""Cross-entropies of class numbers: the data is read once forwards, once backwards, where a line fits a block.
+"""Cross-entropies of class numbers: data is read once forwards, once backwards, where a line fits a block.
 
 Forwards, a number for each line goes to scratch and is added up in float64, in parts of a fixed number of
 lines. A label that is no class, an error on the CPU, gives nan here: a kernel has nobody to tell.

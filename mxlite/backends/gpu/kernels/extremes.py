@@ -1,8 +1,8 @@
 """Maxima and minima over axes, what backward needs of them, and their positions.
 
-The array is read once for the result and once more to note, in a bit, which elements are equal to it. Positions
-take one pass; long lines of which there are few are searched in stretches, the best of which a second kernel
-takes.
+The array is read once for the result and once more to note, in a bit, which elements are equal to it.
+Positions take one pass; long lines of which there are few are searched in stretches, the best of which a
+second kernel takes.
 """
 
 from __future__ import annotations

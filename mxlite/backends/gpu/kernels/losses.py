@@ -1,4 +1,4 @@
-"""Outputs that start the backward pass by themselves: SoftmaxOutput's gradient, regressions, MakeLoss, SVMOutput.
+"""Outputs that start the backward pass by themselves: SoftmaxOutput, regressions, MakeLoss, SVMOutput.
 
 Elementwise: each array is read and written once, 16 bytes at a time. What a normalization counts is counted
 before, in a kernel of its own.

@@ -254,7 +254,7 @@ def _spread(device: Device, r: Request) -> ChosenKernel | None:
 
 
 def _spread_gradient(device: Device, r: Request) -> ChosenKernel | None:
-    target, shape = r.inputs
+    shape = r.inputs[1]
     kept = kept_shape(r.attrs, shape)
     count = prod(shape) // prod(kept) if prod(kept) else 1
     finish = DIVIDED if r.attrs.mean else PLAIN
