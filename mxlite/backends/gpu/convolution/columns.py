@@ -2,8 +2,8 @@
 
 K. Chellapilla, S. Puri, P. Simard, 2006, "High performance convolutional neural networks for document
 processing". Worth it where products run on tensor cores and these kernels do not: for two-byte floats. The
-matrix is written once and read once; the gradient in data adds its columns up where they came from, an element
-of data being computed by one thread.
+matrix is written once and read once; the gradient in data adds its columns up where they came from, one
+thread for each element of data.
 """
 
 from __future__ import annotations
