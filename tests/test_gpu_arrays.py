@@ -115,6 +115,18 @@ def test_gradients_cross_devices():
     same(w.grad, 2 * np.array([1, 4, 9]))
 
 
+def test_gradients_that_cross_devices_can_be_differentiated():
+    x = nd.array([1, 2, 3], mx.gpu(0))
+    x.attach_grad()
+    with autograd.record():
+        y = nd.tanh(x).as_in_context(mx.cpu()) + (x * x * x).as_in_context(mx.cpu())
+        (g,) = autograd.grad(y, [x], create_graph=True)
+        assert g.context == mx.gpu(0)
+    g.backward()
+    t = np.tanh([1, 2, 3])
+    np.testing.assert_allclose(x.grad.asnumpy(), 6 * np.array([1, 2, 3]) - 2 * t * (1 - t * t), rtol=1e-4)
+
+
 def test_loops_and_custom_operators():
     class Square(mx.operator.CustomOp):
         def forward(self, is_train, req, in_data, out_data, aux):
@@ -244,6 +256,24 @@ def test_an_error_of_the_driver_names_the_operation_and_poisons_its_result(drive
     same(b + a, [6, 6, 6])
 
 
+def test_what_an_operation_launched_before_it_failed_is_waited_for(drivers):
+    a = nd.zeros(1000, mx.gpu(0))
+    nd.waitall()
+    backend = gpu_backend(0)
+
+    def fail():
+        backend.fill(a.storage, 3)
+        raise ValueError("too late")
+
+    get_engine().push(backend.issue(fail, (a.var,)), (), (a.var,), device=backend.lane)
+    a[:] = np.full(1000, 5)
+    same(a, np.full(1000, 5))
+    nd.zeros(1, mx.gpu(0)).wait_to_read()
+    same(a, np.full(1000, 5))
+    with pytest.raises(OperatorError, match="too late"):
+        nd.waitall()
+
+
 def test_a_fault_comes_out_of_the_wait_and_leaves_other_devices_alone(drivers):
     a, other = nd.ones(3, mx.gpu(0)), nd.ones(3, mx.gpu(1))
     nd.waitall()
@@ -316,9 +346,10 @@ def test_what_is_freed_while_a_graph_is_captured_is_freed_afterwards(drivers):
         gc.collect()
         assert len(drivers[0].pinned_of) == 1 and len(drivers[0].graphs) == 1
 
+    taken = drivers[0].taken
     last = device.capture([forget])
     assert not drivers[0].pinned_of and len(drivers[0].graphs) == 1
-    assert device.pool.held().arenas == 0
+    assert device.pool.held().arenas == 0 and drivers[0].taken == taken - 4096
     last()
     with pytest.raises(DeviceError, match="captured"):
         device.capture([lambda: device.empty(64)])  # also what the pool has

@@ -78,8 +78,12 @@ def compare(op: Any, data: Any, dtype: Any = "float32", **attrs: Any) -> None:
 LAST, FIRST = ops._convolution_channels_last, ops.Convolution
 
 
-@pytest.mark.parametrize("tile", tiles.TILES, ids=lambda t: f"{t.rows}x{t.columns}")
-@pytest.mark.parametrize("op", [LAST, FIRST], ids=["last", "first"])
+TILES = [(LAST, t) for t in tiles.TILES] + [(FIRST, t) for t in (tiles.TILES[0], tiles.TILES[-1])]
+
+
+@pytest.mark.parametrize(
+    ("op", "tile"), TILES, ids=lambda x: getattr(x, "op_name", None) or f"{x.rows}x{x.columns}"
+)
 def test_every_tile_with_its_edges(op, tile, monkeypatch):
     """More than one tile each way, none of them full; a group, a stride, steps that fill no slice."""
     monkeypatch.setattr(tiles, "TILES", (tile,))

@@ -104,7 +104,7 @@ def test_batches_come_from_the_host_in_their_order():
 
 
 def test_a_batch_goes_up_before_the_step_before_is_over():
-    """Between two uploads no call waits for the compute stream, and the copy does not wait for the whole step."""
+    """Nothing waits for the compute stream, and the copy waits for what was taken, not for the whole step."""
     with hollow_gpus(late=0.0) as drivers:
         executor = bound(mlp(), GPU, dict(data=(4, 8), softmax_label=(4,)))
         device = executor._backend.device

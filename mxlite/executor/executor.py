@@ -175,7 +175,7 @@ class Executor:
             raise StateError("This executor was bound without loss_scale=, so there is none to be set.")
         target, values = self._arrays[key], np.array([scale, 1 / scale], np.float32)
         self._loss_scale = float(scale)
-        self._send(target, values, "loss scale")
+        self._send(target, values, "loss scale", known=("var", HISTORY) not in self._arrays)
 
     @property
     def scale_history(self) -> tuple[int, int, int] | None:
@@ -192,7 +192,7 @@ class Executor:
         """Count good steps from here. The other counts stay; waits for the last step."""
         _, made, left_out = self.scale_history or (0, 0, 0)
         values = np.array([good_steps, made, left_out], np.float64)
-        self._send(self._arrays["var", HISTORY], values, "loss scale history")
+        self._send(self._arrays["var", HISTORY], values, "loss scale history", known=False)
 
     @property
     def updated(self) -> tuple[str, ...]:
@@ -354,15 +354,18 @@ class Executor:
 
         get_engine().push(advance, (), (var,), name="random step")
 
-    def _send(self, target: NDArray, values: np.ndarray, name: str, merged: bool = False) -> None:
-        """Let `target` have these values; with `merged` no later than the next pass is pushed, and only if
-        they have changed: nobody else writes there.
+    def _send(
+        self, target: NDArray, values: np.ndarray, name: str, merged: bool = False, known: bool = True
+    ) -> None:
+        """Let `target` have these values; with `merged` no later than the next pass is pushed.
+
+        `known`: no program writes there.
         """
         if not self._is_gpu:
             get_engine().push(partial(np.copyto, target.storage, values), (), (target.var,), name=name)
             return
         storage: Any = target.storage
-        run = partial(dial_of(storage).set, values, anew=not merged)
+        run = partial(dial_of(storage).set, values, known=known)
         if merged:
             self._told.append(Told(run, (), (target.var,)))
             return

@@ -19,6 +19,7 @@ from .dlpack import capsule_of, CPU as HOST, CUDA, Given
 from .elements import convert, fill
 from .host_kernel import on_host
 from .kernels import table
+from .passes import Passes
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,19 @@ class GPUBackend(Backend):
     def of(cls, device: CudaDevice) -> GPUBackend:
         """The backend of a device."""
         lane = f"gpu{device.index}"
-        return cls("gpu", np, table(device), lane, place=device, is_remote=True, device=device)
+        kernels = table(device)
+        passes = Passes(kernels)
+        return cls(
+            "gpu",
+            np,
+            kernels,
+            lane,
+            place=device,
+            is_remote=True,
+            device=device,
+            simplify=passes.simplify,
+            combine=passes.combine,
+        )
 
     def choose(
         self,
