@@ -1,8 +1,8 @@
 """Pooling forward and backward, channels behind the samples or last.
 
 A thread makes one number, or with the channels last a pack of them: each window is read once forward, and the
-gradient gathers what reaches an element, without atomic operations. Neighbours share most of what they read, so
-that memory is read about once. Written: out (and an index of one byte, for max) once.
+gradient gathers what reaches an element, without atomic operations. Neighbours share most of what they read,
+so that memory is read about once. Written: out (and an index of one byte, for max) once.
 """
 
 from __future__ import annotations
@@ -78,9 +78,7 @@ class Pool:
             return nothing
         device = self.device
         addresses = [0 if x is None else device.address(x) for x in arrays]
-        aligned = all(
-            a % self.sizes[x is index and x is not None] == 0 for a, x in zip(addresses, arrays)
-        )
+        aligned = all(a % self.sizes[x is index and x is not None] == 0 for a, x in zip(addresses, arrays))
         total = each.size // self.pack
         values: list[Any] = [pointer(a) for a in addresses]
         values += [ctypes.c_int64(total), ctypes.c_int(self.windows.channels // self.pack)]
@@ -130,7 +128,9 @@ def _pool(pool: Pool) -> Any:
 
 
 def _spread(pool: Pool) -> Any:
-    def connect(xp: Any, a: Any, d_out: Any, data: Any, out: Any, index: Any, *, d_data: Any, work: Any) -> Run:
+    def connect(
+        xp: Any, a: Any, d_out: Any, data: Any, out: Any, index: Any, *, d_data: Any, work: Any
+    ) -> Run:
         return pool.spread(d_out, data, out, index, d_data)
 
     return connect
