@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\) )
 WAITS = ("__sync", "__shfl", "__match", "block_")
 
 compiler = shutil.which("g++")
+_one_at_a_time = threading.Lock()  # blocks and threads of a launch are static variables of its library
 
 
 class EmulatedDevice:
@@ -52,14 +54,17 @@ class EmulatedDevice:
         numbers = ctypes.c_uint * 3
 
         def run() -> None:
-            failure = function(numbers(*grid), numbers(*block), arguments.pointers)
-            self.launched.append(function.name)
+            with _one_at_a_time:
+                failure = function(numbers(*grid), numbers(*block), arguments.pointers)
+                self.launched.append(function.name)
             assert failure is None, failure
 
         return run
 
 
-OPTIONS = ("-O1", "-std=c++17", "-w", "-fPIC")
+# -fno-gnu-unique: else shared memory of a function template is one variable for all libraries that have it,
+# of whatever size the first one of them says.
+OPTIONS = ("-O1", "-std=c++17", "-w", "-fPIC", "-fno-gnu-unique")
 
 
 @functools.cache

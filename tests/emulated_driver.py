@@ -22,6 +22,7 @@ from emulated_device import _library
 from mxlite.backends.gpu import drivers_of
 from mxlite.backends.gpu.driver import DriverError
 
+_one_kernel = threading.Lock()  # of all devices: what threads of a block share is static in cuda_on_cpu.h
 LATE = 0.2  # how likely a call makes the streams go on by a step
 
 
@@ -65,14 +66,14 @@ class EmulatedDriver:
         self.taken = 0
         self.most_taken = 0
         self.elsewhere = 0  # bytes of other processes
-        self.streams: dict[int, Stream] = {}
+        self.streams = {1: Stream(), 2: Stream()}  # CUDA's legacy and per-thread default streams
         self.events: dict[int, Event] = {}
         self.functions: dict[int, Any] = {}
         self.graphs: dict[int, Capture] = {}
         self.fault: DriverError | None = None
         self.log: list[tuple[str, Any]] = []
         self.launched = 0
-        self._next = 1
+        self._next = 2
 
     def _handle(self) -> int:
         self._next += 1
@@ -141,6 +142,12 @@ class EmulatedDriver:
         with self.lock:
             self._refuse_while_captured("a wait for a stream")
             self._finish(lambda: not self.streams[stream].work)
+        self._look()
+
+    def finish(self) -> None:
+        with self.lock:
+            self._refuse_while_captured("a wait for the device")
+            self._finish(lambda: not any(s.work for s in self.streams.values()))
         self._look()
 
     def event(self, timed: bool = False) -> int:
@@ -219,7 +226,8 @@ class EmulatedDriver:
         numbers = ctypes.c_uint * 3
 
         def run() -> None:
-            failure = kernel(numbers(*grid), numbers(*block), arguments.pointers)
+            with _one_kernel:
+                failure = kernel(numbers(*grid), numbers(*block), arguments.pointers)
             if failure is not None:
                 text = f"{kernel.name}: {failure.decode()}"
                 self.fault = DriverError(text, name="cudaErrorLaunchFailure", is_lasting=True)

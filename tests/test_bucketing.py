@@ -151,7 +151,7 @@ def test_bfloat16_buckets_have_one_set_of_float32_masters():
 def test_the_loss_scale_is_one_for_all_buckets():
     module = bound(4, amp="float16", loss_scale="dynamic")
     trained(module, (4, 3))
-    module._buckets[4]._loss_scale.value = 8.0
+    module._buckets[4]._executor.loss_scale = 8.0
     module.forward(batch_of(3), is_train=True)
     assert module.loss_scale == 8.0 == module._buckets[3]._executor.loss_scale
 

@@ -1,4 +1,4 @@
-"""Convolutions of the GPU backend on the CPU: every tile, both layouts, all directions, against the reference."""
+"""Convolutions of the GPU backend, run on the CPU: tiles, layouts and directions against the reference."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def arrays(shapes: Any, dtype: Any, seed: int = 0) -> list[Any]:
     return [rng.standard_normal(s).astype(dtype) for s in shapes]
 
 
-def run(backend: Backend, op: Any, attrs: Any, inputs: Any, shapes: Any, wanted: Any = None) -> dict[str, Any]:
+def run(
+    backend: Backend, op: Any, attrs: Any, inputs: Any, shapes: Any, wanted: Any = None
+) -> dict[str, Any]:
     """Outputs by name, of memory that holds garbage; scratch has exactly the bytes that were asked for."""
     forward = op.forward_op or op
     dtype = next(x.dtype for x in inputs if x is not None)
@@ -34,7 +36,7 @@ def run(backend: Backend, op: Any, attrs: Any, inputs: Any, shapes: Any, wanted:
     used = frozenset(wanted or names) | {n for n, x in zip(op.input_names(attrs), inputs) if x is not None}
     kernel = backend.choose(op, attrs, *shapes, dtype, (dtype,) * len(inputs), used)
     assert kernel.is_reference == (backend is HOST), kernel.name
-    sizes = {n: s for n, s in zip(forward.input_names(attrs), shapes[0])}
+    sizes = dict(zip(forward.input_names(attrs), shapes[0]))
     sizes |= dict(zip(forward.output_names(attrs), shapes[1]))
     made = [
         np.full(sizes[n.removeprefix("d_") if op is not forward else n], np.nan, dtype)
@@ -76,8 +78,12 @@ def compare(op: Any, data: Any, dtype: Any = "float32", **attrs: Any) -> None:
 LAST, FIRST = ops._convolution_channels_last, ops.Convolution
 
 
-@pytest.mark.parametrize("tile", tiles.TILES, ids=lambda t: f"{t.rows}x{t.columns}")
-@pytest.mark.parametrize("op", [LAST, FIRST], ids=["last", "first"])
+TILES = [(LAST, t) for t in tiles.TILES] + [(FIRST, t) for t in (tiles.TILES[0], tiles.TILES[-1])]
+
+
+@pytest.mark.parametrize(
+    ("op", "tile"), TILES, ids=lambda x: getattr(x, "op_name", None) or f"{x.rows}x{x.columns}"
+)
 def test_every_tile_with_its_edges(op, tile, monkeypatch):
     """More than one tile each way, none of them full; a group, a stride, steps that fill no slice."""
     monkeypatch.setattr(tiles, "TILES", (tile,))
@@ -97,10 +103,17 @@ GEOMETRIES = {
     "stride and dilation share a factor": dict(
         data=(1, 16, 17, 5), kernel=(3, 4), num_filter=4, stride=(4, 6), dilate=(2, 4), pad=(3, 5)
     ),
-    "taps that never meet data": dict(data=(2, 2, 3, 4), kernel=(5, 3), num_filter=4, pad=(4, 4), dilate=(2, 3)),
+    "taps that never meet data": dict(
+        data=(2, 2, 3, 4), kernel=(5, 3), num_filter=4, pad=(4, 4), dilate=(2, 3)
+    ),
     "groups": dict(data=(2, 6, 6, 24), kernel=(3, 3), num_filter=12, num_group=3),
     "1x1": dict(data=(3, 5, 5, 33), kernel=(1, 1), num_filter=40),
     "one position": dict(data=(4, 3, 3, 8), kernel=(3, 3), num_filter=5),
+    "depthwise": dict(data=(2, 9, 8, 8), kernel=(3, 3), num_filter=8, num_group=8, stride=(2, 1), pad=(1, 0)),
+    "depthwise, odd": dict(
+        data=(2, 7, 8, 5), kernel=(3, 2), num_filter=5, num_group=5, stride=(1, 3), dilate=(2, 1), pad=(2, 1)
+    ),
+    "many depthwise": dict(data=(2, 6, 6, 136), kernel=(5, 7), num_filter=136, num_group=136, pad=(2, 3)),
     "a row": dict(data=(2, 30, 6), kernel=(5,), num_filter=7, stride=(3,), pad=(2,)),
     "a volume": dict(data=(1, 4, 5, 6, 4), kernel=(2, 3, 2), num_filter=4, stride=(2, 1, 3), pad=(1, 1, 0)),
     "no sample": dict(data=(0, 5, 5, 4), kernel=(3, 3), num_filter=4),
@@ -110,6 +123,21 @@ GEOMETRIES = {
 @pytest.mark.parametrize("name", GEOMETRIES)
 def test_geometry(name):
     compare(LAST, **GEOMETRIES[name])
+
+
+def test_each_kind_of_convolution_has_its_kernel():
+    kinds = {
+        "depthwise": "cuda depthwise",
+        "groups": "cuda convolution",
+        "1x1": "cuda gemm",
+        "stem": "cuda conv",
+    }
+    for name, wanted in kinds.items():
+        attrs = dict(GEOMETRIES[name])
+        a = LAST.Attrs(**{n: v for n, v in attrs.items() if n != "data"})
+        count = len(LAST.input_names(a))
+        shapes = LAST.infer_shape(a, attrs["data"], *(None,) * (count - 1))
+        assert GPU.choose(LAST, a, *shapes, np.dtype("float32")).name.startswith(wanted)
 
 
 def test_slices_of_positions_add_up_to_the_gradient(monkeypatch):

@@ -1,10 +1,10 @@
-"""Kernels of matrix products become machine code for the promised architectures and spill nothing."""
+"""Kernels of products and attention become machine code for the promised architectures and spill nothing."""
 
 from __future__ import annotations
 
 import pytest
 
-from mxlite.backends.gpu import column_sum, nvrtc, tiled_gemm
+from mxlite.backends.gpu import attention, attention_blocks, column_sum, nvrtc, tiled_gemm
 
 pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
 
@@ -54,3 +54,33 @@ def test_column_sums(architecture):
     for given, made, compute in (("bfloat16", "float", "float"), ("double", "double", "double")):
         found = compiled(column_sum.source(given, made, compute), architecture)["column_sum"]
         assert found.spilled_bytes == found.stack_bytes == 0
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("columns", [64, 128])
+def test_attention(architecture, dtype, columns):
+    for part, name in (("forward", "attention"), ("gradient", "attention_gradient")):
+        found = compiled(attention.source(part, dtype, "int32", columns, False), architecture)
+        for n in (name, "attention_delta")[: 1 + (part == "gradient")]:
+            assert found[n].spilled_bytes == found[n].stack_bytes == 0, (n, found)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_rare_attention(dtype):
+    for part, drops in (
+        ("forward", True),
+        ("gradient", True),
+        ("mask", False),
+        ("mask", True),
+        ("zero", False),
+    ):
+        compiled(attention.source(part, dtype, "int64", 64, drops), "sm_90")
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("drops", [False, True])
+def test_rows_of_scores(architecture, drops):
+    found = compiled(attention_blocks.source("bfloat16", "int32", drops), architecture)
+    for name in ("attention_weights", "attention_weights_again"):
+        assert found[name].spilled_bytes == found[name].stack_bytes == 0

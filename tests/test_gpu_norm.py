@@ -7,7 +7,7 @@ import pytest
 from case import Case, constant, positive
 from conformance import Call, kernels_of, same_bits, stages
 from emulated_device import compiler, EmulatedDevice
-from gpu_agreement import agree, numpy_type
+from gpu_case import agree, numpy_type
 
 from mxlite import ops
 from mxlite.backends import Backend

@@ -1,8 +1,8 @@
 """Every row of `cases.py` whose operator has a kernel on the GPU, on that kernel, run on the CPU.
 
 Rules that hold for every operator hold for these kernels; their numbers are the reference's. Elementwise
-kernels are generated from the expressions that tests/test_gpu_elementwise.py covers, and optimizers' steps from
-the formulas that tests/test_gpu_update.py covers, so here a few of each stand for all.
+kernels are generated from the expressions that tests/test_gpu_elementwise.py covers, and optimizers' steps
+from the formulas that tests/test_gpu_update.py covers, so here a few of each stand for all.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from mxlite.backends.gpu.kernels import table
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 
 BACKEND = Backend("emulated", np, table(EmulatedDevice()))
+NOTHING_BUT_ROUNDINGS = frozenset({"attention-mask-column"})
+"""Rows with an output that is 0 but for roundings of numbers near 1."""
 EVERY = 40
 """Of the elementwise rows one in so many is run; MXLITE_ALL_GPU_ROWS=1 runs all: minutes of compiling."""
 EVERY_STEP = 19  # of the optimizers' steps
@@ -73,11 +75,11 @@ def test_row(name):
         check_unwanted_outputs(case)
         check_missing_head_gradients(case)
     for dtype in (None, "float32"):
-        compare(case, dtype)
+        compare(case, dtype, 1.0 if name in NOTHING_BUT_ROUNDINGS else 1e-30)
 
 
-def compare(case, dtype):
-    """The row on both kernels, in its own types or with `dtype` in the place of float64."""
+def compare(case, dtype, least):
+    """The row on both kernels, in its own types or with `dtype` in the place of float64; see `close`."""
     call = Call.of(case, dtype=dtype)
     for op, inputs in stages(call, case.inputs(dtype=dtype)):
         want, wanted_after = call.execute(op, inputs)
@@ -87,11 +89,11 @@ def compare(case, dtype):
             if n in after:
                 got[n], want[n] = after[n], wanted_after[n]
         for n, y in want.items():
-            close(got[n], y, f"{op.op_name} {n}")
+            close(got[n], y, f"{op.op_name} {n}", least)
 
 
-def close(got, want, what):
-    """Whole numbers exactly; others to a few roundings of the largest."""
+def close(got, want, what, least=1e-30):
+    """Whole numbers exactly; others to a few roundings of the largest, or of `least`."""
     if want is None:
         assert got is None
         return
@@ -101,5 +103,5 @@ def close(got, want, what):
         return
     tolerance = {"float64": 1e-12, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}[want.dtype.name]
     a, b = np.asarray(got, np.float64), np.asarray(want, np.float64)
-    scale = float(np.max(np.abs(b[np.isfinite(b)]), initial=1e-30))
+    scale = float(np.max(np.abs(b[np.isfinite(b)]), initial=least))
     np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * scale, err_msg=what)

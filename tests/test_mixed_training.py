@@ -10,7 +10,7 @@ from networks import mlp
 import mxlite as mx
 from mxlite import sym
 from mxlite.core import bfloat16
-from mxlite.core.errors import BindError, DTypeError, MXLiteError
+from mxlite.core.errors import BindError, DTypeError
 from mxlite.io.datasets import FASHION_MNIST
 from mxlite.module.loss_scale import are_finite, LossScale, WINDOW
 
@@ -54,7 +54,7 @@ def params(module):
 @pytest.mark.parametrize("scale", [None, 128.0, "dynamic"])
 def test_fit_owns_what_its_plan_says(kind, scale):
     module = fit(net_with_dropout(), amp=kind, loss_scale=scale)
-    assert module.is_fused == (scale is None)
+    assert module.is_fused
     assert module.measured_bytes == module.memory_plan.peak_bytes
     assert all(x.dtype == "float32" for x in params(module).values())
     assert all(np.all(np.isfinite(x)) for x in params(module).values())
@@ -214,8 +214,6 @@ def test_what_makes_no_sense_is_refused():
     for scale in ("dynamic", 8.0):
         with pytest.raises(BindError, match="is for mixed precision"):
             mx.mod.Module(net, loss_scale=scale)
-        with pytest.raises(MXLiteError, match="fused_update=True"):
-            mx.mod.Module(net, amp="fp16", loss_scale=scale, fused_update=True)
 
 
 # -- what is learned ---------------------------------------------------------------------------
@@ -287,3 +285,107 @@ def test_fashion_mnist_is_learned_as_well_as_in_float32():
         for kind in (None, "bf16")
     )
     assert full > 80 and abs(mixed - full) < 0.5, (mixed, full)
+
+
+# -- a loss scale inside the step --------------------------------------------------------------
+
+
+def overflowing(optimizer, scale="dynamic", window=3, **how):
+    """An executor whose update is part of the step, and its input."""
+    x = sym.FullyConnected(sym.Variable("data"), num_hidden=3, name="fc")
+    net = sym.MakeLoss(sym.sum(sym.FullyConnected(x, num_hidden=1, name="score")))
+    exe = net.simple_bind(mx.cpu(), data=(2, 4), amp="fp16", loss_scale=scale, optimizer=optimizer, **how)
+    rng = np.random.default_rng(0)
+    for a in exe.arg_arrays:
+        a[:] = rng.standard_normal(a.shape)
+    return exe, exe.arg_dict["data"].asnumpy()
+
+
+def held(exe):
+    """Copies of weights and states."""
+    own = {n: exe.arg_dict[n] for n in exe.updated} | exe.optimizer_states
+    return {n: a.asnumpy().copy() for n, a in own.items()}
+
+
+@pytest.mark.parametrize(
+    "optimizer", [mx.optimizer.SGD(momentum=0.9), mx.optimizer.Adam(), mx.optimizer.LAMB()]
+)
+def test_a_step_that_overflows_leaves_weights_and_states_as_they_are(optimizer):
+    exe, data = overflowing(optimizer)
+    rates = [[0.1, 0.01, 1.0][: optimizer.update_rule().rates]] * len(exe.updated)
+    exe.loss_scale = 4.0
+    exe.step(rates)
+    assert exe.scale_history == (1, 1, 0) and exe.loss_scale == 4.0
+    before = held(exe)
+    exe.step(rates, data=data * 6e4)  # beyond float16
+    assert exe.scale_history == (0, 1, 1) and exe.loss_scale == 2.0
+    for name, value in held(exe).items():
+        assert value.tobytes() == before[name].tobytes(), name
+    exe.step(rates, data=data)
+    assert exe.scale_history == (1, 2, 1)
+    assert any(value.tobytes() != before[name].tobytes() for name, value in held(exe).items())
+
+
+def test_a_number_as_scale_stays_and_its_overflows_are_left_out_too():
+    exe, data = overflowing(mx.optimizer.SGD(), scale=8.0)
+    before = held(exe)
+    exe.step([[0.1, 0.0]] * len(exe.updated), data=data * 6e4)
+    assert exe.loss_scale == 8.0 and exe.scale_history == (0, 0, 1)
+    assert all(value.tobytes() == before[name].tobytes() for name, value in held(exe).items())
+
+
+def test_the_scale_in_a_step_goes_the_way_of_the_one_on_the_host(monkeypatch):
+    monkeypatch.setattr("mxlite.module.loss_scale.WINDOW", 3)
+    host = LossScale.of("dynamic", "float16")
+    exe, data = overflowing(mx.optimizer.SGD(), scale=host.asked())
+    rng = np.random.default_rng(5)
+    seen = 0
+    for _ in range(30):
+        bad = rng.random() < 0.2
+        exe.step([[0.0, 0.0]] * len(exe.updated), data=data * (1e6 if bad else 1))
+        good, made, left_out = exe.scale_history
+        host.learn(left_out == seen)
+        assert not bad or left_out > seen
+        assert (exe.loss_scale, good) == (host.value, host.good_steps)
+        seen = left_out
+    assert made > seen > 5
+
+
+def test_both_ways_to_scale_train_the_same_bits_and_count_the_same_updates(monkeypatch):
+    """Overflow in the first steps, by Adam, whose rate depends on the count."""
+    monkeypatch.setattr("mxlite.module.loss_scale.WINDOW", 3)
+    found = []
+    for fused in (True, False):
+        mx.random.seed(3)
+        np.random.seed(3)
+        x = sym.FullyConnected(sym.Variable("data"), num_hidden=3, name="fc")
+        net = sym.MakeLoss(sym.sum(sym.FullyConnected(x, num_hidden=1, name="score")), grad_scale=3.0)
+        module = mx.mod.Module(net, label_names=None, amp="fp16", loss_scale="dynamic", fused_update=fused)
+        module.bind([("data", (2, 4))])
+        module.init_params(mx.init.Xavier())
+        module.init_optimizer(optimizer="adam", optimizer_params={"learning_rate": 0.01})
+        scales = []
+        for i in range(12):
+            module.train_step(mx.io.DataBatch([mx.nd.ones((2, 4)) * (1 + i % 5)]))
+            scales.append(module.loss_scale)
+        assert module.is_fused == fused and len(set(scales)) > 2
+        module._settle()
+        found.append((scales, params(module), module._optimizer.num_update, module._state_bytes()))
+    assert found[0][0] == found[1][0] and found[0][2] == found[1][2] < 12
+    for name, value in found[0][1].items():
+        assert value.tobytes() == found[1][1][name].tobytes(), name
+
+
+def test_all_gradients_of_a_scaled_step_live_until_the_last():
+    """What loss scaling costs: an unscaled step gives each gradient's bytes back at once."""
+    x = sym.Variable("data")
+    for i in range(6):
+        x = sym.FullyConnected(x, num_hidden=64, name=f"fc{i}")
+    net = sym.MakeLoss(sym.sum(x))
+    bytes_of = [
+        net.simple_bind(
+            mx.cpu(), data=(2, 64), amp="fp16", optimizer=mx.optimizer.SGD(), loss_scale=scale
+        ).memory_plan.arena_bytes
+        for scale in (None, "dynamic")
+    ]
+    assert bytes_of[0] < 4 * 64 * 64 * 4 < 6 * 64 * 64 * 4 < bytes_of[1]

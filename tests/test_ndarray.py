@@ -366,6 +366,8 @@ def test_zero_and_minus_zero_are_different_scalars():
     a = nd.ones(1)
     assert np.signbit((a * 0.0).asnumpy()) == [False]
     assert np.signbit((a * -0.0).asnumpy()) == [True]
+    many = nd.ones(50000)  # for which there may be compiled code
+    assert not np.signbit((many * 0.0).asnumpy()).any() and np.signbit((many * -0.0).asnumpy()).all()
     assert np.signbit(nd.clip(a * -2, -0.0, 1).asnumpy()) == [True]
     assert np.isnan((a + float("nan")).asnumpy()).all()
 

@@ -9,6 +9,7 @@ import stat
 import sys
 
 from . import config
+from .files import replacing
 
 DIGEST_BYTES = 32
 
@@ -43,6 +44,27 @@ def make_room(directory: str, most_bytes: int) -> None:
         with contextlib.suppress(OSError):
             os.unlink(path)
         total -= nbytes
+
+
+def read(path: str, magic: bytes, key: str, most_bytes: int = 2**30) -> bytes | None:
+    """What `write` left at `path` for `key`; None where that is not there, or not whole."""
+    size = head_bytes(magic)
+    try:
+        if os.path.getsize(path) > size + most_bytes:
+            return None
+        with open(path, "rb") as file:
+            data = file.read()
+        os.utime(path)  # the least recently used goes first
+    except OSError:
+        return None
+    blob = data[size:]
+    return blob if blob and data[:size] == head(magic, key, blob) else None
+
+
+def write(path: str, magic: bytes, key: str, blob: bytes) -> None:
+    """Put `blob` there for `key`. Raises OSError."""
+    with replacing(path) as file:
+        file.write(head(magic, key, blob) + blob)
 
 
 def head(magic: bytes, key: str, blob: bytes) -> bytes:

@@ -24,7 +24,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from . import kept
-from .files import replacing
 
 VERSION = 1  # of how text becomes bytes: a higher number makes nothing of what older ones left
 MOST_BYTES = 256 * 2**20  # on disk; the oldest files go
@@ -141,17 +140,7 @@ def add_symbol(name: str, address: int) -> None:
 def read(key: str) -> bytes | None:
     """What the cache on disk holds for `key`, if it is whole and what was written there."""
     path = _path(key)
-    if path is None:
-        return None
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-        os.utime(path)  # the least recently used goes first
-    except OSError:
-        return None
-    size = kept.head_bytes(_MAGIC)
-    head, blob = data[:size], data[size:]
-    return blob if blob and head == kept.head(_MAGIC, key, blob) else None
+    return None if path is None else kept.read(path, _MAGIC, key)
 
 
 def write(key: str, blob: bytes) -> None:
@@ -160,8 +149,7 @@ def write(key: str, blob: bytes) -> None:
     if path is None:
         return
     with contextlib.suppress(OSError):
-        with replacing(path) as file:
-            file.write(kept.head(_MAGIC, key, blob) + blob)
+        kept.write(path, _MAGIC, key, blob)
         _make_room(os.path.dirname(path), len(blob))
 
 

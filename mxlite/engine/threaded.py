@@ -63,7 +63,8 @@ _LINKER = ("", "linker")
 
 
 class ThreadedEngine(Engine):
-    """`workers`: threads for compute and for io of a CPU device (copies, and other devices, have one each).
+    """`workers`: threads for compute and for io of a CPU device. Copies, and other devices, have one each;
+    copies to and from a GPU have two.
     `max_pending`: operations that may be pending before push blocks. Both are taken from `config` if None."""
 
     def __init__(self, workers: int | None = None, max_pending: int | None = None) -> None:
@@ -250,6 +251,8 @@ class ThreadedEngine(Engine):
             if pool is None:
                 pool = Pool()
                 size = self._workers if device.startswith("cpu") and kind != "copy" else 1
+                if device.startswith("gpu") and kind == "copy":
+                    size = 2  # they wait for what they copy: one may go up while another comes down
                 for index in range(size):
                     name = f"mxlite {device} {kind} {index}"
                     thread = threading.Thread(target=self._work, args=(pool,), name=name, daemon=True)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..core import as_dtype, bfloat16, BindError, DTypeError
-from ..graph import Graph, mixed_precision, Policy
+from ..graph import Graph, mixed_precision, Policy, Scaling
 from ..ops.cast import _shore, Cast
+from ..ops.finite import multi_all_finite
 from ..ops.precision import precision_of, wide_inputs
+from ..ops.scaled_update import _scaled_update
+
+FIRST = 2.0**16  # a dynamic loss scale
+LARGEST = 2.0**24
+WINDOW = 2000  # steps
 
 SHORT_NAMES = {"bf16": "bfloat16", "fp16": "float16"}
 
@@ -37,6 +44,41 @@ def checked_scale(scale: Any, amp: Any) -> float | None:
     if isinstance(scale, str) or not 0 < float(scale) < float("inf"):
         raise BindError(f"loss_scale must be a number above 0, or None, got {scale!r}.")
     return float(scale)
+
+
+@dataclass(frozen=True)
+class LossScale:
+    """What `loss_scale=` asks for: a first value, and whether it moves by itself.
+
+    It moves only where the update is part of the step: halved after an overflow, doubled after `window` good
+    steps, to `largest` at most.
+    """
+
+    value: float
+    dynamic: bool = False
+    window: int = WINDOW
+    largest: float = LARGEST
+
+    @classmethod
+    def of(cls, scale: Any, amp: Any, fused: bool) -> LossScale | None:
+        """From "dynamic", a number or None. Raises BindError."""
+        if isinstance(scale, cls):
+            checked_scale(scale.value, amp)
+            return scale
+        if scale == "dynamic":
+            if not fused:
+                raise BindError(
+                    "loss_scale must be a number above 0 where the update is no part of the step: "
+                    "'dynamic' needs optimizer=."
+                )
+            return cls(checked_scale(FIRST, amp) or FIRST, True)
+        value = checked_scale(scale, amp)
+        return None if value is None else cls(value)
+
+    def in_step(self) -> Scaling:
+        """How a step looks at its gradients and decides."""
+        attrs = {"dynamic": self.dynamic, "window": self.window, "largest": self.largest}
+        return Scaling(multi_all_finite, _scaled_update, attrs)
 
 
 def mixed(graph: Graph, amp: Any, data: Collection[str], scaled: bool) -> Graph:

@@ -65,7 +65,7 @@ class Arena:
         """The bytes, as a 1-D uint8 array."""
         self._exchange()
         if self._block is None:
-            self._block = self.backend.empty(self.nbytes)
+            self._block = self.backend.arena(self.nbytes)
         return self._block
 
     @property

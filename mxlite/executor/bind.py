@@ -13,12 +13,12 @@ from ..core import BindError, Context, cpu, current_context, DTypeError, nearest
 from ..core.errors import DeviceError, MemoryBudgetError
 from ..core.npshape import from_user
 from ..graph import Entry, Graph, LOSS_SCALE, Shape, state_name, UpdateRule
-from ..graph.update import MASTER
+from ..graph.update import HISTORY, MASTER
 from ..memplan import Device, HostLink, MemoryPlan, plan_memory, STRATEGIES, Template
 from ..memplan.device import DEFAULT, device_of, MEASURED
 from ..ndarray import NDArray
 from .adopt import adopted
-from .amp import amp_dtype, checked_scale, mixed
+from .amp import amp_dtype, LossScale, mixed
 from .arena import Arena
 from .calibration import Calibration, with_measured_costs
 from .constants import constant_bytes
@@ -28,11 +28,13 @@ from .lower import lower, Lowered
 from .offload import host_link, Offload
 from .remedies import advice, Question
 from .step import check_grad_req, forward_step, infer, input_names, Key, training_step
-from .storage import Allocator
+from .storage import Allocator, plan_in_errors
 
 Shapes = Mapping[str, Shape]
 
 MOST_BYTES = 2**62  # of all results together; beyond, sums no longer fit in 64 bits
+
+MOST_STREAMS = 16  # of kernels
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def memory_plan(
     optimizer: Any = None,
     strategy: str = "sharing",
     amp: Any = None,
-    loss_scale: float | None = None,
+    loss_scale: float | str | LossScale | None = None,
     device: Device | str | None = None,
     offload: Offload = None,
 ) -> MemoryPlan:
@@ -70,7 +72,7 @@ def memory_plan(
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     shapes = {n: from_user(s) for n, s in shapes.items()}
     inferred = infer(graph, shapes, type_dict or {})
-    amp, scale = _amp(amp, loss_scale)
+    amp, scale = _amp(amp, loss_scale, optimizer)
     planned, _ = _plan(
         inferred,
         ctx,
@@ -80,7 +82,7 @@ def memory_plan(
         update_rule(optimizer),
         strategy,
         amp=amp,
-        scaled=scale is not None,
+        scale=scale,
         device=device,
         host=host_link(offload),
     )
@@ -97,7 +99,7 @@ def calibrate(
     type_dict: Mapping[str, Any] | None = None,
     optimizer: Any = None,
     amp: Any = None,
-    loss_scale: float | None = None,
+    loss_scale: float | str | LossScale | None = None,
 ) -> Calibration:
     """Time the kernel calls of a step and keep the times for plans with `device="measured"`.
 
@@ -112,8 +114,8 @@ def calibrate(
 
     shapes = {n: from_user(s) for n, s in shapes.items()}
     inferred = infer(graph, shapes, type_dict or {})
-    amp, scale = _amp(amp, loss_scale)
-    rule, scaled = update_rule(optimizer), scale is not None
+    amp, scale = _amp(amp, loss_scale, optimizer)
+    rule = update_rule(optimizer)
     _plan(
         inferred,
         ctx,
@@ -122,7 +124,7 @@ def calibrate(
         None,
         rule,
         amp=amp,
-        scaled=scaled,
+        scale=scale,
         device=MEASURED,
         measure=measure,
     )
@@ -141,25 +143,27 @@ def simple_bind(
     optimizer: Any = None,
     arrays: Mapping[str, NDArray] | None = None,
     amp: Any = None,
-    loss_scale: float | None = None,
+    loss_scale: float | str | LossScale | None = None,
     place: Place | None = None,
     device: Device | str | None = None,
     plan: MemoryPlan | None = None,
     offload: Offload = None,
+    streams: int = 1,
 ) -> Executor:
     """Plan, then allocate every array the program needs, all zero.
 
     `arrays` are arguments, auxiliary and optimizer states to be used as they are, by name. `amp` is the
     16-bit type of mixed precision, `loss_scale` what 16-bit gradients are multiplied with. With a `place` in
     a group the executor shares the group's parameters, states, arena and budget. `device` is as for
-    `memory_plan`. `plan` is run instead of a new one; PlanError if it is not sound or not of this step.
+    `memory_plan`. `streams` are for kernels on a GPU. `plan` is run instead of a new one; PlanError if it is
+    not sound or not of this step.
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
     backend_of(ctx)
     shapes = {n: from_user(s) for n, s in shapes.items()}
     inferred = infer(graph, shapes, type_dict or {})
-    amp, scale = _amp(amp, loss_scale)
+    amp, scale = _amp(amp, loss_scale, optimizer)
     arrivals: list[Arrival] = []
     templates: tuple[Template | None, Template | None] = (None, None)
     choose = None
@@ -180,17 +184,17 @@ def simple_bind(
         budget,
         update_rule(optimizer),
         amp=amp,
-        scaled=scale is not None,
+        scale=scale,
         host=host_link(offload),
         device=device,
         plan=plan,
         choose=choose,
         template=templates[1],
     )
-    given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, device, offload)
+    given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, device, offload, streams)
     mine = {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
     if place is None:
-        shared = _shared_arrays(shared_exec, planned, {*shapes, LOSS_SCALE})
+        shared = _shared_arrays(shared_exec, planned, {*shapes, LOSS_SCALE, HISTORY})
         return _link(planned, ctx, shared | mine, requests, shared_exec, given)
     shared = group.lent((planned.train, planned.infer))
     arena = group.arena_for(arrivals[-1], backend_of(ctx))
@@ -212,10 +216,11 @@ def bind(
     memory_budget: int | str | None = None,
     optimizer: Any = None,
     amp: Any = None,
-    loss_scale: float | None = None,
+    loss_scale: float | str | LossScale | None = None,
     device: Device | str | None = None,
     plan: MemoryPlan | None = None,
     offload: Offload = None,
+    streams: int = 1,
 ) -> Executor:
     """Link arrays of the user's: `args`, `args_grad` and `aux_states` are lists in the symbol's order,
     or dicts.
@@ -253,7 +258,7 @@ def bind(
         if any(r != "null" for r in requests.values())
         else set()
     )
-    amp, scale = _amp(amp, loss_scale)
+    amp, scale = _amp(amp, loss_scale, optimizer)
     planned, requests = _plan(
         inferred,
         ctx,
@@ -262,7 +267,7 @@ def bind(
         budget,
         update_rule(optimizer),
         amp=amp,
-        scaled=scale is not None,
+        scale=scale,
         device=device,
         plan=plan,
         host=host_link(offload),
@@ -270,7 +275,7 @@ def bind(
     arrays: dict[Key, NDArray] = {("var", n): a for n, a in everything.items()}
     arrays |= {("grad", n): g for n, g in grads.items()}
     shapes = {n: a.shape for n, a in given.items()}
-    settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale, device, offload)
+    settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale, device, offload, streams)
     return _link(planned, ctx, arrays, requests, shared_exec, settings)
 
 
@@ -281,11 +286,14 @@ def locals_of(
     budget: int | None,
     optimizer: Any,
     amp: Any,
-    loss_scale: float | None,
+    loss_scale: LossScale | None,
     device: Device | str | None = None,
     offload: Offload = None,
+    streams: int = 1,
 ) -> dict[str, Any]:
-    """What an executor remembers of how it was bound."""
+    """What an executor remembers of how it was bound. Raises BindError."""
+    if isinstance(streams, bool) or not isinstance(streams, int) or not 1 <= streams <= MOST_STREAMS:
+        raise BindError(f"streams must be a number from 1 to {MOST_STREAMS}, got {streams!r}.")
     return dict(
         shapes=dict(shapes),
         inputs=set(shapes),
@@ -297,13 +305,14 @@ def locals_of(
         loss_scale=loss_scale,
         device=device,
         offload=offload,
+        streams=streams,
     )
 
 
-def _amp(amp: Any, loss_scale: Any) -> tuple[Any, float | None]:
+def _amp(amp: Any, loss_scale: Any, optimizer: Any) -> tuple[Any, LossScale | None]:
     """Both as they are kept."""
     dtype = amp_dtype(amp)
-    return dtype, checked_scale(loss_scale, dtype)
+    return dtype, LossScale.of(loss_scale, dtype, optimizer is not None)
 
 
 def update_rule(optimizer: Any) -> UpdateRule | None:
@@ -345,7 +354,7 @@ def _plan(
     rule: UpdateRule | None,
     strategy: str = "sharing",
     amp: Any = None,
-    scaled: bool = False,
+    scale: LossScale | None = None,
     device: Device | str | None = None,
     measure: Callable[[Lowered], Lowered] = lambda lowered: with_measured_costs(lowered)[0],
     plan: MemoryPlan | None = None,
@@ -377,8 +386,8 @@ def _plan(
                 f"grad_req of {added[0]!r} is 'add', which needs a gradient to add to; "
                 f"an update inside the step (optimizer=) leaves none."
             )
-    computed = mixed(inferred, amp, data, scaled)
-    data |= {LOSS_SCALE} if scaled else set()
+    computed = mixed(inferred, amp, data, scale is not None)
+    data |= {LOSS_SCALE} if scale is not None and rule is None else set()  # else the step changes it
     # What inference keeps of its constants costs as much as the weights: not within a budget, nor to train.
     keep = budget is None and all(r == "null" for r in requests.values())
     infer_step = forward_step(backend.simplify(computed, False), data, train=False)
@@ -388,7 +397,7 @@ def _plan(
     infer_plan = plan_memory(infer_lowered.problem, strategy=strategy, template=template)
     simple = backend.simplify(computed, True)
     if any(r != "null" for r in requests.values()):
-        step = training_step(simple, data, requests, rule)
+        step = training_step(simple, data, requests, rule, None if scale is None else scale.in_step())
     else:
         step = forward_step(simple, data, train=True)
     train_lowered = lower(step, backend, extra_fixed, infer_plan.placed_bytes, device=described or DEFAULT)
@@ -412,7 +421,7 @@ def _plan(
                 amp: Any,
                 host: HostLink | None,
             ) -> MemoryPlan:
-                asked = graph, ctx, given, requests, budget, rule, strategy, amp_dtype(amp), scaled
+                asked = graph, ctx, given, requests, budget, rule, strategy, amp_dtype(amp), scale
                 return _plan(*asked, host=host)[0].train_plan
 
             apart = (ctx or current_context()).device_type == "gpu"
@@ -438,10 +447,11 @@ def _link(
     backend.prepare()
     allocator = Allocator(ctx, backend)
     result = dict(arrays)
-    for lowered in (planned.train, planned.infer):
-        for key, (shape, dtype) in lowered.step.owned.items():
-            if key not in result:
-                result[key] = allocator.make(key, shape, dtype, lowered.step.category)
+    with plan_in_errors(planned.train_plan, backend):
+        for lowered in (planned.train, planned.infer):
+            for key, (shape, dtype) in lowered.step.owned.items():
+                if key not in result:
+                    result[key] = allocator.make(key, shape, dtype, lowered.step.category)
     for name in planned.train.step.no_gradient:
         allocator.clear(result["grad", name])
     need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..backends import Backend
 from ..backends.gpu.graph import Graph, HostCopy
 from ..backends.gpu.graph_numbers import RandomState
 from ..backends.gpu.graph_streams import Order, order_of
@@ -25,7 +24,7 @@ from ..graph import Node
 from ..memplan import MemoryPlan, RUN
 from .arena import Arena
 from .graph_segment import GraphSegment, Told
-from .lower import Lowered
+from .lower import is_gpu, Lowered
 from .program import Program
 from .sheet import Sheet
 from .step import Key
@@ -57,30 +56,36 @@ class GraphProgram(Program):
         super().__init__(lowered, plan, arrays, arena, state, rng_var, states=states)
 
     def push_step(self, told: Sequence[Told] = ()) -> None:
-        if self._whole is None:
-            (whole,) = self._linked([0] * len(self._calls), self._calls)
-            self._whole = whole
-            self._begin(whole)
-        self._push([self._whole], True, told)
+        whole = self.whole
+        self._push([whole], True, told)
         self.arena.holder = None
-        self.arena.tail = (self._whole.done,)
+        self.arena.tail = (whole.done,)
+
+    @property
+    def whole(self) -> GraphSegment:
+        """Forward, backward and update as one; made when first asked for."""
+        if self._whole is None:
+            (self._whole,) = self._linked([0] * len(self._calls), self._calls)
+            self._begin(self._whole)
+        return self._whole
+
+    @property
+    def passes(self) -> list[GraphSegment]:
+        """All segments there are by now."""
+        return [*self.segments, *([self._whole] if self._whole is not None else [])]
 
     @property
     def why_not(self) -> dict[str, str]:
         """Calls that are outside of graphs, by name, and why."""
         found: dict[str, str] = {}
-        for segment in self._all:
+        for segment in self.passes:
             found |= segment.why_not
         return found
 
     @property
     def graphs(self) -> int:
         """How many graphs there are by now."""
-        return sum(segment.graph.graphs for segment in self._all)
-
-    @property
-    def _all(self) -> list[GraphSegment]:
-        return [*self.segments, *([self._whole] if self._whole is not None else [])]
+        return sum(segment.graph.graphs for segment in self.passes)
 
     def _push(self, segments: list[GraphSegment], first: bool, told: Sequence[Told]) -> None:
         push, lane = get_engine().push, self.lowered.backend.lane
@@ -137,11 +142,6 @@ def make_program(
     if is_gpu(lowered.backend):
         return GraphProgram(lowered, plan, arrays, arena, random, rng_var, states, streams)
     return Program(lowered, plan, arrays, arena, random, rng_var, states=states)
-
-
-def is_gpu(backend: Backend) -> bool:
-    """Whether programs of this backend are graphs."""
-    return getattr(backend, "device", None) is not None
 
 
 def program_order(plan: MemoryPlan, streams: int) -> Order:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from ..core import BindError, nearest, ShapeError
 from ..core.npshape import from_user
 from ..graph import Entry, Graph, LOSS_SCALE
+from ..graph.update import HISTORY
 from ..memplan import plan_memory
 from .bind import _link, _plan, locals_of, Shapes, update_rule
 from .executor import Executor
+from .lower import STAGING
 from .offload import host_link
 from .step import infer, input_names
 
@@ -47,7 +50,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         given["budget"],
         update_rule(given["optimizer"]),
         amp=given["amp"],
-        scaled=given["loss_scale"] is not None,
+        scale=given["loss_scale"],
         choose=lambda lowered: plan_memory(
             lowered.problem, given["budget"], template=executor._planned.train_plan
         ),
@@ -65,7 +68,8 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         for k, a in executor._arrays.items()
         if k in planned.train.step.owned
         and a.shape == planned.train.step.owned[k][0]
-        and k != ("var", LOSS_SCALE)
+        and (k != ("var", LOSS_SCALE) or ("var", HISTORY) in executor._arrays)
+        and k != STAGING
     }
     link = locals_of(
         known,
@@ -74,8 +78,9 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         given["budget"],
         given["optimizer"],
         given["amp"],
-        executor.loss_scale,
+        None if (scale := given["loss_scale"]) is None else replace(scale, value=executor.loss_scale),
         given["device"],
         given["offload"],
+        given["streams"],
     )
     return _link(planned, executor.context, shared, requests, executor, link)

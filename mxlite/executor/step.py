@@ -26,17 +26,19 @@ from ..graph import (
     Graph,
     infer_shapes,
     infer_types,
+    LOSS_SCALE,
     needs_head_gradient,
     NoAttrs,
     Node,
     Op,
+    Scaling,
     Shape,
     state_name,
     UpdateRule,
     variable,
 )
 from ..graph.opdef import known_shape
-from ..graph.update import HYPER
+from ..graph.update import HISTORY, HYPER
 
 Key = tuple[str, Any]
 GRAD_REQS = ("null", "write", "add")
@@ -180,8 +182,12 @@ def training_step(
     inputs: set[str],
     grad_req: Mapping[str, str],
     rule: UpdateRule | None = None,
+    scaling: Scaling | None = None,
 ) -> Step:
-    """Forward, backward and, with `rule`, the update of every argument whose request is not 'null'."""
+    """Forward, backward and, with `rule`, the update of every argument whose request is not 'null'.
+
+    With `scaling` too, an update that overflows is left out.
+    """
     graph, storage = _own_outputs(graph)
     owned = _own_variables(graph, inputs)
     for entry, key in storage.items():
@@ -201,7 +207,7 @@ def training_step(
 
     found = [(x, g) for x, g in zip(wanted, grads) if g is not None]
     if rule is not None:
-        trained = _with_updates(replace(trained, outputs=graph.outputs), rule, found, owned)
+        trained = _with_updates(replace(trained, outputs=graph.outputs), rule, found, owned, scaling)
     else:
         trained = _with_gradient_storage(trained, graph, found, grad_req, storage)
         for weight in wanted:
@@ -231,12 +237,22 @@ def _head_gradients(graph: Graph) -> tuple[Graph, dict[int, Entry]]:
 
 
 def _with_updates(
-    trained: Graph, rule: UpdateRule, found: Sequence[tuple[Entry, Entry]], owned: _Owned
+    trained: Graph,
+    rule: UpdateRule,
+    found: Sequence[tuple[Entry, Entry]],
+    owned: _Owned,
+    scaling: Scaling | None,
 ) -> Graph:
     """Add an update for each (parameter, gradient); gradients need no storage then, states do."""
-    trained = fuse_updates(trained, rule, found)
+    scale = next((Entry(n) for n in trained.variables if n.name == LOSS_SCALE), None)
+    if scale is None and scaling is not None:
+        scale = variable(LOSS_SCALE)  # of a network that has nothing in 16 bits
+    trained = fuse_updates(trained, rule, found, scaling, scale)
     shapes: dict[str, Shape] = {HYPER: (max(1, len(found)), rule.rates)}
     types: dict[str, Any] = {HYPER: "float64"}
+    if scaling is not None and found:
+        shapes |= {LOSS_SCALE: (2,), HISTORY: (3,)}
+        types |= {LOSS_SCALE: "float32", HISTORY: "float64"}
     for weight, _ in found:
         dtype = trained.dtypes[weight]
         mixed = rule.op_of(dtype) is not rule.op

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from ..backends import Backend
-from ..core import Context
+from ..backends.gpu.graph_inputs import Staging
+from ..core import Context, OutOfMemoryError
+from ..core.bytesize import format_bytes
 from ..engine import get_engine, Var
 from ..graph import Shape
+from ..memplan import MemoryPlan
 from ..ndarray import NDArray, zeros
-from .graph_program import is_gpu
+from .lower import is_gpu, Lowered, staged, STAGING
 from .step import Key
 
 _TOGETHER = ("arguments", "auxiliary", "optimizer", "gradients")
@@ -52,3 +56,31 @@ class Allocator:
         if storage.size:
             run = backend.issue(lambda: backend.fill(storage, 0), (array.var,))
             get_engine().push(run, (), (array.var,), name="zeros", device=backend.lane)
+
+
+def staging_of(arrays: Mapping[Key, NDArray], lowered: Lowered) -> Staging:
+    """The way of batches to a GPU program's inputs."""
+    block: Any = arrays[STAGING].storage
+    inputs: dict[str, Any] = {n: arrays["var", n].storage for n in staged(lowered.step)}
+    return Staging(block, arrays[STAGING].var, inputs)
+
+
+@contextmanager
+def plan_in_errors(plan: MemoryPlan, backend: Backend) -> Iterator[None]:
+    """Inside, an OutOfMemoryError shows what the plan wanted the memory for, and what is free."""
+    try:
+        yield
+    except OutOfMemoryError as error:
+        lines = [str(error), plan.summary()]
+        if is_gpu(backend):
+            device: Any = backend.device  # type: ignore[attr-defined]
+            free, total = device.memory()
+            lines.append(
+                f"{format_bytes(free)} of {format_bytes(total)} are free on {device} now, arrays of this "
+                f"process not counted."
+            )
+            if plan.budget_bytes is None:
+                lines.append("With memory_budget= a plan is made that takes no more than that many bytes.")
+            elif plan.budget_bytes > free:
+                lines.append(f"memory_budget={plan.budget_bytes} is more than is free: a smaller one helps.")
+        raise OutOfMemoryError("\n".join(lines)) from None

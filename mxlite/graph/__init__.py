@@ -20,4 +20,9 @@ from .ir import (
 from .mixed_precision import LOSS_SCALE as LOSS_SCALE, mixed_precision as mixed_precision, Policy as Policy
 from .opdef import DType as DType, NoAttrs as NoAttrs, Op as Op, Shapes as Shapes, Signature as Signature
 from .rewrite import Rewriter as Rewriter
-from .update import fuse_updates as fuse_updates, state_name as state_name, UpdateRule as UpdateRule
+from .update import (
+    fuse_updates as fuse_updates,
+    Scaling as Scaling,
+    state_name as state_name,
+    UpdateRule as UpdateRule,
+)

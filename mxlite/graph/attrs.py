@@ -57,7 +57,7 @@ def parse_attrs(op: type[Op], given: Mapping[str, Any]) -> Any:
 def _bound_arrays(op: type[Op], attrs: Any) -> None:
     """Raise OpAttributeError if `attrs` ask for no input or output, or for more than MOST_ARRAYS."""
     outs = op.num_outputs_of(attrs) if op.variadic_outputs else 1
-    ins = attrs.num_args if op.variadic else 1
+    ins = (attrs.num_args or getattr(attrs, "num_arrays", 0)) if op.variadic else 1
     if op.variadic_outputs and not ins:  # what is not said follows from the outputs
         ins = outs
     for count, what in ((ins, "inputs"), (outs, "outputs")):

@@ -14,6 +14,9 @@ from .opdef import Op
 HYPER = "_update_hyper"
 """Variable of shape (parameters, rates), float64: rows of learning rate, weight decay, ... of this step."""
 
+HISTORY = "_loss_scale_history"
+"""Variable of shape (3,), float64, of a step with a loss scale; see `ops/scaled_update.py`."""
+
 MASTER = "weight32"
 """The state that is a float32 copy of a 16-bit weight; the other states of that weight are float32 too."""
 
@@ -42,21 +45,55 @@ class UpdateRule:
         return (*self.states, MASTER) if self.op_of(dtype) is not self.op else self.states
 
 
+@dataclass(frozen=True)
+class Scaling:
+    """A loss scale that lives in the step: who looks at the gradients, and who decides.
+
+    `finite` makes of all gradients one number, 0 where one of them overflowed. `gate` has inputs (finite,
+    hyper, scale, history) and gives the rates of the updates; it changes the last two. `attrs` are its
+    parameters.
+    """
+
+    finite: type[Op]
+    gate: type[Op]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
 def state_name(parameter: str, state: str) -> str:
     """The name of the variable that holds one optimizer state of one parameter."""
     return f"{parameter}:{state}"
 
 
-def fuse_updates(graph: Graph, rule: UpdateRule, gradients: Sequence[tuple[Entry, Entry]]) -> Graph:
+def fuse_updates(
+    graph: Graph,
+    rule: UpdateRule,
+    gradients: Sequence[tuple[Entry, Entry]],
+    scaling: Scaling | None = None,
+    scale: Entry | None = None,
+) -> Graph:
     """`graph` with one update node for each (parameter variable, gradient entry), as effects.
 
     Weights whose type `graph` does not know count as float32. States become variables `state_name(parameter,
     state)`. The updates stand last in `order`; the planner runs each as soon as its gradient is there and
     the old weight is read no more.
+
+    With `scaling` no update runs before all gradients have been looked at, so they live until then; `scale`
+    is the variable of the loss scale.
     """
     hyper = variable(HYPER)
     effects = []
     extra: list[Node] = [hyper.node]
+    rates = hyper
+    if scaling is not None and gradients:
+        assert scale is not None
+        history = variable(HISTORY)
+        attrs = parse_attrs(scaling.finite, {"num_args": len(gradients)})
+        finite = Node(scaling.finite, attrs, tuple(g for _, g in gradients), "gradients_are_finite")
+        attrs = parse_attrs(scaling.gate, scaling.attrs)
+        gate = Node(scaling.gate, attrs, (Entry(finite), hyper, scale, history), "loss_scale_update")
+        extra += [*(v.node for v in (scale, history) if v.node not in graph.nodes), finite, gate]
+        effects.append(gate)
+        rates = Entry(gate)
     for row, (weight, grad) in enumerate(gradients):
         dtype = graph.dtypes.get(weight, float32)
         op = rule.op_of(dtype)
@@ -66,8 +103,9 @@ def fuse_updates(graph: Graph, rule: UpdateRule, gradients: Sequence[tuple[Entry
             Node(
                 op,
                 parse_attrs(op, {**rule.attrs, "row": row}),
-                (weight, grad, *states, hyper),
+                (weight, grad, *states, rates),
                 f"{weight.node.name}_update",
             )
         )
-    return replace(graph, effects=(*graph.effects, *effects), order=(*graph.nodes, *extra, *effects))
+    order = [*graph.nodes, *extra, *(n for n in effects if n not in extra)]
+    return replace(graph, effects=(*graph.effects, *effects), order=tuple(order))

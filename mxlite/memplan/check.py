@@ -226,6 +226,8 @@ class _Replay:
         if i not in places:
             raise PlanError(f"{reader} reads {self.name(i)}, which the plan does not place.")
         low, high = places[i]
+        if low == high and i in self.written:
+            return  # no byte of it can be written over
         at = bisect_left(held, (low, -1, 0))
         if at == len(held) or held[at] != (low, high, i):
             there = [self.name(c) for lo, hi, c in held if lo < high and low < hi]

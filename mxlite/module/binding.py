@@ -9,6 +9,7 @@ import numpy as np
 
 from ..core import BindError, Context, nearest, StateError
 from ..executor import Executor, ExecutorGroup, Place, simple_bind
+from ..executor.amp import LossScale as Asked
 from ..executor.offload import Offload
 from ..io import DataDesc
 from ..memplan import Device
@@ -46,6 +47,7 @@ class Binding:
         self.bounded = True
         self.device: Device | str | None = None
         self.offload: Offload = None
+        self.streams = 1
         self._executor: Executor | None = None
 
     @property
@@ -64,7 +66,7 @@ class Binding:
         inputs = {*self.data_names, *self.label_names}
         return [n for n in self.symbol.list_arguments() if n not in inputs]
 
-    def use(self, data_shapes: Any, label_shapes: Any, loss_scale: float | None) -> None:
+    def use(self, data_shapes: Any, label_shapes: Any, loss_scale: Asked | None) -> None:
         """Have an executor for these shapes, a kept or a new one. Nothing changes if that fails."""
         data = self._described(data_shapes, self.data_names, "data")
         labels = self._described(label_shapes, self.label_names, "label") if label_shapes else []
@@ -72,7 +74,7 @@ class Binding:
         self._executor = found or self._made(data, labels, loss_scale)
         self.data_shapes, self.label_shapes = data, labels
 
-    def remake(self, loss_scale: float | None) -> None:
+    def remake(self, loss_scale: Asked | None) -> None:
         """The executor anew, after `optimizer` or `plan_gradients` have changed; those for other shapes
         are given up.
         """
@@ -102,7 +104,7 @@ class Binding:
                 )
         return [d for d in descs if d.name in known]
 
-    def _made(self, data: list[DataDesc], labels: list[DataDesc], loss_scale: float | None) -> Executor:
+    def _made(self, data: list[DataDesc], labels: list[DataDesc], loss_scale: Asked | None) -> Executor:
         requests: dict[str, str] = {}
         if self.plan_gradients:
             single = self.grad_req if isinstance(self.grad_req, str) else None
@@ -133,6 +135,7 @@ class Binding:
             loss_scale=loss_scale,
             device=self.device,
             offload=self.offload,
+            streams=self.streams,
             place=Place(self.group, self.owner, _key(data, labels), self.bounded),
         )
         return executor

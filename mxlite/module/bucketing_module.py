@@ -42,7 +42,7 @@ class BucketingModule(BaseModule):
     `memory_budget` bounds all buckets together: parameters, gradients, auxiliary and optimizer states once,
     the inputs and outputs of every bucket met so far, and one arena. A bucket that does not fit beside the
     others raises MemoryBudgetError with its key and a budget that would do for all of them.
-    `fused_update`, `amp`, `loss_scale`, `device` and `offload` are as in Module.
+    `fused_update`, `amp`, `loss_scale`, `device`, `offload` and `streams` are as in Module.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class BucketingModule(BaseModule):
         loss_scale: Any = None,
         device: Device | str | None = None,
         offload: Offload = None,
+        streams: int = 1,
     ) -> None:
         super().__init__(logger)
         if default_bucket_key is None:
@@ -81,6 +82,7 @@ class BucketingModule(BaseModule):
             loss_scale=loss_scale,
             device=device,
             offload=offload,
+            streams=streams,
         )
         self._grad_req: Any = "write"
         self._loaded: dict[Any, Any] = {}  # symbols of a checkpoint by key
@@ -318,6 +320,13 @@ class BucketingModule(BaseModule):
         self._switch_to(data_batch)
         with _Named(self, self._key, data_batch.provide_data):
             self._current.forward(data_batch, is_train)
+
+    def forward_backward(self, data_batch: Any) -> None:
+        """See Module.forward_backward; in the batch's bucket."""
+        self.need(params=True)
+        self._switch_to(data_batch)
+        with _Named(self, self._key, data_batch.provide_data):
+            self._current.forward_backward(data_batch)
 
     def backward(self, out_grads: Any = None) -> None:
         """Run backward in the present bucket; see Module.backward."""

@@ -55,11 +55,12 @@ class Module(BaseModule):
     `loss_scale`: a number, or 'dynamic', that 16-bit gradients are multiplied with while they are 16-bit; an
     update whose gradients are not all finite is skipped, and 'dynamic' then halves the scale. bfloat16
     needs none. With float16 and none, gradients of 16-bit results below 6e-8 count as 0. All gradients are
-    looked at before the first update, so with a loss scale the update is no part of the step: `fit` does
-    not fuse.
+    looked at before the first update, so with a loss scale they all live until then.
 
     `device`: what the plan's seconds are reckoned for: a `mx.memplan.Device`, text such as
     "20TFLOP/s,900GB/s", or "measured". It decides what is worth recomputing.
+
+    `streams`: of kernels that a GPU may run side by side, where the plan leaves them unordered.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Module(BaseModule):
         loss_scale: Any = None,
         device: Device | str | None = None,
         offload: Offload = None,
+        streams: int = 1,
     ) -> None:
         super().__init__(logger)
         contexts = [context] if isinstance(context, Context) else list(context or [current_context()])
@@ -107,19 +109,15 @@ class Module(BaseModule):
         self._fused: bool | None = fused_update
         device_of(device)  # raises now what binding would raise
         self._loss_scale = LossScale.of(loss_scale, amp)
-        if fused_update and self._loss_scale is not None:
-            raise MXLiteError(
-                "Module: with a loss_scale all gradients are looked at before any update, so "
-                "fused_update=True is impossible; leave one of them out."
-            )
         self._binding = Binding(
             symbol, self._context, self._data_names, self._label_names, self._fixed, amp_dtype(amp)
         )
-        self._binding.device, self._binding.offload = device, offload
+        self._binding.device, self._binding.offload, self._binding.streams = device, offload, streams
         self._optimizer: Any = None
         self._updater: Updater | None = None
         self._index = {n: i for i, n in enumerate(self._param_names)}  # of parameters in the optimizer
         self._stepped = False
+        self._fed: dict[str, Any] = {}  # arrays of the last batch
         self._preloaded: tuple[dict[str, NDArray], dict[str, NDArray]] | None = None
         self._preload_states: str | None = None
 
@@ -190,13 +188,15 @@ class Module(BaseModule):
 
     @property
     def loss_scale(self) -> float | None:
-        """What 16-bit gradients are multiplied with now; None if nothing is."""
+        """What 16-bit gradients are multiplied with now; None if nothing is. Waits for the last step if that
+        decides about it."""
+        self._settle()
         return None if self._loss_scale is None else self._loss_scale.value
 
     # -- bind ----------------------------------------------------------------------------------
 
     def prepare_fit(self) -> None:
-        if self._fused is None and not self.binded and self._loss_scale is None:
+        if self._fused is None and not self.binded:
             self._fused = True
 
     def bind(  # type: ignore[override]  # MXNet's signature
@@ -216,7 +216,7 @@ class Module(BaseModule):
         kept = self.get_params() if self.binded and self.params_initialized else None
         old = self._binding
         new = Binding(self._symbol, self._context, self._data_names, self._label_names, self._fixed, old.amp)
-        new.device, new.offload = old.device, old.offload
+        new.device, new.offload, new.streams = old.device, old.offload, old.streams
         if shared_module is not None:
             shared_module.need(params=True)
             new.group = shared_module._binding.group
@@ -235,8 +235,9 @@ class Module(BaseModule):
         new.optimizer = self._optimizer if for_training and fuse else None
         new.plan_gradients = for_training and (not self._fused or self._optimizer is not None)
         new.bounded = new.plan_gradients or not for_training
-        new.use(data_shapes, label_shapes, self.loss_scale)
+        new.use(data_shapes, label_shapes, self._asked_scale())
         self._binding = new
+        self._give_scale()
         self.for_training = for_training
         self.inputs_need_grad = inputs_need_grad
         self.binded = True
@@ -286,7 +287,8 @@ class Module(BaseModule):
         fuse = self._fuses(self._optimizer, self.inputs_need_grad)
         binding.optimizer = self._optimizer if fuse else None
         binding.plan_gradients = binding.bounded = True
-        binding.remake(self.loss_scale)
+        binding.remake(self._asked_scale())
+        self._give_scale()
 
     def reshape(self, data_shapes: Any, label_shapes: Any = None) -> None:
         """Bind for other input shapes; parameters, states and the arena stay, and what was bound is kept.
@@ -294,7 +296,8 @@ class Module(BaseModule):
         Up to four sets of shapes are kept, the least recently used is given up first.
         """
         self.need()
-        self._binding.use(data_shapes, label_shapes, self.loss_scale)
+        self._binding.use(data_shapes, label_shapes, self._asked_scale())
+        self._give_scale()
 
     # -- parameters ----------------------------------------------------------------------------
 
@@ -420,18 +423,36 @@ class Module(BaseModule):
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
         """Run forward on a batch. Another batch size binds anew by itself."""
-        self.need(params=True)
         is_train = self.for_training if is_train is None else is_train
+        feed = self._prepared(data_batch, is_train)
+        self._executor.forward(is_train=is_train, **feed)
+
+    def forward_backward(self, data_batch: Any) -> None:
+        """Forward in training mode and backward, pushed together: on a GPU they are one launch then."""
+        cls = type(self)
+        if cls.forward is not Module.forward or cls.backward is not Module.backward:
+            super().forward_backward(data_batch)  # a subclass has its own way
+            return
+        feed = self._prepared(data_batch, True)
+        if self._executor.updated:
+            self._executor.step(self._hyper(), **feed)
+            self._stepped = True
+        else:
+            self._executor.forward_backward(**feed)
+
+    def _prepared(self, data_batch: Any, is_train: bool) -> dict[str, Any]:
+        """What the executor for this batch is to be given, once it may run."""
+        self.need(params=True)
         feed = self._feed(data_batch)
         if is_train and self._is_waiting_for_optimizer():
             raise StateError(
                 "this module was made with fused_update=True: call init_optimizer before training."
             )
         self._stepped = False
-        scale = self.loss_scale
-        if scale is not None and scale != self._executor.loss_scale:  # it has moved with other shapes
-            self._executor.loss_scale = scale
-        self._executor.forward(is_train=is_train, **feed)
+        if self._loss_scale is not None and not self.is_fused:  # it may have moved with other shapes
+            if self._loss_scale.value != self._executor.loss_scale:
+                self._executor.loss_scale = self._loss_scale.value
+        return feed
 
     def _is_waiting_for_optimizer(self) -> bool:
         return bool(self._fused) and self.for_training and not self.optimizer_initialized
@@ -455,7 +476,8 @@ class Module(BaseModule):
                     new_labels = [(d.name, (n, *d.shape[1:])) for d in label_shapes]
             self.reshape(new_data, new_labels)
         known = self._executor.arg_dict
-        return {n: a for n, a in feed.items() if n in known}
+        self._fed = {n: a for n, a in feed.items() if n in known}
+        return self._fed
 
     def backward(self, out_grads: Any = None) -> None:
         """Run backward; with a fused update this runs the update as well."""
@@ -502,7 +524,31 @@ class Module(BaseModule):
             self.logger.info("Gradients overflow: no update; the loss scale is %g now.", loss_scale.value)
         return finite
 
+    def _asked_scale(self) -> Any:
+        """What an executor is bound with for the loss scale."""
+        self._settle()
+        return None if self._loss_scale is None else self._loss_scale.asked()
+
+    def _give_scale(self) -> None:
+        """After another executor came: it goes on where the one before was."""
+        if self._loss_scale is not None and self.is_fused:
+            self._loss_scale.give(self._executor)
+
+    def _settle(self) -> None:
+        """Where the last step decided by itself whether to update: learn what it did."""
+        if self._loss_scale is None or not self.is_fused:
+            return
+        before = self._loss_scale.settle(self._executor)
+        if before is not None:
+            self._optimizer.set_progress(before)
+            self.logger.info(
+                "Gradients overflow: no update; the loss scale is %g now.", self._loss_scale.value
+            )
+
     def _hyper(self) -> np.ndarray:
+        self._settle()
+        if self._loss_scale is not None:
+            self._loss_scale.expect(self._executor, self._optimizer.progress())
         rows = [self._optimizer.hyper(self._index[n]) for n in self._executor.updated]
         return np.array(rows, np.float64).reshape(-1, self._optimizer.update_rule().rates)
 
@@ -520,11 +566,12 @@ class Module(BaseModule):
         return [g for n in self._data_names if (g := grads[n]) is not None]
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
-        """Let the metric see the outputs of the last forward."""
+        """Let the metric see the outputs of the last forward; it need not have done so when this returns."""
         names = [d.name for d in self._binding.label_shapes]
-        eval_metric.update_dict(
-            dict(zip(names, labels or [])), dict(zip(self._output_names, self._executor.outputs))
-        )
+        fed, here = self._fed, self._executor.arg_dict
+        # What was fed lies beside the outputs: on a GPU that saves the way.
+        there = {n: here[n] if fed.get(n) is a else a for n, a in zip(names, labels or [])}
+        eval_metric.update_later(there, dict(zip(self._output_names, self._executor.outputs)))
 
     def install_monitor(self, mon: Any) -> None:
         raise StateError("install_monitor is not supported; use Symbol.get_internals() to see inner outputs.")
@@ -572,11 +619,13 @@ class Module(BaseModule):
     def _state_bytes(self) -> bytes:
         self.need(params=True, optimizer=True)
         assert self._updater is not None
+        self._settle()
         return self._updater.get_states()
 
     def _restore_states(self, data: bytes) -> None:
         self.need(params=True, optimizer=True)
         assert self._updater is not None
+        self._settle()
         mine = dict(self._updater.states)
         self._updater.set_states(data)
         if self._executor.updated:  # the arrays of the step stay, their values change
@@ -598,8 +647,12 @@ class Module(BaseModule):
             self._state_bytes(),
             train_data,
             self._context,
-            None if self._loss_scale is None else (self._loss_scale.value, self._loss_scale.good_steps),
+            self._scale_state(),
         )
+
+    def _scale_state(self) -> tuple[float, int] | None:
+        self._settle()
+        return None if self._loss_scale is None else (self._loss_scale.value, self._loss_scale.good_steps)
 
     def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
         """Continue from PREFIX.resume: (epoch, batches done in it); None if there is no such file."""
@@ -612,5 +665,6 @@ class Module(BaseModule):
         if self._loss_scale is not None and found.loss_scale is not None:
             self._loss_scale.value, self._loss_scale.good_steps = found.loss_scale
             self._executor.loss_scale = self._loss_scale.value
+            self._give_scale()
         found.restore_randomness(train_data, self._context)
         return found.epoch, found.nbatch

@@ -29,7 +29,7 @@ def note_part(array: Storage, where: Key, result: Storage) -> None:
     if not MODE.recording or origin_of(array) is None:
         return
     parts = _slices(where, array.storage.shape)
-    part = array.alias(array.storage[parts])
+    part = array.alias(array.backend.part(array.storage, parts))  # of which only shape and origin count
     if part.storage.shape == array.storage.shape and all(s.step in (None, 1) for s in parts):
         part = array
     else:

@@ -368,6 +368,7 @@ class Symbol(Arithmetic):
         device: Device | str | None = None,
         plan: MemoryPlan | None = None,
         offload: Offload = None,
+        streams: int = 1,
         **kwargs: Shape,
     ) -> Executor:
         """An executor with arrays of its own, all zero; `kwargs` are the shapes of inputs.
@@ -384,6 +385,7 @@ class Symbol(Arithmetic):
         PlanError if it is not sound, or made for another step: then it names the first difference.
         offload: within a budget, arrays that backward needs may wait in host memory: "auto", or at most so
         many bytes. On mx.cpu() that is a simulation, and saves nothing.
+        streams: of kernels that a GPU may run side by side, where the plan leaves them unordered.
         """
         _refuse(stype_dict=stype_dict, group2ctx=group2ctx, shared_buffer=shared_buffer)
         from ..executor import simple_bind
@@ -402,6 +404,7 @@ class Symbol(Arithmetic):
             device=device,
             plan=plan,
             offload=offload,
+            streams=streams,
         )
 
     def bind(
@@ -420,12 +423,12 @@ class Symbol(Arithmetic):
         device: Device | str | None = None,
         plan: MemoryPlan | None = None,
         offload: Offload = None,
+        streams: int = 1,
     ) -> Executor:
         """An executor on the arrays given: lists in the order of `list_arguments`, or dicts.
 
         Arguments without an array in `args_grad` get no gradient. `memory_budget`, `optimizer`, `amp`,
-        `loss_scale`, `device` and `plan` are as in `simple_bind`.
-        `loss_scale` and `offload` are as in `simple_bind`.
+        `loss_scale`, `device`, `plan`, `offload` and `streams` are as in `simple_bind`.
         """
         _refuse(group2ctx=group2ctx)
         from ..executor import bind
@@ -445,6 +448,7 @@ class Symbol(Arithmetic):
             device=device,
             plan=plan,
             offload=offload,
+            streams=streams,
         )
 
     def eval(self, ctx: Context | None = None, **kwargs: Any) -> list[Any]:

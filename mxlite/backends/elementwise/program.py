@@ -26,13 +26,18 @@ class Program(NamedTuple):
     shape: Shape
 
 
-@functools.lru_cache(maxsize=4096)
 def program(r: Request, known: frozenset[str], floats: frozenset[str] = FLOATS) -> Program | None:
     """The expression for a request; None where there is none.
 
     Wanted are outputs of one shape, inputs that broadcast to it, and dtypes that are `known`: those that
     the backend's code can load and store. It stores `floats` only, in which it computes.
     """
+    return _program(r, repr(r.attrs), known, floats)
+
+
+@functools.lru_cache(maxsize=4096)
+def _program(r: Request, spelled: str, known: frozenset[str], floats: frozenset[str]) -> Program | None:
+    """`spelled` are the attributes as text: 0.0 and -0.0 are equal, but not the same constant."""
     op, a = r.op, r.attrs
     kinds = kinds_of(r)
     if op not in RULES or kinds is None:

@@ -393,6 +393,7 @@ def _cast_gradient(w: Writer, a: Any, d_out: Value) -> Mapping[str, Value] | Non
 
 
 _add("Cast amp_cast", _cast, _cast_gradient)
+_add("_shore", _cast)  # backward the scale is an array
 _add(
     "where",
     lambda w, a, condition, x, y: w("select", w("ne", condition, 0.0), x, y),
@@ -401,3 +402,16 @@ _add(
         "d_y": w("select", w("ne", condition, 0.0), 0.0, d_out),
     },
 )
+
+
+def _lars(
+    w: Writer, a: Any, lrs: Value, weights_sum_sq: Value, grads_sum_sq: Value, wds: Value
+) -> Mapping[str, Value]:
+    weight = w("sqrt", weights_sum_sq)
+    below = w("sqrt", grads_sum_sq) * w.constant(a.rescale_grad) + weight * wds + w.constant(a.eps)
+    factor = weight * w.constant(a.eta) / below
+    factor = w("select", w("gt", grads_sum_sq, 0.0), factor, 1.0)
+    return {"out": lrs * w("select", w("gt", weights_sum_sq, 0.0), factor, 1.0)}
+
+
+_add("multi_lars", _lars)

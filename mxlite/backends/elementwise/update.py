@@ -1,9 +1,9 @@
 """An optimizer's step as an expression, traced from its formula.
 
-`Update.step` says a step once, as calls of numpy's functions on arrays. Called with the stand-ins of this file
-it writes an expression instead: an array is the element in hand, `out=` says which of them changes. So code
-made from it does the same arithmetic in the same order, with the same roundings, in one pass over weight,
-gradient and states.
+`Update.step` says a step once, as calls of numpy's functions on arrays. Called with the stand-ins of this
+file it writes an expression instead: an array is the element in hand, `out=` says which of them changes. So
+code made from it does the same arithmetic in the same order, with the same roundings, in one pass over
+weight, gradient and states.
 
 Numbers that the attributes hold are constants of the expression. Rates are inputs, since a program reads them
 when it runs; so is what follows from the number of updates, `t`, which numpy's caller computes in double:
@@ -29,7 +29,7 @@ Form = tuple[Any, ...]
 
 
 class Traced(NamedTuple):
-    """`expression` for one element, its `constants`, and the forms of its `counted` inputs with their numbers."""
+    """An expression for one element, and its constants; forms of its counted inputs, and their numbers."""
 
     expression: Expression
     constants: tuple[float, ...]
@@ -56,7 +56,7 @@ def traced(
 
 
 def trace(step: Any, attrs: Any, dtype: DType, decays: bool) -> Traced:
-    """`traced` of an `Update` class; weight and states are outputs. `attrs` may be those of any of its forms."""
+    """`traced` of an `Update` class; weight and states are outputs. `attrs`: those of any of its forms."""
     return traced(_formula(step), attrs, len(step.inputs), step.scratch, dtype, decays)
 
 
@@ -91,16 +91,20 @@ class _Pen:
                 self._inputs[x.form] = self.w.input()
             return self._inputs[x.form]
         with np.errstate(all="ignore"):
-            return self.w.constant(float(self.dtype.type(x)))
+            return self.w.constant(float(np.float32(x) if self.widens(x) else self.dtype.type(x)))
 
     def number(self, x: float) -> Form:
         self.numbers.append(float(x))
         return ("number", len(self.numbers) - 1)
 
-    def write(self, name: str, *operands: Any) -> Value:
+    def write(self, name: str, *operands: Any, rounds: bool = True) -> Value:
         found = self.w(name, *(self.value(x) for x in operands))
-        rounds = self.dtype.itemsize == 2 and name in _ROUNDS
+        rounds = rounds and self.dtype.itemsize == 2 and name in _ROUNDS
         return self.w(f"to_{self.dtype.name}", found) if rounds else found
+
+    def widens(self, x: Any) -> bool:
+        """Whether numpy computes in float32 because of `x`: Python's floats do that to bfloat16."""
+        return self.dtype.name == "bfloat16" and isinstance(x, (float, _Count))
 
 
 _ROUNDS = frozenset({"add", "sub", "mul", "div", "sqrt"})
@@ -123,7 +127,8 @@ class _Rate:
         return self.there
 
     def _made(self, name: str, a: Any, b: Any) -> _Rate:
-        return _Rate(self.pen, self.pen.write(name, a, b), True)
+        wide = self.pen.widens(a) or self.pen.widens(b)
+        return _Rate(self.pen, self.pen.write(name, a, b, rounds=not wide), True)
 
     def __mul__(self, other: Any) -> _Rate:
         return self._made("mul", self, other)
@@ -151,7 +156,7 @@ class _Count:
         return _Count(self.pen, ("pow", self.pen.number(other), self.form))
 
     def __truediv__(self, other: _Rate) -> _Rate:
-        return _Rate(self.pen, self.pen.write("div", self, other), True)
+        return other.__rtruediv__(self)
 
 
 class _Numpy:

@@ -1,16 +1,27 @@
-"""The driver's calls through CuPy's thin bindings of the CUDA runtime and driver."""
+"""The driver's calls through CuPy's thin bindings of the CUDA runtime and driver.
+
+Read against CuPy 14.2 (`cupy_backends/cuda/api/runtime.pyx`, `driver.pyx`). What is not plain there:
+
+- The CUDA runtime is linked into CuPy, so its version is CuPy's and neither a toolkit nor a wheel of it is
+  needed; libcuda.so.1, the driver, is looked for at the first call. Without it, functions of `runtime` raise
+  CUDARuntimeError (cudaErrorInsufficientDriver), those of `driver` a RuntimeError without a status.
+- Each function checks its arguments first, then lets go of Python's lock if it may take long.
+- `eventQuery` answers with the status and raises nothing.
+- An error that is over (no memory, say) is taken out of CUDA's own note of the last error.
+"""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.errors import DeviceError
-from . import cublaslt, nvrtc
+from . import cublaslt, cubins, nvrtc
 from .device import Arguments, Grid
 from .driver import DriverError
 from .source import Source
+
+OLDEST = (8, 0)  # compute capability of the oldest GPUs that the kernels are made and tested for
 
 _LASTING = frozenset(
     {
@@ -40,58 +51,147 @@ _LASTING = frozenset(
 
 _MEMORY = frozenset({"cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY"})
 
+_NOT_FOR_THIS = frozenset(
+    {
+        "CUDA_ERROR_NO_BINARY_FOR_GPU",
+        "CUDA_ERROR_INVALID_IMAGE",
+        "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+        "CUDA_ERROR_INVALID_SOURCE",
+    }
+)
+"""Machine code that the driver does not take."""
+
+_NOT_READY = 600  # cudaErrorNotReady: an event that has not come
 _STATIC_SHARED = 48 * 1024  # bytes of shared memory that a kernel gets without asking for more
+_SHARED_BYTES = 1  # CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: what the kernel's own text takes
 _MOST_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+
+class Bindings(NamedTuple):
+    """CuPy's modules `cupy_backends.cuda.api.runtime` and `.driver`."""
+
+    runtime: Any
+    driver: Any
+
+
+def bindings() -> Bindings:
+    """CuPy's. Raises DeviceError where CuPy is not here, or does not load."""
+    try:
+        from cupy_backends.cuda.api import driver, runtime
+    except ImportError as error:
+        raise DeviceError(
+            f"A GPU needs CuPy, which does not load here ({error}): pip install 'mxlite[gpu]' for a driver "
+            f"of CUDA 13, 'mxlite[gpu12]' for one of CUDA 12."
+        ) from None
+    return Bindings(runtime, driver)
+
+
+def version(number: int) -> str:
+    """CUDA's numbers as people write them: 13020 is 13.2."""
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def count(cuda: Bindings | None = None) -> int:
+    """How many GPUs there are. Raises DeviceError that says why none can be used."""
+    runtime = (cuda or bindings()).runtime
+    there, wanted = runtime.driverGetVersion(), runtime.runtimeGetVersion()
+    if there == 0:
+        raise DeviceError(
+            "A GPU needs NVIDIA's driver, and there is none here (libcuda.so.1). In a container it has to be "
+            "let in: docker run --gpus all."
+        )
+    if there // 1000 < wanted // 1000:
+        other = "'mxlite[gpu12]'" if there >= 12000 else "nothing: CUDA 12 is the oldest that is served"
+        raise DeviceError(
+            f"The driver here is for CUDA {version(there)}, CuPy for CUDA {version(wanted)}. A newer driver "
+            f"helps, or pip uninstall cupy-cuda{wanted // 1000}x and install {other}."
+        )
+    try:
+        return int(runtime.getDeviceCount())
+    except RuntimeError as error:
+        if _name(error) == "cudaErrorNoDevice":
+            return 0
+        raise DeviceError(
+            f"The driver (CUDA {version(there)}) does not work with CuPy's CUDA {version(wanted)}: {error}."
+        ) from None
+
+
+def why_none() -> str | None:
+    """Why no GPU can be used here, in a sentence; None where one can. Opens none."""
+    try:
+        return None if count() else "The driver finds no GPU; CUDA_VISIBLE_DEVICES may hide some."
+    except DeviceError as error:
+        return str(error)
+
+
+def _name(error: BaseException) -> str:
+    """What CUDA calls an error; CuPy writes it before the first colon."""
+    return str(error).partition(":")[0].strip()
 
 
 class CupyDriver:
     """See Driver."""
 
-    def __init__(self, index: int) -> None:
-        try:
-            from cupy_backends.cuda.api import driver, runtime
-        except ImportError as error:
-            raise DeviceError(
-                f"gpu({index}) needs CuPy, which is not here ({error}): pip install 'mxlite[gpu]' for "
-                f"CUDA 13, 'mxlite[gpu12]' for CUDA 12."
-            ) from None
-        self._runtime: Any = runtime
-        self._driver: Any = driver
-        self._errors = (runtime.CUDARuntimeError, driver.CUDADriverError)
+    def __init__(self, index: int, cuda: Bindings | None = None) -> None:
         self._index = index
-        self._thread = threading.local()
+        cuda = cuda or bindings()
+        self._runtime, self._driver = runtime, _ = cuda
         self._granted: dict[int, int] = {}  # dynamic shared memory that a kernel may ask for
-        count = self._call(runtime.getDeviceCount)
-        if index >= count:
-            raise DeviceError(f"There is no gpu({index}): this machine has {count}, numbered from 0.")
-        self.activate()
+        number = count(cuda)
+        if index >= number:
+            hidden = "" if number else "; CUDA_VISIBLE_DEVICES may hide some"
+            raise DeviceError(
+                f"There is no gpu({index}): this machine has {number}, numbered from 0{hidden}."
+            )
         properties = self._call(runtime.getDeviceProperties, index)
-        self.name = properties["name"].decode()
-        self.architecture = f"sm_{properties['major']}{properties['minor']}"
+        major, minor = int(properties["major"]), int(properties["minor"])
+        self.name = properties["name"].decode(errors="replace")
+        if (major, minor) < OLDEST:
+            raise DeviceError(
+                f"gpu({index}), {self.name}, is of compute capability {major}.{minor}; mxlite's kernels need "
+                f"{OLDEST[0]}.{OLDEST[1]} (Ampere) or later."
+            )
+        self.architecture = nvrtc.target(major, minor)
         self.multiprocessors = int(properties["multiProcessorCount"])
         self.shared_bytes = int(properties["sharedMemPerBlockOptin"])
-        self._call(runtime.free, 0)  # makes the context: what it takes is taken before anything is measured
+        self._open()
+
+    def _open(self) -> None:
+        """Make the context: what it takes is taken before anything is measured."""
+        try:
+            self.activate()
+            self._call(self._runtime.free, 0)
+        except DriverError as error:
+            if error.is_memory:
+                raise DeviceError(
+                    f"gpu({self._index}), {self.name}, has no room for a context, some hundreds of MB: other "
+                    f"processes hold its memory (nvidia-smi lists them). {error}"
+                ) from None
+            if error.name == "cudaErrorDevicesUnavailable":
+                raise DeviceError(
+                    f"gpu({self._index}), {self.name}, is taken by another process, or refuses compute work "
+                    f"(nvidia-smi -q -d COMPUTE). {error}"
+                ) from None
+            raise
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return function(*arguments)
-        except self._errors as error:
+        except RuntimeError as error:  # CuPy's two kinds, and what it raises without a driver
             raise self._error(function.__name__, error) from None
 
     def _error(self, call: str, error: Exception) -> DriverError:
-        name = str(error).partition(":")[0].strip()
+        name = _name(error)
         return DriverError(
-            f"{call} on gpu({self._index}): {error}.",
+            f"{call} on gpu({self._index}): {str(error).rstrip('.')}.",
             name=name,
             is_memory=name in _MEMORY,
             is_lasting=name in _LASTING,
         )
 
     def activate(self) -> None:
-        if getattr(self._thread, "is_active", False):
-            return
+        # Each time: other drivers, CuPy or PyTorch may have sent this thread to another device meanwhile.
         self._call(self._runtime.setDevice, self._index)
-        self._thread.is_active = True
 
     def blas(self) -> cublaslt.Library | None:
         return cublaslt.library()
@@ -124,6 +224,9 @@ class CupyDriver:
     def synchronize(self, stream: int) -> None:
         self._call(self._runtime.streamSynchronize, stream)
 
+    def finish(self) -> None:
+        self._call(self._runtime.deviceSynchronize)
+
     def event(self, timed: bool = False) -> int:
         flags = self._runtime.eventDefault if timed else self._runtime.eventDisableTiming
         return int(self._call(self._runtime.eventCreateWithFlags, flags))
@@ -138,28 +241,46 @@ class CupyDriver:
         self._call(self._runtime.eventSynchronize, event)
 
     def has_come(self, event: int) -> bool:
-        return bool(self._call(self._runtime.eventQuery, event) == 0)
+        status = int(self._call(self._runtime.eventQuery, event))
+        if status not in (0, _NOT_READY):
+            self._call(self._runtime.check_status, status)
+        return status == 0
 
     def seconds(self, first: int, second: int) -> float:
         return float(self._call(self._runtime.eventElapsedTime, first, second)) * 1e-3
 
     def load(self, source: Source) -> Any:
-        cubin, _ = nvrtc.compile(source, self.architecture)
-        return self._call(self._driver.moduleLoadData, cubin)
+        cubin = cubins.compiled(source, self.architecture)
+        try:
+            return self._call(self._driver.moduleLoadData, cubin)
+        except DriverError as error:
+            if error.name not in _NOT_FOR_THIS:
+                raise
+            there = version(self._runtime.driverGetVersion())
+            compiler = ".".join(map(str, nvrtc.version()))
+            raise DriverError(
+                f"The driver of gpu({self._index}), for CUDA {there}, does not take machine code of NVRTC "
+                f"{compiler} for {self.architecture}; one no newer than the driver's CUDA is needed. {error}",
+                name=error.name,
+            ) from None
 
     def function(self, module: Any, name: str) -> int:
-        return int(self._call(self._driver.moduleGetFunction, module, name))
+        function = int(self._call(self._driver.moduleGetFunction, module, name))
+        # Asking also makes CUDA load it now and not at its first launch, which may be in a capture.
+        own = int(self._call(self._driver.funcGetAttribute, _SHARED_BYTES, function))
+        self._granted[function] = max(0, _STATIC_SHARED - own)
+        return function
 
     def launch(
         self, function: int, grid: Grid, block: Grid, shared: int, stream: int, arguments: Arguments
     ) -> None:
-        if shared > _STATIC_SHARED and self._granted.get(function, 0) < shared:
+        if shared > self._granted[function]:
             self._call(self._driver.funcSetAttribute, function, _MOST_DYNAMIC_SHARED, shared)
             self._granted[function] = shared
         try:
             self._driver.launchKernel(function, *grid, *block, shared, stream, arguments.address, 0)
-        except self._errors as error:
-            raise self._error("cuLaunchKernel", error) from None
+        except RuntimeError as error:
+            raise self._error("launchKernel", error) from None
 
     def begin_capture(self, stream: int) -> None:
         # Only this thread's calls are looked at: other threads may allocate while it captures.

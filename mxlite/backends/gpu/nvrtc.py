@@ -15,7 +15,7 @@ import sysconfig
 from dataclasses import dataclass
 from typing import Any
 
-from ...core.errors import MXLiteError
+from ...core.errors import DeviceError, MXLiteError
 from .source import Source
 
 NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "nvrtc64_130_0.dll", "nvrtc64_120_0.dll")
@@ -37,17 +37,29 @@ class Usage:
 
 @functools.cache
 def library() -> Any:
-    """The library, or None where there is none: wheels of this Python first, then the system's."""
+    """The library, or None where there is none: wheels of this Python first, then the system's, then a
+    toolkit's where cuda-pathfinder (which CuPy brings) finds one.
+    """
     site = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     found = [p for s in site for f in FOLDERS for n in NAMES for p in glob.glob(os.path.join(s, f, n))]
-    for path in (*found, *NAMES):
+    for path in (*found, *NAMES, None):
         try:
-            lib = ctypes.CDLL(path)
+            lib = ctypes.CDLL(path or _elsewhere())
         except OSError:
             continue
         lib.nvrtcGetErrorString.restype = ctypes.c_char_p
         return lib
     return None
+
+
+def _elsewhere() -> str:
+    """The library's file in a conda environment or where CUDA_HOME says. Raises OSError."""
+    try:
+        from cuda import pathfinder
+
+        return str(pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path)
+    except Exception as error:  # its own kinds differ between versions
+        raise OSError(str(error)) from None
 
 
 def available() -> bool:
@@ -61,6 +73,33 @@ def version() -> tuple[int, int]:
     major, minor = ctypes.c_int(), ctypes.c_int()
     _check(library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "nvrtcVersion")
     return major.value, minor.value
+
+
+@functools.cache
+def architectures() -> tuple[int, ...]:
+    """What this NVRTC makes machine code for, ascending: (75, 80, 86, 90, ...)."""
+    lib, number = library(), ctypes.c_int()
+    _check(lib.nvrtcGetNumSupportedArchs(ctypes.byref(number)), "nvrtcGetNumSupportedArchs")
+    found = (ctypes.c_int * number.value)()
+    _check(lib.nvrtcGetSupportedArchs(found), "nvrtcGetSupportedArchs")
+    return tuple(sorted(found))
+
+
+def target(major: int, minor: int) -> str:
+    """The architecture to compile for where the GPU is of compute capability major.minor, as "sm_90".
+
+    Machine code runs on later minors of its major. Raises DeviceError where no NVRTC is here or none fits.
+    """
+    if not available():
+        raise DeviceError("A GPU needs NVRTC for its kernels; pip install 'mxlite[gpu]' brings it.")
+    known = [a for a in architectures() if a // 10 == major and a % 10 <= minor]
+    if not known:
+        first, last = architectures()[0], architectures()[-1]
+        raise DeviceError(
+            f"NVRTC {'.'.join(map(str, version()))} makes no machine code for compute capability "
+            f"{major}.{minor}, only for sm_{first} to sm_{last}; another version of NVRTC may."
+        )
+    return f"sm_{known[-1]}"
 
 
 def compile(source: Source, architecture: str) -> tuple[bytes, str]:

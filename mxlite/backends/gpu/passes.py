@@ -19,6 +19,7 @@ from ...ops.dense import FullyConnected
 from .. import passes
 from ..base import Request, Row
 from ..elementwise import chains as fusing
+from .group_updates import group_updates
 from .kernels.elementwise import KNOWN
 
 Combined = tuple[Graph, Mapping[Entry, Entry], int]
@@ -51,10 +52,12 @@ class Passes:
         return graph
 
     def combine(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
-        """The gradients of convolutions and products apart, then chains of elementwise operators as one."""
+        """The gradients of convolutions and products apart, chains of elementwise operators as one, and
+        updates of small parameters together."""
         apart = frozenset(op for op in APART if op.grad_op in self.kernels)
         graph, moved, num_forward = passes.split_gradients(graph, kept, num_forward, apart)
         now = frozenset(moved.get(e, e) for e in kept)
         graph, new, num_forward = fusing.chains(graph, now, num_forward, KNOWN)
         both = {e: new.get(moved.get(e, e), moved.get(e, e)) for e in kept}
+        graph, _, num_forward = group_updates(graph, kept, num_forward)
         return graph, both, num_forward

@@ -45,9 +45,12 @@ def shared(*names: str) -> str:
     return "".join(parts).replace("#pragma once\n", "")
 
 
-def kernel(name: str, parameters: Sequence[str], body: Sequence[str], threads: int, blocks: int = 1) -> str:
-    """The definition of a kernel of blocks of at most `threads`, `blocks` of which fit a multiprocessor."""
-    bounds = f"{threads}, {blocks}" if blocks > 1 else f"{threads}"
+def kernel(name: str, parameters: Sequence[str], body: Sequence[str], threads: int, blocks: int = 0) -> str:
+    """The definition of a kernel of blocks of at most `threads`.
+
+    So many `blocks` fit a multiprocessor, which bounds the registers of a thread; 0: the compiler decides.
+    """
+    bounds = f"{threads}, {blocks}" if blocks else f"{threads}"
     head = f'extern "C" __global__ void __launch_bounds__({bounds}) {name}(\n    '
     lines = "".join(f"    {line}\n" for line in body)
     return head + ",\n    ".join(parameters) + ") {\n" + lines + "}\n"

@@ -4,8 +4,8 @@ A network has hundreds of parameters, most of them small, and a launch costs mor
 kernels of optimizers take tables. The table is an argument of the kernel (4 KiB of arguments are possible
 everywhere): it needs no memory on the device and no copy, and a captured graph holds it.
 
-Each weight has blocks of its own, `chunk` elements for each: block b works on the last weight whose first block is
-not behind b. Which block does what depends on sizes alone, never on the device.
+Each weight has blocks of its own, `chunk` elements for each: block b works on the last weight whose first
+block is not behind b. Which block does what depends on sizes alone, never on the device.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ struct Weight {
     double rate[3];
     int64 size, first, chunk, packed;
 
-    __device__ __forceinline__ double rate_of(int i) const { return rate_at[0] ? (double)*rate_at[i] : rate[i]; }
+    __device__ __forceinline__ double rate_of(int i) const {
+        return rate_at[0] ? (double)*rate_at[i] : rate[i];
+    }
 };
 
 struct Weights { Weight of[CAPACITY]; };
@@ -82,9 +84,11 @@ def capacity_for(arrays: int, count: int) -> int:
 
 
 def tables(weights: Sequence[Weight], capacity: int) -> list[tuple[Any, int, int]]:
-    """(table, weights in it, blocks) for each launch; weights without elements are left out."""
+    """(table, weights in it, blocks) for each launch.
+
+    A weight without elements has no block: of those with an equal first block, the last one has it.
+    """
     result = []
-    weights = [w for w in weights if w.size]
     while weights:
         first, words = 0, b""
         count = 0
@@ -113,6 +117,7 @@ def launches(
             function, (blocks, 1, 1), (THREADS, 1, 1), 0, Arguments([table, ctypes.c_int(count), *more])
         )
         for table, count, blocks in tables(weights, capacity)
+        if blocks
     ]
     return nothing if not runs else runs[0] if len(runs) == 1 else InOrder(runs)
 

@@ -102,8 +102,8 @@ def _head(dtype: str) -> str:
 
 
 def _source(dtype: str, tile: Tile, name: str, parameters: Sequence[str], call: str) -> Source:
-    # Two blocks on a multiprocessor: while one waits for memory the other computes. A thread with 64 results has
-    # work enough to wait behind, and not registers enough to be one of 512.
+    # Two blocks on a multiprocessor: while one waits for memory the other computes. A thread with 64 results
+    # has work enough to wait behind, and not registers enough to be one of 512.
     bounds = str(THREADS) if tile.high * tile.wide == 64 else f"{THREADS}, 2"
     return Source(_head(dtype) + _kernel(name, parameters, call, bounds), contract=True)
 

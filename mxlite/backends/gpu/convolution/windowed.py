@@ -4,7 +4,7 @@ Output and gradient in data need no scratch. The gradient in the weight is a sum
 cut into slices, whose sums (float32, float64 for that) lie in scratch until they are added up in their order.
 
 What is read: each operand once for every tile of the other; the blocks of one row of tiles run side by
-side, so most of that comes from the second-level cache. What is written: the result, and the slices' sums once.
+side, so most of that comes from the second-level cache. What is written: the result, and the slices' sums.
 """
 
 from __future__ import annotations

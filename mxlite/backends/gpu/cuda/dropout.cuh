@@ -2,7 +2,6 @@
 // compute in; V elements of a thread, a multiple of 4; ALIGNED, whether packs lie on their own size.
 #pragma once
 
-__device__ __forceinline__ float uniform24(uint32 bits) { return (float)(int)(bits >> 8) * 5.9604644775390625e-8f; }
 
 // Element i has number i.
 extern "C" __global__ void __launch_bounds__(256) dropout(

@@ -30,3 +30,6 @@ __device__ __forceinline__ Four philox(uint32 block, uint32 stream, uint64 step,
 __device__ __forceinline__ Four drawn(const uint64 *state, uint32 stream, int64 block) {
     return philox((uint32)block, stream, state[1], state[0]);
 }
+
+// In [0, 1), of the upper 24 bits.
+__device__ __forceinline__ float uniform24(uint32 bits) { return (float)(int)(bits >> 8) * 5.9604644775390625e-8f; }

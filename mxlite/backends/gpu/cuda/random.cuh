@@ -8,4 +8,4 @@
     if (Four bits = drawn(state, stream, at); true)            \
         _Pragma("unroll") for (int e = 0; e < 4; ++e) if (at * 4 + e < size)
 
-__device__ __forceinline__ double uniform24(uint32 bits) { return (double)(int)(bits >> 8) * 5.9604644775390625e-8; }
+__device__ __forceinline__ double wide_uniform24(uint32 bits) { return (double)(int)(bits >> 8) * 5.9604644775390625e-8; }

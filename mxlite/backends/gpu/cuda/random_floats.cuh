@@ -21,8 +21,8 @@ extern "C" __global__ void __launch_bounds__(256) normal(
         Four bits = drawn(state, stream, at);
         _Pragma("unroll") for (int e = 0; e < 2; ++e) {
             if (at * 2 + e >= size) continue;
-            double radius = sqrt(log(1.0 - uniform24(bits.at[2 * e])) * factor);
-            out[at * 2 + e] = from<T>(radius * cos(uniform24(bits.at[2 * e + 1]) * 6.283185307179586) + mean);
+            double radius = sqrt(log(1.0 - wide_uniform24(bits.at[2 * e])) * factor);
+            out[at * 2 + e] = from<T>(radius * cos(wide_uniform24(bits.at[2 * e + 1]) * 6.283185307179586) + mean);
         }
     }
 }

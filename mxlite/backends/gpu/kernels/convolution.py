@@ -25,11 +25,15 @@ from ....ops.deconv_channels_last import _deconvolution_channels_last
 from ....ops.layout import first
 from ...base import ChosenKernel, connected, Request
 from ..convolution import windowed
+from ..convolution.by_cudnn import by_cudnn, DATA, OUT, Tail, WEIGHT
+from ..convolution.depthwise import Depthwise
 from ..convolution.numbers import sides
+from ..convolution.pointwise import pointwise
 from ..convolution.windowed import ChannelSums, Correlate, Gather
+from ..cudnn import session
 from ..device import Device, InOrder, Run
 
-OUT, DATA, WEIGHT, BIAS = "output", "data", "weight", "bias"
+BIAS = "bias"
 Form = Mapping[str, tuple[str, ...]]
 """Output's name -> which of the three it is, and the names of the two arrays it is made of; of BIAS one."""
 
@@ -99,23 +103,43 @@ class Case:
         self.form = {n: f for n, f in form.items() if r.is_used(n)}
         self.side_of_bias = sides(self.g, last)[0 if of is geometry_of else 1]
 
+    def tail(self, name: str) -> Tail:
+        """What follows the sum in the output `name`."""
+        if name != "out":
+            return Tail()
+        r, names = self.r, self.r.op.input_names(self.r.attrs)
+        bias, addend = ("" if n not in names or not r.is_used(n) else n for n in ("bias", "addend"))
+        return Tail(bool(bias), bool(addend), getattr(r.attrs, "relu", False))
+
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
 
-    def way(case: Case, kind: str) -> Any:
-        if kind == WEIGHT:
-            return Correlate(device, case.g, case.last, windowed.LIMIT)
+    cudnn = session(device)
+
+    def way(case: Case, name: str, kind: str) -> Any:
+        g, last = case.g, case.last
         if kind == BIAS:
-            return ChannelSums(device, case.side_of_bias, case.g.n, case.g.dtype, case.g.acc)
-        return Gather(device, case.g, case.last, transposed=kind == DATA)
+            return ChannelSums(device, case.side_of_bias, g.n, g.dtype, g.acc)
+        tail = case.tail(name)
+        product = pointwise(device, kind, g, last, tail)
+        if product is not None:
+            return product
+        if cudnn is not None and (found := by_cudnn(device, cudnn, kind, g, last, tail)):
+            return found
+        alone = Depthwise(device, g, kind == DATA, kind == WEIGHT)
+        if last and not tail.addend and alone.fits():
+            return alone
+        if kind == WEIGHT:
+            return Correlate(device, g, last, windowed.LIMIT)
+        return Gather(device, g, last, transposed=kind == DATA)
 
     def row(of: Callable[..., Geometry], place: int, form: Form, last: bool) -> Any:
         def answer(r: Request) -> ChosenKernel | None:
             if len(set(r.dtypes)) != 1 or r.dtype.name not in _KNOWN:
                 return None
             case = Case(r, of, place, form, last)
-            ways = {n: way(case, kind) for n, (kind, *_) in case.form.items()}
+            ways = {n: way(case, n, kind) for n, (kind, *_) in case.form.items()}
             if not ways or not all(w.fits() for w in ways.values()):
                 return None
             return _kernel(case, ways)

@@ -1,4 +1,4 @@
-"""Cross-entropies of class numbers: the data is read once forwards, once backwards, where a line fits a block.
+"""Cross-entropies of class numbers: data is read once forwards, once backwards, where a line fits a block.
 
 Forwards, a number for each line goes to scratch and is added up in float64, in parts of a fixed number of
 lines. A label that is no class, an error on the CPU, gives nan here: a kernel has nobody to tell.
@@ -80,9 +80,7 @@ class _Loss:
         made.data = None if data is None else device.address(data)
         made.out = None if out is None else device.address(out)
         blocks = min(-(-self.n // 256), device.multiprocessors * 16)
-        run = device.launch(
-            self._function("class_picked"), (blocks, 1, 1), (256, 1, 1), 0, Arguments([made])
-        )
+        run = device.launch(self._function("class_picked"), (blocks, 1, 1), (256, 1, 1), 0, Arguments([made]))
         return run if out is None else InOrder([zeros(device, out), run])
 
     def _function(self, name: str) -> Any:
@@ -108,13 +106,20 @@ class _Loss:
         runs.append(self._totals(totals, losses, parameters))
         mean = ctypes.c_int(self.reduction == "mean")
         values = [pointer(device.address(totals)), ctypes.c_int(_parts(self.n)), mean, into]
-        runs.append(
-            device.launch(self._function("class_mean"), (1, 1, 1), (32, 1, 1), 0, Arguments(values))
-        )
+        runs.append(device.launch(self._function("class_mean"), (1, 1, 1), (32, 1, 1), 0, Arguments(values)))
         return InOrder(runs)
 
     def backward(
-        self, xp: Any, a: Any, d_out: Any, data: Any, label: Any, weight: Any = None, *, d_data: Any, work: Any
+        self,
+        xp: Any,
+        a: Any,
+        d_out: Any,
+        data: Any,
+        label: Any,
+        weight: Any = None,
+        *,
+        d_data: Any,
+        work: Any,
     ) -> Run:
         """`data` is None where the loss does not read it."""
         if d_data is None:
@@ -148,7 +153,9 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         if not loss.fits:
             return None
 
-        def picked(xp: Any, a: Any, d_out: Any, label: Any, weight: Any = None, *, d_data: Any, work: Any) -> Run:
+        def picked(
+            xp: Any, a: Any, d_out: Any, label: Any, weight: Any = None, *, d_data: Any, work: Any
+        ) -> Run:
             return loss.backward(xp, a, d_out, None, label, weight, d_data=d_data, work=work)
 
         def like(xp: Any, a: Any, d_out: Any, label: Any, weight: Any, *, d_data: Any, work: Any) -> None: ...

@@ -5,8 +5,9 @@
     step    adds up the sums of its layer, block by block in their order; reads weight, mean, var, makes the
             direction again, writes the weight
 
-So 4 + 3 arrays are read and 2 + 1 written. A layer has at most MOST_PARTS blocks, whose number follows from its
-size: every block of the second launch adds all of its layer's sums, and the bits are the same on every device.
+So 4 + 3 arrays are read and 2 + 1 written. A layer has at most MOST_PARTS blocks, whose number follows from
+its size: every block of the second launch adds all of its layer's sums, and the bits are the same on every
+device.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ from ....ops import (
 from ....ops.lamb_updates import direction
 from ...base import ChosenKernel, connected, Request
 from ...elementwise.update import trace, Traced, traced
+from ...update_group import _fused_updates
 from ..device import Arguments, Device, InOrder, nothing, pointer, Run
 from ..source import kernel, NAMES, shared, Source
+from ..step_source import element, factors, num_numbers, numbers, shape_of
 from ..weights import capacity_for, CHUNK, tables, text, THREADS, Weight
 from .elementwise import BLOCKS_PER_MULTIPROCESSOR, FLOATS
-from .update import element, factors, num_numbers, numbers, row, shape_of, Step
+from .update import group_row, row, Step
 
 MOST_PARTS = 1024  # blocks of a layer
 
@@ -54,8 +57,9 @@ def source(
 ) -> Source:
     """The kernels "lamb_norms" and "lamb_step". dtypes: of weight, gradient, mean, var (and copy).
 
-    first: weight, grad, mean, var -> direction, mean, var, with decay and without; second: weight, mean, var ->
-    direction. Parameters: the table, the weights in it, numbers of first and second, sums; bounds of the norm.
+    first: weight, grad, mean, var -> direction, mean, var, with decay and without; second: weight, mean,
+    var -> direction. Parameters: the table, the weights in it, numbers of first and second, sums, bounds of
+    the norm.
     """
     wide = dtypes[-1] if master else dtypes[0]
     kinds = [NAMES[d] for d in dtypes]
@@ -161,11 +165,13 @@ class Layers:
         """The call that changes these layers. `work` has 16 bytes for each of their blocks."""
         device, capacity = self.device, capacity_for(len(self.dtypes) + 1, len(weights))
         first, second = (tuple(map(shape_of, pair)) for pair in (self.first, self.second))
-        made = source(first, second, self.dtypes, self.master, capacity)  # type: ignore[arg-type]
+        made = source(first, second, self.dtypes, self.master, capacity)
         runs: list[Run] = []
         more = [numbers(*self.first), numbers(*self.second), pointer(device.address(work))]
         more += [ctypes.c_double(self.attrs.lower_bound), ctypes.c_double(self.attrs.upper_bound)]
         for table, count, blocks in tables(weights, capacity):
+            if blocks == 0:
+                continue
             arguments = Arguments([table, ctypes.c_int(count), *more])
             for name in ("lamb_norms", "lamb_step"):
                 function = device.function(made, name)
@@ -269,6 +275,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         op: [row(device, op, _layers)] for op in ALL if getattr(op, "step_of", None) is lamb_update
     }
     return made | {
+        _fused_updates: [functools.partial(group_row, device, _layers, lambda step: step is lamb_update)],
         mp_lamb_update_phase1: [functools.partial(_phase1, device)],
         lamb_update_phase2: [functools.partial(_phase2, device)],
         mp_lamb_update_phase2: [functools.partial(_phase2, device)],

@@ -1,10 +1,9 @@
 """Optimizer steps, in all the forms that `ops/update.py` makes of a formula: one pass over memory each.
 
-The kernel is generated from the step's expression. It reads gradient, weight (of 16 bits: its float32 copy) and
-states once and writes weight and states once: 4 bytes read and 4 written for each element and state. One launch
-changes many weights (see `weights.py`); each block reads the rates of its own, from the arguments or, inside a
-program, from device memory, so that a schedule or a loss scale changes nothing that was captured. A learning
-rate that is nan leaves the weight and its states as they are.
+The kernel (see `step_source.py`) reads gradient, weight (of 16 bits: its float32 copy) and states once and
+writes weight and states once. One launch changes many weights (see `weights.py`); each block reads the rates
+of its own, from the arguments or, inside a program, from device memory, so that a schedule or a loss scale
+changes nothing that was captured. A learning rate that is nan leaves the weight and its states as they are.
 
 What numpy rounds is rounded: nothing is contracted, and 16-bit weights without a copy are computed as numpy
 does it, operation by operation. Powers of the number of updates are the device's, a rounding of double from
@@ -13,7 +12,6 @@ the host's at most.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Callable, Sequence
 from math import prod
@@ -23,151 +21,13 @@ import numpy as np
 
 from ....graph.opdef import DType, Op
 from ....ops import ALL
-from ....ops.update import Update
 from ...base import ChosenKernel, connected, Request, Row
-from ...elementwise.update import Form, trace, Traced
+from ...elementwise.update import trace
+from ...update_group import _fused_updates
 from ..device import Device, InOrder, Run
-from ..source import NAMES, shared, Source
-from ..weights import capacity_for, is_packed, launches, PACK, text, THREADS, Weight
-from .elementwise import FLOATS, step_lines
-
-
-@functools.lru_cache(maxsize=1024)
-def source(
-    decaying: Traced, plain: Traced, dtypes: tuple[str, ...], master: bool, rates: str, capacity: int
-) -> Source:
-    """The kernel "update". dtypes: of weight, gradient, states (and the copy), of which the last is `out`'s too.
-
-    rates: the dtype of rates in device memory. Only the expressions' structure counts, not their numbers.
-    Parameters: the table, the weights in it, the numbers (see `numbers`).
-    """
-    count, wide = len(dtypes), dtypes[-1] if master else dtypes[0]
-    compute = "double" if wide == "float64" else "float"
-    narrow = wide if wide in ("float16", "bfloat16") else ""
-    return Source(
-        shared("types", "math", "index")
-        + f"typedef {compute} C;\n"
-        + text(count + 1, capacity, NAMES[rates])
-        + f"struct Numbers {{ double at[{num_numbers(decaying, plain)}]; }};\n"
-        + factors("decaying", decaying, narrow, 0)
-        + factors("plain", plain, narrow, _num_own(decaying))
-        + element("decaying", decaying, count - master)
-        + element("plain", plain, count - master)
-        + _sweep("decaying", decaying, dtypes, master)
-        + _sweep("plain", plain, dtypes, master)
-        + f"""
-extern "C" __global__ void __launch_bounds__({THREADS}) update(
-    const __grid_constant__ Weights weights,
-    int count,
-    const __grid_constant__ Numbers numbers) {{
-    const Weight &w = weights.of[own_weight(weights, count)];
-    double lr = w.rate_of(0), wd = w.rate_of(1), t = w.rate_of(2);
-    if (lr != lr) return;
-    int64 begin = (blockIdx.x - w.first) * w.chunk;
-    int64 end = w.size - begin < w.chunk ? w.size : begin + w.chunk;
-    if ({_rounded("wd", narrow)} != C(0)) sweep_decaying(w, begin, end, lr, wd, t, numbers.at);
-    else sweep_plain(w, begin, end, lr, wd, t, numbers.at);
-}}
-"""
-    )
-
-
-def _rounded(x: str, narrow: str) -> str:
-    """A rate in the type that numpy has it in."""
-    return f"to<C>(from<{narrow}>({x}))" if narrow else f"(C){x}"
-
-
-def _num_own(formula: Traced) -> int:
-    return len(formula.constants) + len(formula.numbers)
-
-
-def num_numbers(decaying: Traced, plain: Traced) -> int:
-    return max(1, _num_own(decaying) + _num_own(plain))
-
-
-def numbers(decaying: Traced, plain: Traced) -> Any:
-    """The argument of that name: constants and numbers of both expressions."""
-    values = [*decaying.constants, *decaying.numbers, *plain.constants, *plain.numbers]
-    return (ctypes.c_double * num_numbers(decaying, plain))(*values)
-
-
-def factors(name: str, formula: Traced, narrow: str, first: int) -> str:
-    """What is the same for all elements: rates, what follows from the count, and constants."""
-    counts = first + len(formula.constants)
-    lines = [f"k[0] = {_rounded('lr', narrow)};", f"k[1] = {_rounded('wd', narrow)};"]
-    lines += [f"k[{2 + i}] = {_rounded(_form(f, counts), narrow)};" for i, f in enumerate(formula.counted)]
-    at = 2 + len(formula.counted)
-    lines += [f"k[{at + i}] = (C)number[{first + i}];" for i in range(len(formula.constants))]
-    return (
-        f"__device__ __forceinline__ void factors_{name}(double lr, double wd, double t, const double *number, C *k) {{\n"
-        + "".join(f"    {line}\n" for line in lines)
-        + "}\n"
-    )
-
-
-def _form(form: Form, first: int) -> str:
-    if form[0] == "t":
-        return "t"
-    if form[0] == "number":
-        return f"number[{first + form[1]}]"
-    a, b = (_form(x, first) for x in form[1:])
-    return f"pow({a}, {b})" if form[0] == "pow" else f"({a} - {b})"
-
-
-def element(name: str, formula: Traced, arrays: int) -> str:
-    """The expression: x are the arrays' elements, k the factors, y the new weight and states."""
-    e = formula.expression
-    lines = [f"C v{i} = x[{i}];" for i in range(arrays)]
-    lines += [f"C v{i} = k[{i - arrays}];" for i in range(arrays, e.first_step)]
-    lines += step_lines(e)
-    lines += [f"y[{i}] = (C)v{x};" for i, x in enumerate(e.outputs)]
-    return (
-        f"__device__ __forceinline__ void element_{name}(const C *x, const C *k, C *y) {{\n"
-        + "".join(f"    {line}\n" for line in lines)
-        + "}\n"
-    )
-
-
-def _sweep(name: str, formula: Traced, dtypes: tuple[str, ...], master: bool) -> str:
-    """The loops over packs and over what is left of them."""
-    count, out = len(dtypes), len(dtypes)
-    read = [count - 1, *range(1, count - 1)] if master else list(range(count))
-    states = range(2, count - master)
-    written = [(i, n) for n, i in enumerate(states, 1)] + ([(count - 1, 0)] if master else [])
-    kinds = [NAMES[d] for d in dtypes]
-
-    def loop(pack: int) -> list[str]:
-        lines = [
-            f"Pack<{kinds[i]}, {pack}> p{i} = ((const Pack<{kinds[i]}, {pack}> *)w.at[{i}])[at];"
-            for i in read
-        ]
-        lines += [f"Pack<{kinds[i]}, {pack}> q{i};" for i, _ in written]
-        lines += [f"Pack<{kinds[0]}, {pack}> made;", "#pragma unroll", f"for (int e = 0; e < {pack}; ++e) {{"]
-        lines += [
-            f"    C x[{len(read)}] = {{{', '.join(f'to<C>(p{i}.at[e])' for i in read)}}}, y[{1 + len(states)}];"
-        ]
-        lines += [f"    element_{name}(x, k, y);"]
-        lines += [f"    q{i}.at[e] = from<{kinds[i]}>(y[{n}]);" for i, n in written]
-        lines += [f"    made.at[e] = from<{kinds[0]}>(y[0]);", "}"]
-        lines += [f"((Pack<{kinds[i]}, {pack}> *)w.at[{i}])[at] = q{i};" for i, _ in written]
-        lines += [f"if (w.at[{out}]) ((Pack<{kinds[0]}, {pack}> *)w.at[{out}])[at] = made;"]
-        return [f"        {line}" for line in lines]
-
-    body = [
-        f"    C k[{2 + len(formula.counted) + max(1, len(formula.constants))}];",
-        f"    factors_{name}(lr, wd, t, number, k);",
-        f"    int64 packs = w.packed ? end / {PACK} : 0;",
-        f"    for (int64 at = begin / {PACK} + threadIdx.x; at < packs; at += {THREADS}) {{",
-        *loop(PACK),
-        "    }",
-        f"    for (int64 at = (w.packed ? packs * {PACK} : begin) + threadIdx.x; at < end; at += {THREADS}) {{",
-        *loop(1),
-        "    }",
-    ]
-    return (
-        f"__device__ __forceinline__ void sweep_{name}(const Weight &w, int64 begin, int64 end, double lr, double wd,\n"
-        f"    double t, const double *number) {{\n" + "\n".join(body) + "\n}\n"
-    )
+from ..step_source import numbers, shape_of, source
+from ..weights import capacity_for, is_packed, launches, Weight
+from .elementwise import FLOATS
 
 
 class Step:
@@ -207,11 +67,6 @@ class Step:
         return 0
 
 
-def shape_of(formula: Traced) -> Traced:
-    """The formula without its numbers, which the text does not depend on."""
-    return formula._replace(constants=(0.0,) * len(formula.constants), numbers=(0.0,) * len(formula.numbers))
-
-
 class Updates:
     """A call that changes weights. Those of one `kind` can be made at once."""
 
@@ -221,6 +76,11 @@ class Updates:
     @property
     def kind(self) -> Any:
         return self.step.kind
+
+    @property
+    def addresses(self) -> set[int]:
+        """Where the arrays of its weights begin."""
+        return {a for w in self.weights if w.size for a in w.arrays if a}
 
     def __call__(self) -> None:
         self._run()
@@ -237,12 +97,39 @@ Maker = Callable[[Device, Any, Any, tuple[DType, ...], bool, str], Any]
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
-    own = [op for op in ALL if getattr(op, "form", None) in _FORMS]
-    return {
-        op: [row(device, op, Step)]
-        for op in own
-        if op.step_of.whole.__func__ is Update.whole.__func__  # type: ignore[attr-defined]
+    own: list[Any] = [op for op in ALL if getattr(op, "form", None) in _FORMS]
+    made: dict[type[Op], list[Any]] = {
+        op: [row(device, op, Step)] for op in own if _is_elementwise(op.step_of)
     }
+    return made | {_fused_updates: [functools.partial(group_row, device, Step, _is_elementwise)]}
+
+
+def _is_elementwise(step: Any) -> bool:
+    """Whether the formula is all there is to the step."""
+    return "whole" not in vars(step)
+
+
+def group_row(device: Device, maker: Maker, fits: Callable[[Any], bool], r: Request) -> ChosenKernel | None:
+    """Updates of several weights of a program; `fits` says whether `maker` is for their step."""
+    a = r.attrs
+    kinds, base, master = r.dtypes[: a.each], a.op.step_of, a.op.has_master
+    if not fits(base) or not storable(kinds, master):
+        return None
+    step = maker(device, base, a.attrs, kinds, master, "float64")
+    if step is None:
+        return None
+
+    def connect(xp: Any, a: Any, *args: Any, work: Any = None) -> Run:
+        weights = []
+        for i, row in enumerate(a.rows):
+            own = args[i * a.each : (i + 1) * a.each]
+            weights.append(step.weight(own, own[0], rates_at=row_of(device, args[-1], row)))
+        made: Run = step.run(weights, work)
+        return made
+
+    nbytes = step.workspace([prod(s) for s in r.inputs[: -1 : a.each]])
+    name = f"cuda {len(a.rows)} x {base.op_name}"
+    return connected(connect, nbytes, name, like=r.op.forward, mutates=True)
 
 
 def row(device: Device, op: Any, maker: Maker) -> Row:

@@ -1,0 +1,67 @@
+"""Convolutions of one tap and stride 1, with the channels last, as products of matrices: nothing is copied.
+
+With data (M, C), weight (F, C) and output (M, F), M counting samples and positions: output = data @ weight.T,
+d_data = d_out @ weight, d_weight = d_out.T @ data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ....ops.conv_kernels import Geometry
+from .. import gemm
+from ..device import Device, nothing, Run
+from ..gemm import Product
+from .by_cudnn import DATA, Tail, WEIGHT
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """One direction as a product; arrays come as in Gather and Correlate."""
+
+    device: Device
+    kind: str
+    product: Product
+
+    @property
+    def name(self) -> str:
+        return gemm.kernel_name(self.device, self.product)
+
+    @property
+    def nbytes(self) -> int:
+        return gemm.workspace(self.device, self.product)
+
+    def fits(self) -> bool:
+        return gemm.fits(self.product)
+
+    def connect(
+        self, first: Any, second: Any, out: Any, work: Any, bias: Any = None, relu: bool = False
+    ) -> Run:
+        """The call. `first`, `second`: data and weight, d_out and weight, or data and d_out."""
+        if out is None or out.size == 0:
+            return nothing
+        at = self.device.address
+        a, b = (second, first) if self.kind == WEIGHT else (first, second)
+        scratch = at(work) if self.nbytes else 0
+        more = 0 if bias is None else at(bias)
+        return gemm.product(self.device, self.product, at(a), at(b), at(out), more, scratch)
+
+
+def pointwise(device: Device, kind: str, g: Geometry, last: bool, tail: Tail) -> Pointwise | None:
+    """The direction `kind` as a product, where it is one that a product's epilogue can finish."""
+    if not last or g.groups != 1 or tail.addend or any(g.pad) or {*g.kernel, *g.stride} != {1}:
+        return None
+    m, dtype = g.n * prod(g.out), str(g.dtype)
+    if 0 in (m, g.c, g.f):
+        return None
+    bias, activation = "columns" if tail.bias else "", "relu" if tail.relu else ""
+    if kind == WEIGHT:
+        p = Product(g.f, g.c, m, dtype, trans_a=True)
+    elif kind == DATA:
+        p = Product(m, g.c, g.f, dtype, bias=bias, activation=activation)
+    else:
+        p = Product(m, g.f, g.c, dtype, trans_b=True, bias=bias, activation=activation)
+    found = Pointwise(device, kind, p)
+    return found if found.fits() else None

@@ -1,0 +1,251 @@
+"""cuDNN through its Python front end: graphs of operations as plans with their own scratch, on raw addresses.
+
+The one module that knows the package `cudnn` (nvidia-cudnn-frontend 1.32; cuDNN 9). Both are optional:
+without them, or without cuBLASLt, which cuDNN calls, `session` is None and other kernels do the work.
+
+A graph is described by a function that builds it (`Build`) and is a plan after `Session.plan`: cuDNN's
+heuristics list what engines there are, best first; those that are not deterministic are struck out, with true
+float32 also those that multiply in fewer digits, and all that want more scratch than the limit. The first of
+the rest that builds is taken. Its own scratch is what the memory plan gets to see.
+
+Order of a tensor's axes is always N, C, *S, whatever lies in memory: that is in the strides.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import glob
+import importlib
+import os
+import sysconfig
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...core import config
+from ...graph.ir import Shape
+from .device import Run
+
+Build = Callable[["Maker"], None]
+
+LIMIT = 64 << 20
+"""Bytes of scratch that one call may want. What cuDNN wants beyond is copies into the other layout."""
+
+_CUBLAS = ("libcublasLt.so.13", "libcublasLt.so.12")
+_FOLDERS = ("nvidia/cu13/lib", "nvidia/cublas/lib")
+_TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}
+DTYPES = frozenset(_TYPES)
+
+
+@functools.cache
+def library() -> Any:
+    """The package, or None where it, cuDNN or cuBLASLt is not installed."""
+    if not _has_cublas():
+        return None  # cuDNN would end the process
+    try:
+        found = importlib.import_module("cudnn")
+        found.backend_version()
+    except Exception:  # whatever a package says whose shared libraries are missing or of another version
+        return None
+    return found
+
+
+def _has_cublas() -> bool:
+    site = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    found = [p for s in site for f in _FOLDERS for n in _CUBLAS for p in glob.glob(os.path.join(s, f, n))]
+    for path in (*found, *_CUBLAS):
+        try:
+            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+        except OSError:
+            continue
+        return True
+    return False
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An array as cuDNN is told of it: its number, by which it gets an address, and shape and strides."""
+
+    number: int
+    shape: Shape
+    strides: Shape
+    dtype: str
+
+    @classmethod
+    def activations(cls, number: int, shape: Shape, dtype: str, last: bool) -> Tensor:
+        """(N, C, *S), in that order in memory or with the channels last; with at least two spatial axes."""
+        n, c, *size = shape
+        size = [*(1 for _ in range(2 - len(size))), *size]
+        order = (n, *size, c) if last else (n, c, *size)
+        steps = dense(order)
+        strides = (steps[0], steps[-1], *steps[1:-1]) if last else steps
+        return cls(number, (n, c, *size), strides, dtype)
+
+    @classmethod
+    def channels(cls, number: int, count: int, rank: int, dtype: str) -> Tensor:
+        """(C,), to be stretched over activations of `rank` axes."""
+        return cls(number, (1, count, *(1,) * (rank - 2)), (count, *(1,) * (rank - 1)), dtype)
+
+
+def dense(shape: Shape) -> Shape:
+    """Strides of an array in C order, in elements."""
+    steps = [1]
+    for d in shape[:0:-1]:
+        steps.append(steps[-1] * d)
+    return tuple(reversed(steps))
+
+
+class Maker:
+    """A graph being built. Operations are those of the front end: `maker.graph.conv_fprop(...)`."""
+
+    def __init__(self, cudnn: Any, graph: Any) -> None:
+        self.cudnn = cudnn
+        self.graph = graph
+
+    def input(self, t: Tensor) -> Any:
+        """An array that is read."""
+        return self.graph.tensor(
+            dim=list(t.shape), stride=list(t.strides), data_type=self.type(t.dtype), uid=t.number
+        )
+
+    def output(self, made: Any, t: Tensor) -> None:
+        """`made` is written to an array."""
+        made.set_dim(list(t.shape)).set_stride(list(t.strides))
+        made.set_output(True).set_data_type(self.type(t.dtype)).set_uid(t.number)
+
+    def type(self, dtype: str) -> Any:
+        return getattr(self.cudnn.data_type, _TYPES[dtype])
+
+
+class Plan:
+    """A graph that can run. `names`: of its arrays, `samples`: of one call, where its maker says so."""
+
+    names: tuple[str, ...] = ()
+    samples: int = 1
+
+    def __init__(self, session: Session, graph: Any, name: str) -> None:
+        self.session = session
+        self.graph = graph
+        self.workspace = int(graph.get_workspace_size())
+        self.name = name
+
+    def call(self, addresses: Mapping[int, int], work: int) -> Run:
+        """The call, on the stream that is current then. `addresses` by the tensors' numbers."""
+        session, execute, pack = self.session, self.graph.execute, dict(addresses)
+        session.prepare()
+
+        def run() -> None:
+            execute(pack, work, handle=session.handle())
+
+        return run
+
+
+class Session:
+    """cuDNN on one device. `stream()` is the stream that is current; plans are kept by key.
+
+    `place` is what a graph is planned for: `{"handle": ...}`, or properties of a device that is not there.
+    """
+
+    def __init__(self, cudnn: Any, stream: Callable[[], int], place: Mapping[str, Any] | None = None) -> None:
+        self.cudnn = cudnn
+        self.stream = stream
+        self._lock = threading.Lock()
+        self._spare: list[Any] = [] if place else [cudnn.create_handle()]
+        self._handles: dict[int, Any] = {}
+        self._place = dict(place or {"handle": self._spare[0]})
+        self._plans: dict[Any, Plan | None] = {}
+
+    def plan(
+        self,
+        key: Any,
+        name: str,
+        dtype: str,
+        build: Build,
+        limit: int = LIMIT,
+        names: tuple[str, ...] = (),
+    ) -> Plan | None:
+        """The plan of what `build` describes; None where cuDNN has none. Equal keys are equal graphs."""
+        tf32 = config.allow_tf32()
+        key = (key, dtype, limit, tf32)
+        with self._lock:
+            if key not in self._plans:
+                made = self._made(name, dtype, build, limit, tf32)
+                if made is not None:
+                    made.names = names
+                self._plans[key] = made
+            return self._plans[key]
+
+    def _made(self, name: str, dtype: str, build: Build, limit: int, tf32: bool) -> Plan | None:
+        cudnn, notes = self.cudnn, self.cudnn.numerical_note
+        struck = [notes.NONDETERMINISTIC]
+        if dtype == "float32" and not tf32:
+            struck += [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS]
+        kinds = cudnn.data_type
+        try:
+            graph = cudnn.pygraph(
+                io_data_type=getattr(kinds, _TYPES[dtype]),
+                intermediate_data_type=kinds.FLOAT,
+                compute_data_type=kinds.FLOAT,
+                **self._place,
+            )
+            build(Maker(cudnn, graph))
+            graph.validate()
+            graph.build_operation_graph()
+            graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+            graph.deselect_numeric_notes(struck)
+            graph.deselect_workspace_greater_than(limit)
+            graph.check_support()
+            graph.build_plans()
+            made = Plan(self, graph, name)
+        except (cudnn.cudnnGraphNotSupportedError, NotImplementedError, RuntimeError, ValueError):
+            return None  # cuDNN's way to say that it has nothing for this
+        return made if made.workspace <= limit else None
+
+    def prepare(self) -> None:
+        """Have a handle ready for the next stream: none can be made while a stream is captured."""
+        if not self._spare and "handle" in self._place:
+            self._spare.append(self.cudnn.create_handle())
+
+    def handle(self) -> Any:
+        """The handle of the current stream; each stream has its own."""
+        stream = self.stream()
+        found = self._handles.get(stream)
+        if found is None:
+            with self._lock:
+                found = self._spare.pop() if self._spare else self.cudnn.create_handle()
+                self.cudnn.set_stream(handle=found, stream=stream)
+                self._handles[stream] = found
+        return found
+
+
+def session(device: Any) -> Session | None:
+    """cuDNN on a device with streams, or None where there is none."""
+    if not hasattr(device, "stream"):
+        return None
+    with _lock:
+        if device not in _sessions:
+            _sessions[device] = _opened(device)
+        return _sessions[device]
+
+
+_lock = threading.Lock()
+_sessions: weakref.WeakKeyDictionary[Any, Session | None] = weakref.WeakKeyDictionary()
+
+
+def _opened(device: Any) -> Session | None:
+    cudnn = library()
+    if cudnn is None:
+        return None
+    kept = weakref.ref(device)  # not kept alive by what is kept for it
+
+    def stream() -> int:
+        device: Any = kept()
+        return int(device.stream)
+
+    try:
+        return Session(cudnn, stream)
+    except Exception:  # no driver, or one that is too old for this cuDNN
+        return None

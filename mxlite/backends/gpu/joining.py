@@ -1,0 +1,37 @@
+"""Calls that stand next to each other in a schedule and can be made by one launch, made by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .device import Run
+from .kernels.update import Updates
+
+
+def join(calls: Sequence[Run]) -> list[tuple[int, Run]]:
+    """`calls` with neighbouring updates of one kind as one; see `Backend.join`. Wherever they share an array
+    they stay apart: within a launch nothing says who is first.
+    """
+    result: list[tuple[int, Run]] = []
+    run: list[Updates] = []
+    first, taken = 0, set[int]()
+
+    def close() -> None:
+        if run:
+            result.append((first, run[0] if len(run) == 1 else Updates.joined(run)))
+        run.clear()
+        taken.clear()
+
+    for i, call in enumerate(calls):
+        if not isinstance(call, Updates):
+            close()
+            result.append((i, call))
+            continue
+        if run and (call.kind != run[0].kind or taken & call.addresses):
+            close()
+        if not run:
+            first = i
+        run.append(call)
+        taken |= call.addresses
+    close()
+    return result

@@ -1,0 +1,56 @@
+"""The sections of device_check.py: what is run, in which order, and for how long."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Section:
+    """`module` here has a function `run(checks)`. `seconds`: at most; `least`: with less it is not begun.
+
+    `shards`: how many processes share its work.
+    """
+
+    name: str
+    title: str
+    module: str
+    seconds: float
+    least: float = 5
+    shards: int = 1
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+SECTIONS = (
+    Section("about", "Machine and versions", "about", 40),
+    Section("faults", "What goes wrong, and what is said", "faults", 60),
+    Section("programs", "Programs: one graph, the CPU's numbers, the same bits", "programs", 80),
+    Section("kernels", "Operators against the reference", "kernels", 110, shards=12),
+    Section("precision", "float32 means float32", "precision", 40, env={"MXLITE_ALLOW_TF32": "0"}),
+    Section("tf32", "TF32 where it is allowed", "precision", 40, env={"MXLITE_ALLOW_TF32": "1"}),
+    Section("memory", "Planned bytes and real ones", "memory", 50),
+    Section("budgets", "The same gradients in any budget", "budgets", 70),
+    Section("races", "Arrays, copies and threads at random", "races", 40),
+    Section("exchange", "Memory shared with CuPy and PyTorch", "exchange", 40),
+    Section("benchmark", "benchmarks/gpu.py, the quick part", "benchmark", 240, least=30),
+)
+
+
+def run_section(args: argparse.Namespace) -> int:
+    """In a process of its own: one section, its rows into a file."""
+    from .checks import Checks
+
+    root = Path(__file__).resolve().parents[2]
+    sys.path[:0] = [str(root), str(root / "tests")]
+    section = next(s for s in SECTIONS if s.name == args.section)
+    module = importlib.import_module(f".{section.module}", __package__)
+    shard, shards = map(int, args.shard.split("/"))
+    checks = Checks(args.rows, args.out, args.small, args.emulated, args.seconds, shard, shards)
+    with checks.device():
+        module.run(checks)
+    return 0

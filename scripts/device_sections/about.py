@@ -1,0 +1,82 @@
+"""Machine, versions, properties of the device: also those that cuDNN's deviceless plans want to know."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import platform
+import subprocess
+from typing import Any
+
+import mxlite as mx
+from mxlite.backends import backend_of
+from mxlite.backends.gpu import nvrtc
+
+from .checks import Checks, Skip
+
+PACKAGES = (
+    "numpy",
+    "ml_dtypes",
+    "cupy-cuda13x",
+    "cupy-cuda12x",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cublas",
+    "nvidia-cudnn-cu13",
+    "nvidia-cudnn-frontend",
+    "torch",
+    "triton",
+    "jax",
+)
+
+
+def run(checks: Checks) -> None:
+    with checks.check("versions") as found:
+        found["mxlite"], found["python"] = mx.__version__, platform.python_version()
+        found["machine"] = platform.platform()
+        for name in PACKAGES:
+            try:
+                found[name] = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                found[name] = "absent"
+    with checks.check("NVRTC") as found:
+        if not nvrtc.available():
+            raise Skip("it is not installed")
+        found["version"], found["architectures"] = nvrtc.version(), nvrtc.architectures()
+    with checks.check("the device opens") as found:
+        device = backend_of(mx.gpu(0)).device
+        found["name"], found["architecture"] = device.name, device.architecture
+        found["multiprocessors"], found["shared bytes"] = device.multiprocessors, device.shared_bytes
+        found["free, total"] = device.memory()
+    with checks.check("doctor") as found:
+        asked = subprocess.run(
+            [__import__("sys").executable, "-m", "mxlite", "doctor"], capture_output=True, text=True,
+            timeout=60, cwd=str(mx.__path__[0]) + "/..",
+        )  # fmt: skip
+        (checks.out / "doctor.txt").write_text(asked.stdout + asked.stderr)
+        assert asked.returncode == 0, asked.stderr[-500:]
+        found["file"] = "doctor.txt"
+    if checks.emulated:
+        return
+    with checks.check("CUDA's versions and all properties") as found:
+        from cupy_backends.cuda.api import runtime
+
+        found["driver"], found["runtime"] = runtime.driverGetVersion(), runtime.runtimeGetVersion()
+        found["properties"] = {k: _plain(v) for k, v in runtime.getDeviceProperties(0).items()}
+        text = json.dumps(found["properties"], indent=1)
+        (checks.out / "device_properties.json").write_text(text + "\n")
+    with checks.check("properties for cuDNN's deviceless plans") as found:
+        try:
+            cudnn = importlib.import_module("cudnn")
+        except ImportError as error:
+            raise Skip(str(error)) from None
+        found["cuDNN"] = cudnn.backend_version()
+        text = cudnn.create_device_properties(0).serialize()
+        (checks.out / "cudnn_device_properties.json").write_text(str(text))
+    with checks.check("nvidia-smi") as found:
+        asked = subprocess.run(["nvidia-smi"], capture_output=True, text=True, timeout=30)
+        found["says"] = asked.stdout[-3000:]
+
+
+def _plain(value: Any) -> Any:
+    return value.hex() if isinstance(value, bytes) and not value.isascii() else str(value)

@@ -1,0 +1,20 @@
+"""The quick part of benchmarks/gpu.py; its table lies beside this script's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from .checks import Checks
+
+
+def run(checks: Checks) -> None:
+    root = Path(__file__).resolve().parents[2]
+    with checks.check("benchmarks/gpu.py --quick") as found:
+        command = [sys.executable, str(root / "benchmarks" / "gpu.py"), "--quick"]
+        command += ["--output", str(checks.out), "--time", f"{checks.left - 5:.0f}"]
+        command += ["--emulated"] if checks.emulated else []
+        asked = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        found["says"] = asked.stdout[-3000:]
+        assert asked.returncode == 0, asked.returncode

@@ -1,0 +1,40 @@
+"""Gradients within ever smaller budgets: bit for bit those without one."""
+
+from __future__ import annotations
+
+import mxlite as mx
+
+from .checks import Checks
+from .nets import bound, networks, same, steps
+
+SHARES = (0.75, 0.5, 0.3, 0.1)
+
+
+def run(checks: Checks) -> None:
+    gpu = mx.gpu(0)
+    for name, (net, shapes) in networks(checks).items():
+        with checks.check(f"{name}: without a budget") as found:
+            executor = bound(net, shapes, gpu)
+            plan = executor.memory_plan
+            want = steps(executor, 3)
+            found["bytes"] = plan.peak_bytes
+            del executor
+            low = plan.problem.lower_bound_bytes
+            least = None
+            try:
+                net.simple_bind(gpu, **shapes, memory_budget=1)
+            except mx.MemoryBudgetError as error:
+                least = error.least_feasible_bytes
+            found["least feasible"], found["lower bound"] = least, low
+        if least is None or least >= plan.peak_bytes:
+            continue  # no plan takes less
+        for share in SHARES:
+            budget = int(least + share * (plan.peak_bytes - least))
+            with checks.check(f"{name}: within {budget} bytes") as found:
+                other = bound(net, shapes, gpu, memory_budget=budget)
+                made = other.memory_plan
+                found["recomputed"], found["extra time, predicted"] = made.recomputed, made.extra_time
+                assert same(steps(other, 3), want), "other bits"
+                found["measured"] = other.measured_bytes
+                assert other.measured_bytes == made.peak_bytes <= budget, found
+                del other

@@ -1,0 +1,66 @@
+"""What a section is given: where its rows go, how much there is to do, and the GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+class Skip(Exception):
+    """A check that cannot be made here; the message says why."""
+
+
+class Checks:
+    """Rows of one section, written as they are found."""
+
+    def __init__(
+        self, rows: Path, out: Path, small: bool, emulated: bool, seconds: float, shard: int, shards: int
+    ) -> None:
+        self.rows, self.out, self.small, self.emulated = rows, out, small, emulated
+        self.shard, self.shards = shard, shards
+        self.seconds = seconds
+        self.end = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds until this section should be over."""
+        return self.end - time.monotonic()
+
+    def row(self, check: str, found: Any, verdict: str = "PASS", seconds: float = 0.0) -> None:
+        line = {"check": check, "verdict": verdict, "found": found, "seconds": round(seconds, 2)}
+        with open(self.rows, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line, default=str) + "\n")
+
+    @contextlib.contextmanager
+    def check(self, name: str) -> Iterator[dict[str, Any]]:
+        """One check: what is put into the dict is its finding, an exception its failure."""
+        found: dict[str, Any] = {}
+        start = time.monotonic()
+        verdict = "PASS"
+        try:
+            yield found
+        except Skip as why:
+            verdict, found = "SKIP", {"why": str(why)}
+        except Exception as error:
+            lines = traceback.format_exception(error)
+            place = [s for s in "".join(lines).splitlines() if s.startswith("  File")][-1:]
+            found = {**found, "error": f"{type(error).__name__}: {error}"[:1500], "at": "".join(place)}
+            verdict = "FAIL"
+            traceback.print_exc()
+        self.row(name, found, verdict, time.monotonic() - start)
+
+    @contextlib.contextmanager
+    def device(self) -> Iterator[None]:
+        """Inside, mx.gpu(0) is what is to be checked."""
+        if not self.emulated:
+            yield
+            return
+        from emulated_driver import emulated_gpus
+
+        with emulated_gpus(capacity=2**31):
+            yield

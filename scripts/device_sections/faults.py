@@ -1,0 +1,105 @@
+"""Faults and refusals: what is said, and who goes on."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import mxlite as mx
+from mxlite.backends import backend_of
+from mxlite.backends.gpu.device import Arguments
+from mxlite.backends.gpu.driver import DriverError
+from mxlite.backends.gpu.source import Source
+from mxlite.core import DeviceError
+
+from .checks import Checks
+
+NOWHERE = 'extern "C" __global__ void nowhere(int *at) { *at = 1; }'
+CHILD = """
+import sys
+sys.path[:0] = {paths!r}
+from device_sections.faults import fault
+fault({emulated})
+"""
+
+
+def run(checks: Checks) -> None:
+    gpu = mx.gpu(0)
+    a = mx.nd.ones((100,), ctx=gpu)
+    with checks.check("a kernel that writes nowhere, in a process of its own") as found:
+        root = Path(__file__).resolve().parents[2]
+        paths = [str(root / "scripts"), str(root), str(root / "tests")]
+        asked = subprocess.run(
+            [sys.executable, "-c", CHILD.format(paths=paths, emulated=checks.emulated)],
+            capture_output=True, text=True, timeout=max(10, checks.left - 5),
+        )  # fmt: skip
+        found["it said"] = asked.stdout.strip()[-800:]
+        assert asked.returncode == 0, asked.stderr[-800:]
+    with checks.check("and this process goes on") as found:
+        assert float((a + 1).sum().asscalar()) == 200
+    with checks.check("a GPU that is not there") as found:
+        number = 5 if checks.emulated else mx.context.num_gpus()
+        if not checks.emulated:
+            try:
+                mx.nd.ones((1,), ctx=mx.gpu(number)).wait_to_read()
+                raise AssertionError("it was not refused")
+            except mx.MXLiteError as error:
+                found["it said"] = str(error)
+                assert f"There is no gpu({number})" in str(error), error
+        found["number"] = number
+    with checks.check("a kernel of the host where the GPU has none, and why it is not captured") as found:
+        names = hosted(gpu)
+        found["kernels"] = names
+
+
+def hosted(gpu: Any) -> list[str]:
+    """What an operator without a kernel of its own is called in a plan."""
+    x = mx.sym.var("data")
+    net = mx.sym.sum(mx.sym.topk(x, k=2, ret_typ="value"))
+    executor = net.simple_bind(gpu, data=(4, 9), grad_req="null")
+    executor.arg_dict["data"][:] = np.arange(36).reshape(4, 9)
+    out = executor.forward()[0].asnumpy()
+    assert float(out.sum()) == float(np.arange(36).reshape(4, 9)[:, -2:].sum()), out
+    return [str(t.kernel) for t in executor.memory_plan.problem.tasks]
+
+
+def fault(emulated: bool) -> None:
+    """Make one, and print what every later use says. Ends with 0 if that is clear and the CPU still works."""
+    from contextlib import nullcontext
+
+    guard: Any = nullcontext()
+    if emulated:
+        from emulated_driver import emulated_gpus
+
+        guard = emulated_gpus()
+    with guard:
+        backend = backend_of(mx.gpu(0))
+        device = backend.device
+        b = mx.nd.ones((10,), ctx=mx.gpu(0))
+        if emulated:
+            device.driver.fault = DriverError(
+                "an illegal memory access was encountered.", name="cudaErrorIllegalAddress", is_lasting=True
+            )
+        else:
+            function = device.function(Source(NOWHERE), "nowhere")
+            values = Arguments([ctypes.c_void_p(0x10)])
+            with device.active():
+                device.launch(function, (1, 1, 1), (1, 1, 1), 0, values)()
+        said = []
+        for _ in range(2):
+            try:
+                (b + 1).asnumpy()
+                said.append("nothing")
+            except mx.MXLiteError as error:
+                said.append(f"{type(error).__name__}: {error}")
+        print(" // ".join(said))
+        assert "illegal" in said[0] and "cannot be used any more" in said[1], said
+        assert isinstance(device.fault, DeviceError)
+        assert float((mx.nd.ones((3,)) * 2).asnumpy().sum()) == 6  # the host is not affected
+        if emulated:
+            device.driver.fault = None

@@ -1,0 +1,59 @@
+"""Bytes that a plan names against bytes that the device says are gone."""
+
+from __future__ import annotations
+
+import gc
+
+import mxlite as mx
+from mxlite.backends import backend_of
+from mxlite.core import MemoryBudgetError, OutOfMemoryError
+
+from .checks import Checks
+from .nets import bound, networks, steps
+
+PAGE = 2 * 2**20  # bytes; the driver gives memory in pieces of it
+
+
+def run(checks: Checks) -> None:
+    gpu = mx.gpu(0)
+    device = backend_of(gpu).device
+    for name, (net, shapes) in networks(checks).items():
+        with checks.check(f"{name}: planned, allocated and free bytes") as found:
+            gc.collect()
+            before, taken = device.memory()[0], device.pool.taken
+            executor = bound(net, shapes, gpu)
+            plan = executor.memory_plan
+            steps(executor, 2)  # modules are loaded, graphs made
+            device.synchronize()
+            after = device.memory()[0]
+            found["planned"], found["measured"] = plan.peak_bytes, executor.measured_bytes
+            found["gone from the device"] = before - after
+            found["taken by the pool"] = device.pool.taken - taken
+            found["beside the pool: modules, graphs"] = before - after - found["taken by the pool"]
+            assert executor.measured_bytes == plan.peak_bytes, found
+            steps(executor, 5)
+            device.synchronize()
+            found["growth over five steps"] = after - device.memory()[0]
+            assert found["growth over five steps"] <= (0 if checks.emulated else PAGE), found
+            del executor
+            gc.collect()
+            device.synchronize()
+            found["still taken"] = device.pool.taken - taken
+            found["arena"] = plan.arena_bytes
+            assert found["still taken"] <= found["taken by the pool"] - plan.arena_bytes + PAGE, found
+    with checks.check("more than the device has is refused with what is free") as found:
+        _, total = device.memory()
+        try:
+            mx.nd.empty((total * 2,), ctx=gpu, dtype="uint8").wait_to_read()
+            raise AssertionError("it was not refused")
+        except (OutOfMemoryError, mx.MXLiteError) as error:
+            found["message"] = str(error)
+            assert "has no room" in str(error), error
+        assert (mx.nd.ones((4,), ctx=gpu) * 2).asnumpy().sum() == 8
+    with checks.check("a budget that nothing fits is refused with the least that works") as found:
+        net, shapes = networks(checks)["residual"]
+        try:
+            net.simple_bind(gpu, **shapes, memory_budget=1000)
+            raise AssertionError("it was not refused")
+        except MemoryBudgetError as error:
+            found["least"] = error.least_feasible_bytes

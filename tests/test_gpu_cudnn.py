@@ -1,0 +1,283 @@
+"""Graphs for cuDNN, built for and run by a stand-in: shapes, strides, tensors, addresses, streams."""
+
+from __future__ import annotations
+
+import fake_cudnn
+import numpy as np
+import pytest
+from emulated_device import compiler, EmulatedDevice
+from test_gpu_convolution import arrays, close, HOST
+
+from mxlite import ops
+from mxlite.backends import Backend, bind_call
+from mxlite.backends.gpu import cudnn
+from mxlite.backends.gpu.kernels import convolution, cudnn_attention, table
+
+pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
+
+
+class StreamedDevice(EmulatedDevice):
+    """An emulated device that has a current stream."""
+
+    stream = 0
+
+
+@pytest.fixture
+def device(monkeypatch):
+    monkeypatch.setattr(cudnn, "library", lambda: fake_cudnn)
+    monkeypatch.setattr(fake_cudnn.state, "executed", [])
+    monkeypatch.setattr(fake_cudnn.state, "refuse", lambda graph: False)
+    monkeypatch.setattr(fake_cudnn.state, "stream", 0)
+    return StreamedDevice()
+
+
+def kernel_of(device, op, attrs, shapes, dtype, used=None):
+    backend = Backend("emulated", np, convolution.rows(device))
+    return backend.choose(op, attrs, *shapes, np.dtype(dtype), used=used)
+
+
+def run(kernel, device, op, attrs, inputs, sizes, shapes):
+    dtype, made = inputs[0].dtype, []
+    for name in op.output_names(attrs):
+        shape = sizes[name.removeprefix("d_") if op.forward_op else name]
+        nbytes = int(np.prod(shape)) * dtype.itemsize
+        made.append(device.empty(nbytes).view(dtype).reshape(shape))  # aligned, as on a GPU
+        made[-1].fill(np.nan)
+    work, given = device.empty(kernel.workspace), [aligned(device, x) for x in inputs]
+    bind_call(kernel, np, op, attrs, given, made, work=work, shapes=shapes)()
+    return dict(zip(op.output_names(attrs), made))
+
+
+def aligned(device, x):
+    y = device.empty(x.nbytes).view(x.dtype).reshape(x.shape)
+    y[...] = x
+    return y
+
+
+def odd(x):
+    """A copy that begins at an odd element."""
+    y = np.empty(1 + x.size, x.dtype)[1:].reshape(x.shape)
+    y[...] = x
+    return y
+
+
+CASES = {
+    "3x3": (ops._convolution_channels_last, (2, 6, 7, 4), dict(kernel=(3, 3), num_filter=8, pad=(1, 1))),
+    "channels first": (ops.Convolution, (2, 4, 6, 7), dict(kernel=(3, 2), num_filter=8, stride=(2, 1))),
+    "1x1": (ops.Convolution, (2, 4, 6, 7), dict(kernel=(1, 1), num_filter=8, no_bias=True)),
+    "depthwise": (
+        ops._convolution_channels_last,
+        (2, 6, 7, 4),
+        dict(kernel=(3, 3), num_filter=4, num_group=4, dilate=(1, 2), pad=(1, 0)),
+    ),
+    "a row": (ops._convolution_channels_last, (2, 9, 4), dict(kernel=(3,), num_filter=8, stride=(2,))),
+    "a volume": (ops._convolution_channels_last, (1, 3, 4, 5, 2), dict(kernel=(2, 1, 3), num_filter=4)),
+    "transposed": (
+        ops._deconvolution_channels_last,
+        (2, 4, 5, 4),
+        dict(kernel=(3, 3), num_filter=6, stride=(2, 2), pad=(1, 0), no_bias=False),
+    ),
+    "transposed, channels first": (ops.Deconvolution, (1, 4, 3, 5), dict(kernel=(3, 3), num_filter=6)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_all_directions(device, name):
+    op, data, attrs = CASES[name]
+    a = op.Attrs(**attrs)
+    ins, outs = op.infer_shape(a, data, *(None,) * (len(op.input_names(a)) - 1))
+    sizes = {**dict(zip(op.input_names(a), ins)), "out": outs[0]}
+    inputs = dict(zip(op.input_names(a), arrays(ins, "float32"))) | {"d_out": arrays(outs, "float32", 1)[0]}
+    for which in (op, op.grad_op):
+        given = [inputs[n] for n in which.input_names(a)]
+        kernel = kernel_of(device, which, a, (ins, outs), "float32")
+        assert kernel.name.startswith("cudnn"), kernel.name
+        assert kernel.workspace >= fake_cudnn.WORKSPACE
+        got = run(kernel, device, which, a, given, sizes, (ins, outs))
+        host = HOST.choose(which, a, ins, outs, np.dtype("float32"))
+        close(got, run(host, device, which, a, given, sizes, (ins, outs)))
+    assert len(fake_cudnn.state.executed) == 3
+
+
+def test_epilogue(device):
+    op = ops._convolution_epilogue
+    a = op.Attrs(kernel=(3, 3), num_filter=8, add=True, relu=True)
+    ins, outs = op.infer_shape(a, (2, 5, 6, 4), None, None, None)
+    inputs, sizes = arrays(ins, "float32"), {"out": outs[0]}
+    kernel = kernel_of(device, op, a, (ins, outs), "float32")
+    got = run(kernel, device, op, a, inputs, sizes, (ins, outs))
+    host = HOST.choose(op, a, ins, outs, np.dtype("float32"))
+    close(got, run(host, device, op, a, inputs, sizes, (ins, outs)))
+    (graph,) = fake_cudnn.state.executed
+    assert len(graph.inputs) == 4
+
+
+def small():
+    op = ops._convolution_channels_last
+    a = op.Attrs(kernel=(3, 3), num_filter=8, no_bias=True)
+    return op, a, op.infer_shape(a, (2, 5, 6, 4), None)
+
+
+@pytest.mark.parametrize("allow", ["0", "1"])
+def test_float32_is_float32_unless_tf32_is_allowed(device, allow, monkeypatch):
+    monkeypatch.setenv("MXLITE_ALLOW_TF32", allow)
+    op, a, shapes = small()
+    notes = fake_cudnn.numerical_note
+    true = [] if allow == "1" else [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS]
+    for dtype, wanted in (("float32", true), ("float16", [])):
+        kernel = kernel_of(device, op, a, shapes, dtype)
+        run(kernel, device, op, a, arrays(shapes[0], dtype), {"out": shapes[1][0]}, shapes)
+        assert fake_cudnn.state.executed[-1].notes == [notes.NONDETERMINISTIC, *wanted]
+
+
+def test_where_cudnn_has_nothing_our_own_kernels_work(device, monkeypatch):
+    op, a, shapes = small()
+    monkeypatch.setattr(fake_cudnn.state, "refuse", lambda graph: True)
+    assert kernel_of(device, op, a, shapes, "float32").name.startswith("cuda convolution")
+    monkeypatch.setattr(fake_cudnn.state, "refuse", lambda graph: False)
+    assert kernel_of(device, op, a, shapes, "float64").name.startswith("cuda convolution")
+    none = op.infer_shape(a, (0, 5, 6, 4), None)
+    assert kernel_of(StreamedDevice(), op, a, none, "float32").name.startswith("cuda convolution")
+    assert kernel_of(EmulatedDevice(), op, a, shapes, "float32").name.startswith("cuda convolution")
+
+
+def test_arrays_that_lie_at_odd_addresses_go_to_our_own_kernels(device):
+    op, a, (ins, outs) = small()
+    for which in (op, op.grad_op):
+        kernel = kernel_of(device, which, a, (ins, outs), "float16")
+        x, w, d = (odd(v) for v in arrays((*ins, *outs), "float16"))
+        given, made = ([x, w], [np.empty(outs[0], "float16")])
+        if which is op.grad_op:
+            given, made = [d, x, w], [np.empty(ins[0], "float16"), np.empty(ins[1], "float16")]
+        want = [np.empty_like(y) for y in made]
+        work = device.empty(kernel.workspace)
+        bind_call(kernel, np, which, a, given, made, work=work, shapes=(ins, outs))()
+        host = HOST.choose(which, a, ins, outs, np.dtype("float16"))
+        work = np.empty(host.workspace, "uint8")
+        bind_call(host, np, which, a, given, want, work=work, shapes=(ins, outs))()
+        close(dict(enumerate(made)), dict(enumerate(want)))
+    assert not fake_cudnn.state.executed
+
+
+def test_each_stream_has_a_handle_that_was_there_before(device, monkeypatch):
+    """A handle cannot be made while a stream is captured."""
+    op, a, shapes = small()
+    kernel = kernel_of(device, op, a, shapes, "float32")
+    x, w = (aligned(device, v) for v in arrays(shapes[0], "float32"))
+    out = device.empty(4 * int(np.prod(shapes[1][0]))).view("float32").reshape(shapes[1][0])
+    work = device.empty(kernel.workspace)
+
+    def connected():
+        services = {"work": work, "shapes": shapes}
+        found = []
+        link = lambda run, *arrays, **more: found.append(kernel.link(run, *arrays, **more))  # noqa: E731
+        bind_call(kernel, np, op, a, [x, w], [out], link=link, **services)
+        return found[0]
+
+    connected()()
+    again = connected()
+    there = fake_cudnn.state.handles
+    monkeypatch.setattr(fake_cudnn.state, "stream", 77)
+    device.stream = 77
+    again()
+    again()
+    assert fake_cudnn.state.handles == there
+    assert len(fake_cudnn.state.executed) == 3
+
+
+def test_a_plan_is_made_once(device):
+    op, a, shapes = small()
+    session = cudnn.session(device)
+    assert session is cudnn.session(device)
+    for _ in range(3):
+        kernel_of(device, op, a, shapes, "float32")
+    assert len(session._plans) == 1
+
+
+def test_nothing_is_asked_of_a_package_that_is_not_there(monkeypatch):
+    cudnn.library.cache_clear()
+    monkeypatch.setattr(cudnn, "_has_cublas", lambda: False)
+    assert cudnn.library() is None
+    assert cudnn.session(StreamedDevice()) is None
+    cudnn.library.cache_clear()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("wanted", [None, ("d_key",)])
+def test_attention_and_its_gradient(device, causal, wanted):
+    """With heads that share keys; gradients that nobody wants go to scratch."""
+    op = ops.scaled_dot_product_attention
+    a = op.Attrs(causal=causal)
+    ins = ((2, 4, 5, 8), (2, 2, 7, 8), (2, 2, 7, 16))
+    _, outs = op.infer_shape(a, *ins)
+    backend = Backend("emulated", np, cudnn_attention.rows(device))
+    inputs = [aligned(device, x) for x in arrays(ins, "float16")]
+    kinds = (np.dtype("float16"),) * 3
+
+    def made_by(which, given, made, names):
+        have = {n for n, x in zip(which.input_names(a), given) if x is not None}
+        used = frozenset(have | {n for n, x in zip(names, made) if x is not None})
+        for owner in (backend, HOST):
+            kernel = owner.choose(which, a, ins, outs, kinds[0], kinds, used)
+            assert kernel.is_reference == (owner is HOST)
+            work = device.empty(kernel.workspace)
+            services = {"work": work, "shapes": (ins, outs), "train": True, "rng": None, "state": {}}
+            bind_call(kernel, np, which, a, given, made, **services)()
+            yield [None if x is None else x.copy() for x in made]
+
+    made = [aligned(device, np.zeros(outs[0], "float16")), aligned(device, np.zeros(outs[1], "float32"))]
+    got, want = made_by(op, inputs, made, op.output_names(a))
+    close(
+        {"out": got[0], "sums": got[1].astype("float16")}, {"out": want[0], "sums": want[1].astype("float16")}
+    )
+    have = dict(zip(("query", "key", "value", "out", "log_sum"), (*inputs, *made)))
+    have["d_out"] = aligned(device, arrays(outs[:1], "float16", 2)[0])
+    names = op.grad_op.output_names(a)
+    grads = [
+        aligned(device, np.zeros(s, "float16")) if wanted is None or n in wanted else None
+        for n, s in zip(names, ins)
+    ]
+    given = [have[n] for n in op.grad_op.input_names(a)]
+    got, want = made_by(op.grad_op, given, grads, names)
+    for name, x, y in zip(names, got, want):
+        if y is not None:
+            close({name: x}, {name: y})
+
+
+def test_rows_on_cudnn_come_before_others(device):
+    op = ops.scaled_dot_product_attention
+    rows = table(device)[op]
+    assert rows[0].__module__.endswith("cudnn_attention")
+    assert op not in cudnn_attention.rows(EmulatedDevice())
+
+
+def test_the_gradient_of_attention_is_made_of_as_many_samples_as_scratch_allows(device, monkeypatch):
+    op = ops.scaled_dot_product_attention
+    ins = ((4, 1, 4, 8), (4, 1, 7, 8), (4, 1, 7, 8))
+    _, outs = op.infer_shape(op.Attrs(), *ins)
+
+    def refuse(graph):
+        return graph.made[0].how[0] == "part" and graph.inputs[0].dim[0] > 2
+
+    monkeypatch.setattr(fake_cudnn.state, "refuse", refuse)
+    half = np.dtype("float16")
+    backend = Backend("emulated", np, cudnn_attention.rows(device))
+    q, k, v, d = (aligned(device, x) for x in arrays((*ins, *outs[:1]), "float16"))
+    out, sums = np.empty(outs[0], half), np.empty(outs[1], "float32")
+    kernel = HOST.choose(op, op.Attrs(), ins, outs, half, (half,) * 3)
+    services = {"shapes": (ins, outs), "train": True, "rng": None, "state": {}}
+    given = [q, k, v]
+    work = device.empty(kernel.workspace)
+    bind_call(kernel, np, op, op.Attrs(), given, [out, sums], work=work, **services)()
+    out, sums = aligned(device, out), aligned(device, sums)
+    have = {"query": q, "key": k, "value": v, "out": out, "log_sum": sums, "d_out": d}
+    given = [have[n] for n in op.grad_op.input_names(op.Attrs())]
+    found = []
+    for owner in (backend, HOST):
+        made = [aligned(device, np.zeros(s, half)) for s in ins]
+        kernel = owner.choose(op.grad_op, op.Attrs(), ins, outs, half, (half,) * 3)
+        work = device.empty(kernel.workspace)
+        bind_call(kernel, np, op.grad_op, op.Attrs(), given, made, work=work, **services)()
+        found.append(dict(enumerate(made)))
+    assert len(fake_cudnn.state.executed) == 2
+    close(*found)

@@ -1,0 +1,51 @@
+"""The tests of NDArray and autograd once more, with `mx.gpu(0)` as the default device, on emulated GPUs."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import test_autograd
+import test_ndarray
+from emulated_device import compiler
+from emulated_driver import emulated_gpus
+
+import mxlite as mx
+from mxlite.engine import use_engine
+
+pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
+
+OTHERWISE = {
+    # They name the CPU, look at its memory with numpy, or count on what threads and kernels it has.
+    "a_device_without_a_backend_and_an_unknown_dtype_are_refused",
+    "attributes",
+    "backward_frees_arrays_as_it_goes",
+    "casts_and_copies_are_recorded",
+    "checkpoints_may_be_nested_and_differentiated_twice",  # bits that only some seeds give
+    "copies_run_on_the_workers_for_copies",
+    "copyto_converts_the_dtype_and_wants_the_shape",
+    "get_symbol_is_what_was_recorded",
+    "many_threads_may_call_at_once",
+    "memory_is_freed_with_the_arrays_or_by_backward",
+    "memory_is_given_back",
+    "numpy_shares_memory_both_ways",
+    "reshape_and_detach_share_and_copies_do_not",
+    "torch_shares_memory_both_ways",
+    "what_looks_waits_and_gives_the_value",
+    # Long, and the device makes no difference.
+    "long_chains_do_not_recurse",
+    "many_different_scalars_do_not_pile_up",
+}
+
+gate = test_ndarray.gate
+
+for _module in (test_ndarray, test_autograd):
+    for _name, _test in inspect.getmembers(_module, inspect.isfunction):
+        if _name.startswith("test_") and _name.removeprefix("test_") not in OTHERWISE:
+            globals()[_name] = _test
+
+
+@pytest.fixture(autouse=True)
+def engine():
+    with emulated_gpus(), mx.gpu(0), use_engine("threaded") as engine:
+        yield engine

@@ -1,0 +1,80 @@
+"""What the GPU backend makes of a graph: forms that it has kernels for, and the same numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from emulated_device import compiler, EmulatedDevice
+
+import mxlite as mx
+from mxlite.backends import Backend, cpu
+from mxlite.backends.gpu.kernels import table
+from mxlite.backends.gpu.passes import Passes
+from mxlite.executor.step import infer
+from mxlite.ops.norm_act import _norm_act
+
+pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
+
+KERNELS = table(EmulatedDevice())
+PASSES = Passes(KERNELS)
+
+
+def network():
+    """Two convolutions with what lies between and behind them in a residual block, then a classifier."""
+    x = mx.sym.Convolution(mx.sym.var("data"), kernel=(3, 3), pad=(1, 1), num_filter=8, name="a")
+    y = mx.sym.Activation(mx.sym.BatchNorm(x, fix_gamma=False, name="n"), act_type="relu", name="r")
+    y = mx.sym.Convolution(y, kernel=(1, 1), num_filter=8, no_bias=True, name="b")
+    y = mx.sym.BatchNorm(y, fix_gamma=False, name="m") + x
+    y = mx.sym.Activation(y, act_type="relu", name="s")
+    y = mx.sym.Pooling(y, kernel=(2, 2), stride=(2, 2), pool_type="max", name="p")
+    return mx.sym.FullyConnected(mx.sym.Flatten(y), num_hidden=3, name="fc")
+
+
+SHAPE = (4, 3, 6, 8)
+
+
+def operators(train, passes=PASSES):
+    graph = infer(network().graph, {"data": SHAPE}, {"data": "float32"})
+    return [n.op.op_name for n in passes.simplify(graph, train).nodes if n.op is not None]
+
+
+def test_training_has_its_channels_last_and_norms_with_what_follows():
+    names = operators(True)
+    assert names.count("_convolution_channels_last") == 2 and "Convolution" not in names
+    assert names.count("_channels_last") == 1
+    assert "_pooling_channels_last" in names
+    if _norm_act in KERNELS:
+        assert names.count("_norm_act") == 2 and "BatchNorm" not in names
+
+
+def test_inference_folds_norms_into_convolutions():
+    """The first convolution has two readers, so its norm stays; the second takes norm, sum and rectifier."""
+    names = operators(False)
+    assert names.count("_fold_norm") == names.count("_convolution_epilogue") == 1
+    assert "BatchNorm" not in names and "Activation" not in names
+
+
+def test_a_backend_without_kernels_leaves_the_graph_as_it_is():
+    graph = infer(network().graph, {"data": SHAPE}, {"data": "float32"})
+    assert Passes({}).simplify(graph, True) is graph
+    assert "_convolution_channels_last" not in operators(False, Passes({}))
+
+
+def test_the_numbers_are_those_of_the_reference(monkeypatch):
+    def run(backend):
+        monkeypatch.setattr(cpu, "CPU", backend)
+        executor = network().simple_bind(mx.cpu(), data=SHAPE)
+        rng = np.random.default_rng(0)
+        for name, a in {**executor.arg_dict, **executor.aux_dict}.items():
+            positive = name.endswith(("var", "gamma"))
+            a[:] = rng.uniform(0.8, 1.2, a.shape) if positive else rng.standard_normal(a.shape) * 0.3
+        outs = [o.asnumpy() for o in executor.forward(is_train=True)]
+        executor.backward([mx.nd.array(rng.standard_normal(o.shape)) for o in outs])
+        found = {n: g.asnumpy() for n, g in executor.grad_dict.items() if g is not None}
+        inferred = executor.forward(is_train=False)[0].asnumpy()
+        return {**found, "out": outs[0], "inferred": inferred}
+
+    own = Backend("cpu", np, KERNELS, simplify=PASSES.simplify, combine=PASSES.combine)
+    got, want = run(own), run(Backend("cpu", np))
+    for name, y in want.items():
+        np.testing.assert_allclose(got[name], y, rtol=0, atol=2e-5 * np.abs(y).max(), err_msg=name)
