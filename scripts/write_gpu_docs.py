@@ -26,10 +26,10 @@ INTRO = """\
 
 <!-- Made by scripts/write_gpu_docs.py from the rows of kernels: change those, then run it. -->
 
-{count} of {all} operators have kernels in `mxlite/backends/gpu/kernels/`; a row may still leave a type or a shape
-to the host. A plan (`executor.debug_str()`) names the kernel of every node: `cuda ...`, or `host: ...` for what
-is copied to the host, computed there and copied back, outside of CUDA graphs. Operators with only one of the two
-directions are marked.
+{count} of {all} operators have kernels in `mxlite/backends/gpu/kernels/`; a row may still leave a type or a
+shape to the host. A plan (`executor.debug_str()`) names the kernel of every node: `cuda ...`, or `host: ...`
+for what is copied to the host, computed there and copied back, outside of CUDA graphs. Operators with only
+one of the two directions are marked.
 
 | kernels | what they are | operators |
 | --- | --- | --- |
