@@ -35,6 +35,7 @@ NOTHING_BUT_ROUNDINGS = frozenset({"attention-mask-column"})
 EVERY = 40
 """Of the elementwise rows one in so many is run; MXLITE_ALL_GPU_ROWS=1 runs all: minutes of compiling."""
 EVERY_STEP = 19  # of the optimizers' steps
+EVERY_COPY = 6  # of the operators that only move elements: tests/test_gpu_movement.py has all ways to go
 
 
 def kernels(case):
@@ -50,7 +51,7 @@ def kernels(case):
 
 def chosen():
     """Rows with a kernel that is not elementwise, and some of the others."""
-    result, elementwise, steps = [], [], []
+    result, elementwise, steps, copies = [], [], [], []
     for name, case in CASES.items():
         if case.op in BACKEND.kernels or case.op.grad_op in BACKEND.kernels:
             found = kernels(case)
@@ -58,11 +59,13 @@ def chosen():
                 elementwise += [name] if any(found) else []
             elif hasattr(case.op, "step_of"):
                 steps.append(name)
+            elif all(k in (None, "cuda copy", "cuda fill") for k in found):
+                copies.append(name)
             else:
                 result.append(name)
     if "MXLITE_ALL_GPU_ROWS" in os.environ:
-        return result + elementwise + steps
-    return result + elementwise[::EVERY] + steps[::EVERY_STEP]
+        return result + elementwise + steps + copies
+    return result + elementwise[::EVERY] + steps[::EVERY_STEP] + copies[::EVERY_COPY]
 
 
 @pytest.mark.parametrize("name", chosen())
