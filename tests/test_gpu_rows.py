@@ -35,6 +35,7 @@ NOTHING_BUT_ROUNDINGS = frozenset({"attention-mask-column"})
 EVERY = 40
 """Of the elementwise rows one in so many is run; MXLITE_ALL_GPU_ROWS=1 runs all: minutes of compiling."""
 EVERY_STEP = 19  # of the optimizers' steps
+EVERY_SEQUENCE = 20  # of the recurrent networks, of hundreds of launches each
 
 
 def kernels(case):
@@ -50,7 +51,7 @@ def kernels(case):
 
 def chosen():
     """Rows with a kernel that is not elementwise, and some of the others."""
-    result, elementwise, steps = [], [], []
+    result, elementwise, steps, recurrent = [], [], [], []
     for name, case in CASES.items():
         if case.op in BACKEND.kernels or case.op.grad_op in BACKEND.kernels:
             found = kernels(case)
@@ -58,11 +59,13 @@ def chosen():
                 elementwise += [name] if any(found) else []
             elif hasattr(case.op, "step_of"):
                 steps.append(name)
+            elif "cuda recurrent" in found:
+                recurrent.append(name)
             else:
                 result.append(name)
     if "MXLITE_ALL_GPU_ROWS" in os.environ:
-        return result + elementwise + steps
-    return result + elementwise[::EVERY] + steps[::EVERY_STEP]
+        return result + elementwise + steps + recurrent
+    return result + elementwise[::EVERY] + steps[::EVERY_STEP] + recurrent[::EVERY_SEQUENCE]
 
 
 @pytest.mark.parametrize("name", chosen())
