@@ -56,7 +56,12 @@ from .module import (
     model as model,
     optimizer as optimizer,
 )
-from .ndarray import NDArray as NDArray, random as random
+from .ndarray import context as context, NDArray as NDArray, random as random
+from .ndarray.context import (
+    gpu_memory_info as gpu_memory_info,
+    num_gpus as num_gpus,
+    set_gpu_memory_limit as set_gpu_memory_limit,
+)
 from .ndarray.threads import get_num_threads as get_num_threads, set_num_threads as set_num_threads
 from .symbol import (
     attribute as attribute,
@@ -71,8 +76,6 @@ from .tools import draw as visualization
 
 # MXNet's short names, and the modules where its programs look for errors and devices.
 base = core
-context = core.device
-context = core.device
 nd = ndarray
 sym = symbol
 mod = module

@@ -151,6 +151,24 @@ def patterns(session):
         tails = [Tail(bias=True), Tail(True, False, True), Tail(True, True, True)]
         for tail in tails[: 2 if dtype == "float32" else 3]:  # there is none for the last in true float32
             yield f"{tail}, {dtype}", lambda tail=tail, g=g: planned(session, OUT, g, True, tail)
+    from mxlite.backends.gpu.kernels.cudnn_attention import _within_limit, forward_plan
+    from mxlite.ops.attention import scaled_dot_product_attention as attention
+
+    for dtype in ("float16", "bfloat16"):
+        for heads, positions, causal in ((16, 1024, True), (16, 1024, False), (4, 77, True)):
+            shape, few = (16, 16, positions, 64), (16, heads, positions, 64)
+            shapes = {"query": shape, "key": few, "value": few, "out": shape, "log_sum": (*shape[:3], 1)}
+            shapes |= {f"d_{n}": s for n, s in shapes.items()}
+            a = attention.Attrs(causal=causal)
+            what = f"{heads} heads of keys, {positions} positions{', causal' if causal else ''}, {dtype}"
+            yield (
+                f"attention, {what}",
+                lambda a=a, s=shapes, dtype=dtype: forward_plan(session, a, s, dtype, True),
+            )
+            yield (
+                f"its gradient, {what}",
+                lambda a=a, s=shapes, dtype=dtype: _within_limit(session, a, s, dtype),
+            )
 
 
 if __name__ == "__main__":

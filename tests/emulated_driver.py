@@ -66,14 +66,14 @@ class EmulatedDriver:
         self.taken = 0
         self.most_taken = 0
         self.elsewhere = 0  # bytes of other processes
-        self.streams: dict[int, Stream] = {}
+        self.streams = {1: Stream(), 2: Stream()}  # CUDA's legacy and per-thread default streams
         self.events: dict[int, Event] = {}
         self.functions: dict[int, Any] = {}
         self.graphs: dict[int, Capture] = {}
         self.fault: DriverError | None = None
         self.log: list[tuple[str, Any]] = []
         self.launched = 0
-        self._next = 1
+        self._next = 2
 
     def _handle(self) -> int:
         self._next += 1
@@ -142,6 +142,12 @@ class EmulatedDriver:
         with self.lock:
             self._refuse_while_captured("a wait for a stream")
             self._finish(lambda: not self.streams[stream].work)
+        self._look()
+
+    def finish(self) -> None:
+        with self.lock:
+            self._refuse_while_captured("a wait for the device")
+            self._finish(lambda: not any(s.work for s in self.streams.values()))
         self._look()
 
     def event(self, timed: bool = False) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from enum import Enum
 from types import SimpleNamespace
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -23,7 +24,7 @@ numerical_note = Enum("numerical_note", "NONDETERMINISTIC TENSOR_CORE DOWN_CONVE
 heur_mode = Enum("heur_mode", "A FALLBACK")
 TYPES = {data_type.FLOAT: np.float32, data_type.HALF: np.float16, data_type.BFLOAT16: ml_dtypes.bfloat16}
 WORKSPACE = 300
-state = SimpleNamespace(handles=0, stream=0, refuse=lambda graph: False, executed=[])
+state: Any = SimpleNamespace(handles=0, stream=0, refuse=lambda graph: False, executed=[])
 
 
 class cudnnGraphNotSupportedError(RuntimeError):
@@ -115,6 +116,20 @@ class pygraph:
     def relu(self, input):
         return self._operation(("relu", input))
 
+    def _several(self, how, count):
+        shared = Tensor(how=how)
+        return tuple(self._operation(("part", shared, i)) for i in range(count))
+
+    def sdpa(self, q, k, v, generate_stats, attn_scale, use_causal_mask):
+        out, stats = self._several(("sdpa", q, k, v, attn_scale, use_causal_mask), 2)
+        if not generate_stats:
+            self.made.remove(stats)
+        return out, stats if generate_stats else None
+
+    def sdpa_backward(self, q, k, v, o, dO, stats, attn_scale, use_causal_mask, use_deterministic_algorithm):
+        assert use_deterministic_algorithm
+        return self._several(("sdpa_backward", q, k, v, o, dO, stats, attn_scale, use_causal_mask), 3)
+
     def _next(self, before, after):
         assert self.step == before, f"step {after} after {self.step}"
         self.step = after
@@ -151,7 +166,7 @@ class pygraph:
 
     def get_workspace_size(self):
         assert self.step == 5
-        return min(WORKSPACE, self.limit)
+        return WORKSPACE
 
     def execute(self, pack, workspace, handle):
         assert self.step == 5 and handle.stream == state.stream
@@ -174,6 +189,8 @@ def value(t, pack):
     if name == "add":
         a, b = (value(o, pack) for o in operands)
         return a + b
+    if name == "part":
+        return attention(operands[0].how, pack)[operands[1]]
     if name == "relu":
         return np.maximum(value(*operands, pack), 0)
     first, second, how = operands
@@ -203,3 +220,27 @@ def value(t, pack):
         result = np.empty(kernel)
         conv.make_gradients(np, g, b, a, None, None, result, work)
     return result
+
+
+def attention(how, pack):
+    """(out, stats) or (dQ, dK, dV), from the definition."""
+    name, *tensors, scale, causal = how
+    q, k, v, *rest = (value(t, pack) for t in tensors)
+    share = q.shape[1] // k.shape[1]
+    keys, values = (np.repeat(x, share, axis=1) for x in (k, v))
+    scores = q @ keys.swapaxes(2, 3) * scale
+    if causal:
+        scores[..., np.triu(np.ones(scores.shape[2:], bool), 1)] = -np.inf
+    if name == "sdpa":
+        top = scores.max(-1, keepdims=True)
+        stats = top + np.log(np.exp(scores - top).sum(-1, keepdims=True))
+        return np.exp(scores - stats) @ values, stats
+    out, d_out, stats = rest
+    weights = np.exp(scores - stats)
+    d_scores = weights * (d_out @ values.swapaxes(2, 3) - (d_out * out).sum(-1, keepdims=True)) * scale
+
+    def of_heads(x):
+        return x.reshape(x.shape[0], -1, share, *x.shape[2:]).sum(2)
+
+    d_key, d_value = d_scores.swapaxes(2, 3) @ q, weights.swapaxes(2, 3) @ d_out
+    return d_scores @ keys, of_heads(d_key), of_heads(d_value)

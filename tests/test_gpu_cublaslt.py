@@ -16,7 +16,7 @@ import pytest
 from emulated_device import _made, compiler, EmulatedDevice
 from test_gpu_gemm import check
 
-from mxlite.backends.gpu import blas_gemm, cublaslt
+from mxlite.backends.gpu import blas_gemm, cublaslt, gemm
 from mxlite.backends.gpu.gemm import kernel_name, Product, product, workspace
 from mxlite.core import MXLiteError
 
@@ -155,6 +155,7 @@ def test_scratch_is_what_the_algorithm_asks_for_and_not_above_the_limit(device, 
     check(p, device=device)
     assert "algorithm 0 " in runs(device)[0]
     monkeypatch.setattr(blas_gemm, "MOST_SCRATCH", 100)
+    gemm._choose.cache_clear()
     assert workspace(device, p) == 0
     check(p, device=device)
     assert "algorithm 1 " in runs(device)[0]

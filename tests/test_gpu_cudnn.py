@@ -10,8 +10,8 @@ from test_gpu_convolution import arrays, close, HOST
 
 from mxlite import ops
 from mxlite.backends import Backend, bind_call
-from mxlite.backends.gpu import cudnn
-from mxlite.backends.gpu.kernels import convolution
+from mxlite.backends.gpu import autotune, cudnn
+from mxlite.backends.gpu.kernels import convolution, cudnn_attention, table
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 
@@ -191,7 +191,7 @@ def test_a_plan_is_made_once(device):
     assert session is cudnn.session(device)
     for _ in range(3):
         kernel_of(device, op, a, shapes, "float32")
-    assert len(session._plans) == 1
+    assert len(session._plans) == 2  # one that may take scratch, one lean
 
 
 def test_nothing_is_asked_of_a_package_that_is_not_there(monkeypatch):
@@ -200,3 +200,108 @@ def test_nothing_is_asked_of_a_package_that_is_not_there(monkeypatch):
     assert cudnn.library() is None
     assert cudnn.session(StreamedDevice()) is None
     cudnn.library.cache_clear()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("wanted", [None, ("d_key",)])
+def test_attention_and_its_gradient(device, causal, wanted):
+    """With heads that share keys; gradients that nobody wants go to scratch."""
+    op = ops.scaled_dot_product_attention
+    a = op.Attrs(causal=causal)
+    ins = ((2, 4, 5, 8), (2, 2, 7, 8), (2, 2, 7, 16))
+    _, outs = op.infer_shape(a, *ins)
+    backend = Backend("emulated", np, cudnn_attention.rows(device))
+    inputs = [aligned(device, x) for x in arrays(ins, "float16")]
+    kinds = (np.dtype("float16"),) * 3
+
+    def made_by(which, given, made, names):
+        have = {n for n, x in zip(which.input_names(a), given) if x is not None}
+        used = frozenset(have | {n for n, x in zip(names, made) if x is not None})
+        for owner in (backend, HOST):
+            kernel = owner.choose(which, a, ins, outs, kinds[0], kinds, used)
+            assert kernel.is_reference == (owner is HOST)
+            work = device.empty(kernel.workspace)
+            services = {"work": work, "shapes": (ins, outs), "train": True, "rng": None, "state": {}}
+            bind_call(kernel, np, which, a, given, made, **services)()
+            yield [None if x is None else x.copy() for x in made]
+
+    made = [aligned(device, np.zeros(outs[0], "float16")), aligned(device, np.zeros(outs[1], "float32"))]
+    got, want = made_by(op, inputs, made, op.output_names(a))
+    close(
+        {"out": got[0], "sums": got[1].astype("float16")}, {"out": want[0], "sums": want[1].astype("float16")}
+    )
+    have = dict(zip(("query", "key", "value", "out", "log_sum"), (*inputs, *made)))
+    have["d_out"] = aligned(device, arrays(outs[:1], "float16", 2)[0])
+    names = op.grad_op.output_names(a)
+    grads = [
+        aligned(device, np.zeros(s, "float16")) if wanted is None or n in wanted else None
+        for n, s in zip(names, ins)
+    ]
+    given = [have[n] for n in op.grad_op.input_names(a)]
+    got, want = made_by(op.grad_op, given, grads, names)
+    for name, x, y in zip(names, got, want):
+        if y is not None:
+            close({name: x}, {name: y})
+
+
+def test_rows_on_cudnn_come_before_others(device):
+    op = ops.scaled_dot_product_attention
+    rows = table(device)[op]
+    assert rows[0].__module__.endswith("cudnn_attention")
+    assert op not in cudnn_attention.rows(EmulatedDevice())
+
+
+def test_the_gradient_of_attention_is_made_of_as_many_samples_as_scratch_allows(device, monkeypatch):
+    op = ops.scaled_dot_product_attention
+    ins = ((4, 1, 4, 8), (4, 1, 7, 8), (4, 1, 7, 8))
+    _, outs = op.infer_shape(op.Attrs(), *ins)
+
+    def refuse(graph):
+        return graph.made[0].how[0] == "part" and graph.inputs[0].dim[0] > 2
+
+    monkeypatch.setattr(fake_cudnn.state, "refuse", refuse)
+    half = np.dtype("float16")
+    backend = Backend("emulated", np, cudnn_attention.rows(device))
+    q, k, v, d = (aligned(device, x) for x in arrays((*ins, *outs[:1]), "float16"))
+    out, sums = np.empty(outs[0], half), np.empty(outs[1], "float32")
+    kernel = HOST.choose(op, op.Attrs(), ins, outs, half, (half,) * 3)
+    services = {"shapes": (ins, outs), "train": True, "rng": None, "state": {}}
+    given = [q, k, v]
+    work = device.empty(kernel.workspace)
+    bind_call(kernel, np, op, op.Attrs(), given, [out, sums], work=work, **services)()
+    out, sums = aligned(device, out), aligned(device, sums)
+    have = {"query": q, "key": k, "value": v, "out": out, "log_sum": sums, "d_out": d}
+    given = [have[n] for n in op.grad_op.input_names(op.Attrs())]
+    found = []
+    for owner in (backend, HOST):
+        made = [aligned(device, np.zeros(s, half)) for s in ins]
+        kernel = owner.choose(op.grad_op, op.Attrs(), ins, outs, half, (half,) * 3)
+        work = device.empty(kernel.workspace)
+        bind_call(kernel, np, op.grad_op, op.Attrs(), given, made, work=work, **services)()
+        found.append(dict(enumerate(made)))
+    assert len(fake_cudnn.state.executed) == 2
+    close(*found)
+
+
+def test_on_a_device_the_fastest_way_is_taken_and_kept(device, monkeypatch, tmp_path):
+    """Our own kernel, if that is what the clock says; without measuring, cuDNN's first offer."""
+    monkeypatch.setenv("MXLITE_CACHE_DIR", str(tmp_path))
+    measured = []
+
+    def time(run, repeats=5):
+        fake_cudnn.state.executed.clear()
+        with np.errstate(all="ignore"):  # the arrays hold garbage
+            run()
+        measured.append(run)
+        return 2.0 if fake_cudnn.state.executed else 1.0
+
+    op, a, shapes = small()
+    want = {"0": "cudnn convolution", "1": "cuda convolution"}
+    for tuning, name in want.items():
+        monkeypatch.setenv("MXLITE_GPU_TUNING", tuning)
+        monkeypatch.setattr(StreamedDevice, "time", staticmethod(time), raising=False)
+        for _ in range(2):  # another device asks the disk
+            found = kernel_of(StreamedDevice(), op, a, shapes, "float32")
+            assert found.name.startswith(name)
+            autotune.forget()
+    assert len(measured) == 2

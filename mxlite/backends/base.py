@@ -345,6 +345,15 @@ class Backend:
         """[seed, step] of a random stream, uint64, where the kernels read it."""
         return state
 
+    def dlpack(self, array: Any, var: Var, **wishes: Any) -> Any:
+        """A DLPack capsule of an array; `wishes` are the arguments of `__dlpack__`."""
+        return array.__dlpack__(**wishes)
+
+    def dlpack_device(self, array: Any) -> tuple[int, int]:
+        """DLPack's (device type, number)."""
+        found: tuple[int, int] = array.__dlpack_device__()
+        return found
+
     def overlap(self, a: Any, b: Any) -> bool:
         """Whether two arrays may have bytes in common."""
         return np.may_share_memory(a, b)

@@ -15,6 +15,7 @@
 | MXLITE_CUBLASLT_LIB |                 | the file of cuBLASLt's library, instead of the one that is found  |
 | MXLITE_ALLOW_TF32   | 0               | 1: matrix products of float32 on a GPU may round their operands   |
 |                     |                 | to 10 bits (TF32), several times as fast                          |
+| MXLITE_GPU_TUNING   | 1               | 0: kernels of a GPU are chosen by rules, not by measurements      |
 | MXLITE_NUM_THREADS  | cores           | threads that one kernel of oneDNN or of generated code may use    |
 | MXLITE_CACHE_DIR    | the user's      | where compiled code and what planning found are kept for later     |
 |                     |                 | processes; `off`: nowhere                                         |
@@ -106,6 +107,11 @@ def cublaslt_lib() -> str:
 def allow_tf32() -> bool:
     """Whether products of float32 may be made in TF32 where the call does not say."""
     return _integer("MXLITE_ALLOW_TF32", 0, 0) > 0
+
+
+def gpu_tuning() -> bool:
+    """Whether ways to compute a product on a GPU are measured where it is not known which is fastest."""
+    return _integer("MXLITE_GPU_TUNING", 1, 0) > 0
 
 
 def cache_dir() -> str | None:

@@ -63,8 +63,8 @@ _LINKER = ("", "linker")
 
 
 class ThreadedEngine(Engine):
-    """`workers`: threads for compute and for io of a CPU device. Copies and other devices have one each, but two
-    for copies to and from a GPU.
+    """`workers`: threads for compute and for io of a CPU device. Copies, and other devices, have one each;
+    copies to and from a GPU have two.
     `max_pending`: operations that may be pending before push blocks. Both are taken from `config` if None."""
 
     def __init__(self, workers: int | None = None, max_pending: int | None = None) -> None:

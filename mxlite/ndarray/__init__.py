@@ -38,6 +38,7 @@ from .creation import (
 )
 from .custom import Custom as Custom
 from .dlpack import (
+    from_cuda_array_interface as from_cuda_array_interface,
     from_dlpack as from_dlpack,
     to_dlpack_for_read as to_dlpack_for_read,
     to_dlpack_for_write as to_dlpack_for_write,

@@ -3,7 +3,7 @@
 A CustomOpProp says what the operator is, a CustomOp computes. Its methods run inside an operation of the
 engine, on a worker thread; the arrays they get are NDArrays around the memory of the call, to be used while
 it lasts. Whatever they call on arrays runs at once on the same thread (`engine.inline_engine`) and is not
-recorded.
+recorded. They compute on the host: of an operator on a GPU the arrays are copied there and back.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def _user_code(call: KernelCall, method: str) -> Iterator[None]:
     name = f"{call.name}.{method}"
     captured = MODE.capture(None)
     try:
-        with scope(recording=False, training=call.train), inline_engine():
+        with scope(recording=False, training=call.train), inline_engine(), cpu():
             yield
     except Exception as error:
         where = _user_line(error)

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..core import as_dtype, Context, ShapeError
+from ..core import as_dtype, bfloat16, Context, ShapeError
 from ..engine import get_engine
 from .arithmetic import Arithmetic
 from .attachment import Attachment
@@ -135,13 +135,33 @@ class NDArray(Arithmetic, Methods, Attachment):
     ) -> Any:
         """Share the memory with another library. Waits for all pending reads and writes.
 
-        Afterwards both sides see each other's writes; the engine knows nothing of the other's.
+        Afterwards both sides see each other's writes; the engine knows nothing of the other's. On a GPU what
+        waits is `stream`, the one that the other library uses.
         """
-        self.wait_to_write()
-        return self.storage.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+        get_engine().wait_to_write(self.var)
+        return self.backend.dlpack(
+            self.storage, self.var, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self.storage.__dlpack_device__()
+        return self.backend.dlpack_device(self.storage)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """For libraries that share memory of a GPU by this protocol (version 3); waits as `__dlpack__`."""
+        backend: Any = self.backend
+        if not backend.is_remote or self.storage.dtype == bfloat16:
+            raise AttributeError(f"an array of {self.storage.dtype} on {self.context} has no CUDA interface.")
+        get_engine().wait_to_write(self.var)
+        backend.show(self.storage, self.var, -1)
+        return {
+            "shape": self.storage.shape,
+            "typestr": self.storage.dtype.str,
+            "data": (backend.address(self.storage) if self.size else 0, False),
+            "version": 3,
+            "strides": None,
+            "stream": backend.device.compute,
+        }
 
     # -- copies ----------------------------------------------------------------------------------------
 

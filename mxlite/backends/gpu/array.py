@@ -204,17 +204,27 @@ class Part(NamedTuple):
 
 def overlap(a: DeviceArray | Part, b: DeviceArray | Part) -> bool:
     """Whether a byte lies between the first and the last of both."""
-    (low, high), (start, stop) = _extent(a), _extent(b)
+    (low, high), (start, stop) = extent(a), extent(b)
     return low < stop and start < high
 
 
-def _extent(array: DeviceArray | Part) -> tuple[int, int]:
+def extent(array: DeviceArray | Part) -> tuple[int, int]:
     """Where its bytes begin and end; twice the same if it has none."""
     if not array.size:
         return 0, 0
     ends = [(n - 1) * s for n, s in zip(array.shape, array.strides)]
     low = array.address + sum(e for e in ends if e < 0)
     return low, array.address + sum(e for e in ends if e > 0) + array.dtype.itemsize
+
+
+def is_dense(array: DeviceArray | Part) -> bool:
+    """Whether its elements lie in C order without gaps."""
+    step = array.dtype.itemsize
+    for n, s in zip(reversed(array.shape), reversed(array.strides)):
+        if n != 1 and s != step and array.size:
+            return False
+        step *= n
+    return True
 
 
 class _Addresses:

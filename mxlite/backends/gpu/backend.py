@@ -13,11 +13,13 @@ from ...engine import Var
 from ...graph.opdef import DType, Op, Shapes
 from ..base import Backend, ChosenKernel, Request
 from ..cpu import CPU
-from .array import DeviceArray, overlap
+from .array import DeviceArray, extent, is_dense, overlap, Part
 from .cuda_device import CudaDevice
+from .dlpack import capsule_of, CPU as HOST, CUDA, Given
 from .elements import convert, fill
 from .host_kernel import on_host
 from .kernels import table
+from .passes import Passes
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,19 @@ class GPUBackend(Backend):
     def of(cls, device: CudaDevice) -> GPUBackend:
         """The backend of a device."""
         lane = f"gpu{device.index}"
-        return cls("gpu", np, table(device), lane, place=device, is_remote=True, device=device)
+        kernels = table(device)
+        passes = Passes(kernels)
+        return cls(
+            "gpu",
+            np,
+            kernels,
+            lane,
+            place=device,
+            is_remote=True,
+            device=device,
+            simplify=passes.simplify,
+            combine=passes.combine,
+        )
 
     def choose(
         self,
@@ -80,7 +94,9 @@ class GPUBackend(Backend):
         self.device.wait_for(var.fence)
 
     def settle_all(self) -> None:
-        self.device.synchronize()
+        if self.device.fault is None:  # else somebody has been told
+            self.device.synchronize()
+            self.device.pool.held()  # gives back what was borrowed
 
     def assign(self, target: Any, source: Any) -> None:
         if overlap(target, source):  # numpy would take care, too
@@ -146,6 +162,45 @@ class GPUBackend(Backend):
         for i in range(2):
             self.fill(there[i], state[i])
         return there
+
+    def dlpack(self, array: Any, var: Var, **wishes: Any) -> Any:
+        copy, place = wishes["copy"], wishes["dl_device"]
+        if place is not None and tuple(place) != self.dlpack_device(array):
+            if place[0] != HOST or copy is False:
+                raise BufferError(f"an array on {self.device} cannot be shared with device {place}.")
+            return self.to_host(array, var).__dlpack__(max_version=wishes["max_version"])
+        if copy:
+            original, array, var = array, self.array(array.shape, array.dtype), Var()
+            self.issue(partial(self.assign, array, original), (var,))()
+        self.show(array, var, wishes["stream"])
+        versioned = wishes["max_version"] is not None and wishes["max_version"][0] >= 1
+        return capsule_of(array, self.dlpack_device(array), array.memory, versioned)
+
+    def dlpack_device(self, array: Any) -> tuple[int, int]:
+        return CUDA, self.device.index
+
+    def show(self, array: Any, var: Var, stream: int | None) -> None:
+        """Let another library see an array, whose operations have all been issued.
+
+        What comes on its `stream` from now on comes after them: a handle, None or 1 for the default stream, 2
+        for that of the thread, -1 for one that is ordered already (array API standard, `__dlpack__`).
+        """
+        if stream == 0:
+            raise BufferError("stream 0 may mean two streams of CUDA; say 1 or 2.")
+        self.device.pool.lend(array.memory)
+        if stream != -1:
+            with self.device.active():
+                self.device.let_wait(1 if stream is None else stream, self._after(array, var))
+
+    def adopt(self, given: Given, var: Var) -> Any:
+        """An array over another library's memory, whose work on it our compute stream waits for already."""
+        kind = Part(None, given.address, given.shape, given.strides, given.dtype)  # type: ignore[arg-type]
+        low, high = extent(kind)
+        memory = self.device.pool.borrow(low, high - low, given.release)
+        with self.device.active():
+            var.fence = memory.since = self.device.mark()
+        whole = DeviceArray(memory, low, given.shape, given.dtype) if is_dense(kind) else None
+        return kind._replace(memory=memory) if whole is None else whole
 
     def _after(self, target: Any, var: Var | None) -> int:
         """The ticket that a write to `target` from elsewhere has to wait for."""

@@ -66,6 +66,7 @@ class CudaDevice:
         self._done = 0  # a ticket known to be over
         self._ring = [driver.event() for _ in range(RING)]
         self._thread = threading.local()
+        self._foreign: int | None = None  # an event for streams of others
         self._marking = threading.Lock()
         self._compiling = threading.Lock()
         self._functions: dict[tuple[Source, str], int] = {}
@@ -186,6 +187,14 @@ class CudaDevice:
             self.mark()
         if ticket > self._done:
             self.driver.wait(stream, self._ring[ticket % RING])
+
+    def await_stream(self, stream: int) -> None:
+        """What comes on the compute stream from now on comes after all that is on another library's now."""
+        with self.active(), self._marking:
+            if self._foreign is None:
+                self._foreign = self.driver.event()
+            self.driver.record(self._foreign, stream)
+            self.driver.wait(self.compute, self._foreign)
 
     def wait_for(self, ticket: int) -> None:
         """Return when `ticket` is over; raises the fault of a kernel before it."""

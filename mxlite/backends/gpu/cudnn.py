@@ -121,7 +121,10 @@ class Maker:
 
 
 class Plan:
-    """A graph that can run, `workspace` bytes of scratch each time."""
+    """A graph that can run. `names`: of its arrays, `samples`: of one call, where its maker says so."""
+
+    names: tuple[str, ...] = ()
+    samples: int = 1
 
     def __init__(self, session: Session, graph: Any, name: str) -> None:
         self.session = session
@@ -155,13 +158,24 @@ class Session:
         self._place = dict(place or {"handle": self._spare[0]})
         self._plans: dict[Any, Plan | None] = {}
 
-    def plan(self, key: Any, name: str, dtype: str, build: Build, limit: int = LIMIT) -> Plan | None:
+    def plan(
+        self,
+        key: Any,
+        name: str,
+        dtype: str,
+        build: Build,
+        limit: int = LIMIT,
+        names: tuple[str, ...] = (),
+    ) -> Plan | None:
         """The plan of what `build` describes; None where cuDNN has none. Equal keys are equal graphs."""
         tf32 = config.allow_tf32()
         key = (key, dtype, limit, tf32)
         with self._lock:
             if key not in self._plans:
-                self._plans[key] = self._made(name, dtype, build, limit, tf32)
+                made = self._made(name, dtype, build, limit, tf32)
+                if made is not None:
+                    made.names = names
+                self._plans[key] = made
             return self._plans[key]
 
     def _made(self, name: str, dtype: str, build: Build, limit: int, tf32: bool) -> Plan | None:

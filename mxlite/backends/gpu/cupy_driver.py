@@ -224,6 +224,9 @@ class CupyDriver:
     def synchronize(self, stream: int) -> None:
         self._call(self._runtime.streamSynchronize, stream)
 
+    def finish(self) -> None:
+        self._call(self._runtime.deviceSynchronize)
+
     def event(self, timed: bool = False) -> int:
         flags = self._runtime.eventDefault if timed else self._runtime.eventDisableTiming
         return int(self._call(self._runtime.eventCreateWithFlags, flags))

@@ -76,6 +76,9 @@ class Driver(Protocol):
     def synchronize(self, stream: int) -> None:
         """Wait until all that was put on a stream is done."""
 
+    def finish(self) -> None:
+        """Wait until the device has done everything, on whatever stream, also for other libraries."""
+
     def event(self, timed: bool = False) -> int:
         """A new event; one that is `timed` notes when it comes."""
 

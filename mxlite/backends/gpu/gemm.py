@@ -12,9 +12,15 @@ Several products of one row that run one after the other may share the same `wor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Any
 
-from . import blas_gemm, tiled_gemm
+from ...core import config
+from ...core.errors import OutOfMemoryError
+from . import autotune, blas_gemm, tiled_gemm
+from .blas_gemm import Plan
 from .device import Device, Run
 
 
@@ -87,13 +93,14 @@ def fits(p: Product) -> bool:
 
 def workspace(device: Device, p: Product) -> int:
     """Bytes of scratch that the call of this product needs, aligned to 256 bytes."""
-    # Addresses may turn out to be less aligned than strides promise: then our own kernel takes over.
-    return max([tiled_gemm.workspace(p), *(plan.choice.workspace for plan in blas_gemm.plans(device, p)[:1])])
+    plan = _chosen(device, p)
+    # Addresses may turn out to be less aligned than strides promise: then our own kernel may take over.
+    return max(tiled_gemm.workspace(p), plan.choice.workspace if plan else 0)
 
 
 def kernel_name(device: Device, p: Product) -> str:
     """What to call it in a plan."""
-    return "cublasLt" if blas_gemm.plans(device, p) else "cuda gemm"
+    return "cuda gemm" if _chosen(device, p) is None else "cublasLt"
 
 
 def product(device: Device, p: Product, a: int, b: int, c: int, bias: int = 0, work: int = 0) -> Run:
@@ -101,8 +108,84 @@ def product(device: Device, p: Product, a: int, b: int, c: int, bias: int = 0, w
 
     `work` is the address of `workspace(device, p)` bytes, 0 where it needs none.
     """
-    for plan in blas_gemm.plans(device, p)[:1]:
+    plan = _chosen(device, p)
+    if plan is not None:
         run = blas_gemm.connect(device, plan, a, b, c, bias, work, workspace(device, p))
         if run is not None:
             return run
     return tiled_gemm.connect(device, p, a, b, c, bias, work)
+
+
+def _chosen(device: Device, p: Product) -> Plan | None:
+    """cuBLASLt's plan for it; None: our own kernel."""
+    tf32 = config.allow_tf32() if p.tf32 is None else p.tf32
+    key: Any = device
+    return _choose(key, replace(p, tf32=tf32), config.gpu_tuning())
+
+
+@functools.lru_cache(maxsize=4096)
+def _choose(device: Any, p: Product, tunes: bool) -> Plan | None:
+    plans = blas_gemm.plans(device, p)
+    if not plans:
+        return None
+    if not tunes or not hasattr(device, "time"):
+        return plans[0]
+    ways: list[Plan | None] = [*plans, *([None] if tiled_gemm.fits(p) else [])]
+    names = ["ours" if w is None else hashlib.sha256(w.choice.algorithm).hexdigest()[:16] for w in ways]
+    facts = (device.name, device.architecture, f"cuBLASLt {device.blas.version}")
+    try:
+        stage = _Stage(device, p, max(tiled_gemm.workspace(p), *(w.choice.workspace for w in plans)))
+    except OutOfMemoryError:
+        return plans[0]
+    return ways[autotune.fastest(repr((*facts, p)), names, lambda i: stage.seconds(ways[i]))]
+
+
+class _Stage:
+    """Arrays of a product to measure it with, made when the first measurement is."""
+
+    MOST = 1 << 30  # bytes
+
+    def __init__(self, device: Any, p: Product, scratch: int) -> None:
+        """Raises OutOfMemoryError where it would take too much."""
+        self.device, self.p, self.scratch = device, p, scratch
+        item, made = tiled_gemm.SIZE[p.dtype], tiled_gemm.SIZE[p.made]
+        a = (p.k, p.m) if p.trans_a else (p.m, p.k)
+        b = (p.n, p.k) if p.trans_b else (p.k, p.n)
+        self.nbytes = (
+            _extent(a, p.pitch_a, p.strides_a, p.batch, p.more_a, p.summed) * item,
+            _extent(b, p.pitch_b, p.strides_b, p.batch, p.more_b, p.summed) * item,
+            _extent((p.m, p.n), p.pitch_c, p.strides_c, p.batch, 0, 1) * made,
+            max(p.m, p.n) * made,
+            scratch,
+        )
+        if sum(self.nbytes) > self.MOST:
+            raise OutOfMemoryError(f"{sum(self.nbytes)} bytes to measure a product with.")
+        self.arrays: list[Any] = []
+
+    def seconds(self, way: Plan | None) -> float:
+        """Of one run; infinite where it cannot be run."""
+        if not self.arrays:
+            self.arrays = [self.device.empty(n) for n in self.nbytes]
+        a, b, c, bias, work = (self.device.address(x) for x in self.arrays)
+        if way is None:
+            run = tiled_gemm.connect(self.device, self.p, a, b, c, bias, work)
+        else:
+            found = blas_gemm.connect(self.device, way, a, b, c, bias, work, self.scratch)
+            if found is None:
+                return float("inf")
+            run = found
+        return float(self.device.time(run))
+
+
+def _extent(
+    shape: tuple[int, int],
+    pitch: int,
+    strides: tuple[int, int],
+    batch: tuple[int, int],
+    more: int,
+    summed: int,
+) -> int:
+    """Elements from the first to the last of all matrices."""
+    (rows, columns), (outer, inner) = shape, batch
+    steps = ((rows, pitch), (outer, strides[0]), (inner, strides[1]), (summed, more))
+    return columns + sum((n - 1) * s for n, s in steps)

@@ -69,6 +69,8 @@ class Pool:
         self._chunk = (0, 0)  # what is left of the last chunk
         self._returned: deque[tuple[int, int, int]] = deque()  # address, size, since
         self._ended: deque[tuple[int, int]] = deque()  # arenas that nobody holds
+        self._abroad: set[int] = set()  # addresses of blocks that other libraries have seen
+        self._borrowed: deque[tuple[int, Callable[[], None]]] = deque()  # ticket, and how to give back
         self._is_lost = False
 
     @property
@@ -125,6 +127,19 @@ class Pool:
         """In a forked child: nothing of this may be touched any more."""
         self._is_lost = True
         self._lock = threading.Lock()  # another thread of the parent may have held it
+
+    def lend(self, memory: Any) -> None:
+        """Another library sees this memory: it is used again only when the whole device has come to rest."""
+        self._abroad.add(memory.address)
+
+    def borrow(self, address: int, nbytes: int, release: Callable[[], None]) -> Block:
+        """Another library's memory, whose `release` is called when nobody holds it and the device is done."""
+        block = Block(address, nbytes, self._device, self._device.issued + 1)
+        weakref.finalize(block, self._end_loan, release).atexit = False
+        return block
+
+    def _end_loan(self, release: Callable[[], None]) -> None:
+        self._borrowed.append((self._device.issued + 1, release))
 
     def _trim(self) -> None:
         if is_capturing():
@@ -190,10 +205,22 @@ class Pool:
 
     def _collect(self) -> None:
         """Take up what finalizers have noted. Under the lock."""
+        postponed = []
         while self._returned:
             address, size, since = self._returned.popleft()
+            if address in self._abroad:
+                if is_capturing():
+                    postponed.append((address, size, since))
+                    continue
+                self._driver.finish()
+                self._abroad.discard(address)
             self._free[size].append((address, since))
             self._arrays -= size
+        self._returned.extend(postponed)
+        while self._borrowed and not is_capturing():
+            ticket, release = self._borrowed.popleft()
+            self._device.wait_for(ticket)
+            release()
         while self._ended and not is_capturing():
             address, nbytes = self._ended.popleft()
             self._arenas -= nbytes

@@ -11,9 +11,10 @@ from ..device import Device
 
 
 def table(device: Device) -> dict[type[Op], list[Any]]:
-    """Every row for one device, in the order of the modules' names."""
+    """Every row for one device: those on cuDNN first, else in the order of the modules' names."""
     made: dict[type[Op], list[Any]] = {}
-    for module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
+    names = [m.name for m in pkgutil.iter_modules(__path__)]
+    for module in sorted(names, key=lambda name: (not name.startswith("cudnn_"), name)):
         for op, listed in importlib.import_module(f"{__name__}.{module}").rows(device).items():
             made.setdefault(op, []).extend(listed)
     return made

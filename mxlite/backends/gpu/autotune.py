@@ -1,0 +1,100 @@
+"""Which of several ways to compute the same is fastest on this GPU: measured once, kept on disk.
+
+A choice is one small file in the user's cache, named by what was chosen for and on what (GPU, library
+versions, shape, types). What a file says is only a name, which must be one of those on offer: nothing else of
+it is believed. Without measurements the first way is taken, so that results do not depend on the clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ...core import kept
+from ...core.errors import MXLiteError
+from .device import Run
+
+MAGIC = b"mxlite GPU choice 1\n"
+FOLDER = "gpu-choices"
+MOST_FILE = 4096  # bytes
+MOST_BYTES = 16 << 20  # of all files
+NOTICEABLE = 0.97
+"""Of the time of the first way, below which another is taken: what differs less is noise."""
+
+
+class Timer(Protocol):
+    """What a device measures with."""
+
+    def time(self, run: Run, repeats: int = 5) -> float:
+        """Seconds of device time of one `run`."""
+
+
+_known: dict[str, str] = {}
+_lock = threading.Lock()
+
+
+def fastest(key: str, names: Sequence[str], seconds: Callable[[int], float]) -> int:
+    """The index of the fastest of the ways `names`, for the purpose `key`.
+
+    seconds(i): a measurement of way i, infinite where it cannot be run; only called where neither this
+    process nor an earlier one has chosen. The same answer for the same key as long as the process lives.
+    """
+    offer = {name: i for i, name in enumerate(names)}
+    with _lock:
+        name = _known.get(key) or _read(key)
+        if name is None or name not in offer:
+            name = names[_measured(len(names), seconds)]
+            _write(key, name)
+        _known[key] = name
+        return offer[name]
+
+
+def _measured(count: int, seconds: Callable[[int], float]) -> int:
+    times: list[float] = []
+    for i in range(count):
+        try:
+            times.append(seconds(i))
+        except MXLiteError:
+            times.append(float("inf"))
+    best = min(range(count), key=times.__getitem__)
+    return best if times[best] < times[0] * NOTICEABLE else 0
+
+
+def forget() -> None:
+    """Choices of this process are gone; those on disk stay."""
+    with _lock:
+        _known.clear()
+
+
+def _path(key: str, make: bool) -> str | None:
+    directory = kept.folder(FOLDER, make)
+    if directory is None:
+        return None
+    return os.path.join(directory, hashlib.sha256(key.encode()).hexdigest()[:32])
+
+
+def _read(key: str) -> str | None:
+    path = _path(key, make=False)
+    blob = kept.read(path, MAGIC, key, MOST_FILE) if path else None
+    if blob is None:
+        return None
+    try:
+        found = json.loads(blob)
+    except ValueError:
+        return None
+    name = found.get("name") if isinstance(found, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _write(key: str, name: str) -> None:
+    path = _path(key, make=True)
+    if path is None:
+        return
+    with contextlib.suppress(OSError):
+        kept.write(path, MAGIC, key, json.dumps({"name": name}).encode())
+        kept.make_room(os.path.dirname(path), MOST_BYTES)

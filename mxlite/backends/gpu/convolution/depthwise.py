@@ -1,0 +1,125 @@
+"""Convolutions with as many groups as channels, channels last: no product, each channel by itself.
+
+Data is read once for every tap, mostly from the first-level cache, and the output written once. The gradient
+in the weight reads both arrays once for every tap; its sums over slices of positions are added up in order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ....ops.conv_kernels import Geometry
+from ..device import Arguments, Device, InOrder, nothing, pointer, Run
+from ..source import NAMES, shared, Source
+from .numbers import fits, Numbers, numbers, sides
+from .tiles import computed, MULTIPROCESSORS, THREADS
+from .windowed import added, PACK
+
+WEIGHTS = 4096  # numbers that a block keeps in shared memory, as in cuda/depthwise.cuh
+LEAST_POSITIONS = 512  # of a slice
+MOST_BLOCKS = 65535  # of the second and third axis of a grid
+
+
+@functools.lru_cache(maxsize=64)
+def source(dtype: str, pack: int) -> Source:
+    """The kernels "depthwise_gather" and "depthwise_correlate"."""
+    head = f"typedef {NAMES[dtype]} T;\ntypedef {computed(dtype)} C;\n"
+    bounds = f'extern "C" __global__ void __launch_bounds__({THREADS})'
+    text = (
+        f"{bounds} depthwise_gather(\n"
+        f"    Convolution g, int lanes, const T *x, const T *w, const T *bias, T *y) {{\n"
+        f"    depthwise_gathered<T, C, {pack}>(g, lanes, x, w, bias, y);\n}}\n"
+        f"{bounds} depthwise_correlate(Convolution g, int lanes, const T *x, const T *y, C *sums) {{\n"
+        f"    depthwise_correlated<T, C, {pack}>(g, lanes, x, y, sums);\n}}\n"
+    )
+    return Source(shared("types", "index", "convolution", "depthwise") + head + text, contract=True)
+
+
+@dataclass(frozen=True)
+class Depthwise:
+    """Output (`transposed`: gradient in data), or with `by_weight` the gradient in the weight."""
+
+    device: Device
+    g: Geometry
+    transposed: bool = False
+    by_weight: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"cuda depthwise {'correlation' if self.by_weight else 'convolution'}"
+
+    @property
+    def nbytes(self) -> int:
+        g = self.g
+        return self._slices() * g.f * g.taps * g.acc.itemsize if self.by_weight else 0
+
+    def fits(self) -> bool:
+        """Whether it is such a convolution, and not too large to count or to keep the weights of."""
+        g = self.g
+        return g.groups == g.c == g.f and fits(g) and g.taps * PACK <= WEIGHTS
+
+    def connect(
+        self, first: Any, second: Any, out: Any, work: Any, bias: Any = None, relu: bool = False
+    ) -> Run:
+        """The call; arrays as in Gather and Correlate."""
+        if out is None or out.size == 0:
+            return nothing
+        g, device = self.g, self.device
+        data, made = sides(g, True)
+        n = numbers(g, *((made, data) if self.transposed else (data, made)))
+        n.transposed, n.relu = self.transposed, relu
+        n.positions = g.n * prod(g.size if self.transposed else g.out)
+        nbytes = PACK * g.dtype.itemsize
+        arrays = (first, second) if self.by_weight else (first, out)
+        pack = PACK if g.c % PACK == 0 and all(device.address(x) % nbytes == 0 for x in arrays) else 1
+        pack = min(pack, 16 // g.dtype.itemsize)
+        return (self._sums if self.by_weight else self._output)(n, pack, first, second, out, work, bias)
+
+    def _output(self, n: Numbers, pack: int, x: Any, w: Any, out: Any, work: Any, bias: Any) -> Run:
+        lanes = self._lanes(pack)
+        blocks = -(-self.g.c // (lanes * pack))
+        rows = -(-n.positions // (THREADS // lanes))
+        # Each block loads its weights once: eight to a multiprocessor do all positions in turn.
+        share = min(rows, MOST_BLOCKS, max(1, 8 * MULTIPROCESSORS // blocks))
+        return self._launch("depthwise_gather", n, pack, lanes, (x, w, bias, out), (blocks, share, 1))
+
+    def _sums(self, n: Numbers, pack: int, x: Any, y: Any, out: Any, work: Any, bias: Any) -> Run:
+        lanes, slices = self._lanes(pack), self._slices()
+        n.slice = -(-n.positions // slices)
+        grid = (-(-self.g.c // (lanes * pack)), self.g.taps, slices)
+        run = self._launch("depthwise_correlate", n, pack, lanes, (x, y, work), grid)
+        parts = self.device.address(work)
+        return InOrder([run, added(self.device, str(self.g.dtype), parts, out, slices)])
+
+    def _launch(
+        self,
+        name: str,
+        n: Numbers,
+        pack: int,
+        lanes: int,
+        arrays: tuple[Any, ...],
+        grid: tuple[int, int, int],
+    ) -> Run:
+        device = self.device
+        values: list[Any] = [n, ctypes.c_int(lanes)]
+        values += [pointer(0 if x is None else device.address(x)) for x in arrays]
+        function = device.function(source(str(self.g.dtype), pack), name)
+        return device.launch(function, grid, (THREADS, 1, 1), 0, Arguments(values))
+
+    def _lanes(self, pack: int) -> int:
+        """Packs side by side: a warp's width, less where there are fewer or their weights would not fit."""
+        lanes = 32
+        while lanes > 1 and (lanes // 2 * pack >= self.g.c or lanes * pack * self.g.taps > WEIGHTS):
+            lanes //= 2
+        return lanes
+
+    def _slices(self) -> int:
+        g = self.g
+        positions = g.n * prod(g.out)
+        blocks = -(-g.c // (32 * PACK)) * g.taps
+        fill = max(1, 4 * MULTIPROCESSORS // blocks)
+        return max(1, min(fill, positions // LEAST_POSITIONS, MOST_BLOCKS))

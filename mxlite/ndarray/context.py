@@ -1,0 +1,23 @@
+"""mx.context: devices, and what is known of the GPUs among them."""
+
+from __future__ import annotations
+
+from ..backends.gpu import gpu_backend, num_gpus as num_gpus
+from ..core import Context as Context, cpu as cpu, current_context as current_context, gpu as gpu, parse_bytes
+
+
+def gpu_memory_info(device_id: int = 0) -> tuple[int, int]:
+    """(free, total) bytes of a GPU, whoever uses them. Raises DeviceError where there is none."""
+    return gpu_backend(device_id).device.memory()
+
+
+def set_gpu_memory_limit(nbytes: int | str | None, device_id: int = 0) -> int | None:
+    """Let this process take at most `nbytes` (a number or "8GiB") of a GPU, for arrays and programs together.
+
+    None: all there is. What is taken already and lies idle is given back if it is more. Returns the limit
+    before, which was MXLITE_GPU_MEMORY_LIMIT at first.
+    """
+    pool = gpu_backend(device_id).device.pool
+    before = pool.limit
+    pool.limit = None if nbytes is None else parse_bytes(nbytes)
+    return before

@@ -1,0 +1,116 @@
+"""Normalization on the GPU, run on the CPU: shapes that are split over blocks, digits that are kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from case import Case, constant, positive
+from conformance import Call, kernels_of, same_bits, stages
+from emulated_device import compiler, EmulatedDevice
+from gpu_case import agree, numpy_type
+
+from mxlite import ops
+from mxlite.backends import Backend
+from mxlite.backends.gpu.channels import split, split_at_once
+from mxlite.backends.gpu.kernels import table
+
+pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
+
+LAST, FIRST = (3, 31, 29, 24), (24, 2, 60, 48)
+
+
+def norm_act(data, axis, narrow=False, **attrs):
+    channel = (data[axis],)
+    shapes = [data, *[channel] * 4, *([data] if attrs.get("add") else [])]
+    attrs = {"fix_gamma": False, "axis": axis} | attrs
+    wide = dict.fromkeys(ops.BatchNorm.inputs[1:], "float32") if narrow else {}
+    return Case(ops._norm_act, attrs, shapes, make={"moving_var": positive}, dtypes=wide)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("data, axis", [(LAST, 3), (FIRST, 1)])
+def test_channels_that_several_blocks_share(data, axis, dtype):
+    """Also with a sum and without a rectifier: the same kernels told otherwise."""
+    i, c, p = (int(np.prod(x)) for x in (data[:axis], data[axis], data[axis + 1 :]))
+    pack = 4 if dtype == "float32" else 8
+    assert split_at_once((i, c, p), pack) is None and split((i, c, p), pack, 1024, 8).num_parts > 1
+    agree(norm_act(data, axis, narrow=dtype == "bfloat16"), dtype)
+    if dtype == "float32":
+        agree(norm_act(data, axis, add=True), dtype)
+        agree(norm_act(data, axis, relu=False, use_global_stats=True), dtype)
+
+
+@pytest.mark.parametrize("data, axis", [(LAST, 3), (FIRST, 1), ((64, 8), 1)])
+def test_digits_where_the_mean_is_large(data, axis):
+    """Numbers about 3000 apart from 0 and 1 from each other: E[x^2] - E[x]^2 would have no digit left."""
+    case = norm_act(data, axis, relu=False)
+    x = np.random.default_rng(0).standard_normal(data) + 3000
+    x.reshape(-1)[0] = 0.0  # nor may all depend on the first number
+    case.make["data"] = constant(x.astype(np.float32))  # type: ignore[index]
+    (forward, backward) = agree(case, "float32", 2e-4)
+    assert np.isfinite(forward["out"]).all() and np.isfinite(backward["d_data"]).all()
+
+
+def results(case, dtype, multiprocessors=2, skip=0):
+    """All outputs of a row; arrays begin `skip` elements behind an aligned address."""
+    device = EmulatedDevice()
+    device.multiprocessors = multiprocessors
+    backend = Backend("emulated", np, table(device))
+    call = Call.of(case, dtype=dtype)
+    found = []
+
+    def shifted(x):
+        room = np.empty(x.size + skip, x.dtype)[skip:].reshape(x.shape)
+        room[...] = x
+        return room
+
+    with kernels_of(backend):
+        for op, inputs in stages(call, case.inputs(dtype=dtype)):
+            layout = call.layout()
+            ins = {n: shifted(x) for n, x in inputs.items()}
+            outs = {n: shifted(np.empty(*layout[n])) for n in op.output_names(call.attrs)}
+            run, _ = call.bind(op, ins, outs, 0xFF)
+            run()
+            found.append(outs | {n: ins[n] for n in op.mutated(call.attrs)})
+    return found
+
+
+@pytest.mark.parametrize(
+    "case",
+    [norm_act(LAST, 3), Case(ops.LayerNorm, {}, [(37, 200), (200,), (200,)])],
+    ids=["norm-act", "layer-norm"],
+)
+def test_bits_depend_on_nothing_but_the_shape(case):
+    """Not on the device's size, nor on where arrays begin."""
+    want = results(case, "float32")
+    for how in (dict(multiprocessors=132), dict(skip=1)):
+        for got, wanted in zip(results(case, "float32", **how), want):
+            for name in wanted:
+                same_bits(got[name], wanted[name], f"{name} {how}")
+
+
+@pytest.mark.parametrize(
+    "data, dtype",
+    [((600, 200), "float32"), ((9, 768), "bfloat16"), ((3, 5000), "float32"), ((40, 70, 3), "float32")],
+)
+def test_layer_norm_of_rows_of_every_length(data, dtype):
+    """Rows in the registers of a warp, of several, in none; rows that several blocks share; odd ones."""
+    agree(Case(ops.LayerNorm, {}, [data, data[-1:], data[-1:]]), dtype)
+
+
+def test_group_norm_over_parts_of_a_sample():
+    agree(Case(ops.GroupNorm, {"num_groups": 2}, [(5, 6, 9, 8), (2,), (2,)]), "float32")
+
+
+def test_rows_keep_digits_where_the_mean_is_large():
+    case = Case(ops.LayerNorm, {}, [(5, 768), (768,), (768,)])
+    case.make["data"] = lambda rng, shape: rng.standard_normal(shape) + 3000  # type: ignore[index]
+    agree(case, "float32", 2e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_empty_batches(dtype):
+    kind = numpy_type(dtype)
+    for got in results(norm_act((0, 3, 2, 4), 3, narrow=dtype == "bfloat16"), dtype):
+        assert all(x.size == 0 or np.isfinite(x.astype(np.float32)).all() for x in got.values())
+        assert got.get("out", np.empty(0, kind)).dtype == kind
