@@ -59,7 +59,7 @@ def chosen():
                 elementwise += [name] if any(found) else []
             elif hasattr(case.op, "step_of"):
                 steps.append(name)
-            elif all(k in (None, "cuda copy", "cuda fill") for k in found):
+            elif all(k in (None, "cuda copy", "cuda fill", "cuda cast") for k in found):
                 copies.append(name)
             else:
                 result.append(name)
