@@ -1,4 +1,4 @@
-"""Kernels of normalization, pooling, copies and random numbers become machine code; the hot ones spill nothing."""
+"""Kernels of normalization, pooling, copies, random numbers become machine code; hot ones spill nothing."""
 
 from __future__ import annotations
 

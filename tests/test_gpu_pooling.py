@@ -7,7 +7,7 @@ import pytest
 from case import apart, Case
 from conformance import Call, kernels_of
 from emulated_device import compiler
-from gpu_agreement import agree, BACKEND
+from gpu_case import agree, BACKEND
 
 from mxlite import ops
 

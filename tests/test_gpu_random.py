@@ -7,7 +7,7 @@ import pytest
 from case import Case
 from conformance import Call, kernels_of, same_bits, stages
 from emulated_device import compiler
-from gpu_agreement import BACKEND
+from gpu_case import BACKEND
 
 from mxlite import ops
 

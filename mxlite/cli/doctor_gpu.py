@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import backend_of
-from ..backends.gpu import cublaslt, num_gpus, nvrtc
+from ..backends.gpu import cublaslt, cudnn, num_gpus, nvrtc
 from ..backends.gpu.cupy_driver import bindings, version, why_none
 from ..backends.gpu.device import Arguments, Grid, Run
 from ..backends.gpu.kernels import table
@@ -61,11 +61,17 @@ def _libraries() -> Rows:
     else:
         found = [("NVRTC", "absent: no kernel can be compiled; pip install 'mxlite[gpu]' brings it")]
     found.append(("cuBLASLt", _cublaslt()))
-    cudnn = _version("nvidia-cudnn-frontend")
-    found.append(
-        ("cuDNN's front end", f"{cudnn or 'absent'}; not used: convolutions are mxlite's own kernels")
-    )
+    found.append(("cuDNN", _cudnn()))
     return found
+
+
+def _cudnn() -> str:
+    front = _version("nvidia-cudnn-frontend")
+    library = cudnn.library()
+    if library is not None:
+        return f"{library.backend_version()}, front end {front}"
+    what = "absent" if front is None else f"front end {front}, but cuDNN or cuBLASLt does not load"
+    return f"{what}: mxlite's own kernels are used; pip install 'mxlite[cudnn]' brings it"
 
 
 def _cublaslt() -> str:
