@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mxlite.backends.gpu import attention, column_sum, nvrtc, tiled_gemm
+from mxlite.backends.gpu import attention, attention_blocks, column_sum, nvrtc, tiled_gemm
 
 pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
 
@@ -76,3 +76,11 @@ def test_rare_attention(dtype):
         ("zero", False),
     ):
         compiled(attention.source(part, dtype, "int64", 64, drops), "sm_90")
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("drops", [False, True])
+def test_rows_of_scores(architecture, drops):
+    found = compiled(attention_blocks.source("bfloat16", "int32", drops), architecture)
+    for name in ("attention_weights", "attention_weights_again"):
+        assert found[name].spilled_bytes == found[name].stack_bytes == 0

@@ -155,7 +155,8 @@ def simple_bind(
     `arrays` are arguments, auxiliary and optimizer states to be used as they are, by name. `amp` is the
     16-bit type of mixed precision, `loss_scale` what 16-bit gradients are multiplied with. With a `place` in
     a group the executor shares the group's parameters, states, arena and budget. `device` is as for
-    `memory_plan`. `streams` are for kernels on a GPU. `plan` is run instead of a new one; PlanError if it is not sound or not of this step.
+    `memory_plan`. `streams` are for kernels on a GPU. `plan` is run instead of a new one; PlanError if it is
+    not sound or not of this step.
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()

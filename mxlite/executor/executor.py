@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..backends import Backend
+from ..backends.gpu.graph_inputs import Staging
 from ..backends.gpu.graph_numbers import dial_of, RandomState
-from ..core import BindError, Context, nearest, ShapeError, StateError, UnknownNameError
+from ..core import BindError, Context, cpu, nearest, ShapeError, StateError, UnknownNameError
 from ..core.errors import OpAttributeError
 from ..engine import get_engine, Var
 from ..graph import Graph, LOSS_SCALE, Node, output_name, Shape, state_name
@@ -19,12 +20,12 @@ from ..graph.update import HISTORY, HYPER, MASTER
 from ..memplan import MemoryPlan, RUN, STORE
 from ..ndarray import array, NDArray, random as nd_random
 from .arena import Arena
-from .graph_program import is_gpu, make_program
+from .graph_program import GraphProgram, make_program
 from .graph_segment import Told
-from .lower import Lowered
+from .lower import is_gpu, Lowered, STAGING
 from .program import Program
 from .step import Key
-from .storage import plan_in_errors
+from .storage import plan_in_errors, staging_of
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,9 @@ class Executor:
         self._rng_var = Var("random state") if uses_rng else None
         self._train: Program | None = None
         self._infer: Program | None = None
+        self._staging: Staging | None = None
+        if STAGING in arrays:
+            self._staging = staging_of(arrays, planned.train)
         self._has_backward = planned.train.problem.num_forward < len(planned.train.problem.tasks)
         self._loss_scale: float | None = None
         if ("var", LOSS_SCALE) in arrays:
@@ -171,7 +175,7 @@ class Executor:
             raise StateError("This executor was bound without loss_scale=, so there is none to be set.")
         target, values = self._arrays[key], np.array([scale, 1 / scale], np.float32)
         self._loss_scale = float(scale)
-        self._send(target, values, "loss scale")
+        self._send(target, values, "loss scale", known=("var", HISTORY) not in self._arrays)
 
     @property
     def scale_history(self) -> tuple[int, int, int] | None:
@@ -188,7 +192,7 @@ class Executor:
         """Count good steps from here. The other counts stay; waits for the last step."""
         _, made, left_out = self.scale_history or (0, 0, 0)
         values = np.array([good_steps, made, left_out], np.float64)
-        self._send(self._arrays["var", HISTORY], values, "loss scale history")
+        self._send(self._arrays["var", HISTORY], values, "loss scale history", known=False)
 
     @property
     def updated(self) -> tuple[str, ...]:
@@ -350,13 +354,18 @@ class Executor:
 
         get_engine().push(advance, (), (var,), name="random step")
 
-    def _send(self, target: NDArray, values: np.ndarray, name: str, merged: bool = False) -> None:
-        """Let `target` have these values; with `merged` no later than the next pass is pushed."""
+    def _send(
+        self, target: NDArray, values: np.ndarray, name: str, merged: bool = False, known: bool = True
+    ) -> None:
+        """Let `target` have these values; with `merged` no later than the next pass is pushed.
+
+        `known`: no program writes there.
+        """
         if not self._is_gpu:
             get_engine().push(partial(np.copyto, target.storage, values), (), (target.var,), name=name)
             return
         storage: Any = target.storage
-        run = partial(dial_of(storage).set, values)
+        run = partial(dial_of(storage).set, values, known=known)
         if merged:
             self._told.append(Told(run, (), (target.var,)))
             return
@@ -368,19 +377,37 @@ class Executor:
         return told
 
     def _feed(self, inputs: Mapping[str, Any]) -> None:
+        self._told.clear()  # of a call that failed
+        waiting: list[tuple[str, NDArray]] = []
         for name, value in inputs.items():
             if name not in self._arguments:
                 raise TypeError(f"{name!r} is no argument of this symbol.{nearest(name, self._arguments)}")
             target = self._arrays["var", name]
             if not isinstance(value, NDArray):
-                value = array(value, dtype=target.dtype)
+                value = array(value, cpu() if self._is_gpu else None, target.dtype)
             if value.shape != target.shape:
                 raise ShapeError(
                     f"{name!r} was bound as {target.shape}, but got an array of {value.shape}; "
                     f"reshape() makes an executor for other shapes."
                 )
-            if value is not target:
+            if self._staging is not None and name in self._staging.inputs and value.context != self._ctx:
+                waiting.append((name, value))
+            elif value is not target:
                 value.copyto(target)
+        if waiting:
+            self._stage(waiting)
+
+    def _stage(self, values: Sequence[tuple[str, NDArray]]) -> None:
+        """Push copies to staging, and tell the next program to take them from there."""
+        staging, var = self._staging, self._arrays[STAGING].var
+        assert staging is not None
+        values = [(n, a if a.context.device_type != "gpu" else a.as_in_context(cpu())) for n, a in values]
+        run = partial(staging.send, [(n, a.storage) for n, a in values])
+        reads = [a.var for _, a in values]
+        get_engine().push(run, reads, (var,), name="upload", device=self._backend.lane, kind="copy")
+        names = [n for n, _ in values]
+        writes = tuple(self._arrays["var", n].var for n in names)
+        self._told.append(Told(partial(staging.receive, names), (var,), writes))
 
     def _feed_heads(self, out_grads: Any) -> None:
         names = self._planned.train.step.head_names
@@ -465,4 +492,7 @@ class Executor:
             )
         lines.append(plan.summary())
         lines.append(f"Total {plan.arena_bytes >> 20} MB allocated")
+        for program in (self._train, self._infer):
+            if isinstance(program, GraphProgram):
+                lines += program.describe()
         return "\n".join(lines)

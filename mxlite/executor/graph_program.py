@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..backends import Backend
 from ..backends.gpu.graph import Graph, HostCopy
 from ..backends.gpu.graph_numbers import RandomState
 from ..backends.gpu.graph_streams import Order, order_of
@@ -25,7 +24,7 @@ from ..graph import Node
 from ..memplan import MemoryPlan, RUN
 from .arena import Arena
 from .graph_segment import GraphSegment, Told
-from .lower import Lowered
+from .lower import is_gpu, Lowered
 from .program import Program
 from .sheet import Sheet
 from .step import Key
@@ -82,6 +81,12 @@ class GraphProgram(Program):
         for segment in self.passes:
             found |= segment.why_not
         return found
+
+    def describe(self) -> list[str]:
+        """Lines about its graphs, for people."""
+        lines = [f"{self.graphs} CUDA graphs on {self._device} so far, {self.streams} streams of kernels"]
+        lines += [f"  {name!r} stays outside of CUDA graphs: {why}" for name, why in self.why_not.items()]
+        return lines
 
     @property
     def graphs(self) -> int:
@@ -143,11 +148,6 @@ def make_program(
     if is_gpu(lowered.backend):
         return GraphProgram(lowered, plan, arrays, arena, random, rng_var, states, streams)
     return Program(lowered, plan, arrays, arena, random, rng_var, states=states)
-
-
-def is_gpu(backend: Backend) -> bool:
-    """Whether programs of this backend are graphs."""
-    return getattr(backend, "device", None) is not None
 
 
 def program_order(plan: MemoryPlan, streams: int) -> Order:

@@ -35,7 +35,6 @@ class GraphSegment:
         self.sheet = sheet
         self._make = make
         self._graph: Graph | None = None
-        self._of: list[Run] = []
         self._has_told = False
         self.advance: Run | None = None
         self._events: list[int] = []
@@ -47,10 +46,14 @@ class GraphSegment:
 
     @property
     def graph(self) -> Graph:
-        if self._graph is None or self._of != self.calls:  # the first time, or somebody has changed a call
-            self._of = list(self.calls)
-            self._graph = self._make(self._of, prologue=self.advance)
+        """Of the calls as they were when it was first asked for, or since `forget`."""
+        if self._graph is None:
+            self._graph = self._make(self.calls, prologue=self.advance)
         return self._graph
+
+    def forget(self) -> None:
+        """Make the graph anew: somebody has changed a call."""
+        self._graph = None
 
     @property
     def why_not(self) -> dict[str, str]:

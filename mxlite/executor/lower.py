@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..backends import Backend, Call, lower_graph
-from ..graph import Shape
+from ..backends.gpu.graph_inputs import layout
+from ..graph import LOSS_SCALE, Shape
 from ..memplan import Device, Problem, reorder
 from ..memplan.device import DEFAULT
 from .constants import hoist
@@ -21,6 +22,8 @@ from .step import Key, Step
 
 RNG_KEY: Key = ("rng", 0)
 RNG_BYTES = 16  # seed and step, uint64 each
+STAGING: Key = ("staging", 0)
+"""Where batches wait next to a GPU program's inputs."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,8 @@ def lower(
     """
     threads = backend.threads()
     step = _combined(step, backend)
+    if is_gpu(backend):
+        step = _with_staging(step)
     if constants:
         step = hoist(step, backend)
     with backend.running(threads):
@@ -86,6 +91,29 @@ def lower(
         threads,
         not all(call.kernel.is_reference for call in found.calls),
     )
+
+
+def is_gpu(backend: Backend) -> bool:
+    """Whether programs of this backend are graphs."""
+    return getattr(backend, "device", None) is not None
+
+
+def staged(step: Step) -> dict[str, tuple[Shape, np.dtype[Any]]]:
+    """The inputs that batches are copied to from the host, with shape and dtype."""
+    return {
+        key[1]: step.owned[key]
+        for key, category in step.category.items()
+        if category == "inputs" and key[0] == "var" and key[1] not in (*step.head_names, LOSS_SCALE)
+    }
+
+
+def _with_staging(step: Step) -> Step:
+    """`step` that owns a block in which a batch waits."""
+    nbytes = layout(staged(step))[1]
+    if not nbytes:
+        return step
+    owned = {**step.owned, STAGING: ((nbytes,), np.dtype(np.uint8))}
+    return replace(step, owned=owned, category={**step.category, STAGING: "staging"})
 
 
 def _combined(step: Step, backend: Backend) -> Step:

@@ -12,6 +12,7 @@ from ..graph.update import HISTORY
 from ..memplan import plan_memory
 from .bind import _link, _plan, locals_of, Shapes, update_rule
 from .executor import Executor
+from .lower import STAGING
 from .offload import host_link
 from .step import infer, input_names
 
@@ -68,6 +69,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         if k in planned.train.step.owned
         and a.shape == planned.train.step.owned[k][0]
         and (k != ("var", LOSS_SCALE) or ("var", HISTORY) in executor._arrays)
+        and k != STAGING
     }
     link = locals_of(
         known,

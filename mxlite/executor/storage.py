@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from ..backends import Backend
+from ..backends.gpu.graph_inputs import Staging
 from ..core import Context, OutOfMemoryError
 from ..core.bytesize import format_bytes
 from ..engine import get_engine, Var
 from ..graph import Shape
 from ..memplan import MemoryPlan
 from ..ndarray import NDArray, zeros
-from .graph_program import is_gpu
+from .lower import is_gpu, Lowered, staged, STAGING
 from .step import Key
 
 _TOGETHER = ("arguments", "auxiliary", "optimizer", "gradients")
@@ -55,6 +56,13 @@ class Allocator:
         if storage.size:
             run = backend.issue(lambda: backend.fill(storage, 0), (array.var,))
             get_engine().push(run, (), (array.var,), name="zeros", device=backend.lane)
+
+
+def staging_of(arrays: Mapping[Key, NDArray], lowered: Lowered) -> Staging:
+    """The way of batches to a GPU program's inputs."""
+    block: Any = arrays[STAGING].storage
+    inputs: dict[str, Any] = {n: arrays["var", n].storage for n in staged(lowered.step)}
+    return Staging(block, arrays[STAGING].var, inputs)
 
 
 @contextmanager

@@ -88,7 +88,8 @@ class MemoryPlan:
         `workspace` is the scratch in use at the step where the arena is fullest, `activations` the rest
         of the arena.
         """
-        result = {c: int(self.problem.fixed_bytes.get(c, 0)) for c in CATEGORIES}
+        fixed = self.problem.fixed_bytes
+        result = {c: int(fixed.get(c, 0)) for c in CATEGORIES if c != "staging" or fixed.get(c)}
         result["workspace"] = self._workspace_at_peak()
         result["activations"] = self.arena_bytes - result["workspace"]
         return result

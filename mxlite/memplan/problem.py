@@ -21,10 +21,12 @@ CATEGORIES = (
     "optimizer",
     "inputs",
     "outputs",
+    "staging",
     "activations",
     "workspace",
 )
-"""Where bytes go, in the order of every table: what is fixed, then what the arena holds."""
+"""Where bytes go, in the order of every table: what is fixed, then what the arena holds. Staging, where
+batches wait on a GPU for their turn, is left out where there is none."""
 
 
 @dataclass(frozen=True, slots=True)

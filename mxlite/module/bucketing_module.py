@@ -321,6 +321,13 @@ class BucketingModule(BaseModule):
         with _Named(self, self._key, data_batch.provide_data):
             self._current.forward(data_batch, is_train)
 
+    def forward_backward(self, data_batch: Any) -> None:
+        """See Module.forward_backward; in the batch's bucket."""
+        self.need(params=True)
+        self._switch_to(data_batch)
+        with _Named(self, self._key, data_batch.provide_data):
+            self._current.forward_backward(data_batch)
+
     def backward(self, out_grads: Any = None) -> None:
         """Run backward in the present bucket; see Module.backward."""
         self.need(params=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy
 
+from ..backends.gpu import tally as on_gpu
 from ..core.errors import ShapeError
 from .metric_base import (
     check_label_shapes as check_label_shapes,
@@ -20,6 +22,8 @@ from .metric_base import (
     np as np,
     register as register,
 )
+from .metric_measured import Measured
+from .tally import OnGPU
 
 Names = Sequence[str] | None
 _alias = metrics_by_name.alias
@@ -27,7 +31,7 @@ _alias = metrics_by_name.alias
 
 @_alias("acc")
 @register
-class Accuracy(EvalMetric):
+class Accuracy(Measured):
     """Share of predictions that are right.
 
     label: (N, ...);  pred: (N, K, ...) of scores, the largest along `axis` is the prediction, or classes in
@@ -40,24 +44,33 @@ class Accuracy(EvalMetric):
         super().__init__(name, output_names, label_names, axis=axis, has_global_stats=True)
         self.axis = axis
 
-    def update(self, labels: Any, preds: Any) -> None:
-        for label, pred in zip(*check_label_shapes(labels, preds, True)):
-            label, pred = fetched(label), fetched(pred)
-            if pred.shape != label.shape:
-                if not -pred.ndim <= self.axis < pred.ndim:
-                    raise ShapeError(
-                        f"{self.name}: predictions of shape {pred.shape} have no axis {self.axis} of classes "
-                        f"for labels of shape {label.shape}."
-                    )
-                pred = numpy.argmax(pred, axis=self.axis)
-            _same_size(self.name, label, pred)
-            right = label.astype("int32").ravel() == pred.astype("int32").ravel()
-            self._add(int(right.sum()), right.size)
+    def measure(self, label: numpy.ndarray, pred: numpy.ndarray) -> tuple[float, int]:
+        if pred.shape != label.shape:
+            if not -pred.ndim <= self.axis < pred.ndim:
+                raise ShapeError(
+                    f"{self.name}: predictions of shape {pred.shape} have no axis {self.axis} of classes "
+                    f"for labels of shape {label.shape}."
+                )
+            pred = numpy.argmax(pred, axis=self.axis)
+        _same_size(self.name, label, pred)
+        right = label.astype("int32").ravel() == pred.astype("int32").ravel()
+        return int(right.sum()), right.size
+
+    def suits(self, label: Any, pred: Any) -> bool:
+        if pred.shape == label.shape:
+            return True
+        if not -pred.ndim <= self.axis < pred.ndim or not pred.shape[self.axis]:
+            return False
+        return bool(pred.size // pred.shape[self.axis] == label.size)
+
+    def kernels(self, label: Any, pred: Any) -> OnGPU | None:
+        rows = pred.ndim == 2 and pred.shape != label.shape and self.axis in (1, -1)
+        return on_gpu.hits if rows and on_gpu.fits(label, pred) else None
 
 
 @_alias("top_k_accuracy", "top_k_acc")
 @register
-class TopKAccuracy(EvalMetric):
+class TopKAccuracy(Measured):
     """Share of samples whose class is among the `top_k` largest scores.
 
     label: (N,);  pred: (N, K). The metric's name ends in `_<top_k>`. Among equal scores the choice is numpy's
@@ -80,16 +93,18 @@ class TopKAccuracy(EvalMetric):
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "name": self.name.removesuffix(f"_{self.top_k}")}
 
-    def update(self, labels: Any, preds: Any) -> None:
-        for label, pred in zip(*check_label_shapes(labels, preds, True)):
-            label, pred = fetched(label).ravel(), fetched(pred).astype("float32", copy=False)
-            if pred.ndim != 2 or len(pred) != len(label):
-                raise ShapeError(
-                    f"{self.name} needs predictions (N, K) for N labels, got {pred.shape} for {len(label)}."
-                )
-            k = min(self.top_k, pred.shape[1])
-            best = numpy.argpartition(pred, -k, axis=1)[:, -k:]
-            self._add(int((best == label.astype("int32")[:, None]).sum()), len(label))
+    def measure(self, label: numpy.ndarray, pred: numpy.ndarray) -> tuple[float, int]:
+        label, pred = label.ravel(), pred.astype("float32", copy=False)
+        if pred.ndim != 2 or len(pred) != len(label):
+            raise ShapeError(
+                f"{self.name} needs predictions (N, K) for N labels, got {pred.shape} for {len(label)}."
+            )
+        k = min(self.top_k, pred.shape[1])
+        best = numpy.argpartition(pred, -k, axis=1)[:, -k:]
+        return int((best == label.astype("int32")[:, None]).sum()), len(label)
+
+    def suits(self, label: Any, pred: Any) -> bool:
+        return _has_rows(label, pred)
 
 
 @register
@@ -157,7 +172,7 @@ def _f1(counts: numpy.ndarray) -> float:
 
 @_alias("ce")
 @register
-class CrossEntropy(EvalMetric):
+class CrossEntropy(Measured):
     """Mean over samples of `-log(pred[label] + eps)`. label: N classes in any shape;  pred: (N, K)."""
 
     def __init__(
@@ -170,11 +185,16 @@ class CrossEntropy(EvalMetric):
         super().__init__(name, output_names, label_names, eps=eps, has_global_stats=True)
         self.eps = eps
 
-    def update(self, labels: Any, preds: Any) -> None:
-        for label, pred in zip(*check_label_shapes(labels, preds, True)):
-            prob = _chosen(self.name, fetched(label), fetched(pred))
-            # A Python float, so that float32 probabilities stay float32, as in MXNet.
-            self._add(float(-numpy.log(prob + float(self.eps)).sum()), len(prob))
+    def measure(self, label: numpy.ndarray, pred: numpy.ndarray) -> tuple[float, int]:
+        prob = _chosen(self.name, label, pred)
+        # A Python float, so that float32 probabilities stay float32, as in MXNet.
+        return float(-numpy.log(prob + float(self.eps)).sum()), len(prob)
+
+    def suits(self, label: Any, pred: Any) -> bool:
+        return _has_rows(label, pred)
+
+    def kernels(self, label: Any, pred: Any) -> OnGPU | None:
+        return partial(on_gpu.chosen, eps=float(self.eps)) if on_gpu.fits(label, pred) else None
 
 
 @_alias("nll_loss")
@@ -193,7 +213,7 @@ class NegativeLogLikelihood(CrossEntropy):
 
 
 @register
-class Perplexity(EvalMetric):
+class Perplexity(Measured):
     """`exp` of the mean of `-log(pred[label])`, samples of `ignore_label` left out (None: none are).
 
     label: N classes in any shape;  pred: (..., K) with N rows. Probabilities count as at least 1e-10.
@@ -213,34 +233,42 @@ class Perplexity(EvalMetric):
         self.ignore_label = ignore_label
         self.axis = axis
 
-    def update(self, labels: Any, preds: Any) -> None:
-        for label, pred in zip(*check_label_shapes(labels, preds, True)):
-            label, pred = fetched(label), numpy.moveaxis(fetched(pred), self.axis, -1)
-            pred = pred.reshape(-1, pred.shape[-1])
-            kept = (
-                numpy.ones(label.size, bool)
-                if self.ignore_label is None
-                else label.ravel() != self.ignore_label
-            )
-            # An ignored label may be out of range: -1 is usual.
-            prob = _chosen(self.name, numpy.where(kept, label.ravel(), 0), pred)[kept]
-            self._add(float(-numpy.log(numpy.maximum(prob, 1e-10)).sum()), len(prob))
+    def measure(self, label: numpy.ndarray, pred: numpy.ndarray) -> tuple[float, int]:
+        pred = numpy.moveaxis(pred, self.axis, -1)
+        pred = pred.reshape(-1, pred.shape[-1])
+        kept = (
+            numpy.ones(label.size, bool) if self.ignore_label is None else label.ravel() != self.ignore_label
+        )
+        # An ignored label may be out of range: -1 is usual.
+        prob = _chosen(self.name, numpy.where(kept, label.ravel(), 0), pred)[kept]
+        return float(-numpy.log(numpy.maximum(prob, 1e-10)).sum()), len(prob)
+
+    def suits(self, label: Any, pred: Any) -> bool:
+        return pred.ndim > 0 and pred.size == label.size * pred.shape[min(self.axis, pred.ndim - 1)]
+
+    def kernels(self, label: Any, pred: Any) -> OnGPU | None:
+        if pred.ndim != 2 or self.axis not in (1, -1) or not on_gpu.fits(label, pred):
+            return None
+        ignore = None if self.ignore_label is None else float(self.ignore_label)
+        return partial(on_gpu.chosen, floor=1e-10, ignore=ignore)
 
     def _value(self, total: float, count: int) -> float:
         return math.exp(total / count) if count else math.nan
 
 
-class _Difference(EvalMetric):
+class _Difference(Measured):
     """Mean over batches of a mean difference. label, pred: (N, ...); (N,) reads as (N, 1)."""
 
-    def update(self, labels: Any, preds: Any) -> None:
-        for label, pred in zip(*check_label_shapes(labels, preds, True)):
-            label, pred = (x.reshape(-1, 1) if x.ndim == 1 else x for x in (fetched(label), fetched(pred)))
-            if label.shape != pred.shape:
-                raise ShapeError(
-                    f"{self.name} needs labels {label.shape} and predictions {pred.shape} of one shape."
-                )
-            self._add(self.distance(label - pred), 1)
+    def measure(self, label: numpy.ndarray, pred: numpy.ndarray) -> tuple[float, int]:
+        label, pred = (x.reshape(-1, 1) if x.ndim == 1 else x for x in (label, pred))
+        if label.shape != pred.shape:
+            raise ShapeError(
+                f"{self.name} needs labels {label.shape} and predictions {pred.shape} of one shape."
+            )
+        return self.distance(label - pred), 1
+
+    def suits(self, label: Any, pred: Any) -> bool:
+        return bool(label.shape == pred.shape)
 
     def distance(self, difference: numpy.ndarray) -> float:
         """The batch's value."""
@@ -281,16 +309,37 @@ class RMSE(_Difference):
 
 
 @register
-class Loss(EvalMetric):
+class Loss(Measured):
     """Mean of all elements of the outputs, which are losses; labels are not looked at."""
 
     def __init__(self, name: str = "loss", output_names: Names = None, label_names: Names = None) -> None:
         super().__init__(name, output_names, label_names, has_global_stats=True)
 
+    def measure(self, label: Any, pred: numpy.ndarray) -> tuple[float, int]:
+        return float(pred.sum()), pred.size
+
+    def kernels(self, label: Any, pred: Any) -> OnGPU | None:
+        if pred.size > on_gpu.MOST_SUMMED or not on_gpu.fits(pred, pred):
+            return None
+        return lambda sums, label, pred: on_gpu.total(sums, pred)
+
     def update(self, labels: Any, preds: Any) -> None:
         for pred in preds if isinstance(preds, (list, tuple)) else [preds]:
-            values = fetched(pred)
-            self._add(float(values.sum()), values.size)
+            self._add(*self.measure(None, fetched(pred)))
+
+    def update_later(self, label: Any, pred: Any) -> None:
+        preds = list(pred.values()) if self.output_names is None else [pred[n] for n in self.output_names]
+        if type(self).update is not Loss.update or type(self).update_dict is not EvalMetric.update_dict:
+            self.update_dict(label, pred)
+            return
+        for x in preds:
+            if not self._is_left_to_the_engine(x, x):
+                self.update(None, [x])
+
+
+def _has_rows(label: Any, pred: Any) -> bool:
+    """Whether there is a row of predictions for each label."""
+    return pred.ndim == 2 and len(pred) == label.size
 
 
 def _same_size(name: str, label: numpy.ndarray, pred: numpy.ndarray) -> None:

@@ -77,6 +77,10 @@ class EvalMetric:
     def update(self, labels: Any, preds: Any) -> None:
         raise NotImplementedError(f"{type(self).__name__} must define update(labels, preds).")
 
+    def update_later(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> None:
+        """As `update_dict`, but it need not be over when this returns: whoever asks for the value waits."""
+        self.update_dict(label, pred)
+
     def _add(self, total: float, count: int) -> None:
         self.sum_metric += total
         self.global_sum_metric += total
@@ -188,6 +192,14 @@ class CompositeEvalMetric(EvalMetric):
             pred = {k: v for k, v in pred.items() if k in self.output_names}
         for metric in self.metrics:
             metric.update_dict(label, pred)
+
+    def update_later(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> None:
+        if self.label_names is not None:
+            label = {k: v for k, v in label.items() if k in self.label_names}
+        if self.output_names is not None:
+            pred = {k: v for k, v in pred.items() if k in self.output_names}
+        for metric in self.metrics:
+            metric.update_later(label, pred)
 
     def update(self, labels: Any, preds: Any) -> None:
         for metric in self.metrics:

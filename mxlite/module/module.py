@@ -117,6 +117,7 @@ class Module(BaseModule):
         self._updater: Updater | None = None
         self._index = {n: i for i, n in enumerate(self._param_names)}  # of parameters in the optimizer
         self._stepped = False
+        self._fed: dict[str, Any] = {}  # arrays of the last batch
         self._preloaded: tuple[dict[str, NDArray], dict[str, NDArray]] | None = None
         self._preload_states: str | None = None
 
@@ -422,8 +423,26 @@ class Module(BaseModule):
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
         """Run forward on a batch. Another batch size binds anew by itself."""
-        self.need(params=True)
         is_train = self.for_training if is_train is None else is_train
+        feed = self._prepared(data_batch, is_train)
+        self._executor.forward(is_train=is_train, **feed)
+
+    def forward_backward(self, data_batch: Any) -> None:
+        """Forward in training mode and backward, pushed together: on a GPU they are one launch then."""
+        cls = type(self)
+        if cls.forward is not Module.forward or cls.backward is not Module.backward:
+            super().forward_backward(data_batch)  # a subclass has its own way
+            return
+        feed = self._prepared(data_batch, True)
+        if self._executor.updated:
+            self._executor.step(self._hyper(), **feed)
+            self._stepped = True
+        else:
+            self._executor.forward_backward(**feed)
+
+    def _prepared(self, data_batch: Any, is_train: bool) -> dict[str, Any]:
+        """What the executor for this batch is to be given, once it may run."""
+        self.need(params=True)
         feed = self._feed(data_batch)
         if is_train and self._is_waiting_for_optimizer():
             raise StateError(
@@ -433,7 +452,7 @@ class Module(BaseModule):
         if self._loss_scale is not None and not self.is_fused:  # it may have moved with other shapes
             if self._loss_scale.value != self._executor.loss_scale:
                 self._executor.loss_scale = self._loss_scale.value
-        self._executor.forward(is_train=is_train, **feed)
+        return feed
 
     def _is_waiting_for_optimizer(self) -> bool:
         return bool(self._fused) and self.for_training and not self.optimizer_initialized
@@ -457,7 +476,8 @@ class Module(BaseModule):
                     new_labels = [(d.name, (n, *d.shape[1:])) for d in label_shapes]
             self.reshape(new_data, new_labels)
         known = self._executor.arg_dict
-        return {n: a for n, a in feed.items() if n in known}
+        self._fed = {n: a for n, a in feed.items() if n in known}
+        return self._fed
 
     def backward(self, out_grads: Any = None) -> None:
         """Run backward; with a fused update this runs the update as well."""
@@ -546,11 +566,12 @@ class Module(BaseModule):
         return [g for n in self._data_names if (g := grads[n]) is not None]
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
-        """Let the metric see the outputs of the last forward."""
+        """Let the metric see the outputs of the last forward; it need not have done so when this returns."""
         names = [d.name for d in self._binding.label_shapes]
-        eval_metric.update_dict(
-            dict(zip(names, labels or [])), dict(zip(self._output_names, self._executor.outputs))
-        )
+        fed, here = self._fed, self._executor.arg_dict
+        # What was fed lies beside the outputs: on a GPU that saves the way.
+        there = {n: here[n] if fed.get(n) is a else a for n, a in zip(names, labels or [])}
+        eval_metric.update_later(there, dict(zip(self._output_names, self._executor.outputs)))
 
     def install_monitor(self, mon: Any) -> None:
         raise StateError("install_monitor is not supported; use Symbol.get_internals() to see inner outputs.")

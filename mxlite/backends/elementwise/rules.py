@@ -393,6 +393,7 @@ def _cast_gradient(w: Writer, a: Any, d_out: Value) -> Mapping[str, Value] | Non
 
 
 _add("Cast amp_cast", _cast, _cast_gradient)
+_add("_shore", _cast)  # backward the scale is an array
 _add(
     "where",
     lambda w, a, condition, x, y: w("select", w("ne", condition, 0.0), x, y),

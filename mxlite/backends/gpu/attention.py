@@ -188,7 +188,6 @@ class Attention:
         sizes = self.sizes(rng, train, tuple(at[n] for n in ("query", "key", "value", "d_out")))
         threads = (self.tile**2 // 16, 1, 1)
         heads = z.groups * z.shared
-        rows = z.batch * heads * z.queries
         inputs = [pointer(at[n]) for n in ("d_out", "query", "key", "value", "mask", "length", "log_sum")]
         inputs += [pointer(work), self.state(rng, train)]
         runs: list[Run] = []
@@ -214,12 +213,17 @@ class Attention:
             function = device.function(text, "attention_mask_gradient")
             values = [sizes, *inputs, pointer(at["d_mask"])]
             runs.append(device.launch(function, (blocks, 1, 1), threads, 0, Arguments(values)))
-        if not runs or not rows:
-            return InOrder(runs)
-        text = source("gradient", self.dtype, self.length_type, 64, self._drops(train))
-        numbers = [ctypes.c_int64(rows), ctypes.c_int(z.values)]
-        values = [pointer(at["d_out"]), pointer(at["out"]), pointer(work), *numbers]
+        return InOrder([self.delta(arrays, work), *runs] if runs else [])
+
+    def delta(self, arrays: dict[str, Any], work: int) -> Run:
+        """The call that writes sum(d_out * out) of each query to `work`."""
+        z, device = self.plan, self.device
+        rows = z.batch * z.groups * z.shared * z.queries
+        if not rows:
+            return nothing
+        text = source("gradient", self.dtype, self.length_type, 64, False)
+        values: list[Any] = [pointer(device.address(arrays[n])) for n in ("d_out", "out")]
+        values += [pointer(work), ctypes.c_int64(rows), ctypes.c_int(z.values)]
         grid = (min(-(-rows // (DELTA_THREADS // 32)), 2**16), 1, 1)
         function = device.function(text, "attention_delta")
-        delta = device.launch(function, grid, (DELTA_THREADS, 1, 1), 0, Arguments(values))
-        return InOrder([delta, *runs])
+        return device.launch(function, grid, (DELTA_THREADS, 1, 1), 0, Arguments(values))

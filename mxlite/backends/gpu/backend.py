@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...engine import Var
+from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..base import Backend, ChosenKernel, Request
 from ..cpu import CPU
@@ -19,6 +21,7 @@ from .dlpack import capsule_of, CPU as HOST, CUDA, Given
 from .elements import convert, fill
 from .host_kernel import on_host
 from .kernels import table
+from .passes import Passes
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,19 @@ class GPUBackend(Backend):
     def of(cls, device: CudaDevice) -> GPUBackend:
         """The backend of a device."""
         lane = f"gpu{device.index}"
-        return cls("gpu", np, table(device), lane, place=device, is_remote=True, device=device)
+        kernels = table(device)
+        passes = Passes(kernels)
+        return cls(
+            "gpu",
+            np,
+            kernels,
+            lane,
+            place=device,
+            is_remote=True,
+            device=device,
+            simplify=passes.simplify,
+            combine=passes.combine,
+        )
 
     def choose(
         self,
@@ -56,6 +71,10 @@ class GPUBackend(Backend):
 
     def empty(self, nbytes: int) -> DeviceArray:
         return self.device.empty(nbytes)
+
+    def array(self, shape: Shape, dtype: DType) -> DeviceArray:
+        block = self.device.empty(prod(shape) * dtype.itemsize).memory
+        return DeviceArray(block, block.address, tuple(shape), dtype)
 
     def arena(self, nbytes: int) -> DeviceArray:
         return self.device.arena(nbytes)

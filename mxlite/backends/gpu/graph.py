@@ -115,10 +115,6 @@ class Graph:
             if after is not None:
                 after()
 
-    def forget(self) -> None:
-        """Capture anew at the next run."""
-        self._pieces = []
-
     # -- capturing -------------------------------------------------------------------------------------
 
     def _captured(self) -> list[tuple[int, Run]]:

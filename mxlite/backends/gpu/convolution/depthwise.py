@@ -76,6 +76,7 @@ class Depthwise:
         nbytes = PACK * g.dtype.itemsize
         arrays = (first, second) if self.by_weight else (first, out)
         pack = PACK if g.c % PACK == 0 and all(device.address(x) % nbytes == 0 for x in arrays) else 1
+        pack = min(pack, 16 // g.dtype.itemsize)
         return (self._sums if self.by_weight else self._output)(n, pack, first, second, out, work, bias)
 
     def _output(self, n: Numbers, pack: int, x: Any, w: Any, out: Any, work: Any, bias: Any) -> Run:

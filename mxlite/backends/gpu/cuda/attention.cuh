@@ -23,6 +23,18 @@ template <typename L> __device__ __forceinline__ int end_of(const Sizes &z, cons
     return n < 0 ? 0 : n > z.keys ? z.keys : (int)n;
 }
 
+// A score, or -inf where the key takes no part.
+template <typename T, typename C>
+__device__ __forceinline__ C masked(C x, const Sizes &z, const void *mask, int b, int h, int q, int k, int end) {
+    bool seen = q < z.queries && k < end && !(z.causal && k > q);
+    if (seen && z.mask_kind) {
+        int64 at = b * z.mask_b + h * z.mask_h + q * z.mask_q + k * z.mask_k;
+        if (z.mask_kind == 1) seen = ((const bool *)mask)[at];
+        else x += to<C>(((const T *)mask)[at]);
+    }
+    return seen ? x : -infinite<C>();
+}
+
 // Scores of queries [q0, q0 + N) and keys [k0, k0 + N) of head h of sample b; -inf where a key takes no part.
 template <typename T, typename C, int N>
 __device__ __forceinline__ void make_scores(
@@ -37,52 +49,53 @@ __device__ __forceinline__ void make_scores(
     for (int i = 0; i < 4; ++i)
         #pragma unroll
         for (int j = 0; j < 4; ++j) {
-            int at_q = row + i, at_k = column + j;
-            bool seen = at_q < z.queries && at_k < end && !(z.causal && at_k > at_q);
-            C x = s[i][j] * (C)z.scale;
-            if (seen && z.mask_kind) {
-                int64 at = b * z.mask_b + h * z.mask_h + at_q * z.mask_q + at_k * z.mask_k;
-                if (z.mask_kind == 1) seen = ((const bool *)mask)[at];
-                else x += to<C>(((const T *)mask)[at]);
-            }
-            s[i][j] = seen ? x : -infinite<C>();
+            s[i][j] = masked<T>(s[i][j] * (C)z.scale, z, mask, b, h, row + i, column + j, end);
         }
 }
 
-// factor[i][j]: 0 or 1 / (1 - p), as ops/attention_kernels.py counts the numbers.
+// What dropout leaves of a weight: 0, or 1 / (1 - p), as ops/attention_kernels.py counts the random numbers. Four
+// neighbours along the keys come of one or two draws.
+struct Drawer {
+    const uint64 *state;
+    uint32 last;
+    bool any;
+    Four words;
+
+    template <typename C> __device__ __forceinline__ C kept(const Sizes &z, int b, int h, int q, int k) {
+        int g = h / z.shared, j = h % z.shared;
+        int first = g / z.heads * z.heads, count = z.groups - first < z.heads ? z.groups - first : z.heads;
+        int64 down = (z.queries + z.rows - 1) / z.rows, along = (z.keys + z.columns - 1) / z.columns;
+        int r = q / z.rows, c = k / z.columns;
+        // The last blocks are smaller.
+        int height = z.queries - r * z.rows < z.rows ? z.queries - r * z.rows : z.rows;
+        int width = z.keys - c * z.columns < z.columns ? z.keys - c * z.columns : z.columns;
+        int64 number = ((int64)b * z.groups + first) * z.shared + (int64)j * count;
+        number = number * down + (int64)r * count;
+        number = number * along + (int64)c * count;
+        int64 at = number * z.rows * z.columns +
+                   ((int64)(g - first) * height + (q - r * z.rows)) * width + (k - c * z.columns);
+        uint32 block = (uint32)(at >> 2);
+        if (!any || block != last) {
+            words = drawn(state, z.stream, block);
+            last = block;
+            any = true;
+        }
+        int w = (int)at & 3;
+        uint32 word = w == 0 ? words.at[0] : w == 1 ? words.at[1] : w == 2 ? words.at[2] : words.at[3];
+        return (C)uniform24(word) >= (C)z.p ? (C)(1 / (1 - z.p)) : C(0);
+    }
+};
+
 template <typename C, int N>
 __device__ __forceinline__ void make_kept(
     C (&factor)[4][4], const Sizes &z, const uint64 *state, int b, int h, int q0, int k0) {
-    int g = h / z.shared, j = h % z.shared;
-    int first = g / z.heads * z.heads, count = z.groups - first < z.heads ? z.groups - first : z.heads;
-    int64 down = (z.queries + z.rows - 1) / z.rows, along = (z.keys + z.columns - 1) / z.columns;
-    uint32 last = 0;
-    bool any = false;
-    Four words;
+    Drawer drawer = {state};
     #pragma unroll
     for (int i = 0; i < 4; ++i)
         #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-            int q = q0 + threadIdx.x / (N / 4) * 4 + i, k = k0 + threadIdx.x % (N / 4) * 4 + e;
-            int r = q / z.rows, c = k / z.columns;
-            // The last blocks are smaller; keys that a block has not are those that are padding.
-            int height = z.queries - r * z.rows < z.rows ? z.queries - r * z.rows : z.rows;
-            int width = z.keys - c * z.columns < z.columns ? z.keys - c * z.columns : z.columns;
-            int64 number = ((int64)b * z.groups + first) * z.shared + (int64)j * count;
-            number = number * down + (int64)r * count;
-            number = number * along + (int64)c * count;
-            int64 at = number * z.rows * z.columns +
-                       ((int64)(g - first) * height + (q - r * z.rows)) * width + (k - c * z.columns);
-            uint32 block = (uint32)(at >> 2);
-            if (!any || block != last) {
-                words = drawn(state, z.stream, block);
-                last = block;
-                any = true;
-            }
-            int w = (int)at & 3;
-            uint32 word = w == 0 ? words.at[0] : w == 1 ? words.at[1] : w == 2 ? words.at[2] : words.at[3];
-            factor[i][e] = (C)uniform24(word) >= (C)z.p ? (C)(1 / (1 - z.p)) : C(0);
-        }
+        for (int e = 0; e < 4; ++e)
+            factor[i][e] = drawer.kept<C>(
+                z, b, h, q0 + threadIdx.x / (N / 4) * 4 + i, k0 + threadIdx.x % (N / 4) * 4 + e);
 }
 
 // Weights as tile[contracted][line] of the product that follows; `turned`: queries are contracted, else keys.

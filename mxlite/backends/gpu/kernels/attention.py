@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention on kernels that never hold the scores."""
+"""scaled_dot_product_attention: on tensor cores by cuBLASLt where it can, else never holding the scores."""
 
 from __future__ import annotations
 
@@ -8,40 +8,57 @@ from ....graph.opdef import Op
 from ....ops.attention import scaled_dot_product_attention
 from ...base import ChosenKernel, connected, Request
 from ..attention import Attention
-from ..device import Device, Run
+from ..attention_blocks import Blocks
+from ..device import Device, InOrder, Run
 from ..products import ALIGN, gradient_of
+
+
+def _aligned(device: Device, work: Any) -> int:
+    return -(-device.address(work) // ALIGN) * ALIGN if work is not None and work.size else 0
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
 
     def forward(r: Request) -> ChosenKernel | None:
-        how = Attention.of(device, r.attrs, r.inputs, r.dtypes)
-        if how is None:
+        whole = Attention.of(device, r.attrs, r.inputs, r.dtypes)
+        if whole is None:
             return None
+        blocks = Blocks.of(whole, backward=False)
         names = r.op.input_names(r.attrs)
 
         def connect(
             xp: Any, a: Any, *inputs: Any, out: Any, log_sum: Any, work: Any, rng: Any, train: bool
         ) -> Run:
-            arrays = dict.fromkeys(("mask", "length")) | dict(
-                zip(names, (x for x in inputs if x is not None))
-            )
-            return how.forward(arrays | {"out": out, "log_sum": log_sum}, rng, train)
+            given = dict(zip(names, (x for x in inputs if x is not None)))
+            arrays = dict.fromkeys(("mask", "length")) | given | {"out": out, "log_sum": log_sum}
+            if blocks is not None:
+                return blocks.connect(arrays, _aligned(device, work), rng, train)
+            return whole.forward(arrays, rng, train)
 
+        if blocks is not None:
+            return connected(connect, blocks.nbytes + ALIGN, "cublasLt attention", like=r.op.forward)
         return connected(connect, 0, "cuda attention", like=r.op.forward)
 
     def backward(r: Request) -> ChosenKernel | None:
-        how = Attention.of(device, r.attrs, r.inputs, r.dtypes)
-        if how is None:
+        whole = Attention.of(device, r.attrs, r.inputs, r.dtypes)
+        if whole is None:
             return None
+        blocks = Blocks.of(whole, backward=True)
         needs = r.op.signature.needs
 
         def connect(xp: Any, a: Any, *inputs: Any, work: Any, rng: Any, train: bool, **outs: Any) -> Run:
-            room = -(-device.address(work) // ALIGN) * ALIGN if work is not None and work.size else 0
-            return how.backward(dict(zip(needs, inputs)) | outs, room, rng, train)
+            arrays, room = dict(zip(needs, inputs)) | outs, _aligned(device, work)
+            if blocks is None:
+                return whole.backward(arrays, room, rng, train)
+            mask_only = arrays | dict.fromkeys(("d_query", "d_key", "d_value"))
+            of_mask = whole.backward(mask_only, room, rng, train)
+            return InOrder([of_mask, blocks.connect(arrays, room, rng, train)])
 
-        return connected(connect, how.delta_bytes + ALIGN, "cuda attention", like=r.op.forward)
+        if blocks is not None:
+            nbytes = max(blocks.nbytes, whole.delta_bytes)
+            return connected(connect, nbytes + ALIGN, "cublasLt attention", like=r.op.forward)
+        return connected(connect, whole.delta_bytes + ALIGN, "cuda attention", like=r.op.forward)
 
     op = scaled_dot_product_attention
     return {op: [forward], gradient_of(op): [backward]}

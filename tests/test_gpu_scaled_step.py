@@ -1,0 +1,73 @@
+"""Loss scaling inside of steps on emulated GPUs: one graph decides, replayed without a word of the host."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from emulated_device import compiler
+from gpu_programs import bound, get, GPU, recorded_gpus
+from networks import mlp
+
+import mxlite as mx
+
+pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
+
+MLP = dict(data=(4, 8), softmax_label=(4,))
+HOW = dict(amp="fp16", loss_scale="dynamic")
+
+
+def held(executor):
+    own = {n: executor.arg_dict[n] for n in executor.updated} | executor.optimizer_states
+    return {n: get(a).copy() for n, a in own.items()}
+
+
+def run(ctx):
+    """Scales, histories and what is held after good steps, one that overflows, and more good ones."""
+    executor = bound(mlp(), ctx, MLP, optimizer=mx.optimizer.SGD(momentum=0.9), **HOW)
+    executor.loss_scale = 256.0
+    data = get(executor.arg_dict["data"]).copy()
+    rates = np.full((len(executor.updated), 2), [0.1, 0.01])
+    seen = []
+    for bad in (False, True, False, False, True, True, False):
+        executor.step(rates, data=data * (1e6 if bad else 1))
+        seen.append((executor.loss_scale, executor.scale_history, held(executor)))
+    executor.loss_scale = 256.0  # what the host said last, and the device has changed since
+    executor.set_scale_history(0)
+    executor.step(rates, data=data)
+    seen.append((executor.loss_scale, executor.scale_history, held(executor)))
+    return executor, seen
+
+
+def test_a_captured_step_decides_as_the_cpu_does():
+    _, want = run(mx.cpu())
+    with recorded_gpus():
+        executor, got = run(GPU)
+        names = {c.kernel.name for c in executor._planned.train.calls}
+        outside = executor._train.why_not
+        graphs = executor._train.graphs
+    assert {"cuda all_finite", "cuda scaled_update", "cuda scaled cast"} <= names
+    assert not [n for n in names if "host" in n] and not outside and graphs == 1
+    for (scale, history, arrays), (scale_, history_, arrays_) in zip(got, want, strict=True):
+        assert (scale, history) == (scale_, history_)
+        for name, value in arrays_.items():
+            np.testing.assert_allclose(arrays[name], value, rtol=2e-2, atol=2e-3, err_msg=name)
+    scales = [scale for scale, *_ in got]
+    assert scales == [256, 128, 128, 128, 64, 32, 32, 256]
+    for (_, history, arrays), (_, _, before) in zip(got[1:], got):
+        changed = any(arrays[n].tobytes() != before[n].tobytes() for n in arrays)
+        assert changed == (history[0] > 0)
+
+
+def test_a_module_on_a_gpu_counts_only_the_updates_that_are_made():
+    with recorded_gpus():
+        module = mx.mod.Module(mlp(), context=GPU, fused_update=True, **HOW)
+        module.bind([("data", (4, 8))], [("softmax_label", (4,))])
+        module.init_params(mx.init.Xavier())
+        module.init_optimizer(optimizer="adam", optimizer_params={"learning_rate": 0.01})
+        rng = np.random.default_rng(0)
+        for bad in (False, True, False, True):
+            x = mx.nd.array(rng.standard_normal((4, 8)) * (1e6 if bad else 1), ctx=GPU)
+            module.train_step(mx.io.DataBatch([x], [mx.nd.zeros((4,), ctx=GPU)]))
+        _, made, left_out = module._executor.scale_history
+        assert module.loss_scale == 2.0 ** (16 - left_out)
+        assert 2 <= left_out < 4 and module._optimizer.num_update == made == 4 - left_out
