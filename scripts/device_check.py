@@ -22,9 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from device_sections import run_section, Section, SECTIONS
 
@@ -77,7 +75,9 @@ def check(sections: list[Section], args: argparse.Namespace) -> int:
             print(f"{row['verdict']:4}  {section.name}: {row['check']}: {short(row['found'])}", flush=True)
         write(args.out, found, time.monotonic() - start, args)
     verdicts = [row["verdict"] for section in found for row in section["rows"]]
-    print(f"{verdicts.count('PASS')} passed, {verdicts.count('FAIL')} failed, {verdicts.count('SKIP')} skipped")
+    print(
+        f"{verdicts.count('PASS')} passed, {verdicts.count('FAIL')} failed, {verdicts.count('SKIP')} skipped"
+    )
     return int("FAIL" in verdicts)
 
 

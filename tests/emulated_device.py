@@ -62,8 +62,8 @@ class EmulatedDevice:
         return run
 
 
-# -fno-gnu-unique: else shared memory of a function template is one variable for all libraries that have it, of
-# whatever size the first one of them says.
+# -fno-gnu-unique: else shared memory of a function template is one variable for all libraries that have it,
+# of whatever size the first one of them says.
 OPTIONS = ("-O1", "-std=c++17", "-w", "-fPIC", "-fno-gnu-unique")
 
 

@@ -32,7 +32,7 @@ def narrowed(x, dtype):
 
 
 def agree(op, attrs, inputs, dtype="float32", gradient=True, forward=True, tolerance=None, unaligned=False):
-    """Forward and gradient of `op` on `inputs`, which float64 ones stand for, in `dtype`; gives what was made.
+    """Forward and gradient of `op` on `inputs`, floating ones in `dtype`; gives what was made.
 
     `unaligned`: also on arrays that begin at odd elements, where the bits must be the same.
     """

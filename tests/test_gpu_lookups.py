@@ -1,5 +1,7 @@
-"""Rows looked up by number, and their gradients, on the GPU's kernels, run on the CPU: many indices and few, equal
-ones and different ones, tables of every size."""
+"""Rows looked up by number, and their gradients, on the GPU's kernels, run on the CPU.
+
+Many indices and few, equal ones and different ones, tables of every size.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def test_indices_out_of_range_are_bounded_before_they_are_sorted():
         np.testing.assert_array_equal(keys, np.sort(want))
 
 
-@pytest.mark.parametrize("n,length,width", [(1, 1, 1), (33, 5, 7), (300, 40, 12), (3000, 700, 4), (65, 90000, 3)])
+@pytest.mark.parametrize(
+    "n,length,width", [(1, 1, 1), (33, 5, 7), (300, 40, 12), (3000, 700, 4), (65, 90000, 3)]
+)
 def test_embedding(n, length, width):
     attrs = {"input_dim": length, "output_dim": width}
     agree("Embedding", attrs, [integers(0, length, n), normal(length, width)])
@@ -126,7 +130,9 @@ def test_pick(axis):
     del shape[axis]
     for mode in ("clip", "wrap"):
         agree("pick", {"axis": axis, "mode": mode}, [normal(4, 5, 6), integers(-3, 9, *shape)])
-    agree("pick", {"axis": axis, "keepdims": True}, [normal(4, 5, 6), 1.0 * integers(0, 4, *shape)], "bfloat16")
+    agree(
+        "pick", {"axis": axis, "keepdims": True}, [normal(4, 5, 6), 1.0 * integers(0, 4, *shape)], "bfloat16"
+    )
 
 
 def test_batch_take_and_fill():

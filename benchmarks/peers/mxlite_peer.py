@@ -38,6 +38,8 @@ def llvm() -> str:
 class MXLite(Peer):
     """A Module whose step includes the update, as `fit` makes it."""
 
+    context = mx.cpu()
+
     def versions(self) -> dict[str, str]:
         found = onednn.library()
         return {
@@ -54,13 +56,13 @@ class MXLite(Peer):
         arrays = {k: Arrays(spec["arrays"], k) for k in ("arg", "aux", "data", "label")}
         train = spec["train"]
         self.labels = arrays["label"]["softmax_label"]
-        data = {n: mx.nd.array(a) for n, a in arrays["data"].items()}
-        label = {n: mx.nd.array(a) for n, a in arrays["label"].items()}
+        data = {n: mx.nd.array(a, ctx=self.context) for n, a in arrays["data"].items()}
+        label = {n: mx.nd.array(a, ctx=self.context) for n, a in arrays["label"].items()}
         self.module = mx.mod.Module(
             mx.sym.load(spec["symbol"]),
             list(data),
             list(label),
-            context=mx.cpu(),
+            context=self.context,
             memory_budget=memory_budget,
             fused_update=True,
             **({"amp": amp} if amp else {}),
@@ -155,4 +157,5 @@ class MXLite(Peer):
         return {"step": seconds, "kinds": kinds, "peak": found["Peak"]}
 
 
-serve(MXLite().answer)
+if __name__ == "__main__":
+    serve(MXLite().answer)

@@ -116,4 +116,5 @@ class PyTorch(Peer):
         return [t for s in self.optimizer.state.values() for t in s.values() if isinstance(t, torch.Tensor)]
 
 
-serve(PyTorch().answer)
+if __name__ == "__main__":
+    serve(PyTorch().answer)

@@ -157,7 +157,8 @@ class Deep:
                 np.minimum(best, cost.min(axis=1), out=best)
             table[first[:, 0], last[:, 0]] = best
             rows[1, first[:, 0], last[:, 0], size + 2 :] = best[:, 1:]
-        return np.minimum(table, FAR)
+        capped: np.ndarray = np.minimum(table, FAR)
+        return capped
 
     def least(self, i: int, j: int, slack: float) -> float:
         """r between places i and j, between two levels in proportion."""

@@ -15,8 +15,19 @@ from mxlite.backends.gpu import nvrtc
 
 from .checks import Checks, Skip
 
-PACKAGES = ("numpy", "cupy-cuda13x", "cupy-cuda12x", "nvidia-cuda-nvrtc", "nvidia-cublas", "nvidia-cudnn-cu13",
-            "nvidia-cudnn-frontend", "torch", "triton", "jax", "ml_dtypes")  # fmt: skip
+PACKAGES = (
+    "numpy",
+    "ml_dtypes",
+    "cupy-cuda13x",
+    "cupy-cuda12x",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cublas",
+    "nvidia-cudnn-cu13",
+    "nvidia-cudnn-frontend",
+    "torch",
+    "triton",
+    "jax",
+)
 
 
 def run(checks: Checks) -> None:

@@ -1,4 +1,4 @@
-"""Each row of the operator conformance table, on the device: its rules, and its numbers against the reference."""
+"""Each row of the operator conformance table on the device: its rules, its numbers against the reference."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class Remote(Backend):
     def choose(self, op: Any, attrs: Any, *rest: Any, **more: Any) -> ChosenKernel:
         kernel = self.there.choose(op, attrs, *rest, **more)
 
-        def link(run: Callable[..., None], xp: Any, a: Any, *inputs: Any, **outputs: Any) -> Callable[[], None]:
+        def link(
+            run: Callable[..., None], xp: Any, a: Any, *inputs: Any, **outputs: Any
+        ) -> Callable[[], None]:
             return lambda: self._call(kernel, a, inputs, outputs)
 
         return replace(kernel, link=link)

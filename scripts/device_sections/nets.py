@@ -28,9 +28,7 @@ def residual(size: int, channels: int, batch: int, blocks: int) -> tuple[Any, Sh
     """Convolutions, normalizations, sums, dropout, a matrix product."""
     h = sym.Variable("data")
     for b in range(blocks + 1):
-        r = sym.Convolution(
-            h, kernel=(3, 3), pad=(1, 1), num_filter=channels, no_bias=True, name=f"conv{b}"
-        )
+        r = sym.Convolution(h, kernel=(3, 3), pad=(1, 1), num_filter=channels, no_bias=True, name=f"conv{b}")
         r = sym.BatchNorm(r, fix_gamma=False, name=f"bn{b}")
         r = sym.Activation(r, act_type="relu", name=f"relu{b}")
         h = h + r if b else r
@@ -73,7 +71,11 @@ def steps(executor: Any, count: int = 3) -> list[list[np.ndarray]]:
     for _ in range(count):
         executor.forward(is_train=True)
         executor.backward()
-        arrays = [*executor.outputs, *(g for g in executor.grad_arrays if g is not None), *executor.aux_arrays]
+        arrays = [
+            *executor.outputs,
+            *(g for g in executor.grad_arrays if g is not None),
+            *executor.aux_arrays,
+        ]
         seen.append([a.asnumpy() for a in arrays])
     return seen
 
@@ -91,5 +93,7 @@ def difference(a: list[list[np.ndarray]], b: list[list[np.ndarray]]) -> float:
     for i, j in zip(a, b, strict=True):
         for x, y in zip(i, j, strict=True):
             x, y = x.astype(np.float64), y.astype(np.float64)
-            worst = max(worst, float(np.max(np.abs(x - y), initial=0) / max(np.max(np.abs(y), initial=0), 1e-6)))
+            worst = max(
+                worst, float(np.max(np.abs(x - y), initial=0) / max(np.max(np.abs(y), initial=0), 1e-6))
+            )
     return worst

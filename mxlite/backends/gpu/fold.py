@@ -1,8 +1,8 @@
 """Sums and their like over axes, as runs of the kernels of cuda/fold.cuh.
 
-An array is read once, in packs of 16 bytes. Where there are few results and much to read, stretches of a length
-that follows from the shapes are folded by themselves, their results go to scratch, and a second kernel folds
-those: the order of a sum is the same on every device, wherever arrays lie.
+An array is read once, in packs of 16 bytes. Where there are few results and much to read, stretches of a
+length that follows from the shapes are folded by themselves, their results go to scratch, and a second kernel
+folds those: the order of a sum is the same on every device, wherever arrays lie.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def sum_type(dtype: DType) -> DType:
 class Fold:
     """An array of `shape` folded over the axes along which `target`, of as many axes, is 1 long.
 
-    `others` are the shapes of up to two more arrays, which stretch to `shape`. `shifted`: there is a number for
-    each result. `workspace` is in bytes.
+    `others` are the shapes of up to two more arrays, which stretch to `shape`. `shifted`: there is a number
+    for each result. `workspace` is in bytes.
     """
 
     def __init__(
@@ -124,16 +124,14 @@ class Fold:
         self.made = Parameters(number=number, map=map, combine=combine, finish=finish)
         if not self.outputs or not self.fits:
             return
-        if not prod(shape):
-            lengths, strides = (self.outputs, 0), [(1, 0), *[(0, 0) for _ in others]]
+        if prod(shape):
+            self._lay(*collapsed(shape, [target, *others]))
         else:
-            lengths, strides = collapsed(shape, [target, *others])
-            strides = list(strides)
-        self._lay(lengths, strides)
+            self._lay((self.outputs, 0), [(1, 0), *[(0, 0) for _ in others]])
         if split and self.fits:
             self._split()
 
-    def _lay(self, lengths: Shape, strides: list[Shape]) -> None:
+    def _lay(self, lengths: Shape, strides: Sequence[Shape]) -> None:
         """Axes, packs and threads."""
         kept = [i for i, s in enumerate(strides[0]) if s]
         folded = [i for i, s in enumerate(strides[0]) if not s]

@@ -1,8 +1,8 @@
-"""Copies and fills between strided views, as launches: whole packs where rows lie still, tiles where axes turn.
+"""Copies and fills between strided views: whole packs where rows lie still, tiles where axes turn.
 
-A copy becomes one between the fewest axes, ordered as they lie in the target. Then
+A copy becomes one between the fewest axes, ordered as they lie in the target, and a launch. Then
 
-    rows    both views have neighbours along the last axis: units of up to 16 bytes, each read and written once
+    rows    both views have neighbours along the last axis: units of up to 16 bytes, read and written once
     tiles   the source has its neighbours along another axis: 32 x 32 elements at a time go through shared
             memory, so that both sides are read and written in rows of 32
     single  else, or where a tile would be almost empty: a thread for each element, in the target's order
@@ -19,6 +19,7 @@ from math import prod
 from typing import Any
 
 from .device import Arguments, Device, nothing, pointer, Run
+from .layout import divisor
 from .source import kernel, shared, Source
 from .trace import Move, Sheet
 
@@ -109,7 +110,7 @@ def moved(device: Device, move: Move, arrays: Any) -> Run:
 
 
 def copied(device: Device, source: Any, target: Any) -> Run:
-    """The call that copies an array in C order to another of its size and type; nothing where they are one."""
+    """The call that copies an array in C order to another of its size and type; none where they are one."""
     arrays = {"source": source, "target": target}
     given, made = (Sheet.whole(n, (x.size,), x.dtype, []) for n, x in arrays.items())
     return moved(device, Move(made, given), arrays)
@@ -173,9 +174,3 @@ def _in_tiles(device: Device, out: int, given: int, axes: Sequence[Axis], turned
     function = device.function(tiles_source(item), "tiles")
     values.append(ctypes.c_int64(count))
     return device.launch(function, (min(count, MOST), 1, 1), (TILE, 8, 1), 0, Arguments(values))
-
-
-def divisor(n: int) -> tuple[int, int]:
-    """(multiplier, shift) with which `divided` of index.cuh divides by `n` in [1, 2^31)."""
-    shift = (n - 1).bit_length()
-    return ((2**32 * (2**shift - n)) // n + 1) & 0xFFFFFFFF, shift

@@ -1,9 +1,9 @@
 """Rows added up by the index they go to, in an order that never changes: no atomic addition of floats.
 
-The indices are sorted on the device, equal ones in the order they came: one pass for each 8 bits of the largest,
-one launch of it where there are up to 2048 indices, three where there are more. Then stretches of 32 of them are
-added up by themselves, in order; sums that go over a stretch's end are put together by a second kernel. Read once
-is the source, written once the target, after it was filled with zeros.
+The indices are sorted on the device, equal ones in the order they came: one pass for each 8 bits of the
+largest, one launch of it where there are up to 2048 indices, three where there are more. Then stretches of 32
+of them are added up by themselves, in order; sums that go over a stretch's end are put together by a second
+kernel. Read once is the source, written once the target, after it was filled with zeros.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What a reference kernel moves where, found by running it on arrays that have a shape but no numbers.
 
-An operator that only moves elements is written as views and copies between them (`xp.copyto(out, data[...])`).
-Run on a `Sheet`, which can be sliced, turned and stretched as numpy's arrays but holds nothing, it leaves a list
-of copies and fills between strided views: what the GPU then does. Anything else that it asks for (a sum, a
-number, scratch) raises, and the operator has no kernel by this way.
+An operator that only moves elements is written as views and copies between them, `xp.copyto(out, data[...])`.
+Run on a `Sheet`, which can be sliced, turned and stretched as numpy's arrays but holds nothing, it leaves a
+list of copies and fills between strided views: what the GPU then does. Anything else that it asks for (a sum,
+a number, scratch) raises, and the operator has no kernel by this way.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ XP: Any = _Module()
 
 
 def traced(run: Callable[[Any], None], log: list[Move]) -> list[Move] | None:
-    """What `run(xp)` moves, where its arrays are sheets that write to `log`; None if it does more than move."""
+    """What `run(xp)` moves, where its arrays are sheets with this `log`; None if it does more than move."""
     try:
         run(XP)
     except REFUSALS:

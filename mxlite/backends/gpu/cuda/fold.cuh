@@ -46,13 +46,6 @@ struct Combine {
         }
     }
     template <int N> __device__ __forceinline__ void into(C *a, const C *b) const {
-#ifndef WHOLE
-        if (how == ADD) {
-            #pragma unroll
-            for (int e = 0; e < N; ++e) a[e] += b[e];
-            return;
-        }
-#endif
         #pragma unroll
         for (int e = 0; e < N; ++e) a[e] = (*this)(a[e], b[e]);
     }
@@ -162,12 +155,13 @@ __device__ __forceinline__ void pack_of(const Fold &f, const int64 *start, uint3
     mapped<N>(f, x, y, z, shift);
 }
 
-// Packs i, i + step, ... below `end`, combined into `total` one after another; four are on their way at once.
+// Packs i, i + step, ... below `end`, combined into `total` one after another; of sums and sums of squares, which
+// are what is asked for most, four are on their way at once.
 template <int N>
 __device__ __forceinline__ void folded(const Fold &f, const int64 *start, uint32 i, uint32 end, uint32 step, int width,
                                        int columns, C shift, C *total) {
-    Combine combine = {f.combine};
-    if (f.simple)
+    const Combine combine = {f.combine}, add = {ADD};
+    if (f.simple && f.combine == ADD && f.map <= SQUARE)
         for (; i + 3 * step < end; i += 4 * step) {
             C x[4][N];
             #pragma unroll
@@ -175,8 +169,8 @@ __device__ __forceinline__ void folded(const Fold &f, const int64 *start, uint32
                 take<N>(f.x.at + start[0] + (int64)(i + u * step) * width * f.x.folded[2], f.vector, x[u]);
             #pragma unroll
             for (int u = 0; u < 4; ++u) {
-                mapped<N>(f, x[u], x[u], x[u], shift);
-                combine.into<N>(total, x[u]);
+                #pragma unroll
+                for (int e = 0; e < N; ++e) total[e] = add(total[e], f.map ? x[u][e] * x[u][e] : x[u][e]);
             }
         }
     for (; i < end; i += step) {

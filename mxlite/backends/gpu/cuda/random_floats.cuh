@@ -2,13 +2,13 @@
 #pragma once
 
 // u * span + low, rounded after each step as the reference does; steps that change nothing are left out.
+// `span` and `low` are numbers of the type that the reference computes in.
 extern "C" __global__ void __launch_bounds__(256) uniform(
     T *out, int64 size, const uint64 *state, uint32 stream, double span, double low) {
-    A width = to<A>(from<T>((A)span)), from_ = to<A>(from<T>((A)low));
     EACH_NUMBER(at, e, bits) {
         A u = (A)(int)(bits.at[e] >> (32 - BITS)) * (A)(1.0 / (1 << BITS));
-        if (span != 1.0) u = to<A>(from<T>(u * width));
-        if (low != 0.0) u = u + from_;
+        if (span != 1.0) u = to<A>(from<T>(u * (A)span));
+        if (low != 0.0) u = u + (A)low;
         out[at * 4 + e] = from<T>(u);
     }
 }

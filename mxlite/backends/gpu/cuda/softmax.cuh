@@ -70,7 +70,7 @@ template <int P> __device__ __forceinline__ void scaled(const Softmax &s, const 
 }
 
 template <int P> __device__ __forceinline__ void softmax_line(const Softmax &s) {
-    const int HELD = 64 / (P * (int)sizeof(C));
+    const int HELD = P == 1 ? 8 : 64 / (P * (int)sizeof(C));
     __shared__ C room[32];
     uint32 group = s.group, lane = threadIdx.x % group;
     int64 line = (int64)blockIdx.x * (blockDim.x / group) + threadIdx.x / group;

@@ -25,7 +25,7 @@ __device__ __forceinline__ C slope(const SoftmaxGradient &s, C d, C y, C total) 
 }
 
 template <int P> __device__ __forceinline__ void gradient_line(const SoftmaxGradient &s) {
-    const int HELD = 64 / (P * (int)sizeof(C));
+    const int HELD = P == 1 ? 8 : 64 / (P * (int)sizeof(C));
     __shared__ C room[32];
     uint32 group = s.group, lane = threadIdx.x % group;
     int64 line = (int64)blockIdx.x * (blockDim.x / group) + threadIdx.x / group;

@@ -2,8 +2,9 @@
 
 Arrays are read as (I, C, P). With the channels last (P = 1) a block reads rows of packs of 16 bytes, else a
 block has one channel. The forward reads data twice and writes out once, in three launches: moments of parts,
-statistics of channels, normalized numbers. The gradient reads d_out and data (and out, where that tells what
-was rectified) twice and writes once, in as many. Where one block has all of a channel, one launch does it all.
+statistics of channels, normalized numbers. The gradient reads d_out and data (and out, where that tells
+what was rectified) twice and writes once, in as many. Where one block has all of a channel, one launch does
+it all.
 
 Which parts there are follows from the shape alone, and so do the bits.
 """
@@ -48,7 +49,7 @@ class Kernels:
 
     def __init__(self, device: Device, a: Any, data: Shape, dtype: str) -> None:
         axis = a.axis % len(data)
-        self.shape = i, c, p = prod(data[:axis]), data[axis], prod(data[axis + 1 :])
+        self.shape = _, c, p = prod(data[:axis]), data[axis], prod(data[axis + 1 :])
         self.device, self.a, self.dtype = device, a, dtype
         item = {"float64": 8, "float32": 4}.get(dtype, 2)
         self.wide = max(4, item)
@@ -90,7 +91,7 @@ class Kernels:
         made: Sequence[Any],
         work: Any,
     ) -> Run:
-        """The call that makes `made`: out, mean and var; `moving` are the statistics to use, if not the batch's."""
+        """The call that makes `made`: out, mean and var; `moving`: statistics to use, if not the batch's."""
         out, mean, var = made
         device, a, eps = self.device, self.a, ctypes.c_double(self.a.eps)
         launch = self._launcher((data, addend, out), gradient=False)
@@ -148,9 +149,13 @@ class Kernels:
             d_data = d_gamma = d_beta = d_addend = None
         launch = self._launcher((d_out, data, out, d_data, d_addend), gradient=True)
         mask = MASK_NONE if not self.relu else MASK_LINE if out is None else MASK_OUT
-        ins = [self._pointer(x) for x in (d_out, data, out, None if a.fix_gamma else gamma, beta, mean, var)]
+        ins: list[Any] = [
+            self._pointer(x) for x in (d_out, data, out, None if a.fix_gamma else gamma, beta, mean, var)
+        ]
         ins.append(ctypes.c_int(mask))
-        columns = [self._pointer(x) for x in (d_gamma, d_beta, *(moving if moves else (None, None)))]
+        columns: list[Any] = [
+            self._pointer(x) for x in (d_gamma, d_beta, *(moving if moves else (None, None)))
+        ]
         columns += [ctypes.c_double(a.eps), ctypes.c_double(a.momentum)]
         columns += [ctypes.c_int(a.fix_gamma), ctypes.c_int(moves)]
         targets = [self._pointer(d_data), self._pointer(d_addend)]

@@ -1,7 +1,7 @@
 """pick, one_hot and their kin: a thread for each element that is written, in the order of memory.
 
-Elements are copied as bytes, so all dtypes have kernels. Read is what is chosen and its index; a gradient or a
-one-hot array is written once.
+Elements are copied as bytes, so all dtypes have kernels. Read is what is chosen and its index; a gradient or
+a one-hot array is written once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cross-entropies of class numbers: the data is read once forwards, once backwards, where a line fits a block.
+"""Cross-entropies of class numbers: data is read once forwards, once backwards, where a line fits a block.
 
 Forwards, a number for each line goes to scratch and is added up in float64, in parts of a fixed number of
 lines. A label that is no class, an error on the CPU, gives nan here: a kernel has nobody to tell.
@@ -80,9 +80,7 @@ class _Loss:
         made.data = None if data is None else device.address(data)
         made.out = None if out is None else device.address(out)
         blocks = min(-(-self.n // 256), device.multiprocessors * 16)
-        run = device.launch(
-            self._function("class_picked"), (blocks, 1, 1), (256, 1, 1), 0, Arguments([made])
-        )
+        run = device.launch(self._function("class_picked"), (blocks, 1, 1), (256, 1, 1), 0, Arguments([made]))
         return run if out is None else InOrder([zeros(device, out), run])
 
     def _function(self, name: str) -> Any:
@@ -155,7 +153,9 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         if not loss.fits:
             return None
 
-        def picked(xp: Any, a: Any, d_out: Any, label: Any, weight: Any = None, *, d_data: Any, work: Any) -> Run:
+        def picked(
+            xp: Any, a: Any, d_out: Any, label: Any, weight: Any = None, *, d_data: Any, work: Any
+        ) -> Run:
             return loss.backward(xp, a, d_out, None, label, weight, d_data=d_data, work=work)
 
         def like(xp: Any, a: Any, d_out: Any, label: Any, weight: Any, *, d_data: Any, work: Any) -> None: ...

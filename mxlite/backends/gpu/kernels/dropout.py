@@ -1,7 +1,7 @@
 """Dropout: the same numbers as on the CPU, drawn again backward, so that no mask is stored.
 
-Reads and writes each element once; ten rounds of the generator make four numbers. The seed and the step are read
-from device memory.
+Reads and writes each element once; ten rounds of the generator make four numbers. The seed and the step are
+read from device memory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Maxima and minima over axes, what backward needs of them, and their positions.
 
-The array is read once for the result and once more to note, in a bit, which elements are equal to it. Positions
-take one pass; long lines of which there are few are searched in stretches, the best of which a second kernel
-takes.
+The array is read once for the result and once more to note, in a bit, which elements are equal to it.
+Positions take one pass; long lines of which there are few are searched in stretches, the best of which a
+second kernel takes.
 """
 
 from __future__ import annotations
@@ -172,9 +172,7 @@ def _positions(device: Device, r: Request, axis: int | None, smallest: bool) -> 
         run = device.launch(function, (blocks, splits, 1), (x, y, 1), 0, Arguments([made]))
         if not some:
             return run
-        return InOrder(
-            [run, _each(device, "best_positions", r.dtype, lines, [made, ctypes.c_int(splits)])]
-        )
+        return InOrder([run, _each(device, "best_positions", r.dtype, lines, [made, ctypes.c_int(splits)])])
 
     def like(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> None: ...
 

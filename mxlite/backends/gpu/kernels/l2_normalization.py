@@ -1,4 +1,4 @@
-"""L2Normalization and its gradient: sums of squares are folded, then an elementwise pass; each reads the data."""
+"""L2Normalization and its gradient: sums of squares are folded, then an elementwise pass reads again."""
 
 from __future__ import annotations
 

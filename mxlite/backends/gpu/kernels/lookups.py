@@ -59,9 +59,7 @@ class Rows:
         if not out.size:
             return nothing
         made = Lookup(device.address(table), device.address(indices), device.address(out))
-        unit = next(
-            u for u in (16, 8, 4, 2, 1) if self.nbytes % u == made.table % u == made.out % u == 0
-        )
+        unit = next(u for u in (16, 8, 4, 2, 1) if self.nbytes % u == made.table % u == made.out % u == 0)
         inner = self.nbytes // unit
         made.units, made.inner, made.count = self.outer * self.n * inner, Divisor(inner), Divisor(self.n)
         made.length, made.outer = self.length, self.outer

@@ -1,4 +1,4 @@
-"""Outputs that start the backward pass by themselves: SoftmaxOutput's gradient, regressions, MakeLoss, SVMOutput.
+"""Outputs that start the backward pass by themselves: SoftmaxOutput, regressions, MakeLoss, SVMOutput.
 
 Elementwise: each array is read and written once, 16 bytes at a time. What a normalization counts is counted
 before, in a kernel of its own.
@@ -102,7 +102,9 @@ def _softmax_output_gradient(device: Device, r: Request) -> ChosenKernel | None:
         scale /= max(1, n if a.multi_output else size)
     parts = min(MOST_PARTS, -(-size // STRETCH)) if a.normalization == "valid" else 0
     spread = a.smooth_alpha / (k - 1) if k > 1 else 0.0
-    ignored = float(np.asarray(a.ignore_label).astype(r.dtypes[1])) if floating(r.dtypes[1]) else a.ignore_label
+    ignored = (
+        float(np.asarray(a.ignore_label).astype(r.dtypes[1])) if floating(r.dtypes[1]) else a.ignore_label
+    )
     parameters = {
         "rule": SOFTMAX_OUTPUT,
         "scale": scale,
@@ -240,21 +242,20 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     def sign(w: Writer, a: Any, each: int, y: Value, t: Value) -> Value:
         return (w.one_where("gt", y, t) - 0.5) * w.constant(2 * a.grad_scale / each)
 
-    for op, slope in (
-        (LinearRegressionOutput, difference),
-        (LogisticRegressionOutput, difference),
-        (MAERegressionOutput, sign),
-    ):
-        add(op.grad_op, slope, "out", "label")
-    for op in (LinearRegressionOutput, MAERegressionOutput, SVMOutput, MakeLoss):
+    add(LinearRegressionOutput.grad_op, difference, "out", "label")
+    add(LogisticRegressionOutput.grad_op, difference, "out", "label")
+    add(MAERegressionOutput.grad_op, sign, "out", "label")
+    identities: tuple[type[Op], ...] = (LinearRegressionOutput, MAERegressionOutput, SVMOutput, MakeLoss)
+    for op in identities:
         add(op, lambda w, a, each, x: x, "data")
     add(LogisticRegressionOutput, lambda w, a, each, x: 1 / (w("exp", -x) + 1), "data")
     add(make_loss.grad_op, lambda w, a, each: w.number(1.0))
-    for op, gradient in (
-        (SoftmaxOutput, _softmax_output_gradient),
-        (SVMOutput, _svm_gradient),
-        (MakeLoss, _make_loss_gradient),
-    ):
+    gradients: dict[type[Op], Any] = {
+        SoftmaxOutput: _softmax_output_gradient,
+        SVMOutput: _svm_gradient,
+        MakeLoss: _make_loss_gradient,
+    }
+    for op, gradient in gradients.items():
         assert op.grad_op is not None
         table[op.grad_op] = [lambda r, row=gradient: row(device, r)]
     return table

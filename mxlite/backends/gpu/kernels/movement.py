@@ -6,6 +6,7 @@ gpu/move.py for how they run. Gradients that add up (of tile, repeat, stretched 
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from ....graph.opdef import Op, SERVICES, Signature
@@ -71,8 +72,8 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
 def _moves(r: Request) -> list[Move] | None:
     """What a call with all outputs moves; None if it does more."""
-    op, log = r.op, []
-    of = op.forward_op or op
+    op, of = r.op, r.op.forward_op or r.op
+    log: list[Move] = []
     if op.signature.services - {"shapes", "work"}:
         return None
     _, outs = of.infer_type(r.attrs, *r.dtypes)
@@ -83,9 +84,9 @@ def _moves(r: Request) -> list[Move] | None:
     ):
         for n, s, d in zip(names, shapes, dtypes):
             layout[n] = layout["d_" + n] = (s, d)
-    count = iter(range(10**9))
+    count = itertools.count()
     ins, made = (
-        [Sheet.whole(next(count), *layout[n], log) for n in names]
+        [Sheet.whole(next(count), layout[n][0], layout[n][1], log) for n in names]
         for names in (op.input_names(r.attrs), op.output_names(r.attrs))
     )
     kernel = ChosenKernel(op.forward, 0, "", Signature.of(op.forward))

@@ -1,9 +1,9 @@
 """LayerNorm, RMSNorm, GroupNorm and InstanceNorm, forward and backward, as rows of numbers.
 
-32 to 256 threads have a row and keep it in registers as far as it fits: then data is read once forward, and data
-and d_out once backward. Longer rows are read three times, most of them out of a cache. Gradients of gamma and
-beta are added up by blocks that have some rows each, then over the blocks; where gamma serves several neighbours,
-in a pass of their own. An axis that is not the last is worked on by a thread for each column.
+32 to 256 threads have a row and keep it in registers as far as it fits: then data is read once forward, and
+data and d_out once backward. Longer rows are read three times, most of them out of a cache. Gradients of
+gamma and beta are added up by blocks that have some rows each, then over the blocks; where gamma serves
+several neighbours, in a pass of their own. Along another axis than the last, a thread has a column.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from ..fill import zeros
 from ..source import NAMES, shared, Source
 
 THREADS = 256
-ROW_BLOCKS = 264  # that share the rows where columns are added up: two for each multiprocessor of the largest GPUs
+ROW_BLOCKS = (
+    264  # that share the rows where columns are added up: two for each multiprocessor of the largest GPUs
+)
 BLOCKS = 1 << 16
 FLOATS = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
 LONGEST = 2**31 - 1  # of a row, counted in 32 bits
@@ -39,10 +41,13 @@ def _types(dtype: str, affine: str) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def rows_source(dtype: str, affine: str, pack: int, aligned: bool, held: int, columns: bool, gradient: bool) -> Source:
+def rows_source(
+    dtype: str, affine: str, pack: int, aligned: bool, held: int, columns: bool, gradient: bool
+) -> Source:
     """The kernel "normalize" or "gradient" of rows; see cuda/rows.cuh."""
     types = _types(dtype, affine) + (
-        f"#define V {pack}\n#define ALIGNED {int(aligned)}\n#define HELD {held}\n#define COLUMNS {int(columns)}\n"
+        f"#define V {pack}\n#define ALIGNED {int(aligned)}\n"
+        f"#define HELD {held}\n#define COLUMNS {int(columns)}\n"
     )
     rows = shared("rows")
     if gradient:
@@ -128,7 +133,11 @@ class Normalization:
         """out, mean and spread, those that are not None."""
         if self.rows * self.inner == 0 or (out is None and mean is None and spread is None):
             return nothing
-        values = [*self._pointers(data, gamma, beta), *self._rule_numbers(), *self._pointers(out, mean, spread)]
+        values = [
+            *self._pointers(data, gamma, beta),
+            *self._rule_numbers(),
+            *self._pointers(out, mean, spread),
+        ]
         if self.inner > 1:
             return self._launch_columns("normalize", values)
         t, aligned = self.front, self._aligned(self.pack, data, out)
@@ -139,7 +148,7 @@ class Normalization:
     def backward(
         self, d_out: Any, heads: Sequence[Any], data: Any, gamma: Any, made: Sequence[Any], work: Any
     ) -> Run:
-        """`made`: d_data, d_gamma and d_beta, those that are not None; `heads`: gradients of mean and spread."""
+        """`made`: d_data, d_gamma, d_beta, those not None; `heads`: gradients of mean and spread."""
         d_data, *columns = made
         affine = [x for x in columns if x is not None]
         if data.size == 0 or d_out is None:
@@ -149,7 +158,7 @@ class Normalization:
             runs = []
         if data.size == 0 or (d_data is None and not affine):
             return InOrder(runs)
-        device, address = self.device, self.device.address(work) if work is not None else 0
+        address = 0 if work is None else self.device.address(work)
         count = self.rows * self.inner * self.wide
         stats = [address, address + count]
         sums = [address + 2 * count, address + 2 * count + self.parts * self.gammas * self.wide]
@@ -177,8 +186,16 @@ class Normalization:
         else:  # the statistics first: d_data may take the place of what the sums read
             runs.append(each_row(None, True, False))
             view = [ctypes.c_int64(x) for x in (self.rule.view[1], self.rule.channels, self.inner)]
-            values = [*self._pointers(d_out, data), *map(pointer, stats), *view, *s.numbers, *map(pointer, sums)]
-            runs.append(self._launch(text, "part_sums", (s.num_parts, s.channels, 1), (*s.threads, 1), values))
+            values = [
+                *self._pointers(d_out, data),
+                *map(pointer, stats),
+                *view,
+                *s.numbers,
+                *map(pointer, sums),
+            ]
+            runs.append(
+                self._launch(text, "part_sums", (s.num_parts, s.channels, 1), (*s.threads, 1), values)
+            )
             if d_data is not None:
                 runs.append(each_row(d_data, False, False))
         values = [*map(pointer, sums), ctypes.c_int64(self.gammas), ctypes.c_int64(self.parts)]

@@ -1,8 +1,8 @@
 """Pooling forward and backward, channels behind the samples or last.
 
 A thread makes one number, or with the channels last a pack of them: each window is read once forward, and the
-gradient gathers what reaches an element, without atomic operations. Neighbours share most of what they read, so
-that memory is read about once. Written: out (and an index of one byte, for max) once.
+gradient gathers what reaches an element, without atomic operations. Neighbours share most of what they read,
+so that memory is read about once. Written: out (and an index of one byte, for max) once.
 """
 
 from __future__ import annotations

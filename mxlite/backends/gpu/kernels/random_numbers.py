@@ -1,4 +1,4 @@
-"""Arrays of random numbers that are, bit for bit, the CPU's (normal and exponential ones: but for a last rounding).
+"""Arrays of random numbers that are, bit for bit, the CPU's (normal and exponential ones: but for rounding).
 
 Nothing is read but the seed and the step; each element is written once.
 """
@@ -9,6 +9,8 @@ import ctypes
 import functools
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from ....graph.opdef import Op
 from ....ops.distributions import _OTHER
@@ -37,25 +39,26 @@ def source(dtype: str) -> Source:
     return Source(shared("types", "index", "philox") + types + shared("random", kind))
 
 
-def _uniform(a: Any) -> Call:
-    return "uniform", [ctypes.c_double(a.high - a.low), ctypes.c_double(a.low)], 4
+def _uniform(a: Any, dtype: str) -> Call:
+    kind = np.dtype("float32" if dtype == "bfloat16" else dtype).type  # what numpy makes of a Python number
+    return "uniform", [ctypes.c_double(kind(x)) for x in (a.high - a.low, a.low)], 4
 
 
-def _normal(a: Any) -> Call:
+def _normal(a: Any, dtype: str) -> Call:
     return "normal", [ctypes.c_double(a.scale), ctypes.c_double(a.loc)], 2
 
 
-def _exponential(a: Any) -> Call:
+def _exponential(a: Any, dtype: str) -> Call:
     return "exponential", [ctypes.c_double(a.lam), ctypes.c_uint64(_OTHER)], 1
 
 
-def _randint(a: Any) -> Call:
+def _randint(a: Any, dtype: str) -> Call:
     span = a.high - a.low
     values = [ctypes.c_uint64(span), ctypes.c_uint64(a.low % 2**64)]
     return ("below", values, 4) if span <= 2**32 else ("below_wide", values, 2)
 
 
-CALLS: dict[type[Op], Callable[[Any], Call]] = {
+CALLS: dict[type[Op], Callable[[Any, str], Call]] = {
     _random_uniform: _uniform,
     _random_uniform_like: _uniform,
     _random_normal: _normal,
@@ -76,7 +79,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             size *= n
         if dtype not in (*BITS, *WHOLE) or size > NUMBERS:
             return None
-        name, last, each = CALLS[r.op](r.attrs)
+        name, last, each = CALLS[r.op](r.attrs, dtype)
 
         def connect(xp: Any, a: Any, *like: Any, out: Any, rng: Any, work: Any) -> Run:
             if out is None or size == 0:

@@ -91,7 +91,7 @@ def fold_of(device: Device, r: Request, name: str) -> Fold:
 def _reduction(device: Device, r: Request, name: str) -> ChosenKernel | None:
     fold = fold_of(device, r, name)
     (made,) = r.op.infer_type(r.attrs, *r.dtypes)[1]
-    if not fold.fits or not known(made):
+    if not fold.fits or made is None or not known(made):
         return None
 
     def connect(xp: Any, a: Any, data: Any, *, out: Any, work: Any = None) -> Run:
@@ -254,7 +254,7 @@ def _spread(device: Device, r: Request) -> ChosenKernel | None:
 
 
 def _spread_gradient(device: Device, r: Request) -> ChosenKernel | None:
-    target, shape = r.inputs
+    shape = r.inputs[1]
     kept = kept_shape(r.attrs, shape)
     count = prod(shape) // prod(kept) if prod(kept) else 1
     finish = DIVIDED if r.attrs.mean else PLAIN

@@ -1,8 +1,8 @@
-"""Softmax along an axis and its kin, forwards and backwards: lines that fit a block's registers are read once.
+"""Softmax along an axis and its kin, both ways: lines that fit a block's registers are read once.
 
-A line of the last axis belongs to a group of threads, up to 512 numbers to part of a warp and longer ones to a
-block, which keeps the first 16384 (of doubles and of gradients 8192) and reads the rest twice. Lines along an inner axis are read
-twice, neighbours by neighbouring threads.
+A line of the last axis belongs to a group of threads: up to 512 numbers to part of a warp, longer ones to a
+block, which keeps the first 16384 and reads the rest twice. (8192 of doubles, in gradients, and of lengths
+that are no whole packs.) Lines along an inner axis are read twice, neighbours by neighbouring threads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ....ops.loss import SoftmaxOutput
 from ....ops.softmax import log_softmax, softmax, SoftmaxActivation, softmin
 from ....ops.views import along
 from ...base import ChosenKernel, connected, Request
-from ..device import Arguments, Device, nothing, pointer, Run
+from ..device import Arguments, Device, nothing, Run
 from ..kinds import computed_in, floating, kind, known
 from ..layout import columns, Divisor, MOST, rows as rows_of
 from ..source import NAMES, shared, Source
@@ -100,7 +100,7 @@ def launch(
     else:
         width = _width(*map(str, dtypes))
         pack = width if length % width == 0 else 1
-        held = 64 // (pack * (8 if computed_in(*dtypes) == "double" else 4))
+        held = 64 // (pack * (8 if computed_in(*dtypes) == "double" else 4)) if pack > 1 else 8
         layout, name = rows_of(outer, length // pack, held, most_threads), names[0 if pack > 1 else 1]
         made.group = layout.group
         made.vector = all(a % (pack * max(d.itemsize for d in dtypes)) == 0 for a in addresses)

@@ -1,0 +1,1 @@
+"""What benchmarks/gpu.py measures: networks, columns, one network in all columns, tables."""

@@ -1,0 +1,99 @@
+"""mxlite's side on a GPU, or on the emulated one of the tests."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+
+from harness.worker import serve
+from peers.mxlite_peer import MXLite
+
+import mxlite as mx
+from gpu_columns.search import bisected
+from mxlite.backends import backend_of
+
+
+class OnGPU(MXLite):
+    """`run` takes the device's own time between two events, and the host's while it pushes steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = ExitStack()
+        if os.environ.get("MXLITE_BENCHMARK_EMULATED"):
+            from emulated_driver import emulated_gpus
+
+            self.open.enter_context(emulated_gpus(capacity=2**32, late=1.0))
+        self.context = mx.gpu(0)
+        self.device: Any = None
+        self.host_s = 0.0
+
+    def versions(self) -> dict[str, str]:
+        device = backend_of(self.context).device
+        from mxlite.backends.gpu import nvrtc
+
+        return {
+            "mxlite": mx.__version__,
+            "GPU": f"{device.name}, {device.architecture}, {device.memory()[1] / 2**30:.0f} GiB",
+            "NVRTC": ".".join(map(str, nvrtc.version())) if nvrtc.available() else "absent",
+        }
+
+    def build(self, spec: dict[str, Any], **options: Any) -> None:
+        self.device = backend_of(self.context).device
+        self.free_before = self.device.memory()[0]
+        super().build(spec, **options)
+
+    def run(self, count: int) -> float:
+        device = self.device
+        mx.nd.waitall()
+        with device.active():
+            first, last = device.driver.event(timed=True), device.driver.event(timed=True)
+            device.driver.record(first, device.compute)
+        start = time.perf_counter()
+        for _ in range(count):
+            self.push_step()
+        self.host_s = (time.perf_counter() - start) / count
+        mx.nd.waitall()
+        with device.active():
+            device.driver.record(last, device.compute)
+            device.driver.synchronize_event(last)
+            return device.driver.seconds(first, last) / count
+
+    def memory(self) -> dict[str, Any]:
+        gone = self.free_before - self.device.memory()[0]
+        return {**super().memory(), "gone": gone, "host_s": self.host_s}
+
+    def graphs(self) -> dict[str, Any]:
+        """What is captured, and what is not."""
+        kernels = [str(t.kernel) for t in self.module.memory_plan.problem.tasks]
+        hosted = sorted({k for k in kernels if k.startswith("host: ")})
+        return {
+            "tasks": len(kernels),
+            "on the host": sum(k.startswith("host: ") for k in kernels),
+            "as": hosted,
+        }
+
+    def largest(self, symbol: str, nbytes: int, most_extra: float, most: int = 4096) -> int:
+        """The largest batch of images for which a plan within `nbytes` takes no more extra time than this."""
+        net = mx.sym.load(symbol)
+        sgd = mx.optimizer.SGD(momentum=0.9)
+
+        def fits(batch: int) -> bool:
+            shapes = {"data": (batch, 3, 224, 224), "softmax_label": (batch,)}
+            try:
+                plan = net.memory_plan(self.context, memory_budget=nbytes, optimizer=sgd, **shapes)
+            except mx.MemoryBudgetError:
+                return False
+            return bool(plan.extra_time <= most_extra)
+
+        return bisected(fits, most)
+
+
+if __name__ == "__main__":
+    serve(OnGPU().answer)

@@ -1,0 +1,101 @@
+"""The networks of benchmarks/gpu.py, and small ones that test it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from networks.suite import by_name, cifar, Net
+
+import mxlite as mx
+
+VOCABULARY = 10_000
+DEEP = (3, 131, 196, 3)  # blocks of the stages of mx.models' ResNet-1001
+
+
+def resnet(depth: int, batch: int, stages: tuple[int, ...], rate: float = 0.004) -> Net:
+    """Version 1, bottlenecks, 224x224."""
+    return Net(
+        f"resnet{depth}",
+        f"ResNet-{depth} 224 B{batch}",
+        partial(mx.models.get, f"resnet{depth}"),
+        (batch, 3, 224, 224),
+        (batch,),
+        1000,
+        ("ResNet", dict(stages=stages, width=64, classes=1000, bottleneck=True)),
+        rate=rate,
+    )
+
+
+def lstm(layers: int, hidden: int, length: int, batch: int) -> Net:
+    """A language model of words."""
+    states = dict.fromkeys(("lstm_state", "lstm_state_cell"), (layers, batch, hidden))
+    return Net(
+        "lstm",
+        f"LSTM {layers}x{hidden} T{length} B{batch}",
+        partial(mx.models.get, "lstm", layers=layers, hidden=hidden, vocabulary=VOCABULARY, dropout=0.0),
+        (length, batch),
+        (length * batch,),
+        VOCABULARY,
+        ("LSTM", dict(layers=layers, hidden=hidden, vocabulary=VOCABULARY)),
+        rate=0.5,
+        is_image=False,
+        high=VOCABULARY,
+        inputs=states,
+    )
+
+
+def decoder(layers: int, width: int, heads: int, length: int, batch: int, vocabulary: int) -> Net:
+    """A language model of tokens, as GPT-2."""
+    options = dict(
+        layers=layers, width=width, heads=heads, hidden=4 * width, vocabulary=vocabulary, length=length
+    )
+    return Net(
+        "decoder",
+        f"Transformer LM {layers}x{width} T{length} B{batch}",
+        partial(mx.models.get, "gpt2", **options, dropout=0.0),
+        (batch, length),
+        (batch * length,),
+        vocabulary,
+        ("Decoder", options),
+        rate=0.05,
+        is_image=False,
+        high=vocabulary,
+    )
+
+
+def nets() -> list[Net]:
+    """At the sizes of the targets; those that are bound by launches last."""
+    return [
+        resnet(50, 256, (3, 4, 6, 3)),
+        resnet(152, 128, (3, 8, 36, 3)),
+        cifar(110, 128),
+        lstm(4, 1024, 64, 64),
+        decoder(12, 768, 12, 1024, 16, 50257),
+        *by_name(["mlp", "lenet"]),
+    ]
+
+
+LAUNCH_BOUND = ("mlp", "lenet")
+QUICK = ("resnet50", "decoder", "mlp", "lenet")
+
+
+def small() -> list[Net]:
+    """Ones that the emulated GPU does in seconds."""
+    widths = (12, 16, 10)
+    mlp = Net(
+        "mlp",
+        "MLP 12-16-10 B8",
+        partial(mx.models.get, "mlp", hidden=(16,)),
+        (8, 12),
+        (8,),
+        10,
+        ("MLP", dict(widths=widths)),
+        rate=0.01,
+        is_image=False,
+    )
+    return [mlp, decoder(1, 16, 2, 8, 2, 50)]
+
+
+def deep() -> Net:
+    """1001 layers."""
+    return resnet(1001, 32, DEEP, rate=2e-6)

@@ -1,0 +1,66 @@
+"""Random numbers of the GPU, run on the CPU: the bits that the CPU's kernels draw."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from case import Case
+from conformance import Call, kernels_of, same_bits, stages
+from emulated_device import compiler
+from gpu_case import BACKEND
+
+from mxlite import ops
+
+pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
+
+
+def both(case, dtype=None):
+    """(kernel's outputs, reference's) of each stage."""
+    call = Call.of(case, dtype=dtype)
+    for op, inputs in stages(call, case.inputs(dtype=dtype)):
+        want, _ = call.execute(op, inputs)
+        with kernels_of(BACKEND):
+            got, _ = call.execute(op, inputs)
+        for name in want:
+            yield name, got[name], want[name]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("axes, shape", [((), (7, 3, 611)), ((1,), (5, 9, 13))])
+def test_dropout_keeps_the_same_elements(axes, shape, dtype):
+    """To the bit, forward and backward, also where the last pack is not full."""
+    for name, got, want in both(Case(ops.Dropout, {"p": 0.3, "axes": axes}, [shape]), dtype):
+        same_bits(got, want, name)
+        assert 0.2 < np.mean(np.asarray(want, np.float32) == 0) < 0.4
+
+
+def test_dropout_of_everything():
+    for name, got, _ in both(Case(ops.Dropout, {"p": 1.0}, [(33,)]), "float32"):
+        assert not got.any(), name
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_uniform_numbers(dtype):
+    for low, high in ((0.0, 1.0), (-1.0, 2.0), (0.1, 0.2)):
+        attrs = {"shape": (1023,), "low": low, "high": high, "dtype": dtype}
+        for name, got, want in both(Case(ops._random_uniform, attrs, [])):
+            same_bits(got, want, name)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "int8"])
+def test_whole_numbers(dtype):
+    spans = [(-7, 90), (0, 2)] + ([(-(2**40), 2**45 + 1)] if dtype == "int64" else [])
+    for low, high in spans:
+        attrs = {"shape": (517,), "low": low, "high": high, "dtype": dtype}
+        for name, got, want in both(Case(ops._random_randint, attrs, [])):
+            same_bits(got, want, name)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("name", ["normal", "exponential"])
+def test_numbers_of_other_laws_are_the_same_but_for_rounding(name, dtype):
+    op = getattr(ops, f"_random_{name}")
+    for _, got, want in both(Case(op, {"shape": (3001,), "dtype": dtype}, [])):
+        np.testing.assert_allclose(
+            got.astype(np.float64), want.astype(np.float64), rtol=2 * np.finfo(dtype).eps, atol=1e-15
+        )
