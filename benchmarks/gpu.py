@@ -1,7 +1,7 @@
-"""Milliseconds, bytes and host time of a training step on a GPU, beside PyTorch.
+"""Milliseconds, bytes and host time of a training step on a GPU, beside PyTorch and JAX.
 
-    python benchmarks/gpu.py                       about 40 minutes; writes results/<date>-gpu.md
-    python benchmarks/gpu.py --quick               about 4 minutes, no compiled column, no budgets
+    python benchmarks/gpu.py                       about an hour; writes results/<date>-gpu.md
+    python benchmarks/gpu.py --quick               about 4 minutes, no compiled columns, no budgets
     python benchmarks/gpu.py --emulated            on the tests' emulated GPU: a test of this file
 
 Each column has a process of its own and the GPU to itself; all begin with the same weights, and a column
@@ -34,7 +34,13 @@ Device time of a step between two events (median (least-most) of the rounds), {s
 of {rounds} rounds. A step is forward, cross entropy, backward and SGD with momentum (PyTorch: the fused one),
 on one batch that stays the same and lies on the GPU. float32 is without TF32 on both sides. channels_last and
 max-autotune (torch.compile, which uses CUDA graphs) have images in channels_last; PyTorch's bfloat16 is
-autocast. Dropout is left out. ResNet-1001 is `mx.models`' version 1.
+autocast. Dropout is left out. ResNet-1001 is `mx.models`' resnet1001_memonger.
+
+JAX: the whole step under `jax.jit`, its state donated; time is the clock's, until all of a round is done.
+Plain functions, channels last; attention is cuDNN's in bfloat16, else XLA's; an LSTM, and the equal blocks of
+ResNet-1001, are `lax.scan`. remat: `jax.checkpoint` around every block or layer. Matrix products are of
+precision "highest" in float32, "tensorfloat32" for TF32; in bfloat16 weights are rounded where they are used,
+and norms, losses and cells of an LSTM stay float32.
 
 """
 HOST = """\
@@ -43,9 +49,10 @@ except where a framework waits by itself.
 
 """
 MEMORY = """\
-planned: what the plan said before anything was allocated. peak: mxlite's measured bytes; the peak of
-PyTorch's allocator. gone: bytes fewer free on the device than before the network was built, modules, graphs
-and libraries included; of PyTorch what its allocator has reserved.
+planned: what the plan said before anything was allocated; of JAX what XLA says of the compiled step. peak:
+mxlite's measured bytes; the peak of PyTorch's allocator in a step; that of JAX's since its process began,
+trials while compiling included. gone: bytes fewer free on the device than before the network was built,
+modules, graphs and libraries included; of PyTorch and JAX what their allocators have reserved.
 
 """
 
@@ -125,7 +132,8 @@ def batch_sizes(terms: Terms, folder: Path) -> list[dict[str, Any]]:
         Column("mxlite", "mxlite", "ours", found[0].script, {}, found[0].env),
         *(
             Column(c.name, {"eager": "PyTorch eager"}.get(c.name, c.title), "torch", c.script, c.options)
-            for c in found[1:]
+            for c in found
+            if c.side == "torch"
         ),
     ]
     return largest_batches(net, ROOM, MOST_EXTRA, terms, folder, wanted)
@@ -153,7 +161,7 @@ def body(
     text = f"- all of it took {(perf_counter() - start) / 60:.1f} minutes\n\n"
     text += ABOUT.format(seconds=terms.seconds, rounds=terms.rounds)
     if terms.threads == 1:
-        text += "Nothing here says anything of a GPU: this is the tests' emulated one, PyTorch on the CPU.\n"
+        text += "Nothing here says anything of a GPU: it is the tests' emulated one, of others the CPU.\n"
     else:
         text += "## Targets\n\n" + report.targets(results, deep, batches)
     sections = {title: report.times(results, p) for p, title in known_columns.PRECISIONS.items()}

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from peers.column import Column
 
-OURS, TORCH = "../gpu_columns/mxlite_gpu.py", "../gpu_columns/torch_gpu.py"
+OURS, TORCH, JAX = (f"../gpu_columns/{side}_gpu.py" for side in ("mxlite", "torch", "jax"))
+JAX_ENV = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+JAX_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "fp32": {"precision": "highest"},
+    "tf32": {"precision": "tensorfloat32"},
+    "bf16": {"precision": None, "dtype": "bfloat16"},
+}
 PRECISIONS = {"fp32": "float32", "tf32": "float32 by TF32", "bf16": "bfloat16, float32 weights"}
 TOLERANCE = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 0.08}
 """Of losses, relative to PyTorch eager in float32."""
@@ -27,27 +34,41 @@ def columns() -> list[Column]:
             Column(f"last-{precision}", "channels_last", "torch", TORCH, last, {}, precision, "images"),
             Column(f"compile-{precision}", "max-autotune", "torch", TORCH, {**last, "compiled": True},
                    precision=precision),
+            *jax(precision),
         ]  # fmt: skip
     return made
 
 
+def jax(precision: str) -> list[Column]:
+    """JAX's step compiled, and the same with `jax.checkpoint` around every block."""
+    options = JAX_OPTIONS[precision]
+    again = {**options, "again": True}
+    return [
+        Column(f"jit-{precision}", "JAX jit", "jax", JAX, options, JAX_ENV, precision),
+        Column(f"remat-{precision}", "JAX remat", "jax", JAX, again, JAX_ENV, precision),
+    ]
+
+
 def quick() -> list[Column]:
-    """mxlite in all precisions, PyTorch in those that are used: no compiling."""
+    """mxlite in all precisions, PyTorch in those that are used: nothing that takes long to compile."""
     return [c for c in columns() if c.side == "ours" or c.name in ("eager-tf32", "last-bf16", "eager-bf16")]
 
 
 def small() -> list[Column]:
-    """For the emulated GPU: PyTorch on the CPU."""
-    return [c for c in columns() if c.name in ("mxlite-fp32", "eager-fp32", "mxlite-bf16")]
+    """For the emulated GPU: PyTorch and JAX on the CPU."""
+    names = ("mxlite-fp32", "eager-fp32", "jit-fp32", "remat-fp32", "mxlite-bf16")
+    return [c for c in columns() if c.name in names]
 
 
 def emulated(column: Column) -> Column:
-    """The column on the emulated GPU, if it is ours."""
-    return replace(column, env={**column.env, "MXLITE_BENCHMARK_EMULATED": "1"})
+    """The column on the emulated GPU, if it is ours, or on the CPU."""
+    env = {**column.env, "MXLITE_BENCHMARK_EMULATED": "1", "JAX_PLATFORMS": "cpu"}
+    return replace(column, env=env)
 
 
 def within(nbytes: Mapping[str, int], precision: str = "tf32") -> list[Column]:
-    """ResNet-1001: mxlite without a budget and within some, PyTorch with a checkpoint around every block."""
+    """ResNet-1001: mxlite without a budget and within some, PyTorch and JAX with and without a checkpoint
+    around every block."""
     env = {"MXLITE_ALLOW_TF32": "1"}
     theirs = {"tf32": True, "channels_last": True}
     made = [Column("mxlite", "mxlite, no budget", "ours", OURS, {}, env, precision)]
@@ -60,4 +81,4 @@ def within(nbytes: Mapping[str, int], precision: str = "tf32") -> list[Column]:
     made.append(Column("checkpointed", "PyTorch, checkpointed", "torch", TORCH, again, {}, precision))
     segments = {**theirs, "checkpointed": "segments"}
     made.append(Column("segments", "the same, sqrt(n) stretches", "torch", TORCH, segments, {}, precision))
-    return made
+    return made + jax(precision)

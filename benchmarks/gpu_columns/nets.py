@@ -12,7 +12,7 @@ VOCABULARY = 10_000
 DEEP = (3, 131, 196, 3)  # blocks of the stages of mx.models' ResNet-1001
 
 
-def resnet(depth: int, batch: int, stages: tuple[int, ...], rate: float = 0.004) -> Net:
+def resnet(depth: int, batch: int, stages: tuple[int, ...]) -> Net:
     """Version 1, bottlenecks, 224x224."""
     return Net(
         f"resnet{depth}",
@@ -22,6 +22,21 @@ def resnet(depth: int, batch: int, stages: tuple[int, ...], rate: float = 0.004)
         (batch,),
         1000,
         ("ResNet", dict(stages=stages, width=64, classes=1000, bottleneck=True)),
+        rate=0.004,
+    )
+
+
+def memonger(stages: tuple[int, ...], batch: int, rate: float) -> Net:
+    """The topology that dmlc's memonger is shown with, 224x224."""
+    depth = 3 * sum(stages) + 2
+    return Net(
+        f"resnet{depth}",
+        f"ResNet-{depth} (memonger) 224 B{batch}",
+        partial(mx.models.resnet, version="memonger", stages=stages),
+        (batch, 3, 224, 224),
+        (batch,),
+        1000,
+        ("Memonger", dict(stages=stages, classes=1000)),
         rate=rate,
     )
 
@@ -98,4 +113,4 @@ def small() -> list[Net]:
 
 def deep() -> Net:
     """1001 layers."""
-    return resnet(1001, 32, DEEP, rate=2e-6)
+    return memonger(DEEP, 32, rate=2e-6)

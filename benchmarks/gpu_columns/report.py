@@ -15,6 +15,7 @@ from .nets import LAUNCH_BOUND
 
 Results = list[tuple[Net, Entries]]
 GIB = 2**30
+PEERS = {"torch": "PyTorch", "jax": "JAX"}
 
 
 def of(entries: Entries, precision: str, side: str) -> list[Entry]:
@@ -32,7 +33,7 @@ def milliseconds(e: Entry | None) -> str:
 
 
 def times(results: Results, precision: str) -> str:
-    """Milliseconds of a step, and PyTorch's best over ours."""
+    """Milliseconds of a step, and the best of PyTorch's, and of JAX's, over ours."""
     names: list[str] = []
     for _, entries in results:
         names += [n for n, e in entries.items() if e.column.precision == precision and n not in names]
@@ -41,15 +42,16 @@ def times(results: Results, precision: str) -> str:
     titles = {n: e.column.title for _, es in results for n, e in es.items()}
     rows = []
     for net, entries in results:
-        ratio = speed(entries, precision)
+        ratios = [speed(entries, precision, side) for side in PEERS]
         cells = [milliseconds(entries.get(n)) for n in names]
-        rows.append([net.title, *cells, "-" if ratio is None else number(ratio)])
-    return markdown(["ms a step", *(titles[n] for n in names), "best / mxlite"], rows)
+        rows.append([net.title, *cells, *("-" if r is None else number(r) for r in ratios)])
+    best = (f"{title}'s best / mxlite" for title in PEERS.values())
+    return markdown(["ms a step", *(titles[n] for n in names), *best], rows)
 
 
-def speed(entries: Entries, precision: str) -> float | None:
-    """PyTorch's best time over ours; above 1 ours is faster."""
-    ours, theirs = of(entries, precision, "ours"), of(entries, precision, "torch")
+def speed(entries: Entries, precision: str, side: str = "torch") -> float | None:
+    """The best time of that side, PyTorch unless told otherwise, over ours; above 1 ours is faster."""
+    ours, theirs = of(entries, precision, "ours"), of(entries, precision, side)
     if not ours or not theirs:
         return None
     return min(_median(e) for e in theirs) / _median(ours[0])

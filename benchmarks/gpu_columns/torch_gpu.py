@@ -17,9 +17,10 @@ from peers.peer import Arrays, Peer
 from torch.nn import functional as F
 
 from gpu_columns.decoder import Decoder
+from gpu_columns.memonger import Memonger
 from gpu_columns.search import bisected
 
-twins.TWINS["Decoder"] = Decoder
+twins.TWINS |= {"Decoder": Decoder, "Memonger": Memonger}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 

@@ -99,7 +99,9 @@ class Net:
         for name, shape in zip(net.list_arguments(), shapes):
             if name in known:
                 continue
-            if name.endswith("gamma"):
+            if attrs.get(name.removesuffix("_gamma"), {}).get("fix_gamma") == "True":
+                value = np.ones(shape)  # what it counts as, for those who know no such switch
+            elif name.endswith("gamma"):
                 low, high = (0.1, 0.3) if name.endswith(last) else (0.8, 1.2)
                 value = rng.uniform(low, high, shape)
             elif name.endswith(("beta", "bias")):

@@ -21,8 +21,8 @@ REFERENCE = {"MXLITE_KERNELS": "reference"}
 
 @dataclass(frozen=True)
 class Column:
-    """`options` go to the peer's `build`. `side`: whose it is, ours, torch or mxnet; `precision`: fp32 or
-    bf16.
+    """`options` go to the peer's `build`. `side`: whose it is, ours, torch, jax or mxnet; `precision`: fp32,
+    tf32 or bf16.
 
     `only`: images, for a layout that says nothing about other data. `alone`: too slow for rounds; it is asked
     for one step, afterwards.
@@ -51,6 +51,8 @@ class Column:
             return "MXLITE_MXNET_PYTHON does not name a Python that has MXNet"
         if self.side == "torch" and importlib.util.find_spec("torch") is None:
             return "PyTorch is not installed"
+        if self.side == "jax" and importlib.util.find_spec("jax") is None:
+            return "JAX is not installed"
         if "amp" in self.options and "amp" not in inspect.signature(mx.mod.Module.__init__).parameters:
             return "this mxlite has no mixed precision"
         return ""
