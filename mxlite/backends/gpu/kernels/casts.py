@@ -1,0 +1,37 @@
+"""Casts that are no elementwise expression: to whole numbers, and between float64 and others.
+
+Each element is read and written once. What does not fit a whole number is as the device makes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....graph.opdef import Op
+from ....ops.cast import _cast_like, amp_cast, Cast
+from ...base import ChosenKernel, connected, Request
+from ..device import Device, nothing, Run
+from ..elements import convert
+from ..source import NAMES
+
+
+def rows(device: Device) -> dict[type[Op], list[Any]]:
+    """Rows of the backend's table for one device."""
+
+    def row(r: Request) -> ChosenKernel | None:
+        of = r.op.forward_op or r.op
+        _, outs = of.infer_type(r.attrs, *r.dtypes)
+        if any(str(d) not in NAMES for d in (*r.dtypes, *outs)):
+            return None
+
+        def connect(xp: Any, a: Any, x: Any, *like: Any, **made: Any) -> Run:
+            (out,) = made.values()
+            return nothing if out is None else convert(device, out, x)
+
+        return connected(connect, 0, "cuda cast", like=r.op.forward)
+
+    table: dict[type[Op], list[Any]] = {}
+    for op in (Cast, amp_cast, _cast_like):
+        assert op.grad_op is not None
+        table[op] = table[op.grad_op] = [row]
+    return table
