@@ -5,8 +5,8 @@
 
 Each section runs in processes of its own with a time limit, so that a fault, a hang or a crash costs that
 section alone. What was found so far is written after each, as device_check.json and device_check.md; the exit
-code is 1 if anything failed, 2 where there is no GPU. --only and --skip choose sections; the last one, the benchmark, takes whatever
-time is left.
+code is 1 if anything failed, 2 where there is no GPU. --only and --skip choose sections; the last one, the
+benchmark, takes whatever time is left.
 """
 
 from __future__ import annotations

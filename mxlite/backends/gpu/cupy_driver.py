@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...core.errors import DeviceError
-from . import cublaslt, cubins, nvrtc
+from . import cubins, cublaslt, nvrtc
 from .device import Arguments, Grid
 from .driver import DriverError
 from .source import Source
