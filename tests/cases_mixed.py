@@ -55,6 +55,7 @@ ROWS: dict[str, Case] = {
     **_beside(ops.InstanceNorm, (3, 4, 5), 4, (30_000, 4, 5)),
     "_shore-in": _shore(True, "float64"),
     "_shore-out": _shore(False, "float64"),
+    "_shore-rounds": _shore(True, "float32", grad_inputs=()),
     "_shore-to-float32": _shore(True, "float32", dtype="float32"),
     "_shore-to-bfloat16": _shore(True, "bfloat16", dtype="float32"),
     "_shore-from-float16": _shore(False, "float32", dtype="float16"),

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from emulated_driver import emulated_gpus
 
 import mxlite as mx
 from mxlite.cli import frontier, main
@@ -293,6 +294,18 @@ def test_doctor_lists_versions_and_extras(ask):
     assert re.search(rf"numpy +{re.escape(np.__version__)}$", out, re.MULTILINE)
     for word in ("engine", "cores", "backend of cpu(0)", "backend of gpu(0)", "matplotlib", "onnx"):
         assert word in out
+    for word in ("GPUs", "CuPy", "NVRTC", "cuBLASLt", "operators with GPU kernels"):
+        assert re.search(rf"^ *{word} ", out, re.MULTILINE), out
+
+
+def test_doctor_says_what_a_gpu_is_and_what_holds_it(ask):
+    with emulated_gpus(count=2, capacity=2**30) as opened:
+        code, out, _ = ask("doctor")
+        assert code == 0 and len(opened) == 2
+    assert re.search(r"^ *GPUs +2$", out, re.MULTILINE)
+    assert re.search(
+        r"^ *gpu\(1\) +emulated GPU, sm_90, 2 multiprocessors, 1.00 GiB of 1.00 GiB free", out, re.M
+    )
 
 
 # -- bad usage and bad input -------------------------------------------------------------------

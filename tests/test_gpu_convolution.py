@@ -11,8 +11,10 @@ from emulated_device import compiler, EmulatedDevice
 
 from mxlite import ops
 from mxlite.backends import Backend, bind_call
-from mxlite.backends.gpu.convolution import tiles, windowed
+from mxlite.backends.gpu.convolution import choice, columns, tiles, windowed
+from mxlite.backends.gpu.convolution.by_cudnn import DATA, OUT, Tail, WEIGHT
 from mxlite.backends.gpu.kernels import convolution
+from mxlite.ops import conv
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 
@@ -145,7 +147,31 @@ def test_slices_of_positions_add_up_to_the_gradient(monkeypatch):
     for least, limit in ((64, 1 << 20), (64, 10_000), (10_000, 1)):
         monkeypatch.setattr(windowed, "LEAST_POSITIONS", least)
         monkeypatch.setattr(windowed, "LIMIT", limit)
+        choice._choose.cache_clear()
         compare(LAST, (2, 30, 30, 4), kernel=(3, 3), num_filter=8, pad=(1, 1), no_bias=False)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("limit", [1 << 20, 1])
+def test_columns_of_some_samples_at_a_time(dtype, limit):
+    """Products with a column matrix, of all samples at once and of each by itself."""
+    a = LAST.Attrs(kernel=(3, 2), num_filter=8, stride=(2, 1), pad=(1, 1), dilate=(1, 2))
+    ins, outs = LAST.infer_shape(a, (3, 6, 7, 5), None, None)
+    x, w, bias, d_out = arrays((*ins, *outs), dtype)
+    g = conv.geometry(a, (3, 5, 6, 7), x.dtype)
+    host = run(HOST, LAST, a, [x, w, bias], (ins, outs))
+    host |= run(HOST, LAST.grad_op, a, [d_out, x, w], (ins, outs))
+    for kind, name, first, second, shape in (
+        (OUT, "out", x, w, outs[0]),
+        (DATA, "d_data", d_out, w, ins[0]),
+        (WEIGHT, "d_weight", x, d_out, ins[1]),
+    ):
+        way = columns.Columns(DEVICE, kind, g, Tail(bias=kind == OUT), limit)
+        assert way.fits()
+        out, work = np.full(shape, np.nan, dtype), DEVICE.empty(way.nbytes)
+        work.fill(0xFF)
+        way.connect(first, second, out, work, **({"bias": bias} if kind == OUT else {}))()
+        close({name: out}, {name: host[name]})
 
 
 def test_an_epilogue_may_write_over_its_addend():

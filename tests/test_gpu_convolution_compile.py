@@ -6,7 +6,7 @@ import pytest
 from test_gpu_compile import ARCHITECTURES, compiled
 
 from mxlite.backends.gpu import nvrtc
-from mxlite.backends.gpu.convolution import depthwise, tiles
+from mxlite.backends.gpu.convolution import columns, depthwise, tiles
 
 pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
 
@@ -42,6 +42,7 @@ def test_every_type_and_way_of_reading(dtype):
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_sums_and_depthwise_convolutions(dtype, architecture):
+def test_sums_columns_and_depthwise_convolutions(dtype, architecture):
+    spills_nothing(columns.source(dtype), architecture, 96)
     spills_nothing(tiles.sums(dtype), architecture, 64)
     spills_nothing(depthwise.source(dtype, 2 if dtype == "float64" else 4), architecture, 96)

@@ -10,7 +10,7 @@ from test_gpu_convolution import arrays, close, HOST
 
 from mxlite import ops
 from mxlite.backends import Backend, bind_call
-from mxlite.backends.gpu import cudnn
+from mxlite.backends.gpu import autotune, cudnn
 from mxlite.backends.gpu.kernels import convolution, cudnn_attention, table
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
@@ -191,7 +191,7 @@ def test_a_plan_is_made_once(device):
     assert session is cudnn.session(device)
     for _ in range(3):
         kernel_of(device, op, a, shapes, "float32")
-    assert len(session._plans) == 1
+    assert len(session._plans) == 2  # one that may take scratch, one lean
 
 
 def test_nothing_is_asked_of_a_package_that_is_not_there(monkeypatch):
@@ -281,3 +281,27 @@ def test_the_gradient_of_attention_is_made_of_as_many_samples_as_scratch_allows(
         found.append(dict(enumerate(made)))
     assert len(fake_cudnn.state.executed) == 2
     close(*found)
+
+
+def test_on_a_device_the_fastest_way_is_taken_and_kept(device, monkeypatch, tmp_path):
+    """Our own kernel, if that is what the clock says; without measuring, cuDNN's first offer."""
+    monkeypatch.setenv("MXLITE_CACHE_DIR", str(tmp_path))
+    measured = []
+
+    def time(run, repeats=5):
+        fake_cudnn.state.executed.clear()
+        with np.errstate(all="ignore"):  # the arrays hold garbage
+            run()
+        measured.append(run)
+        return 2.0 if fake_cudnn.state.executed else 1.0
+
+    op, a, shapes = small()
+    want = {"0": "cudnn convolution", "1": "cuda convolution"}
+    for tuning, name in want.items():
+        monkeypatch.setenv("MXLITE_GPU_TUNING", tuning)
+        monkeypatch.setattr(StreamedDevice, "time", staticmethod(time), raising=False)
+        for _ in range(2):  # another device asks the disk
+            found = kernel_of(StreamedDevice(), op, a, shapes, "float32")
+            assert found.name.startswith(name)
+            autotune.forget()
+    assert len(measured) == 2

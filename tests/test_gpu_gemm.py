@@ -11,7 +11,7 @@ import pytest
 from emulated_device import compiler, EmulatedDevice
 
 from mxlite.backends.gpu.gemm import fits, Product, product, workspace
-from mxlite.backends.gpu.tiled_gemm import tiling
+from mxlite.backends.gpu.tiled_gemm import packs, tiling
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 
@@ -160,6 +160,7 @@ def test_batches_and_terms():
     terms = Product(6, 7, 10, "float32", trans_b=True, summed=5, more_a=60, more_b=70)
     check(terms)
     check(replace(terms, k=33, lda=40, ldb=40, more_a=240, more_b=280, summed=40))
+    check(replace(terms, k=32, lda=40, ldb=40, more_a=240, more_b=280, summed=3))
 
 
 @pytest.mark.parametrize("activation", ["", "relu", "gelu", "gelu_tanh"])
@@ -188,3 +189,26 @@ def test_addresses_that_are_not_aligned():
         c = np.empty(1601, np.float32)[1:].reshape(40, 40)
         product(device, Product(40, 40, 40, "float32"), *(device.address(v) for v in (a, b, c)))()
         np.testing.assert_allclose(c, a.astype(float) @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_packs_only_where_every_row_of_every_matrix_allows():
+    """The emulated device reads packs anywhere, a GPU does not."""
+    p = Product(40, 40, 40, "float32", batch=(2, 2), strides_a=(80, 40), strides_b=(80, 40), more_a=8)
+    p = replace(p, strides_c=(80, 40))
+    at = (256, 512, 1024)
+    assert packs(p, tiling(p), *at) == 7
+    for change, left in (
+        ({"lda": 41}, 6),
+        ({"strides_a": (80, 2)}, 6),
+        ({"strides_a": (81, 4)}, 6),
+        ({"more_a": 1}, 6),
+        ({"ldb": 42}, 5),
+        ({"strides_b": (2, 4)}, 5),
+        ({"more_b": 3}, 5),
+        ({"ldc": 43}, 3),
+        ({"strides_c": (2, 4)}, 3),
+    ):
+        assert packs(replace(p, **change), tiling(p), *at) == left
+    assert [packs(p, tiling(p), *(x + 8 * (i == n) for i, x in enumerate(at))) for n in range(3)] == [6, 5, 3]
+    q = replace(p, dtype="bfloat16", strides_b=(4, 8))
+    assert packs(q, tiling(q), 256, 512, 1024 + 8) == 5

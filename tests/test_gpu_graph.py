@@ -1,4 +1,4 @@
-"""Steps on streams: what is dealt out keeps every order that is asked for, and what is captured keeps it too."""
+"""Steps on streams: what is dealt out keeps every order that is asked for, and so does what is captured."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_the_judge_accepts_streams_of_random_plans_and_misses_no_event(seed):
 
 
 class Add:
-    """Host code in the place of a kernel: array[to] = array[source] + by, when its turn comes on the stream."""
+    """In the place of a kernel: values[to] = values[source] + by, when its turn comes on the stream."""
 
     def __init__(self, driver, device, values, to, source, by):
         self.driver, self.device, self.values = driver, device, values

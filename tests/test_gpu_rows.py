@@ -1,8 +1,8 @@
 """Every row of `cases.py` whose operator has a kernel on the GPU, on that kernel, run on the CPU.
 
 Rules that hold for every operator hold for these kernels; their numbers are the reference's. Elementwise
-kernels are generated from the expressions that tests/test_gpu_elementwise.py covers, and optimizers' steps
-from the formulas that tests/test_gpu_update.py covers, so here a few of each stand for all.
+kernels are generated from expressions, and optimizers' steps from formulas, that have tests of their own, so here
+a few of each stand for all.
 """
 
 from __future__ import annotations
@@ -32,10 +32,15 @@ pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 BACKEND = Backend("emulated", np, table(EmulatedDevice()))
 NOTHING_BUT_ROUNDINGS = frozenset({"attention-mask-column"})
 """Rows with an output that is 0 but for roundings of numbers near 1."""
-EVERY = 40
-"""Of the elementwise rows one in so many is run; MXLITE_ALL_GPU_ROWS=1 runs all: minutes of compiling."""
-EVERY_STEP = 19  # of the optimizers' steps
-EVERY_COPY = 6  # of the operators that only move elements: tests/test_gpu_movement.py has all ways to go
+EVERY = {
+    "elementwise": 40,  # tests/test_gpu_elementwise.py has every step of an expression
+    "step": 19,  # of an optimizer; tests/test_gpu_update.py has every formula
+    "copy": 6,  # tests/test_gpu_movement.py has all ways to go
+    "recurrent": 20,  # hundreds of launches each
+}
+"""Of the rows of such a kind one in so many is run, of other operators one in four for each choice of kernels.
+MXLITE_ALL_GPU_ROWS=1 runs all: minutes of compiling.
+"""
 
 
 def kernels(case):
@@ -49,23 +54,28 @@ def kernels(case):
     return names
 
 
+def kind_of(case, found):
+    """What rows are alike: a key of EVERY, or the operator with the names of its kernels."""
+    if all(k is None or k.startswith("cuda elementwise") for k in found):
+        return "elementwise"
+    if hasattr(case.op, "step_of"):
+        return "step"
+    if all(k in (None, "cuda copy", "cuda fill") for k in found):
+        return "copy"
+    return "recurrent" if "cuda recurrent" in found else (case.op, *found)
+
+
 def chosen():
-    """Rows with a kernel that is not elementwise, and some of the others."""
-    result, elementwise, steps, copies = [], [], [], []
+    """Names of the rows to run."""
+    alike = {}
     for name, case in CASES.items():
         if case.op in BACKEND.kernels or case.op.grad_op in BACKEND.kernels:
             found = kernels(case)
-            if all(k is None or k.startswith("cuda elementwise") for k in found):
-                elementwise += [name] if any(found) else []
-            elif hasattr(case.op, "step_of"):
-                steps.append(name)
-            elif all(k in (None, "cuda copy", "cuda fill", "cuda cast") for k in found):
-                copies.append(name)
-            else:
-                result.append(name)
-    if "MXLITE_ALL_GPU_ROWS" in os.environ:
-        return result + elementwise + steps + copies
-    return result + elementwise[::EVERY] + steps[::EVERY_STEP] + copies[::EVERY_COPY]
+            if any(found):
+                alike.setdefault(kind_of(case, found), []).append(name)
+    every = {} if "MXLITE_ALL_GPU_ROWS" in os.environ else EVERY
+    step = 4 if every else 1
+    return [name for kind, names in alike.items() for name in names[:: every.get(kind, step)]]
 
 
 @pytest.mark.parametrize("name", chosen())

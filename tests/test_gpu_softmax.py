@@ -62,6 +62,8 @@ def test_numbers_beyond_a_length_do_not_count():
     length = np.array([0, 1, 300, 1100, 2000], np.int32)
     for op in ("softmax", "log_softmax"):
         agree(op, {"use_length": True}, [normal(5, 1100), length])
+    # beyond what a block keeps in registers
+    agree("log_softmax", {"use_length": True}, [normal(1, 17000), np.array([16700])])
 
 
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])

@@ -7,7 +7,7 @@ import pytest
 
 from mxlite import ops
 from mxlite.backends.elementwise.update import trace, traced
-from mxlite.backends.gpu import nvrtc, step_source
+from mxlite.backends.gpu import numpy_calls, nvrtc, recurrent_cells, step_source
 from mxlite.backends.gpu.kernels import gradients, lamb
 from mxlite.backends.gpu.weights import capacity_for
 from mxlite.graph.attrs import parse_attrs
@@ -86,3 +86,20 @@ def test_what_is_asked_of_gradients(architecture):
     for nbytes in (1, 2, 4, 8):
         compiled(gradients.zeros_source(nbytes, 16), architecture)
     compiled(gradients.gate_source(), architecture)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "types", [("float32",) * 3, ("float64",) * 3, ("bool", "float32", "bool"), ("bfloat16",) * 3]
+)
+def test_single_calls_of_recurrent_networks(types, architecture):
+    found = compiled(numpy_calls.source(*types), architecture)["apply"]
+    assert found.spilled_bytes == found.stack_bytes == 0
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_steps_of_recurrent_networks(kind, architecture):
+    found = compiled(recurrent_cells.source(kind), architecture)
+    assert set(found) == set(recurrent_cells._KERNELS)
+    assert all(f.spilled_bytes == 0 for f in found.values())

@@ -22,6 +22,7 @@ from ..core.device import Context
 from ..core.errors import DeviceError, MXLiteError
 from ..core.table import table
 from ..ops import ALL
+from . import doctor_gpu
 
 REQUIRED = ("numpy", "ml_dtypes", "tqdm")
 WHEELS = "onednn-cpu-gomp on Linux, onednn-cpu-vcomp on Windows, both for x86-64 processors"
@@ -31,6 +32,8 @@ EXTRAS = {
     "matplotlib": ("viz", "frontier --svg, --png"),
     "graphviz": ("viz", "plot_network"),
     "onnx": ("onnx", "ONNX files"),
+    "cupy-cuda13x": ("gpu", "GPUs with a driver of CUDA 13"),
+    "cupy-cuda12x": ("gpu12", "GPUs with a driver of CUDA 12"),
     "scikit-learn": ("examples", "the digits data set"),
 }
 """Package -> extra, what for."""
@@ -64,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     ]  # fmt: skip
     print(table(("what", "found"), rows, left=(0, 1)))
     print("\n" + table(("kernels", "found"), _kernels(), left=(0, 1)))
+    print("\n" + table(("GPU", "found"), doctor_gpu.rows(), left=(0, 1)))
     extras = [(name, extra, _version(name), use) for name, (extra, use) in EXTRAS.items()]
     print(
         "\n" + table(("extra package", "pip install mxlite[...]", "found", "for"), extras, left=(0, 1, 2, 3))

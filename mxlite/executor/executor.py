@@ -20,7 +20,7 @@ from ..graph.update import HISTORY, HYPER, MASTER
 from ..memplan import MemoryPlan, RUN, STORE
 from ..ndarray import array, NDArray, random as nd_random
 from .arena import Arena
-from .graph_program import make_program
+from .graph_program import GraphProgram, make_program
 from .graph_segment import Told
 from .lower import is_gpu, Lowered, STAGING
 from .program import Program
@@ -492,4 +492,7 @@ class Executor:
             )
         lines.append(plan.summary())
         lines.append(f"Total {plan.arena_bytes >> 20} MB allocated")
+        for program in (self._train, self._infer):
+            if isinstance(program, GraphProgram):
+                lines += program.describe()
         return "\n".join(lines)

@@ -82,6 +82,12 @@ class GraphProgram(Program):
             found |= segment.why_not
         return found
 
+    def describe(self) -> list[str]:
+        """Lines about its graphs, for people."""
+        lines = [f"{self.graphs} CUDA graphs on {self._device} so far, {self.streams} streams of kernels"]
+        lines += [f"  {name!r} stays outside of CUDA graphs: {why}" for name, why in self.why_not.items()]
+        return lines
+
     @property
     def graphs(self) -> int:
         """How many graphs there are by now."""

@@ -25,8 +25,8 @@ CATEGORIES = (
     "activations",
     "workspace",
 )
-"""Where bytes go, in the order of every table: what is fixed, then what the arena holds. Staging, where batches
-wait on a GPU for their turn, is left out where there is none."""
+"""Where bytes go, in the order of every table: what is fixed, then what the arena holds. Staging, where
+batches wait on a GPU for their turn, is left out where there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -326,6 +326,11 @@ class Gru:
 CELLS: dict[str, Any] = {"rnn_relu": Plain, "rnn_tanh": Plain, "lstm": Lstm, "gru": Gru}
 
 
+def cell_of(xp: Any, a: Any) -> Any:
+    """The cell of a mode. What stands in for numpy may bring its own, as `xp.cells`."""
+    return getattr(xp, "cells", CELLS)[a.mode](a)
+
+
 def _take(xp: Any, target: Any, source: Any, off: Any) -> None:
     """target = source, but where the sequence has ended: there nothing happened in this step."""
     if off is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..graph.opdef import DType
-from .rnn_cells import CELLS, Stretch
+from .rnn_cells import cell_of, Stretch
 from .rnn_layout import Sizes, split, Weights
 from .rnn_run import (
     add_input,
@@ -55,7 +55,7 @@ def run_backward(
     """heads: gradients of out and of the last states. wanted: of data, parameters and the first states."""
     s = Sizes.of(a, data.shape)
     have = scratch(work, backward_pieces(a, s, data.dtype))
-    room, cell = room_of(have), CELLS[a.mode](a)
+    room, cell = room_of(have), cell_of(xp, a)
     d_out, *d_last = heads
     d_data, d_parameters, *d_first = wanted
     weights = split(in_kind(xp, parameters, have["weights"]), s)

@@ -9,7 +9,7 @@ import numpy as np
 from ..core.dtype import float32
 from ..graph.opdef import DType
 from .philox import RandomStream
-from .rnn_cells import CELLS, Room
+from .rnn_cells import cell_of, Room
 from .rnn_layout import Sizes, split
 from .scratch import accumulator, carve, Piece
 
@@ -129,7 +129,7 @@ def run_forward(
     """Fill what is wanted of `out`, last states, `layers`, `cells`, `gates`. rng: None without dropout."""
     s = Sizes.of(a, data.shape)
     have = scratch(work, forward_pieces(a, s, data.dtype))
-    room, cell = room_of(have), CELLS[a.mode](a)
+    room, cell = room_of(have), cell_of(xp, a)
     weights = split(in_kind(xp, parameters, have["weights"]), s)
     h, c, off = have["h"], have["c"], have["off"] if a.use_sequence_length else None
     buffers = have["between"]

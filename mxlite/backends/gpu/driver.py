@@ -92,7 +92,7 @@ class Driver(Protocol):
         """Wait for an event."""
 
     def has_come(self, event: int) -> bool:
-        """Whether an event is over."""
+        """Whether an event is over. Waits for nothing; raises the fault of a kernel before it."""
 
     def seconds(self, first: int, second: int) -> float:
         """Device time between two timed events that are over."""

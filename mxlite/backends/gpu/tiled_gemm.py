@@ -226,26 +226,30 @@ def finish(device: Device, p: Product, c: int, bias: int) -> Run:
     return device.launch(function, grid, (SUM_THREADS, 1, 1), 0, Arguments(values))
 
 
+def packs(p: Product, t: Tiling, a: int, b: int, c: int) -> int:
+    """Which of a (1), b (2) and c (4) go in packs: rows of all their matrices begin where a pack may."""
+    item, made = SIZE[p.dtype], SIZE[p.made]
+    pack = min(16 // item, t.rows * t.step // t.threads)  # as Side::PACK
+    return (
+        _whole(a, item, pack, p.pitch_a, *p.strides_a, p.more_a)
+        | _whole(b, item, pack, p.pitch_b, *p.strides_b, p.more_b) << 1
+        | _whole(c, made, 4, p.pitch_c, *p.strides_c) << 2
+    )
+
+
 def connect(device: Device, p: Product, a: int, b: int, c: int, bias: int, work: int) -> Run:
     """The call for matrices at these addresses; `work` is `workspace(p)` bytes."""
     if not (p.m and p.n and p.batch[0] and p.batch[1]):
         return nothing
     t = tiling(p)
     text = source(p.dtype, p.made, t.rows, t.columns, t.each, t.step, p.activation)
-    item, made = SIZE[p.dtype], SIZE[p.made]
-    pack = min(16 // item, t.rows * t.step // t.threads)  # as Side::PACK
-    packs = (
-        _whole(a, item, pack, p.pitch_a, *p.strides_a, p.more_a)
-        | _whole(b, item, pack, p.pitch_b, *p.strides_b, p.more_b) << 1
-        | _whole(c, made, 4, p.pitch_c, *p.strides_c) << 2
-    )
     steps = p.summed * -(-p.k // t.step)
     i, u, q, d = ctypes.c_int, ctypes.c_uint32, ctypes.c_int64, ctypes.c_double
     finish = [pointer(c), pointer(bias), q(p.pitch_c), i(BIASES[p.bias])]
     finish += [d(p.alpha), d(p.beta)]
     batch = [i(p.m), i(p.n), u(p.batch[1]), q(p.strides_c[0]), q(p.strides_c[1])]
     values = [pointer(a), pointer(b), pointer(work), *batch, *finish, i(p.k), q(p.pitch_a), q(p.pitch_b)]
-    values += [i(not p.trans_a), i(p.trans_b), i(packs)]
+    values += [i(not p.trans_a), i(p.trans_b), i(packs(p, t, a, b, c))]
     values += [q(s) for s in (*p.strides_a, *p.strides_b, p.more_a, p.more_b)]
     values += [u(t.parts), i(steps)]
     samples = p.batch[0] * p.batch[1]

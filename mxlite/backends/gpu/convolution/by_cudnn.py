@@ -12,7 +12,7 @@ from typing import Any
 
 from ....graph.ir import Shape
 from ....ops.conv_kernels import Geometry
-from ..cudnn import dense, DTYPES, Maker, Plan, Session, Tensor
+from ..cudnn import dense, DTYPES, LIMIT, Maker, Plan, Session, Tensor
 from ..device import Device, Run
 from .windowed import Correlate, Gather
 
@@ -61,7 +61,7 @@ class Convolved:
 
 
 def by_cudnn(
-    device: Device, session: Session, kind: str, g: Geometry, last: bool, tail: Tail
+    device: Device, session: Session, kind: str, g: Geometry, last: bool, tail: Tail, limit: int
 ) -> Convolved | None:
     """The direction `kind` of a convolution on cuDNN, or None where it has nothing for it."""
     dtype = str(g.dtype)
@@ -72,14 +72,16 @@ def by_cudnn(
         own = Correlate(device, g, last, limit=0)
     else:
         own = Gather(device, g, last, transposed=kind == DATA)
-    plan = planned(session, kind, g, last, tail)
+    plan = planned(session, kind, g, last, tail, limit)
     return None if plan is None else Convolved(device, plan, own)
 
 
-def planned(session: Session, kind: str, g: Geometry, last: bool, tail: Tail) -> Plan | None:
+def planned(
+    session: Session, kind: str, g: Geometry, last: bool, tail: Tail, limit: int = LIMIT
+) -> Plan | None:
     """The plan of one direction."""
     key, name = (kind, g, last, tail), f"cudnn {_NAMES[kind]}"
-    return session.plan(key, name, str(g.dtype), lambda m: _graph(m, kind, g, last, tail))
+    return session.plan(key, name, str(g.dtype), lambda m: _graph(m, kind, g, last, tail), limit)
 
 
 _NAMES = {OUT: "convolution", DATA: "convolution by data", WEIGHT: "convolution by weight"}

@@ -1,74 +1,48 @@
-// Normalization along an axis that is not the last, forward and backward: a thread for each column of (rows, length,
-// inner), which goes through it three times. Neighbouring threads read neighbouring numbers. Types: rows.cuh.
-// Element j of column (r, p) has gamma number r % groups * channels + j.
+// Windows of arrays with their channels last as rows of a matrix, and back. Needs convolution.cuh; x is the side that
+// windows lie in, y the other. Column (c, tap) of row p is element tap of window p in channel c.
 #pragma once
 
-struct Column {
-    int64 base, row;
-    A mean, spread;
-    __device__ Column(const T *x, int64 at, int64 length, int64 inner, double eps, double count, int centre) {
-        row = at / inner;
-        base = row * length * inner + at - row * inner;
-        A sum = A(0), square = A(0);
-        if (centre) {
-            for (int64 j = 0; j < length; ++j) sum += to<A>(x[base + j * inner]);
-            sum = sum / (A)(length > 0 ? length : 1);
-        }
-        for (int64 j = 0; j < length; ++j) {
-            A far = to<A>(x[base + j * inner]) - sum;
-            square = mx_fma(far, far, square);
-        }
-        mean = sum;
-        spread = mx_sqrt(square / (A)count + (A)eps);
-    }
-};
-
-#define SHAPE                                                                                                  \
-    int64 columns, int64 length, int64 inner, int64 channels, int64 groups, double eps, double count, int centre
-
-extern "C" __global__ void __launch_bounds__(256) normalize(
-    const T *x, const G *gamma, const G *beta, SHAPE, T *out, G *mean, G *spread) {
-    MX_EACH(at, columns) {
-        Column k(x, at, length, inner, eps, count, centre);
-        if (mean) mean[at] = from<G>(k.mean);
-        if (spread) spread[at] = from<G>(k.spread);
-        if (!out) continue;
-        A inverse = A(1) / k.spread;
-        for (int64 j = 0; j < length; ++j) {
-            int64 c = k.row % groups * channels + (channels > 1 ? j : 0);
-            A y = (to<A>(x[k.base + j * inner]) - k.mean) * inverse;
-            if (gamma) y *= to<A>(gamma[c]);
-            if (beta) y += to<A>(beta[c]);
-            out[k.base + j * inner] = from<T>(y);
-        }
+// columns[p, c, tap], rows `first` and on.
+template <typename T>
+__device__ __forceinline__ void columns_of(const Convolution &g, const T *x, T *columns, int64 first, int64 rows) {
+    int taps = g.kernel[0] * g.kernel[1] * g.kernel[2];
+    int64 width = (int64)g.summed * taps;
+    MX_EACH(i, rows * width) {
+        int64 row = i / width;
+        int k = (int)(i - row * width), c = k / taps, tap = k - c * taps, at[3];
+        uint32 n = placed(g, (uint32)(first + row), at);
+        int z = met(g, 0, at[0], tap / g.kernel[2] / g.kernel[1]), y = met(g, 1, at[1], tap / g.kernel[2] % g.kernel[1]);
+        int v = met(g, 2, at[2], tap % g.kernel[2]);
+        bool inside = (unsigned)z < (unsigned)g.from[0] && (unsigned)y < (unsigned)g.from[1] && (unsigned)v < (unsigned)g.from[2];
+        T zero = {};
+        columns[i] = inside ? x[n * g.x_sample + z * g.x_axis[0] + y * g.x_axis[1] + v * g.x_axis[2] + c] : zero;
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) gradient(
-    const T *d, const G *d_mean, const G *d_spread, const T *x, const G *gamma, SHAPE, T *d_data, A *means, A *inverses) {
-    MX_EACH(at, columns) {
-        Column k(x, at, length, inner, eps, count, centre);
-        A inverse = A(1) / k.spread, sum = A(0), dot = A(0);
-        if (means) {
-            means[at] = k.mean;
-            inverses[at] = inverse;
+// y[p, c] = the sum of all elements of columns that lie at p; here y is data and x the output, transposed, and the
+// columns are those of `samples` samples.
+template <typename T, typename C>
+__device__ __forceinline__ void images_of(const Convolution &g, const T *columns, T *y, int64 samples) {
+    int taps = g.kernel[0] * g.kernel[1] * g.kernel[2];
+    int64 plane = (int64)g.to[0] * g.to[1] * g.to[2];
+    MX_EACH(i, samples * plane * g.made) {
+        int64 p = i / g.made;
+        int c = (int)(i - p * g.made), at[3], tap = 0;
+        uint32 n = placed(g, (uint32)p, at);
+        C sum = C(0);
+        for (int tz = 0; tz < g.kernel[0]; ++tz) {
+            int z = met(g, 0, at[0], tz);
+            for (int ty = 0; ty < g.kernel[1]; ++ty) {
+                int v = met(g, 1, at[1], ty);
+                bool inside = (unsigned)z < (unsigned)g.from[0] && (unsigned)v < (unsigned)g.from[1];
+                for (int tx = 0; tx < g.kernel[2]; ++tx, ++tap) {
+                    int u = met(g, 2, at[2], tx);
+                    if (!inside || (unsigned)u >= (unsigned)g.from[2]) continue;
+                    int64 row = (((int64)n * g.from[0] + z) * g.from[1] + v) * g.from[2] + u;
+                    sum += to<C>(columns[(row * g.made + c) * taps + tap]);
+                }
+            }
         }
-        if (!d_data) continue;
-        for (int64 j = 0; d && j < length; ++j) {
-            A scaled = (to<A>(x[k.base + j * inner]) - k.mean) * inverse, head = to<A>(d[k.base + j * inner]);
-            if (gamma) head *= to<A>(gamma[k.row % groups * channels + (channels > 1 ? j : 0)]);
-            sum += head;
-            dot = mx_fma(head, scaled, dot);
-        }
-        sum = centre ? sum / (A)count * inverse : A(0);
-        dot = dot / (A)count * inverse;
-        if (d_mean) sum -= to<A>(d_mean[at]) / (A)count;
-        if (d_spread) dot -= to<A>(d_spread[at]) / (A)count;
-        for (int64 j = 0; j < length; ++j) {
-            A scaled = (to<A>(x[k.base + j * inner]) - k.mean) * inverse;
-            A head = d ? to<A>(d[k.base + j * inner]) : A(0);
-            if (gamma) head *= to<A>(gamma[k.row % groups * channels + (channels > 1 ? j : 0)]);
-            d_data[k.base + j * inner] = from<T>(head * inverse - (scaled * dot + sum));
-        }
+        y[i] = from<T>(sum);
     }
 }

@@ -56,7 +56,8 @@ struct Positions {
     int smallest, across;  // across: threadIdx.x counts neighbouring lines, else it shares one
 };
 
-// The best of a line: threads of a block read it with a step, then thread 0 of the line takes the best of theirs.
+// The best of a line: threads of a block, a power of two of them, read it with a step, then the better of each two
+// is taken until one is left.
 extern "C" __global__ void __launch_bounds__(256) extreme_positions(Positions s) {
     __shared__ C values[256];
     __shared__ int64 places[256];
@@ -80,15 +81,16 @@ extern "C" __global__ void __launch_bounds__(256) extreme_positions(Positions s)
     }
     values[own] = best;
     places[own] = place;
-    __syncthreads();
-    if (!there || share) return;
-    for (uint32 i = 1; i < shares; ++i) {
-        uint32 other = s.across ? i * blockDim.x + column : column * blockDim.x + i;
-        if (places[other] >= 0 && ahead(values[other], places[other], best, place, s.smallest)) {
-            best = values[other];
-            place = places[other];
+    for (uint32 half = shares / 2; half; half /= 2) {
+        __syncthreads();
+        if (share >= half) continue;
+        uint32 other = own + half * (s.across ? blockDim.x : 1);
+        if (places[other] >= 0 && (place < 0 || ahead(values[other], places[other], best, place, s.smallest))) {
+            values[own] = best = values[other];
+            places[own] = place = places[other];
         }
     }
+    if (!there || share) return;
     if (gridDim.y == 1) s.out[line] = from<T>((C)place);
     else {
         s.values[(int64)blockIdx.y * s.lines + line] = best;

@@ -24,13 +24,10 @@ from ....ops.deconv import Deconvolution, geometry_of
 from ....ops.deconv_channels_last import _deconvolution_channels_last
 from ....ops.layout import first
 from ...base import ChosenKernel, connected, Request
-from ..convolution import windowed
-from ..convolution.by_cudnn import by_cudnn, DATA, OUT, Tail, WEIGHT
-from ..convolution.depthwise import Depthwise
+from ..convolution.by_cudnn import DATA, OUT, Tail, WEIGHT
+from ..convolution.choice import chosen
 from ..convolution.numbers import sides
-from ..convolution.pointwise import pointwise
-from ..convolution.windowed import ChannelSums, Correlate, Gather
-from ..cudnn import session
+from ..convolution.windowed import ChannelSums
 from ..device import Device, InOrder, Run
 
 BIAS = "bias"
@@ -115,24 +112,11 @@ class Case:
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
 
-    cudnn = session(device)
-
     def way(case: Case, name: str, kind: str) -> Any:
-        g, last = case.g, case.last
+        g = case.g
         if kind == BIAS:
             return ChannelSums(device, case.side_of_bias, g.n, g.dtype, g.acc)
-        tail = case.tail(name)
-        product = pointwise(device, kind, g, last, tail)
-        if product is not None:
-            return product
-        if cudnn is not None and (found := by_cudnn(device, cudnn, kind, g, last, tail)):
-            return found
-        alone = Depthwise(device, g, kind == DATA, kind == WEIGHT)
-        if last and not tail.addend and alone.fits():
-            return alone
-        if kind == WEIGHT:
-            return Correlate(device, g, last, windowed.LIMIT)
-        return Gather(device, g, last, transposed=kind == DATA)
+        return chosen(device, kind, g, case.last, case.tail(name))
 
     def row(of: Callable[..., Geometry], place: int, form: Form, last: bool) -> Any:
         def answer(r: Request) -> ChosenKernel | None:
@@ -140,7 +124,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
                 return None
             case = Case(r, of, place, form, last)
             ways = {n: way(case, n, kind) for n, (kind, *_) in case.form.items()}
-            if not ways or not all(w.fits() for w in ways.values()):
+            if not ways or any(w is None or not w.fits() for w in ways.values()):
                 return None
             return _kernel(case, ways)
 

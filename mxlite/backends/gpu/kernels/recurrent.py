@@ -1,0 +1,82 @@
+"""RNN, LSTM and GRU: the reference's course over layers, stretches and steps, written down as launches.
+
+Products of inputs and weights are one launch for a stretch of steps, those of hidden states one for each
+step, and what lies between them one more. Masks of dropout between layers have no kernel here.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from ....graph.opdef import Op
+from ....ops import RNN
+from ...base import ChosenKernel, connected, Request
+from ..device import Device, Run
+from ..numpy_calls import Calls, ghost, ghost_at, Unsupported
+from ..recurrent_cells import FUSED_CELLS
+from .elementwise import FLOATS
+
+_FAR = 1 << 40  # an address for arrays that are not there yet
+ALIGN = 256
+_BYTE = np.dtype("uint8")
+
+
+def _row(device: Device, r: Request) -> ChosenKernel | None:
+    a, op = r.attrs, r.op
+    forward = op.forward_op or op
+    if forward.draws(a, r.train) or not {d.name for d in r.dtypes} <= FLOATS | {"int32", "int64"}:
+        return None
+    if 0 in r.inputs[0] or r.dtypes[0].name not in FLOATS:
+        return None
+    ask = op.workspace if op is forward else forward.backward_workspace
+    own = -(-ask(a, r.inputs, r.outputs, r.dtypes[0]) // ALIGN) * ALIGN
+    more = _products(device, r, own)
+    if more is None:
+        return None
+
+    def connect(
+        xp: Any, a: Any, *args: Any, work: Any, rng: Any = None, train: bool = False, **made: Any
+    ) -> Run:
+        base = device.address(work) if own + more else 0
+        calls = Calls(device, base + own)
+        calls.cells = FUSED_CELLS
+        outs = {n: ghost(device, x) for n, x in made.items()}
+        scratch = ghost_at(base, (own,), work.dtype)
+        op.forward(calls, a, *(ghost(device, x) for x in args), **outs, work=scratch, rng=None, train=False)
+        return calls.run()
+
+    return connected(connect, own + more, "cuda recurrent", like=op.forward)
+
+
+def _products(device: Device, r: Request, own: int) -> int | None:
+    """Bytes of scratch for the products of a call; None where something has no launch."""
+    forward = r.op.forward_op or r.op
+    _, dtypes = forward.infer_type(r.attrs, *r.dtypes)
+    names = (*forward.input_names(r.attrs), *forward.output_names(r.attrs))
+    have: dict[str, Any] = {}
+    at = _FAR
+    for name, shape, dtype in zip(names, (*r.inputs, *r.outputs), (*r.dtypes, *dtypes)):
+        for key in (name, f"d_{name}"):
+            have[key] = ghost_at(at, tuple(shape), dtype)  # type: ignore[arg-type]
+            at += -(-have[key].nbytes // ALIGN) * ALIGN + ALIGN
+    calls = Calls(device, 0, launches=False)
+    calls.cells = FUSED_CELLS
+    signature = r.op.signature
+    made = {n: have.get(n) if r.is_used(n) else None for n in signature.makes}
+    inputs = [have.get(n) if r.is_used(n) else None for n in signature.needs]
+    work = ghost_at(at, (own,), _BYTE)
+    try:
+        r.op.forward(calls, r.attrs, *inputs, **made, work=work, rng=None, train=False)
+    except Unsupported:
+        return None
+    return calls.workspace
+
+
+def rows(device: Device) -> dict[type[Op], list[Any]]:
+    """Rows of the backend's table for one device."""
+    row = functools.partial(_row, device)
+    assert RNN.grad_op is not None
+    return {RNN: [row], RNN.grad_op: [row]}

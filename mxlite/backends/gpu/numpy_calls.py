@@ -1,0 +1,231 @@
+"""numpy's calls of a reference kernel, written down as launches.
+
+A reference kernel whose course depends on shapes alone (recurrent layers: loops over steps, products,
+functions of elements) runs once, when it is connected, on *ghosts*: numpy arrays over the device's addresses,
+which are cut, turned and stretched but at whose elements nobody looks. The module `xp` that it gets writes
+down what it would have computed. What comes out is a list of launches, always the same: it can be captured.
+
+Every call is a launch of its own, products by `gemm`; a step that matters has a kernel of its own, put in
+with `Calls.launch`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...graph.opdef import DType
+from ...ops.rnn_cells import CELLS
+from . import column_sum, gemm
+from .array import _Addresses
+from .device import Arguments, Device, InOrder, pointer, Run
+from .elements import blocks
+from .source import kernel, NAMES, shared, Source
+
+THREADS = 256
+MOST_AXES = 3
+
+_OPERATIONS = {
+    "add": "x + y",
+    "subtract": "x - y",
+    "multiply": "x * y",
+    "maximum": "MX_MAX(x, y)",
+    "minimum": "MX_MIN(x, y)",
+    "fmax": "x != x ? y : y != y ? x : x > y ? x : y",
+    "fmin": "x != x ? y : y != y ? x : x < y ? x : y",
+    "tanh": "mx_tanh(x)",
+    "copy": "x",
+    "greater": "x > y ? C(1) : C(0)",
+    "less": "x < y ? C(1) : C(0)",
+    "less_equal": "x <= y ? C(1) : C(0)",
+    "logical_not": "x != C(0) ? C(0) : C(1)",
+}
+
+
+class Unsupported(Exception):
+    """A call that has no launch: then the operator has no kernel by this way."""
+
+
+def ghost(device: Device, x: Any) -> Any:
+    """`x` as an array at whose elements nobody looks; None stays None."""
+    return None if x is None else ghost_at(device.address(x) if x.size else 256, tuple(x.shape), x.dtype)
+
+
+def ghost_at(address: int, shape: tuple[int, ...], dtype: DType) -> Any:
+    """Such an array at an address."""
+    flat = np.asarray(_Addresses(address, (prod(shape) * dtype.itemsize,), 1)).view(np.uint8)
+    return flat.view(dtype).reshape(shape)
+
+
+@functools.lru_cache(maxsize=64)
+def source(out: str, x: str, y: str) -> Source:
+    """The kernel "apply", out = operation(x, y) where `where` says so, for elements of these types."""
+    compute = "double" if "float64" in (out, x, y) else "float"
+    parameters = [f"{NAMES[out]} *out", f"const {NAMES[x]} *first", f"const {NAMES[y]} *second"]
+    parameters += ["const bool *where", "double number0", "double number1", "int operation"]
+    parameters += [f"int64 n{axis}" for axis in range(MOST_AXES)]
+    parameters += [f"int64 {name}{axis}" for name in ("o", "a", "b", "w") for axis in range(MOST_AXES)]
+
+    def at(name: str) -> str:
+        return " + ".join(f"i{axis} * {name}{axis}" for axis in range(MOST_AXES))
+
+    cases = [f"        case {i}: z = {text}; break;" for i, text in enumerate(_OPERATIONS.values())]
+    body = [
+        f"typedef {compute} C;",
+        "MX_EACH(at, n0 * n1 * n2) {",
+        "    int64 i2 = at % n2, i1 = at / n2 % n1, i0 = at / n2 / n1;",
+        f"    if (where && !where[{at('w')}]) continue;",
+        f"    C x = first ? to<C>(first[{at('a')}]) : (C)number0;",
+        f"    C y = second ? to<C>(second[{at('b')}]) : (C)number1, z = 0;",
+        "    switch (operation) {",
+        *cases,
+        "    }",
+        f"    out[{at('o')}] = from<{NAMES[out]}>(z);",
+        "}",
+    ]
+    return Source(shared("types", "math", "index") + kernel("apply", parameters, body, THREADS))
+
+
+class Calls:
+    """Stands for numpy while a reference kernel is written down; `runs` is what it does.
+
+    Without `launches` nothing is made but `workspace`, the scratch in bytes that products and sums need,
+    which lies at `work`.
+    """
+
+    def __init__(self, device: Device, work: int = 0, launches: bool = True) -> None:
+        self.device, self.work, self.launches = device, work, launches
+        self.workspace = 0
+        self.cells: Any = CELLS  # see ops/rnn_cells.py
+        self.runs: list[Run] = []
+        for name in _OPERATIONS:
+            if name not in ("add", "copy"):
+                setattr(self, name, functools.partial(self._apply, name))
+        self.add = _Add(self)
+
+    def run(self) -> Run:
+        """All of it as one call."""
+        return InOrder(self.runs)
+
+    def copyto(self, target: Any, value: Any, casting: str = "", where: Any = None) -> None:
+        """numpy's."""
+        self._apply("copy", value, out=target, where=where)
+
+    def launch(self, text: Source, name: str, elements: int, values: list[Any]) -> None:
+        """A kernel with a thread for each of so many elements."""
+        if not self.launches or not elements:
+            return
+        function = self.device.function(text, name)
+        grid = blocks(self.device, elements)
+        self.runs.append(self.device.launch(function, (grid, 1, 1), (THREADS, 1, 1), 0, Arguments(values)))
+
+    def _apply(
+        self, name: str, x: Any, y: Any = None, *, out: Any, where: Any = None, casting: str = ""
+    ) -> Any:
+        operands = [x, y, where]
+        views = [np.broadcast_to(v, out.shape) if isinstance(v, np.ndarray) else None for v in operands]
+        if out.ndim > MOST_AXES:
+            raise Unsupported(f"{name} of {out.ndim} axes")
+        kinds = [out.dtype] + [out.dtype if v is None else v.dtype for v in views[:2]]
+        if any(k.name not in NAMES for k in kinds):
+            raise Unsupported(f"{name} of {kinds}")
+        if not self.launches:
+            return out
+        numbers = [0.0 if v is None or isinstance(v, np.ndarray) else float(v) for v in operands[:2]]
+        values: list[Any] = [pointer(0 if v is None else v.ctypes.data) for v in (out, *views)]
+        values += [*map(ctypes.c_double, numbers), ctypes.c_int(list(_OPERATIONS).index(name))]
+        lengths = (1,) * (MOST_AXES - out.ndim) + out.shape
+        values += [ctypes.c_int64(n) for n in lengths]
+        for v in (out, *views):
+            steps = () if v is None else tuple(s // v.itemsize for s in v.strides)
+            values += [ctypes.c_int64(s) for s in (0,) * (MOST_AXES - len(steps)) + steps]
+        self.launch(source(*(k.name for k in kinds)), "apply", out.size, values)
+        return out
+
+    def matmul(self, a: Any, b: Any, out: Any) -> Any:
+        """The product of two matrices, each of which may lie by rows or by columns."""
+        (m, k), n = a.shape, b.shape[1]
+        if not m or not n:
+            return out
+        if not k:
+            return self._apply("copy", 0.0, out=out)
+        trans_a, lda = _lie(a)
+        trans_b, ldb = _lie(b)
+        trans_c, ldc = _lie(out)
+        if trans_c or a.dtype != b.dtype or b.dtype != out.dtype:
+            raise Unsupported("a product into columns")
+        p = gemm.Product(m, n, k, a.dtype.name, trans_a=trans_a, trans_b=trans_b, lda=lda, ldb=ldb, ldc=ldc)
+        if not gemm.fits(p):
+            raise Unsupported(f"{p}")
+        self.workspace = max(self.workspace, gemm.workspace(self.device, p))
+        if self.launches:
+            where = [x.ctypes.data for x in (a, b, out)]
+            self.runs.append(gemm.product(self.device, p, where[0], where[1], where[2], work=self.work))
+        return out
+
+    def column_sum(self, x: Any, out: Any) -> Any:
+        """out[j] = sum of x[:, j]."""
+        rows, columns = x.shape
+        if not rows or not columns:
+            return self._apply("copy", 0.0, out=out)
+        kind = x.dtype.name
+        if _lie(x) == (False, columns) and column_sum.fits(rows, columns, kind):
+            self.workspace = max(self.workspace, column_sum.workspace(rows, columns, kind))
+            if self.launches:
+                where = x.ctypes.data, rows, columns, kind, out.ctypes.data, self.work
+                self.runs.append(column_sum.column_sum(self.device, *where))
+            return out
+        values: list[Any] = [pointer(x.ctypes.data), pointer(out.ctypes.data)]
+        values += [ctypes.c_int64(v) for v in (rows, columns, x.strides[0] // x.itemsize)]
+        self.launch(_strided_sum(kind), "strided_column_sum", columns, values)
+        return out
+
+
+class _Add:
+    """numpy.add, which is called and has a reduction."""
+
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
+
+    def __call__(self, *args: Any, **how: Any) -> Any:
+        return self.calls._apply("add", *args, **how)
+
+    def reduce(self, x: Any, axis: int, out: Any) -> Any:
+        """The sum over the first of two axes."""
+        if x.ndim != 2 or axis != 0:
+            raise Unsupported("a sum over other axes")
+        return self.calls.column_sum(x, out)
+
+
+@functools.lru_cache(maxsize=4)
+def _strided_sum(kind: str) -> Source:
+    """A thread adds up a column, from the first row to the last."""
+    parameters = [
+        f"const {NAMES[kind]} *x",
+        f"{NAMES[kind]} *out",
+        "int64 rows",
+        "int64 columns",
+        "int64 pitch",
+    ]
+    body = [
+        "MX_EACH(j, columns) {",
+        f"    {NAMES[kind]} sum = 0;",
+        "    for (int64 i = 0; i < rows; ++i) sum += x[i * pitch + j];",
+        "    out[j] = sum;",
+        "}",
+    ]
+    return Source(shared("types", "index") + kernel("strided_column_sum", parameters, body, THREADS))
+
+
+def _lie(x: Any) -> tuple[bool, int]:
+    """(whether a matrix lies by columns, elements from one stored row to the next)."""
+    (rows, columns), (down, right) = x.shape, (s // x.itemsize for s in x.strides)
+    if columns == 1 or right == 1:
+        return False, down if rows > 1 else columns
+    if rows == 1 or down == 1:
+        return True, right if columns > 1 else rows
+    raise Unsupported("a matrix with gaps")

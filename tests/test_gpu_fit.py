@@ -1,0 +1,319 @@
+"""Training on emulated GPUs with Module: batches on their way while a step runs, metrics on the device."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import numpy as np
+import pytest
+from emulated_device import compiler
+from gpu_programs import bound, get, GPU, hollow_gpus, put, recorded_gpus
+from networks import mlp
+
+import mxlite as mx
+from mxlite.backends import backend_of
+from mxlite.backends.gpu import tally
+from mxlite.core import OperatorError
+from mxlite.engine import get_engine
+from mxlite.module.tally import Tally
+
+needs_compiler = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
+CPU = mx.cpu()
+
+
+def batches(count=5, rows=8):
+    rng = np.random.default_rng(0)
+    data = rng.standard_normal((count * rows, 8)).astype("float32")
+    return mx.io.NDArrayIter(data, rng.integers(0, 5, count * rows).astype("float32"), batch_size=rows)
+
+
+def parameters(**shapes):
+    """The same for every device, which random initialisation is not."""
+    rng = np.random.default_rng(5)
+    return {n: mx.nd.array(rng.standard_normal(s) * 0.3, CPU) for n, s in shapes.items()}
+
+
+def fit(ctx, metric=("acc", "ce"), epochs=3, **options):
+    """Parameters after some epochs, and the metric's values after each batch that asked."""
+    mx.random.seed(7)
+    module = mx.mod.Module(mlp(), context=ctx, **options)
+    seen = []
+
+    def look(param):
+        if param.nbatch % 2:
+            seen.append([v for _, v in param.eval_metric.get_name_value()])
+
+    module.fit(
+        batches(), num_epoch=epochs, optimizer="adam", eval_metric=list(metric), batch_end_callback=look,
+        arg_params=parameters(fc1_weight=(16, 8), fc1_bias=(16,), fc2_weight=(5, 16), fc2_bias=(5,)),
+        aux_params={},
+    )  # fmt: skip
+    return module, {n: get(a) for n, a in module._executor.arg_dict.items() if "label" not in n}, seen
+
+
+@needs_compiler
+@pytest.mark.parametrize("late", [0.0, 0.05, 0.5])
+def test_fit_gives_what_it_gives_on_the_cpu_however_late_the_device_is(late):
+    _, want, measured = fit(CPU)
+    with recorded_gpus(late=late, seed=int(100 * late)) as drivers:
+        module, got, seen = fit(GPU)
+        assert module.is_fused and module.measured_bytes == module.planned_bytes
+        for name, value in want.items():
+            np.testing.assert_allclose(got[name], value, rtol=1e-3, atol=2e-4, err_msg=name)
+        np.testing.assert_allclose(seen, measured, rtol=1e-4)
+        names = [c.name for c in drivers[0].calls]
+        assert names.count("launch_graph") == 3 * 5 - 1  # the first step goes by itself
+    assert "staging" in module.memory_plan.breakdown
+
+
+@needs_compiler
+def test_an_update_apart_from_the_step_gives_the_same():
+    _, want, _ = fit(CPU, fused_update=False)
+    with recorded_gpus(late=0.1):
+        module, got, _ = fit(GPU, fused_update=False)
+        assert not module.is_fused
+        for name, value in want.items():
+            np.testing.assert_allclose(got[name], value, rtol=1e-3, atol=2e-4, err_msg=name)
+
+
+@needs_compiler
+def test_batches_come_from_the_host_in_their_order():
+    """Each step finds the batch it was given, though the next one is sent before it is over."""
+    net = mlp()
+    rng = np.random.default_rng(1)
+    sent = [rng.standard_normal((4, 8)).astype("float32") for _ in range(9)]
+    results = []
+    for ctx in (CPU, GPU):
+        with recorded_gpus(late=0.02, seed=3) as drivers:
+            executor = bound(net, ctx, dict(data=(4, 8), softmax_label=(4,)))
+            start = None
+            outputs = []
+            for k, x in enumerate(sent):
+                if k == 4 and ctx is GPU:
+                    get_engine().wait_all()
+                    start = len(drivers[0].calls)
+                executor.forward(is_train=bool(k % 3), data=mx.nd.array(x, ctx=CPU))
+                outputs.append(executor.outputs[0].copy())
+            get_engine().wait_all()
+            if ctx is GPU:
+                names = [c.name for c in drivers[0].calls[start:]]
+                assert "synchronize" not in names and names.count("synchronize_event") <= 5 + 5
+            results.append([get(o) for o in outputs])
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_batch_goes_up_before_the_step_before_is_over():
+    """Nothing waits for the compute stream, and the copy waits for what was taken, not for the whole step."""
+    with hollow_gpus(late=0.0) as drivers:
+        executor = bound(mlp(), GPU, dict(data=(4, 8), softmax_label=(4,)))
+        device = executor._backend.device
+        for _ in range(3):
+            executor.forward_backward(data=mx.nd.zeros((4, 8), CPU))
+        get_engine().wait_all()
+        driver = drivers[0]
+        start = len(driver.calls)
+        executor.forward_backward(data=mx.nd.zeros((4, 8), CPU))
+        get_engine().wait_all()
+        # The staging block is free as soon as it was read, which is before the graph is launched.
+        order = [(c.name, c.stream == device.compute) for c in driver.calls[start:] if c.name != "activate"]
+        assert order.index(("record", True)) < order.index(("launch_graph", True))
+        assert order[0] == ("synchronize_event", False)  # the pinned buffer of two batches ago
+        assert [o for o in order if o == ("copy", False)] == [("copy", False)]
+
+
+# -- metrics -------------------------------------------------------------------------------------------------
+
+
+def arrays(ctx, label, pred):
+    """Both on a device, as NDArrays."""
+    made = []
+    for values in (label, pred):
+        made.append(mx.nd.NDArray.fresh(values.shape, values.dtype, ctx))
+        put(made[-1], values)
+    return made
+
+
+def metrics():
+    return [
+        mx.metric.Accuracy(), mx.metric.CrossEntropy(), mx.metric.Perplexity(None), mx.metric.Perplexity(2),
+        mx.metric.Loss(), mx.metric.TopKAccuracy(2), mx.metric.MSE(), mx.metric.F1(),
+    ]  # fmt: skip
+
+
+def predictions(kind, rows, classes, dtype="float32"):
+    rng = np.random.default_rng(rows)
+    scores = rng.integers(0, 4, (rows, classes)) if kind == "ties" else rng.random((rows, classes))
+    scores = (scores + 0.01).astype(dtype)
+    if kind == "nan" and rows:
+        scores[rows // 2, classes // 2] = np.nan
+    return rng.integers(0, min(classes, 3), rows).astype("float32"), scores
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("kind", "rows", "classes"),
+    [("plain", 7, 5), ("ties", 50, 70), ("nan", 3, 3), ("plain", 1, 1), ("ties", 300, 3), ("plain", 40, 33)],
+)
+def test_sums_on_the_device_are_the_metrics(kind, rows, classes):
+    label, pred = predictions(kind, rows, classes)
+    kept = [m for m in metrics() if not isinstance(m, (mx.metric.MSE, mx.metric.F1))]
+    if classes == 1:
+        label[:] = 0
+    with recorded_gpus(late=0.3):
+        y, x = arrays(GPU, label, pred)
+        for metric in kept:
+            direct = type(metric)(**{k: v for k, v in metric._kwargs.items() if k != "has_global_stats"})
+            for _ in range(3):
+                direct.update([mx.nd.array(label, CPU)], [mx.nd.array(pred, CPU)])
+                metric.update_later({"l": y}, {"p": x})
+            assert metric.num_inst == direct.num_inst
+            np.testing.assert_allclose(metric.get()[1], direct.get()[1], rtol=2e-6, err_msg=metric.name)
+
+
+@needs_compiler
+def test_only_numbers_are_fetched_and_only_when_somebody_asks():
+    label, pred = predictions("plain", 64, 10)
+    with recorded_gpus() as drivers:
+        y, x = arrays(GPU, label, pred)
+        metric = mx.metric.create(["acc", "ce"])
+        start = len(drivers[0].calls)
+        for _ in range(4):
+            metric.update_later({"l": y}, {"p": x})
+        get_engine().wait_all()
+        assert not {"copy", "synchronize"} & {c.name for c in drivers[0].calls[start:]}
+        metric.get()
+        moved = [c.addresses[0][1] for c in drivers[0].calls[start:] if c.name == "copy"]
+        assert moved == [16, 16]
+
+
+@pytest.mark.parametrize("metric", metrics(), ids=lambda m: m.name)
+def test_a_sum_that_is_left_to_the_engine_is_the_sum(metric):
+    label, pred = predictions("plain", 6, 2)
+    label = np.minimum(label, 1)
+    if isinstance(metric, mx.metric.MSE):
+        pred = label + 1
+    y, x = arrays(CPU, label, pred)
+    direct = type(metric)(**{k: v for k, v in metric._kwargs.items() if k != "has_global_stats"})
+    for k in range(5):
+        metric.update_later({"l": y}, {"p": x})
+        direct.update([y], [x])
+        if k == 2:
+            metric.reset_local()
+            direct.reset_local()
+    assert metric.get() == direct.get() and metric.get_global() == direct.get_global()
+    metric.update_later({"l": y}, {"p": x})
+    metric.reset()
+    assert metric.num_inst == 0 and np.isnan(metric.get()[1])
+
+
+def test_nobody_waits_for_a_batch_but_no_more_than_two_are_under_way():
+    label, pred = arrays(CPU, *predictions("plain", 6, 3))
+    measured, gate = [], threading.Event()
+
+    def slow(y, x):
+        assert gate.wait(10)
+        measured.append(1)
+        return 1.0, 1
+
+    tally_ = Tally()
+    tally_.add(slow, label, pred)
+    tally_.add(slow, label, pred)
+    assert not measured
+    threading.Timer(0.05, gate.set).start()
+    tally_.add(slow, label, pred)
+    assert measured
+    assert tally_.take() == (3.0, 3) and tally_.take() == (0, 0)
+
+
+def test_a_failure_shows_where_the_value_is_asked_for_and_not_again():
+    metric = mx.metric.CrossEntropy()
+    label, pred = predictions("plain", 6, 3)
+    y, x = arrays(CPU, label + 7, pred)
+    metric.update_later({"l": y}, {"p": x})
+    with pytest.raises(OperatorError, match="labels run from"):
+        metric.get()
+    metric.reset()
+    y, x = arrays(CPU, label, pred)
+    metric.update_later({"l": y}, {"p": x})
+    assert metric.num_inst == 6
+
+
+def test_a_metric_with_an_update_of_its_own_is_asked_at_once():
+    class Mine(mx.metric.Accuracy):
+        def update(self, labels, preds):
+            self._add(41.0, 1)
+
+    metric = Mine()
+    metric.update_later({"l": None}, {"p": None})
+    assert metric.get()[1] == 41.0
+
+
+# -- what else looks at programs -----------------------------------------------------------------------------
+
+
+def test_what_stays_outside_of_graphs_is_told(caplog):
+    net = mx.sym.MakeLoss(mx.sym.linalg_potrf(mx.sym.Variable("data")))
+    with hollow_gpus(), caplog.at_level(logging.INFO, "mxlite"):
+        executor = net.simple_bind(GPU, data=(2, 3, 3))
+        put(executor.arg_dict["data"], np.eye(3))
+        for _ in range(3):
+            executor.forward()
+        get_engine().rest()
+        text = executor.debug_str()
+    assert "outside of CUDA graphs" in text and "runs on the host" in text
+
+
+def test_the_profiler_sees_each_call_with_device_times():
+    with hollow_gpus():
+        executor = bound(mlp(), GPU, dict(data=(4, 8), softmax_label=(4,)))
+        executor.forward_backward()
+        executor._training_program()
+        seen = []
+        whole = executor._train.whole
+        run = whole.operation((), ()).timed(lambda sheet, first, stamps: seen.append((first, stamps)))
+        get_engine().rest()
+        run()
+        ((first, stamps),) = seen
+        assert first == 0 and len(stamps) == len(whole.calls) + 1 and stamps == sorted(stamps)
+
+
+@needs_compiler
+def test_buckets_share_an_arena_on_the_gpu():
+    def sym_gen(key):
+        data = mx.sym.Variable("data")
+        pooled = mx.sym.mean(data, axis=1)
+        out = mx.sym.FullyConnected(pooled, num_hidden=3, name="fc")
+        return mx.sym.SoftmaxOutput(out, name="softmax"), ("data",), ("softmax_label",)
+
+    def train(ctx):
+        mx.random.seed(1)
+        module = mx.mod.BucketingModule(sym_gen, default_bucket_key=6, context=ctx)
+        module.bind([("data", (2, 6, 4))], [("softmax_label", (2,))])
+        module.init_params(arg_params=parameters(fc_weight=(3, 4), fc_bias=(3,)), aux_params={})
+        module.init_optimizer(optimizer="sgd", optimizer_params={"learning_rate": 0.5, "momentum": 0.9})
+        rng = np.random.default_rng(0)
+        for key in (6, 3, 6, 4, 3, 6, 6):
+            data = mx.nd.array(rng.standard_normal((2, key, 4)), CPU)
+            label = mx.nd.array(rng.integers(0, 3, 2), CPU)
+            batch = mx.io.DataBatch(
+                [data], [label], bucket_key=key,
+                provide_data=[("data", (2, key, 4))], provide_label=[("softmax_label", (2,))],
+            )  # fmt: skip
+            module.forward_backward(batch)
+            module.update()
+        return {n: a.asnumpy() for n, a in module.get_params()[0].items()}
+
+    want = train(CPU)
+    with recorded_gpus(late=0.1):
+        got = train(GPU)
+    for name, value in want.items():
+        np.testing.assert_allclose(got[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_kernels_fit_only_what_they_know():
+    with hollow_gpus():
+        backend = backend_of(GPU)
+        made = {d: backend.array((2, 3), np.dtype(d)) for d in ("float32", "int32", "bool")}
+        assert tally.fits(made["float32"], made["float32"]) and not tally.fits(made["float32"], made["bool"])
+        assert not tally.fits(made["bool"], made["float32"]) and tally.fits(made["int32"], made["float32"])

@@ -1,0 +1,78 @@
+"""Recurrent layers on the GPU's kernels, run on the CPU: near what the reference computes, in every mode."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from case import Case
+from conformance import Call, kernels_of, stages
+from emulated_device import compiler, EmulatedDevice
+
+from mxlite import ops
+from mxlite.backends import Backend, Request
+from mxlite.backends.gpu.kernels import recurrent
+
+pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
+
+DEVICE = EmulatedDevice()
+BACKEND = Backend("emulated", np, recurrent.rows(DEVICE))
+
+
+def call_of(shape, dtype, **attrs):
+    """The operator with inputs of these sizes, and its arrays."""
+    attrs = {"state_size": 3, "num_layers": 1, "state_outputs": True, **attrs}
+    a = ops.RNN.Attrs(**attrs)
+    shapes = ops.RNN.infer_shape(a, shape, *[None] * (len(ops.RNN.input_names(a)) - 1))[0]
+    lengths = {"sequence_length": lambda rng, s: rng.integers(1, shape[0] + 1, s)}
+    case = Case(ops.RNN, attrs, shapes, dtype=dtype, make=lengths if a.use_sequence_length else {})
+    return Call.of(case), case.inputs()
+
+
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"mode": "lstm"},
+        {"mode": "gru", "bidirectional": True, "use_sequence_length": True},
+        {"mode": "lstm", "num_layers": 2, "use_sequence_length": True, "projection_size": 2},
+        {"mode": "lstm", "lstm_state_clip_min": -0.2, "lstm_state_clip_max": 0.1},
+        {"mode": "rnn_tanh", "bidirectional": True},
+        {"mode": "gru", "dtype": "float64"},
+        {"mode": "lstm", "dtype": "bfloat16"},
+    ],
+    ids=lambda a: " ".join(map(str, a.values())),
+)
+def test_forward_and_backward(attrs):
+    dtype = attrs.pop("dtype", "float32")
+    call, arrays = call_of((3, 2, 4), dtype, **attrs)
+    for op, inputs in stages(call, arrays):
+        want, _ = call.execute(op, inputs)
+        with kernels_of(BACKEND):
+            got, _ = call.execute(op, inputs)
+        for name, value in want.items():
+            a, b = (np.asarray(x[name], np.float64) for x in (got, want))
+            tolerance = {"float64": 1e-12, "float32": 2e-5}.get(str(value.dtype), 3e-2)
+            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+def test_a_step_is_a_product_and_a_launch():
+    """And two copies: of the new state, and into the result."""
+    counts = []
+    for steps in (4, 5):
+        call, arrays = call_of((steps, 300, 4), "float32", mode="lstm", state_outputs=False)
+        with kernels_of(BACKEND):
+            run, _ = call.bind(ops.RNN, dict(zip(call.names()[0], arrays)), _outs(call), 0)
+        counts.append(len(run.runs))
+    # every step is a stretch of its own for so many samples, with its input's product and two biases
+    assert counts[1] - counts[0] <= 9
+
+
+def _outs(call):
+    layout = call.layout()
+    return {n: np.zeros(*layout[n]) for n in call.names()[1]}
+
+
+def test_dropout_between_layers_has_no_kernel():
+    call, _ = call_of((3, 2, 4), "float32", mode="gru", num_layers=2, p=0.5)
+    for train, found in ((True, False), (False, True)):
+        r = Request(ops.RNN, call.attrs, *call.shapes, call.dtypes[0][0], call.dtypes[0], None, train)
+        assert (recurrent.rows(DEVICE)[ops.RNN][0](r) is not None) == found
