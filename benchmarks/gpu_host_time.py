@@ -2,8 +2,8 @@
 
     python benchmarks/gpu_host_time.py [model ...]       some seconds each; prints
 
-Needs no GPU. CPU time of the thread that asks and of the worker that launches, per step, when the step has become
-one CUDA graph; the driver's own time for a launch comes on top (some microseconds each).
+Needs no GPU. CPU time of the thread that asks and of the worker that launches, per step, when the step has
+become one CUDA graph; the driver's own time for a launch comes on top (some microseconds each).
 """
 
 from __future__ import annotations

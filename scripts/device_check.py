@@ -5,7 +5,7 @@
 
 Each section runs in processes of its own with a time limit, so that a fault, a hang or a crash costs that
 section alone. What was found so far is written after each, as device_check.json and device_check.md; the exit
-code is 1 if anything failed. --only and --skip choose sections; the last one, the benchmark, takes whatever
+code is 1 if anything failed, 2 where there is no GPU. --only and --skip choose sections; the last one, the benchmark, takes whatever
 time is left.
 """
 
@@ -51,8 +51,19 @@ def main() -> int:
     for name in (*only, *filter(None, args.skip.split(","))):
         if name not in known:
             parser.error(f"there is no section {name!r}; there are {names}")
+    if not args.emulated and (why := no_gpu()):
+        print(f"No GPU can be used: {why}", file=sys.stderr)
+        return 2
     wanted = [s for s in SECTIONS if s.name in only and s.name not in args.skip.split(",")]
     return check(wanted, args)
+
+
+def no_gpu() -> str | None:
+    """Why there is none, in a sentence."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    from mxlite.backends.gpu.cupy_driver import why_none
+
+    return why_none()
 
 
 def check(sections: list[Section], args: argparse.Namespace) -> int:
@@ -109,11 +120,13 @@ def run(section: Section, limit: float, args: argparse.Namespace) -> list[dict[s
                 process.wait()
             own = [json.loads(line) for line in rows.read_text().splitlines()] if rows.exists() else []
             log.seek(0)
-            last = log.read()[-2000:].strip()
+            lines = [x.strip() for x in log.read()[-4000:].splitlines() if x.strip()]
             log.close()
             if code != 0:
                 which = "its process" if shards == 1 else f"process {i}"
-                own.append(_row(which, "FAIL", f"ended with {code}: {last[-800:]}"))
+                own.append(
+                    _row(which, "FAIL", f"ended with {code}: {' / '.join(lines[-1:] + lines[-9:-1])[:1500]}")
+                )
             result += own
         return result
 

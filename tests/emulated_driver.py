@@ -70,6 +70,8 @@ class EmulatedDriver:
         self.events: dict[int, Event] = {}
         self.functions: dict[int, Any] = {}
         self.graphs: dict[int, Capture] = {}
+        self.is_busy = False  # inside a step
+        self.freed_later: list[int] = []
         self.fault: DriverError | None = None
         self.log: list[tuple[str, Any]] = []
         self.launched = 0
@@ -107,6 +109,9 @@ class EmulatedDriver:
 
     def free(self, address: int) -> None:
         with self.lock:
+            if self.is_busy:  # a finalizer's, in the middle of a step
+                self.freed_later.append(address)
+                return
             self._refuse_while_captured("a free")
             self._finish(lambda: not any(s.work for s in self.streams.values()))
             block = self.memory_of.pop(address)
@@ -324,10 +329,16 @@ class EmulatedDriver:
         if not ready:
             return False
         what, given = self.random.choice(ready).work.popleft()
-        if what == "event":
-            given()
-        elif what != "wait":
-            self._run(what, given)
+        self.is_busy = True
+        try:
+            if what == "event":
+                given()
+            elif what != "wait":
+                self._run(what, given)
+        finally:
+            self.is_busy = False
+        while self.freed_later:
+            self.free(self.freed_later.pop())
         return True
 
     def _finish(self, is_done: Callable[[], bool]) -> None:

@@ -117,7 +117,7 @@ def test_the_command_runs_its_sections_in_processes(tmp_path):
 
 def test_the_benchmark_measures_a_small_network(tmp_path):
     command = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), "--emulated", "--nets", "mlp"]
-    command += ["--columns", "mxlite-fp32,eager-fp32", "--seconds", "0.001", "--output", str(tmp_path)]
+    command += ["--columns", "mxlite-fp32", "--seconds", "0.001", "--output", str(tmp_path)]
     done = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=250
     )
@@ -127,3 +127,42 @@ def test_the_benchmark_measures_a_small_network(tmp_path):
     assert text.strip() == done.stdout.strip()
     assert "Nothing here says anything of a GPU" in text
     assert text.count("| MLP 12-16-10 B8") >= 3
+
+
+def test_without_a_gpu_it_says_why(sections, capsys, monkeypatch, tmp_path):
+    device_check = importlib.import_module("device_check")
+    monkeypatch.setattr(device_check, "no_gpu", lambda: "there is no driver.")
+    monkeypatch.setattr(sys, "argv", ["device_check.py", "--out", str(tmp_path)])
+    assert device_check.main() == 2
+    assert capsys.readouterr().err == "No GPU can be used: there is no driver.\n" and not list(
+        tmp_path.iterdir()
+    )
+
+
+@pytest.mark.torch
+def test_pytorchs_columns_have_our_losses(monkeypatch, tmp_path):
+    """The language model of the benchmark and its twin, each by the class that measures it, on the CPU."""
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    nets = importlib.import_module("gpu_columns.nets")
+    decoder = nets.small()[1]
+    losses = []
+    for name, options in (
+        ("gpu_columns.torch_gpu", {}),
+        ("gpu_columns.torch_gpu", {"checkpointed": True}),
+        ("peers.mxlite_peer", {}),
+    ):
+        module = importlib.import_module(name)
+        peer = (module.OnGPU if name.endswith("gpu") else module.MXLite)()
+        peer.load(decoder.prepare(tmp_path), **options)
+        losses.append(peer.losses(3))
+        assert peer.run(1) > 0 and peer.memory() is not None
+    np.testing.assert_allclose(losses[1:], [losses[0]] * 2, rtol=1e-4)
+
+
+def test_the_largest_batch_is_found_to_a_sixteenth(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    bisected = importlib.import_module("gpu_columns.search").bisected
+    for largest in (0, 1, 2, 3, 17, 100, 1000, 5000):
+        found = bisected(lambda n: n <= largest, 4096)  # noqa: B023
+        assert min(largest, 4096) * 15 / 16 - 1 <= found <= min(largest, 4096)

@@ -850,3 +850,26 @@ def test_the_process_wide_engine_has_a_bulk_of_its_own():
             assert engine.stats()["executed"] == 0
         engine.wait_all()
         assert done == [1]
+
+
+@in_time()
+def test_a_gpu_has_one_worker_for_kernels_and_two_for_copies():
+    with use_engine("threaded"):
+        engine = get_engine()
+        for kind, wanted in (("compute", 1), ("copy", 2)):
+            met = threading.Semaphore(0)
+            peak, now, lock = 0, 0, threading.Lock()
+
+            def work():
+                nonlocal peak, now
+                with lock:
+                    now += 1
+                    peak = max(peak, now)
+                met.acquire(timeout=0.05)
+                with lock:
+                    now -= 1
+
+            for _ in range(6):
+                engine.push(work, device="gpu0", kind=kind)
+            engine.wait_all()
+            assert peak == wanted

@@ -145,15 +145,25 @@ def predictions(kind, rows, classes, dtype="float32"):
     rng = np.random.default_rng(rows)
     scores = rng.integers(0, 4, (rows, classes)) if kind == "ties" else rng.random((rows, classes))
     scores = (scores + 0.01).astype(dtype)
-    if kind == "nan" and rows:
+    labels = rng.integers(0, min(classes, 3), rows).astype("float32")
+    if kind == "nan":
         scores[rows // 2, classes // 2] = np.nan
-    return rng.integers(0, min(classes, 3), rows).astype("float32"), scores
+        labels[rows // 2] = classes // 2
+    return labels, scores
 
 
 @needs_compiler
 @pytest.mark.parametrize(
     ("kind", "rows", "classes"),
-    [("plain", 7, 5), ("ties", 50, 70), ("nan", 3, 3), ("plain", 1, 1), ("ties", 300, 3), ("plain", 40, 33)],
+    [
+        ("plain", 7, 5),
+        ("ties", 50, 70),
+        ("nan", 3, 3),
+        ("nan", 5, 80),
+        ("plain", 1, 1),
+        ("ties", 300, 3),
+        ("plain", 40, 33),
+    ],
 )
 def test_sums_on_the_device_are_the_metrics(kind, rows, classes):
     label, pred = predictions(kind, rows, classes)
@@ -231,10 +241,11 @@ def test_a_failure_shows_where_the_value_is_asked_for_and_not_again():
     label, pred = predictions("plain", 6, 3)
     y, x = arrays(CPU, label + 7, pred)
     metric.update_later({"l": y}, {"p": x})
+    y, x = arrays(CPU, label, pred)
+    metric.update_later({"l": y}, {"p": x})  # which does not hide it
     with pytest.raises(OperatorError, match="labels run from"):
         metric.get()
     metric.reset()
-    y, x = arrays(CPU, label, pred)
     metric.update_later({"l": y}, {"p": x})
     assert metric.num_inst == 6
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 
 import numpy as np
 import pytest
@@ -136,6 +137,27 @@ def test_two_networks_take_turns_in_one_arena():
             got = [get(a) for a in (*executor.outputs, *executor.grad_arrays) if a is not None]
             same([got], alone[-1:])
             executor.forward()
+
+
+@needs_compiler
+def test_who_comes_later_waits_for_the_arena_even_if_he_could_begin():
+    """One network's step waits for its batch; it must not come between another's forward and backward."""
+    with recorded_gpus():
+        executor = bound(mlp(), GPU, MLP)
+        want = steps(executor, 3)
+        other = executor.reshape(data=(2, 8), softmax_label=(2,))
+        other.forward_backward()
+        get_engine().wait_all()
+        gate = threading.Event()
+        get_engine().push(lambda: gate.wait(10), (), (other.arg_dict["data"].var,), name="gate")
+        other.forward_backward()
+        executor.forward(is_train=True)
+        threading.Timer(0.1, gate.set).start()
+        gate.wait(10)
+        other.outputs[0].wait_to_read()
+        executor.backward()
+        got = [get(a) for a in (*executor.outputs, *executor.grad_arrays) if a is not None]
+        same([got], want[-1:])
 
 
 @needs_compiler

@@ -7,6 +7,7 @@ one away at a time and looks whether that is noticed.
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from mxlite import nd
 from mxlite.backends.gpu import memory
 from mxlite.backends.gpu.backend import GPUBackend
 from mxlite.backends.gpu.cuda_device import CudaDevice
-from mxlite.engine import use_engine
+from mxlite.engine import bulk, use_engine
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 
@@ -149,12 +150,14 @@ class Program:
 
 
 def run(seed, late, engine, steps=60):
-    with emulated_gpus(late=late, seed=seed), use_engine(engine):
-        Program(seed).run(steps)
+    kind = "naive" if engine == "naive" else "threaded"
+    with emulated_gpus(late=late, seed=seed), use_engine(kind):
+        with bulk(5) if engine == "bulk" else nullcontext():
+            Program(seed).run(steps)
         nd.waitall()
 
 
-@pytest.mark.parametrize("engine", ["threaded", "naive"])
+@pytest.mark.parametrize("engine", ["threaded", "bulk", "naive"])
 @pytest.mark.parametrize("late", [0.0, 0.1, 0.5, 1.0])
 @in_time(60)
 def test_random_programs_on_three_devices_are_numpys(late, engine):

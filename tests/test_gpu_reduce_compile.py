@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mxlite.backends.gpu import fold, nvrtc, segments
-from mxlite.backends.gpu.kernels import choices, extremes, lookups, losses, softmax
+from mxlite.backends.gpu.kernels import choices, extremes, lookups, losses, running, softmax
 
 pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
 
@@ -75,3 +75,9 @@ def test_sums_by_index_and_losses(architecture, dtype):
 def test_sort_and_lookups(architecture):
     for source in (segments.sort_source(), lookups.source(), choices.source()):
         spills_nothing(compiled(source, architecture), 64)
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_running_totals(architecture):
+    for dtype in ("float32", "float16", "int64"):
+        spills_nothing(compiled(running.source(dtype_of(dtype), dtype_of(dtype)), architecture), 64)

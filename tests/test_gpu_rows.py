@@ -60,7 +60,7 @@ def kind_of(case, found):
         return "elementwise"
     if hasattr(case.op, "step_of"):
         return "step"
-    if all(k in (None, "cuda copy", "cuda fill") for k in found):
+    if all(k in (None, "cuda copy", "cuda fill", "cuda cast") for k in found):
         return "copy"
     return "recurrent" if "cuda recurrent" in found else (case.op, *found)
 

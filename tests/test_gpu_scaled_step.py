@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emulated_device import compiler
+from emulated_device import compiler, EmulatedDevice
 from gpu_programs import bound, get, GPU, recorded_gpus
 from networks import mlp
 
 import mxlite as mx
+from mxlite import ops
+from mxlite.backends import Backend, bind_call
+from mxlite.backends.gpu.kernels import precision
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 
@@ -56,6 +59,26 @@ def test_a_captured_step_decides_as_the_cpu_does():
     for (_, history, arrays), (_, _, before) in zip(got[1:], got):
         changed = any(arrays[n].tobytes() != before[n].tobytes() for n in arrays)
         assert changed == (history[0] > 0)
+
+
+@pytest.mark.parametrize("enters", [True, False])
+def test_the_shores_divide_on_one_side_and_multiply_on_the_other(enters):
+    device = EmulatedDevice()
+    backend = Backend("emulated", np, precision.rows(device))
+    attrs = ops._shore.Attrs("float16", enters)
+    float32, float16 = np.dtype("float32"), np.dtype("float16")
+    shapes = ((37,), (2,)), ((37,),)
+    kernel = backend.choose(ops._shore.grad_op, attrs, *shapes, float32, (float32, float32))
+    assert kernel.name == "cuda scaled cast"
+    d_out, scale = np.arange(37).astype(float16), np.array([8, 1 / 8], float32)
+    made = np.full(37, np.nan, float32)
+    names = ops._shore.grad_op.input_names(attrs)
+    given = {"d_out": d_out, "scale": scale}
+    run = bind_call(
+        kernel, np, ops._shore.grad_op, attrs, [given.get(n) for n in names], [made], shapes=shapes
+    )
+    run()
+    np.testing.assert_array_equal(made, np.arange(37) / 8 if enters else np.arange(37) * 8)
 
 
 def test_a_module_on_a_gpu_counts_only_the_updates_that_are_made():

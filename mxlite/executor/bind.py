@@ -9,7 +9,8 @@ from math import prod
 from typing import Any
 
 from ..backends import backend_of
-from ..core import BindError, Context, cpu, current_context, DTypeError, nearest, parse_bytes, ShapeError
+from ..backends.gpu import planning_backend
+from ..core import BindError, Context, current_context, DTypeError, nearest, parse_bytes, ShapeError
 from ..core.errors import DeviceError, MemoryBudgetError
 from ..core.npshape import from_user
 from ..graph import Entry, Graph, LOSS_SCALE, Shape, state_name, UpdateRule
@@ -375,7 +376,7 @@ def _plan(
     except DeviceError:
         if described is None:
             raise
-        backend = backend_of(cpu())  # plans for devices that are not here use the reference kernels' needs
+        backend = planning_backend()
     _check_sizes(inferred)
     data = input_names(inferred, list(given))
     requests = check_grad_req(inferred, grad_req)

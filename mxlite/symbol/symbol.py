@@ -300,8 +300,8 @@ class Symbol(Arithmetic):
 
         `kwargs` are the shapes of inputs. `device` is what seconds are reckoned for: a `mx.memplan.Device`,
         text such as "20TFLOP/s,900GB/s", or "measured" (see `calibrate`); it decides what is worth
-        recomputing. Raises MemoryBudgetError if no plan is found that fits the budget.
-        `kwargs` are the shapes of inputs. Raises MemoryBudgetError if no plan is found that fits the budget.
+        recomputing. A plan for a GPU that is not here counts what mxlite's own kernels need; libraries may
+        want scratch on top. Raises MemoryBudgetError if no plan is found that fits the budget.
         The rest is as in `simple_bind`.
         """
         from ..executor import memory_plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,10 @@ def run(checks: Checks) -> None:
         command = [sys.executable, str(root / "benchmarks" / "gpu.py"), "--quick"]
         command += ["--output", str(checks.out), "--time", f"{checks.left - 5:.0f}"]
         command += ["--emulated"] if checks.emulated else []
-        asked = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        paths = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, "PYTHONPATH": paths}
+        asked = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        )
         found["says"] = asked.stdout[-3000:]
         assert asked.returncode == 0, asked.returncode

@@ -54,6 +54,8 @@ def run(checks: Checks) -> None:
             assert cupy.asarray(a).data.ptr == seen.data.ptr
         c = mx.nd.from_dlpack(cupy.arange(10, dtype=cupy.float32))
         assert c.asnumpy().sum() == 45
+        d = mx.nd.from_cuda_array_interface(cupy.arange(10, dtype=cupy.float32))
+        assert d.asnumpy().sum() == 45
     with checks.check("JAX sees an array") as found:
         module(checks, "jax")
         jnp = importlib.import_module("jax.numpy")

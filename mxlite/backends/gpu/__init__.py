@@ -5,4 +5,5 @@ from .registry import (
     gpu_backend as gpu_backend,
     num_gpus as num_gpus,
     opened as opened,
+    planning_backend as planning_backend,
 )

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...engine import Var
+from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..base import Backend, ChosenKernel, Request
 from ..cpu import CPU
@@ -69,6 +71,10 @@ class GPUBackend(Backend):
 
     def empty(self, nbytes: int) -> DeviceArray:
         return self.device.empty(nbytes)
+
+    def array(self, shape: Shape, dtype: DType) -> DeviceArray:
+        block = self.device.empty(prod(shape) * dtype.itemsize).memory
+        return DeviceArray(block, block.address, tuple(shape), dtype)
 
     def arena(self, nbytes: int) -> DeviceArray:
         return self.device.arena(nbytes)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import cast, TYPE_CHECKING
 
 from ...core import config
 from ...core.errors import DeviceError
@@ -58,6 +59,16 @@ def gpu_backend(index: int) -> GPUBackend:
                 limit = config.gpu_memory_limit()
                 found = _backends[index] = GPUBackend.of(CudaDevice(_open(index), index, limit))
     return found
+
+
+@functools.cache
+def planning_backend() -> GPUBackend:
+    """The backend of a GPU that is not here, for plans."""
+    from .absent_driver import AbsentDriver
+    from .backend import GPUBackend
+    from .cuda_device import CudaDevice
+
+    return GPUBackend.of(CudaDevice(cast(Driver, AbsentDriver()), 0))
 
 
 def num_gpus() -> int:

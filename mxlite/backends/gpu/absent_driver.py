@@ -1,0 +1,40 @@
+"""A GPU that is not here: enough of one to plan for it."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from ...core.errors import DeviceError
+
+
+class AbsentDriver:
+    """See Driver. It has the properties of an H200 (NVIDIA, H200 data sheet) and refuses all work.
+
+    Kernels are chosen by what they compute and for which architecture, so a plan for it has their layouts and
+    their scratch. What cuBLASLt and cuDNN would ask for is known where they run only.
+    """
+
+    name = "a GPU that is not here"
+    architecture = "sm_90"
+    multiprocessors = 132
+    shared_bytes = 227 * 1024
+
+    def activate(self) -> None: ...
+
+    def blas(self) -> None:
+        return None
+
+    def stream(self) -> int:
+        return 0
+
+    def event(self, timed: bool = False) -> int:
+        return 0
+
+    def memory(self) -> tuple[int, int]:
+        return 141 * 10**9, 141 * 10**9
+
+    def __getattr__(self, name: str) -> Any:
+        def refuse(*_: Any, **__: Any) -> NoReturn:
+            raise DeviceError(f"There is no GPU here to run anything on ({name}); plans can be made for it.")
+
+        return refuse
