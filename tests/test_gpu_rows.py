@@ -38,7 +38,7 @@ EVERY = {
     "copy": 6,  # tests/test_gpu_movement.py has all ways to go
     "recurrent": 20,  # hundreds of launches each
 }
-"""Of the rows of such a kind one in so many is run, of others one in four for each operator and choice of
+"""Of the rows of such a kind one in so many is run, of others one in eight for each operator and choice of
 kernels. MXLITE_ALL_GPU_ROWS=1 runs all: minutes of compiling.
 """
 
@@ -74,7 +74,7 @@ def chosen():
             if any(found):
                 alike.setdefault(kind_of(case, found), []).append(name)
     every = {} if "MXLITE_ALL_GPU_ROWS" in os.environ else EVERY
-    step = 4 if every else 1
+    step = 8 if every else 1
     return [name for kind, names in alike.items() for name in names[:: every.get(kind, step)]]
 
 
