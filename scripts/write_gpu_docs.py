@@ -18,8 +18,7 @@ PAGE = ROOT / "docs" / "gpu_kernels.md"
 sys.path.insert(0, str(ROOT))
 
 from mxlite import ops  # noqa: E402
-from mxlite.backends.gpu import kernels  # noqa: E402
-from mxlite.cli.doctor_gpu import Deviceless  # noqa: E402
+from mxlite.backends.gpu import kernels, planning_backend  # noqa: E402
 
 INTRO = """\
 # Operators on the GPU
@@ -38,8 +37,8 @@ one of the two directions are marked.
 
 def page() -> str:
     """The page as it is now."""
-    device: Any = Deviceless()
-    table = set(kernels.table(device))
+    backend = planning_backend()
+    device, table = backend.device, set(backend.kernels)
     lines, known = [], set()
     for name in sorted(m.name for m in pkgutil.iter_modules(kernels.__path__)):
         module = importlib.import_module(f"{kernels.__name__}.{name}")

@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-import ml_dtypes
 import numpy as np
 from case import Case
 from conformance import Call, kernels_of, same_bits, stages
-from emulated_device import EmulatedDevice
+from gpu_case import BACKEND, close, numpy_type, TOLERANCE
 
-from mxlite.backends import Backend
-from mxlite.backends.gpu.kernels import table
 from mxlite.ops import find_op
-
-TOLERANCE = {"float64": 1e-12, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
-
-
-@cache
-def backend():
-    return Backend("emulated", np, table(EmulatedDevice()))
-
-
-def numpy_type(name):
-    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
 
 
 def narrowed(x, dtype):
@@ -50,9 +34,9 @@ def agree(op, attrs, inputs, dtype="float32", gradient=True, forward=True, toler
         want, _ = calls[0].execute(stage, given)
         own = {n: None if x is None else narrowed(x, dtype) for n, x in given.items()}
         call = calls[1]
-        kernel = backend().choose(stage, call.attrs, *call.shapes, call.dtypes[0][0], call.dtypes[0])
+        kernel = BACKEND.choose(stage, call.attrs, *call.shapes, call.dtypes[0][0], call.dtypes[0])
         assert not kernel.is_reference, stage.op_name
-        with kernels_of(backend()):
+        with kernels_of(BACKEND):
             got, _ = call.execute(stage, own)
             if unaligned:
                 moved = {n: None if x is None else odd(x) for n, x in own.items()}
@@ -71,7 +55,7 @@ def run(op, attrs, arrays):
     names = op.input_names(Case(op, attrs).parsed)
     kinds = {n: str(arrays[n].dtype) for n in names}
     call = Call.of(Case(op, attrs, [arrays[n].shape for n in names], dtypes=kinds))
-    with kernels_of(backend()):
+    with kernels_of(BACKEND):
         made, _ = call.execute(op, {n: arrays[n] for n in names})
         if op.grad_op is not None:
             have = arrays | made
@@ -86,12 +70,3 @@ def odd(x):
     made = block[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
     made[...] = x
     return made
-
-
-def close(got, want, tolerance, what):
-    if got.dtype.kind in "iub":
-        np.testing.assert_array_equal(got, want.astype(got.dtype), what)
-        return
-    a, b = np.asarray(got, np.float64), np.asarray(want, np.float64)
-    scale = float(np.max(np.abs(b[np.isfinite(b)]), initial=1e-30))
-    np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * scale, err_msg=what)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from networks import fill, mlp
+from small_networks import fill, mlp
 
 import mxlite as mx
 

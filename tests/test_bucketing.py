@@ -10,7 +10,7 @@ import weakref
 
 import numpy as np
 import pytest
-from networks import mlp
+from small_networks import mlp
 
 import mxlite as mx
 from mxlite.memplan import check

@@ -151,6 +151,11 @@ def test_guide_lists_every_error():
 def test_the_list_of_operators_is_what_the_declarations_say(monkeypatch):
     script = script_called("write_operator_docs", monkeypatch)
     assert script.PAGE.read_text(encoding="utf-8") == script.page(), "run scripts/write_operator_docs.py"
+
+
+def test_the_list_of_gpu_kernels_is_what_their_rows_say(monkeypatch):
+    script = script_called("write_gpu_docs", monkeypatch)
+    assert script.PAGE.read_text(encoding="utf-8") == script.page(), "run scripts/write_gpu_docs.py"
     count = re.search(r"\*\*Operators\*\*: (\d+) of them", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert count and int(count[1]) == len(ops.ALL), f"README.md: there are {len(ops.ALL)} operators"
 

@@ -860,7 +860,7 @@ def test_a_gpu_has_one_worker_for_kernels_and_two_for_copies():
             met = threading.Semaphore(0)
             peak, now, lock = 0, 0, threading.Lock()
 
-            def work():
+            def work(met=met, lock=lock):
                 nonlocal peak, now
                 with lock:
                     now += 1

@@ -7,7 +7,7 @@ import signal
 
 import numpy as np
 import pytest
-from networks import mlp
+from small_networks import mlp
 
 import mxlite as mx
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from emulated_device import compiler
 from gpu_programs import bound, get, GPU, hollow_gpus, put, recorded_gpus
-from networks import mlp
+from small_networks import mlp
 
 import mxlite as mx
 from mxlite.backends import backend_of

@@ -113,9 +113,8 @@ def test_results_of_another_type(dtype, out):
     check(Product(9, 12, 30, dtype, out=out, bias="columns"))
 
 
-@pytest.mark.parametrize("trans", [False, True])
-def test_large_tiles(trans):
-    p = Product(140, 131, 2100, "float32", trans_a=trans, trans_b=trans)
+def test_large_tiles():
+    p = Product(140, 131, 2100, "float32", trans_b=True)
     assert tiling(p).rows == 128 and tiling(p).parts > 1
     check(p)
 

@@ -7,7 +7,7 @@ import pytest
 from emulated_device import compiler, EmulatedDevice
 
 import mxlite as mx
-from mxlite.backends import Backend, cpu
+from mxlite.backends import Backend, base
 from mxlite.backends.gpu.kernels import table
 from mxlite.backends.gpu.passes import Passes
 from mxlite.executor.step import infer
@@ -15,7 +15,8 @@ from mxlite.ops.norm_act import _norm_act
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 
-KERNELS = table(EmulatedDevice())
+DEVICE = EmulatedDevice()
+KERNELS = table(DEVICE)
 PASSES = Passes(KERNELS)
 
 
@@ -62,7 +63,7 @@ def test_a_backend_without_kernels_leaves_the_graph_as_it_is():
 
 def test_the_numbers_are_those_of_the_reference(monkeypatch):
     def run(backend):
-        monkeypatch.setattr(cpu, "CPU", backend)
+        monkeypatch.setattr(base, "_cpu", lambda: backend)
         executor = network().simple_bind(mx.cpu(), data=SHAPE)
         rng = np.random.default_rng(0)
         for name, a in {**executor.arg_dict, **executor.aux_dict}.items():
@@ -75,6 +76,9 @@ def test_the_numbers_are_those_of_the_reference(monkeypatch):
         return {**found, "out": outs[0], "inferred": inferred}
 
     own = Backend("cpu", np, KERNELS, simplify=PASSES.simplify, combine=PASSES.combine)
-    got, want = run(own), run(Backend("cpu", np))
+    got = run(own)
+    launched = len(DEVICE.launched)
+    want = run(Backend("cpu", np))
+    assert len(DEVICE.launched) == launched > 20
     for name, y in want.items():
         np.testing.assert_allclose(got[name], y, rtol=0, atol=2e-5 * np.abs(y).max(), err_msg=name)

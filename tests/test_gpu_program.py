@@ -21,7 +21,7 @@ from gpu_programs import (
     steps,
     watch,
 )
-from networks import mlp, random_network
+from small_networks import mlp, random_network
 from test_models import SMALL
 
 import mxlite as mx

@@ -9,7 +9,7 @@ from conformance import Call, kernels_of, stages
 from emulated_device import compiler, EmulatedDevice
 
 from mxlite import ops
-from mxlite.backends import Backend, Request
+from mxlite.backends import Backend
 from mxlite.backends.gpu.kernels import recurrent
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
@@ -24,7 +24,8 @@ def call_of(shape, dtype, **attrs):
     a = ops.RNN.Attrs(**attrs)
     shapes = ops.RNN.infer_shape(a, shape, *[None] * (len(ops.RNN.input_names(a)) - 1))[0]
     lengths = {"sequence_length": lambda rng, s: rng.integers(1, shape[0] + 1, s)}
-    case = Case(ops.RNN, attrs, shapes, dtype=dtype, make=lengths if a.use_sequence_length else {})
+    make = lengths if a.use_sequence_length else {}
+    case = Case(ops.RNN, attrs, shapes, dtype=dtype, make=make, train=a.p > 0)
     return Call.of(case), case.inputs()
 
 
@@ -38,6 +39,8 @@ def call_of(shape, dtype, **attrs):
         {"mode": "rnn_tanh", "bidirectional": True},
         {"mode": "gru", "dtype": "float64"},
         {"mode": "lstm", "dtype": "bfloat16"},
+        {"mode": "gru", "num_layers": 3, "p": 0.5},
+        {"mode": "lstm", "num_layers": 2, "bidirectional": True, "p": 0.3, "dtype": "float64"},
     ],
     ids=lambda a: " ".join(map(str, a.values())),
 )
@@ -69,10 +72,3 @@ def test_a_step_is_a_product_and_a_launch():
 def _outs(call):
     layout = call.layout()
     return {n: np.zeros(*layout[n]) for n in call.names()[1]}
-
-
-def test_dropout_between_layers_has_no_kernel():
-    call, _ = call_of((3, 2, 4), "float32", mode="gru", num_layers=2, p=0.5)
-    for train, found in ((True, False), (False, True)):
-        r = Request(ops.RNN, call.attrs, *call.shapes, call.dtypes[0][0], call.dtypes[0], None, train)
-        assert (recurrent.rows(DEVICE)[ops.RNN][0](r) is not None) == found

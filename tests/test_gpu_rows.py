@@ -1,8 +1,8 @@
 """Every row of `cases.py` whose operator has a kernel on the GPU, on that kernel, run on the CPU.
 
 Rules that hold for every operator hold for these kernels; their numbers are the reference's. Elementwise
-kernels are generated from expressions, and optimizers' steps from formulas, that have tests of their own, so here
-a few of each stand for all.
+kernels are generated from expressions, and optimizers' steps from formulas, that have tests of their own, so
+here a few of each stand for all.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ EVERY = {
     "copy": 6,  # tests/test_gpu_movement.py has all ways to go
     "recurrent": 20,  # hundreds of launches each
 }
-"""Of the rows of such a kind one in so many is run, of other operators one in four for each choice of kernels.
-MXLITE_ALL_GPU_ROWS=1 runs all: minutes of compiling.
+"""Of the rows of such a kind one in so many is run, of others one in eight for each operator and choice of
+kernels. MXLITE_ALL_GPU_ROWS=1 runs all: minutes of compiling.
 """
 
 
@@ -74,7 +74,7 @@ def chosen():
             if any(found):
                 alike.setdefault(kind_of(case, found), []).append(name)
     every = {} if "MXLITE_ALL_GPU_ROWS" in os.environ else EVERY
-    step = 4 if every else 1
+    step = 8 if every else 1
     return [name for kind, names in alike.items() for name in names[:: every.get(kind, step)]]
 
 

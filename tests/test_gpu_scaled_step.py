@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from emulated_device import compiler, EmulatedDevice
 from gpu_programs import bound, get, GPU, recorded_gpus
-from networks import mlp
+from small_networks import mlp
 
 import mxlite as mx
 from mxlite import ops

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from networks import mlp, random_network
+from small_networks import mlp, random_network
 
 import mxlite as mx
 from mxlite.core import DefinitionError, DTypeError, MXLiteError, OpAttributeError, ShapeError

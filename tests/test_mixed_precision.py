@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cases import CASES
 from conformance import Call
-from networks import fill, random_network
+from small_networks import fill, random_network
 
 import mxlite as mx
 from mxlite import ops, sym

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from networks import mlp
+from small_networks import mlp
 
 import mxlite as mx
 from mxlite import sym

@@ -10,7 +10,7 @@ import textwrap
 
 import numpy as np
 import pytest
-from networks import mlp, random_network
+from small_networks import mlp, random_network
 
 import mxlite as mx
 from mxlite.engine import use_engine

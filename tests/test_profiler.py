@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
-from networks import fill
+from small_networks import fill
 
 import mxlite as mx
 from mxlite.engine import get_engine

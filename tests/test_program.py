@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 import pytest
-from networks import fill, mlp
+from small_networks import fill, mlp
 
 import mxlite as mx
 from mxlite.engine import use_engine

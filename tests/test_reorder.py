@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from networks import fill, random_network
 from problems import chain, random_problem, residual
+from small_networks import fill, random_network
 
 import mxlite as mx
 from mxlite.executor import lower as lower_module

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
-from types import ModuleType
-from typing import Any
-
-import numpy as np
 
 from ..backends import backend_of
-from ..backends.gpu import cublaslt, cudnn, num_gpus, nvrtc
+from ..backends.gpu import cublaslt, cudnn, num_gpus, nvrtc, planning_backend
 from ..backends.gpu.cupy_driver import bindings, version, why_none
-from ..backends.gpu.device import Arguments, Grid, Run
-from ..backends.gpu.kernels import table
-from ..backends.gpu.source import Source
 from ..core import gpu
 from ..core.bytesize import format_bytes
 from ..core.errors import DeviceError, MXLiteError
@@ -29,7 +22,7 @@ def rows() -> Rows:
     found: Rows = [("GPUs", number if number else f"none: {why_none()}"), *_cupy(), *_libraries()]
     for i in range(number):
         found += _device(i)
-    with_kernels = {op.forward_op or op for op in table(Deviceless())} & set(ALL)
+    with_kernels = {op.forward_op or op for op in planning_backend().kernels} & set(ALL)
     rest = len(ALL) - len(with_kernels)
     found.append(("operators with GPU kernels", f"{len(with_kernels)}; {rest} run on the host, on copies"))
     return found
@@ -100,25 +93,3 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-class Deviceless:
-    """A device to ask which rows of kernels there are; it runs none."""
-
-    name = "none"
-    xp: ModuleType = np
-    architecture = "sm_90"
-    multiprocessors = 132
-    shared_bytes = 227 * 1024
-
-    def empty(self, nbytes: int) -> Any:
-        raise DeviceError("There is no device.")
-
-    def address(self, array: Any) -> int:
-        raise DeviceError("There is no device.")
-
-    def function(self, source: Source, name: str) -> Any:
-        raise DeviceError("There is no device.")
-
-    def launch(self, function: Any, grid: Grid, block: Grid, shared: int, arguments: Arguments) -> Run:
-        raise DeviceError("There is no device.")

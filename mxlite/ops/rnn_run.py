@@ -78,9 +78,15 @@ def in_kind(xp: Any, source: Any, room: Any) -> Any:
 
 
 def drop(xp: Any, x: Any, start: int, p: float, rng: Any, have: dict[str, Any]) -> None:
-    """Multiply `x` by the mask whose first number is `start`, and by 1 / (1 - p)."""
+    """Multiply `x` by the mask whose first number is `start`, and by 1 / (1 - p).
+
+    A stream that can do that by itself, as one on a device whose numbers nobody sees, has a method `drop`.
+    """
     flat, numbers = x.reshape(-1), have["numbers"]
     scale = 1 / (1 - p) if p < 1 else 0.0
+    if hasattr(rng, "drop"):
+        rng.drop(flat, start, p, scale)
+        return
     for i in range(0, flat.size, numbers.size):
         part = flat[i : i + numbers.size]
         some = numbers[: part.size]

@@ -3,8 +3,9 @@
 Unlike cuBLAS's own functions it takes the stream and the scratch with every call, so that a call may be
 captured and the plan owns the scratch. The heuristic is asked when a kernel is chosen, never in a capture.
 
-cuBLASLt's matrices are stored by columns: what we store by rows as (rows, columns) with a pitch is, to it, the
-matrix (columns, rows) with that leading dimension. So c = op(a) @ op(b) by rows is asked as its transposed,
+cuBLASLt's matrices are stored by columns: what we store by rows as (rows, columns) with a pitch is, to it,
+the matrix (columns, rows) with that leading dimension. So c = op(a) @ op(b) by rows is asked as its
+transposed,
 
     c.T (n, m) = op(b).T @ op(a).T,   "A" is b and "B" is a, each transposed if and only if ours is,
 

@@ -66,6 +66,8 @@ class CudaDevice:
         self._done = 0  # a ticket known to be over
         self._ring = [driver.event() for _ in range(RING)]
         self._thread = threading.local()
+        self._timing = threading.Lock()
+        self._watch: list[int] = []  # two timed events
         self._foreign: int | None = None  # an event for streams of others
         self._marking = threading.Lock()
         self._compiling = threading.Lock()
@@ -213,8 +215,10 @@ class CudaDevice:
 
     def time(self, run: Run, repeats: int = 5) -> float:
         """Seconds of device time of one `run`: the least of several, after one that does not count."""
-        with self.active():
-            first, second = self.driver.event(timed=True), self.driver.event(timed=True)
+        with self._timing, self.active():
+            if not self._watch:
+                self._watch += [self.driver.event(timed=True) for _ in range(2)]
+            first, second = self._watch
             run()
             best = float("inf")
             for _ in range(repeats):

@@ -185,6 +185,41 @@ class Calls:
         return out
 
 
+class Drops:
+    """A random stream of a kernel that is written down: its masks are launches too, and nothing else of it.
+
+    `state` is the address of (seed, step) in device memory.
+    """
+
+    def __init__(self, calls: Calls, state: int, stream: int) -> None:
+        self._calls, self._state, self._stream = calls, state, stream
+
+    def drop(self, x: Any, start: int, p: float, scale: float) -> None:
+        """x *= (number start + i of the stream >= p) * scale, element by element."""
+        values: list[Any] = [pointer(x.ctypes.data), ctypes.c_int64(x.size), pointer(self._state)]
+        values += [ctypes.c_uint32(self._stream), ctypes.c_int64(start)]
+        values += [ctypes.c_float(p), ctypes.c_double(scale)]
+        self._calls.launch(_masking(x.dtype.name), "mask", x.size, values)
+
+
+@functools.cache
+def _masking(kind: str) -> Source:
+    """The kernel "mask". The numbers are those of RandomStream.fill_uniform in float32."""
+    c = NAMES[kind]
+    parameters = [f"{c} *x", "int64 size", "const uint64 *state", "uint32 stream", "int64 start", "float p"]
+    body = [
+        "MX_EACH(i, size) {",
+        "    int64 at = start + i;",
+        "    Four bits = drawn(state, stream, at >> 2);",
+        "    uint32 low = at & 1 ? bits.at[1] : bits.at[0], high = at & 1 ? bits.at[3] : bits.at[2];",
+        "    uint32 word = at & 2 ? high : low;",
+        f"    x[i] = x[i] * ({c})(uniform24(word) >= p ? 1 : 0) * ({c})scale;",
+        "}",
+    ]
+    text = kernel("mask", [*parameters, "double scale"], body, THREADS)
+    return Source(shared("types", "index", "philox") + text)
+
+
 class _Add:
     """numpy.add, which is called and has a reduction."""
 

@@ -1,7 +1,7 @@
 """A driver that notes every call on its way to another one, and what can be told from the notes.
 
-Who wants to know which step of a program a call was for sets `step` around it; see `Marked`. While a stream is
-captured, the notes are nodes of a graph with what must be over before each: worked out from streams and
+Who wants to know which step of a program a call was for sets `step` around it; see `Marked`. While a stream
+is captured, the notes are nodes of a graph with what must be over before each: worked out from streams and
 events alone, so that it can be held against the order that a plan asks for.
 """
 

@@ -62,7 +62,7 @@ def chosen(
     eps: float = 0.0,
     ignore: float | None = None,
 ) -> Run:
-    """label: (N,), pred: (N, K). Adds -log(max(pred[i, label[i]], floor) + eps) of all rows, and their number.
+    """label: (N,), pred: (N, K). Adds -log(max(pred[i, label[i]], floor) + eps) of all rows, and how many.
 
     Rows of the label `ignore` are left out. A label that is no class adds nan.
     """

@@ -21,8 +21,8 @@ FLOATS = ("float32", "float64", "float16", "bfloat16")
 _TEXT = """
 // out = weight * scale of its row, shift = (bias - mean) * scale + beta, scale = gamma / sqrt(var + eps).
 extern "C" __global__ void __launch_bounds__(256) fold_norm(
-    const T *weight, const A *gamma, const A *beta, const A *mean, const A *var, const T *bias, int64 rows, int64 each,
-    double eps, T *out, T *shift) {
+    const T *weight, const A *gamma, const A *beta, const A *mean, const A *var, const T *bias, int64 rows,
+    int64 each, double eps, T *out, T *shift) {
     int64 size = rows * each;
     MX_EACH(at, size > rows ? size : rows) {
         int64 row = at < size ? at / each : 0;

@@ -57,8 +57,8 @@ def rows_source(
 
 @functools.lru_cache(maxsize=64)
 def columns_source(dtype: str, affine: str) -> Source:
-    """The kernels "normalize" and "gradient" of columns; see cuda/columns.cuh."""
-    return Source(shared("types", "index", "math") + _types(dtype, affine) + shared("columns"))
+    """The kernels "normalize" and "gradient" of columns; see cuda/norm_columns.cuh."""
+    return Source(shared("types", "index", "math") + _types(dtype, affine) + shared("norm_columns"))
 
 
 @functools.lru_cache(maxsize=64)
@@ -206,7 +206,7 @@ class Normalization:
         return InOrder(runs)
 
     def _rule_numbers(self) -> list[Any]:
-        """RULE of rows.cuh, SHAPE of columns.cuh."""
+        """RULE of rows.cuh, SHAPE of norm_columns.cuh."""
         rule = self.rule
         _, g, c, s, p = rule.view
         positions = s if rule.channels > 1 or c == 1 else c * s

@@ -1,4 +1,4 @@
-"""Casts of mixed precision that are more than elementwise: at the shores of loss scaling, and of several arrays.
+"""Casts of mixed precision that are more than elementwise: at the shores of loss scaling, and of many arrays.
 
 Each element is read and written once. The loss scale is read from device memory when the kernel runs.
 """

@@ -1,7 +1,7 @@
 """RNN, LSTM and GRU: the reference's course over layers, stretches and steps, written down as launches.
 
 Products of inputs and weights are one launch for a stretch of steps, those of hidden states one for each
-step, and what lies between them one more. Masks of dropout between layers have no kernel here.
+step, and what lies between them one more; a mask of dropout between layers is one for a stretch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ....graph.opdef import Op
 from ....ops import RNN
 from ...base import ChosenKernel, connected, Request
 from ..device import Device, Run
-from ..numpy_calls import Calls, ghost, ghost_at, Unsupported
+from ..numpy_calls import Calls, Drops, ghost, ghost_at, Unsupported
 from ..recurrent_cells import FUSED_CELLS
 from .elementwise import FLOATS
 
@@ -27,7 +27,7 @@ _BYTE = np.dtype("uint8")
 def _row(device: Device, r: Request) -> ChosenKernel | None:
     a, op = r.attrs, r.op
     forward = op.forward_op or op
-    if forward.draws(a, r.train) or not {d.name for d in r.dtypes} <= FLOATS | {"int32", "int64"}:
+    if not {d.name for d in r.dtypes} <= FLOATS | {"int32", "int64"}:
         return None
     if 0 in r.inputs[0] or r.dtypes[0].name not in FLOATS:
         return None
@@ -45,7 +45,9 @@ def _row(device: Device, r: Request) -> ChosenKernel | None:
         calls.cells = FUSED_CELLS
         outs = {n: ghost(device, x) for n, x in made.items()}
         scratch = ghost_at(base, (own,), work.dtype)
-        op.forward(calls, a, *(ghost(device, x) for x in args), **outs, work=scratch, rng=None, train=False)
+        drops = None if rng is None else Drops(calls, device.address(rng.state), rng.stream)
+        given = (ghost(device, x) for x in args)
+        op.forward(calls, a, *given, **outs, work=scratch, rng=drops, train=train)
         return calls.run()
 
     return connected(connect, own + more, "cuda recurrent", like=op.forward)
@@ -69,7 +71,7 @@ def _products(device: Device, r: Request, own: int) -> int | None:
     inputs = [have.get(n) if r.is_used(n) else None for n in signature.needs]
     work = ghost_at(at, (own,), _BYTE)
     try:
-        r.op.forward(calls, r.attrs, *inputs, **made, work=work, rng=None, train=False)
+        r.op.forward(calls, r.attrs, *inputs, **made, work=work, rng=Drops(calls, 0, 0), train=r.train)
     except Unsupported:
         return None
     return calls.workspace
