@@ -1,7 +1,7 @@
 """Milliseconds, bytes and host time of a training step on a GPU, beside PyTorch and JAX.
 
-    python benchmarks/gpu.py                       about an hour; writes results/<date>-gpu.md
-    python benchmarks/gpu.py --quick               about 4 minutes, no compiled columns, no budgets
+    python benchmarks/gpu.py                       all of it; writes results/<date>-gpu.md
+    python benchmarks/gpu.py --quick               without compiled columns and budgets
     python benchmarks/gpu.py --emulated            on the tests' emulated GPU: a test of this file
 
 Each column has a process of its own and the GPU to itself; all begin with the same weights, and a column
