@@ -11,6 +11,22 @@ os.environ["MXLITE_PLAN_CACHE"] = "0"  # tests are about planning; tests/test_pl
 
 PREFIX = "count: "
 
+LONG = (
+    "test_node_cases_of_the_standard",
+    "test_random_bodies_are_their_unrolled_loops",
+    "test_pytorch_has_the_same_losses",
+    "test_a_chain_of_20000_operators",
+    "test_a_stopped_example_resumes",
+    "test_commands_print_what_the_page_says",
+    "test_a_step_of_lenet_is_measured",
+    "test_model_cases_of_the_standard",
+)
+"""Tests of ten seconds and more. They begin first: for one that begins last all other processes wait."""
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: not item.name.startswith(LONG))
+
 
 def pytest_terminal_summary(terminalreporter):
     totals: dict[str, Counter] = {}
