@@ -95,7 +95,7 @@ def lower(
 
 def is_gpu(backend: Backend) -> bool:
     """Whether programs of this backend are graphs."""
-    return getattr(backend, "device", None) is not None
+    return backend.is_remote
 
 
 def staged(step: Step) -> dict[str, tuple[Shape, np.dtype[Any]]]:

@@ -79,25 +79,6 @@ template <int N> struct Batch {
     }
 };
 
-typedef Pack<T, V> Elements;
-
-__device__ __forceinline__ Elements load(const T *x, int64 at) {
-#if ALIGNED
-    return *(const Elements *)(x + at);
-#else
-    Elements found;
-    for (int e = 0; e < V; ++e) found.at[e] = x[at + e];
-    return found;
-#endif
-}
-__device__ __forceinline__ void store(T *y, int64 at, const Elements &x) {
-#if ALIGNED
-    *(Elements *)(y + at) = x;
-#else
-    for (int e = 0; e < V; ++e) y[at + e] = x.at[e];
-#endif
-}
-
 // Two sums of a channel: of d, and of d times something.
 struct Sums {
     A d, xd;

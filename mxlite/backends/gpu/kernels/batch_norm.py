@@ -41,7 +41,7 @@ def source(dtype: str, last: bool, pack: int, aligned: bool, gradient: bool) -> 
         f"#define LAST {int(last)}\n#define V {pack}\n#define ALIGNED {int(aligned)}\n"
     )
     kernels = "batch_norm_gradient" if gradient else "batch_norm_forward"
-    return Source(shared("types", "math") + types + shared("channels", "batch_norm", kernels))
+    return Source(shared("types", "math") + types + shared("elements", "channels", "batch_norm", kernels))
 
 
 class Kernels:

@@ -52,7 +52,7 @@ def rows_source(
     rows = shared("rows")
     if gradient:
         rows = rows[: rows.index("// out, mean and spread, each")] + shared("rows_gradient")
-    return Source(shared("types", "math") + types + rows)
+    return Source(shared("types", "math") + types + shared("elements") + rows)
 
 
 @functools.lru_cache(maxsize=64)
@@ -67,7 +67,7 @@ def affine_source(dtype: str, affine: str, last: bool, pack: int, aligned: bool)
     types = _types(dtype, affine) + (
         f"#define LAST {int(last)}\n#define V {pack}\n#define ALIGNED {int(aligned)}\n"
     )
-    return Source(shared("types", "math") + types + shared("channels", "affine", "affine_total"))
+    return Source(shared("types", "math") + types + shared("elements", "channels", "affine", "affine_total"))
 
 
 @dataclass(frozen=True)
