@@ -137,6 +137,33 @@ def test_slots_are_used_again():
         assert "got 9 to 9" in message(mx.nd.waitall)
 
 
+@needs_compiler
+@pytest.mark.parametrize("seed", range(3))
+def test_what_was_told_is_not_told_again_and_what_comes_later_is_not_forgotten(seed):
+    with recorded_gpus(late=0.0, seed=seed):
+        data, bad = mx.nd.ones((5, 3), GPU), mx.nd.array([1, 5], GPU)
+        worse = mx.nd.array([77], GPU)
+        mx.nd.waitall()
+        first = mx.nd.take(data, bad, mode="raise")
+        mx.engine.get_engine().wait_all()
+        second = data + 1
+        mx.engine.get_engine().wait_all()
+        assert "got 1 to 5" in message(first.wait_to_read)
+        second.wait_to_read()
+        third = data + 1
+        mx.engine.get_engine().wait_all()
+        mx.nd.take(data, worse, mode="raise")
+        mx.engine.get_engine().wait_all()
+        gc.collect()
+        told = []
+        for wait in (third.wait_to_read, mx.nd.waitall, mx.nd.waitall):
+            try:
+                wait()
+            except OperatorError as error:  # of the first wait, too, if the kernel has run by then
+                told.append(str(error))
+        assert len(told) == 1 and "got 77 to 77" in told[0]
+
+
 def test_a_device_without_checks_is_not_asked():
     with hollow_gpus() as drivers:
         x = mx.nd.ones((3,), GPU)

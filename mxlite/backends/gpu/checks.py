@@ -7,8 +7,8 @@ writes what it found to its **slot**, three words in device memory, all ones as 
     out of range   0                                                least, most index
 
 What is noted follows from the data alone, not from the order of threads. Nobody waits for a slot. Where the
-host waits for a ticket of the compute stream, it fetches all slots of the device, if there are any, and raises
-what was found first in the order of binding; then those slots are as new.
+host waits for a ticket of the compute stream, it fetches all slots of the device, if there are any, and
+raises what was found first in the order of binding; then those slots are as new.
 """
 
 from __future__ import annotations
