@@ -51,7 +51,11 @@ class MXLite(Peer):
         }
 
     def build(
-        self, spec: dict[str, Any], amp: str | None = None, memory_budget: int | str | None = None
+        self,
+        spec: dict[str, Any],
+        amp: str | None = None,
+        memory_budget: int | str | None = None,
+        device: str | None = None,
     ) -> None:
         arrays = {k: Arrays(spec["arrays"], k) for k in ("arg", "aux", "data", "label")}
         train = spec["train"]
@@ -65,6 +69,7 @@ class MXLite(Peer):
             context=self.context,
             memory_budget=memory_budget,
             fused_update=True,
+            device=device,
             **({"amp": amp} if amp else {}),
         )
         self.module.bind(
@@ -132,7 +137,12 @@ class MXLite(Peer):
     def plan(self) -> dict[str, Any]:
         """What a budget has cost."""
         plan = self.module.memory_plan
-        return {"method": plan.method, "extra_time": plan.extra_time, "recomputed": plan.recomputed}
+        return {
+            "method": plan.method,
+            "extra_time": plan.extra_time,
+            "predicted": plan.predicted_extra_time,
+            "recomputed": plan.recomputed,
+        }
 
     def profile(self, count: int) -> dict[str, Any]:
         """Where the time of `count` steps goes, by `mx.profiler`: {"step": seconds of one, "kinds": [...],
