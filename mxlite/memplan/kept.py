@@ -49,8 +49,9 @@ def kept_bound(problem: Problem) -> KeptBound:
     for needs in needed:
         together |= needs
     kept = _total(together, sizes)
-    own, _ = problem.task_bound
-    least, at = max(kept, own, problem.least_arena), -1
+    least, at = max(kept, problem.least_arena), -1
+    if problem.task_bound[0] > least:
+        least, at = problem.task_bound
     for t in range(first, len(tasks)):
         others = _own(problem, t, needed[t])
         if others > 0:
