@@ -13,7 +13,7 @@ from harness import markdown, Worker
 from networks.budgeted import networks
 from networks.suite import Net
 from peers.column import Column, OURS, TORCH
-from peers.contest import check_idle, compare, Entries, Entry, load, look, reason, take_turns, Terms
+from peers.contest import check_idle, compare, Entries, Entry, load, reason, take_turns, Terms, weigh
 
 from planning.report import Report, say
 
@@ -102,7 +102,7 @@ def hold(net: Net, terms: Terms, torches: list[Column], folder: Path) -> Found:
         check_idle(found.entries, workers)
         take_turns(found.entries, workers, terms)
         ours = {n: w for n, w in workers.items() if found.entries[n].column.side == "ours"}
-        look(found.entries, ours, terms)
+        weigh(found.entries, ours, terms)
     return found
 
 
