@@ -12,7 +12,7 @@ from . import locality
 from .arena import place, place_disjoint
 from .liveness import host_ranges, live_ranges, Liveness, LiveRange
 from .order import Predecessors, predecessors
-from .problem import CATEGORIES, padded, Problem
+from .problem import CATEGORIES, padded, Problem, SOMETIMES
 from .schedule import make_schedule, Schedule
 
 STRATEGIES = ("none", "inplace", "sharing")
@@ -104,7 +104,7 @@ class MemoryPlan:
         of the arena.
         """
         fixed = self.problem.fixed_bytes
-        result = {c: int(fixed.get(c, 0)) for c in CATEGORIES if c != "staging" or fixed.get(c)}
+        result = {c: int(fixed.get(c, 0)) for c in CATEGORIES if c not in SOMETIMES or fixed.get(c)}
         result["workspace"] = self._workspace_at_peak()
         result["activations"] = self.arena_bytes - result["workspace"]
         return result

@@ -19,14 +19,18 @@ CATEGORIES = (
     "gradients",
     "auxiliary",
     "optimizer",
+    "metrics",
     "inputs",
     "outputs",
     "staging",
     "activations",
     "workspace",
 )
-"""Where bytes go, in the order of every table: what is fixed, then what the arena holds. Staging, where
-batches wait on a GPU for their turn, is left out where there is none."""
+"""Where bytes go, in the order of every table: what is fixed, then what the arena holds. SOMETIMES are left
+out of tables where there are none."""
+
+SOMETIMES = ("metrics", "staging")
+"""Sums of metrics that a step adds to itself, and where batches wait on a GPU for their turn."""
 
 
 @dataclass(frozen=True, slots=True)
