@@ -21,7 +21,7 @@ from ..layout import MOST
 
 
 def _numbers(a: Any, shape: Shape, last: bool) -> tuple[Any, ...]:
-    """What all kernels are told: channels, inner, how far neighbours are, the factor of squares, knorm, beta."""
+    """For all kernels: channels, inner, how far neighbours are, the factor of squares, knorm, beta."""
     channels, inner = (shape[-1], 1) if last else (shape[1], prod(shape[2:]))
     return channels, inner, (a.nsize - 1) // 2, a.alpha / a.nsize, float(a.knorm), float(a.beta)
 
@@ -66,7 +66,9 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             return InOrder(
                 [
                     each(device, text, "lrn_parts", size, *parts),
-                    each(device, text, "lrn_gradient", size, data, near, own, d_data, *where, 2 * share * beta),
+                    each(
+                        device, text, "lrn_gradient", size, data, near, own, d_data, *where, 2 * share * beta
+                    ),
                 ]
             )
 

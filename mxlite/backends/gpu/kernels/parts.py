@@ -110,6 +110,6 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         table[op.grad_op] = [lambda r, name=backward: _sequence(device, r, name)]
     for triangle, lower in ((tril, True), (triu, False)):
         assert triangle.grad_op is not None
-        for op in (triangle, triangle.grad_op):
-            table[op] = [lambda r, lower=lower: _triangle(device, r, lower)]
+        for side in (triangle, triangle.grad_op):
+            table[side] = [lambda r, lower=lower: _triangle(device, r, lower)]
     return table

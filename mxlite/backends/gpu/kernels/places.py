@@ -1,8 +1,9 @@
 """Rows and elements by several numbers: gather_nd, scatter_nd and their kin, and places in many axes.
 
-Places are found first, 8 bytes each, in scratch; then each element is read once and written once. Sums are made
-in the order of the indices, see gpu/segments.py; of several updates the last one stays, as a maximum of whole
-numbers finds it. An index out of range makes nan, so arrays of whole numbers are left to the host, which raises.
+Places are found first, 8 bytes each, in scratch; then each element is read once and written once. Sums are
+made in the order of the indices, see gpu/segments.py; of several updates the last one stays, as a maximum of
+whole numbers finds it. An index out of range makes nan, so arrays of whole numbers are left to the host,
+which raises.
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ def source() -> Source:
         ):
             names = ", ".join(p.split()[-1].lstrip("*") for p in parameters)
             text += kernel(
-                f"{name}_{size}", ["int64 n", *parameters, *end], [f"{name}(n, {names}, inner, nan);"], THREADS
+                f"{name}_{size}",
+                ["int64 n", *parameters, *end],
+                [f"{name}(n, {names}, inner, nan);"],
+                THREADS,
             )
     return Source(shared("types", "index", "whole", "places") + text)
 
@@ -264,9 +268,9 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     for op in (gather_nd, take_along_axis):
         assert op.grad_op is not None
         table |= {op: [gather], op.grad_op: [gather_gradient]}
-    for op in (scatter_nd, scatter_nd_update, scatter_elements, _scatter_set_nd, _contrib_index_copy):
-        assert op.grad_op is not None
-        table |= {op: [scatter], op.grad_op: [scatter_gradient]}
+    for into in (scatter_nd, scatter_nd_update, scatter_elements, _scatter_set_nd, _contrib_index_copy):
+        assert into.grad_op is not None
+        table |= {into: [scatter], into.grad_op: [scatter_gradient]}
     return table
 
 

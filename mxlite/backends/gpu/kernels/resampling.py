@@ -1,8 +1,8 @@
 """Interpolation and adaptive pooling, and their gradients: weighted sums along axes, two axes at a time.
 
 A thread makes one element, forwards of what its place reads, backwards of what has read it: no atomic
-operations. The ranges that a gradient looks at are found first, by a small launch. Images are read and written
-once; of more than two axes there are several passes.
+operations. The ranges that a gradient looks at are found first, by a small launch. Images are read and
+written once; of more than two axes there are several passes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,14 @@ from typing import Any
 
 from ....graph.opdef import Op
 from ....ops.resample import Axis, Resampling
-from ....ops.resize import _AdaptiveAvgPooling2D_d_data, _BilinearResize2D_d_data, _resize_d_data
-from ....ops.resize import AdaptiveAvgPooling2D, BilinearResize2D, resize
+from ....ops.resize import (
+    _AdaptiveAvgPooling2D_d_data,
+    _BilinearResize2D_d_data,
+    _resize_d_data,
+    AdaptiveAvgPooling2D,
+    BilinearResize2D,
+    resize,
+)
 from ...base import ChosenKernel, connected, Request
 from ..device import Device, InOrder, Run
 from ..each import each, THREADS
@@ -46,7 +52,7 @@ _ONE = Axis(1, 1, "mean")  # an axis that changes nothing
 
 @functools.cache
 def source(dtype: str) -> Source:
-    """The kernels of resample.cuh, by the types they read and write: t is that of arrays, a that of scratch."""
+    """The kernels of resample.cuh, by what they read and write: t the type of arrays, a that of scratch."""
     types = f"typedef {NAMES[dtype]} T;\ntypedef {'double' if dtype == 'float64' else 'float'} A;\n"
     text = ""
     for x in "ta":
@@ -151,9 +157,9 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         (BilinearResize2D, _BilinearResize2D_d_data),
         (AdaptiveAvgPooling2D, _AdaptiveAvgPooling2D_d_data),
     ):
+        assert of.grad_op is not None and other.grad_op is not None
         table[of] = [row(of, False, False)]
         table[of.grad_op] = [row(of, False, True)]
         table[other] = [row(of, True, True)]
         table[other.grad_op] = [row(of, True, False)]
     return table
-

@@ -59,7 +59,8 @@ class Sorting:
     @property
     def _step(self) -> tuple[int, int]:
         """Bytes of all keys, and of all places."""
-        return tuple(-(-self.size * n // 256) * 256 for n in (8 if self.wide else 4, 4))  # type: ignore
+        keys = self.size * (8 if self.wide else 4)
+        return -(-keys // 256) * 256, -(-4 * self.size // 256) * 256
 
     @property
     def nbytes(self) -> int:
@@ -144,9 +145,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         if s is None or not known(as_dtype(r.attrs.dtype)):
             return None
 
-        def connect(
-            xp: Any, a: Any, data: Any, *, output0: Any, output1: Any, places: Any, work: Any
-        ) -> Run:
+        def connect(xp: Any, a: Any, data: Any, *, output0: Any, output1: Any, places: Any, work: Any) -> Run:
             if a.ret_typ == "mask":
                 return s.call(data, a.is_ascend, work, mask=output0)
             values, positions = (None, output0) if a.ret_typ == "indices" else (output0, output1)

@@ -1,4 +1,4 @@
-"""UpSampling: each element is written once, as a sum of the inputs' pixels; bilinear ones are convolutions."""
+"""UpSampling: each element is written once, a sum of the inputs' pixels; bilinear ones are convolutions."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             if inner is None:
                 return None
 
-            def convolve(xp: Any, a: Any, d_out: Any, args: Any, *, d_args: Any, work: Any, shapes: Any) -> Run:
+            def convolve(
+                xp: Any, a: Any, d_out: Any, args: Any, *, d_args: Any, work: Any, shapes: Any
+            ) -> Run:
                 made = dict(zip(("d_data", "d_weight"), d_args))
                 arrays = d_out, *args
-                return inner.link(
-                    inner.run, xp, as_deconvolution(a), *arrays, **made, d_bias=None, work=work
-                )
+                return inner.link(inner.run, xp, as_deconvolution(a), *arrays, **made, d_bias=None, work=work)
 
             return connected(convolve, inner.workspace, inner.name, like=r.op.forward)
         text = typed(str(r.dtype), "images")
