@@ -1,4 +1,4 @@
-"""Kernels of single operators become machine code for the promised architectures, and which of them spill nothing."""
+"""Kernels of single operators become machine code for the promised architectures, and spill nothing."""
 
 from __future__ import annotations
 
