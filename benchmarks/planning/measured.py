@@ -193,7 +193,7 @@ def beside_torch(found: Found) -> str:
 
 
 def targets(results: list[Found], report: Report) -> None:
-    """What was promised, over all networks."""
+    """What was promised, over all networks of this run."""
     broken = bits = count = 0
     apart: list[float] = []
     ratios: list[tuple[float, str]] = []
@@ -229,20 +229,21 @@ def targets(results: list[Found], report: Report) -> None:
         )
 
 
-def measure(report: Report, quick: bool, full: bool, threads: int) -> None:
+def measure(report: Report, quick: bool, full: bool, threads: int, names: list[str] | None = None) -> None:
+    """All networks, or those of `names`."""
     terms = Terms(
         rounds=3 if quick else 9, seconds=0.1 if quick else 0.5, threads=threads, limit=240, profiled=0
     )
     results: list[Found] = []
-    about = ABOUT.format(threads=threads)
-    text: list[str] = []
+    report.put("Run", ABOUT.format(threads=threads))
     for net in networks(quick, full):
+        if names is not None and net.name not in names:
+            continue
         torches = [t for t in TORCHES if t.name != "compile" or not (quick or net.name in UNCOMPILED)]
         with tempfile.TemporaryDirectory() as folder:
             found = hold(net, terms, torches, Path(folder))
         results.append(found)
-        text.append(f"### {net.title}\n\n{_tables(found)}")
-        report.put("Run", about + "\n".join(text))
+        report.put(f"Run: {net.title}", _tables(found))
     targets(results, report)
 
 
