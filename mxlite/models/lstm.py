@@ -92,7 +92,8 @@ def _loss(score: Symbol, loss: str, name: str) -> Symbol:
     """Of `score` (N, K) and the labels that belong to `name`."""
     if loss == "softmax":
         return sym.SoftmaxOutput(score, name=name)
-    return sym.softmax_cross_entropy(score, sym.Variable(f"{name}_label"), name=name)
+    total = sym.softmax_cross_entropy(score, sym.Variable(f"{name}_label"), name=f"{name}_entropy")
+    return sym.MakeLoss(total, name=name)
 
 
 def _cell(data: Symbol, state: list[Symbol], weights: list[Symbol], hidden: int, name: str) -> list[Symbol]:
