@@ -45,6 +45,13 @@ and workspaces. PyTorch: the peak of its allocator, which counts tensors and not
 its back. No recomputation anywhere.
 
 """
+FLOOR = """\
+What the products of matrices in a step (layers, attention, convolutions, recurrent networks) would take at
+the peak of this machine, {flops:.0f} GFLOP/s in a large float32 product in this run, if all else took no
+time; and the ratio to PyTorch that this leaves at most. Convolutions count as the direct algorithm's, so that
+Winograd's may be below this floor.
+
+"""
 PROCESS = """\
 Resident memory of the process: what came since before the network was built (code that was loaded or
 generated meanwhile included) of all of it, at the peak of the timed steps.
@@ -197,7 +204,9 @@ def report(
     text += "## Targets\n\n" + tables.markdown(["ratio", "target", "reached", "met"], rows)
     sections = {
         "float32": tables.times(results, "fp32"),
+        "float32: the floor": with_text(FLOOR, tables.floors(results, "fp32", peak), peak),
         "bfloat16": tables.times(results, "bf16"),
+        "bfloat16: the floor": with_text(FLOOR, tables.floors(results, "bf16", peak), peak),
         "Without oneDNN and generated code": tables.fallback(results),
         "Memory, float32": MEMORY + tables.memory(results, "fp32"),
         "Memory, bfloat16": tables.memory(results, "bf16"),
@@ -229,6 +238,11 @@ def report(
         rates = {k: v / 1e9 for k, v in peak.items()}
         sections["Where the time goes"] = PROFILE.format(**rates) + profiles.lstrip("\n")
     return text + "".join(f"\n## {title}\n\n{body}" for title, body in sections.items() if body)
+
+
+def with_text(text: str, table: str, peak: dict[str, float]) -> str:
+    """`table` below what it means; nothing without a table."""
+    return table and text.format(flops=peak["flops"] / 1e9) + table
 
 
 def write(output: Path | None, text: str) -> None:
