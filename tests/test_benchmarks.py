@@ -82,6 +82,7 @@ from networks.suite import by_name
 from peers import tables
 from peers.column import chosen
 from peers.contest import compare, Entry
+from peers.targets import targets
 
 ours, eager = chosen(["eager"])
 entries = {"mxlite": Entry(ours, losses=[2.0, %s]), "eager": Entry(eager, losses=[2.0, 1.5])}
@@ -92,7 +93,7 @@ if not entries["mxlite"].note:
     entries["mxlite"].seconds = Spread((0.5, 0.25, 1.0))
 entries["eager"].seconds = Spread((1.0, 1.0, 1.0))
 print(tables.times([(net, entries)], "fp32"))
-print([t.row() for t in tables.targets([(net, entries)], None, None)][0])
+print([t.row() for t in targets([(net, entries)], None, None)][0])
 """
 
 
@@ -112,9 +113,9 @@ def test_equal_losses_are_timed_and_the_ratio_is_taken_round_by_round(tmp_path):
 FLOOR = """
 from harness import Spread
 from networks.suite import by_name
-from peers import tables
 from peers.column import chosen
 from peers.contest import Entry
+from peers.floors import floors
 
 ours, eager = chosen(["eager"])
 kinds = [dict(op=op, type="float32", flops=f) for op, f in (("_backward_FullyConnected", 3e9), ("gelu", 9e9))]
@@ -122,8 +123,8 @@ profile = dict(kinds=kinds, peak=dict(flops_per_s={}))
 mine = Entry(ours, seconds=Spread((0.05,)), profile=profile)
 for theirs in (0.06, 0.03):
     entries = {"mxlite": mine, "eager": Entry(eager, seconds=Spread((theirs,)))}
-    table = tables.floors([(by_name(["mlp"])[0], entries)], "fp32", {"flops": 1e11, "bandwidth": 1e10})
-    print(table.splitlines()[2])
+    table = floors([(by_name(["mlp"])[0], entries)], "fp32", {"flops": 1e11, "bandwidth": 1e10})
+    print(table.splitlines()[-1])
 """
 
 
