@@ -52,7 +52,11 @@ class MXLite(Peer):
         }
 
     def build(
-        self, spec: dict[str, Any], amp: str | None = None, memory_budget: int | str | None = None
+        self,
+        spec: dict[str, Any],
+        amp: str | None = None,
+        memory_budget: int | str | None = None,
+        device: str | None = None,
     ) -> None:
         arrays = {k: Arrays(spec["arrays"], k) for k in ("arg", "aux", "data", "label")}
         train = spec["train"]
@@ -66,6 +70,7 @@ class MXLite(Peer):
             context=self.context,
             memory_budget=memory_budget,
             fused_update=True,
+            device=device,
             **({"amp": amp} if amp else {}),
         )
         self.module.bind(
@@ -138,6 +143,7 @@ class MXLite(Peer):
         return {
             "method": plan.method,
             "extra_time": plan.extra_time,
+            "predicted": plan.predicted_extra_time,
             "recomputed": plan.recomputed,
             "fixed": plan.problem.fixed_total,
             "kept": bound.kept,
