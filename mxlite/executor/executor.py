@@ -179,6 +179,11 @@ class Executor:
         self._send(target, values, "loss scale", known=("var", HISTORY) not in self._arrays)
 
     @property
+    def history(self) -> NDArray | None:
+        """The array of `scale_history`; executors that share it share the loss scale."""
+        return self._arrays.get(("var", HISTORY))
+
+    @property
     def scale_history(self) -> tuple[int, int, int] | None:
         """(good steps since the loss scale moved, updates made, updates left out as a gradient overflowed).
 
