@@ -7,19 +7,31 @@ from test_gpu_compile import ARCHITECTURES, compiled
 
 from mxlite.backends.gpu import nvrtc
 from mxlite.backends.gpu.each import typed
-from mxlite.backends.gpu.kernels import functions, parts, places, resampling, sorting
+from mxlite.backends.gpu.kernels import (
+    boxes,
+    counted,
+    ctc,
+    distributions,
+    functions,
+    multinomial,
+    parts,
+    places,
+    resampling,
+    sorting,
+)
 
 pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
-FILES = ("images",)
+FILES = ("images", "spatial", "regions")
 TYPED = {f"{f}-{d}": (lambda f=f, d=d: typed(d, f)) for f in FILES for d in FLOATS}
 TEXTS = {
     **TYPED,
     **{f"resample-{d}": (lambda d=d: resampling.source(d)) for d in FLOATS},
     **{f"order-{k}": (lambda k=k: sorting.source(k)) for k in ("uint32", "uint64")},
-    "parts": parts.source,
-    "places": places.source,
+    **{m.__name__.split(".")[-1]: m.source for m in (parts, places, ctc, counted, multinomial)},
+    "boxes-float": lambda: boxes.source(False),
+    "boxes-double": lambda: boxes.source(True),
 }
 
 
@@ -35,10 +47,14 @@ def test_texts_compile_and_spill_nothing(architecture, text):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_samplers_compile(architecture):
+    """Long functions of double precision, called once for each element that is drawn."""
+    assert compiled(distributions.source(), architecture)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("compute", ["float", "double", "int64"])
 def test_formulas_compile(architecture, compute):
     """They hold functions whose arguments may need a table: that is on the stack, and no spill."""
     for used in compiled(functions.source(compute), architecture).values():
         assert used.spilled_bytes == 0
-
-
