@@ -1,4 +1,4 @@
-"""Order, places, images, sequences and boxes on the GPU's kernels, run on the CPU: shapes that the table lacks."""
+"""Order, places, images and boxes on the GPU's kernels, run on the CPU: shapes that the table lacks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Boxes: overlaps, suppression of near duplicates, and the prior boxes, targets and detections of SSD.
 
-Boxes are sorted on the device; one block for each sample then takes them one after the other, its threads sharing
-what is left. Whatever is counted, counts by whole numbers.
+Boxes are sorted on the device; one block for each sample then takes them one after the other, its threads
+sharing what is left. What is counted is counted by whole numbers.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         return connected(connect, 0, "cuda prior boxes", like=r.op.forward)
 
     def nms(r: Request) -> ChosenKernel | None:
-        a, text = r.attrs, text_for(r)
+        text = text_for(r)
         (*outer, n, width), acc = r.inputs[0], accumulator(r.dtype)
         samples = prod(outer)
         order = _sorting(device, r, (samples, n), acc)
