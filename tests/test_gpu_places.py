@@ -162,6 +162,22 @@ def test_targets_of_many_prior_boxes():
         agree("_contrib_MultiBoxTarget", how, [anchor, label, RNG.normal(size=(2, 5, n))], "float64")
 
 
+def test_systems_and_factors_of_larger_matrices():
+    a = RNG.normal(size=(2, 40, 40)) + 12 * np.eye(40)
+    b = RNG.normal(size=(2, 40, 7))
+    agree("_linalg_trsm", {"alpha": 2.0}, [a, b], "float64", tolerance=1e-9)
+    agree(
+        "_linalg_trsm",
+        {"transpose": True, "rightside": True, "lower": False},
+        [a, np.swapaxes(b, 1, 2)],
+        "float64",
+    )
+    agree("_linalg_potrf", {}, [a @ np.swapaxes(a, 1, 2)], "float64", tolerance=1e-9)
+    mixed_rows = RNG.permuted(a, axis=1)
+    for op in ("_linalg_inverse", "_linalg_det", "_linalg_slogdet"):
+        agree(op, {}, [mixed_rows], "float64", tolerance=1e-8)
+
+
 def test_normalization_by_neighbours_over_its_own_input():
     """In place and not the bits are the same."""
     op = find_op("LRN")

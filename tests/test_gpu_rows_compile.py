@@ -13,6 +13,7 @@ from mxlite.backends.gpu.kernels import (
     ctc,
     distributions,
     functions,
+    linalg,
     multinomial,
     parts,
     places,
@@ -30,19 +31,22 @@ TEXTS = {
     **{f"resample-{d}": (lambda d=d: resampling.source(d)) for d in FLOATS},
     **{f"order-{k}": (lambda k=k: sorting.source(k)) for k in ("uint32", "uint64")},
     **{m.__name__.split(".")[-1]: m.source for m in (parts, places, ctc, counted, multinomial)},
+    "linalg-float": lambda: linalg.source(False),
+    "linalg-double": lambda: linalg.source(True),
     "boxes-float": lambda: boxes.source(False),
     "boxes-double": lambda: boxes.source(True),
 }
 
 
-COLD = {"ravelled", "unravelled"}  # divisions of 64 bits are calls
+COLD = {"ravelled", "unravelled", "roi_weights", "ctc_gradient", "match_boxes", "detect"}
+"""They call divisions of 64 bits, or functions of double precision: few registers are kept across the calls."""
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("text", TEXTS)
 def test_texts_compile_and_spill_nothing(architecture, text):
     for name, used in compiled(TEXTS[text](), architecture).items():
-        assert used.spilled_bytes == 0 or name in COLD, (name, used)
+        assert used.spilled_bytes <= (64 if name in COLD else 0), (name, used)
         assert used.registers <= 128, (name, used)
 
 
