@@ -11,6 +11,7 @@ from mxlite.backends.gpu.kernels import (
     boxes,
     counted,
     ctc,
+    densities,
     distributions,
     functions,
     linalg,
@@ -39,7 +40,7 @@ TEXTS = {
 
 
 COLD = {"ravelled", "unravelled", "roi_weights", "ctc_gradient", "match_boxes", "detect"}
-"""They call divisions of 64 bits, or functions of double precision: few registers are kept across the calls."""
+"""They call divisions of 64 bits, or functions of double precision, and keep a few registers meanwhile."""
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -54,6 +55,7 @@ def test_texts_compile_and_spill_nothing(architecture, text):
 def test_samplers_compile(architecture):
     """Long functions of double precision, called once for each element that is drawn."""
     assert compiled(distributions.source(), architecture)
+    assert compiled(densities.source(), architecture)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

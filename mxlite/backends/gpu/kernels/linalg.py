@@ -1,7 +1,7 @@
 """Triangular systems, Cholesky factors, inverses and determinants of small matrices, many at a time.
 
-A thread has an element of a product or a column of a system, a block a matrix that is factored. Sums are in the
-order of their terms. Large matrices get no faster by this than by their number.
+A thread has an element of a product or a column of a system, a block a matrix that is factored. Sums are in
+the order of their terms. Matrices of more than 512 rows are left to the host's LAPACK.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ..layout import MOST
 from ..source import shared, Source
 
 WHOLE, LOWER, UPPER, MIRRORED = range(4)
+LARGEST = 512  # rows and columns of a matrix
 Build = Callable[["Steps", Any, dict[str, Any]], list[Run]]
 """(steps, attributes, arrays and scratch by name) -> launches."""
 
@@ -242,6 +243,13 @@ def _triangle_vector(matrix: str, vector: str, extract: bool) -> Build:
     return build
 
 
+_VECTORS = (
+    _triangle_vector("A", "out", True),
+    _triangle_vector("d_A", "d_out", False),
+    _triangle_vector("out", "A", False),
+    _triangle_vector("d_out", "d_A", True),
+)
+
 _OPERATORS: dict[str, tuple[Build, int, Build, int]] = {
     "_linalg_syrk": (_syrk, 0, _syrk_gradient, 0),
     "_linalg_trmm": (_trmm, 0, _trmm_gradient, 0),
@@ -252,15 +260,10 @@ _OPERATORS: dict[str, tuple[Build, int, Build, int]] = {
     "_linalg_det": (_det, 1, _det_gradient, 2),
     "_linalg_slogdet": (_slogdet, 1, _det_gradient, 2),
     "_linalg_sumlogdiag": (_sumlogdiag, 0, _sumlogdiag_gradient, 0),
-    "_linalg_extracttrian": (
-        _triangle_vector("A", "out", True),
-        0,
-        _triangle_vector("d_A", "d_out", False),
-        0,
-    ),
-    "_linalg_maketrian": (_triangle_vector("out", "A", False), 0, _triangle_vector("d_out", "d_A", True), 0),
+    "_linalg_extracttrian": (_VECTORS[0], 0, _VECTORS[1], 0),
+    "_linalg_maketrian": (_VECTORS[2], 0, _VECTORS[3], 0),
 }
-"""Launches forward, and backward, each with how many arrays of scratch it has, of the largest input's size."""
+"""Launches forward, and backward, each with the number of its arrays of scratch, as large as the largest."""
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
@@ -269,7 +272,8 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     def row(build: Build, arrays: int) -> Any:
         def answer(r: Request) -> ChosenKernel | None:
             shapes: list[Shape] = [*r.inputs, *r.outputs]
-            if str(r.dtype) not in ("float32", "float64") or any(prod(s) > MOST for s in shapes):
+            large = any(max(s[-2:], default=0) > LARGEST for s in r.inputs) and build not in _VECTORS
+            if large or str(r.dtype) not in ("float32", "float64") or any(prod(s) > MOST for s in shapes):
                 return None
             largest = max(prod(s) for s in shapes)
             step = -(-largest * r.dtype.itemsize // 256) * 256
