@@ -82,6 +82,7 @@ from networks.suite import by_name
 from peers import tables
 from peers.column import chosen
 from peers.contest import compare, Entry
+from peers.targets import targets
 
 ours, eager = chosen(["eager"])
 entries = {"mxlite": Entry(ours, losses=[2.0, %s]), "eager": Entry(eager, losses=[2.0, 1.5])}
@@ -92,7 +93,7 @@ if not entries["mxlite"].note:
     entries["mxlite"].seconds = Spread((0.5, 0.25, 1.0))
 entries["eager"].seconds = Spread((1.0, 1.0, 1.0))
 print(tables.times([(net, entries)], "fp32"))
-print([t.row() for t in tables.targets([(net, entries)], None, None)][0])
+print([t.row() for t in targets([(net, entries)], None, None)][0])
 """
 
 

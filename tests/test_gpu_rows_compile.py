@@ -39,7 +39,7 @@ TEXTS = {
 }
 
 
-COLD = {"ravelled", "unravelled", "roi_weights", "ctc_gradient", "match_boxes", "detect"}
+COLD = {"ravelled", "unravelled", "roi_weights", "roi_max", "ctc_gradient", "match_boxes", "detect"}
 """They call divisions of 64 bits, or functions of double precision, and keep a few registers meanwhile."""
 
 

@@ -23,6 +23,7 @@ from .arena import Arena
 from .graph_program import GraphProgram, make_program
 from .graph_segment import Told
 from .lower import is_gpu, Lowered, STAGING
+from .metrics import sums_key, taken_key
 from .program import Program
 from .step import Key
 from .storage import plan_in_errors, staging_of
@@ -193,6 +194,11 @@ class Executor:
         _, made, left_out = self.scale_history or (0, 0, 0)
         values = np.array([good_steps, made, left_out], np.float64)
         self._send(self._arrays["var", HISTORY], values, "loss scale history", known=False)
+
+    def metric_sums(self, number: int) -> tuple[NDArray, NDArray] | None:
+        """(sums, taken) of one of the metrics given when binding; None where the step does not add to it."""
+        sums = self._arrays.get(sums_key(number))
+        return None if sums is None else (sums, self._arrays[taken_key(number)])
 
     @property
     def updated(self) -> tuple[str, ...]:

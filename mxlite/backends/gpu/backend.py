@@ -13,7 +13,7 @@ import numpy as np
 from ...engine import Var
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
-from ..base import Backend, ChosenKernel, Request
+from ..base import Backend, ChosenKernel, Request, Run
 from ..cpu import CPU
 from .array import DeviceArray, extent, is_dense, overlap, Part
 from .cuda_device import CudaDevice
@@ -44,6 +44,7 @@ class GPUBackend(Backend):
             place=device,
             is_remote=True,
             device=device,
+            identity=lambda: (f"device={device.name}",),
             simplify=passes.simplify,
             combine=passes.combine,
         )
@@ -103,6 +104,9 @@ class GPUBackend(Backend):
         if self.device.fault is None:  # else somebody has been told
             self.device.synchronize()
             self.device.pool.held()  # gives back what was borrowed
+
+    def seconds_of(self, run: Run) -> float:
+        return self.device.time(run, 1)
 
     def assign(self, target: Any, source: Any) -> None:
         if overlap(target, source):  # numpy would take care, too

@@ -13,6 +13,7 @@ from .chains import chains
 from .channels_last import channels_last
 from .fold import fold
 from .keep_gates import keep_gates
+from .narrow_gradients import narrow_gradients
 from .norm_act import norm_act
 from .pack import pack as pack
 from .split_gradients import split_gradients
@@ -20,6 +21,7 @@ from .split_gradients import split_gradients
 SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (channels_last, fold, norm_act, keep_gates)
 COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]], ...] = (
     split_gradients,
+    narrow_gradients,
     chains,
 )
 

@@ -25,8 +25,9 @@ __device__ __forceinline__ A entry(const A *m, int i, int j, int rows, int colum
 // out (+)= alpha * op(x) @ op(y), what is outside of its part 0, or above the diagonal as below.
 extern "C" __global__ void __launch_bounds__(256) multiply(int64 n, Matrices s) {
     MX_EACH(at, n) {
-        int64 plane = (int64)s.rows * s.columns, matrix = at / plane, rest = at - matrix * plane;
-        int i = (int)(rest / s.columns), j = (int)(rest % s.columns), row = i, column = j;
+        uint32 place = (uint32)at, plane = s.rows * s.columns, rest = place % plane;
+        int64 matrix = place / plane;
+        int i = rest / s.columns, j = rest % s.columns, row = i, column = j;
         if (s.part_out == MIRRORED && i < j) {
             row = j;
             column = i;
@@ -47,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(256) multiply(int64 n, Matrices s) 
 extern "C" __global__ void __launch_bounds__(256) solve(
     int64 n, const A *triangle, const A *b, A *out, int size, int others, int lower, int turn, int right, double alpha) {
     MX_EACH(at, n) {
-        int64 matrix = at / others, other = at - matrix * others;
+        int64 matrix = (uint32)at / others, other = at - matrix * others;
         const A *t = triangle + matrix * size * size;
         int64 base = matrix * size * others + (right ? other * size : other), step = right ? 1 : others;
         // From the right it is the system of the matrix turned over.
