@@ -363,7 +363,7 @@ class Executor:
         def advance() -> None:
             random[0], random[1] = seed, step
 
-        get_engine().push(advance, (), (var,), name="random step")
+        get_engine().push(advance, (), (var,), name="random step", kind=program.lowered.kind)
 
     def _send(
         self, target: NDArray, values: np.ndarray, name: str, merged: bool = False, known: bool = True
@@ -373,7 +373,9 @@ class Executor:
         `known`: no program writes there.
         """
         if not self._is_gpu:
-            get_engine().push(partial(np.copyto, target.storage, values), (), (target.var,), name=name)
+            # On the worker of the kernels that read it: another would have to wake that one.
+            run, kind = partial(np.copyto, target.storage, values), self._planned.train.kind
+            get_engine().push(run, (), (target.var,), name=name, kind=kind)
             return
         storage: Any = target.storage
         run = partial(dial_of(storage).set, values, known=known)
