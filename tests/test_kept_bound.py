@@ -1,4 +1,4 @@
-"""The least arena without recomputation: below every order of every small step, and reached by simple ones."""
+"""The least arena without recomputation: below every order of every small step, reached by simple ones."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def ms(e: Entry | None) -> str:
 
 
 def mib(nbytes: int | None) -> str:
-    return f"{nbytes / MIB:.0f}" if nbytes else "-"
+    return number(nbytes / MIB) if nbytes else "-"
 
 
 def shown(value: object) -> str:

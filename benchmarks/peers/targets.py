@@ -31,7 +31,8 @@ class Target:
     def row(self) -> tuple[str, str, str, str]:
         if self.value is None:
             return self.what, self.limit, "not measured", "-"
-        return self.what, self.limit, number(self.value) + self.spread, "yes" if self.met else "NO"
+        value = number(self.value) if isinstance(self.value, float) else str(self.value)
+        return self.what, self.limit, value + self.spread, "yes" if self.met else "NO"
 
 
 def targets(results: Results, budget: Entries | None, deep: Entries | None) -> list[Target]:
@@ -74,7 +75,7 @@ def targets(results: Results, budget: Entries | None, deep: Entries | None) -> l
 def within_share(training: list[Entries], precision: str) -> list[Target]:
     """Of the networks that tried: how many fit into that share of PyTorch's peak, how fast they then are."""
     said = [x for e in training if (x := fits(e, precision)) is not None]
-    count = float(sum(said)) if said else None
+    count = sum(said) if said else None
     speeds = [s.median for e in training if fits(e, precision) and (s := speed_within(e, precision))]
     what = f"{precision} within {SHARE:g} of PyTorch's peak"
     return [

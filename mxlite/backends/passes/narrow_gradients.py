@@ -28,7 +28,7 @@ def narrow_gradients(
     read too, or that lie in the forward pass, stay.
     """
     uses = graph.uses()
-    first = {n for n in [n for n in graph.nodes if n.op is not None][:num_forward]}
+    first = set([n for n in graph.nodes if n.op is not None][:num_forward])
     changed: dict[Node, Node] = {}
     gone: set[Node] = set()
     for node in graph.effects:
