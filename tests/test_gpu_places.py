@@ -127,7 +127,8 @@ def test_samples_and_regions_of_larger_images():
     agree("BilinearSampler", {}, [data, grid], tolerance=1e-4)
     corners = np.sort(RNG.integers(-4, 40, (30, 2, 2)), axis=1).reshape(30, 4)
     rois = np.concatenate([RNG.integers(-1, 3, (30, 1)), corners], 1).astype("float64")
-    agree("ROIPooling", {"pooled_size": (3, 4), "spatial_scale": 0.25}, [data, rois], tolerance=1e-4)
+    for x in (data, np.round(data)):  # the latter has equal maxima
+        agree("ROIPooling", {"pooled_size": (3, 4), "spatial_scale": 0.25}, [x, rois], tolerance=1e-4)
     attrs = {"pooled_size": (2, 2), "spatial_scale": 0.25}
     for how in ({}, {"aligned": True, "sample_ratio": 2}, {"position_sensitive": True}):
         agree("_contrib_ROIAlign", attrs | how, [data, rois], tolerance=1e-4)
@@ -148,6 +149,17 @@ def test_boxes_beyond_a_blocks_threads():
     attrs = {"overlap_thresh": 0.3, "valid_thresh": 0.1, "id_index": 0}
     same("_contrib_box_nms", attrs, [rows])
     same("_contrib_box_nms", attrs | {"topk": 40, "force_suppress": True}, [rows])
+
+
+def test_an_overlap_of_just_the_threshold():
+    """It suppresses where the operator says so: detections, and not in box_nms."""
+    corners = np.sort(RNG.integers(0, 4, (1, 60, 2, 2)), axis=2).reshape(1, 60, 4).astype("float64")
+    score = RNG.permutation(60).reshape(1, 60, 1) / 60
+    rows = np.concatenate([np.zeros((1, 60, 1)), score, corners], 2)
+    same("_contrib_box_nms", {"overlap_thresh": 0.5}, [rows])
+    probabilities = np.concatenate([1 - score, score], 2).transpose(0, 2, 1).copy()
+    attrs = {"nms_threshold": 0.5, "clip": False}
+    same("_contrib_MultiBoxDetection", attrs, [probabilities, np.zeros((1, 240)), corners])
 
 
 def test_targets_of_many_prior_boxes():

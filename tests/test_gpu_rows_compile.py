@@ -25,7 +25,7 @@ from mxlite.backends.gpu.kernels import (
 pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
-FILES = ("images", "spatial", "regions")
+FILES = ("images", "spatial", "regions", "correlation")
 TYPED = {f"{f}-{d}": (lambda f=f, d=d: typed(d, f)) for f in FILES for d in FLOATS}
 TEXTS = {
     **TYPED,
@@ -39,7 +39,7 @@ TEXTS = {
 }
 
 
-COLD = {"ravelled", "unravelled", "roi_weights", "roi_max", "ctc_gradient", "match_boxes", "detect"}
+COLD = frozenset("ravelled unravelled roi_max roi_weights ctc_gradient match_boxes detect solve".split())
 """They call divisions of 64 bits, or functions of double precision, and keep a few registers meanwhile."""
 
 

@@ -17,13 +17,14 @@ from ....graph.ir import Shape
 from ....graph.opdef import DType, Op
 from ....ops.blocks import weak
 from ....ops.index import _onehot_encode, one_hot
-from ....ops.pick import fill_element_0index, pick
+from ....ops.pick import _pick_add, fill_element_0index, pick
 from ....ops.take import batch_take
 from ...base import ChosenKernel, connected, Request
 from ..device import Arguments, Device, InOrder, nothing, Run
 from ..kinds import kind, known
 from ..layout import Divisor, MOST
 from ..source import shared, Source
+from .reductions import loop
 
 THREADS = 256
 BLOCKS_PER_MULTIPROCESSOR = 16
@@ -145,6 +146,34 @@ def _fill_gradient(device: Device, r: Request) -> ChosenKernel | None:
     return connected(connect, 0, "cuda pick gradient", like=r.op.forward)
 
 
+def _add(device: Device, r: Request) -> ChosenKernel | None:
+    """The named elements are picked, added to in scratch, and put back."""
+    choice, n, dtype = _choice(device, r), (prod(r.inputs[2]),), r.dtype
+    total = loop(device, lambda w, x, y: x + y, [n, n], [dtype, dtype], n, dtype)
+    if choice is None or total is None or r.dtypes[2] != dtype:
+        return None
+
+    def connect(xp: Any, a: Any, data: Any, index: Any, updates: Any, *, out: Any, work: Any) -> Run:
+        if out is None:
+            return nothing
+        box = work[: n[0] * dtype.itemsize].view(dtype).reshape(updates.shape)
+        added = total.call(box, updates, box)
+        return InOrder([choice.pick(data, index, box), added, choice.replace(index, out, data, box)])
+
+    return connected(connect, n[0] * dtype.itemsize, "cuda pick", like=r.op.forward)
+
+
+def _add_gradient(device: Device, r: Request) -> ChosenKernel | None:
+    choice = _choice(device, r)
+    if choice is None:
+        return None
+
+    def connect(xp: Any, a: Any, d_out: Any, index: Any, *, d_updates: Any, work: Any) -> Run:
+        return nothing if d_updates is None else choice.pick(d_out, index, d_updates)
+
+    return connected(connect, 0, "cuda pick gradient", like=r.op.forward)
+
+
 def _bytes(value: float, dtype: DType) -> bytes:
     """A number as `dtype` has it: cut and wrapped round as the reference does it."""
     made = np.empty(1, dtype)
@@ -173,6 +202,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     for op, forward, backward in (
         (pick, _pick, _pick_gradient),
         (batch_take, _pick, _pick_gradient),
+        (_pick_add, _add, _add_gradient),
         (fill_element_0index, _fill, _fill_gradient),
     ):
         assert op.grad_op is not None

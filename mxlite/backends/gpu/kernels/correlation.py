@@ -1,4 +1,4 @@
-"""Correlation of two maps: a thread for each result, and backwards for each pixel, without atomic additions."""
+"""Correlation of two maps: a thread for each result, backwards for each pixel, without atomic additions."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ OPERATORS = """
     _adjoint_slice _adjoint_slice_axis _adjoint_tile _adjoint_repeat _unconcat
     tile repeat broadcast_to broadcast_axis broadcast_like _sum_like
     Pad _unpad SequenceReverse _rnn_param_concat
+    IdentityAttachKLSparseReg
     diag _adjoint_diag _eye _linalg_extractdiag _linalg_makediag
     _zeros _ones _full _zeros_without_dtype zeros_like ones_like
 """.split()
