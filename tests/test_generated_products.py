@@ -105,8 +105,8 @@ def test_bits_do_not_depend_on_threads(threads, shape):
 def test_layers_of_16_bits_are_generated(kind):
     """Forward and both gradients: none is left to the reference kernel."""
     dtype = TYPES[kind][0]
-    a = FullyConnected.Attrs(num_hidden=48)
-    shapes = ((40, 32), (48, 32), (48,)), ((40, 48),)
+    a = FullyConnected.Attrs(num_hidden=160)
+    shapes = ((128, 128), (160, 128), (160,)), ((128, 160),)
     for op in (FullyConnected, FullyConnected.grad_op):
         chosen = CPU.choose(op, a, *shapes, dtype, (dtype,) * 3)
         assert not chosen.is_reference and chosen.name != "reference", chosen.name

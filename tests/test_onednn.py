@@ -374,9 +374,12 @@ def test_no_words_at_the_end_of_the_process():
 
 
 def test_rows_tell_their_kind():
-    from mxlite.backends.cpu.kernels import compiled_norm, dense
+    from mxlite.backends.cpu.kernels import compiled_norm, dense, onednn_pool
 
-    assert {kinds_of(row) for rows in dense.ROWS.values() for row in rows} == {frozenset({"onednn"})}
+    assert {kinds_of(row) for rows in onednn_pool.ROWS.values() for row in rows} == {frozenset({"onednn"})}
+    assert {kinds_of(row) for rows in dense.ROWS.values() for row in rows} == {
+        frozenset({"onednn", "compiled"})  # products of 16 bits, and sums of columns, are generated
+    }
     assert {kinds_of(row) for rows in compiled_norm.ROWS.values() for row in rows} == {
         frozenset({"compiled"})
     }

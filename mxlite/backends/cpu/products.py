@@ -25,7 +25,8 @@ from .onednn.product import Layout, Product, product
 _bfloat16 = np.dtype(ml_dtypes.bfloat16)
 SMALL = 1 << 21
 """Multiplications below which an operation called by hand runs on the reference kernel: to make a call of
-oneDNN takes as long as those. A bound program makes its calls once."""
+oneDNN takes as long as those. A bound program makes its calls once. Also those below which products of 16
+bits are not generated: blocks for them would be larger than the matrices."""
 
 
 class Term(NamedTuple):
@@ -109,7 +110,7 @@ def _product(dtype: DType, term: Term) -> Product | None:
         found = product(x, y, out, has_bias, term.alpha, term.adds)
         if found is not None:
             return found
-    if dtype.itemsize != 2 or term.alpha != 1:
+    if dtype.itemsize != 2 or term.alpha != 1 or term.work < SMALL:  # small ones need less scratch without
         return None
     return compiled.product(x, y, out, dtype if has_bias else None, term.adds)
 
