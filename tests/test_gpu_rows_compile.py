@@ -40,5 +40,3 @@ def test_formulas_compile(architecture, compute):
     """They hold functions whose arguments may need a table: that is on the stack, and no spill."""
     for used in compiled(functions.source(compute), architecture).values():
         assert used.spilled_bytes == 0
-
-
