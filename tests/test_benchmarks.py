@@ -110,6 +110,31 @@ def test_equal_losses_are_timed_and_the_ratio_is_taken_round_by_round(tmp_path):
     assert "2.00 (1.00-4.00)" in table and "'2.00', 'yes'" in table
 
 
+FLOOR = """
+from harness import Spread
+from networks.suite import by_name
+from peers.column import chosen
+from peers.contest import Entry
+from peers.floors import floors
+
+ours, eager = chosen(["eager"])
+kinds = [dict(op=op, type="float32", flops=f) for op, f in (("_backward_FullyConnected", 3e9), ("gelu", 9e9))]
+profile = dict(kinds=kinds, peak=dict(flops_per_s={}))
+mine = Entry(ours, seconds=Spread((0.05,)), profile=profile)
+for theirs in (0.06, 0.03):
+    entries = {"mxlite": mine, "eager": Entry(eager, seconds=Spread((theirs,)))}
+    table = floors([(by_name(["mlp"])[0], entries)], "fp32", {"flops": 1e11, "bandwidth": 1e10})
+    print(table.splitlines()[-1])
+"""
+
+
+def test_the_floor_is_what_products_take_at_the_peak(tmp_path):
+    """3 GFLOP at 100 GFLOP/s are 30 ms; elementwise work does not count."""
+    reachable, out_of_reach = run("-c", FLOOR, folder=tmp_path).strip().splitlines()
+    assert re.search(r"\| +30\.0 \| +60\.0 % \| +50\.0 % \| +2\.00 \| +yes \|", reachable), reachable
+    assert re.search(r"\| +30\.0 \| +60\.0 % \| +100\.0 % \| +1\.00 \| +NO \|", out_of_reach), out_of_reach
+
+
 PARTS = """
 import json, sys
 from dataclasses import replace

@@ -14,7 +14,9 @@ from small_networks import mlp
 import mxlite as mx
 from mxlite.core import OperatorError
 from mxlite.engine import get_engine
-from mxlite.module.tally import Tally
+from mxlite.module.tally import DeviceSums, Tally
+from mxlite.ndarray.invoke import invoke
+from mxlite.ndarray.plan import call_of
 
 needs_compiler = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 CPU = mx.cpu()
@@ -128,6 +130,29 @@ def test_steps_add_what_metrics_add(late):
         got = run(GPU)
     for x, y in zip(got, want, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4)
+
+
+@needs_compiler
+def test_a_look_before_a_batch_is_asked_for_does_not_lose_it():
+    label, pred = predictions("plain", 7, 5)
+    with recorded_gpus(late=0.3):
+        _, x = arrays(GPU, label, pred)
+        sums = DeviceSums.on(GPU)
+
+        def step():
+            invoke(call_of("_metric_total", {}), [*sums.next(), x])
+
+        total = float(pred.sum(dtype="float64"))
+        step()
+        assert sums.ask() and not sums.ask()
+        step()
+        np.testing.assert_allclose(sums.take(), (total, 35))
+        assert sums.take() == (0, 0) and sums.ask()
+        np.testing.assert_allclose(sums.take(), (total, 35))
+        step()
+        step()
+        assert sums.ask()
+        np.testing.assert_allclose(sums.take(), (total, 35))
 
 
 @needs_compiler

@@ -7,6 +7,7 @@ from networks.suite import by_name, deep_resnet, DIGITS, Net
 
 from . import memory_tables, tables
 from .contest import Entries, FEW
+from .floors import floors
 from .gathered import Gathered, Part
 from .targets import targets
 
@@ -74,6 +75,7 @@ def report(found: Gathered) -> str:
     sections = {"Runs": PARTS + parts(found.parts) if len(found.parts) > 1 else ""}
     for precision, name in (("fp32", "float32"), ("bf16", "bfloat16")):
         sections[name] = tables.times(results, precision)
+        sections[f"{name}: the floor"] = floors(results, precision, peak)
     sections["Without oneDNN and generated code"] = tables.fallback(results)
     share = next((e.column.share for _, es in results for e in es.values() if e.asked), 0.0)
     for title, make, about in (

@@ -454,10 +454,8 @@ class Module(BaseModule):
     def forward_backward(self, data_batch: Any) -> None:
         """Forward in training mode and backward, pushed together: on a GPU they are one launch then."""
         cls = type(self)
-        own_way = cls.forward is not Module.forward or cls.backward is not Module.backward
-        if own_way or self._context.device_type != "gpu":
-            # On a CPU, looking at outputs after each batch took three times as long with all pushed at once.
-            super().forward_backward(data_batch)
+        if cls.forward is not Module.forward or cls.backward is not Module.backward:
+            super().forward_backward(data_batch)  # a subclass has its own way
             return
         feed = self._prepared(data_batch, True)
         if self._executor.updated:
@@ -568,18 +566,25 @@ class Module(BaseModule):
         """Where the last step decided by itself whether to update: learn what it did."""
         if self._loss_scale is None or not self.is_fused:
             return
-        before = self._loss_scale.settle(self._executor)
-        if before is not None:
+        found = self._loss_scale.settle(self._executor)
+        if found is not None:
+            before, made = found
             self._optimizer.set_progress(before)
+            self._optimizer.count(self._updated_indices(), made)
             self.logger.info(
                 "Gradients overflow: no update; the loss scale is %g now.", self._loss_scale.value
             )
 
+    def _updated_indices(self) -> list[int]:
+        return [self._index[n] for n in self._executor.updated]
+
     def _hyper(self) -> np.ndarray:
-        self._settle()
-        if self._loss_scale is not None:
-            self._loss_scale.expect(self._executor, self._optimizer.progress())
-        rows = [self._optimizer.hyper(self._index[n]) for n in self._executor.updated]
+        scale = self._loss_scale
+        if scale is not None:
+            if self._optimizer.rates_follow_count or scale.has_other(self._executor):
+                self._settle()
+            scale.expect(self._executor, self._optimizer.progress)
+        rows = [self._optimizer.hyper(i) for i in self._updated_indices()]
         return np.array(rows, np.float64).reshape(-1, self._optimizer.update_rule().rates)
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:

@@ -99,11 +99,14 @@ class GPUBackend(Backend):
 
     def settle(self, var: Var) -> None:
         self.device.wait_for(var.fence)
+        self.device.checks.look(var.fence)
 
     def settle_all(self) -> None:
         if self.device.fault is None:  # else somebody has been told
+            ticket = self._all()
             self.device.synchronize()
             self.device.pool.held()  # gives back what was borrowed
+            self.device.checks.look(ticket)
 
     def seconds_of(self, run: Run) -> float:
         return self.device.time(run, 1)
@@ -141,6 +144,12 @@ class GPUBackend(Backend):
         self.device.upload(target, whole, self._after(target, var))
 
     def to_host(self, source: Any, var: Var | None = None) -> np.ndarray:
+        result = self._fetched(source, var)
+        if var is not None:
+            self.device.checks.look(var.fence)
+        return result
+
+    def _fetched(self, source: Any, var: Var | None) -> np.ndarray:
         result = np.empty(source.shape, source.dtype)
         self.device.download(result, source, self._all() if var is None else var.fence)
         return result

@@ -287,16 +287,18 @@ def panel_routine(p: Program, turned: bool) -> str:
 
 def _tile(p: Program, name: str, n: int, turned: bool) -> None:
     """n rows of one panel."""
+    p.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     f: Routine = p.routine(
         name, a="ptr", b="ptr", begin="ptr", begin_row="i64", c="ptr", c_row="i64", steps="i64", left="i64"
     )
     lanes = width()
     row, step = (4, 4 * lanes) if turned else (_row_bytes(), 4)
     masks = [f.tail(str(j * lanes), "%left") for j in range(VECTORS)]
-    sums = []
-    for r in range(n):
-        at = f.at("%begin", f.times(r, "%begin_row"))
-        sums += [f.load(at, str(j * lanes), mask=mask) for j, mask in enumerate(masks)]
+    at = [f.at("%c", f.times(r, "%c_row")) for r in range(n)]
+    for there in at:  # to be there when the sums are
+        for j in range(VECTORS):
+            f.do(f"call void @llvm.prefetch.p0(ptr {f.at(there, 4 * lanes * j)}, i32 1, i32 3, i32 1)")
+    sums = [f.const(0.0)] * (n * VECTORS)
     until = f.emit(f"and i64 %steps, {-_UNROLL}")
     start = "0"
     for stop, count in ((until, _UNROLL), ("%steps", 1)):
@@ -313,7 +315,8 @@ def _tile(p: Program, name: str, n: int, turned: bool) -> None:
             loop.again(*values)
         sums, start = list(loop.results), stop
     for r in range(n):
-        at = f.at("%c", f.times(r, "%c_row"))
+        begin = f.at("%begin", f.times(r, "%begin_row"))
         for j, mask in enumerate(masks):
-            f.store(sums[r * VECTORS + j], at, str(j * lanes), mask=mask)
+            value = f.add(sums[r * VECTORS + j], f.load(begin, str(j * lanes), mask=mask))
+            f.store(value, at[r], str(j * lanes), mask=mask)
     f.done()

@@ -1,6 +1,7 @@
-"""CTCLoss and WarpCTC: a block of threads for each sample walks through the steps; what classes sum to is found before.
+"""CTCLoss and WarpCTC: a block of threads for each sample walks through the steps.
 
-Data is read twice forwards and three times backwards; states live in scratch, of all steps for the gradient.
+What the classes of a step sum to is found before. Data is read twice forwards and three times backwards;
+states live in scratch, of all steps for the gradient.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             return None
 
         def connect(xp: Any, a: Any, data: Any, label: Any, *, out: Any, work: Any) -> Run:
-            services: dict[str, Any] = {n: None for n in inner.signature.services}
+            services: dict[str, Any] = dict.fromkeys(inner.signature.services)
             return inner.link(inner.run, xp, _SOFTMAX, data, **services | {"work": work}, out=out)
 
         return connected(connect, inner.workspace, inner.name, like=r.op.forward)

@@ -1,5 +1,7 @@
-"""ROIPooling and ROIAlign: a thread for each result, and backwards for each pixel, which asks all regions of its
-image: no atomic addition. ROIAlign's weights of rows and columns are made first, once for all channels.
+"""ROIPooling and ROIAlign: a thread for each result, and backwards for each pixel, without atomic additions.
+
+A pixel asks all regions of its image. ROIAlign's weights of rows and columns are made first, once for all
+channels.
 """
 
 from __future__ import annotations

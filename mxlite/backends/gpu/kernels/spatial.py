@@ -1,8 +1,8 @@
 """Grids, bilinear samplers and spatial transformers, and their gradients.
 
-A sample is a thread, which reads the four pixels around its place. For the gradient in the data the places are
-sorted by the cell that they lie in, on the device; then each pixel gathers from four cells: no atomic addition,
-and always in the same order.
+A sample is a thread, which reads the four pixels around its place. For the gradient in the data the places
+are sorted by the cell that they lie in, on the device; then each pixel gathers from four cells: no atomic
+addition, and always in the same order.
 """
 
 from __future__ import annotations
