@@ -51,7 +51,7 @@ def random_problem(rng):
     """Up to four forward and three backward tasks with inputs at random."""
     forward, backward = int(rng.integers(2, 5)), int(rng.integers(1, 4))
     count = forward + backward
-    values = tuple(Value(f"v{i}", int(rng.integers(1, 40)) * 64) for i in range(count))
+    values = tuple(Value(f"v{i}", int(rng.choice([64, 1024, 1088]))) for i in range(count))
     tasks = []
     for t in range(count):
         ins = tuple(int(v) for v in rng.permutation(t)[: int(rng.integers(0, 3))]) if t else ()
