@@ -46,6 +46,11 @@ class Lowered:
     threads: int
     tuned: bool
 
+    @property
+    def kind(self) -> str:
+        """The engine's kind for its kernels: "team" if each of them is run by several threads."""
+        return "team" if self.tuned and self.backend.in_turn(self.threads) else "compute"
+
 
 def lower(
     step: Step,
