@@ -188,6 +188,25 @@ def test_copies_and_input_have_workers_of_their_own() -> None:
     engine.stop()
 
 
+def test_a_team_runs_on_one_thread_whoever_made_it_ready(engine: Engine) -> None:
+    var, seen = Var(), set()
+    for _ in range(100):
+        engine.push(nothing, writes=[var])
+        engine.push(lambda: seen.add(threading.get_ident()), writes=[var], kind="team")
+        engine.wait_for(var)
+    assert len(seen) == 1
+
+
+def test_other_work_goes_on_beside_a_team(threaded: ThreadedEngine) -> None:
+    gates = [threading.Event(), threading.Event()]
+    passed: list[bool] = []
+    threaded.push(lambda: passed.extend(gate.wait(10) for gate in gates), kind="team")
+    for gate in gates:
+        threaded.push(gate.set)
+    threaded.wait_all()
+    assert passed == [True, True]
+
+
 def test_wrong_arguments_are_told_to_the_caller(engine: Engine) -> None:
     with pytest.raises(TypeError, match="Vars, got int: 3"):
         engine.push(nothing, [3], ())  # type: ignore[list-item]

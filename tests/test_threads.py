@@ -340,6 +340,35 @@ def test_data_and_updates_go_on_beside_a_program_whose_segments_run_in_turn():
     assert passed == [True, True], "both were over while the segment ran"
 
 
+@needs_onednn
+def test_one_worker_runs_all_kernels_with_threads_of_their_own():
+    """OpenMP makes a team for each thread that calls, and those of two workers fight for the cores."""
+    seen, gates, turns = [], {}, threading.Barrier(3)
+
+    def hold():
+        gate = gates[threading.get_ident()] = threading.Event()
+        turns.wait(10)
+        gate.wait(10)
+
+    with mx.engine.use_engine(mx.engine.ThreadedEngine(workers=2)) as engine:
+        exe = bound(2)
+        step(exe)
+        for segment in exe._train.segments:
+            segment.calls.insert(0, lambda: seen.append(threading.get_ident()))
+            segment.names.insert(0, "look")
+        for free in (0, 1):  # of the two other workers each is the only one that could help
+            engine.push(hold)
+            engine.push(hold)
+            turns.wait(10)
+            gates[sorted(gates)[free]].set()
+            step(exe)
+            gates[sorted(gates)[1 - free]].set()
+            mx.nd.waitall()
+        engine.stop()
+    assert len(seen) == 2 * len(exe._train.segments)
+    assert len(set(seen)) == 1
+
+
 def test_a_backend_without_threads_of_its_own_needs_say_nothing():
     plain = Backend("plain", np)
     assert plain.threads() == 1 and not plain.in_turn(1)

@@ -73,7 +73,8 @@ class Engine(ABC):
         `name` and `where` ("file:line") appear in errors; without `where` it is the nearest line of the
         caller's code outside mxlite. Of the ready operations the highest `priority` runs first, then the
         oldest.
-        `kind` is "compute", "copy" or "io"; each (device, kind) has its own workers.
+        `kind` is "compute", "team", "copy" or "io"; each (device, kind) has its own workers. "team" is for
+        what brings threads of its own: it has one worker, so that all such operations run on one thread.
         """
 
     @abstractmethod

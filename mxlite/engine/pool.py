@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from ..core.errors import EngineError
 from .operation import Operation
 
-KINDS = ("compute", "copy", "io")
+KINDS = ("compute", "team", "copy", "io")
 
 
 class Pool:

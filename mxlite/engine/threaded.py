@@ -31,6 +31,12 @@ that never runs anything.
 **Sleep.** A worker goes to sleep in this order: count itself asleep, look at the inbox again, wait for the
 bell. A push appends first and looks at `asleep` second. Whichever comes first, one sees the other.
 
+**Teams.** OpenMP keeps a team of threads for each thread that ever ran a parallel kernel. Where it is
+libgomp, a team that waits for its next kernel spins, as long as all teams together have no more threads than
+there are cores; with one more, all fall asleep at every barrier, hundreds of times in a step. Two workers that
+take turns with the kernels of a program are two teams, and which of them wakes for the next segment is chance.
+So such kernels are pushed as kind "team", which has one worker: the same thread runs them all.
+
 Known weaknesses. A closure that releases the GIL needs it back when it returns; while the main thread
 is busy in pure Python that takes up to the switch interval (bound programs make it shorter, see
 `switching.py`; elsewhere `sys.setswitchinterval(0.0005)` helps). With N threads pushing at once the bound on
@@ -63,8 +69,8 @@ _LINKER = ("", "linker")
 
 
 class ThreadedEngine(Engine):
-    """`workers`: threads for compute and for io of a CPU device. Copies, and other devices, have one each;
-    copies to and from a GPU have two.
+    """`workers`: threads for compute and for io of a CPU device. Copies, teams and other devices have one
+    each; copies to and from a GPU have two.
     `max_pending`: operations that may be pending before push blocks. Both are taken from `config` if None."""
 
     def __init__(self, workers: int | None = None, max_pending: int | None = None) -> None:
@@ -250,7 +256,7 @@ class ThreadedEngine(Engine):
             pool = self._pools.get((device, kind))
             if pool is None:
                 pool = Pool()
-                size = self._workers if device.startswith("cpu") and kind != "copy" else 1
+                size = self._workers if device.startswith("cpu") and kind in ("compute", "io") else 1
                 if device.startswith("gpu") and kind == "copy":
                     size = 2  # they wait for what they copy: one may go up while another comes down
                 for index in range(size):

@@ -108,7 +108,7 @@ class Program:
         tail = self.arena.tail if first else ()
         for n, s in enumerate(segments):
             writes = (s.done, *s.writes, *tail) if n == 0 else (s.done, *s.writes)
-            push(s, (*s.reads, *s.before), writes, name=s.names[0])
+            push(s, (*s.reads, *s.before), writes, name=s.names[0], kind=s.kind)
 
     # -- building ------------------------------------------------------------------------------
 
@@ -155,7 +155,8 @@ class Program:
         """A segment without calls yet."""
         lowered = self.lowered
         around = partial(lowered.backend.running, lowered.threads) if lowered.tuned else nullcontext
-        return Segment(Var(f"segment{number}"), first, around, lowered.backend.join, sheet)
+        kind = lowered.kind if self.plan.schedule.kinds[first] == RUN else "compute"
+        return Segment(Var(f"segment{number}"), first, around, lowered.backend.join, sheet, kind)
 
     def _views(self, block: Any, offsets: tuple[int, ...]) -> list[Any]:
         """The array of each instance: its owner's, or a part of the arena or of host memory."""
@@ -214,7 +215,7 @@ class Program:
         # Two at a time would fight for the cores; and a guarded arena is not the one planned for that.
         if is_watched:
             return [(g - 1,) if g else () for g in range(len(before))]
-        if lowered.tuned and lowered.backend.in_turn(lowered.threads):
+        if lowered.kind == "team":
             return in_turn(before, {groups[s] for s, k in enumerate(self.plan.schedule.kinds) if k != RUN})
         return before
 

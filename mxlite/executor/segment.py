@@ -31,12 +31,12 @@ class Segment:
     """Kernel calls, one for each step from `first` on, made by calling the segment.
 
     `around` gives what the calls are made inside: their threads. `join` makes fewer of them; see `Backend`.
-    An error names the call that failed.
+    `kind` is the engine's. An error names the call that failed.
     """
 
     __slots__ = (
-        "_joined", "_of", "around", "before", "calls", "done", "first", "join", "names", "reads", "sheet",
-        "writes",
+        "_joined", "_of", "around", "before", "calls", "done", "first", "join", "kind", "names", "reads",
+        "sheet", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -46,7 +46,9 @@ class Segment:
         around: Callable[[], AbstractContextManager[None]],
         join: Join,
         sheet: Sheet,
+        kind: str,
     ) -> None:
+        self.kind = kind
         self.done = done
         self.first = first
         self.around = around
