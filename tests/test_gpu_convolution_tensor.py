@@ -125,6 +125,20 @@ def test_float32_is_float32_unless_tf32_is_allowed(monkeypatch):
         assert GPU.choose(LAST, a, *shapes, np.dtype("float32")).name.startswith(name)
 
 
+@needs_compiler
+def test_tf32_rounds_what_is_multiplied_to_nearest(monkeypatch):
+    """As if the arrays had been rounded before, and in float32 otherwise."""
+    monkeypatch.setenv("MXLITE_ALLOW_TF32", "1")
+    a = LAST.Attrs(kernel=(2, 2), num_filter=8, no_bias=True)
+    ins, outs = LAST.infer_shape(a, (1, 4, 5, 8), None)
+    inputs = arrays(ins, "float32")
+    rounded = [((x.view("uint32") + 0x1000) & 0xFFFFE000).view("float32") for x in inputs]
+    got = run_on_gpu(LAST, a, inputs, (ins, outs))
+    close(got, run(HOST, LAST, a, rounded, (ins, outs)))
+    exact = run(HOST, LAST, a, inputs, (ins, outs))["out"]
+    assert np.abs(got["out"] - exact).max() > 1e-4 * np.abs(exact).max()
+
+
 @pytest.mark.parametrize(
     ("channels", "filters", "dtype"), [(3, 8, "float16"), (8, 12, "float16"), (8, 8, "float64")]
 )

@@ -97,8 +97,8 @@ for change in json.loads(sys.argv[1]):
     exec(change, dict(found=changed, entries=changed.entries, MIB=MIB, Spread=Spread))
     report = Report("")
     targets([changed], report)
-    found = {t[0]: t[2:] for t in report.targets.values()}
-    said.append([within_budgets(changed), beside_torch(changed), found])
+    told = {t[0]: t[2:] for t in report.targets.values()}
+    said.append([within_budgets(changed), beside_torch(changed), told])
 print(json.dumps(said))
 """
 OWN, BITS = "measured bytes = planned <= budget", "bits equal keep-all's"
