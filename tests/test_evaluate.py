@@ -10,6 +10,7 @@ from problems import busy_problem, chain, random_problem, residual
 
 from mxlite.memplan import Problem, profiles, STRATEGIES, Task, Value
 from mxlite.memplan.evaluate import Evaluator
+from mxlite.memplan.plan import make_plan
 
 
 def compare(problem, counts, strategy="sharing"):
@@ -47,6 +48,30 @@ def test_trained_blocks_cost_what_their_schedules_do():
     for problem in (chain(40, update=True), residual(12, 3, 1000), residual(9, 4, 4000, update=True)):
         rng = np.random.default_rng(0)
         compare(problem, some_counts(rng, 12, problem.num_forward))
+
+
+@pytest.mark.parametrize("make", [random_problem, busy_problem])
+def test_bytes_of_each_stage_are_those_of_its_steps(make):
+    """A stage is a forward task, or a backward task with all that runs before it since the one before."""
+    for seed in range(20):
+        problem = make(seed, forward=12)
+        rng = np.random.default_rng(seed)
+        counts = rng.integers(0, 3, (4, 12))
+        live, _, known = Evaluator(problem).stages(counts)
+        for row, found, sure in zip(counts.tolist(), live.tolist(), known.tolist()):
+            if not sure:
+                assert found[1:] == [0] * (len(found) - 1)
+                continue
+            plan = make_plan(problem, row)
+            steps = zip(plan.schedule.task, plan.schedule.copy, plan.live_bytes())
+            stages, now = [], 0
+            for t, copy, nbytes in steps:
+                now = max(now, nbytes)
+                if copy == 0 and not problem.tasks[t].update:
+                    stages.append(now)
+                    now = 0
+            stages[-1] = max(stages[-1], now)  # updates behind the last task
+            assert found == stages
 
 
 def test_candidates_in_several_chunks_and_none_at_all(monkeypatch):

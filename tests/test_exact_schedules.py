@@ -95,13 +95,16 @@ def test_what_may_not_run_again_does_not():
 # -- the planner -------------------------------------------------------------------------------------------
 
 PROVED = {
-    "chain of 12": (graphs.chain([4096] * 12, [5.0] * 12), (0.9, 0.75, 0.6)),
-    "chain of 20, uneven": (graphs.wave(20), (0.9, 0.75, 0.6, 0.45)),
+    "chain of 8, uneven": (graphs.wave(8), (0.6,)),
+    "chain of 12": (graphs.chain([4096] * 12, [5.0] * 12), (0.9, 0.75, 0.6, 0.45)),
+    "chain of 20, uneven": (graphs.wave(20), (0.9, 0.75, 0.6, 0.45, 0.3)),
     "chain of 32, uneven": (graphs.wave(32), (0.9, 0.75)),
-    "residual, 3 blocks": (graphs.residual(3), (0.9, 0.75)),
+    "residual, 2 blocks": (graphs.residual(2), (0.6,)),
+    "residual, 3 blocks": (graphs.residual(3), (0.9, 0.75, 0.6)),
     "residual, 5 blocks": (graphs.residual(5), (0.9, 0.75)),
     "U-Net of 3 levels": (graphs.u_net(3), (0.9,)),
-    "branched, 2 modules": (graphs.branched(2), (0.9,)),
+    "U-Net of 4 levels": (graphs.u_net(4), (0.9,)),
+    "branched, 2 modules": (graphs.branched(2), (0.9, 0.75)),
     "branched, 3 modules": (graphs.branched(3), (0.9,)),
     "VGG-11": (graphs.vgg((1, 1, 2, 2, 2)), (0.9,)),
     "VGG-16": (graphs.vgg(), (0.75,)),
@@ -112,14 +115,12 @@ PROVED = {
 
 
 LOW = {
-    "chain of 12": (graphs.chain([4096] * 12, [5.0] * 12), 0.45, 1.51),
-    "chain of 20, uneven": (graphs.wave(20), 0.3, 1.36),
-    "residual, 3 blocks": (graphs.residual(3), 0.6, 1.29),
-    "branched, 2 modules": (graphs.branched(2), 0.75, 1.13),
-    "U-Net of 4 levels": (graphs.u_net(4), 0.9, 1.18),
+    "residual, 5 blocks": (graphs.residual(5), 0.45, 1.23),
+    "random, 14 layers": (graphs.drawn(9, 14), 0.9, 1.82),
 }
-"""Where the planner does not come within 5 %, with what it keeps. In the first three a few tasks must run a
-third time; in the others its local search ends too early."""
+"""Where the planner does not come within 5 %, with what it keeps. In the first a pair of tasks must run a
+third time. In the second a result is kept until backward needs it first, then dropped and made again: a
+schedule that no mirror counts give."""
 
 
 @pytest.mark.parametrize("name", PROVED)

@@ -57,9 +57,18 @@ class Evaluator:
         Rows of counts from 0 to MOST_COPIES are looked at together, in a small part of the time that `one`
         takes; others are given to it.
         """
-        nbytes = np.zeros(len(counts), np.int64)
-        seconds = np.zeros(len(counts), np.float64)
+        live, seconds, _ = self.stages(counts)
+        return live.max(axis=1), seconds
+
+    def stages(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(bytes, seconds, whether bytes are known by stage) for each row of `counts`.
+
+        Bytes are (candidates, stages), see `Profiles.stages`. Of a row that `one` has to look at the first
+        stage has them all, and the others nothing.
+        """
         profiles = self._profiles
+        live = np.zeros((len(counts), max(1, profiles.num_stages)), np.int64)
+        seconds = np.zeros(len(counts), np.float64)
         alone = np.ones(len(counts), bool)
         highest = counts.max(axis=1, initial=0)
         offloads = (counts < 0).any(axis=1)
@@ -68,7 +77,8 @@ class Evaluator:
             step = profiles.chunk(most)
             for at in range(0, len(rows), step):
                 some = rows[at : at + step]
-                nbytes[some], seconds[some], alone[some] = profiles.costs(counts[some].T, most)
+                live[some], seconds[some], alone[some] = profiles.stages(counts[some].T, most)
         for k in np.flatnonzero(alone).tolist():
-            nbytes[k], seconds[k] = self.one(counts[k].tolist())
-        return nbytes, seconds
+            live[k] = 0
+            live[k, 0], seconds[k] = self.one(counts[k].tolist())
+        return live, seconds, ~alone

@@ -10,9 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from . import offload, split
+from .anneal import anneal
 from .blocks import Blocks
 from .chain import Chain, counts_of, filled, Table
 from .deep import Deep
+from .exchange import exchange
 from .improve import enumerate_all, improve
 from .plan import make_plan, MemoryPlan
 from .pool import Point, Pool
@@ -32,8 +34,11 @@ DEEP_VISITS = 80_000  # and tasks of the schedules made for them, about
 RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
 
 
-# Visits of the local search: by tasks squared for a small problem, else so many and more for each task.
+# Visits of the search for better counts: by tasks squared for a small problem, else so many and more for
+# each task. First by single changes, then by annealing, then by sets of changes.
 SMALL_VISITS, VISITS, MORE_VISITS = 300, 3_000_000, 300
+ANNEALED, MOST_ANNEALED = 150, 300_000
+EXCHANGED = 2000
 
 
 class Frontier:
@@ -101,12 +106,20 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
         if fine.blocks.num <= FINE:
             _stretches(pool, fine)
         _levels(pool, cuts, fine)
-        limit = min(SMALL_VISITS * len(problem.tasks) ** 2, VISITS + MORE_VISITS * len(problem.tasks))
-        if not enumerate_all(pool, droppable, limit):
-            improve(pool, np.array(cuts.order, np.int64), limit)
+        _search(pool, droppable, np.array(cuts.order, np.int64))
         if problem.host is not None:
             offload.extend(pool)
     return Frontier(problem, strategy, tuple(pool.points))
+
+
+def _search(pool: Pool, droppable: np.ndarray, places: np.ndarray) -> None:
+    """What is found around the points that there are."""
+    number = len(pool.problem.tasks)
+    limit = min(SMALL_VISITS * number**2, VISITS + MORE_VISITS * number)
+    enumerate_all(pool, droppable, limit)
+    improve(pool, places, limit)
+    anneal(pool, places, min(ANNEALED * number**2, MOST_ANNEALED))
+    exchange(pool, places, EXCHANGED * number)
 
 
 def _schemes(pool: Pool, cuts: split.Cuts) -> None:

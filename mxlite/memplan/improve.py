@@ -14,23 +14,21 @@ from .pool import DEEP, Pool
 
 AT_ONCE = 256  # candidates to be costed together, about
 MOVES = 1024  # tasks, at most, that a point is moved on from
-ENUMERATED = 1 << 16  # candidates, at most, of a problem that is enumerated
+TWICE, THRICE = 1 << 16, 3**8  # candidates, at most, where tasks run up to twice, and up to three times
 
 
-def enumerate_all(pool: Pool, droppable: np.ndarray, limit: int) -> bool:
-    """Cost every choice of what to keep and what to run again; whether that was within `limit` visits."""
+def enumerate_all(pool: Pool, droppable: np.ndarray, limit: int) -> None:
+    """Cost every choice of counts up to 2, or up to 1, if there are few and that is within `limit` visits."""
     places = np.flatnonzero(droppable)
-    if len(places) > 20:
-        return False
-    number = 1 << len(places)
-    if number > ENUMERATED or number * len(pool.problem.tasks) > limit:
-        return False
-    for at in range(0, number, 4096):
-        code = np.arange(at, min(at + 4096, number))
-        rows = np.zeros((len(code), len(droppable)), np.int64)
-        rows[:, places] = code[:, None] >> np.arange(len(places)) & 1
-        pool.add("enumerated", rows)
-    return True
+    for choices, most in ((3, THRICE), (2, TWICE)):
+        number = choices ** min(len(places), 20)
+        if number <= most and (number <= THRICE or number * len(pool.problem.tasks) <= limit):
+            for at in range(0, number, 4096):
+                code = np.arange(at, min(at + 4096, number))
+                rows = np.zeros((len(code), len(droppable)), np.int64)
+                rows[:, places] = code[:, None] // choices ** np.arange(len(places)) % choices
+                pool.add("enumerated", rows)
+            return
 
 
 def improve(pool: Pool, places: np.ndarray, limit: int) -> None:

@@ -56,15 +56,34 @@ class Pool:
                 self._tried.add(key)
                 fresh.append(i)
                 names.append(methods if isinstance(methods, str) else methods[i])
-        found = []
+        kept = 0
         for at in range(0, len(fresh), BATCH):
             part = rows[fresh[at : at + BATCH]]
             nbytes, seconds = self.evaluator.many(part)
             deep = int((part > 1).any(axis=1).sum())
             self.visits += (len(part) + (DEEP - 1) * deep) * len(self.problem.tasks)
-            for name, row, b, s in zip(names[at:], part.astype(np.int8), nbytes.tolist(), seconds.tolist()):
-                found.append(Point(name, row.tobytes(), b, s))
-        return self._keep(found)
+            kept += self._note(names[at : at + BATCH], part, nbytes, seconds)
+        return kept
+
+    def stages(self, method: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`Evaluator.stages` of rows with counts up to some 3, whether they were tried before or not; what no
+        point beats is kept.
+        """
+        rows = np.maximum(rows, self.forced)
+        live, seconds, known = self.evaluator.stages(rows)
+        self.visits += len(rows) * len(self.problem.tasks)
+        self._note([method] * len(rows), rows, live.max(axis=1), seconds)
+        return live, seconds, known
+
+    def _note(self, methods: Sequence[str], rows: np.ndarray, nbytes: np.ndarray, seconds: np.ndarray) -> int:
+        """Keep the rows that no point beats; how many these are."""
+        at = np.searchsorted([p.seconds for p in self.points], seconds, "right") - 1
+        least = np.array([p.live_bytes for p in self.points] or [0])
+        found = np.flatnonzero((at < 0) | (nbytes < least[at])).tolist()
+        small = rows.astype(np.int8)
+        return self._keep(
+            [Point(methods[i], small[i].tobytes(), int(nbytes[i]), float(seconds[i])) for i in found]
+        )
 
     def widen(self, point: Point, room: int) -> None:
         """Cost `point` with `room` for its copies."""
@@ -73,6 +92,8 @@ class Pool:
         self._keep([replace(point, live_bytes=nbytes, seconds=seconds, room=room)])
 
     def _keep(self, found: list[Point]) -> int:
+        if not found:
+            return 0
         old = {id(p) for p in self.points}
         # Of equals the first that was tried; the sort is stable.
         both = sorted([*self.points, *found], key=lambda p: (p.seconds, p.live_bytes))

@@ -33,6 +33,8 @@ class Profiles:
     def __init__(self, problem: Problem, *, in_place: bool, sharing: bool) -> None:
         self.sharing = sharing
         self.num_forward = problem.num_forward
+        backward = sum(not t.update for t in problem.tasks[problem.num_forward :])
+        self.num_stages = self.num_forward + max(1, backward) if sharing else 1
         self.plain = _plain(problem)
         if self.plain:
             self._read_tasks(problem)
@@ -167,6 +169,14 @@ class Profiles:
 
         Column k of `counts` (forward tasks, candidates) is candidate k, with counts in [0, most].
         """
+        live, seconds, unknown = self.stages(counts, most)
+        return live.max(axis=1), seconds, unknown
+
+    def stages(self, counts: Array, most: int) -> tuple[Array, Array, Array]:
+        """As `costs`, with bytes (candidates, stages) for each stage: each forward task is one, and each
+        backward task with all that runs again for it, and with the updates behind the one before. Without
+        sharing there is one stage, of all bytes.
+        """
         counts = np.where(self.droppable[:, None], counts, 0).astype(np.int8)
         need, unknown = self._first_needs(counts, most)
         again = need < self.never
@@ -256,10 +266,10 @@ class Profiles:
             at, nbytes = self.forward_scratch
             for k in range(most):
                 total += (again[at * most + k] * nbytes).sum(axis=0)
-            return total
+            return total[:, None]
         begin += joined
         np.copyto(end, begin, where=~made)
-        return self._peak(size, begin, end, steps, copies, again, backward, updates, most)
+        return self._live(size, begin, end, steps, copies, again, backward, updates, most)
 
     def _copies(self, need: Array, again: Array) -> Array:
         """Positions of copies; -2 where one does not run."""
@@ -374,7 +384,7 @@ class Profiles:
             j.join(joined, used[-1], most * f, here & made[most * f + j.out])
         return joined
 
-    def _peak(
+    def _live(
         self,
         size: Array,
         begin: Array,
@@ -405,8 +415,9 @@ class Profiles:
             flat[places + start] += np.where(again[rows], nbytes, 0)
         for (at, nbytes), position in ((self.backward_scratch, backward), (self.update_scratch, updates)):
             flat[position[at] + start] += nbytes
-        peak: Array = live.max(axis=1).astype(np.int64)
-        return peak
+        first = np.concatenate((np.arange(self.num_forward + 1)[:, None] + 0 * start, backward[:-2] + 1))
+        peaks: Array = np.maximum.reduceat(flat, (first + start).T.ravel()).reshape(count, -1)
+        return peaks.astype(np.int64)
 
 
 class _Joins:

@@ -1,0 +1,164 @@
+"""Several changes at once: what one gains and others pay for.
+
+A point of a frontier where no single change of a count helps may still be far from the best: keeping one
+result more would save time and needs room that dropping two others would make. All pairs and triples are too
+many to be costed. But what a single change does to the live bytes, stage by stage, is known once it was
+costed, and several together do nearly the sum of that. So sets of changes are put together on these sums,
+
+    live bytes   point         ___/^^^\\__       start from any gain; while a stage has more than is
+    + a gain                   ___/^^^^^\\_      allowed, add what takes away the most of the excess
+    + what it is paid with     __/^^^^\\___      for its seconds; then add gains that fit, the greatest first
+
+and only those that promise to beat the point are costed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .pool import Point, Pool
+
+REPAIRS, FILLS = 4, 4  # changes that pay for one gain, and gains that fit behind that, at most
+GAINS, PRICES = 64, 96  # single changes of each kind that sets are made of, at most
+LEAST = 6  # visits of each task for each of `places`, about two for each point
+NOTHING = 1e-9  # of the dearest change
+SPREAD = 16  # points of a frontier that are moved on from before it is looked at again
+
+
+def exchange(pool: Pool, places: np.ndarray, limit: int) -> None:
+    """Move on from the points of the frontier by sets of changes until nothing new is found, or `limit`
+    visits are done. `places`: the tasks that may run again.
+    """
+    end = pool.visits + limit
+    done: set[bytes] = set()
+    places = np.sort(places)
+    if not len(places) or limit < LEAST * len(places) * len(pool.problem.tasks):
+        return  # not enough for a few points
+    while pool.visits < end:
+        todo = [i for i, p in enumerate(pool.points) if p.counts not in done and p.array.min() >= 0]
+        if not todo:
+            return
+        points = pool.points
+        for i in todo[:: max(1, len(todo) // SPREAD)]:
+            done.add(points[i].counts)
+            _around(pool, places, points[i], points[i - 1].live_bytes - 1 if i else points[i].live_bytes)
+            if pool.visits >= end:
+                return
+
+
+def _around(pool: Pool, places: np.ndarray, point: Point, above: int) -> None:
+    """Cost the single changes of a point, and sets of them for its bytes and for `above` bytes."""
+    counts = point.array
+    method = point.method if point.method.endswith("exchanged") else f"{point.method}, exchanged"
+    at, count = _changes(counts, places)
+    rows = np.repeat(counts[None], len(at) + 1, axis=0)
+    rows[1 + np.arange(len(at)), at] = count
+    live, seconds, known = pool.stages(method, rows)
+    if not known[0]:
+        return
+    use = np.flatnonzero(known[1:])
+    at, count = at[use], count[use]
+    change, price = live[1 + use] - live[0], seconds[1 + use] - seconds[0]
+    sets = [
+        _sets((live[0] - b).astype(np.float64), change.astype(np.float64), price, at)
+        for b in dict.fromkeys((point.live_bytes, above))
+    ]
+    chosen = np.unique(np.concatenate(sets), axis=0)
+    moved = np.repeat(counts[None], len(chosen), axis=0)
+    row, which = np.nonzero(chosen)
+    moved[row, at[which]] = count[which]
+    if len(moved):
+        pool.add(method, moved)
+
+
+def _changes(counts: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(task, new count) of every single change: kept, run again, once more, once less."""
+    now = counts[places]
+    again, more, many = now > 0, now > 1, now > 2
+    tasks = (places, places[again], places[more], places[many])
+    new = (np.where(again, 0, 1), now[again] + 1, np.ones(int(more.sum()), np.int64), now[many] - 1)
+    return np.concatenate(tasks), np.concatenate(new)
+
+
+def _sets(over: np.ndarray, change: np.ndarray, price: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Sets (sets, changes), as booleans, that seem to save time within the bytes allowed.
+
+    Stages have `over` bytes too many (negative: room), `change` (changes, stages) is added by each change,
+    `price` its seconds, `at` the task that it is for; of a task there is one change at most in a set.
+    """
+    gains = np.argsort(price, kind="stable")[: min(GAINS, int((price < 0).sum()))]
+    # What pays: the most bytes taken away, over all stages, for a second.
+    costs = np.flatnonzero(price > 0)
+    worth = -np.minimum(change[costs], 0).sum(axis=1) / price[costs]
+    costs = costs[np.argsort(-worth, kind="stable")[:PRICES]]
+    none = np.zeros((0, len(price)), bool)
+    if not len(gains) or not len(costs):
+        return none
+    # Stages that stay within the bytes whatever happens need not be looked at.
+    tight = over + 2 * np.maximum(change[gains].max(axis=0), change[costs].max(axis=0)).clip(0) > 0
+    over, change = over[tight], change[:, tight]
+    found = []
+    for seeds in (gains, costs):
+        sets = _Sets(over, change, price, at, seeds)
+        sets.pay(costs)
+        sets.keep_allowed()
+        found.append(sets.chosen)
+        for _ in range(FILLS):
+            if not sets.gain(gains):
+                break
+            found.append(sets.chosen)
+    every = np.concatenate(found)
+    # Sums are not rounded alike on all machines, so what is nearly nothing is nothing.
+    saves: np.ndarray = every @ price < -NOTHING * np.abs(price).max()
+    use = saves & (every.sum(axis=1) > 1)
+    return np.asarray(every[use])
+
+
+class _Sets:
+    """Sets that grow side by side, each from one change of `seeds`; `excess` bytes of each stage."""
+
+    def __init__(
+        self, over: np.ndarray, change: np.ndarray, price: np.ndarray, at: np.ndarray, seeds: np.ndarray
+    ) -> None:
+        self.change, self.price, self.at = change, price, at
+        self.chosen = np.zeros((len(seeds), len(price)), bool)
+        self.chosen[np.arange(len(seeds)), seeds] = True
+        self.taken = at[seeds][:, None] == at
+        self.excess = over + change[seeds]
+
+    def pay(self, costs: np.ndarray) -> None:
+        """Add to each set with a stage in excess what takes away the most of it for a second."""
+        change, price = self.change[costs], self.price[costs]
+        for _ in range(REPAIRS):
+            rows = np.flatnonzero((self.excess > 0).any(axis=1))
+            if not len(rows):
+                return
+            excess = self.excess[rows]
+            left = np.maximum(excess[:, None] + change, 0).sum(axis=2)
+            rate = (np.maximum(excess, 0).sum(axis=1)[:, None] - left) / price
+            rate[self.taken[rows][:, costs]] = 0
+            best = rate.argmax(axis=1)
+            some = rate[np.arange(len(rows)), best] > 0
+            self._add(rows[some], costs[best[some]])
+
+    def gain(self, gains: np.ndarray) -> bool:
+        """Go on with the sets that a gain fits into, with the greatest of them; whether there are any."""
+        change, price = self.change[gains], self.price[gains]
+        fits = ((self.excess[:, None] + change) <= 0).all(axis=2) & ~self.taken[:, gains]
+        rows = np.flatnonzero(fits.any(axis=1))
+        best = np.where(fits[rows], price, 0.0).argmin(axis=1)
+        self._select(rows)
+        self._add(np.arange(len(rows)), gains[best])
+        return len(rows) > 0
+
+    def keep_allowed(self) -> None:
+        """Go on with the sets that have no stage in excess."""
+        self._select(np.flatnonzero((self.excess <= 0).all(axis=1)))
+
+    def _select(self, rows: np.ndarray) -> None:
+        self.chosen, self.taken, self.excess = self.chosen[rows], self.taken[rows], self.excess[rows]
+
+    def _add(self, rows: np.ndarray, changes: np.ndarray) -> None:
+        self.chosen[rows, changes] = True
+        self.taken[rows] |= self.at[changes][:, None] == self.at
+        self.excess[rows] += self.change[changes]
