@@ -1,7 +1,17 @@
 """Milliseconds and bytes of a training step on the CPU, beside PyTorch and MXNet 1.9.1.
 
-    python benchmarks/cpu.py            about 25 minutes; writes results/<date>-cpu.md
-    python benchmarks/cpu.py --quick    about 4 minutes, small networks; prints only
+    python benchmarks/cpu.py               all of it; says first about how long it takes; writes
+                                           results/<date>-cpu.md
+    python benchmarks/cpu.py --estimate    says only that
+    python benchmarks/cpu.py --quick       small networks; prints only
+
+It can be run in parts, which one file gathers; the tables are made from all of it. Parts with the same
+network add columns, or measure them again:
+
+    python benchmarks/cpu.py --gather cpu.json --nets resnet18,resnet50 --columns eager,channels_last
+    python benchmarks/cpu.py --gather cpu.json --nets resnet18,resnet50 --columns compile
+    python benchmarks/cpu.py --gather cpu.json --nets budget,deep
+    python benchmarks/cpu.py --gather cpu.json --nets none    measures nothing; tables only
 
 Each column has a process of its own, which keeps its network and waits while others run; all begin with the
 same weights, and a network whose first losses differ is reported, not timed. PyTorch's columns need PyTorch
@@ -21,43 +31,16 @@ from time import perf_counter
 
 from harness import heading, RESULTS, Worker
 from harness.machine import today, usable_cores
-from networks.suite import by_name, deep_resnet, DIGITS, Net, NETS
-from peers import tables
+from networks.suite import by_name, deep_resnet, Net, NETS
 from peers.column import chosen, Column, COLUMNS, LAST, OURS, TORCH
-from peers.contest import Entries, FEW, hold, say, Terms
+from peers.contest import Entries, hold, say, Terms
+from peers.duration import seconds_for
+from peers.gathered import Gathered, Part
+from peers.report import BUDGET, DEEP, report
 
 QUICK = ["resnet20", "lenet", "mlp", "lstm", "transformer", "inference"]
 DEEP_BUDGET = "32MiB"
-
-ABOUT = """\
-Median (least-most) of the rounds. Ratios are taken round by round; above 1, mxlite is faster. Columns take
-turns, {seconds:g} s (at least one step) in each of {rounds} rounds ({few} where a step takes seconds), each
-begun by another column. A step is forward, cross entropy, backward and SGD with momentum (PyTorch: the fused
-one), on one batch that stays the same; mxlite and MXNet copy it into the network's inputs at each step.
-channels_last, compile and PyTorch bf16 (autocast) have images in channels_last; compile is torch.compile's
-default mode for network and loss. Dropout is left out. The LSTM is a language model of 10,000 words. "numpy
-only" is mxlite without oneDNN and without generated code: one step.
-
-"""
-MEMORY = """\
-mxlite: planned and measured bytes: weights, gradients, states of the optimizer, inputs, outputs, activations
-and workspaces. PyTorch: the peak of its allocator, which counts tensors and not what libraries take behind
-its back. No recomputation anywhere.
-
-"""
-PROCESS = """\
-Resident memory of the process: what came since before the network was built (code that was loaded or
-generated meanwhile included) of all of it, at the peak of the timed steps.
-
-"""
-PROFILE = """\
-Every call of the bound program was timed (`mx.profiler`). flops are those of the direct algorithms, of which
-Winograd's does without many; bytes are those of all inputs and outputs, some of which come from caches. The
-rate is whichever of arithmetic and traffic is nearer to the peak of this machine, measured in this run with
-as many threads: {flops:.0f} GFLOP/s in a float32 matrix product, {bandwidth:.1f} GB/s read and written in
-a copy.
-
-"""
+PLANNING_S = 60.0  # of a budget, where nobody has asked for it before
 
 
 def budget_columns(nbytes: int, asked: int) -> list[Column]:
@@ -85,9 +68,13 @@ def deep_columns() -> list[Column]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = ", ".join(n.name for n in NETS)
-    parser.add_argument("--nets", help=f"some of {names}, with commas between; also budget and deep")
+    parser.add_argument(
+        "--nets", help=f"some of {names}, with commas between; also {BUDGET} and {DEEP}; or none"
+    )
     columns = ", ".join(c.name for c in COLUMNS)
-    parser.add_argument("--peers", help=f"columns beside mxlite: some of {columns}, with commas; or none")
+    parser.add_argument(
+        "--peers", "--columns", help=f"columns beside mxlite: some of {columns}, with commas; or none"
+    )
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--seconds", type=float, help="of one column in one round; at least one step is run")
     parser.add_argument(
@@ -99,13 +86,20 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small networks, short rounds, no result file")
     parser.add_argument("--no-profile", action="store_true", help="without the tables of kernels")
     parser.add_argument("--output", type=Path, help="folder of the result file (default: benchmarks/results)")
+    parser.add_argument(
+        "--gather",
+        type=Path,
+        metavar="FILE",
+        help="add what is measured to this file, and make the tables from all that is in it; results/ too",
+    )
+    parser.add_argument("--estimate", action="store_true", help="say about how long it takes, and end")
     args = parser.parse_args()
     nets = args.nets.split(",") if args.nets else QUICK if args.quick else None
     peers = [p for p in args.peers.split(",") if p != "none"] if args.peers else None
     if peers is None and args.quick:
         peers = [c.name for c in COLUMNS if c.name not in ("compile", "numpy")]
     whole = not (args.quick or args.nets or args.peers)
-    output = args.output or (RESULTS if whole else None)
+    output = args.output or (RESULTS if whole or args.gather else None)
     keep_cores(args.threads)
     terms = Terms(
         rounds=args.rounds or (3 if args.quick else 5),
@@ -114,7 +108,16 @@ def main() -> None:
         limit=args.limit,
         profiled=0 if args.no_profile else 3,
     )
-    run(nets, chosen(peers), terms, output)
+    every = [*(n.name for n in NETS), BUDGET, DEEP]
+    wanted = every if nets is None else [n for n in every if n in nets]
+    if unknown := set(nets or ()) - {*every, "none"}:
+        raise SystemExit(f"There is no network {sorted(unknown)[0]!r}; there are {', '.join(every)}.")
+    left = {n: expected(n, chosen(peers), terms) for n in wanted}
+    for name, seconds in left.items():
+        say(f"{name}: about {seconds / 60:.1f} minutes")
+    say(f"all of it: about {sum(left.values()) / 60:.0f} minutes")
+    if not args.estimate:
+        run(wanted, chosen(peers), terms, output, args.gather)
 
 
 def keep_cores(threads: int) -> None:
@@ -123,34 +126,45 @@ def keep_cores(threads: int) -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
-def run(nets: list[str] | None, columns: list[Column], terms: Terms, output: Path | None) -> None:
-    """Measure and print; the file is written anew after each network, so that a stopped run leaves one."""
+def run(
+    wanted: list[str], columns: list[Column], terms: Terms, output: Path | None, file: Path | None
+) -> None:
+    """Measure and print; files are written anew after each network, so that a stopped run leaves them."""
     start = perf_counter()
-    wanted = [*(n.name for n in NETS), "budget", "deep"] if nets is None else nets
-    text = about(columns, terms)
-    results: tables.Results = []
-    budget = deep = None
+    gathered = Gathered.read(file)
     plain = replace(terms, profiled=0)
-    with tempfile.TemporaryDirectory() as folder:
-        peak = best_rates(terms)
-        for net in by_name([n for n in wanted if n not in ("budget", "deep")]):
-            results.append((net, hold(net, columns, terms, Path(folder))))
-            write(output, text + report(results, budget, deep, peak, terms, start))
-            for file in Path(folder).iterdir():
-                file.unlink()
-        if "budget" in wanted:
-            budget = in_a_third(results, plain, Path(folder))
-        if "deep" in wanted:
-            deep = hold(deep_resnet(), deep_columns(), plain, Path(folder))
-    text += report(results, budget, deep, peak, terms, start)
+    if wanted:
+        part = Part.begun(terms.threads, terms.rounds, terms.seconds)
+        part.versions = versions(columns, terms)
+        gathered.begin(part)
+        gathered.offer(best_rates(terms))
+    elif not gathered.parts:
+        raise SystemExit("Nothing is to be measured, and nothing has been gathered.")
+    text = about(gathered)
+    for name in wanted:
+        with tempfile.TemporaryDirectory() as folder:
+            if name == BUDGET:
+                found = in_a_third(gathered, plain, Path(folder))
+            elif name == DEEP:
+                found = hold(deep_resnet(), deep_columns(), plain, Path(folder))
+            else:
+                found = hold(by_name([name])[0], columns, terms, Path(folder))
+        if found is not None:
+            gathered.add(name, found)
+        part.minutes = (perf_counter() - start) / 60
+        say(f"{name} is done after {part.minutes:.1f} minutes")
+        if file is not None:
+            gathered.write(file)
+        write(output, text + report(gathered))
+    text += report(gathered)
     print(text)
     write(output, text)
 
 
-def in_a_third(results: tables.Results, terms: Terms, folder: Path) -> Entries | None:
+def in_a_third(gathered: Gathered, terms: Terms, folder: Path) -> Entries | None:
     """ResNet-50 in a third of the bytes that PyTorch eager takes at its peak."""
     net: Net = by_name(["resnet50"])[0]
-    eager = next((e["eager"] for n, e in results if n.name == net.name and "eager" in e), None)
+    eager = gathered.entries.get(net.name, {}).get("eager")
     if eager is None or not eager.peak:
         say("budget: PyTorch eager's peak for resnet50 is not known; measure resnet50 with eager too")
         return None
@@ -158,14 +172,29 @@ def in_a_third(results: tables.Results, terms: Terms, folder: Path) -> Entries |
     return hold(net, budget_columns(net.least_budget(asked), asked), terms, folder)
 
 
-def about(columns: list[Column], terms: Terms) -> str:
-    """The heading: machine, versions of all frameworks, and of the libraries that our kernels come from."""
+def expected(name: str, columns: list[Column], terms: Terms) -> float:
+    """About how many seconds `run` spends on `name`."""
+    if name == BUDGET:
+        return PLANNING_S + seconds_for(by_name(["resnet50"])[0], budget_columns(0, 0), terms)
+    if name == DEEP:
+        return PLANNING_S + seconds_for(deep_resnet(), deep_columns(), terms)
+    return seconds_for(by_name([name])[0], columns, terms)
+
+
+def versions(columns: list[Column], terms: Terms) -> dict[str, dict[str, str]]:
+    """Of all frameworks, and of the libraries that our kernels come from."""
     found: dict[str, dict[str, str]] = {}
     for column in columns:
         if column.side not in found and not column.missing():
             # One that cannot start says so where its figures would be.
             with column.start(terms.threads) as worker, suppress(RuntimeError):
                 found[column.side] = worker.ask(do="versions")
+    return found
+
+
+def about(gathered: Gathered) -> str:
+    """The heading: machine and versions."""
+    found = gathered.versions()
     ours = found.pop("ours")
     peers = {
         name: f"{own[name]} ({', '.join(f'{k} {v}' for k, v in own.items() if k != name)})"
@@ -179,56 +208,6 @@ def best_rates(terms: Terms) -> dict[str, float]:
     """What this machine can do."""
     with Worker(sys.executable, str(Path(__file__).parent / "peers" / "peak_peer.py")) as worker:
         return worker.ask(do="peak", threads=terms.threads, quick=terms.seconds < 1)
-
-
-def report(
-    results: tables.Results,
-    budget: Entries | None,
-    deep: Entries | None,
-    peak: dict[str, float],
-    terms: Terms,
-    start: float,
-) -> str:
-    """Everything below the heading."""
-    peak = tables.best_seen(results, peak)
-    text = f"- threads: {terms.threads}; all of it took {(perf_counter() - start) / 60:.1f} minutes\n\n"
-    text += ABOUT.format(seconds=terms.seconds, rounds=terms.rounds, few=FEW)
-    rows = [t.row() for t in tables.targets(results, budget, deep)]
-    text += "## Targets\n\n" + tables.markdown(["ratio", "target", "reached", "met"], rows)
-    sections = {
-        "float32": tables.times(results, "fp32"),
-        "bfloat16": tables.times(results, "bf16"),
-        "Without oneDNN and generated code": tables.fallback(results),
-        "Memory, float32": MEMORY + tables.memory(results, "fp32"),
-        "Memory, bfloat16": tables.memory(results, "bf16"),
-        "Processes, float32": PROCESS + tables.processes(results, "fp32"),
-        "Processes, bfloat16": tables.processes(results, "bf16"),
-    }
-    everything = list(results)
-    if budget is not None:
-        everything.append((by_name(["resnet50"])[0], budget))
-        sections["ResNet-50 224 B8 in a third of PyTorch eager's peak"] = tables.contest(budget, "a step")
-    if deep is not None:
-        everything.append((deep_resnet(), deep))
-        batches = -(-DIGITS // 32)
-        sections[f"1001 layers: seconds for an epoch of {batches} batches, from steps measured"] = (
-            tables.contest(deep, "an epoch", per=batches, unit="s")
-        )
-    sections["Losses"] = (
-        "The difference is the largest of the steps, relative to PyTorch eager (else MXNet).\n\n"
-        + tables.losses(everything)
-    )
-    sections["Left out"] = tables.notes(results)
-    profiles = ""
-    for net, entries in results:
-        for name in ("mxlite", "mxlite-bf16"):
-            if name in entries and entries[name].profile is not None:
-                profiles += f"\n### {net.title}, {entries[name].column.title}\n\n"
-                profiles += tables.profile(entries[name], peak)
-    if profiles:
-        rates = {k: v / 1e9 for k, v in peak.items()}
-        sections["Where the time goes"] = PROFILE.format(**rates) + profiles.lstrip("\n")
-    return text + "".join(f"\n## {title}\n\n{body}" for title, body in sections.items() if body)
 
 
 def write(output: Path | None, text: str) -> None:

@@ -3,14 +3,19 @@
     python benchmarks/planner.py            about 12 minutes; writes results/<date>-planner.md as it goes
     python benchmarks/planner.py --quick    about a minute, small networks; prints only
     python benchmarks/planner.py --full     ResNet-50 at 224x224 is run too
+    python benchmarks/planner.py --gather planner.json --parts run
+                                            some parts; the file gathers those of several runs, and the result
+                                            file is made from all
 
-Parts: arena, offsets, overhead, headline, lstm, speed are planned only; run is measured on this machine,
+Parts: arena, zoo, offsets, overhead, headline, lstm, speed are planned only; run is measured on this machine,
 beside PyTorch if it is installed. Optima need ortools (extra `exact`).
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+from datetime import datetime, UTC
 from pathlib import Path
 from time import perf_counter
 
@@ -22,7 +27,7 @@ from planning.report import Report, say
 
 from mxlite.memplan import exact
 
-PARTS = ("headline", "lstm", "overhead", "arena", "offsets", "speed", "run")
+PARTS = ("headline", "lstm", "overhead", "arena", "zoo", "offsets", "speed", "run")
 
 
 def main() -> None:
@@ -31,6 +36,8 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="ResNet-50 at 224x224 too")
     parser.add_argument("--parts", help=f"some of {', '.join(PARTS)}, with commas between")
     parser.add_argument("--graphs", help="of overhead: some of its graphs, with commas between")
+    parser.add_argument("--nets", help="of run: some of its networks by name, with commas between")
+    parser.add_argument("--gather", type=Path, help="a JSON file that gathers parts of several runs")
     parser.add_argument("--effort", type=float, help="of CP-SAT for one budget, about seconds (default 10)")
     parser.add_argument("--threads", type=int, default=usable_cores(), help="of what is run (default: cores)")
     parser.add_argument("--output", type=Path, help="folder of the result file (default: benchmarks/results)")
@@ -39,21 +46,23 @@ def main() -> None:
     for part in parts:
         if part not in PARTS:
             raise SystemExit(f"There is no part {part!r}; there are {', '.join(PARTS)}.")
-    output = args.output or (None if args.quick or args.parts else RESULTS)
+    output = args.output or (None if args.quick or (args.parts and not args.gather) else RESULTS)
     path = None
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
         path = output / f"{today()}-planner.md"
     start = perf_counter()
-    report = Report(heading("The memory planner", None), path)
+    began = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, load {os.getloadavg()[0]:.2f}" if args.gather else ""
+    report = Report(heading("The memory planner", None), path, args.gather, began)
     for part in PARTS:
         if part in parts:
             measure(part, report, args)
             say(f"{part}: done after {perf_counter() - start:.0f} s")
-    report.heading += f"- all of it took {(perf_counter() - start) / 60:.1f} minutes\n"
+    if not args.gather:
+        report.heading += f"- all of it took {(perf_counter() - start) / 60:.1f} minutes\n"
     print(report.text())
+    report.write()
     if path is not None:
-        path.write_text(report.text(), encoding="utf-8")
         say(f"written: {path.name}")
 
 
@@ -67,6 +76,8 @@ def measure(part: str, report: Report, args: argparse.Namespace) -> None:
         overhead.measure(report, args.quick, args.effort or (2.0 if args.quick else 10.0), graphs)
     elif part == "arena":
         arena.measure(report, args.quick)
+    elif part == "zoo":
+        arena.measure_zoo(report, args.quick)
     elif part == "offsets":
         limit = 1_000 if args.quick else exact.LIMIT
         paths = sorted(offsets.DATA.glob("*.*.csv"))
@@ -77,7 +88,8 @@ def measure(part: str, report: Report, args: argparse.Namespace) -> None:
     elif part == "speed":
         speed.measure(report, args.quick)
     elif part == "run":
-        measured.measure(report, args.quick, args.full, args.threads)
+        nets = args.nets.split(",") if args.nets else None
+        measured.measure(report, args.quick, args.full, args.threads, nets)
 
 
 if __name__ == "__main__":

@@ -151,6 +151,7 @@ def patterns(session):
         tails = [Tail(bias=True), Tail(True, False, True), Tail(True, True, True)]
         for tail in tails[: 2 if dtype == "float32" else 3]:  # there is none for the last in true float32
             yield f"{tail}, {dtype}", lambda tail=tail, g=g: planned(session, OUT, g, True, tail)
+    yield from norms(session)
     from mxlite.backends.gpu.kernels.cudnn_attention import _within_limit, forward_plan
     from mxlite.ops.attention import scaled_dot_product_attention as attention
 
@@ -169,6 +170,32 @@ def patterns(session):
                 f"its gradient, {what}",
                 lambda a=a, s=shapes, dtype=dtype: _within_limit(session, a, s, dtype),
             )
+
+
+def norms(session):
+    """(what, function that plans it) for the norms of ResNet-50, 256 images."""
+    import numpy as np
+
+    from mxlite.backends.base import Request
+    from mxlite.backends.gpu.kernels.cudnn_batch_norm import Case
+    from mxlite.core.dtype import as_dtype, float32
+    from mxlite.ops.norm_act import _norm_act
+
+    for dtype in ("float32", "float16", "bfloat16"):
+        wide = np.dtype(as_dtype(dtype))
+        for c, size in ((64, 112), (64, 56), (256, 56), (512, 28), (1024, 14), (2048, 7)):
+            for relu, add in ((False, False), (True, False), (True, True)):
+                a = _norm_act.Attrs(fix_gamma=False, axis=-1, relu=relu, add=add)
+                data = (256, size, size, c)
+                shapes = (data, *[(c,)] * 4, *([data] if add else []))
+                kinds = (wide, *[float32] * 4, *([wide] if add else []))
+                r = Request(_norm_act, a, shapes, (data, (c,), (c,)), wide, kinds)
+                for gradient in (False, True):
+                    case = Case(r, gradient)
+                    if case.fits:
+                        what = f"norm{' gradient' if gradient else ''}, {data}"
+                        what += f"{', rectified' * relu}{', with a sum' * add}, {dtype}"
+                        yield what, lambda case=case: case.plan(session)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from mxlite.backends.gpu.checks import Check, Note, NOTHING
 from mxlite.backends.gpu.device import Arguments, Grid, Run
 from mxlite.backends.gpu.source import Source
 
@@ -37,6 +38,7 @@ class EmulatedDevice:
 
     def __init__(self) -> None:
         self.launched: list[str] = []
+        self.slots: list[Any] = []
 
     def empty(self, nbytes: int) -> Any:
         block = np.empty(nbytes + 256, np.uint8)
@@ -46,6 +48,15 @@ class EmulatedDevice:
     def address(self, array: Any) -> int:
         assert array.flags.c_contiguous
         return int(array.ctypes.data)
+
+    def check(self, operation: str, describe: Any) -> Check:
+        """A slot of its own; `found` is what the kernels of all slots have noted, as the text about it."""
+        words = np.full(3, NOTHING, np.uint64)
+        self.slots.append((words, describe))
+        return Check(words.ctypes.data, Note(len(self.slots), operation, describe), lambda address: None)
+
+    def found(self) -> list[str]:
+        return [describe(tuple(map(int, w))) for w, describe in self.slots if w[0] != NOTHING]
 
     def function(self, source: Source, name: str) -> Any:
         return _library(source)[name]

@@ -19,8 +19,9 @@ from mxlite.ops import conv
 from mxlite.ops.conv_kernels import Geometry
 
 __version__ = "0"
-data_type = Enum("data_type", "FLOAT HALF BFLOAT16")
+data_type = Enum("data_type", "FLOAT HALF BFLOAT16 BOOLEAN")
 numerical_note = Enum("numerical_note", "NONDETERMINISTIC TENSOR_CORE DOWN_CONVERT_INPUTS")
+scalar_type = Enum("scalar_type", "COMPILE_TIME_CONST RUNTIME_PARAM")
 heur_mode = Enum("heur_mode", "A FALLBACK")
 TYPES = {data_type.FLOAT: np.float32, data_type.HALF: np.float16, data_type.BFLOAT16: ml_dtypes.bfloat16}
 WORKSPACE = 300
@@ -113,6 +114,26 @@ class pygraph:
     def add(self, a, b):
         return self._operation(("add", a, b))
 
+    def sub(self, a, b):
+        return self._operation(("sub", a, b))
+
+    def mul(self, a, b):
+        return self._operation(("mul", a, b))
+
+    def cmp_gt(self, input, comparison):
+        return self._operation(("cmp_gt", input, comparison))
+
+    def tensor_scalar(self, value, kind):
+        assert kind in scalar_type and type(value) is float
+        return Tensor(how=("number", value))
+
+    def batchnorm(self, input, scale, bias, in_running_mean, in_running_var, epsilon, momentum):
+        given = (input, scale, bias, in_running_mean, in_running_var, epsilon, momentum)
+        return self._several(("batchnorm", *given), 5)
+
+    def batchnorm_backward(self, grad, input, scale, mean, inv_variance):
+        return self._several(("batchnorm_backward", grad, input, scale, mean, inv_variance), 3)
+
     def relu(self, input):
         return self._operation(("relu", input))
 
@@ -186,11 +207,13 @@ def value(t, pack):
     if t.how is None:
         return t.view(pack[t.uid]).astype(np.float64)
     name, *operands = t.how
-    if name == "add":
-        a, b = (value(o, pack) for o in operands)
-        return a + b
+    if name == "number":
+        return np.float64(operands[0])
+    if name in ARITHMETIC:
+        return ARITHMETIC[name](*(value(o, pack) for o in operands))
     if name == "part":
-        return attention(operands[0].how, pack)[operands[1]]
+        several = attention if operands[0].how[0].startswith("sdpa") else batch_norm
+        return several(operands[0].how, pack)[operands[1]]
     if name == "relu":
         return np.maximum(value(*operands, pack), 0)
     first, second, how = operands
@@ -220,6 +243,25 @@ def value(t, pack):
         result = np.empty(kernel)
         conv.make_gradients(np, g, b, a, None, None, result, work)
     return result
+
+
+ARITHMETIC = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "cmp_gt": np.greater}
+
+
+def batch_norm(how, pack):
+    """(out, mean, 1 / std, two moved averages) or (d_data, d_gamma, d_beta), from the definition."""
+    name, *operands = how
+    axes = lambda x: (0, *range(2, x.ndim))  # noqa: E731
+    if name == "batchnorm":
+        x, gamma, beta, old_mean, old_var, eps, momentum = (value(o, pack) for o in operands)
+        mean, var = x.mean(axes(x), keepdims=True), x.var(axes(x), keepdims=True)
+        gain = 1 / np.sqrt(var + eps)
+        moved = [(1 - momentum) * old + momentum * new for old, new in ((old_mean, mean), (old_var, var))]
+        return (x - mean) * gain * gamma + beta, mean, gain, *moved
+    d, x, gamma, mean, gain = (value(o, pack) for o in operands)
+    scaled, count = (x - mean) * gain, x.size // x.shape[1]
+    d_beta, d_gamma = d.sum(axes(x), keepdims=True), (d * scaled).sum(axes(x), keepdims=True)
+    return gamma * gain * (d - d_beta / count - scaled * d_gamma / count), d_gamma, d_beta
 
 
 def attention(how, pack):

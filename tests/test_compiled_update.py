@@ -66,6 +66,31 @@ def test_the_bits_are_the_reference(op, more, wd, size):
             assert a.tobytes() == b.tobytes(), (n, kind)
 
 
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+@pytest.mark.parametrize("op", [op for op in STEPS if not op.has_master], ids=lambda op: op.op_name)
+def test_a_narrow_gradient_is_widened_in_registers(op, kind):
+    if kind not in storable():
+        pytest.skip(f"this machine does not load {kind}")
+    attrs, size, narrow = parse_attrs(op, {"row": 0}), 1003, np.dtype(getattr(ml_dtypes, kind, kind))
+    names = op.input_names(attrs)[:-1]
+    rng = np.random.default_rng(0)
+    arrays = [rng.uniform(0.1, 1, size).astype("f") for _ in names]
+    arrays[1] = arrays[1].astype(narrow)
+    hyper = np.array([[0.1, 0.01]])
+    shapes = (*((size,) for _ in names), (1, 2))
+    results = []
+    for grad in (arrays[1], arrays[1].astype("f")):
+        own = [a.copy() for a in arrays]
+        own[1] = grad
+        dtypes = (*(a.dtype for a in own), hyper.dtype)
+        kernel = CPU.choose(op, attrs, shapes, (), own[0].dtype, dtypes)
+        assert kernel.name.startswith("compiled")
+        bind_call(kernel, np, op, attrs, [*own, hyper], [], work=np.empty(0, np.uint8))()
+        results.append([a for i, a in enumerate(own) if i != 1])
+    for a, b in zip(*results):
+        assert a.tobytes() == b.tobytes()
+
+
 def test_rates_are_read_when_it_runs():
     op = ops._fused_sgd
     attrs = parse_attrs(op, {"row": 0})

@@ -7,11 +7,16 @@ import sys
 
 import numpy as np
 import pytest
+from emulated_driver import emulated_gpus
 
 import mxlite as mx
+from mxlite.backends.cpu import CPU
+from mxlite.executor.cache_probe import cache_bytes
 from mxlite.executor.timings import Timings
-from mxlite.memplan import Device
+from mxlite.memplan import Device, MemoryPlan, plan_memory
 from mxlite.memplan.device import DEFAULT, device_of
+from mxlite.memplan.plan import make_plan
+from mxlite.memplan.problem import Problem, Task, Value
 
 calibration = sys.modules["mxlite.executor.calibration"]
 
@@ -21,6 +26,7 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("MXLITE_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("MXLITE_KERNELS", "reference")
     monkeypatch.setattr("mxlite.executor.timings._made", {})
+    monkeypatch.setattr(calibration, "cache_bytes", lambda: 2**20)  # what it does has tests of its own
     return tmp_path
 
 
@@ -166,10 +172,10 @@ def test_larger_work_takes_longer():
 def test_values_are_neither_denormal_nor_out_of_range():
     for dtype in ("float32", "float16", "float64"):
         array = np.zeros((3, 10007), dtype)
-        calibration._fill(array)
+        calibration._fill(CPU, array)
         assert array.min() >= 0.5 and array.max() <= 1.5 and len(np.unique(array[0])) > 500
     array = np.full((5, 5), 7, "int32")
-    calibration._fill(array)
+    calibration._fill(CPU, array)
     assert not array.any()
 
 
@@ -221,15 +227,30 @@ def test_foreign_files_of_timings_count_for_nothing(own_cache):
         file.write_text(text)
         return Timings(tuple(good["facts"]), str(file)).seconds
 
-    assert reads(json.dumps(good)) == good["seconds"]
-    for bad in (True, 1, "1", None, -1.0, 0.0, 1e400, float("nan"), [1.0]):
+    assert reads(json.dumps(good)) == {k: tuple(s) for k, s in good["seconds"].items()}
+    for bad in (
+        True,
+        1,
+        "1",
+        None,
+        1.0,
+        [1.0],
+        [1.0, 1.0, 1.0],
+        [1, 1],
+        [1.0, -1.0],
+        [0.0, 1.0],
+        [1.0, 1e400],
+    ):
         assert key not in reads(json.dumps({**good, "seconds": {**good["seconds"], key: bad}}))
     for bad in (
-        "", "[]", "[" * 100_000, json.dumps({**good, "mxlite_timings": 2}), json.dumps({**good, "facts": []}),
+        "", "[]", "[" * 100_000, json.dumps({**good, "mxlite_timings": 1}), json.dumps({**good, "facts": []}),
         json.dumps({**good, "seconds": [1]}), json.dumps(good)[:-5], "9" * 5000,
     ):  # fmt: skip
         assert reads(bad) == {}
-    assert reads(json.dumps({**good, "seconds": {"x": 1.0}})) == {}
+    assert reads(json.dumps({**good, "seconds": {"x": [1.0, 1.0]}})) == {}
+    for bad in (True, -2, 1.0, "1", None, 2**70):
+        file.write_text(json.dumps({**good, "cache_bytes": bad}))
+        assert Timings(tuple(good["facts"]), str(file)).cache_bytes == -1
 
 
 def test_a_cache_that_cannot_be_written_is_none(own_cache, monkeypatch):
@@ -243,5 +264,72 @@ def test_the_oldest_timings_go(tmp_path, monkeypatch):
     monkeypatch.setattr("mxlite.executor.timings.MOST_CALLS", 3)
     timings = Timings(("a",), str(tmp_path / "t.json"))
     for n in range(5):
-        timings.update({f"{n:064x}": 1.0 + n})
-    assert sorted(Timings(("a",), str(tmp_path / "t.json")).seconds.values()) == [3.0, 4.0, 5.0]
+        timings.update({f"{n:064x}": (1.0 + n, 1.0)}, 7)
+    again = Timings(("a",), str(tmp_path / "t.json"))
+    assert sorted(again.seconds.values()) == [(3.0, 1.0), (4.0, 1.0), (5.0, 1.0)] and again.cache_bytes == 7
+
+
+# -- what the cache holds -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("holds, found", ((1, 1), (8, 8), (64, 0)))
+def test_the_size_of_the_cache_is_where_bytes_begin_to_cost_more(holds, found):
+    assert cache_bytes((1, 2, 4, 8, 16, 64), lambda size: size * (1.0 if size <= holds else 3.0)) == found
+
+
+def test_the_cache_of_this_machine_is_one_of_the_sizes_tried():
+    assert cache_bytes((2**16, 2**20)) in (0, 2**16, 2**20)
+
+
+def two_maps(cache, warm=1.0):
+    """Two tasks that pass a map of 1 MiB on, two that read them backwards; 4 s each, `warm` s if cached."""
+    size = 2**20
+    values = tuple(Value(f"v{i}", size) for i in range(4)) + (Value("data", 64, fixed=True),)
+    tasks = (
+        Task("a", "op", (4,), (0,), seconds=4.0, warm=warm),
+        Task("b", "op", (0,), (1,), seconds=4.0, warm=warm),
+        Task("b'", "op", (1, 0), (2,), seconds=4.0, warm=warm),
+        Task("a'", "op", (2, 0), (3,), seconds=4.0, warm=warm),
+    )
+    return Problem(tasks, values, 2, {"inputs": 64}, cache_bytes=cache)
+
+
+def test_a_step_in_the_cache_takes_its_warm_time():
+    assert plan_memory(two_maps(2**30)).predicted_seconds == pytest.approx(4.0)
+    assert plan_memory(two_maps(2**30)).predicted_extra_time == 0.0
+
+
+def test_a_step_that_no_cache_holds_takes_its_cold_time():
+    # But for pages where two maps meet.
+    assert plan_memory(two_maps(1)).predicted_seconds == pytest.approx(16.0, rel=1e-4)
+    assert plan_memory(two_maps(0)).predicted_seconds == 16.0
+
+
+def test_what_was_just_made_is_warm_and_what_was_made_before_is_cold():
+    # b reads what a made just now; all else was touched more than 1.5 maps ago, or by the step before.
+    seconds = plan_memory(two_maps(3 * 2**19)).predicted_seconds
+    assert 4.0 < seconds < 16.0
+
+
+def test_running_again_within_the_cache_costs_its_warm_time():
+    problem = two_maps(2**30)
+    again = make_plan(problem, [1, 0])
+    assert again.recomputed == 1
+    assert again.extra_time == pytest.approx(0.25) and again.predicted_extra_time == pytest.approx(0.25)
+    assert again.predicted_seconds == pytest.approx(5.0)
+
+
+def test_a_call_without_a_warm_time_takes_its_seconds():
+    assert plan_memory(two_maps(2**30, warm=0.0)).predicted_seconds == pytest.approx(16.0)
+
+
+def test_measured_plans_know_both_times_and_keep_them_in_files():
+    plan = chain().memory_plan(data=(64, 64), device="measured")
+    assert all(0 < t.warm <= t.seconds for t in plan.problem.tasks)
+    assert MemoryPlan.from_json(plan.to_json()) == plan
+
+
+def test_kernels_of_a_gpu_are_timed_there():
+    with emulated_gpus():
+        done = chain().calibrate(mx.gpu(0), data=(16, 32))
+        assert done.measured == done.calls

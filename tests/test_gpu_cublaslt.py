@@ -125,6 +125,44 @@ def test_epilogues_that_no_algorithm_has(device, lib):
     blas_gemm._choices.cache_clear()
 
 
+def test_slopes(device, lib):
+    """That of the GELU in the call, where a row is whole packs; others in a pass over the result."""
+    for slope, n, epilogue in (
+        ("gelu_tanh", 16, 192),
+        ("gelu_tanh", 12, 1),
+        ("gelu", 16, 1),
+        ("relu", 16, 1),
+    ):
+        check(Product(7, n, 5, "bfloat16", slope=slope), device=device)
+        assert all(f"epilogue {epilogue} " in line for line in runs(device))
+        assert set(device.launched) == (set() if epilogue > 1 else {"gemm_finish"})
+        device.launched.clear()
+    batch = {"batch": (2, 3), "strides_a": (200, 35), "strides_b": (0, 80), "strides_c": (400, 112)}
+    check(Product(7, 16, 5, "float32", slope="gelu_tanh", beta=1.0, **batch), device=device)
+    assert len(runs(device)) == 2 and device.launched == []
+    check(Product(7, 16, 5, "float32", slope="gelu_tanh", bias="columns", beta=1.0), device=device)
+    assert "epilogue 1 " in runs(device)[0] and device.launched == ["gemm_finish"]
+
+
+def test_sums_of_rows(device, lib):
+    p = Product(10, 12, 30, "float16", trans_a=True, row_sums=True, beta=1.0)
+    check(p, device=device)
+    assert "epilogue 512 " in runs(device)[0] and device.launched == []
+    check(replace(p, activation="relu"), device=device)
+    assert "epilogue 1 " in runs(device)[0] and device.launched == ["gemm_finish", "column_sum"]
+    device.launched.clear()
+    plans = blas_gemm.plans(device, p)
+    assert {x.form.row_sums for x in plans} == {True, False}  # apart may be faster: that is measured
+    assert len({gemm._name(p, x) for x in plans}) == len(plans)
+    lib.lib.stub_without(512)
+    blas_gemm._choices.cache_clear()
+    gemm._choose.cache_clear()
+    check(p, device=device)
+    assert "epilogue 1 " in runs(device)[0] and device.launched == ["column_sum"]
+    blas_gemm._choices.cache_clear()
+    gemm._choose.cache_clear()
+
+
 def test_batches_and_sums(device):
     p = Product(6, 7, 10, "float32", strides_a=(180, 60), strides_b=(0, 70), strides_c=(126, 42))
     for batch, calls in (((1, 3), 1), ((2, 1), 1), ((2, 3), 2)):

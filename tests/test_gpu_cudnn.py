@@ -11,7 +11,9 @@ from test_gpu_convolution import arrays, close, HOST
 from mxlite import ops
 from mxlite.backends import Backend, bind_call
 from mxlite.backends.gpu import autotune, cudnn
+from mxlite.backends.gpu.device import InOrder
 from mxlite.backends.gpu.kernels import convolution, cudnn_attention, table
+from mxlite.core.dtype import as_dtype
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 
@@ -305,3 +307,89 @@ def test_on_a_device_the_fastest_way_is_taken_and_kept(device, monkeypatch, tmp_
             assert found.name.startswith(name)
             autotune.forget()
     assert len(measured) == 2
+
+
+NORMS = {
+    "alone": (ops.BatchNorm, {}),
+    "rectified": (ops._norm_act, {"relu": True}),
+    "with a sum": (ops._norm_act, {"relu": True, "add": True}),
+}
+
+
+def norm(name, dtype, shape=(6, 5, 4, 8), **attrs):
+    op, more = NORMS[name]
+    a = op.Attrs(fix_gamma=False, axis=-1, **{**more, **attrs})
+    wide, narrow = np.dtype(as_dtype(dtype)), np.dtype("float32")
+    count = len(op.input_names(a))
+    ins, outs = op.infer_shape(a, shape, *(None,) * (count - 1))
+    kinds = tuple(narrow if 1 <= i <= 4 else wide for i in range(count))
+    return op, a, ins, outs, kinds
+
+
+def norm_kernel(device, op, a, ins, outs, kinds, train=True):
+    return Backend("emulated", np, table(device)).choose(op, a, ins, outs, kinds[0], kinds, None, train)
+
+
+@pytest.fixture
+def timed(device, monkeypatch, tmp_path):
+    """A device on which cuDNN's norms measure faster than ours."""
+    monkeypatch.setenv("MXLITE_CACHE_DIR", str(tmp_path))
+    autotune.forget()
+    device.time = lambda run: 2.0 if isinstance(run, InOrder) or run.__module__ == "emulated_device" else 1.0
+    yield device
+    autotune.forget()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_forward_and_backward(timed, name, dtype):
+    op, a, ins, outs, kinds = case = norm(name, dtype)
+    rng = np.random.default_rng(0)
+    x = [aligned(timed, (rng.uniform(0.5, 1.5, s) if i == 4 else rng.standard_normal(s)).astype(k))
+         for i, (s, k) in enumerate(zip(ins, kinds))]  # fmt: skip
+    d_out = aligned(timed, rng.standard_normal(outs[0]).astype(kinds[0]))
+    kernel = norm_kernel(timed, *case)
+    assert kernel.name == "cudnn batch norm"
+
+    def computed(backend_kernel):
+        forward, backward = backend_kernel(op), backend_kernel(op.grad_op)
+        made = [aligned(timed, np.zeros(s, kinds[0] if i == 0 else np.float32)) for i, s in enumerate(outs)]
+        given = [aligned(timed, v) for v in x]
+        work = timed.empty(max(forward.workspace, backward.workspace))
+        bind_call(forward, np, op, a, given, made, work=work, train=True, shapes=(ins, outs))()
+        assert all(np.array_equal(p, q) for p, q in zip(given, x)), "forward must not move averages"
+        have = {**dict(zip(op.input_names(a), given)), **dict(zip(op.output_names(a), made)), "d_out": d_out}
+        needs = op.grad_op.input_names(a)
+        like = {f"d_{n}": v for n, v in zip(op.input_names(a), given)}
+        grads = [aligned(timed, np.zeros_like(like[n])) for n in op.grad_op.output_names(a)]
+        back = [have.get(n) for n in needs]
+        bind_call(backward, np, op.grad_op, a, back, grads, work=work, train=True, shapes=(ins, outs))()
+        return {str(i): v for i, v in enumerate((*made, *grads, given[3], given[4]))}, backward.name
+
+    got, used = computed(lambda o: norm_kernel(timed, o, *case[1:]))
+    want, _ = computed(lambda o: HOST.choose(o, a, ins, outs, kinds[0], kinds))
+    lean = dtype == "float32" or name != "rectified"
+    assert used == ("cudnn batch norm gradient" if lean else "cuda norm, sum, rectifier gradient")
+    for i, y in want.items():
+        limit = 2e-2 if y.dtype != np.float32 or dtype != "float32" else 2e-5
+        np.testing.assert_allclose(np.float64(got[i]), np.float64(y), rtol=limit, atol=limit * 4, err_msg=i)
+
+
+def test_norms_that_are_left_to_our_kernels(timed):
+    for attrs, train in (({"use_global_stats": True}, True), ({}, False)):
+        assert norm_kernel(timed, *norm("alone", "float32", **attrs), train=train).name == "cuda batch norm"
+    op, _, ins, outs, kinds = norm("alone", "float32")
+    fixed = op.Attrs(fix_gamma=True, axis=-1)
+    assert norm_kernel(timed, op, fixed, ins, outs, kinds).name == "cuda batch norm"
+
+
+def test_no_norm_is_planned_where_the_choice_is_known_or_cannot_be_measured(timed, monkeypatch):
+    """A plan takes seconds."""
+    timed.time = lambda run: 1.0
+    assert norm_kernel(timed, *norm("alone", "float32")).name == "cuda batch norm"
+    autotune.forget()  # a process later: the choice is on disk
+    cudnn._sessions.clear()
+    monkeypatch.setattr(fake_cudnn, "pygraph", None)
+    assert norm_kernel(timed, *norm("alone", "float32")).name == "cuda batch norm"
+    monkeypatch.setenv("MXLITE_GPU_TUNING", "0")
+    assert norm_kernel(timed, *norm("alone", "float32", (2, 3, 4, 8))).name == "cuda batch norm"

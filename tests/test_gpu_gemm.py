@@ -16,6 +16,18 @@ from mxlite.backends.gpu.tiled_gemm import packs, tiling
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 
 
+def gelu_slope(x):
+    return 0.5 * (1 + np.vectorize(erf)(x / np.sqrt(2))) + x * np.exp(-0.5 * x * x) / np.sqrt(2 * np.pi)
+
+
+def gelu_tanh_slope(x):
+    t = np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * x * x)
+
+
+SLOPES = {"relu": lambda y: y > 0, "gelu": gelu_slope, "gelu_tanh": gelu_tanh_slope}
+
+
 def kind(name):
     return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
 
@@ -64,12 +76,20 @@ def check(p, rng=None, device=None):
         want = want * 0.5 * (1 + np.vectorize(erf)(want / np.sqrt(2)))
     elif p.activation == "gelu_tanh":
         want = 0.5 * want * (1 + np.tanh(np.sqrt(2 / np.pi) * (want + 0.044715 * want**3)))
+    known_block, known = matrices(rng, (p.m, p.n), (p.strides_c, p.batch), 0, 1, p.pitch_c, p.made)
+    if p.slope:
+        want = want * SLOPES[p.slope](known[:, :, 0].astype(wide))
+    sums = np.full(p.m, 7).astype(kind(p.made))
     nbytes = workspace(device, p)
     work = device.empty(nbytes)
     work[:] = 0xFF  # nan
-    addresses = [device.address(v) for v in (a_block, b_block, c_block, bias, work)]
+    addresses = [device.address(v) for v in (a_block, b_block, c_block, bias, work, known_block, sums)]
     run = product(device, p, *addresses)
     run()
+    if p.row_sums:
+        total = x[0, 0, 0].sum(-1)
+        digits = {"float64": 1e-13, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}[p.made]
+        np.testing.assert_allclose(sums.astype(wide), total, rtol=digits, atol=digits * p.k**0.5)
     first = c.copy()
     if not p.beta:
         c[...] = 0
@@ -166,6 +186,24 @@ def test_batches_and_terms():
 @pytest.mark.parametrize("bias", ["", "columns", "rows"])
 def test_epilogues(activation, bias):
     check(Product(20, 36, 11, "float32", activation=activation, bias=bias, alpha=0.3, beta=0.5))
+
+
+@pytest.mark.parametrize("slope", ["relu", "gelu", "gelu_tanh"])
+def test_slopes(slope):
+    for dtype in ("float32", "bfloat16"):
+        check(Product(20, 36, 11, dtype, slope=slope))
+    batch = {"batch": (1, 3), "strides_a": (0, 54), "strides_b": (0, 48), "strides_c": (0, 72)}
+    check(Product(9, 8, 6, "float32", slope=slope, **batch))
+    check(Product(3, 5, 5000, "float32", slope=slope, trans_a=True))  # a split sum
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_sums_of_rows_beside_the_product(dtype):
+    p = Product(20, 12, 40, dtype, trans_a=True, row_sums=True)
+    check(p)
+    check(replace(p, k=1200, m=40))
+    check(replace(p, m=1, beta=1.0))
+    assert not fits(replace(p, trans_a=False)) and not fits(replace(p, lda=24))
 
 
 def test_nothing_to_add_up_and_nothing_to_write():

@@ -47,6 +47,9 @@ def test_activations_in_the_same_kernel(activation):
     for size in sizes("bfloat16"):
         found = compiled(tiled_gemm.source("bfloat16", "bfloat16", *size, activation), "sm_90")["gemm"]
         assert found.spilled_bytes == found.stack_bytes == 0
+        sloped = tiled_gemm.source("bfloat16", "bfloat16", *size, slope=activation)
+        found = compiled(sloped, "sm_80")["gemm"]
+        assert found.spilled_bytes == found.stack_bytes == 0
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -147,6 +147,7 @@ def test_one_hot():
     agree("_onehot_encode", {}, [np.array([1, 0, 9], "int32"), normal(3, 4)])
 
 
-def test_what_would_have_to_raise_is_left_to_the_reference():
-    with pytest.raises(AssertionError, match="take"):
-        agree("take", {"mode": "raise"}, [normal(5, 2), integers(0, 5, 3)])
+def test_indices_that_are_checked():
+    for axis in (0, 1):
+        agree("take", {"mode": "raise", "axis": axis}, [normal(5, 5, 3), integers(0, 5, 40)])
+    agree("index_add", {"mode": "raise"}, [normal(5, 3), integers(0, 5, 7), normal(7, 3)])

@@ -10,7 +10,9 @@ from emulated_device import compiler, EmulatedDevice
 from mxlite.backends import Backend, bind_call
 from mxlite.backends.gpu.kernels import table
 from mxlite.backends.gpu.move import axes_of, moved, single_source
+from mxlite.backends.gpu.move_together import all_moved
 from mxlite.backends.gpu.trace import Move, Sheet, traced
+from mxlite.graph.attrs import parse_attrs
 from mxlite.ops import find_op
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
@@ -181,3 +183,72 @@ def test_operators_leave_out_what_nobody_wants():
     out = np.empty(3, bf16)
     bind_call(kernel, np, ones, ones.Attrs(shape=(3,), dtype="bfloat16"), [], [out])()
     assert (out == 1).all()
+
+
+def connected(name, attrs, shapes, dtype="float32", wanted=None):
+    """An operator on arrays of these shapes by the GPU's kernel and by the reference; kernels launched."""
+    op = find_op(name)
+    parsed = parse_attrs(op, attrs)
+    given = tuple(map(tuple, shapes))
+    _, outs = op.infer_shape(parsed, *given)
+    kinds = (np.dtype(dtype),) * len(given)
+    device = EmulatedDevice()
+    rng = np.random.default_rng(0)
+    ins = [rng.standard_normal(s).astype(dtype) for s in given]
+    results = []
+    for backend in (Backend("emulated", np, table(device)), Backend("reference", np)):
+        kernel = backend.choose(op, parsed, given, outs, kinds[0], kinds)
+        made = [np.full(s, 7, dtype) for s in outs]
+        if wanted is not None:
+            made = [x if i in wanted else None for i, x in enumerate(made)]
+        bind_call(kernel, np, op, parsed, ins, made, shapes=(given, outs), work=np.empty(64, np.uint8))()
+        results.append(made)
+    for got, want in zip(*results):
+        if got is not None:
+            np.testing.assert_array_equal(got, want)
+    return device.launched
+
+
+@pytest.mark.parametrize(
+    "shapes, dim, launches",
+    [
+        ([(6, 4), (6, 8), (6, 12)], 1, 1),
+        ([(5, 3), (5, 8), (5, 4)], 1, 1),  # odd offsets: one unit for all
+        ([(2, 4, 3, 4), (2, 8, 3, 4)], 1, 1),
+        ([(3, 4), (2, 4)], 0, 1),
+        ([(2, 1)] * 40, 1, 2),  # more than fit a launch
+        ([(6, 4), (6, 0)], 1, 1),
+    ],
+)
+def test_parts_of_a_concat_are_one_launch(shapes, dim, launches):
+    names = connected("Concat", {"dim": dim, "num_args": len(shapes)}, shapes)
+    assert len(names) == launches
+    assert ("parts" in names) == (len(shapes) > 2 or 0 not in shapes[1])
+
+
+def test_parts_of_a_split_are_one_launch():
+    assert connected("SliceChannel", {"num_outputs": 3}, [(5, 12)]) == ["parts"]
+    assert connected("SliceChannel", {"num_outputs": 3}, [(5, 12)], wanted=(0, 2)) == ["parts"]
+    assert connected("SliceChannel", {"num_outputs": 4, "axis": 0, "squeeze_axis": True}, [(4, 6)]) == [
+        "parts"
+    ]
+    assert connected("stack", {"num_args": 3}, [(4, 6)] * 3, "float16") == ["parts"]
+    assert connected("SliceChannel", {"num_outputs": 3, "axis": 1}, [(2, 3, 4, 5)]) == ["parts"]
+
+
+def test_copies_that_touch_each_other_stay_in_their_order():
+    def function(xp, s, t):
+        xp.copyto(t[:4], s[:4])
+        xp.copyto(t[2:6], s[4:8])
+        xp.copyto(s[:2], t[1:3])
+        xp.copyto(t[6:8], s[0:2])
+
+    device, log = EmulatedDevice(), []
+    arrays = {"s": np.arange(8, dtype=np.float32), "t": np.zeros(8, np.float32)}
+    want = {n: x.copy() for n, x in arrays.items()}
+    function(np, *want.values())
+    traced(lambda xp: function(xp, *(Sheet.whole(n, x.shape, x.dtype, log) for n, x in arrays.items())), log)
+    all_moved(device, log, arrays)()
+    for name, x in want.items():
+        np.testing.assert_array_equal(arrays[name], x)
+    assert "parts" not in device.launched

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_gpu_compile import ARCHITECTURES, compiled
 
-from mxlite.backends.gpu import fill, move, nvrtc
+from mxlite.backends.gpu import fill, move, move_together, nvrtc
 from mxlite.backends.gpu.kernels import batch_norm, dropout, normalization, pooling, random_numbers
 
 pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
@@ -60,6 +60,8 @@ def test_copies_and_fills(architecture):
         tight(move.single_source(unit, outer, False, False), architecture, 64)
     compiled(move.single_source(16, 1, False, True), architecture)
     compiled(move.single_source(1, 3, True, True), architecture)
+    for unit in (2, 16):
+        tight(move_together.parts_source(unit), architecture, 64)
     for unit in (2, 4):
         tight(move.tiles_source(unit), architecture, 64)
     tight(fill.source(), architecture, 64)

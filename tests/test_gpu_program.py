@@ -49,8 +49,7 @@ def residual(blocks=2, dropout=0.3):
         r = sym.Activation(r, act_type="relu", name=f"relu{b}")
         h = h + r if b else r
     if dropout:
-        # Flat: a mask is drawn in the order of memory, which depends on where channels lie before.
-        h = sym.Dropout(sym.Flatten(h), p=dropout, name="drop")
+        h = sym.Flatten(sym.Dropout(h, p=dropout, name="drop"))  # where channels lie last
     return sym.SoftmaxOutput(sym.FullyConnected(h, num_hidden=5, name="fc"), name="softmax")
 
 

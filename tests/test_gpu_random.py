@@ -34,6 +34,24 @@ def test_dropout_keeps_the_same_elements(axes, shape, dtype):
         assert 0.2 < np.mean(np.asarray(want, np.float32) == 0) < 0.4
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(
+    "axes, shape", [((), (3, 7, 11, 5)), ((), (2, 8, 4)), ((2, 3), (3, 5, 4, 9)), ((1,), (4, 6, 5))]
+)
+def test_dropout_with_channels_last_keeps_the_same_elements(axes, shape, dtype):
+    """As on the CPU, and as in an array with its channels behind the batch."""
+    last = Case(ops._dropout_channels_last, {"p": 0.3, "axes": axes}, [shape])
+    for name, got, want in both(last, dtype):
+        same_bits(got, want, name)
+    usual = Case(ops.Dropout, {"p": 0.3, "axes": axes}, [(shape[0], shape[-1], *shape[1:-1])])
+    inputs = {"data": last.inputs(dtype=dtype)[0]}
+    with kernels_of(BACKEND):
+        got, _ = Call.of(last, dtype=dtype).execute(last.op, inputs)
+    turned = {n: np.ascontiguousarray(np.moveaxis(x, -1, 1)) for n, x in inputs.items()}
+    want, _ = Call.of(usual, dtype=dtype).execute(ops.Dropout, turned)
+    same_bits(got["out"], np.moveaxis(want["out"], 1, -1), "out")
+
+
 def test_dropout_of_everything():
     for name, got, _ in both(Case(ops.Dropout, {"p": 1.0}, [(33,)]), "float32"):
         assert not got.any(), name

@@ -81,16 +81,27 @@ def test_the_shores_divide_on_one_side_and_multiply_on_the_other(enters):
     np.testing.assert_array_equal(made, np.arange(37) / 8 if enters else np.arange(37) * 8)
 
 
-def test_a_module_on_a_gpu_counts_only_the_updates_that_are_made():
-    with recorded_gpus():
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_a_module_on_a_gpu_counts_only_the_updates_that_are_made(name):
+    """With rates that do not follow the count, nothing is read until somebody asks."""
+    with recorded_gpus() as drivers:
         module = mx.mod.Module(mlp(), context=GPU, fused_update=True, **HOW)
         module.bind([("data", (4, 8))], [("softmax_label", (4,))])
         module.init_params(mx.init.Xavier())
-        module.init_optimizer(optimizer="adam", optimizer_params={"learning_rate": 0.01})
+        module.init_optimizer(optimizer=name, optimizer_params={"learning_rate": 0.01})
         rng = np.random.default_rng(0)
-        for bad in (False, True, False, True):
+        reads = []
+        for bad in (False, True, False, True, False):
             x = mx.nd.array(rng.standard_normal((4, 8)) * (1e6 if bad else 1), ctx=GPU)
-            module.train_step(mx.io.DataBatch([x], [mx.nd.zeros((4,), ctx=GPU)]))
+            batch = mx.io.DataBatch([x], [mx.nd.zeros((4,), ctx=GPU)])
+            mx.nd.waitall()
+            start = len(drivers[0].calls)
+            module.train_step(batch)
+            mx.engine.get_engine().rest()
+            reads.append([c.name for c in drivers[0].calls[start:]].count("synchronize"))
+        assert not any(reads[1:]) if name == "sgd" else all(reads[1:]), reads
+        scale = module.loss_scale
         _, made, left_out = module._executor.scale_history
-        assert module.loss_scale == 2.0 ** (16 - left_out)
-        assert 2 <= left_out < 4 and module._optimizer.num_update == made == 4 - left_out
+        assert scale == 2.0 ** (16 - left_out)
+        assert 2 <= left_out < 5 and module._optimizer.num_update == made == 5 - left_out
+        assert set(module._optimizer._index_update_count.values()) == {made}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mxlite.backends.gpu import graph_numbers, nvrtc, tally
+from mxlite.backends.gpu import graph_numbers, nvrtc
+from mxlite.backends.gpu.kernels import metric_sums
+from mxlite.backends.gpu.kinds import FLOATS
 
 pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
 
@@ -19,5 +21,5 @@ def check(source, architecture):
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_kernels_compile(architecture):
     check(graph_numbers._SOURCE, architecture)
-    for pred, label in zip(tally.PREDICTIONS, tally.LABELS):
-        check(tally._source(pred, label), architecture)
+    for dtype in sorted(FLOATS):
+        check(metric_sums.source(dtype), architecture)

@@ -76,7 +76,7 @@ net = networks(False, False)[0]
 def ours(name, mib, extra, seconds, **options):
     e = Entry(Column(name, name, "ours", "", options))
     e.memory = {"planned": mib * MIB, "measured": mib * MIB}
-    e.plan = {"extra_time": extra, "method": "m"}
+    e.plan = {"predicted": extra, "method": "m"}
     e.seconds = Spread(seconds)
     return e
 
@@ -97,7 +97,8 @@ for change in json.loads(sys.argv[1]):
     exec(change, dict(found=changed, entries=changed.entries, MIB=MIB, Spread=Spread))
     report = Report("")
     targets([changed], report)
-    said.append([within_budgets(changed), beside_torch(changed), {t[0]: t[2:] for t in report.targets}])
+    told = {t[0]: t[2:] for t in report.targets.values()}
+    said.append([within_budgets(changed), beside_torch(changed), told])
 print(json.dumps(said))
 """
 OWN, BITS = "measured bytes = planned <= budget", "bits equal keep-all's"
@@ -109,7 +110,7 @@ MISSED = {
     "found.digests.update(budget0='b')": (BITS, ["2", "NO"]),
     "entries['budget0'].memory.update(measured=31 * MIB)": (OWN, ["2", "NO"]),
     "found.budgets.update(budget0=29 * MIB)": (OWN, ["2", "NO"]),
-    "entries['budget0'].plan.update(extra_time=0.4)": (NEAR, ["2", "NO"]),
+    "entries['budget0'].plan.update(predicted=0.4)": (NEAR, ["2", "NO"]),
     "entries['blocks'].seconds = Spread((1.0, 1.0, 1.0))": (FASTER, ["0.91 (resnet56, blocks)", "NO"]),
     "found.peaks.update(blocks=50 * MIB)": (FASTER, None),
 }

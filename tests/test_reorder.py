@@ -108,6 +108,7 @@ def test_small_passes_get_an_order_proved_least(seed):
             continue
         costs = [cost(section, order)[:2] for order in orders]
         lattice = Downsets(section)
+        assert all(b <= min(column) for b, column in zip(lattice.bound, zip(*costs)))
         first = lattice.least_kept(0, 100_000)
         assert first is not None and legal(section, first)
         assert cost(section, first)[0] == min(costs)[0]

@@ -28,7 +28,8 @@ class Net:
     rounding (which of two nearly equal numbers is the largest of a pool, say) do not decide the losses.
     `high`: how many tokens there are, 0 for data that is real. `inputs` are zeros besides the data (states of
     an LSTM). `is_image`: whether channels_last means something to it. `layouts` name the axes where the batch
-    (N) is not the first, for MXNet. `rebuild`: MXNet builds the transformer by itself.
+    (N) is not the first, for MXNet. `rebuild`: MXNet builds the transformer by itself. `step_s`: about the
+    seconds of a step of PyTorch eager on two cores; runs are estimated from it.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Net:
     inputs: Mapping[str, Shape] = field(default_factory=dict)
     layouts: Mapping[str, str] = field(default_factory=dict)
     rebuild: Mapping[str, Any] | None = None
+    step_s: float = 1.0
 
     @property
     def shapes(self) -> dict[str, Shape]:
@@ -140,8 +142,9 @@ def cifar(depth: int, batch: int) -> Net:
     title = f"ResNet-{depth} CIFAR B{batch}"
     symbol = partial(mx.models.get, f"resnet{depth}_cifar")
     return Net(
-        f"resnet{depth}", title, symbol, (batch, 3, 32, 32), (batch,), 10, ("ResNet", options), rate=0.02
-    )
+        f"resnet{depth}", title, symbol, (batch, 3, 32, 32), (batch,), 10, ("ResNet", options), rate=0.02,
+        step_s=depth * batch * 2.2e-4,
+    )  # fmt: skip
 
 
 BLOCK = dict(width=512, heads=8, hidden=2048, classes=10)
@@ -150,8 +153,8 @@ STEPS, HIDDEN, VOCABULARY = 35, 512, 10_000
 NETS = [
     cifar(20, 32),
     cifar(110, 128),
-    _resnet("resnet18", "ResNet-18 224 B16", 18, 16),
-    _resnet("resnet50", "ResNet-50 224 B8", 50, 8),
+    _resnet("resnet18", "ResNet-18 224 B16", 18, 16, step_s=1.6),
+    _resnet("resnet50", "ResNet-50 224 B8", 50, 8, step_s=2.2),
     Net(
         "vgg11",
         "VGG-11 224 B8",
@@ -161,6 +164,7 @@ NETS = [
         1000,
         ("VGG", dict(counts=(1, 1, 2, 2, 2), classes=1000)),
         rate=2e-5,
+        step_s=3.0,
     ),
     Net(
         "lenet",
@@ -171,6 +175,7 @@ NETS = [
         10,
         ("LeNet", dict(classes=10)),
         rate=0.01,
+        step_s=0.024,
     ),
     Net(
         "mlp",
@@ -182,6 +187,7 @@ NETS = [
         ("MLP", dict(widths=(784, 1024, 1024, 10))),
         rate=0.01,
         is_image=False,
+        step_s=0.008,
     ),
     Net(
         "lstm",
@@ -196,6 +202,7 @@ NETS = [
         high=VOCABULARY,
         inputs=dict.fromkeys(("lstm_state", "lstm_state_cell"), (2, 32, HIDDEN)),
         layouts=dict(data="TN", lstm_state="LNC", lstm_state_cell="LNC", softmax_label="C"),
+        step_s=0.34,
     ),
     Net(
         "transformer",
@@ -207,8 +214,9 @@ NETS = [
         ("TransformerBlock", BLOCK),
         is_image=False,
         rebuild=dict(length=128, **BLOCK),
+        step_s=0.1,
     ),
-    _resnet("inference", "ResNet-50 224 B1, inference", 50, 1, train=False),
+    _resnet("inference", "ResNet-50 224 B1, inference", 50, 1, train=False, step_s=0.1),
 ]
 """The LSTM is a language model: a table of 10,000 words, as in Penn Treebank, at either end."""
 
@@ -235,6 +243,7 @@ def deep_resnet(
         10,
         ("DeepResNet", dict(depth=depth, width=width, classes=10, channels=image[0])),
         rate=2e-6,
+        step_s=depth * batch * 7e-5,
     )
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,12 @@ class Terms:
 
 @dataclass
 class Entry:
-    """What is known of one column. `note`: why it was not timed, or what is wrong with it."""
+    """What is known of one column. `note`: why it was not timed, or what is wrong with it.
+
+    `beside`: seconds of other columns in the same rounds, for ratios round by round. `asked`: the bytes it
+    had to stay within, `least`: those of the least plan known where there was none for so few. `part`: the
+    number of the run that measured it.
+    """
 
     column: Column
     losses: list[float] = field(default_factory=list)
@@ -47,9 +52,13 @@ class Entry:
     first_s: float = 0.0
     steps: int = 1
     seconds: Spread | None = None
+    beside: dict[str, Spread] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
     profile: dict[str, Any] | None = None
     plan: dict[str, Any] | None = None
+    asked: int = 0
+    least: int = 0
+    part: int = 0
     note: str = ""
 
     @property
@@ -69,7 +78,7 @@ def hold(net: Net, columns: Sequence[Column], terms: Terms, folder: Path) -> Ent
     with ExitStack() as stack:
         workers: dict[str, Worker] = {}
         for name, e in entries.items():
-            if not e.note and not e.column.alone:
+            if not e.note and e.column.in_rounds:
                 workers[name] = stack.enter_context(e.column.start(terms.threads))
         # Nothing is timed here, so two at a time: compiling takes long.
         with ThreadPoolExecutor(2) as pool:
@@ -82,7 +91,11 @@ def hold(net: Net, columns: Sequence[Column], terms: Terms, folder: Path) -> Ent
             say(f"  not timed: mxlite is {entries['mxlite'].note}")
         else:
             take_turns(entries, workers, terms)
-            look(entries, workers, terms)
+            weigh(entries, workers, terms)
+            for e in entries.values():
+                if e.column.share and not e.note:
+                    within(net, spec, e, entries, workers, terms)
+            profile(entries, workers, terms)
     for e in entries.values():
         if e.column.alone and not e.note:
             measure_alone(net, spec, e, entries, terms)
@@ -140,8 +153,10 @@ def take_turns(entries: Entries, workers: Mapping[str, Worker], terms: Terms) ->
             k = r % len(names) if names else 0
             for name in names[k:] + names[:k]:
                 run(entries[name], workers[name], values)
-        for name in values:
-            entries[name].seconds = Spread(tuple(values[name]))
+        spreads = {name: Spread(tuple(v)) for name, v in values.items()}
+        for name, spread in spreads.items():
+            entries[name].seconds = spread
+            entries[name].beside = {n: x for n, x in spreads.items() if n != name}
 
 
 def calibrate(e: Entry, worker: Worker, values: dict[str, list[float]], terms: Terms) -> None:
@@ -180,8 +195,8 @@ def check_idle(entries: Entries, workers: Mapping[str, Worker]) -> None:
             say(f"  {entries[name].column.title} is not idle between rounds: {100 * share:.0f} % of a core")
 
 
-def look(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> None:
-    """Memory of all, then what disturbs timing: the allocator's own count, the time of every call."""
+def weigh(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> None:
+    """Memory of all, and what our plans say; then the allocator's own count, which disturbs timing."""
     alive = {n: w for n, w in workers.items() if entries[n].seconds}
     for name, worker in alive.items():
         entries[name].memory = worker.ask(do="memory")
@@ -191,11 +206,66 @@ def look(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> None:
             if e.column.side == "torch":
                 e.memory["allocated"] = worker.ask(terms.limit, do="allocated")
             if e.column.side == "ours":
-                e.plan = worker.ask(do="plan")
-                if terms.profiled:
-                    e.profile = worker.ask(do="profile", count=min(terms.profiled, e.steps))
+                e.plan = worker.ask(terms.limit, do="plan")
         except RuntimeError as error:
             e.note = reason(error)
+
+
+def profile(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> None:
+    """The time of every call of ours."""
+    for name, worker in workers.items():
+        e = entries[name]
+        if e.seconds and e.column.side == "ours" and terms.profiled:
+            try:
+                e.profile = worker.ask(do="profile", count=min(terms.profiled, e.steps))
+            except RuntimeError as error:
+                e.note = reason(error)
+
+
+def within(
+    net: Net, spec: Mapping[str, Any], e: Entry, entries: Entries, workers: dict[str, Worker], terms: Terms
+) -> None:
+    """Ours within a share of PyTorch's least peak, in rounds beside the fastest of PyTorch and ours without.
+
+    Its worker is added to `workers` while it runs.
+    """
+    here = [
+        x
+        for n, x in entries.items()
+        if n in workers and x.seconds and x.column.precision == e.column.precision
+    ]
+    theirs = [x for x in here if x.column.side == "torch" and x.peak]
+    ours = next((x for x in here if x.column.side == "ours"), None)
+    if not theirs or ours is None:
+        e.note = "PyTorch's peak is not known in this run"
+        return
+    e.asked = int(e.column.share * min(x.peak or 0 for x in theirs))
+    name, budget = e.column.name, mebibytes(e.asked)
+    try:
+        e.least = workers[ours.column.name].ask(terms.limit, do="least", nbytes=e.asked)
+    except RuntimeError as error:
+        e.note = reason(error)
+        return
+    if e.least > e.asked:
+        e.note = f"no plan within {budget}, the least takes {mebibytes(e.least)}"
+        say(f"  {e.column.title}: {e.note}")
+        return
+    e.column = replace(e.column, options={**e.column.options, "memory_budget": e.asked})
+    with e.column.start(terms.threads) as worker:
+        workers[name] = worker
+        load(spec, e, net, workers, terms)
+        compare(entries)
+        if not e.note:
+            fastest = min(theirs, key=lambda x: x.seconds.median)  # type: ignore[union-attr]
+            racers = {x.column.name: replace(x) for x in (ours, fastest)} | {name: e}
+            take_turns(racers, {n: workers[n] for n in racers}, terms)
+            weigh(racers, {name: worker}, terms)
+            profile(racers, {name: worker}, terms)
+        workers.pop(name, None)
+
+
+def mebibytes(nbytes: int) -> str:
+    return f"{nbytes / 2**20:.1f} MiB"
 
 
 def measure_alone(net: Net, spec: Mapping[str, Any], e: Entry, entries: Entries, terms: Terms) -> None:

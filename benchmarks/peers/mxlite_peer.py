@@ -19,6 +19,7 @@ from harness.worker import serve
 import mxlite as mx
 from mxlite.backends.cpu import onednn
 from mxlite.memplan import plan_memory
+from mxlite.memplan.kept import kept_bound
 from peers.peer import Arrays, cross_entropy, inferred, Peer
 
 
@@ -51,7 +52,11 @@ class MXLite(Peer):
         }
 
     def build(
-        self, spec: dict[str, Any], amp: str | None = None, memory_budget: int | str | None = None
+        self,
+        spec: dict[str, Any],
+        amp: str | None = None,
+        memory_budget: int | str | None = None,
+        device: str | None = None,
     ) -> None:
         arrays = {k: Arrays(spec["arrays"], k) for k in ("arg", "aux", "data", "label")}
         train = spec["train"]
@@ -65,6 +70,7 @@ class MXLite(Peer):
             context=self.context,
             memory_budget=memory_budget,
             fused_update=True,
+            device=device,
             **({"amp": amp} if amp else {}),
         )
         self.module.bind(
@@ -130,9 +136,26 @@ class MXLite(Peer):
         return found.hexdigest()
 
     def plan(self) -> dict[str, Any]:
-        """What a budget has cost."""
+        """What a budget has cost; and bytes that no plan does without: what is fixed, all that backward reads
+        of the forward pass, and the proven least of a step in which nothing runs twice."""
         plan = self.module.memory_plan
-        return {"method": plan.method, "extra_time": plan.extra_time, "recomputed": plan.recomputed}
+        bound = kept_bound(plan.problem)
+        return {
+            "method": plan.method,
+            "extra_time": plan.extra_time,
+            "predicted": plan.predicted_extra_time,
+            "recomputed": plan.recomputed,
+            "fixed": plan.problem.fixed_total,
+            "kept": bound.kept,
+            "floor": plan.problem.fixed_total + bound.arena,
+        }
+
+    def least(self, nbytes: int) -> int:
+        """`nbytes` if there is a plan for so many, else the least for which one is known."""
+        try:
+            return plan_memory(self.module.memory_plan.problem, nbytes).budget_bytes or nbytes
+        except mx.MemoryBudgetError as error:
+            return error.least_feasible_bytes
 
     def profile(self, count: int) -> dict[str, Any]:
         """Where the time of `count` steps goes, by `mx.profiler`: {"step": seconds of one, "kinds": [...],

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
 from math import exp, log
 from typing import Any
 
@@ -19,26 +17,6 @@ MIB = 2**20
 SMALL_SHARE = 0.01  # of a step; kinds below are added up
 Results = list[tuple[Net, Entries]]
 
-RATES = {"fp32": 1.5, "bf16": 1.2}
-LEAST = {"fp32": 1.1, "bf16": 1.0}
-INFERENCE, MEMORY, MXNET, BUDGET = 1.2, 0.6, 2.0, 1.3
-
-
-@dataclass(frozen=True)
-class Target:
-    """One line of the table of targets. `value` is None where it could not be measured."""
-
-    what: str
-    limit: str
-    value: float | None
-    met: bool
-    spread: str = ""
-
-    def row(self) -> tuple[str, str, str, str]:
-        if self.value is None:
-            return self.what, self.limit, "not measured", "-"
-        return self.what, self.limit, number(self.value) + self.spread, "yes" if self.met else "NO"
-
 
 def mean(values: Iterable[float]) -> float | None:
     """Geometric; None of nothing."""
@@ -50,7 +28,7 @@ def timed(entries: Entries, side: str, precision: str) -> list[Entry]:
     return [
         e
         for e in entries.values()
-        if e.seconds and e.column.side == side and e.column.precision == precision and not e.column.alone
+        if e.seconds and e.column.side == side and e.column.precision == precision and e.column.in_rounds
     ]
 
 
@@ -61,26 +39,19 @@ def best(entries: Entries, side: str, precision: str) -> Entry | None:
 
 
 def speed(entries: Entries, side: str, precision: str) -> Spread | None:
-    """How many times as fast as the best column of `side` ours is, round by round."""
-    ours, theirs = best(entries, "ours", precision), best(entries, side, precision)
-    if ours is None or theirs is None or ours.seconds is None or theirs.seconds is None:
+    """How many times as fast as the best column of `side` ours is, round by round.
+
+    Columns may have been measured in different runs, each of which had ours in its rounds.
+    """
+    ours = best(entries, "ours", precision)
+    if ours is None or ours.seconds is None:
         return None
-    return theirs.seconds / ours.seconds
-
-
-def lightness(entries: Entries, precision: str) -> float | None:
-    """Our bytes as a share of those of the PyTorch column that takes the least."""
-    ours = best(entries, "ours", precision)
-    peaks = [e.peak for e in timed(entries, "torch", precision) if e.peak]
-    return ours.peak / min(peaks) if ours is not None and ours.peak and peaks else None
-
-
-def process(entries: Entries, precision: str, what: str) -> float | None:
-    """`what` (growth or resident) of our process as a share of that of the PyTorch column with the least."""
-    ours = best(entries, "ours", precision)
-    found = [n for e in timed(entries, "torch", precision) if (n := e.memory.get(what))]
-    own = ours.memory.get(what) if ours is not None else None
-    return own / min(found) if own and found else None
+    ratios = []
+    for e in timed(entries, side, precision):
+        own = e.beside.get(ours.column.name, ours.seconds if e.part == ours.part else None)
+        if own is not None and e.seconds is not None:
+            ratios.append(e.seconds / own)
+    return min(ratios, key=lambda r: r.median) if ratios else None
 
 
 def best_seen(results: Results, peak: dict[str, float]) -> dict[str, float]:
@@ -101,7 +72,7 @@ def ms(e: Entry | None) -> str:
 
 
 def mib(nbytes: int | None) -> str:
-    return f"{nbytes / MIB:.0f}" if nbytes else "-"
+    return number(nbytes / MIB) if nbytes else "-"
 
 
 def shown(value: object) -> str:
@@ -143,49 +114,14 @@ def fallback(results: Results) -> str:
     return markdown(["ms a step", "numpy only", "/ mxlite", "/ best PyTorch"], rows) if rows else ""
 
 
-def memory(results: Results, precision: str) -> str:
-    """What the frameworks count themselves."""
-    columns = columns_of(results, precision, "torch")
-    rows = []
-    for net, entries in results:
-        ours = best(entries, "ours", precision)
-        if ours is not None:
-            row = [net.title, mib(ours.memory.get("planned")), mib(ours.memory.get("measured"))]
-            row += [mib(entries[n].peak) if n in entries else "-" for n in columns]
-            rows.append([*row, share_of(lightness(entries, precision))])
-    head = ["MiB", "planned", "measured", *(c.title for c in columns.values()), "measured / least PyTorch"]
-    return markdown(head, rows) if rows else ""
-
-
-def processes(results: Results, precision: str) -> str:
-    """What the system counts."""
-    columns = columns_of(results, precision)
-    if not columns:
-        return ""
-    rows = []
-    for net, entries in results:
-        row = [net.title]
-        for n in columns:
-            e = entries.get(n)
-            found = e is not None and e.seconds and e.memory
-            row.append(f"{mib(e.memory.get('growth'))} of {mib(e.memory.get('resident'))}" if found else "-")
-        rows.append([*row, *(share_of(process(entries, precision, w)) for w in ("growth", "resident"))])
-    head = ["MiB", *(c.title for c in columns.values()), "growth / least", "all / least"]
-    return markdown(head, rows) if rows else ""
-
-
 def columns_of(results: Results, precision: str, side: str = "") -> dict[str, Column]:
     """Columns of the rounds, by name."""
     return {
         n: e.column
         for _, entries in results
         for n, e in entries.items()
-        if e.column.precision == precision and not e.column.alone and side in ("", e.column.side)
+        if e.column.precision == precision and e.column.in_rounds and side in ("", e.column.side)
     }
-
-
-def share_of(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
 
 
 def losses(results: Results) -> str:
@@ -274,50 +210,3 @@ def rate(kind: dict[str, Any], most: float, bandwidth: float) -> tuple[str, str]
     if arithmetic / most >= traffic / bandwidth:
         return f"{arithmetic / 1e9:.0f} GFLOP/s", f"{100 * arithmetic / most:.0f} %"
     return f"{traffic / 1e9:.1f} GB/s", f"{100 * traffic / bandwidth:.0f} %"
-
-
-def targets(results: Results, budget: Entries | None, deep: Entries | None) -> list[Target]:
-    training = [entries for net, entries in results if net.train]
-    found = []
-    for precision, limit in RATES.items():
-        speeds = [s.median for e in training if (s := speed(e, "torch", precision))]
-        found.append(at_least(f"{precision} training, geometric mean", limit, mean(speeds)))
-        found.append(at_least(f"{precision} training, slowest", LEAST[precision], min(speeds, default=None)))
-    inference = next((e for net, e in results if not net.train), None)
-    found.append(of_spread("inference B1, fp32", INFERENCE, inference and speed(inference, "torch", "fp32")))
-    for precision in RATES:
-        for what, measure in (
-            ("peak memory", lightness),
-            ("growth of the process", partial(process, what="growth")),
-            ("all of the process", partial(process, what="resident")),
-        ):
-            shares = [x for e in training if (x := measure(e, precision)) is not None]
-            value = mean(shares)
-            found.append(
-                Target(
-                    f"{what}, {precision}, geometric mean",
-                    f"<= {MEMORY:g}",
-                    value,
-                    value is not None and value <= MEMORY,
-                    f" ({number(min(shares))}-{number(max(shares))})" if shares else "",
-                )
-            )
-    speeds = [s.median for e in training if (s := speed(e, "mxnet", "fp32"))]
-    found.append(at_least("against MXNet 1.9.1, geometric mean", MXNET, mean(speeds)))
-    third = of_spread("ResNet-50 in 1/3 of eager's peak", BUDGET, budget and speed(budget, "torch", "fp32"))
-    if budget is not None and "no plan" in budget["mxlite"].column.title:
-        third = replace(third, met=False, spread=third.spread + ", in more bytes")
-    found.append(third)
-    found.append(of_spread("1001 layers, budgeted", BUDGET, deep and speed(deep, "torch", "fp32")))
-    return found
-
-
-def at_least(what: str, limit: float, value: float | None) -> Target:
-    return Target(what, f">= {limit:g}", value, value is not None and value >= limit)
-
-
-def of_spread(what: str, limit: float, ratio: Spread | None) -> Target:
-    if ratio is None:
-        return at_least(what, limit, None)
-    text = f" ({number(min(ratio.values))}-{number(max(ratio.values))})"
-    return Target(what, f">= {limit:g}", ratio.median, ratio.median >= limit, text)

@@ -33,6 +33,12 @@ ZOO: dict[str, tuple[str, int, dict[str, Any]]] = {
     "ResNet, 991 convolutions": ("resnet50_memonger", 32, {"stages": (15, 120, 180, 15)}),
 }
 QUICK = ("ResNet-50", "VGG-16", "MobileNet")
+WHOLE_ZOO = """\
+Every network of `mx.models` by its name, at batch {batch}: the placed arena / most live bytes of the plan
+that keeps all, and of the plan within half of that arena (or the least known).
+
+"""
+BATCH = 4
 
 
 def problem_of(name: str, batch: int, options: dict[str, Any]) -> Any:
@@ -52,6 +58,30 @@ def ratios(asked: Asked) -> Iterator[tuple[str, float | None]]:
         ratio = plan.placed_bytes / plan.max_live_bytes
         share = f" at {plan.arena_bytes / keep_all.arena_bytes:.2f}" if plan is plans[-1] else ""
         yield f"{ratio:.4f}{share}", ratio
+
+
+def measure_zoo(report: Report, quick: bool) -> None:
+    """All networks that have a name."""
+    rows: list[list[object]] = []
+    found: list[float] = []
+    names = mx.models.list_models()
+    for name in names[:6] if quick else names:
+        say(f"zoo: {name}")
+        asked = Asked(problem_of(name, BATCH, {}))
+        keep_all = asked.keep_all
+        plans = [keep_all, asked.within(keep_all.arena_bytes // 2) or asked.least()]
+        ratios = [p.placed_bytes / p.max_live_bytes for p in plans]
+        found += ratios
+        rows.append([name, len(keep_all.problem.tasks), *(f"{r:.4f}" for r in ratios)])
+        head = ["network", "tasks", "keep all", "half"]
+        report.put("The whole zoo", WHOLE_ZOO.format(batch=BATCH) + markdown(head, rows))
+    exact = sum(r == 1 for r in found)
+    report.target(
+        "zoo: arena / most live bytes, worst",
+        "1",
+        f"{max(found):.4f} ({exact} of {len(found)} are 1)",
+        max(found) == 1,
+    )
 
 
 def measure(report: Report, quick: bool) -> None:

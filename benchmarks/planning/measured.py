@@ -13,7 +13,7 @@ from harness import markdown, Worker
 from networks.budgeted import networks
 from networks.suite import Net
 from peers.column import Column, OURS, TORCH
-from peers.contest import check_idle, compare, Entries, Entry, load, look, reason, take_turns, Terms
+from peers.contest import check_idle, compare, Entries, Entry, load, reason, take_turns, Terms, weigh
 
 from planning.report import Report, say
 
@@ -27,7 +27,8 @@ Whole training steps with SGD and momentum, on {threads} threads; every column i
 begin with the same weights, and columns take turns: medians of the rounds, extra time round by round against
 keeping all. Bytes are of the whole program: weights, gradients, momentum, batch and all else. "Measured"
 counts the arrays that the program owns. "Same bits": weights, statistics and momentum after three steps equal
-those of keeping all, bit by bit.
+those of keeping all, bit by bit. Plans are chosen and predicted by kernels that were timed here, each alone
+(`device="measured"`).
 
 For PyTorch, bytes are what its allocator's running sum says at the peak of a step, on top of weights,
 momentum and batch: scratch of its libraries is not in it, while ours is in ours. "At its peak" is mxlite with
@@ -47,6 +48,7 @@ TORCHES = [
         {"compiled": True, "activation_budget": 0.5},
     ),
 ]
+TIMED = {"device": "measured"}
 UNCOMPILED = ("resnet1001",)  # compiling takes longer than everything else
 
 
@@ -67,7 +69,7 @@ def hold(net: Net, terms: Terms, torches: list[Column], folder: Path) -> Found:
     """Measure one network: first what is asked for nothing, then budgets that follow from that."""
     say(net.title)
     spec = net.prepare(folder)
-    keep = Column("keep", "keep all", "ours", OURS)
+    keep = Column("keep", "keep all", "ours", OURS, TIMED)
     columns = [keep, *(torches if net.twin[0] else ())]
     found = Found(net, {c.name: Entry(c, note=c.missing()) for c in columns})
     with ExitStack() as stack:
@@ -81,9 +83,10 @@ def hold(net: Net, terms: Terms, torches: list[Column], folder: Path) -> Found:
             with ThreadPoolExecutor(2) as pool:
                 list(pool.map(lambda n: load(spec, found.entries[n], net, workers, terms), ready))
 
-        start(list(found.entries))
+        start(["keep"])  # alone, for it times the kernels
         if "keep" not in workers:
             return found
+        start([n for n in found.entries if n != "keep"])
         *_, most = _budgets(found, workers["keep"])
         _peaks(found, workers, terms)
         more = _asked(found, most)
@@ -99,7 +102,7 @@ def hold(net: Net, terms: Terms, torches: list[Column], folder: Path) -> Found:
         check_idle(found.entries, workers)
         take_turns(found.entries, workers, terms)
         ours = {n: w for n, w in workers.items() if found.entries[n].column.side == "ours"}
-        look(found.entries, ours, terms)
+        weigh(found.entries, ours, terms)
     return found
 
 
@@ -124,7 +127,7 @@ def _peaks(found: Found, workers: dict[str, Worker], terms: Terms) -> None:
 def _asked(found: Found, most: int) -> list[Column]:
     """Columns of ours with budgets of their own."""
     columns = [
-        Column(name, f"{nbytes / MIB:.1f}", "ours", OURS, {"memory_budget": nbytes})
+        Column(name, f"{nbytes / MIB:.1f}", "ours", OURS, {"memory_budget": nbytes, **TIMED})
         for name, nbytes in reversed(found.budgets.items())
     ]
     for name, peak in found.peaks.items():
@@ -134,7 +137,9 @@ def _asked(found: Found, most: int) -> list[Column]:
             found.at[name] = "budget0"
         else:
             found.at[name] = f"at {name}"
-            columns.append(Column(f"at {name}", f"{peak / MIB:.1f}", "ours", OURS, {"memory_budget": peak}))
+            columns.append(
+                Column(f"at {name}", f"{peak / MIB:.1f}", "ours", OURS, {"memory_budget": peak, **TIMED})
+            )
     return columns
 
 
@@ -155,7 +160,7 @@ def within_budgets(found: Found) -> str:
         same = "yes" if found.digests[name] == found.digests["keep"] else "NO"
         rows.append(
             [
-                e.column.title, planned, measured, f"{100 * e.plan['extra_time']:.1f}",
+                e.column.title, planned, measured, f"{100 * e.plan['predicted']:.1f}",
                 f"{100 * (ratio.median - 1):.1f}", f"{1e3 * e.seconds.median:.0f}", same, e.plan["method"],
             ]
         )  # fmt: skip
@@ -188,7 +193,7 @@ def beside_torch(found: Found) -> str:
 
 
 def targets(results: list[Found], report: Report) -> None:
-    """What was promised, over all networks."""
+    """What was promised, over all networks of this run."""
     broken = bits = count = 0
     apart: list[float] = []
     ratios: list[tuple[float, str]] = []
@@ -202,7 +207,7 @@ def targets(results: list[Found], report: Report) -> None:
             broken += not e.memory["measured"] == e.memory["planned"] <= limit
             bits += found.digests[name] != found.digests["keep"]
             measured = (e.seconds / keep.seconds).median - 1
-            apart.append(100 * abs(measured - e.plan["extra_time"]))
+            apart.append(100 * abs(measured - e.plan["predicted"]))
         for name, at in found.at.items():
             theirs, ours = found.entries[name].seconds, found.entries[at].seconds
             if theirs is not None and ours is not None:
@@ -224,20 +229,21 @@ def targets(results: list[Found], report: Report) -> None:
         )
 
 
-def measure(report: Report, quick: bool, full: bool, threads: int) -> None:
+def measure(report: Report, quick: bool, full: bool, threads: int, names: list[str] | None = None) -> None:
+    """All networks, or those of `names`."""
     terms = Terms(
-        rounds=3 if quick else 5, seconds=0.1 if quick else 0.5, threads=threads, limit=240, profiled=0
+        rounds=3 if quick else 9, seconds=0.1 if quick else 0.5, threads=threads, limit=240, profiled=0
     )
     results: list[Found] = []
-    about = ABOUT.format(threads=threads)
-    text: list[str] = []
+    report.put("Run", ABOUT.format(threads=threads))
     for net in networks(quick, full):
+        if names is not None and net.name not in names:
+            continue
         torches = [t for t in TORCHES if t.name != "compile" or not (quick or net.name in UNCOMPILED)]
         with tempfile.TemporaryDirectory() as folder:
             found = hold(net, terms, torches, Path(folder))
         results.append(found)
-        text.append(f"### {net.title}\n\n{_tables(found)}")
-        report.put("Run", about + "\n".join(text))
+        report.put(f"Run: {net.title}", _tables(found))
     targets(results, report)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,26 +12,47 @@ from harness import markdown
 
 @dataclass
 class Report:
-    """`sections` by title, in the order in which they came; `path` None only prints."""
+    """`sections` by title, in the order in which they came; `path` None only prints.
+
+    `began` says when the present run began, and is written below each of its sections' titles where runs are
+    gathered; `gathered` is the file in which they are.
+    """
 
     heading: str
     path: Path | None = None
+    gathered: Path | None = None
+    began: str = ""
     sections: dict[str, str] = field(default_factory=dict)
-    targets: list[list[str]] = field(default_factory=list)
+    targets: dict[str, list[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Take up what earlier runs have found."""
+        if self.gathered is not None and self.gathered.exists():
+            found = json.loads(self.gathered.read_text(encoding="utf-8"))
+            self.sections, self.targets = found["sections"], found["targets"]
 
     def put(self, title: str, body: str) -> None:
         """Add a section, or replace it by one that knows more; write the file."""
-        self.sections[title] = body
-        if self.path is not None:
-            self.path.write_text(self.text(), encoding="utf-8")
+        self.sections[title] = f"Measured {self.began}.\n\n{body}" if self.began else body
+        self.write()
 
     def target(self, name: str, target: str, reached: str, met: bool) -> None:
-        self.targets.append([name, target, reached, "yes" if met else "NO"])
+        """Add a line to the targets, or replace it."""
+        self.targets[name] = [name, target, reached, "yes" if met else "NO"]
+
+    def write(self) -> None:
+        """Everything so far, where it belongs."""
+        if self.gathered is not None:
+            found = {"sections": self.sections, "targets": self.targets}
+            self.gathered.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        if self.path is not None:
+            self.path.write_text(self.text(), encoding="utf-8")
 
     def text(self) -> str:
         text = self.heading
         if self.targets:
-            text += "\n## Targets\n\n" + markdown(["what", "target", "reached", "met"], self.targets)
+            rows = list(self.targets.values())
+            text += "\n## Targets\n\n" + markdown(["what", "target", "reached", "met"], rows)
         return text + "".join(f"\n## {title}\n\n{body}" for title, body in self.sections.items())
 
 

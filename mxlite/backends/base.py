@@ -13,6 +13,7 @@ from ctypes import addressof, c_char
 from dataclasses import dataclass, field
 from functools import cache, partial
 from math import prod
+from time import perf_counter
 from types import ModuleType
 from typing import Any
 
@@ -344,6 +345,12 @@ class Backend:
     def seeds(self, state: np.ndarray) -> Any:
         """[seed, step] of a random stream, uint64, where the kernels read it."""
         return state
+
+    def seconds_of(self, run: Run) -> float:
+        """Seconds that the device takes for `run`, by itself."""
+        start = perf_counter()
+        run()
+        return perf_counter() - start
 
     def dlpack(self, array: Any, var: Var, **wishes: Any) -> Any:
         """A DLPack capsule of an array; `wishes` are the arguments of `__dlpack__`."""

@@ -31,9 +31,9 @@ that never runs anything.
 **Sleep.** A worker goes to sleep in this order: count itself asleep, look at the inbox again, wait for the
 bell. A push appends first and looks at `asleep` second. Whichever comes first, one sees the other.
 
-**Teams.** OpenMP keeps a team of threads for each thread that ever ran a parallel kernel. Where it is
-libgomp, a team that waits for its next kernel spins, as long as all teams together have no more threads than
-there are cores; with one more, all fall asleep at every barrier, hundreds of times in a step. Two workers that
+**Teams.** OpenMP keeps a team of threads for each thread that ran a parallel kernel. Where it is libgomp,
+a team that waits for its next kernel spins, as long as all teams together have no more threads than there
+are cores; with one more, all fall asleep at every barrier, hundreds of times in a step. Two workers that
 take turns with the kernels of a program are two teams, and which of them wakes for the next segment is
 chance. So such kernels are pushed as kind "team", which has one worker: the same thread runs them all.
 

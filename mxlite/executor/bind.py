@@ -26,6 +26,7 @@ from .constants import constant_bytes
 from .executor import Executor, Planned
 from .group import Arrival, ExecutorGroup
 from .lower import lower, Lowered
+from .metrics import Counted, with_metrics
 from .offload import host_link, Offload
 from .remedies import advice, Question
 from .step import check_grad_req, forward_step, infer, input_names, Key, training_step
@@ -150,6 +151,7 @@ def simple_bind(
     plan: MemoryPlan | None = None,
     offload: Offload = None,
     streams: int = 1,
+    metrics: Sequence[Counted] = (),
 ) -> Executor:
     """Plan, then allocate every array the program needs, all zero.
 
@@ -157,7 +159,7 @@ def simple_bind(
     16-bit type of mixed precision, `loss_scale` what 16-bit gradients are multiplied with. With a `place` in
     a group the executor shares the group's parameters, states, arena and budget. `device` is as for
     `memory_plan`. `streams` are for kernels on a GPU. `plan` is run instead of a new one; PlanError if it is
-    not sound or not of this step.
+    not sound or not of this step. `metrics` are what a training step adds up besides; see `metrics.py`.
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
@@ -191,6 +193,7 @@ def simple_bind(
         plan=plan,
         choose=choose,
         template=templates[1],
+        metrics=metrics,
     )
     given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, device, offload, streams)
     mine = {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
@@ -362,6 +365,7 @@ def _plan(
     host: HostLink | None = None,
     choose: Callable[[Lowered], MemoryPlan] | None = None,
     template: Template | MemoryPlan | None = None,
+    metrics: Sequence[Counted] = (),
 ) -> tuple[Planned, dict[str, str]]:
     """Everything there is before arrays. `choose` makes the training step's plan, where its maker wants to;
     `template` is a plan of inference for other shapes.
@@ -399,6 +403,7 @@ def _plan(
     simple = backend.simplify(computed, True)
     if any(r != "null" for r in requests.values()):
         step = training_step(simple, data, requests, rule, None if scale is None else scale.in_step())
+        step = with_metrics(step, metrics, backend)
     else:
         step = forward_step(simple, data, train=True)
     train_lowered = lower(step, backend, extra_fixed, infer_plan.placed_bytes, device=described or DEFAULT)

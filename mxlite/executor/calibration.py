@@ -1,8 +1,11 @@
 """Measured costs: how long this device's kernels take, for plans that are to weigh real seconds.
 
 Each distinct kernel call of a lowered step (operator, attributes, shapes, types, kernel, threads) is run by
-itself on scratch arrays, a few times, and the lower quartile of its times counts. The times are kept in the
-process and on disk (see timings.py), so that the next plan of the same network measures nothing.
+itself on scratch arrays, a few times, each time twice: first with everything out of the cache, then at once
+again with all of it there as far as it goes in. Of both the lower quartile counts. Plans are chosen by the
+first; what a plan's step is predicted to take has both (memplan/locality.py). The times, and the size of the
+cache, are kept in the process and on disk (see timings.py), so that the next plan of the same network
+measures nothing.
 
 No array of the user's is touched, and there is room for one call's arrays at a time. A call that cannot be
 run by itself keeps its modelled time, scaled to what was measured of the others: operators of the user's own
@@ -21,17 +24,19 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import bind_call, Call
+from ..backends import Backend, bind_call, Call
 from ..core.dtype import is_floating
 from ..memplan.device import DEFAULT, MEASURED
 from ..ops.philox import RandomStream
+from .cache_probe import cache_bytes
 from .lower import Lowered
-from .timings import Timings
+from .timings import Seconds, Timings
 
 RUNS = (3, 9)  # of each call, at least and at most
 CALL_S = 0.03  # after so long there are no more than the least number of runs
 TOTAL_S = 60.0  # for one network; what is not measured by then keeps its scaled model
-FLUSH_BYTES = 8 * 2**20  # written between runs: in a step, too, most of what a call reads was made long ago
+FLUSH = 2  # times as much as the cache holds is touched before a cold run
+LEAST_FLUSH = 8 * 2**20  # bytes, where no cache is to be seen
 PATTERN = 8191  # numbers, repeated to fill an array; a prime, so that no row is like another
 
 
@@ -59,28 +64,32 @@ class Calibration:
 def with_measured_costs(lowered: Lowered, again: bool = False) -> tuple[Lowered, Calibration]:
     """`lowered` with measured seconds in its tasks; `again`: times from before do not count."""
     start = perf_counter()
-    timings = Timings.of(lowered.backend)
+    backend = lowered.backend
+    timings = Timings.of(backend)
     keys = [call_key(lowered, c) for c in range(len(lowered.calls))]
     first = {key: c for c, key in reversed(list(enumerate(keys)))}
-    found: dict[str, float] = {} if again else {k: s for k in first if (s := timings.get(k)) is not None}
+    found: dict[str, Seconds] = {} if again else {k: s for k in first if (s := timings.get(k)) is not None}
     known = len(found)
+    cache = timings.cache_bytes
+    if cache < 0 or again:
+        cache = 0 if backend.is_remote else cache_bytes()
     missing = [k for k in dict.fromkeys(keys) if k not in found]
     if missing:
-        with lowered.backend.running(lowered.threads) if lowered.tuned else nullcontext():
+        with backend.running(lowered.threads) if lowered.tuned else nullcontext():
             for key in missing:
                 if perf_counter() - start > TOTAL_S:
                     break
-                if (seconds := _time_call(lowered, first[key])) is not None:
+                if (seconds := _time_call(lowered, first[key], cache)) is not None:
                     found[key] = seconds
-        timings.update({k: found[k] for k in missing if k in found})
+    timings.update({k: found[k] for k in missing if k in found}, cache)
     modelled = [call.seconds(DEFAULT) for call in lowered.calls]
-    ratios = [found[k] / modelled[c] for k, c in first.items() if k in found and modelled[c]]
+    ratios = [found[k][0] / modelled[c] for k, c in first.items() if k in found and modelled[c]]
     scale = median(ratios) if ratios else 1.0
+    both = [found.get(key, (scale * s, scale * s)) for key, s in zip(keys, modelled)]
     tasks = tuple(
-        replace(task, seconds=found.get(key, scale * s))
-        for task, key, s in zip(lowered.problem.tasks, keys, modelled)
+        replace(task, seconds=cold, warm=warm) for task, (cold, warm) in zip(lowered.problem.tasks, both)
     )
-    problem = replace(lowered.problem, tasks=tasks, costs=MEASURED)
+    problem = replace(lowered.problem, tasks=tasks, costs=MEASURED, cache_bytes=cache)
     calibration = Calibration(
         len(first),
         len(found) - known,
@@ -117,14 +126,15 @@ def call_key(lowered: Lowered, c: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _time_call(lowered: Lowered, c: int) -> float | None:
-    """Seconds of one call, or None where it cannot be run by itself."""
+def _time_call(lowered: Lowered, c: int, cache: int) -> Seconds | None:
+    """(cold, warm) seconds of one call, or None where it cannot be run by itself."""
     if "state" in lowered.calls[c].kernel.signature.services:
         return None
     try:
         with np.errstate(all="ignore"):
             run, kept = _scratch_call(lowered, c)
-            seconds = _lower_quartile(run)
+            flush = 0 if lowered.backend.is_remote else max(LEAST_FLUSH, FLUSH * cache)
+            seconds = _lower_quartiles(lowered.backend, run, flush)
             del kept
             return seconds
     except Exception:  # made-up values need not suit a kernel
@@ -139,8 +149,8 @@ def _scratch_call(lowered: Lowered, c: int) -> tuple[Callable[[], None], list[An
         v: backend.array(lowered.shape[v], lowered.dtype[v]) for v in {*call.inputs, *call.outputs} if v >= 0
     }
     for array in arrays.values():
-        _fill(array)
-    rng = RandomStream(np.array([1, 1], np.uint64), call.stream) if call.stream >= 0 else None
+        _fill(backend, array)
+    rng = RandomStream(backend.seeds(np.array([1, 1], np.uint64)), call.stream) if call.stream >= 0 else None
     assert call.node.op is not None
     work = backend.empty(task.workspace)
     run = bind_call(
@@ -158,30 +168,31 @@ def _scratch_call(lowered: Lowered, c: int) -> tuple[Callable[[], None], list[An
     return run, [*arrays.values(), work, rng]
 
 
-def _fill(array: Any) -> None:
+def _fill(backend: Backend, array: Any) -> None:
     """Numbers in [0.5, 1.5) where there are fractions, else 0: no denormals, and indices that exist.
 
     Arithmetic on denormal numbers is many times slower, and garbage is full of them.
     """
-    flat = array.reshape(-1)
     if not is_floating(array.dtype):
-        flat[...] = 0
+        backend.fill(array, 0)
         return
-    pattern = np.random.default_rng(1).uniform(0.5, 1.5, PATTERN).astype(array.dtype)
-    whole = flat.size // PATTERN * PATTERN
-    flat[:whole].reshape(-1, PATTERN)[...] = pattern
-    flat[whole:] = pattern[: flat.size - whole]
+    pattern = np.random.default_rng(1).uniform(0.5, 1.5, PATTERN)
+    backend.from_host(array, np.resize(pattern.astype(array.dtype), array.shape))
 
 
-def _lower_quartile(run: Callable[[], None]) -> float:
-    """Of some runs after a first one: neither the luckiest nor those that something got in the way of."""
+def _lower_quartiles(backend: Backend, run: Callable[[], None], flush_bytes: int) -> Seconds:
+    """Of some pairs of runs after a first one: neither the luckiest nor those that something got in the way
+    of. Before each pair `flush_bytes` of the host's memory are written.
+    """
     run()
     least, most = RUNS
-    times: list[float] = []
-    flush = np.ones(FLUSH_BYTES // 8)
-    while len(times) < least or (len(times) < most and sum(times) < CALL_S):
+    cold: list[float] = []
+    warm: list[float] = []
+    flush = np.ones(flush_bytes // 8)
+    while len(cold) < least or (len(cold) < most and sum(cold) < CALL_S):
         flush += 1
-        start = perf_counter()
-        run()
-        times.append(perf_counter() - start)
-    return sorted(times)[len(times) // 4]
+        cold.append(backend.seconds_of(run))
+        warm.append(backend.seconds_of(run))
+    quarter = len(cold) // 4
+    first, second = sorted(cold)[quarter], sorted(warm)[quarter]
+    return first, min(first, second)

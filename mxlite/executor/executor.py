@@ -23,6 +23,7 @@ from .arena import Arena
 from .graph_program import GraphProgram, make_program
 from .graph_segment import Told
 from .lower import is_gpu, Lowered, STAGING
+from .metrics import sums_key, taken_key
 from .program import Program
 from .step import Key
 from .storage import plan_in_errors, staging_of
@@ -178,6 +179,11 @@ class Executor:
         self._send(target, values, "loss scale", known=("var", HISTORY) not in self._arrays)
 
     @property
+    def history(self) -> NDArray | None:
+        """The array of `scale_history`; executors that share it share the loss scale."""
+        return self._arrays.get(("var", HISTORY))
+
+    @property
     def scale_history(self) -> tuple[int, int, int] | None:
         """(good steps since the loss scale moved, updates made, updates left out as a gradient overflowed).
 
@@ -193,6 +199,11 @@ class Executor:
         _, made, left_out = self.scale_history or (0, 0, 0)
         values = np.array([good_steps, made, left_out], np.float64)
         self._send(self._arrays["var", HISTORY], values, "loss scale history", known=False)
+
+    def metric_sums(self, number: int) -> tuple[NDArray, NDArray] | None:
+        """(sums, taken) of one of the metrics given when binding; None where the step does not add to it."""
+        sums = self._arrays.get(sums_key(number))
+        return None if sums is None else (sums, self._arrays[taken_key(number)])
 
     @property
     def updated(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any, NamedTuple, NoReturn
 
+from ..backends.gpu.checks import name_checks
 from ..backends.gpu.graph import Graph, GraphError
 from ..core import OperatorError
 from ..engine import Var
@@ -48,6 +49,8 @@ class GraphSegment:
     def graph(self) -> Graph:
         """Of the calls as they were when it was first asked for, or since `forget`."""
         if self._graph is None:
+            for call, name in zip(self.calls, self.names):
+                name_checks(call, name)
             self._graph = self._make(self.calls, prologue=self.advance)
         return self._graph
 

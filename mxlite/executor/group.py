@@ -234,7 +234,7 @@ class Arrival:
 def _shared(step: Step) -> dict[Key, str]:
     """The storage of a step that all members share, with its category: all but inputs, outputs, constants."""
     inputs = {k[1] for k, c in step.category.items() if c == "inputs"}
-    kinds = ("arguments", "auxiliary", "optimizer", "gradients")
+    kinds = ("arguments", "auxiliary", "optimizer", "gradients", "metrics")
     return {
         k: c
         for k, c in step.category.items()

@@ -77,11 +77,13 @@ class Watchman:
         for v in touched:
             if (key := lowered.key[v]) is not None:
                 outside[key] = guard.fence_of(self._arrays[key].storage, _name(key))
+        added_to = {lowered.key[schedule.value_of[i]] for i in schedule.inputs[s]}
         for o in schedule.outputs[s]:
             if o >= 0 and liveness.range_of[o] < 0 and o not in schedule.hosted:
                 key = lowered.key[schedule.value_of[o]]
                 assert key is not None
-                new.append(self._arrays[key].storage)
+                if key not in added_to:
+                    new.append(self._arrays[key].storage)
         looked_at = [fences[b] for b in self._live[s]] + [f for f in outside.values() if f is not None]
 
         def run() -> None:

@@ -17,6 +17,7 @@ from ..backends.gpu.graph_inputs import layout
 from ..graph import LOSS_SCALE, Shape
 from ..memplan import Device, Problem, reorder
 from ..memplan.device import DEFAULT
+from .accumulate import accumulated
 from .constants import hoist
 from .step import Key, Step
 
@@ -73,6 +74,7 @@ def lower(
         step = hoist(step, backend)
     with backend.running(threads):
         found = lower_graph(step.graph, step.storage, backend, train=step.train, device=device)
+    found = accumulated(found, step.num_forward)
     costs = "" if device == DEFAULT else str(device)
     uses_rng = any(n.op is not None and n.op.draws(n.attrs, step.train) for n in found.streams)
     fixed: dict[str, int] = dict(extra_fixed or {})

@@ -19,7 +19,7 @@ from ..ndarray import NDArray, zeros
 from .lower import is_gpu, Lowered, staged, STAGING
 from .step import Key
 
-_TOGETHER = ("arguments", "auxiliary", "optimizer", "gradients")
+_TOGETHER = ("arguments", "auxiliary", "optimizer", "gradients", "metrics")
 
 
 class Allocator:

@@ -112,7 +112,7 @@ class Deep:
         """[i, j, level]: r between places i and j."""
         slack = np.arange(LEVELS + 1) * self.step
         n = len(self.at)
-        table = np.full((n, n, LEVELS + 1), FAR)
+        table = np.full((n, n, LEVELS + 1), FAR, np.float32)
         held = slack >= self.hold[0][:, :, None]
         for i, inner in enumerate(self.inner):
             if inner is not None:
@@ -125,7 +125,7 @@ class Deep:
         part = shift - whole
         # What a kept cut takes shifts a row; FAR before the rows makes that a window (see Table in chain.py).
         size = LEVELS + 1
-        rows = np.full((2, n, n, 2 * size + 1), FAR)
+        rows = np.full((2, n, n, 2 * size + 1), FAR, np.float32)
         rows[:, :, :, size + 1 :] = table
         rows[1, :, :, size + 1] = FAR
         table = rows[0, :, :, size + 1 :]
@@ -145,11 +145,11 @@ class Deep:
                 else:
                     middle = first + np.arange(1, width)
                 begin = start[m, first, middle]
-                share = part[m, first, middle][:, :, None]
+                share = part[m, first, middle][:, :, None].astype(np.float32)
                 cost = above[middle, last, begin]
                 cost *= 1 - share
                 cost += below[middle, last, begin - 1] * share
-                cost += self.passes[m, first, middle][:, :, None]
+                cost += self.passes[m, first, middle][:, :, None].astype(np.float32)
                 if m == len(self.menu) - 1:
                     cost += table[first, middle]
                 else:

@@ -8,16 +8,25 @@ The problem is NP-hard (Sethi 1975, "Complete register allocation problems"), he
 One observation keeps the lattice small. A task that can run, leaves no more bytes behind than it found and
 stays below the peak that cannot be avoided any more may run at once: whatever order was meant instead,
 moving this task to its front makes no step of it larger.
+
+What cannot be avoided is known in part before any search: while a task runs, everything that must have been
+made by then and must be read then or later is alive. That bounds what a search could gain.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from heapq import heappop, heappush
+
+import numpy as np
 
 from .section import joined_bytes, Memory, Section
 
 State = tuple[int, int, int, int, int, int]
 """Peak so far, minus the number of tasks done, the set of them, what can run, kept and own bytes."""
+
+
+BOUNDED = 1024  # tasks up to which the bound is worked out; it takes tasks times values
 
 
 class Downsets:
@@ -53,6 +62,46 @@ class Downsets:
         memory = Memory(section)
         self.start = memory.kept, memory.own
         self.before = memory.before
+
+    @cached_property
+    def bound(self) -> tuple[int, int]:
+        """Bytes, kept and own, that every order has alive at some step; 0 beyond BOUNDED tasks."""
+        section, tasks, n = self.section, self.tasks, len(self.tasks)
+        if n > BOUNDED:
+            return 0, 0
+        position = {t: i for i, t in enumerate(tasks)}
+        # [i]: the tasks that must come before task i, and those that must come after; itself among both.
+        before, after = np.eye(n, dtype=bool), np.eye(n, dtype=bool)
+        for i, t in enumerate(tasks):
+            for p in section.waits_for[t]:
+                before[i] |= before[position[p]]
+        for i in reversed(range(n)):
+            for f in self.followers[i]:
+                after[i] |= after[f]
+        # [v]: the tasks behind which value v is made for certain, and those that it must outlive.
+        made = np.ones((len(section.size), n), bool)
+        wanted = np.zeros((len(section.size), n), bool)
+        is_new = np.zeros(len(section.size), bool)
+        for i, t in enumerate(tasks):
+            for v in section.made[t]:
+                made[v], wanted[v, i], is_new[v] = after[i], True, True
+        for v, until in enumerate(self.until):
+            while until:
+                low = until & -until
+                until ^= low
+                wanted[v] |= before[low.bit_length() - 1]
+        size = np.array(section.size, np.int64)
+        found = []
+        for stays, start in zip((section.stays_kept, section.stays_own), self.start):
+            alive = made & (wanted | np.array(stays, bool)[:, None])
+            live = start - int(size[~is_new].sum()) + size @ alive
+            for i, t in enumerate(tasks):
+                live[i] += section.workspace[t]
+                if section.joins[t]:
+                    dying = [v for v in section.read[t] if not (wanted[v] & after[i])[i + 1 :].any()]
+                    live[i] -= joined_bytes(section, t, dying, stays)
+            found.append(int(live.max()))
+        return found[0], found[1]
 
     def step(self, done: int, i: int, kept: int, own: int) -> tuple[int, int, int, int]:
         """Run task i after the set `done`: the most bytes at its step, kept and own, and those after it."""

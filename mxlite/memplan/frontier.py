@@ -24,8 +24,11 @@ FINE = 500  # cuts of that kind up to which the chain programme takes them all
 FINEST = 1500  # and which the recursion takes
 MOST = 600  # cuts between blocks that the programmes look at; in longer chains neighbours are one block
 DEEPEST = 16  # mirror count
+DEEP_SCALES = ((0.3, 64, 1), (0.08, 128, 3), (0.02, 128, 2), (0.005, 64, 1))
+"""Largest budgets, as shares of keeping all, that one table of the recursion serves, each down to a quarter;
+then the places between which it chooses, and how many times as many budgets it is asked for."""
 DEEP_RUNGS = 60  # budgets of each scale that the recursion is asked for
-DEEP_VISITS = 80_000  # and tasks of the schedules made for them
+DEEP_VISITS = 80_000  # and tasks of the schedules made for them, about
 RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
 
 
@@ -148,9 +151,10 @@ def _levels(pool: Pool, cuts: split.Cuts, chain: Chain) -> None:
     among = sorted(
         {0, chain.blocks.num, *(c + 1 for c, t in enumerate(chain.blocks.cuts.at) if t in set(cuts.at))}
     )
-    rungs = min(DEEP_RUNGS, max(12, DEEP_VISITS // len(pool.problem.tasks)))
-    for share in (0.3, 0.08, 0.02, 0.005):
-        deep = Deep(chain, share * most, among)
+    few = max(12, DEEP_VISITS // len(pool.problem.tasks))
+    for share, places, dense in DEEP_SCALES:
+        rungs = min(DEEP_RUNGS, dense * few)
+        deep = Deep(chain, share * most, among, places)
         names, rows = [], []
         for i in range(rungs):
             counts = deep.counts(share * most * 0.25 ** (i / rungs))

@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import Any
 
 from ..core.bytesize import format_bytes
+from . import locality
 from .arena import place, place_disjoint
 from .liveness import host_ranges, live_ranges, Liveness, LiveRange
 from .order import Predecessors, predecessors
-from .problem import CATEGORIES, padded, Problem
+from .problem import CATEGORIES, padded, Problem, SOMETIMES
 from .schedule import make_schedule, Schedule
 
 STRATEGIES = ("none", "inplace", "sharing")
@@ -63,18 +64,32 @@ class MemoryPlan:
 
     @property
     def extra_time(self) -> float:
-        """Predicted time of recomputing and of waiting for copies / time of the step without; 0.0 is none."""
+        """Time of recomputing and of waiting for copies / time of the step without, each kernel by itself.
+
+        0.0 is none. By this number plans are chosen.
+        """
         return self.schedule.extra_time
 
     @property
     def step_seconds(self) -> float:
-        """Predicted time of a step in which nothing runs again."""
+        """Time of a step in which nothing runs again: the sum of its kernels' times, each by itself."""
         return self.problem.step_seconds
 
-    @property
+    @cached_property
     def predicted_seconds(self) -> float:
-        """Predicted time of this plan's step."""
-        return self.problem.step_seconds + self.schedule.extra_seconds
+        """Predicted time of this plan's step; where a cache was measured, with what it holds."""
+        if not self.problem.cache_bytes:
+            return self.problem.step_seconds + self.schedule.extra_seconds
+        return locality.step_seconds(self) + self.schedule.waiting_seconds
+
+    @cached_property
+    def predicted_extra_time(self) -> float:
+        """Predicted time beyond a step in which nothing runs again, as a share of that step. Below 0 where
+        running something again costs less than touching more memory.
+        """
+        if not self.problem.cache_bytes:
+            return self.extra_time
+        return self.predicted_seconds / make_plan(self.problem).predicted_seconds - 1
 
     @property
     def recomputed(self) -> int:
@@ -89,7 +104,7 @@ class MemoryPlan:
         of the arena.
         """
         fixed = self.problem.fixed_bytes
-        result = {c: int(fixed.get(c, 0)) for c in CATEGORIES if c != "staging" or fixed.get(c)}
+        result = {c: int(fixed.get(c, 0)) for c in CATEGORIES if c not in SOMETIMES or fixed.get(c)}
         result["workspace"] = self._workspace_at_peak()
         result["activations"] = self.arena_bytes - result["workspace"]
         return result
@@ -146,7 +161,7 @@ class MemoryPlan:
         if self.keep_all_peak_bytes:
             lines.append(f"  {'peak, keeping all':<24}{format_bytes(self.keep_all_peak_bytes):>{width}}")
         lines.append(f"  {'proven lower bound':<24}{format_bytes(self.lower_bound_bytes):>{width}}")
-        share = f"{100 * self.extra_time:.1f} %"
+        share = f"{100 * self.predicted_extra_time:.1f} %"
         lines.append(
             f"  {'predicted extra time':<24}{share:>{width}}   ({self.recomputed} operations run again)"
         )

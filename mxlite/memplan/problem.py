@@ -19,14 +19,18 @@ CATEGORIES = (
     "gradients",
     "auxiliary",
     "optimizer",
+    "metrics",
     "inputs",
     "outputs",
     "staging",
     "activations",
     "workspace",
 )
-"""Where bytes go, in the order of every table: what is fixed, then what the arena holds. Staging, where
-batches wait on a GPU for their turn, is left out where there is none."""
+"""Where bytes go, in the order of every table: what is fixed, then what the arena holds. SOMETIMES are left
+out of tables where there are none."""
+
+SOMETIMES = ("metrics", "staging")
+"""Sums of metrics that a step adds to itself, and where batches wait on a GPU for their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,8 @@ class Task:
 
     `inputs` and `outputs` are value numbers, outputs -1 where nobody reads them. `in_place` are the
     allowed (output value, input value) pairs, best first. `mutates` are fixed values that are also written.
-    `seconds` is the modelled time of the call, `workspace` its scratch in bytes.
+    `seconds` is the modelled time of the call, `workspace` its scratch in bytes. `warm` is its time where all
+    that it touches is in the cache, 0 where nobody has measured that.
     """
 
     name: str
@@ -62,6 +67,7 @@ class Task:
     stage: bool = False  # the user marks it as a place to split
     kernel: str = ""  # which implementation runs
     always: tuple[int, ...] = ()  # outputs that each run makes, read or not
+    warm: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,8 @@ class Problem:
     The first `num_forward` tasks are the forward pass. `fixed_bytes` counts, by category, everything that the
     program owns outside the arena. `costs` says what the seconds are reckoned for; empty: the default
     device. `least_arena` is needed in any case (by the inference pass that shares the arena). `host` is
-    there if kept values may wait for backward in host memory.
+    there if kept values may wait for backward in host memory. `cache_bytes` is what a cache holds where that
+    was measured, else 0; see `locality.py`.
     """
 
     tasks: tuple[Task, ...]
@@ -102,6 +109,7 @@ class Problem:
     least_arena: int = 0
     costs: str = ""
     host: HostLink | None = None
+    cache_bytes: int = 0
 
     @property
     def fixed_total(self) -> int:
@@ -115,6 +123,8 @@ class Problem:
         text = repr((self.tasks, self.values, self.num_forward, fixed, self.least_arena))
         if self.host is not None:
             text += repr(self.host)
+        if self.cache_bytes:
+            text += f" cache {self.cache_bytes}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     @cached_property

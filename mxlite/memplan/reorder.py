@@ -36,6 +36,7 @@ Order = tuple[int, ...]
 Cost = tuple[int, int, int]
 
 EXACT = 20_000  # transitions of the exact search in one piece or stretch, at most
+FEW = 2_000  # and no more than this where fewer bytes could be gained than there are transitions
 EFFORT = 20  # transitions for each task of the pass, and as many more as one search may have
 SMALL = 24  # a pass of so few tasks is one piece
 WINDOW = 24  # tasks of a stretch around a peak that is searched exactly
@@ -106,7 +107,8 @@ class _Effort:
         """A better order than `found` if there is one and it is found; whether the search came to its end."""
         best = cost(section, found, floor)
         lattice = Downsets(section)
-        limit = min(EXACT, self.left)
+        least = max(floor, lattice.bound[0]), lattice.bound[1]
+        limit = min(EXACT, self.left, max(FEW, best[0] - least[0], best[1] - least[1]))
         order = lattice.least_kept(floor, limit)
         if order is not None and cost(section, order, floor) < best:
             found, best = order, cost(section, order, floor)

@@ -6,6 +6,8 @@ from .. import symbol as sym
 from ..symbol import Symbol
 from .layers import require
 
+LOSSES = ("softmax", "cross_entropy")
+
 
 def lstm(
     layers: int = 2, hidden: int = 650, vocabulary: int = 10000, *, dropout: float = 0.5, tied: bool = False
@@ -37,8 +39,9 @@ def lstm_unrolled(
     classes: int = 5000,
     *,
     joined: bool = True,
+    loss: str = "softmax",
 ) -> Symbol:
-    """An LSTM with a node for every gate of every step, in the two forms whose memory plans have been
+    """An LSTM with a node for every gate of every step, in the three forms whose memory plans have been
     published.
 
     t0_data, t1_data, ...: (N, features);  l0_init_c, l0_init_h, ...: (N, `hidden`)  ->  one softmax for all
@@ -46,10 +49,14 @@ def lstm_unrolled(
     and h of each layer, without gradient, so that a longer sequence can go on from them. Labels:
     softmax_label (steps * N,), or t0_softmax_label, ... (N,).
 
+    loss: "softmax" gives probabilities; "cross_entropy" only the loss, a number (1,) in their place, whose
+    softmax needs no bytes of its own.
+
     Each step maps its input to `hidden` numbers, then come `layers` cells (S. Hochreiter, J. Schmidhuber
     1997, "Long short-term memory", with forget gates, without peepholes).
     """
     require(steps >= 1 and layers >= 1, f"steps and layers must be at least 1, got {steps!r} and {layers!r}.")
+    require(loss in LOSSES, f"loss must be one of {', '.join(LOSSES)}, got {loss!r}.")
     embed = sym.Variable("embed_weight")
     names = ("i2h_weight", "i2h_bias", "h2h_weight", "h2h_bias")
     weights = [[sym.Variable(f"l{k}_{n}") for n in names] for k in range(layers)]
@@ -68,17 +75,25 @@ def lstm_unrolled(
     if joined:
         top = sym.Concat(*tops, dim=0, name="tops")
         score = sym.FullyConnected(top, weight, bias, num_hidden=classes, name="cls")
-        losses.append(sym.SoftmaxOutput(score, name="softmax"))
+        losses.append(_loss(score, loss, "softmax"))
     else:
         for t, top in enumerate(tops):
             score = sym.FullyConnected(top, weight, bias, num_hidden=classes, name=f"t{t}_cls")
-            losses.append(sym.SoftmaxOutput(score, name=f"t{t}_softmax"))
+            losses.append(_loss(score, loss, f"t{t}_softmax"))
     last = [
         sym.BlockGrad(state, name=f"l{k}_last_{n}")
         for k, pair in enumerate(states)
         for n, state in zip("ch", pair)
     ]
     return sym.Group([*losses, *last])
+
+
+def _loss(score: Symbol, loss: str, name: str) -> Symbol:
+    """Of `score` (N, K) and the labels that belong to `name`."""
+    if loss == "softmax":
+        return sym.SoftmaxOutput(score, name=name)
+    total = sym.softmax_cross_entropy(score, sym.Variable(f"{name}_label"), name=f"{name}_entropy")
+    return sym.MakeLoss(total, name=name)
 
 
 def _cell(data: Symbol, state: list[Symbol], weights: list[Symbol], hidden: int, name: str) -> list[Symbol]:

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -102,6 +103,13 @@ class BaseModule:
         """Forward in training mode, then backward."""
         self.forward(data_batch, is_train=True)
         self.backward()
+
+    def prepare_metric(self, metric: metric_module.EvalMetric) -> None:
+        """Called by `fit` before there is an optimizer: `metric` is what it will look at."""
+
+    def counting(self) -> AbstractContextManager[None]:
+        """Inside, training steps may add to that metric by themselves."""
+        return nullcontext()
 
     def train_step(self, data_batch: Any) -> None:
         """One step of training: forward, backward, update."""
@@ -239,9 +247,10 @@ class BaseModule:
             allow_missing=allow_missing,
             force_init=force_init,
         )
-        self.init_optimizer(kvstore=kvstore, optimizer=optimizer, optimizer_params=optimizer_params)
         validation_metric = validation_metric if validation_metric is not None else eval_metric
         eval_metric = metric_module.create(eval_metric)
+        self.prepare_metric(eval_metric)
+        self.init_optimizer(kvstore=kvstore, optimizer=optimizer, optimizer_params=optimizer_params)
 
         done = 0  # batches of the first epoch that an earlier run has done
         if resume:
@@ -250,7 +259,7 @@ class BaseModule:
             if position is not None:
                 begin_epoch, done = position
 
-        with _Interrupt() as interrupt:
+        with self.counting(), _Interrupt() as interrupt:
             for epoch in range(begin_epoch, num_epoch):
                 started = time.time()
                 eval_metric.reset()

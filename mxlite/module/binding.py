@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..core import BindError, Context, nearest, StateError
+from ..core.errors import MemoryBudgetError
 from ..executor import Executor, ExecutorGroup, Place, simple_bind
 from ..executor.amp import LossScale as Asked
+from ..executor.metrics import Counted
 from ..executor.offload import Offload
 from ..io import DataDesc
 from ..memplan import Device
@@ -48,6 +51,7 @@ class Binding:
         self.device: Device | str | None = None
         self.offload: Offload = None
         self.streams = 1
+        self.metrics: tuple[Counted, ...] = ()  # that training steps add to
         self._executor: Executor | None = None
 
     @property
@@ -123,7 +127,8 @@ class Binding:
             have = self._executor.arg_dict
             arrays = {n: have[n] for n, s in shapes.items() if n in have and have[n].shape == s}
             arrays = {n: a for n, a in arrays.items() if np.dtype(a.dtype) == types[n]}
-        executor = simple_bind(
+        bind = partial(
+            simple_bind,
             self.symbol.graph,
             self.context,
             shapes,
@@ -138,7 +143,12 @@ class Binding:
             streams=self.streams,
             place=Place(self.group, self.owner, _key(data, labels), self.bounded),
         )
-        return executor
+        try:
+            return bind(metrics=self.metrics)
+        except MemoryBudgetError:
+            if not self.metrics:
+                raise
+            return bind()  # a budget without room for their sums
 
 
 def _key(data: Sequence[DataDesc], labels: Sequence[DataDesc]) -> tuple[Any, ...]:

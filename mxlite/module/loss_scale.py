@@ -5,13 +5,14 @@ overflows to inf or nan. Then the update is skipped and the factor halved; after
 doubled.
 
 Where the update is part of the step, the step decides by itself (see ops/scaled_update.py), and nobody waits
-for that decision within it. What the host reckons from the number of updates, rates and schedules, is taken
-back when it learns, before the next step, that one was left out.
+for that decision within it. What the host reckons from the number of updates is taken back when it learns
+that some were left out: before the next step where rates follow that number, else when somebody asks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,8 @@ class LossScale:
         self.value = value
         self.dynamic = dynamic
         self.good_steps = 0
-        self._pending: tuple[Executor, Any, int] | None = (
-            None  # the last step, whose outcome is not known yet
-        )
+        self._pending: _Pending | None = None
+        self._known: tuple[NDArray, int] | None = None  # a history, and the updates left out in it by then
 
     @classmethod
     def of(cls, scale: Any, amp: Any) -> LossScale | None:
@@ -64,31 +64,53 @@ class LossScale:
         executor.loss_scale = self.value
         executor.set_scale_history(self.good_steps)
 
-    def expect(self, executor: Executor, progress: Any) -> None:
-        """A step of `executor` is about to be counted; `progress` is the optimizer's before that."""
-        self._pending = executor, progress, _left_out(executor)
+    def expect(self, executor: Executor, progress: Callable[[], Any]) -> None:
+        """A step of `executor` is about to be counted; `progress()` is the optimizer's before that."""
+        if self._pending is not None and self._pending.executor.history is executor.history:
+            self._pending.steps += 1
+            return
+        assert self._pending is None, "settle before another executor's step"
+        assert executor.history is not None
+        if self._known is None or self._known[0] is not executor.history:
+            self._learn(executor)
+        assert self._known is not None
+        self._pending = _Pending(executor, progress(), self._known[1])
 
-    def settle(self, executor: Executor) -> Any:
-        """Learn what the last step decided, and wait for it, so that `executor` goes on from there.
+    def has_other(self, executor: Executor) -> bool:
+        """Whether steps are not known that another executor made, with a history of its own."""
+        return self._pending is not None and self._pending.executor.history is not executor.history
 
-        Returns the optimizer's progress to go back to if that step was left out, else None.
+    def settle(self, executor: Executor) -> tuple[Any, int] | None:
+        """Learn what the last steps decided, and wait for them, so that `executor` goes on from there.
+
+        Returns None if all made their update, else the optimizer's progress before them, and how many did.
         """
-        last, progress, left_out = self._pending or (executor, None, 0)
-        history = last.scale_history
-        assert history is not None
-        self.value, self.good_steps = last.loss_scale or self.value, history[0]
-        if last is not executor and executor.loss_scale != self.value:
+        pending, self._pending = self._pending, None
+        last = executor if pending is None else pending.executor
+        left_out = self._learn(last)
+        if last.history is not executor.history and executor.loss_scale != self.value:
             self.give(executor)
-        if self._pending is None:
+        if pending is None or left_out == pending.left_out:
             return None
-        self._pending = None
-        return progress if history[2] > left_out else None
+        return pending.progress, pending.steps - (left_out - pending.left_out)
+
+    def _learn(self, executor: Executor) -> int:
+        """Fetch value and good steps; returns the number of updates left out."""
+        history = executor.scale_history
+        assert history is not None and executor.history is not None
+        self.value, self.good_steps = executor.loss_scale or self.value, history[0]
+        self._known = executor.history, history[2]
+        return history[2]
 
 
-def _left_out(executor: Executor) -> int:
-    history = executor.scale_history
-    assert history is not None
-    return history[2]
+@dataclass
+class _Pending:
+    """Steps whose outcome is not known yet: progress and updates left out before the first of them."""
+
+    executor: Executor
+    progress: Any
+    left_out: int
+    steps: int = 1
 
 
 def are_finite(gradients: Iterable[NDArray]) -> bool:

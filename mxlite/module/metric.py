@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
+from math import prod
 from typing import Any
 
 import numpy
 
-from ..backends.gpu import tally as on_gpu
 from ..core.errors import ShapeError
+from ..ops.metric_sums import (
+    _metric_chosen,
+    _metric_difference,
+    _metric_hits,
+    _metric_top,
+    _metric_total,
+)
 from .metric_base import (
     check_label_shapes as check_label_shapes,
     CompositeEvalMetric as CompositeEvalMetric,
@@ -23,7 +29,7 @@ from .metric_base import (
     register as register,
 )
 from .metric_measured import Measured
-from .tally import OnGPU
+from .tally import Operation
 
 Names = Sequence[str] | None
 _alias = metrics_by_name.alias
@@ -63,9 +69,8 @@ class Accuracy(Measured):
             return False
         return bool(pred.size // pred.shape[self.axis] == label.size)
 
-    def kernels(self, label: Any, pred: Any) -> OnGPU | None:
-        rows = pred.ndim == 2 and pred.shape != label.shape and self.axis in (1, -1)
-        return on_gpu.hits if rows and on_gpu.fits(label, pred) else None
+    def operation(self, label: Any, pred: Any) -> Operation | None:
+        return _metric_hits, {"axis": self.axis}
 
 
 @_alias("top_k_accuracy", "top_k_acc")
@@ -74,7 +79,7 @@ class TopKAccuracy(Measured):
     """Share of samples whose class is among the `top_k` largest scores.
 
     label: (N,);  pred: (N, K). The metric's name ends in `_<top_k>`. Among equal scores the choice is numpy's
-    `argpartition`'s.
+    `argpartition`'s; on a GPU, lower classes.
     """
 
     def __init__(
@@ -105,6 +110,9 @@ class TopKAccuracy(Measured):
 
     def suits(self, label: Any, pred: Any) -> bool:
         return _has_rows(label, pred)
+
+    def operation(self, label: Any, pred: Any) -> Operation | None:
+        return _metric_top, {"top_k": self.top_k}
 
 
 @register
@@ -193,8 +201,8 @@ class CrossEntropy(Measured):
     def suits(self, label: Any, pred: Any) -> bool:
         return _has_rows(label, pred)
 
-    def kernels(self, label: Any, pred: Any) -> OnGPU | None:
-        return partial(on_gpu.chosen, eps=float(self.eps)) if on_gpu.fits(label, pred) else None
+    def operation(self, label: Any, pred: Any) -> Operation | None:
+        return _metric_chosen, {"eps": float(self.eps)}
 
 
 @_alias("nll_loss")
@@ -246,11 +254,11 @@ class Perplexity(Measured):
     def suits(self, label: Any, pred: Any) -> bool:
         return pred.ndim > 0 and pred.size == label.size * pred.shape[min(self.axis, pred.ndim - 1)]
 
-    def kernels(self, label: Any, pred: Any) -> OnGPU | None:
-        if pred.ndim != 2 or self.axis not in (1, -1) or not on_gpu.fits(label, pred):
+    def operation(self, label: Any, pred: Any) -> Operation | None:
+        if len(pred.shape) < 2 or self.axis not in (-1, len(pred.shape) - 1):
             return None
         ignore = None if self.ignore_label is None else float(self.ignore_label)
-        return partial(on_gpu.chosen, floor=1e-10, ignore=ignore)
+        return _metric_chosen, {"floor": 1e-10, "ignore": ignore}
 
     def _value(self, total: float, count: int) -> float:
         return math.exp(total / count) if count else math.nan
@@ -274,6 +282,10 @@ class _Difference(Measured):
         """The batch's value."""
         raise NotImplementedError
 
+    def _of(self, pred: Any, kind: str) -> Operation | None:
+        """The operation for a batch that is not empty."""
+        return (_metric_difference, {"of": kind}) if prod(pred.shape) else None
+
 
 @register
 class MAE(_Difference):
@@ -284,6 +296,9 @@ class MAE(_Difference):
 
     def distance(self, difference: numpy.ndarray) -> float:
         return float(numpy.abs(difference).mean())
+
+    def operation(self, label: Any, pred: Any) -> Operation | None:
+        return self._of(pred, "absolute")
 
 
 @register
@@ -296,6 +311,9 @@ class MSE(_Difference):
     def distance(self, difference: numpy.ndarray) -> float:
         return float((difference**2.0).mean())
 
+    def operation(self, label: Any, pred: Any) -> Operation | None:
+        return self._of(pred, "square")
+
 
 @register
 class RMSE(_Difference):
@@ -306,6 +324,9 @@ class RMSE(_Difference):
 
     def distance(self, difference: numpy.ndarray) -> float:
         return float(numpy.sqrt((difference**2.0).mean()))
+
+    def operation(self, label: Any, pred: Any) -> Operation | None:
+        return self._of(pred, "root")
 
 
 @register
@@ -318,23 +339,19 @@ class Loss(Measured):
     def measure(self, label: Any, pred: numpy.ndarray) -> tuple[float, int]:
         return float(pred.sum()), pred.size
 
-    def kernels(self, label: Any, pred: Any) -> OnGPU | None:
-        if pred.size > on_gpu.MOST_SUMMED or not on_gpu.fits(pred, pred):
-            return None
-        return lambda sums, label, pred: on_gpu.total(sums, pred)
+    def operation(self, label: Any, pred: Any) -> Operation | None:
+        return _metric_total, {}
+
+    def arrays(self, label: Any, pred: Any) -> list[Any]:
+        return [pred]
+
+    def pairs(self, label: Any, pred: Any) -> list[tuple[Any, Any]]:
+        preds = list(pred.values()) if self.output_names is None else [pred[n] for n in self.output_names]
+        return [(x, x) for x in preds]
 
     def update(self, labels: Any, preds: Any) -> None:
         for pred in preds if isinstance(preds, (list, tuple)) else [preds]:
             self._add(*self.measure(None, fetched(pred)))
-
-    def update_later(self, label: Any, pred: Any) -> None:
-        preds = list(pred.values()) if self.output_names is None else [pred[n] for n in self.output_names]
-        if type(self).update is not Loss.update or type(self).update_dict is not EvalMetric.update_dict:
-            self.update_dict(label, pred)
-            return
-        for x in preds:
-            if not self._is_left_to_the_engine(x, x):
-                self.update(None, [x])
 
 
 def _has_rows(label: Any, pred: Any) -> bool:

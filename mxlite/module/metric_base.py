@@ -17,6 +17,7 @@ from ..core.errors import ShapeError, UnknownNameError
 from .registry import Registry
 
 Class = TypeVar("Class", bound=type)
+Leaf = tuple["EvalMetric", Mapping[str, Any], Mapping[str, Any]]
 
 
 def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool = False) -> tuple[Any, Any]:
@@ -80,6 +81,10 @@ class EvalMetric:
     def update_later(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> None:
         """As `update_dict`, but it need not be over when this returns: whoever asks for the value waits."""
         self.update_dict(label, pred)
+
+    def leaves(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> list[Leaf]:
+        """The metrics that this one is made of, with the arrays that each is given."""
+        return [(self, label, pred)]
 
     def _add(self, total: float, count: int) -> None:
         self.sum_metric += total
@@ -186,20 +191,26 @@ class CompositeEvalMetric(EvalMetric):
             ) from None
 
     def update_dict(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> None:
-        if self.label_names is not None:
-            label = {k: v for k, v in label.items() if k in self.label_names}
-        if self.output_names is not None:
-            pred = {k: v for k, v in pred.items() if k in self.output_names}
+        label, pred = self._chosen(label, pred)
         for metric in self.metrics:
             metric.update_dict(label, pred)
 
     def update_later(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> None:
+        label, pred = self._chosen(label, pred)
+        for metric in self.metrics:
+            metric.update_later(label, pred)
+
+    def leaves(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> list[Leaf]:
+        label, pred = self._chosen(label, pred)
+        return [leaf for metric in self.metrics for leaf in metric.leaves(label, pred)]
+
+    def _chosen(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> tuple[Any, Any]:
+        """The arrays of the chosen names."""
         if self.label_names is not None:
             label = {k: v for k, v in label.items() if k in self.label_names}
         if self.output_names is not None:
             pred = {k: v for k, v in pred.items() if k in self.output_names}
-        for metric in self.metrics:
-            metric.update_later(label, pred)
+        return label, pred
 
     def update(self, labels: Any, preds: Any) -> None:
         for metric in self.metrics:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy
 
 from .metric_base import check_label_shapes, EvalMetric, fetched
-from .tally import is_there, OnGPU, Tally
+from .tally import DeviceSums, is_there, Operation, Tally
 
 
 class Measured(EvalMetric):
     """A metric whose `measure(label, pred)`, of numpy arrays, is what a batch adds.
 
     `update` adds it now. `update_later` leaves it to the engine where both arrays are NDArrays in one place;
-    on a GPU that needs `kernels`. The sums that EvalMetric keeps wait for what is under way.
+    on a GPU that needs an `operation`, which can then be part of a training step as well. The sums that
+    EvalMetric keeps wait for what is under way.
     """
 
     _tally: Tally
@@ -28,22 +29,47 @@ class Measured(EvalMetric):
         """Whether arrays of these shapes can be measured; if not, `measure` says why not, at once."""
         return True
 
-    def kernels(self, label: Any, pred: Any) -> OnGPU | None:
+    def operation(self, label: Any, pred: Any) -> Operation | None:
         """What does the same on a GPU; None where there is nothing for such arrays."""
         return None
+
+    def arrays(self, label: Any, pred: Any) -> list[Any]:
+        """What `operation` reads."""
+        return [label, pred]
+
+    def operation_on(self, label: Any, pred: Any) -> Operation | None:
+        """`operation`, if it is for these shapes and no subclass measures in another way."""
+        own = min(map(self._place, ("measure", "distance", "update", "update_dict")))
+        if self._place("operation") > own:
+            return None
+        return self.operation(label, pred) if self.suits(label, pred) else None
+
+    def _place(self, name: str) -> int:
+        """How many classes up it is to that which has `name`."""
+        order = type(self).__mro__
+        return next((i for i, c in enumerate(order) if name in c.__dict__), len(order))
+
+    def _has_its_own_way(self) -> bool:
+        """Whether somebody has changed what an update is."""
+        return min(self._place("update"), self._place("update_dict")) < self._place("measure")
+
+    def pairs(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+        """Each label with its prediction. Raises ShapeError, UnknownNameError."""
+        preds = list(pred.values()) if self.output_names is None else [pred[n] for n in self.output_names]
+        labels = list(label.values()) if self.label_names is None else [label[n] for n in self.label_names]
+        return list(zip(*check_label_shapes(labels, preds, True)))
 
     def update(self, labels: Any, preds: Any) -> None:
         for label, pred in zip(*check_label_shapes(labels, preds, True)):
             self._add(*self.measure(fetched(label), fetched(pred)))
 
     def update_later(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> None:
-        cls = type(self)
-        if cls.update is not Measured.update or cls.update_dict is not EvalMetric.update_dict:
-            self.update_dict(label, pred)  # somebody has his own way
+        if self._has_its_own_way():
+            self.update_dict(label, pred)
             return
-        preds = list(pred.values()) if self.output_names is None else [pred[n] for n in self.output_names]
-        labels = list(label.values()) if self.label_names is None else [label[n] for n in self.label_names]
-        for y, x in zip(*check_label_shapes(labels, preds, True)):
+        if self._tally.ask():
+            return
+        for y, x in self.pairs(label, pred):
             if not self._is_left_to_the_engine(y, x):
                 self.update([y], [x])
 
@@ -53,14 +79,31 @@ class Measured(EvalMetric):
             self._tally.add(self.measure, label, pred)
             return True
         if is_there(label, "gpu") and is_there(pred, "gpu") and label.context == pred.context:
-            kernels = self.kernels(label.storage, pred.storage) if self.suits(label, pred) else None
-            if kernels is not None:
-                self._tally.add_on_gpu(kernels, label, pred)
+            operation = self.operation_on(label, pred)
+            if operation is not None:
+                self._tally.add_on_gpu(operation, self.arrays(label, pred))
                 return True
         return False
 
+    def add_in_steps(self, sums: Sequence[DeviceSums]) -> None:
+        """From now on training steps add to `sums`, one for each of `pairs`."""
+        self._collect()
+        self._tally.in_steps = sums
+        for s in sums:
+            s.begin()
+
+    def leave_steps(self) -> None:
+        """Have what the steps have added until now, and no more."""
+        try:
+            self._collect()
+        finally:
+            self._tally.in_steps = ()
+
     def reset(self) -> None:
-        self._tally = Tally()
+        if "_tally" in self.__dict__:
+            self._tally.drop()
+        else:
+            self._tally = Tally()
         super().reset()
 
     def reset_local(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,10 @@ from ..symbol import load as load_symbol
 from . import optimizer as optimizers, resume, states
 from .base_module import BaseModule
 from .binding import Binding
+from .counting import Counting
 from .initializer import InitDesc, Uniform
 from .loss_scale import are_finite, LossScale
+from .metric_base import EvalMetric
 from .updater import get_updater, Updater
 
 
@@ -118,6 +121,7 @@ class Module(BaseModule):
         self._index = {n: i for i, n in enumerate(self._param_names)}  # of parameters in the optimizer
         self._stepped = False
         self._fed: dict[str, Any] = {}  # arrays of the last batch
+        self._counting = Counting()
         self._preloaded: tuple[dict[str, NDArray], dict[str, NDArray]] | None = None
         self._preload_states: str | None = None
 
@@ -217,6 +221,7 @@ class Module(BaseModule):
         old = self._binding
         new = Binding(self._symbol, self._context, self._data_names, self._label_names, self._fixed, old.amp)
         new.device, new.offload, new.streams = old.device, old.offload, old.streams
+        new.metrics = old.metrics
         if shared_module is not None:
             shared_module.need(params=True)
             new.group = shared_module._binding.group
@@ -366,6 +371,25 @@ class Module(BaseModule):
         )
         self.params_initialized = True
 
+    # -- metrics -------------------------------------------------------------------------------
+
+    def prepare_metric(self, metric: EvalMetric) -> None:
+        if self._context.device_type != "gpu" or type(self).update_metric is not Module.update_metric:
+            return
+        names, here = [d.name for d in self._binding.label_shapes], self._executor.arg_dict
+        labels = {n: here[n] for n in names if n in here}
+        self._counting = Counting()
+        if len(labels) == len(names):
+            self._counting.plan(metric, labels, dict(zip(self._output_names, self._executor.outputs)))
+        if self._counting.metrics == self._binding.metrics:
+            return
+        self._binding.metrics = self._counting.metrics
+        if self.optimizer_initialized:
+            self._plan_with_optimizer()
+
+    def counting(self) -> AbstractContextManager[None]:
+        return self._counting.going_on(lambda: self._executor)
+
     # -- optimizer -----------------------------------------------------------------------------
 
     def init_optimizer(
@@ -449,6 +473,10 @@ class Module(BaseModule):
                 "this module was made with fused_update=True: call init_optimizer before training."
             )
         self._stepped = False
+        if is_train and self.for_training:
+            self._counting.step()
+        else:
+            self._counting.other()
         if self._loss_scale is not None and not self.is_fused:  # it may have moved with other shapes
             if self._loss_scale.value != self._executor.loss_scale:
                 self._executor.loss_scale = self._loss_scale.value
@@ -538,18 +566,25 @@ class Module(BaseModule):
         """Where the last step decided by itself whether to update: learn what it did."""
         if self._loss_scale is None or not self.is_fused:
             return
-        before = self._loss_scale.settle(self._executor)
-        if before is not None:
+        found = self._loss_scale.settle(self._executor)
+        if found is not None:
+            before, made = found
             self._optimizer.set_progress(before)
+            self._optimizer.count(self._updated_indices(), made)
             self.logger.info(
                 "Gradients overflow: no update; the loss scale is %g now.", self._loss_scale.value
             )
 
+    def _updated_indices(self) -> list[int]:
+        return [self._index[n] for n in self._executor.updated]
+
     def _hyper(self) -> np.ndarray:
-        self._settle()
-        if self._loss_scale is not None:
-            self._loss_scale.expect(self._executor, self._optimizer.progress())
-        rows = [self._optimizer.hyper(self._index[n]) for n in self._executor.updated]
+        scale = self._loss_scale
+        if scale is not None:
+            if self._optimizer.rates_follow_count or scale.has_other(self._executor):
+                self._settle()
+            scale.expect(self._executor, self._optimizer.progress)
+        rows = [self._optimizer.hyper(i) for i in self._updated_indices()]
         return np.array(rows, np.float64).reshape(-1, self._optimizer.update_rule().rates)
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:

@@ -35,6 +35,12 @@ class _OperatorOptimizer(Optimizer):
         rates = super().hyper(index)
         return (*rates, float(self._index_update_count[index])) if self.counts else rates
 
+    @property
+    def rates_follow_count(self) -> bool:
+        return (
+            self.lr_scheduler is not None or self.counts or type(self).hyper is not _OperatorOptimizer.hyper
+        )
+
     def create_state(self, index: Any, weight: NDArray) -> Any:
         return self.state_of(tuple(zeros_like(weight) for _ in self.operator()[1]))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -141,6 +141,27 @@ class Optimizer:
             count = self._index_update_count.get(i, self.begin_num_update) + 1
             self._index_update_count[i] = count
             self.num_update = max(count, self.num_update)
+
+    def count(self, indices: Sequence[Any], updates: int) -> None:
+        """Count so many updates more of each of these parameters."""
+        for i in indices if updates else ():
+            self._index_update_count[i] = self._index_update_count.get(i, self.begin_num_update) + updates
+            self.num_update = max(self._index_update_count[i], self.num_update)
+
+    @property
+    def rates_follow_count(self) -> bool:
+        """Whether `hyper` depends on how many updates there were."""
+        return self.lr_scheduler is not None or not self._has_plain_rates(Optimizer.hyper)
+
+    def _has_plain_rates(self, hyper: Any) -> bool:
+        """Whether no subclass has a rate of its own beside `hyper`."""
+        cls = type(self)
+        return (
+            cls.hyper is hyper
+            and cls._get_lr is Optimizer._get_lr
+            and cls._get_wd is Optimizer._get_wd
+            and cls.learning_rate is Optimizer.learning_rate
+        )
 
     def _get_lr(self, index: Any) -> float:
         return float(self._multiplied(self.learning_rate, self.lr_mult, index))

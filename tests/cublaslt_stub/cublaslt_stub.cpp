@@ -19,7 +19,8 @@ struct Desc {
     uint64_t tag;
     int compute, scale, turn_a, turn_b, bias_type;
     uint32_t epilogue;
-    const void *bias;
+    const void *bias, *aux;
+    int64_t aux_pitch, aux_stride;
 };
 struct Layout {
     uint64_t tag;
@@ -140,7 +141,7 @@ int cublasLtCreate(void **handle) {
 }
 
 int cublasLtMatmulDescCreate(void **made, int compute, int scale) {
-    *made = new Desc{DESC, compute, scale, 0, 0, -1, 1, nullptr};
+    *made = new Desc{DESC, compute, scale, 0, 0, -1, 1, nullptr, nullptr, 0, 0};
     ++live;
     return SUCCESS;
 }
@@ -153,6 +154,9 @@ int cublasLtMatmulDescSetAttribute(void *object, int attribute, const void *valu
         case 4: return set(d->turn_b, value, bytes);
         case 7: return set(d->epilogue, value, bytes);
         case 8: return set(d->bias, value, bytes);
+        case 11: return set(d->aux, value, bytes);
+        case 12: return set(d->aux_pitch, value, bytes);
+        case 13: return set(d->aux_stride, value, bytes);
         case 26: return set(d->bias_type, value, bytes);
     }
     return no("attribute of a descriptor");
@@ -202,7 +206,12 @@ static int problem(Desc *d, Layout *a, Layout *b, Layout *c, Layout *out) {
     if (d->scale != (wide ? R_64F : R_32F)) return no("scale type");
     if (wide && (out->type != R_64F)) return no("result of doubles");
     if (!wide && out->type != a->type && out->type != R_32F) return no("result type");
-    if ((d->epilogue & 4) && (d->bias_type != out->type || !d->bias)) return no("bias");
+    bool slope = d->epilogue == 192, sums = d->epilogue == 512;
+    if (!slope && !sums && d->epilogue & ~(1u | 2u | 4u | 32u)) return no("epilogue");
+    if (slope && (!d->aux || d->aux_pitch < (int64_t)m || d->aux_pitch % 8 || (uintptr_t)d->aux % 16)) return NOT_SUPPORTED;
+    if (slope && out->count > 1 && d->aux_stride < d->aux_pitch * (int64_t)n) return no("stride of what is known");
+    if (sums && out->count > 1) return NOT_SUPPORTED;
+    if (((d->epilogue & 4) || sums) && (d->bias_type != out->type || !d->bias)) return no("bias");
     if (wide && d->epilogue != 1) return NOT_SUPPORTED;
     if (d->epilogue & without) return NOT_SUPPORTED;
     return SUCCESS;
@@ -252,6 +261,12 @@ int cublasLtMatmul(
     double x = wide ? *(const double *)alpha : *(const float *)alpha;
     double y = wide ? *(const double *)beta : *(const float *)beta;
     int64_t k = d->turn_a ? a->rows : a->columns;
+    if (d->epilogue == 512)
+        for (int64_t j = 0; j < (int64_t)out->columns; ++j) {
+            double sum = 0;
+            for (int64_t e = 0; e < k; ++e) sum += load(B, b->type, d->turn_b ? e * b->pitch + j : j * b->pitch + e);
+            store((void *)d->bias, d->bias_type, j, sum);
+        }
     for (int s = 0; s < out->count; ++s)
         for (int64_t j = 0; j < (int64_t)out->columns; ++j)
             for (int64_t i = 0; i < (int64_t)out->rows; ++i) {
@@ -265,6 +280,11 @@ int cublasLtMatmul(
                 if (d->epilogue & 2) sum = sum > 0 ? sum : 0;
                 if (d->epilogue & 32)
                     sum = 0.5 * sum * (1 + std::tanh(0.79788456080286535588 * (sum + 0.044715 * sum * sum * sum)));
+                if (d->epilogue == 192) {
+                    double z = load(d->aux, out->type, s * d->aux_stride + j * d->aux_pitch + i);
+                    double t = std::tanh(0.79788456080286535588 * (z + 0.044715 * z * z * z));
+                    sum *= 0.5 * (1 + t) + 0.5 * z * (1 - t * t) * 0.79788456080286535588 * (1 + 0.134145 * z * z);
+                }
                 store(D, out->type, s * out->stride + j * out->pitch + i, sum);
             }
     char line[96];

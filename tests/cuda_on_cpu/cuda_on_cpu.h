@@ -217,7 +217,9 @@ template <typename T> unsigned __match_any_sync(unsigned, T value) {
     return same;
 }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+template <typename T> T atomicMin(T *address, T value) { T old = *address; *address = value < old ? value : old; return old; }
 template <typename T> T atomicAdd(T *address, T value) { T old = *address; *address = old + value; return old; }
+template <typename T> T atomicMax(T *address, T value) { T old = *address; if (value > old) *address = value; return old; }
 static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 static inline double rsqrt(double x) { return 1 / sqrt(x); }

@@ -12,12 +12,17 @@ from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
+import ml_dtypes
+import numpy as np
+
 from ...core.dtype import float32
-from ...graph.opdef import Op, Signature
+from ...graph.opdef import DType, Op, Signature
 from ..base import ChosenKernel, connected, Request
-from .onednn import in_turn, Run
+from .compiled import product as compiled
+from .onednn import in_turn, library, Run
 from .onednn.product import Layout, Product, product
 
+_bfloat16 = np.dtype(ml_dtypes.bfloat16)
 SMALL = 1 << 21
 """Multiplications below which an operation called by hand runs on the reference kernel: to make a call of
 oneDNN takes as long as those. A bound program makes its calls once."""
@@ -49,18 +54,20 @@ def products(
     r: Request,
     terms: Sequence[Term],
     before: Callable[[Any, Mapping[str, Any]], Sequence[Run]] | None = None,
+    least: int = 0,
 ) -> ChosenKernel | None:
     """The kernel of a request whose outputs are those of `terms`; None where oneDNN is no better.
 
-    `before(xp, arrays)`: calls that come first, for what is no product; arrays by name, None if not wanted.
+    `before(xp, arrays)`: calls that come first, for what is no product; arrays by name, None if not wanted,
+    and "work", of `least` bytes or more.
     """
-    if any(d != float32 for d in r.dtypes):
+    if len(set(r.dtypes)) != 1:
         return None
     made: list[tuple[Term, Product]] = []
     for term in terms:
         if not r.is_used(term.out):
             continue
-        found = product(*term.layouts, bool(term.bias), term.alpha, term.adds)
+        found = _product(r.dtype, term)
         if found is None:
             return None
         made.append((term, found))
@@ -70,7 +77,7 @@ def products(
     ins = op.signature.needs
 
     def connect(xp: Any, a: Any, *inputs: Any, work: Any, **outs: Any) -> Run:
-        arrays = {**dict(zip(ins, inputs)), **outs}
+        arrays = {**dict(zip(ins, inputs)), **outs, "work": work}
         calls = list(before(xp, arrays)) if before is not None else []
         for term, how in made:
             if arrays[term.out] is None:
@@ -82,13 +89,29 @@ def products(
             calls.append(how.bind(x, y, out, arrays.get(term.bias), work))
         return in_turn(calls)
 
-    scratch = max(how.scratch for _, how in made)
+    scratch = max(least, *(how.scratch for _, how in made))
     names = dict.fromkeys(how.name for _, how in made)
     signature = Signature(ins, op.signature.makes, frozenset({"work"}))
     chosen = replace(connected(connect, scratch, ", ".join(names)), signature=signature)
-    if sum(term.work for term, _ in made) < SMALL:
+    if r.dtype == float32 and sum(term.work for term, _ in made) < SMALL:
         return replace(chosen, run=partial(_by_reference, op))
     return chosen
+
+
+def _product(dtype: DType, term: Term) -> Product | None:
+    """How to compute a term of arrays of one type; None where there is no good way."""
+    has_bias = bool(term.bias)
+    if dtype == float32:
+        return product(*term.layouts, has_bias, term.alpha, term.adds)
+    lib = library()
+    x, y, out = (replace(side, dtype=dtype) for side in term.layouts)
+    if dtype == _bfloat16 and lib is not None and lib.has_bf16:
+        found = product(x, y, out, has_bias, term.alpha, term.adds)
+        if found is not None:
+            return found
+    if dtype.itemsize != 2 or term.alpha != 1:
+        return None
+    return compiled.product(x, y, out, dtype if has_bias else None, term.adds)
 
 
 def _by_reference(op: type[Op], xp: Any, a: Any, *inputs: Any, work: Any, **outs: Any) -> None:

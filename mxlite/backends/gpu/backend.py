@@ -13,7 +13,7 @@ import numpy as np
 from ...engine import Var
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
-from ..base import Backend, ChosenKernel, Request
+from ..base import Backend, ChosenKernel, Request, Run
 from ..cpu import CPU
 from .array import DeviceArray, extent, is_dense, overlap, Part
 from .cuda_device import CudaDevice
@@ -44,6 +44,7 @@ class GPUBackend(Backend):
             place=device,
             is_remote=True,
             device=device,
+            identity=lambda: (f"device={device.name}",),
             simplify=passes.simplify,
             combine=passes.combine,
         )
@@ -98,11 +99,17 @@ class GPUBackend(Backend):
 
     def settle(self, var: Var) -> None:
         self.device.wait_for(var.fence)
+        self.device.checks.look(var.fence)
 
     def settle_all(self) -> None:
         if self.device.fault is None:  # else somebody has been told
+            ticket = self._all()
             self.device.synchronize()
             self.device.pool.held()  # gives back what was borrowed
+            self.device.checks.look(ticket)
+
+    def seconds_of(self, run: Run) -> float:
+        return self.device.time(run, 1)
 
     def assign(self, target: Any, source: Any) -> None:
         if overlap(target, source):  # numpy would take care, too
@@ -137,6 +144,12 @@ class GPUBackend(Backend):
         self.device.upload(target, whole, self._after(target, var))
 
     def to_host(self, source: Any, var: Var | None = None) -> np.ndarray:
+        result = self._fetched(source, var)
+        if var is not None:
+            self.device.checks.look(var.fence)
+        return result
+
+    def _fetched(self, source: Any, var: Var | None) -> np.ndarray:
         result = np.empty(source.shape, source.dtype)
         self.device.download(result, source, self._all() if var is None else var.fence)
         return result

@@ -1,7 +1,7 @@
 """A product of `gemm.py` as calls of cuBLASLt: one, or one for each of a few outer batches.
 
-What cuBLASLt's epilogues lack (the exact GELU, a bias for each row, either for doubles) is done by a pass of
-our own over the result.
+What cuBLASLt's epilogues lack (the exact GELU, the slope of a rectifier that is read off what it made, a bias
+for each row, any for doubles) is done by a pass of our own over the result.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, TYPE_CHECKING
+from typing import Any, NamedTuple, TYPE_CHECKING
 
 from ...core import config
 from . import tiled_gemm
@@ -23,6 +23,17 @@ MOST_SCRATCH = 32 << 20
 """Bytes that one call may use, which is what NVIDIA recommends for sm_90."""
 MOST_CALLS = 8  # of one product: more are left to our own kernel, which takes them at once
 MOST_ALIGNED = 16  # bytes: what vector loads and copies by hardware ask for
+
+
+class Addresses(NamedTuple):
+    """Where the matrices of a product begin, and what goes with them; 0 where there is none."""
+
+    a: int
+    b: int
+    c: int
+    bias: int = 0
+    known: int = 0
+    sums: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,13 +76,14 @@ def _aligned(item: int, *strides: int) -> int:
 
 
 def _form(p: Product, fused: bool) -> Multiplication:
-    """One call of a merged product; without bias and activation unless they are `fused`."""
+    """One call of a merged product; without an epilogue unless it is `fused`."""
     item, made = SIZES.get(p.dtype, 1), SIZES.get(p.made, 1)
     tf32 = config.allow_tf32() if p.tf32 is None else p.tf32
     (_, a), (_, b), (_, c) = p.strides_a, p.strides_b, p.strides_c
     return Multiplication(
         p.m, p.n, p.k, p.dtype, p.made, p.trans_a, p.trans_b, p.pitch_a, p.pitch_b, p.pitch_c, p.batch[1],
-        a, b, c, p.alpha, p.beta, bool(p.bias) and fused, p.activation if fused else "", tf32,
+        a, b, c, p.alpha, p.beta, bool(p.bias) and fused, p.activation if fused else "",
+        p.slope if fused else "", p.row_sums and fused, tf32,
         _aligned(item, p.pitch_a, *p.strides_a), _aligned(item, p.pitch_b, *p.strides_b),
         _aligned(made, p.pitch_c, *p.strides_c), MOST_ALIGNED,
     )  # fmt: skip
@@ -95,27 +107,39 @@ def plans(device: Any, p: Product) -> list[Plan]:
     if q.summed > 1 or calls > MOST_CALLS:
         return []
     steps = (q.strides_a[0], q.strides_b[0], q.strides_c[0])
-    if p.bias != "rows":
-        form = _form(q, fused=True)
-        found = _choices(device, form, MOST_SCRATCH)
-        if found:
-            return [Plan(form, choice, calls, steps, None) for choice in found]
-        if not (p.bias or p.activation):
-            return []
+    form = _form(q, fused=True)
+    made = (
+        []
+        if p.bias == "rows"
+        else [Plan(form, choice, calls, steps, None) for choice in _found(device, form)]
+    )
+    finishes = bool(p.bias or p.activation or p.slope)
+    if (made and not p.row_sums) or not (finishes or p.row_sums):
+        return made
+    # Whether sums are better made beside the product than apart from it is for measurements to say.
     form = _form(q, fused=False)
-    return [Plan(form, c, calls, steps, p) for c in _choices(device, form, MOST_SCRATCH)]
+    return made + [Plan(form, c, calls, steps, p if finishes else None) for c in _found(device, form)]
 
 
-def connect(device: Any, plan: Plan, a: int, b: int, c: int, bias: int, work: int, room: int) -> Run | None:
+def _found(device: Any, form: Multiplication) -> tuple[Choice, ...]:
+    return _choices(device, form, MOST_SCRATCH)
+
+
+def connect(device: Any, plan: Plan, where: Addresses, work: int, room: int) -> Run | None:
     """The call for matrices at these addresses; `work` is `room` bytes, at least the plan's.
 
-    None where they are less aligned than they should be, and no algorithm takes them so.
+    None where they are less aligned than they should be, and no algorithm takes them so. Sums of rows are
+    made where the plan's form makes them.
     """
     lib: Library = device.blas
     handle = lib.handle(device.index)
     form, choice = plan.form, plan.choice
-    aligned = [_aligned(1, x) for x in (a, b, c, bias)]
-    promised = (form.align_a, form.align_b, form.align_c, form.align_bias if form.bias else 0)
+    a, b, c, bias, known, sums = where
+    beside = sums if form.row_sums else bias
+    aligned = [_aligned(1, x) for x in (a, b, c, beside)]
+    if form.slope:
+        aligned[2] = min(aligned[2], _aligned(1, known))
+    promised = (form.align_a, form.align_b, form.align_c, form.align_bias if form.has_vector else 0)
     if any(x < y for x, y in zip(aligned, promised)):
         least = [min(x, y) if y else MOST_ALIGNED for x, y in zip(aligned, promised)]
         form = replace(form, align_a=least[0], align_b=least[1], align_c=least[2], align_bias=least[3])
@@ -127,8 +151,8 @@ def connect(device: Any, plan: Plan, a: int, b: int, c: int, bias: int, work: in
     runs: list[Run] = []
     for i in range(plan.calls):
         x, y, z = (s * i for s in plan.steps)
-        addresses = (a + x * item, b + y * item, c + z * made, bias)
+        addresses = (a + x * item, b + y * item, c + z * made, beside, known + z * made)
         runs.append(Call(device, lib, handle, form, choice, addresses, work))
     if plan.finish is not None:
-        runs.append(tiled_gemm.finish(device, plan.finish, c, bias))
+        runs.append(tiled_gemm.finish(device, plan.finish, c, bias, known))
     return runs[0] if len(runs) == 1 else InOrder(runs)

@@ -50,6 +50,9 @@ NUMBERS = {
     "CUBLASLT_MATMUL_DESC_TRANSB": 4,
     "CUBLASLT_MATMUL_DESC_EPILOGUE": 7,
     "CUBLASLT_MATMUL_DESC_BIAS_POINTER": 8,
+    "CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER": 11,
+    "CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD": 12,
+    "CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE": 13,
     "CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE": 26,
     "CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT": 5,
     "CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET": 6,
@@ -64,6 +67,8 @@ NUMBERS = {
     "CUBLASLT_EPILOGUE_RELU": 2,
     "CUBLASLT_EPILOGUE_BIAS": 4,
     "CUBLASLT_EPILOGUE_GELU": 32,
+    "CUBLASLT_EPILOGUE_DGELU": 192,
+    "CUBLASLT_EPILOGUE_BGRADB": 512,
     "CUBLAS_STATUS_SUCCESS": 0,
     "CUBLAS_STATUS_NOT_SUPPORTED": 15,
 }
@@ -76,6 +81,8 @@ EPILOGUES = {
     "relu": "CUBLASLT_EPILOGUE_RELU",
     "gelu_tanh": "CUBLASLT_EPILOGUE_GELU",
 }
+SLOPES = {"gelu_tanh": "CUBLASLT_EPILOGUE_DGELU"}
+"""Read off what the activation was given. The rectifier's wants bits that only its own epilogue makes."""
 ALIGN = 256  # bytes; more than that no algorithm asks for
 
 
@@ -103,9 +110,10 @@ class CublasError(MXLiteError):
 
 @dataclass(frozen=True)
 class Multiplication:
-    """One call: c = activation(alpha * op(a) @ op(b) + beta * c + bias), matrices by rows, as gemm.Product.
+    """One call: c = activation(alpha * op(a) @ op(b) + beta * c + bias) * slope; see gemm.Product.
 
-    `align_*`: bytes to which every matrix of the batch is aligned. `bias`: one for each column.
+    `align_*`: bytes to which every matrix of the batch is aligned, of `c` also those that the slope is taken
+    from. `bias`: one for each column. `row_sums`: the sums of the rows of op(a) are made too.
     """
 
     m: int
@@ -126,6 +134,8 @@ class Multiplication:
     beta: float
     bias: bool
     activation: str
+    slope: str
+    row_sums: bool
     tf32: bool
     align_a: int
     align_b: int
@@ -140,13 +150,25 @@ class Multiplication:
             and self.made in (self.dtype, "float32")
             and (self.dtype != "float64" or self.made == "float64")
             and self.activation in EPILOGUES
+            and (not self.slope or self.slope in SLOPES)
+            and bool(self.bias or self.activation) + bool(self.slope) + self.row_sums <= 1
+            and (not self.row_sums or self.count == 1)
             and min(self.m, self.n, self.k, self.count) > 0
             and max(self.m, self.n, self.k, self.count) < 2**31
         )
 
     @property
+    def has_vector(self) -> bool:
+        """Whether a vector goes with the matrices: a bias, or sums."""
+        return self.bias or self.row_sums
+
+    @property
     def epilogue(self) -> int:
         """Of the header's: activations and biases are bits, and nothing at all is the default."""
+        if self.slope:
+            return NUMBERS[SLOPES[self.slope]]
+        if self.row_sums:
+            return NUMBERS["CUBLASLT_EPILOGUE_BGRADB"]
         bits = NUMBERS[EPILOGUES[self.activation]]
         if not self.bias:
             return bits
@@ -265,10 +287,15 @@ class _Description:
         self._set("TRANSA", ctypes.c_int32(NUMBERS[turns[x.trans_b]]))
         self._set("TRANSB", ctypes.c_int32(NUMBERS[turns[x.trans_a]]))
         self._set("EPILOGUE", ctypes.c_uint32(x.epilogue))
-        if x.bias:
+        if x.has_vector:
             self._set("BIAS_DATA_TYPE", ctypes.c_int32(out))
             # Its alignment is what the heuristic reads of it.
-            self.set_bias(x.align_bias)
+            self.set_vector(x.align_bias)
+        if x.slope:
+            self._set("EPILOGUE_AUX_LD", ctypes.c_int64(x.ldc))
+            if x.count > 1:
+                self._set("EPILOGUE_AUX_BATCH_STRIDE", ctypes.c_int64(x.stride_c))
+            self.set_known(x.align_c)
 
         def layout(kind: int, rows: int, columns: int, pitch: int, stride: int) -> int:
             one = lib.create("cublasLtMatrixLayoutCreate", kind, columns, rows, pitch)
@@ -288,8 +315,11 @@ class _Description:
     def _set(self, name: str, value: Any) -> None:
         self.lib.set("MatmulDesc", self.operation, f"CUBLASLT_MATMUL_DESC_{name}", value)
 
-    def set_bias(self, address: int) -> None:
+    def set_vector(self, address: int) -> None:
         self._set("BIAS_POINTER", ctypes.c_void_p(address))
+
+    def set_known(self, address: int) -> None:
+        self._set("EPILOGUE_AUX_POINTER", ctypes.c_void_p(address))
 
 
 def _destroy(lib: Library, made: Sequence[tuple[str, int]]) -> None:
@@ -337,14 +367,19 @@ class Call:
         handle: int,
         x: Multiplication,
         choice: Choice,
-        addresses: tuple[int, int, int, int],
+        addresses: tuple[int, int, int, int, int],
         work: int,
     ) -> None:
-        """addresses: of a, b, c and bias. work: `choice.workspace` bytes, aligned to 256."""
-        a, b, c, bias = addresses
+        """addresses: of a, b, c, bias or sums, and of what the slope is taken from.
+
+        work: `choice.workspace` bytes, aligned to 256.
+        """
+        a, b, c, vector, known = addresses
         self.device, self.lib, self.description = device, lib, _Description(lib, x)
-        if x.bias:
-            self.description.set_bias(bias)
+        if x.has_vector:
+            self.description.set_vector(vector)
+        if x.slope:
+            self.description.set_known(known)
         number = ctypes.c_double if x.dtype == "float64" else ctypes.c_float
         self.alpha, self.beta = number(x.alpha), number(x.beta)
         self.algorithm = Algorithm.from_buffer_copy(choice.algorithm)

@@ -33,6 +33,7 @@ import numpy as np
 
 from ...core.errors import DeviceError
 from .array import DeviceArray
+from .checks import Check, Checks, Describe
 from .device import Arguments, Grid, Run
 from .driver import Driver, DriverError
 from .memory import Block, capturing, is_capturing, Pool, when_allowed
@@ -74,6 +75,7 @@ class CudaDevice:
         self._functions: dict[tuple[Source, str], int] = {}
         self._modules: dict[Source, Any] = {}
         self.pool = Pool(self, driver, limit)
+        self.checks = Checks(self)
 
     def __repr__(self) -> str:
         return f"gpu({self.index})"
@@ -124,6 +126,10 @@ class CudaDevice:
     def launch(self, function: int, grid: Grid, block: Grid, shared: int, arguments: Arguments) -> Run:
         """A call that puts one run of the kernel on the stream that is current when it is called."""
         return Launch(self, function, grid, block, shared, arguments)
+
+    def check(self, operation: str, describe: Describe) -> Check:
+        """A slot in which a kernel of that operator notes what is wrong with its numbers."""
+        return self.checks.slot(operation, describe)
 
     # -- streams ---------------------------------------------------------------------------------------
 

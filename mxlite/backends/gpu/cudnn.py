@@ -116,6 +116,10 @@ class Maker:
         made.set_dim(list(t.shape)).set_stride(list(t.strides))
         made.set_output(True).set_data_type(self.type(t.dtype)).set_uid(t.number)
 
+    def number(self, value: float) -> Any:
+        """A float32 that is part of the graph."""
+        return self.graph.tensor_scalar(value, self.cudnn.scalar_type.RUNTIME_PARAM)
+
     def type(self, dtype: str) -> Any:
         return getattr(self.cudnn.data_type, _TYPES[dtype])
 

@@ -44,6 +44,9 @@ class Device(Protocol):
         `shared` is dynamic shared memory in bytes.
         """
 
+    def check(self, operation: str, describe: Callable[[tuple[int, int, int]], str]) -> Any:
+        """A slot in which a kernel of that operator notes what is wrong; see checks.py."""
+
 
 class Arguments:
     """What a kernel is launched with, in the form the driver wants: an address for each value."""

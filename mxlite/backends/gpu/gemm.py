@@ -19,14 +19,14 @@ from typing import Any
 
 from ...core import config
 from ...core.errors import OutOfMemoryError
-from . import autotune, blas_gemm, tiled_gemm
-from .blas_gemm import Plan
-from .device import Device, Run
+from . import autotune, blas_gemm, column_sum, tiled_gemm
+from .blas_gemm import Addresses, Plan
+from .device import Device, InOrder, Run
 
 
 @dataclass(frozen=True)
 class Product:
-    """c = activation(alpha * op(a) @ op(b) + beta * c + bias), of matrices whose rows are contiguous.
+    """c = activation(alpha * op(a) @ op(b) + beta * c + bias) * slope(known), rows without gaps.
 
     op(a) is (m, k) and op(b) (k, n): `a` is stored as (m, k), with `trans_a` as (k, m); `b` as (k, n), with
     `trans_b` as (n, k). `lda`, `ldb`, `ldc`: elements from one stored row to the next; 0: rows without gaps.
@@ -37,8 +37,12 @@ class Product:
 
     `dtype` is that of a and b, `out` that of c and bias (the same unless given). Sums are made in float32 for
     two-byte floats. Nothing of c is read where beta is 0. `bias`: "columns", (n,), or "rows", (m,); one for
-    the whole batch. `activation`: "relu", "gelu" (exact), "gelu_tanh". `tf32`: whether float32 may be
-    multiplied in 10 bits; None: as MXLITE_ALLOW_TF32 says. c may not overlap a or b.
+    the whole batch. `activation`: "relu", "gelu" (exact), "gelu_tanh". `slope`: what an activation's
+    gradient is multiplied by, one of those; `known` lies as c does and has what it is taken from: what the
+    rectifier made, or what the others were given. `row_sums`: the sums of the rows of op(a) are made too,
+    (m,) of the type of c, as the gradient of a bias is beside that of a weight; see `sums_rows`. `tf32`:
+    whether float32 may be multiplied in 10 bits; None: as MXLITE_ALLOW_TF32 says. c may not overlap what is
+    read.
     """
 
     m: int
@@ -62,6 +66,8 @@ class Product:
     beta: float = 0.0
     bias: str = ""
     activation: str = ""
+    slope: str = ""
+    row_sums: bool = False
     tf32: bool | None = None
 
     @property
@@ -88,14 +94,21 @@ class Product:
 
 def fits(p: Product) -> bool:
     """Whether there is a kernel for the product; a row answers None where there is none."""
-    return tiled_gemm.fits(p)
+    return tiled_gemm.fits(p) and (not p.row_sums or sums_rows(p))
+
+
+def sums_rows(p: Product) -> bool:
+    """Whether sums of the rows of op(a) can be had with this product: `a` is one transposed matrix."""
+    single = p.batch == (1, 1) and p.summed == 1
+    dense = p.trans_a and p.pitch_a == p.m and p.made == p.dtype
+    return single and dense and column_sum.fits(p.k, p.m, p.dtype)
 
 
 def workspace(device: Device, p: Product) -> int:
     """Bytes of scratch that the call of this product needs, aligned to 256 bytes."""
     plan = _chosen(device, p)
     # Addresses may turn out to be less aligned than strides promise: then our own kernel may take over.
-    return max(tiled_gemm.workspace(p), plan.choice.workspace if plan else 0)
+    return max(_own_workspace(p), plan.choice.workspace if plan else 0)
 
 
 def kernel_name(device: Device, p: Product) -> str:
@@ -103,17 +116,53 @@ def kernel_name(device: Device, p: Product) -> str:
     return "cuda gemm" if _chosen(device, p) is None else "cublasLt"
 
 
-def product(device: Device, p: Product, a: int, b: int, c: int, bias: int = 0, work: int = 0) -> Run:
+def product(
+    device: Device,
+    p: Product,
+    a: int,
+    b: int,
+    c: int,
+    bias: int = 0,
+    work: int = 0,
+    known: int = 0,
+    sums: int = 0,
+) -> Run:
     """The call that computes it for matrices at these addresses.
 
-    `work` is the address of `workspace(device, p)` bytes, 0 where it needs none.
+    `work` is the address of `workspace(device, p)` bytes, 0 where it needs none; `known` that of what `slope`
+    is taken from, `sums` that of the `row_sums`.
     """
+    where = Addresses(a, b, c, bias, known, sums)
     plan = _chosen(device, p)
     if plan is not None:
-        run = blas_gemm.connect(device, plan, a, b, c, bias, work, workspace(device, p))
+        run = _by_library(device, p, plan, where, work, workspace(device, p))
         if run is not None:
             return run
-    return tiled_gemm.connect(device, p, a, b, c, bias, work)
+    return _own(device, p, where, work)
+
+
+def _own_workspace(p: Product) -> int:
+    sums = column_sum.workspace(p.k, p.m, p.dtype) if p.row_sums else 0
+    return max(tiled_gemm.workspace(p), sums)
+
+
+def _own(device: Device, p: Product, where: Addresses, work: int) -> Run:
+    """All of it by our own kernels."""
+    a, b, c, bias, known, _ = where
+    run = tiled_gemm.connect(device, p, a, b, c, bias, known, work)
+    return InOrder([run, _row_sums(device, p, where, work)]) if p.row_sums else run
+
+
+def _row_sums(device: Device, p: Product, where: Addresses, work: int) -> Run:
+    return column_sum.column_sum(device, where.a, p.k, p.m, p.dtype, where.sums, work)
+
+
+def _by_library(device: Any, p: Product, plan: Plan, where: Addresses, work: int, room: int) -> Run | None:
+    """cuBLASLt's call, and behind it what its epilogue lacks; None where it cannot take these addresses."""
+    run = blas_gemm.connect(device, plan, where, work, room)
+    if run is None or not p.row_sums or plan.form.row_sums:
+        return run
+    return InOrder([run, _row_sums(device, p, where, work)])
 
 
 def _chosen(device: Device, p: Product) -> Plan | None:
@@ -131,13 +180,19 @@ def _choose(device: Any, p: Product, tunes: bool) -> Plan | None:
     if not tunes or not hasattr(device, "time"):
         return plans[0]
     ways: list[Plan | None] = [*plans, *([None] if tiled_gemm.fits(p) else [])]
-    names = ["ours" if w is None else hashlib.sha256(w.choice.algorithm).hexdigest()[:16] for w in ways]
+    names = ["ours" if w is None else _name(p, w) for w in ways]
     facts = (device.name, device.architecture, f"cuBLASLt {device.blas.version}")
     try:
-        stage = _Stage(device, p, max(tiled_gemm.workspace(p), *(w.choice.workspace for w in plans)))
+        stage = _Stage(device, p, max(_own_workspace(p), *(w.choice.workspace for w in plans)))
     except OutOfMemoryError:
         return plans[0]
     return ways[autotune.fastest(repr((*facts, p)), names, lambda i: stage.seconds(ways[i]))]
+
+
+def _name(p: Product, plan: Plan) -> str:
+    """Of a plan among those for one product."""
+    apart = "+sums" if p.row_sums and not plan.form.row_sums else ""
+    return hashlib.sha256(plan.choice.algorithm).hexdigest()[:16] + apart
 
 
 class _Stage:
@@ -156,6 +211,7 @@ class _Stage:
             _extent(b, p.pitch_b, p.strides_b, p.batch, p.more_b, p.summed) * item,
             _extent((p.m, p.n), p.pitch_c, p.strides_c, p.batch, 0, 1) * made,
             max(p.m, p.n) * made,
+            p.m * made if p.row_sums else 0,
             scratch,
         )
         if sum(self.nbytes) > self.MOST:
@@ -166,15 +222,14 @@ class _Stage:
         """Of one run; infinite where it cannot be run."""
         if not self.arrays:
             self.arrays = [self.device.empty(n) for n in self.nbytes]
-        a, b, c, bias, work = (self.device.address(x) for x in self.arrays)
+        a, b, c, bias, sums, work = (self.device.address(x) for x in self.arrays)
+        where = Addresses(a, b, c, bias, c, sums)  # what is known is read where the result is: as many bytes
+        run: Run | None
         if way is None:
-            run = tiled_gemm.connect(self.device, self.p, a, b, c, bias, work)
+            run = _own(self.device, self.p, where, work)
         else:
-            found = blas_gemm.connect(self.device, way, a, b, c, bias, work, self.scratch)
-            if found is None:
-                return float("inf")
-            run = found
-        return float(self.device.time(run))
+            run = _by_library(self.device, self.p, way, where, work, self.scratch)
+        return float("inf") if run is None else float(self.device.time(run))
 
 
 def _extent(

@@ -52,12 +52,20 @@ class Passes:
         return graph
 
     def combine(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
-        """The gradients of convolutions and products apart, chains of elementwise operators as one, and
-        updates of small parameters together."""
+        """The gradients of convolutions and products apart, products with the activations beside them, chains
+        of elementwise operators as one, and updates of small parameters together."""
         apart = frozenset(op for op in APART if op.grad_op in self.kernels)
         graph, moved, num_forward = passes.split_gradients(graph, kept, num_forward, apart)
-        now = frozenset(moved.get(e, e) for e in kept)
-        graph, new, num_forward = fusing.chains(graph, now, num_forward, KNOWN)
-        both = {e: new.get(moved.get(e, e), moved.get(e, e)) for e in kept}
+        both = {e: moved.get(e, e) for e in kept}
+        work: Callable[[Graph, frozenset[Entry], int], Combined]
+        for work in (self._dense_epilogue, self._chains):
+            graph, new, num_forward = work(graph, frozenset(both.values()), num_forward)
+            both = {e: new.get(now, now) for e, now in both.items()}
         graph, _, num_forward = group_updates(graph, kept, num_forward)
         return graph, both, num_forward
+
+    def _dense_epilogue(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
+        return passes.dense_epilogue(graph, kept, num_forward, self.has_kernel)
+
+    def _chains(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
+        return fusing.chains(graph, kept, num_forward, KNOWN)

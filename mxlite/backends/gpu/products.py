@@ -46,7 +46,10 @@ class Side(NamedTuple):
 
 
 class Term(NamedTuple):
-    """out = alpha * x @ y + bias + beta * out: names of arrays, and how they lie. The bias is a row."""
+    """out = activation(alpha * x @ y + bias + beta * out) * slope(known): arrays by name, and how they lie.
+
+    The bias is a row. `sums`: an output that gets the sums of x's rows, if it is wanted; see Product.
+    """
 
     x: str
     y: str
@@ -55,18 +58,24 @@ class Term(NamedTuple):
     bias: str = ""
     alpha: float = 1.0
     beta: float = 0.0
+    activation: str = ""
+    slope: str = ""
+    known: str = ""
+    sums: str = ""
 
     def product(self, dtype: str) -> tuple[Product, bool]:
         """What is to be computed, and whether y comes first: a turned matrix is that of a turned product."""
         x, y, out = self.sides
         bias = "columns" if self.bias else ""
         swapped = out.turned
+        assert not (swapped and self.sums), "x is the right factor then, whose rows nobody adds up"
         if swapped:
             x, y, out, bias = y.other, x.other, out.other, "rows" if self.bias else ""
         made = Product(
             out.rows, out.columns, x.columns, dtype, trans_a=x.turned, trans_b=y.turned, lda=x.pitch,
             ldb=y.pitch, ldc=out.pitch, batch=out.batch, strides_a=x.strides, strides_b=y.strides,
-            strides_c=out.strides, alpha=self.alpha, beta=self.beta, bias=bias,
+            strides_c=out.strides, alpha=self.alpha, beta=self.beta, bias=bias, activation=self.activation,
+            slope=self.slope, row_sums=bool(self.sums),
         )  # fmt: skip
         return made, swapped
 
@@ -105,10 +114,13 @@ def products(
                 continue
             sides = zip((term.x, term.y, term.out), term.sides)
             x, y, out = (device.address(arrays[name]) + side.offset * item for name, side in sides)
-            bias = device.address(arrays[term.bias]) if term.bias else 0
+            beside = [
+                device.address(arrays[name]) if name else 0 for name in (term.bias, term.known, term.sums)
+            ]
             if swapped:
                 x, y = y, x
-            calls.append(product(device, p, x, y, out, bias, room))
+            bias, known, sums = beside
+            calls.append(product(device, p, x, y, out, bias, room, known, sums))
         return InOrder(calls)
 
     nbytes = max([scratch, *(workspace(device, p) for _, p, _ in made)])

@@ -41,6 +41,7 @@ SIZE = {
     "int64": 8,
 }
 ACTIVATIONS = {"": "Plain", "relu": "Rectified", "gelu": "Gelu", "gelu_tanh": "GeluTanh"}
+SLOPES = {"": "One", "relu": "RectifiedSlope", "gelu": "GeluSlope", "gelu_tanh": "GeluTanhSlope"}
 BIASES = {"": 0, "columns": 1, "rows": 2}
 
 SMALL = {"float": (32, 32, 4, 16), "double": (32, 32, 4, 8)}
@@ -104,7 +105,7 @@ def fits(p: Product) -> bool:
     """Whether this kernel computes the product: types that it knows, sizes that it can count."""
     if p.dtype not in COMPUTE or p.made not in COMPUTE or COMPUTE[p.dtype] != COMPUTE[p.made]:
         return False
-    if p.activation and COMPUTE[p.dtype] not in ("float", "double"):
+    if (p.activation or p.slope) and COMPUTE[p.dtype] not in ("float", "double"):
         return False
     t, batch = tiling(p), p.batch[0] * p.batch[1]
     blocks = -(-p.m // t.rows) * -(-p.n // t.columns) * batch * t.parts
@@ -119,15 +120,22 @@ def workspace(p: Product) -> int:
 
 @functools.lru_cache(maxsize=256)
 def source(
-    dtype: str, made: str, rows: int, columns: int, each: int, step: int, activation: str = ""
+    dtype: str,
+    made: str,
+    rows: int,
+    columns: int,
+    each: int,
+    step: int,
+    activation: str = "",
+    slope: str = "",
 ) -> Source:
     """The kernels "gemm" and, of the second stage of a split sum, "gemm_sum"."""
     c, t, o = COMPUTE[dtype], NAMES[dtype], NAMES[made]
-    threads, applied = rows * columns // each**2, ACTIVATIONS[activation]
-    finish = [f"{o} *c", f"const {o} *bias", "int64 ldc", "int bias_at"]
+    threads, applied = rows * columns // each**2, f"{ACTIVATIONS[activation]}, {SLOPES[slope]}"
+    finish = [f"{o} *c", f"const {o} *bias", f"const {o} *known", "int64 ldc", "int bias_at"]
     finish += ["double alpha", "double beta"]
     batch = ["int m", "int n", "uint32 inner", "int64 outer_c", "int64 inner_c"]
-    made_finish = f"Finish<{o}, C, {applied}> finish = {{c, bias, ldc, bias_at, (C)alpha, (C)beta}};"
+    made_finish = f"Finish<{o}, C, {applied}> finish = {{c, bias, known, ldc, bias_at, (C)alpha, (C)beta}};"
     product = [f"const {t} *a", f"const {t} *b", "C *partial", *batch, *finish]
     product += ["int k", "int64 lda", "int64 ldb", "int a_along_k", "int b_along_k", "int packs"]
     product += ["int64 outer_a", "int64 inner_a", "int64 outer_b", "int64 inner_b"]
@@ -143,6 +151,7 @@ def source(
         "a += outer * outer_a + within * inner_a;",
         "b += outer * outer_b + within * inner_b;",
         "c += outer * outer_c + within * inner_c;",
+        "known += outer * outer_c + within * inner_c;",
         "int first = (int64)steps * part / parts, last = (int64)steps * (part + 1) / parts;",
         f"C sum[{each}][{each}];",
         f"multiply_tile<{t}, C, {rows}, {columns}, {step}, {each}, {each}>(",
@@ -182,9 +191,10 @@ def source(
         "    const C *from = partial + ((int64)sample * parts * m + row) * n + column;",
         "    C sum = from[0];",
         "    for (uint32 part = 1; part < parts; ++part) sum += from[(int64)part * m * n];",
-        f"    {o} *begin = c + sample / inner * outer_c + sample % inner * inner_c;",
-        f"    Finish<{o}, C, {applied}> finish = {{begin, bias, ldc, bias_at, (C)alpha, (C)beta}};",
-        "    begin[row * ldc + column] = finish.number(sum, row, column);",
+        "    int64 begin = sample / inner * outer_c + sample % inner * inner_c;",
+        f"    Finish<{o}, C, {applied}> finish = {{",
+        "        c + begin, bias, known + begin, ldc, bias_at, (C)alpha, (C)beta};",
+        "    c[begin + row * ldc + column] = finish.number(sum, row, column);",
         "}",
     ]
     text = shared("types", "math", "index", "gemm") + f"typedef {c} C;\n"
@@ -196,33 +206,34 @@ def source(
 
 
 @functools.lru_cache(maxsize=64)
-def finish_source(made: str, activation: str) -> Source:
-    """The kernel "gemm_finish": bias and activation of a product that is already there."""
+def finish_source(made: str, activation: str, slope: str = "") -> Source:
+    """The kernel "gemm_finish": what is left to do to a product that is already there."""
     o, c = NAMES[made], COMPUTE[made]
     batch = ["int m", "int n", "uint32 inner", "int64 outer_c", "int64 inner_c", "int64 ldc", "int64 count"]
     body = [
         "MX_EACH(at, count) {",
         "    int64 rest = at / n, sample = rest / m;",
         "    int column = (int)(at - rest * n), row = (int)(rest - sample * m);",
-        f"    {o} *to_ = c + sample / inner * outer_c + sample % inner * inner_c + row * ldc + column;",
-        "    C value = to<C>(*to_);",
-        "    if (bias_at) value += to<C>(bias[bias_at == 1 ? column : row]);",
-        f"    *to_ = from<{o}>({ACTIVATIONS[activation]}::of(value));",
+        "    int64 begin = sample / inner * outer_c + sample % inner * inner_c;",
+        f"    Finish<{o}, C, {ACTIVATIONS[activation]}, {SLOPES[slope]}> finish = {{",
+        "        c + begin, bias, known + begin, ldc, bias_at, C(1), C(0)};",
+        f"    {o} *to_ = c + begin + row * ldc + column;",
+        "    *to_ = finish.number(to<C>(*to_), row, column);",
         "}",
     ]
-    parameters = [f"{o} *c", f"const {o} *bias", "int bias_at", *batch]
+    parameters = [f"{o} *c", f"const {o} *bias", f"const {o} *known", "int bias_at", *batch]
     text = shared("types", "math", "index", "gemm") + f"typedef {c} C;\n"
     return Source(text + kernel("gemm_finish", parameters, body, SUM_THREADS), contract=True)
 
 
-def finish(device: Device, p: Product, c: int, bias: int) -> Run:
-    """Bias and activation of `p`, in place in the product at `c`."""
+def finish(device: Device, p: Product, c: int, bias: int, known: int) -> Run:
+    """Bias, activation and slope of `p`, in place in the product at `c`."""
     i, u, q = ctypes.c_int, ctypes.c_uint32, ctypes.c_int64
     count = p.batch[0] * p.batch[1] * p.m * p.n
-    values = [pointer(c), pointer(bias), i(BIASES[p.bias]), i(p.m), i(p.n), u(p.batch[1])]
+    values = [pointer(c), pointer(bias), pointer(known), i(BIASES[p.bias]), i(p.m), i(p.n), u(p.batch[1])]
     values += [q(x) for x in (*p.strides_c, p.pitch_c, count)]
     grid = (min(-(-count // SUM_THREADS), BLOCKS * 8), 1, 1)
-    function = device.function(finish_source(p.made, p.activation), "gemm_finish")
+    function = device.function(finish_source(p.made, p.activation, p.slope), "gemm_finish")
     return device.launch(function, grid, (SUM_THREADS, 1, 1), 0, Arguments(values))
 
 
@@ -237,15 +248,15 @@ def packs(p: Product, t: Tiling, a: int, b: int, c: int) -> int:
     )
 
 
-def connect(device: Device, p: Product, a: int, b: int, c: int, bias: int, work: int) -> Run:
+def connect(device: Device, p: Product, a: int, b: int, c: int, bias: int, known: int, work: int) -> Run:
     """The call for matrices at these addresses; `work` is `workspace(p)` bytes."""
     if not (p.m and p.n and p.batch[0] and p.batch[1]):
         return nothing
     t = tiling(p)
-    text = source(p.dtype, p.made, t.rows, t.columns, t.each, t.step, p.activation)
+    text = source(p.dtype, p.made, t.rows, t.columns, t.each, t.step, p.activation, p.slope)
     steps = p.summed * -(-p.k // t.step)
     i, u, q, d = ctypes.c_int, ctypes.c_uint32, ctypes.c_int64, ctypes.c_double
-    finish = [pointer(c), pointer(bias), q(p.pitch_c), i(BIASES[p.bias])]
+    finish = [pointer(c), pointer(bias), pointer(known), q(p.pitch_c), i(BIASES[p.bias])]
     finish += [d(p.alpha), d(p.beta)]
     batch = [i(p.m), i(p.n), u(p.batch[1]), q(p.strides_c[0]), q(p.strides_c[1])]
     values = [pointer(a), pointer(b), pointer(work), *batch, *finish, i(p.k), q(p.pitch_a), q(p.pitch_b)]

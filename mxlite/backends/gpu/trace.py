@@ -157,22 +157,28 @@ def moveaxis(x: Sheet, source: Any, destination: Any) -> Sheet:
     return x._like(np.moveaxis(x._view, source, destination))
 
 
+def as_strided(x: Sheet, shape: Shape, strides: Shape) -> Sheet:
+    return x._like(np.lib.stride_tricks.as_strided(x._view, shape, strides))
+
+
 def never(x: Any, y: Any) -> bool:
     """Whether arrays share memory: who knows. A copy onto itself is left out when its addresses are known."""
     return False
 
 
 class _Module:
-    """Stands for numpy."""
+    """Stands for numpy, and for what is in it by other names."""
 
     copyto = staticmethod(copyto)
     flip = staticmethod(flip)
     moveaxis = staticmethod(moveaxis)
+    as_strided = staticmethod(as_strided)
     may_share_memory = staticmethod(never)
     shares_memory = staticmethod(never)
 
 
 XP: Any = _Module()
+XP.lib = XP.stride_tricks = XP
 
 
 def traced(run: Callable[[Any], None], log: list[Move]) -> list[Move] | None:

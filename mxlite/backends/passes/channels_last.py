@@ -25,6 +25,7 @@ from ...ops.conv import Convolution
 from ...ops.conv_channels_last import _convolution_channels_last, ChannelsLastAttrs
 from ...ops.deconv import Deconvolution
 from ...ops.deconv_channels_last import _deconvolution_channels_last, ChannelsLastDeconvAttrs
+from ...ops.dropout import _dropout_channels_last
 from ...ops.layout import _channels_first, _channels_last, last, LayoutAttrs, moves
 from ...ops.lrn import LRN
 from ...ops.lrn_channels_last import _lrn_channels_last
@@ -184,7 +185,8 @@ def _leaky(node: Node, rank: int) -> tuple[type[Op], Any] | None:
 
 
 def _dropout(node: Node, rank: int) -> tuple[type[Op], Any] | None:
-    return None if node.attrs.axes else _as_it_is(node, rank)
+    """An element keeps its random number."""
+    return _dropout_channels_last, node.attrs
 
 
 def _pooling(node: Node, rank: int) -> tuple[type[Op], Any] | None:

@@ -80,7 +80,7 @@ def _match(
     if _is_free(uses, source, node) and fits(source.node, None):
         return source.node, None, None
     both = source.node
-    if not is_sum(both) or uses[source] > 1 or not _agree(both, node):
+    if not is_sum(both) or uses[source] > 1 or not agree(both, node):
         return None
     for mine, other in (both.inputs, both.inputs[::-1]):
         # broadcast_add stretches; a norm that is stretched is another thing.
@@ -99,7 +99,7 @@ def _is_free(uses: Mapping[Entry, int], entry: Entry, end: Node) -> bool:
         and uses[entry] == 1
         and not any(Entry(norm, i) in uses for i in (1, 2))
         and not norm.absent
-        and _agree(norm, end)
+        and agree(norm, end)
     )
 
 
@@ -117,7 +117,7 @@ def _has_kernel(
     return has_kernel(r) and (not train or has_kernel(replace(r, op=grad_op)))
 
 
-def _agree(inner: Node, end: Node) -> bool:
+def agree(inner: Node, end: Node) -> bool:
     """Whether the annotations of `inner` do not speak against its becoming part of `end`."""
     here, there = inner.annotations, end.annotations
     return here.get(_MIRROR) == there.get(_MIRROR) and here.get(_STAGE) in (None, there.get(_STAGE))

@@ -9,6 +9,9 @@ everything at once; apart, data is dead before the gradient in data, which is as
 
 Where the weight is larger than data it is the other way round: an update of the weight has to wait for the
 gradient in data, and should not keep the gradient in the weight waiting with it.
+
+Where only one of the two is asked for, as of the first layer, it needs but its own factor: nobody makes a
+16-bit copy of the weight for a gradient that does not read it.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from ...graph import Entry, Graph, Node, Op
 def split_gradients(
     graph: Graph, kept: frozenset[Entry], num_forward: int, split: Set[type[Op]]
 ) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with the gradient nodes of the operators `split` in two; see `Backend.combine`. O(nodes).
+    """`graph` with a node for each gradient of the operators `split`; see `Backend.combine`. O(nodes).
 
     `split` are operators whose kernels compute d_data and the rest apart from each other, without an array
     that the other needs.
@@ -49,7 +52,11 @@ def split_gradients(
             place = node.output_names.index("d_data")
             by_data = Entry(node, place)
             others = [Entry(node, i) for i in range(node.num_outputs) if i != place]
-            if by_data in read and any(e in read for e in others):
+            in_others = any(e in read for e in others)
+            if in_others != (by_data in read):  # one gradient: it needs one factor
+                add(node, _without(node, inputs, "weight" if in_others else "data", node.name))
+                continue
+            if in_others:
                 more += seen <= num_forward  # a gradient may be part of what a user's graph computes
                 first = _without(node, inputs, "weight", node.name)
                 second = _without(node, inputs, "data", f"{node.name}_data")

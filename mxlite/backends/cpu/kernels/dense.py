@@ -7,8 +7,9 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from ....ops.dense import FullyConnected
+from ....ops.dense import add_rows, FullyConnected
 from ...base import ChosenKernel, Request
+from ..compiled.column_sum import ColumnSum
 from ..onednn import Run
 from ..onednn.product import Layout
 from ..products import products, Term
@@ -26,6 +27,13 @@ def _forward(r: Request) -> ChosenKernel | None:
     return products(r, [Term("data", "weight", "out", (data, weight.turned, out), bias)])
 
 
+def _column_sum(r: Request) -> ColumnSum | None:
+    try:
+        return ColumnSum(prod(r.outputs[0][:-1]), r.outputs[0][-1], r.dtype, r.dtype)
+    except LookupError:
+        return None
+
+
 def _backward(r: Request) -> ChosenKernel | None:
     data, weight, out = _layouts(r)
     terms = [
@@ -33,13 +41,17 @@ def _backward(r: Request) -> ChosenKernel | None:
         Term("d_out", "data", "d_weight", (out.turned, data, weight)),
     ]
 
-    def column_sums(xp: Any, arrays: Mapping[str, Any]) -> Sequence[Run]:
-        if arrays["d_bias"] is None:
-            return []
-        rows = arrays["d_out"].reshape(out.shape)
-        return [partial(xp.add.reduce, rows, axis=0, out=arrays["d_bias"])]
+    down = _column_sum(r) if r.is_used("d_bias") else None
 
-    return products(r, terms, column_sums)
+    def column_sums(xp: Any, arrays: Mapping[str, Any]) -> Sequence[Run]:
+        d_out, d_bias, work = (arrays[n] for n in ("d_out", "d_bias", "work"))
+        if d_bias is None:
+            return []
+        if down is not None:
+            return [down.connect(d_out, d_bias, work[: down.nbytes])]
+        return [partial(add_rows, xp, d_out.reshape(out.shape), d_bias)]
+
+    return products(r, terms, column_sums, 0 if down is None else down.nbytes)
 
 
 ROWS = {FullyConnected: [_forward], FullyConnected.grad_op: [_backward]}

@@ -97,9 +97,9 @@ def product(
     if 0 in x.shape or 0 in y.shape or (n < 8 and m > n and not any_width):
         return None
     if out.is_turned:
-        return (
-            None if bias else _turned(product(y.turned, x.turned, out.turned, False, alpha, adds, any_width))
-        )
+        if bias:
+            return None
+        return turned(product(y.turned, x.turned, out.turned, False, alpha, adds, any_width))
     plain = x.dtype == float32 == y.dtype == out.dtype and prod(x.shape[:-2]) == 1 and _has_plain()
     if plain and not bias and _plain_is_faster(x, y) and (made := _plain(x, y, out, alpha, adds)) is not None:
         return made
@@ -125,7 +125,7 @@ def _plain_is_faster(x: Layout, y: Layout) -> bool:
     return not ((copies and 4 < m <= 128) or (n <= 512 and n % 64 == 0 and m >= 128 and k >= 64))
 
 
-def _turned(made: Product | None) -> Product | None:
+def turned(made: Product | None) -> Product | None:
     """The product out.T = y.T @ x.T, called as that of x and y."""
     if made is None:
         return None
@@ -142,9 +142,8 @@ def _blocked(x: Layout, y: Layout, out: Layout, bias: bool, alpha: float, adds: 
         attr.scales(SRC)
     if adds:
         attr.add_to_output()
-    row = Layout(
-        (*(1,) * (len(out.shape) - 1), out.shape[-1]), (out.shape[-1],) * (len(out.shape) - 1) + (1,)
-    )
+    before = len(out.shape) - 1
+    row = Layout((*(1,) * before, out.shape[-1]), (out.shape[-1],) * before + (1,), out.dtype)
     try:
         made = Primitive("matmul", x.memory, y.memory, row.memory if bias else None, out.memory, attr=attr)
     except OneDNNError:

@@ -9,17 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ....graph import Entry, Graph
+from ...passes import pool_first
 from .chains import chains
 from .channels_last import channels_last
 from .fold import fold
 from .keep_gates import keep_gates
+from .narrow_gradients import narrow_gradients
 from .norm_act import norm_act
 from .pack import pack as pack
 from .split_gradients import split_gradients
 
-SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (channels_last, fold, norm_act, keep_gates)
+SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
+    channels_last,
+    fold,
+    norm_act,
+    pool_first,
+    keep_gates,
+)
 COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]], ...] = (
     split_gradients,
+    narrow_gradients,
     chains,
 )
 

@@ -13,7 +13,7 @@ from ....ops.conv_kernels import Geometry
 from .. import autotune
 from ..cudnn import LIMIT, Session, session
 from ..device import Device
-from . import windowed
+from . import tensor, windowed
 from .by_cudnn import by_cudnn, DATA, Tail, WEIGHT
 from .columns import columns
 from .depthwise import Depthwise
@@ -38,7 +38,7 @@ def _choose(
     device: Any, kind: str, g: Geometry, last: bool, tail: Tail, tunes: bool, tf32: bool
 ) -> Way | None:
     cudnn = session(device)
-    ways = _ways(device, cudnn, kind, g, last, tail)
+    ways = _ways(device, cudnn, kind, g, last, tail, tf32)
     if len(ways) < 2 or not tunes or not hasattr(device, "time"):
         return ways[0] if ways else None
     version = None if cudnn is None else cudnn.cudnn.backend_version()
@@ -51,7 +51,9 @@ def _choose(
     return ways[autotune.fastest(repr(facts), names, stage.seconds)]
 
 
-def _ways(device: Device, cudnn: Session | None, kind: str, g: Geometry, last: bool, tail: Tail) -> list[Way]:
+def _ways(
+    device: Device, cudnn: Session | None, kind: str, g: Geometry, last: bool, tail: Tail, tf32: bool
+) -> list[Way]:
     """All there are, the likeliest first."""
     found: list[Way] = []
     product = pointwise(device, kind, g, last, tail)
@@ -63,6 +65,11 @@ def _ways(device: Device, cudnn: Session | None, kind: str, g: Geometry, last: b
     matrix = columns(device, kind, g, last, tail)
     if matrix is not None:
         found.append(matrix)
+    cores: Way = tensor.gather(device, g, last, kind == DATA, tf32)
+    if kind == WEIGHT:
+        cores = tensor.correlate(device, g, last, windowed.LIMIT, tf32)
+    if cores is not None:
+        found.append(cores)
     alone = Depthwise(device, g, kind == DATA, kind == WEIGHT)
     if last and not tail.addend:
         found.append(alone)

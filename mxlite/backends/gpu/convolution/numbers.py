@@ -22,7 +22,7 @@ class Numbers(ctypes.Structure):
 
     _fields_ = (
         *((f"{a}_{n}", t) for a in "xy" for n, t in (("sample", _l), ("channel", _l), ("axis", _l * 3))),
-        *((n, _l) for n in ("w_made", "w_summed", "w_group", "row_tiles")),
+        *((n, _l) for n in ("w_made", "w_summed", "w_tap", "w_group", "row_tiles")),
         *((n, _i * 3) for n in ("from", "to", "kernel", "stride", "dilate", "pad")),
         *((n, _i) for n in ("samples", "groups", "made", "summed", "column_tiles", "phases", "transposed")),
         *((n, _i) for n in ("relu", "wide", "by_k", "positions", "slice")),
@@ -87,6 +87,7 @@ def numbers(g: Geometry, read: Side, made: Side) -> Numbers:
         setattr(n, name, (_i * 3)(*three(getattr(g, name), fill)))
     n.samples, n.groups = g.n, g.groups
     n.made, n.summed = made.channels // g.groups, read.channels // g.groups
+    n.w_tap = 1
     n.w_group = (g.f // g.groups) * (g.c // g.groups) * g.taps
     for axis, length in enumerate(made.axes):
         n.divisor[axis] = (_u * 2)(*divisor(max(1, length)))

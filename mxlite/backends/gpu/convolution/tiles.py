@@ -19,6 +19,7 @@ class Tile:
     """`rows` x `columns` results, `steps` of the sum at a time, `high` x `wide` results of a thread.
 
     `speed` is what share of the arithmetic's peak a block reaches, roughly: small tiles read more often.
+    `tensor`: on tensor cores; then `high` x `wide` are the results of a warp, and `steps` are in bytes.
     """
 
     rows: int
@@ -27,6 +28,7 @@ class Tile:
     high: int
     wide: int
     speed: float
+    tensor: bool = False
 
     def blocks(self, rows: int, columns: int) -> int:
         """How many tiles cover so many results."""
@@ -48,26 +50,42 @@ DOUBLE = TILES[3:]
 """Numbers of eight bytes take twice the registers and twice the shared memory."""
 
 
-def chosen(dtype: str, rows: int, columns: int, times: int) -> Tile:
+TENSOR = (
+    Tile(128, 128, 64, 64, 32, 1.0, True),
+    Tile(128, 64, 64, 32, 32, 0.8, True),
+    Tile(64, 64, 64, 32, 16, 0.5, True),
+)
+
+
+def chosen(dtype: str, rows: int, columns: int, times: int, tensor: bool = False) -> Tile:
     """The tile for `times` products of rows x columns results."""
-    tiles = DOUBLE if dtype == "float64" else TILES
+    tiles = TENSOR if tensor else DOUBLE if dtype == "float64" else TILES
     return min(tiles, key=lambda t: t.cost(times * t.blocks(rows, columns)))
 
 
 @functools.lru_cache(maxsize=256)
 def gather(dtype: str, tile: Tile, along_k: bool, pack: int) -> Source:
     """The kernel "gather": output, or gradient in data."""
-    form = _form(dtype, tile, along_k, pack)
+    form = _form(tile, along_k, f"{pack}, 1")
     parameters = ("Convolution g", "const T *x", "const T *w", "const T *bias", "const T *addend", "T *y")
-    return _source(dtype, tile, "gather", parameters, f"gathered<{form}>(g, x, w, bias, addend, y);")
+    return _source(dtype, tile, "gather", parameters, f"gathered<T, C, {form}>(g, x, w, bias, addend, y);")
 
 
 @functools.lru_cache(maxsize=256)
 def correlate(dtype: str, tile: Tile, along_k: bool, pack: int, columns: int) -> Source:
     """The kernel "correlate": parts of the gradient in the weight; `columns` of y are read at once."""
-    form = f"{_form(dtype, tile, along_k, pack)}, {columns}"
+    form = _form(tile, along_k, f"{pack}, {columns}")
     parameters = ("Convolution g", "const T *x", "const T *y", "C *sums")
-    return _source(dtype, tile, "correlate", parameters, f"correlated<{form}>(g, x, y, sums);")
+    return _source(dtype, tile, "correlate", parameters, f"correlated<T, C, {form}>(g, x, y, sums);")
+
+
+@functools.lru_cache(maxsize=16)
+def packed_weight(dtype: str) -> Source:
+    """The kernel "packed_weight": a weight as tensor cores are fed with it."""
+    wide = "const T *w, T *to, uint32 made, uint32 summed, uint32 taps, int transposed, int64 size"
+    call = "packed<T>(w, to, made, summed, taps, transposed, size);"
+    text = _head(dtype) + shared("tensor", "convolution_tensor")
+    return Source(text + _kernel("packed_weight", (wide,), call, str(THREADS)))
 
 
 @functools.lru_cache(maxsize=64)
@@ -91,9 +109,13 @@ def computed(dtype: str) -> str:
     return "double" if dtype == "float64" else "float"
 
 
-def _form(dtype: str, tile: Tile, along_k: bool, pack: int) -> str:
+def _form(tile: Tile, along_k: bool, packs: str) -> str:
+    """What multiplies, as a C++ type."""
+    along = "true" if along_k else "false"
+    if tile.tensor:
+        return f"TensorWindowed<T, {tile.rows}, {tile.columns}, {tile.high}, {tile.wide}, {along}>"
     numbers = (tile.rows, tile.columns, tile.steps, tile.high, tile.wide)
-    return f"T, C, {', '.join(map(str, numbers))}, {'true' if along_k else 'false'}, {pack}"
+    return f"Windowed<T, C, {', '.join(map(str, numbers))}, {along}, {packs}>"
 
 
 def _head(dtype: str) -> str:
@@ -105,7 +127,8 @@ def _source(dtype: str, tile: Tile, name: str, parameters: Sequence[str], call: 
     # Two blocks on a multiprocessor: while one waits for memory the other computes. A thread with 64 results
     # has work enough to wait behind, and not registers enough to be one of 512.
     bounds = str(THREADS) if tile.high * tile.wide == 64 else f"{THREADS}, 2"
-    return Source(_head(dtype) + _kernel(name, parameters, call, bounds), contract=True)
+    head = _head(dtype) + (shared("tensor", "convolution_tensor") if tile.tensor else "")
+    return Source(head + _kernel(name, parameters, call, bounds), contract=True)
 
 
 def _kernel(name: str, parameters: Sequence[str], call: str, bounds: str) -> str:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from ....ops.conv_kernels import Geometry
 from ..device import Arguments, Device, InOrder, nothing, pointer, Run
 from ..kernels.elementwise import divisor
 from . import tiles
-from .numbers import fits, MOST, numbers, Side, sides
+from .numbers import fits, MOST, Numbers, numbers, Side, sides
 
 PACK = 4
 LIMIT = 32 << 20  # bytes of slices' sums, unless one slice alone takes more
@@ -35,11 +35,16 @@ class Gather:
     last: bool
     transposed: bool
 
-    nbytes = 0
+    tensor: ClassVar[bool] = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of scratch."""
+        return 0
 
     @property
     def name(self) -> str:
-        t = self._tile()
+        t = self.tile()
         return f"cuda convolution {t.rows}x{t.columns}"
 
     def connect(
@@ -53,27 +58,37 @@ class Gather:
         relu: bool = False,
     ) -> Run:
         """The call: out = x convolved (or transposed) with weight, + bias, + addend, rectified."""
-        g, device = self.g, self.device
+        g, at = self.g, self.device.address
         if out is None or out.size == 0:
             return nothing
-        read, made = self._sides()
-        n, tile = numbers(g, read, made), self._tile()
+        n = self.numbers(relu)
         c, taps = g.c // g.groups, g.taps
         n.w_made, n.w_summed = (taps, c * taps) if self.transposed else (c * taps, taps)
         n.by_k = n.w_summed <= n.w_made
+        pack = PACK if self.last and n.summed % PACK == 0 and at(x) % (PACK * g.dtype.itemsize) == 0 else 1
+        return self.launched(n, pack, at(x), at(weight), out, bias, addend)
+
+    def numbers(self, relu: bool) -> Numbers:
+        """What the kernel is told, without where the weight's elements lie."""
+        g, tile = self.g, self.tile()
+        n = numbers(g, *self._sides())
         n.transposed, n.relu = self.transposed, relu
         n.phases = prod(g.stride) if self.transposed else 1
         n.row_tiles = -(-self._rows() // tile.rows)
         n.column_tiles = -(-n.made // tile.columns)
-        item, at = g.dtype.itemsize, device.address
-        addresses = [a for a in (out, addend) if a is not None]
-        n.wide = made.last and n.made % PACK == 0 and all(at(a) % (PACK * item) == 0 for a in addresses)
-        pack = PACK if self.last and n.summed % PACK == 0 and at(x) % (PACK * item) == 0 else 1
-        source = tiles.gather(str(g.dtype), tile, self.last, pack)
+        return n
+
+    def launched(self, n: Numbers, pack: int, x: int, weight: int, out: Any, bias: Any, addend: Any) -> Run:
+        """The call of the kernel; `x` and `weight` are addresses."""
+        g, device, at = self.g, self.device, self.device.address
+        addresses = [at(a) for a in (out, addend) if a is not None]
+        whole = all(a % (PACK * g.dtype.itemsize) == 0 for a in addresses)
+        n.wide = self._sides()[1].last and n.made % PACK == 0 and whole
+        source = tiles.gather(str(g.dtype), self.tile(), self.last, pack)
         values = [
             n,
-            pointer(at(x)),
-            pointer(at(weight)),
+            pointer(x),
+            pointer(weight),
             *(_null if a is None else pointer(at(a)) for a in (bias, addend)),
             pointer(at(out)),
         ]
@@ -84,7 +99,7 @@ class Gather:
     def fits(self) -> bool:
         """Whether the kernel can count its blocks and rows."""
         phases = prod(self.g.stride) if self.transposed else 1
-        tile = self._tile()
+        tile = self.tile()
         blocks = tile.blocks(self._rows(), self._sides()[1].channels // self.g.groups)
         return fits(self.g) and blocks * phases * self.g.groups <= MOST
 
@@ -99,11 +114,12 @@ class Gather:
             return g.n * prod(g.out)
         return g.n * prod(-(-n // s) for n, s in zip(g.size, g.stride))
 
-    def _tile(self) -> tiles.Tile:
+    def tile(self) -> tiles.Tile:
+        """What a block computes."""
         g = self.g
         columns = (g.c if self.transposed else g.f) // g.groups
         times = (prod(g.stride) if self.transposed else 1) * g.groups
-        return tiles.chosen(str(g.dtype), self._rows(), columns, times)
+        return tiles.chosen(str(g.dtype), self._rows(), columns, times, self.tensor)
 
 
 @dataclass(frozen=True)
@@ -114,6 +130,8 @@ class Correlate:
     g: Geometry
     last: bool
     limit: int
+
+    tensor: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -168,7 +186,7 @@ class Correlate:
         g = self.g
         rows, columns = g.c // g.groups * g.taps, g.f // g.groups
         # Slices fill the machine: what counts is how much a block does, not how many there are.
-        return tiles.chosen(str(g.dtype), rows, columns, g.groups * self._wanted())
+        return tiles.chosen(str(g.dtype), rows, columns, g.groups * self._wanted(), self.tensor)
 
     def _wanted(self) -> int:
         return max(1, min(64, self._positions() // (4 * LEAST_POSITIONS)))

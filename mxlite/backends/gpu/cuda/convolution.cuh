@@ -12,22 +12,23 @@ struct Step { int64 offset, other; int z, y, x; };  // other < 0: behind the las
 
 #define MX_FAR (-(1 << 30))  // a coordinate that no step brings back
 
-template <typename C, int BM, int BN, int BK> struct Stage {
-    alignas(32) C a[2][BK][BM + 4];
-    alignas(32) C b[2][BK][BN + 4];
-    Place places[BM];
-    Step steps[2][BK];
-};
-
 // T: elements, C: what is computed with; each thread has TM x TN results. Windows are read in packs of P elements,
 // along the steps (ALONG_K) or along the rows, columns in packs of Q.
-template <typename T, typename C, int BM, int BN, int BK, int TM, int TN, bool ALONG_K, int P, int Q> struct Windowed {
+template <typename T, typename C, int BM_, int BN_, int BK_, int TM_, int TN_, bool ALONG_K, int P, int Q> struct Windowed {
+    static const int BM = BM_, BN = BN_, BK = BK_, TM = TM_, TN = TN_;
     static const int THREADS = BM / TM * (BN / TN);
     static const int VM = TM < 4 ? TM : 4, VN = TN < 4 ? TN : 4;
     static const int OF_A = BM * BK / P, OF_B = BN * BK / Q;
     static const int RA = (OF_A + THREADS - 1) / THREADS, RB = (OF_B + THREADS - 1) / THREADS;
 
-    Stage<C, BM, BN, BK> &s;
+    struct Stage {
+        alignas(32) C a[2][BK][BM + 4];
+        alignas(32) C b[2][BK][BN + 4];
+        Place places[BM];
+        Step steps[2][BK];
+    };
+
+    Stage &s;
     const T *x, *w;
     int depth, height, width;  // of x
     int columns;
@@ -37,7 +38,7 @@ template <typename T, typename C, int BM, int BN, int BK, int TM, int TN, bool A
     Pack<T, P> a[RA];
     Pack<T, Q> b[RB];
 
-    __device__ __forceinline__ Windowed(Stage<C, BM, BN, BK> &stage) : s(stage) {}
+    __device__ __forceinline__ Windowed(Stage &stage) : s(stage) {}
 
     __device__ __forceinline__ static int row(int i) { return i / VM * (BM / TM * VM) + (int)threadIdx.x / (BN / TN) * VM + i % VM; }
     __device__ __forceinline__ static int column(int j) { return j / VN * (BN / TN * VN) + (int)threadIdx.x % (BN / TN) * VN + j % VN; }
@@ -141,7 +142,7 @@ template <typename T, typename C, int BM, int BN, int BK, int TM, int TN, bool A
 struct Convolution {
     int64 x_sample, x_channel, x_axis[3];
     int64 y_sample, y_channel, y_axis[3];
-    int64 w_made, w_summed, w_group;
+    int64 w_made, w_summed, w_tap, w_group;
     int64 row_tiles;
     int from[3], to[3];  // lengths of the axes: of x and of y
     int kernel[3], stride[3], dilate[3], pad[3];
@@ -214,18 +215,18 @@ struct Taps {
         step.offset = c * g.x_channel + z * az.tap * g.x_axis[0] + y * ay.tap * g.x_axis[1] + x * ax.tap * g.x_axis[2];
         int number = ((az.first_tap + z * az.tap_step) * g.kernel[1] + ay.first_tap + y * ay.tap_step) * g.kernel[2] +
                      ax.first_tap + x * ax.tap_step;
-        step.other = there ? c * g.w_summed + number : -1;
+        step.other = there ? c * g.w_summed + number * g.w_tap : -1;
         channel += by;
         carry();
     }
 };
 
-// y = x convolved with w, or transposed; plus bias, plus addend, rectified, where there are these.
-template <typename T, typename C, int BM, int BN, int BK, int TM, int TN, bool ALONG_K, int P>
+// y = x convolved with w, or transposed; plus bias, plus addend, rectified, where there are these. W: a Windowed.
+template <typename T, typename C, typename W>
 __device__ __forceinline__ void gathered(const Convolution &g, const T *x, const T *w, const T *bias, const T *addend, T *y) {
-    __shared__ Stage<C, BM, BN, BK> stage;
+    __shared__ typename W::Stage stage;
     __shared__ Axis axes[3];
-    typedef Windowed<T, C, BM, BN, BK, TM, TN, ALONG_K, P, 1> W;
+    constexpr int BM = W::BM, BN = W::BN, BK = W::BK, TM = W::TM, TN = W::TN;
     int64 rest = blockIdx.x;
     int first_column = (int)(rest % g.column_tiles) * BN;
     rest /= g.column_tiles;
@@ -317,10 +318,10 @@ struct Positions {
 
 // sums[slice, f, c, tap] = the share of a slice of positions in the gradient of the weight; `summed` are the channels
 // of x in a group, `made` those of y.
-template <typename T, typename C, int BM, int BN, int BK, int TM, int TN, bool ALONG_K, int P, int Q>
+template <typename T, typename C, typename W>
 __device__ __forceinline__ void correlated(const Convolution &g, const T *x, const T *y, C *sums) {
-    __shared__ Stage<C, BM, BN, BK> stage;
-    typedef Windowed<T, C, BM, BN, BK, TM, TN, ALONG_K, P, Q> W;
+    __shared__ typename W::Stage stage;
+    constexpr int BM = W::BM, BN = W::BN, BK = W::BK, TM = W::TM, TN = W::TN;
     int64 rest = blockIdx.x;
     int first_column = (int)(rest % g.column_tiles) * BN;
     rest /= g.column_tiles;

@@ -50,3 +50,24 @@ extern "C" __global__ void __launch_bounds__(256) dropout_shared(
         out[at] = from<T>(to<A>(x[at]) * (A)(uniform24(mine) >= p ? scale : 0.0f));
     }
 }
+
+// Arrays (n, s, c) with the numbers of (n, c, s): element (n, s, c) has number (n * channels + c) * positions + s. A thread
+// has RUN positions of a channel, neighbouring threads neighbouring channels.
+#define RUN 8
+extern "C" __global__ void __launch_bounds__(256) dropout_channels_last(
+    const T *x, T *out, int64 size, const uint64 *state, uint32 stream, float p, float scale, int64 positions,
+    int64 channels) {
+    int64 runs = (positions + RUN - 1) / RUN, samples = size / (positions * channels);
+    MX_EACH(at, samples * runs * channels) {
+        int64 c = at % channels, rest = at / channels, n = rest / runs, s = rest % runs * RUN;
+        int64 number = (n * channels + c) * positions + s, from_ = (n * positions + s) * channels + c;
+        int count = positions - s < RUN ? (int)(positions - s) : RUN;
+        Four bits = {};
+        for (int k = 0; k < count; ++k, ++number, from_ += channels) {
+            int e = (int)(number % 4);
+            if (e == 0 || k == 0) bits = drawn(state, stream, number / 4);
+            uint32 mine = e == 0 ? bits.at[0] : e == 1 ? bits.at[1] : e == 2 ? bits.at[2] : bits.at[3];
+            out[from_] = from<T>(to<A>(x[from_]) * (A)(uniform24(mine) >= p ? scale : 0.0f));
+        }
+    }
+}

@@ -60,14 +60,39 @@ struct Rectified { template <typename C> static __device__ __forceinline__ C of(
 struct Gelu { template <typename C> static __device__ __forceinline__ C of(C x) { return x * mx_normal(x); } };
 struct GeluTanh {
     template <typename C> static __device__ __forceinline__ C of(C x) {
-        return C(0.5) * x * (C(1) + mx_tanh(C(0.79788456080286535588) * (x + C(0.044715) * x * x * x)));
+        return x * mx_sigmoid((x * x * C(0.044715) + C(1)) * x * C(1.59576912160573071176));
     }
 };
 
-// What becomes of a sum of products. bias_at: 0 there is none, 1 one for each column, 2 for each row.
-template <typename O, typename C, typename Activation> struct Finish {
+// What a gradient is multiplied by, taken from what forward made (the rectifier) or was given (the others).
+struct One {
+    static constexpr bool READS = false;
+    template <typename C> static __device__ __forceinline__ C of(C x) { return C(1); }
+};
+struct RectifiedSlope {
+    static constexpr bool READS = true;
+    template <typename C> static __device__ __forceinline__ C of(C x) { return x > C(0) ? C(1) : C(0); }
+};
+struct GeluSlope {
+    static constexpr bool READS = true;
+    template <typename C> static __device__ __forceinline__ C of(C x) {
+        return mx_normal(x) + mx_bell(x) * C(0.39894228040143267794) * x;
+    }
+};
+struct GeluTanhSlope {
+    static constexpr bool READS = true;
+    template <typename C> static __device__ __forceinline__ C of(C x) {
+        C share = mx_sigmoid((x * x * C(0.044715) + C(1)) * x * C(1.59576912160573071176));
+        C bend = x * x * C(0.21406444881780073) + C(1.59576912160573071176);
+        return (bend * x * (C(1) - share) + C(1)) * share;
+    }
+};
+
+// What becomes of a sum of products. bias_at: 0 there is none, 1 one for each column, 2 for each row. `known` lies
+// as c does.
+template <typename O, typename C, typename Activation, typename Slope> struct Finish {
     O *c;
-    const O *bias;
+    const O *bias, *known;
     int64 pitch;
     int bias_at;
     C alpha, beta;
@@ -76,7 +101,9 @@ template <typename O, typename C, typename Activation> struct Finish {
         C value = alpha * sum;
         if (beta != C(0)) value += beta * to<C>(c[row * pitch + column]);
         if (bias_at) value += to<C>(bias[bias_at == 1 ? column : row]);
-        return from<O>(Activation::of(value));
+        value = Activation::of(value);
+        if (Slope::READS) value *= Slope::of(to<C>(known[row * pitch + column]));
+        return from<O>(value);
     }
 };
 

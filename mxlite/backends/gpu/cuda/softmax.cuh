@@ -17,6 +17,7 @@ struct Softmax {
     const X *head;      // gradient of the loss, one number or one for each line
     const double *counts;  // sums of these are what a mean divides by
     C *losses;
+    uint64 *wrong;      // where a label that is no class is noted
     int64 lines, ignored;
     double scale;
     uint32 length, group;
@@ -31,9 +32,10 @@ __device__ __forceinline__ int64 class_of(const Softmax &s, int64 line) {
     return none ? -1 : label;
 }
 
-// Where wrong labels are an error: nan for those, as nothing can be raised here.
+// Where wrong labels are an error: nan for those, which are noted.
 __device__ __forceinline__ C none_of(const Softmax &s, int64 line) {
     bool wrong = s.checked && whole(s.label, s.label_kind, line) != s.ignored;
+    if (wrong && s.wrong) note_first(s.wrong, line, whole(s.label, s.label_kind, line));
     return wrong ? infinity<C>() - infinity<C>() : C(0);
 }
 

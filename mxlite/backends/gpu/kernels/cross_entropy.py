@@ -1,7 +1,7 @@
 """Cross-entropies of class numbers: data is read once forwards, once backwards, where a line fits a block.
 
 Forwards, a number for each line goes to scratch and is added up in float64, in parts of a fixed number of
-lines. A label that is no class, an error on the CPU, gives nan here: a kernel has nobody to tell.
+lines. Where a label that is no class is an error, it gives nan and is told by the next wait (see checks.py).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ....graph.opdef import DType, Op
 from ....ops.cross_entropy import cross_entropy, nll_loss, softmax_cross_entropy
 from ....ops.scratch import accumulator, carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
+from ..checks import Checked, first_wrong
 from ..device import Arguments, Device, InOrder, nothing, pointer, Run
 from ..fill import zeros
 from ..kinds import kind, known
@@ -43,11 +44,16 @@ class _Loss:
         self.lines = cube(r.inputs[0], 1)
         self.n = self.lines[0] * self.lines[2]
         op = r.op.forward_op or r.op
+        self.name = op.op_name
         self.checked = op is not softmax_cross_entropy
         self.picked = op is nll_loss  # of data that are logarithms
         self.reduction = r.attrs.reduction if self.checked else "sum"
         self.ignored = r.attrs.ignore_index if self.checked else 0
         self.fits = fits(self.lines, r.dtype) and known(*r.dtypes) and prod(r.inputs[0]) > 0
+
+    def _wrong(self, words: tuple[int, int, int]) -> str:
+        label = first_wrong(words)[1]
+        return f"label must be in [0, {self.lines[1]}) or ignore_index={self.ignored}, got {label}."
 
     def nbytes(self) -> int:
         return scratch_bytes(_pieces(self.lines, self.dtype))
@@ -94,7 +100,11 @@ class _Loss:
         device, parameters = self.device, self._parameters(label, weight)
         totals, losses = carve(work, _pieces(self.lines, self.dtype))
         made = {**parameters, "mode": LOSS, "losses": device.address(losses)}
-        runs = [self._lines(data, None, made)]
+        if self.checked:
+            check = device.check(self.name, self._wrong)
+            runs: list[Run] = [Checked(self._lines(data, None, {**made, "wrong": check.address}), check)]
+        else:
+            runs = [self._lines(data, None, made)]
         into = pointer(device.address(out))
         if self.reduction == "none":
             values = [pointer(device.address(losses)), ctypes.c_int64(self.n), into]

@@ -1,4 +1,4 @@
-"""FullyConnected: one product, the bias added as it is written; its gradient two, and a sum of columns."""
+"""FullyConnected: one product, with bias and activation; its gradient two, with the bias's sums."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from ....graph.opdef import Op
 from ....ops.dense import FullyConnected
 from ...base import ChosenKernel, Request
+from ...dense.operators import _dense_activation, _dense_slope
 from .. import column_sum
 from ..device import Device, Run
 from ..products import gradient_of, products, Side, Term
@@ -26,7 +27,16 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     def forward(r: Request) -> ChosenKernel | None:
         data, weight, out = _sides(r)
         bias = "" if r.attrs.no_bias else "bias"
-        return products(device, r, [Term("data", "weight", "out", (data, weight.other, out), bias)])
+        applied = r.attrs.activation if r.op is _dense_activation else ""
+        term = Term("data", "weight", "out", (data, weight.other, out), bias, activation=applied)
+        return products(device, r, [term])
+
+    def slope(r: Request) -> ChosenKernel | None:
+        (m, k), n = r.inputs[1], prod(r.inputs[0][:-1])
+        sides = (Side.dense(n, m), Side.dense(m, k), Side.dense(n, k))
+        return products(
+            device, r, [Term("d_out", "weight", "out", sides, slope=r.attrs.activation, known="known")]
+        )
 
     def backward(r: Request) -> ChosenKernel | None:
         data, weight, out = _sides(r)
@@ -36,6 +46,9 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             Term("d_out", "data", "d_weight", (out.other, data, weight)),
         ]
         if r.attrs.no_bias or not r.is_used("d_bias"):
+            return products(device, r, terms)
+        if r.is_used("d_weight") and n:
+            terms[1] = terms[1]._replace(sums="d_bias")
             return products(device, r, terms)
         if not column_sum.fits(n, m, dtype):
             return None
@@ -48,4 +61,9 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
         return products(device, r, terms, sums, column_sum.workspace(n, m, dtype))
 
-    return {FullyConnected: [forward], gradient_of(FullyConnected): [backward]}
+    return {
+        FullyConnected: [forward],
+        gradient_of(FullyConnected): [backward],
+        _dense_activation: [forward],
+        _dense_slope: [slope],
+    }

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from ....graph.ir import Shape
 from ....graph.opdef import Op
-from ....ops.dropout import _drawn, Dropout
+from ....ops.dropout import _drawn, _dropout_channels_last, Dropout
+from ....ops.layout import first
 from ...base import ChosenKernel, connected, Request
-from ...elementwise.collapse import collapsed
 from ..device import Arguments, Device, nothing, pointer, Run
 from ..elements import blocks
 from ..move import copied
@@ -25,11 +27,12 @@ THREADS = 256
 FLOATS = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
 MOST_AXES = 6
 NUMBERS = 2**34  # of a stream
+RUN = 8  # positions that a thread has where channels are last; as in dropout.cuh
 
 
 @functools.lru_cache(maxsize=32)
 def source(dtype: str, pack: int, aligned: bool) -> Source:
-    """The kernels "dropout" and "dropout_shared"; see cuda/dropout.cuh."""
+    """The kernels "dropout", "dropout_shared" and "dropout_channels_last"; see cuda/dropout.cuh."""
     types = (
         f"typedef {NAMES[dtype]} T;\ntypedef {'double' if dtype == 'float64' else 'float'} A;\n"
         f"#define V {pack}\n#define ALIGNED {int(aligned)}\n"
@@ -42,8 +45,8 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
     def row(r: Request) -> ChosenKernel | None:
         shape, dtype = r.inputs[0], str(r.dtype)
-        drawn = _drawn(r.attrs, shape)
-        lengths, (strides,) = collapsed(shape, [drawn])
+        is_last = (r.op.forward_op or r.op) is _dropout_channels_last
+        lengths, strides = _numbers(r.attrs, shape, is_last)
         size = int(np.prod(shape, dtype=np.int64))
         if dtype not in FLOATS or len(lengths) > MOST_AXES or size > NUMBERS:
             return None
@@ -62,14 +65,32 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             values = [*map(pointer, addresses), ctypes.c_int64(size), pointer(device.address(rng.state))]
             values += [ctypes.c_uint32(rng.stream), ctypes.c_float(p), scale]
             name, threads = "dropout", -(-size // pack)
-            if drawn != tuple(shape):
+            if r.attrs.axes:
                 name, threads, missing = "dropout_shared", size, MOST_AXES - len(lengths)
                 values += [ctypes.c_int64(n) for n in (*(1,) * missing, *lengths, *(0,) * missing, *strides)]
+            elif is_last:
+                positions = prod(shape[1:-1])
+                name, threads = "dropout_channels_last", size // positions * -(-positions // RUN)
+                values += [ctypes.c_int64(positions), ctypes.c_int64(shape[-1])]
             function = device.function(source(dtype, pack, aligned), name)
             grid = (blocks(device, threads), 1, 1)
             return device.launch(function, grid, (THREADS, 1, 1), 0, Arguments(values))
 
         return connected(connect, 0, "cuda dropout", like=r.op.forward)
 
-    assert Dropout.grad_op is not None
-    return {Dropout: [row], Dropout.grad_op: [row]}
+    return {op: [row] for o in (Dropout, _dropout_channels_last) for op in (o, o.grad_op) if op is not None}
+
+
+def _numbers(a: Any, shape: Shape, is_last: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Axes of the data in their order in memory, and the steps that an element's number takes along them."""
+    drawn = _drawn(a, first(shape) if is_last else shape)
+    steps = [0 if n == 1 else prod(drawn[i + 1 :]) for i, n in enumerate(drawn)]
+    if is_last:
+        steps = [steps[0], *steps[2:], steps[1]]
+    joined: list[tuple[int, int]] = []
+    for n, step in zip(shape, steps):
+        if n != 1 and joined and joined[-1][1] == step * n:
+            joined[-1] = joined[-1][0] * n, step
+        elif n != 1:
+            joined.append((n, step))
+    return tuple(n for n, _ in joined), tuple(step for _, step in joined)

@@ -1,7 +1,7 @@
 """Embedding, take and their gradients: each row is read once and written once, 16 bytes at a time.
 
-Gradients are added up in the order of the indices, see gpu/segments.py. Mode "raise" has no row: a kernel has
-nobody to tell.
+Gradients are added up in the order of the indices, see gpu/segments.py. In mode "raise" a launch before looks
+at all indices once; what it finds is told by the next wait (see checks.py), the lookup clips.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from ....graph.opdef import DType, Op
 from ....ops.embedding import _contrib_SparseEmbedding, Embedding
 from ....ops.take import index_add, take
 from ...base import ChosenKernel, connected, Request
-from ..device import Arguments, Device, InOrder, nothing, Run
+from ..checks import Checked, extremes
+from ..device import Arguments, Device, InOrder, nothing, pointer, Run
 from ..kinds import kind, known
 from ..layout import Divisor, MOST
 from ..segments import SegmentSums
@@ -102,14 +103,16 @@ def _take(device: Device, r: Request) -> ChosenKernel | None:
     """`take`, or the gradient of index_add: the first input looked up by the second."""
     outer, length, inner = _thirds(r.attrs, r.inputs[0])
     table = Rows(device, r.dtype, outer, prod(r.inputs[1]), length, inner, r.attrs.mode == "wrap")
-    if r.attrs.mode == "raise" or not table.fits or not known(*r.dtypes):
+    if not table.fits or not known(*r.dtypes):
         return None
 
     def connect(
         xp: Any, attrs: Any, a: Any, indices: Any, *, out: Any = None, d_updates: Any = None, work: Any
     ) -> Run:
         into = out if r.op is take else d_updates
-        return nothing if into is None else table.call(a, indices, into)
+        if into is None:
+            return nothing
+        return _checked(device, r, length, indices, [table.call(a, indices, into)])
 
     return connected(connect, 0, "cuda lookup", like=r.op.forward)
 
@@ -118,7 +121,7 @@ def _sums(device: Device, r: Request) -> SegmentSums | None:
     outer, length, inner = _thirds(r.attrs, r.inputs[0])
     n = prod(r.inputs[1])
     sums = SegmentSums(device, r.dtype, outer, n, length, inner, r.attrs.mode == "wrap")
-    return sums if sums.fits and known(r.dtypes[1]) and r.attrs.mode != "raise" else None
+    return sums if sums.fits and known(r.dtypes[1]) else None
 
 
 def _take_gradient(device: Device, r: Request) -> ChosenKernel | None:
@@ -134,6 +137,7 @@ def _take_gradient(device: Device, r: Request) -> ChosenKernel | None:
 
 def _index_add(device: Device, r: Request) -> ChosenKernel | None:
     sums, n = _sums(device, r), (prod(r.inputs[0]),)
+    length = r.inputs[0][r.attrs.axis]
     copy = loop(device, lambda w, x: x, [n], [r.dtype], n, r.dtype)
     if sums is None or copy is None:
         return None
@@ -141,12 +145,36 @@ def _index_add(device: Device, r: Request) -> ChosenKernel | None:
     def connect(xp: Any, a: Any, data: Any, indices: Any, updates: Any, *, out: Any, work: Any) -> Run:
         if out is None:
             return nothing
-        add = sums.call(indices, updates, out, work, add=True)
-        if device.address(data) == device.address(out):
-            return add
-        return InOrder([copy.call(data, out), add])
+        runs = [sums.call(indices, updates, out, work, add=True)]
+        if device.address(data) != device.address(out):
+            runs.insert(0, copy.call(data, out))
+        return _checked(device, r, length, indices, runs)
 
     return connected(connect, sums.workspace, "cuda sorted sums", like=r.op.forward)
+
+
+def _checked(device: Device, r: Request, length: int, indices: Any, runs: list[Run]) -> Run:
+    """`runs`, behind a look at the indices where one out of range is an error."""
+    if r.attrs.mode != "raise" or not indices.size:
+        return InOrder(runs)
+    name = (r.op.forward_op or r.op).op_name
+
+    def describe(words: tuple[int, int, int]) -> str:
+        least, most = extremes(words)
+        return f"{name}: indices must be in [0, {length}), got {least} to {most}."
+
+    check = device.check(name, describe)
+    values = [pointer(device.address(indices)), pointer(check.address), ctypes.c_int64(indices.size)]
+    values += [ctypes.c_int64(0), ctypes.c_int64(length), ctypes.c_int(kind(indices.dtype))]
+    function = device.function(_range_source(), "check_range")
+    threads = min(1024, -(-indices.size // 32) * 32)
+    look = device.launch(function, (1, 1, 1), (threads, 1, 1), 0, Arguments(values))
+    return InOrder([Checked(look, check), *runs])
+
+
+@functools.cache
+def _range_source() -> Source:
+    return Source(shared("types", "whole", "check_range"))
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:

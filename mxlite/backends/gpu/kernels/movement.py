@@ -1,7 +1,8 @@
 """Operators that only move elements, and their gradients: copies and fills as their reference kernels say.
 
-Each copy is a launch that reads and writes every element once; see gpu/trace.py for how they are found, and
-gpu/move.py for how they run. Gradients that add up (of tile, repeat, stretched axes) have no row here.
+Each copy reads and writes every element once, in a launch of its own or, where they are rows, of several.
+See gpu/trace.py for how they are found, gpu/move.py and gpu/move_together.py for how they run. Gradients that
+add up (of tile, repeat, stretched axes) have no row here.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from ....graph.opdef import Op, SERVICES, Signature
 from ....ops import find_op
 from ...base import ChosenKernel, connected, Request
 from ...call import bind_call
-from ..device import Device, InOrder, nothing, Run
-from ..move import moved
+from ..device import Device, nothing, Run
+from ..move_together import all_moved
 from ..trace import Move, Sheet, traced
 
 OPERATORS = """
@@ -25,6 +26,7 @@ OPERATORS = """
     _adjoint_slice _adjoint_slice_axis _adjoint_tile _adjoint_repeat _unconcat
     tile repeat broadcast_to broadcast_axis broadcast_like _sum_like
     Pad _unpad SequenceReverse _rnn_param_concat
+    diag _adjoint_diag _eye _linalg_extractdiag _linalg_makediag
     _zeros _ones _full _zeros_without_dtype zeros_like ones_like
 """.split()
 
@@ -57,7 +59,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             given = [sheet(x) for x in inputs]
             found = traced(lambda xp: r.op.forward(xp, a, *given, **made), log)
             assert found is not None  # it was possible for all outputs
-            return InOrder([moved(device, m, arrays) for m in found])
+            return all_moved(device, found, arrays)
 
         return connected(connect, 0, "cuda copy" if moving else "cuda fill", like=r.op.forward)
 

@@ -36,7 +36,7 @@ class Forward(ctypes.Structure):
     """The parameters of the kernels of softmax.cuh."""
 
     _fields_ = (
-        *((n, _P) for n in "data out limit label weight head counts losses".split()),
+        *((n, _P) for n in "data out limit label weight head counts losses wrong".split()),
         *(("lines", _L), ("ignored", _L), ("scale", _D), ("length", _U), ("group", _U), ("inner", Divisor)),
         *((n, _I) for n in "mode vector limit_kind label_kind checked each parts".split()),
     )
@@ -60,7 +60,7 @@ def source(file: str, data: str, out: str) -> Source:
         f"typedef {NAMES[data]} X;\ntypedef {NAMES[out]} Y;\n"
         f"typedef {'double' if 'float64' in (data, out) else 'float'} C;\nenum {{ WIDTH = {wide} }};\n"
     )
-    return Source(shared("types") + types + shared("math", "index", "whole", "group", file))
+    return Source(shared("types") + types + shared("math", "index", "whole", "checks", "group", file))
 
 
 def _width(*dtypes: str) -> int:

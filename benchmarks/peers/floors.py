@@ -1,0 +1,51 @@
+"""How fast a step could be at best, were it nothing but products of matrices at this machine's peak."""
+
+from __future__ import annotations
+
+from harness import markdown
+from harness.table import number
+
+from .contest import Entry
+from .tables import best, Results, share
+from .targets import LEAST
+
+FLOOR = """\
+What the products of matrices in a step (layers, attention, convolutions, recurrent networks) would take at
+the peak of this machine, {flops:.0f} GFLOP/s in a large float32 product in this run, if all else took no
+time; and the ratio to PyTorch that this leaves at most. Convolutions count as the direct algorithm's, so that
+Winograd's may be below this floor.
+
+"""
+PRODUCTS = ("FullyConnected", "dot", "gemm", "matmul", "onvolution", "rnn", "RNN", "attention")
+"""Parts of the names of operators that are products of matrices and little else."""
+
+
+def floor_s(e: Entry | None, peak: dict[str, float]) -> float | None:
+    """Seconds that the products of a step take at the peak of this machine; None if it was not profiled."""
+    if e is None or e.profile is None:
+        return None
+    own = e.profile["peak"]["flops_per_s"]
+    of_products = (k for k in e.profile["kinds"] if any(name in k["op"] for name in PRODUCTS))
+    return sum(k["flops"] / max(peak["flops"], own.get(k["type"], 0.0)) for k in of_products)
+
+
+def floors(results: Results, precision: str, peak: dict[str, float]) -> str:
+    """How long products alone would take at the peak, and what ratio that leaves at most."""
+    rows = []
+    for net, entries in results:
+        ours, torch = best(entries, "ours", precision), best(entries, "torch", precision)
+        least = floor_s(ours, peak)
+        if not least or ours is None or ours.seconds is None:
+            continue
+        row = [net.title, number(1e3 * least), share(least, ours.seconds.median)]
+        if torch is None or torch.seconds is None:
+            rows.append([*row, "-", "-", "-"])
+            continue
+        most = torch.seconds.median / least
+        row += [share(least, torch.seconds.median), number(most)]
+        rows.append([*row, "yes" if most >= LEAST[precision] else "NO"])
+    if not rows:
+        return ""
+    head = ["products alone", "floor, ms", "of mxlite's step", "of PyTorch's", "ratio at most"]
+    table = markdown([*head, f"leaves {LEAST[precision]:g}"], rows)
+    return FLOOR.format(flops=peak["flops"] / 1e9) + table

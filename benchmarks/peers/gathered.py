@@ -1,0 +1,125 @@
+"""Results of several runs in one file, as JSON: a whole run is long, and can be made in parts."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from harness import Spread
+from harness.machine import cpu_model, usable_cores
+
+from .column import Column
+from .contest import Entries, Entry
+
+
+@dataclass
+class Part:
+    """One run. started: UTC; load: averages over 1, 5 and 15 minutes when it began; versions: those of each
+    framework, by its name."""
+
+    started: str
+    load: str
+    threads: int
+    rounds: int
+    seconds: float
+    minutes: float = 0.0
+    nets: list[str] = field(default_factory=list)
+    columns: list[str] = field(default_factory=list)
+    machine: str = ""
+    versions: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def begun(cls, threads: int, rounds: int, seconds: float) -> Part:
+        now = datetime.datetime.now(datetime.UTC)
+        load = " ".join(f"{x:.2f}" for x in os.getloadavg()) if hasattr(os, "getloadavg") else "unknown"
+        machine = f"{cpu_model()}, {usable_cores()} cores"
+        return cls(now.strftime("%Y-%m-%d %H:%M"), load, threads, rounds, seconds, machine=machine)
+
+
+@dataclass
+class Gathered:
+    """Parts, and by network the newest entry of each column. `peak`: the best rates the machine has shown."""
+
+    parts: list[Part] = field(default_factory=list)
+    entries: dict[str, Entries] = field(default_factory=dict)
+    peak: dict[str, float] = field(default_factory=dict)
+
+    def begin(self, part: Part) -> None:
+        """Figures that come from now on are those of `part`. Raises SystemExit where its machine, threads or
+        versions are others: one table would compare what cannot be compared."""
+        for old in self.parts:
+            for what in ("machine", "threads"):
+                here, there = getattr(part, what), getattr(old, what)
+                if here != there:
+                    raise SystemExit(f"This run has {what} {here!r}, what was gathered before has {there!r}.")
+            for name in part.versions.keys() & old.versions.keys():
+                if part.versions[name] != old.versions[name]:
+                    raise SystemExit(
+                        f"This run has {name} {part.versions[name]}, what was gathered before has "
+                        f"{old.versions[name]}."
+                    )
+        self.parts.append(part)
+
+    def add(self, net: str, entries: Entries) -> None:
+        """What the present part has found; a column that was measured before is replaced."""
+        part = self.parts[-1]
+        for name, e in entries.items():
+            e.part = len(self.parts)
+            if e.seconds or e.asked or name not in self.entries.get(net, {}):
+                self.entries.setdefault(net, {})[name] = e
+                if name not in part.columns:
+                    part.columns.append(name)
+        part.nets.append(net)
+
+    def offer(self, peak: Mapping[str, float]) -> None:
+        """Rates that the machine has reached; the higher ones stay."""
+        for name, rate in peak.items():
+            self.peak[name] = max(rate, self.peak.get(name, 0.0))
+
+    def versions(self) -> dict[str, dict[str, str]]:
+        """Of all frameworks in all parts."""
+        return {name: own for part in self.parts for name, own in part.versions.items()}
+
+    def write(self, path: Path) -> None:
+        data = {
+            "parts": [asdict(p) for p in self.parts],
+            "entries": {n: [_plain(e) for e in es.values()] for n, es in self.entries.items()},
+            "peak": self.peak,
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path | None) -> Gathered:
+        """Empty if there is no such file."""
+        if path is None or not path.exists():
+            return cls()
+        data = json.loads(path.read_text(encoding="utf-8"))
+        entries = {n: {x["column"]["name"]: _entry(x) for x in es} for n, es in data["entries"].items()}
+        return cls([Part(**p) for p in data["parts"]], entries, data["peak"])
+
+
+def _plain(e: Entry) -> dict[str, Any]:
+    """As JSON knows it: a Spread is its values."""
+    plain = {f.name: getattr(e, f.name) for f in fields(e)}
+    plain["column"] = {f.name: getattr(e.column, f.name) for f in fields(e.column)}
+    plain["seconds"] = None if e.seconds is None else list(e.seconds.values)
+    plain["beside"] = {n: list(x.values) for n, x in e.beside.items()}
+    return plain
+
+
+def _entry(plain: dict[str, Any]) -> Entry:
+    seconds = plain["seconds"]
+    return Entry(
+        **plain
+        | {
+            "column": Column(**plain["column"]),
+            "seconds": None if seconds is None else Spread(tuple(seconds)),
+            "beside": {n: Spread(tuple(x)) for n, x in plain["beside"].items()},
+        }
+    )

@@ -1,0 +1,322 @@
+"""Large matrix products, of numbers of any type that can be loaded, as generated code.
+
+    C (M, N) = A (M, K) B (K, N)  (+ a row)  (+ C)
+
+Blocks of A and of B are copied to float32 so that what is read one behind the other lies so, and no strides
+push each other out of the cache (K. Goto, R. van de Geijn, 2008, "Anatomy of high-performance matrix
+multiplication"). A panel of B, two vectors wide, and a block of A then lie in the second cache; a tile of
+`rows()` rows keeps its sums in registers:
+
+    for columns of B by COLUMNS                  for each panel of B
+        for rows of A by ROWS or all                 for each tile of A
+            for K by DEPTH: copy B                       registers += tile x panel
+                for rows of A by ROWS: copy A
+
+Numbers of 16 bits are widened by the copies; sums of them are kept in float32, for ROWS rows at a time, and
+rounded once. Threads share rows or columns of C, copy what each needs and never wait for each other. A sum
+is added up in the same order however C is shared.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+from ....core import native
+from ..winograd.routine import Int, Program, Routine
+from . import tile
+from .emitter import width
+from .team import load
+from .transposition import _transposed
+
+DEPTH, ROWS, COLUMNS = 512, 196, 512
+VECTORS = 2  # of a panel
+_SIZES = (14, 8, 6, 4, 2, 1)
+_UNROLL = 4
+
+(A, B, C, BIAS, WORK, WORK_STEP, M, N, K, CHUNK, A_ROW, A_STEP, B_STEP, B_COLUMN, C_ROW, BY_ROWS, ADDS) = (
+    range(17)
+)
+COUNT = 17
+
+
+class Form(NamedTuple):
+    """What the code depends on: types, and whether A and B lie column by column. bias: its type, or ""."""
+
+    a: str = "float32"
+    b: str = "float32"
+    c: str = "float32"
+    a_turned: bool = False
+    b_turned: bool = False
+    bias: str = ""
+
+
+def rows() -> int:
+    """Rows of a tile."""
+    return (tile.registers() - 1 - VECTORS) // VECTORS
+
+
+def panel() -> int:
+    """Columns of a panel."""
+    return VECTORS * width()
+
+
+def _row_bytes() -> int:
+    return 4 * DEPTH + 64  # between rows of a block of A: an odd number of cache lines
+
+
+def _tile_bytes(turned: bool) -> int:
+    """Between the tiles of a block of A."""
+    return 4 * width() * DEPTH if turned else rows() * _row_bytes()
+
+
+def pieces(form: Form, m: int, n: int) -> tuple[int, int, int, int]:
+    """Bytes of scratch of one thread: a block of B, one of A, a row, sums."""
+    across = -(-min(n, COLUMNS) // panel())
+    down = -(-min(m, ROWS) // rows())
+    sums = 4 * COLUMNS * min(m, 2 * ROWS) if form.c != "float32" else 0
+    return (across * 4 * panel() * DEPTH, down * _tile_bytes(form.a_turned), 4 * (COLUMNS + panel()), sums)
+
+
+@functools.lru_cache(maxsize=256)
+def code(form: Form) -> native.Code:
+    """The code with one function, `multiply`."""
+    p = Program()
+    _Multiply(p, form)
+    return load(p)
+
+
+class _Multiply:
+    def __init__(self, p: Program, form: Form) -> None:
+        self.p, self.form = p, form
+        self.panel = p.borrow(panel_routine, form.a_turned)
+        self.copy_a, self.copy_b = _copy_a(p, form), _copy_b(p, form)
+        self.narrow = form.c != "float32"
+        self.f = f = p.entry("multiply")
+        self.a, self.b, self.c, self.bias, work = (f.pointer(s) for s in (A, B, C, BIAS, WORK))
+        (
+            self.m,
+            self.n,
+            self.k,
+            self.chunk,
+            self.a_row,
+            self.a_step,
+            self.b_step,
+            self.b_column,
+            self.c_row,
+        ) = (f.integer(s) for s in (M, N, K, CHUNK, A_ROW, A_STEP, B_STEP, B_COLUMN, C_ROW))
+        self.adds = f.is_("ne", f.integer(ADDS), 0)
+        by_rows = f.is_("ne", f.integer(BY_ROWS), 0)
+        self.block_b = f.at(work, f.times(f.thread, f.integer(WORK_STEP)))
+        across = f.over(f.plus(f.least(self.n, COLUMNS), panel() - 1), panel())
+        down = f.over(f.plus(f.least(self.m, ROWS), rows() - 1), rows())
+        self.block_a = f.at(self.block_b, f.times(across, 4 * panel() * DEPTH))
+        self.row = f.at(self.block_a, f.times(down, _tile_bytes(form.a_turned)))
+        self.sums = f.at(self.row, 4 * (COLUMNS + panel()))
+        r = f.share(self.m, rows())
+        c = f.share(self.n, panel())
+        r0, r1 = f.either(by_rows, r[0], 0), f.either(by_rows, r[1], self.m)
+        c0, c1 = f.either(by_rows, 0, c[0]), f.either(by_rows, self.n, c[1])
+        with f.loop(str(c0), str(c1), COLUMNS) as columns:
+            self.j, self.nj = columns.index, f.least(f.minus(c1, columns.index), COLUMNS)
+            self._fill_row()
+            with f.loop(str(r0), str(r1), 2 * ROWS if self.narrow else 1 << 40) as many:
+                self.first = many.index
+                last = f.least(r1, f.plus(many.index, 2 * ROWS)) if self.narrow else r1
+                with f.loop("0", self.k, self.chunk) as deep:
+                    self._chunk(deep.index, last)
+                if self.narrow:
+                    self._round(last)
+        f.done()
+
+    def _fill_row(self) -> None:
+        """What sums begin with, for the columns at hand."""
+        f, form = self.f, self.form
+
+        def body(i: str, mask: str | None) -> None:
+            value = f.const(0.0)
+            if form.bias:
+                value = f.load(f.offset(self.bias, self.j, form.bias), i, form.bias, mask)
+            f.store(value, self.row, i, mask=mask)
+
+        f.sweep("0", str(self.nj), body)
+
+    def _chunk(self, k: str, last: Int) -> None:
+        """Some of the depth, for rows from `first` to `last`."""
+        f = self.f
+        steps = f.least(f.minus(self.k, k), self.chunk)
+        is_first = f.is_("eq", k, 0)
+        fresh = f.both(is_first, f.negated(self.adds))
+        across = f.over(f.plus(self.nj, panel() - 1), panel())
+        b_at = f.at(self.b, f.plus(f.times(k, self.b_step), f.times(self.j, self.b_column)))
+        with f.loop("0", str(across)) as loop:
+            done = f.times(loop.index, panel())
+            f.run(
+                self.copy_b, ("ptr", f.at(b_at, f.times(done, self.b_column))),
+                ("ptr", f.at(self.block_b, f.times(loop.index, 4 * panel() * DEPTH))),
+                ("i64", steps), ("i64", f.minus(self.nj, done)), ("i64", self.b_step),
+                ("i64", self.b_column),
+            )  # fmt: skip
+        with f.loop(str(self.first), str(last), ROWS) as some:
+            i, ni = some.index, f.least(f.minus(last, some.index), ROWS)
+            a_at = f.at(self.a, f.plus(f.times(i, self.a_row), f.times(k, self.a_step)))
+            f.run(
+                self.copy_a, ("ptr", a_at), ("ptr", self.block_a), ("i64", ni), ("i64", steps),
+                ("i64", self.a_row), ("i64", self.a_step),
+            )  # fmt: skip
+            target = f.at(self.c, f.plus(f.times(i, self.c_row), f.times(self.j, 4)))
+            line: Int = self.c_row
+            if self.narrow:
+                target, line = f.at(self.sums, f.times(f.minus(i, self.first), 4 * COLUMNS)), 4 * COLUMNS
+            begin = f.emit(f"select i1 {fresh}, ptr {self.row}, ptr {target}")
+            begin_line = f.either(fresh, 0, line)
+            with f.loop("0", str(across)) as loop:
+                done = f.times(loop.index, panel())
+                shift = f.times(done, 4)
+                f.run(
+                    self.panel, ("ptr", self.block_a),
+                    ("ptr", f.at(self.block_b, f.times(loop.index, 4 * panel() * DEPTH))),
+                    ("ptr", f.at(begin, shift)), ("i64", begin_line), ("ptr", f.at(target, shift)),
+                    ("i64", line), ("i64", ni), ("i64", steps), ("i64", f.minus(self.nj, done)),
+                )  # fmt: skip
+
+    def _round(self, last: Int) -> None:
+        """Write the sums of these rows to C."""
+        f = self.f
+        with f.loop(str(self.first), str(last)) as loop:
+            source = f.at(self.sums, f.times(f.minus(loop.index, self.first), 4 * COLUMNS))
+            target = f.offset(f.at(self.c, f.times(loop.index, self.c_row)), str(self.j), self.form.c)
+
+            def body(i: str, mask: str | None) -> None:
+                f.store(f.load(source, i, mask=mask), target, i, self.form.c, mask)
+
+            f.sweep("0", str(self.nj), body)
+
+
+def _copy_b(p: Program, form: Form) -> str:
+    """`copy_b`: `steps` rows of `left` columns at most a panel wide become (steps, panel)."""
+    f = p.routine("copy_b", b="ptr", into="ptr", steps="i64", left="i64", step="i64", column="i64")
+    lanes, line = width(), 4 * panel()
+    if not form.b_turned:
+        masks = [f.tail(str(j * lanes), "%left") for j in range(VECTORS)]
+        with f.loop("0", "%steps") as loop:
+            source, target = (
+                f.at("%b", f.times(loop.index, "%step")),
+                f.at("%into", f.times(loop.index, line)),
+            )
+            for j, mask in enumerate(masks):
+                f.write(f.load(source, str(j * lanes), form.b, mask), f.at(target, 4 * lanes * j))
+        f.done()
+        return "copy_b"
+    last = f.minus("%left", 1)
+    for j in range(VECTORS):
+        at = [f.at("%b", f.times(f.least(j * lanes + r, last), "%column")) for r in range(lanes)]
+        into = f.at("%into", 4 * lanes * j)
+
+        def body(i: str, mask: str | None, at: list[str] = at, into: str = into) -> None:
+            found = [f.as_int(f.load(x, i, form.b, mask)) for x in at]
+            target = f.at(into, f.times(i, line))
+            for k, x in enumerate(_transposed(f, found)):
+                # Behind the last step there is room, up to DEPTH.
+                f.write(f.as_float(x), f.at(target, line * k))
+
+        f.sweep("0", "%steps", body)
+    f.done()
+    return "copy_b"
+
+
+def _copy_a(p: Program, form: Form) -> str:
+    """`copy_a`: a block of A, by rows with room between them or, if it is turned, by steps in tiles."""
+    f = p.routine("copy_a", a="ptr", into="ptr", rows="i64", steps="i64", row="i64", step="i64")
+    if not form.a_turned:
+        with f.loop("0", "%rows") as loop:
+            source = f.at("%a", f.times(loop.index, "%row"))
+            target = f.at("%into", f.times(loop.index, _row_bytes()))
+
+            def body(i: str, mask: str | None) -> None:
+                f.store(f.load(source, i, form.a, mask), target, i, mask=mask)
+
+            f.sweep("0", "%steps", body)
+        f.done()
+        return "copy_a"
+    with f.loop("0", "%rows", rows()) as loop:
+        left = f.minus("%rows", loop.index)
+        source = f.at("%a", f.times(loop.index, "%row"))
+        target = f.at("%into", f.times(f.over(loop.index, rows()), _tile_bytes(True)))
+        mask = f.tail("0", str(left))
+        with f.loop("0", "%steps") as steps:
+            x = f.load(f.at(source, f.times(steps.index, "%step")), "0", form.a, mask)
+            f.write(x, f.at(target, f.times(steps.index, 4 * width())))
+    f.done()
+    return "copy_a"
+
+
+def panel_routine(p: Program, turned: bool) -> str:
+    """`(a, b, begin, begin_row, c, c_row, rows, steps, left)`: all tiles of a block of A times a panel of B.
+
+    Sums begin with what lies at `begin` and are written to `c`, `left` columns at most.
+    """
+    name = f"matrices_{'steps' if turned else 'rows'}{width()}"
+    sizes = [n for n in dict.fromkeys((rows(), *_SIZES)) if n <= rows()]
+    for n in sizes:
+        _tile(p, f"{name}_{n}", n, turned)
+    f = p.routine(
+        name, a="ptr", b="ptr", begin="ptr", begin_row="i64", c="ptr", c_row="i64", rows="i64", steps="i64",
+        left="i64",
+    )  # fmt: skip
+    whole = f.times(f.over("%rows", rows()), rows())
+    done: Int = 0
+    for n in sizes:
+        until = whole if n == rows() else f.plus(done, f.times(f.over(f.minus("%rows", done), n), n))
+        with f.loop(str(done), str(until), n) as loop:
+            i = loop.index
+            if turned:
+                inside = f.rest(i, rows())
+                a = f.at("%a", f.plus(f.times(f.over(i, rows()), _tile_bytes(True)), f.times(inside, 4)))
+            else:
+                a = f.at("%a", f.times(i, _row_bytes()))
+            f.run(
+                f"{name}_{n}", ("ptr", a), ("ptr", "%b"), ("ptr", f.at("%begin", f.times(i, "%begin_row"))),
+                ("i64", "%begin_row"), ("ptr", f.at("%c", f.times(i, "%c_row"))), ("i64", "%c_row"),
+                ("i64", "%steps"), ("i64", "%left"),
+            )  # fmt: skip
+        done = until
+    f.done()
+    return name
+
+
+def _tile(p: Program, name: str, n: int, turned: bool) -> None:
+    """n rows of one panel."""
+    p.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    f: Routine = p.routine(
+        name, a="ptr", b="ptr", begin="ptr", begin_row="i64", c="ptr", c_row="i64", steps="i64", left="i64"
+    )
+    lanes = width()
+    row, step = (4, 4 * lanes) if turned else (_row_bytes(), 4)
+    masks = [f.tail(str(j * lanes), "%left") for j in range(VECTORS)]
+    at = [f.at("%c", f.times(r, "%c_row")) for r in range(n)]
+    for there in at:  # to be there when the sums are
+        for j in range(VECTORS):
+            f.do(f"call void @llvm.prefetch.p0(ptr {f.at(there, 4 * lanes * j)}, i32 1, i32 3, i32 1)")
+    sums = [f.const(0.0)] * (n * VECTORS)
+    until = f.emit(f"and i64 %steps, {-_UNROLL}")
+    start = "0"
+    for stop, count in ((until, _UNROLL), ("%steps", 1)):
+        with f.loop(start, stop, count, sums) as loop:
+            values = list(loop.values)
+            a = f.at("%a", f.times(loop.index, step))
+            b = f.at("%b", f.times(loop.index, 4 * panel()))
+            for k in range(count):
+                right = [f.read(f.at(b, 4 * (panel() * k + lanes * j))) for j in range(VECTORS)]
+                for r in range(n):
+                    left = f.repeated(f.at(a, r * row + k * step))
+                    for j in range(VECTORS):
+                        values[r * VECTORS + j] = f.fma(left, right[j], values[r * VECTORS + j])
+            loop.again(*values)
+        sums, start = list(loop.results), stop
+    for r in range(n):
+        begin = f.at("%begin", f.times(r, "%begin_row"))
+        for j, mask in enumerate(masks):
+            value = f.add(sums[r * VECTORS + j], f.load(begin, str(j * lanes), mask=mask))
+            f.store(value, at[r], str(j * lanes), mask=mask)
+    f.done()

@@ -1,0 +1,66 @@
+"""Matrix products by generated code, as `onednn.product` has them: those of 16-bit numbers above all."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from ....core.dtype import float32
+from ....graph.opdef import DType
+from ....ops.scratch import scratch_bytes
+from ..onednn.primitive import address_of, Run
+from ..onednn.product import Layout, Product, turned
+from ..threads import num_threads
+from . import matrices as code
+from .emitter import storable
+from .team import call, threads_for, usable
+
+_byte = np.dtype("uint8")
+
+
+def product(
+    x: Layout, y: Layout, out: Layout, bias: DType | None = None, adds: bool = False
+) -> Product | None:
+    """x (M, K) @ y (K, N), with a contiguous row of N numbers of type `bias` added, or `out` itself.
+
+    Two-byte numbers are multiplied and added up in float32, and rounded once. None where there is no
+    compiler, or a matrix lies otherwise than row by row or column by column.
+    """
+    if not usable() or len(x.shape) != 2 or 0 in (*x.shape, *y.shape):
+        return None
+    if out.is_turned:
+        return None if bias is not None else turned(product(y.turned, x.turned, out.turned, None, adds))
+    types = [z.dtype.name for z in (x, y, out)] + ([] if bias is None else [bias.name])
+    if not set(types) <= storable() or None in (x.lead, y.lead, out.lead):
+        return None
+    if adds and out.dtype != float32:
+        return None
+    return _made(num_threads(), x, y, out, bias, adds)
+
+
+@functools.lru_cache(maxsize=1024)
+def _made(threads: int, x: Layout, y: Layout, out: Layout, bias: DType | None, adds: bool) -> Product:
+    (m, k), n = x.shape, y.shape[1]
+    kinds = (x.dtype.name, y.dtype.name, out.dtype.name)
+    form = code.Form(*kinds, x.is_turned, y.is_turned, "" if bias is None else bias.name)
+    own = scratch_bytes([((nbytes,), _byte) for nbytes in code.pieces(form, m, n)])
+    threads = threads_for(4 * m * n * k // 16)  # a vector is multiplied about as fast as it is moved
+    chunks = -(-k // code.DEPTH)
+    slots = {
+        code.WORK_STEP: own, code.M: m, code.N: n, code.K: k, code.CHUNK: -(-k // chunks // 16) * 16,
+        code.A_ROW: x.strides[0] * x.dtype.itemsize, code.A_STEP: x.strides[1] * x.dtype.itemsize,
+        code.B_STEP: y.strides[0] * y.dtype.itemsize, code.B_COLUMN: y.strides[1] * y.dtype.itemsize,
+        code.C_ROW: out.strides[0] * out.dtype.itemsize, code.BY_ROWS: int(m > n), code.ADDS: int(adds),
+    }  # fmt: skip
+
+    def bound(x_at: Any, y_at: Any, out_at: Any, bias_at: Any = None, work: Any = None) -> Run:
+        addresses = {code.A: x_at, code.B: y_at, code.C: out_at, code.WORK: work}
+        if bias is not None:
+            addresses[code.BIAS] = bias_at
+        given = slots | {i: address_of(a) for i, a in addresses.items()}
+        args = [given.get(i, 0) for i in range(code.COUNT)]
+        return call(code.code(form), "multiply", args, threads, keep=tuple(addresses.values()))
+
+    return Product("compiled product", own * threads, bound)

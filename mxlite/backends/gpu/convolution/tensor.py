@@ -1,0 +1,119 @@
+"""The three directions of a convolution on tensor cores, reading windows where they lie.
+
+For two-byte floats, and for float32 where it may be multiplied in 10 bits; with channels last, and as many in
+a group as make whole packs of 16 bytes. Sums are float32. Tiles and slices follow from the shape alone, as
+those of `windowed`: the same bits on every GPU. A weight whose taps lie side by side is packed first, so that
+what is summed does: that copy is the scratch of output and gradient in data, that of the gradient in the
+weight are sums of slices.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ....ops.conv_kernels import Geometry
+from ..device import Arguments, Device, InOrder, nothing, pointer, Run
+from . import tiles
+from .windowed import Correlate, Gather
+
+BYTES = 16  # of a pack
+
+
+def can(g: Geometry, last: bool, tf32: bool) -> bool:
+    """Whether tensor cores take these types, and packs these channels."""
+    known = g.dtype.name in ("float16", "bfloat16") or (tf32 and g.dtype.name == "float32")
+    return known and last and not any(n % _pack(g) for n in (g.c // g.groups, g.f // g.groups))
+
+
+def _pack(g: Geometry) -> int:
+    return BYTES // int(g.dtype.itemsize)
+
+
+@dataclass(frozen=True)
+class TensorGather(Gather):
+    """The output from data, or data's gradient from the output's."""
+
+    tensor: ClassVar[bool] = True
+
+    @property
+    def nbytes(self) -> int:
+        g = self.g
+        return g.f * (g.c // g.groups) * g.taps * int(g.dtype.itemsize) if self._packs() else 0
+
+    @property
+    def name(self) -> str:
+        t = self.tile()
+        return f"cuda tensor convolution {t.rows}x{t.columns}"
+
+    def connect(
+        self,
+        x: Any,
+        weight: Any,
+        out: Any,
+        work: Any,
+        bias: Any = None,
+        addend: Any = None,
+        relu: bool = False,
+    ) -> Run:
+        """As of Gather, which takes over where arrays are not aligned to packs."""
+        g, at = self.g, self.device.address
+        if out is None or out.size == 0:
+            return nothing
+        fed = at(work) if self._packs() else at(weight)
+        if at(x) % BYTES or fed % BYTES:
+            plain = Gather(self.device, g, self.last, self.transposed)
+            return plain.connect(x, weight, out, work, bias, addend, relu)
+        n = self.numbers(relu)
+        n.w_made, n.w_summed, n.w_tap = g.taps * n.summed, 1, n.summed
+        run = self.launched(n, _pack(g), at(x), fed, out, bias, addend)
+        if not self._packs():
+            return run
+        size = g.f * (g.c // g.groups) * g.taps
+        u = ctypes.c_uint32
+        values = [pointer(at(weight)), pointer(fed), u(n.made), u(n.summed), u(g.taps)]
+        values += [ctypes.c_int(self.transposed), ctypes.c_int64(size)]
+        function = self.device.function(tiles.packed_weight(str(g.dtype)), "packed_weight")
+        blocks = min(-(-size // tiles.THREADS), 16 * tiles.MULTIPROCESSORS)
+        packs = self.device.launch(function, (blocks, 1, 1), (tiles.THREADS, 1, 1), 0, Arguments(values))
+        return InOrder([packs, run])
+
+    def _packs(self) -> bool:
+        """Whether what is summed does not lie side by side in the weight."""
+        return self.transposed or self.g.taps > 1
+
+
+@dataclass(frozen=True)
+class TensorCorrelate(Correlate):
+    """The gradient in the weight from data and the output's gradient."""
+
+    tensor: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        return super().name.replace("cuda", "cuda tensor")
+
+    @property
+    def nbytes(self) -> int:
+        return max(super().nbytes, self._plain().nbytes)
+
+    def connect(self, data: Any, d_out: Any, out: Any, work: Any) -> Run:
+        """As of Correlate, which takes over where arrays are not aligned to packs."""
+        at = self.device.address
+        if out is not None and any(at(x) % BYTES for x in (data, d_out)):
+            return self._plain().connect(data, d_out, out, work)
+        return super().connect(data, d_out, out, work)
+
+    def _plain(self) -> Correlate:
+        return Correlate(self.device, self.g, self.last, self.limit)
+
+
+def gather(device: Device, g: Geometry, last: bool, transposed: bool, tf32: bool) -> TensorGather | None:
+    """Output, or gradient in data; None where tensor cores cannot."""
+    return TensorGather(device, g, last, transposed) if can(g, last, tf32) else None
+
+
+def correlate(device: Device, g: Geometry, last: bool, limit: int, tf32: bool) -> TensorCorrelate | None:
+    """The gradient in the weight; None where tensor cores cannot."""
+    return TensorCorrelate(device, g, last, limit) if can(g, last, tf32) else None

@@ -1,0 +1,132 @@
+// Functions of numbers that expressions (math.cuh) do not have, in float and double.
+#pragma once
+
+#define MX_FUNCTION(name, narrow, wide)                                            \
+    __device__ __forceinline__ float mx_##name(float x) { return narrow(x); }      \
+    __device__ __forceinline__ double mx_##name(double x) { return wide(x); }
+MX_FUNCTION(sin, sinf, sin)
+MX_FUNCTION(cos, cosf, cos)
+MX_FUNCTION(tan, tanf, tan)
+MX_FUNCTION(sinh, sinhf, sinh)
+MX_FUNCTION(cosh, coshf, cosh)
+MX_FUNCTION(asin, asinf, asin)
+MX_FUNCTION(acos, acosf, acos)
+MX_FUNCTION(atan, atanf, atan)
+MX_FUNCTION(asinh, asinhf, asinh)
+MX_FUNCTION(acosh, acoshf, acosh)
+MX_FUNCTION(atanh, atanhf, atanh)
+MX_FUNCTION(log2, log2f, log2)
+MX_FUNCTION(log10, log10f, log10)
+MX_FUNCTION(gamma, tgammaf, tgamma)
+MX_FUNCTION(lgamma, lgammaf, lgamma)
+#define MX_FUNCTION_OF_TWO(name, narrow, wide)                                                 \
+    __device__ __forceinline__ float mx_##name(float x, float y) { return narrow(x, y); }      \
+    __device__ __forceinline__ double mx_##name(double x, double y) { return wide(x, y); }
+MX_FUNCTION_OF_TWO(pow, powf, pow)
+MX_FUNCTION_OF_TWO(hypot, hypotf, hypot)
+MX_FUNCTION_OF_TWO(atan2, atan2f, atan2)
+MX_FUNCTION_OF_TWO(fmod, fmodf, fmod)
+MX_FUNCTION_OF_TWO(copysign, copysignf, copysign)
+
+// Remainder with the sign of y; 0 where y is 0.
+template <typename C> __device__ __forceinline__ C mx_mod(C x, C y) {
+    if (y == C(0)) return C(0);
+    C r = mx_fmod(x, y);
+    if (r == C(0)) return mx_copysign(C(0), y);
+    return (r < C(0)) != (y < C(0)) ? r + y : r;
+}
+
+template <> __device__ __forceinline__ int64 mx_mod<int64>(int64 x, int64 y) {
+    if (y == 0 || y == -1) return 0;
+    int64 r = x % y;
+    return r && (r < 0) != (y < 0) ? r + y : r;
+}
+
+// The whole number that is nearest to x / y among those not above it, of which mx_mod is the rest.
+template <typename C> __device__ __forceinline__ C mx_floor_divide(C x, C y) {
+    if (y == C(0)) return x / y;
+    C r = mx_fmod(x, y), q = (x - r) / y;
+    if (r != C(0) && (r < C(0)) != (y < C(0))) q -= C(1);
+    if (q == C(0)) return mx_copysign(C(0), x / y);
+    C below = mx_floor(q);
+    return q - below > C(0.5) ? below + C(1) : below;
+}
+
+// The nearest whole number, halves away from 0; the part that is cut off, doubled and cut again, is the step outwards.
+template <typename C> __device__ __forceinline__ C mx_round(C x) {
+    C whole = mx_trunc(x), step = x - whole;
+    return whole + mx_trunc(step + step);
+}
+
+template <typename C> __device__ __forceinline__ C mx_rint(C x) {
+    C below = mx_floor(x);
+    return below + (x - below > C(0.5) ? C(1) : C(0));
+}
+
+__device__ __forceinline__ int64 shifted_left(int64 x, int64 y) {
+    return y < 0 || y > 63 ? 0 : (int64)((uint64)x << y);
+}
+
+__device__ __forceinline__ int64 shifted_right(int64 x, int64 y) { return x >> (y < 0 || y > 63 ? 63 : y); }
+
+// -- derivatives of log gamma and the inverse of erf, in double, as mxlite/ops has them and says where they are from
+
+__device__ __constant__ const double BERNOULLI[9] = {
+    1.0 / 6, -1.0 / 30, 1.0 / 42, -1.0 / 30, 5.0 / 66, -691.0 / 2730, 7.0 / 6, -3617.0 / 510, 43867.0 / 798};
+
+__device__ __forceinline__ double series(double x, const double *c, int n) {
+    double total = c[n - 1];
+    for (int i = n - 2; i >= 0; --i) total = total * x + c[i];
+    return total;
+}
+
+// The n-th derivative of digamma, n from 0 to 21.
+__device__ inline double mx_polygamma(int n, double x) {
+    const double pi = 3.14159265358979323846;
+    bool mirrored = x < 0;
+    double z = mirrored ? 1 - x : x, total = 0, terms[9], factorial = 1, part = x - rint(x);
+    for (int k = 2; k <= n; ++k) factorial *= k;
+    if (n == 0) {
+        for (int i = 0; i < 12 && z < 12; ++i, z += 1) total -= 1 / z;
+        for (int k = 0; k < 9; ++k) terms[k] = BERNOULLI[k] / (2 * (k + 1));
+        double square = 1 / (z * z);
+        total += log(z) - 0.5 / z - square * series(square, terms, 9);
+        if (!mirrored) return total;
+        return part == 0 ? 0.0 / 0.0 : total - pi / tan(pi * part);
+    }
+    for (int i = 0; i < 12 + n && z < 12 + n; ++i, z += 1) total += pow(z, -(n + 1.0));
+    total *= factorial;
+    double rising = factorial / n;  // (2k + n - 1)! / (2k)!
+    for (int k = 1; k <= 9; ++k) {
+        rising *= (double)(2 * k + n - 1) * (2 * k + n - 2) / (2.0 * k * (2 * k - 1));
+        terms[k - 1] = BERNOULLI[k - 1] * rising;
+    }
+    double square = 1 / (z * z);
+    total += (factorial / n + factorial / (2 * z) + square * series(square, terms, 9)) * pow(z, -(double)n);
+    if (n % 2 == 0) total = -total;
+    if (!mirrored) return total;
+    double row[25], slope[25], power = pi;
+    for (int k = 0; k < 25; ++k) row[k] = k == 1;
+    for (int i = 0; i < n; ++i) {  // the derivative of a polynomial in the cotangent
+        for (int k = 0; k < 24; ++k) slope[k] = (k + 1) * row[k + 1];
+        for (int k = 0; k < 25; ++k) row[k] = (k < 24 ? -slope[k] : 0) - (k >= 2 ? slope[k - 2] : 0);
+        power *= pi;
+    }
+    double mirror = power * series(1 / tan(pi * part), row, n + 2);
+    return (n % 2 ? -total : total) - mirror;
+}
+
+__device__ inline double mx_erfinv(double y) {
+    double size = fabs(y), rest = 1 - size, below = y * y;
+    if (below > 1 - 1.1102230246251565e-16) below = 1 - 1.1102230246251565e-16;
+    double logarithm = log1p(-below), half = 4.3307467508 + 0.5 * logarithm;
+    double x = sqrt(sqrt(half * half - logarithm / 0.147) - half);
+    for (int i = 0; i < 3; ++i) {
+        double error = x < 0.5 ? erf(x) - size : rest - erfc(x);
+        double step = error * 0.88622692545275801 * exp(x * x);
+        x -= step / (1 + x * step);
+    }
+    if (rest == 0) x = 1.0 / 0.0;
+    if (!(rest >= 0)) x = 0.0 / 0.0;
+    return copysign(x, y);
+}

@@ -1,0 +1,77 @@
+"""Maxima are taken before an activation that never falls.
+
+    activation -> max pooling     becomes     max pooling -> activation
+
+The largest of f(x) is f of the largest x. The activation then computes one number for each window, forwards
+and backwards, and backward keeps its small result in place of the large one, which nobody else reads: max
+pooling keeps but the index of each maximum.
+
+Where f is flat (a rectifier below 0) the index may point to another element of the window. Its gradient is 0
+there either way.
+"""
+
+from __future__ import annotations
+
+from ...graph import Entry, Graph, Node, Rewriter
+from ...ops.activation import Activation
+from ...ops.pool import Pooling
+from ...ops.pool_channels_last import _pooling_channels_last
+from ...ops.windows import per_axis
+from .norm_act import is_relu
+
+_RISING = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
+
+
+def pool_first(graph: Graph, train: bool) -> Graph:
+    """`graph` with activations behind the max pooling that is their only reader. O(nodes).
+
+    The activation gets the name and the annotations of the pooling, whose result it stands for, and the other
+    way round. Nodes that are annotated stay where they are. Inference is left alone: there a convolution
+    rectifies by itself.
+    """
+    if not train:
+        return graph
+    uses = graph.uses()
+    kept = set(graph.outputs)
+    pools = {n: n.inputs[0].node for n in graph.nodes if _is_whole_max_pool(n)}
+    found = {
+        pool: act
+        for pool, act in pools.items()
+        if _is_rising(act)
+        and uses[pool.inputs[0]] == 1
+        and pool.inputs[0] not in kept
+        and not any(Entry(pool, i) in uses for i in range(1, pool.num_outputs))
+        and not act.annotations
+        and not pool.annotations
+    }
+    if not found:
+        return graph
+    moved = set(found.values())
+    r = Rewriter(graph)
+    for node in graph.nodes:
+        if node in found:
+            act = found[node]
+            (source,) = act.inputs
+            assert node.op is not None and act.op is not None
+            small = r.add(node.op, node.attrs, [r.of(source)], act.name)
+            r.put(Entry(node), Entry(r.add(act.op, act.attrs, [Entry(small)], node.name)))
+        elif node not in moved:
+            r.keep(node)
+    return r.graph()
+
+
+def _is_rising(node: Node) -> bool:
+    return is_relu(node) or (node.op is Activation and node.attrs.act_type in _RISING)
+
+
+def _is_whole_max_pool(node: Node) -> bool:
+    """Whether it is max pooling whose windows all hold some data: of none at all, the maximum is -inf."""
+    if node.op not in (Pooling, _pooling_channels_last) or node.attrs.pool_type != "max":
+        return False
+    a = node.attrs
+    if a.global_pool:
+        return True
+    rank = len(a.kernel)
+    return a.pooling_convention == "valid" and all(
+        p < k for p, k in zip(per_axis("pad", a.pad, rank, 0), a.kernel)
+    )

@@ -1,0 +1,87 @@
+"""What every plan needs that runs nothing twice.
+
+Backward reads results of the forward pass. Where nothing runs again, such a result is there from its making
+to its last reader, whatever the order of tasks and wherever it lies. So when a backward task runs, the arena
+holds at least
+
+    results of the forward pass that it, or a task that waits for it, still reads
+    + its other inputs and its outputs, but those that may lie where an input lay
+    + its workspace
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .problem import padded, Problem
+
+
+class KeptBound(NamedTuple):
+    """Bytes of the arena, all proven where no task runs again (but those that the user marked for it).
+
+    kept: of the forward pass's results that backward reads, all of which are there when it begins. arena: no
+    plan needs less. task: where that is so; -1 if it is when backward begins, or if there is no backward.
+    """
+
+    kept: int
+    arena: int
+    task: int
+
+
+def kept_bound(problem: Problem) -> KeptBound:
+    """The least arena without recomputation. O(tasks * values / 64) words and additions."""
+    tasks, values, first = problem.tasks, problem.values, problem.num_forward
+    made = problem.arena_producer
+    # A marked task's results are dropped, and what it reads may be dropped too: none of that is proven.
+    stays = [0 <= p < first and not tasks[p].mirror for p in made]
+    sizes = np.array([padded(v.nbytes) if s else 0 for v, s in zip(values, stays)], np.int64)
+    needed = [0] * len(tasks)  # a set of values, as bits: what a task and all that wait for it read
+    for t in range(len(tasks) - 1, first - 1, -1):
+        task = tasks[t]
+        for v in task.inputs:
+            if stays[v]:
+                needed[t] |= 1 << v
+            elif made[v] >= first:
+                needed[made[v]] |= needed[t]
+    together = 0
+    for needs in needed:
+        together |= needs
+    kept = _total(together, sizes)
+    least, at = max(kept, problem.least_arena), -1
+    if problem.task_bound[0] > least:
+        least, at = problem.task_bound
+    for t in range(first, len(tasks)):
+        others = _own(problem, t, needed[t])
+        if others > 0:
+            nbytes = _total(needed[t], sizes) + others
+            if nbytes > least:
+                least, at = nbytes, t
+    return KeptBound(kept, least, at)
+
+
+def _own(problem: Problem, t: int, needed: int) -> int:
+    """Bytes that task `t` needs beside the values `needed`."""
+    task, values = problem.tasks[t], problem.values
+    nbytes = padded(task.workspace)
+    outputs = {v for v in task.outputs if v >= 0 and not values[v].fixed}
+    for v in {*task.inputs, *outputs}:
+        if not values[v].fixed and not needed >> v & 1:
+            nbytes += padded(values[v].nbytes)
+    given: set[int] = set()
+    for out, inp in task.in_place:
+        if out in outputs and inp not in given and not values[inp].fixed:
+            given.add(inp)
+            outputs.discard(out)
+            nbytes -= min(padded(values[out].nbytes), padded(values[inp].nbytes))
+    return nbytes
+
+
+def _total(needed: int, sizes: np.ndarray) -> int:
+    """The sum of `sizes` over a set of values."""
+    if not needed:
+        return 0
+    size = -(-len(sizes) // 8)
+    bits = np.unpackbits(np.frombuffer(needed.to_bytes(size, "little"), np.uint8), bitorder="little")
+    return int(sizes[: len(bits)][bits[: len(sizes)].astype(bool)].sum())
