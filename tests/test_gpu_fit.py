@@ -393,8 +393,21 @@ def test_a_metric_with_an_update_of_its_own_is_asked_at_once():
 # -- what else looks at programs -----------------------------------------------------------------------------
 
 
+class Twice(mx.operator.CustomOp):
+    """An operator that will always run on the host."""
+
+    def forward(self, is_train, req, in_data, out_data, aux):
+        self.assign(out_data[0], req[0], in_data[0] * 2)
+
+
+@mx.operator.register("twice_on_the_host")
+class TwiceProp(mx.operator.CustomOpProp):
+    def create_operator(self, ctx, shapes, dtypes):
+        return Twice()
+
+
 def test_what_stays_outside_of_graphs_is_told(caplog):
-    net = mx.sym.MakeLoss(mx.sym.linalg_potrf(mx.sym.Variable("data")))
+    net = mx.sym.BlockGrad(mx.sym.Custom(mx.sym.Variable("data"), op_type="twice_on_the_host"))
     with hollow_gpus(), caplog.at_level(logging.INFO, "mxlite"):
         executor = net.simple_bind(GPU, data=(2, 3, 3))
         put(executor.arg_dict["data"], np.eye(3))

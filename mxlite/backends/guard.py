@@ -9,6 +9,7 @@ so that a kernel which reads what it should have written, or leaves a piece unwr
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -41,24 +42,30 @@ class Fence:
     def put_up(self) -> None:
         """Write the pattern."""
         for part in (self._before, self._after):
-            part[...] = _pattern(len(part))
+            self._write(part, _pattern(len(part)))
 
     def broken_at(self) -> tuple[int, int] | None:
         """The first changed byte and how many are; [0, nbytes) is the memory itself, so -4 are the four bytes
         before it. None if all stands.
         """
         for part, start in ((self._before, -WIDTH), (self._after, self.nbytes)):
-            if part.tobytes() != _PATTERNS[len(part)]:
-                changed = np.flatnonzero(part != _pattern(len(part)))
+            wanted, found = _pattern(len(part)), self._read(part)
+            if found.tobytes() != wanted.tobytes():
+                changed = np.flatnonzero(found != wanted)
                 return start + int(changed[0]), len(changed)
         return None
 
+    def _write(self, part: Any, pattern: np.ndarray) -> None:
+        part[...] = pattern
 
-_PATTERNS = {n: (PATTERN * 2)[:n] for n in range(WIDTH, 2 * WIDTH)}
+    def _read(self, part: Any) -> np.ndarray:
+        found: np.ndarray = part
+        return found
 
 
-def _pattern(nbytes: int) -> Any:
-    return np.frombuffer(_PATTERNS[nbytes], np.uint8)
+@functools.cache
+def _pattern(nbytes: int) -> np.ndarray:
+    return np.frombuffer((PATTERN * (nbytes // WIDTH + 1))[:nbytes], np.uint8)
 
 
 def guarded(nbytes: int, align: int) -> Any:

@@ -33,8 +33,6 @@ from .step import Key
 class GraphProgram(Program):
     """See above, and Program. `random` counts the random steps; `streams` are for kernels."""
 
-    can_guard = False  # the host sees no elements
-
     def __init__(
         self,
         lowered: Lowered,

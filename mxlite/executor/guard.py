@@ -9,6 +9,8 @@ After each call the pattern around every buffer that is live at that step, and a
 arena that the call touches, must stand as it did. A buffer that begins its life is filled with NaN first, and
 so is whatever the call writes whole. Calls run in the plan's own order, one at a time.
 
+On a GPU only what lies in the arena has guards. The host fetches them behind each call, so no graph is made.
+
 What lies inside the workspace of one call (the arena of a loop's body) has no guards of its own.
 """
 
@@ -19,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..backends import guard
+from ..backends.gpu.fence import DeviceFence, forget as forget_on_device, Watched
 from ..core import OperatorError
 from ..memplan import MemoryPlan
 from ..memplan.arena import place
@@ -61,7 +64,10 @@ class Watchman:
             else:
                 name = f"the workspace of {problem.tasks[schedule.task[r.start]].name!r}"
             low = layout.offsets[b]
-            self._fences.append(guard.Fence(block, low, low + r.nbytes, name))
+            if lowered.backend.is_remote:
+                self._fences.append(DeviceFence(block, low, low + r.nbytes, name))
+            else:
+                self._fences.append(guard.Fence(block, low, low + r.nbytes, name))
             self._born[r.start].append(b)
             for s in range(r.start, r.stop):
                 self._live[s].append(b)
@@ -69,13 +75,15 @@ class Watchman:
     def watched(self, s: int, call: Callable[[], None]) -> Callable[[], None]:
         """`call`, the one of step s, with the guards before and after."""
         plan, lowered, fences = self._plan, self._lowered, self._fences
+        is_remote = lowered.backend.is_remote  # where what lies outside of the arena has no guards
+        forget = forget_on_device if is_remote else guard.forget
         schedule, liveness, task = plan.schedule, plan.liveness, plan.problem.tasks[plan.schedule.task[s]]
         born = [fences[b] for b in self._born[s]]
         new = [self._bytes(b) for b in self._born[s]]
         touched = {schedule.value_of[i] for i in (*schedule.inputs[s], *schedule.outputs[s]) if i >= 0}
         outside = {}
         for v in touched:
-            if (key := lowered.key[v]) is not None:
+            if (key := lowered.key[v]) is not None and not is_remote:
                 outside[key] = guard.fence_of(self._arrays[key].storage, _name(key))
         added_to = {lowered.key[schedule.value_of[i]] for i in schedule.inputs[s]}
         for o in schedule.outputs[s]:
@@ -88,7 +96,7 @@ class Watchman:
 
         def run() -> None:
             for memory in new:
-                guard.forget(memory)
+                forget(memory)
             for fence in born:
                 fence.put_up()
             call()
@@ -97,7 +105,7 @@ class Watchman:
                     fence.put_up()  # what follows is judged by itself
                     raise _outside(task.name, task.kernel, fence, *broken)
 
-        return run
+        return Watched(call, run) if is_remote else run
 
     def _bytes(self, b: int) -> Any:
         low = self._layout.offsets[b]

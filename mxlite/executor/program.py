@@ -38,11 +38,8 @@ class Program:
     """A step that can be pushed: `push_forward`, then `push_backward`.
 
     `arrays` maps every key in `lowered.step.owned` to its array (an object with `storage` and `var`).
-    `states` are the nodes' own, shared by the programs of one executor. `can_guard`: whether MXLITE_GUARD
-    means anything here.
+    `states` are the nodes' own, shared by the programs of one executor.
     """
-
-    can_guard = True
 
     def __init__(
         self,
@@ -118,7 +115,7 @@ class Program:
         if config.check_plan():
             check(plan, self._order(groups))
         block, offsets, watchman = self.arena.block, plan.offsets, None
-        if guard.on and self.can_guard:
+        if guard.on:
             layout = Layout.of(plan)
             block, offsets = self.arena.guarded(layout.nbytes), layout.offsets
             watchman = Watchman(lowered, plan, layout, block, self.arrays)
