@@ -8,7 +8,6 @@ overwrite them:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -53,15 +52,6 @@ def _bindable(case: Case) -> Call | None:
     return None if not visible or not case.shapes or draws else call
 
 
-def _runs(case: Case) -> Iterator[tuple[str, str, Symbol, Call]]:
-    call = _bindable(case)
-    if call is None:
-        return
-    for engine in ("naive", "threaded"):
-        for mirrored in (False, True):
-            yield f"{engine}{', recomputed' * mirrored}", engine, _network(call, mirrored), call
-
-
 def _bind(net: Symbol, call: Call, arrays: list[Any], grad_req: Any) -> Any:
     shapes = dict(zip(call.names()[0], call.shapes[0]))
     args = net.list_arguments()
@@ -82,27 +72,51 @@ def _bind(net: Symbol, call: Call, arrays: list[Any], grad_req: Any) -> Any:
 
 def check_bound_equals_called(case: Case) -> None:
     """Planned, in place, recomputed, on either engine: the bits of outputs and gradients are the same."""
-    for how, engine, net, call in _runs(case):
-        arrays = case.inputs()
-        outs, grads, heads = gradients_of(call, arrays)
-        with use_engine(engine):
-            exe = _bind(net, call, arrays, "write")
-            got = exe.forward(is_train=case.train)
-            for i, out in enumerate(got):
-                want = outs[call.names()[1][i]]
-                same_bits(out.asnumpy(), want, f"{call.op.op_name}, {how}: output {i}")
-            if not case.train or not grads:
-                continue
-            names = call.names()[1][: len(got)]
-            out_grads = [
-                nd.array(heads["d_" + n], dtype=heads["d_" + n].dtype) if is_floating(got[i].dtype) else None
-                for i, n in enumerate(names)
-            ]
-            exe.backward(None if call.op.is_loss else out_grads)
-            for name, want in grads.items():
-                if name in exe.grad_dict and exe.grad_dict[name] is not None:
-                    result = exe.grad_dict[name].asnumpy()
-                    same_bits(result, want, f"{call.op.op_name}, {how}: gradient of {name}")
+    call = _bindable(case)
+    if call is None:
+        return
+    arrays = case.inputs()
+    called = gradients_of(call, arrays)
+    for mirrored in (False, True):
+        exe = None
+        for engine in ("naive", "threaded"):
+            with use_engine(engine):
+                if exe is None:
+                    exe = _bind(_network(call, mirrored), call, arrays, "write")
+                else:
+                    _forget(exe, call, arrays)
+                _check_step(case, call, exe, called, f"{engine}{', recomputed' * mirrored}")
+
+
+def _forget(exe: Any, call: Call, arrays: list[Any]) -> None:
+    """Inputs are what they were before the first step, and all that it made is garbage."""
+    held = {**exe.arg_dict, **exe.aux_dict}
+    for name, x in zip(call.names()[0], arrays):
+        held[name][...] = nd.array(x, dtype=x.dtype)
+    made = [*exe.outputs, *(g for g in exe.grad_arrays if g is not None)]
+    nd.waitall()
+    for storage in (exe._arena.block, *(a.storage for a in made)):
+        storage.reshape(-1).view(np.uint8)[...] = 0xFF
+
+
+def _check_step(case: Case, call: Call, exe: Any, called: tuple[Arrays, Arrays, Arrays], how: str) -> None:
+    outs, grads, heads = called
+    got = exe.forward(is_train=case.train)
+    for i, out in enumerate(got):
+        want = outs[call.names()[1][i]]
+        same_bits(out.asnumpy(), want, f"{call.op.op_name}, {how}: output {i}")
+    if not case.train or not grads:
+        return
+    names = call.names()[1][: len(got)]
+    out_grads = [
+        nd.array(heads["d_" + n], dtype=heads["d_" + n].dtype) if is_floating(got[i].dtype) else None
+        for i, n in enumerate(names)
+    ]
+    exe.backward(None if call.op.is_loss else out_grads)
+    for name, want in grads.items():
+        if name in exe.grad_dict and exe.grad_dict[name] is not None:
+            result = exe.grad_dict[name].asnumpy()
+            same_bits(result, want, f"{call.op.op_name}, {how}: gradient of {name}")
 
 
 def check_gradient_requests(case: Case) -> None:
