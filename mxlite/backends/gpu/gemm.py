@@ -142,19 +142,23 @@ def product(
 
 
 def _own_workspace(p: Product) -> int:
-    sums = column_sum.workspace(p.k, p.m, p.dtype) if p.row_sums else 0
-    return max(tiled_gemm.workspace(p), sums)
+    return max(tiled_gemm.workspace(p), row_sums_workspace(p))
 
 
 def _own(device: Device, p: Product, where: Addresses, work: int) -> Run:
     """All of it by our own kernels."""
     a, b, c, bias, known, _ = where
     run = tiled_gemm.connect(device, p, a, b, c, bias, known, work)
-    return InOrder([run, _row_sums(device, p, where, work)]) if p.row_sums else run
+    return InOrder([run, row_sums(device, p, where.a, where.sums, work)]) if p.row_sums else run
 
 
-def _row_sums(device: Device, p: Product, where: Addresses, work: int) -> Run:
-    return column_sum.column_sum(device, where.a, p.k, p.m, p.dtype, where.sums, work)
+def row_sums(device: Device, p: Product, a: int, sums: int, work: int) -> Run:
+    """The call that computes the `row_sums` of `p` alone, in `row_sums_workspace(p)` bytes at `work`."""
+    return column_sum.column_sum(device, a, p.k, p.m, p.dtype, sums, work)
+
+
+def row_sums_workspace(p: Product) -> int:
+    return column_sum.workspace(p.k, p.m, p.dtype) if p.row_sums else 0
 
 
 def _by_library(device: Any, p: Product, plan: Plan, where: Addresses, work: int, room: int) -> Run | None:
@@ -162,7 +166,7 @@ def _by_library(device: Any, p: Product, plan: Plan, where: Addresses, work: int
     run = blas_gemm.connect(device, plan, where, work, room)
     if run is None or not p.row_sums or plan.form.row_sums:
         return run
-    return InOrder([run, _row_sums(device, p, where, work)])
+    return InOrder([run, row_sums(device, p, where.a, where.sums, work)])
 
 
 def _chosen(device: Device, p: Product) -> Plan | None:

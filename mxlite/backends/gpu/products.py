@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ...graph.opdef import Op, Signature
 from ..base import ChosenKernel, connected, Request
 from .device import Device, InOrder, Run
-from .gemm import fits, kernel_name, Product, product, workspace
+from .gemm import fits, kernel_name, Product, product, row_sums, row_sums_workspace, workspace
 
 ALIGN = 256  # bytes
 
@@ -110,12 +110,19 @@ def products(
         room = -(-room // ALIGN) * ALIGN
         calls = list(before(a, arrays, room)) if before is not None else []
         for term, p, swapped in made:
+            sums_wanted = bool(term.sums) and arrays[term.sums] is not None
             if arrays[term.out] is None:
+                if sums_wanted:
+                    x, sums = (device.address(arrays[name]) for name in (term.x, term.sums))
+                    calls.append(row_sums(device, p, x + term.sides[0].offset * item, sums, room))
                 continue
+            if term.sums and not sums_wanted:
+                p = replace(p, row_sums=False)
             sides = zip((term.x, term.y, term.out), term.sides)
             x, y, out = (device.address(arrays[name]) + side.offset * item for name, side in sides)
             beside = [
-                device.address(arrays[name]) if name else 0 for name in (term.bias, term.known, term.sums)
+                device.address(arrays[name]) if name and arrays[name] is not None else 0
+                for name in (term.bias, term.known, term.sums)
             ]
             if swapped:
                 x, y = y, x
@@ -123,7 +130,7 @@ def products(
             calls.append(product(device, p, x, y, out, bias, room, known, sums))
         return InOrder(calls)
 
-    nbytes = max([scratch, *(workspace(device, p) for _, p, _ in made)])
+    nbytes = max([scratch, *(max(workspace(device, p), row_sums_workspace(p)) for _, p, _ in made)])
     names = dict.fromkeys(kernel_name(device, p) for _, p, _ in made)
     chosen = connected(connect, nbytes + ALIGN if nbytes else 0, ", ".join(names) or "cuda gemm")
     return replace(chosen, signature=Signature(ins, op.signature.makes, frozenset({"work"})))
