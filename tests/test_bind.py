@@ -103,6 +103,25 @@ def test_gradient_arrays_of_another_shape_or_type_are_refused():
         net.bind(mx.cpu(), [mx.nd.ones((2,))], args_grad=[mx.nd.ones((2,), dtype="float64")])
 
 
+def test_gradients_that_would_be_written_over_each_other_are_refused():
+    a, b = mx.sym.Variable("a"), mx.sym.Variable("b")
+    net = mx.sym.MakeLoss(mx.sym.sum(a * a + a * b * b + b * a))
+    arrays = {"a": mx.nd.ones((3,)), "b": mx.nd.ones((3,)) * 2}
+    both = mx.nd.zeros((6,))
+    for request in ("write", {"a": "write", "b": "add"}):
+        with pytest.raises(mx.BindError, match="gradients of 'a' and 'b' have memory in common"):
+            net.bind(mx.cpu(), arrays, {"a": both[0:3], "b": both[2:5]}, request)
+    parts = net.bind(mx.cpu(), arrays, {"a": both[0:3], "b": both[3:6]}, "write")
+    parts.forward(is_train=True)
+    parts.backward()
+    np.testing.assert_array_equal(both.asnumpy(), [8, 8, 8, 5, 5, 5])
+    total = mx.nd.zeros((3,))
+    added = net.bind(mx.cpu(), arrays, {"a": total, "b": total}, "add")
+    added.forward(is_train=True)
+    added.backward()
+    np.testing.assert_array_equal(total.asnumpy(), [13, 13, 13])
+
+
 # -- types -----------------------------------------------------------------------------------------------
 
 

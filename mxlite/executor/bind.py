@@ -257,6 +257,7 @@ def bind(
             raise ShapeError(f"args_grad: {name!r} is {given[name].shape}, its gradient {grad.shape}.")
         if grad.dtype != given[name].dtype:
             raise DTypeError(f"args_grad: {name!r} is {given[name].dtype}, its gradient {grad.dtype}.")
+    _check_apart(grads, requests)
     data = (
         {n for n, r in requests.items() if r == "null"}
         if any(r != "null" for r in requests.values())
@@ -477,6 +478,23 @@ def _link(
 def _have_masters_in_common(a: Executor, b: Executor) -> bool:
     keys = [("var", state_name(n, MASTER)) for n in a.updated]
     return any(k in a._arrays and a._arrays[k] is b._arrays.get(k) for k in keys)
+
+
+def _check_apart(grads: Mapping[str, NDArray], requests: Mapping[str, str]) -> None:
+    """Raise BindError where a gradient would be written over another: neither would be what it is called."""
+    by_var: dict[Any, list[str]] = {}
+    for name, grad in grads.items():
+        if requests[name] == "null":
+            continue
+        for other in by_var.setdefault(grad.var, []):
+            overlap = grad.backend.overlap(grad.storage, grads[other].storage)
+            if overlap and "write" in (requests[name], requests[other]):
+                raise BindError(
+                    f"args_grad: the gradients of {other!r} and {name!r} have memory in common, and "
+                    f"grad_req is {requests[other]!r} and {requests[name]!r}: one would be written over the "
+                    f"other. Give each an array of its own, or grad_req='add' to both for their sum."
+                )
+        by_var[grad.var].append(name)
 
 
 def _shared_arrays(shared_exec: Executor | None, planned: Planned, inputs: set[str]) -> dict[Key, NDArray]:
