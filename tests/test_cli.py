@@ -256,7 +256,7 @@ def test_explain_accounts_for_every_byte_of_the_peak():
 
 def test_explain_names_tensors_and_remedies(ask, monkeypatch):
     monkeypatch.setenv("MXLITE_KERNELS", "reference")  # who is largest depends on the kernels
-    code, out, _ = ask("explain", "zoo:lenet", "--top", 3)
+    code, out, _ = ask("explain", "zoo:resnet20_cifar", "--top", 3)
     assert code == 0
     for remedy in (
         "mixed bfloat16 instead of float32", "inference only", "update inside the step (sgd)",

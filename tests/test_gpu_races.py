@@ -129,9 +129,11 @@ class Program:
         x[...] = x[order]
 
     def on_the_host(self):
-        a, x = self.pick()
-        nd.sort(a, axis=1, out=a)
-        x.sort(axis=1)
+        (a, x), k = self.pick(), self.number()
+        a[:] = nd.einsum(a, nd.full((), k, a.context), subscripts="ij,->ij")  # has no kernel on a GPU
+        x *= k
+        np.clip(x, -50, 50, out=x)
+        nd.clip(a, -50, 50, out=a)
 
     def look(self):
         a, x = self.pick()
