@@ -120,7 +120,6 @@ LSTM_FORMS: dict[str, dict[str, Any]] = {
 LSTM_ROWS = (
     ("one softmax over all steps", 64),
     ("a cross-entropy each step", 64),
-    ("a cross-entropy each step", 200),
 )
 
 
