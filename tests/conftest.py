@@ -5,9 +5,14 @@ all tests and test processes, and printed as one line.
 """
 
 import os
+import signal
 from collections import Counter
 
 os.environ["MXLITE_PLAN_CACHE"] = "0"  # tests are about planning; tests/test_plan_cache.py switches it on
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # So it is in the background of a shell; processes that tests start would inherit it, deaf to Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PREFIX = "count: "
 
