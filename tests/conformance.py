@@ -414,7 +414,7 @@ def _run_without_large(call: Call, op: type[Op], inputs: Arrays) -> Arrays:
     layout = call.layout()
     outs = {n: _garbage(*layout[n], 0xFF) for n in op.output_names(call.attrs)}
     run, _ = call.bind(op, dict(inputs), outs, 0xFF)
-    for _ in range(4):  # the first ones may allocate what Python, numpy and the kernel keep
+    for _ in range(2):  # the first one may allocate what Python, numpy and the kernel keep
         with np.errstate(all="ignore"):
             tracemalloc.start()
             try:

@@ -23,6 +23,7 @@ from ...ops.leaky import LeakyReLU
 from ..base import Request
 from ..dense.operators import _dense_activation, _dense_slope, DenseActivationAttrs, DenseSlopeAttrs
 from .norm_act import agree
+from .rewritten import rewritten
 
 
 def dense_epilogue(
@@ -69,15 +70,7 @@ def dense_epilogue(
                     shapes[Entry(new, i)], dtypes[Entry(new, i)] = shapes[old], dtypes[old]
                 moved[old] = Entry(new, i)
         order.append(new)
-    result = replace(
-        graph,
-        outputs=tuple(moved.get(e, e) for e in graph.outputs),
-        effects=tuple(node_of.get(n, n) for n in graph.effects),
-        order=tuple(order),
-        shapes=shapes,
-        dtypes=dtypes,
-    )
-    return result, moved, num_forward - fewer
+    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward - fewer
 
 
 def activation_of(node: Node) -> str:

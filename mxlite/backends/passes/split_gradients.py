@@ -20,6 +20,7 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from ...graph import Entry, Graph, Node, Op
+from .rewritten import rewritten
 
 
 def split_gradients(
@@ -73,15 +74,7 @@ def split_gradients(
             add(node, replace(node, inputs=inputs))
     if not moved:
         return graph, {}, num_forward
-    result = replace(
-        graph,
-        outputs=tuple(moved.get(e, e) for e in graph.outputs),
-        effects=tuple(node_of.get(n, n) for n in graph.effects),
-        order=tuple(order),
-        shapes=shapes,
-        dtypes=dtypes,
-    )
-    return result, moved, num_forward + more
+    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward + more
 
 
 def _without(node: Node, inputs: tuple[Entry, ...], name: str, new_name: str) -> Node:
