@@ -21,8 +21,8 @@ import numpy as np
 from .holds import Held, Holds
 from .pool import Pool
 
-BUDGETS, FEWEST, EACH = 16, 3, 12  # searches: budgets, and how many for each, at least and at most
-STEPS = 32  # of each, at least: there are fewer searches instead
+BUDGETS, FEWEST, EACH = 16, 1, 12  # searches: budgets, and how many for each, at least and at most
+STEPS = 128  # of each, at least: there are fewer searches instead
 BELOW = 0.85  # of the least bytes known: the lowest budget
 DEAR = 2.0  # shares of a step that a whole budget in excess is counted as
 WARM = 0.05  # how much worse, in shares of a step, the next state may be at first; nothing at last

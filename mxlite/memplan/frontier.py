@@ -38,7 +38,7 @@ RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
 # each task. First by single changes, then by annealing, then by sets of changes.
 SMALL_VISITS, VISITS, MORE_VISITS = 300, 3_000_000, 300
 ANNEALED, MOST_ANNEALED = 600, 900_000
-EXCHANGED = 2000
+EXCHANGED, LEAST_EXCHANGED = 2000, 500_000
 
 
 class Frontier:
@@ -119,7 +119,7 @@ def _search(pool: Pool, droppable: np.ndarray, places: np.ndarray) -> None:
     enumerate_all(pool, droppable, limit)
     improve(pool, places, limit)
     anneal(pool, min(ANNEALED * number**2, MOST_ANNEALED))
-    exchange(pool, EXCHANGED * number)
+    exchange(pool, max(EXCHANGED * number, LEAST_EXCHANGED))
 
 
 def _schemes(pool: Pool, cuts: split.Cuts) -> None:

@@ -39,6 +39,18 @@ class Held:
     runs: list[int]
 
 
+class _Stages(dict[int, tuple[int, ...]]):
+    """Of each number that is asked for the stages in it, ascending."""
+
+    def __init__(self, stages: int) -> None:
+        super().__init__()
+        self.stages = stages
+
+    def __missing__(self, bits: int) -> tuple[int, ...]:
+        found = self[bits] = tuple(j for j, c in enumerate(f"{bits:0{self.stages}b}") if c == "1")
+        return found
+
+
 class Holds:
     """The tables of one problem, which `profiles` describes. `forced` tasks are not kept from forward."""
 
@@ -59,7 +71,7 @@ class Holds:
             self.full & ~first if mark and free[u] else self.full for u, mark in enumerate(forced)
         ]
         self.free = [u for u in range(n) if free[u]]
-        self._stages: dict[int, tuple[int, ...]] = {}
+        self.stages_in = _Stages(self.stages)
 
     def bits(self, stages: Iterable[int]) -> int:
         """The number of a set of stages."""
@@ -72,14 +84,6 @@ class Holds:
         """Bits of the stages from `first` to `last`."""
         return ((1 << (last - first + 1)) - 1) << (self.stages - 1 - last) if first <= last else 0
 
-    def stages_in(self, bits: int) -> tuple[int, ...]:
-        """The stages in a number, ascending."""
-        found = self._stages.get(bits)
-        if found is None:
-            text = f"{bits:0{self.stages}b}"
-            found = self._stages[bits] = tuple(j for j, c in enumerate(text) if c == "1")
-        return found
-
     # -- schedules ---------------------------------------------------------------------------------
 
     def of(self, runs: Runs) -> Held:
@@ -91,7 +95,7 @@ class Holds:
 
     def runs(self, state: Held) -> Runs:
         """The runs of `state`."""
-        return Runs(tuple(map(self.stages_in, state.runs)))
+        return Runs(tuple(self.stages_in[bits] for bits in state.runs))
 
     def edited(self, state: Held, *edits: Edit) -> Held:
         """`state` with all of `edits`, one after another."""
@@ -141,7 +145,7 @@ class Holds:
         used = self.asked[u] | state.runs[u]
         for w in self.readers[u]:
             used |= state.runs[w]
-        return self.stages_in(used)
+        return self.stages_in[used]
 
     def change(self, state: Held, u: int, before: int, event: int, kind: int) -> Edit | None:
         """A change of task u at `event`, which follows on the event `before`; None where there is none.
@@ -181,7 +185,7 @@ class Holds:
         more: list[tuple[int, int, int]] = []
         for p in range(u):
             if new.runs[p] != state.runs[p]:
-                for s in self.stages_in(new.runs[p] & ~state.runs[p]):
+                for s in self.stages_in[new.runs[p] & ~state.runs[p]]:
                     later = state.runs[p] & ((1 << (self.stages - 1 - s)) - 1)
                     if later:
                         more.append((p, self.full, self.span(s + 1, self.stages - later.bit_length())))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
+from itertools import chain
 
 import numpy as np
 
@@ -105,16 +106,10 @@ class Pool:
 
     def held(self, method: str, states: Sequence[Held]) -> tuple[np.ndarray, np.ndarray]:
         """(bytes by stage, seconds) of schedules with any runs; what no point beats is kept."""
-        holds = self.holds
-        num = np.zeros((len(states), self.problem.num_forward), np.int64)
-        every: list[int] = []
-        for i, state in enumerate(states):
-            row = num[i]
-            for u, bits in enumerate(state.runs):
-                if bits:
-                    stages = holds.stages_in(bits)
-                    row[u] = len(stages)
-                    every += stages
+        holds, stages_in = self.holds, self.holds.stages_in
+        rows = [[stages_in[bits] for bits in state.runs] for state in states]
+        num = np.array([[len(stages) for stages in row] for row in rows])
+        every = [*chain.from_iterable(chain.from_iterable(rows))]
         live, seconds = self.evaluator.stages_of_runs(num, np.array(every, np.int64))
         self.visits += len(states) * len(self.problem.tasks)
         few, most = np.minimum(num, MOST_NOTED), live.max(axis=1)
