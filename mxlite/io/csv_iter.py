@@ -112,7 +112,7 @@ def _parsed(name: str, lines: list[tuple[int, str]], columns: int, dtype: np.dty
             )
         for field in fields:
             try:
-                np.loadtxt([field], dtype, comments=None)
+                dtype.type(field.strip())
             except (ValueError, OverflowError):
                 raise FormatError(f"{name}, line {number}: {field.strip()[:40]!r} is no {dtype}.") from None
     raise FormatError(f"{name}, lines {lines[0][0]} to {lines[-1][0]} are not {columns} numbers each.")

@@ -162,7 +162,7 @@ def _keys(t: np.ndarray) -> np.ndarray:
 
 
 def _lanczos(t: np.ndarray) -> np.ndarray:
-    distance = t + 3 - np.arange(8)[:, None]
+    distance = t + 3 - np.arange(8).reshape(-1, *[1] * t.ndim)
     weights = np.sinc(distance) * np.sinc(distance / 4)
     return weights / weights.sum(axis=0)
 
