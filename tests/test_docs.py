@@ -25,10 +25,10 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PUBLIC = """
-    attribute AttrScope autograd base BindError BudgetError callback context Context core cpu
+    attribute AttrScope autograd base BindError BudgetError callback context Context contrib core cpu
     current_context DefinitionError DerivativeError DeviceError DTypeError engine EngineError Executor
-    format_bytes FormatError formats get_num_threads gpu gpu_memory_info init initializer io
-    lr_scheduler MemoryBudgetError memplan metric misc mod model models module MXLiteError MXNetError
+    format_bytes FormatError formats get_num_threads gpu gpu_memory_info init initializer io kv kvstore
+    lr_scheduler MemoryBudgetError memplan metric misc mod model models module mon monitor MXLiteError MXNetError
     name nd ndarray NDArray num_gpus OpAttributeError operator OperatorError opt optimizer
     OutOfMemoryError parse_bytes PlanError profiler random rnd rnn SearchLimitError set_gpu_memory_limit
     set_num_threads ShapeError StateError sym symbol Symbol tools UnknownNameError util var Variable
