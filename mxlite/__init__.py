@@ -7,6 +7,8 @@
 Programs written for MXNet's Symbol, NDArray and Module APIs run with `import mxlite as mx`.
 """
 
+import sys as _sys
+
 from . import (
     core as core,
     engine as engine,
@@ -18,6 +20,7 @@ from . import (
     ndarray as ndarray,
     profiler as profiler,
     symbol as symbol,
+    test_utils as test_utils,
     tools as tools,
 )
 from .core import (
@@ -48,6 +51,7 @@ from .core import (
     UnknownNameError as UnknownNameError,
 )
 from .executor import Executor as Executor
+from .io import image as image, recordio as recordio
 from .module import (
     callback as callback,
     contrib as contrib,
@@ -91,6 +95,31 @@ rnd = random
 viz = visualization
 misc = lr_scheduler
 name = symbol.naming
+img = image
 util = core.npshape
+
+# Modules that lie deeper here than in MXNet: `from mxlite.recordio import pack` finds them all the same.
+for _module in (
+    attribute,
+    autograd,
+    callback,
+    context,
+    contrib,
+    image,
+    initializer,
+    kvstore,
+    lr_scheduler,
+    metric,
+    model,
+    monitor,
+    operator,
+    optimizer,
+    random,
+    recordio,
+    rnn,
+    visualization,
+):
+    _name = "visualization" if _module is visualization else _module.__name__.rpartition(".")[2]
+    _sys.modules.setdefault(f"{__name__}.{_name}", _module)
 
 __version__ = "0.1.0"
