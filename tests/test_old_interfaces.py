@@ -1,4 +1,4 @@
-"""What FeedForward, key-value stores, modules in a row and cells refuse, and what they promise beside MXNet."""
+"""What FeedForward, key-value stores, modules in a row and cells refuse, and promise beside MXNet."""
 
 import pickle
 import warnings
