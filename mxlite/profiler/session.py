@@ -73,8 +73,9 @@ def set_config(**kwargs: Any) -> None:
 
     filename: the trace that `dump` writes ("profile.json"); named here, it is also written when the program
     ends without a dump.  profile_all, profile_symbolic (bound programs), profile_imperative (operations on
-    arrays), profile_memory (byte counters): what to record, everything if none is named.  aggregate_stats and the rest of MXNet's parameters are accepted: `dumps` always works,
-    nothing is dumped periodically, and there are no other processes.
+    arrays), profile_memory (byte counters): what to record, everything if none is named.
+    aggregate_stats and the rest of MXNet's parameters are accepted: `dumps` always works, nothing is dumped
+    periodically, and there are no other processes.
     """
     names = list(asdict(Config()))
     for name in kwargs:
