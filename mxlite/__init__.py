@@ -54,11 +54,15 @@ from .executor import Executor as Executor
 from .io import image as image, recordio as recordio
 from .module import (
     callback as callback,
+    contrib as contrib,
     initializer as initializer,
+    kvstore as kvstore,
     lr_scheduler as lr_scheduler,
     metric as metric,
     model as model,
+    monitor as monitor,
     optimizer as optimizer,
+    rnn as rnn,
 )
 from .ndarray import context as context, NDArray as NDArray, random as random
 from .ndarray.context import (
@@ -85,8 +89,9 @@ sym = symbol
 mod = module
 init = initializer
 opt = optimizer
+kv = kvstore
+mon = monitor
 rnd = random
-rnn = io.sentences
 viz = visualization
 misc = lr_scheduler
 name = symbol.naming
