@@ -485,3 +485,15 @@ def test_a_broken_image_is_named(folder):
     it = mx.image.ImageIter(2, (3, 8, 8), path_imglist=folder / "all.lst", path_root=folder)
     with pytest.raises(FormatError, match=r"The image '1\.img': 7 bytes"):
         it.next()
+
+
+def test_a_module_trains_on_records():
+    net = mx.sym.Convolution(mx.sym.Variable("data"), kernel=(3, 3), num_filter=4, name="conv")
+    net = mx.sym.FullyConnected(mx.sym.Activation(net, act_type="relu"), num_hidden=5, name="fc")
+    module = mx.mod.Module(mx.sym.SoftmaxOutput(net, name="softmax"))
+    with mx.io.ImageRecordIter(**BASE, scale=1 / 255, shuffle=True, rand_mirror=True) as it:
+        module.fit(it, num_epoch=2, optimizer_params={"learning_rate": 0.1})
+        it.reset()
+        assert module.predict(mx.io.ResizeIter(it, 2)).shape == (4, 5)
+    names = ("mxlite.image", "mxlite.recordio", "mxlite.initializer", "mxlite.visualization")
+    assert all(sys.modules[n] is getattr(mx, n.split(".")[1]) for n in names)
