@@ -7,13 +7,15 @@ from functools import cached_property
 
 import numpy as np
 
+from . import stepwise
 from .liveness import live_buffers
 from .problem import padded, Problem
 from .profiles import Profiles
-from .schedule import make_schedule, without_copies
+from .schedule import Choice, make_schedule, Runs, without_copies
 from .transfer import costs
 
-MOST_COPIES = 4
+MOST_COPIES = 4  # that are known by stage
+DEEP_CHUNK = 16  # candidates with more of them, looked at together
 
 
 class Evaluator:
@@ -28,22 +30,28 @@ class Evaluator:
         self.strategy = strategy
 
     @cached_property
-    def _profiles(self) -> Profiles:
+    def profiles(self) -> Profiles:
+        """Tables of the problem, for many candidates at once."""
         return Profiles(self.problem, in_place=self.strategy != "none", sharing=self.strategy == "sharing")
 
-    def one(self, counts: Sequence[int], room: int = 0) -> tuple[int, float]:
-        """(live bytes of the arena at the fullest step, extra seconds) for counts of any height.
+    @cached_property
+    def _stepwise(self) -> stepwise.Stepwise | None:
+        call = stepwise.machine_code()
+        return stepwise.Stepwise(self.problem, self.profiles, call) if call and self.runs_by_stage else None
+
+    def one(self, choice: Choice, room: int = 0) -> tuple[int, float]:
+        """(live bytes of the arena at the fullest step, extra seconds) for counts of any height, or for runs.
 
         O(steps), in Python. Without sharing the bytes are those of all buffers together. `room` is as in
         `make_schedule`.
         """
         if self.strategy == "sharing":
-            schedule, fetched = without_copies(self.problem, counts)
+            schedule, fetched = without_copies(self.problem, choice)
             if fetched:
                 nbytes, waiting = costs(schedule, fetched, room)
                 return nbytes, schedule.recompute_seconds + waiting
         else:
-            schedule = make_schedule(self.problem, counts, room)
+            schedule = make_schedule(self.problem, choice, room)
         live = live_buffers(schedule, in_place=self.strategy != "none")
         if self.strategy == "sharing":
             nbytes = live.max_live_bytes
@@ -66,7 +74,7 @@ class Evaluator:
         Bytes are (candidates, stages), see `Profiles.stages`. Of a row that `one` has to look at the first
         stage has them all, and the others nothing.
         """
-        profiles = self._profiles
+        profiles = self.profiles
         live = np.zeros((len(counts), max(1, profiles.num_stages)), np.int64)
         seconds = np.zeros(len(counts), np.float64)
         alone = np.ones(len(counts), bool)
@@ -77,8 +85,59 @@ class Evaluator:
             step = profiles.chunk(most)
             for at in range(0, len(rows), step):
                 some = rows[at : at + step]
-                live[some], seconds[some], alone[some] = profiles.stages(counts[some].T, most)
+                live[some], seconds[some], alone[some] = self._together(counts[some], most)
+        known = ~alone
+        if self._stepwise is not None:
+            # The same figures as those of `one`, sooner.
+            deep = np.flatnonzero(alone & (highest > MOST_COPIES) & ~offloads)
+            for at in range(0, len(deep), DEEP_CHUNK):
+                some = deep[at : at + DEEP_CHUNK]
+                stages, seconds[some], late = self._together(counts[some], int(highest[some].max()))
+                live[some, 0] = stages.max(axis=1)
+                alone[some] = late
         for k in np.flatnonzero(alone).tolist():
             live[k] = 0
             live[k, 0], seconds[k] = self.one(counts[k].tolist())
-        return live, seconds, ~alone
+        return live, seconds, known
+
+    def _together(self, counts: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(bytes by stage, seconds, whether these are not known) of counts from 0 to `most`."""
+        profiles = self.profiles
+        if self._stepwise is None:
+            return profiles.stages(counts.T, most)
+        live, num, late = self._stepwise.of_counts(np.where(profiles.droppable, counts, 0))
+        return live, self._seconds(num), late & (most > 1)
+
+    def _seconds(self, num: np.ndarray) -> np.ndarray:
+        """Of forward tasks that run again `num` (candidates, forward tasks) times."""
+        most = max(1, int(num.max(initial=0)))
+        again = (np.arange(most) < num[:, :, None]).reshape(len(num), -1)
+        return self.profiles.seconds_of(again.T, most)
+
+    def stages_of_runs(self, num: np.ndarray, stage: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(bytes by stage, seconds) of candidates given by their runs.
+
+        `num` (candidates, forward tasks): how often each runs again. `stage`: `Runs.stages` of all of them,
+        one behind the other. Runs must be such that each may run where it does. For problems that have
+        `runs_by_stage` only.
+        """
+        seconds = self._seconds(num)
+        if self._stepwise is not None:
+            return self._stepwise.of_runs(num, stage), seconds
+        return self.profiles.stages_of_runs(num, stage), seconds
+
+    def choices(self, choices: Sequence[Choice]) -> tuple[np.ndarray, np.ndarray]:
+        """As `one` for each of `choices`: int64 bytes and float64 seconds."""
+        nbytes, seconds = np.zeros(len(choices), np.int64), np.zeros(len(choices), np.float64)
+        counts = [i for i, c in enumerate(choices) if not isinstance(c, Runs)]
+        if counts:
+            nbytes[counts], seconds[counts] = self.many(np.array([choices[i] for i in counts]))
+        for i, c in enumerate(choices):
+            if isinstance(c, Runs):
+                nbytes[i], seconds[i] = self.one(c)
+        return nbytes, seconds
+
+    @cached_property
+    def runs_by_stage(self) -> bool:
+        """Whether the costs of runs can be told stage by stage."""
+        return self.profiles.plain and self.profiles.never > 0 and self.strategy == "sharing"
