@@ -76,6 +76,7 @@ def test_a_kernel_that_is_wrong_is_found(sections, tmp_path, monkeypatch):
 
 def test_a_section_that_hangs_or_crashes_costs_itself_alone(sections, tmp_path, monkeypatch):
     device_check = importlib.import_module("device_check")
+    part = importlib.import_module("device_sections.part")
 
     program = tmp_path / "child.py"
     program.write_text(
@@ -87,7 +88,7 @@ def test_a_section_that_hangs_or_crashes_costs_itself_alone(sections, tmp_path, 
         "if name == 'hangs': time.sleep(100)\n"
         "if name == 'crashes': os.abort()\n"
     )
-    monkeypatch.setattr(device_check, "__file__", str(program))
+    monkeypatch.setattr(part, "PROGRAM", program)
     made = [sections.Section(n, n, "about", s, 1) for n, s in (("hangs", 2), ("crashes", 30), ("good", 30))]
     args = argparse.Namespace(out=tmp_path, emulated=True, small=True, minutes=5.0)
     assert device_check.check(made, args) == 1
@@ -97,7 +98,7 @@ def test_a_section_that_hangs_or_crashes_costs_itself_alone(sections, tmp_path, 
         ["PASS", "FAIL"],
         ["PASS"],
     ]
-    assert "stopped after 2 s" in found["sections"][0]["rows"][1]["found"]
+    assert "ended with stopped after 2 s" in found["sections"][0]["rows"][1]["found"]
     table = (tmp_path / "device_check.md").read_text()
     assert "| first | PASS | a/b |" in table
     args.minutes = 0.05

@@ -370,8 +370,8 @@ class Executor:
 
         What `pattern` (None: everything) matches from the start of its name is kept outside the arena, and
         the program is planned anew for that: `memory_plan` counts it as outputs. So a narrow pattern costs
-        few bytes and little time. A change of pattern loses the values of a forward pass that waits for its
-        backward.
+        few bytes and little time. A change of pattern loses the values of a forward pass that waits for
+        its backward. With mixed precision what is in 16 bits is shown so, gradients times the loss scale.
         """
         if callback is not None:
             watch = Watch(".*" if pattern is None else pattern, monitor_all)
