@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import os
 import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -81,6 +82,8 @@ def set_config(**kwargs: Any) -> None:
     for name in kwargs:
         if name not in names:
             raise MXLiteError(f"set_config has no parameter {name!r}.{nearest(name, names)}")
+    if "filename" in kwargs:  # wherever the program is when it ends
+        kwargs["filename"] = os.path.abspath(kwargs["filename"])
     SESSION.config = Config(**(asdict(SESSION.config) | kwargs))
     SESSION.named = SESSION.named or "filename" in kwargs
     SESSION.recorder.wanted = SESSION.config.wanted()
