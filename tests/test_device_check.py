@@ -15,6 +15,7 @@ import pytest
 from emulated_device import compiler
 
 from mxlite.backends.gpu import opened
+from mxlite.backends.gpu.driver import DriverError
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
@@ -72,6 +73,29 @@ def test_a_kernel_that_is_wrong_is_found(sections, tmp_path, monkeypatch):
     monkeypatch.setattr(kernels.Remote, "_call", wrong)
     rows = run(sections, "kernels", tmp_path)
     assert [r["verdict"] for r in rows] == ["FAIL"] * 3 and rows[2]["found"]["failed"] == 2
+
+
+def test_behind_a_kernel_that_faults_a_new_process_goes_on(sections, tmp_path, monkeypatch):
+    kernels = importlib.import_module("device_sections.kernels")
+    checks = importlib.import_module("device_sections.checks")
+    few = {n: c for n, c in kernels.CASES.items() if n in ("exp", "relu", "sqrt")}
+    monkeypatch.setattr(kernels, "CASES", few)
+    begun = []
+    monkeypatch.setattr(checks.Checks, "begin_again", lambda self, after: begun.append(after))
+
+    def faults(case, remote):
+        remote.there.device.fault = DriverError("an illegal memory access", is_lasting=True)
+        raise remote.there.device.fault
+
+    monkeypatch.setattr(kernels, "row", faults)
+    rows = run(sections, "kernels", tmp_path)
+    assert [r["verdict"] for r in rows] == ["FAIL", "FAIL"] and begun == [rows[0]["check"]]
+    assert rows[1]["found"]["not reached"] == 2
+    found = checks.Checks(tmp_path / "more", tmp_path, True, True, 30.0, 0, 1, begun[0])
+    with found.device():
+        kernels.run(found)
+    rows = rows_of(tmp_path / "more")
+    assert rows[1]["found"]["of"] == 2 and rows[0]["check"] != begun[0]
 
 
 def test_a_section_that_hangs_or_crashes_costs_itself_alone(sections, tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from ..graph.update import HISTORY, HYPER, MASTER
 from ..memplan import MemoryPlan, RUN, STORE
 from ..ndarray import array, NDArray, random as nd_random
 from .arena import Arena
+from .away import held_bytes
 from .graph_program import GraphProgram, make_program
 from .graph_segment import Told
 from .lower import is_gpu, Lowered, STAGING
@@ -112,7 +113,9 @@ class Executor:
     @property
     def measured_bytes(self) -> int:
         """Bytes really allocated: every array this executor owns, counted, and the arena."""
-        nbytes = sum(a.storage.nbytes for a in {id(a.storage): a for a in self._arrays.values()}.values())
+        nbytes = held_bytes(list(self._arrays.values()))
+        if self._infer is not None:
+            nbytes += sum(k.nbytes for k in self._infer.kept)
         nbytes += self._rng_state.nbytes if self._rng_state is not None else 0
         return nbytes + self._arena.measured_bytes
 
