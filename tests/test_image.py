@@ -25,6 +25,7 @@ from mxlite.io.image_codec import decode
 from mxlite.io.record_iter.buffers import Buffers
 from mxlite.io.record_iter.colors import from_hls, shifted_hls, to_hls
 from mxlite.io.record_iter.decoder import Decoder
+from mxlite.io.record_iter.options import parse_options
 from mxlite.module.statefile import pack_state, unpack_state
 
 GOLDEN = Path(__file__).parent / "golden" / "mxnet"
@@ -256,6 +257,15 @@ def test_random_choices_depend_on_the_seed_not_on_the_threads():
     one = run(preprocess_threads=1, prefetch_buffer=1)
     assert equal(one, run(preprocess_threads=4)) and not equal(one, run(seed=1))
     assert not np.array_equal(one[0], one[3])
+
+
+def test_every_image_has_random_numbers_of_its_own():
+    file = mx.recordio.MXRecordIO(REC, "r")
+    record = file.read()
+    file.close()
+    decoder = Decoder(parse_options(BASE))
+    drawn = [decoder.image(record, 0, (e, p))[2].random() for e in range(3) for p in range(3)]
+    assert len({*drawn}) == 9 and drawn[4] == decoder.image(record, 0, (1, 1))[2].random()
 
 
 def test_random_parts_have_the_shape_that_was_asked_for():

@@ -33,7 +33,7 @@ def fresh(monkeypatch, tmp_path):
     profiler.set_state("stop")
     monkeypatch.setattr(SESSION, "config", type(SESSION.config)(filename=str(tmp_path / "profile.json")))
     monkeypatch.setattr(SESSION, "paused", False)
-    monkeypatch.setattr(SESSION, "named", False)
+    monkeypatch.setattr(SESSION, "named", "")
     SESSION.recorder.clear()
     monkeypatch.setattr(peak, "flops_per_s", lambda dtype, threads: 1e11)
     monkeypatch.setattr(peak, "bytes_per_s", lambda threads: 1e10)

@@ -1,8 +1,8 @@
 """Images between their files' bytes and arrays of uint8, by Pillow (the extra `image`).
 
 Pillow knows many formats; only those are read that images for training come in, as some of the others run
-programs of the system. An image's size stands in its head; before it is decoded Pillow compares it with its own limit
-(`PIL.Image.MAX_IMAGE_PIXELS`: a warning from there on, an error from twice as many, 179 million).
+programs of the system. An image's size stands in its head; before it is decoded Pillow compares it with its
+own limit (`PIL.Image.MAX_IMAGE_PIXELS`: a warning from there on, an error from twice as many, 179 million).
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ class Session:
         self.state = "stop"
         self.paused = False
         self.recorder = Recorder(Wanted())
-        self.named = False
-        """Whether the program has named a file."""
+        self.named = ""
+        """The file that the program has named, seen from the folder it was in then."""
         self.unwritten = False
         """Whether a record has begun that is in no file yet."""
 
@@ -85,7 +85,8 @@ def set_config(**kwargs: Any) -> None:
     if "filename" in kwargs:  # wherever the program is when it ends
         kwargs["filename"] = os.path.abspath(kwargs["filename"])
     SESSION.config = Config(**(asdict(SESSION.config) | kwargs))
-    SESSION.named = SESSION.named or "filename" in kwargs
+    if "filename" in kwargs:
+        SESSION.named = os.path.abspath(SESSION.config.filename)
     SESSION.recorder.wanted = SESSION.config.wanted()
 
 
@@ -148,6 +149,7 @@ def _at_exit() -> None:
     MXNet does so, and its older programs have no `dump`.
     """
     if SESSION.unwritten and SESSION.named:
+        SESSION.config.filename = SESSION.named
         try:
             dump()
         except (OSError, MXLiteError) as error:
