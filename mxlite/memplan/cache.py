@@ -13,7 +13,6 @@ Only what takes long to find is kept: frontiers of problems of LEAST_TASKS tasks
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import json
 import os
@@ -21,19 +20,19 @@ import zlib
 from base64 import b64decode, b64encode
 from itertools import pairwise
 from math import isfinite
-from pathlib import Path
 
 import numpy as np
 
 from ..core import config, kept
 from ..core.files import replacing
+from . import findings
 from .evaluate import Evaluator
 from .pool import Point
 from .problem import Problem
 from .schedule import OFFLOADED, Runs
 
 LEAST_TASKS = 500
-MOST_BYTES = 64 * 2**20  # of all files; the ones used longest ago go first
+MOST_BYTES = findings.MOST_BYTES
 MOST_FILE_BYTES = 16 * 2**20
 MOST_TEXT_BYTES = 256 * 2**20  # of one frontier when unpacked: nobody's file fills the memory
 ASKED = 16  # points whose costs are computed again
@@ -141,14 +140,5 @@ def _path(problem: Problem, strategy: str, make: bool = False) -> str | None:
     directory = kept.folder("plans", make)
     if directory is None:
         return None
-    text = repr((_planner(), problem.digest, strategy))
+    text = repr((findings.planner(), problem.digest, strategy))
     return os.path.join(directory, f"{hashlib.sha256(text.encode()).hexdigest()}.frontier")
-
-
-@functools.cache
-def _planner() -> str:
-    """A digest of the source of this package."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
