@@ -101,38 +101,26 @@ PROVED = {
     "chain of 32, uneven": (graphs.wave(32), (0.9, 0.75)),
     "residual, 2 blocks": (graphs.residual(2), (0.6,)),
     "residual, 3 blocks": (graphs.residual(3), (0.9, 0.75, 0.6)),
-    "residual, 5 blocks": (graphs.residual(5), (0.9, 0.75)),
+    "residual, 5 blocks": (graphs.residual(5), (0.9, 0.75, 0.45)),
     "U-Net of 3 levels": (graphs.u_net(3), (0.9,)),
     "U-Net of 4 levels": (graphs.u_net(4), (0.9,)),
     "branched, 2 modules": (graphs.branched(2), (0.9, 0.75)),
     "branched, 3 modules": (graphs.branched(3), (0.9,)),
     "VGG-11": (graphs.vgg((1, 1, 2, 2, 2)), (0.9,)),
     "VGG-16": (graphs.vgg(), (0.75,)),
+    "random, 14 layers": (graphs.drawn(9, 14), (0.9,)),
+    "random, 14 layers, low": (graphs.drawn(19, 14), (0.5,)),
+    "random, 26 layers": (graphs.drawn(22, 26), (0.6,)),
     "random, 20 layers": (graphs.drawn(2, 20), (0.9, 0.75)),
     "random, 24 layers": (graphs.drawn(3, 24), (0.9,)),
     "random, 28 layers": (graphs.drawn(4, 28), (0.9, 0.75)),
 }
 
 
-LOW = {
-    "residual, 5 blocks": (graphs.residual(5), 0.45, 1.23),
-    "random, 14 layers": (graphs.drawn(9, 14), 0.9, 1.82),
-}
-"""Where the planner does not come within 5 %, with what it keeps. In the first a pair of tasks must run a
-third time. In the second a result is kept until backward needs it first, then dropped and made again: a
-schedule that no mirror counts give."""
-
-
 @pytest.mark.parametrize("name", PROVED)
 def test_recompute_time_is_near_the_proven_least(name):
     layers, shares = PROVED[name]
     compare_with_the_least(graphs.step(layers), shares, WITHIN)
-
-
-@pytest.mark.parametrize("name", LOW)
-def test_where_the_planner_is_further_from_the_least_it_keeps_what_it_had(name):
-    layers, share, within = LOW[name]
-    compare_with_the_least(graphs.step(layers), (share,), within)
 
 
 def compare_with_the_least(problem: Problem, shares: Sequence[float], within: float) -> None:

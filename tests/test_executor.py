@@ -14,7 +14,10 @@ from small_networks import fill, mlp, random_network
 import mxlite as mx
 from mxlite.engine import use_engine
 from mxlite.executor import step_order
-from mxlite.memplan import check
+from mxlite.memplan import check, make_plan
+from mxlite.memplan.holds import Holds
+from mxlite.memplan.profiles import Profiles
+from mxlite.memplan.schedule import Runs
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +49,33 @@ def train(net, shapes, steps=3, seed=0, **options):
 
 def equal(a, b):
     return len(a) == len(b) and all(np.array_equal(x, y) for x, y in zip(a, b))
+
+
+def test_whatever_runs_again_and_when_gives_the_same_bits():
+    """Results kept for some of their readers, dropped, and made again for others; random numbers too."""
+    drawn_again = returns = 0
+    for seed in range(2):
+        net, shapes = random_network(seed, blocks=9)
+        full, wanted = train(net, shapes)
+        problem = full.memory_plan.problem
+        holds = Holds(problem, Profiles(problem, in_place=True, sharing=True), [0] * problem.num_forward)
+        rng = np.random.default_rng(seed)
+        for share in (0.4, 0.8):
+            bits = rng.random((problem.num_forward, holds.stages)) < share
+            held = tuple((u, 0, holds.bits(np.flatnonzero(row).tolist())) for u, row in enumerate(bits))
+            everything = holds.of(Runs(((),) * problem.num_forward))
+            state = holds.edited(everything, held)
+            plan = make_plan(problem, holds.runs(state))
+            exe, seen = train(net, shapes, plan=plan)
+            assert equal(seen, wanted) and exe.memory_plan.schedule == plan.schedule
+            assert exe.measured_bytes == plan.peak_bytes
+            drawn_again += sum(problem.tasks[t].op == "Dropout" and k for t, k in copies(plan))
+            returns += sum(h and r and h > r for h, r in zip(state.held, state.runs))
+    assert drawn_again and returns
+
+
+def copies(plan):
+    return zip(plan.schedule.task, plan.schedule.copy)
 
 
 @pytest.mark.parametrize("seed", range(14))

@@ -14,82 +14,138 @@ generator that always starts alike.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from .holds import Held, Holds
-from .pool import Pool
+from .pool import Point, Pool
 
-BUDGETS, FEWEST, EACH = 16, 1, 12  # searches: budgets, and how many for each, at least and at most
-STEPS = 128  # of each, at least: there are fewer searches instead
+BUDGETS, EACH = 16, 12  # searches: budgets, and how many for each, at most
+STEPS = 100  # of each, at least: there are fewer searches instead
+HIGHEST = 2  # count
 BELOW = 0.85  # of the least bytes known: the lowest budget
 DEAR = 2.0  # shares of a step that a whole budget in excess is counted as
-WARM = 0.05  # how much worse, in shares of a step, the next state may be at first; nothing at last
+WARM = 0.02  # how much worse, in shares of a step, the next state may be at first; nothing at last
 NEAR = 4  # places that a change is away from the one before, at most, half of the time
 
 
 def anneal(pool: Pool, limit: int) -> None:
-    """Search from the points of the frontier for `limit` visits, or not at all where these are too few."""
+    """Search from the points of the frontier for `limit` visits, changing what is held, or not at all where
+    these are too few.
+    """
+    if pool.evaluator.runs_by_stage and pool.holds.free:
+        points = [p for p in pool.points if p.array.min(initial=0) >= 0]
+        _anneal(pool, points, _Spans(pool), limit)
+
+
+def anneal_counts(pool: Pool, places: np.ndarray, limit: int) -> None:
+    """As `anneal`, changing mirror counts of `places`: coarser steps, and far less work for each."""
+    points = [p for p in pool.points if p.runs is None and p.array.min(initial=0) >= 0]
+    if len(places) and points:
+        _anneal(pool, points, _Counts(pool, np.sort(places)), limit)
+
+
+def _anneal(pool: Pool, points: Sequence[Point], space: _Spans | _Counts, limit: int) -> None:
     rows = limit // len(pool.problem.tasks)
     each = min(EACH, rows // (BUDGETS * STEPS))
     whole = pool.problem.step_seconds
-    if each < FEWEST or not whole or not pool.evaluator.runs_by_stage:
-        return
-    holds = pool.holds
-    if not holds.free:
+    if not each or not whole:
         return
     searches = BUDGETS * each
     steps = rows // searches
-    points = [p for p in pool.points if p.array.min(initial=0) >= 0]
     least, most = points[-1].live_bytes, points[0].live_bytes
     budgets = np.repeat(np.maximum(1.0, np.linspace(BELOW * least, most, BUDGETS, False)), each)
-    at = [next((p for p in points if p.live_bytes <= b), points[-1]) for b in budgets.tolist()]
-    begin = {id(p): pool.state(p) for p in at}
-    states = [begin[id(p)] for p in at]
+    space.begin([next((p for p in points if p.live_bytes <= b), points[-1]) for b in budgets.tolist()])
     draws = _Draws()
 
-    def energy_of(states: Sequence[Held]) -> np.ndarray:
-        live, seconds = pool.held("annealing", states)
+    def energy() -> np.ndarray:
+        live, seconds = space.costs()
         excess = np.maximum(0.0, live.max(axis=1) - budgets) / budgets
         return np.asarray(seconds / whole + DEAR * excess)
 
-    energy = energy_of(states)
+    now = energy()
     for step in range(steps):
-        moved = _changed(holds, states, draws)
-        new = energy_of(moved)
+        space.change(draws)
+        new = energy()
         heat = WARM * (1 - step / steps) ** 2
-        taken = new <= energy + heat * draws.shares(searches) ** 2
-        energy[taken] = new[taken]
-        states = [b if take else a for a, b, take in zip(states, moved, taken.tolist())]
+        taken = new <= now + heat * draws.shares(searches) ** 2
+        now[taken] = new[taken]
+        space.take(taken)
 
 
-def _changed(holds: Holds, states: Sequence[Held], draws: _Draws) -> list[Held]:
-    """Each of `states` with one change, half of them with two, a quarter with three."""
-    number, free = len(states), holds.free
-    moved = list(states)
-    place = draws.below(len(free), number)
-    rows = np.arange(number)
-    for k in range(3):
-        if k:
-            some = draws.shares(len(rows)) < 0.5
-            rows, place = rows[some], place[some]
-            near = (place + draws.below(2 * NEAR + 1, len(rows)) - NEAR) % len(free)
-            place = np.where(draws.shares(len(rows)) < 0.5, near, draws.below(len(free), len(rows)))
-        events, kinds = draws.below(1 << 20, len(rows)), draws.below(2, len(rows))
-        for i, at, event, kind in zip(rows.tolist(), place.tolist(), events.tolist(), kinds.tolist()):
-            state, u = moved[i], free[at]
-            there = holds.events(state, u)
-            if not there:
-                continue
-            e = event % len(there)
-            before = there[e - 1] if e else -1
-            edit = holds.change(state, u, before, there[e], kind) or holds.change(
-                state, u, before, there[e], 0
-            )
-            if edit is not None:
-                moved[i] = holds.edited(state, edit)
-    return moved
+def _places(number: int, among: int, draws: _Draws) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(searches, places) to be changed: one of each of `number` searches, of half of them two, of a quarter
+    three.
+    """
+    rows, place = np.arange(number), draws.below(among, number)
+    yield rows, place
+    for _ in range(2):
+        some = draws.shares(len(rows)) < 0.5
+        rows, place = rows[some], place[some]
+        near = (place + draws.below(2 * NEAR + 1, len(rows)) - NEAR) % among
+        place = np.where(draws.shares(len(rows)) < 0.5, near, draws.below(among, len(rows)))
+        yield rows, place
+
+
+class _Counts:
+    """Mirror counts of each search, and those that it may move to."""
+
+    def __init__(self, pool: Pool, places: np.ndarray) -> None:
+        self.pool, self.places = pool, places
+
+    def begin(self, points: Sequence[Point]) -> None:
+        self.counts = self.moved = np.minimum([p.array for p in points], HIGHEST)
+
+    def change(self, draws: _Draws) -> None:
+        self.moved = self.counts.copy()
+        for rows, place in _places(len(self.counts), len(self.places), draws):
+            now = self.moved[rows, self.places[place]]
+            chance = draws.shares(len(rows))
+            more = np.minimum(now + 1, HIGHEST)
+            new = np.where((now == 0) | (chance < 0.25), more, np.where(chance < 0.5, 0, now - 1))
+            self.moved[rows, self.places[place]] = new
+
+    def costs(self) -> tuple[np.ndarray, np.ndarray]:
+        live, seconds, _ = self.pool.stages("annealing", self.moved)
+        return live, seconds
+
+    def take(self, taken: np.ndarray) -> None:
+        self.counts[taken] = self.moved[taken]
+
+
+class _Spans:
+    """What each search holds from one backward task to the next, and what it may move to."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+
+    def begin(self, points: Sequence[Point]) -> None:
+        states = {id(p): self.pool.state(p) for p in points}
+        self.states = self.moved = [states[id(p)] for p in points]
+
+    def change(self, draws: _Draws) -> None:
+        holds = self.pool.holds
+        self.moved = moved = list(self.states)
+        for rows, places in _places(len(moved), len(holds.free), draws):
+            events, kinds = draws.below(1 << 20, len(rows)), draws.below(2, len(rows))
+            for i, at, event, kind in zip(rows.tolist(), places.tolist(), events.tolist(), kinds.tolist()):
+                state, u = moved[i], holds.free[at]
+                there = holds.events(state, u)
+                if not there:
+                    continue
+                e = event % len(there)
+                before = there[e - 1] if e else -1
+                edit = holds.change(state, u, before, there[e], kind) if kind else None
+                edit = edit or holds.change(state, u, before, there[e], 0)
+                if edit is not None:
+                    moved[i] = holds.edited(state, edit)
+
+    def costs(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.pool.held("annealing", self.moved)
+
+    def take(self, taken: np.ndarray) -> None:
+        both = zip(self.states, self.moved, taken.tolist())
+        self.states = [new if take else old for old, new, take in both]
 
 
 class _Draws:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import offload, split
-from .anneal import anneal
+from .anneal import anneal, anneal_counts
 from .blocks import Blocks
 from .chain import Chain, counts_of, filled, Table
 from .deep import Deep
@@ -35,10 +35,10 @@ RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
 
 
 # Visits of the search for better counts: by tasks squared for a small problem, else so many and more for
-# each task. First by single changes, then by annealing, then by sets of changes.
+# each task. First by single changes, then by annealing, of counts and of what is held, then by sets of changes.
 SMALL_VISITS, VISITS, MORE_VISITS = 300, 3_000_000, 300
-ANNEALED, MOST_ANNEALED = 600, 900_000
-EXCHANGED, LEAST_EXCHANGED = 2000, 500_000
+ANNEALED, MOST_ANNEALED, MORE_ANNEALED, MOST_COUNTED = 600, (540_000, 900_000), 60_000_000, 1_000_000
+EXCHANGED, MOST_EXCHANGED, MORE_EXCHANGED = 1500, 1_000_000, 85_000_000
 
 
 class Frontier:
@@ -118,8 +118,10 @@ def _search(pool: Pool, droppable: np.ndarray, places: np.ndarray) -> None:
     limit = min(SMALL_VISITS * number**2, VISITS + MORE_VISITS * number)
     enumerate_all(pool, droppable, limit)
     improve(pool, places, limit)
-    anneal(pool, min(ANNEALED * number**2, MOST_ANNEALED))
-    exchange(pool, max(EXCHANGED * number, LEAST_EXCHANGED))
+    anneal_counts(pool, places, min(SMALL_VISITS * number**2, MOST_COUNTED))
+    low, high = MOST_ANNEALED
+    anneal(pool, min(ANNEALED * number**2, max(low, min(high, MORE_ANNEALED // number))))
+    exchange(pool, max(EXCHANGED * number, min(MOST_EXCHANGED, MORE_EXCHANGED // number)))
 
 
 def _schemes(pool: Pool, cuts: split.Cuts) -> None:

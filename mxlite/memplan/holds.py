@@ -183,10 +183,10 @@ class Holds:
         """`cut`, with what runs again for it held until it would have run again anyway."""
         new = self.edited(state, cut)
         more: list[tuple[int, int, int]] = []
-        for p in range(u):
-            if new.runs[p] != state.runs[p]:
-                for s in self.stages_in[new.runs[p] & ~state.runs[p]]:
-                    later = state.runs[p] & ((1 << (self.stages - 1 - s)) - 1)
+        for p, (now, old) in enumerate(zip(new.runs, state.runs)):
+            if now != old and p != u:
+                for s in self.stages_in[now & ~old]:
+                    later = old & ((1 << (self.stages - 1 - s)) - 1)
                     if later:
                         more.append((p, self.full, self.span(s + 1, self.stages - later.bit_length())))
         return (*cut, *more) if more else None

@@ -106,10 +106,16 @@ class Pool:
 
     def held(self, method: str, states: Sequence[Held]) -> tuple[np.ndarray, np.ndarray]:
         """(bytes by stage, seconds) of schedules with any runs; what no point beats is kept."""
-        holds, stages_in = self.holds, self.holds.stages_in
-        rows = [[stages_in[bits] for bits in state.runs] for state in states]
-        num = np.array([[len(stages) for stages in row] for row in rows])
-        every = [*chain.from_iterable(chain.from_iterable(rows))]
+        holds, stages_in, n = self.holds, self.holds.stages_in, self.problem.num_forward
+        places: list[int] = []
+        found: list[tuple[int, ...]] = []
+        for at, state in enumerate(states):
+            again = [u for u, bits in enumerate(state.runs) if bits]
+            places += [at * n + u for u in again]
+            found += [stages_in[state.runs[u]] for u in again]
+        num = np.zeros((len(states), n), np.int64)
+        num.reshape(-1)[places] = [*map(len, found)]
+        every = [*chain.from_iterable(found)]
         live, seconds = self.evaluator.stages_of_runs(num, np.array(every, np.int64))
         self.visits += len(states) * len(self.problem.tasks)
         few, most = np.minimum(num, MOST_NOTED), live.max(axis=1)
