@@ -7,13 +7,15 @@ from functools import cached_property
 
 import numpy as np
 
+from .costing import Costing, machine_code
 from .liveness import live_buffers
 from .problem import padded, Problem
-from .profiles import Profiles
+from .profiles import is_plain, Profiles
 from .schedule import make_schedule, without_copies
 from .transfer import costs
 
 MOST_COPIES = 4
+AT_ONCE = 64  # candidates that machine code looks at in one go: arrays of results stay small
 
 
 class Evaluator:
@@ -28,6 +30,14 @@ class Evaluator:
         self.strategy = strategy
 
     @cached_property
+    def _costing(self) -> Costing | None:
+        """Machine code for this problem, where there is any."""
+        code = machine_code()
+        if code is None or self.strategy != "sharing" or not is_plain(self.problem):
+            return None
+        return Costing(self.problem, code)
+
+    @cached_property
     def _profiles(self) -> Profiles:
         return Profiles(self.problem, in_place=self.strategy != "none", sharing=self.strategy == "sharing")
 
@@ -37,6 +47,9 @@ class Evaluator:
         O(steps), in Python. Without sharing the bytes are those of all buffers together. `room` is as in
         `make_schedule`.
         """
+        if self._costing is not None and min(counts, default=0) >= 0:
+            most, extra, _ = self._costing(np.array([counts]), False)
+            return int(most[0, 0]), float(extra[0])
         if self.strategy == "sharing":
             schedule, fetched = without_copies(self.problem, counts)
             if fetched:
@@ -54,31 +67,63 @@ class Evaluator:
     def many(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """As `one` for each row of `counts` (candidates, forward tasks): int64 bytes and float64 seconds.
 
-        Rows of counts from 0 to MOST_COPIES are looked at together, in a small part of the time that `one`
-        takes; others are given to it.
+        By machine code, or else rows of counts from 0 to MOST_COPIES are looked at together, in a small part
+        of the time that `one` takes; others are given to it.
         """
-        live, seconds, _ = self.stages(counts)
-        return live.max(axis=1), seconds
+        if self._costing is None:
+            live, seconds, _ = self.stages(counts)
+            return live.max(axis=1), seconds
+        live, seconds, _ = self._by_machine(counts, False)
+        for k in np.flatnonzero((counts < 0).any(axis=1)).tolist():
+            live[k, 0], seconds[k] = self.one(counts[k].tolist())
+        return live[:, 0], seconds
 
     def stages(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(bytes, seconds, whether bytes are known by stage) for each row of `counts`.
 
-        Bytes are (candidates, stages), see `Profiles.stages`. Of a row that `one` has to look at the first
-        stage has them all, and the others nothing.
+        Bytes are (candidates, stages), see `Profiles.stages`. Of a row with counts below 0 or above
+        MOST_COPIES, or with several copies of which some come too late, the first stage has them all, and the
+        others nothing.
         """
+        highest = counts.max(axis=1, initial=0)
+        offloads = np.asarray((counts < 0).any(axis=1))
+        if self._costing is not None:
+            live, seconds, late = self._by_machine(counts, True)
+            alone = offloads | (highest > MOST_COPIES) | ((highest > 1) & late)
+            most = live[alone].max(axis=1)
+            live[alone] = 0
+            live[alone, 0] = most
+            unknown = offloads
+        else:
+            live, seconds, alone = self._by_tables(counts, highest, offloads)
+            live[alone] = 0
+            unknown = alone
+        for k in np.flatnonzero(unknown).tolist():
+            live[k, 0], seconds[k] = self.one(counts[k].tolist())
+        return live, seconds, ~alone
+
+    def _by_machine(self, counts: np.ndarray, stages: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What machine code says of rows without a count below 0; of others nothing that is of use."""
+        assert self._costing is not None
+        counts = np.maximum(counts, 0)
+        parts = [
+            self._costing(counts[at : at + AT_ONCE], stages) for at in range(0, max(len(counts), 1), AT_ONCE)
+        ]
+        live, seconds, late = (np.concatenate(rows) for rows in zip(*parts))
+        return live, seconds, late
+
+    def _by_tables(
+        self, counts: np.ndarray, highest: np.ndarray, offloads: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(bytes, seconds, whether these are not known) by stage; rows of equal heights together."""
         profiles = self._profiles
         live = np.zeros((len(counts), max(1, profiles.num_stages)), np.int64)
         seconds = np.zeros(len(counts), np.float64)
         alone = np.ones(len(counts), bool)
-        highest = counts.max(axis=1, initial=0)
-        offloads = (counts < 0).any(axis=1)
         for most in range(1, MOST_COPIES + 1) if profiles.plain else ():
             rows = np.flatnonzero((np.maximum(highest, 1) == most) & ~offloads)
             step = profiles.chunk(most)
             for at in range(0, len(rows), step):
                 some = rows[at : at + step]
                 live[some], seconds[some], alone[some] = profiles.stages(counts[some].T, most)
-        for k in np.flatnonzero(alone).tolist():
-            live[k] = 0
-            live[k, 0], seconds[k] = self.one(counts[k].tolist())
-        return live, seconds, ~alone
+        return live, seconds, alone

@@ -35,7 +35,7 @@ class Profiles:
         self.num_forward = problem.num_forward
         backward = sum(not t.update for t in problem.tasks[problem.num_forward :])
         self.num_stages = self.num_forward + max(1, backward) if sharing else 1
-        self.plain = _plain(problem)
+        self.plain = is_plain(problem)
         if self.plain:
             self._read_tasks(problem)
             self._read_values(problem)
@@ -455,7 +455,7 @@ def _rounds(pairs: Sequence[tuple[int, int]]) -> list[tuple[Array, Array]]:
     return [(a[:, 0], a[:, 1]) for a in (np.array(r, np.int64) for r in rounds)]
 
 
-def _plain(problem: Problem) -> bool:
+def is_plain(problem: Problem) -> bool:
     """Whether a problem has nothing that the tables do not know; lowered graphs never have.
 
     Every arena value has one task that makes it, before all that read it; what backward makes is read by
