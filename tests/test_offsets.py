@@ -12,7 +12,18 @@ import pytest
 from problems import residual
 
 from mxlite.core import SearchLimitError
-from mxlite.memplan import arena, exact, find_cuts, LiveRange, make_plan, packing, partial, place
+from mxlite.memplan import (
+    arena,
+    exact,
+    find_cuts,
+    gaps,
+    LiveRange,
+    make_plan,
+    packing,
+    partial,
+    place,
+    stacking,
+)
 from mxlite.memplan.compiled import compiled, Ints
 
 HARD = Path(__file__).parent.parent / "benchmarks" / "data" / "minimalloc"
@@ -261,7 +272,15 @@ def lowest_by_trying(ranges, order):
     return tuple(offsets)
 
 
-def test_the_lowest_gap_is_found_whatever_lies_around_it():
+@pytest.mark.parametrize("way", ["machine code", "a tree of lists", "machine code as Python"])
+def test_the_lowest_gap_is_found_whatever_lies_around_it(way, monkeypatch):
+    if way == "machine code":
+        pytest.importorskip("llvmlite")
+    else:
+        monkeypatch.setattr(
+            gaps, "machine_code", lambda: None if way == "a tree of lists" else stacking.stack
+        )
+    monkeypatch.setattr(gaps, "POOL", 1)  # a pool that has to grow
     for seed in range(60):
         rng = np.random.default_rng(seed)
         ranges = random_ranges(rng, most=50, steps=int(rng.integers(2, 40)), units=6)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from .exact import tighten
-from .gaps import Gaps
+from .gaps import lowest_gaps
 from .liveness import LiveRange, most_live
 from .problem import padded
 
@@ -134,18 +133,11 @@ def _promoted(ranges: Sequence[LiveRange], lower_bound: int, best: Placement) ->
 
 def _first_gap(ranges: Sequence[LiveRange], order: Sequence[int]) -> Placement:
     moments = sorted({r.start for r in ranges})
-    moment = {start: m for m, start in enumerate(moments)}
-    offsets = [0] * len(ranges)
-    gaps = Gaps(len(moments))
-    top = 0
-    for i in order:
-        r = ranges[i]
-        size = padded(r.nbytes)
-        start, stop = moment[r.start], bisect_left(moments, r.stop)
-        at = offsets[i] = gaps.lowest(start, stop, size)
-        gaps.take(start, stop, at, size)
-        top = max(top, at + size)
-    return Placement(tuple(offsets), top)
+    start = np.searchsorted(moments, [r.start for r in ranges])
+    stop = np.searchsorted(moments, [r.stop for r in ranges])
+    size = [padded(r.nbytes) for r in ranges]
+    offsets = lowest_gaps(len(moments), start, stop, size, order)
+    return Placement(tuple(offsets), max((o + s for o, s in zip(offsets, size)), default=0))
 
 
 KEYS = ("upper", "lower", "full", "long", "area", "width")
