@@ -75,7 +75,7 @@ def _stacked(
     while True:
         pool, left = kind(np.zeros(room, np.int64)), kind(np.array([0, room], np.int64))
         if code(leaves, number, *given, offsets, pool, *rows, left, *looked_at) != NO_ROOM:
-            return np.asarray(offsets).tolist()
+            return [int(o) for o in np.asarray(offsets)]
         room *= 2
 
 
