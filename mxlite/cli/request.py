@@ -176,7 +176,7 @@ PARAMETERS = frozenset(("weight", "bias", "gamma", "beta", "moving_mean", "movin
 
 
 def _unknown(net: Symbol, unknown: set[str]) -> str:
-    """What to give: of the variables `unknown` those that are no parameters and no labels, if there are any."""
+    """What to give: of the variables `unknown` those that are no parameters and no labels, if any are."""
     follow = input_names(net.graph, []) | {
         entry.node.name
         for node in net.graph.nodes
