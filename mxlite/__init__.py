@@ -7,6 +7,8 @@
 Programs written for MXNet's Symbol, NDArray and Module APIs run with `import mxlite as mx`.
 """
 
+import sys as _sys
+
 from . import (
     core as core,
     engine as engine,
@@ -18,6 +20,7 @@ from . import (
     ndarray as ndarray,
     profiler as profiler,
     symbol as symbol,
+    test_utils as test_utils,
     tools as tools,
 )
 from .core import (
@@ -48,13 +51,18 @@ from .core import (
     UnknownNameError as UnknownNameError,
 )
 from .executor import Executor as Executor
+from .io import image as image, recordio as recordio
 from .module import (
     callback as callback,
+    contrib as contrib,
     initializer as initializer,
+    kvstore as kvstore,
     lr_scheduler as lr_scheduler,
     metric as metric,
     model as model,
+    monitor as monitor,
     optimizer as optimizer,
+    rnn as rnn,
 )
 from .ndarray import context as context, NDArray as NDArray, random as random
 from .ndarray.context import (
@@ -81,11 +89,33 @@ sym = symbol
 mod = module
 init = initializer
 opt = optimizer
+kv = kvstore
+mon = monitor
 rnd = random
-rnn = io.sentences
 viz = visualization
 misc = lr_scheduler
 name = symbol.naming
+img = image
 util = core.npshape
+
+# Modules that lie deeper here than in MXNet: `from mxlite.recordio import pack` finds them all the same.
+for _module in (
+    attribute,
+    autograd,
+    callback,
+    context,
+    image,
+    initializer,
+    lr_scheduler,
+    metric,
+    model,
+    operator,
+    optimizer,
+    random,
+    recordio,
+    visualization,
+):
+    _name = "visualization" if _module is visualization else _module.__name__.rpartition(".")[2]
+    _sys.modules.setdefault(f"{__name__}.{_name}", _module)
 
 __version__ = "0.1.0"

@@ -12,13 +12,23 @@ _MOVE = {"moves": True}
 def _torch_convolution(a, data, weight, *rest):
     import torch
 
+    scale = getattr(a, "scale", False)
+    factor, rest = (rest[0], rest[1:]) if scale else (1, rest)
     bias = None if a.no_bias else rest[0]
     addend = rest[-1] if getattr(a, "add", False) else None
     rank = len(a.kernel)
     convolve = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}[rank]
     out = convolve(
-        data.movedim(-1, 1), weight, bias, a.stride or 1, a.pad or 0, a.dilate or 1, a.num_group
+        data.movedim(-1, 1),
+        weight,
+        None if scale else bias,
+        a.stride or 1,
+        a.pad or 0,
+        a.dilate or 1,
+        a.num_group,
     ).movedim(1, -1)
+    if scale:
+        out = out * factor + (0 if bias is None else bias)
     if addend is not None:
         out = out + addend
     return out.relu() if getattr(a, "relu", False) else out
@@ -57,6 +67,21 @@ _ROWS_OF_CONVOLUTION = {
     "epilogue": _convolution(
         dict(kernel=(3, 3), num_filter=4, pad=(1, 1), add=True, relu=True),
         [(2, 5, 6, 3), (4, 3, 3, 3), (4,), (2, 5, 6, 4)],
+        ops._convolution_epilogue,
+    ),
+    "scale": _convolution(
+        dict(kernel=(3, 3), num_filter=4, pad=(1, 1), scale=True, add=True, relu=True),
+        [(2, 5, 6, 3), (4, 3, 3, 3), (4,), (4,), (2, 5, 6, 4)],
+        ops._convolution_epilogue,
+    ),
+    "scale-winograd": _convolution(
+        dict(kernel=(3, 3), num_filter=32, pad=(1, 1), scale=True, relu=True),
+        [(2, 8, 8, 16), (32, 16, 3, 3), (32,), (32,)],
+        ops._convolution_epilogue,
+    ),
+    "scale-only": _convolution(
+        dict(kernel=(1, 1), num_filter=4, scale=True, no_bias=True),
+        [(2, 5, 6, 3), (4, 3, 1, 1), (4,)],
         ops._convolution_epilogue,
     ),
     "add": _convolution(

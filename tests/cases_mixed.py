@@ -1,6 +1,7 @@
 """Rows of mixed precision: float32 parameters beside 16-bit data, and the casts of loss scaling."""
 
-from case import Case, constant, normal, positive
+from case import Case, constant, integers, normal, positive
+from cases_nn import _cross_entropy as softmax_objective
 
 from mxlite import ops
 
@@ -59,4 +60,55 @@ ROWS: dict[str, Case] = {
     "_shore-to-float32": _shore(True, "float32", dtype="float32"),
     "_shore-to-bfloat16": _shore(True, "bfloat16", dtype="float32"),
     "_shore-from-float16": _shore(False, "float32", dtype="float16"),
+}
+
+
+def _wide_output(shape, label, kind="float64", **attrs):
+    return Case(
+        ops._wide_softmax_output,
+        attrs,
+        [shape, label],
+        dtype=kind,
+        dtypes={"label": "float32"} if kind != "float64" else {},
+        make={"label": integers(0, shape[1])},
+        grad_inputs=("data",) if shape == (6, 4) else (),
+        objective=softmax_objective,
+        large=[(100_000, *shape[1:]), (100_000, *label[1:])],
+    )
+
+
+def _wide_loss(op, shape, kind="float64", **attrs):
+    label = (shape[0], *shape[2:])
+    more = [shape[1:2]] if attrs.get("use_weight") else []
+    return Case(
+        op,
+        attrs,
+        [shape, label, *more],
+        dtype=kind,
+        dtypes={"label": "int64"} | ({"weight": "float32"} if kind != "float64" else {}),
+        make={"label": integers(0, shape[1]), "weight": positive},
+        grad_inputs=("data",) if kind == "float64" else (),
+        large=[(100_000, *shape[1:]), (100_000, *shape[2:]), *more],
+    )
+
+
+_ENTROPY, _SUM = ops._wide_cross_entropy, ops._wide_softmax_cross_entropy
+
+ROWS |= {
+    f"{name}-{kind}": make(kind)
+    for kind in ("float64", "bfloat16", "float16")
+    for name, make in {
+        "wide-softmax-output": lambda k: _wide_output((6, 4), (6,), k, grad_scale=0.5),
+        "wide-softmax-output-valid": lambda k: _wide_output(
+            (5, 4), (5,), k, normalization="valid", use_ignore=True, ignore_label=2, smooth_alpha=0.1
+        ),
+        "wide-softmax-output-positions": lambda k: _wide_output(
+            (3, 4, 5), (3, 5), k, multi_output=True, normalization="batch"
+        ),
+        "wide-cross-entropy": lambda k: _wide_loss(_ENTROPY, (5, 4), k),
+        "wide-cross-entropy-weight": lambda k: _wide_loss(
+            _ENTROPY, (5, 4, 2), k, use_weight=True, reduction="none"
+        ),
+        "wide-softmax-cross-entropy": lambda k: _wide_loss(_SUM, (6, 5), k),
+    }.items()
 }

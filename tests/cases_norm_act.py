@@ -78,7 +78,28 @@ def _torch_fold(a: Any, weight: Any, gamma: Any, beta: Any, mean: Any, var: Any,
     return weight * scale.reshape(-1, *[1] * (weight.ndim - 1)), (bias - mean) * scale + beta
 
 
+def _factors(count: int, large: int, **attrs: Any) -> Case:
+    inputs = 4 if attrs.get("no_bias", True) else 5
+    return Case(
+        ops._norm_factors,
+        {"fix_gamma": False} | attrs,
+        [(count,)] * inputs,
+        make={"moving_var": positive},
+        large=[(large,)] * inputs,
+        torch=_torch_factors,
+    )
+
+
+def _torch_factors(a: Any, gamma: Any, beta: Any, mean: Any, var: Any, bias: Any = 0) -> Any:
+    """What PyTorch's norm makes of 1 and of a bias."""
+    scale = (1 if a.fix_gamma else gamma) / (var + a.eps).sqrt()
+    return scale, (bias - mean) * scale + beta
+
+
 ROWS |= {
+    "norm-factors": _factors(5, 100_000),
+    "norm-factors-bias": _factors(6, 100_000, no_bias=False),
+    "norm-factors-fix-gamma": _factors(7, 100_000, no_bias=False, fix_gamma=True),
     "fold-norm": _fold((4, 3, 2, 2), (600, 100, 3, 3)),
     "fold-norm-bias": _fold((4, 3, 2), (600, 100, 3), no_bias=False),
     "fold-norm-fix-gamma": _fold((3, 5), (600, 400), no_bias=False, fix_gamma=True),

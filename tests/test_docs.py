@@ -25,14 +25,14 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PUBLIC = """
-    attribute AttrScope autograd base BindError BudgetError callback context Context core cpu
+    attribute AttrScope autograd base BindError BudgetError callback Context context core cpu
     current_context DefinitionError DerivativeError DeviceError DTypeError engine EngineError Executor
-    format_bytes FormatError formats get_num_threads gpu gpu_memory_info init initializer io
+    format_bytes FormatError formats get_num_threads gpu gpu_memory_info image img init initializer io
     lr_scheduler MemoryBudgetError memplan metric misc mod model models module MXLiteError MXNetError
-    name nd ndarray NDArray num_gpus OpAttributeError operator OperatorError opt optimizer
-    OutOfMemoryError parse_bytes PlanError profiler random rnd rnn SearchLimitError set_gpu_memory_limit
-    set_num_threads ShapeError StateError sym symbol Symbol tools UnknownNameError util var Variable
-    visualization viz
+    name nd NDArray ndarray num_gpus OpAttributeError operator OperatorError opt optimizer
+    OutOfMemoryError parse_bytes PlanError profiler random recordio rnd rnn SearchLimitError
+    set_gpu_memory_limit set_num_threads ShapeError StateError sym symbol Symbol test_utils tools
+    UnknownNameError util var Variable visualization viz
 """.split()
 """What `import mxlite as mx` promises. One name more or less is a change that users notice (changelog.d/)."""
 

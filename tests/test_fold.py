@@ -47,29 +47,40 @@ def folded(symbol: Any, train: bool = False, kind: str = "float32") -> list[str]
 
 
 MOVES = ("_channels_first", "_channels_last")
-FOLD, PLAIN, WHOLE = "_fold_norm", "_convolution_channels_last", "_convolution_epilogue"
+FOLD, FACTORS, WHOLE = "_fold_norm", "_norm_factors", "_convolution_epilogue"
+PLAIN = "_convolution_channels_last"
 
 CHAINS = {
-    "norm": (norm(conv(X, "c"), "n"), [FOLD, PLAIN]),
-    "norm, no bias": (norm(conv(X, "c", no_bias=True), "n"), [FOLD, PLAIN]),
+    "norm": (norm(conv(X, "c"), "n"), [FACTORS, WHOLE]),
+    "norm, no bias": (norm(conv(X, "c", no_bias=True), "n"), [FACTORS, WHOLE]),
     "rectifier": (relu(conv(X, "c")), [WHOLE]),
-    "norm, rectifier": (relu(norm(conv(X, "c"), "n")), [FOLD, WHOLE]),
-    "norm, sum": (norm(conv(X, "c"), "n") + Y, [FOLD, WHOLE]),
+    "norm, rectifier": (relu(norm(conv(X, "c"), "n")), [FACTORS, WHOLE]),
+    "norm, sum": (norm(conv(X, "c"), "n") + Y, [FACTORS, WHOLE]),
     "sum, rectifier": (relu(Y + conv(X, "c")), [WHOLE]),
-    "all": (relu(norm(conv(X, "c"), "n") + Y), [FOLD, WHOLE]),
-    "two branches": (relu(norm(conv(X, "c"), "n") + norm(conv(X, "d"), "m")), [FOLD, FOLD, WHOLE, PLAIN]),
-    "one after the other": (relu(norm(conv(relu(norm(conv(X, "c"), "n")), "d"), "m")), [FOLD, WHOLE] * 2),
-    "groups": (norm(conv(Y, "c", num_group=2), "n"), [FOLD, PLAIN]),
+    "all": (relu(norm(conv(X, "c"), "n") + Y), [FACTORS, WHOLE]),
+    "two branches": (relu(norm(conv(X, "c"), "n") + norm(conv(X, "d"), "m")), [FACTORS, WHOLE] * 2),
+    "one after the other": (relu(norm(conv(relu(norm(conv(X, "c"), "n")), "d"), "m")), [FACTORS, WHOLE] * 2),
+    "groups": (norm(conv(Y, "c", num_group=2), "n"), [FACTORS, WHOLE]),
     "a second rectifier": (relu(relu(conv(X, "c")), "again"), [WHOLE, "Activation"]),
 }
 
 
 @needs_onednn
 @pytest.mark.parametrize("how", CHAINS)
-def test_a_convolution_takes_along_what_follows_it(how):
+def test_a_convolution_takes_along_what_follows_it(how, monkeypatch):
     symbol, want = CHAINS[how]
+    monkeypatch.setitem(passes.fold.__globals__, "has_convolution", lambda r: True)
     assert sorted(folded(symbol)) == sorted(want)
-    assert FOLD not in folded(symbol, train=True) and WHOLE not in folded(symbol, train=True)
+    assert not {FOLD, FACTORS, WHOLE} & set(folded(symbol, train=True))
+
+
+@needs_onednn
+def test_a_backend_whose_convolutions_take_no_factor_folds_into_weights(monkeypatch):
+    known = passes.fold.__globals__["has_convolution"]
+    refusing = lambda r: not getattr(r.attrs, "scale", False) and known(r)  # noqa: E731
+    monkeypatch.setitem(passes.fold.__globals__, "has_convolution", refusing)
+    assert sorted(folded(relu(norm(conv(X, "c"), "n") + Y))) == sorted([FOLD, WHOLE])
+    assert sorted(folded(norm(conv(X, "c"), "n"))) == sorted([FOLD, PLAIN])
 
 
 def apart() -> dict[str, Any]:
@@ -86,13 +97,13 @@ def apart() -> dict[str, Any]:
 
 @pytest.mark.parametrize("how", apart())
 def test_a_norm_is_not_folded_where(how):
-    assert FOLD not in folded(apart()[how])
+    assert not {FOLD, FACTORS} & set(folded(apart()[how]))
 
 
 @needs_onednn
 def test_a_norm_with_another_reader_is_folded_and_the_rest_stays():
     n = norm(conv(X, "c"), "n")
-    assert sorted(folded(relu(n) * n)) == sorted([FOLD, PLAIN, "Activation", "elemwise_mul"])
+    assert sorted(folded(relu(n) * n)) == sorted([FACTORS, WHOLE, "Activation", "elemwise_mul"])
 
 
 def test_float64_stays_as_it_is():
@@ -145,12 +156,12 @@ def test_inference_gives_the_same_folded(net, kernels, monkeypatch):
     monkeypatch.setenv("MXLITE_KERNELS", kernels)
     make, shape = NETS[net]
     exe, got = run(make(), shape)
-    assert any(t.op == FOLD for t in exe._planned.infer.problem.tasks)
+    assert any(t.op in (FOLD, FACTORS) for t in exe._planned.infer.problem.tasks)
     _, budgeted = run(make(), shape, memory_budget=exe.memory_plan.peak_bytes)  # nothing is kept ready
     _, trained = run(make(), shape, grad_req="write")
     without(monkeypatch)
     exe, want = run(make(), shape)
-    assert not any(t.op == FOLD for t in exe._planned.infer.problem.tasks)
+    assert not any(t.op in (FOLD, FACTORS) for t in exe._planned.infer.problem.tasks)
     for found in (got, budgeted, trained):
         np.testing.assert_allclose(found, want, rtol=0, atol=1e-5 * np.abs(want).max())
 

@@ -320,3 +320,24 @@ def test_place_takes_many_ranges_at_once():
     ]
     placed = place(ranges)
     assert placed.nbytes == max(o + r.nbytes for o, r in zip(placed.offsets, ranges))
+
+
+def test_offsets_out_of_a_file_are_apart_or_found_again():
+    """Against every pair; shifted by chance, so that some overlap."""
+    told = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        ranges = random_ranges(rng, most=12, steps=9, units=4)
+        offsets = np.array(place(ranges).offsets, np.int64)
+        offsets[rng.integers(len(offsets))] += 64 * rng.integers(-2, 3)
+        columns = arena._columns(ranges)
+        start, stop, nbytes = columns
+        end = offsets + nbytes
+        apart = bool((offsets >= 0).all()) and not any(
+            start[i] < stop[j] and start[j] < stop[i] and offsets[i] < end[j] and offsets[j] < end[i]
+            for i in range(len(ranges))
+            for j in range(i)
+        )
+        assert arena._are_apart(*columns, offsets) == apart
+        told.append(apart)
+    assert 20 < sum(told) < 180

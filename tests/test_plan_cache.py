@@ -6,13 +6,16 @@ import json
 import os
 import zlib
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 from problems import chain
 
 from mxlite.core import kept
-from mxlite.memplan import cache, check, plan_memory, search
+from mxlite.memplan import arena, cache, check, findings, plan_memory, reorder, search
+from mxlite.memplan.liveness import LiveRange
 
 
 @pytest.fixture
@@ -40,6 +43,7 @@ def searches(monkeypatch):
     return made
 
 
+reordering = import_module("mxlite.memplan.reorder")
 PROBLEM = chain(4)
 FULL = plan_memory(PROBLEM)
 BUDGET = FULL.problem.fixed_total + FULL.arena_bytes * 9 // 10
@@ -108,7 +112,7 @@ def test_another_question_is_not(folder, searches):
 
 def test_a_planner_that_was_changed_makes_its_own(folder, searches, monkeypatch):
     ask()
-    monkeypatch.setattr(cache, "_planner", lambda: "another")
+    monkeypatch.setattr(findings, "planner", lambda: "another")
     ask()
     assert len(searches) == 2 == len([*folder.iterdir()])
 
@@ -249,3 +253,65 @@ def test_the_frontiers_used_longest_ago_make_room(folder, searches, monkeypatch)
     search.frontier_of(problems[6])
     assert [p.exists() for p in named] == [True, False, False, False, False, True]
     assert len([*folder.iterdir()]) == 3
+
+
+@pytest.fixture
+def findings_folder(tmp_path, monkeypatch):
+    """Where orders and offsets are kept; small ones too."""
+    monkeypatch.setenv("MXLITE_PLAN_CACHE", "1")
+    monkeypatch.setenv("MXLITE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(findings, "LEAST", 4)
+    return tmp_path / "plans"
+
+
+def orders(monkeypatch):
+    """The problems whose order was searched for."""
+    made = []
+    real = reordering._reordered
+    monkeypatch.setattr(reordering, "_reordered", lambda p, n: made.append(p) or real(p, n))
+    return made
+
+
+def test_an_order_is_found_once(findings_folder, monkeypatch):
+    made = orders(monkeypatch)
+    first = reorder(PROBLEM)
+    assert reorder(PROBLEM) == first and len(made) == 1
+    assert reorder(chain(5)) != first and len(made) == 2
+    monkeypatch.setenv("MXLITE_PLAN_CACHE", "0")
+    assert reorder(PROBLEM) == first and len(made) == 3
+
+
+def resealed(path, numbers):
+    """A file as its writer would have left it, with other numbers."""
+    blob = np.array(numbers, np.int64).tobytes()
+    path.write_bytes(kept.head(findings._MAGIC, path.name, blob) + blob)
+
+
+@pytest.mark.parametrize("harm", ["twice", "backwards", "short", "text", "bit"])
+def test_an_order_that_is_none_is_searched_again(findings_folder, monkeypatch, harm):
+    first = reorder(PROBLEM)
+    path, made = only(findings_folder), orders(monkeypatch)
+    if harm == "text":
+        path.write_bytes(b"no finding")
+    elif harm == "bit":
+        path.write_bytes(path.read_bytes()[:-1] + b"\1")
+    else:
+        resealed(path, {"twice": [0, *first[1:-1], 0], "backwards": first[::-1], "short": first[:-1]}[harm])
+    assert reorder(PROBLEM) == first and len(made) == 1
+    assert reorder(PROBLEM) == first and len(made) == 1  # it was written over
+
+
+RANGES = [LiveRange((i,), i // 3, i // 3 + 2 + i % 4, 64 * (1 + (7 * i) % 11)) for i in range(40)]
+
+
+def test_offsets_are_found_once_and_judged(findings_folder, monkeypatch):
+    made = []
+    real = arena._searched
+    monkeypatch.setattr(arena, "_searched", lambda *given: made.append(given) or real(*given))
+    first = arena.place(RANGES, 64)  # an arena that small does not exist: all is tried
+    assert arena.place(RANGES, 64) == first and len(made) == 1
+    path = only(findings_folder)
+    for wrong in ([0] * len(RANGES), [o - 64 for o in first.offsets], [o + 1 for o in first.offsets]):
+        resealed(path, wrong)
+        assert arena.place(RANGES, 64) == first
+    assert len(made) == 4

@@ -218,11 +218,11 @@ def test_a_plan_whose_placed_arena_is_too_large_is_not_taken(monkeypatch):
     template = Template(plan_memory(first, budget))
     problem = resized(first, 1.05)
     assert template.plan(problem, budget, search.frontier_of) is not None
-    real = Template._with_counts
+    real = Template._with_choice
 
     def with_gaps(*given):
         plan = real(*given)
         return replace(plan, placed_bytes=plan.placed_bytes + budget) if plan.recomputed else plan
 
-    monkeypatch.setattr(Template, "_with_counts", with_gaps)
+    monkeypatch.setattr(Template, "_with_choice", with_gaps)
     assert template.plan(problem, budget, search.frontier_of) is None

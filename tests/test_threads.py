@@ -11,6 +11,7 @@ from mxlite.backends import Backend, control
 from mxlite.backends.cpu import blas, cores, CPU, threads
 from mxlite.backends.cpu.onednn import library, loaded
 from mxlite.core import config, cores as machine
+from mxlite.executor import calibration
 
 sym = mx.sym
 
@@ -374,3 +375,35 @@ def test_a_backend_without_threads_of_its_own_needs_say_nothing():
     assert plain.threads() == 1 and not plain.in_turn(1)
     with plain.running(1):
         pass
+
+
+@needs_onednn
+def test_what_is_timed_and_operations_on_arrays_run_on_that_worker_too(monkeypatch, tmp_path):
+    """A second thread that runs them, be it the user's, would keep a second team for good."""
+    monkeypatch.setenv("MXLITE_CACHE_DIR", str(tmp_path))
+    mx.set_num_threads(2)
+    running, seen = CPU.running, []
+
+    def watched(count):
+        seen.append((count, threading.get_ident()))
+        return running(count)
+
+    with mx.engine.use_engine(mx.engine.ThreadedEngine(workers=2)) as engine:
+        exe = bound(2)
+        step(exe)
+        exe._train.segments[0].calls.insert(0, lambda: seen.append((2, threading.get_ident())))
+        exe._train.segments[0].names.insert(0, "look")
+        step(exe)
+        mx.nd.waitall()
+        team = seen[-1]
+        seen.clear()
+        lowered = exe._planned.train
+        monkeypatch.setitem(vars(CPU), "running", watched)
+        calibration.with_measured_costs(lowered, again=True)
+        assert seen == [team]
+        seen.clear()
+        for _ in range(3):
+            x, w = mx.nd.ones((9, 31)), mx.nd.ones((17, 31))
+            mx.nd.FullyConnected(x, w, num_hidden=17, no_bias=True).wait_to_read()
+        assert set(seen) == {team}
+        engine.stop()

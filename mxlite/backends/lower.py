@@ -78,12 +78,14 @@ def lower_graph(
     streams: Mapping[Node, int] | None = None,
     train: bool = True,
     device: Device = DEFAULT,
+    num_forward: int = 0,
 ) -> LoweredGraph:
     """Choose kernels and number everything. O(nodes).
 
     `storage` maps entries to where they are kept; a variable without an entry there is ("var", its name).
     `streams` are numbers that nodes have already; `train`: whether it is a step of training.
-    `device` is what the tasks' seconds are reckoned for.
+    `device` is what the tasks' seconds are reckoned for. The first `num_forward` operator nodes are the
+    forward pass: a plan may move updates that read none of its results.
     """
     number: dict[Entry, int] = {}
     values: list[Value] = []
@@ -103,6 +105,7 @@ def lower_graph(
     tasks: list[Task] = []
     calls: list[Call] = []
     numbers = dict(streams or {})
+    of_forward: set[int] = set()  # values in the arena that the forward pass makes
     for node in graph.nodes:
         if node.op is None:
             add(Entry(node), node.name, storage.get(Entry(node), ("var", node.name)))
@@ -116,6 +119,8 @@ def lower_graph(
                 continue
             name = node.name if node.num_outputs == 1 else f"{node.name}.{out_name}"
             outs.append(add(entry, name, where_made))
+            if where_made is None and len(tasks) < num_forward:
+                of_forward.add(outs[-1])
         ins = dict(zip(node.input_names, (number[e] for e in node.inputs)))
         op = node.op
         forward = node.forward or node
@@ -149,6 +154,7 @@ def lower_graph(
         )
         calls.append(call)
         is_update = bool(op.mutated(node.attrs)) and not node.output_names
+        is_update = is_update and of_forward.isdisjoint(ins.values())
         tasks.append(
             Task(
                 name=node.name,

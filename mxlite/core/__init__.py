@@ -5,6 +5,7 @@ from .device import (
     current_context as current_context,
     gpu as gpu,
     host_memory as host_memory,
+    set_default_context as set_default_context,
 )
 from .dtype import (
     as_dtype as as_dtype,

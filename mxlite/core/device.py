@@ -80,9 +80,14 @@ def gpu(device_id: int = 0) -> Context:
 
 
 def current_context() -> Context:
-    """The innermost `with` context of this thread, else `cpu(0)`."""
+    """The innermost `with` context of this thread, else its default, which is `cpu(0)` at first."""
     stack = getattr(Context._stack, "contexts", None)
-    return stack[-1] if stack else _CPU0
+    return stack[-1] if stack else getattr(Context._stack, "default", _CPU0)
+
+
+def set_default_context(ctx: Context) -> None:
+    """Make `ctx` what this thread uses outside of all `with` blocks."""
+    Context._stack.default = Context(ctx)
 
 
 @functools.cache

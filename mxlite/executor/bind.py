@@ -31,6 +31,7 @@ from .offload import host_link, Offload
 from .remedies import advice, Question
 from .step import check_grad_req, forward_step, infer, input_names, Key, training_step
 from .storage import Allocator, plan_in_errors
+from .watch import Seen, Watch, watched
 
 Shapes = Mapping[str, Shape]
 
@@ -152,6 +153,7 @@ def simple_bind(
     offload: Offload = None,
     streams: int = 1,
     metrics: Sequence[Counted] = (),
+    watch: Watch | None = None,
 ) -> Executor:
     """Plan, then allocate every array the program needs, all zero.
 
@@ -160,6 +162,7 @@ def simple_bind(
     a group the executor shares the group's parameters, states, arena and budget. `device` is as for
     `memory_plan`. `streams` are for kernels on a GPU. `plan` is run instead of a new one; PlanError if it is
     not sound or not of this step. `metrics` are what a training step adds up besides; see `metrics.py`.
+    `watch` says which inner results are kept to be looked at; see `watch.py`.
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
@@ -194,8 +197,10 @@ def simple_bind(
         choose=choose,
         template=templates[1],
         metrics=metrics,
+        watch=watch,
     )
     given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, device, offload, streams)
+    given |= {"watch": watch, "grouped": place is not None}
     mine = {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
     if place is None:
         shared = _shared_arrays(shared_exec, planned, {*shapes, LOSS_SCALE, HISTORY})
@@ -311,6 +316,8 @@ def locals_of(
         device=device,
         offload=offload,
         streams=streams,
+        watch=None,
+        grouped=False,
     )
 
 
@@ -367,6 +374,7 @@ def _plan(
     choose: Callable[[Lowered], MemoryPlan] | None = None,
     template: Template | MemoryPlan | None = None,
     metrics: Sequence[Counted] = (),
+    watch: Watch | None = None,
 ) -> tuple[Planned, dict[str, str]]:
     """Everything there is before arrays. `choose` makes the training step's plan, where its maker wants to;
     `template` is a plan of inference for other shapes.
@@ -393,17 +401,20 @@ def _plan(
                 f"an update inside the step (optimizer=) leaves none."
             )
     computed = mixed(inferred, amp, data, scale is not None)
+    wanted = [Entry(n) for n in computed.arguments if requests.get(n.name, "null") != "null"]
+    looked = watched(computed, watch, [n.name for n in inferred.nodes], wanted)
     data |= {LOSS_SCALE} if scale is not None and rule is None else set()  # else the step changes it
     # What inference keeps of its constants costs as much as the weights: not within a budget, nor to train.
-    keep = budget is None and all(r == "null" for r in requests.values())
-    infer_step = forward_step(backend.simplify(computed, False), data, train=False)
+    keep = budget is None and watch is None and all(r == "null" for r in requests.values())
+    infer_step = forward_step(backend.simplify(looked.forward, False), data, train=False)
     infer_lowered = lower(infer_step, backend, constants=keep)
     held = constant_bytes(infer_lowered.step.owned)
     extra_fixed = {"arguments": held} if held else None
     infer_plan = plan_memory(infer_lowered.problem, strategy=strategy, template=template)
-    simple = backend.simplify(computed, True)
+    simple = backend.simplify(looked.training, True)
     if any(r != "null" for r in requests.values()):
-        step = training_step(simple, data, requests, rule, None if scale is None else scale.in_step())
+        scaling = None if scale is None else scale.in_step()
+        step = training_step(simple, data, requests, rule, scaling, looked.count, looked.points)
         step = with_metrics(step, metrics, backend)
     else:
         step = forward_step(simple, data, train=True)
@@ -437,7 +448,8 @@ def _plan(
             )
             error.advise = partial(advice, question)
             raise
-    return Planned(inferred, infer_lowered, infer_plan, train_lowered, train_plan), requests
+    shown = (*looked.shown, *(Seen(name, key, True) for name, key in train_lowered.step.points))
+    return Planned(inferred, infer_lowered, infer_plan, train_lowered, train_plan, shown), requests
 
 
 def _link(

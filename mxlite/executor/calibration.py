@@ -26,6 +26,7 @@ import numpy as np
 
 from ..backends import Backend, bind_call, Call
 from ..core.dtype import is_floating
+from ..engine import get_engine, Var
 from ..memplan.device import DEFAULT, MEASURED
 from ..ops.philox import RandomStream
 from .cache_probe import cache_bytes
@@ -75,12 +76,16 @@ def with_measured_costs(lowered: Lowered, again: bool = False) -> tuple[Lowered,
         cache = 0 if backend.is_remote else cache_bytes()
     missing = [k for k in dict.fromkeys(keys) if k not in found]
     if missing:
-        with backend.running(lowered.threads) if lowered.tuned else nullcontext():
-            for key in missing:
-                if perf_counter() - start > TOTAL_S:
-                    break
-                if (seconds := _time_call(lowered, first[key], cache)) is not None:
-                    found[key] = seconds
+
+        def time_missing() -> None:
+            with backend.running(lowered.threads) if lowered.tuned else nullcontext():
+                for key in missing:
+                    if perf_counter() - start > TOTAL_S:
+                        break
+                    if (seconds := _time_call(lowered, first[key], cache)) is not None:
+                        found[key] = seconds
+
+        _run_where_kernels_run(lowered, time_missing)
     timings.update({k: found[k] for k in missing if k in found}, cache)
     modelled = [call.seconds(DEFAULT) for call in lowered.calls]
     ratios = [found[k][0] / modelled[c] for k, c in first.items() if k in found and modelled[c]]
@@ -99,6 +104,20 @@ def with_measured_costs(lowered: Lowered, again: bool = False) -> tuple[Lowered,
         problem.step_seconds,
     )
     return replace(lowered, problem=problem), calibration
+
+
+def _run_where_kernels_run(lowered: Lowered, run: Callable[[], None]) -> None:
+    """`run()` on the thread that will run these kernels, if there is one such.
+
+    A thread that has run a parallel kernel has a team of OpenMP threads for good, and with a second team the
+    program's own would fall asleep at every barrier (see `engine/threaded.py`).
+    """
+    if lowered.kind != "team":
+        run()
+        return
+    done, engine = Var("timings"), get_engine()
+    engine.push(run, (), (done,), name="timing kernels", kind="team")
+    engine.wait_for(done)
 
 
 def call_key(lowered: Lowered, c: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -27,6 +27,7 @@ from .metrics import sums_key, taken_key
 from .program import Program
 from .step import Key
 from .storage import plan_in_errors, staging_of
+from .watch import Seen, Watch
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Planned:
     infer_plan: MemoryPlan
     train: Lowered
     train_plan: MemoryPlan
+    shown: tuple[Seen, ...] = ()
 
 
 @dataclass
@@ -95,6 +97,7 @@ class Executor:
         if STAGING in arrays:
             self._staging = staging_of(arrays, planned.train)
         self._has_backward = planned.train.problem.num_forward < len(planned.train.problem.tasks)
+        self._monitor: Callable[[str, NDArray], Any] | None = None
         self._loss_scale: float | None = None
         if ("var", LOSS_SCALE) in arrays:
             self.loss_scale = given["loss_scale"].value
@@ -226,6 +229,7 @@ class Executor:
             program = self._inference_program()
             self._begin(program)
         program.push_forward(self._take_told())
+        self._show(backward=False)
         return self.outputs
 
     def forward_backward(self, out_grads: Any = None, **inputs: Any) -> list[NDArray]:
@@ -273,6 +277,8 @@ class Executor:
         program = self._training_program(anew=True)
         self._begin(program)
         program.push_step(self._take_told())
+        self._show(backward=False)
+        self._show(backward=True)
         return self.outputs
 
     def refresh_masters(self) -> None:
@@ -318,6 +324,7 @@ class Executor:
                 "otherwise)."
             )
         program.push_backward(self._take_told())
+        self._show(backward=True)
 
     def adopt(self, plan: MemoryPlan) -> None:
         """Run `plan`, another one for the same training step, from the next forward pass on."""
@@ -346,6 +353,48 @@ class Executor:
         arrays, arena, streams = self._arrays, self._arena, self._given["streams"]
         with plan_in_errors(plan, self._backend):
             return make_program(lowered, plan, arrays, arena, random, var, self._states, streams)
+
+    # -- looking inside ------------------------------------------------------------------------
+
+    def set_monitor_callback(
+        self,
+        callback: Callable[[str, NDArray], Any] | None,
+        monitor_all: bool = False,
+        pattern: str | None = None,
+    ) -> None:
+        """Call `callback(name, array)` for every inner result after each pass; None: no longer.
+
+        Names are `fc1_output` for what nodes give, with `monitor_all` also `fc1_data` for what they read, and
+        `fc1_backward_output1` for the gradient of what fc1 reads in second place. The array holds that result
+        until the next pass overwrites it.
+
+        What `pattern` (None: everything) matches from the start of its name is kept outside the arena, and
+        the program is planned anew for that: `memory_plan` counts it as outputs. So a narrow pattern costs
+        few bytes and little time. A change of pattern loses the values of a forward pass that waits for its
+        backward.
+        """
+        if callback is not None:
+            watch = Watch(".*" if pattern is None else pattern, monitor_all)
+            kept = pattern is None and self._given["grouped"] and self._given["watch"] is not None
+            if self._given["watch"] != watch and not kept:
+                from .rewatch import rewatch
+
+                rewatch(self, watch)
+        self._monitor = callback
+
+    def _show(self, backward: bool) -> None:
+        if self._monitor is None:
+            return
+        for seen in self._planned.shown:
+            if seen.backward == backward:
+                self._monitor(seen.name, self._arrays[seen.key])
+
+    def replan(self, planned: Planned, arrays: Mapping[Key, NDArray], watch: Watch | None) -> None:
+        """Run what is in `planned`, with these arrays, from the next pass on."""
+        self._planned = planned
+        self._arrays = dict(arrays)
+        self._given["watch"] = watch
+        self._train = self._infer = None
 
     # -- numbers that change from step to step ---------------------------------------------------
 

@@ -73,7 +73,14 @@ def lower(
     if constants:
         step = hoist(step, backend)
     with backend.running(threads):
-        found = lower_graph(step.graph, step.storage, backend, train=step.train, device=device)
+        found = lower_graph(
+            step.graph,
+            step.storage,
+            backend,
+            train=step.train,
+            device=device,
+            num_forward=step.num_forward,
+        )
     found = accumulated(found, step.num_forward)
     costs = "" if device == DEFAULT else str(device)
     uses_rng = any(n.op is not None and n.op.draws(n.attrs, step.train) for n in found.streams)

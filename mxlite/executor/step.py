@@ -79,6 +79,7 @@ class Step:
     `storage` maps entries that are made by a node to the storage they are written to (a variable without
     an entry here is stored under its own name). `owned` is everything
     that lies outside the arena: key -> (shape, dtype), and `category` the plan's category of each.
+    `points` are the gradients that are watched, by name, and where they are stored.
     `no_gradient` are arguments that asked for a gradient on which no output depends. The first `num_constant`
     operator nodes need running only when an argument has changed (see `constants.py`).
     """
@@ -93,6 +94,7 @@ class Step:
     no_gradient: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
     num_constant: int = 0
+    points: tuple[tuple[str, Key], ...] = ()
 
 
 @dataclass
@@ -124,6 +126,13 @@ def infer(graph: Graph, shapes: Mapping[str, Shape], types: Mapping[str, Any]) -
             f"The shapes of {unknown[:8]} do not follow from {given}; give them as well"
             f"{_near_given(unknown, shapes, names)}."
         )
+    for entry in graph.entries():
+        if not known_shape(graph.shapes.get(entry)):
+            found = graph.shapes.get(entry)
+            raise ShapeError(
+                f"The shape of {entry.node.name!r} does not follow from what is known"
+                f"{'' if found is None else f': only {found}, where -1 is open'}. Say how large it is."
+            )
     return graph
 
 
@@ -183,10 +192,13 @@ def training_step(
     grad_req: Mapping[str, str],
     rule: UpdateRule | None = None,
     scaling: Scaling | None = None,
+    count: int | None = None,
+    points: Sequence[str] = (),
 ) -> Step:
     """Forward, backward and, with `rule`, the update of every argument whose request is not 'null'.
 
-    With `scaling` too, an update that overflows is left out.
+    With `scaling` too, an update that overflows is left out. Outputs beyond the first `count` are only looked
+    at; so are the gradients at the nodes called `points` (see `watch.py`).
     """
     graph, storage = _own_outputs(graph)
     owned = _own_variables(graph, inputs)
@@ -198,8 +210,11 @@ def training_step(
         for n in graph.arguments
         if grad_req.get(n.name, "null") != "null" and is_floating(graph.dtypes[Entry(n)])
     ]
-    graph, heads = _head_gradients(graph) if wanted else (graph, {})
-    trained, grads = backward(graph, wanted, heads)
+    graph, heads = _head_gradients(graph, count) if wanted else (graph, {})
+    named = {n.name: Entry(n) for n in graph.nodes if n.name in set(points)}
+    looked_at = [(name, named[name]) for name in points if name in named]
+    trained, grads = backward(graph, [*wanted, *(e for _, e in looked_at)], heads, starts=count)
+    there = [(name, g) for (name, _), g in zip(looked_at, grads[len(wanted) :]) if g is not None]
     used = set(trained.variables)
     heads = {i: e for i, e in heads.items() if e.node in used}
     for e in heads.values():
@@ -212,6 +227,7 @@ def training_step(
         trained = _with_gradient_storage(trained, graph, found, grad_req, storage)
         for weight in wanted:
             owned.add(("grad", weight.node.name), graph, weight, "gradients")
+    trained, shown = _with_points_stored(trained, there, storage, owned)
     return Step(
         trained,
         num_forward,
@@ -219,17 +235,35 @@ def training_step(
         storage,
         owned.shapes,
         owned.category,
-        head_names=tuple(heads[i].node.name if i in heads else None for i in range(len(graph.outputs))),
+        head_names=tuple(
+            heads[i].node.name if i in heads else None for i in range(len(graph.outputs[:count]))
+        ),
         no_gradient=tuple(x.node.name for x, g in zip(wanted, grads) if g is None) if rule is None else (),
         updated=tuple(x.node.name for x, _ in found) if rule is not None else (),
+        points=shown,
     )
 
 
-def _head_gradients(graph: Graph) -> tuple[Graph, dict[int, Entry]]:
+def _with_points_stored(
+    trained: Graph, points: Sequence[tuple[str, Entry]], storage: dict[Entry, Key], owned: _Owned
+) -> tuple[Graph, tuple[tuple[str, Key], ...]]:
+    """Keep the gradients that are watched: in storage of their own, but for those that have some already."""
+    shown: list[tuple[str, Key]] = []
+    kept: list[Entry] = []
+    for name, g in points:
+        if g not in storage and g.node.op is not None:
+            storage[g] = ("watched", name)
+            owned.add(storage[g], trained, g, "outputs")
+            kept.append(g)
+        shown.append((name, storage.get(g, ("var", g.node.name))))
+    return replace(trained, outputs=(*trained.outputs, *kept)), tuple(shown)
+
+
+def _head_gradients(graph: Graph, count: int | None) -> tuple[Graph, dict[int, Entry]]:
     """A variable for the gradient of each output that is no loss; the graph knows their shapes."""
     heads: dict[int, Entry] = {}
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    for i, e in enumerate(graph.outputs):
+    for i, e in enumerate(graph.outputs[:count]):
         if needs_head_gradient(e.node) and is_floating(dtypes[e]) and not _is_blocked(e):
             heads[i] = variable(f"{e.node.name}_head_gradient{i}")
             shapes[heads[i]], dtypes[heads[i]] = shapes[e], dtypes[e]

@@ -33,25 +33,33 @@ def parse_attrs(op: type[Op], given: Mapping[str, Any]) -> Any:
     Raises OpAttributeError for an unknown parameter (with the nearest name), a missing required one,
     or a value of the wrong kind.
     """
-    kinds = _fields(op.Attrs)
+    attrs = parse_fields(op.op_name, op.Attrs, given)
+    _bound_arrays(op, attrs)
+    return attrs
+
+
+def parse_fields(what: str, kind: Any, given: Mapping[str, Any]) -> Any:
+    """The dataclass `kind` from parameters by name, each converted to the type of its field.
+
+    Raises OpAttributeError, which begins with `what`, as `parse_attrs` does.
+    """
+    kinds = _fields(kind)
     values: dict[str, Any] = {}
     for key, value in given.items():
         if key not in kinds:
             raise OpAttributeError(
-                f"{op.op_name} has no parameter {key!r}; it has {sorted(kinds)}.{nearest(key, kinds)}"
+                f"{what} has no parameter {key!r}; it has {sorted(kinds)}.{nearest(key, kinds)}"
             )
         try:
             values[key] = _convert(kinds[key][0], value)
         except (ValueError, TypeError, OverflowError) as error:
-            raise OpAttributeError(f"{op.op_name}: parameter {key!r} {error}") from None
+            raise OpAttributeError(f"{what}: parameter {key!r} {error}") from None
     if missing := [k for k, (_, required) in kinds.items() if required and k not in values]:
-        raise OpAttributeError(f"{op.op_name} needs the parameter {missing[0]!r}.")
+        raise OpAttributeError(f"{what} needs the parameter {missing[0]!r}.")
     try:
-        attrs = op.Attrs(**values)
+        return kind(**values)
     except (OpAttributeError, DTypeError, ShapeError) as error:
-        raise OpAttributeError(f"{op.op_name}: {error}") from None
-    _bound_arrays(op, attrs)
-    return attrs
+        raise OpAttributeError(f"{what}: {error}") from None
 
 
 def _bound_arrays(op: type[Op], attrs: Any) -> None:

@@ -82,19 +82,24 @@ def needs_head_gradient(node: Node) -> bool:
 
 
 def backward(
-    graph: Graph, wrt: Sequence[Entry], head_gradients: Mapping[int, Entry], again: FindOp | None = None
+    graph: Graph,
+    wrt: Sequence[Entry],
+    head_gradients: Mapping[int, Entry],
+    again: FindOp | None = None,
+    starts: int | None = None,
 ) -> tuple[Graph, list[Entry | None]]:
     """The training graph of `graph` and the gradient of each of `wrt`, None where there is none.
 
     `head_gradients` maps the index of an output to the entry that holds its gradient; an output that is
-    not in it starts no gradient unless it is a loss. The returned graph has the outputs of `graph` and
-    then the gradients that exist, and an explicit `order`: forward nodes, then backward nodes as made.
+    not in it starts no gradient unless it is a loss, and among the first `starts` outputs (None: all). The
+    returned graph has the outputs of `graph` and then the gradients that exist, and an explicit `order`:
+    forward nodes, then backward nodes as made.
 
     With `again` (names to operators) the gradients can be differentiated themselves: they are written with
     operators (`Op.derivative`) wherever an operator says how. An operator that does not gets its usual
     gradient node, and differentiating through that one raises DerivativeError.
     """
-    wanted = _carries_gradient(graph, wrt)
+    wanted = carries_gradient(graph, wrt)
     parts: dict[Entry, Entry] = {}
     made: list[Node] = []
 
@@ -106,7 +111,7 @@ def backward(
         made.append(Node(_grad_add, _grad_add.Attrs(), (parts[at], term), name))
         parts[at] = Entry(made[-1])
 
-    heads = {e.node for e in graph.outputs}
+    heads = {e.node for e in graph.outputs[:starts]}
     for i, e in enumerate(graph.outputs):
         if i in head_gradients and e in wanted:
             head = head_gradients[i].node
@@ -183,7 +188,7 @@ def _gradient_is(op: type[Op], name: str) -> str | None:
     return op.gradient_is.get(name)
 
 
-def _carries_gradient(graph: Graph, wrt: Sequence[Entry]) -> set[Entry]:
+def carries_gradient(graph: Graph, wrt: Sequence[Entry]) -> set[Entry]:
     """Entries through which a gradient flows to one of `wrt`."""
     wanted = set(wrt)
     for node in graph.nodes:

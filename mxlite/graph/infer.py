@@ -85,7 +85,11 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
                 return changed
             inferred = node.op.inferred_names(node.attrs)
             if any(not known_shape(s) for n, s in zip(names, ins) if n not in inferred):
-                return False
+                outs = [shapes.get(Entry(node, i)) for i in range(node.num_outputs)]
+                changed = False
+                for e, s in zip(node.inputs, node.op.infer_inputs(node.attrs, ins, outs)):
+                    changed |= s is not None and learn(e, tuple(s), node)
+                return changed
             given = [s if known_shape(s) else None for s in ins]
             in_shapes, out_shapes = node.op.infer_shape(node.attrs, *given)
         except (ShapeError, OpAttributeError) as error:

@@ -33,7 +33,7 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import CodeType
@@ -222,6 +222,17 @@ class Op:
         first = shapes[0]
         assert first is not None
         return tuple(first for _ in shapes), (first,)
+
+    @staticmethod
+    def infer_inputs(
+        a: Any, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]
+    ) -> Sequence[Shape | None]:
+        """What is known of the input shapes, or follows from the outputs, while some input is not all known.
+
+        Unknown shapes are None, unknown lengths -1. The default: nothing follows. Override it where first
+        states of recurrent networks, zeros of an open batch, get their length through the operator.
+        """
+        return inputs
 
     @classmethod
     def infer_type(

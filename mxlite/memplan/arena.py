@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from heapq import heappop, heappush
 
 import numpy as np
 
 from .exact import tighten
+from .findings import found
 from .gaps import lowest_gaps
 from .liveness import LiveRange, most_live
 from .problem import padded
@@ -41,6 +45,44 @@ def place(ranges: Sequence[LiveRange], lower_bound: int = 0) -> Placement:
         if best.nbytes <= lower_bound:
             return best
         best = min(best, heuristic(ranges), key=lambda p: p.nbytes)
+    if best.nbytes <= lower_bound:
+        return best
+    start, stop, nbytes = columns = _columns(ranges)
+    text = sha256(b"".join(c.tobytes() for c in columns)).hexdigest()
+    offsets = found(
+        f"offsets {text} {lower_bound}",
+        len(ranges),
+        lambda: _searched(ranges, lower_bound, best).offsets,
+        lambda offsets: _are_apart(start, stop, nbytes, offsets),
+    )
+    return Placement(offsets, max(o + padded(r.nbytes) for o, r in zip(offsets, ranges)))
+
+
+def _are_apart(start: np.ndarray, stop: np.ndarray, nbytes: np.ndarray, offsets: np.ndarray) -> bool:
+    """Whether no two ranges have a step and a byte in common. O(n log n), but for moving what lives aside."""
+    if (offsets < 0).any() or (offsets % padded(1)).any():
+        return False
+    lows: list[int] = []  # of what lives, ascending, and its ends
+    highs: list[int] = []
+    leaving: list[tuple[int, int]] = []
+    some = np.flatnonzero((nbytes > 0) & (start < stop))
+    for i in some[np.argsort(start[some], kind="stable")].tolist():
+        begin, low = int(start[i]), int(offsets[i])
+        while leaving and leaving[0][0] <= begin:
+            at = bisect_left(lows, heappop(leaving)[1])
+            del lows[at], highs[at]
+        high = low + int(nbytes[i])
+        at = bisect_left(lows, low)
+        if (at and highs[at - 1] > low) or (at < len(lows) and lows[at] < high):
+            return False
+        lows.insert(at, low)
+        highs.insert(at, high)
+        heappush(leaving, (int(stop[i]), low))
+    return True
+
+
+def _searched(ranges: Sequence[LiveRange], lower_bound: int, best: Placement) -> Placement:
+    """The best of `best` and of what takes longer."""
     if best.nbytes > lower_bound:
         best = _promoted(ranges, lower_bound, best)
     if len(ranges) > MANY:
@@ -50,9 +92,9 @@ def place(ranges: Sequence[LiveRange], lower_bound: int = 0) -> Placement:
             return best
         best = min(best, lowest_offset_first(ranges, key), key=lambda p: p.nbytes)
     if best.nbytes > lower_bound:
-        found = tighten(ranges, lower_bound, best.nbytes, WORK)
-        if found is not None:
-            best = Placement(found, max(o + padded(r.nbytes) for o, r in zip(found, ranges)))
+        tight = tighten(ranges, lower_bound, best.nbytes, WORK)
+        if tight is not None:
+            best = Placement(tight, max(o + padded(r.nbytes) for o, r in zip(tight, ranges)))
     return best
 
 

@@ -1,11 +1,11 @@
 """Frontiers kept on disk, for the next process that plans the same problem, with whatever budget.
 
 A file is named by a digest of all that a frontier depends on: the problem, the strategy, and this package's
-own text, so that a planner that was changed never meets what an older one left. It holds mirror counts and
-what they cost. Nothing in it is believed further than that: the plan of a point is made here and now from
-its counts, and its placed arena decides whether it fits, so no file can make a plan unsound or too large.
-Whether costs are what the file says is asked for some points; a file that is broken, too long, of another
-key or wrong counts as none: the frontier is searched for again, and written over it.
+own text, so that a planner that was changed never meets what an older one left. It holds mirror counts or
+runs and what they cost. Nothing in it is believed further than that: the plan of a point is made here and now
+from its choice, and its placed arena decides whether it fits, so no file can make a plan unsound or too
+large. Whether costs are what the file says is asked for some points; a file that is broken, too long, of
+another key or wrong counts as none: the frontier is searched for again, and written over it.
 
 Only what takes long to find is kept: frontiers of problems of LEAST_TASKS tasks and more.
 """
@@ -13,7 +13,6 @@ Only what takes long to find is kept: frontiers of problems of LEAST_TASKS tasks
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import json
 import os
@@ -21,19 +20,19 @@ import zlib
 from base64 import b64decode, b64encode
 from itertools import pairwise
 from math import isfinite
-from pathlib import Path
 
 import numpy as np
 
 from ..core import config, kept
 from ..core.files import replacing
+from . import findings
 from .evaluate import Evaluator
 from .pool import Point
 from .problem import Problem
-from .schedule import OFFLOADED
+from .schedule import OFFLOADED, Runs
 
 LEAST_TASKS = 500
-MOST_BYTES = 64 * 2**20  # of all files; the ones used longest ago go first
+MOST_BYTES = findings.MOST_BYTES
 MOST_FILE_BYTES = 16 * 2**20
 MOST_TEXT_BYTES = 256 * 2**20  # of one frontier when unpacked: nobody's file fills the memory
 ASKED = 16  # points whose costs are computed again
@@ -71,7 +70,7 @@ def store(problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
     path = _path(problem, strategy, make=True)
     if path is None:
         return
-    rows = [[p.method, b64encode(p.counts).decode(), p.live_bytes, p.seconds, p.room] for p in points]
+    rows = [_row(p) for p in points]
     blob = zlib.compress(json.dumps(rows).encode(), 1)
     if len(blob) > MOST_FILE_BYTES - kept.head_bytes(_MAGIC):
         return
@@ -81,11 +80,17 @@ def store(problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
         kept.make_room(os.path.dirname(path), MOST_BYTES)
 
 
+def _row(p: Point) -> list[object]:
+    """Of `runs` the tasks that run again, each with its stages."""
+    again = None if p.runs is None else [[t, *row] for t, row in enumerate(p.runs.stages) if row]
+    return [p.method, b64encode(p.counts).decode(), p.live_bytes, p.seconds, p.room, again]
+
+
 def _point(row: object, num_forward: int) -> Point:
     """Raises ValueError or TypeError where a field is not what it should be."""
     if not isinstance(row, list):
         raise TypeError
-    method, text, nbytes, seconds, room = row
+    method, text, nbytes, seconds, room, again = row
     counts = b64decode(text, validate=True)
     if type(method) is not str or type(nbytes) is not int or type(seconds) is not float:
         raise TypeError
@@ -96,7 +101,22 @@ def _point(row: object, num_forward: int) -> Point:
         raise ValueError
     if len(counts) and not OFFLOADED <= heights.min() <= heights.max() <= HIGHEST:
         raise ValueError
-    return Point(method, counts, nbytes, seconds, room)
+    return Point(method, counts, nbytes, seconds, room, None if again is None else _runs(again, num_forward))
+
+
+def _runs(rows: object, num_forward: int) -> Runs:
+    """Raises ValueError or TypeError where they are none."""
+    if type(rows) is not list:
+        raise TypeError
+    stages: list[tuple[int, ...]] = [()] * num_forward
+    for row in rows:
+        if type(row) is not list or any(type(x) is not int for x in row):
+            raise TypeError
+        t, *when = row
+        if not 0 <= t < num_forward or not when or when[0] < 0 or any(a >= b for a, b in pairwise(when)):
+            raise ValueError
+        stages[t] = tuple(when)
+    return Runs(tuple(stages))
 
 
 def _judge(problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
@@ -108,9 +128,9 @@ def _judge(problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
             raise ValueError
     some = [*points[:: -(-len(points) // ASKED)], points[-1]]
     evaluator = Evaluator(problem, strategy)
-    nbytes, seconds = evaluator.many(np.array([p.array for p in some]))
+    nbytes, seconds = evaluator.choices([p.choice for p in some])
     for p, b, s in zip(some, nbytes.tolist(), seconds.tolist()):
-        if (p.live_bytes, p.seconds) != (evaluator.one(p.array.tolist(), p.room) if p.room else (b, s)):
+        if (p.live_bytes, p.seconds) != (evaluator.one(p.choice, p.room) if p.room else (b, s)):
             raise ValueError
 
 
@@ -120,14 +140,5 @@ def _path(problem: Problem, strategy: str, make: bool = False) -> str | None:
     directory = kept.folder("plans", make)
     if directory is None:
         return None
-    text = repr((_planner(), problem.digest, strategy))
+    text = repr((findings.planner(), problem.digest, strategy))
     return os.path.join(directory, f"{hashlib.sha256(text.encode()).hexdigest()}.frontier")
-
-
-@functools.cache
-def _planner() -> str:
-    """A digest of the source of this package."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()

@@ -7,15 +7,15 @@ from functools import cached_property
 
 import numpy as np
 
-from .costing import Costing, machine_code
+from . import stepwise
 from .liveness import live_buffers
 from .problem import padded, Problem
-from .profiles import is_plain, Profiles
-from .schedule import make_schedule, without_copies
+from .profiles import Profiles
+from .schedule import Choice, make_schedule, Runs, without_copies
 from .transfer import costs
 
-MOST_COPIES = 4
-AT_ONCE = 64  # candidates that machine code looks at in one go: arrays of results stay small
+MOST_COPIES = 4  # that are known by stage
+DEEP_CHUNK = 16  # candidates with more of them, looked at together
 
 
 class Evaluator:
@@ -30,33 +30,28 @@ class Evaluator:
         self.strategy = strategy
 
     @cached_property
-    def _costing(self) -> Costing | None:
-        """Machine code for this problem, where there is any."""
-        code = machine_code()
-        if code is None or self.strategy != "sharing" or not is_plain(self.problem):
-            return None
-        return Costing(self.problem, code)
-
-    @cached_property
-    def _profiles(self) -> Profiles:
+    def profiles(self) -> Profiles:
+        """Tables of the problem, for many candidates at once."""
         return Profiles(self.problem, in_place=self.strategy != "none", sharing=self.strategy == "sharing")
 
-    def one(self, counts: Sequence[int], room: int = 0) -> tuple[int, float]:
-        """(live bytes of the arena at the fullest step, extra seconds) for counts of any height.
+    @cached_property
+    def _stepwise(self) -> stepwise.Stepwise | None:
+        call = stepwise.machine_code()
+        return stepwise.Stepwise(self.problem, self.profiles, call) if call and self.runs_by_stage else None
+
+    def one(self, choice: Choice, room: int = 0) -> tuple[int, float]:
+        """(live bytes of the arena at the fullest step, extra seconds) for counts of any height, or for runs.
 
         O(steps), in Python. Without sharing the bytes are those of all buffers together. `room` is as in
         `make_schedule`.
         """
-        if self._costing is not None and min(counts, default=0) >= 0:
-            most, extra, _ = self._costing(np.array([counts]), False)
-            return int(most[0, 0]), float(extra[0])
         if self.strategy == "sharing":
-            schedule, fetched = without_copies(self.problem, counts)
+            schedule, fetched = without_copies(self.problem, choice)
             if fetched:
                 nbytes, waiting = costs(schedule, fetched, room)
                 return nbytes, schedule.recompute_seconds + waiting
         else:
-            schedule = make_schedule(self.problem, counts, room)
+            schedule = make_schedule(self.problem, choice, room)
         live = live_buffers(schedule, in_place=self.strategy != "none")
         if self.strategy == "sharing":
             nbytes = live.max_live_bytes
@@ -67,63 +62,82 @@ class Evaluator:
     def many(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """As `one` for each row of `counts` (candidates, forward tasks): int64 bytes and float64 seconds.
 
-        By machine code, or else rows of counts from 0 to MOST_COPIES are looked at together, in a small part
-        of the time that `one` takes; others are given to it.
+        Rows of counts from 0 to MOST_COPIES are looked at together, in a small part of the time that `one`
+        takes; others are given to it.
         """
-        if self._costing is None:
-            live, seconds, _ = self.stages(counts)
-            return live.max(axis=1), seconds
-        live, seconds, _ = self._by_machine(counts, False)
-        for k in np.flatnonzero((counts < 0).any(axis=1)).tolist():
-            live[k, 0], seconds[k] = self.one(counts[k].tolist())
-        return live[:, 0], seconds
+        live, seconds, _ = self.stages(counts)
+        return live.max(axis=1), seconds
 
     def stages(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(bytes, seconds, whether bytes are known by stage) for each row of `counts`.
 
-        Bytes are (candidates, stages), see `Profiles.stages`. Of a row with counts below 0 or above
-        MOST_COPIES, or with several copies of which some come too late, the first stage has them all, and the
-        others nothing.
+        Bytes are (candidates, stages), see `Profiles.stages`. Of a row that `one` has to look at the first
+        stage has them all, and the others nothing.
         """
-        highest = counts.max(axis=1, initial=0)
-        offloads = np.asarray((counts < 0).any(axis=1))
-        if self._costing is not None:
-            live, seconds, late = self._by_machine(counts, True)
-            alone = offloads | (highest > MOST_COPIES) | ((highest > 1) & late)
-            most = live[alone].max(axis=1)
-            live[alone] = 0
-            live[alone, 0] = most
-            unknown = offloads
-        else:
-            live, seconds, alone = self._by_tables(counts, highest, offloads)
-            live[alone] = 0
-            unknown = alone
-        for k in np.flatnonzero(unknown).tolist():
-            live[k, 0], seconds[k] = self.one(counts[k].tolist())
-        return live, seconds, ~alone
-
-    def _by_machine(self, counts: np.ndarray, stages: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What machine code says of rows without a count below 0; of others nothing that is of use."""
-        assert self._costing is not None
-        counts = np.maximum(counts, 0)
-        parts = [
-            self._costing(counts[at : at + AT_ONCE], stages) for at in range(0, max(len(counts), 1), AT_ONCE)
-        ]
-        live, seconds, late = (np.concatenate(rows) for rows in zip(*parts))
-        return live, seconds, late
-
-    def _by_tables(
-        self, counts: np.ndarray, highest: np.ndarray, offloads: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(bytes, seconds, whether these are not known) by stage; rows of equal heights together."""
-        profiles = self._profiles
+        profiles = self.profiles
         live = np.zeros((len(counts), max(1, profiles.num_stages)), np.int64)
         seconds = np.zeros(len(counts), np.float64)
         alone = np.ones(len(counts), bool)
+        highest = counts.max(axis=1, initial=0)
+        offloads = (counts < 0).any(axis=1)
         for most in range(1, MOST_COPIES + 1) if profiles.plain else ():
             rows = np.flatnonzero((np.maximum(highest, 1) == most) & ~offloads)
             step = profiles.chunk(most)
             for at in range(0, len(rows), step):
                 some = rows[at : at + step]
-                live[some], seconds[some], alone[some] = profiles.stages(counts[some].T, most)
-        return live, seconds, alone
+                live[some], seconds[some], alone[some] = self._together(counts[some], most)
+        known = ~alone
+        if self._stepwise is not None:
+            # The same figures as those of `one`, sooner.
+            deep = np.flatnonzero(alone & (highest > MOST_COPIES) & ~offloads)
+            for at in range(0, len(deep), DEEP_CHUNK):
+                some = deep[at : at + DEEP_CHUNK]
+                stages, seconds[some], late = self._together(counts[some], int(highest[some].max()))
+                live[some, 0] = stages.max(axis=1)
+                alone[some] = late
+        for k in np.flatnonzero(alone).tolist():
+            live[k] = 0
+            live[k, 0], seconds[k] = self.one(counts[k].tolist())
+        return live, seconds, known
+
+    def _together(self, counts: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(bytes by stage, seconds, whether these are not known) of counts from 0 to `most`."""
+        profiles = self.profiles
+        if self._stepwise is None:
+            return profiles.stages(counts.T, most)
+        live, num, late = self._stepwise.of_counts(np.where(profiles.droppable, counts, 0))
+        return live, self._seconds(num), late & (most > 1)
+
+    def _seconds(self, num: np.ndarray) -> np.ndarray:
+        """Of forward tasks that run again `num` (candidates, forward tasks) times."""
+        most = max(1, int(num.max(initial=0)))
+        again = (np.arange(most) < num[:, :, None]).reshape(len(num), -1)
+        return self.profiles.seconds_of(again.T, most)
+
+    def stages_of_runs(self, num: np.ndarray, stage: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(bytes by stage, seconds) of candidates given by their runs.
+
+        `num` (candidates, forward tasks): how often each runs again. `stage`: `Runs.stages` of all of them,
+        one behind the other. Runs must be such that each may run where it does. For problems that have
+        `runs_by_stage` only.
+        """
+        seconds = self._seconds(num)
+        if self._stepwise is not None:
+            return self._stepwise.of_runs(num, stage), seconds
+        return self.profiles.stages_of_runs(num, stage), seconds
+
+    def choices(self, choices: Sequence[Choice]) -> tuple[np.ndarray, np.ndarray]:
+        """As `one` for each of `choices`: int64 bytes and float64 seconds."""
+        nbytes, seconds = np.zeros(len(choices), np.int64), np.zeros(len(choices), np.float64)
+        counts = [i for i, c in enumerate(choices) if not isinstance(c, Runs)]
+        if counts:
+            nbytes[counts], seconds[counts] = self.many(np.array([choices[i] for i in counts]))
+        for i, c in enumerate(choices):
+            if isinstance(c, Runs):
+                nbytes[i], seconds[i] = self.one(c)
+        return nbytes, seconds
+
+    @cached_property
+    def runs_by_stage(self) -> bool:
+        """Whether the costs of runs can be told stage by stage."""
+        return self.profiles.plain and self.profiles.never > 0 and self.strategy == "sharing"

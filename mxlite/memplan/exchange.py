@@ -1,7 +1,7 @@
 """Several changes at once: what one gains and others pay for.
 
-A point of a frontier where no single change of a count helps may still be far from the best: keeping one
-result more would save time and needs room that dropping two others would make. All pairs and triples are too
+A point of a frontier where no single change helps may still be far from the best: keeping one result more, or
+longer, would save time and needs room that dropping two others would make. All pairs and triples are too
 many to be costed. But what a single change does to the live bytes, stage by stage, is known once it was
 costed, and several together do nearly the sum of that. So sets of changes are put together on these sums,
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from .pool import Point, Pool
+from .schedule import Runs
 
 REPAIRS, FILLS = 4, 4  # changes that pay for one gain, and gains that fit behind that, at most
 GAINS, PRICES = 64, 96  # single changes of each kind that sets are made of, at most
@@ -25,59 +26,45 @@ NOTHING = 1e-9  # of the dearest change
 SPREAD = 16  # points of a frontier that are moved on from before it is looked at again
 
 
-def exchange(pool: Pool, places: np.ndarray, limit: int) -> None:
+def exchange(pool: Pool, limit: int) -> None:
     """Move on from the points of the frontier by sets of changes until nothing new is found, or `limit`
-    visits are done. `places`: the tasks that may run again.
+    visits are done.
     """
-    end = pool.visits + limit
-    done: set[bytes] = set()
-    places = np.sort(places)
-    if not len(places) or limit < LEAST * len(places) * len(pool.problem.tasks):
+    if not pool.evaluator.runs_by_stage:
+        return
+    if not pool.holds.free or limit < LEAST * len(pool.holds.free) * len(pool.problem.tasks):
         return  # not enough for a few points
+    end = pool.visits + limit
+    done: set[bytes | Runs] = set()
     while pool.visits < end:
-        todo = [i for i, p in enumerate(pool.points) if p.counts not in done and p.array.min() >= 0]
+        todo = [i for i, p in enumerate(pool.points) if p.key not in done and p.array.min() >= 0]
         if not todo:
             return
         points = pool.points
         for i in todo[:: max(1, len(todo) // SPREAD)]:
-            done.add(points[i].counts)
-            _around(pool, places, points[i], points[i - 1].live_bytes - 1 if i else points[i].live_bytes)
+            done.add(points[i].key)
+            _around(pool, points[i], points[i - 1].live_bytes - 1 if i else points[i].live_bytes)
             if pool.visits >= end:
                 return
 
 
-def _around(pool: Pool, places: np.ndarray, point: Point, above: int) -> None:
+def _around(pool: Pool, point: Point, above: int) -> None:
     """Cost the single changes of a point, and sets of them for its bytes and for `above` bytes."""
-    counts = point.array
     method = point.method if point.method.endswith("exchanged") else f"{point.method}, exchanged"
-    at, count = _changes(counts, places)
-    rows = np.repeat(counts[None], len(at) + 1, axis=0)
-    rows[1 + np.arange(len(at)), at] = count
-    live, seconds, known = pool.stages(method, rows)
-    if not known[0]:
-        return
-    use = np.flatnonzero(known[1:])
-    at, count = at[use], count[use]
-    change, price = live[1 + use] - live[0], seconds[1 + use] - seconds[0]
+    holds, state = pool.holds, pool.state(point)
+    tasks, edits = zip(*holds.changes(state, holds.free))
+    states = [state, *(holds.edited(state, edit) for edit in edits)]
+    live, seconds = pool.held(method, states)
+    at = np.array(tasks)
+    change, price = live[1:] - live[0], seconds[1:] - seconds[0]
     sets = [
         _sets((live[0] - b).astype(np.float64), change.astype(np.float64), price, at)
         for b in dict.fromkeys((point.live_bytes, above))
     ]
     chosen = np.unique(np.concatenate(sets), axis=0)
-    moved = np.repeat(counts[None], len(chosen), axis=0)
-    row, which = np.nonzero(chosen)
-    moved[row, at[which]] = count[which]
-    if len(moved):
-        pool.add(method, moved)
-
-
-def _changes(counts: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(task, new count) of every single change: kept, run again, once more, once less."""
-    now = counts[places]
-    again, more, many = now > 0, now > 1, now > 2
-    tasks = (places, places[again], places[more], places[many])
-    new = (np.where(again, 0, 1), now[again] + 1, np.ones(int(more.sum()), np.int64), now[many] - 1)
-    return np.concatenate(tasks), np.concatenate(new)
+    if len(chosen):
+        both = [holds.edited(state, *(edits[i] for i in np.flatnonzero(row))) for row in chosen]
+        pool.held(method, both)
 
 
 def _sets(over: np.ndarray, change: np.ndarray, price: np.ndarray, at: np.ndarray) -> np.ndarray:

@@ -37,8 +37,8 @@ RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
 # Visits of the search for better counts: by tasks squared for a small problem, else so many and more for
 # each task. First by single changes, then by annealing, then by sets of changes.
 SMALL_VISITS, VISITS, MORE_VISITS = 300, 3_000_000, 300
-ANNEALED, MOST_ANNEALED = 150, 300_000
-EXCHANGED = 2000
+ANNEALED, MOST_ANNEALED = 600, 900_000
+EXCHANGED, LEAST_EXCHANGED = 2000, 500_000
 
 
 class Frontier:
@@ -80,7 +80,7 @@ class Frontier:
         point = self.points[i]
         plan = make_plan(
             self.problem,
-            point.array.tolist(),
+            point.choice,
             strategy=self.strategy,
             method=point.method,
             room=point.room,
@@ -118,8 +118,8 @@ def _search(pool: Pool, droppable: np.ndarray, places: np.ndarray) -> None:
     limit = min(SMALL_VISITS * number**2, VISITS + MORE_VISITS * number)
     enumerate_all(pool, droppable, limit)
     improve(pool, places, limit)
-    anneal(pool, places, min(ANNEALED * number**2, MOST_ANNEALED))
-    exchange(pool, places, EXCHANGED * number)
+    anneal(pool, min(ANNEALED * number**2, MOST_ANNEALED))
+    exchange(pool, max(EXCHANGED * number, LEAST_EXCHANGED))
 
 
 def _schemes(pool: Pool, cuts: split.Cuts) -> None:

@@ -41,7 +41,7 @@ def improve(pool: Pool, places: np.ndarray, limit: int) -> None:
     most = max(2, min(MOVES, limit // len(pool.problem.tasks)))
     together = max(1, AT_ONCE // max(1, len(places)))
     while pool.visits < end:
-        todo = [p for p in pool.points if p.counts not in done]
+        todo = [p for p in pool.points if p.runs is None and p.counts not in done]
         if not todo:
             return
         # From everywhere a first move before anywhere a second: spread over the whole curve.

@@ -13,7 +13,7 @@ from .arena import place, place_disjoint
 from .liveness import host_ranges, live_ranges, Liveness, LiveRange
 from .order import Predecessors, predecessors
 from .problem import CATEGORIES, padded, Problem, SOMETIMES
-from .schedule import make_schedule, Schedule
+from .schedule import Choice, make_schedule, Schedule
 
 STRATEGIES = ("none", "inplace", "sharing")
 
@@ -244,20 +244,19 @@ class MemoryPlan:
 
 def make_plan(
     problem: Problem,
-    mirror: Any = None,
+    choice: Choice | None = None,
     *,
     strategy: str = "sharing",
     method: str = "keep all",
     room: int = 0,
 ) -> MemoryPlan:
-    """The plan for given mirror counts (None: keep everything).
+    """The plan for given mirror counts or runs (None: keep everything).
 
     `strategy` is what the arena may do: "none" gives every value bytes of its own, "inplace" lets
     operators overwrite their input, "sharing" also reuses the bytes of the dead. `room` is how many live
     bytes copies to and from host memory may take to overlap with kernels; see `make_schedule`.
     """
-    counts = mirror if mirror is not None else [0] * problem.num_forward
-    schedule = make_schedule(problem, counts, room)
+    schedule = make_schedule(problem, [0] * problem.num_forward if choice is None else choice, room)
     liveness = live_ranges(schedule, in_place=strategy != "none")
     if strategy == "sharing":
         placement = place(liveness.ranges, liveness.max_live_bytes)

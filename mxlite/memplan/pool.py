@@ -2,29 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import blake2b
+from itertools import chain
 
 import numpy as np
 
 from . import split
 from .evaluate import Evaluator
+from .holds import Held, Holds
 from .problem import Problem
+from .schedule import Choice, Runs, without_copies
 
+MOST_NOTED = 100  # runs of one task that a point's counts tell
 BATCH = 256  # candidates costed together
 DEEP = 30  # how much longer one takes whose counts are above 1
 
 
 @dataclass(frozen=True)
 class Point:
-    """Mirror counts (as bytes, one for each forward task) with their cost before placing."""
+    """A choice of what runs again with its cost before placing.
+
+    `counts` are mirror counts, as bytes, one for each forward task. Where there are `runs`, those hold, and
+    `counts` only says how many they are.
+    """
 
     method: str
     counts: bytes
     live_bytes: int
     seconds: float
     room: int = 0  # live bytes that copies may take to overlap, see `make_schedule`
+    runs: Runs | None = None
+
+    @property
+    def key(self) -> bytes | Runs:
+        """Equal for equal choices."""
+        return self.counts if self.runs is None else self.runs
+
+    @property
+    def choice(self) -> Choice:
+        """What `make_schedule` takes."""
+        return self.array.tolist() if self.runs is None else self.runs
 
     @property
     def array(self) -> np.ndarray:
@@ -75,19 +95,55 @@ class Pool:
         self._note([method] * len(rows), rows, live.max(axis=1), seconds)
         return live, seconds, known
 
-    def _note(self, methods: Sequence[str], rows: np.ndarray, nbytes: np.ndarray, seconds: np.ndarray) -> int:
-        """Keep the rows that no point beats; how many these are."""
+    @cached_property
+    def holds(self) -> Holds:
+        """For problems with `Evaluator.runs_by_stage`."""
+        return Holds(self.problem, self.evaluator.profiles, self.forced.tolist())
+
+    def state(self, point: Point) -> Held:
+        """The schedule of a point that offloads nothing, as bits."""
+        return self.holds.of(point.runs or without_copies(self.problem, point.choice)[0].runs)
+
+    def held(self, method: str, states: Sequence[Held]) -> tuple[np.ndarray, np.ndarray]:
+        """(bytes by stage, seconds) of schedules with any runs; what no point beats is kept."""
+        holds, stages_in = self.holds, self.holds.stages_in
+        rows = [[stages_in[bits] for bits in state.runs] for state in states]
+        num = np.array([[len(stages) for stages in row] for row in rows])
+        every = [*chain.from_iterable(chain.from_iterable(rows))]
+        live, seconds = self.evaluator.stages_of_runs(num, np.array(every, np.int64))
+        self.visits += len(states) * len(self.problem.tasks)
+        few, most = np.minimum(num, MOST_NOTED), live.max(axis=1)
+        self._note([method] * len(states), few, most, seconds, lambda i: holds.runs(states[i]))
+        return live, seconds
+
+    def _note(
+        self,
+        methods: Sequence[str],
+        rows: np.ndarray,
+        nbytes: np.ndarray,
+        seconds: np.ndarray,
+        runs: Callable[[int], Runs] | None = None,
+    ) -> int:
+        """Keep the rows that no point beats; how many these are. `runs` are those of a row."""
         at = np.searchsorted([p.seconds for p in self.points], seconds, "right") - 1
         least = np.array([p.live_bytes for p in self.points] or [0])
         found = np.flatnonzero((at < 0) | (nbytes < least[at])).tolist()
-        small = rows.astype(np.int8)
         return self._keep(
-            [Point(methods[i], small[i].tobytes(), int(nbytes[i]), float(seconds[i])) for i in found]
+            [
+                Point(
+                    methods[i],
+                    rows[i].astype(np.int8).tobytes(),
+                    int(nbytes[i]),
+                    float(seconds[i]),
+                    runs=runs(i) if runs else None,
+                )
+                for i in found
+            ]
         )
 
     def widen(self, point: Point, room: int) -> None:
         """Cost `point` with `room` for its copies."""
-        nbytes, seconds = self.evaluator.one(point.array.tolist(), room)
+        nbytes, seconds = self.evaluator.one(point.choice, room)
         self.visits += len(self.problem.tasks)
         self._keep([replace(point, live_bytes=nbytes, seconds=seconds, room=room)])
 

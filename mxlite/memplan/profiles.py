@@ -35,7 +35,7 @@ class Profiles:
         self.num_forward = problem.num_forward
         backward = sum(not t.update for t in problem.tasks[problem.num_forward :])
         self.num_stages = self.num_forward + max(1, backward) if sharing else 1
-        self.plain = is_plain(problem)
+        self.plain = _plain(problem)
         if self.plain:
             self._read_tasks(problem)
             self._read_values(problem)
@@ -179,9 +179,23 @@ class Profiles:
         """
         counts = np.where(self.droppable[:, None], counts, 0).astype(np.int8)
         need, unknown = self._first_needs(counts, most)
-        again = need < self.never
+        return self._bytes(counts, need, most), self.seconds_of(need < self.never, most), unknown
+
+    def stages_of_runs(self, num: Array, stage: Array) -> Array:
+        """Bytes (candidates, stages) of candidates whose forward tasks run again `num` (candidates, forward
+        tasks) times, before the backward tasks that `stage` lists one behind the other.
+        """
+        most = max(1, int(num.max(initial=0)))
+        need = np.full((num.size, most), self.never, self.kind)
+        need[np.arange(most) < num.reshape(-1, 1)] = stage
+        need = need.reshape(len(num), -1).T
+        return self._bytes(None, np.ascontiguousarray(need), most)
+
+    def seconds_of(self, again: Array, most: int) -> Array:
+        """Seconds of the copies that run `again` (`most` rows for each forward task, candidates)."""
         seconds = np.where(again, np.repeat(self.seconds, most, axis=0), 0.0)
-        return self._bytes(counts, need, again, most), np.cumsum(seconds, axis=0)[-1], unknown
+        total: Array = np.cumsum(seconds, axis=0)[-1]
+        return total
 
     def _first_needs(self, counts: Array, most: int) -> tuple[Array, Array]:
         """For each copy, in the order of tasks, the backward task before which it runs; `never` if it does
@@ -227,8 +241,10 @@ class Profiles:
         if len(need) > 1:
             unknown |= late
 
-    def _bytes(self, counts: Array, need: Array, again: Array, most: int) -> Array:
+    def _bytes(self, counts: Array | None, need: Array, most: int) -> Array:
+        """Without `counts` the copies are not those that counts give: what is read then is the newest."""
         n, never, number = self.num_forward, self.never, need.shape[1]
+        again = need < never
         # How many run again before each backward task; the last row is that of `never`.
         bins = need + np.arange(number) * (never + 1)
         run = np.bincount(bins.ravel(), minlength=number * (never + 1)).reshape(number, never + 1)
@@ -244,7 +260,10 @@ class Profiles:
 
         f = self.forward_values
         last = self._last_reads(backward, copies, updates, most)
-        ends = self._copy_reads(counts, need, last, backward, copies, most)
+        if counts is None:
+            ends = self._newest_reads(need, backward, copies, most)
+        else:
+            ends = self._copy_reads(counts, need, last, backward, copies, most)
         # Copy 0 of what forward makes, its other copies, and what backward makes.
         begins: list[Array] = [np.broadcast_to(self.maker[:f, None], ends[0].shape)]
         mades = [(ends[0] >= 0) | self.always[:f]]
@@ -347,6 +366,23 @@ class Profiles:
                         brief[v] = np.maximum(brief[v], here)
                 end = np.where(count > k + 1, brief, end)
             ends.append(end)
+        return ends
+
+    def _newest_reads(self, need: Array, backward: Array, copies: Array, most: int) -> list[Array]:
+        """As `_copy_reads` for any runs: a copy is read from its backward task on until the next copy's."""
+        f = self.forward_values
+        maker = self.maker[:f] * most
+        moments = [np.zeros((f, need.shape[1]), need.dtype), *(need[maker + k] for k in range(most))]
+        moments.append(np.full_like(moments[0], self.never))
+        ends = [np.broadcast_to(self.last_forward, moments[0].shape).copy()]
+        ends += [np.full_like(ends[0], -1) for _ in range(most)]
+        reads = [(rows, j[:, None], backward[j]) for rows, j in self.read_back]
+        for rows, readers in self.read_again:
+            reads += [(rows, need[readers * most + i], copies[readers * most + i]) for i in range(most)]
+        for rows, moment, position in reads:
+            for k in range(most + 1):
+                here = (moments[k][rows] <= moment) & (moment < moments[k + 1][rows])
+                ends[k][rows] = np.maximum(ends[k][rows], np.where(here, position, -1))
         return ends
 
     def _joined(
@@ -455,7 +491,7 @@ def _rounds(pairs: Sequence[tuple[int, int]]) -> list[tuple[Array, Array]]:
     return [(a[:, 0], a[:, 1]) for a in (np.array(r, np.int64) for r in rounds)]
 
 
-def is_plain(problem: Problem) -> bool:
+def _plain(problem: Problem) -> bool:
     """Whether a problem has nothing that the tables do not know; lowered graphs never have.
 
     Every arena value has one task that makes it, before all that read it; what backward makes is read by

@@ -24,8 +24,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import isqrt, prod
 
+import numpy as np
+
 from .downsets import Downsets
 from .evaluate import Evaluator
+from .findings import found
 from .listing import follow, rules
 from .narrow import pieces
 from .problem import Problem
@@ -49,11 +52,42 @@ def reorder(problem: Problem, num_constant: int = 0) -> Order:
 
     A permutation: entry i is the number of the task that is to be the i-th. Forward tasks stay before all
     others, the first `num_constant` stay where they are, updates go to the end. The peak of the plan that
-    keeps everything is never larger than with the given order. Near-linear in tasks.
+    keeps everything is never larger than with the given order. Near-linear in tasks. What an earlier process
+    found is used again; see `findings.py`.
     """
+    return found(
+        f"order {problem.digest} {num_constant}",
+        len(problem.tasks),
+        lambda: _reordered(problem, num_constant),
+        lambda order: _is_order(problem, order),
+    )
+
+
+def _is_order(problem: Problem, order: np.ndarray) -> bool:
+    """Whether every task is there once, after all that make or change what it reads."""
+    n, forward = len(problem.tasks), problem.num_forward
+    if not np.array_equal(np.sort(order), np.arange(n)) or (order[:forward] >= forward).any():
+        return False
+    at = np.empty(n, np.int64)  # of each task
+    at[order] = np.arange(n)
+    changed: dict[int, list[int]] = {}
+    for t, task in enumerate(problem.tasks):
+        for v in task.mutates:
+            changed.setdefault(v, []).append(t)
+    for t, task in enumerate(problem.tasks):
+        for v in (*task.inputs, *task.mutates):
+            if (maker := problem.producer[v]) >= 0 and at[maker] >= at[t]:
+                return False
+            if any((at[c] < at[t]) != (c < t) for c in changed.get(v, ())):
+                return False
+    return True
+
+
+def _reordered(problem: Problem, num_constant: int) -> Order:
+    """The order, searched for."""
     n, forward = len(problem.tasks), problem.num_forward
     backward = section_of(problem, forward, n)
-    found = _ordered(backward, 0)
+    backs = _ordered(backward, 0)
     start, updates = range(num_constant), [t for t, update in enumerate(backward.is_update) if update]
 
     def joined(fore: Sequence[int], back: Sequence[int]) -> Order:
@@ -62,15 +96,15 @@ def reorder(problem: Problem, num_constant: int = 0) -> Order:
         return (*start, *(num_constant + t for t in fore), *(forward + t for t in (*back, *updates)))
 
     is_large = len(backward.order) > SMALL
-    if is_large and len({kept for kept, _, _ in found.values()}) > 1:
+    if is_large and len({kept for kept, _, _ in backs.values()}) > 1:
         # A lower peak may have its price below a budget: what waits for less to be alive is itself alive.
         given = range(forward - num_constant)
-        low = {back: _recomputed(problem, joined(given, back)) for back in found}
-        back = min(found, key=lambda o: (found[o][0] * low[o], found[o]))
+        low = {back: _recomputed(problem, joined(given, back)) for back in backs}
+        back = min(backs, key=lambda o: (backs[o][0] * low[o], backs[o]))
     else:
-        back = min(found, key=found.__getitem__)
+        back = min(backs, key=backs.__getitem__)
     section = section_of(problem, num_constant, forward)
-    fores = _ordered(section, found[back][0])
+    fores = _ordered(section, backs[back][0])
     fore = min(fores, key=fores.__getitem__)
     return joined(fore, back)
 

@@ -21,6 +21,10 @@ There the k-th copy of a task reads copies of the same generation, made for it a
 there. So a count may be chosen for each task by itself, and plans near the optimum of small graphs exist
 that the generations cannot express.
 
+What counts cannot say, a schedule of `Runs` says outright: before which backward tasks each forward task runs
+again. There a result may be kept until backward has used it once, then be dropped and made again for its
+next use. Whatever the runs are, each read finds the newest result; only bytes and time differ.
+
 The count OFFLOADED, -1, means that v's outputs wait for backward in host memory. Steps of two more kinds
 copy them out and back; transfer.py says where those stand.
 """
@@ -38,6 +42,21 @@ RUN, STORE, FETCH = 0, 1, 2
 
 OFFLOADED = -1
 """The mirror count of a forward task whose outputs wait for backward in host memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Which forward tasks run again, and when.
+
+    `stages[t]` ascends: forward task t runs before these backward tasks. They are numbered from 0, without
+    updates. Of the tasks that run before the same one, the smallest number comes first.
+    """
+
+    stages: tuple[tuple[int, ...], ...]
+
+
+Choice = Sequence[int] | Runs
+"""What a schedule is made from: mirror counts, one for each forward task, or the runs themselves."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +101,18 @@ class Schedule:
         return total
 
     @cached_property
+    def runs(self) -> Runs:
+        """What runs again, and when."""
+        stages: list[list[int]] = [[] for _ in range(self.problem.num_forward)]
+        tasks, j = self.problem.tasks, 0
+        for kind, t, k in zip(self.kinds, self.task, self.copy):
+            if kind == RUN and k:
+                stages[t].append(j)
+            elif kind == RUN and t >= self.problem.num_forward and not tasks[t].update:
+                j += 1
+        return Runs(tuple(map(tuple, stages)))
+
+    @cached_property
     def waiting_seconds(self) -> float:
         """Modelled time that kernels wait for copies from and to host memory."""
         from .transfer import waiting_seconds
@@ -100,14 +131,14 @@ class Schedule:
         return self.extra_seconds / total if total else 0.0
 
 
-def make_schedule(problem: Problem, mirror: Sequence[int], room: int = 0) -> Schedule:
-    """The schedule for mirror counts `mirror`, one for each forward task.
+def make_schedule(problem: Problem, choice: Choice, room: int = 0) -> Schedule:
+    """The schedule for mirror counts or for runs.
 
-    A task that cannot be recomputed counts as 0 where `mirror` says more, and so does one that would read
-    storage after an update has changed it. Copies from and to host memory overlap with kernels as far as that
+    A task that cannot be recomputed runs once, whatever `choice` says, and so does one that would read
+    storage after backward has changed it. Copies from and to host memory overlap with kernels as far as that
     needs no more live bytes than the schedule needs anyway, or than `room`. O(steps).
     """
-    schedule, fetched = without_copies(problem, mirror)
+    schedule, fetched = without_copies(problem, choice)
     if not fetched:
         return schedule
     from .transfer import with_transfers  # it needs the live bytes of a schedule, and so this module
@@ -115,23 +146,23 @@ def make_schedule(problem: Problem, mirror: Sequence[int], room: int = 0) -> Sch
     return with_transfers(schedule, fetched, room)
 
 
-def without_copies(problem: Problem, mirror: Sequence[int]) -> tuple[Schedule, dict[int, int]]:
+def without_copies(problem: Problem, choice: Choice) -> tuple[Schedule, dict[int, int]]:
     """The steps of `make_schedule` that run, and the instance of each value that must be fetched for them."""
-    counts = [
-        (m if m < 0 or (problem.tasks[t].recomputable and not problem.tasks[t].mutates) else 0)
-        for t, m in enumerate(mirror)
-    ]
+    emit = _emit_runs if isinstance(choice, Runs) else _emit_counts
+    given = choice.stages if isinstance(choice, Runs) else choice
+    once = {t for t, task in enumerate(problem.tasks) if not task.recomputable or task.mutates}
     while True:
-        steps = _emit(problem, counts)
-        late = _late_readers(problem, *steps)
+        steps = emit(problem, given, once)
+        late = _late_readers(problem, steps)
         if not late:
-            return _number(problem, *steps)
-        for t in late:
-            counts[t] = 0
+            counts = [0] * problem.num_forward if isinstance(choice, Runs) else choice
+            return _number(problem, steps, {t for t, c in enumerate(counts) if c < 0})
+        once |= late
 
 
-def _emit(problem: Problem, counts: list[int]) -> tuple[list[tuple[int, int]], list[int]]:
-    """Steps (task, copy) in order without updates, and the counts they were made for."""
+def _emit_counts(problem: Problem, mirror: Sequence[int], once: set[int]) -> list[tuple[int, int]]:
+    """Steps (task, copy) in order without updates, for mirror counts; tasks `once` run once."""
+    counts = [0 if m > 0 and t in once else m for t, m in enumerate(mirror)]
     tasks, num_forward = problem.tasks, problem.num_forward
     reads = problem.reads
     steps = [(t, 0) for t in range(num_forward)]
@@ -153,10 +184,25 @@ def _emit(problem: Problem, counts: list[int]) -> tuple[list[tuple[int, int]], l
                 steps.append((u, runs[u]))
                 there[u] = runs[u] >= counts[u]
         steps.append((t, 0))
-    return steps, counts
+    return steps
 
 
-def _late_readers(problem: Problem, steps: list[tuple[int, int]], counts: list[int]) -> set[int]:
+def _emit_runs(problem: Problem, stages: Sequence[Sequence[int]], once: set[int]) -> list[tuple[int, int]]:
+    """Steps (task, copy) in order without updates, for `Runs.stages`; tasks `once` run once."""
+    tasks, num_forward = problem.tasks, problem.num_forward
+    before: dict[int, list[tuple[int, int]]] = {}
+    for u, row in enumerate(stages):
+        for k, j in enumerate(row if u not in once else ()):
+            before.setdefault(j, []).append((u, k + 1))
+    steps = [(t, 0) for t in range(num_forward)]
+    backward = (t for t in range(num_forward, len(tasks)) if not tasks[t].update)
+    for j, t in enumerate(backward):
+        steps += before.get(j, ())
+        steps.append((t, 0))
+    return steps
+
+
+def _late_readers(problem: Problem, steps: list[tuple[int, int]]) -> set[int]:
     """Forward tasks whose copies would read storage that a backward task has changed by then."""
     watched = problem.changed_by_backward
     if not watched:
@@ -170,11 +216,11 @@ def _late_readers(problem: Problem, steps: list[tuple[int, int]], counts: list[i
                 late.add(t)
         elif tasks[t].mutates:
             changed.update(tasks[t].mutates)
-    return {t for t in late if counts[t]}
+    return late
 
 
 def _number(
-    problem: Problem, steps: list[tuple[int, int]], counts: list[int]
+    problem: Problem, steps: list[tuple[int, int]], offloaded: set[int]
 ) -> tuple[Schedule, dict[int, int]]:
     """Insert the updates, give every value that is written a number of its own, drop what nobody reads.
 
@@ -195,8 +241,9 @@ def _number(
         return i
 
     # Inputs from nothing that is recomputed are the task's own tuple: almost all of them.
-    plain = [not any(counts[p] for p in row) for row in reads]
-    newest = [min(c, 0) for c in counts]  # which copy is read now
+    moved = offloaded.union(t for t, k in steps if k)
+    plain = [moved.isdisjoint(row) for row in reads]
+    newest = [-1 if t in offloaded else 0 for t in range(num_forward)]  # which copy is read now
     inputs: list[tuple[int, ...]] = []
     for t, k in steps:
         row = tasks[t].inputs

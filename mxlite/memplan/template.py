@@ -1,7 +1,7 @@
 """A plan for other sizes: what a planned step of the same structure has already found out is used again.
 
 Another batch size changes how many bytes a value has, what a workspace needs and how long a task takes. It
-does not change who reads what. So the schedule that mirror counts give stays the same to the step, and live
+does not change who reads what. So the schedule that counts or runs give stays the same to the step, and live
 ranges do wherever the same outputs may take over their inputs' bytes. Offsets are new, but their order need
 not be:
 
@@ -39,6 +39,7 @@ from .order import _Bytes
 from .plan import make_plan, MemoryPlan
 from .pool import Point
 from .problem import padded, Problem
+from .schedule import Choice, make_schedule, Runs
 
 RUNGS = 48  # of a ladder
 PLACED = 3  # of them that seem to fit are placed, before a search is thought better
@@ -46,6 +47,7 @@ REMEMBERED = 8  # schedules of one template
 PILES = 3  # stackings of each: one for large batches, say, and one for small ones
 
 Structure = tuple[object, ...]
+_Key = tuple[int, ...] | Runs  # a choice
 
 
 def structure(problem: Problem) -> Structure:
@@ -70,7 +72,7 @@ class Template:
         self.first = plan
         self.has_ladder = any(plan.schedule.copy)  # a search was made for it
         self._ladder: list[Point] | None = None
-        self._stackings: dict[tuple[int, ...], list[Stacking]] = {}
+        self._stackings: dict[_Key, list[Stacking]] = {}
 
     @cached_property
     def structure(self) -> Structure:
@@ -87,7 +89,7 @@ class Template:
             return None
         marked = tuple(split.forced(problem))
         method = "recompute what is marked" if any(marked) else "keep all"
-        keep_all = self._with_counts(problem, marked, method)
+        keep_all = self._with_choice(problem, marked, method)
         keep_all = replace(keep_all, budget_bytes=budget, keep_all_peak_bytes=keep_all.peak_bytes)
         if budget is None or keep_all.peak_bytes <= budget:
             return keep_all
@@ -105,41 +107,43 @@ class Template:
             return None
         if self._ladder is None:
             self._ladder = _spread(frontier_of(self.first.problem).points)
-        counts = np.array([p.array for p in self._ladder])
-        live, seconds = Evaluator(problem).many(counts)
+        live, seconds = Evaluator(problem).choices([p.choice for p in self._ladder])
         fitting = [i for i in np.lexsort((live, seconds)).tolist() if live[i] <= room]
         for i in fitting[:PLACED]:
-            plan = self._with_counts(problem, tuple(counts[i].tolist()), self._ladder[i].method)
+            plan = self._with_choice(problem, self._ladder[i].choice, self._ladder[i].method)
             if plan.arena_bytes <= room:
                 return plan
         return None
 
-    def _with_counts(self, problem: Problem, counts: tuple[int, ...], method: str) -> MemoryPlan:
-        known = self._stackings.get(counts)
-        if known is None and counts == counts_of(self.first) and not self.first.host_bytes:
-            known = self._stackings[counts] = [Stacking(self.first)]
+    def _with_choice(self, problem: Problem, choice: Choice, method: str) -> MemoryPlan:
+        key = choice if isinstance(choice, Runs) else tuple(choice)
+        known = self._stackings.get(key)
+        if known is None and key in self._own:
+            known = self._stackings[key] = [Stacking(self.first)]
         if known is None:
-            plan = make_plan(problem, counts, method=method)
+            plan = make_plan(problem, choice, method=method)
             if len(self._stackings) >= REMEMBERED:
                 self._stackings.pop(next(iter(self._stackings)))
-            self._stackings[counts] = [Stacking(plan)]
+            self._stackings[key] = [Stacking(plan)]
             return plan
         for stacking in known:
             found = stacking.plan(problem)
             if found is not None:
                 return found
         plan = known[0].placed(problem)
-        self._stackings[counts] = [Stacking(plan), *known[: PILES - 1]]
+        self._stackings[key] = [Stacking(plan), *known[: PILES - 1]]
         return plan
 
-
-def counts_of(plan: MemoryPlan) -> tuple[int, ...]:
-    """How often each forward task runs again in a plan."""
-    counts = [0] * plan.problem.num_forward
-    for t, k in zip(plan.schedule.task, plan.schedule.copy):
-        if k > 0:
-            counts[t] = max(counts[t], k)
-    return tuple(counts)
+    @cached_property
+    def _own(self) -> frozenset[_Key]:
+        """The choices that surely give the schedule of the first plan."""
+        schedule = self.first.schedule
+        if self.first.host_bytes:
+            return frozenset()
+        runs = schedule.runs
+        counts = tuple(map(len, runs.stages))
+        same = not any(counts) or make_schedule(schedule.problem, counts).runs == runs
+        return frozenset([runs, counts] if same else [runs])
 
 
 def _spread(points: Sequence[Point]) -> list[Point]:

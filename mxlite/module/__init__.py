@@ -10,7 +10,9 @@ from .callback import (
     Speedometer as Speedometer,
 )
 from .checkpoint import save_checkpoint as save_checkpoint
+from .feedforward import FeedForward as FeedForward
 from .initializer import InitDesc as InitDesc, Initializer as Initializer
+from .kvstore import KVStore as KVStore
 from .lr_scheduler import (
     CosineScheduler as CosineScheduler,
     FactorScheduler as FactorScheduler,
@@ -20,7 +22,10 @@ from .lr_scheduler import (
 )
 from .metric import EvalMetric as EvalMetric
 from .module import Module as Module
+from .monitor import Monitor as Monitor
 from .optimizer import Optimizer as Optimizer
 from .progress import TqdmProgress as TqdmProgress
+from .python_module import PythonLossModule as PythonLossModule, PythonModule as PythonModule
+from .sequential_module import SequentialModule as SequentialModule
 from .statefile import pack_state as pack_state, unpack_state as unpack_state
 from .updater import get_updater as get_updater, Updater as Updater

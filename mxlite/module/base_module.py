@@ -74,6 +74,9 @@ class BaseModule:
     def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
         raise TypeError(f"{type(self).__name__} does not say what its parameters are.")
 
+    def install_monitor(self, mon: Any) -> None:
+        raise TypeError(f"{type(self).__name__} has nothing that a monitor could look into.")
+
     def prepare_fit(self) -> None:
         """Called by `fit` before bind."""
 
@@ -229,8 +232,6 @@ class BaseModule:
         """
         if num_epoch is None:
             raise StateError("fit needs num_epoch: the number of epochs to train.")
-        if monitor is not None:
-            raise StateError("fit: monitor is not supported; inspect executor outputs instead.")
         if resume and checkpoint_prefix is None:
             raise StateError("fit: resume=True needs the checkpoint_prefix of the run to continue.")
         self.prepare_fit()
@@ -240,6 +241,8 @@ class BaseModule:
             for_training=True,
             force_rebind=force_rebind,
         )
+        if monitor is not None:
+            self.install_monitor(monitor)
         self.init_params(
             initializer=initializer if initializer is not None else Uniform(0.01),
             arg_params=arg_params,
@@ -265,8 +268,12 @@ class BaseModule:
                 eval_metric.reset()
                 nbatch = done
                 for batch in train_data:
+                    if monitor is not None:
+                        monitor.tic()
                     self.train_step(batch)
                     self._metric_of_batch(eval_metric, batch)
+                    if monitor is not None:
+                        monitor.toc_print()
                     self._call(batch_end_callback, BatchEndParam(epoch, nbatch, eval_metric, locals()))
                     nbatch += 1
                     if interrupt.asked:

@@ -14,6 +14,7 @@ from ..executor import Executor, ExecutorGroup, Place, simple_bind
 from ..executor.amp import LossScale as Asked
 from ..executor.metrics import Counted
 from ..executor.offload import Offload
+from ..executor.watch import Watch
 from ..io import DataDesc
 from ..memplan import Device
 
@@ -52,6 +53,8 @@ class Binding:
         self.offload: Offload = None
         self.streams = 1
         self.metrics: tuple[Counted, ...] = ()  # that training steps add to
+        self.monitor: Any = None
+        self._shown: Executor | None = None  # to the monitor
         self._executor: Executor | None = None
 
     @property
@@ -77,6 +80,7 @@ class Binding:
         found = self.group.get(self.owner, _key(data, labels))
         self._executor = found or self._made(data, labels, loss_scale)
         self.data_shapes, self.label_shapes = data, labels
+        self._show()
 
     def remake(self, loss_scale: Asked | None) -> None:
         """The executor anew, after `optimizer` or `plan_gradients` have changed; those for other shapes
@@ -84,6 +88,26 @@ class Binding:
         """
         self.group.drop(self.owner, _key(self.data_shapes, self.label_shapes))
         self._executor = self._made(self.data_shapes, self.label_shapes, loss_scale)
+        self._show()
+
+    def _show(self) -> None:
+        """Let the monitor see the present executor, and no longer the one before."""
+        if self.monitor is None:
+            return
+        seen = getattr(self.monitor, "exes", [])
+        if self._shown in seen:
+            seen.remove(self._shown)
+        self.monitor.install(self.executor)
+        self._shown = self._executor
+
+    @property
+    def _watch(self) -> Watch | None:
+        """What the monitor wants to see."""
+        if self.monitor is None:
+            return None
+        pattern = getattr(self.monitor, "re_prog", None)
+        wants_all = bool(getattr(self.monitor, "monitor_all", False))
+        return Watch(".*" if pattern is None else pattern.pattern, wants_all)
 
     def leave(self) -> None:
         """Give up all executors; the arrays that others share stay."""
@@ -141,6 +165,7 @@ class Binding:
             device=self.device,
             offload=self.offload,
             streams=self.streams,
+            watch=self._watch,
             place=Place(self.group, self.owner, _key(data, labels), self.bounded),
         )
         try:

@@ -85,6 +85,7 @@ class BucketingModule(BaseModule):
             streams=streams,
         )
         self._grad_req: Any = "write"
+        self._monitor: Any = None
         self._loaded: dict[Any, Any] = {}  # symbols of a checkpoint by key
         self._preloaded: tuple[dict[str, NDArray], dict[str, NDArray]] | None = None
         self._buckets: dict[Any, Module] = {}
@@ -233,6 +234,8 @@ class BucketingModule(BaseModule):
                     grad_req=self._grad_req,
                 )
             self._buckets[bucket_key] = module
+            if self._monitor is not None:
+                module.install_monitor(self._monitor)
         self._key = bucket_key
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
@@ -354,7 +357,11 @@ class BucketingModule(BaseModule):
         self._current.update_metric(eval_metric, labels, pre_sliced)
 
     def install_monitor(self, mon: Any) -> None:
-        self._first.install_monitor(mon)
+        """Have a Monitor look into all buckets, those to come included."""
+        self.need()
+        self._monitor = mon
+        for module in self._buckets.values():
+            module.install_monitor(mon)
 
     # -- files ---------------------------------------------------------------------------------
 

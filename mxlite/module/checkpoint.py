@@ -6,7 +6,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from ..formats import load_params as load_file
 from ..ndarray import NDArray, save
+from ..symbol import load as load_symbol
 
 
 def save_checkpoint(
@@ -15,6 +17,7 @@ def save_checkpoint(
     symbol: Any,
     arg_params: Mapping[str, NDArray],
     aux_params: Mapping[str, NDArray],
+    remove_amp_cast: bool = True,
 ) -> None:
     """Write the network (unless `symbol` is None) and its parameters after `epoch` epochs."""
     if symbol is not None:
@@ -23,3 +26,13 @@ def save_checkpoint(
     named = {f"arg:{k}": v for k, v in arg_params.items()} | {f"aux:{k}": v for k, v in aux_params.items()}
     save(path, named)
     logging.info('Saved checkpoint to "%s"', path)
+
+
+def load_checkpoint(prefix: str, epoch: int) -> tuple[Any, dict[str, NDArray], dict[str, NDArray]]:
+    """(symbol, arg_params, aux_params) of `PREFIX-symbol.json` and `PREFIX-%04d.params`."""
+    return (load_symbol(f"{prefix}-symbol.json"), *load_params(prefix, epoch))
+
+
+def load_params(prefix: str, epoch: int) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
+    """(arg_params, aux_params) of `PREFIX-%04d.params`."""
+    return load_file(f"{prefix}-{epoch:04d}.params")

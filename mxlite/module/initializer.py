@@ -11,8 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +19,8 @@ import numpy as np
 from .. import ndarray as nd
 from ..core.errors import nearest, ShapeError, UnknownNameError
 from ..ndarray import NDArray
+from .fused_weights import FusedWeights
+from .given_values import Load as Load, Mixed as Mixed
 from .registry import Registry
 
 Class = TypeVar("Class", bound=type)
@@ -311,56 +312,47 @@ class LSTMBias(Initializer):
         arr[hidden : 2 * hidden] = self.forget_bias
 
 
-class Load:
-    """Values from a dict of arrays or a parameter file; what is missing there comes from `default_init`.
+@register
+class FusedRNN(Initializer):
+    """Fills the one vector of weights of `mx.rnn.FusedRNNCell`, piece by piece, by `init`.
 
-    Prefixes `arg:` and `aux:` of the names are dropped, as in the files that checkpoints write.
+    `init`: an initializer, its JSON, or None for the one that the whole network has. The biases of an LSTM's
+    forget gates become `forget_bias`. The other arguments are those of the cell.
     """
 
     def __init__(
-        self, param: str | Mapping[str, NDArray], default_init: Any = None, verbose: bool = False
+        self,
+        init: Any,
+        num_hidden: int,
+        num_layers: int,
+        mode: str,
+        bidirectional: bool = False,
+        forget_bias: float = 1.0,
     ) -> None:
-        loaded = nd.load(param) if isinstance(param, str) else param
-        if not isinstance(loaded, Mapping):
-            raise TypeError(f"Load needs arrays with names, got {type(loaded).__name__}.")
-        self.param = {n[4:] if n.startswith(("arg:", "aux:")) else n: a for n, a in loaded.items()}
-        self.default_init = default_init
-        self.verbose = verbose
-
-    def __call__(self, name: str, arr: NDArray) -> None:
-        found = self.param.get(str(name))
-        if found is not None:
-            if tuple(found.shape) != tuple(arr.shape):
-                raise ShapeError(f"{str(name)!r} must be {arr.shape}, but the loaded one is {found.shape}.")
-            arr[:] = found
-        elif self.default_init is None:
-            raise UnknownNameError(
-                f"The loaded parameters have no {str(name)!r}.{nearest(str(name), self.param)} "
-                f"Give Load a default_init for what is missing."
-            )
-        else:
-            self.default_init(name, arr)
-        if self.verbose:
-            logging.info("Initialized %s by %s", name, "default" if found is None else "loading")
-
-
-class Mixed:
-    """The first of several initializers whose regular expression matches the start of the name."""
-
-    def __init__(self, patterns: Sequence[str], initializers: Sequence[Any]) -> None:
-        if len(patterns) != len(initializers):
-            raise ValueError(f"{len(patterns)} patterns need as many initializers, got {len(initializers)}.")
-        self.map = [(re.compile(p), i) for p, i in zip(patterns, initializers)]
-
-    def __call__(self, name: str, arr: NDArray) -> None:
-        for pattern, initializer in self.map:
-            if pattern.match(name):
-                initializer(name, arr)
-                return
-        raise UnknownNameError(
-            f"{str(name)!r} matches none of {[p.pattern for p, _ in self.map]}; "
-            f'add the pattern ".*" at the end with an initializer for the rest.'
+        inner = None if init is None else create(init)
+        super().__init__(
+            init=None if inner is None else inner.dumps(),
+            num_hidden=num_hidden,
+            num_layers=num_layers,
+            mode=mode,
+            bidirectional=bidirectional,
+            forget_bias=forget_bias,
         )
+        self._init = inner
+        self._forget_bias = forget_bias
+        self._weights = FusedWeights(num_hidden, num_layers, mode, bool(bidirectional))
+
+    def _init_weight(self, name: str, arr: NDArray) -> None:
+        inner = self._init if self._init is not None else getattr(name, "global_init", None)
+        if inner is None:
+            raise UnknownNameError(
+                f"FusedRNN has no initializer for the weights in {str(name)!r}: give init."
+            )
+        for piece, values in self._weights.pieces(arr).items():
+            if self._weights.mode == "lstm" and piece.endswith("_f_bias"):
+                values[:] = self._forget_bias
+            else:
+                inner(InitDesc(piece, global_init=inner), values)
 
 
 def _one_of(what: str, value: str, choices: tuple[str, ...]) -> None:

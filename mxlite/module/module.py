@@ -29,7 +29,7 @@ from ..memplan import Device, MemoryPlan
 from ..memplan.device import device_of
 from ..ndarray import NDArray
 from ..symbol import load as load_symbol
-from . import optimizer as optimizers, resume, states
+from . import kvstore as kvstores, optimizer as optimizers, resume, states
 from .base_module import BaseModule
 from .binding import Binding
 from .counting import Counting
@@ -118,6 +118,7 @@ class Module(BaseModule):
         self._binding.device, self._binding.offload, self._binding.streams = device, offload, streams
         self._optimizer: Any = None
         self._updater: Updater | None = None
+        self._store: kvstores.KVStore | None = None
         self._index = {n: i for i, n in enumerate(self._param_names)}  # of parameters in the optimizer
         self._stepped = False
         self._fed: dict[str, Any] = {}  # arrays of the last batch
@@ -221,7 +222,7 @@ class Module(BaseModule):
         old = self._binding
         new = Binding(self._symbol, self._context, self._data_names, self._label_names, self._fixed, old.amp)
         new.device, new.offload, new.streams = old.device, old.offload, old.streams
-        new.metrics = old.metrics
+        new.metrics, new.monitor = old.metrics, old.monitor
         if shared_module is not None:
             shared_module.need(params=True)
             new.group = shared_module._binding.group
@@ -251,6 +252,7 @@ class Module(BaseModule):
         elif kept is not None:
             self.set_params(*kept)
             self._keep_states()
+            self._fill_store()
         elif self._preloaded is not None:
             self.set_params(*self._preloaded)
             self._preloaded = None
@@ -286,6 +288,15 @@ class Module(BaseModule):
         if self.binded:
             self._plan_with_optimizer()
         self.optimizer_initialized = True
+
+    def _fill_store(self) -> None:
+        """Let a KVStore hold the parameters themselves, and update by this module's optimizer."""
+        if self._store is not None:
+            arrays = self._executor.arg_dict
+            for name, index in self._index.items():
+                self._store.adopt(name, arrays[name], index)
+            assert self._updater is not None
+            self._store._set_updater(self._updater)
 
     def _plan_with_optimizer(self) -> None:
         binding = self._binding
@@ -407,8 +418,9 @@ class Module(BaseModule):
         if self.optimizer_initialized and not force_init:
             self.logger.warning("optimizer already initialized, ignoring...")
             return
-        if isinstance(kvstore, str) and "dist" in kvstore:
-            raise MXLiteError(f"kvstore {kvstore!r}: training on several machines is not supported.")
+        store = kvstores.create(kvstore) if isinstance(kvstore, str) else kvstore
+        if store is not None and not isinstance(store, kvstores.KVStore):
+            raise TypeError(f"init_optimizer: kvstore is a KVStore, its name, or None; got {kvstore!r}.")
         batch_size = self._binding.data_shapes[0].shape[0]
         names = {i: n for n, i in self._index.items()}
         if isinstance(optimizer, str):
@@ -439,6 +451,8 @@ class Module(BaseModule):
             self._binding.group.extra = {"optimizer": nbytes}
             self._plan_with_optimizer()
         self.optimizer_initialized = True
+        self._store = None if isinstance(kvstore, str) else store
+        self._fill_store()
         if self._preload_states is not None:
             self.load_optimizer_states(self._preload_states)
             self._preload_states = None
@@ -609,7 +623,11 @@ class Module(BaseModule):
         eval_metric.update_later(there, dict(zip(self._output_names, self._executor.outputs)))
 
     def install_monitor(self, mon: Any) -> None:
-        raise StateError("install_monitor is not supported; use Symbol.get_internals() to see inner outputs.")
+        """Have a Monitor look into this module, for all shapes; plans anew, as what it watches is kept."""
+        self.need()
+        self._binding.monitor = mon
+        self._binding.remake(self._asked_scale())
+        self._give_scale()
 
     # -- files ---------------------------------------------------------------------------------
 

@@ -56,7 +56,7 @@ def invoke(
             reads = [a.var for a in inputs]
             if plan.is_remote:
                 run = plan.backend.issue(run, reads)
-            get_engine().push(run, reads, (inputs[0].var,), name=plan.name, device=plan.lane)
+            get_engine().push(run, reads, (inputs[0].var,), name=plan.name, device=plan.lane, kind=plan.kind)
             return out
         outs = [out] if isinstance(out, Storage) else list(out)
         _check_out(plan, outs)
@@ -77,7 +77,7 @@ def invoke(
         written += [inputs[i].var for i in plan.mutated]
     if plan.is_remote:
         run = plan.backend.issue(run, (*reads, *written))
-    get_engine().push(run, reads, written, name=plan.name, device=plan.lane)
+    get_engine().push(run, reads, written, name=plan.name, device=plan.lane, kind=plan.kind)
     return outs[0] if len(outs) == 1 else outs
 
 
@@ -129,7 +129,7 @@ def _invoke_noted(
     versions = [v.pushes for v in reads] if recorded else ()
     if plan.is_remote:
         run = plan.backend.issue(run, (*reads, *written))
-    get_engine().push(run, reads, written, name=plan.name, device=plan.lane)
+    get_engine().push(run, reads, written, name=plan.name, device=plan.lane, kind=plan.kind)
     if recorded:
         note(plan, origins, inputs, versions, outs, stream, state)
     return given[0] if len(given) == 1 else given

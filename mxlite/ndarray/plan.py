@@ -156,9 +156,9 @@ class Plan:
 
     __slots__ = (
         "args", "attrs", "backend", "constants", "donors", "dtype", "dtypes", "floating",
-        "gradients", "in_place", "inputs", "is_remote", "keeps", "kernel", "keywords", "kinds", "lane",
-        "makes", "mutated", "name", "op", "outputs", "places", "random", "run", "shapes", "simple", "state",
-        "train", "visible", "work",
+        "gradients", "in_place", "inputs", "is_remote", "keeps", "kernel", "keywords", "kind", "kinds",
+        "lane", "makes", "mutated", "name", "op", "outputs", "places", "random", "run", "shapes", "simple",
+        "state", "train", "visible", "work",
     )  # fmt: skip
 
     def __init__(
@@ -205,6 +205,7 @@ class Plan:
         self.kernel = kernel.name
         self.backend = backend
         self.lane = backend.lane
+        self.kind = "compute" if kernel.is_reference or not backend.in_turn(threads) else "team"
         self.is_remote = backend.is_remote
         self.run: Callable[..., None] = _quiet(bound.func)
         if not kernel.is_reference:

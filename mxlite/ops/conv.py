@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import prod
@@ -94,6 +95,13 @@ class Convolution(Op):
         weight = (a.num_filter, data[1] // a.num_group, *a.kernel)
         out = (data[0], a.num_filter, *geometry(a, data, float32).out)
         return (data, weight, (a.num_filter,))[: len(shapes)], (out,)
+
+    @staticmethod
+    def infer_inputs(
+        a: Any, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]
+    ) -> Sequence[Shape | None]:
+        data, out = inputs[0], outputs[0]
+        return inputs if data is None or out is None else ((out[0], *data[1:]), *inputs[1:])
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:

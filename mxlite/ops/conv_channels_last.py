@@ -36,8 +36,11 @@ class ChannelsLastAttrs(ConvAttrs):
 
 @dataclass(frozen=True)
 class EpilogueAttrs(ChannelsLastAttrs):
-    """`add`: whether an array like the output is added to it; `relu`: whether what is negative becomes 0."""
+    """`scale`: whether each channel has a factor; `add`: whether an array like the output is added to it;
+    `relu`: whether what is negative becomes 0.
+    """
 
+    scale: bool = False
     add: bool = False
     relu: bool = False
 
@@ -115,20 +118,23 @@ class _convolution_channels_last(Op):
 
 
 class _convolution_epilogue(Op):
-    """Convolution with its channels last, and what follows it at inference, ``relu(convolution + addend)``.
+    """Convolution with its channels last, and what follows it at inference.
 
-    data: (N, *S, C);  weight: (F, C/G, *K);  bias: (F,);  addend: (N, *OS, F)  ->  out: (N, *OS, F).
+    ``out = relu(convolution * factor + bias + addend)``.
+
+    data: (N, *S, C);  weight: (F, C/G, *K);  factor, bias: (F,);  addend: (N, *OS, F)  ->  out: (N, *OS, F).
     """
 
-    inputs = ("data", "weight", "bias", "addend")
-    inferred = ("weight", "bias", "addend")
+    inputs = ("data", "weight", "factor", "bias", "addend")
+    inferred = ("weight", "factor", "bias", "addend")
     accepts = "float"
     Attrs = EpilogueAttrs
     workspace = staticmethod(_convolution_channels_last.workspace)
 
     @classmethod
     def input_names(cls, a: Any) -> tuple[str, ...]:
-        return ("data", "weight", *(() if a.no_bias else ("bias",)), *(("addend",) if a.add else ()))
+        there = (a.scale, not a.no_bias, a.add)
+        return ("data", "weight", *(n for n, used in zip(cls.inputs[2:], there) if used))
 
     @classmethod
     def in_place_options(cls, a: Any) -> Any:
@@ -136,21 +142,28 @@ class _convolution_epilogue(Op):
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
-        own = 2 + (not a.no_bias)
-        ins, outs = _convolution_channels_last.infer_shape(a, *shapes[:own])
-        return (*ins, *(outs if a.add else ())), outs
+        own = 2 + a.scale
+        more = shapes[own : own + (not a.no_bias)]
+        ins, outs = _convolution_channels_last.infer_shape(a, *shapes[:2], *more)
+        vector = outs[0][-1:]
+        return (*ins[:2], *((vector,) if a.scale else ()), *ins[2:], *(outs if a.add else ())), outs
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return _convolution_channels_last.flops(a, inputs, outputs) + prod(outputs[0]) * (a.add + a.relu)
+        own = _convolution_channels_last.flops(a, inputs, outputs)
+        return own + prod(outputs[0]) * (a.scale + a.add + a.relu)
 
     @staticmethod
     def forward(
-        xp: Any, a: Any, data: Any, weight: Any, bias: Any, addend: Any, *, out: Any, work: Any
+        xp: Any, a: Any, data: Any, weight: Any, factor: Any, bias: Any, addend: Any, *, out: Any, work: Any
     ) -> None:
         if out is None:
             return
-        result = _convolved(xp, a, data, weight, bias, out.shape, work)
+        result = _convolved(xp, a, data, weight, None if a.scale else bias, out.shape, work)
+        if a.scale:
+            xp.multiply(result, factor, out=result)
+            if bias is not None:
+                xp.add(result, bias, out=result)
         if addend is not None:
             xp.add(result, addend, out=result)
         if a.relu:

@@ -11,7 +11,7 @@ from ..core.dtype import as_dtype
 from ..core.errors import DTypeError, OperatorError, ShapeError
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, require_rank, Shapes
-from .scratch import accumulator, carve, Piece, scratch_bytes
+from .scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
 from .softmax import log_sums, log_sums_bytes, softmax_blocks, softmax_bytes
 from .views import along
 
@@ -233,9 +233,21 @@ def _forward_pieces(shape: Shape, dtype: DType) -> list[Piece]:
 
 
 def _backward_pieces(shape: Shape, dtype: DType) -> list[Piece]:
-    """A factor for each label, and the softmax's own scratch."""
-    view = along(shape, 1)
-    return [((shape[0] * prod(shape[2:]),), accumulator(dtype)), ((softmax_bytes(view, dtype),), _BYTE)]
+    """A factor for each label, the softmax's own scratch, and some samples in the type sums are made in."""
+    view, acc = along(shape, 1), accumulator(dtype)
+    some = _samples(shape, dtype) if acc != dtype else 0
+    return [
+        ((shape[0] * prod(shape[2:]),), acc),
+        ((softmax_bytes(view, dtype),), _BYTE),
+        ((some, shape[1], prod(shape[2:])), acc),
+    ]
+
+
+def _samples(shape: Shape, dtype: DType) -> int:
+    """How many samples' gradients are made at a time: all, unless they are rounded in the end."""
+    if accumulator(dtype) == dtype:
+        return max(1, shape[0])
+    return max(1, min(shape[0], BLOCK // max(1, prod(shape[1:]))))
 
 
 def _denominators(xp: Any, data: Any, work: Any) -> tuple[Any, Any]:
@@ -292,13 +304,22 @@ def _factor(xp: Any, a: Any, d_out: Any, shape: Shape, label: Any, weight: Any) 
 def _gradient(
     xp: Any, data: Any, label: Any, d_data: Any, work: Any, factor: Any, ignored: int | None = None
 ) -> None:
-    """d_data = (softmax(data) - onehot(label)) * factor; 0 for labels that do not count."""
-    factors, own = carve(work, _backward_pieces(data.shape, data.dtype))
-    softmax_blocks(xp, along(data.shape, 1), data, d_data, own)
-    grad = _cube(d_data)
+    """d_data = (softmax(data) - onehot(label)) * factor; 0 for labels that do not count. Rounded once."""
+    shape = data.shape
+    factors, own, box = carve(work, _backward_pieces(shape, data.dtype))
     factors.fill(0)
-    for chosen in _chosen(xp, label, data.shape, ignored):
-        grad[chosen.at] -= grad.dtype.type(1)
+    for chosen in _chosen(xp, label, shape, ignored):
         factors[chosen.flat] = factor(chosen)
+    grad = _cube(d_data)
     n, _, p = grad.shape
-    xp.multiply(grad, factors.reshape(n, 1, p), out=grad, casting="unsafe")
+    x, labels, by = _cube(data), label.reshape(n, p), factors.reshape(n, 1, p)
+    step = _samples(shape, data.dtype)
+    for i in range(0, n, step):
+        rows = slice(i, min(n, i + step))
+        made = box[: rows.stop - i] if box.size else grad[rows]
+        softmax_blocks(xp, along(made.shape, 1), x[rows], made, own)
+        for chosen in _chosen(xp, labels[rows], made.shape, ignored):
+            made[chosen.at] -= made.dtype.type(1)
+        xp.multiply(made, by[rows], out=made, casting="unsafe")
+        if box.size:
+            xp.copyto(grad[rows], made, casting="unsafe")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -47,6 +47,16 @@ class FullyConnected(Op):
         require_rank(data, 1, "data")
         lead, width = (data[:1], prod(data[1:])) if a.flatten else (data[:-1], prod(data[-1:]))
         return (data, (a.num_hidden, width), (a.num_hidden,))[: len(shapes)], ((*lead, a.num_hidden),)
+
+    @staticmethod
+    def infer_inputs(
+        a: Any, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]
+    ) -> Sequence[Shape | None]:
+        data, out = inputs[0], outputs[0]
+        if data is None or out is None or (not a.flatten and len(data) != len(out)):
+            return inputs
+        data = (out[0], *data[1:]) if a.flatten else (*out[:-1], *data[-1:])
+        return (data, *inputs[1:])
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:

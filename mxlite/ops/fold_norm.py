@@ -93,6 +93,57 @@ class _fold_norm(Op):
             )
 
 
+class _norm_factors(Op):
+    """Batch normalization by the moving averages as a factor and a shift for each channel, to be applied by
+    the convolution before it, ``scale = gamma / std``.
+
+    gamma, beta, moving_mean, moving_var, bias: (F,)  ->  scale, shift: (F,).
+
+    ``shift = (bias - moving_mean) * scale + beta``, std = sqrt(moving_var + eps). In float32 (float64 for
+    that), rounded once. Weights stay what they are: no second copy of them is needed.
+    """
+
+    inputs = _fold_norm.inputs[1:]
+    outputs = ("scale", "shift")
+    accepts = "float"
+    Attrs = FoldNormAttrs
+
+    @classmethod
+    def input_names(cls, a: Any) -> tuple[str, ...]:
+        return cls.inputs[:-1] if a.no_bias else cls.inputs
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        vector = next((s for s in shapes if s is not None), None)
+        assert vector is not None
+        return (vector,) * len(shapes), (vector, vector)
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(pieces(inputs[0], dtype))
+
+    @staticmethod
+    def forward(
+        xp: Any,
+        a: Any,
+        gamma: Any,
+        beta: Any,
+        moving_mean: Any,
+        moving_var: Any,
+        bias: Any = None,
+        *,
+        scale: Any,
+        shift: Any,
+        work: Any,
+    ) -> None:
+        factor, offset = carve(work, pieces(gamma.shape, gamma.dtype))
+        scale_of(xp, a, gamma, moving_var, factor)
+        if shift is not None:
+            shift_of(xp, factor, beta, moving_mean, bias, offset, shift)
+        if scale is not None:
+            xp.copyto(scale, factor, casting="unsafe")
+
+
 def pieces(weight: Shape, dtype: DType) -> list[Piece]:
     """Scale, and shift before it is rounded."""
     return [(weight[:1], accumulator(dtype)), (weight[:1], accumulator(dtype))]

@@ -215,6 +215,12 @@ class where(Op):
             raise ShapeError(f"condition must be {x} or {x[:1]}, got {condition}.")
         return (condition, x, y), (x,)
 
+    @staticmethod
+    def infer_inputs(a, inputs, outputs):
+        condition, x, y = inputs
+        found = next((s for s in (x, y, *outputs) if s is not None and -1 not in s), None)
+        return inputs if found is None else (condition, found, found)
+
     @classmethod
     def infer_type(cls, a, *dtypes):
         dtype = one_type(dtypes[1:], "x and y")

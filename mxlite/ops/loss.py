@@ -95,31 +95,39 @@ class SoftmaxOutput(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return softmax_bytes(_rows(a, inputs[0]), dtype)
+        return softmax_bytes(softmax_view(a, inputs[0]), dtype)
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, label: Any, *, out: Any, work: Any) -> None:
         if out is not None:
-            softmax_blocks(xp, _rows(a, data.shape), data, out, work)
+            softmax_blocks(xp, softmax_view(a, data.shape), data, out, work)
 
     @staticmethod
     def backward(xp: Any, a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any) -> None:
         if d_data is None:
             return
-        if label.shape == out.shape and (out.ndim > 2 or out.shape[1:] != (1,) or not a.multi_output):
+        if SoftmaxOutput.has_classes(a, out.shape, label.shape):
+            n, _, k, _, p = view = softmax_view(a, out.shape)
+            flat = label.reshape(-1)
+            if out is not d_data:
+                xp.copyto(d_data, out)
+            rows_gradient(xp, a, d_data.reshape(n, k, p), flat[: n * p], label_scale(a, view, flat))
+        else:
             xp.subtract(out, label, out=d_data, casting="unsafe")
             xp.multiply(d_data, a.grad_scale, out=d_data)
-        else:
-            _class_gradient(xp, a, out, label, d_data)
         if d_out is not None:
             xp.multiply(d_data, d_out, out=d_data)
 
+    @staticmethod
+    def has_classes(a: Any, out: Shape, label: Shape) -> bool:
+        """Whether labels are class numbers, not probabilities."""
+        return label != out or (a.multi_output and len(out) <= 2 and out[1:] == (1,))
 
-def _class_gradient(xp: Any, a: Any, out: Any, label: Any, d_data: Any) -> None:
-    """Gradient for labels that are class numbers."""
-    n, _, k, _, p = _rows(a, out.shape)
-    flat, grad = label.reshape(-1), d_data.reshape(n, k, p)
-    scale = a.grad_scale
+
+def label_scale(a: Any, view: View, flat: Any) -> float:
+    """What a SoftmaxOutput's gradient is multiplied with, for all its labels."""
+    n, _, _, _, p = view
+    scale: float = a.grad_scale
     if a.multi_output and a.normalization != "valid":
         scale /= max(1, p)
     if a.normalization == "batch":
@@ -127,12 +135,16 @@ def _class_gradient(xp: Any, a: Any, out: Any, label: Any, d_data: Any) -> None:
     elif a.normalization == "valid":
         ignored = sum(int((labels == a.ignore_label).sum()) for _, labels in _labels(flat))
         scale /= max(1, flat.size - ignored)
+    return scale
+
+
+def rows_gradient(xp: Any, a: Any, grad: Any, flat: Any, scale: float) -> None:
+    """Probabilities (N, K, P) in `grad` become the gradient for the class numbers `flat`, (N * P,)."""
+    _, k, p = grad.shape
     spread = a.smooth_alpha / (k - 1) if k > 1 else 0.0
-    if out is not d_data:
-        xp.copyto(d_data, out)
     if spread:
-        xp.subtract(d_data, spread, out=d_data)
-    for start, labels in _labels(flat[: n * p]):
+        xp.subtract(grad, spread, out=grad)
+    for start, labels in _labels(flat):
         position = xp.arange(start, start + labels.size)
         row, column = position // p, position % p
         number = labels.astype("int64")
@@ -144,7 +156,7 @@ def _class_gradient(xp: Any, a: Any, out: Any, label: Any, d_data: Any) -> None:
             ignored = labels == a.ignore_label
             for i, j in zip(row[ignored].tolist(), column[ignored].tolist()):
                 grad[i, :, j] = 0
-    xp.multiply(d_data, scale, out=d_data)
+    xp.multiply(grad, scale, out=grad)
 
 
 def _labels(flat: Any) -> Iterator[tuple[int, Any]]:
@@ -153,8 +165,8 @@ def _labels(flat: Any) -> Iterator[tuple[int, Any]]:
         yield start, flat[start : start + _STEP]
 
 
-def _rows(a: Any, shape: Shape) -> View:
-    """The view that the softmax folds."""
+def softmax_view(a: Any, shape: Shape) -> View:
+    """The view that a SoftmaxOutput folds."""
     if a.multi_output:
         return along(shape, 1)
     if a.preserve_shape:

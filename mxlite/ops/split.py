@@ -46,6 +46,15 @@ class SliceChannel(Move):
         return (data,), (part,) * a.num_outputs
 
     @staticmethod
+    def infer_inputs(a, inputs, outputs):
+        part = next((s for s in outputs if s is not None and -1 not in s), None)
+        if part is None:
+            return inputs
+        axis = axis_of(a.axis, len(part) + a.squeeze_axis)
+        length = 1 if a.squeeze_axis else part[axis]
+        return ((*part[:axis], length * a.num_outputs, *part[axis + (not a.squeeze_axis) :]),)
+
+    @staticmethod
     def forward(xp, a, data, *, outs):
         _take_apart(xp, outs, _equal_parts(a, data))
 

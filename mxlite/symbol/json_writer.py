@@ -31,6 +31,7 @@ _OUTPUTS_IN_MXNET: dict[str, Callable[[Any], int]] = {
     **dict.fromkeys(("_foreach", "_while_loop", "_cond"), lambda a: a.num_outputs),
     "LRN": lambda a: 2,
     "LayerNorm": lambda a: 3,
+    "RNN": lambda a: 1 + a.state_outputs * (1 + (a.mode == "lstm")),
     "Pooling": lambda a: 2 if a.pool_type == "max" and not a.global_pool else 1,
 }
 

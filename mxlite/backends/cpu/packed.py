@@ -50,13 +50,13 @@ class _pack_weight(Op):
 class _packed_convolution(Op):
     """A convolution with the output of `_pack_weight`; see `_convolution_epilogue`."""
 
-    inputs = ("data", "packed", "bias", "addend")
+    inputs = ("data", "packed", "factor", "bias", "addend")
     Attrs = PackedAttrs
 
     @classmethod
     def input_names(cls, a: Any) -> tuple[str, ...]:
-        add = getattr(a.of, "add", False)
-        return ("data", "packed", *(() if a.of.no_bias else ("bias",)), *(("addend",) if add else ()))
+        there = (getattr(a.of, "scale", False), not a.of.no_bias, getattr(a.of, "add", False))
+        return ("data", "packed", *(n for n, used in zip(cls.inputs[2:], there) if used))
 
     @classmethod
     def in_place_options(cls, a: Any) -> Any:
@@ -84,6 +84,6 @@ class _packed_convolution(Op):
 
     @staticmethod
     def forward(
-        xp: Any, a: Any, data: Any, packed: Any, bias: Any, addend: Any, *, out: Any, work: Any
+        xp: Any, a: Any, data: Any, packed: Any, factor: Any, bias: Any, addend: Any, *, out: Any, work: Any
     ) -> None:
-        a.way.connect(data, packed, bias, addend, out, work)()
+        a.way.connect(data, packed, bias, addend, out, work, factor)()

@@ -68,7 +68,7 @@ def products(
     for term in terms:
         if not r.is_used(term.out):
             continue
-        found = _product(r.dtype, term)
+        found = product_of(r.dtype, term)
         if found is None:
             return None
         made.append((term, found))
@@ -99,8 +99,11 @@ def products(
     return chosen
 
 
-def _product(dtype: DType, term: Term) -> Product | None:
-    """How to compute a term of arrays of one type; None where there is no good way."""
+def product_of(dtype: DType, term: Term, work: int = 0) -> Product | None:
+    """How to compute a term of arrays of one type; None where there is no good way.
+
+    work: multiplications of all terms that one call computes in turn, if this is one of several.
+    """
     has_bias = bool(term.bias)
     if dtype == float32:
         return product(*term.layouts, has_bias, term.alpha, term.adds)
@@ -110,7 +113,9 @@ def _product(dtype: DType, term: Term) -> Product | None:
         found = product(x, y, out, has_bias, term.alpha, term.adds)
         if found is not None:
             return found
-    if dtype.itemsize != 2 or term.alpha != 1 or term.work < SMALL:  # small ones need less scratch without
+    if (
+        dtype.itemsize != 2 or term.alpha != 1 or max(term.work, work) < SMALL
+    ):  # small ones need less scratch without
         return None
     return compiled.product(x, y, out, dtype if has_bias else None, term.adds)
 

@@ -2,22 +2,23 @@
 
     Convolution -> BatchNorm [-> + addend] [-> relu]
 
-The norm goes into weight and bias (`_fold_norm`), which only parameters decide: where a program keeps its
-constants, that is computed when they change. With channels last, sum and rectifier become what the
-convolution's kernel does to its output while it is in registers (`_convolution_epilogue`), also without a
-norm. Each step must be the only reader of the one before it, which must be no output.
+With channels last, all of these become what the convolution's kernel does to its output while it is in
+registers (`_convolution_epilogue`): the norm is a factor and a shift for each channel (`_norm_factors`).
+Where a backend's convolutions multiply by no factor, the norm goes into weight and bias (`_fold_norm`), which
+takes a second copy of the weight. Only parameters decide either: where a program keeps its constants, that
+is computed when they change. Each step must be the only reader of the one before it, which must be no output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from ...core.dtype import float32
 from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.conv import Convolution
 from ...ops.conv_channels_last import _convolution_channels_last, _convolution_epilogue, EpilogueAttrs
-from ...ops.fold_norm import _fold_norm, FoldNormAttrs
+from ...ops.fold_norm import _fold_norm, _norm_factors, FoldNormAttrs
 from ..base import Request
 from .norm_act import is_norm, is_relu, is_sum
 
@@ -34,10 +35,18 @@ class _Chain:
     addend: Entry | None = None
     relu: bool = False
     inner: tuple[Node, ...] = ()  # all but `end`
+    scaled: bool = False  # the norm as a factor of the output
 
     @property
     def has_epilogue(self) -> bool:
         return self.addend is not None or self.relu
+
+    def ways(self, with_norm: _Chain) -> Iterator[_Chain]:
+        """How it may be computed, the best first; `with_norm` is the part up to the norm."""
+        for chain in dict.fromkeys((self, with_norm)):
+            if chain.norm is not None and chain.convolution.op is _convolution_channels_last:
+                yield replace(chain, scaled=True)
+            yield chain
 
 
 def fold(graph: Graph, train: bool, has_kernel: Callable[[Request], bool]) -> Graph:
@@ -98,7 +107,11 @@ def _chain(
             chain = replace(after, relu=True)
         else:
             break
-    return chain if not chain.has_epilogue or has_kernel(_request(graph, chain)) else with_norm
+    return next(
+        way
+        for way in chain.ways(with_norm)
+        if not (way.has_epilogue or way.scaled) or has_kernel(_request(graph, way))
+    )
 
 
 def _folds(graph: Graph, uses: Mapping[Entry, int], node: Node, norm: Node) -> bool:
@@ -117,21 +130,19 @@ def _folds(graph: Graph, uses: Mapping[Entry, int], node: Node, norm: Node) -> b
 def _request(graph: Graph, chain: _Chain) -> Request:
     """The question for a kernel for the whole chain."""
     node, out = chain.convolution, graph.shapes[Entry(chain.end)]
-    entries = node.inputs[: 2 if node.attrs.no_bias else 3]
-    shapes, kind = [graph.shapes[e] for e in entries], graph.dtypes[entries[0]]
-    if chain.norm is not None and node.attrs.no_bias:
-        shapes.append((out[-1],))
+    shapes, kind = [graph.shapes[e] for e in node.inputs[:2]], graph.dtypes[node.inputs[0]]
+    attrs = _epilogue_attrs(chain)
+    shapes += [out[-1:]] * (attrs.scale + (not attrs.no_bias))
     if chain.addend is not None:
         shapes.append(out)
-    kinds = (*(graph.dtypes[e] for e in entries), *(kind for _ in shapes[len(entries) :]))
-    attrs = _epilogue_attrs(chain)
+    kinds = (*(graph.dtypes[e] for e in node.inputs[:2]), *(kind for _ in shapes[2:]))
     return Request(_convolution_epilogue, attrs, tuple(shapes), (out,), kind, kinds, None, False)
 
 
 def _epilogue_attrs(chain: _Chain) -> EpilogueAttrs:
     attrs = asdict(chain.convolution.attrs)
     attrs["no_bias"] = attrs["no_bias"] and chain.norm is None
-    return EpilogueAttrs(**attrs, add=chain.addend is not None, relu=chain.relu)
+    return EpilogueAttrs(**attrs, scale=chain.scaled, add=chain.addend is not None, relu=chain.relu)
 
 
 def _folded(r: Rewriter, chain: _Chain) -> list[Node]:
@@ -142,13 +153,17 @@ def _folded(r: Rewriter, chain: _Chain) -> list[Node]:
     attrs = node.attrs
     if norm is not None:
         folding = FoldNormAttrs(norm.attrs.eps, norm.attrs.fix_gamma, node.attrs.no_bias)
-        ins = [weight, *(r.of(e) for e in norm.inputs[1:]), *bias]
-        made.append(r.add(_fold_norm, folding, ins, f"{norm.name}_fold"))
-        weight, bias = Entry(made[0]), [Entry(made[0], 1)]
+        ins = [*(r.of(e) for e in norm.inputs[1:]), *bias]
+        if chain.scaled:
+            made.append(r.add(_norm_factors, folding, ins, f"{norm.name}_factors"))
+            bias = [Entry(made[0]), Entry(made[0], 1)]
+        else:
+            made.append(r.add(_fold_norm, folding, [weight, *ins], f"{norm.name}_fold"))
+            weight, bias = Entry(made[0]), [Entry(made[0], 1)]
         attrs = replace(attrs, no_bias=False)
     op = node.op
     assert op is not None
-    if chain.has_epilogue:
+    if chain.has_epilogue or chain.scaled:
         op, attrs = _convolution_epilogue, _epilogue_attrs(chain)
     ins = [data, weight, *bias, *(() if chain.addend is None else (r.of(chain.addend),))]
     return [*made, r.add(op, attrs, ins, end.name, end.annotations)]

@@ -123,11 +123,13 @@ def backward_code(form: SoftmaxForm) -> native.Code:
 class LossForm:
     """The gradient of a cross-entropy behind a softmax; see SoftmaxOutput for what the attributes mean.
 
+    The types are those of the output, the gradient and the labels.
     `scale` is grad_scale with what is known of the normalization; `valid`: divide by the number of labels
     that count, too.
     """
 
     out: str
+    grad: str
     label: str
     scale: float
     smooth: float
@@ -161,7 +163,7 @@ def loss_code(form: LossForm, columns: int) -> native.Code:
         scale = f.div(scale, f.maximum(f.total(valid), f.const(1.0)))
     first, last = f.share(rows)
     with f.loop(first, last) as row:
-        y, d = (_row(f, p, row.index, width, form.out) for p in (out, grad))
+        y, d = _row(f, out, row.index, width, form.out), _row(f, grad, row.index, width, form.grad)
         number = f.load_one(label, row.index, form.label)
         known = _both(f, "ogt", number, -1.0, "olt", number, float(columns))
         whole = f.emit(f"fptosi float {f.emit(f'extractelement {f.vector} {number}, i32 0')} to i64")
@@ -179,13 +181,13 @@ def loss_code(form: LossForm, columns: int) -> native.Code:
             value = f.mul(f.sub(f.load(y, j, form.out, mask=mask), apart), factor)
             if form.ignore is not None:  # 0 even where out is no number
                 value = f.select(same, zero, value)
-            f.store(value, d, j, form.out, mask=mask)
+            f.store(value, d, j, form.grad, mask=mask)
 
         f.sweep("0", width, finish)
         if form.ignore is not None:
             known = f.emit(f"and i1 {known}, {f.emit(f'xor i1 {none}, true')}")
         with f.when(known):
-            f.store_one(truth, d, at, form.out)
+            f.store_one(truth, d, at, form.grad)
     f.done()
     return load(module)
 

@@ -17,16 +17,23 @@ from .generated import GeneratedByData, GeneratedByWeight, GeneratedForward
 from .pointwise import PointwiseByData, PointwiseByWeight, PointwiseForward, suits
 
 
-def forward(g: Geometry, weight: DType, bias: bool, add: bool, relu: bool, train: bool) -> Any:
-    """The way of ``relu(convolution + bias + addend)``, or None."""
+def forward(
+    g: Geometry, weight: DType, bias: bool, add: bool, relu: bool, train: bool, scale: bool = False
+) -> Any:
+    """The way of ``relu(convolution [factor] + bias + addend)``, or None."""
     # At inference direct kernels find their weights packed; these transform them at each call.
     if _suits_winograd(g) and (train or not _is_small(g)):
-        layer = winograd.forward(*_sizes(g), g.dtype, add, relu)
+        layer = winograd.forward(*_sizes(g), g.dtype, add, relu, scale)
         if layer is not None:
             return GeneratedForward(g, weight, layer)
-    if train and not (add or relu) and suits(g) and (way := _direct(PointwiseForward, g, bias)) is not None:
+    if (
+        train
+        and not (add or relu or scale)
+        and suits(g)
+        and (way := _direct(PointwiseForward, g, bias)) is not None
+    ):
         return way
-    return _direct(Forward, g, weight, bias, add, relu, train)
+    return _direct(Forward, g, weight, bias, add, relu, train, scale)
 
 
 def by_data(g: Geometry, weight: DType) -> Any:

@@ -41,6 +41,7 @@ from ..onednn.primitive import address_of
 from .shapes import (
     by_data_primitive,
     by_weight_primitive,
+    channel_memory,
     data_memory,
     forward_over_primitive,
     forward_primitive,
@@ -130,17 +131,28 @@ class Direct:
 
 
 class Forward(Direct):
-    """out = relu(data * weight + bias + addend)."""
+    """out = relu(data * weight [factor] + bias + addend)."""
 
-    def __init__(self, g: Geometry, weight: DType, bias: bool, add: bool, relu: bool, train: bool) -> None:
-        primitive = forward_primitive(part_of(g), bias, add, relu, train)
+    def __init__(
+        self,
+        g: Geometry,
+        weight: DType,
+        bias: bool,
+        add: bool,
+        relu: bool,
+        train: bool,
+        scale: bool = False,
+    ) -> None:
+        primitive = forward_primitive(part_of(g), bias, add, relu, train, scale)
         if primitive is None:
             raise LookupError
         super().__init__(g, weight, primitive, WEIGHTS)
-        self.bias, self.add, self.is_packed = bias, add, False
+        if scale and (self.is_wide or weight != float32):
+            raise LookupError
+        self.bias, self.add, self.scale, self.is_packed = bias, add, scale, False
         self.over: Primitive | None = None
         if add and not self.is_wide:
-            self.over = forward_over_primitive(self.part, bias, relu, train, self.layout)
+            self.over = forward_over_primitive(self.part, bias, relu, train, self.layout, scale)
             if self.over is None:
                 raise LookupError
             self._scratch = max(self._scratch, self.over.scratch)
@@ -174,14 +186,21 @@ class Forward(Direct):
             ((self._scratch,), _byte),
         ]  # fmt: skip
 
-    def connect(self, data: Any, weight: Any, bias: Any, addend: Any, out: Any, work: Any) -> Run:
+    def connect(
+        self, data: Any, weight: Any, bias: Any, addend: Any, out: Any, work: Any, factor: Any = None
+    ) -> Run:
         held, vector, x, y, z, scratch = carve(work, self.pieces)
         calls: list[Run] = []
         if held.size:
             calls.append(self.move("weight", self.plain, weight, self.layout, held, scratch))
             weight = held
         arrays: dict[int, tuple[Memory, Any]] = {WEIGHTS: (self.layout, weight)}
-        if bias is not None:
+        behind = 0  # operands before the addend
+        for number in (factor, bias) if self.scale else ():
+            if number is not None:
+                behind += 1
+                arrays[POST_OP * behind | SRC_1] = (channel_memory(self.g), number)
+        if bias is not None and not self.scale:
             to = vector_memory(self.g)
             if vector.size:
                 calls.append(self.move("bias", vector_memory(self.g, bias.dtype), bias, to, vector, scratch))
@@ -206,7 +225,7 @@ class Forward(Direct):
                 if self.over is not None and address_of(more) == address_of(result):
                     primitive = self.over
                 else:
-                    own[POST_OP | SRC_1] = (on_memory, more)
+                    own[POST_OP * (behind + 1) | SRC_1] = (on_memory, more)
             calls.append(bind(primitive, own, scratch))
             if self.is_wide:
                 calls.append(self.move("out out", on_memory, y, stored_on, target, scratch))

@@ -36,9 +36,11 @@ class Generated:
 
 
 class GeneratedForward(Generated):
-    """out = data * weight + bias."""
+    """out = relu(data * weight [factor] + bias + addend)."""
 
-    def connect(self, data: Any, weight: Any, bias: Any, addend: Any, out: Any, work: Any) -> Run:
+    def connect(
+        self, data: Any, weight: Any, bias: Any, addend: Any, out: Any, work: Any, factor: Any = None
+    ) -> Run:
         wide, vector, own = carve(work, self.pieces)
         calls: list[Run] = []
         if wide.size:
@@ -48,7 +50,7 @@ class GeneratedForward(Generated):
                 calls.append(partial(np.copyto, vector, bias))
                 bias = vector
             weight = wide
-        return in_turn([*calls, self.layer.connect(data, weight, bias, out, own, addend)])
+        return in_turn([*calls, self.layer.connect(data, weight, bias, out, own, addend, factor)])
 
 
 class GeneratedByData(Generated):

@@ -54,7 +54,9 @@ class PointwiseForward(Pointwise):
             raise LookupError
         super().__init__(g, Layout.dense(r, g.c), Layout.dense(g.f, g.c).turned, Layout.dense(r, g.f), bias)
 
-    def connect(self, data: Any, weight: Any, bias: Any, addend: Any, out: Any, work: Any) -> Run:
+    def connect(
+        self, data: Any, weight: Any, bias: Any, addend: Any, out: Any, work: Any, factor: Any = None
+    ) -> Run:
         return self.product.bind(data, weight, out, bias, work)
 
 

@@ -10,7 +10,7 @@ from ....graph.ir import Shape
 from ....graph.opdef import DType
 from ....ops.conv_kernels import Geometry
 from ..onednn import Attr, cached, Memory, memory, memory_any, OneDNNError, Primitive
-from ..onednn.constants import ADD, DIRECT, INFERENCE, RELU, TRAINING, WEIGHTS
+from ..onednn.constants import ADD, DIRECT, INFERENCE, MUL, RELU, TRAINING, WEIGHTS
 
 
 def data_memory(g: Geometry) -> Memory:
@@ -58,32 +58,46 @@ def _any(g: Geometry, dtype: DType) -> Memory:
 
 
 @cached
-def forward_primitive(g: Geometry, bias: bool, add: bool, relu: bool, train: bool) -> Primitive:
-    """relu(convolution + bias + addend); the addend is operand 0 of the post-operations."""
-    attr = Attr()
+def forward_primitive(
+    g: Geometry, bias: bool, add: bool, relu: bool, train: bool, scale: bool = False
+) -> Primitive:
+    """relu(convolution [factor] + bias + addend); factors, the bias behind them and the addend are operands
+    of the post-operations, in this order.
+    """
+    attr = _factors(g, bias) if scale else Attr()
     if add:
         attr.binary(ADD, out_memory(g))
     if relu:
         attr.eltwise(RELU)
-    return _forward(g, bias, train, _any(g, g.dtype), attr)
+    return _forward(g, bias and not scale, train, _any(g, g.dtype), attr)
 
 
 def forward_over_primitive(
-    g: Geometry, bias: bool, relu: bool, train: bool, weight: Memory
+    g: Geometry, bias: bool, relu: bool, train: bool, weight: Memory, scale: bool = False
 ) -> Primitive | None:
-    """relu(convolution + bias + what was in the output before), with the weight in that layout.
+    """relu(convolution [factor] + bias + what was in the output before), with the weight in that layout.
 
     An addend that is an operand must not lie where the output does: kernels that go over the channels in
     several turns keep their sums there meanwhile.
     """
-    attr = Attr().add_to_output()
+    attr = (_factors(g, bias) if scale else Attr()).add_to_output()
     if relu:
         attr.eltwise(RELU)
     try:
-        made = _forward(g, bias, train, weight, attr)
+        made = _forward(g, bias and not scale, train, weight, attr)
     except OneDNNError:
         return None
     return None if made.is_reference or made.wants(WEIGHTS) != weight else made
+
+
+def channel_memory(g: Geometry) -> Memory:
+    """A number for each channel of the output, as an operand of a post-operation."""
+    return memory((1, g.f, *(1 for _ in g.out)), float32)
+
+
+def _factors(g: Geometry, bias: bool) -> Attr:
+    attr = Attr().binary(MUL, channel_memory(g))
+    return attr.binary(ADD, channel_memory(g)) if bias else attr
 
 
 @cached

@@ -6,7 +6,9 @@ from math import prod
 from typing import Any
 
 from ....ops.loss import SoftmaxOutput
+from ....ops.scratch import accumulator
 from ....ops.softmax import log_softmax, softmax, SoftmaxActivation
+from ....ops.wide_losses import _wide_softmax_output
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, threads_for, usable
 from ..compiled.softmax import backward_code, forward_code, loss_code, LossForm, slots, SoftmaxForm
@@ -19,7 +21,7 @@ def _rows_of(r: Request) -> tuple[int, int] | None:
     shape, op = r.inputs[0], r.op.forward_op or r.op
     if not usable() or 0 in shape or r.dtype.name not in storable():
         return None
-    if op is SoftmaxOutput:
+    if issubclass(op, SoftmaxOutput):
         if r.attrs.multi_output:
             return (shape[0], shape[1]) if prod(shape[2:]) == 1 else None
         return (prod(shape[:-1]), shape[-1]) if r.attrs.preserve_shape else (shape[0], prod(shape[1:]))
@@ -35,7 +37,7 @@ def _rows_of(r: Request) -> tuple[int, int] | None:
 
 def _form(r: Request) -> SoftmaxForm | None:
     op = r.op.forward_op or r.op
-    out = r.dtype.name
+    out = accumulator(r.dtype).name if op is _wide_softmax_output else r.dtype.name
     if op in (softmax, log_softmax) and r.attrs.dtype is not None:
         out = r.attrs.dtype
     scale = 1 / (getattr(r.attrs, "temperature", None) or 1)
@@ -60,7 +62,7 @@ def _forward(r: Request) -> ChosenKernel | None:
     def labelled(xp: Any, a: Any, data: Any, label: Any, *, out: Any) -> Run:
         return run(data, out)
 
-    kind = labelled if r.op is SoftmaxOutput else connect
+    kind = labelled if issubclass(r.op, SoftmaxOutput) else connect
     return connected(kind, 0, "compiled log softmax" if form.logarithm else "compiled softmax")
 
 
@@ -97,9 +99,11 @@ def _loss(r: Request) -> ChosenKernel | None:
     if valid and prod(label) != rows:
         return None
     ignore = a.ignore_label if a.use_ignore else None
-    form = LossForm(
-        r.dtype.name, r.dtypes[1].name, scale, a.smooth_alpha, ignore, valid, float(a.ignore_label)
-    )
+    found = _form(r)
+    if found is None:
+        return None
+    label_kind, smooth = r.dtypes[1].name, a.smooth_alpha
+    form = LossForm(found.out, r.dtype.name, label_kind, scale, smooth, ignore, valid, float(a.ignore_label))
     code = loss_code(form, columns)
     threads = threads_for(2 * r.dtype.itemsize * rows * columns)
 
@@ -120,8 +124,10 @@ ROWS = {
     log_softmax: [_forward],
     SoftmaxActivation: [_forward],
     SoftmaxOutput: [_forward],
+    _wide_softmax_output: [_forward],
     softmax.grad_op: [_backward],
     log_softmax.grad_op: [_backward],
     SoftmaxActivation.grad_op: [_backward],
     SoftmaxOutput.grad_op: [_loss],
+    _wide_softmax_output.grad_op: [_loss],
 }

@@ -29,13 +29,14 @@ def forward(r: base.Request) -> base.ChosenKernel | None:
         return None
 
     def connect(
-        xp: Any, a: Any, data: Any, weight: Any, bias: Any, addend: Any = None, *, out: Any, work: Any
+        xp: Any, a: Any, data: Any, weight: Any, factor: Any, bias: Any, addend: Any, *, out: Any, work: Any
     ) -> Run:
-        run: Run = way.connect(data, weight, bias, addend, out, work)
+        run: Run = way.connect(data, weight, bias, addend, out, work, factor)
         return run
 
     def without(xp: Any, a: Any, data: Any, weight: Any, bias: Any, *, out: Any, work: Any) -> Run:
-        return connect(xp, a, data, weight, bias, out=out, work=work)
+        run: Run = way.connect(data, weight, bias, None, out, work)
+        return run
 
     return base.connected(connect if r.op is _convolution_epilogue else without, way.nbytes, way.name)
 
@@ -46,8 +47,8 @@ def way_of(r: base.Request) -> Any:
     if found is None:
         return None
     g, weight = found
-    add, relu = getattr(r.attrs, "add", False), getattr(r.attrs, "relu", False)
-    return convolution.forward(g, weight, not r.attrs.no_bias, add, relu, r.train)
+    more = {n: getattr(r.attrs, n, False) for n in ("add", "relu", "scale")}
+    return convolution.forward(g, weight, not r.attrs.no_bias, train=r.train, **more)
 
 
 def backward(r: base.Request) -> base.ChosenKernel | None:

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from ....ops.dense import add_rows, FullyConnected
-from ...base import ChosenKernel, Request
+from ...base import ChosenKernel, connected, Request
 from ..compiled.column_sum import ColumnSum
 from ..onednn import Run
 from ..onednn.product import Layout
@@ -51,7 +51,18 @@ def _backward(r: Request) -> ChosenKernel | None:
             return [down.connect(d_out, d_bias, work[: down.nbytes])]
         return [partial(add_rows, xp, d_out.reshape(out.shape), d_bias)]
 
+    if not r.is_used("d_data") and not r.is_used("d_weight"):
+        return None if down is None else _sums_alone(down)
     return products(r, terms, column_sums, 0 if down is None else down.nbytes)
+
+
+def _sums_alone(down: ColumnSum) -> ChosenKernel:
+    """The gradient of a bias, where another node makes those of data and weight."""
+
+    def connect(xp: Any, a: Any, d_out: Any, *, d_bias: Any, work: Any) -> Run:
+        return down.connect(d_out, d_bias, work[: down.nbytes])
+
+    return connected(connect, down.nbytes, down.name)
 
 
 ROWS = {FullyConnected: [_forward], FullyConnected.grad_op: [_backward]}

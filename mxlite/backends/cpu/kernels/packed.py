@@ -19,9 +19,9 @@ def _pack(r: Request) -> ChosenKernel | None:
 
 def _convolve(r: Request) -> ChosenKernel | None:
     def connect(
-        xp: Any, a: Any, data: Any, packed: Any, bias: Any, addend: Any, *, out: Any, work: Any
+        xp: Any, a: Any, data: Any, packed: Any, factor: Any, bias: Any, addend: Any, *, out: Any, work: Any
     ) -> Run:
-        run: Run = a.way.connect(data, packed, bias, addend, out, work)
+        run: Run = a.way.connect(data, packed, bias, addend, out, work, factor)
         return run
 
     return connected(connect, r.attrs.way.nbytes, r.attrs.way.name)

@@ -17,14 +17,18 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from ....core.dtype import float32
 from ....graph.ir import Shape
 from ....graph.opdef import DType
+from ....ops.scratch import carve, Piece, scratch_bytes
 from .constants import BIAS, DST, INFERENCE, SCALES, SRC, WEIGHTS
 from .library import library, OneDNNError
 from .memory import dense_strides, Memory, memory
-from .primitive import address_of, Attr, bind, cached, Primitive, Run
+from .primitive import address_of, Attr, bind, cached, in_turn, Primitive, reorder, Run
 
+_byte = np.dtype("uint8")
 _AVX2 = 0x7  # the plain kernel needs it: below, it is a loop
 
 
@@ -148,6 +152,8 @@ def _blocked(x: Layout, y: Layout, out: Layout, bias: bool, alpha: float, adds: 
         made = Primitive("matmul", x.memory, y.memory, row.memory if bias else None, out.memory, attr=attr)
     except OneDNNError:
         return None
+    if x.is_turned and x.lead != x.shape[-2] and "brg" not in made.implementation:
+        return _of_copy(x, y, out, bias, alpha, adds)
     if made.is_reference:
         return None
     factor = (ctypes.c_float * 16)(alpha)
@@ -163,6 +169,23 @@ def _blocked(x: Layout, y: Layout, out: Layout, bias: bool, alpha: float, adds: 
         return run
 
     return Product(f"onednn {made.implementation}", made.scratch, bound)
+
+
+def _of_copy(x: Layout, y: Layout, out: Layout, bias: bool, alpha: float, adds: bool) -> Product | None:
+    """The product of x without the gaps between its columns: with them there is no blocked kernel."""
+    dense = Layout.dense(*x.turned.shape, dtype=x.dtype)
+    made = _blocked(dense.turned, y, out, bias, alpha, adds)
+    copy = reorder(x.turned.memory, dense.memory)
+    if made is None or copy.is_reference or copy.scratch:
+        return None
+    pieces: list[Piece] = [(dense.shape, x.dtype), ((made.scratch,), _byte)]
+
+    def bound(x_at: Any, y_at: Any, out_at: Any, bias_at: Any = None, work: Any = None) -> Run:
+        near, rest = carve(work, pieces)
+        first = bind(copy, {SRC: (x.turned.memory, x_at), DST: (dense.memory, near)})
+        return in_turn([first, made.bind(near, y_at, out_at, bias_at, rest)])
+
+    return Product(made.name, scratch_bytes(pieces), bound)
 
 
 def _with_bias(x: Layout, y: Layout, out: Layout) -> Product | None:

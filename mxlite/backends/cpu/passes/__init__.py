@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ....graph import Entry, Graph
-from ...passes import pool_first
+from ...passes import narrow_data, pool_first, product_updates
 from .chains import chains
 from .channels_last import channels_last
 from .fold import fold
@@ -24,11 +24,13 @@ SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
     fold,
     norm_act,
     pool_first,
+    narrow_data,
     keep_gates,
 )
 COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]], ...] = (
     split_gradients,
     narrow_gradients,
+    product_updates,
     chains,
 )
 

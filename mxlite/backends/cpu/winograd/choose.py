@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ....core.dtype import float32
 from ..threads import num_threads
 from .convolve import Convolution, Made
 from .correlate import Correlation
@@ -26,10 +27,13 @@ def forward(
     dtype: Any,
     add: bool = False,
     relu: bool = False,
+    scale: bool = False,
     **cut: Any,
 ) -> Convolution | None:
     """data (n, h, w, c), weight (f, c, 3, 3) and bias -> out."""
-    return _convolution(n, h, w, c, f, pad, dtype, False, Epilogue(add, relu), **cut)
+    if scale and np.dtype(dtype) != float32:  # weights of 16 bits come with factors of 16 bits
+        return None
+    return _convolution(n, h, w, c, f, pad, dtype, False, Epilogue(add, relu, scale), **cut)
 
 
 def d_data(

@@ -32,7 +32,7 @@ from .routine import code_of, Int, Program
 from .taps import TAPS
 from .tiles import clear, Epilogue, input_routines, NBYTES, output_routine, Source
 
-_POINTERS = ("data", "weight", "u", "bias", "out", "addend", "work")
+_POINTERS = ("data", "weight", "u", "factor", "bias", "out", "addend", "work")
 SLOTS = (
     *_POINTERS, "lane", "step", "backwards", "share", "units", "unit", "per_image", "per_column",
     "per_row", "h", "w", "oh", "ow", "pad_y",
@@ -90,6 +90,7 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
         m_panel = f.times(group, line * v)
         rounds = whole_rounds(f, start, stop, g["most"])
         own_bias = f.at(bias, f.times(f0, f.emit(f"select i1 {has_bias}, i64 4, i64 0")))
+        own_factor = f.at(g["factor"], f.times(f0, 4))
         with f.loop("0", str(c_parts)) as part:
             c0 = f.times(part.index, g["cs"])
             images = Source(
@@ -129,7 +130,7 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
                     with f.when(is_kind):
                         f.run(
                             out_of[kind], ("ptr", f.at(m_first, f.times(place, line * v))), ("i64", m_panel),
-                            ("i64", panels), ("i64", g["m_far"]), ("ptr", own_bias),
+                            ("i64", panels), ("i64", g["m_far"]), ("ptr", own_factor), ("ptr", own_bias),
                             ("ptr", f.at(g["out"], shift)), ("ptr", f.at(g["addend"], shift)),
                             ("i64", out_row),
                             ("i64", out_pixel), ("i64", rows), ("i64", columns), ("ptr", scratch),
@@ -140,7 +141,7 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
 
 @dataclass(frozen=True)
 class Convolution(Layer):
-    """out = [relu](data * weight + bias [+ addend]), or (`flipped`) the gradient of the data of such a one.
+    """out = [relu](data * weight [factor] + bias [+ addend]), or (`flipped`) the gradient of the data of one.
 
     weight: (f, c, 3, 3), or flipped (c, f, 3, 3). `parts`: input and output channels of a part, `groups` of
     units, `most` units in V. Unless `made` by items, the parts are all channels.
@@ -177,16 +178,19 @@ class Convolution(Layer):
         u = 4 * self.products * self.f * (self.c + 1) if self.made == Made.SHARED else 0
         return [((u,), BYTE), ((self.threads * self.places()["share"],), BYTE)]
 
-    def connect(self, data: Any, weight: Any, bias: Any, out: Any, work: Any, addend: Any = None) -> Run:
+    def connect(
+        self, data: Any, weight: Any, bias: Any, out: Any, work: Any, addend: Any = None, factor: Any = None
+    ) -> Run:
         """The call that computes `out`, which may be `addend`."""
         u, own = carve(work, self.pieces())
-        keep = (data, weight, bias, out, work, addend)
+        keep = (data, weight, bias, out, work, addend, factor)
         near, far = 4 * TAPS, 4 * TAPS * (self.f if self.flipped else self.c)
         order = {"lane": near, "step": far} if self.flipped else {"lane": far, "step": near}
         values = {
             **self.slots(), **self.places(), **order, "weight": address(weight),
             "backwards": int(self.flipped), "data": address(data), "u": address(u),
-            "bias": address(bias), "out": address(out), "addend": address(addend), "work": address(own),
+            "factor": address(factor), "bias": address(bias), "out": address(out),
+            "addend": address(addend), "work": address(own),
             "cs": self.parts[0], "fs": self.parts[1], "groups": self.groups, "most": self.most,
             "has_bias": int(bias is not None), "made": int(self.made), "depth": self.c,
             "taken": 0, "finished": 0,

@@ -103,16 +103,17 @@ def _transform(
 
 
 class Epilogue(NamedTuple):
-    """What is done to an output before it is written: an array added, ReLU."""
+    """What is done to an output before it is written: an array added, ReLU; and a factor before the bias."""
 
     add: bool = False
     relu: bool = False
+    scale: bool = False
 
 
 def output_routine(p: Program, grid: Grid, kind: Kind, v: int, dtype: str, epilogue: Epilogue) -> str:
-    """`(ptr m, i64 panel, i64 panels, i64 far, ptr bias, ptr out, ptr addend, i64 row, i64 column, i64 rows,
-    i64 columns, ptr spare)`: At M A plus bias, of one tile, of which `rows` x `columns` outputs are in the
-    image.
+    """`(ptr m, i64 panel, i64 panels, i64 far, ptr factor, ptr bias, ptr out, ptr addend, i64 row, i64
+    column, i64 rows, i64 columns, ptr spare)`: At M A [factor] plus bias, of one tile, of which `rows` x
+    `columns` outputs are in the image.
 
     M: (n n, panels, tiles, v L), with `far` bytes between products and `panel` between panels. `spare` is
     scratch of one panel.
@@ -121,8 +122,8 @@ def output_routine(p: Program, grid: Grid, kind: Kind, v: int, dtype: str, epilo
     a, b = (algorithm(grid.m, k).output for k in kind)
     products = grid.products(kind)
     f = p.routine(
-        name, m="ptr", panel="i64", panels="i64", far="i64", bias="ptr", out="ptr", addend="ptr", row="i64",
-        column="i64", rows="i64", columns="i64", spare="ptr",
+        name, m="ptr", panel="i64", panels="i64", far="i64", factor="ptr", bias="ptr", out="ptr",
+        addend="ptr", row="i64", column="i64", rows="i64", columns="i64", spare="ptr",
     )  # fmt: skip
     fars = {i: f.times(i, "%far") for row in products for i in row}
     last_row, last_column = f.minus("%rows", 1), f.minus("%columns", 1)
@@ -132,17 +133,19 @@ def output_routine(p: Program, grid: Grid, kind: Kind, v: int, dtype: str, epilo
     # The addend may be where the output goes: what lies in the image must not be written before it is read.
     with f.loop("0", "%panels") as panel:
         shift = f.times(panel.index, line * v)
-        own_bias = f.at("%bias", f.times(panel.index, 4 * f.width * v))
+        vectors = f.times(panel.index, 4 * f.width * v)
+        own_bias, own_factor = f.at("%bias", vectors), f.at("%factor", vectors)
         own_m = f.at("%m", f.times(panel.index, "%panel"))
         for j in range(v):
             bias = f.read(f.at(own_bias, 4 * f.width * j))
+            factor = f.read(f.at(own_factor, 4 * f.width * j)) if epilogue.scale else ""
             at = f.at(own_m, 4 * f.width * j)
             out, addend = (
                 [f.at(f.at(f"%{x}", f.plus(row, line * j)), shift) for row in rows] for x in ("out", "addend")
             )
 
             def store(r: int, c: int, value: str) -> None:
-                value = f.add(value, bias)
+                value = f.add(f.mul(value, factor) if factor else value, bias)
                 if epilogue.add:
                     value = f.add(value, f.read(f.at(addend[r], columns[c]), dtype))
                 if epilogue.relu:

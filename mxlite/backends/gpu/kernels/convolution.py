@@ -120,7 +120,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
     def row(of: Callable[..., Geometry], place: int, form: Form, last: bool) -> Any:
         def answer(r: Request) -> ChosenKernel | None:
-            if len(set(r.dtypes)) != 1 or r.dtype.name not in _KNOWN:
+            if len(set(r.dtypes)) != 1 or r.dtype.name not in _KNOWN or getattr(r.attrs, "scale", False):
                 return None
             case = Case(r, of, place, form, last)
             ways = {n: way(case, n, kind) for n, (kind, *_) in case.form.items()}

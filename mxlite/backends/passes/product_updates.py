@@ -1,0 +1,163 @@
+"""A large weight's gradient is made where it is used: inside the update, a band of rows at a time.
+
+    d_weight = d_out.T @ data     update(weight, d_weight, states)      becomes
+                                  update(weight, d_out, data, states)
+
+That needs a gradient with one term and one reader, and a step that is made element by element: neither a
+norm of the whole gradient nor a loss scale that looks at it first. It also has a price: d_out and data have
+to wait until the weight may change, which is when the gradient in data has been made from it. So it is done
+where
+
+    nobody reads the old weight behind the gradient     as in the first layer
+    or the gradient has more bytes than data            the order is then d_data before d_weight anyway, see
+                                                        `split_gradients`
+
+and the gradient is large enough for bands to pay. The gradient of a bias becomes a node of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ...graph import Entry, Graph, Node
+from ...ops.dense import FullyConnected
+from ..product_update import (
+    _product_update,
+    BAND_BYTES,
+    DEEP,
+    DEEP_BAND_BYTES,
+    depth,
+    ProductUpdateAttrs,
+)
+from .rewritten import rewritten
+
+LEAST_BYTES, DEEP_LEAST_BYTES = 2 * BAND_BYTES, 8 * DEEP_BAND_BYTES
+"""Of a gradient that is made in bands. A smaller one stays in the cache as a whole; one of a deep product, in
+bands, takes a few percent longer, which is to bring more than a few bytes."""
+
+
+class _Match(NamedTuple):
+    """An update, the node that makes its gradient, and where among all nodes both in one can stand.
+
+    behind: the node that it follows; None where it reads nothing of the forward pass, and a plan may put it
+    wherever it likes.
+    """
+
+    update: Node
+    gradient: Node
+    behind: Node | None
+
+
+def product_updates(
+    graph: Graph,
+    kept: frozenset[Entry],
+    num_forward: int,
+    least_bytes: tuple[int, int] = (LEAST_BYTES, DEEP_LEAST_BYTES),
+) -> tuple[Graph, Mapping[Entry, Entry], int]:
+    """`graph` with updates that make their gradient; see `Backend.combine`. O(inputs).
+
+    Gradients of fewer than `least_bytes` bytes, the second number of deep products, stay as they are. Run it
+    after `split_gradients`.
+    """
+    found = _matches(graph, kept, num_forward, least_bytes)
+    if not found:
+        return graph, {}, num_forward
+    of_update = {m.update: m for m in found}
+    of_gradient = {m.gradient: m for m in found}
+    follows: dict[Node, list[_Match]] = {}
+    for m in found:
+        if m.behind is not None:
+            follows.setdefault(m.behind, []).append(m)
+    variables = [n for n in graph.nodes if n.op is None]
+    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
+    moved: dict[Entry, Entry] = {}
+    node_of: dict[Node, Node] = {}
+    read = {e for n in graph.nodes for e in n.inputs} | kept
+    order: list[Node] = [*variables]  # weights and states are read before where they stood
+
+    def add(old: Node, new: Node) -> None:
+        node_of[old] = new
+        order.append(new)
+        for i in range(new.num_outputs):
+            was, e = Entry(old, i), Entry(new, i)
+            shapes[e], dtypes[e] = shapes[was], dtypes[was]
+            moved[was] = e
+
+    for node in graph.nodes:
+        if node.op is None:
+            continue
+        inputs = tuple(moved.get(e, e) for e in node.inputs)
+        if node in of_gradient:
+            named = dict(zip(node.input_names, inputs))
+            if any(Entry(node, i) in read for i, n in enumerate(node.output_names) if n != "d_weight"):
+                add(node, replace(node, inputs=(named["d_out"],), absent=node.absent | {"data"}))
+        elif node not in of_update:
+            if inputs == node.inputs:
+                order.append(node)
+            else:
+                add(node, replace(node, inputs=inputs))
+        elif of_update[node].behind is None:
+            add(node, _joined(of_update[node], moved))
+        for m in follows.get(node, ()):
+            add(m.update, _joined(m, moved))
+    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward
+
+
+def _matches(
+    graph: Graph, kept: frozenset[Entry], num_forward: int, least_bytes: tuple[int, int]
+) -> list[_Match]:
+    """The updates that can make their gradient, in the order of `effects`."""
+    uses, place = graph.uses(), {n: i for i, n in enumerate(graph.nodes)}
+    forward = set([n for n in graph.nodes if n.op is not None][:num_forward])
+    updates = set(graph.effects)
+    origin: dict[Entry, Entry] = {}  # what is made of a weight alone, as a 16-bit copy, and may be made again
+    last_reader: dict[Entry, Node] = {}
+    for node in graph.nodes:
+        if node in updates:
+            continue
+        last_reader.update((origin.get(e, e), node) for e in node.inputs)
+        if len(node.inputs) == 1:
+            origin.update((Entry(node, i), node.inputs[0]) for i in range(node.num_outputs))
+    found = []
+    for update in graph.effects:
+        if not _is_elementwise(update.op):
+            continue
+        weight, gradient = update.inputs[:2]
+        made = gradient.node
+        if made.op is not FullyConnected.grad_op or gradient != _output(made, "d_weight") or made in forward:
+            continue
+        if uses[gradient] > 1 or gradient in kept:
+            continue
+        if _output(made, "d_data") in uses:
+            continue  # one node for both: this backend does not split gradients
+        named = dict(zip(made.input_names, made.inputs))
+        is_deep = depth((graph.shapes[named["d_out"]], (), graph.shapes[gradient])) >= DEEP
+        if graph.nbytes(gradient) < least_bytes[is_deep]:
+            continue
+        last = last_reader.get(weight)
+        waits = last is not None and place[last] > place[made]
+        if waits and graph.nbytes(gradient) <= graph.nbytes(named["data"]):
+            continue
+        early = any(named[n].node in forward for n in ("d_out", "data"))
+        found.append(_Match(update, made, (last if waits else made) if early else None))
+    return found
+
+
+def _is_elementwise(op: Any) -> bool:
+    """Whether `op` is an optimizer's step of a program that changes each element by itself."""
+    return getattr(op, "form", "") == "fused" and "whole" not in vars(op.step_of)
+
+
+def _output(node: Node, name: str) -> Entry:
+    return Entry(node, node.output_names.index(name))
+
+
+def _joined(m: _Match, moved: Mapping[Entry, Entry]) -> Node:
+    """The update that makes its gradient."""
+    named = dict(zip(m.gradient.input_names, m.gradient.inputs))
+    weight, _, *others = m.update.inputs
+    inputs = tuple(moved.get(e, e) for e in (named["d_out"], named["data"], weight, *others))
+    assert m.update.op is not None
+    return Node(_product_update, ProductUpdateAttrs(m.update.op, m.update.attrs), inputs, m.update.name)

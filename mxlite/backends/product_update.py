@@ -1,0 +1,131 @@
+"""The operator that updates a weight whose gradient is a product of matrices, a band of rows at a time.
+
+A weight's gradient has as many bytes as the weight. Made as a whole it is written to memory and read again
+by the update, and at the fullest moment of a step it is there besides weight and states. An update that
+changes each element by itself needs no more of it than the rows it changes:
+
+    for rows [a, b)    gradient = x[:, a:b].T @ y        a band, small enough to stay in the cache
+                       weight[a:b], states[a:b] = step(weight[a:b], gradient, states[a:b])
+
+The operator comes in where a step is combined (`passes/product_updates.py`); no user and no file ever sees
+it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..graph.ir import Shape
+from ..graph.opdef import DType, Op, Shapes
+from ..ops.product import product, product_bytes
+from ..ops.scratch import accumulator, carve, Piece, scratch_bytes
+from ..ops.update import CHUNK
+
+DEEP = 512
+"""Products in a number of the gradient from which on arithmetic takes most of the time, not memory."""
+
+BAND_BYTES, DEEP_BAND_BYTES = 512 * 1024, 1024 * 1024
+"""Of the gradient's rows in hand, about: they stay in the cache with their weights and states. Of a deep
+product more: for each band a kernel copies all of y once more."""
+
+_byte = np.dtype("uint8")
+_MULTIPLE = 16  # rows: whole vectors, in whichever way a kernel turns the product
+
+
+@dataclass(frozen=True)
+class ProductUpdateAttrs:
+    """`op` is the fused form of a step that is made element by element, `attrs` its parameters."""
+
+    op: type[Op]
+    attrs: Any
+
+
+class _product_update(Op):
+    """An optimizer's step, ``weight, states = step(weight, x.T @ y, states)``.
+
+    x: N * R numbers read as (N, R);  y: N * C read as (N, C);  weight, states: (R, C);  then `hyper`, as of
+    the step. Weight and states are changed. Cost: 2 * N * R * C flops and the step's.
+    """
+
+    variadic = "args"
+    outputs = ()
+    recomputable = False
+    Attrs = ProductUpdateAttrs
+
+    @classmethod
+    def input_names(cls, a: Any) -> tuple[str, ...]:
+        weight, _, *others = a.op.input_names(a.attrs)
+        return ("x", "y", weight, *others)
+
+    @classmethod
+    def mutated(cls, a: Any) -> tuple[str, ...]:
+        changed: tuple[str, ...] = a.op.mutated(a.attrs)
+        return changed
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Any, Shapes]:
+        return shapes, ()
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> Any:
+        return dtypes, ()
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        weight, *others = inputs[2:]
+        step: int = a.op.flops(a.attrs, (weight, weight, *others), ())
+        return 2 * depth(inputs) * prod(weight) + step
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        rows, columns = inputs[2]
+        band = band_rows(rows, columns, depth(inputs), dtype)
+        return scratch_bytes(_pieces(a, inputs, band, dtype))
+
+    @staticmethod
+    def forward(xp: Any, a: Any, *args: Any, work: Any) -> None:
+        x, y, weight, *states, hyper = args
+        rows, columns = weight.shape
+        inputs = tuple(z.shape for z in args)
+        count = depth(inputs)
+        band = band_rows(rows, columns, count, x.dtype)
+        x, y = x.reshape(count, rows), y.reshape(count, columns)
+        gradient, rest = carve(work, _pieces(a, inputs, band, x.dtype))
+        for begin in range(0, rows, band):
+            part = slice(begin, min(begin + band, rows))
+            made = gradient[: part.stop - begin]
+            product(xp, x[:, part].T, y, made, rest)
+            own = (weight[part], made, *(s[part] for s in states))
+            a.op.forward(xp, a.attrs, *own, hyper, work=rest)
+
+
+def depth(inputs: Shapes) -> int:
+    """Rows of x and y, which the product adds up over."""
+    return prod(inputs[0]) // inputs[2][0]
+
+
+def band_rows(rows: int, columns: int, depth: int, dtype: DType) -> int:
+    """Rows of a band, but for the last one: bands are about equal, and about as large as they should be."""
+    target = BAND_BYTES if depth < DEEP else DEEP_BAND_BYTES
+    bands = max(1, round(rows * columns * dtype.itemsize / target))
+    even = -(-rows // bands)
+    return min(rows, -(-even // _MULTIPLE) * _MULTIPLE)
+
+
+def _pieces(a: Any, inputs: Shapes, band: int, dtype: DType) -> list[Piece]:
+    """A band of the gradient, and scratch of the product and of the step."""
+    columns = inputs[2][1]
+    shape = (band, columns)
+    nbytes = max(step_bytes(a, shape, dtype), product_bytes(band, depth(inputs), columns, dtype))
+    return [(shape, dtype), ((nbytes,), _byte)]
+
+
+def step_bytes(a: Any, shape: Shape, dtype: DType) -> int:
+    """Scratch of the reference step on rows of this shape, where it has to widen a gradient of `dtype`."""
+    wide = accumulator(dtype)
+    nbytes: int = a.op.workspace(a.attrs, (shape,), (), wide)
+    return nbytes + min(CHUNK, prod(shape)) * wide.itemsize

@@ -1,0 +1,60 @@
+"""An executor that is bound already, planned anew because somebody wants to see other inner results of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..core.errors import StateError
+from ..graph import Graph
+from .bind import _plan, update_rule
+from .executor import Executor
+from .offload import host_link
+from .step import infer
+from .storage import Allocator
+from .watch import Watch
+
+
+def rewatch(executor: Executor, watch: Watch | None) -> None:
+    """Let `executor` keep what `watch` wants; its arrays stay, those of what was watched before are given up.
+
+    Raises MemoryBudgetError, and changes nothing, if that does not fit in the budget it was bound with.
+    """
+    given, old = executor._given, executor._planned
+    if given["grouped"]:
+        raise StateError("This executor is a Module's: call the module's install_monitor.")
+    arrays = {**executor.arg_dict, **executor.aux_dict}
+    inferred = infer(
+        Graph(old.graph.outputs),
+        {n: a.shape for n, a in arrays.items()},
+        {n: a.dtype for n, a in arrays.items()},
+    )
+    inputs = {k[1] for k, c in old.train.step.category.items() if c == "inputs" and k[1] in executor.arg_dict}
+    scale = given["loss_scale"]
+    planned, _ = _plan(
+        inferred,
+        executor.context,
+        inputs,
+        executor._grad_req,
+        given["budget"],
+        update_rule(given["optimizer"]),
+        amp=given["amp"],
+        scale=None if scale is None else replace(scale, value=executor.loss_scale),
+        device=given["device"],
+        host=host_link(given["offload"]),
+        watch=watch,
+    )
+    allocator = Allocator(executor.context, executor._backend)
+    result = {k: a for k, a in executor._arrays.items() if k[0] in ("var", "grad")}
+    for lowered in (planned.train, planned.infer):
+        for key, (shape, dtype) in lowered.step.owned.items():
+            found = executor._arrays.get(key)
+            if found is None or (found.shape, found.storage.dtype) != (shape, dtype):
+                found = allocator.make(key, shape, dtype, lowered.step.category)
+            result.setdefault(key, found)
+    arena = executor._arena
+    need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
+    host = planned.train_plan.host_bytes
+    if len(arena.tenants) > 1:  # others need it as large as it is
+        need, host = max(need, arena.nbytes), max(host, arena.host_nbytes)
+    arena.resize(need, host)
+    executor.replan(planned, result, watch)

@@ -1,0 +1,118 @@
+"""Batches out of files of numbers with commas between them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import FormatError, ShapeError
+from .iterator import DataDesc
+from .row_iter import Lines, RowIter
+
+_LONGEST_NUMBER = 64
+_TYPES = ("float32", "int32", "int64")
+
+
+class CSVIter(RowIter):
+    """Batches of the rows of a CSV file. data: (N, *data_shape);  label: (N, *label_shape), or (N,)
+    where that is (1,).
+
+    A line of `data_csv` has the numbers of one sample, prod(data_shape) of them with commas between; one of
+    `label_csv` those of its label, without it all labels are 0. Lines that are empty do not count.
+    FormatError names the line that is malformed. Files are read as they are needed. `round_batch`: see
+    `row_iter.py`. `dtype`: float32, int32 or int64. `prefetch_buffer` is accepted for MXNet's sake.
+    """
+
+    def __init__(
+        self,
+        data_csv: str | os.PathLike[str],
+        data_shape: Sequence[int] | int,
+        batch_size: int,
+        label_csv: str | os.PathLike[str] | None = None,
+        label_shape: Sequence[int] | int = (1,),
+        round_batch: bool = True,
+        dtype: Any = "float32",
+        data_name: str = "data",
+        label_name: str = "softmax_label",
+        prefetch_buffer: int = 4,
+    ) -> None:
+        if np.dtype(dtype).name not in _TYPES:
+            raise ValueError(f"dtype is one of {_TYPES}, got {dtype!r}.")
+        self._dtype = np.dtype(dtype)
+        self._shapes = [shape_of("data_shape", data_shape), shape_of("label_shape", label_shape)]
+        if self._shapes[1] == (1,):
+            self._shapes[1] = ()
+        super().__init__(
+            batch_size,
+            round_batch,
+            [DataDesc(data_name, (batch_size, *self._shapes[0]), self._dtype)],
+            [DataDesc(label_name, (batch_size, *self._shapes[1]), self._dtype)],
+        )
+        no_labels = label_csv is None or os.fspath(label_csv) == "NULL"
+        paths = [data_csv] if no_labels else [data_csv, label_csv]
+        self._files = [
+            Lines(path, _LONGEST_NUMBER * (prod(shape) + 1))  # type: ignore[arg-type]
+            for path, shape in zip(paths, self._shapes)
+        ]
+
+    def _rewind(self) -> None:
+        for file in self._files:
+            file.rewind()
+
+    def _take(self, count: int) -> list[np.ndarray]:
+        parts: list[np.ndarray] = []
+        for file, shape in zip(self._files, self._shapes):
+            lines = file.take(count if not parts else len(parts[0]))
+            parts.append(_parsed(file.name, lines, prod(shape), self._dtype).reshape(-1, *shape))
+        if len(parts) == 1:
+            parts.append(np.zeros((len(parts[0]), *self._shapes[1]), self._dtype))
+        if len(parts[1]) < len(parts[0]):
+            raise FormatError(
+                f"{self._files[1].name} ends before {self._files[0].name}: each row of data needs a label."
+            )
+        return parts
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files:
+            file.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_files"):
+            self.close()
+
+
+def shape_of(what: str, shape: Sequence[int] | int) -> tuple[int, ...]:
+    """A shape as a tuple; ShapeError if it is none."""
+    result = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    if not result or min(result) < 1:
+        raise ShapeError(f"{what} must have axes of length 1 and more, got {shape!r}.")
+    return result
+
+
+def _parsed(name: str, lines: list[tuple[int, str]], columns: int, dtype: np.dtype) -> np.ndarray:
+    """(lines, columns)."""
+    if not lines:
+        return np.empty((0, columns), dtype)
+    try:
+        rows = np.loadtxt([line for _, line in lines], dtype, delimiter=",", ndmin=2, comments=None)
+        if rows.shape == (len(lines), columns):
+            return rows
+    except (ValueError, OverflowError):
+        pass
+    for number, line in lines:  # something is wrong: where?
+        fields = line.split(",")
+        if len(fields) != columns:
+            raise FormatError(
+                f"{name}, line {number}: {len(fields)} numbers, but the shape wants {columns}: {line[:60]!r}."
+            )
+        for field in fields:
+            try:
+                dtype.type(field.strip())
+            except (ValueError, OverflowError):
+                raise FormatError(f"{name}, line {number}: {field.strip()[:40]!r} is no {dtype}.") from None
+    raise FormatError(f"{name}, lines {lines[0][0]} to {lines[-1][0]} are not {columns} numbers each.")

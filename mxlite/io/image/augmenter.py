@@ -1,0 +1,162 @@
+"""Augmenters: what varies images, one at a time. Called with an NDArray (H, W, C), they return another."""
+
+from __future__ import annotations
+
+import json
+import random
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import ndarray as nd
+from ...ndarray import NDArray
+from .crop import center_crop, random_crop, random_size_crop, Size
+from .resize import imresize, interpolation, resize_short
+
+
+class Augmenter:
+    """Base of all augmenters. A subclass defines `__call__` and gives its parameters to `__init__`."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        self._kwargs = {k: _plain(v) for k, v in kwargs.items()}
+
+    def dumps(self) -> Any:
+        """Its name in lower case and its parameters, as JSON."""
+        return json.dumps([type(self).__name__.lower(), self._kwargs])
+
+    def __call__(self, src: NDArray) -> NDArray:
+        raise NotImplementedError(f"{type(self).__name__} must define __call__(src).")
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, (np.ndarray, NDArray)) else value
+
+
+Step = Callable[[NDArray], NDArray]
+
+
+class SequentialAug(Augmenter):
+    """Several augmenters, one after the other."""
+
+    def __init__(self, ts: Sequence[Step]) -> None:
+        super().__init__()
+        self.ts = ts
+
+    def dumps(self) -> list[Any]:
+        return [type(self).__name__.lower(), [t.dumps() for t in self.ts]]  # type: ignore[attr-defined]
+
+    def __call__(self, src: NDArray) -> NDArray:
+        for step in self.ts:
+            src = step(src)
+        return src
+
+
+class RandomOrderAug(Augmenter):
+    """Several augmenters, each time in another order."""
+
+    def __init__(self, ts: Sequence[Step]) -> None:
+        super().__init__()
+        self.ts = list(ts)
+
+    def dumps(self) -> list[Any]:
+        return [type(self).__name__.lower(), [t.dumps() for t in self.ts]]  # type: ignore[attr-defined]
+
+    def __call__(self, src: NDArray) -> NDArray:
+        random.shuffle(self.ts)
+        for step in self.ts:
+            src = step(src)
+        return src
+
+
+class ResizeAug(Augmenter):
+    """The shorter side becomes `size` long."""
+
+    def __init__(self, size: int, interp: int = 2) -> None:
+        super().__init__(size=size, interp=interp)
+        self.size, self.interp = size, interp
+
+    def __call__(self, src: NDArray) -> NDArray:
+        return resize_short(src, self.size, self.interp)
+
+
+class ForceResizeAug(Augmenter):
+    """Both sides become `size` = (width, height) long."""
+
+    def __init__(self, size: Size, interp: int = 2) -> None:
+        super().__init__(size=size, interp=interp)
+        self.size, self.interp = size, interp
+
+    def __call__(self, src: NDArray) -> NDArray:
+        w, h = self.size
+        return imresize(src, w, h, interpolation(self.interp, (src.shape[0], src.shape[1], h, w)))
+
+
+class RandomCropAug(Augmenter):
+    """A part of `size` = (width, height) from anywhere."""
+
+    def __init__(self, size: Size, interp: int = 2) -> None:
+        super().__init__(size=size, interp=interp)
+        self.size, self.interp = size, interp
+
+    def __call__(self, src: NDArray) -> NDArray:
+        return random_crop(src, self.size, self.interp)[0]
+
+
+class CenterCropAug(Augmenter):
+    """The part of `size` = (width, height) from the middle."""
+
+    def __init__(self, size: Size, interp: int = 2) -> None:
+        super().__init__(size=size, interp=interp)
+        self.size, self.interp = size, interp
+
+    def __call__(self, src: NDArray) -> NDArray:
+        return center_crop(src, self.size, self.interp)[0]
+
+
+class RandomSizedCropAug(Augmenter):
+    """A part of any area and form, resized to `size`; see `random_size_crop`."""
+
+    def __init__(
+        self,
+        size: Size,
+        area: Any = None,
+        ratio: Sequence[float] = (1.0, 1.0),
+        interp: int = 2,
+        **kwargs: Any,
+    ) -> None:
+        if "min_area" in kwargs:
+            warnings.warn("min_area is deprecated: write area.", DeprecationWarning, stacklevel=2)
+            area = kwargs.pop("min_area")
+        if kwargs:
+            raise TypeError(f"RandomSizedCropAug has no parameter {next(iter(kwargs))!r}.")
+        if area is None:
+            raise TypeError("RandomSizedCropAug needs the parameter 'area'.")
+        super().__init__(size=size, area=area, ratio=ratio, interp=interp)
+        self.size, self.area, self.ratio, self.interp = size, area, ratio, interp
+
+    def __call__(self, src: NDArray) -> NDArray:
+        return random_size_crop(src, self.size, self.area, self.ratio, self.interp)[0]
+
+
+class HorizontalFlipAug(Augmenter):
+    """Left and right change places, with probability `p`."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__(p=p)
+        self.p = p
+
+    def __call__(self, src: NDArray) -> NDArray:
+        return nd.flip(src, axis=1) if random.random() < self.p else src
+
+
+class CastAug(Augmenter):
+    """Another dtype, float32."""
+
+    def __init__(self, typ: str = "float32") -> None:
+        super().__init__(type=typ)
+        self.typ = typ
+
+    def __call__(self, src: NDArray) -> NDArray:
+        return src.astype(self.typ)

@@ -1,0 +1,138 @@
+"""Batches out of files in the form of LIBSVM: only what is not 0 is written down.
+
+label index:value index:value ...                indices from 0 on, as MXNet counts them
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..core.errors import FormatError, ShapeError
+from .csv_iter import shape_of
+from .iterator import DataDesc
+from .row_iter import Lines, RowIter
+
+_LONGEST_PAIR = 64
+
+
+class LibSVMIter(RowIter):
+    """Batches of the rows of a LIBSVM file, **as dense arrays**; MXNet gives csr ones, which mxlite has not.
+
+    data: (N, *data_shape) with one axis;  label: (N,), or (N, *label_shape) out of `label_libsvm`, a second
+    file of the same form. A batch takes 4 * N * data_shape bytes, whatever is 0 in it. FormatError names the
+    line that is malformed. Part `part_index` of `num_parts` has the lines whose number, from 0 on, leaves
+    that remainder (MXNet cuts the file by bytes). `round_batch` must be True, as in MXNet.
+    """
+
+    def __init__(
+        self,
+        data_libsvm: str | os.PathLike[str],
+        data_shape: Sequence[int] | int,
+        batch_size: int,
+        label_libsvm: str | os.PathLike[str] | None = None,
+        label_shape: Sequence[int] | int = (1,),
+        num_parts: int = 1,
+        part_index: int = 0,
+        round_batch: bool = True,
+        data_name: str = "data",
+        label_name: str = "softmax_label",
+        prefetch_buffer: int = 4,
+    ) -> None:
+        if not round_batch:
+            raise ValueError("LibSVMIter fills its last batch from the front: round_batch must be True.")
+        if not 0 <= part_index < num_parts:
+            raise ValueError(f"part_index is in [0, num_parts) = [0, {num_parts}), got {part_index}.")
+        self._shapes = [shape_of("data_shape", data_shape), shape_of("label_shape", label_shape)]
+        if any(len(s) != 1 for s in self._shapes):
+            raise ShapeError(
+                f"data_shape and label_shape have one axis, got {data_shape!r} and {label_shape!r}."
+            )
+        own_labels = label_libsvm is None or os.fspath(label_libsvm) == "NULL"
+        (columns,), (labels,) = self._shapes
+        if own_labels != (labels == 1):
+            raise ShapeError(
+                f"label_shape is (1,) without label_libsvm and longer with it, got {tuple(self._shapes[1])}."
+            )
+        super().__init__(
+            batch_size,
+            True,
+            [DataDesc(data_name, (batch_size, columns))],
+            [DataDesc(label_name, (batch_size,) if own_labels else (batch_size, labels))],
+        )
+        self._parts = num_parts, part_index
+        paths = [data_libsvm] if own_labels else [data_libsvm, label_libsvm]
+        self._files = [
+            Lines(path, _LONGEST_PAIR * (shape[0] + 2))  # type: ignore[arg-type]
+            for path, shape in zip(paths, self._shapes)
+        ]
+
+    def _rewind(self) -> None:
+        for file in self._files:
+            file.rewind()
+
+    def _take(self, count: int) -> list[np.ndarray]:
+        (columns,), (labels,) = self._shapes
+        data, own = _parsed(self._files[0], self._lines(self._files[0], count), columns)
+        if len(self._files) == 1:
+            return [data, own]
+        given, _ = _parsed(self._files[1], self._lines(self._files[1], len(data)), labels)
+        if len(given) < len(data):
+            raise FormatError(
+                f"{self._files[1].name} ends before {self._files[0].name}: each row of data needs a label."
+            )
+        return [data, given]
+
+    def _lines(self, file: Lines, count: int) -> list[tuple[int, str]]:
+        """Up to `count` lines of this part."""
+        parts, index = self._parts
+        if parts == 1:
+            return file.take(count)
+        found: list[tuple[int, str]] = []
+        while len(found) < count:
+            group = file.take(parts)
+            found += group[index : index + 1]
+            if len(group) < parts:
+                break
+        return found
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files:
+            file.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_files"):
+            self.close()
+
+
+def _parsed(file: Lines, lines: list[tuple[int, str]], columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """(lines, columns) and the labels, (lines,)."""
+    rows = np.zeros((len(lines), columns), np.float32)
+    labels = np.zeros(len(lines), np.float32)
+    for row, (number, line) in enumerate(lines):
+        fields = line.replace(":", " ").split()
+        if len(fields) % 2 == 0 or line.count(":") != len(fields) // 2:
+            raise _malformed(file, number, line)
+        try:
+            values = np.array(fields, np.float64)
+        except ValueError:
+            raise _malformed(file, number, line) from None
+        places = values[1::2]
+        wrong = (places < 0) | (places >= columns) | (places != np.floor(places))
+        if wrong.any():
+            raise FormatError(
+                f"{file.name}, line {number}: index {fields[1::2][int(wrong.argmax())]} is not in "
+                f"[0, {columns})."
+            )
+        labels[row] = values[0]
+        rows[row, places.astype(np.intp)] = values[2::2]
+    return rows, labels
+
+
+def _malformed(file: Lines, number: int, line: str) -> FormatError:
+    return FormatError(
+        f"{file.name}, line {number}: should be a label and pairs index:value, but is {line[:60]!r}."
+    )

@@ -1,0 +1,45 @@
+"""Arrays for batches, used again when nobody holds the batch any more.
+
+    take() -> array -> NDArray, views of it, whoever reads it later       all of them hold the lease
+                lease dropped -> its memory goes back and is the next batch's
+
+An array that numpy makes from an object keeps that object alive, and so do all views of the array. So the
+object, the lease, lives exactly as long as something may still look at the memory.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+
+class _Lease:
+    """Lends the memory of an array."""
+
+    __slots__ = ("__array_interface__", "__weakref__")
+
+    def __init__(self, memory: np.ndarray) -> None:
+        self.__array_interface__: dict[str, Any] = memory.__array_interface__
+
+
+class Buffers:
+    """Arrays of one shape and dtype. `most` free ones are kept."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, most: int) -> None:
+        self.shape = shape
+        self.dtype = np.dtype(dtype)
+        self._free: deque[np.ndarray] = deque(maxlen=most)
+
+    def take(self) -> np.ndarray:
+        """An array that nobody else looks at; what stands in it is not said."""
+        try:
+            memory = self._free.pop()
+        except IndexError:
+            memory = np.empty(self.shape, self.dtype)
+        lease = _Lease(memory)
+        # The finalizer holds the memory, so it lives at least as long as its lease.
+        weakref.finalize(lease, self._free.append, memory).atexit = False
+        return np.asarray(lease)

@@ -1,0 +1,165 @@
+"""Batches of rows of text files, read as they are needed; what MXNet's iterators do at the end of a file.
+
+round_batch      the last batch is filled from the front of the file, `pad` counts those rows, and the next
+                 epoch goes on behind them
+not              the last batch is filled with zeros, `pad` counts them
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import FormatError, ShapeError, StateError
+from ..ndarray import from_numpy, NDArray
+from .iterator import DataDesc, DataIter
+
+Parse = Callable[[list[str], int], list[np.ndarray]]
+"""From lines and the number of the first one to arrays with as many rows."""
+
+
+class Lines:
+    """The lines of a file that are not empty, some at a time. None is longer than `longest` bytes."""
+
+    def __init__(self, path: str | os.PathLike[str], longest: int) -> None:
+        self.name = os.fspath(path)
+        self._longest = longest
+        self._file = open(self.name, encoding="utf-8", errors="replace")
+        self._number = 0
+
+    def take(self, count: int) -> list[tuple[int, str]]:
+        """Up to `count` lines with their numbers, from 1 on; fewer only at the end of the file."""
+        found: list[tuple[int, str]] = []
+        while len(found) < count:
+            line = self._file.readline(self._longest + 1)
+            if not line:
+                break
+            self._number += 1
+            if len(line) > self._longest:
+                raise FormatError(
+                    f"{self.name}, line {self._number}: longer than {self._longest:,} characters, the most "
+                    f"that so many numbers take."
+                )
+            if line := line.strip():
+                found.append((self._number, line))
+        return found
+
+    def rewind(self) -> None:
+        self._file.seek(0)
+        self._number = 0
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class RowIter(DataIter):
+    """Base of the iterators over text files. A subclass gives `_take`, `_rewind` and descriptions."""
+
+    def __init__(
+        self, batch_size: int, round_batch: bool, descs: list[DataDesc], labels: list[DataDesc]
+    ) -> None:
+        if isinstance(batch_size, bool) or not hasattr(batch_size, "__index__") or batch_size < 1:
+            raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size!r}.")
+        super().__init__(int(batch_size))
+        self.round_batch = round_batch
+        self.provide_data = descs
+        self.provide_label = labels
+        self._present: list[np.ndarray] | None = None
+        self._pad = 0
+        self._ended = False
+        self._read = 0
+        """Rows of the file that are behind."""
+        self._next_epoch_at = 0
+
+    def _take(self, count: int) -> list[np.ndarray]:
+        """Up to `count` rows of each array, data first."""
+        raise NotImplementedError
+
+    def _rewind(self) -> None:
+        """Go to the first row."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """Start the next epoch."""
+        if not self._next_epoch_at:
+            self._rewind()
+            self._read = 0
+        self._next_epoch_at = 0
+        self._ended = False
+        self._present = None
+
+    def iter_next(self) -> bool:
+        self._present = None
+        if self._ended:
+            return False
+        parts = self._take(self.batch_size)
+        rows = len(parts[0])
+        self._read += rows
+        self._pad = missing = self.batch_size - rows
+        if missing:
+            self._ended = True
+        if not rows:
+            return False
+        if missing and self.round_batch:
+            self._rewind()
+            front = self._take(missing)
+            if len(front[0]) < missing:
+                raise ShapeError(
+                    f"{self.batch_size} rows make a batch, but there are only {rows}; with round_batch "
+                    f"they must fill one."
+                )
+            self._read = self._next_epoch_at = missing
+            parts = [np.concatenate(pair) for pair in zip(parts, front)]
+        elif missing:
+            parts = [np.concatenate([p, np.zeros((missing, *p.shape[1:]), p.dtype)]) for p in parts]
+        self._present = parts
+        return True
+
+    def _arrays(self) -> list[np.ndarray]:
+        if self._present is None:
+            raise StateError("There is no present batch: call next(), or reset() at the end of an epoch.")
+        return self._present
+
+    def getdata(self) -> list[NDArray]:
+        return [from_numpy(self._arrays()[0])]
+
+    def getlabel(self) -> list[NDArray]:
+        return [from_numpy(self._arrays()[1])]
+
+    def getpad(self) -> int:
+        return self._pad
+
+    # -- checkpoints ---------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """How many rows are behind, and how the epoch stands."""
+        return {
+            "batch_size": self.batch_size,
+            "read": self._read,
+            "ended": self._ended,
+            "next_epoch_at": self._next_epoch_at,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue from `state()` of an iterator over the same files."""
+        kind = type(self).__name__
+        if not isinstance(state, Mapping) or set(state) != set(self.state()):
+            raise FormatError(f"This is not the state of a {kind}.")
+        if state["batch_size"] != self.batch_size:
+            raise FormatError(
+                f"The state is of a {kind} with batch_size {state['batch_size']!r}, not {self.batch_size}."
+            )
+        self._rewind()
+        left = int(state["read"])
+        while left > 0:
+            skipped = len(self._take(min(left, self.batch_size))[0])
+            if not skipped:
+                raise FormatError(
+                    f"The state is {left} rows behind the end of the file: it is of another file."
+                )
+            left -= skipped
+        self._read, self._next_epoch_at = int(state["read"]), int(state["next_epoch_at"])
+        self._ended, self._present = bool(state["ended"]), None

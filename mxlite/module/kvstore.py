@@ -1,0 +1,199 @@
+"""`mx.kv`: arrays by key, which several producers add up and several readers get; in this process alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ..core import BindError, MXLiteError, nearest, replacing, ShapeError, StateError, UnknownNameError
+from ..ndarray import NDArray
+from .optimizer_base import Optimizer
+from .updater import get_updater
+
+TYPES = ("local", "device", "nccl", "local_update_cpu", "local_allreduce_cpu", "local_allreduce_device")
+
+Keyed = tuple[Any, list[NDArray]]
+
+
+def create(name: str = "local") -> KVStore:
+    """A store of that type; all types of one process are the same here.
+
+    Raises MXLiteError for 'dist_sync' and its like, which need several machines.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"The type of a KVStore is text such as 'local', got {name!r}.")
+    kind = name.lower()
+    if "dist" in kind or kind in ("p3", "horovod", "byteps"):
+        raise MXLiteError(
+            f"kvstore {name!r}: training on several machines is not supported; 'local' and 'device' are."
+        )
+    if kind not in TYPES:
+        raise UnknownNameError(
+            f"There is no kvstore {name!r}.{nearest(kind, TYPES)} Known: {', '.join(TYPES)}."
+        )
+    return KVStore(kind)
+
+
+class KVStore:
+    """Arrays by key. Keys are numbers, or text, not both.
+
+    `push` adds up what it is given for a key; the sum takes the place of the stored array, or goes to the
+    updater, which changes the stored array by it. `pull` copies a stored array to wherever it is wanted.
+    Every method takes one key, or a list of keys with as many values; a value is an NDArray or, as from
+    several devices, a list of such.
+    """
+
+    def __init__(self, kind: str = "local") -> None:
+        self._kind = kind
+        self._stored: dict[Any, NDArray] = {}
+        self._updater: Any = None
+        self._index: dict[Any, Any] = {}  # of adopted arrays in the updater
+
+    @property
+    def type(self) -> str:
+        """What `create` was given."""
+        return self._kind
+
+    @property
+    def rank(self) -> int:
+        """This worker's number: 0, as there is but one."""
+        return 0
+
+    @property
+    def num_workers(self) -> int:
+        """How many processes share the store: 1."""
+        return 1
+
+    def is_capable(self, capability: str) -> bool:
+        """Whether the store can do that; 'optimizer': updates inside it."""
+        if capability.lower() != "optimizer":
+            raise ValueError(f"A capability of a KVStore is 'optimizer', got {capability!r}.")
+        return True
+
+    # -- arrays --------------------------------------------------------------------------------
+
+    def init(self, key: Any, value: Any) -> None:
+        """Store a copy of a value under a new key. BindError if the key is there already."""
+        for k, values in _keyed(key, value):
+            self._check_kind(k)
+            if k in self._stored:
+                raise BindError(f"KVStore: key {k!r} has been initialised already.")
+            self._stored[k] = values[0].copy()
+
+    def adopt(self, key: Any, array: NDArray, index: Any) -> None:
+        """Store this very array, not a copy; the updater knows it as `index`.
+
+        Module does so with its parameters: on one device there is no need for second ones.
+        """
+        self._check_kind(key)
+        self._stored[key] = array
+        self._index[key] = index
+
+    def push(self, key: Any, value: Any, priority: int = 0) -> None:
+        """Add up the values of each key, and store the sum or update by it. `priority` has no effect."""
+        for k, values in _keyed(key, value):
+            stored = self._at(k)
+            total = values[0]
+            for other in values[1:]:
+                total = total + other.as_in_context(total.context)
+            if total.shape != stored.shape:
+                raise ShapeError(f"KVStore: {k!r} is {stored.shape}, but {total.shape} was pushed.")
+            if self._updater is None:
+                total.copyto(stored)
+            else:
+                self._updater(self._index.get(k, k), total.as_in_context(stored.context), stored)
+
+    def pull(self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
+        """Copy the stored array of each key to `out`: an NDArray, or a list of such."""
+        if out is None:
+            raise TypeError("KVStore.pull needs out=, the arrays to be written.")
+        for k, outs in _keyed(key, out):
+            for target in outs:
+                self._at(k).copyto(target)
+
+    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
+        """`push`, then `pull` to `out`, which is `value` if it is not given."""
+        self.push(key, value, priority)
+        self.pull(key, value if out is None else out, priority)
+
+    def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
+        """`init`, then `pull` to `out`."""
+        self.init(key, value)
+        self.pull(key, out, priority)
+
+    def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
+        """Refused: all arrays are dense."""
+        raise MXLiteError("row_sparse_pull: sparse arrays are not supported; pull copies whole arrays.")
+
+    def set_gradient_compression(self, compression_params: Any) -> None:
+        """Refused: nothing is sent anywhere."""
+        raise MXLiteError("set_gradient_compression: one process sends no gradients, so none are compressed.")
+
+    # -- updates -------------------------------------------------------------------------------
+
+    def set_optimizer(self, optimizer: Optimizer) -> None:
+        """Let what is pushed be gradients, by which this optimizer updates the stored arrays."""
+        self._set_updater(get_updater(optimizer))
+
+    def _set_updater(self, updater: Callable[[Any, NDArray, NDArray], Any]) -> None:
+        """Call `updater(key, pushed, stored)` at each push; it changes `stored` in place."""
+        self._updater = updater
+
+    def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
+        """Write the states of the optimizer; see `Updater.get_states`."""
+        states = self._states().get_states(dump_optimizer)
+        with replacing(fname) as file:
+            file.write(states)
+
+    def load_optimizer_states(self, fname: str) -> None:
+        """Read what `save_optimizer_states` wrote."""
+        updater = self._states()
+        with open(fname, "rb") as file:
+            updater.set_states(file.read())
+
+    def _states(self) -> Any:
+        if not hasattr(self._updater, "get_states"):
+            raise StateError("KVStore: there are no optimizer states; call set_optimizer first.")
+        return self._updater
+
+    def _barrier(self) -> None:
+        """Wait for all workers: there is one."""
+
+    # -- keys ----------------------------------------------------------------------------------
+
+    def _at(self, key: Any) -> NDArray:
+        self._check_kind(key)
+        if key not in self._stored:
+            known = [k for k in self._stored if isinstance(k, str)]
+            hint = nearest(key, known) if isinstance(key, str) else ""
+            raise UnknownNameError(f"KVStore: key {key!r} has not been initialised; call init first.{hint}")
+        return self._stored[key]
+
+    def _check_kind(self, key: Any) -> None:
+        if isinstance(key, bool) or not isinstance(key, (int, str)):
+            raise TypeError(f"A key of a KVStore is a number or text, got {key!r}.")
+        first = next(iter(self._stored), key)
+        if isinstance(first, str) != isinstance(key, str):
+            raise BindError(f"KVStore: its keys are like {first!r}, all numbers or all text; got {key!r}.")
+
+
+def _keyed(key: Any, value: Any) -> Iterator[Keyed]:
+    """(key, its arrays) for each different key, in order. Raises ShapeError where the lists do not match."""
+    found: dict[Any, list[NDArray]] = {}
+    for k, v in _pairs(key, value):
+        found.setdefault(k, []).append(v)
+    return iter(found.items())
+
+
+def _pairs(key: Any, value: Any) -> Iterator[tuple[Any, NDArray]]:
+    if isinstance(key, (list, tuple)):
+        if not isinstance(value, Sequence) or len(value) != len(key):
+            count = len(value) if isinstance(value, Sequence) else 1
+            raise ShapeError(f"KVStore: {len(key)} keys need as many values, got {count}.")
+        for k, v in zip(key, value):
+            yield from _pairs(k, v)
+        return
+    for v in value if isinstance(value, (list, tuple)) else [value]:
+        if not isinstance(v, NDArray):
+            raise TypeError(f"KVStore: the value of {key!r} must be an NDArray, got {type(v).__name__}.")
+        yield key, v

@@ -1,0 +1,58 @@
+"""mx.test_utils: what authors of operators test with, on mxlite's executors. Names are MXNet's."""
+
+from ..core import set_default_context as set_default_context
+from .checks import (
+    check_numeric_gradient as check_numeric_gradient,
+    check_symbolic_backward as check_symbolic_backward,
+    check_symbolic_forward as check_symbolic_forward,
+    numeric_grad as numeric_grad,
+    simple_forward as simple_forward,
+)
+from .comparison import (
+    almost_equal as almost_equal,
+    assert_allclose as assert_allclose,
+    assert_almost_equal as assert_almost_equal,
+    assert_almost_equal_ignore_nan as assert_almost_equal_ignore_nan,
+    assert_almost_equal_with_err as assert_almost_equal_with_err,
+    assert_exception as assert_exception,
+    find_max_violation as find_max_violation,
+    retry as retry,
+    same as same,
+    same_array as same_array,
+)
+from .consistency import check_consistency as check_consistency, check_speed as check_speed
+from .datasets import (
+    DummyIter as DummyIter,
+    get_mnist as get_mnist,
+    get_mnist_iterator as get_mnist_iterator,
+)
+from .downloading import download as download
+from .random_arrays import (
+    assign_each as assign_each,
+    assign_each2 as assign_each2,
+    collapse_sum_like as collapse_sum_like,
+    create_2d_tensor as create_2d_tensor,
+    create_vector as create_vector,
+    np_reduce as np_reduce,
+    rand_coord_2d as rand_coord_2d,
+    rand_ndarray as rand_ndarray,
+    rand_shape_2d as rand_shape_2d,
+    rand_shape_3d as rand_shape_3d,
+    rand_shape_nd as rand_shape_nd,
+    random_arrays as random_arrays,
+    random_sample as random_sample,
+    random_uniform_arrays as random_uniform_arrays,
+)
+from .tolerances import (
+    default_atols as default_atols,
+    default_context as default_context,
+    default_dtype as default_dtype,
+    default_numeric_eps as default_numeric_eps,
+    default_rtols as default_rtols,
+    get_atol as get_atol,
+    get_etol as get_etol,
+    get_rtol as get_rtol,
+    get_tolerance as get_tolerance,
+    get_tols as get_tols,
+    list_gpus as list_gpus,
+)

@@ -1,0 +1,124 @@
+"""Shapes and arrays by chance, from numpy's global generator, and small helpers for expected values."""
+# ruff: noqa: NPY002  # MXNet's generator, so that its seed counts
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core import OpAttributeError
+from ..ndarray import array, NDArray
+from .tolerances import default_dtype
+
+
+def random_arrays(*shapes: tuple[int, ...]) -> Any:
+    """A float32 array of normal numbers for each shape; alone if there is one."""
+    arrays = [np.asarray(np.random.randn(*s), dtype=default_dtype()) for s in shapes]
+    return arrays[0] if len(arrays) == 1 else arrays
+
+
+def random_uniform_arrays(*shapes: tuple[int, ...], **kwargs: Any) -> list[np.ndarray]:
+    """An array for each shape, uniform in [low, high). low=0, high=1, dtype=float32."""
+    low, high = kwargs.pop("low", 0.0), kwargs.pop("high", 1.0)
+    dtype = kwargs.pop("dtype", default_dtype())
+    if kwargs:
+        raise TypeError(f"random_uniform_arrays has no parameter {next(iter(kwargs))!r}.")
+    return [np.asarray(np.random.uniform(low, high, size=s), dtype=dtype) for s in shapes]
+
+
+def random_sample(population: Sequence[Any], k: int) -> list[Any]:
+    """`k` items in any order."""
+    if not 0 <= k <= len(population):
+        raise ValueError(f"{k} items cannot be drawn from {len(population)}.")
+    items = list(population)
+    np.random.shuffle(items)
+    return items[:k]
+
+
+def rand_shape_2d(dim0: int = 10, dim1: int = 10, allow_zero_size: bool = False) -> tuple[int, ...]:
+    """Two lengths from 1 (0 if they may be) to `dim0` and `dim1`."""
+    return _shape((dim0, dim1), allow_zero_size)
+
+
+def rand_shape_3d(
+    dim0: int = 10, dim1: int = 10, dim2: int = 10, allow_zero_size: bool = False
+) -> tuple[int, ...]:
+    """Three lengths from 1 (0 if they may be) to `dim0`, `dim1` and `dim2`."""
+    return _shape((dim0, dim1, dim2), allow_zero_size)
+
+
+def rand_shape_nd(num_dim: int, dim: int = 10, allow_zero_size: bool = False) -> tuple[int, ...]:
+    """`num_dim` lengths from 1 (0 if they may be) to `dim`."""
+    return _shape((dim,) * num_dim, allow_zero_size)
+
+
+def _shape(most: Sequence[int], allow_zero_size: bool) -> tuple[int, ...]:
+    return tuple(int(np.random.randint(0 if allow_zero_size else 1, n + 1)) for n in most)
+
+
+def rand_coord_2d(x_low: int, x_high: int, y_low: int, y_high: int) -> tuple[int, int]:
+    """x in [x_low, x_high) and y in [y_low, y_high)."""
+    return int(np.random.randint(x_low, x_high)), int(np.random.randint(y_low, y_high))
+
+
+def rand_ndarray(
+    shape: Sequence[int],
+    stype: str = "default",
+    density: float | None = None,
+    dtype: Any = None,
+    modifier_func: Callable[[float], float] | None = None,
+    shuffle_csr_indices: bool = False,
+    distribution: str | None = None,
+    ctx: Any = None,
+) -> NDArray:
+    """An NDArray of normal numbers. Only dense ones (`stype` "default"); the rest is about sparse ones."""
+    if stype != "default":
+        raise OpAttributeError(
+            f"rand_ndarray makes dense arrays (stype 'default'); there are no {stype!r} ones."
+        )
+    return array(random_arrays(tuple(shape)), ctx=ctx, dtype=dtype or default_dtype())
+
+
+def assign_each(the_input: np.ndarray, function: Callable[[Any], Any] | None) -> np.ndarray:
+    """function(x) for each element; the input itself without one."""
+    return np.array(the_input) if function is None else np.vectorize(function)(the_input)
+
+
+def assign_each2(
+    input1: np.ndarray, input2: np.ndarray, function: Callable[[Any, Any], Any] | None
+) -> np.ndarray:
+    """function(x, y) for each pair of elements; the first input itself without one."""
+    return np.array(input1) if function is None else np.vectorize(function)(input1, input2)
+
+
+def create_2d_tensor(rows: int, columns: int, dtype: Any = np.int64) -> NDArray:
+    """(rows, columns): each row full of its number."""
+    return array(np.repeat(np.arange(rows), columns).reshape(rows, columns), dtype=dtype)
+
+
+def create_vector(size: int, dtype: Any = np.int64) -> NDArray:
+    """0, 1, ..., size - 1."""
+    return array(np.arange(size), dtype=dtype)
+
+
+def np_reduce(
+    dat: np.ndarray, axis: int | Sequence[int] | None, keepdims: bool, numpy_reduce_func: Callable[..., Any]
+) -> np.ndarray:
+    """A reduction of numpy's along one axis after the other, all of them for None."""
+    axes = [axis] if isinstance(axis, int) else range(dat.ndim) if axis is None else axis
+    axes = sorted(a % dat.ndim for a in axes)
+    result = dat
+    for a in reversed(axes):
+        result = numpy_reduce_func(result, axis=a)
+    if keepdims:
+        result = np.reshape(result, [1 if i in axes else n for i, n in enumerate(dat.shape)])
+    return np.asarray(result)
+
+
+def collapse_sum_like(a: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """`a` summed down to a shape that broadcasts to its own."""
+    before = a.ndim - len(shape)
+    axes = [i for i in range(a.ndim) if i < before or shape[i - before] != a.shape[i]]
+    return np.sum(a, axis=tuple(axes)).reshape(tuple(shape))
