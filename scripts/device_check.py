@@ -4,29 +4,30 @@
     python scripts/device_check.py --out FOLDER --emulated    the same code on tests' emulated GPU, small
 
 Each section runs in processes of its own with a time limit, so that a fault, a hang or a crash costs that
-section alone. What was found so far is written after each, as device_check.json and device_check.md; the exit
-code is 1 if anything failed, 2 where there is no GPU. --only and --skip choose sections; the last one, the
+section alone. What is found is printed at once, and written as device_check.json and device_check.md, so that
+who is stopped in the middle leaves what he has; device_check_parts has what each process said. The exit code
+is 1 if anything failed, 2 where there is no GPU. --only and --skip choose sections; the last one, the
 benchmark, takes whatever time is left.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import signal
+import platform
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from device_sections import run_section, Section, SECTIONS
+from device_sections.part import Part
+from device_sections.result import Result, Row
 
 MINUTES = 8.8
+OPENING = 60  # seconds within which the driver must say how many GPUs there are
 
 
 def main() -> int:
@@ -42,6 +43,7 @@ def main() -> int:
     parser.add_argument("--shard", default="0/1", help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=60, help=argparse.SUPPRESS)
     parser.add_argument("--rows", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--after", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.small = args.small or args.emulated
     if args.section:
@@ -59,108 +61,79 @@ def main() -> int:
 
 
 def no_gpu() -> str | None:
-    """Why there is none, in a sentence."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-    from mxlite.backends.gpu.cupy_driver import why_none
+    """Why there is none, in a sentence. Asked in a process of its own: the driver may hang."""
+    root = Path(__file__).resolve().parent.parent
+    code = "from mxlite.backends.gpu.cupy_driver import why_none; print(why_none() or '')"
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=OPENING, cwd=root
+        )
+    except subprocess.TimeoutExpired:
+        return f"the driver has not said within {OPENING} s how many there are."
+    if asked.returncode:
+        return f"asking for it ended with {asked.returncode}: {asked.stderr.strip()[-500:]}"
+    return asked.stdout.strip() or None
 
-    return why_none()
+
+def machine() -> dict[str, str]:
+    """What can be told without opening anything."""
+    found = {"python": platform.python_version(), "machine": platform.platform()}
+    facts = "name,driver_version,memory.total,memory.used,compute_mode"
+    try:
+        asked = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={facts}", "--format=csv,noheader"],
+            capture_output=True, text=True, timeout=15,
+        )  # fmt: skip
+        found["nvidia-smi"] = (asked.stdout or asked.stderr).strip()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        found["nvidia-smi"] = str(error)
+    return found
 
 
 def check(sections: list[Section], args: argparse.Namespace) -> int:
     """Run `sections` one after the other; 1 if a check of theirs failed."""
     start = time.monotonic()
     args.out.mkdir(parents=True, exist_ok=True)
-    found: list[dict[str, Any]] = []
+    result = Result(args.out, args.emulated, machine())
     for at, section in enumerate(sections):
         left = args.minutes * 60 - (time.monotonic() - start)
         later = sum(s.seconds for s in sections[at + 1 :] if s.least)  # what those are promised
         limit = min(section.seconds, left - min(later, 60)) if at + 1 < len(sections) else left
-        began = time.monotonic()
+        result.begin(section)
         if limit < section.least:
-            rows = [_row(section.name, "SKIP", f"{max(0, limit):.0f} s are left, {section.least} needed")]
+            found = f"{max(0, limit):.0f} s are left, {section.least} needed"
+            result.add({"check": section.name, "verdict": "SKIP", "found": found, "seconds": 0.0})
         else:
-            rows = run(section, limit, args)
-        seconds = round(time.monotonic() - began, 1)
-        found.append({"section": section.name, "title": section.title, "seconds": seconds, "rows": rows})
-        for row in rows:
-            print(f"{row['verdict']:4}  {section.name}: {row['check']}: {short(row['found'])}", flush=True)
-        write(args.out, found, time.monotonic() - start, args)
-    verdicts = [row["verdict"] for section in found for row in section["rows"]]
-    print(
-        f"{verdicts.count('PASS')} passed, {verdicts.count('FAIL')} failed, {verdicts.count('SKIP')} skipped"
-    )
-    return int("FAIL" in verdicts)
+            for row in rows_of(section, limit, args):
+                result.add(row)
+        result.write()
+    counts = result.counts()
+    print(", ".join(f"{n} {what}" for what, n in counts.items()), flush=True)
+    return int(counts["failed"] > 0)
 
 
-def run(section: Section, limit: float, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """The rows of one section, from as many processes at once as it may have."""
+def rows_of(section: Section, limit: float, args: argparse.Namespace) -> Iterator[Row]:
+    """The rows of one section as they are found, from as many processes at once as it may have."""
+    folder = args.out / "device_check_parts"
+    folder.mkdir(exist_ok=True)
     shards = 1 if args.emulated else section.shards
-    with tempfile.TemporaryDirectory() as folder:
-        processes = []
-        for i in range(shards):
-            rows, log = Path(folder) / f"{i}.rows", open(Path(folder) / f"{i}.log", "w+")
-            command = [sys.executable, str(Path(__file__).resolve()), "--section", section.name]
-            command += ["--rows", str(rows), "--shard", f"{i}/{shards}", "--out", str(args.out.resolve())]
-            command += ["--seconds", f"{limit * 0.9 - 5:.0f}"]
-            command += [f"--{flag}" for flag in ("emulated", "small") if getattr(args, flag)]
-            # A session of its own: what it has started itself ends with it.
-            process = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-                env={**os.environ, **section.env},
-            )  # fmt: skip
-            processes.append((process, rows, log))
-        end = time.monotonic() + limit
-        result: list[dict[str, Any]] = []
-        for i, (process, rows, log) in enumerate(processes):
-            try:
-                code: object = process.wait(max(0.1, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                code = f"stopped after {limit:.0f} s"
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            own = [json.loads(line) for line in rows.read_text().splitlines()] if rows.exists() else []
-            log.seek(0)
-            lines = [x.strip() for x in log.read()[-4000:].splitlines() if x.strip()]
-            log.close()
-            if code != 0:
-                which = "its process" if shards == 1 else f"process {i}"
-                own.append(
-                    _row(which, "FAIL", f"ended with {code}: {' / '.join(lines[-1:] + lines[-9:-1])[:1500]}")
-                )
-            result += own
-        return result
-
-
-def _row(check: str, verdict: str, found: Any) -> dict[str, Any]:
-    return {"check": check, "verdict": verdict, "found": found, "seconds": 0.0}
-
-
-def short(found: Any, most: int = 160) -> str:
-    text = found if isinstance(found, str) else json.dumps(found, default=str)
-    text = " ".join(text.split())
-    return text if len(text) <= most else text[: most - 3] + "..."
-
-
-def write(out: Path, found: list[dict[str, Any]], seconds: float, args: argparse.Namespace) -> None:
-    """device_check.json with everything, device_check.md for reading."""
-    about = {"date": time.strftime("%Y-%m-%d"), "seconds": round(seconds, 1), "emulated": args.emulated}
-    whole = json.dumps({**about, "sections": found}, indent=1, default=str)
-    (out / "device_check.json").write_text(whole + "\n", encoding="utf-8")
-    where = "the tests' emulated GPU: a test of the script itself" if args.emulated else "a GPU"
-    lines = ["# Device check", "", f"{about['date']}, on {where}; {seconds:.0f} s.", ""]
-    for section in found:
-        lines += [f"## {section['title']} ({section['seconds']} s)", ""]
-        lines += ["| check | verdict | found |", "| --- | --- | --- |"]
-        lines += [
-            f"| {short(r['check'], 110)} | {r['verdict']} | {short(r['found'], 400)} |".replace("\\|", "|")
-            for r in ({**r, "found": _cell(r["found"])} for r in section["rows"])
-        ]
-        lines.append("")
-    (out / "device_check.md").write_text("\n".join(lines), encoding="utf-8")
-
-
-def _cell(found: Any) -> str:
-    return short(found, 4000).replace("|", "/")
+    parts = [
+        Part(section, f"{i}/{shards}", limit, args, folder / f"{section.name}-{i}") for i in range(shards)
+    ]
+    end = time.monotonic() + limit
+    try:
+        while any(p.is_running for p in parts) and time.monotonic() < end:
+            time.sleep(0.1)
+            for part in parts:
+                yield from part.new_rows()
+    finally:
+        for part in parts:
+            part.stop()
+    for part in parts:
+        yield from part.new_rows()
+        if part.code:
+            which = "its process" if shards == 1 else f"process {part.shard}"
+            yield {"check": which, "verdict": "FAIL", "found": part.end(limit), "seconds": 0.0}
 
 
 if __name__ == "__main__":

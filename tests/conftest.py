@@ -15,8 +15,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is in the background of a shell; processes that tests start would inherit it, deaf to Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Tests start some two hundred Python processes. Where bytecode is not to be written, each of them would compile
-# the whole package, which takes longer than most of what they do then, and every test process all tests.
+# Tests start some two hundred Python processes. Where bytecode is not to be written, each of them compiles
+# the whole package, which takes longer than most of what they do then; and every test process all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 

@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from emulated_extents import Extents
 
 from mxlite.backends.gpu.checks import Check, Note, NOTHING
 from mxlite.backends.gpu.device import Arguments, Grid, Run
 from mxlite.backends.gpu.source import Source
 
-HEADER = Path(__file__).parent / "cuda_on_cpu" / "cuda_on_cpu.h"
+FOLDER = Path(__file__).parent / "cuda_on_cpu"
+HEADER = (FOLDER / "cuda_on_cpu.h").read_text()
+HEADER = HEADER.replace('#include "bounds.h"', (FOLDER / "bounds.h").read_text())
 KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(')
 WAITS = ("__sync", "__shfl", "__match", "block_")
 
@@ -29,7 +32,10 @@ _one_at_a_time = threading.Lock()  # blocks and threads of a launch are static v
 
 
 class EmulatedDevice:
-    """Arrays are numpy's. Everything launched is run at once, in order."""
+    """Arrays are numpy's. Everything launched is run at once, in order.
+
+    A kernel may touch no more than the arrays whose addresses it is given, see cuda_on_cpu/bounds.h.
+    """
 
     name = "emulated"
     xp = np
@@ -39,6 +45,7 @@ class EmulatedDevice:
     def __init__(self) -> None:
         self.launched: list[str] = []
         self.slots: list[Any] = []
+        self._extents = Extents()
 
     def empty(self, nbytes: int) -> Any:
         block = np.empty(nbytes + 256, np.uint8)
@@ -47,11 +54,12 @@ class EmulatedDevice:
 
     def address(self, array: Any) -> int:
         assert array.flags.c_contiguous
-        return int(array.ctypes.data)
+        return self._extents.note(array)
 
     def check(self, operation: str, describe: Any) -> Check:
         """A slot of its own; `found` is what the kernels of all slots have noted, as the text about it."""
         words = np.full(3, NOTHING, np.uint64)
+        self._extents.note(words)
         self.slots.append((words, describe))
         return Check(words.ctypes.data, Note(len(self.slots), operation, describe), lambda address: None)
 
@@ -62,20 +70,24 @@ class EmulatedDevice:
         return _library(source)[name]
 
     def launch(self, function: Any, grid: Grid, block: Grid, shared: int, arguments: Arguments) -> Run:
-        numbers = ctypes.c_uint * 3
+        numbers, ranges = ctypes.c_uint * 3, self._extents.of(arguments)
 
         def run() -> None:
             with _one_at_a_time:
+                function.bounds(ranges, len(ranges))
                 failure = function(numbers(*grid), numbers(*block), arguments.pointers)
                 self.launched.append(function.name)
-            assert failure is None, failure
+            assert failure is None, f"{function.name}: {failure.decode()}"
 
         return run
 
 
-# -fno-gnu-unique: else shared memory of a function template is one variable for all libraries that have it,
-# of whatever size the first one of them says.
-OPTIONS = ("-O1", "-std=c++17", "-w", "-fPIC", "-fno-gnu-unique")
+OPTIONS = ("-O1", "-std=c++17", "-w", "-fPIC")
+# kernel-address: a call before each access to memory, which we answer (cuda_on_cpu/bounds.h).
+WATCHED = (
+    *("-fsanitize=kernel-address", "-fsanitize=alignment", "--param=asan-globals=1", "--param=asan-stack=0"),
+    "--param=asan-instrumentation-with-call-threshold=0",
+)
 
 
 @functools.cache
@@ -91,12 +103,16 @@ def _library(source: Source) -> dict[str, Any]:
     )
     contract = "-ffp-contract=fast" if source.contract else "-ffp-contract=off"
     header = _header(contract)
-    text = f'#include "{header}"\n{source.text}\n{launchers}'
-    library = _made(text, "so", (contract, "-shared"))
+    # Without a name: else shared memory of a template may lie in several libraries, and is not watched.
+    text = f'#include "{header}"\nnamespace {{\n{source.text}\n}}\n{launchers}'
+    library = _made(text, "so", (*WATCHED, contract, "-shared"))
     loaded = ctypes.CDLL(str(library))
     result = {}
+    bounds = loaded["emulated_bounds"]
+    bounds.restype = None
     for name in names:
         function = loaded[f"launch_{name}"]
+        function.bounds = bounds
         function.restype = ctypes.c_char_p
         function.name = name
         result[name] = function
@@ -106,11 +122,11 @@ def _library(source: Source) -> dict[str, Any]:
 @functools.cache
 def _header(contract: str) -> Path:
     """The header, compiled beforehand: it takes three times as long as a kernel."""
-    made = _made(HEADER.read_text(), "h.gch", (contract, "-x", "c++-header"))
+    made = _made(HEADER, "h.gch", (*WATCHED, contract, "-x", "c++-header"))
     header = made.with_suffix("")
     if not header.exists():
         with tempfile.NamedTemporaryFile("w", dir=made.parent, delete=False) as file:
-            file.write(HEADER.read_text())
+            file.write(HEADER)
         os.replace(file.name, header)
     return header
 
@@ -124,7 +140,7 @@ def _made(text: str, kind: str, options: tuple[str, ...]) -> Path:
     path = folder / f"{key}.{kind}"
     if not path.exists():
         with tempfile.TemporaryDirectory(dir=folder) as work:
-            given, made = Path(work) / "text.cpp", Path(work) / "made"
+            given, made = Path(work) / ("text.h" if kind == "h.gch" else "text.cpp"), Path(work) / "made"
             given.write_text(text)
             command = [str(compiler), *OPTIONS, *options, str(given), "-o", str(made)]
             found = subprocess.run(command, capture_output=True, text=True)

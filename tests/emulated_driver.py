@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from emulated_device import _library
+from emulated_extents import Range, words_of
 
 from mxlite.backends.gpu import drivers_of
 from mxlite.backends.gpu.driver import DriverError
@@ -232,12 +233,24 @@ class EmulatedDriver:
 
         def run() -> None:
             with _one_kernel:
+                ranges = self._blocks(arguments)
+                kernel.bounds(ranges, len(ranges))
                 failure = kernel(numbers(*grid), numbers(*block), arguments.pointers)
             if failure is not None:
                 text = f"{kernel.name}: {failure.decode()}"
                 self.fault = DriverError(text, name="cudaErrorLaunchFailure", is_lasting=True)
 
         self._put(stream, kernel.name, run)
+
+    def _blocks(self, arguments: Any) -> Any:
+        """The memory that is there when a kernel runs and that its arguments name."""
+        found = {}
+        for value in words_of(arguments):
+            for blocks in (self.memory_of, self.pinned_of):
+                for start, block in blocks.items():
+                    if start <= value <= start + block.nbytes:
+                        found[start] = start + block.nbytes
+        return (Range * len(found))(*found.items())
 
     def begin_capture(self, stream: int) -> None:
         with self.lock:

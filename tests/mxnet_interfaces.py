@@ -155,7 +155,9 @@ def monitored_by_hand(mx, folder):
     data = mx.sym.Activation(mx.sym.BatchNorm(data, fix_gamma=False, name="bn"), act_type="relu", name="relu")
     skip = mx.sym.Pooling(data, kernel=(2, 2), stride=(2, 2), pool_type="avg", name="pool")
     deep = mx.sym.Convolution(data, kernel=(2, 2), stride=(2, 2), num_filter=2, name="deep")
-    out = mx.sym.FullyConnected(mx.sym.Flatten(skip + deep, name="flat"), num_hidden=3, name="fc")
+    with mx.name.NameManager():
+        both = skip + deep
+    out = mx.sym.FullyConnected(mx.sym.Flatten(both, name="flat"), num_hidden=3, name="fc")
     net = mx.sym.SoftmaxOutput(out, name="softmax")
     bound = net.simple_bind(mx.cpu(), data=(4, 1, 4, 4))
     draw = np.random.RandomState(3)
@@ -183,7 +185,7 @@ def monitored_by_hand(mx, folder):
         "softmax_label",
     ]
     return [
-        [step, name.replace("_plus1", "_plus0"), *(round(float(v), 4) for v in numbers.split())]
+        [step, name, *(round(float(v), 4) for v in numbers.split())]
         for step, name, numbers in found
         if name in wanted
     ]

@@ -1,4 +1,4 @@
-"""Recurrent networks made of cells, each for `make(mx)`; run under mxlite and under MXNet itself.
+"""Recurrent networks made of cells, run under mxlite and under MXNet itself.
 
 `python tests/rnn_cells.py mxnet FILE` writes what MXNet gives: tests/golden/mxnet/rnn-cells.json.
 """

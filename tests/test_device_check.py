@@ -15,6 +15,7 @@ import pytest
 from emulated_device import compiler
 
 from mxlite.backends.gpu import opened
+from mxlite.backends.gpu.driver import DriverError
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
@@ -74,8 +75,32 @@ def test_a_kernel_that_is_wrong_is_found(sections, tmp_path, monkeypatch):
     assert [r["verdict"] for r in rows] == ["FAIL"] * 3 and rows[2]["found"]["failed"] == 2
 
 
+def test_behind_a_kernel_that_faults_a_new_process_goes_on(sections, tmp_path, monkeypatch):
+    kernels = importlib.import_module("device_sections.kernels")
+    checks = importlib.import_module("device_sections.checks")
+    few = {n: c for n, c in kernels.CASES.items() if n in ("exp", "relu", "sqrt")}
+    monkeypatch.setattr(kernels, "CASES", few)
+    begun = []
+    monkeypatch.setattr(checks.Checks, "begin_again", lambda self, after: begun.append(after))
+
+    def faults(case, remote):
+        remote.there.device.fault = DriverError("an illegal memory access", is_lasting=True)
+        raise remote.there.device.fault
+
+    monkeypatch.setattr(kernels, "row", faults)
+    rows = run(sections, "kernels", tmp_path)
+    assert [r["verdict"] for r in rows] == ["FAIL", "FAIL"] and begun == [rows[0]["check"]]
+    assert rows[1]["found"]["not reached"] == 2
+    found = checks.Checks(tmp_path / "more", tmp_path, True, True, 30.0, 0, 1, begun[0])
+    with found.device():
+        kernels.run(found)
+    rows = rows_of(tmp_path / "more")
+    assert rows[1]["found"]["of"] == 2 and rows[0]["check"] != begun[0]
+
+
 def test_a_section_that_hangs_or_crashes_costs_itself_alone(sections, tmp_path, monkeypatch):
     device_check = importlib.import_module("device_check")
+    part = importlib.import_module("device_sections.part")
 
     program = tmp_path / "child.py"
     program.write_text(
@@ -87,7 +112,7 @@ def test_a_section_that_hangs_or_crashes_costs_itself_alone(sections, tmp_path, 
         "if name == 'hangs': time.sleep(100)\n"
         "if name == 'crashes': os.abort()\n"
     )
-    monkeypatch.setattr(device_check, "__file__", str(program))
+    monkeypatch.setattr(part, "PROGRAM", program)
     made = [sections.Section(n, n, "about", s, 1) for n, s in (("hangs", 2), ("crashes", 30), ("good", 30))]
     args = argparse.Namespace(out=tmp_path, emulated=True, small=True, minutes=5.0)
     assert device_check.check(made, args) == 1
@@ -97,7 +122,7 @@ def test_a_section_that_hangs_or_crashes_costs_itself_alone(sections, tmp_path, 
         ["PASS", "FAIL"],
         ["PASS"],
     ]
-    assert "stopped after 2 s" in found["sections"][0]["rows"][1]["found"]
+    assert "ended with stopped after 2 s" in found["sections"][0]["rows"][1]["found"]
     table = (tmp_path / "device_check.md").read_text()
     assert "| first | PASS | a/b |" in table
     args.minutes = 0.05

@@ -25,12 +25,12 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PUBLIC = """
-    attribute AttrScope autograd base BindError BudgetError callback Context context core cpu
+    attribute AttrScope autograd base BindError BudgetError callback context Context contrib core cpu
     current_context DefinitionError DerivativeError DeviceError DTypeError engine EngineError Executor
     format_bytes FormatError formats get_num_threads gpu gpu_memory_info image img init initializer io
-    lr_scheduler MemoryBudgetError memplan metric misc mod model models module MXLiteError MXNetError
-    name nd NDArray ndarray num_gpus OpAttributeError operator OperatorError opt optimizer
-    OutOfMemoryError parse_bytes PlanError profiler random recordio rnd rnn SearchLimitError
+    kv kvstore lr_scheduler MemoryBudgetError memplan metric misc mod model models module mon monitor
+    MXLiteError MXNetError name nd NDArray ndarray num_gpus OpAttributeError operator OperatorError opt
+    optimizer OutOfMemoryError parse_bytes PlanError profiler random recordio rnd rnn SearchLimitError
     set_gpu_memory_limit set_num_threads ShapeError StateError sym symbol Symbol test_utils tools
     UnknownNameError util var Variable visualization viz
 """.split()

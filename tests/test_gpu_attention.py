@@ -145,3 +145,8 @@ def test_sizes_that_are_refused():
     float32 = (np.dtype("float32"),) * 3
     assert Attention.of(device, op.Attrs(), sizes(2**14, 2**12, 2**10, 4, 4), float32) is None
     assert Attention.of(device, op.Attrs(), sizes(1, 1, 2**31, 4, 4), float32) is None
+
+
+def test_dropped_weights_are_the_references_where_samples_have_lengths():
+    for dtype in ("float32", "bfloat16"):
+        check((*sizes(3, 4, 70, 40, 4, g=2), (3,)), dtype, use_length=True, p=0.3)

@@ -39,6 +39,18 @@ def test_sizes(gpu, n, s, e, v):
     check(sizes(1, 2, n, s, e, v, g=1), "bfloat16", gpu=gpu, causal=n > s)
 
 
+def test_float32_only_where_tf32_is_allowed(gpu, device, monkeypatch):
+    """Weights take the place of scores, in the way of every mask and of dropout."""
+    check(sizes(2, 2, 20, 33, 8, 16), gpu=gpu, causal=True)
+    assert not runs(device) and "attention" in device.launched
+    device.launched.clear()
+    monkeypatch.setenv("MXLITE_ALLOW_TF32", "1")
+    check(sizes(2, 2, 20, 33, 8, 16), gpu=gpu, causal=True)
+    assert all("compute 77 " in line for line in runs(device))
+    assert device.launched == ["attention_weights", "attention_delta", "attention_weights_again"]
+    check((*sizes(2, 4, 10, 12, 4, g=2), (1, 4, 1, 12), (2,)), gpu=gpu, use_mask=True, use_length=True, p=0.3)
+
+
 def test_a_few_heads_at_a_time(gpu, device, monkeypatch):
     monkeypatch.setattr(attention_blocks, "MOST_SCRATCH", 2 * 2 * 9 * 16 * 12)
     check(sizes(5, 2, 9, 11, 4, g=1), "bfloat16", gpu=gpu)

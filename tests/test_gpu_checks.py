@@ -12,6 +12,7 @@ from gpu_programs import GPU, hollow_gpus, put, recorded_gpus
 import mxlite as mx
 from mxlite.backends import backend_of
 from mxlite.backends.gpu.checks import CHUNK
+from mxlite.backends.gpu.kernels import lookups
 from mxlite.core import OperatorError
 
 needs_compiler = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
@@ -105,6 +106,26 @@ def test_take_stays_on_the_device_and_raises(indices):
                 kernels = {t.kernel for t in executor.memory_plan.problem.tasks}
                 assert "cuda lookup" in kernels and "cuda sorted sums" in kernels
     assert found[0] == found[1]
+
+
+@needs_compiler
+@pytest.mark.parametrize("wrong", [(), (0,), (299,), (70, 290)])
+def test_many_indices_are_looked_at_by_many_blocks(wrong, monkeypatch):
+    monkeypatch.setattr(lookups, "FEW", 64)
+    indices = np.random.default_rng(0).integers(0, 5, 300).astype("int32")
+    indices[list(wrong)] = [-3, 9][: len(wrong)]
+    found = []
+    for ctx in (CPU, GPU):
+        with recorded_gpus(late=0.3):
+            data, at = mx.nd.ones((5, 2), ctx), mx.nd.array(indices, ctx, dtype="int32")
+            updates = mx.nd.ones((300, 2), ctx)
+            for op, arrays in ((mx.nd.take, [data, at]), (mx.nd.index_add, [data, at, updates])):
+                try:
+                    found.append(op(*arrays, mode="raise").asnumpy().tolist())
+                except mx.MXLiteError as error:
+                    found.append(str(error).split(" (called at")[0])
+    assert found[:2] == found[2:]
+    assert all(isinstance(x, str) for x in found) == bool(wrong)
 
 
 @needs_compiler

@@ -432,28 +432,79 @@ def test_the_profiler_sees_each_call_with_device_times():
         assert first == 0 and len(stamps) == len(whole.calls) + 1 and stamps == sorted(stamps)
 
 
-@needs_compiler
-def test_buckets_share_an_arena_on_the_gpu():
+def buckets(ctx):
+    """A BucketingModule that averages over as many rows as its bucket has, and batches for it."""
+
     def sym_gen(key):
         data = mx.sym.Variable("data")
         pooled = mx.sym.mean(data, axis=1)
         out = mx.sym.FullyConnected(pooled, num_hidden=3, name="fc")
         return mx.sym.SoftmaxOutput(out, name="softmax"), ("data",), ("softmax_label",)
 
+    class Batches(list):
+        provide_data, provide_label = [("data", (2, 6, 4))], [("softmax_label", (2,))]
+
+        def reset(self):
+            pass
+
+    rng, found = np.random.default_rng(0), Batches()
+    for key in (6, 3, 6, 4, 3, 6, 6):
+        data = mx.nd.array(rng.standard_normal((2, key, 4)), CPU)
+        label = mx.nd.array(rng.integers(0, 3, 2), CPU)
+        shapes = {"provide_data": [("data", (2, key, 4))], "provide_label": [("softmax_label", (2,))]}
+        found.append(mx.io.DataBatch([data], [label], bucket_key=key, **shapes))
+    return mx.mod.BucketingModule(sym_gen, default_bucket_key=6, context=ctx), found
+
+
+@needs_compiler
+@pytest.mark.parametrize("late", [0.0, 0.5])
+def test_steps_of_all_buckets_add_to_the_same_metrics(late):
+    def run(ctx):
+        mx.random.seed(1)
+        module, data = buckets(ctx)
+        seen = []
+        module.fit(
+            data, num_epoch=2, eval_metric=["acc", "ce"], optimizer_params={"learning_rate": 0.5},
+            arg_params=parameters(fc_weight=(3, 4), fc_bias=(3,)), aux_params={},
+            batch_end_callback=lambda p: seen.append([v for _, v in p.eval_metric.get_name_value()]),
+        )  # fmt: skip
+        return module, seen
+
+    _, want = run(CPU)
+    with recorded_gpus(late=late):
+        module, got = run(GPU)
+        for key in (6, 3, 4):
+            tasks = [t.op for t in module._buckets[key].memory_plan.problem.tasks]
+            assert {"_metric_hits", "_metric_chosen"} <= set(tasks), key
+        assert module.measured_bytes == module.planned_bytes
+    np.testing.assert_allclose(got, want, rtol=1e-4)
+
+
+def test_nothing_is_put_behind_the_step_of_a_bucket():
+    with hollow_gpus() as drivers:
+        module, data = buckets(GPU)
+        start, seen = [0], []
+
+        def look(param):
+            get_engine().rest()
+            calls = drivers[0].calls
+            seen.append([c.name for c in calls[start[0] :]])
+            start[0] = len(calls)
+
+        module.fit(data, num_epoch=3, eval_metric=["acc", "ce"], batch_end_callback=look)
+        for names in seen[-6:]:  # every bucket has its graph by then
+            assert names.count("launch_graph") == 1 and "launch" not in names, names
+
+
+@needs_compiler
+def test_buckets_share_an_arena_on_the_gpu():
     def train(ctx):
         mx.random.seed(1)
-        module = mx.mod.BucketingModule(sym_gen, default_bucket_key=6, context=ctx)
+        module, data = buckets(ctx)
         module.bind([("data", (2, 6, 4))], [("softmax_label", (2,))])
         module.init_params(arg_params=parameters(fc_weight=(3, 4), fc_bias=(3,)), aux_params={})
         module.init_optimizer(optimizer="sgd", optimizer_params={"learning_rate": 0.5, "momentum": 0.9})
-        rng = np.random.default_rng(0)
-        for key in (6, 3, 6, 4, 3, 6, 6):
-            data = mx.nd.array(rng.standard_normal((2, key, 4)), CPU)
-            label = mx.nd.array(rng.integers(0, 3, 2), CPU)
-            batch = mx.io.DataBatch(
-                [data], [label], bucket_key=key,
-                provide_data=[("data", (2, key, 4))], provide_label=[("softmax_label", (2,))],
-            )  # fmt: skip
+        for batch in data:
             module.forward_backward(batch)
             module.update()
         return {n: a.asnumpy() for n, a in module.get_params()[0].items()}

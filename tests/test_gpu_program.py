@@ -79,6 +79,30 @@ def test_steps_give_what_the_cpu_gives(monkeypatch):
 
 
 @needs_compiler
+def test_a_monitor_sees_what_it_sees_on_the_cpu(monkeypatch):
+    monkeypatch.setenv("MXLITE_KERNELS", "reference")
+    net = residual()
+
+    def shown(ctx):
+        seen = []
+        executor = bound(net, ctx, SHAPES)
+        executor.set_monitor_callback(
+            lambda name, array: seen.append((name, array)), pattern="(?!.*mean|.*var)"
+        )
+        steps(executor, 2)
+        executor.forward_backward()  # its results stay
+        assert executor.measured_bytes == executor.memory_plan.peak_bytes
+        last = seen[-len(seen) // 3 :]
+        return [name for name, _ in last], [[get(array) for _, array in last]]
+
+    names, want = shown(mx.cpu())
+    with recorded_gpus():
+        found, values = shown(GPU)
+        assert found == names and "conv1_backward_output1" in names
+        close(values, want)
+
+
+@needs_compiler
 @pytest.mark.parametrize("seed", range(3))
 def test_every_budget_and_any_number_of_streams_give_the_same_bits(seed):
     """Recomputation, masks drawn again, arrays that wait in host memory: however late, in any order."""

@@ -52,6 +52,18 @@ def test_dropout_with_channels_last_keeps_the_same_elements(axes, shape, dtype):
     same_bits(got["out"], np.moveaxis(want["out"], 1, -1), "out")
 
 
+@pytest.mark.parametrize("classes", [1023, 1024, 2500])
+def test_classes_beyond_one_stretch_are_the_references(classes):
+    op = ops._sample_multinomial
+    x = np.random.default_rng(0).random((3, classes)).astype(np.float32)
+    case = Case(op, {"shape": (40,)}, [x.shape], dtypes={"data": "float32"})
+    call = Call.of(case)
+    want, _ = call.execute(op, {"data": x})
+    with kernels_of(BACKEND):
+        got, _ = call.execute(op, {"data": x})
+    same_bits(got["out"], want["out"], "out")
+
+
 def test_dropout_of_everything():
     for name, got, _ in both(Case(ops.Dropout, {"p": 1.0}, [(33,)]), "float32"):
         assert not got.any(), name

@@ -375,6 +375,9 @@ def test_mnist_arguments_are_checked(mnist: Any) -> None:
         mxio.MNISTIter(**mnist, batch_size=8)
     with pytest.raises(ValueError, match="part_index"):
         mxio.MNISTIter(**mnist, num_parts=2, part_index=2)
+    assert mxio.MNISTIter(**mnist, batch_size=2, input_shape=(4,), flat=True).provide_data[0].shape == (2, 4)
+    with pytest.raises(ShapeError, match=r"input_shape is \(784,\).*\(2, 2\)"):
+        mxio.MNISTIter(**mnist, input_shape=(784,))
     mnist["label"].write_bytes(idx(LABELS[:6]))
     with pytest.raises(FormatError, match=r"7 images.*6 labels"):
         mxio.MNISTIter(**mnist, batch_size=1)

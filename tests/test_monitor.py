@@ -25,10 +25,10 @@ def residual(blocks=3):
 SHAPES = {"data": (4, 2, 6, 6), "softmax_label": (4,)}
 
 
-def bound(budget=None, **options):
-    net = residual()
+def bound(budget=None, blocks=3):
+    net = residual(blocks)
     names = [n for n in net.list_arguments() if n not in SHAPES]
-    exe = net.simple_bind(mx.cpu(), dict.fromkeys(names, "write"), memory_budget=budget, **options, **SHAPES)
+    exe = net.simple_bind(mx.cpu(), dict.fromkeys(names, "write"), memory_budget=budget, **SHAPES)
     draw = np.random.RandomState(1)
     for array in exe.arg_dict.values():
         array[:] = draw.rand(*array.shape) - 0.3
@@ -88,11 +88,11 @@ def test_watching_changes_no_result_and_is_planned(engine):
 
 
 def test_recomputation_shows_the_same_numbers():
-    roomy, pattern = bound(), "bn.*_output|drop.*|conv2_backward.*"
+    roomy, pattern = bound(blocks=2), "bn.*_output|drop.*|conv1_backward.*"
     seen = watch(roomy, pattern=pattern)
     expected = step(roomy), dict(seen)
-    budget = roomy.memory_plan.peak_bytes - 1500
-    tight = bound(budget)
+    budget = roomy.memory_plan.peak_bytes - 800
+    tight = bound(budget, 2)
     seen = watch(tight, pattern=pattern)
     found = step(tight), dict(seen)
     assert tight.measured_bytes == tight.memory_plan.peak_bytes <= budget
@@ -104,8 +104,8 @@ def test_recomputation_shows_the_same_numbers():
 
 
 def test_a_budget_without_room_for_what_is_watched_is_refused():
-    plan = bound().memory_plan
-    exe = bound(plan.peak_bytes)
+    plan = bound(blocks=1).memory_plan
+    exe = bound(plan.peak_bytes, 1)
     with pytest.raises(mx.MemoryBudgetError):
         exe.set_monitor_callback(print)
     step(exe)
@@ -203,3 +203,38 @@ def test_monitors_say_what_is_wrong():
     with pytest.raises(TypeError, match="nothing that a monitor"):
         mx.mod.PythonLossModule().install_monitor(monitor)
     gc.collect()
+
+
+def test_one_monitor_looks_into_all_modules_of_a_row_and_all_buckets():
+    def net(length=4):
+        total = mx.sym.sum(mx.sym.Variable("data"), axis=1, keepdims=True)
+        layer = mx.sym.FullyConnected(total, num_hidden=3, name="fc")
+        return mx.sym.SoftmaxOutput(layer, name="softmax"), ("data",), ("softmax_label",)
+
+    first = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=4, name="first")
+    row = mx.mod.SequentialModule().add(mx.mod.Module(first, label_names=None))
+    row.add(mx.mod.Module(net()[0]), take_labels=True, auto_wiring=True)
+    batches = {
+        n: mx.io.DataBatch(
+            [mx.nd.ones((2, n))],
+            [mx.nd.zeros((2,))],
+            bucket_key=n,
+            provide_data=[("data", (2, n))],
+            provide_label=[("softmax_label", (2,))],
+        )
+        for n in (4, 3)
+    }
+    buckets = mx.mod.BucketingModule(net, default_bucket_key=4)
+    for module, keys in ((row, (4, 4)), (buckets, (4, 3, 4))):
+        monitor = mx.mon.Monitor(1, pattern="first_weight|.*output$|fc_backward_output1")
+        module.bind(batches[4].provide_data, batches[4].provide_label)
+        module.init_params()
+        module.install_monitor(monitor)
+        module.init_optimizer()
+        for key in keys:
+            monitor.tic()
+            module.forward_backward(batches[key])
+            names = [n for _, n, _ in monitor.toc()]
+            assert names[-1] == ("first_weight" if module is row else "fc_backward_output1")
+            assert names.count("fc_output") == 1 and "softmax_output" in names
+            assert ("first_output" in names) == (module is row)

@@ -1,8 +1,12 @@
 """mx.profiler: what it records, the table, the trace, and that it costs nothing when it is off."""
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +15,11 @@ from small_networks import fill
 import mxlite as mx
 from mxlite.engine import get_engine
 from mxlite.engine.watched import WatchedEngine
-from mxlite.profiler import peak
+from mxlite.profiler import peak, session
 from mxlite.profiler.session import SESSION
 
 sym, profiler = mx.sym, mx.profiler
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +33,7 @@ def fresh(monkeypatch, tmp_path):
     profiler.set_state("stop")
     monkeypatch.setattr(SESSION, "config", type(SESSION.config)(filename=str(tmp_path / "profile.json")))
     monkeypatch.setattr(SESSION, "paused", False)
+    monkeypatch.setattr(SESSION, "named", False)
     SESSION.recorder.clear()
     monkeypatch.setattr(peak, "flops_per_s", lambda dtype, threads: 1e11)
     monkeypatch.setattr(peak, "bytes_per_s", lambda threads: 1e10)
@@ -481,9 +487,10 @@ def test_mxnets_parameters_are_taken_and_others_refused():
         profile_api=True, filename="x.json", continuous_dump=True, dump_period=2, aggregate_stats=True,
         profile_process="worker",
     )  # fmt: skip
-    assert SESSION.config.filename == "x.json"
+    named = os.path.abspath("x.json")
+    assert SESSION.config.filename == named, "wherever the program is when it is written"
     profiler.set_config(profile_api=False)
-    assert SESSION.config.filename == "x.json", "what is not named stays"
+    assert SESSION.config.filename == named, "what is not named stays"
     with pytest.raises(mx.MXLiteError, match=r"no parameter 'filname'. Did you mean 'filename'"):
         profiler.set_config(filname="y")
     with pytest.raises(mx.MXLiteError, match="'run' or 'stop', got 'rum'"):
@@ -506,6 +513,40 @@ def test_mxnets_older_names_warn_and_work():
         profiler.dump_profile()
     with open(SESSION.config.filename) as file:
         check_trace(json.load(file))
+
+
+def test_a_named_file_is_written_at_the_end_of_a_program_without_dump(tmp_path):
+    """As MXNet does; the programs of its first years have no other way."""
+    program = """
+import mxlite as mx
+mx.profiler.profiler_set_config(mode="symbolic", filename="trace.json")
+mx.profiler.profiler_set_state("run")
+exe = (mx.sym.Variable("x") * 2).bind(mx.cpu(), {"x": mx.nd.ones((3,))})
+exe.forward()[0].wait_to_read()
+mx.profiler.profiler_set_state("stop")
+import os; os.mkdir("elsewhere"); os.chdir("elsewhere")
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], cwd=tmp_path, check=True, env=ENVIRONMENT)
+    check_trace(json.loads((tmp_path / "trace.json").read_text()))
+
+
+def test_only_a_named_file_that_is_not_written_yet_is_written_at_the_end(tmp_path):
+    file = tmp_path / "named.json"
+
+    def at_the_end():
+        session._at_exit()
+        return file.exists() or (tmp_path / "profile.json").exists()
+
+    profiler.set_state("run")
+    assert not at_the_end()  # no file was named
+    profiler.set_config(filename=str(file))
+    assert at_the_end()
+    file.unlink()
+    assert not at_the_end()  # written already
+    profiler.set_state("run")
+    profiler.dump()
+    file.unlink()
+    assert not at_the_end()
 
 
 def test_objects_while_it_is_off_record_nothing():

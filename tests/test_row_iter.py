@@ -79,6 +79,7 @@ def test_csv_arguments_are_checked(csv):
         mx.io.CSVIter(**csv, batch_size=11).next()
     with pytest.raises(StateError, match="no present batch"):
         mx.io.CSVIter(**csv, batch_size=2).getdata()
+    assert mx.io.CSVIter(**csv, batch_size=2, dtype=None).next().data[0].dtype == np.float32
     with pytest.raises(ValueError, match="dtype is one of"):
         mx.io.CSVIter(**csv, batch_size=2, dtype="float16")
     with pytest.raises(ValueError, match="batch_size"):

@@ -174,8 +174,9 @@ class Backend:
     into one that computes the same outputs from the same variables faster. `combine(graph, kept,
     num_forward)` may rewrite a whole step: it keeps the entries in `kept` (the new ones stand in its answer's
     mapping), and returns (graph, new entry of each kept one that changed, number of forward operator nodes).
-    `pack(graph, constant)` may rewrite an inference pass so that it works on its constant entries in a form
-    that its kernels read faster. `identity()` are the facts that times of its kernels depend on.
+    `pack(graph, constant, in_place)` may rewrite an inference pass so that it works on its constant entries
+    in a form that its kernels read faster; it says which variables are to be kept in which form where they
+    are. `identity()` are the facts that times of its kernels depend on.
 
     `copy(target, source)` carries an array to host memory or back, from and to blocks of `empty` and
     `host_empty`, while kernels run; it returns when all is there.
@@ -203,9 +204,8 @@ class Backend:
     )
     identity: Callable[[], tuple[str, ...]] = lambda: ()
     copy: Callable[[Any, Any], None] = np.copyto
-    pack: Callable[[Graph, Set[Entry]], tuple[Graph, Mapping[Entry, Entry]]] = lambda graph, constant: (
-        graph,
-        {},
+    pack: Callable[[Graph, Set[Entry], bool], tuple[Graph, Mapping[Entry, Entry], Mapping[Entry, Any]]] = (
+        lambda graph, constant, in_place: (graph, {}, {})
     )
 
     def choose(

@@ -8,7 +8,9 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from ..backends import backend_of
+import numpy as np
+
+from ..backends import backend_of, guard
 from ..backends.gpu import planning_backend
 from ..core import BindError, Context, current_context, DTypeError, nearest, parse_bytes, ShapeError
 from ..core.errors import DeviceError, MemoryBudgetError
@@ -21,6 +23,7 @@ from ..ndarray import NDArray
 from .adopt import adopted
 from .amp import amp_dtype, LossScale, mixed
 from .arena import Arena
+from .away import Resident
 from .calibration import Calibration, with_measured_costs
 from .constants import constant_bytes
 from .executor import Executor, Planned
@@ -197,6 +200,7 @@ def simple_bind(
         choose=choose,
         template=templates[1],
         metrics=metrics,
+        in_place=shared_exec is None and not arrays and (place is None or place.group.can_go_away),
         watch=watch,
     )
     given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, device, offload, streams)
@@ -374,10 +378,12 @@ def _plan(
     choose: Callable[[Lowered], MemoryPlan] | None = None,
     template: Template | MemoryPlan | None = None,
     metrics: Sequence[Counted] = (),
+    in_place: bool = True,
     watch: Watch | None = None,
 ) -> tuple[Planned, dict[str, str]]:
     """Everything there is before arrays. `choose` makes the training step's plan, where its maker wants to;
-    `template` is a plan of inference for other shapes.
+    `template` is a plan of inference for other shapes. `in_place`: whether all parameters will be arrays that
+    nobody else has, or arrays that can be away.
     """
     if strategy not in STRATEGIES:
         raise BindError(
@@ -407,8 +413,8 @@ def _plan(
     # What inference keeps of its constants costs as much as the weights: not within a budget, nor to train.
     keep = budget is None and watch is None and all(r == "null" for r in requests.values())
     infer_step = forward_step(backend.simplify(looked.forward, False), data, train=False)
-    infer_lowered = lower(infer_step, backend, constants=keep)
-    held = constant_bytes(infer_lowered.step.owned)
+    infer_lowered = lower(infer_step, backend, constants=keep, in_place=in_place and not guard.on)
+    held = constant_bytes(infer_lowered.step)
     extra_fixed = {"arguments": held} if held else None
     infer_plan = plan_memory(infer_lowered.problem, strategy=strategy, template=template)
     simple = backend.simplify(looked.training, True)
@@ -471,6 +477,12 @@ def _link(
             for key, (shape, dtype) in lowered.step.owned.items():
                 if key not in result:
                     result[key] = allocator.make(key, shape, dtype, lowered.step.category)
+    if planned.infer.step.forms:
+        for key, array in result.items():
+            # All that another program may want in another form; nobody has seen them yet.
+            if key not in arrays and key[0] == "var" and array.ndim > 2 and array.dtype == np.float32:
+                form = planned.infer.step.forms.get(key)
+                Resident(array, 0 if form is None else form.nbytes)
     for name in planned.train.step.no_gradient:
         allocator.clear(result["grad", name])
     need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)

@@ -7,7 +7,7 @@ storage of its own; a program skips them as long as nobody has written a paramet
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import replace
 from typing import Any
 
@@ -18,18 +18,21 @@ from ..graph import Entry, Graph, Node, Shape
 from .step import Key, Step
 
 
-def hoist(step: Step, backend: Backend) -> Step:
+def hoist(step: Step, backend: Backend, in_place: bool = False) -> Step:
     """`step`, an inference pass, with its constant nodes first; itself where there are none. O(nodes).
 
-    Where nothing tells inputs from parameters, as for arrays given to `bind`, there are none.
+    Where nothing tells inputs from parameters, as for arrays given to `bind`, there are none. in_place:
+    whether parameters may be kept in another form where they are, see `away.py`.
     """
     inputs = {key[1] for key, category in step.category.items() if category == "inputs"}
     if not inputs:
         return step
     known = {Entry(n, i) for n in _constant(step.graph, inputs) for i in range(n.num_outputs)}
-    graph, moved = backend.pack(step.graph, known)
+    graph, moved, forms = backend.pack(step.graph, known, in_place)
     if moved:
-        step = replace(step, graph=graph, storage={moved.get(e, e): k for e, k in step.storage.items()})
+        storage = {moved.get(e, e): k for e, k in step.storage.items()}
+        away = {storage.get(e, ("var", e.node.name)): form for e, form in forms.items()}
+        step = replace(step, graph=graph, storage=storage, forms=away)
     constant = _constant(step.graph, inputs)
     first = [n for n in step.graph.nodes if n in constant]
     rest = [n for n in step.graph.nodes if n not in constant]
@@ -61,9 +64,11 @@ def hoist(step: Step, backend: Backend) -> Step:
     )
 
 
-def constant_bytes(owned: Mapping[Key, tuple[Shape, np.dtype[Any]]]) -> int:
-    """Bytes of what `hoist` gave storage."""
-    return sum(int(np.prod(s)) * d.itemsize for key, (s, d) in owned.items() if key[0] == "const")
+def constant_bytes(step: Step) -> int:
+    """Bytes of what `hoist` gave storage, and what parameters take in another form beyond their own."""
+    nbytes = {key: int(np.prod(s)) * d.itemsize for key, (s, d) in step.owned.items()}
+    extra = sum(form.nbytes - nbytes[key] for key, form in step.forms.items())
+    return extra + sum(n for key, n in nbytes.items() if key[0] == "const")
 
 
 def _constant(graph: Graph, inputs: Set[str]) -> set[Node]:

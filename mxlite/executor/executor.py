@@ -20,6 +20,7 @@ from ..graph.update import HISTORY, HYPER, MASTER
 from ..memplan import MemoryPlan, RUN, STORE
 from ..ndarray import array, NDArray, random as nd_random
 from .arena import Arena
+from .away import held_bytes
 from .graph_program import GraphProgram, make_program
 from .graph_segment import Told
 from .lower import is_gpu, Lowered, STAGING
@@ -112,7 +113,9 @@ class Executor:
     @property
     def measured_bytes(self) -> int:
         """Bytes really allocated: every array this executor owns, counted, and the arena."""
-        nbytes = sum(a.storage.nbytes for a in {id(a.storage): a for a in self._arrays.values()}.values())
+        nbytes = held_bytes(list(self._arrays.values()))
+        if self._infer is not None:
+            nbytes += sum(k.nbytes for k in self._infer.kept)
         nbytes += self._rng_state.nbytes if self._rng_state is not None else 0
         return nbytes + self._arena.measured_bytes
 
@@ -370,8 +373,8 @@ class Executor:
 
         What `pattern` (None: everything) matches from the start of its name is kept outside the arena, and
         the program is planned anew for that: `memory_plan` counts it as outputs. So a narrow pattern costs
-        few bytes and little time. A change of pattern loses the values of a forward pass that waits for its
-        backward.
+        few bytes and little time. A change of pattern loses the values of a forward pass that waits for
+        its backward. With mixed precision what is in 16 bits is shown so, gradients times the loss scale.
         """
         if callback is not None:
             watch = Watch(".*" if pattern is None else pattern, monitor_all)

@@ -32,6 +32,7 @@ from ..graph import Shape
 from ..memplan import MemoryPlan, plan_memory, Problem, structure, Template
 from ..ndarray import NDArray
 from .arena import Arena
+from .away import held_bytes
 from .executor import Executor
 from .lower import Lowered
 from .step import Key, Step
@@ -59,6 +60,13 @@ class ExecutorGroup:
     # -- what it owns --------------------------------------------------------------------------
 
     @property
+    def can_go_away(self) -> bool:
+        """Whether a newcomer may keep parameters in another form where they are: they are made for it, or can
+        be away already.
+        """
+        return all(m._planned.infer.step.forms for m in self.members.values())
+
+    @property
     def planned_bytes(self) -> int:
         """All bytes that the group owns once its programs have run: `measured_bytes` is then the same."""
         fixed = _fixed([m._planned.train for m in self.members.values()], self.extra)
@@ -67,8 +75,7 @@ class ExecutorGroup:
     @property
     def measured_bytes(self) -> int:
         """Bytes really allocated by now, `extra` left out: every array, each counted once, and the arena."""
-        storages = {id(a.storage): a.storage for m in self.members.values() for a in m._arrays.values()}
-        nbytes = sum(s.nbytes for s in storages.values())
+        nbytes = held_bytes([a for m in self.members.values() for a in m._arrays.values()])
         nbytes += sum(m._rng_state.nbytes for m in self.members.values() if m._rng_state is not None)
         return nbytes + (self.arena.measured_bytes if self.arena is not None else 0)
 

@@ -58,12 +58,14 @@ def lower(
     extra_fixed: Mapping[str, int] | None = None,
     least_arena: int = 0,
     constants: bool = False,
+    in_place: bool = False,
     device: Device = DEFAULT,
 ) -> Lowered:
     """Lower `step` and count the bytes that no plan changes. O(nodes).
 
     `extra_fixed` adds bytes by category that the program's owner holds besides (optimizer state of an
-    imperative update). `constants`: whether what depends on parameters alone is kept from call to call.
+    imperative update). `constants`: whether what depends on parameters alone is kept from call to call;
+    `in_place`: whether parameters may be kept in another form where they are.
     `device` is what seconds are reckoned for.
     """
     threads = backend.threads()
@@ -71,7 +73,7 @@ def lower(
     if is_gpu(backend):
         step = _with_staging(step)
     if constants:
-        step = hoist(step, backend)
+        step = hoist(step, backend, in_place)
     with backend.running(threads):
         found = lower_graph(
             step.graph,

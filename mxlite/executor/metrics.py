@@ -51,7 +51,7 @@ def with_metrics(step: Step, metrics: Sequence[Counted], backend: Backend) -> St
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
     owned, category = dict(step.owned), dict(step.category)
     for number, m in enumerate(metrics):
-        if m.label is not None and m.label not in arguments:
+        if (m.label is not None and m.label not in arguments) or m.output >= len(graph.outputs):
             continue
         arrays = [*([] if m.label is None else [arguments[m.label]]), graph.outputs[m.output]]
         given = tuple(shapes[e] for e in arrays)

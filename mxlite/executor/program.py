@@ -27,6 +27,7 @@ from ..graph import Node
 from ..memplan import check, MemoryPlan, RUN
 from ..ops.philox import RandomStream
 from .arena import Arena
+from .away import held_bytes, Kept, LOCK, settle
 from .guard import Layout, Watchman
 from .lower import Call, Lowered
 from .segment import Segment
@@ -63,6 +64,7 @@ class Program:
         self.segments: list[Any] = []
         self.num_forward = 0  # segments
         self.num_constant = 0  # segments
+        self.kept: list[Kept] = []
         self._sources: tuple[Var, ...] = ()  # what the constant ones read
         self._seen: list[int] = []  # and how often it was written before they last ran
         self._build()
@@ -78,6 +80,14 @@ class Program:
 
         `told` is what a program on a GPU does just before, in the same operation; see GraphProgram.
         """
+        if self.kept:
+            settle(self.kept)
+        with LOCK if self.kept else nullcontext():
+            for kept in self.kept:
+                kept.ready()
+            self._push_forward(told)
+
+    def _push_forward(self, told: Sequence[Any]) -> None:
         start = 0
         if self.num_constant:
             now = [v.pushes for v in self._sources]
@@ -122,6 +132,7 @@ class Program:
         views = self._views(block, offsets)
         with lowered.backend.running(lowered.threads):
             calls = [self._call(s, t, views, block, offsets) for s, t in enumerate(plan.schedule.task)]
+        self.kept = self._residents(calls)
         if watchman is not None:
             calls = [watchman.watched(s, call) for s, call in enumerate(calls)]
         num_forward, num_constant = plan.schedule.num_forward, lowered.step.num_constant
@@ -164,7 +175,8 @@ class Program:
         for i, v in enumerate(plan.schedule.value_of):
             where = lowered.key[v]
             if where is not None:
-                views[i] = self.arrays[where].storage
+                away = where in lowered.step.forms
+                views[i] = self.arrays[where].away.plain if away else self.arrays[where].storage
             elif i in hosted:
                 low, high = hosted[i]
                 views[i] = host_block[low:high].view(lowered.dtype[v]).reshape(lowered.shape[v])
@@ -218,8 +230,7 @@ class Program:
 
     def _measured_bytes(self) -> int:
         """Bytes of the arena and of every array outside it."""
-        arrays = {id(a.storage): a.storage.nbytes for a in self.arrays.values()}
-        return self.arena.measured_bytes + sum(arrays.values())
+        return self.arena.measured_bytes + held_bytes(list(self.arrays.values()))
 
     def _sinks(self, before: list[tuple[int, ...]]) -> tuple[Var, ...]:
         waited = {p for row in before for p in row}
@@ -229,6 +240,19 @@ class Program:
         if "state" not in call.kernel.signature.services:
             return None
         return self.states.setdefault(call.node.forward or call.node, {})
+
+    def _residents(self, calls: Sequence[Callable[[], None]]) -> list[Kept]:
+        """What this program keeps in another form, with the calls that read it."""
+        plan, lowered = self.plan, self.lowered
+        around = partial(lowered.backend.running, lowered.threads)
+        kept = []
+        for s, t in enumerate(plan.schedule.task):
+            for v in plan.problem.tasks[t].inputs if lowered.step.forms else ():
+                where = lowered.key[v]
+                if where is not None and where in lowered.step.forms:
+                    form = lowered.step.forms[where]
+                    kept.append(Kept(self.arrays[where].away, form, around, partial(form.point, calls[s])))
+        return kept
 
     def _copy(self, target: Any, source: Any) -> Callable[[], None]:
         """A call that carries an array to host memory or back."""

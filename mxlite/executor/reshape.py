@@ -57,6 +57,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         template=executor._planned.infer_plan,
         device=given["device"],
         host=host_link(given["offload"]),
+        in_place=bool(executor._planned.infer.step.forms),
         watch=given["watch"],
     )
     if planned.train_plan.arena_bytes > executor._arena.nbytes and not allow_up_sizing:

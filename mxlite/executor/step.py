@@ -81,7 +81,8 @@ class Step:
     that lies outside the arena: key -> (shape, dtype), and `category` the plan's category of each.
     `points` are the gradients that are watched, by name, and where they are stored.
     `no_gradient` are arguments that asked for a gradient on which no output depends. The first `num_constant`
-    operator nodes need running only when an argument has changed (see `constants.py`).
+    operator nodes need running only when an argument has changed (see `constants.py`). `forms` are those of
+    variables that are kept in another form in their own bytes (see `away.py`).
     """
 
     graph: Graph
@@ -94,6 +95,7 @@ class Step:
     no_gradient: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
     num_constant: int = 0
+    forms: Mapping[Key, Any] = field(default_factory=dict)
     points: tuple[tuple[str, Key], ...] = ()
 
 

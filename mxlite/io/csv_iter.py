@@ -24,7 +24,8 @@ class CSVIter(RowIter):
     A line of `data_csv` has the numbers of one sample, prod(data_shape) of them with commas between; one of
     `label_csv` those of its label, without it all labels are 0. Lines that are empty do not count.
     FormatError names the line that is malformed. Files are read as they are needed. `round_batch`: see
-    `row_iter.py`. `dtype`: float32, int32 or int64. `prefetch_buffer` is accepted for MXNet's sake.
+    `row_iter.py`. `dtype`: float32, int32 or int64. `prefetch_buffer` and `ctx` are accepted for MXNet's
+    sake.
     """
 
     def __init__(
@@ -39,10 +40,11 @@ class CSVIter(RowIter):
         data_name: str = "data",
         label_name: str = "softmax_label",
         prefetch_buffer: int = 4,
+        ctx: str = "gpu",
     ) -> None:
-        if np.dtype(dtype).name not in _TYPES:
+        self._dtype = np.dtype("float32" if dtype is None else dtype)
+        if self._dtype.name not in _TYPES:
             raise ValueError(f"dtype is one of {_TYPES}, got {dtype!r}.")
-        self._dtype = np.dtype(dtype)
         self._shapes = [shape_of("data_shape", data_shape), shape_of("label_shape", label_shape)]
         if self._shapes[1] == (1,):
             self._shapes[1] = ()

@@ -1,7 +1,8 @@
 """Images between their files' bytes and arrays of uint8, by Pillow (the extra `image`).
 
 Pillow knows many formats; only those are read that images for training come in, as some of the others run
-programs of the system. An image's size stands in its head and is compared with a limit before it is decoded.
+programs of the system. An image's size stands in its head; before it is decoded Pillow compares it with its own limit
+(`PIL.Image.MAX_IMAGE_PIXELS`: a warning from there on, an error from twice as many, 179 million).
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ import numpy as np
 from ..core.errors import FormatError, nearest
 
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "TIFF", "PPM", "GIF")
-MOST_PIXELS = 1 << 28
-"""An image may have this many pixels: 800 MB of colours."""
 _UNCHANGED, _GRAY, _COLOR = -1, 0, 1
 
 
@@ -38,18 +37,13 @@ def decode(
     flag 1: (H, W, 3), red green blue, or blue green red with `bgr`.  flag 0: gray, (H, W).
     flag -1: (H, W), (H, W, 3) or (H, W, 4), as the file has it, and as it lies there.
     `upright`: turned as EXIF says that the camera was held; MXNet does so in ImageRecordIter alone.
-    FormatError if the bytes are no image, are damaged or hold more than `MOST_PIXELS` pixels.
+    FormatError if the bytes are no image, are damaged or hold too many pixels.
     """
     Image = pillow()
     if flag not in (_UNCHANGED, _GRAY, _COLOR):
         raise ValueError(f"flag is 1 for colour, 0 for gray or -1 for what the file has, got {flag!r}.")
     try:
         with Image.open(io.BytesIO(raw), formats=_FORMATS) as image:
-            width, height = image.size
-            if width * height > MOST_PIXELS:
-                raise FormatError(
-                    f"An image of {width} x {height} has more than {MOST_PIXELS:,} pixels, the limit."
-                )
             if flag == _GRAY and image.format == "JPEG":
                 image.draft("L", image.size)  # its brightness as it is stored, without a way through colours
             if upright:
@@ -57,8 +51,6 @@ def decode(
 
                 ImageOps.exif_transpose(image, in_place=True)
             pixels = np.array(_converted(image, flag))
-    except FormatError:
-        raise
     except Image.DecompressionBombError as error:
         raise FormatError(f"An image is too large: {error}") from None
     except Exception as error:  # Pillow's decoders raise many kinds for bytes that make no sense

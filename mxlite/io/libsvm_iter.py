@@ -24,7 +24,8 @@ class LibSVMIter(RowIter):
     data: (N, *data_shape) with one axis;  label: (N,), or (N, *label_shape) out of `label_libsvm`, a second
     file of the same form. A batch takes 4 * N * data_shape bytes, whatever is 0 in it. FormatError names the
     line that is malformed. Part `part_index` of `num_parts` has the lines whose number, from 0 on, leaves
-    that remainder (MXNet cuts the file by bytes). `round_batch` must be True, as in MXNet.
+    that remainder (MXNet cuts the file by bytes). `round_batch` must be True, as in MXNet. `prefetch_buffer`
+    and `ctx` are accepted for MXNet's sake.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class LibSVMIter(RowIter):
         data_name: str = "data",
         label_name: str = "softmax_label",
         prefetch_buffer: int = 4,
+        ctx: str = "gpu",
     ) -> None:
         if not round_batch:
             raise ValueError("LibSVMIter fills its last batch from the front: round_batch must be True.")

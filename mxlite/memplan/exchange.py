@@ -52,7 +52,10 @@ def _around(pool: Pool, point: Point, above: int) -> None:
     """Cost the single changes of a point, and sets of them for its bytes and for `above` bytes."""
     method = point.method if point.method.endswith("exchanged") else f"{point.method}, exchanged"
     holds, state = pool.holds, pool.state(point)
-    tasks, edits = zip(*holds.changes(state, holds.free))
+    changes = list(holds.changes(state, holds.free))
+    if not changes:  # a network so small that nothing can be dropped
+        return
+    tasks, edits = zip(*changes)
     states = [state, *(holds.edited(state, edit) for edit in edits)]
     live, seconds = pool.held(method, states)
     at = np.array(tasks)

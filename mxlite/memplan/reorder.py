@@ -163,6 +163,8 @@ def _ordered(section: Section, floor: int) -> dict[Order, Cost]:
     Two may be the best: one for its kept peak, one for the rest without a higher peak than the given order's.
     """
     given = section.order
+    if section.is_chain:
+        return {given: cost(section, given, floor)}
     effort = _Effort(EXACT + EFFORT * len(given))
     memory = Memory(section)
     result: list[int] = []

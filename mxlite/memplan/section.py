@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from .problem import padded, Problem
 
@@ -51,6 +52,11 @@ class Section:
     def order(self) -> tuple[int, ...]:
         """The tasks that can be ordered, as given."""
         return tuple(t for t, update in enumerate(self.is_update) if not update)
+
+    @cached_property
+    def is_chain(self) -> bool:
+        """Whether each task waits for the one before it: then there is no other order than the given."""
+        return all(before in self.waits_for[t] for before, t in pairwise(self.order))
 
     @cached_property
     def readers(self) -> list[list[int]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from ..ndarray import array, load as load_arrays, NDArray, save as save_arrays
 from ..symbol import load as load_symbol
 from ..symbol.naming import NameManager
 from .base_module import BaseModule
+from .metric import EvalMetric
 from .module import Module
 
 Generator = Callable[[Any], tuple[Any, Sequence[str] | None, Sequence[str] | None]]
@@ -224,6 +226,7 @@ class BucketingModule(BaseModule):
                 )
             if self.optimizer_initialized:
                 module.borrow_optimizer(first)
+            module.share_metric(first)
             with _Named(self, bucket_key, data_shapes):
                 module.bind(
                     data_shapes,
@@ -355,6 +358,18 @@ class BucketingModule(BaseModule):
         """Let the metric see the outputs of the last forward."""
         self.need(params=True)
         self._current.update_metric(eval_metric, labels, pre_sliced)
+
+    def prepare_metric(self, metric: EvalMetric) -> None:
+        """What the default bucket's steps can count, those of all buckets count, to the same sums."""
+        if type(self).update_metric is not BucketingModule.update_metric:
+            return
+        self._first.prepare_metric(metric)
+        for module in self._buckets.values():
+            if module is not self._first:
+                module.share_metric(self._first)
+
+    def counting(self) -> AbstractContextManager[None]:
+        return self._first.counting_in(lambda: self._current)
 
     def install_monitor(self, mon: Any) -> None:
         """Have a Monitor look into all buckets, those to come included."""

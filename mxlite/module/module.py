@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -398,8 +398,23 @@ class Module(BaseModule):
         if self.optimizer_initialized:
             self._plan_with_optimizer()
 
+    def share_metric(self, other: Module) -> None:
+        """Count what another module's steps count, to the same sums, if labels and outputs have its names."""
+        same = (other._label_names, other._output_names) == (self._label_names, self._output_names)
+        self._counting = other._counting if same else Counting()
+        metrics = other._binding.metrics if same else ()
+        if metrics == self._binding.metrics:
+            return
+        self._binding.metrics = metrics
+        if self.binded and self.optimizer_initialized:
+            self._plan_with_optimizer()
+
     def counting(self) -> AbstractContextManager[None]:
-        return self._counting.going_on(lambda: self._executor)
+        return self.counting_in(lambda: self)
+
+    def counting_in(self, present: Callable[[], Module]) -> AbstractContextManager[None]:
+        """As `counting`, where `present` gives the module whose step is the next or was the last."""
+        return self._counting.going_on(lambda: present()._executor)
 
     # -- optimizer -----------------------------------------------------------------------------
 

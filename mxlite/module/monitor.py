@@ -92,7 +92,7 @@ def _text(name: str, stat: Any) -> str:
     values = stat if isinstance(stat, list) else [stat]
     if wrong := [v for v in values if not isinstance(v, NDArray)]:
         raise StateError(
-            f"Monitor: stat_func gave {type(wrong[0]).__name__} for {name!r}, not an NDArray or a list of them."
+            f"Monitor: stat_func gave {type(wrong[0]).__name__} for {name!r}, not an NDArray or several."
         )
     arrays = [v.asnumpy() for v in values]
     return "".join(f"{a[0] if a.shape == (1,) else a}\t" for a in arrays)

@@ -46,6 +46,7 @@ class DeviceSums:
     def __init__(self, arrays: Callable[[], tuple[NDArray, NDArray] | None]) -> None:
         """`arrays` gives (sums, taken) as long as there are any."""
         self._arrays = arrays
+        self._found: tuple[NDArray, NDArray] | None = None  # where the last batches were added
         self._told: bool | None = None  # whether the batch before is taken, as the device has it
         self._has_news = False  # since somebody looked
         self.pushed = self.asked = False
@@ -60,17 +61,23 @@ class DeviceSums:
         """Push: there is no batch yet."""
         self.pushed = self.asked = self._has_news = False
         self._told = None
-        found = self._arrays()
-        if found is not None:
-            found[0][...] = 0
+        self._found = self._arrays()
+        if self._found is not None:
+            self._found[0][...] = 0
 
     def next(self) -> tuple[NDArray, NDArray] | None:
-        """(sums, taken) for the next batch, which is pushed next; None if they are not there."""
+        """(sums, taken) for the next batch, which is pushed next; None if they are not there.
+
+        Without them that batch is not added, and the last one that was stays the last.
+        """
         found = self._arrays()
-        if found is not None and self._told is not self.asked:
+        self.pushed = found is not None
+        if found is None:
+            return None
+        if self._told is not self.asked:
             found[1][...] = float(self.asked)
             self._told = self.asked
-        self.pushed, self.asked = found is not None, False
+        self._found, self.asked = found, False
         return found
 
     def ask(self) -> bool:
@@ -82,7 +89,7 @@ class DeviceSums:
 
     def take(self) -> tuple[float, int]:
         """What counts since this was asked last. Waits. Raises OperatorError."""
-        found = self._arrays()
+        found = self._found
         if found is None or not self._has_news:
             return 0, 0
         total, count, last, more = found[0].asnumpy()
@@ -93,7 +100,7 @@ class DeviceSums:
 
     def drop(self) -> None:
         """Push: forget what counts."""
-        found = self._arrays()
+        found = self._found
         if found is not None and self._has_news:
             self._has_news = False
             # A batch that is there, but has not been asked for, may still be.

@@ -51,6 +51,8 @@ from .waiting import waitall as waitall
 
 
 def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     function = _FUNCTIONS.get(name)
     if function is None:
         raise AttributeError(f"mx.nd has no function {name!r}.{_nearest(name, __dir__())}")

@@ -114,16 +114,16 @@ def _adopt(backend: Any, given: capsules.Given, ctx: Context) -> NDArray:
 
 def to_dlpack_for_read(data: NDArray) -> Any:
     """A capsule of the array's memory, after all pending writes. Do not write through it."""
-    data.wait_to_read()
-    return _capsule(data)
+    return _capsule(data, data.wait_to_read)
 
 
 def to_dlpack_for_write(data: NDArray) -> Any:
     """A capsule of the array's memory, after all pending reads and writes."""
-    data.wait_to_write()
-    return _capsule(data)
+    return _capsule(data, data.wait_to_write)
 
 
-def _capsule(data: NDArray) -> Any:
+def _capsule(data: NDArray, wait: Callable[[], None]) -> Any:
+    storage = data.storage
+    wait()
     wishes = {"max_version": capsules.VERSION, "dl_device": None, "copy": None}
-    return data.backend.dlpack(data.storage, data.var, stream=None, **wishes)
+    return data.backend.dlpack(storage, data.var, stream=None, **wishes)

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
-from types import SimpleNamespace
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..core import Context, nearest, OpAttributeError
@@ -171,8 +170,49 @@ def _help(op: type[Op]) -> str:
     return "\n".join(lines)
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {name: function_of(op, name) for name, op in TABLE.items()}
+class _Functions(Mapping[str, Callable[..., Any]]):
+    """The functions by name, each made when it is first asked for: few programs need many of them."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = dict.fromkeys(names)
+        self._made: dict[str, Callable[..., Any]] = {}
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        function = self._made.get(name)
+        if function is None:
+            if name not in self._names:
+                raise KeyError(name)
+            function = self._made[name] = function_of(TABLE[name], name)
+        return function
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+FUNCTIONS = _Functions(TABLE)
 """Every name of every operator."""
 
-_internal = SimpleNamespace(**{n: f for n, f in FUNCTIONS.items() if n.startswith("_")})
-op = SimpleNamespace(**FUNCTIONS)
+
+class _Namespace:
+    """Functions as attributes: those whose names begin with `prefix`."""
+
+    def __init__(self, public: str, prefix: str) -> None:
+        self._public, self._prefix = public, prefix
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith(self._prefix) and name in FUNCTIONS:
+            return FUNCTIONS[name]
+        raise AttributeError(f"{self._public} has no function {name!r}.{nearest(name, dir(self))}")
+
+    def __dir__(self) -> list[str]:
+        return sorted(n for n in FUNCTIONS if n.startswith(self._prefix))
+
+
+_internal = _Namespace("mx.nd._internal", "_")
+op = _Namespace("mx.nd.op", "")

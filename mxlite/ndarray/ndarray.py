@@ -13,6 +13,7 @@ before, at the call; what fails while running surfaces when somebody looks: `asn
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any, Self
 
 import numpy as np
@@ -24,7 +25,7 @@ from .attachment import Attachment
 from .indexing import get_item, set_item
 from .invoke import call_of, note_copy, note_view
 from .methods import Methods
-from .storage import RawArray, Shape, Storage
+from .storage import form_of, RawArray, Shape, Storage
 from .tape import MODE
 from .transfer import push_copy, put
 
@@ -40,22 +41,22 @@ class NDArray(Arithmetic, Methods, Attachment):
     @property
     def shape(self) -> Shape:
         """Lengths of the axes."""
-        return self.storage.shape
+        return form_of(self)[0]
 
     @property
     def dtype(self) -> type[Any]:
         """The numpy type of the elements, as `numpy.float32`."""
-        return self.storage.dtype.type
+        return form_of(self)[1].type
 
     @property
     def size(self) -> int:
         """Number of elements."""
-        return self.storage.size
+        return prod(form_of(self)[0])
 
     @property
     def ndim(self) -> int:
         """Number of axes."""
-        return self.storage.ndim
+        return len(form_of(self)[0])
 
     @property
     def ctx(self) -> Context:
@@ -79,8 +80,9 @@ class NDArray(Arithmetic, Methods, Attachment):
 
     def asnumpy(self) -> RawArray:
         """A numpy array with the values, copied. Waits. Raises OperatorError if they cannot be computed."""
+        storage = self.storage
         get_engine().wait_for(self.var)
-        return self.backend.to_host(self.storage, self.var)
+        return self.backend.to_host(storage, self.var)
 
     def asscalar(self) -> Any:
         """The only element, as a numpy scalar. Waits. Raises ValueError if there is more than one."""
@@ -138,9 +140,10 @@ class NDArray(Arithmetic, Methods, Attachment):
         Afterwards both sides see each other's writes; the engine knows nothing of the other's. On a GPU what
         waits is `stream`, the one that the other library uses.
         """
+        storage = self.storage
         get_engine().wait_to_write(self.var)
         return self.backend.dlpack(
-            self.storage, self.var, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+            storage, self.var, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
         )
 
     def __dlpack_device__(self) -> tuple[int, int]:

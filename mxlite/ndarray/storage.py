@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, TYPE_CHECKING
+from typing import Any, Protocol, Self, TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,16 @@ RawArray = np.ndarray[Any, np.dtype[Any]]
 _CPU = cpu()
 
 
+class Away(Protocol):
+    """Where the elements of an array are that is away."""
+
+    shape: Shape
+    dtype: np.dtype[Any]
+
+    def back(self) -> RawArray:
+        """Push what brings the elements back, and give the bare array."""
+
+
 class Storage:
     """A C-ordered array, its Var and its device.
 
@@ -30,9 +40,22 @@ class Storage:
     A view has the Var of its base, so what is done through either is in order. A write through a view leaves
     the rest of the Var's memory as it was; `partial` says that, so that it counts as a read too and does not
     declare a poisoned rest healthy. `origin` is where it comes from on the tape (`tape.py`).
+
+    An array may be **away**: its elements are kept in another order, and `storage` has no value until
+    somebody asks for it. `away` brings them back then, so nobody else need know of it. Look at `storage`
+    before you wait.
     """
 
-    __slots__ = ("__weakref__", "context", "origin", "partial", "storage", "var")
+    away: Away
+    __slots__ = ("__weakref__", "away", "context", "origin", "partial", "storage", "var")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """What has no value comes here: `storage` of an array that is away, and what does not exist."""
+            if name == "storage" and (away := getattr(self, "away", None)) is not None:
+                return away.back()
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __init__(
         self, storage: RawArray, ctx: Context | None = None, var: Var | None = None, partial: bool = False
@@ -100,8 +123,23 @@ class Storage:
 
     def look(self) -> RawArray:
         """A numpy array with the values, perhaps the array itself: to be read at once. Waits."""
+        storage = self.storage
         get_engine().wait_for(self.var)
-        return self.backend.look(self.storage, self.var)
+        return self.backend.look(storage, self.var)
+
+
+_bare = Storage.__dict__["storage"].__get__
+"""The bare array of a Storage; AttributeError where it is away."""
+
+
+def form_of(array: Storage) -> tuple[Shape, np.dtype[Any]]:
+    """Shape and dtype, without bringing back what is away."""
+    try:
+        storage: RawArray = _bare(array)
+    except AttributeError:
+        away: Away = array.away
+        return away.shape, away.dtype
+    return storage.shape, storage.dtype
 
 
 def context_of(storage: RawArray, like: Context = _CPU) -> Context:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from ..core.errors import ShapeError
 from ..graph.ir import Shape
@@ -38,7 +38,7 @@ class SoftmaxOutput(Op):
     evenly over the others.
     """
 
-    aliases = ("Softmax",)
+    aliases: ClassVar[tuple[str, ...]] = ("Softmax",)
     inputs = ("data", "label")
     inferred = ("label",)
     accepts = "float"

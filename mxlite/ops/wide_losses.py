@@ -36,7 +36,9 @@ class _wide_softmax_output(SoftmaxOutput):
         return scratch_bytes(_box(softmax_view(a, inputs[0]), dtype))
 
     @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any, work: Any) -> None:
+    def backward(  # type: ignore[override]
+        xp: Any, a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any, work: Any
+    ) -> None:
         if d_data is None:
             return
         view = softmax_view(a, out.shape)

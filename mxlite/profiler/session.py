@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import logging
+import os
 import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -48,6 +51,10 @@ class Session:
         self.state = "stop"
         self.paused = False
         self.recorder = Recorder(Wanted())
+        self.named = False
+        """Whether the program has named a file."""
+        self.unwritten = False
+        """Whether a record has begun that is in no file yet."""
 
     @property
     def active(self) -> bool:
@@ -65,16 +72,20 @@ SESSION = Session()
 def set_config(**kwargs: Any) -> None:
     """Say what to record and where to write it; before `set_state("run")`.
 
-    filename: the trace that `dump` writes ("profile.json").  profile_all, profile_symbolic (bound programs),
-    profile_imperative (operations on arrays), profile_memory (byte counters): what to record, everything if
-    none is named.  aggregate_stats and the rest of MXNet's parameters are accepted: `dumps` always works,
-    nothing is dumped periodically, and there are no other processes.
+    filename: the trace that `dump` writes ("profile.json"); named here, it is also written when the program
+    ends without a dump.  profile_all, profile_symbolic (bound programs), profile_imperative (operations on
+    arrays), profile_memory (byte counters): what to record, everything if none is named.
+    aggregate_stats and the rest of MXNet's parameters are accepted: `dumps` always works, nothing is dumped
+    periodically, and there are no other processes.
     """
     names = list(asdict(Config()))
     for name in kwargs:
         if name not in names:
             raise MXLiteError(f"set_config has no parameter {name!r}.{nearest(name, names)}")
+    if "filename" in kwargs:  # wherever the program is when it ends
+        kwargs["filename"] = os.path.abspath(kwargs["filename"])
     SESSION.config = Config(**(asdict(SESSION.config) | kwargs))
+    SESSION.named = SESSION.named or "filename" in kwargs
     SESSION.recorder.wanted = SESSION.config.wanted()
 
 
@@ -90,6 +101,7 @@ def set_state(state: str = "stop", profile_process: str = "worker") -> None:
     if state == "run" and SESSION.state == "stop":
         SESSION.recorder = Recorder(SESSION.config.wanted())
         SESSION.paused = False
+        SESSION.unwritten = True
     SESSION.state = state
     SESSION.watch()
 
@@ -127,6 +139,23 @@ def dump(finished: bool = True, profile_process: str = "worker") -> None:
     about = {"kernels": data_of(rows_of(SESSION.recorder.calls()), "total", False)}
     with replacing(SESSION.config.filename) as file:
         file.write(json.dumps(trace_of(SESSION.recorder, about)).encode())
+    SESSION.unwritten = False
+
+
+def _at_exit() -> None:
+    """Write what a program recorded into a file that it named, but never asked to be written.
+
+    MXNet does so, and its older programs have no `dump`.
+    """
+    if SESSION.unwritten and SESSION.named:
+        try:
+            dump()
+        except (OSError, MXLiteError) as error:
+            logging.warning("The profile was not written to %s: %s", SESSION.config.filename, error)
+
+
+# After the engine's own, so that it runs before: the engine is still there.
+atexit.register(_at_exit)
 
 
 def dumps(reset: bool = False, format: str = "table", sort_by: str = "total", ascending: bool = False) -> str:

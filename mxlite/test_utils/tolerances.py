@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,10 +64,12 @@ def default_numeric_eps() -> dict[np.dtype[Any], float]:
 
 def get_tolerance(dat: Any, tol: Tolerance, default_tol: Mapping[Any, float]) -> float:
     """`tol` for the dtype of `dat`; that of `default_tol` where `tol` says nothing."""
-    if isinstance(tol, numbers.Number):
-        return float(tol)  # type: ignore[arg-type]
     dtype = np.dtype(dat.dtype)
-    own = {np.dtype(k): v for k, v in (tol or {}).items()}
+    if tol is None:
+        return default_tol[dtype]
+    if not isinstance(tol, Mapping):
+        return float(tol)
+    own = {np.dtype(k): v for k, v in tol.items()}
     return own.get(dtype, default_tol[dtype])
 
 

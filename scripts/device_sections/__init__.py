@@ -50,7 +50,7 @@ def run_section(args: argparse.Namespace) -> int:
     section = next(s for s in SECTIONS if s.name == args.section)
     module = importlib.import_module(f".{section.module}", __package__)
     shard, shards = map(int, args.shard.split("/"))
-    checks = Checks(args.rows, args.out, args.small, args.emulated, args.seconds, shard, shards)
+    checks = Checks(args.rows, args.out, args.small, args.emulated, args.seconds, shard, shards, args.after)
     with checks.device():
         module.run(checks)
     return 0

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import platform
 import subprocess
+import sys
 from typing import Any
 
 import mxlite as mx
@@ -48,16 +49,20 @@ def run(checks: Checks) -> None:
         found["name"], found["architecture"] = device.name, device.architecture
         found["multiprocessors"], found["shared bytes"] = device.multiprocessors, device.shared_bytes
         found["free, total"] = device.memory()
+    if not checks.emulated:
+        cuda(checks)
     with checks.check("doctor") as found:
         asked = subprocess.run(
-            [__import__("sys").executable, "-m", "mxlite", "doctor"], capture_output=True, text=True,
-            timeout=60, cwd=str(mx.__path__[0]) + "/..",
+            [sys.executable, "-m", "mxlite", "doctor"], capture_output=True, text=True,
+            timeout=max(5, checks.left), cwd=str(mx.__path__[0]) + "/..",
         )  # fmt: skip
         (checks.out / "doctor.txt").write_text(asked.stdout + asked.stderr)
         assert asked.returncode == 0, asked.stderr[-500:]
         found["file"] = "doctor.txt"
-    if checks.emulated:
-        return
+
+
+def cuda(checks: Checks) -> None:
+    """What a GPU says of itself."""
     with checks.check("CUDA's versions and all properties") as found:
         from cupy_backends.cuda.api import runtime
 
@@ -72,7 +77,9 @@ def run(checks: Checks) -> None:
             raise Skip(str(error)) from None
         found["cuDNN"] = cudnn.backend_version()
         text = cudnn.create_device_properties(0).serialize()
-        (checks.out / "cudnn_device_properties.json").write_text(str(text))
+        found["properties"] = json.loads(text if isinstance(text, str) else bytes(text))
+        written = json.dumps(found["properties"], indent=1)
+        (checks.out / "cudnn_device_properties.json").write_text(written + "\n")
     with checks.check("nvidia-smi") as found:
         asked = subprocess.run(["nvidia-smi"], capture_output=True, text=True, timeout=30)
         found["says"] = asked.stdout[-3000:]

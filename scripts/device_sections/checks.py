@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import sys
 import time
 import traceback
 from collections.abc import Iterator
@@ -19,10 +21,19 @@ class Checks:
     """Rows of one section, written as they are found."""
 
     def __init__(
-        self, rows: Path, out: Path, small: bool, emulated: bool, seconds: float, shard: int, shards: int
+        self,
+        rows: Path,
+        out: Path,
+        small: bool,
+        emulated: bool,
+        seconds: float,
+        shard: int,
+        shards: int,
+        after: str = "",
     ) -> None:
+        """after: what the process before this one has come to, see `begin_again`."""
         self.rows, self.out, self.small, self.emulated = rows, out, small, emulated
-        self.shard, self.shards = shard, shards
+        self.shard, self.shards, self.after = shard, shards, after
         self.seconds = seconds
         self.end = time.monotonic() + seconds
 
@@ -53,6 +64,12 @@ class Checks:
             verdict = "FAIL"
             traceback.print_exc()
         self.row(name, found, verdict, time.monotonic() - start)
+
+    def begin_again(self, after: str) -> None:
+        """Go on behind `after` in a new process, since this one has lost its GPU. Does not return."""
+        command = [sys.executable, *sys.argv, "--after", after, "--seconds", f"{self.left:.0f}"]
+        sys.stdout.flush()
+        os.execv(sys.executable, command)
 
     @contextlib.contextmanager
     def device(self) -> Iterator[None]:

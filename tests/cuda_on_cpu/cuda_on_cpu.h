@@ -4,11 +4,13 @@
 // (elsewhere ucontext, whose switch is two calls of the system). A thread runs until it ends or waits at a barrier, of
 // the block or of its warp; when all that are left wait, they go on. A barrier that not all of them reach is
 // reported as an error: on a GPU it would hang or be undefined. Shared memory is a static variable: one block runs
-// at a time. Between blocks it is filled with garbage, as nobody may rely on it.
+// at a time. Between blocks it is filled with garbage, as nobody may rely on it. Where the kernels may reach is watched,
+// see bounds.h.
 #pragma once
 #define CUDA_ON_CPU 1
 
 #include <cmath>
+#include <csetjmp>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +19,6 @@
 #include <ucontext.h>
 #endif
 #include <utility>
-#include <vector>
 
 using std::signbit;
 
@@ -38,6 +39,8 @@ static dim3 gridDim, blockDim;
 static uint3 blockIdx, threadIdx;
 static const int warpSize = 32;
 
+#include "bounds.h"
+
 namespace emulated {
 
 #ifdef __x86_64__
@@ -49,9 +52,9 @@ __attribute__((naked, noinline)) static void switch_to(Context *, Context) {
         "popq %r15\n\tpopq %r14\n\tpopq %r13\n\tpopq %r12\n\tpopq %rbx\n\tpopq %rbp\n\tret");
 }
 
-static void change(Context &from, Context &to) { switch_to(&from, to); }
+UNWATCHED static void change(Context &from, Context &to) { switch_to(&from, to); }
 
-static void begin(Context &context, unsigned char *stack, size_t size, void (*enter)()) {
+UNWATCHED static void begin(Context &context, unsigned char *stack, size_t size, void (*enter)()) {
     uint64_t *top = (uint64_t *)((uintptr_t)(stack + size) & ~(uintptr_t)15);
     *--top = 0;  // where `enter` would return to, which it never does
     *--top = (uint64_t)enter;
@@ -61,9 +64,9 @@ static void begin(Context &context, unsigned char *stack, size_t size, void (*en
 #else
 typedef ucontext_t Context;
 
-static void change(Context &from, Context &to) { swapcontext(&from, &to); }
+UNWATCHED static void change(Context &from, Context &to) { swapcontext(&from, &to); }
 
-static void begin(Context &context, unsigned char *stack, size_t size, void (*enter)()) {
+UNWATCHED static void begin(Context &context, unsigned char *stack, size_t size, void (*enter)()) {
     getcontext(&context);
     context.uc_stack.ss_sp = stack;
     context.uc_stack.ss_size = size;
@@ -81,27 +84,46 @@ struct Thread {
     unsigned char slot[16];  // what it hands to the others of its warp
 };
 
-static std::vector<Thread> threads;
-static std::vector<unsigned char> stacks;
+static Thread threads[1024];  // of which there are `thread_count` in a block
+static int thread_count;
+static unsigned char *stacks;
+static size_t stacks_size;
 static Context scheduler;
 static int current;
-static const char *failure;
 static void (*body)(void *);
 static void *body_arguments;
-static const size_t STACK = 64 * 1024;
+static const size_t STACK = 256 * 1024;
 
-static void enter() {
+struct Copy { void *to; const void *from; bool there; };
+struct Copies { Copy all[64]; int count; };
+static Copies copies[1024];  // that each thread has asked for, see tensor.cuh
+struct Lane { const unsigned char *row; uint32_t a[4], b[2]; };
+static Lane lanes[1024];  // what each hands to its warp there
+
+UNWATCHED static void aligned(const void *at) {
+    if ((uintptr_t)at % 16) refuse((uintptr_t)at, "wants a multiple of 16 bytes");
+}
+static jmp_buf launched;  // where a thread without a stack of its own began
+
+UNWATCHED static void enter() {
     body(body_arguments);
     threads[current].state = ENDED;
     change(threads[current].context, scheduler);
 }
 
-static void wait(State state) {
+UNWATCHED static void leave_block() {
+    threads[current].state = ENDED;
+    change(threads[current].context, scheduler);
+}
+
+UNWATCHED static void leave_launch() { longjmp(launched, 1); }
+
+UNWATCHED static void wait(State state) {
     threads[current].state = state;
     change(threads[current].context, scheduler);
 }
 
-static void run_block(int count) {
+UNWATCHED static void run_block(int count) {
     for (int t = 0; t < count; ++t) {
         Thread &thread = threads[t];
         begin(thread.context, &stacks[t * STACK], STACK, enter);
@@ -114,6 +136,7 @@ static void run_block(int count) {
                 current = t;
                 threadIdx = threads[t].index;
                 change(scheduler, threads[t].context);
+                if (failure) return;
             }
         bool moved = false, left = false, all = true;
         for (int w = 0; w < count; w += warpSize) {
@@ -139,8 +162,8 @@ static void run_block(int count) {
     }
 }
 
-template <typename T> T exchanged(T value, int partner) {
-    int first = current / warpSize * warpSize, count = (int)threads.size();
+template <typename T> UNWATCHED T exchanged(T value, int partner) {
+    int first = current / warpSize * warpSize, count = thread_count;
     memcpy(threads[current].slot, &value, sizeof(T));
     wait(WAITS_FOR_WARP);
     T result = value;
@@ -150,15 +173,21 @@ template <typename T> T exchanged(T value, int partner) {
     return result;
 }
 
+// Nobody may rely on what a block before has left there: nan, or -1.
+UNWATCHED static void spoil_shared() {
+    for (size_t i = 0; i < variable_count; ++i)
+        if (variables[i].is_shared()) memset((void *)variables[i].begin, 0xFF, variables[i].size);
+}
+
 template <typename... A, size_t... I>
-void call(void (*kernel)(A...), void **parameters, std::index_sequence<I...>) {
+UNWATCHED void call(void (*kernel)(A...), void **parameters, std::index_sequence<I...>) {
     kernel(*(A *)parameters[I]...);
 }
 
 template <typename... A> struct Launch {
     void (*kernel)(A...);
     void **parameters;
-    static void run(void *self) {
+    UNWATCHED static void run(void *self) {
         auto *launch = (Launch *)self;
         call(launch->kernel, launch->parameters, std::index_sequence_for<A...>());
     }
@@ -166,23 +195,36 @@ template <typename... A> struct Launch {
 
 // The parameters are those of cuLaunchKernel: an address for each argument. `barriers` says whether threads wait.
 template <typename... A>
-const char *launch(void (*kernel)(A...), const unsigned *grid, const unsigned *block, bool barriers, void **parameters) {
+UNWATCHED const char *launch(void (*kernel)(A...), const unsigned *grid, const unsigned *block, bool barriers, void **parameters) {
     Launch<A...> made{kernel, parameters};
     gridDim = {grid[0], grid[1], grid[2]};
     blockDim = {block[0], block[1], block[2]};
     int count = block[0] * block[1] * block[2];
     failure = nullptr;
+    thread_count = count;
     if (count > 1024) return "more than 1024 threads in a block";
+    found = shared = {0, 0};
     if (barriers) {
-        threads.assign(count, Thread());
-        stacks.resize(count * STACK);
+        if (stacks_size < count * STACK) {
+            stacks_size = count * STACK;
+            free(stacks);
+            stacks = (unsigned char *)malloc(stacks_size);
+        }
         body = Launch<A...>::run;
         body_arguments = &made;
+        stack = {(uintptr_t)stacks, (uintptr_t)stacks + stacks_size};
+        leave = leave_block;
+    } else {
+        uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+        stack = {here - STACK, here + 1024};
+        leave = leave_launch;
+        if (setjmp(launched)) return failure;
     }
     for (unsigned z = 0; z < grid[2]; ++z)
         for (unsigned y = 0; y < grid[1]; ++y)
             for (unsigned x = 0; x < grid[0] && !failure; ++x) {
                 blockIdx = {x, y, z};
+                spoil_shared();
                 if (barriers) run_block(count);
                 else
                     for (int t = 0; t < count; ++t) {
@@ -190,24 +232,26 @@ const char *launch(void (*kernel)(A...), const unsigned *grid, const unsigned *b
                         Launch<A...>::run(&made);
                     }
             }
+    if (failure)
+        for (Copies &c : copies) c.count = 0;
     return failure;
 }
 
 }  // namespace emulated
 
-static inline void __syncthreads() { emulated::wait(emulated::WAITS_FOR_BLOCK); }
-static inline void __syncwarp(unsigned = 0xffffffffu) { emulated::wait(emulated::WAITS_FOR_WARP); }
-template <typename T> T __shfl_xor_sync(unsigned, T value, int mask, int = 32) {
+UNWATCHED static inline void __syncthreads() { emulated::wait(emulated::WAITS_FOR_BLOCK); }
+UNWATCHED static inline void __syncwarp(unsigned = 0xffffffffu) { emulated::wait(emulated::WAITS_FOR_WARP); }
+template <typename T> UNWATCHED T __shfl_xor_sync(unsigned, T value, int mask, int = 32) {
     return emulated::exchanged(value, emulated::current % warpSize ^ mask);
 }
-template <typename T> T __shfl_down_sync(unsigned, T value, unsigned by, int = 32) {
+template <typename T> UNWATCHED T __shfl_down_sync(unsigned, T value, unsigned by, int = 32) {
     return emulated::exchanged(value, emulated::current % warpSize + (int)by);
 }
-template <typename T> T __shfl_sync(unsigned, T value, int lane, int = 32) {
+template <typename T> UNWATCHED T __shfl_sync(unsigned, T value, int lane, int = 32) {
     return emulated::exchanged(value, lane % warpSize);
 }
-template <typename T> unsigned __match_any_sync(unsigned, T value) {
-    int first = emulated::current / warpSize * warpSize, count = (int)emulated::threads.size();
+template <typename T> UNWATCHED unsigned __match_any_sync(unsigned, T value) {
+    int first = emulated::current / warpSize * warpSize, count = emulated::thread_count;
     memcpy(emulated::threads[emulated::current].slot, &value, sizeof(T));
     emulated::wait(emulated::WAITS_FOR_WARP);
     unsigned same = 0;

@@ -1,7 +1,9 @@
-"""Attention of two-byte floats on tensor cores: products of cuBLASLt, with rows of scores between.
+"""Attention on tensor cores: products of cuBLASLt, with rows of scores between.
 
-The scores of a few key heads at a time are in scratch, about as much as the second-level cache holds: as
-float32 for the softmax, rounded once for the product that follows, as kernels do that keep them on the chip.
+Of two-byte floats, and of float32 where TF32 is allowed. The scores of a few key heads at a time are in
+scratch, about as much as the second-level cache holds: as float32 for the softmax. Two-byte floats are
+rounded once for the product that follows, as kernels do that keep them on the chip; float32 stays where it
+is.
 Everything else is as in `attention.py`, which does what this cannot: other types, very long sequences,
 gradients of masks.
 
@@ -18,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ...core import config
 from .attention import Attention, DELTA_THREADS
 from .device import Arguments, InOrder, nothing, pointer, Run
 from .gemm import kernel_name, Product, product, workspace
@@ -25,7 +28,6 @@ from .source import kernel, NAMES, shared, Source
 
 MOST_SCRATCH = 64 << 20  # bytes of scores and what is made of them, unless one head takes more
 MOST_OF_A_HEAD = 128 << 20
-FORWARD, BACKWARD = 4 + 2, 4 + 4 + 2 + 2  # bytes for each score
 PITCH = 8  # rows of scores are a multiple of so many elements: 16 bytes of two-byte floats
 ALIGN = 256
 
@@ -51,6 +53,14 @@ def source(dtype: str, length: str, drops: bool) -> Source:
     return Source(text, contract=True)
 
 
+def _scratch(dtype: str, backward: bool) -> dict[str, int]:
+    """Bytes for each score, by what they are for."""
+    made = {"scores": 4, "d_weights": 4} if backward else {"scores": 4}
+    if dtype != "float32":
+        made |= {"weights": 2, "d_scores": 2} if backward else {"weights": 2}
+    return made
+
+
 @dataclass(frozen=True)
 class Blocks:
     """The calls of one operator, `heads` key heads at a time."""
@@ -61,12 +71,14 @@ class Blocks:
 
     @classmethod
     def of(cls, whole: Attention | None, backward: bool) -> Blocks | None:
-        """None where products would not be cuBLASLt's, or a head's scores are too many."""
-        if whole is None or whole.dtype not in ("float16", "bfloat16"):
+        """None where products would not be cuBLASLt's on tensor cores, or a head's scores are too many."""
+        if whole is None or whole.dtype not in ("float16", "bfloat16", "float32"):
+            return None
+        if whole.dtype == "float32" and not config.allow_tf32():
             return None
         z = whole.plan
         rows, pitch = z.shared * z.queries, -(-z.keys // PITCH) * PITCH
-        each = rows * pitch * (BACKWARD if backward else FORWARD)
+        each = rows * pitch * sum(_scratch(whole.dtype, backward).values())
         total = z.batch * z.groups
         if not (total and each and z.width and z.values) or each > MOST_OF_A_HEAD:
             return None
@@ -102,7 +114,8 @@ class Blocks:
             """a, b, c: (pitch, elements of one matrix)."""
             return Product(
                 rows, columns, terms, dtype, lda=a[0], ldb=b[0], ldc=c[0], batch=(1, count),
-                strides_a=(0, a[1]), strides_b=(0, b[1]), strides_c=(0, c[1]), tf32=False, **more,
+                strides_a=(0, a[1]), strides_b=(0, b[1]), strides_c=(0, c[1]), tf32=dtype == "float32",
+                **more,
             )  # fmt: skip
 
         q, k, value, out, s = (e, m * e), (e, n * e), (v, n * v), (v, m * v), (pitch, m * pitch)
@@ -121,9 +134,9 @@ class Blocks:
         """Bytes of scratch by name."""
         elements = self.heads * self.rows * self.pitch
         device, total = self.whole.device, self.whole.plan.batch * self.whole.plan.groups
-        made = {"scores": 4 * elements, "weights": 2 * elements}
+        made = {n: size * elements for n, size in _scratch(self.whole.dtype, self.backward).items()}
         if self.backward:
-            made |= {"d_weights": 4 * elements, "d_scores": 2 * elements, "delta": self.whole.delta_bytes}
+            made["delta"] = self.whole.delta_bytes
         counts = {self.heads, total % self.heads or self.heads}
         made["products"] = max(workspace(device, p) for n in counts for p in self.products(n).values())
         return made
@@ -137,6 +150,10 @@ class Blocks:
         for name, nbytes in self.pieces().items():
             places[name] = work
             work += -(-nbytes // ALIGN) * ALIGN
+        # Of float32 a weight takes the place of its score: whoever writes it is who has read that.
+        places.setdefault("weights", places["scores"])
+        if self.backward:
+            places.setdefault("d_scores", places["d_weights"])
         return places
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
@@ -160,9 +177,10 @@ class Blocks:
         lengths = {"query": self.rows * z.width, "key": z.keys * z.width, "value": z.keys * z.values}
         lengths |= {f"d_{n}": x for n, x in lengths.items()}
         lengths |= dict.fromkeys(("out", "d_out"), self.rows * z.values)
+        size = 4 if whole.dtype == "float32" else 2
         runs: list[Run] = [whole.delta(arrays, at["delta"])] if self.backward else []
         for first, count in self._blocks():
-            here = at | {n: at[n] + 2 * x * first for n, x in lengths.items() if at.get(n)}
+            here = at | {n: at[n] + size * x * first for n, x in lengths.items() if at.get(n)}
             products = self.products(count)
 
             make = functools.partial(self._product, products, here)

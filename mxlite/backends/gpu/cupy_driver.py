@@ -35,6 +35,10 @@ _LASTING = frozenset(
         "cudaErrorInvalidPc",
         "cudaErrorAssert",
         "cudaErrorECCUncorrectable",
+        "cudaErrorContained",
+        "cudaErrorTensorMemoryLeak",
+        "cudaErrorMpsClientTerminated",
+        "cudaErrorExternalDevice",
         "CUDA_ERROR_ILLEGAL_ADDRESS",
         "CUDA_ERROR_LAUNCH_FAILED",
         "CUDA_ERROR_LAUNCH_TIMEOUT",
@@ -45,6 +49,10 @@ _LASTING = frozenset(
         "CUDA_ERROR_INVALID_PC",
         "CUDA_ERROR_ASSERT",
         "CUDA_ERROR_ECC_UNCORRECTABLE",
+        "CUDA_ERROR_CONTAINED",
+        "CUDA_ERROR_TENSOR_MEMORY_LEAK",
+        "CUDA_ERROR_MPS_CLIENT_TERMINATED",
+        "CUDA_ERROR_EXTERNAL_DEVICE",
     }
 )
 """After these the device refuses everything until the process ends (CUDA runtime API, `cudaError_t`)."""
@@ -101,10 +109,12 @@ def count(cuda: Bindings | None = None) -> int:
             "let in: docker run --gpus all."
         )
     if there // 1000 < wanted // 1000:
-        other = "'mxlite[gpu12]'" if there >= 12000 else "nothing: CUDA 12 is the oldest that is served"
+        helps = "A newer driver is needed: CUDA 12 is the oldest that mxlite works with."
+        if there >= 12000:
+            other = f"cupy-cuda{wanted // 1000}x"
+            helps = f"A newer driver helps, or pip uninstall {other} and install 'mxlite[gpu12]'."
         raise DeviceError(
-            f"The driver here is for CUDA {version(there)}, CuPy for CUDA {version(wanted)}. A newer driver "
-            f"helps, or pip uninstall cupy-cuda{wanted // 1000}x and install {other}."
+            f"The driver here is for CUDA {version(there)}, CuPy for CUDA {version(wanted)}. {helps}"
         )
     try:
         return int(runtime.getDeviceCount())

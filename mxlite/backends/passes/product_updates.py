@@ -4,15 +4,11 @@
                                   update(weight, d_out, data, states)
 
 That needs a gradient with one term and one reader, and a step that is made element by element: neither a
-norm of the whole gradient nor a loss scale that looks at it first. It also has a price: d_out and data have
-to wait until the weight may change, which is when the gradient in data has been made from it. So it is done
-where
+norm of the whole gradient nor a loss scale that looks at it first. Nor may d_out and data have to wait for
+it: the weight may change when the gradient in data has been made from it, and that comes first where the
+weight is larger than data, see `split_gradients`. And the gradient has to be large enough for bands to pay.
 
-    nobody reads the old weight behind the gradient     as in the first layer
-    or the gradient has more bytes than data            the order is then d_data before d_weight anyway, see
-                                                        `split_gradients`
-
-and the gradient is large enough for bands to pay. The gradient of a bias becomes a node of its own.
+The gradient of a bias becomes a node of its own.
 """
 
 from __future__ import annotations
@@ -39,15 +35,14 @@ bands, takes a few percent longer, which is to bring more than a few bytes."""
 
 
 class _Match(NamedTuple):
-    """An update, the node that makes its gradient, and where among all nodes both in one can stand.
+    """An update and the node that makes its gradient.
 
-    behind: the node that it follows; None where it reads nothing of the forward pass, and a plan may put it
-    wherever it likes.
+    moves: whether both in one read nothing of the forward pass, so that a plan may put it wherever it likes.
     """
 
     update: Node
     gradient: Node
-    behind: Node | None
+    moves: bool
 
 
 def product_updates(
@@ -66,10 +61,6 @@ def product_updates(
         return graph, {}, num_forward
     of_update = {m.update: m for m in found}
     of_gradient = {m.gradient: m for m in found}
-    follows: dict[Node, list[_Match]] = {}
-    for m in found:
-        if m.behind is not None:
-            follows.setdefault(m.behind, []).append(m)
     variables = [n for n in graph.nodes if n.op is None]
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
     moved: dict[Entry, Entry] = {}
@@ -93,15 +84,15 @@ def product_updates(
             named = dict(zip(node.input_names, inputs))
             if any(Entry(node, i) in read for i, n in enumerate(node.output_names) if n != "d_weight"):
                 add(node, replace(node, inputs=(named["d_out"],), absent=node.absent | {"data"}))
+            if not of_gradient[node].moves:
+                add(of_gradient[node].update, _joined(of_gradient[node], moved))
         elif node not in of_update:
             if inputs == node.inputs:
                 order.append(node)
             else:
                 add(node, replace(node, inputs=inputs))
-        elif of_update[node].behind is None:
+        elif of_update[node].moves:
             add(node, _joined(of_update[node], moved))
-        for m in follows.get(node, ()):
-            add(m.update, _joined(m, moved))
     return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward
 
 
@@ -137,11 +128,10 @@ def _matches(
         if graph.nbytes(gradient) < least_bytes[is_deep]:
             continue
         last = last_reader.get(weight)
-        waits = last is not None and place[last] > place[made]
-        if waits and graph.nbytes(gradient) <= graph.nbytes(named["data"]):
+        if last is not None and place[last] > place[made]:
             continue
-        early = any(named[n].node in forward for n in ("d_out", "data"))
-        found.append(_Match(update, made, (last if waits else made) if early else None))
+        moves = all(named[n].node not in forward for n in ("d_out", "data"))
+        found.append(_Match(update, made, moves))
     return found
 
 

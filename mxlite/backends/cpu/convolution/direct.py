@@ -49,6 +49,7 @@ from .shapes import (
     vector_memory,
     weight_memory,
 )
+from .slabs import Slabs
 
 PART = 4 << 20
 """Bytes of float32 samples to be widened at a time: work for all threads that stays near the caches."""
@@ -166,6 +167,16 @@ class Forward(Direct):
         other = copy(self)
         other.is_packed = True
         return other
+
+    @cached_property
+    def slabs(self) -> Slabs | None:
+        """How the weight can be packed in its own bytes; None where it cannot."""
+        if self.g.groups > 1 or self.is_wide or self.weight_dtype != float32:
+            return None
+        try:
+            return Slabs((self.g.f, self.g.c, *self.g.kernel), float32, self.layout)
+        except LookupError:
+            return None
 
     @property
     def scratch(self) -> int:

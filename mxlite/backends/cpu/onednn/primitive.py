@@ -204,6 +204,18 @@ def bind(primitive: Primitive, arrays: Mapping[int, tuple[Memory, Any]], work: A
     return run
 
 
+def point(run: Run, arg: int, array: Any) -> None:
+    """From here on a call made by `bind`, or several in turn, finds its argument `arg` in `array`.
+
+    The caller keeps that alive.
+    """
+    for call in run if isinstance(run, Calls) else (run,):
+        primitive, handles, arrays = call.keep  # type: ignore[attr-defined]
+        if arg in arrays:
+            handle = handles.handles[list(arrays).index(arg)]
+            primitive._lib.call("dnnl_memory_set_data_handle", handle, ctypes.c_void_p(address_of(array)))
+
+
 def address_of(array: Any) -> int:
     """Where an array's first element lies; an int is an address already."""
     if isinstance(array, int):

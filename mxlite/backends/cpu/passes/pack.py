@@ -1,12 +1,14 @@
 """Weights that stay, in the layout their convolution wants: reordered when they change, not at each call.
 
-At batch size 1 reordering takes as long as convolving.
+At batch size 1 reordering takes as long as convolving. A packed weight takes the bytes of the plain one where
+it can (`Slabs`) and where nobody else in the graph reads that; elsewhere it is another array.
 """
 
 from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import replace
+from typing import Any
 
 from ....core.dtype import as_dtype
 from ....graph import Entry, Graph, Node
@@ -20,13 +22,17 @@ _BYTE = as_dtype("uint8")
 _CONVOLUTIONS = (_convolution_channels_last, _convolution_epilogue)
 
 
-def pack(graph: Graph, kept: Set[Entry]) -> tuple[Graph, dict[Entry, Entry]]:
-    """`graph`, an inference pass, with packed weights where these are in `kept`; and where entries went.
-    O(nodes).
+def pack(
+    graph: Graph, kept: Set[Entry], in_place: bool
+) -> tuple[Graph, dict[Entry, Entry], dict[Entry, Any]]:
+    """`graph`, an inference pass, with packed weights where these are in `kept`; where entries went; and the
+    variables that are to be packed where they are, each with its form. O(nodes).
 
-    kept: what does not change from call to call.
+    kept: what does not change from call to call. in_place: whether variables may be.
     """
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
+    forms: dict[Entry, Any] = {}
+    uses = graph.uses()
     moved: dict[Entry, Entry] = {}
     order: list[Node] = []
     for node in graph.nodes:
@@ -35,9 +41,13 @@ def pack(graph: Graph, kept: Set[Entry]) -> tuple[Graph, dict[Entry, Entry]]:
         way = _way(graph, node) if node.op in _CONVOLUTIONS and node.inputs[1] in kept else None
         if way is not None:
             attrs = PackedAttrs(node.attrs, way, graph.shapes[node.inputs[1]], graph.shapes[Entry(node)])
-            packed = Entry(Node(_pack_weight, attrs, (inputs[1],), f"{node.name}_packed"))
-            shapes[packed], dtypes[packed] = (way.layout.nbytes,), _BYTE
-            order.append(packed.node)
+            packed, alone = inputs[1], uses[node.inputs[1]] == 1 and inputs[1].node.op is None
+            if in_place and alone and way.slabs is not None:
+                forms[packed] = way.slabs
+            else:
+                packed = Entry(Node(_pack_weight, attrs, (inputs[1],), f"{node.name}_packed"))
+                shapes[packed], dtypes[packed] = (way.layout.nbytes,), _BYTE
+                order.append(packed.node)
             own = (inputs[0], packed, *inputs[2:])
             new = Node(_packed_convolution, attrs, own, node.name, annotations=node.annotations)
         elif inputs != node.inputs:
@@ -49,9 +59,10 @@ def pack(graph: Graph, kept: Set[Entry]) -> tuple[Graph, dict[Entry, Entry]]:
                 shapes[e], dtypes[e] = shapes[old], dtypes[old]
                 moved[old] = e
     if not moved:
-        return graph, {}
+        return graph, {}, {}
     outputs = tuple(moved.get(e, e) for e in graph.outputs)
-    return replace(graph, outputs=outputs, order=tuple(order), shapes=shapes, dtypes=dtypes), moved
+    made = replace(graph, outputs=outputs, order=tuple(order), shapes=shapes, dtypes=dtypes)
+    return made, moved, forms
 
 
 def _way(graph: Graph, node: Node) -> Forward | None:

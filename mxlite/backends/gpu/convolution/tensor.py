@@ -47,27 +47,17 @@ class TensorGather(Gather):
         t = self.tile()
         return f"cuda tensor convolution {t.rows}x{t.columns}"
 
-    def connect(
-        self,
-        x: Any,
-        weight: Any,
-        out: Any,
-        work: Any,
-        bias: Any = None,
-        addend: Any = None,
-        relu: bool = False,
-    ) -> Run:
+    def connect(self, x: Any, weight: Any, out: Any, work: Any, **tail: Any) -> Run:
         """As of Gather, which takes over where arrays are not aligned to packs."""
         g, at = self.g, self.device.address
         if out is None or out.size == 0:
             return nothing
         fed = at(work) if self._packs() else at(weight)
         if at(x) % BYTES or fed % BYTES:
-            plain = Gather(self.device, g, self.last, self.transposed)
-            return plain.connect(x, weight, out, work, bias, addend, relu)
-        n = self.numbers(relu)
+            return Gather(self.device, g, self.last, self.transposed).connect(x, weight, out, work, **tail)
+        n = self.numbers()
         n.w_made, n.w_summed, n.w_tap = g.taps * n.summed, 1, n.summed
-        run = self.launched(n, _pack(g), at(x), fed, out, bias, addend)
+        run = self.launched(n, _pack(g), at(x), fed, out, **tail)
         if not self._packs():
             return run
         size = g.f * (g.c // g.groups) * g.taps

@@ -47,39 +47,43 @@ class Gather:
         t = self.tile()
         return f"cuda convolution {t.rows}x{t.columns}"
 
-    def connect(
-        self,
-        x: Any,
-        weight: Any,
-        out: Any,
-        work: Any,
-        bias: Any = None,
-        addend: Any = None,
-        relu: bool = False,
-    ) -> Run:
-        """The call: out = x convolved (or transposed) with weight, + bias, + addend, rectified."""
+    def connect(self, x: Any, weight: Any, out: Any, work: Any, **tail: Any) -> Run:
+        """The call: out = x convolved (or transposed) with weight; `tail`: see `launched`."""
         g, at = self.g, self.device.address
         if out is None or out.size == 0:
             return nothing
-        n = self.numbers(relu)
+        n = self.numbers()
         c, taps = g.c // g.groups, g.taps
         n.w_made, n.w_summed = (taps, c * taps) if self.transposed else (c * taps, taps)
         n.by_k = n.w_summed <= n.w_made
         pack = PACK if self.last and n.summed % PACK == 0 and at(x) % (PACK * g.dtype.itemsize) == 0 else 1
-        return self.launched(n, pack, at(x), at(weight), out, bias, addend)
+        return self.launched(n, pack, at(x), at(weight), out, **tail)
 
-    def numbers(self, relu: bool) -> Numbers:
+    def numbers(self) -> Numbers:
         """What the kernel is told, without where the weight's elements lie."""
         g, tile = self.g, self.tile()
         n = numbers(g, *self._sides())
-        n.transposed, n.relu = self.transposed, relu
+        n.transposed = self.transposed
         n.phases = prod(g.stride) if self.transposed else 1
         n.row_tiles = -(-self._rows() // tile.rows)
         n.column_tiles = -(-n.made // tile.columns)
         return n
 
-    def launched(self, n: Numbers, pack: int, x: int, weight: int, out: Any, bias: Any, addend: Any) -> Run:
-        """The call of the kernel; `x` and `weight` are addresses."""
+    def launched(
+        self,
+        n: Numbers,
+        pack: int,
+        x: int,
+        weight: int,
+        out: Any,
+        bias: Any = None,
+        addend: Any = None,
+        relu: bool = False,
+    ) -> Run:
+        """The call of the kernel; `x` and `weight` are addresses. What follows the sum: + bias, + addend,
+        rectified.
+        """
+        n.relu = relu
         g, device, at = self.g, self.device, self.device.address
         addresses = [at(a) for a in (out, addend) if a is not None]
         whole = all(a % (PACK * g.dtype.itemsize) == 0 for a in addresses)

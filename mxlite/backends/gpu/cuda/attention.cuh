@@ -61,14 +61,14 @@ struct Drawer {
     bool any;
     Four words;
 
-    template <typename C> __device__ __forceinline__ C kept(const Sizes &z, int b, int h, int q, int k) {
+    template <typename C> __device__ __forceinline__ C kept(const Sizes &z, int b, int h, int q, int k, int end) {
         int g = h / z.shared, j = h % z.shared;
         int first = g / z.heads * z.heads, count = z.groups - first < z.heads ? z.groups - first : z.heads;
         int64 down = (z.queries + z.rows - 1) / z.rows, along = (z.keys + z.columns - 1) / z.columns;
         int r = q / z.rows, c = k / z.columns;
-        // The last blocks are smaller.
+        // The last blocks are smaller; keys from `end` on are in none.
         int height = z.queries - r * z.rows < z.rows ? z.queries - r * z.rows : z.rows;
-        int width = z.keys - c * z.columns < z.columns ? z.keys - c * z.columns : z.columns;
+        int width = end - c * z.columns < z.columns ? end - c * z.columns : z.columns;
         int64 number = ((int64)b * z.groups + first) * z.shared + (int64)j * count;
         number = number * down + (int64)r * count;
         number = number * along + (int64)c * count;
@@ -88,14 +88,14 @@ struct Drawer {
 
 template <typename C, int N>
 __device__ __forceinline__ void make_kept(
-    C (&factor)[4][4], const Sizes &z, const uint64 *state, int b, int h, int q0, int k0) {
+    C (&factor)[4][4], const Sizes &z, const uint64 *state, int b, int h, int q0, int k0, int end) {
     Drawer drawer = {state};
     #pragma unroll
     for (int i = 0; i < 4; ++i)
         #pragma unroll
         for (int e = 0; e < 4; ++e)
             factor[i][e] = drawer.kept<C>(
-                z, b, h, q0 + threadIdx.x / (N / 4) * 4 + i, k0 + threadIdx.x % (N / 4) * 4 + e);
+                z, b, h, q0 + threadIdx.x / (N / 4) * 4 + i, k0 + threadIdx.x % (N / 4) * 4 + e, end);
 }
 
 // Weights as tile[contracted][line] of the product that follows; `turned`: queries are contracted, else keys.
@@ -204,7 +204,7 @@ __device__ __forceinline__ void attend(
         if (!out) continue;
         if (DROPS) {
             C kept[4][4];
-            make_kept<C, N>(kept, z, state, b, h, q0, k0);
+            make_kept<C, N>(kept, z, state, b, h, q0, k0, end);
             #pragma unroll
             for (int i = 0; i < 4; ++i)
                 #pragma unroll

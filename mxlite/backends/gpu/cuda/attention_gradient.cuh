@@ -16,7 +16,7 @@ __device__ __forceinline__ void make_weights(
         for (int j = 0; j < 4; ++j) w[i][j] = mx_exp(w[i][j] - base);
     }
     C kept[4][4];
-    if (DROPS) make_kept<C, N>(kept, z, state, b, h, q0, k0);
+    if (DROPS) make_kept<C, N>(kept, z, state, b, h, q0, k0, end);
     if (!of_scores) {
         if (DROPS)
             #pragma unroll

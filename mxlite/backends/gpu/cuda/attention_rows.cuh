@@ -57,7 +57,7 @@ __device__ __forceinline__ void weigh_rows(
                     float w = 0;
                     if (k < row.last)
                         w = mx_exp(masked<T>(s[k], z, mask, row.b, row.h, row.q, k, row.end) - base) * factor;
-                    if (DROPS) w *= drawer.kept<float>(z, row.b, row.h, row.q, k);
+                    if (DROPS) w *= drawer.kept<float>(z, row.b, row.h, row.q, k, row.end);
                     weights[r * pitch + k] = from<T>(w);
                 }
         }
@@ -84,7 +84,7 @@ __device__ __forceinline__ void weigh_rows_again(
                 float w = 0, d = 0;
                 if (k < row.last) {
                     w = mx_exp(masked<T>(scores[at], z, mask, row.b, row.h, row.q, k, row.end) - base);
-                    float kept = DROPS ? drawer.kept<float>(z, row.b, row.h, row.q, k) : 1;
+                    float kept = DROPS ? drawer.kept<float>(z, row.b, row.h, row.q, k, row.end) : 1;
                     d = w * (d_weights[at] * kept - own);
                     w *= kept;
                 }

@@ -1,21 +1,27 @@
 // Random classes: of rows of probabilities, and rows in random order; see mxlite/ops/multinomial.py.
 #pragma once
 
-// Sums of the probabilities of each row, divided by the last: a block for each row, whose threads have stretches.
+// Sums of the probabilities of each row, divided by the last: a block for each row. One thread adds, in the order of the
+// reference, so that bits are the same; all read and write for it.
 extern "C" __global__ void __launch_bounds__(128) cumulate(
     const void *data, double *sums, int kind, int classes) {
-    __shared__ double shared_numbers[128];
+    const int STRETCH = 1024;  // a multiple of 128: who divides a sum is who wrote it
+    __shared__ double stretch[STRETCH], whole_row;
     int64 row = (int64)blockIdx.x * classes;
-    if (threadIdx.x == 0) {
-        double total = 0;  // in order, as the reference adds
-        for (int c = 0; c < classes; ++c) {
-            total += number(data, kind, row + c);
-            sums[row + c] = total;
-        }
-        shared_numbers[0] = total;
+    double total = 0;
+    for (int first = 0; first < classes; first += STRETCH) {
+        int count = classes - first < STRETCH ? classes - first : STRETCH;
+        for (int c = threadIdx.x; c < count; c += 128) stretch[c] = number(data, kind, row + first + c);
+        __syncthreads();
+        if (threadIdx.x == 0)
+            for (int c = 0; c < count; ++c) stretch[c] = total += stretch[c];
+        __syncthreads();
+        for (int c = threadIdx.x; c < count; c += 128) sums[row + first + c] = stretch[c];
+        __syncthreads();
     }
+    if (threadIdx.x == 0) whole_row = total;
     __syncthreads();
-    for (int c = threadIdx.x; c < classes; c += 128) sums[row + c] /= shared_numbers[0];
+    for (int c = threadIdx.x; c < classes; c += 128) sums[row + c] /= whole_row;
 }
 
 // The first class whose sum is above a uniform number; `local` is the row's place among those of a search.

@@ -69,48 +69,40 @@ __device__ __forceinline__ void tensor_product<float>(
     MX_MMA("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32");
 }
 #else
-namespace emulated {
-struct Copy { void *to; const void *from; bool there; };
-static std::vector<Copy> copies[1024];
-struct Lane { const unsigned char *row; uint32 a[4], b[2]; };
-static Lane lanes[1024];
-
-static void aligned(const void *at) {
-    if ((uintptr_t)at % 16) failure = "16 bytes that are not aligned";
-}
-
 // Number k of row `row` of a, or of column `column` of b, that the lanes of a warp hold.
-template <typename T> float of_a(int first, int row, int k) {
+template <typename T> UNWATCHED float of_a(int first, int row, int k) {
     const int each = 4 / sizeof(T), half = 4 * each;
-    uint32 bits = lanes[first + row % 8 * 4 + k % half / each].a[k / half * 2 + row / 8];
+    uint32 bits = emulated::lanes[first + row % 8 * 4 + k % half / each].a[k / half * 2 + row / 8];
     T number;
     memcpy(&number, (unsigned char *)&bits + k % each * sizeof(T), sizeof(T));
     return to<float>(number);
 }
-template <typename T> float of_b(int first, int column, int k) {
+template <typename T> UNWATCHED float of_b(int first, int column, int k) {
     const int each = 4 / sizeof(T), half = 4 * each;
-    uint32 bits = lanes[first + column * 4 + k % half / each].b[k / half];
+    uint32 bits = emulated::lanes[first + column * 4 + k % half / each].b[k / half];
     T number;
     memcpy(&number, (unsigned char *)&bits + k % each * sizeof(T), sizeof(T));
     return to<float>(number);
 }
-}  // namespace emulated
 
 inline void copy_async(void *to, const void *from, bool there) {
     emulated::aligned(to), emulated::aligned(from);
-    emulated::copies[threadIdx.x].push_back({to, from, there});
+    emulated::Copies &mine = emulated::copies[threadIdx.x];
+    mine.all[mine.count++] = {to, from, there};
 }
 
 inline void wait_for_copies() {
-    for (const emulated::Copy &c : emulated::copies[threadIdx.x])
-        if (c.there) memcpy(c.to, c.from, 16);
-        else memset(c.to, 0, 16);
-    emulated::copies[threadIdx.x].clear();
+    emulated::Copies &mine = emulated::copies[threadIdx.x];
+    for (int i = 0; i < mine.count; ++i)
+        if (mine.all[i].there) memcpy(mine.all[i].to, mine.all[i].from, 16);
+        else memset(mine.all[i].to, 0, 16);
+    mine.count = 0;
 }
 
-template <bool TURNED> inline void load_matrices(uint32 (&to)[4], const void *row) {
+template <bool TURNED> UNWATCHED void load_matrices(uint32 (&to)[4], const void *row) {
     int lane = threadIdx.x % 32, first = (int)threadIdx.x - lane;
     emulated::aligned(row);
+    emulated::look((uintptr_t)row, 16, "reads");
     emulated::lanes[threadIdx.x].row = (const unsigned char *)row;
     __syncwarp();
     for (int m = 0; m < 4; ++m) {
@@ -126,7 +118,7 @@ template <bool TURNED> inline void load_matrices(uint32 (&to)[4], const void *ro
 inline uint32 to_tf32(uint32 bits) { return (bits & 0x7f800000) == 0x7f800000 ? bits : (bits + 0x1000) & ~0x1fffu; }
 
 template <typename T>
-inline void tensor_product(float &c0, float &c1, float &c2, float &c3, const uint32 (&a)[4], uint32 b0, uint32 b1) {
+UNWATCHED void tensor_product(float &c0, float &c1, float &c2, float &c3, const uint32 (&a)[4], uint32 b0, uint32 b1) {
     int lane = threadIdx.x % 32, first = (int)threadIdx.x - lane;
     emulated::Lane &mine = emulated::lanes[threadIdx.x];
     memcpy(mine.a, a, sizeof(a));
@@ -135,7 +127,7 @@ inline void tensor_product(float &c0, float &c1, float &c2, float &c3, const uin
     float *sums[4] = {&c0, &c1, &c2, &c3};
     for (int i = 0; i < 4; ++i)
         for (int k = 0; k < 32 / (int)sizeof(T); ++k)
-            *sums[i] += emulated::of_a<T>(first, lane / 4 + i / 2 * 8, k) * emulated::of_b<T>(first, lane % 4 * 2 + i % 2, k);
+            *sums[i] += of_a<T>(first, lane / 4 + i / 2 * 8, k) * of_b<T>(first, lane % 4 * 2 + i % 2, k);
     __syncwarp();
 }
 #endif

@@ -11,7 +11,7 @@ rectifier without a sum, for which cuDNN wants room for all of d_out once more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -234,15 +234,11 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         if n is None:
             return None
 
-        def connect(
-            xp: Any, a: Any, data: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any,
-            addend: Any = None, *, out: Any, mean: Any, var: Any, work: Any, train: bool,
-        ) -> Run:  # fmt: skip
-            arrays = {
-                "data": data, "gamma": gamma, "beta": beta, "addend": addend, "out": out, "mean": mean,
-                "var": var, "old_mean": moving_mean, "old_var": moving_var,
-            }  # fmt: skip
-            return n.by_cudnn(arrays, work) or n.by_own(arrays, work, (moving_mean, moving_var))
+        names = r.op.input_names(r.attrs)
+
+        def connect(xp: Any, a: Any, *given: Any, work: Any, train: bool, **made: Any) -> Run:
+            arrays, moving = _arrays(names, given, made)
+            return n.by_cudnn(arrays, work) or n.by_own(arrays, work, moving)
 
         return _chosen(n, connect, r.op, ("out", "mean", "var"))
 
@@ -251,16 +247,10 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         if n is None:
             return None
 
-        def connect(
-            xp: Any, a: Any, d_out: Any, data: Any, *rest: Any, d_data: Any, d_gamma: Any, d_beta: Any,
-            work: Any, train: bool, d_addend: Any = None,
-        ) -> Run:  # fmt: skip
-            have = dict(zip(r.op.signature.needs[2:], rest, strict=True))
-            arrays = {
-                "d_out": d_out, "data": data, **have, "d_data": d_data, "d_gamma": d_gamma, "d_beta": d_beta,
-                "d_addend": d_addend,
-            }  # fmt: skip
-            moving = (have["moving_mean"], have["moving_var"])
+        names = r.op.signature.needs
+
+        def connect(xp: Any, a: Any, *given: Any, work: Any, train: bool, **made: Any) -> Run:
+            arrays, moving = _arrays(names, given, made)
             run = n.by_cudnn(arrays, work)
             if run is None:
                 return n.by_own(arrays, work, moving)
@@ -275,6 +265,15 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         if op.grad_op is not None:
             table[op.grad_op] = [backward]
     return table
+
+
+def _arrays(
+    names: Sequence[str], given: Sequence[Any], made: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[Any, Any]]:
+    """Arrays by the names of NAMES, and the moving averages among them."""
+    arrays = {**dict(zip(names, given)), **made}
+    moving = arrays.pop("moving_mean"), arrays.pop("moving_var")
+    return {**arrays, "old_mean": moving[0], "old_var": moving[1]}, moving
 
 
 def _chosen(n: Norm, connect: Callable[..., Run], op: type[Op], always: tuple[str, ...]) -> ChosenKernel:

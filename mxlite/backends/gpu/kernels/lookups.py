@@ -1,7 +1,7 @@
 """Embedding, take and their gradients: each row is read once and written once, 16 bytes at a time.
 
-Gradients are added up in the order of the indices, see gpu/segments.py. In mode "raise" a launch before looks
-at all indices once; what it finds is told by the next wait (see checks.py), the lookup clips.
+Gradients are added up in the order of the indices, see gpu/segments.py. In mode "raise" a launch before, or
+two, look at all indices once; what they find is told by the next wait (see checks.py), the lookup clips.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from .reductions import loop
 
 THREADS = 256
 BLOCKS_PER_MULTIPROCESSOR = 16
+FEW = 8192  # indices that one block looks at
+MOST_PARTS = 1024  # blocks that look at more
+PART_BYTES = 16
 
 
 class Lookup(ctypes.Structure):
@@ -112,9 +115,9 @@ def _take(device: Device, r: Request) -> ChosenKernel | None:
         into = out if r.op is take else d_updates
         if into is None:
             return nothing
-        return _checked(device, r, length, indices, [table.call(a, indices, into)])
+        return _checked(device, r, length, indices, work, [table.call(a, indices, into)])
 
-    return connected(connect, 0, "cuda lookup", like=r.op.forward)
+    return connected(connect, _check_bytes(r), "cuda lookup", like=r.op.forward)
 
 
 def _sums(device: Device, r: Request) -> SegmentSums | None:
@@ -148,13 +151,25 @@ def _index_add(device: Device, r: Request) -> ChosenKernel | None:
         runs = [sums.call(indices, updates, out, work, add=True)]
         if device.address(data) != device.address(out):
             runs.insert(0, copy.call(data, out))
-        return _checked(device, r, length, indices, runs)
+        return _checked(device, r, length, indices, work, runs)
 
-    return connected(connect, sums.workspace, "cuda sorted sums", like=r.op.forward)
+    nbytes = max(sums.workspace, _check_bytes(r))
+    return connected(connect, nbytes, "cuda sorted sums", like=r.op.forward)
 
 
-def _checked(device: Device, r: Request, length: int, indices: Any, runs: list[Run]) -> Run:
-    """`runs`, behind a look at the indices where one out of range is an error."""
+def _parts(n: int) -> int:
+    """How many blocks look at n indices."""
+    return min(MOST_PARTS, -(-n // FEW))
+
+
+def _check_bytes(r: Request) -> int:
+    """Of scratch, which is free again when `runs` begin."""
+    parts = _parts(prod(r.inputs[1])) if r.attrs.mode == "raise" else 1
+    return PART_BYTES * parts if parts > 1 else 0
+
+
+def _checked(device: Device, r: Request, length: int, indices: Any, work: Any, runs: list[Run]) -> Run:
+    """`runs`, behind a look at the indices where one out of range is an error. work: `_check_bytes`."""
     if r.attrs.mode != "raise" or not indices.size:
         return InOrder(runs)
     name = (r.op.forward_op or r.op).op_name
@@ -163,18 +178,31 @@ def _checked(device: Device, r: Request, length: int, indices: Any, runs: list[R
         least, most = extremes(words)
         return f"{name}: indices must be in [0, {length}), got {least} to {most}."
 
-    check = device.check(name, describe)
-    values = [pointer(device.address(indices)), pointer(check.address), ctypes.c_int64(indices.size)]
-    values += [ctypes.c_int64(0), ctypes.c_int64(length), ctypes.c_int(kind(indices.dtype))]
-    function = device.function(_range_source(), "check_range")
-    threads = min(1024, -(-indices.size // 32) * 32)
-    look = device.launch(function, (1, 1, 1), (threads, 1, 1), 0, Arguments(values))
-    return InOrder([Checked(look, check), *runs])
+    check, n, parts = device.check(name, describe), indices.size, _parts(indices.size)
+    given, slot = pointer(device.address(indices)), pointer(check.address)
+    size, sort, limits = (
+        ctypes.c_int64(n),
+        ctypes.c_int(kind(indices.dtype)),
+        [ctypes.c_int64(0), ctypes.c_int64(length)],
+    )
+
+    def launch(name: str, blocks: int, threads: int, *values: Any) -> Run:
+        function = device.function(_range_source(), name)
+        return device.launch(function, (blocks, 1, 1), (threads, 1, 1), 0, Arguments(values))
+
+    if parts == 1:
+        threads = min(1024, -(-n // 32) * 32)
+        look = launch("check_range", 1, threads, given, slot, size, *limits, sort)
+        return InOrder([Checked(look, check), *runs])
+    room = pointer(device.address(work))
+    first = launch("range_parts", parts, THREADS, given, room, size, sort)
+    look = launch("check_parts", 1, THREADS, room, slot, ctypes.c_int(parts), *limits)
+    return InOrder([first, Checked(look, check), *runs])
 
 
 @functools.cache
 def _range_source() -> Source:
-    return Source(shared("types", "whole", "check_range"))
+    return Source(shared("types", "index", "whole", "check_range"))
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:

@@ -1,0 +1,185 @@
+"""Weights that inference keeps in its kernels' order, in the bytes of the user's arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mxlite as mx
+from mxlite.backends.cpu.onednn import library
+
+pytestmark = pytest.mark.skipif(library() is None, reason="oneDNN is not there")
+
+ODD = np.array([0.0, -0.0, np.inf, np.nan, 1e-40, -1.5], np.float32)
+"""Numbers that arithmetic would not leave as they are."""
+
+
+def network() -> Any:
+    x = mx.sym.var("data")
+    for name, kernel in (("a", 1), ("b", 1), ("c", 3)):
+        stride = (2, 2) if name == "c" else (1, 1)
+        x = mx.sym.Convolution(
+            x,
+            kernel=(kernel,) * 2,
+            stride=stride,
+            pad=(kernel // 2,) * 2,
+            num_filter=64,
+            no_bias=True,
+            name=name,
+        )
+        x = mx.sym.relu(mx.sym.BatchNorm(x, fix_gamma=False, name=f"{name}_bn"))
+    return x
+
+
+SHAPE = (1, 64, 7, 7)
+
+
+def bound(**more: Any) -> tuple[Any, dict[str, np.ndarray]]:
+    exe = network().simple_bind(mx.cpu(), data=SHAPE, grad_req="null", **more)
+    rng = np.random.default_rng(0)
+    values = {}
+    for name, x in sorted({**exe.arg_dict, **exe.aux_dict}.items()):
+        values[name] = rng.uniform(0.5, 1, x.shape).astype(np.float32)
+        if name.endswith("weight"):
+            values[name] = rng.standard_normal(x.shape).astype(np.float32) / 8
+        x[:] = values[name]
+    return exe, values
+
+
+def out(exe: Any) -> np.ndarray:
+    return exe.forward(is_train=False)[0].asnumpy()
+
+
+def is_away(array: Any) -> bool:
+    return array.away.form is not None
+
+
+@pytest.fixture
+def pair(engine):
+    """An executor, what it computes, and the values of its arrays."""
+    exe, values = bound()
+    assert {"a_weight", "b_weight", "c_weight"} == {k[1] for k in exe._planned.infer.step.forms}
+    return exe, out(exe), values
+
+
+@pytest.fixture(params=["threaded", "naive"])
+def engine(request):
+    with mx.engine.use_engine(request.param):
+        yield
+
+
+def test_weights_take_no_second_place_and_results_are_those_of_a_budget(pair):
+    exe, got, values = pair
+    plan = exe.memory_plan
+    assert exe.measured_bytes == plan.peak_bytes
+    fixed = sum(x.nbytes for n, x in values.items()) + 2 * 3 * 64 * 4 + got.nbytes
+    assert plan.problem.fixed_total == fixed  # arrays, data, factors and shifts, output: nothing twice
+    other, _ = bound(memory_budget=2 * plan.peak_bytes)
+    np.testing.assert_allclose(got, out(other), rtol=0, atol=1e-5 * np.abs(got).max())
+    assert all(is_away(exe.arg_dict[n]) for n in ("a_weight", "b_weight", "c_weight"))
+
+
+def test_who_asks_gets_every_bit_back(pair):
+    exe, got, values = pair
+    for _ in range(2):
+        for name in ("a_weight", "c_weight"):
+            array = exe.arg_dict[name]
+            assert is_away(array) and array.shape == values[name].shape and array.dtype == np.float32
+            assert is_away(array)  # shape and type can be had without
+            np.testing.assert_array_equal(array.asnumpy(), values[name])
+            assert not is_away(array)
+        np.testing.assert_array_equal(out(exe), got)
+    odd = np.resize(ODD, values["b_weight"].shape)
+    exe.arg_dict["b_weight"][:] = odd
+    out(exe)
+    assert is_away(exe.arg_dict["b_weight"])
+    found = exe.arg_dict["b_weight"].asnumpy()
+    np.testing.assert_array_equal(found.view(np.uint32), odd.view(np.uint32))
+
+
+@pytest.mark.parametrize("how", ["whole", "part", "view", "operator"])
+def test_what_is_written_counts(pair, how):
+    exe, before, values = pair
+    array, new = exe.arg_dict["b_weight"], values["b_weight"].copy()
+    if how == "whole":
+        new *= 2
+        array[:] = new
+    elif how == "part":
+        new[3] = 0.25
+        array[3] = 0.25
+    elif how == "view":
+        new[5:9] = 1.0
+        view = array[5:9]
+        view[:] = 1.0
+    else:
+        new = new * np.float32(3)
+        array *= 3
+    got = out(exe)
+    other, _ = bound()
+    other.arg_dict["b_weight"][:] = new
+    np.testing.assert_array_equal(got, out(other))
+    assert np.abs(got - before).max() > 0
+    np.testing.assert_array_equal(array.asnumpy(), new)
+
+
+@pytest.mark.parametrize("hold", ["view", "numpy"])
+def test_nothing_changes_order_under_the_eyes_of_somebody_who_looks(pair, hold):
+    exe, got, values = pair
+    array = exe.arg_dict["a_weight"]
+    held = array[2:4] if hold == "view" else np.from_dlpack(array)
+    want = values["a_weight"][2:4] if hold == "view" else values["a_weight"]
+    for _ in range(2):
+        np.testing.assert_array_equal(out(exe), got)
+        assert not is_away(array)
+        np.testing.assert_array_equal(held.asnumpy() if hold == "view" else held, want)
+    assert exe.measured_bytes == exe.memory_plan.peak_bytes + values["a_weight"].nbytes  # a copy, besides
+    array[:] = 2 * values["a_weight"]
+    other, _ = bound()
+    other.arg_dict["a_weight"][:] = 2 * values["a_weight"]
+    doubled = out(other)
+    np.testing.assert_array_equal(out(exe), doubled)
+    del held
+    np.testing.assert_array_equal(out(exe), doubled)
+    assert is_away(array) and exe.measured_bytes == exe.memory_plan.peak_bytes
+
+
+def test_training_mode_and_other_shapes_share_the_weights(pair):
+    exe, got, values = pair
+    larger = exe.reshape(data=(2, *SHAPE[1:]), allow_up_sizing=True)
+    twice = larger.forward(is_train=False, data=np.repeat(values["data"], 2, 0))[0].asnumpy()
+    np.testing.assert_allclose(twice, np.repeat(got, 2, 0), rtol=0, atol=1e-5 * np.abs(got).max())
+    exe.arg_dict["data"][:] = values["data"]
+    np.testing.assert_array_equal(out(exe), got)
+    exe.forward(is_train=True)[0].asnumpy()
+    np.testing.assert_array_equal(exe.arg_dict["c_weight"].asnumpy(), values["c_weight"])
+
+
+def test_a_failed_weight_fails_what_reads_it_until_it_is_written():
+    exe, values = bound()
+    want = out(exe)
+    array = exe.arg_dict["b_weight"]
+    array.wait_to_read()
+    mx.engine.get_engine().push(lambda: 1 / 0, (), (array.var,), name="trouble")
+    with pytest.raises(mx.OperatorError, match="trouble"):
+        out(exe)
+    array[:] = values["b_weight"]
+    np.testing.assert_array_equal(out(exe), want)
+    np.testing.assert_array_equal(array.asnumpy(), values["b_weight"])
+
+
+def test_a_module_keeps_its_weights_once():
+    module = mx.mod.Module(network(), ["data"], None)
+    module.bind([("data", SHAPE)], for_training=False)
+    _, values = bound()
+    args = {n: mx.nd.array(v) for n, v in values.items() if n.endswith(("weight", "gamma", "beta"))}
+    aux = {n: mx.nd.array(v) for n, v in values.items() if "moving" in n}
+    module.init_params(arg_params=args, aux_params=aux)
+    batch = mx.io.DataBatch([mx.nd.array(values["data"])])
+    module.forward(batch, is_train=False)
+    got = module.get_outputs()[0].asnumpy()
+    assert module.measured_bytes == module.memory_plan.peak_bytes
+    np.testing.assert_array_equal(module.get_params()[0]["a_weight"].asnumpy(), values["a_weight"])
+    module.forward(batch, is_train=False)
+    np.testing.assert_array_equal(module.get_outputs()[0].asnumpy(), got)

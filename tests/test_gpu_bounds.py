@@ -1,0 +1,148 @@
+"""The emulated GPU catches what a kernel may not touch: beside its arrays or shared memory, or unaligned."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+from emulated_device import compiler, EmulatedDevice
+from emulated_driver import EmulatedDriver
+
+from mxlite.backends.gpu.device import Arguments, pointer
+from mxlite.backends.gpu.driver import DriverError
+from mxlite.backends.gpu.source import shared, Source
+
+pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
+
+TEXT = """
+struct Table { float *rows[2]; int n; };
+template <typename T> __device__ __forceinline__ T turned(const T *x, int at) {
+    __shared__ T room[32], behind[32];
+    room[threadIdx.x] = x[threadIdx.x];
+    behind[threadIdx.x] = T(7);
+    __syncthreads();
+    return room[at];
+}
+extern "C" __global__ void reads(const float *x, float *y, int at) { y[0] = x[at]; }
+extern "C" __global__ void writes(const float *x, float *y, int at) { y[at] = x[0]; }
+extern "C" __global__ void reads_packs(const float *x, float *y, int at) {
+    *(Pack<float, 4> *)y = *(const Pack<float, 4> *)(x + at);
+}
+extern "C" __global__ void reads_shared(const float *x, float *y, int at) { y[threadIdx.x] = turned(x, at); }
+extern "C" __global__ void writes_rows(Table t, int at) { t.rows[threadIdx.x % 2][at] = 1; }
+extern "C" __global__ void keeps_locals(const float *x, float *y, int at) {
+    float own[8];
+    for (int i = 0; i < 8; ++i) own[(i + at) % 8] = x[i];
+    float *p = own + at % 8;
+    y[threadIdx.x] = *p;
+    __syncwarp();
+}
+extern "C" __global__ void leaves_shared(const float *x, float *y, int at) {
+    __shared__ float room[4];
+    if ((int)threadIdx.x < at) room[threadIdx.x] = 1;
+    __syncthreads();
+    y[blockIdx.x] = room[3];
+}
+"""
+SOURCE = Source(shared("types") + TEXT)
+
+
+def run(name, at, x=None, threads=1, blocks=1):
+    """`name` on two arrays of 40 elements; what it made."""
+    device = EmulatedDevice()
+    x = np.arange(40, dtype=np.float32) if x is None else x
+    y = np.zeros(40, np.float32)
+    values = Arguments([pointer(device.address(x)), pointer(device.address(y)), ctypes.c_int(at)])
+    device.launch(device.function(SOURCE, name), (blocks, 1, 1), (threads, 1, 1), 0, values)()
+    return y
+
+
+@pytest.mark.parametrize(
+    "name, at, why",
+    [
+        (
+            "reads",
+            40,
+            "reads: thread .0, 0, 0. of block .0, 0, 0. reads 4 bytes, 0 behind the end of an array of 160",
+        ),
+        ("reads", -1, "reads 4 bytes, 4 before the start of an array of 160 bytes"),
+        ("writes", 41, "writes 4 bytes, 4 behind the end of an array of 160 bytes"),
+        ("writes", 10**7, "writes 4 bytes"),
+        ("reads_packs", 40, "reads 16 bytes, 0 behind the end"),
+        ("reads_packs", 38, "wants a multiple of 16 bytes"),
+        (
+            "reads_packs",
+            1,
+            "wants a multiple of 16 bytes .line .*, 4 behind the start of an array of 160",
+        ),
+    ],
+)
+def test_what_lies_outside_of_arrays(name, at, why):
+    with pytest.raises(AssertionError, match=why):
+        run(name, at)
+
+
+def test_a_pack_that_lies_across_the_end():
+    whole = np.arange(44, dtype=np.float32)
+    x = whole[-whole.ctypes.data % 16 // 4 :][:38]
+    assert (run("reads_packs", 32, x)[:4] == x[32:36]).all()
+    with pytest.raises(AssertionError, match="reads 16 bytes, 144 behind the start of an array of 152 bytes"):
+        run("reads_packs", 36, x)
+
+
+def test_shared_memory_within_each_variable():
+    """Another one, which lies beside it, is not its own, also in a template."""
+    assert (run("reads_shared", 5, threads=32)[:32] == 5).all()
+    for at in (32, -1, 39):
+        with pytest.raises(AssertionError, match=r"reads 4 bytes, .* of room of"):
+            run("reads_shared", at, threads=32)
+
+
+def test_locals_are_free_and_nothing_is_left_in_shared_memory():
+    assert (run("keeps_locals", 3, threads=40) == 0).all()
+    assert (run("leaves_shared", 4, threads=4, blocks=2)[:2] == 1).all()
+    assert np.isnan(run("leaves_shared", 3, threads=4, blocks=2)[:2]).all()
+
+
+class Table(ctypes.Structure):
+    _fields_ = (("rows", ctypes.c_void_p * 2), ("n", ctypes.c_int))
+
+
+def test_arrays_that_a_structure_names_and_parts_of_one():
+    device, room = EmulatedDevice(), np.zeros(64, np.float32)
+    rows = room[:8], room[32:40]
+    table = Table((ctypes.c_void_p * 2)(*map(device.address, rows)), 2)
+
+    def write(at):
+        function = device.function(SOURCE, "writes_rows")
+        values = Arguments([table, ctypes.c_int(at)])
+        device.launch(function, (1, 1, 1), (2, 1, 1), 0, values)()
+
+    write(7)
+    assert room[7] == room[39] == 1 and room.sum() == 2
+    with pytest.raises(AssertionError, match="writes 4 bytes, 0 behind the end of an array of 32"):
+        write(8)
+
+
+def test_the_driver_allows_what_is_allocated_when_a_kernel_runs():
+    driver = EmulatedDriver(late=0.0)
+    stream = driver.stream()
+    function = driver.function(driver.load(SOURCE), "writes")
+    x, y = driver.malloc(160), driver.malloc(160)
+
+    def write(at):
+        values = Arguments([pointer(x), pointer(y), ctypes.c_int(at)])
+        driver.launch(function, (1, 1, 1), (1, 1, 1), 0, stream, values)
+        driver.synchronize(stream)
+
+    write(39)
+    with pytest.raises(
+        DriverError, match=r"writes: thread .* writes 4 bytes, 0 behind the end of an array"
+    ) as e:
+        write(40)
+    assert e.value.is_lasting
+    driver.fault = None
+    driver.free(y)
+    with pytest.raises(DriverError, match="writes 4 bytes"):
+        write(0)

@@ -1,0 +1,299 @@
+"""What FeedForward, key-value stores, modules in a row and cells refuse, and promise beside MXNet."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+
+import mxlite as mx
+
+
+def net(hidden=3):
+    layer = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=hidden, name="fc")
+    return mx.sym.SoftmaxOutput(layer, name="softmax")
+
+
+def rows(count=8):
+    draw = np.random.RandomState(0)
+    return draw.rand(count, 4).astype("float32"), draw.randint(0, 3, count).astype("float32")
+
+
+def feed_forward(*args, **options):
+    with pytest.warns(DeprecationWarning, match=r"mx\.mod\.Module"):
+        return mx.model.FeedForward(*args, **options)
+
+
+# -- FeedForward -------------------------------------------------------------------------------
+
+
+def test_feed_forward_stays_within_its_budget():
+    x, y = rows()
+    model = feed_forward(net(), num_epoch=1, memory_budget="4KiB")
+    model.fit(x, y)
+    assert model.predict(x).shape == (8, 3)
+    tight = feed_forward(net(), num_epoch=1, memory_budget=100)
+    with pytest.raises(mx.MemoryBudgetError):
+        tight.fit(x, y)
+
+
+def test_feed_forward_predicts_for_arrays_of_any_number_of_rows():
+    x, y = rows(20)
+    model = feed_forward(net(), num_epoch=1, numpy_batch_size=8)
+    model.fit(x, y)
+    whole = model.predict(x)
+    for count in (20, 3, 8, 1):
+        np.testing.assert_allclose(model.predict(x[:count]), whole[:count], rtol=1e-5)
+    copy = pickle.loads(pickle.dumps({k: v for k, v in model.__getstate__().items() if k == "_predictor"}))
+    assert copy["_predictor"] is None
+
+
+def test_feed_forward_goes_on_in_the_data_where_an_epoch_ended():
+    class Counted(mx.io.NDArrayIter):
+        resets = 0
+
+        def reset(self):
+            Counted.resets += 1
+            super().reset()
+
+    x, y = rows(24)
+    feed_forward(net(), num_epoch=3, epoch_size=2).fit(Counted(x, y, 4))
+    assert Counted.resets == 1 + 1  # the data have 6 batches: before the first, none within, at the end none
+    with pytest.raises(mx.StateError, match="have no batch"):
+        feed_forward(net(), num_epoch=1).fit(mx.io.ResizeIter(Empty(), 1))
+
+
+class Empty(mx.io.DataIter):
+    provide_data, provide_label = [("data", (4, 4))], [("softmax_label", (4,))]
+
+    def next(self):
+        raise StopIteration
+
+
+def test_feed_forward_says_what_is_wrong():
+    x, y = rows()
+    model = feed_forward(net(), num_epoch=1)
+    with pytest.raises(mx.StateError, match="no parameters yet"):
+        model.predict(x)
+    with pytest.raises(mx.StateError, match="no parameters yet"):
+        model.save("nowhere")
+    with pytest.raises(ValueError, match="needs y"):
+        model.fit(x)
+    with pytest.raises(ValueError, match="8 samples, y 7 labels"):
+        model.fit(x, y[:7])
+    with pytest.raises(ValueError, match=r"\(N,\) or \(N, 1\)"):
+        model.fit(x, np.zeros((8, 2)))
+    with pytest.raises(TypeError, match="X is a DataIter"):
+        model.fit([1, 2], y)
+    with pytest.raises(TypeError, match="pair of arrays"):
+        model.fit(x, y, eval_data=x)
+    with pytest.raises(mx.StateError, match="needs num_epoch"):
+        feed_forward(net()).fit(x, y)
+    with pytest.raises(TypeError, match="symbol, or a function"):
+        feed_forward("net")
+    with pytest.raises(TypeError, match="name or an Optimizer"):
+        feed_forward(net(), num_epoch=1, optimizer=3).fit(x, y)
+    with pytest.raises(mx.OpAttributeError, match="momentun"):
+        feed_forward(net(), num_epoch=1, momentun=0.9).fit(x, y)
+    with pytest.raises(mx.BindError, match="two arguments called 'data'"):
+        feed_forward(mx.sym.Variable("data") + mx.sym.Variable("data"))
+    model.fit(x, y)
+    model.arg_params["more"] = mx.nd.ones((1,))
+    with pytest.raises(mx.BindError, match=r"'more' is no parameter.*allow_extra_params"):
+        model.predict(x)
+    del model.arg_params["more"], model.arg_params["fc_bias"]
+    with pytest.raises(mx.MXNetError, match="'fc_bias' is neither among the data"):
+        model.predict(x)
+
+
+# -- key-value stores --------------------------------------------------------------------------
+
+
+def test_a_store_says_what_is_wrong():
+    for name in ("dist_sync", "dist_device_async", "p3"):
+        with pytest.raises(mx.MXNetError, match="several machines"):
+            mx.kv.create(name)
+    with pytest.raises(mx.UnknownNameError, match="Did you mean 'local'"):
+        mx.kv.create("locl")
+    store = mx.kv.create("local")
+    store.init(1, mx.nd.ones((2,)))
+    with pytest.raises(mx.BindError, match="initialised already"):
+        store.init(1, mx.nd.ones((2,)))
+    with pytest.raises(mx.BindError, match="all numbers or all text"):
+        store.init("a", mx.nd.ones((2,)))
+    with pytest.raises(mx.UnknownNameError, match="key 2 has not been initialised"):
+        store.push(2, mx.nd.ones((2,)))
+    with pytest.raises(mx.ShapeError, match=r"1 is \(2,\), but \(3,\) was pushed"):
+        store.push(1, mx.nd.ones((3,)))
+    with pytest.raises(mx.ShapeError, match="2 keys need as many values, got 1"):
+        store.push([1, 1], [mx.nd.ones((2,))])
+    with pytest.raises(TypeError, match="must be an NDArray"):
+        store.push(1, 3)
+    with pytest.raises(TypeError, match="number or text"):
+        store.init(1.5, mx.nd.ones((2,)))
+    with pytest.raises(TypeError, match="out="):
+        store.pull(1)
+    with pytest.raises(mx.StateError, match="set_optimizer"):
+        store.save_optimizer_states("nowhere")
+    with pytest.raises(mx.MXNetError, match="sparse"):
+        store.row_sparse_pull(1, mx.nd.ones((2,)), row_ids=mx.nd.zeros((1,)))
+    with pytest.raises(mx.MXNetError, match="compress"):
+        store.set_gradient_compression({"type": "2bit"})
+
+
+def test_a_store_holds_a_modules_parameters_themselves_and_the_update_stays_in_the_step():
+    x, y = rows()
+    store, module = mx.kv.create("local"), mx.mod.Module(net())
+    module.fit(mx.io.NDArrayIter(x, y, 4), num_epoch=1, kvstore=store, optimizer_params={"momentum": 0.9})
+    assert module.is_fused and module.measured_bytes == module.planned_bytes
+    out = mx.nd.zeros((3, 4))
+    store.pull("fc_weight", out=out)
+    np.testing.assert_array_equal(out.asnumpy(), module.get_params()[0]["fc_weight"].asnumpy())
+    store.push("fc_weight", mx.nd.ones((3, 4)))
+    changed = module.get_params()[0]["fc_weight"].asnumpy()
+    assert (changed < out.asnumpy()).all()  # by the module's optimizer, with its momentum
+    with pytest.raises(TypeError, match="kvstore is a KVStore, its name, or None"):
+        module.init_optimizer(kvstore=3, force_init=True)
+    with pytest.raises(mx.MXNetError, match="several machines"):
+        module.init_optimizer(kvstore="dist_sync", force_init=True)
+
+
+# -- modules in a row --------------------------------------------------------------------------
+
+
+def test_a_row_of_modules_says_what_is_wrong():
+    row = mx.mod.SequentialModule()
+    with pytest.raises(mx.StateError, match="no modules"):
+        row.bind([("data", (4, 4))])
+    with pytest.raises(mx.BindError, match="not 'take_label'"):
+        row.add(mx.mod.Module(net()), take_label=True)
+    first = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=4, name="fc")
+    row.add(mx.mod.Module(first, label_names=None)).add(
+        mx.mod.Module(net()), take_labels=True, auto_wiring=True
+    )
+    with pytest.raises(mx.StateError, match="call bind"):
+        row.init_params()
+    with pytest.raises(mx.StateError, match="for_training is False"):
+        row.bind([("data", (4, 4))], for_training=False, inputs_need_grad=True)
+    row.bind([("data", (4, 4))], [("softmax_label", (4,))])
+    with pytest.raises(mx.BindError, match="Modules 0 and 1 both have a parameter 'fc_weight'"):
+        row.init_params()
+    two = mx.mod.SequentialModule()
+    two.add(mx.mod.Module(mx.sym.SliceChannel(mx.sym.Variable("data"), num_outputs=2), label_names=None))
+    two.add(mx.mod.Module(net()), auto_wiring=True)
+    with pytest.raises(mx.BindError, match=r"module 1 has the data \['data'\], but gets 2 arrays"):
+        two.bind([("data", (4, 4))])
+
+
+def test_a_row_takes_batches_of_other_sizes():
+    first = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=4, name="first")
+    row = mx.mod.SequentialModule().add(mx.mod.Module(first, label_names=None))
+    row.add(mx.mod.Module(net()), take_labels=True, auto_wiring=True)
+    row.bind([("data", (4, 4))], [("softmax_label", (4,))], inputs_need_grad=True)
+    row.init_params(mx.init.Xavier())
+    row.init_optimizer()
+    for count in (4, 2, 5):
+        row.forward_backward(mx.io.DataBatch([mx.nd.ones((count, 4))], [mx.nd.zeros((count,))]))
+        row.update()
+        assert row.get_outputs()[0].shape == (count, 3)
+        assert row.get_input_grads()[0].shape == (count, 4)
+
+
+def test_a_module_in_python_says_what_is_wrong():
+    loss = mx.mod.PythonLossModule()
+    with pytest.raises(mx.BindError, match=r"data_shapes are of \['x'\]"):
+        loss.bind([("x", (2, 3))])
+    with pytest.raises(mx.BindError, match="grad_req 'add'"):
+        loss.bind([("data", (2, 3))], grad_req="add")
+    loss.bind([("data", (2, 3))], [("softmax_label", (2,))])
+    loss.forward(mx.io.DataBatch([mx.nd.ones((2, 3))], [mx.nd.ones((2,))]))
+    with pytest.raises(NotImplementedError, match="grad_func"):
+        loss.backward()
+    with pytest.raises(mx.StateError, match="takes no out_grads"):
+        loss.backward([mx.nd.ones((2, 3))])
+    with pytest.raises(mx.BindError, match="one data name"):
+        mx.mod.PythonLossModule(data_names=("a", "b"))
+
+
+# -- cells -------------------------------------------------------------------------------------
+
+
+def test_cells_say_what_is_wrong():
+    data, cell = mx.sym.Variable("data"), mx.rnn.LSTMCell(4)
+    with pytest.raises(mx.ShapeError, match="needs 3 inputs, got 2"):
+        cell.unroll(3, [data, data])
+    with pytest.raises(mx.ShapeError, match="needs inputs"):
+        cell.unroll(3, None)
+    with pytest.raises(mx.ShapeError, match="group of 2"):
+        cell.unroll(3, mx.sym.Group([data, mx.sym.Variable("other")]))
+    with pytest.raises(mx.OpAttributeError, match="which axis is time"):
+        cell.unroll(3, data, layout="NC")
+    with pytest.raises(mx.UnknownNameError, match="no 'lstm_i2h_weight'"):
+        cell.unpack_weights({})
+    with pytest.raises(mx.OpAttributeError, match="mode is one of"):
+        mx.rnn.FusedRNNCell(4, mode="ltsm")
+    fused = mx.rnn.FusedRNNCell(4, mode="gru")
+    with pytest.raises(mx.StateError, match="use its unroll"):
+        fused(data, [])
+    with pytest.raises(mx.ShapeError, match="the vector has 100"):
+        fused.unpack_weights({"gru_parameters": mx.nd.zeros((100,))})
+    with pytest.raises(mx.MXNetError, match="unfuse"):
+        mx.rnn.ZoneoutCell(fused)
+    inside = mx.rnn.RNNCell(4)
+    mx.rnn.ResidualCell(inside)
+    with pytest.raises(mx.StateError, match="inside a modifier cell"):
+        inside.begin_state()
+    stack = mx.rnn.SequentialRNNCell(params=mx.rnn.RNNParams("a_"))
+    taken = mx.rnn.RNNCell(4, params=mx.rnn.RNNParams("b_"))
+    with pytest.raises(mx.StateError, match="not to both"):
+        stack.add(taken)
+    with pytest.raises(mx.OpAttributeError, match="must be odd"):
+        mx.rnn.ConvRNNCell((1, 1, 4, 4), 2, h2h_kernel=(2, 2))
+    with pytest.raises(mx.OpAttributeError, match="dropout is a number"):
+        mx.rnn.DropoutCell("0.5")
+
+
+def test_a_fused_cell_and_its_stack_compute_the_same():
+    for mode, bidirectional in (("lstm", False), ("gru", True), ("rnn_tanh", False)):
+        fused = mx.rnn.FusedRNNCell(3, num_layers=2, mode=mode, bidirectional=bidirectional, prefix="net_")
+        stack = fused.unfuse()
+        data = mx.sym.Variable("data")
+        one, other = (c.unroll(4, data, layout="TNC", merge_outputs=True)[0] for c in (fused, stack))
+        shapes, _, _ = one.infer_shape(data=(4, 2, 5))
+        vector = mx.nd.random.uniform(-0.5, 0.5, shape=shapes[one.list_arguments().index("net_parameters")])
+        x = mx.nd.random.uniform(shape=(4, 2, 5))
+        packed = stack.pack_weights(fused.unpack_weights({"net_parameters": vector}))
+        a, b = one.eval(data=x, net_parameters=vector)[0], other.eval(data=x, **packed)[0]
+        np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_an_open_shape_inside_a_network_is_refused():
+    network = mx.sym.Flatten(mx.sym.zeros((0, 4), name="start"), name="flat") * 2
+    with pytest.raises(mx.ShapeError, match="'start' does not follow from what is known: only"):
+        network.simple_bind(mx.cpu())
+
+
+def test_first_states_get_the_batch_size_through_layers():
+    data, weight = mx.sym.Variable("data"), dict(num_hidden=6, no_bias=True)
+    start = mx.sym.zeros((0, 4), name="start")
+    parts = mx.sym.SliceChannel(mx.sym.FullyConnected(start, name="h", **weight), num_outputs=2)
+    total = parts[0] + mx.sym.FullyConnected(data, num_hidden=3, name="x")
+    assert total.get_internals().infer_shape(data=(5, 2))[1][:1] == [(5, 4)]
+    kept = mx.sym.where(mx.sym.ones_like(data), data, mx.sym.zeros((0, 0), name="before"))
+    assert kept.infer_shape(data=(5, 2))[1] == [(5, 2)]
+
+
+def test_contrib_is_reached_by_all_its_names():
+    for place in (mx.contrib.nd, mx.contrib.ndarray):
+        assert place is mx.nd.contrib
+    for place in (mx.contrib.sym, mx.contrib.symbol):
+        assert place is mx.sym.contrib
+    assert mx.kv is mx.kvstore and mx.mon is mx.monitor
+    from mxlite.kvstore import KVStore
+    from mxlite.rnn import LSTMCell
+
+    assert KVStore is mx.kv.KVStore and LSTMCell is mx.rnn.LSTMCell
+    assert mx.init.create("fusedrnn", None, 4, 1, "lstm").dumps().startswith('["fusedrnn", {"init": null')
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mx.rnn.FusedRNNCell(4).unroll(2, mx.sym.Variable("data"), layout="TNC")
