@@ -354,6 +354,19 @@ def test_bad_usage_is_one_line_and_2(ask, argv, says, tmp_path, monkeypatch):
     assert says in refused(ask(*argv))
 
 
+def test_a_file_without_shapes_says_which_inputs_need_them(ask, tmp_path):
+    """And names no weights, whose shapes follow."""
+    path = tmp_path / "net.json"
+    mx.models.get("lenet").save(str(path))
+    said = refused(ask("plan", str(path)))
+    assert "The shape of 'data' is not known" in said and "--shape data:N,3,224,224" in said
+    assert "weight" not in said
+    first, second = mx.sym.Variable("a"), mx.sym.Variable("b")
+    (mx.sym.FullyConnected(first, num_hidden=2) + second).save(str(path))
+    said = refused(ask("plan", str(path)))
+    assert "The shapes of 'a', 'b' are not known" in said
+
+
 BAD_SYMBOLS = {
     "empty": "",
     "cut short": '{"nodes": [{"op": "null", "name": "data", ',

@@ -12,7 +12,18 @@ import pytest
 from problems import residual
 
 from mxlite.core import SearchLimitError
-from mxlite.memplan import arena, exact, find_cuts, LiveRange, make_plan, packing, partial, place
+from mxlite.memplan import (
+    arena,
+    exact,
+    find_cuts,
+    gaps,
+    LiveRange,
+    make_plan,
+    packing,
+    partial,
+    place,
+    stacking,
+)
 from mxlite.memplan.compiled import compiled, Ints
 
 HARD = Path(__file__).parent.parent / "benchmarks" / "data" / "minimalloc"
@@ -261,7 +272,15 @@ def lowest_by_trying(ranges, order):
     return tuple(offsets)
 
 
-def test_the_lowest_gap_is_found_whatever_lies_around_it():
+@pytest.mark.parametrize("way", ["machine code", "a tree of lists", "machine code as Python"])
+def test_the_lowest_gap_is_found_whatever_lies_around_it(way, monkeypatch):
+    if way == "machine code":
+        pytest.importorskip("llvmlite")
+    else:
+        monkeypatch.setattr(
+            gaps, "machine_code", lambda: None if way == "a tree of lists" else stacking.stack
+        )
+    monkeypatch.setattr(gaps, "POOL", 1)  # a pool that has to grow
     for seed in range(60):
         rng = np.random.default_rng(seed)
         ranges = random_ranges(rng, most=50, steps=int(rng.integers(2, 40)), units=6)
@@ -301,3 +320,24 @@ def test_place_takes_many_ranges_at_once():
     ]
     placed = place(ranges)
     assert placed.nbytes == max(o + r.nbytes for o, r in zip(placed.offsets, ranges))
+
+
+def test_offsets_out_of_a_file_are_apart_or_found_again():
+    """Against every pair; shifted by chance, so that some overlap."""
+    told = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        ranges = random_ranges(rng, most=12, steps=9, units=4)
+        offsets = np.array(place(ranges).offsets, np.int64)
+        offsets[rng.integers(len(offsets))] += 64 * rng.integers(-2, 3)
+        columns = arena._columns(ranges)
+        start, stop, nbytes = columns
+        end = offsets + nbytes
+        apart = bool((offsets >= 0).all()) and not any(
+            start[i] < stop[j] and start[j] < stop[i] and offsets[i] < end[j] and offsets[j] < end[i]
+            for i in range(len(ranges))
+            for j in range(i)
+        )
+        assert arena._are_apart(*columns, offsets) == apart
+        told.append(apart)
+    assert 20 < sum(told) < 180

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -371,3 +372,23 @@ def test_branches_that_may_be_interleaved_get_the_least_peak(seed):
     found = Downsets(section).least_kept(0, 10_000)
     assert found is not None
     assert cost(section, found)[0] == min(cost(section, order)[0] for order in orders)
+
+
+def test_pieces_of_many_tasks_are_not_searched_as_a_whole(monkeypatch):
+    """Sets of thousands of tasks are wide, and too many: minutes for nothing on an unrolled network."""
+    module = sys.modules["mxlite.memplan.reorder"]
+    searched = []
+
+    class Watched(Downsets):
+        def __init__(self, section):
+            searched.append(len(section.order))
+            super().__init__(section)
+
+    monkeypatch.setattr(module, "Downsets", Watched)
+    problem = random_problem(3, forward=60)
+    for largest in (10**9, 24):
+        monkeypatch.setattr(module, "LARGEST", largest)
+        searched.clear()
+        order = reorder(problem)
+        assert sorted(order) == list(range(len(problem.tasks)))
+        assert (max(searched, default=0) > 24) == (largest > 24)

@@ -14,7 +14,8 @@ from ..core.errors import DTypeError, nearest, ShapeError
 from ..executor.amp import SHORT_NAMES
 from ..executor.offload import Offload
 from ..executor.step import input_names
-from ..graph import infer_shapes, Node
+from ..graph import Entry, infer_shapes, Node
+from ..graph.opdef import known_shape
 from ..memplan import MemoryPlan, STRATEGIES
 from ..module import optimizer as optimizers
 from ..symbol import Symbol
@@ -158,6 +159,9 @@ def _checked_inputs(net: Symbol, shapes: Shapes) -> set[str]:
                 f"--shape names {name!r}, which is no input of the network.{nearest(name, arguments)}"
             )
     found = infer_shapes(net.graph, shapes).shapes
+    unknown = {n.name for n in net.graph.variables if not known_shape(found.get(Entry(n)))}
+    if unknown:
+        raise ShapeError(_unknown(net, unknown))
     total = sum(8 * prod(s) for s in found.values() if min(s, default=1) >= 0)
     if total >= MOST_BYTES:
         raise ShapeError(
@@ -165,6 +169,30 @@ def _checked_inputs(net: Symbol, shapes: Shapes) -> set[str]:
             f"bytes cannot be addressed. Is a shape wrong?"
         )
     return input_names(net.graph, list(shapes))
+
+
+PARAMETERS = frozenset(("weight", "bias", "gamma", "beta", "moving_mean", "moving_var", "parameters"))
+"""Inputs of operators whose shapes follow from the others."""
+
+
+def _unknown(net: Symbol, unknown: set[str]) -> str:
+    """What to give: of the variables `unknown` those that are no parameters and no labels, if any are."""
+    follow = input_names(net.graph, []) | {
+        entry.node.name
+        for node in net.graph.nodes
+        if node.op is not None
+        for name, entry in zip(node.input_names, node.inputs)
+        if entry.node.op is None and name in PARAMETERS
+    }
+    names = [n.name for n in net.graph.variables if n.name in unknown]
+    wanted = [n for n in names if n not in follow] or names
+    more = f" and {len(wanted) - 4} more" if len(wanted) > 4 else ""
+    one, several = "shape of {} is not known: give it", "shapes of {} are not known: give them"
+    is_known = one if len(wanted) == 1 else several
+    return (
+        f"The {is_known.format(', '.join(map(repr, wanted[:4])) + more)}, as in "
+        f"--shape {wanted[0]}:N,3,224,224, where N is the batch."
+    )
 
 
 def types_of(net: Symbol, data: set[str]) -> Mapping[str, Any]:

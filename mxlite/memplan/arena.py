@@ -6,12 +6,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from heapq import heappop, heappush
 
 import numpy as np
 
 from .exact import tighten
 from .findings import found
-from .gaps import Gaps
+from .gaps import lowest_gaps
 from .liveness import LiveRange, most_live
 from .problem import padded
 
@@ -58,15 +59,25 @@ def place(ranges: Sequence[LiveRange], lower_bound: int = 0) -> Placement:
 
 
 def _are_apart(start: np.ndarray, stop: np.ndarray, nbytes: np.ndarray, offsets: np.ndarray) -> bool:
-    """Whether no two ranges have a step and a byte in common. O(n^2)."""
-    end = offsets + nbytes
+    """Whether no two ranges have a step and a byte in common. O(n log n), but for moving what lives aside."""
     if (offsets < 0).any() or (offsets % padded(1)).any():
         return False
-    for i in range(len(offsets) - 1):
-        rest = slice(i + 1, None)
-        together = (start[rest] < stop[i]) & (start[i] < stop[rest])
-        if (together & (offsets[rest] < end[i]) & (offsets[i] < end[rest])).any():
+    lows: list[int] = []  # of what lives, ascending, and its ends
+    highs: list[int] = []
+    leaving: list[tuple[int, int]] = []
+    some = np.flatnonzero((nbytes > 0) & (start < stop))
+    for i in some[np.argsort(start[some], kind="stable")].tolist():
+        begin, low = int(start[i]), int(offsets[i])
+        while leaving and leaving[0][0] <= begin:
+            at = bisect_left(lows, heappop(leaving)[1])
+            del lows[at], highs[at]
+        high = low + int(nbytes[i])
+        at = bisect_left(lows, low)
+        if (at and highs[at - 1] > low) or (at < len(lows) and lows[at] < high):
             return False
+        lows.insert(at, low)
+        highs.insert(at, high)
+        heappush(leaving, (int(stop[i]), low))
     return True
 
 
@@ -164,18 +175,11 @@ def _promoted(ranges: Sequence[LiveRange], lower_bound: int, best: Placement) ->
 
 def _first_gap(ranges: Sequence[LiveRange], order: Sequence[int]) -> Placement:
     moments = sorted({r.start for r in ranges})
-    moment = {start: m for m, start in enumerate(moments)}
-    offsets = [0] * len(ranges)
-    gaps = Gaps(len(moments))
-    top = 0
-    for i in order:
-        r = ranges[i]
-        size = padded(r.nbytes)
-        start, stop = moment[r.start], bisect_left(moments, r.stop)
-        at = offsets[i] = gaps.lowest(start, stop, size)
-        gaps.take(start, stop, at, size)
-        top = max(top, at + size)
-    return Placement(tuple(offsets), top)
+    start = np.searchsorted(moments, [r.start for r in ranges])
+    stop = np.searchsorted(moments, [r.stop for r in ranges])
+    size = [padded(r.nbytes) for r in ranges]
+    offsets = lowest_gaps(len(moments), start, stop, size, order)
+    return Placement(tuple(offsets), max((o + s for o, s in zip(offsets, size)), default=0))
 
 
 KEYS = ("upper", "lower", "full", "long", "area", "width")

@@ -3,7 +3,7 @@
 What it takes is a small part of Python: functions of integers (`int`) and integer arrays (`Ints`) that
 assign, loop with `while`, branch, and call one another. Such functions also run as they are, on lists, with
 the same results; the compiler only makes them faster, thirty times and more. Integers have 64 bits here, so
-callers keep their numbers below 2**62; there is no bounds check and no division.
+callers keep their numbers below 2**62; there is no bounds check and no division but `>>`.
 """
 
 from __future__ import annotations
@@ -153,7 +153,13 @@ class _Function:
         return self.at.load(self.place(target), typ=self.int)
 
     def arithmetic(self, op: ast.operator, a: Any, b: Any) -> Any:
-        make = {ast.Add: self.at.add, ast.Sub: self.at.sub, ast.Mult: self.at.mul}[type(op)]
+        make = {
+            ast.Add: self.at.add,
+            ast.Sub: self.at.sub,
+            ast.Mult: self.at.mul,
+            ast.BitAnd: self.at.and_,
+            ast.RShift: self.at.ashr,
+        }[type(op)]
         return make(a, b)
 
     def number(self, e: ast.expr) -> Any:

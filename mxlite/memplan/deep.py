@@ -170,6 +170,27 @@ class Deep:
             return float(self.table[i, j, LEVELS])
         return float(self.table[i, j, low] * (low + 1 - at) + self.table[i, j, low + 1] * (at - low))
 
+    def _costs(self, i: int, j: int, slack: float) -> np.ndarray:
+        """(places, menu) for each place between i and j, and each price: the time if the pass keeps that cut
+        and what saves as much.
+        """
+        middle = np.arange(i + 1, j)
+        deepest = len(self.menu) - 1
+        last, first = np.full_like(middle, j), np.full_like(middle, i)
+        cost = self._between(middle[:, None], last[:, None], slack - self.cuts[:, i, middle].T)
+        cost += self.passes[:, i, middle].T
+        cost[:, deepest] += self._between(first, middle, np.full(len(middle), slack))
+        cost[self.hold[0, i, middle] > slack, :deepest] = FAR
+        return cost
+
+    def _between(self, i: np.ndarray, j: np.ndarray, slack: np.ndarray) -> np.ndarray:
+        """`least` for many places and slacks at once."""
+        at = slack / self.step
+        low = np.clip(at, 0, LEVELS - 1).astype(np.int64)
+        part = np.minimum(at, LEVELS) - low
+        found = self.table[i, j, low] * (1 - part) + self.table[i, j, low + 1] * part
+        return np.where(at < 0, FAR, found)
+
     def parts(
         self, i: int, j: int, slack: float, depth: int, found: list[Part], cuts: dict[int, int]
     ) -> bool:
@@ -194,13 +215,11 @@ class Deep:
                 elif not inner.parts(0, len(inner.at) - 1, slack, depth, found, cuts):
                     return False
                 continue
-            for m in range(i + 1, j):
-                for k in range(deepest + 1) if self.hold[0, i, m] <= slack else (deepest,):
-                    cost = self.least(m, j, slack - float(self.cuts[k, i, m])) + float(self.passes[k, i, m])
-                    if k == deepest:
-                        cost += self.least(i, m, slack)
-                    if cost < best:
-                        best, way = cost, (m, k)
+            cost = self._costs(i, j, slack)
+            if cost.size and (least := float(cost.min())) < best:
+                best = least
+                m, k = divmod(int(cost.argmin()), cost.shape[1])
+                way = (i + 1 + m, k)
             if best >= FAR / 1e6:
                 return False
             m, k = way

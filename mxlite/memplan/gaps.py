@@ -19,8 +19,64 @@ is added is in `used` already, and then also in that of every node above.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import numpy as np
+
+from .compiled import compiled
+from .stacking import NO_ROOM, PARTS
 
 Blocks = list[int]  # low, high, low, high, ...: ascending, and no two of them touch
+
+
+POOL = 8  # numbers for each range, at first
+
+
+def lowest_gaps(
+    length: int, start: np.ndarray, stop: np.ndarray, size: Sequence[int], order: Sequence[int]
+) -> list[int]:
+    """Offsets of ranges [start[i], stop[i]) of `length` moments, each in the lowest gap when its turn in
+    `order` comes. Near O(n log n); the same with and without machine code.
+    """
+    code = machine_code()
+    if code is not None:
+        return _stacked(code, length, start, stop, size, order)
+    gaps, offsets = Gaps(length), [0] * len(size)
+    begins, ends = start.tolist(), stop.tolist()
+    for i in order:
+        at = offsets[i] = gaps.lowest(begins[i], ends[i], size[i])
+        gaps.take(begins[i], ends[i], at, size[i])
+    return offsets
+
+
+@cache
+def machine_code() -> Callable[..., int] | None:
+    """The loops of stacking.py, compiled once; None without llvmlite."""
+    return compiled(PARTS)
+
+
+def _stacked(
+    code: Callable[..., int],
+    length: int,
+    start: np.ndarray,
+    stop: np.ndarray,
+    size: Sequence[int],
+    order: Sequence[int],
+    kind: Callable[[np.ndarray], object] = np.asarray,
+) -> list[int]:
+    """`lowest_gaps` by `code`, with arrays that `kind` makes."""
+    leaves, number = 1 << max(0, length - 1).bit_length(), len(size)
+    given = [kind(np.asarray(a, np.int64)) for a in (order, start, stop, size)]
+    offsets = kind(np.zeros(number, np.int64))
+    rows = [kind(np.zeros(4 * leaves, np.int64)) for _ in range(3)]
+    looked_at = [kind(np.zeros(4 * leaves.bit_length() + 4, np.int64)) for _ in range(2)]
+    room = POOL * (number + 1)
+    while True:
+        pool, left = kind(np.zeros(room, np.int64)), kind(np.array([0, room], np.int64))
+        if code(leaves, number, *given, offsets, pool, *rows, left, *looked_at) != NO_ROOM:
+            return [int(o) for o in np.asarray(offsets)]
+        room *= 2
 
 
 class Gaps:

@@ -41,6 +41,7 @@ Cost = tuple[int, int, int]
 EXACT = 20_000  # transitions of the exact search in one piece or stretch, at most
 FEW = 2_000  # and no more than this where fewer bytes could be gained than there are transitions
 EFFORT = 20  # transitions for each task of the pass, and as many more as one search may have
+LARGEST = 1024  # tasks of a piece that is searched as a whole; of more there are too many sets, and too wide
 SMALL = 24  # a pass of so few tasks is one piece
 WINDOW = 24  # tasks of a stretch around a peak that is searched exactly
 ROUNDS = 16  # stretches tried
@@ -139,6 +140,8 @@ class _Effort:
 
     def search(self, section: Section, found: Order, floor: int) -> tuple[Order, bool]:
         """A better order than `found` if there is one and it is found; whether the search came to its end."""
+        if len(section.order) > LARGEST:
+            return found, False
         best = cost(section, found, floor)
         lattice = Downsets(section)
         least = max(floor, lattice.bound[0]), lattice.bound[1]
