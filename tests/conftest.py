@@ -31,6 +31,7 @@ LONG = (
     "test_commands_print_what_the_page_says",
     "test_a_step_of_lenet_is_measured",
     "test_model_cases_of_the_standard",
+    "test_every_budget_is_kept_or_refused",
 )
 """Tests of ten seconds and more. They begin first: for one that begins last all other processes wait."""
 

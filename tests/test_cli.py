@@ -133,7 +133,7 @@ def test_frontier_and_fit_batch_know_mixed_precision(ask):
     found = [
         int(re.search(r"^Batch (\d+) fits", out, re.MULTILINE)[1])
         for kind in ("float32", "bf16")
-        if (out := ask("fit-batch", "zoo:resnet20_cifar", "--budget", "32MiB", "--dtype", kind)[1])
+        if (out := ask("fit-batch", "zoo:lenet", "--budget", "32MiB", "--dtype", kind)[1])
     ]
     assert found[1] > 1.6 * found[0]
 
