@@ -34,8 +34,9 @@ DEEP_VISITS = 80_000  # and tasks of the schedules made for them, about
 RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
 
 
-# Visits of the search for better counts: by tasks squared for a small problem, else so many and more for
-# each task. First by single changes, then by annealing, of counts and of what is held, then by sets of changes.
+# Visits of the search for better choices: by tasks squared for a small problem, else so many and more for
+# each task. First by single changes of counts, then by annealing, of counts and of what is held, then by sets
+# of changes. What is held costs more work to change than counts, and more for more tasks: fewer visits.
 SMALL_VISITS, VISITS, MORE_VISITS = 300, 3_000_000, 300
 ANNEALED, MOST_ANNEALED, MORE_ANNEALED, MOST_COUNTED = 600, (540_000, 900_000), 60_000_000, 1_000_000
 EXCHANGED, MOST_EXCHANGED, MORE_EXCHANGED = 1500, 1_000_000, 85_000_000
