@@ -22,7 +22,7 @@ from .pool import Point, Pool
 
 BUDGETS, EACH = 16, 12  # searches: budgets, and how many for each, at most
 STEPS = 100  # of each, at least: there are fewer searches instead
-HIGHEST = 3  # count; of few searches one less, for high ones take longer to cost
+HIGHEST = 3  # count
 BELOW = 0.85  # of the least bytes known: the lowest budget
 DEAR = 2.0  # shares of a step that a whole budget in excess is counted as
 WARM = 0.02  # how much worse, in shares of a step, the next state may be at first; nothing at last
@@ -94,15 +94,14 @@ class _Counts:
         self.pool, self.places = pool, places
 
     def begin(self, points: Sequence[Point]) -> None:
-        self.highest = HIGHEST if len(points) == BUDGETS * EACH else HIGHEST - 1
-        self.counts = self.moved = np.minimum([p.array for p in points], self.highest)
+        self.counts = self.moved = np.minimum([p.array for p in points], HIGHEST)
 
     def change(self, draws: _Draws) -> None:
         self.moved = self.counts.copy()
         for rows, place in _places(len(self.counts), len(self.places), draws):
             now = self.moved[rows, self.places[place]]
             chance = draws.shares(len(rows))
-            more = np.minimum(now + 1, self.highest)
+            more = np.minimum(now + 1, HIGHEST)
             new = np.where((now == 0) | (chance < 0.25), more, np.where(chance < 0.5, 0, now - 1))
             self.moved[rows, self.places[place]] = new
 

@@ -148,11 +148,12 @@ def make_schedule(problem: Problem, choice: Choice, room: int = 0) -> Schedule:
 
 def without_copies(problem: Problem, choice: Choice) -> tuple[Schedule, dict[int, int]]:
     """The steps of `make_schedule` that run, and the instance of each value that must be fetched for them."""
-    emit = _emit_runs if isinstance(choice, Runs) else _emit_counts
-    given = choice.stages if isinstance(choice, Runs) else choice
     once = {t for t, task in enumerate(problem.tasks) if not task.recomputable or task.mutates}
     while True:
-        steps = emit(problem, given, once)
+        if isinstance(choice, Runs):
+            steps = _emit_runs(problem, choice.stages, once)
+        else:
+            steps = _emit_counts(problem, choice, once)
         late = _late_readers(problem, steps)
         if not late:
             counts = [0] * problem.num_forward if isinstance(choice, Runs) else choice
