@@ -59,8 +59,8 @@ def _anneal(pool: Pool, points: Sequence[Point], space: _Spans | _Counts, limit:
     draws = _Draws()
 
     def energy() -> np.ndarray:
-        live, seconds = space.costs()
-        excess = np.maximum(0.0, live.max(axis=1) - budgets) / budgets
+        nbytes, seconds = space.costs()
+        excess = np.maximum(0.0, nbytes - budgets) / budgets
         return np.asarray(seconds / whole + DEAR * excess)
 
     now = energy()
@@ -106,8 +106,7 @@ class _Counts:
             self.moved[rows, self.places[place]] = new
 
     def costs(self) -> tuple[np.ndarray, np.ndarray]:
-        live, seconds, _ = self.pool.stages("annealing", self.moved)
-        return live, seconds
+        return self.pool.together("annealing", self.moved)
 
     def take(self, taken: np.ndarray) -> None:
         self.counts[taken] = self.moved[taken]
@@ -141,7 +140,8 @@ class _Spans:
                     moved[i] = holds.edited(state, edit)
 
     def costs(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.pool.held("annealing", self.moved)
+        live, seconds = self.pool.held("annealing", self.moved)
+        return live.max(axis=1), seconds
 
     def take(self, taken: np.ndarray) -> None:
         both = zip(self.states, self.moved, taken.tolist())

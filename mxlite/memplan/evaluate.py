@@ -15,6 +15,7 @@ from .schedule import Choice, make_schedule, Runs, without_copies
 from .transfer import costs
 
 MOST_COPIES = 4  # that are known by stage
+NEVER = 1 << 62  # bytes of what is not looked at
 DEEP_CHUNK = 16  # candidates with more of them, looked at together
 
 
@@ -68,11 +69,12 @@ class Evaluator:
         live, seconds, _ = self.stages(counts)
         return live.max(axis=1), seconds
 
-    def stages(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def stages(self, counts: np.ndarray, others: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(bytes, seconds, whether bytes are known by stage) for each row of `counts`.
 
         Bytes are (candidates, stages), see `Profiles.stages`. Of a row that `one` has to look at the first
-        stage has them all, and the others nothing.
+        stage has them all, and the others nothing. Without `others` nobody looks at such a row: its bytes are
+        NEVER.
         """
         profiles = self.profiles
         live = np.zeros((len(counts), max(1, profiles.num_stages)), np.int64)
@@ -87,6 +89,9 @@ class Evaluator:
                 some = rows[at : at + step]
                 live[some], seconds[some], alone[some] = self._together(counts[some], most)
         known = ~alone
+        if not others:
+            live[alone, 0] = NEVER
+            return live, seconds, known
         if self._stepwise is not None:
             # The same figures as those of `one`, sooner.
             deep = np.flatnonzero(alone & (highest > MOST_COPIES) & ~offloads)

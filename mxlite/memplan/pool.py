@@ -85,15 +85,19 @@ class Pool:
             kept += self._note(names[at : at + BATCH], part, nbytes, seconds)
         return kept
 
-    def stages(self, method: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """`Evaluator.stages` of rows with counts up to some 3, whether they were tried before or not; what no
+    def together(self, method: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(bytes, seconds) of rows with counts up to some 3, whether they were tried before or not; what no
         point beats is kept.
+
+        Where most rows can be costed together, one that cannot has NEVER bytes: it would take as long as
+        hundreds of the others.
         """
         rows = np.maximum(rows, self.forced)
-        live, seconds, known = self.evaluator.stages(rows)
+        live, seconds, _ = self.evaluator.stages(rows, others=not self.evaluator.profiles.plain)
+        nbytes = live.max(axis=1)
         self.visits += len(rows) * len(self.problem.tasks)
-        self._note([method] * len(rows), rows, live.max(axis=1), seconds)
-        return live, seconds, known
+        self._note([method] * len(rows), rows, nbytes, seconds)
+        return nbytes, seconds
 
     @cached_property
     def holds(self) -> Holds:

@@ -1,0 +1,89 @@
+"""The least bytes: from the lowest schedules down, by taking from the fullest stages what can be made again.
+
+The recursion of deep.py works on blocks, and holds all of a block at once. What lies below is a matter of
+single results: one is dropped across the fullest stage, another one, made on the way to something else, is
+not held behind it, and so on until no such change helps. Each time all of them are costed, and the one is
+made that leaves least above a mark just below the fullest stage; seconds weigh little. A sum over all stages
+that are about as full is what is lowered, since one change seldom lowers the fullest by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .holds import Edit, Held
+from .pool import Point, Pool
+
+STARTS = 8  # points that it begins at, at most
+APART = 1.02  # ratio of their bytes, at least
+STAGES = 3  # the fullest, at which changes are looked for
+PARTS = 4096  # what the fullest stage holds, as whole numbers: sums of those are the same everywhere
+MARK = PARTS * 97 // 100
+SECONDS = 16_000.0  # what a step's time is counted as, beside squares of parts
+
+
+def squeeze(pool: Pool, limit: int) -> None:
+    """Search below the lowest points of the frontier, for about `limit` visits each."""
+    if not pool.evaluator.runs_by_stage or not pool.holds.free:
+        return
+    for point in _starts(pool):
+        _squeeze(pool, pool.state(point), pool.visits + limit)
+
+
+def _starts(pool: Pool) -> list[Point]:
+    """The lowest points that offload nothing, some way from one another."""
+    found: list[Point] = []
+    for p in reversed(pool.points):
+        if p.array.min(initial=0) < 0 or (found and p.live_bytes < APART * found[-1].live_bytes):
+            continue
+        found.append(p)
+        if len(found) == STARTS:
+            break
+    return found
+
+
+def _squeeze(pool: Pool, state: Held, until: int) -> None:
+    holds, step = pool.holds, pool.problem.step_seconds or 1.0
+    live, seconds = pool.held("squeezed", [state])
+    while pool.visits < until:
+        top = int(live[0].max())
+        # Forward's own steps come first, and nothing that runs again changes those.
+        fullest = np.argsort(-live[0], kind="stable")[:STAGES] - (live.shape[1] - holds.stages)
+        edits = list(dict.fromkeys(e for j in fullest.tolist() if j >= 0 for e in _edits(pool, state, j)))
+        if not edits:
+            return
+        states = [holds.edited(state, e) for e in edits]
+        lives, times = pool.held("squeezed", states)
+        before = _weight(live, top)[0] + SECONDS * (seconds[0] / step)
+        after = _weight(lives, top) + SECONDS * (times / step)
+        after[lives.max(axis=1) > top] = np.inf
+        best = int(after.argmin())
+        if after[best] >= before:
+            return
+        state, live, seconds = states[best], lives[best : best + 1], times[best : best + 1]
+
+
+def _weight(live: np.ndarray, top: int) -> np.ndarray:
+    """For each candidate the squares of what its stages hold above the mark, added up."""
+    above = np.maximum(live * PARTS // top - MARK, 0)
+    return (above * above).sum(axis=1).astype(np.float64)
+
+
+def _edits(pool: Pool, state: Held, stage: int) -> Iterator[Edit]:
+    """Changes of what is held when `stage` begins, or behind it."""
+    holds = pool.holds
+    here = holds.span(stage, min(stage + 1, holds.stages - 1))
+    for u in holds.free:
+        if not state.held[u] & here:
+            continue
+        before = -1
+        for event in holds.events(state, u):
+            if event >= stage:
+                for kind in (0, 1):
+                    if (edit := holds.change(state, u, before, event, kind)) is not None:
+                        yield edit
+            if event > stage:
+                break
+            before = event
