@@ -12,25 +12,6 @@ struct Step { int64 offset, other; int z, y, x; };  // other < 0: behind the las
 
 #define MX_FAR (-(1 << 30))  // a coordinate that no step brings back
 
-// What a product is made of, in the device's memory: windows in x, columns of w, `stride` apart.
-template <typename T> struct Operands {
-    const T *x, *w;
-    int depth, height, width;  // of x
-    int columns;
-    int64 stride;
-    bool by_k;
-
-    __device__ __forceinline__ bool has(const Place &place, const Step &step) const {
-        return (unsigned)(place.z + step.z) < (unsigned)depth && (unsigned)(place.y + step.y) < (unsigned)height &&
-               (unsigned)(place.x + step.x) < (unsigned)width;
-    }
-    __device__ __forceinline__ const T *window(const Place &place, const Step &step) const {
-        return x + (place.offset + step.offset);
-    }
-    __device__ __forceinline__ bool has_column(int64 other, int n) const { return other >= 0 && n < columns; }
-    __device__ __forceinline__ const T *column(int64 other, int n) const { return w + (other + n * stride); }
-};
-
 // T: elements, C: what is computed with; each thread has TM x TN results. Windows are read in packs of P elements,
 // along the steps (ALONG_K) or along the rows, columns in packs of Q.
 template <typename T, typename C, int BM_, int BN_, int BK_, int TM_, int TN_, bool ALONG_K, int P, int Q> struct Windowed {
@@ -48,7 +29,11 @@ template <typename T, typename C, int BM_, int BN_, int BK_, int TM_, int TN_, b
     };
 
     Stage &s;
-    Operands<T> of;
+    const T *x, *w;
+    int depth, height, width;  // of x
+    int columns;
+    int64 stride;
+    bool by_k;
     C sum[TM][TN];
     Pack<T, P> a[RA];
     Pack<T, Q> b[RB];
@@ -65,17 +50,19 @@ template <typename T, typename C, int BM_, int BN_, int BK_, int TM_, int TN_, b
             if (OF_A % THREADS && e >= OF_A) break;
             const Step &step = s.steps[at][ALONG_K ? e % (BK / P) * P : e / (BM / P)];
             const Place &place = s.places[ALONG_K ? e / (BK / P) : e % (BM / P) * P];
+            bool inside = (unsigned)(place.z + step.z) < (unsigned)depth && (unsigned)(place.y + step.y) < (unsigned)height &&
+                          (unsigned)(place.x + step.x) < (unsigned)width;
             Pack<T, P> none = {};
-            a[r] = of.has(place, step) ? *(const Pack<T, P> *)of.window(place, step) : none;
+            a[r] = inside ? *(const Pack<T, P> *)(x + (place.offset + step.offset)) : none;
         }
         #pragma unroll
         for (int r = 0; r < RB; ++r) {
             int e = threadIdx.x + r * THREADS;
             if (OF_B % THREADS && e >= OF_B) break;
-            int k = Q == 1 && of.by_k ? e % BK : e / (BN / Q), n = Q == 1 && of.by_k ? e / BK : e % (BN / Q) * Q;
+            int k = Q == 1 && by_k ? e % BK : e / (BN / Q), n = Q == 1 && by_k ? e / BK : e % (BN / Q) * Q;
             int64 other = s.steps[at][k].other;
             Pack<T, Q> none = {};
-            b[r] = of.has_column(other, n) ? *(const Pack<T, Q> *)of.column(other, n) : none;
+            b[r] = other >= 0 && n < columns ? *(const Pack<T, Q> *)(w + (other + n * stride)) : none;
         }
     }
 
@@ -94,7 +81,7 @@ template <typename T, typename C, int BM_, int BN_, int BK_, int TM_, int TN_, b
         for (int r = 0; r < RB; ++r) {
             int e = threadIdx.x + r * THREADS;
             if (OF_B % THREADS && e >= OF_B) break;
-            int k = Q == 1 && of.by_k ? e % BK : e / (BN / Q), n = Q == 1 && of.by_k ? e / BK : e % (BN / Q) * Q;
+            int k = Q == 1 && by_k ? e % BK : e / (BN / Q), n = Q == 1 && by_k ? e / BK : e % (BN / Q) * Q;
             #pragma unroll
             for (int i = 0; i < Q; ++i) s.b[at][k][n + i] = to<C>(b[r].at[i]);
         }
@@ -272,9 +259,10 @@ __device__ __forceinline__ void gathered(const Convolution &g, const T *x, const
         stage.places[i] = place;
     }
     W product(stage);
-    int columns = g.made - first_column;
-    product.of = {x + (int64)group * g.summed * g.x_channel, w + (group * g.w_group + first_column * g.w_made),
-                  g.from[0], g.from[1], g.from[2], columns, g.w_made, g.by_k != 0};
+    product.x = x + (int64)group * g.summed * g.x_channel;
+    product.w = w + (group * g.w_group + first_column * g.w_made);
+    product.depth = g.from[0], product.height = g.from[1], product.width = g.from[2];
+    product.columns = g.made - first_column, product.stride = g.w_made, product.by_k = g.by_k;
     Taps taps(g, axes, BK);
     product.run(taps.slices(), taps);
     int64 channel = (int64)group * g.made + first_column, shift = channel * g.y_channel;
@@ -285,13 +273,13 @@ __device__ __forceinline__ void gathered(const Convolution &g, const T *x, const
         #pragma unroll
         for (int j = 0; j < TN; j += W::VN) {
             int n = W::column(j);
-            if (n >= columns) continue;
+            if (n >= product.columns) continue;
             int64 at = out + shift + n * g.y_channel;
             Pack<T, W::VN> made, added;
             if (addend && g.wide) added = *(const Pack<T, W::VN> *)(addend + at);
             #pragma unroll
             for (int v = 0; v < W::VN; ++v) {
-                if (n + v >= columns) break;
+                if (n + v >= product.columns) break;
                 C value = product.sum[i][j + v];
                 if (bias) value += to<C>(bias[channel + n + v]);
                 if (addend) value += to<C>(g.wide ? added.at[v] : addend[at + v * g.y_channel]);
@@ -356,9 +344,10 @@ __device__ __forceinline__ void correlated(const Convolution &g, const T *x, con
         stage.places[i] = place;
     }
     W product(stage);
-    int columns = g.made - first_column;
-    product.of = {x + (int64)group * g.summed * g.x_channel, y + ((int64)group * g.made + first_column) * g.y_channel,
-                  g.from[0], g.from[1], g.from[2], columns, g.y_channel, g.by_k != 0};
+    product.x = x + (int64)group * g.summed * g.x_channel;
+    product.w = y + ((int64)group * g.made + first_column) * g.y_channel;
+    product.depth = g.from[0], product.height = g.from[1], product.width = g.from[2];
+    product.columns = g.made - first_column, product.stride = g.y_channel, product.by_k = g.by_k;
     int64 begin = (int64)slice * g.slice, end = begin + g.slice;
     if (end > g.positions) end = g.positions;
     Positions positions(g, (int)begin, (int)end, BK);
@@ -370,7 +359,7 @@ __device__ __forceinline__ void correlated(const Convolution &g, const T *x, con
         if (out < 0) continue;
         #pragma unroll
         for (int j = 0; j < TN; ++j)
-            if (W::column(j) < columns) target[W::column(j) * of_filter + out] = product.sum[i][j];
+            if (W::column(j) < product.columns) target[W::column(j) * of_filter + out] = product.sum[i][j];
     }
 }
 

@@ -22,7 +22,11 @@ template <typename T, int BM_, int BN_, int WM, int WN, bool ALONG_K> struct Ten
     };
 
     Stage &s;
-    Operands<T> of;
+    const T *x, *w;
+    int depth, height, width;  // of x
+    int columns;
+    int64 stride;
+    bool by_k;
     float sum[TM][TN];
 
     __device__ __forceinline__ TensorWindowed(Stage &stage) : s(stage) {}
@@ -39,16 +43,17 @@ template <typename T, int BM_, int BN_, int WM, int WN, bool ALONG_K> struct Ten
             int line = ALONG_K ? e / 4 : e / (BM / PACK), pack = ALONG_K ? e % 4 : e % (BM / PACK);
             const Step &step = s.steps[at][ALONG_K ? pack * PACK : line];
             const Place &place = s.places[ALONG_K ? line : pack * PACK];
-            bool inside = of.has(place, step);
-            copy_async(s.a[at] + line * PITCH_A + pack * 16, inside ? of.window(place, step) : of.x, inside);
+            bool inside = (unsigned)(place.z + step.z) < (unsigned)depth && (unsigned)(place.y + step.y) < (unsigned)height &&
+                          (unsigned)(place.x + step.x) < (unsigned)width;
+            copy_async(s.a[at] + line * PITCH_A + pack * 16, inside ? x + (place.offset + step.offset) : x, inside);
         }
         #pragma unroll
         for (int e = threadIdx.x; e < BN * 4; e += THREADS) {
             int line = ALONG_K ? e / 4 : e / (BN / PACK), pack = ALONG_K ? e % 4 : e % (BN / PACK);
             int64 other = s.steps[at][ALONG_K ? pack * PACK : line].other;
             int n = ALONG_K ? line : pack * PACK;
-            bool inside = of.has_column(other, n);
-            copy_async(s.b[at] + line * PITCH_B + pack * 16, inside ? of.column(other, n) : of.w, inside);
+            bool inside = other >= 0 && n < columns;
+            copy_async(s.b[at] + line * PITCH_B + pack * 16, inside ? w + (other + n * stride) : w, inside);
         }
     }
 
