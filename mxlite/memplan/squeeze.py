@@ -68,7 +68,8 @@ def _squeeze(pool: Pool, state: Held, until: int) -> None:
 def _weight(live: np.ndarray, top: int) -> np.ndarray:
     """For each candidate the squares of what its stages hold above the mark, added up."""
     above = np.maximum(live * PARTS // top - MARK, 0)
-    return (above * above).sum(axis=1).astype(np.float64)
+    total: np.ndarray = (above * above).sum(axis=1)
+    return total.astype(np.float64)
 
 
 def _edits(pool: Pool, state: Held, stage: int) -> Iterator[Edit]:
