@@ -36,11 +36,11 @@ RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
 
 
 # Visits of the search for better choices: by tasks squared for a small problem, else so many and more for
-# each task. First by single changes of counts, then by annealing, of counts and of what is held, then by sets
-# of changes. What is held costs more work to change than counts, and more for more tasks: fewer visits.
+# each task. First by single changes of counts, then by annealing, of counts and of what is held, then below the
+# least bytes, then by sets of changes. What is held costs more work to change than counts, and more for more tasks: fewer visits.
 SMALL_VISITS, VISITS, MORE_VISITS = 300, 3_000_000, 300
 ANNEALED, MOST_ANNEALED, MORE_ANNEALED, MOST_COUNTED = 600, (540_000, 900_000), 60_000_000, 1_000_000
-MOST_SQUEEZED = 500_000  # for each point that it begins at
+SQUEEZED = 600_000
 EXCHANGED, MOST_EXCHANGED, MORE_EXCHANGED = 1500, 1_000_000, 85_000_000
 
 
@@ -128,7 +128,7 @@ def _search(pool: Pool, droppable: np.ndarray, places: np.ndarray) -> None:
     anneal_counts(pool, places, min(SMALL_VISITS * number**2, MOST_COUNTED))
     low, high = MOST_ANNEALED
     anneal(pool, min(ANNEALED * number**2, max(low, min(high, MORE_ANNEALED // number))))
-    squeeze(pool, MOST_SQUEEZED)
+    squeeze(pool, SQUEEZED)
     exchange(pool, max(EXCHANGED * number, min(MOST_EXCHANGED, MORE_EXCHANGED // number)))
 
 

@@ -25,11 +25,14 @@ SECONDS = 16_000.0  # what a step's time is counted as, beside squares of parts
 
 
 def squeeze(pool: Pool, limit: int) -> None:
-    """Search below the lowest points of the frontier, for about `limit` visits each."""
+    """Search below the lowest points of the frontier, from the lowest on, for about `limit` visits."""
     if not pool.evaluator.runs_by_stage or not pool.holds.free:
         return
+    until = pool.visits + limit
     for point in _starts(pool):
-        _squeeze(pool, pool.state(point), pool.visits + limit)
+        if pool.visits >= until:
+            return
+        _squeeze(pool, pool.state(point), until)
 
 
 def _starts(pool: Pool) -> list[Point]:
