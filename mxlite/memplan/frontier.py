@@ -36,8 +36,9 @@ RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
 
 
 # Visits of the search for better choices: by tasks squared for a small problem, else so many and more for
-# each task. First by single changes of counts, then by annealing, of counts and of what is held, then below the
-# least bytes, then by sets of changes. What is held costs more work to change than counts, and more for more tasks: fewer visits.
+# each task. First by single changes of counts, then by annealing, of counts and of what is held, then below
+# the least bytes, then by sets of changes. What is held costs more work to change than counts, and more for
+# more tasks: fewer visits.
 SMALL_VISITS, VISITS, MORE_VISITS = 300, 3_000_000, 300
 ANNEALED, MOST_ANNEALED, MORE_ANNEALED, MOST_COUNTED = 600, (540_000, 900_000), 60_000_000, 1_000_000
 SQUEEZED = 600_000
