@@ -69,7 +69,7 @@ def test_whatever_runs_again_and_when_gives_the_same_bits():
             exe, seen = train(net, shapes, plan=plan)
             assert equal(seen, wanted) and exe.memory_plan.schedule == plan.schedule
             assert exe.measured_bytes == plan.peak_bytes
-            drawn_again += sum(problem.tasks[t].op == "Dropout" and k for t, k in copies(plan))
+            drawn_again += sum("dropout" in problem.tasks[t].op.lower() and k for t, k in copies(plan))
             returns += sum(h and r and h > r for h, r in zip(state.held, state.runs))
     assert drawn_again and returns
 

@@ -88,7 +88,7 @@ def test_exported_models_are_planned_for_training_and_learn(path):
     mod = mx.mod.Module(net, data_names=["input"], label_names=["softmax_label"], memory_budget=least)
     mod.bind(data.provide_data, data.provide_label)
     mod.set_params(args, states)
-    mod.init_optimizer("sgd", optimizer_params={"learning_rate": 0.02})
+    mod.init_optimizer(optimizer="sgd", optimizer_params={"learning_rate": 0.02})
     batch = next(iter(data))
     losses = []
     for _ in range(2):

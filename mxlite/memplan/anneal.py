@@ -35,7 +35,8 @@ def anneal(pool: Pool, limit: int) -> None:
     """
     if pool.evaluator.runs_by_stage and pool.holds.free:
         points = [p for p in pool.points if p.array.min(initial=0) >= 0]
-        _anneal(pool, points, _Spans(pool), limit)
+        if points:
+            _anneal(pool, points, _Spans(pool), limit)
 
 
 def anneal_counts(pool: Pool, places: np.ndarray, limit: int) -> None:

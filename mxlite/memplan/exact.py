@@ -150,7 +150,7 @@ class Sections:
                 high = run.height()
             else:
                 low = capacity
-            if (high - low) * 256 < high:
+            if high - low <= max(1, high // 256):
                 break
             capacity, most = (low + high) // 2, n + n // 4
         return best

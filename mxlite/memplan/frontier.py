@@ -40,8 +40,9 @@ RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
 # the least bytes, then by sets of changes. What is held costs more work to change than counts, and more for
 # more tasks: fewer visits.
 SMALL_VISITS, VISITS, MORE_VISITS = 300, 3_000_000, 300
-ANNEALED, MOST_ANNEALED, MORE_ANNEALED, MOST_COUNTED = 600, (540_000, 900_000), 60_000_000, 1_000_000
-SQUEEZED = 600_000
+COUNTED, MOST_COUNTED = 150, 1_000_000
+ANNEALED, MOST_ANNEALED, MORE_ANNEALED = 300, (540_000, 900_000), 60_000_000
+SQUEEZED = 250_000
 EXCHANGED, MOST_EXCHANGED, MORE_EXCHANGED = 1500, 1_000_000, 85_000_000
 
 
@@ -114,19 +115,26 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
         if fine.blocks.num <= FINE:
             _stretches(pool, fine)
         _levels(pool, cuts, fine)
-        _search(pool, droppable, np.array(cuts.order, np.int64))
+        _search_counts(pool, droppable, np.array(cuts.order, np.int64))
+        counted = list(pool.points)
+        _search_runs(pool)
         if problem.host is not None:
-            offload.extend(pool)
+            offload.extend(pool, counted)
     return Frontier(problem, strategy, tuple(pool.points))
 
 
-def _search(pool: Pool, droppable: np.ndarray, places: np.ndarray) -> None:
-    """What is found around the points that there are."""
+def _search_counts(pool: Pool, droppable: np.ndarray, places: np.ndarray) -> None:
+    """Mirror counts around those of the points that there are."""
     number = len(pool.problem.tasks)
     limit = min(SMALL_VISITS * number**2, VISITS + MORE_VISITS * number)
     enumerate_all(pool, droppable, limit)
     improve(pool, places, limit)
-    anneal_counts(pool, places, min(SMALL_VISITS * number**2, MOST_COUNTED))
+    anneal_counts(pool, places, min(COUNTED * number**2, MOST_COUNTED))
+
+
+def _search_runs(pool: Pool) -> None:
+    """What is held, around the points that there are."""
+    number = len(pool.problem.tasks)
     low, high = MOST_ANNEALED
     anneal(pool, min(ANNEALED * number**2, max(low, min(high, MORE_ANNEALED // number))))
     squeeze(pool, SQUEEZED)

@@ -13,7 +13,7 @@ both moves meet; then single tasks change between keeping, recomputing and leavi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -30,8 +30,12 @@ ROOMS = (1.02, 1.05, 1.1, 1.2)
 """Last, copies are given more bytes to overlap in, as multiples of what a point needs anyway."""
 
 
-def extend(pool: Pool) -> None:
-    """Add candidates with counts of -1 to `pool`, whose problem has a link to host memory."""
+def extend(pool: Pool, starts: Sequence[Point]) -> None:
+    """Add candidates with counts of -1 to `pool`, whose problem has a link to host memory.
+
+    `starts` are points of counts alone. What leaves is said by counts, so these are gone on from even where
+    points that say what is held are better.
+    """
     problem = pool.problem
     assert problem.host is not None
     trips = _Trips(problem, problem.host)
@@ -41,14 +45,14 @@ def extend(pool: Pool) -> None:
     done: set[bytes] = set()
     for share in (0.4, 0.7):
         stop = pool.visits + share * (end - pool.visits)
-        for point in _spread(pool.points, done, STARTS):
+        for point in _spread(_curve(pool, starts), done, STARTS):
             if pool.visits >= stop:
                 break
             done.add(point.counts)
             rows = list(_moves(trips, point.array))
             if rows:
                 pool.add(_named(point.method), np.array(rows))
-    _improve(pool, trips, end)
+    _improve(pool, starts, trips, end)
     _widen(pool, STARTS * 8)
 
 
@@ -90,6 +94,16 @@ class _Trips:
         return fits
 
 
+def _curve(pool: Pool, starts: Sequence[Point]) -> list[Point]:
+    """Of `starts` and the frontier's points of counts those that none of them beats, as in `Pool.points`."""
+    found: list[Point] = []
+    both = {p.counts: p for p in [*starts, *pool.points] if p.runs is None}
+    for p in sorted(both.values(), key=lambda p: (p.seconds, p.live_bytes)):
+        if not found or p.live_bytes < found[-1].live_bytes:
+            found.append(p)
+    return found
+
+
 def _spread(points: list[Point], done: set[bytes], number: int) -> list[Point]:
     """At most `number` points that are not `done`, from the whole curve; the last one is among them."""
     left = [p for p in points if p.counts not in done]
@@ -120,14 +134,14 @@ def _moves(trips: _Trips, counts: np.ndarray) -> Iterator[np.ndarray]:
                 yield row
 
 
-def _improve(pool: Pool, trips: _Trips, end: int) -> None:
-    """Change one task at a time, from every point of the frontier, until `end` visits."""
+def _improve(pool: Pool, starts: Sequence[Point], trips: _Trips, end: int) -> None:
+    """Change one task at a time, from every point of counts, until `end` visits."""
     places = trips.places
     at = np.arange(len(places))
     done: set[bytes] = set()
     # Where not even all moves of a few points can be tried, the round before was the better use.
     while pool.visits + 2 * len(places) * len(pool.problem.tasks) <= end:
-        todo = _spread(pool.points, done, STARTS)
+        todo = _spread(_curve(pool, starts), done, STARTS)
         if not todo:
             return
         for point in todo:

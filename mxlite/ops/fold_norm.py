@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from ..core.errors import ShapeError
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .scratch import accumulator, carve, Piece, scratch_bytes
@@ -44,6 +45,8 @@ class _fold_norm(Op):
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
         weight = shapes[0]
         assert weight is not None
+        if not weight:
+            raise ShapeError("weight wants one axis or more, the first for what is normalized; got ().")
         vector = weight[:1]
         return (weight, *(vector for _ in shapes[1:])), (weight, vector)
 

@@ -67,7 +67,7 @@ def train(ctx: Any) -> dict[str, np.ndarray]:
         for n, s in (("a_weight", (16, 12)), ("a_bias", (16,)), ("b_weight", (5, 16)), ("b_bias", (5,)))
     }
     module.init_params(arg_params=values, aux_params={})
-    module.init_optimizer("sgd", optimizer_params={"learning_rate": 0.1, "momentum": 0.9})
+    module.init_optimizer(optimizer="sgd", optimizer_params={"learning_rate": 0.1, "momentum": 0.9})
     for _ in range(2):
         batches.reset()
         for batch in batches:
