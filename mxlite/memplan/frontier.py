@@ -82,6 +82,11 @@ class Frontier:
             return self.at(self.problem.least_arena) or best
         return best
 
+    def least_within(self, seconds: float) -> MemoryPlan | None:
+        """The smallest plan of those with at most so many extra seconds; None if all have more."""
+        found = [i for i, p in enumerate(self.points) if p.seconds <= seconds]
+        return self.plan(found[-1]) if found else None
+
     def plan(self, i: int) -> MemoryPlan:
         """Point i, placed."""
         if self._least is not None and self._least[0] == i:

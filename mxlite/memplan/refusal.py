@@ -15,13 +15,23 @@ from .problem import Problem
 TOP = 5  # lines of the table in the message
 
 
-def too_small(problem: Problem, budget: int, least: MemoryPlan, keep_all: MemoryPlan) -> MemoryBudgetError:
-    """The error for a `budget` that no plan fits; `least` is the smallest plan known."""
+def too_small(
+    problem: Problem, budget: int, least: MemoryPlan, doubled: MemoryPlan | None, keep_all: MemoryPlan
+) -> MemoryBudgetError:
+    """The error for a `budget` that no plan fits; `least` is the smallest plan known, `doubled` that of at
+    most twice the time.
+    """
     bound = problem.lower_bound_bytes
+    nearer = ""
+    if doubled is not None and least.extra_time > 1:
+        nearer = (
+            f", one of {doubled.peak_bytes} bytes ({format_bytes(doubled.peak_bytes)}) with "
+            f"{100 * doubled.extra_time:.1f} %"
+        )
     lines = [
         f"No plan fits {_both(budget)}.",
         f"A budget of {least.peak_bytes} bytes ({format_bytes(least.peak_bytes)}) does work, with "
-        f"{100 * least.extra_time:.1f} % extra time; without recomputation it takes "
+        f"{100 * least.extra_time:.1f} % extra time{nearer}; without recomputation it takes "
         f"{format_bytes(keep_all.peak_bytes)}.",
         _bound_line(problem),
     ]

@@ -79,5 +79,5 @@ def _search(problem: Problem, budget: int | None, strategy: str) -> MemoryPlan:
     points = frontier_of(problem, strategy)
     found = points.at(budget - problem.fixed_total)
     if found is None:
-        raise too_small(problem, budget, points.least(), keep_all)
+        raise too_small(problem, budget, points.least(), points.least_within(problem.step_seconds), keep_all)
     return replace(found, budget_bytes=budget, keep_all_peak_bytes=keep_all.peak_bytes)
