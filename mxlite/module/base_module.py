@@ -93,6 +93,13 @@ class BaseModule:
         """The network."""
         return self._symbol
 
+    def stays_bound(self, force_rebind: bool) -> bool:
+        """Whether `bind` has nothing to do, which it says in the log: MXNet keeps an existing binding."""
+        if not self.binded or force_rebind:
+            return False
+        self.logger.warning("Already bound, ignoring bind()")
+        return True
+
     def need(self, *, params: bool = False, optimizer: bool = False) -> None:
         """Raise StateError unless bound (and initialised)."""
         if not self.binded:

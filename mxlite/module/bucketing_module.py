@@ -192,8 +192,7 @@ class BucketingModule(BaseModule):
         grad_req: Any = "write",
     ) -> None:
         """Bind the default bucket for these shapes; other buckets follow when their batches come."""
-        if self.binded and not force_rebind:
-            self.logger.warning("Already bound, ignoring bind()")
+        if self.stays_bound(force_rebind):
             return
         if shared_module is not None:
             raise MXLiteError("BucketingModule.bind: shared_module is not supported.")

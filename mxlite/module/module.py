@@ -215,8 +215,7 @@ class Module(BaseModule):
         grad_req: Any = "write",
     ) -> None:
         """Plan and allocate for these input shapes: lists of (name, shape) or DataDesc."""
-        if self.binded and not force_rebind:
-            self.logger.warning("Already bound, ignoring bind()")
+        if self.stays_bound(force_rebind):
             return
         kept = self.get_params() if self.binded and self.params_initialized else None
         old = self._binding

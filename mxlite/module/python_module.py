@@ -70,8 +70,7 @@ class PythonModule(BaseModule):
         grad_req: Any = "write",
     ) -> None:
         """Take note of the shapes; there is nothing to allocate."""
-        if self.binded and not force_rebind:
-            self.logger.warning("Already bound, ignoring bind()")
+        if self.stays_bound(force_rebind):
             return
         if grad_req != "write":
             raise BindError(

@@ -80,8 +80,7 @@ class SequentialModule(BaseModule):
         grad_req: Any = "write",
     ) -> None:
         """Bind one module after another, each for the output shapes of the one before."""
-        if self.binded and not force_rebind:
-            self.logger.warning("Already bound, ignoring bind()")
+        if self.stays_bound(force_rebind):
             return
         if inputs_need_grad and not for_training:
             raise StateError("bind: inputs_need_grad is for training; for_training is False.")
