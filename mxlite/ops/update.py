@@ -248,6 +248,7 @@ def fused(base: type[Update], name: str, masters: bool = False) -> type[Op]:
         infer_type=classmethod(infer_type),
         workspace=staticmethod(_workspace(base.scratch + masters, wide=masters)),
         forward=staticmethod(_kernel(inputs, (), run)),
+        timed_as=staticmethod(lambda a: dataclasses.replace(a, row=0)),
         has_master=masters,
     )
 
