@@ -33,7 +33,7 @@ def anneal(pool: Pool, limit: int) -> None:
     """Search from the points of the frontier for `limit` visits, changing what is held, or not at all where
     these are too few.
     """
-    if pool.evaluator.runs_by_stage and pool.holds.free:
+    if pool.evaluator.runs_by_stage and len(pool.holds.free):
         points = [p for p in pool.points if p.array.min(initial=0) >= 0]
         if points:
             _anneal(pool, points, _Spans(pool), limit)
@@ -120,33 +120,26 @@ class _Spans:
         self.pool = pool
 
     def begin(self, points: Sequence[Point]) -> None:
-        states = {id(p): self.pool.state(p) for p in points}
-        self.states = self.moved = [states[id(p)] for p in points]
+        different = {id(p): p for p in points}
+        at = {which: i for i, which in enumerate(different)}
+        states = self.pool.states([*different.values()])
+        self.states = self.moved = states[np.array([at[id(p)] for p in points])]
 
     def change(self, draws: _Draws) -> None:
         holds = self.pool.holds
-        self.moved = moved = list(self.states)
-        for rows, places in _places(len(moved), len(holds.free), draws):
-            events, kinds = draws.below(1 << 20, len(rows)), draws.below(2, len(rows))
-            for i, at, event, kind in zip(rows.tolist(), places.tolist(), events.tolist(), kinds.tolist()):
-                state, u = moved[i], holds.free[at]
-                there = holds.events(state, u)
-                if not there:
-                    continue
-                e = event % len(there)
-                before = there[e - 1] if e else -1
-                edit = holds.change(state, u, before, there[e], kind) if kind else None
-                edit = edit or holds.change(state, u, before, there[e], 0)
-                if edit is not None:
-                    moved[i] = holds.edited(state, edit)
+        tasks = np.full((len(self.states), 3), -1)
+        which, kinds = np.zeros_like(tasks), np.zeros_like(tasks)
+        for i, (rows, places) in enumerate(_places(len(tasks), len(holds.free), draws)):
+            tasks[rows, i] = holds.free[places]
+            which[rows, i], kinds[rows, i] = draws.below(1 << 20, len(rows)), draws.below(2, len(rows))
+        self.moved = holds.moved(self.states, tasks, which, kinds)
 
     def costs(self) -> tuple[np.ndarray, np.ndarray]:
         live, seconds = self.pool.held("annealing", self.moved)
         return live.max(axis=1), seconds
 
     def take(self, taken: np.ndarray) -> None:
-        both = zip(self.states, self.moved, taken.tolist())
-        self.states = [new if take else old for old, new, take in both]
+        self.states.held[taken], self.states.runs[taken] = self.moved.held[taken], self.moved.runs[taken]
 
 
 class _Draws:

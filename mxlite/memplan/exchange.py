@@ -32,7 +32,7 @@ def exchange(pool: Pool, limit: int) -> None:
     """
     if not pool.evaluator.runs_by_stage:
         return
-    if not pool.holds.free or limit < LEAST * len(pool.holds.free) * len(pool.problem.tasks):
+    if not len(pool.holds.free) or limit < LEAST * len(pool.holds.free) * len(pool.problem.tasks):
         return  # not enough for a few points
     end = pool.visits + limit
     done: set[bytes | Runs] = set()
@@ -51,14 +51,14 @@ def exchange(pool: Pool, limit: int) -> None:
 def _around(pool: Pool, point: Point, above: int) -> None:
     """Cost the single changes of a point, and sets of them for its bytes and for `above` bytes."""
     method = point.method if point.method.endswith("exchanged") else f"{point.method}, exchanged"
-    holds, state = pool.holds, pool.state(point)
-    changes = list(holds.changes(state, holds.free))
-    if not changes:  # a network so small that nothing can be dropped
+    holds, state = pool.holds, pool.states([point])
+    changes = holds.changes(state)
+    if not len(changes):  # a network so small that nothing can be dropped
         return
-    tasks, edits = zip(*changes)
-    states = [state, *(holds.edited(state, edit) for edit in edits)]
+    first = np.concatenate([[0], changes.first])  # the point itself, then each change
+    states = holds.edited(state, np.zeros(len(first) - 1, np.int64), first, changes.spans)
     live, seconds = pool.held(method, states)
-    at = np.array(tasks)
+    at = changes.ways[:, 0]
     change, price = live[1:] - live[0], seconds[1:] - seconds[0]
     sets = [
         _sets((live[0] - b).astype(np.float64), change.astype(np.float64), price, at)
@@ -66,8 +66,7 @@ def _around(pool: Pool, point: Point, above: int) -> None:
     ]
     chosen = np.unique(np.concatenate(sets), axis=0)
     if len(chosen):
-        both = [holds.edited(state, *(edits[i] for i in np.flatnonzero(row))) for row in chosen]
-        pool.held(method, both)
+        pool.held(method, holds.edited(state, np.zeros(len(chosen), np.int64), *changes.sets(chosen)))
 
 
 def _sets(over: np.ndarray, change: np.ndarray, price: np.ndarray, at: np.ndarray) -> np.ndarray:
