@@ -7,6 +7,8 @@ the least budget that works is the smallest placed arena.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from . import offload, split
@@ -168,16 +170,15 @@ def _stretches(pool: Pool, chain: Chain) -> None:
     """What the chain programme finds for a ladder of budgets between the least and keeping everything."""
     most = float(pool.points[0].live_bytes)
     for limit, twice in ((most, False), (most * 0.2, True)):
-        table = Table(chain, limit, twice=twice)
+        budgets = [limit]
+        while budgets[-1] > limit * 0.19:
+            budgets.append(budgets[-1] / RUNGS)
         names, rows = [], []
-        budget = limit
-        while budget > limit * 0.19:
-            stretches = table.walk(budget)
-            if stretches is None:
-                break
+        found = Table(chain, limit, twice=twice).walk(budgets[:-1])
+        for budget, stretches in zip(budgets, itertools.takewhile(lambda s: s is not None, found)):
+            assert stretches is not None
             names.append(f"{len(stretches)} stretches")
             rows.append(counts_of(chain, stretches, filled(chain, stretches, budget)))
-            budget /= RUNGS
         if rows:
             pool.add(names, np.array(rows))
 
