@@ -119,7 +119,7 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
         coarse = Chain(blocks)
         fine = Chain(Blocks(split.thinned(split.find_cuts(problem, WIDEST), FINEST)))
         _stretches(pool, coarse)
-        if fine.blocks.num <= FINE:
+        if fine.blocks.num <= FINE and fine.blocks.begin != coarse.blocks.begin:
             _stretches(pool, fine)
         _levels(pool, cuts, fine)
         _search_counts(pool, droppable, np.array(cuts.order, np.int64))
@@ -134,7 +134,8 @@ def _search_counts(pool: Pool, droppable: np.ndarray, places: np.ndarray) -> Non
     """Mirror counts around those of the points that there are."""
     number = len(pool.problem.tasks)
     limit = min(SMALL_VISITS * number**2, VISITS + MORE_VISITS * number)
-    enumerate_all(pool, droppable, limit)
+    if enumerate_all(pool, droppable, limit) > 1:
+        return  # higher counts are not worth a search
     improve(pool, places, limit)
     anneal_counts(pool, places, min(COUNTED * number**2, MOST_COUNTED))
 
