@@ -49,7 +49,8 @@ def all_compiled(functions: Sequence[Callable[..., int]]) -> list[Callable[..., 
     if not native.available():
         return None
     # To write LLVM's language takes longer than to load what was made of it: that is asked for by our own.
-    question = "\0".join([Path(__file__).read_text(), *map(inspect.getsource, functions)])
+    files = dict.fromkeys([__file__, *(f.__code__.co_filename for f in functions)])
+    question = "\0".join([*(Path(name).read_text() for name in files), *(f.__name__ for f in functions)])
     code = native.load_made(question, lambda: _module(functions), passes=2)
     return [_callable(code, function) for function in functions]
 

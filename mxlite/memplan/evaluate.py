@@ -106,14 +106,17 @@ class Evaluator:
 
     def _seconds(self, num: np.ndarray) -> np.ndarray:
         """Of forward tasks that run again `num` (candidates, forward tasks) times."""
+        most = num.max(axis=0, initial=0)
+        tasks = np.repeat(np.arange(len(most)), most)
         found = np.zeros(len(num))
-        tasks = np.flatnonzero(num.any(axis=0))
-        step = max(1, ADDED // (len(tasks) * int(num.max(initial=1)) + 1))
-        for at in range(0, len(num) if len(tasks) else 0, step):
-            some = num[at : at + step, tasks]
-            again = np.arange(max(1, some.max())) < some[:, :, None]
-            seconds = np.where(again, self.profiles.seconds[tasks][None], 0.0).reshape(len(some), -1)
-            found[at : at + step] = np.cumsum(seconds, axis=1)[:, -1]
+        if not len(tasks):
+            return found
+        runs = np.arange(len(tasks)) - np.repeat(np.cumsum(most) - most, most)  # of each task: 0, 1, ...
+        seconds = self.profiles.seconds[tasks, 0]
+        step = max(1, ADDED // len(tasks))
+        for at in range(0, len(num), step):
+            again = num[at : at + step, tasks] > runs
+            found[at : at + step] = np.cumsum(np.where(again, seconds, 0.0), axis=1)[:, -1]
         return found
 
     def stages_of_runs(self, num: np.ndarray, stage: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

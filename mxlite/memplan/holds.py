@@ -74,8 +74,9 @@ class Changes:
         number = [np.diff(p.first) for p in parts]
         first = np.concatenate([[0], *number]).cumsum()
         both = cls(np.concatenate([p.ways for p in parts]), first, np.concatenate([p.spans for p in parts]))
-        _, once = np.unique(both.ways, axis=0, return_index=True)
-        once.sort()
+        once = np.array(
+            [*{way: i for i, way in enumerate(map(tuple, both.ways.tolist()))}.values()], np.int64
+        )
         some, found = both._spans(once)
         return cls(both.ways[once], np.concatenate([[0], some]).cumsum(), found)
 
