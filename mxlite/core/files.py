@@ -10,10 +10,11 @@ from typing import Any, IO
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
+def replacing(path: str | os.PathLike[str], mode: str = "wb", lasting: bool = True) -> Iterator[IO[Any]]:
     """Open a temporary file beside `path`; move it over `path` when the block ends without an error.
 
-    A reader sees the old file or the new one, never a part: also when the process is killed.
+    A reader sees the old file or the new one, never a part: also when the process is killed, and, if it is to
+    be `lasting`, which waits for the disk, when the machine stops.
     """
     target = os.fspath(path)
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
@@ -23,8 +24,9 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any
     try:
         with os.fdopen(handle, mode, **text) as file:  # type: ignore[call-overload]
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if lasting:
+                file.flush()
+                os.fsync(file.fileno())
         # mkstemp makes private files; a saved model has the rights any new file would have.
         mask = os.umask(0)
         os.umask(mask)
