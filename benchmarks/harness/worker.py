@@ -16,6 +16,13 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 
 
+def _absolute(env: dict[str, str]) -> dict[str, str]:
+    """`env` whose PYTHONPATH says the same wherever the process runs."""
+    path = env.get("PYTHONPATH", "")
+    whole = [os.path.abspath(part) for part in path.split(os.pathsep) if part]
+    return env | ({"PYTHONPATH": os.pathsep.join(whole)} if whole else {})
+
+
 class Worker:
     """Runs `script` (a file beside this one, or a whole path) with `arguments`; `ask` sends a request and
     waits for the reply.
@@ -34,7 +41,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,
-            env={**os.environ, **(env or {})},
+            env=_absolute({**os.environ, **(env or {})}),
         )
 
     def ask(self, limit: float | None = None, **request: Any) -> Any:

@@ -290,6 +290,7 @@ def bind(
     arrays |= {("grad", n): g for n, g in grads.items()}
     shapes = {n: a.shape for n, a in given.items()}
     settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale, device, offload, streams)
+    settings["inputs"] = data or set(shapes)  # where no gradient is asked for, nothing tells which is which
     return _link(planned, ctx, arrays, requests, shared_exec, settings)
 
 
