@@ -486,7 +486,11 @@ def load(fname: str | os.PathLike[str]) -> Symbol:
         content = file.read(LONGEST_TEXT + 1)
     try:
         return load_json(content.decode("utf-8"))
-    except (FormatError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            f"{os.fspath(fname)} is no symbol's JSON: its byte {error.start} is not UTF-8 text."
+        ) from None
+    except FormatError as error:
         raise FormatError(f"{os.fspath(fname)}: {error}") from None
 
 
