@@ -48,6 +48,36 @@ extern "C" __global__ void leaves_shared(const float *x, float *y, int at) {
 SOURCE = Source(shared("types") + TEXT)
 
 
+LIMITED = Source(
+    "enum { ROWS = 64 };\n"
+    'extern "C" __global__ void __launch_bounds__(ROWS, 2) named(int n) {}\n'
+    'extern "C" __global__ void __launch_bounds__(128) numbered(int n) {}\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "grid", "block"),
+    [
+        ("named", (1, 1, 1), (65, 1, 1)),
+        ("numbered", (1, 1, 1), (64, 3, 1)),
+        ("numbered", (1, 65536, 1), (1, 1, 1)),
+        ("numbered", (1, 1, 65536), (1, 1, 1)),
+        ("numbered", (2**31, 1, 1), (1, 1, 1)),
+        ("numbered", (0, 1, 1), (1, 1, 1)),
+        ("numbered", (1, 1, 1), (1, 1, 65)),
+    ],
+)
+def test_what_cuda_would_not_launch_is_refused(name, grid, block):
+    device, driver = EmulatedDevice(), EmulatedDriver()
+    values = Arguments([ctypes.c_int(1)])
+    with pytest.raises(AssertionError, match=name):
+        device.launch(device.function(LIMITED, name), grid, block, 0, values)
+    function = driver.function(driver.load(LIMITED), name)
+    with pytest.raises(DriverError, match=name):
+        driver.launch(function, grid, block, 0, 1, values)
+    device.launch(device.function(LIMITED, name), (3, 2, 1), (16, 2, 2), 0, values)()
+
+
 def run(name, at, x=None, threads=1, blocks=1):
     """`name` on two arrays of 40 elements; what it made."""
     device = EmulatedDevice()

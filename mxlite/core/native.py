@@ -22,7 +22,7 @@ import hashlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from . import config, kept, level
@@ -108,14 +108,19 @@ def load(text: str, passes: int = 0) -> Code:
     with vectors; 1 to 3 let LLVM's passes of that level rearrange them first, at several times the cost.
     Raises RuntimeError with LLVM's words where the text is wrong.
     """
-    key = _key(text, passes)
+    return load_made(text, lambda: text, passes)
+
+
+def load_made(question: str, text: Callable[[], str], passes: int = 0) -> Code:
+    """As `load` of `text()`, which is the same for equal questions and only made where nothing is found."""
+    key = _key(question, passes)
     with _lock:
         if (found := _loaded.get(key)) is not None:
             _loaded.move_to_end(key)
             return found
         blob = read(key)
         if blob is None:
-            blob = compile(text, passes)
+            blob = compile(text(), passes)
             write(key, blob)
         code = Code(blob)
         _loaded[key] = code
