@@ -20,6 +20,13 @@ LOOK_S = 0.5  # between two looks whether a process that says nothing is still t
 ENDING_S = 5.0  # for a process that was killed to be gone; a driver may hold it for longer
 
 
+def _absolute(env: dict[str, str]) -> dict[str, str]:
+    """`env` whose PYTHONPATH says the same wherever the process runs."""
+    path = env.get("PYTHONPATH", "")
+    whole = [os.path.abspath(part) for part in path.split(os.pathsep) if part]
+    return env | ({"PYTHONPATH": os.pathsep.join(whole)} if whole else {})
+
+
 class Worker:
     """Runs `script` (a file beside this one, or a whole path) with `arguments`; `ask` sends a request and
     waits for the reply.
@@ -39,7 +46,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,
-            env={**os.environ, **(env or {})},
+            env=_absolute({**os.environ, **(env or {})}),
         )
         self._lines: SimpleQueue[str | None] = SimpleQueue()  # None: the output has ended
         self._reader = Thread(target=self._read, daemon=True)

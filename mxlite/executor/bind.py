@@ -308,6 +308,7 @@ def bind(
     )
     shapes = {n: a.shape for n, a in given.items()}
     settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale, device, offload, streams)
+    settings["inputs"] = data or set(shapes)  # where no gradient is asked for, nothing tells which is which
     return _link(planned, ctx, arrays, requests, shared_exec, settings)
 
 

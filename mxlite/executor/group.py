@@ -70,12 +70,14 @@ class ExecutorGroup:
     def planned_bytes(self) -> int:
         """All bytes that the group owns once its programs have run: `measured_bytes` is then the same."""
         fixed = _fixed([m._planned.train for m in self.members.values()], self.extra)
-        return sum(fixed.values()) + (self.arena.nbytes if self.arena is not None else 0)
+        nbytes = sum(fixed.values()) + sum(m.copied_bytes for m in self.members.values())
+        return nbytes + (self.arena.nbytes if self.arena is not None else 0)
 
     @property
     def measured_bytes(self) -> int:
         """Bytes really allocated by now, `extra` left out: every array, each counted once, and the arena."""
         nbytes = held_bytes([a for m in self.members.values() for a in m._arrays.values()])
+        nbytes += sum(m.copied_bytes for m in self.members.values())
         nbytes += sum(m._rng_state.nbytes for m in self.members.values() if m._rng_state is not None)
         return nbytes + (self.arena.measured_bytes if self.arena is not None else 0)
 
