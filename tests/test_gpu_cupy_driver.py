@@ -332,8 +332,10 @@ def test_a_directory_that_others_may_write_is_no_cache(kept):
     folder, compiled = kept
     (folder / "cuda").mkdir()
     (folder / "cuda").chmod(0o777)
-    for _ in range(2):
-        cubins.compiled(Source("a"), "sm_90")
+    with pytest.warns(RuntimeWarning, match="other users may write there") as told:
+        for _ in range(2):
+            cubins.compiled(Source("a"), "sm_90")
+    assert len(told) == 1
     assert len(compiled) == 2 and not list((folder / "cuda").iterdir())
 
 
