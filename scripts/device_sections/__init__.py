@@ -33,7 +33,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # on the host, in each of many processes
 SECTIONS = (
     Section("about", "Machine and versions", "about", 40),
     Section("faults", "What goes wrong, and what is said", "faults", 60),
-    Section("programs", "Programs: one graph, the CPU's numbers, the same bits", "programs", 80),
+    Section("programs", "Programs: one graph, the CPU's numbers, the same bits", "programs", 120),
     Section("kernels", "Operators against the reference", "kernels", 110, shards=12, env=ONE_THREAD),
     Section("precision", "float32 means float32", "precision", 40, env={"MXLITE_ALLOW_TF32": "0"}),
     Section("tf32", "TF32 where it is allowed", "precision", 40, env={"MXLITE_ALLOW_TF32": "1"}),
