@@ -265,7 +265,7 @@ def test_a_cycle_in_a_graph_is_refused(node):
     data = json.loads(network().tojson())
     with_inputs = [n for n in data["nodes"] if n["inputs"]]
     with_inputs[node]["inputs"][0] = [len(data["nodes"]) - 1, 0, 0]
-    with pytest.raises(FormatError, match="lie before it"):
+    with pytest.raises(FormatError, match="does not come before it"):
         mx.sym.load_json(json.dumps(data))
 
 

@@ -94,7 +94,7 @@ def lower(
         fixed["inputs"] = fixed.get("inputs", 0) + RNG_BYTES
     problem = Problem(found.tasks, found.values, step.num_forward, fixed, least_arena, costs)
     # Once, here: planner, judge, files, engine and profiler all see this one list of tasks.
-    found = found.in_order(reorder(problem, step.num_constant))
+    found = found.in_order(_order_of(problem, step.num_constant))
     return Lowered(
         step,
         backend,
@@ -107,6 +107,21 @@ def lower(
         threads,
         not all(call.kernel.is_reference for call in found.calls),
     )
+
+
+_last_order: tuple[Any, tuple[int, ...]] = (None, ())
+
+
+def _order_of(problem: Problem, num_constant: int) -> tuple[int, ...]:
+    """`reorder`, not asked twice running for the same tasks: where nobody wants gradients, the steps of
+    inference and of training are often equal.
+    """
+    global _last_order
+    asked = (problem.tasks, problem.values, problem.num_forward, num_constant)
+    last = _last_order  # read once: other threads bind, too
+    if last[0] != asked:
+        last = _last_order = (asked, reorder(problem, num_constant))
+    return last[1]
 
 
 def is_gpu(backend: Backend) -> bool:
