@@ -396,6 +396,7 @@ def check_attrs_round_trip(case: Case) -> None:
 
 def check_allocates_nothing_large(case: Case, elements: int = 220_000) -> None:
     """At sizes where a whole temporary would be seen, a run allocates less than LOCAL_BYTES at a time."""
+    case = dataclasses.replace(case, attrs={**case.attrs, **case.large_attrs}) if case.large_attrs else case
     shapes = case.large or _long(case, elements)
     call = Call.of(case, shapes)
     arrays = case.inputs(call.shapes[0])
