@@ -284,6 +284,24 @@ here = pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not here")
 
 
 @here
+@pytest.mark.parametrize(
+    ("bits", "says"),
+    [
+        (0x7, "nothing"),
+        (0x27, "nothing"),
+        (0xE7, "AVX-512"),
+        (0x1EF, "AVX-512"),
+        (0xFEF, "AMX"),
+        (0x1FEF, "AMX"),
+    ],
+)
+def test_what_multiplies_bfloat16_is_told(monkeypatch, bits, says):
+    lib = onednn.library()
+    monkeypatch.setitem(vars(lib), "isa", bits)
+    assert says in lib.bf16_by and lib.has_bf16 == (says != "nothing")
+
+
+@here
 def test_the_instructions_in_use_are_told_in_words(monkeypatch):
     lib = onednn.library()
     assert lib.isa and lib.instructions.endswith(f"({lib.isa:#x})")

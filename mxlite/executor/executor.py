@@ -20,7 +20,7 @@ from ..graph.update import HISTORY, HYPER, MASTER
 from ..memplan import MemoryPlan, RUN, STORE
 from ..ndarray import array, NDArray, random as nd_random
 from .arena import Arena
-from .away import held_bytes
+from .away import held_bytes, with_copies
 from .graph_program import GraphProgram, make_program
 from .graph_segment import Told
 from .lower import is_gpu, Lowered, STAGING
@@ -107,15 +107,23 @@ class Executor:
 
     @property
     def memory_plan(self) -> MemoryPlan:
-        """The plan of a training step (of inference, if nothing asks for a gradient)."""
-        return self._planned.train_plan
+        """The plan of a training step (of inference, if nothing asks for a gradient).
+
+        As long as somebody holds a view of a weight that inference keeps in another order, with the copy
+        that this takes.
+        """
+        plan, copies = self._planned.train_plan, self.copied_bytes
+        return with_copies(plan, copies) if copies else plan
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of copies of weights in a kernel's order, while somebody holds what they are copies of."""
+        return 0 if self._infer is None else sum(k.nbytes for k in self._infer.kept)
 
     @property
     def measured_bytes(self) -> int:
         """Bytes really allocated: every array this executor owns, counted, and the arena."""
-        nbytes = held_bytes(list(self._arrays.values()))
-        if self._infer is not None:
-            nbytes += sum(k.nbytes for k in self._infer.kept)
+        nbytes = held_bytes(list(self._arrays.values())) + self.copied_bytes
         nbytes += self._rng_state.nbytes if self._rng_state is not None else 0
         return nbytes + self._arena.measured_bytes
 

@@ -7,6 +7,8 @@ the least budget that works is the smallest placed arena.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from . import offload, split
@@ -117,7 +119,7 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
         coarse = Chain(blocks)
         fine = Chain(Blocks(split.thinned(split.find_cuts(problem, WIDEST), FINEST)))
         _stretches(pool, coarse)
-        if fine.blocks.num <= FINE:
+        if fine.blocks.num <= FINE and fine.blocks.begin != coarse.blocks.begin:
             _stretches(pool, fine)
         _levels(pool, cuts, fine)
         _search_counts(pool, droppable, np.array(cuts.order, np.int64))
@@ -132,7 +134,8 @@ def _search_counts(pool: Pool, droppable: np.ndarray, places: np.ndarray) -> Non
     """Mirror counts around those of the points that there are."""
     number = len(pool.problem.tasks)
     limit = min(SMALL_VISITS * number**2, VISITS + MORE_VISITS * number)
-    enumerate_all(pool, droppable, limit)
+    if enumerate_all(pool, droppable, limit) > 1:
+        return  # higher counts are not worth a search
     improve(pool, places, limit)
     anneal_counts(pool, places, min(COUNTED * number**2, MOST_COUNTED))
 
@@ -168,16 +171,15 @@ def _stretches(pool: Pool, chain: Chain) -> None:
     """What the chain programme finds for a ladder of budgets between the least and keeping everything."""
     most = float(pool.points[0].live_bytes)
     for limit, twice in ((most, False), (most * 0.2, True)):
-        table = Table(chain, limit, twice=twice)
+        budgets = [limit]
+        while budgets[-1] > limit * 0.19:
+            budgets.append(budgets[-1] / RUNGS)
         names, rows = [], []
-        budget = limit
-        while budget > limit * 0.19:
-            stretches = table.walk(budget)
-            if stretches is None:
-                break
+        found = Table(chain, limit, twice=twice).walk(budgets[:-1])
+        for budget, stretches in zip(budgets, itertools.takewhile(lambda s: s is not None, found)):
+            assert stretches is not None
             names.append(f"{len(stretches)} stretches")
             rows.append(counts_of(chain, stretches, filled(chain, stretches, budget)))
-            budget /= RUNGS
         if rows:
             pool.add(names, np.array(rows))
 

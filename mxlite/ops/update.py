@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, ClassVar, NamedTuple
 
@@ -247,6 +248,7 @@ def fused(base: type[Update], name: str, masters: bool = False) -> type[Op]:
         infer_type=classmethod(infer_type),
         workspace=staticmethod(_workspace(base.scratch + masters, wide=masters)),
         forward=staticmethod(_kernel(inputs, (), run)),
+        timed_as=staticmethod(lambda a: replace(a, row=0)),
         has_master=masters,
     )
 

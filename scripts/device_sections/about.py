@@ -6,14 +6,15 @@ import importlib
 import importlib.metadata
 import json
 import platform
-import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import mxlite as mx
 from mxlite.backends import backend_of
 from mxlite.backends.gpu import nvrtc
 
+from .asking import ask
 from .checks import Checks, Skip
 
 PACKAGES = (
@@ -52,12 +53,10 @@ def run(checks: Checks) -> None:
     if not checks.emulated:
         cuda(checks)
     with checks.check("doctor") as found:
-        asked = subprocess.run(
-            [sys.executable, "-m", "mxlite", "doctor"], capture_output=True, text=True,
-            timeout=max(5, checks.left), cwd=str(mx.__path__[0]) + "/..",
-        )  # fmt: skip
-        (checks.out / "doctor.txt").write_text(asked.stdout + asked.stderr)
-        assert asked.returncode == 0, asked.stderr[-500:]
+        root = Path(mx.__path__[0]).parent
+        asked = ask([sys.executable, "-m", "mxlite", "doctor"], max(5, checks.left), root)
+        (checks.out / "doctor.txt").write_text(asked.out + asked.err)
+        assert asked.code == 0, asked.end
         found["file"] = "doctor.txt"
 
 
@@ -81,8 +80,7 @@ def cuda(checks: Checks) -> None:
         written = json.dumps(found["properties"], indent=1)
         (checks.out / "cudnn_device_properties.json").write_text(written + "\n")
     with checks.check("nvidia-smi") as found:
-        asked = subprocess.run(["nvidia-smi"], capture_output=True, text=True, timeout=30)
-        found["says"] = asked.stdout[-3000:]
+        found["says"] = ask(["nvidia-smi"], 10).out[-3000:]
 
 
 def _plain(value: Any) -> Any:
