@@ -57,6 +57,15 @@ def test_a_section_finds_nothing_wrong(sections, name, tmp_path):
     assert not opened()
 
 
+def test_networks_of_a_real_gpu_can_be_planned(sections):
+    nets = importlib.import_module("device_sections.nets")
+    found = nets.networks(argparse.Namespace(small=False))
+    assert list(found) == ["mlp", "residual", "resnet50", "transformer"]
+    for net, shapes in found.values():
+        arguments, outputs, _ = net.infer_shape(**shapes)
+        assert outputs and all(arguments) and set(shapes) <= set(net.list_arguments())
+
+
 def test_a_kernel_that_is_wrong_is_found(sections, tmp_path, monkeypatch):
     """The rules and numbers of the table's rows; then with a kernel whose first number is a little off."""
     kernels = importlib.import_module("device_sections.kernels")

@@ -147,6 +147,43 @@ def test_gradient_in_weight_is_the_sum(shape, splits, seed):
         a.check()
 
 
+NORMED = st.tuples(
+    st.integers(1, 2), st.integers(1, 14), st.integers(1, 14), st.integers(1, 3), st.integers(1, 3),
+    st.tuples(st.integers(0, 2), st.integers(0, 2)), st.integers(1, 30), st.sampled_from([None, 1]),
+)  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(NORMED, st.booleans(), st.integers(0, 2**31))
+def test_what_is_read_is_normalized_and_padding_is_not(shape, relu, seed):
+    n, h, w, c, f, pad, most, part = shape
+    h, w, c, f = max(h, 3 - 2 * pad[0]), max(w, 3 - 2 * pad[1]), c * width(), f * width()
+    rng = np.random.default_rng(seed)
+    data = Guarded((n, h, w, c), fill=rng.standard_normal((n, h, w, c)))
+    weight = Guarded((f, c, 3, 3), fill=rng.standard_normal((f, c, 3, 3)))
+    line = [Guarded((c,), fill=rng.standard_normal(c) + far) for far in (0, 3)]  # far: seen in the padding
+    arrays = [x.array for x in line]
+    normalized = data.array.astype(np.float64) * arrays[0] + arrays[1]
+    if relu:
+        np.maximum(normalized, 0, out=normalized)
+    prologue = winograd.Prologue(True, relu)
+    kernel = winograd.forward(n, h, w, c, f, pad, np.float32, prologue=prologue, **cut(c, f, part, most))
+    out = Guarded((n, kernel.oh, kernel.ow, f))
+    guard, work = scratch(kernel.workspace)
+    kernel.connect(data.array, weight.array, None, out.array, work, line=arrays)()
+    close(out.array, direct(normalized, weight.array, pad), 1e-5)
+    guard.check()
+    parts = None if part is None else cut(c, f, part, most)["parts"]
+    kernel = winograd.d_weight(n, h, w, c, f, pad, np.float32, most=most, parts=parts, prologue=prologue)
+    d_out = Guarded(out.array.shape, fill=rng.standard_normal(out.array.shape))
+    d_weight = Guarded((f, c, 3, 3))
+    guard, work = scratch(kernel.workspace)
+    kernel.connect(d_out.array, data.array, d_weight.array, work, arrays)()
+    close(d_weight.array, direct_weight(d_out.array, normalized, pad), 1e-5)
+    for a in (data, weight, out, d_out, d_weight, guard, *line):
+        a.check()
+
+
 @settings(max_examples=10, deadline=None)
 @given(st.booleans(), st.booleans(), st.booleans(), st.integers(1, 11), st.integers(0, 2**31))
 def test_what_follows_is_done_in_place(add, relu, has_bias, side, seed):

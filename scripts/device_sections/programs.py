@@ -16,10 +16,12 @@ def run(checks: Checks) -> None:
     gpu = mx.gpu(0)
     for name, (net, shapes) in networks(checks).items():
         with checks.check(f"{name}: replayed and bound anew, the same bits") as found:
+            checks.need(8)
             executor = bound(net, shapes, gpu)
             first = steps(executor, 5)
             found |= graphs_of(executor)
             assert same(steps(bound(net, shapes, gpu), 5), first)
+            assert all(np.isfinite(a.astype(np.float64)).all() for one in first for a in one), "not finite"
             found["steps"] = 5
             assert found["graphs"] and not found["outside"], "not all of it was captured"
         if name not in ("mlp", "residual"):

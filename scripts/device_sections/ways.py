@@ -76,10 +76,12 @@ def run(checks: Checks) -> None:
                 for tail in tails if kind == OUT and name == "3x3" else tails[:1]:
                     what = f"convolution {name}, {kind}{'' if tail == Tail() else f', {tail}'}, {dtype}"
                     with checks.check(what) as found:
+                        checks.need(3)
                         convolution(device, kind, g, tail, found)
         for name, p in PRODUCTS.items():
             if not checks.emulated or name in SMALL:
                 with checks.check(f"product, {name}, {dtype}") as found:
+                    checks.need(2)
                     multiplication(device, replace(p, dtype=dtype), found)
 
 

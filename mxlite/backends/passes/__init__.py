@@ -9,6 +9,7 @@ from .fold import fold as fold
 from .narrow_data import narrow_data as narrow_data
 from .narrow_gradients import narrow_gradients as narrow_gradients
 from .norm_act import norm_act as norm_act
+from .normed_loads import normed_loads as normed_loads
 from .pool_first import pool_first as pool_first
 from .product_updates import product_updates as product_updates
 from .split_gradients import split_gradients as split_gradients

@@ -12,6 +12,7 @@ multiplication"). A panel of B, two vectors wide, and a block of A then lie in t
             for K by DEPTH: copy B                       registers += tile x panel
                 for rows of A by ROWS: copy A
 
+A norm of what is multiplied, a factor and a shift for each column of it and a rectifier, is done by the copy.
 Numbers of 16 bits are widened by the copies; sums of them are kept in float32, for ROWS rows at a time, and
 rounded once. Threads share rows or columns of C, copy what each needs and never wait for each other. A sum
 is added up in the same order however C is shared.
@@ -20,6 +21,7 @@ is added up in the same order however C is shared.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ....core import native
@@ -37,11 +39,15 @@ _UNROLL = 4
 (A, B, C, BIAS, WORK, WORK_STEP, M, N, K, CHUNK, A_ROW, A_STEP, B_STEP, B_COLUMN, C_ROW, BY_ROWS, ADDS) = (
     range(17)
 )
-COUNT = 17
+FACTOR, SHIFT = range(17, 19)
+COUNT = 19
 
 
 class Form(NamedTuple):
-    """What the code depends on: types, and whether A and B lie column by column. bias: its type, or ""."""
+    """What the code depends on: types, and whether A and B lie column by column. bias: its type, or "".
+
+    line: "a" or "b" where that is normalized, which must lie row by row; relu: whether by a rectifier, too.
+    """
 
     a: str = "float32"
     b: str = "float32"
@@ -49,6 +55,8 @@ class Form(NamedTuple):
     a_turned: bool = False
     b_turned: bool = False
     bias: str = ""
+    line: str = ""
+    relu: bool = False
 
 
 def rows() -> int:
@@ -89,10 +97,12 @@ def code(form: Form) -> native.Code:
 class _Multiply:
     def __init__(self, p: Program, form: Form) -> None:
         self.p, self.form = p, form
+        assert not (form.line == "a" and form.a_turned) and not (form.line == "b" and form.b_turned)
         self.panel = p.borrow(panel_routine, form.a_turned)
         self.copy_a, self.copy_b = _copy_a(p, form), _copy_b(p, form)
         self.narrow = form.c != "float32"
         self.f = f = p.entry("multiply")
+        self.line = [f.pointer(s) for s in (FACTOR, SHIFT)] if form.line else []
         self.a, self.b, self.c, self.bias, work = (f.pointer(s) for s in (A, B, C, BIAS, WORK))
         (
             self.m,
@@ -155,14 +165,14 @@ class _Multiply:
                 self.copy_b, ("ptr", f.at(b_at, f.times(done, self.b_column))),
                 ("ptr", f.at(self.block_b, f.times(loop.index, 4 * panel() * DEPTH))),
                 ("i64", steps), ("i64", f.minus(self.nj, done)), ("i64", self.b_step),
-                ("i64", self.b_column),
+                ("i64", self.b_column), *self._line_at("b", f.plus(self.j, done)),
             )  # fmt: skip
         with f.loop(str(self.first), str(last), ROWS) as some:
             i, ni = some.index, f.least(f.minus(last, some.index), ROWS)
             a_at = f.at(self.a, f.plus(f.times(i, self.a_row), f.times(k, self.a_step)))
             f.run(
                 self.copy_a, ("ptr", a_at), ("ptr", self.block_a), ("i64", ni), ("i64", steps),
-                ("i64", self.a_row), ("i64", self.a_step),
+                ("i64", self.a_row), ("i64", self.a_step), *self._line_at("a", k),
             )  # fmt: skip
             target = f.at(self.c, f.plus(f.times(i, self.c_row), f.times(self.j, 4)))
             line: Int = self.c_row
@@ -180,6 +190,11 @@ class _Multiply:
                     ("i64", line), ("i64", ni), ("i64", steps), ("i64", f.minus(self.nj, done)),
                 )  # fmt: skip
 
+    def _line_at(self, which: str, column: Int) -> list[tuple[str, Int]]:
+        """Where the factors and the shifts from a column on are, if A or B has some."""
+        f = self.f
+        return [("ptr", f.at(x, f.times(column, 4))) for x in self.line] if self.form.line == which else []
+
     def _round(self, last: Int) -> None:
         """Write the sums of these rows to C."""
         f = self.f
@@ -193,19 +208,40 @@ class _Multiply:
             f.sweep("0", str(self.nj), body)
 
 
+def _line(form: Form, which: str) -> dict[str, str]:
+    """Parameters of the copy of A or B where that normalizes."""
+    return {"factor": "ptr", "shift": "ptr"} if form.line == which else {}
+
+
+def _norm(f: Routine, form: Form, which: str, i: str, mask: str | None) -> Callable[[str], str]:
+    """What a copy does to the numbers of columns from `i` on."""
+    if form.line != which:
+        return lambda x: x
+    factor, shift = (f.load(at, i, mask=mask) for at in ("%factor", "%shift"))
+
+    def normalized(x: str) -> str:
+        y = f.fma(x, factor, shift)
+        return f.above(y, f.const(0.0)) if form.relu else y
+
+    return normalized
+
+
 def _copy_b(p: Program, form: Form) -> str:
     """`copy_b`: `steps` rows of `left` columns at most a panel wide become (steps, panel)."""
-    f = p.routine("copy_b", b="ptr", into="ptr", steps="i64", left="i64", step="i64", column="i64")
+    f = p.routine(
+        "copy_b", b="ptr", into="ptr", steps="i64", left="i64", step="i64", column="i64", **_line(form, "b")
+    )
     lanes, line = width(), 4 * panel()
     if not form.b_turned:
         masks = [f.tail(str(j * lanes), "%left") for j in range(VECTORS)]
+        norms = [_norm(f, form, "b", str(j * lanes), mask) for j, mask in enumerate(masks)]
         with f.loop("0", "%steps") as loop:
             source, target = (
                 f.at("%b", f.times(loop.index, "%step")),
                 f.at("%into", f.times(loop.index, line)),
             )
-            for j, mask in enumerate(masks):
-                f.write(f.load(source, str(j * lanes), form.b, mask), f.at(target, 4 * lanes * j))
+            for j, (mask, norm) in enumerate(zip(masks, norms)):
+                f.write(norm(f.load(source, str(j * lanes), form.b, mask)), f.at(target, 4 * lanes * j))
         f.done()
         return "copy_b"
     last = f.minus("%left", 1)
@@ -227,14 +263,16 @@ def _copy_b(p: Program, form: Form) -> str:
 
 def _copy_a(p: Program, form: Form) -> str:
     """`copy_a`: a block of A, by rows with room between them or, if it is turned, by steps in tiles."""
-    f = p.routine("copy_a", a="ptr", into="ptr", rows="i64", steps="i64", row="i64", step="i64")
+    f = p.routine(
+        "copy_a", a="ptr", into="ptr", rows="i64", steps="i64", row="i64", step="i64", **_line(form, "a")
+    )
     if not form.a_turned:
         with f.loop("0", "%rows") as loop:
             source = f.at("%a", f.times(loop.index, "%row"))
             target = f.at("%into", f.times(loop.index, _row_bytes()))
 
             def body(i: str, mask: str | None) -> None:
-                f.store(f.load(source, i, form.a, mask), target, i, mask=mask)
+                f.store(_norm(f, form, "a", i, mask)(f.load(source, i, form.a, mask)), target, i, mask=mask)
 
             f.sweep("0", "%steps", body)
         f.done()

@@ -5,10 +5,13 @@ shift keeps the digits that E[x^2] - E[x]^2 loses where the mean is large; as k 
 variance is no less than (k - mean)^2 / M, so what is cancelled stays within M rounding errors even where k
 is an outlier. A few hundred numbers at a time are added in float32, these sums in float64.
 
-    out = max((x - mean) * scale + beta + addend, 0),                   scale = gamma / std
+    out = max(x * scale + shift + addend, 0),        scale = gamma / std,   shift = beta - mean * scale
     d = d_out where out > 0, else 0
     d_data = d * scale + (x - mean) * slope + offset,                   offset = -scale * sum(d) / M,
                                        slope = -scale / var' * sum(d * (x - mean)) / M,   var' = var + eps
+
+`x * scale + shift` is rounded once, here and wherever else a norm is applied: convolutions that normalize
+what they read (`winograd/tiles.py`) agree with backward about each element that the rectifier lets through.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ class Form:
     `addend`: "" where there is none. Forwards anything else means that it is read; backwards "stored" means
     that its gradient is written, which is not so where nobody wants it or where it is in d_out already,
     as nothing is masked. `by_out`: the mask is read off `out`. `result`: whether out, or d_data, is
-    written; `past_cache`: around the cache.
+    written; `past_cache`: around the cache. `line`: whether scale and shift are written.
     """
 
     dtype: str
@@ -38,16 +41,17 @@ class Form:
     by_out: bool = False
     result: bool = True
     past_cache: bool = False
+    line: bool = False
 
 
 class Channel:
     """Numbers of the channels of a vector, or of the one channel that all its lanes belong to."""
 
-    def __init__(self, f: Function, form: Form, mean: str, scale: str, beta: str) -> None:
-        self.f, self.form, self.mean, self.scale, self.beta = f, form, mean, scale, beta
+    def __init__(self, f: Function, form: Form, mean: str, scale: str, shift: str) -> None:
+        self.f, self.form, self.mean, self.scale, self.shift = f, form, mean, scale, shift
 
     def normalized(self, x: str) -> str:
-        return self.f.add(self.f.mul(self.f.sub(x, self.mean), self.scale), self.beta)
+        return self.f.fma(x, self.scale, self.shift)
 
     def out(self, x: str, addend: str | None) -> str:
         f = self.f
@@ -75,6 +79,11 @@ class Channel:
 def scale_of(f: Function, form: Form, inverse: str, gamma: str) -> str:
     """gamma / std. With `fix_gamma` there is no gamma."""
     return f.mul(inverse, gamma) if form.gamma else inverse
+
+
+def shift_of(f: Function, mean: str, scale: str, beta: str) -> str:
+    """beta - mean * scale, rounded once."""
+    return f.fma(f.neg(mean), scale, beta)
 
 
 def statistics(f: Function, first: str, sums: Sequence[str], per_count: str, eps: str) -> tuple[str, str]:

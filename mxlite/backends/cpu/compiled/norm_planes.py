@@ -11,7 +11,17 @@ from collections.abc import Callable, Sequence
 
 from .doubles import Doubles
 from .emitter import Module
-from .norm_form import Channel, Form, inverse_of, moved, scale_of, slope_and_offset, statistics, variance_of
+from .norm_form import (
+    Channel,
+    Form,
+    inverse_of,
+    moved,
+    scale_of,
+    shift_of,
+    slope_and_offset,
+    statistics,
+    variance_of,
+)
 
 # Slots of the arguments: addresses, then numbers.
 DATA, ADDEND, OUT, GAMMA, BETA, MOVING_MEAN, MOVING_VAR, MEAN, VAR = range(9)
@@ -94,7 +104,7 @@ def forward(form: Form) -> Module:
         f.store_one(inverse, var_out, c)
         if form.result:
             scale = scale_of(f, form, inverse, f.load_one(gamma, c) if form.gamma else "")
-            at = Channel(f, form, mean, scale, f.load_one(beta, c))
+            at = Channel(f, form, mean, scale, shift_of(f, mean, scale, f.load_one(beta, c)))
 
             def applied(i: str, mask: str | None, planes: list[str]) -> None:
                 more = p.load(planes, 2, i, mask) if form.addend else None
@@ -122,7 +132,9 @@ def backward(form: Form) -> Module:
         c = channels.index
         mean, inverse = f.load_one(mean_in, c), f.load_one(var_in, c)
         scale = scale_of(f, form, inverse, f.load_one(gamma, c) if form.gamma else "")
-        at = Channel(f, form, mean, scale, f.load_one(beta, c) if form.relu and not by_out else "")
+        by_data = form.relu and not by_out
+        shift = shift_of(f, mean, scale, f.load_one(beta, c)) if by_data else ""
+        at = Channel(f, form, mean, scale, shift)
 
         def terms(i: str, mask: str | None, planes: list[str]) -> tuple[str, str]:
             x, d = p.load(planes, 0, i, mask), p.load(planes, 1, i, mask)

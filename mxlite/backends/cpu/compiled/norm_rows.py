@@ -11,7 +11,7 @@ several pages come faster than one (on Ice Lake half as fast again).
     thread 1   sums over its rows |  meet  | of all threads to scale |  meet  | from the last to the first:
       ...                         |        | and the like            |        | those are in the cache still
 
-Work, in vectors of S >= L + width float32: mean, scale and beta, or slope and offset, for all threads; then
+Work, in vectors of S >= L + width float32: scale and shift, or slope and offset, for all threads; then
 for each thread three vectors of numbers, two of sums and two of sums in float64.
 """
 
@@ -22,16 +22,27 @@ from collections.abc import Callable, Sequence
 
 from .doubles import Doubles
 from .emitter import Module, width
-from .norm_form import Channel, Form, inverse_of, moved, scale_of, slope_and_offset, statistics, variance_of
+from .norm_form import (
+    Channel,
+    Form,
+    inverse_of,
+    moved,
+    scale_of,
+    shift_of,
+    slope_and_offset,
+    statistics,
+    variance_of,
+)
 
 ROW = 4096  # bytes that a row has at least, where there are as many: a page
 LONGEST = 4096  # numbers up to which rows are repeated for the sake of whole vectors
 CHUNK = 512  # rows whose sums are made in float32
-_SHARED, _OWN = 3, 9  # vectors of S numbers
+_SHARED, _OWN = 2, 9  # vectors of S numbers
 
 # Slots of the arguments: addresses, then numbers.
 DATA, ADDEND, OUT, GAMMA, BETA, MOVING_MEAN, MOVING_VAR, MEAN, VAR, WORK = range(10)
 D_OUT, D_DATA, D_GAMMA, D_BETA, D_ADDEND = range(10, 15)
+FACTOR, SHIFT = D_OUT, D_DATA  # forwards
 ROWS, LENGTH, CHANNELS, REST, COPIES, STRIDE, PER_COUNT, EPS, MOMENTUM, NEW = range(15, 25)
 
 Rows = list[list[str]]  # for each row, where it begins in each array
@@ -177,10 +188,9 @@ class _Passes:
     def _column(self, copy: str, c: str) -> str:
         return self.f.emit(f"add i64 {self.f.emit(f'mul i64 {copy}, {self.channels}')}, {c}")
 
-    def channel(self, v: str, vectors: Sequence[str]) -> Channel:
-        """The channels of column v."""
-        mean, scale, beta = (self.f.load(p, v) for p in vectors)
-        return Channel(self.f, self.form, mean, scale, beta)
+    def channel(self, v: str, mean: str, scale: str, shift: str) -> Channel:
+        """The channels of column v, out of vectors; "" for what is not needed."""
+        return Channel(self.f, self.form, *(self.f.load(p, v) if p else "" for p in (mean, scale, shift)))
 
     def load(self, row: Sequence[str], i: int, v: str, mask: str | None) -> str:
         return self.f.load(row[i], v, self.form.dtype, mask)
@@ -217,6 +227,7 @@ def forward(form: Form) -> Module:
     gamma, beta, moving_mean, moving_var, mean_out, var_out = (
         f.pointer(s) for s in (GAMMA, BETA, MOVING_MEAN, MOVING_VAR, MEAN, VAR)
     )
+    line = [f.pointer(s) for s in (FACTOR, SHIFT)] if form.line else []
 
     def settled(c: str, mask: str | None) -> None:
         if form.batch:
@@ -226,17 +237,20 @@ def forward(form: Form) -> Module:
             inverse = inverse_of(f, w.widen(f.load(moving_var, c, mask=mask)), p.eps)
         f.store(mean, mean_out, c, mask=mask)
         f.store(inverse, var_out, c, mask=mask)
-        if form.result:
+        if form.result or form.line:
             scale = scale_of(f, form, inverse, f.load(gamma, c, mask=mask) if form.gamma else "")
-            for value, target in zip((mean, scale, f.load(beta, c, mask=mask)), p.shared):
+            shift = shift_of(f, mean, scale, f.load(beta, c, mask=mask))
+            for value, target in zip((scale, shift), p.shared) if form.result else ():
                 p.spread(value, target, c, mask)
+            for value, target in zip((scale, shift), line) if form.line else ():
+                f.store(value, target, c, mask=mask)
 
     p.channelwise(*f.share(p.channels, f.width), settled)
     if form.result:
         f.meet()
 
         def applied(v: str, mask: str | None, rows: Rows) -> None:
-            channel = p.channel(v, p.shared)
+            channel = p.channel(v, "", p.shared[0], p.shared[1])
             for row in rows:
                 more = p.load(row, 2, v, mask) if form.addend else None
                 y = channel.out(p.load(row, 0, v, mask), more)
@@ -263,12 +277,12 @@ def backward(form: Form) -> Module:
 
     def prepared(c: str, mask: str | None) -> None:
         mean, _, scale = scaled(c, mask)
-        values = (mean, scale, *([f.load(beta, c, mask=mask)] if by_data else []))
+        values = (mean, scale, *([shift_of(f, mean, scale, f.load(beta, c, mask=mask))] if by_data else []))
         for value, target in zip(values, p.own):
             p.spread(value, target, c, mask)
 
     def channel(v: str) -> Channel:
-        return p.channel(v, p.own if by_data else (*p.own[:2], p.own[0]))
+        return p.channel(v, p.own[0], p.own[1], p.own[2] if by_data else "")
 
     p.channelwise("0", p.channels, prepared)
     arrays = [data, d_out, *([out] if by_out else []), *([d_addend] if stored else [])]

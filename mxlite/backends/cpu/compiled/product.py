@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,15 +21,33 @@ from .team import call, threads_for, usable
 _byte = np.dtype("uint8")
 
 
+class Line(NamedTuple):
+    """Which factor of a product is normalized, "x" or "y": by a factor and a shift, float32, for each of its
+    columns, and if `relu` by a rectifier. It must lie row by row.
+    """
+
+    of: str
+    relu: bool
+
+
 def product(
-    x: Layout, y: Layout, out: Layout, bias: DType | None = None, adds: bool = False
+    x: Layout,
+    y: Layout,
+    out: Layout,
+    bias: DType | None = None,
+    adds: bool = False,
+    line: Line | None = None,
 ) -> Product | None:
     """x (M, K) @ y (K, N), with a contiguous row of N numbers of type `bias` added, or `out` itself.
+
+    With a `line` the product takes factors and shifts as `bind(..., line=(factor, shift))`.
 
     Two-byte numbers are multiplied and added up in float32, and rounded once. None where there is no
     compiler, or a matrix lies otherwise than row by row or column by column.
     """
     if not usable() or len(x.shape) != 2 or 0 in (*x.shape, *y.shape):
+        return None
+    if line is not None and (out.is_turned or (x if line.of == "x" else y).is_turned):
         return None
     if out.is_turned:
         return None if bias is not None else turned(product(y.turned, x.turned, out.turned, None, adds))
@@ -37,14 +56,24 @@ def product(
         return None
     if adds and out.dtype != float32:
         return None
-    return _made(num_threads(), x, y, out, bias, adds)
+    return _made(num_threads(), x, y, out, bias, adds, line)
 
 
 @functools.lru_cache(maxsize=1024)
-def _made(threads: int, x: Layout, y: Layout, out: Layout, bias: DType | None, adds: bool) -> Product:
+def _made(
+    threads: int,
+    x: Layout,
+    y: Layout,
+    out: Layout,
+    bias: DType | None,
+    adds: bool,
+    line: Line | None,
+) -> Product:
     (m, k), n = x.shape, y.shape[1]
     kinds = (x.dtype.name, y.dtype.name, out.dtype.name)
     form = code.Form(*kinds, x.is_turned, y.is_turned, "" if bias is None else bias.name)
+    if line is not None:
+        form = form._replace(line={"x": "a", "y": "b"}[line.of], relu=line.relu)
     own = scratch_bytes([((nbytes,), _byte) for nbytes in code.pieces(form, m, n)])
     threads = threads_for(4 * m * n * k // 16)  # a vector is multiplied about as fast as it is moved
     chunks = -(-k // code.DEPTH)
@@ -55,8 +84,11 @@ def _made(threads: int, x: Layout, y: Layout, out: Layout, bias: DType | None, a
         code.C_ROW: out.strides[0] * out.dtype.itemsize, code.BY_ROWS: int(m > n), code.ADDS: int(adds),
     }  # fmt: skip
 
-    def bound(x_at: Any, y_at: Any, out_at: Any, bias_at: Any = None, work: Any = None) -> Run:
+    def bound(
+        x_at: Any, y_at: Any, out_at: Any, bias_at: Any = None, work: Any = None, line: Sequence[Any] = ()
+    ) -> Run:
         addresses = {code.A: x_at, code.B: y_at, code.C: out_at, code.WORK: work}
+        addresses |= dict(zip((code.FACTOR, code.SHIFT), line))
         if bias is not None:
             addresses[code.BIAS] = bias_at
         given = slots | {i: address_of(a) for i, a in addresses.items()}

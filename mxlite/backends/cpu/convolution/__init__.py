@@ -6,6 +6,14 @@ arrays:
     Forward   connect(data, weight, bias, addend, out, work, factor)
     ByData    connect(d_out, weight, d_data, work)
     ByWeight  connect(d_out, data, d_weight, d_bias, work)
+
+Those that normalize what they read take one more argument, `line`: a factor and a shift for each channel.
 """
 
-from .choice import by_data as by_data, by_weight as by_weight, forward as forward
+from .choice import (
+    by_data as by_data,
+    by_weight as by_weight,
+    forward as forward,
+    normed_by_weight as normed_by_weight,
+    normed_forward as normed_forward,
+)

@@ -14,7 +14,14 @@ from ..compiled.column_sum import ColumnSum
 from ..threads import num_threads
 from .direct import ByData, ByWeight, Forward
 from .generated import GeneratedByData, GeneratedByWeight, GeneratedForward
-from .pointwise import PointwiseByData, PointwiseByWeight, PointwiseForward, suits
+from .pointwise import (
+    NormedPointwiseByWeight,
+    NormedPointwiseForward,
+    PointwiseByData,
+    PointwiseByWeight,
+    PointwiseForward,
+    suits,
+)
 
 
 def forward(
@@ -52,11 +59,33 @@ def by_weight(g: Geometry, weight: DType, bias: bool) -> Any:
     if _suits_winograd(g):
         layer = winograd.d_weight(*_sizes(g), g.dtype)
         if layer is not None:
-            sums = ColumnSum(g.n * g.out[0] * g.out[1], g.f, g.dtype, weight) if bias else None
-            return GeneratedByWeight(g, weight, layer, sums)
+            return GeneratedByWeight(g, weight, layer, _column_sum(g, weight, bias))
     if suits(g) and (way := _direct(PointwiseByWeight, g, bias)) is not None:
         return way
     return _direct(ByWeight, g, weight, bias)
+
+
+def normed_forward(g: Geometry, weight: DType, bias: bool, relu: bool) -> Any:
+    """The way of ``convolution of relu(data * factor + shift) + bias``, or None."""
+    if _suits_winograd(g):
+        layer = winograd.forward(*_sizes(g), g.dtype, prologue=winograd.Prologue(True, relu))
+        if layer is not None:
+            return GeneratedForward(g, weight, layer)
+    return _once(num_threads(), NormedPointwiseForward, g, bias, relu)
+
+
+def normed_by_weight(g: Geometry, weight: DType, bias: bool, relu: bool) -> Any:
+    """The way of the gradients in weight and bias of such a convolution, or None."""
+    if _suits_winograd(g):
+        layer = winograd.d_weight(*_sizes(g), g.dtype, prologue=winograd.Prologue(True, relu))
+        if layer is not None:
+            return GeneratedByWeight(g, weight, layer, _column_sum(g, weight, bias))
+    return _once(num_threads(), NormedPointwiseByWeight, g, bias, relu)
+
+
+def _column_sum(g: Geometry, weight: DType, bias: bool) -> ColumnSum | None:
+    """What makes the gradient in the bias, if there is one."""
+    return ColumnSum(g.n * g.out[0] * g.out[1], g.f, g.dtype, weight) if bias else None
 
 
 def _sizes(g: Geometry) -> tuple[int, int, int, int, int, tuple[int, int]]:

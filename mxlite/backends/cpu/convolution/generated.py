@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -39,7 +40,15 @@ class GeneratedForward(Generated):
     """out = relu(data * weight [factor] + bias + addend)."""
 
     def connect(
-        self, data: Any, weight: Any, bias: Any, addend: Any, out: Any, work: Any, factor: Any = None
+        self,
+        data: Any,
+        weight: Any,
+        bias: Any,
+        addend: Any,
+        out: Any,
+        work: Any,
+        factor: Any = None,
+        line: Sequence[Any] = (None, None),
     ) -> Run:
         wide, vector, own = carve(work, self.pieces)
         calls: list[Run] = []
@@ -50,7 +59,7 @@ class GeneratedForward(Generated):
                 calls.append(partial(np.copyto, vector, bias))
                 bias = vector
             weight = wide
-        return in_turn([*calls, self.layer.connect(data, weight, bias, out, own, addend, factor)])
+        return in_turn([*calls, self.layer.connect(data, weight, bias, out, own, addend, factor, line)])
 
 
 class GeneratedByData(Generated):
@@ -79,17 +88,25 @@ class GeneratedByWeight(Generated):
     def nbytes(self) -> int:
         return max(self.own, self.sum_of.nbytes if self.sum_of is not None else 0)
 
-    def connect(self, d_out: Any, data: Any, d_weight: Any, d_bias: Any, work: Any) -> Run:
+    def connect(
+        self,
+        d_out: Any,
+        data: Any,
+        d_weight: Any,
+        d_bias: Any,
+        work: Any,
+        line: Sequence[Any] = (None, None),
+    ) -> Run:
         wide, _, own = carve(work, self.pieces)
         calls: list[Run] = []
         if wide.size:
             wide = wide.reshape(self.shape)
             calls += [
-                self.layer.connect(d_out, data, wide, own),
+                self.layer.connect(d_out, data, wide, own, line),
                 partial(np.copyto, d_weight, wide, casting="unsafe"),
             ]
         else:
-            calls.append(self.layer.connect(d_out, data, d_weight, own))
+            calls.append(self.layer.connect(d_out, data, d_weight, own, line))
         if d_bias is not None:
             calls.append(self.sum_of.connect(d_out, d_bias, work))
         return in_turn(calls)

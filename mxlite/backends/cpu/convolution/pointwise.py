@@ -7,14 +7,18 @@ convolutions; for the other two only where the weight, which a convolution reord
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ....core.dtype import float32
+from ....graph.opdef import DType
 from ....ops.conv_kernels import Geometry
 from ....ops.scratch import carve, Piece, scratch_bytes
+from ..compiled import product as generated
 from ..compiled.column_sum import ColumnSum
 from ..onednn import in_turn, Run
 from ..onednn.product import Layout, Product, product
@@ -25,8 +29,13 @@ _byte = np.dtype("uint8")
 
 
 def suits(g: Geometry) -> bool:
+    """Whether a convolution is a product of matrices of float32."""
+    return is_product(g) and g.dtype == float32
+
+
+def is_product(g: Geometry) -> bool:
     """Whether a convolution is a product of matrices."""
-    return set(g.kernel) == {1} == set(g.stride) and not any(g.pad) and g.groups == 1 and g.dtype == float32
+    return set(g.kernel) == {1} == set(g.stride) and not any(g.pad) and g.groups == 1
 
 
 def _rows(g: Geometry) -> int:
@@ -89,4 +98,60 @@ class PointwiseByWeight(Pointwise):
         calls = [self.product.bind(d_out, data, d_weight, None, own)]
         if d_bias is not None and self.sum_of is not None:
             calls.append(self.sum_of.connect(d_out, d_bias, more))
+        return in_turn(calls)
+
+
+class NormedPointwise:
+    """A product of normalized data by generated code, which normalizes what it copies into the cache."""
+
+    def __init__(
+        self, g: Geometry, x: Layout, y: Layout, out: Layout, line: generated.Line, bias: DType | None = None
+    ) -> None:
+        if not is_product(g):
+            raise LookupError
+        x, y, out = (replace(z, dtype=g.dtype) for z in (x, y, out))
+        made = generated.product(x, y, out, bias, line=line)
+        if made is None:
+            raise LookupError
+        self.product = made
+        self.name = made.name
+        self.pieces: list[Piece] = [((made.scratch,), _byte)]
+
+    @property
+    def nbytes(self) -> int:
+        return scratch_bytes(self.pieces)
+
+
+class NormedPointwiseForward(NormedPointwise):
+    """out = relu(data * factor + shift) @ weight.T + bias."""
+
+    def __init__(self, g: Geometry, bias: bool, relu: bool) -> None:
+        r, line = _rows(g), generated.Line("x", relu)
+        x, y, out = Layout.dense(r, g.c), Layout.dense(g.f, g.c).turned, Layout.dense(r, g.f)
+        super().__init__(g, x, y, out, line, g.dtype if bias else None)
+
+    def connect(
+        self, data: Any, weight: Any, bias: Any, addend: Any, out: Any, work: Any, line: Sequence[Any]
+    ) -> Run:
+        return self.product.bind(data, weight, out, bias, work, line)
+
+
+class NormedPointwiseByWeight(NormedPointwise):
+    """d_weight = d_out.T @ relu(data * factor + shift), and d_bias the sum of d_out's rows."""
+
+    def __init__(self, g: Geometry, bias: bool, relu: bool) -> None:
+        r, line = _rows(g), generated.Line("y", relu)
+        x, y, out = Layout.dense(r, g.f).turned, Layout.dense(r, g.c), Layout.dense(g.f, g.c)
+        super().__init__(g, x, y, out, line)
+        self.sum_of = ColumnSum(r, g.f, g.dtype, g.dtype) if bias else None
+        if self.sum_of is not None:
+            self.pieces.append(((self.sum_of.nbytes,), _byte))
+
+    def connect(
+        self, d_out: Any, data: Any, d_weight: Any, d_bias: Any, work: Any, line: Sequence[Any]
+    ) -> Run:
+        own, *more = carve(work, self.pieces)
+        calls = [self.product.bind(d_out, data, d_weight, None, own, line)]
+        if d_bias is not None and self.sum_of is not None:
+            calls.append(self.sum_of.connect(d_out, d_bias, *more))
         return in_turn(calls)

@@ -12,6 +12,7 @@ from ....core import native
 from ....graph.opdef import DType
 from ....ops.norm import _split, BatchNorm
 from ....ops.norm_act import _norm_act
+from ....ops.normed_convolution import _norm_line
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, load, norm_planes, norm_rows, storable, threads_for, usable
@@ -199,9 +200,50 @@ def _backward(r: Request) -> ChosenKernel | None:
     return connected(connect, scratch_bytes(pieces), "compiled norm", mutates=True)
 
 
+def line(r: Request) -> ChosenKernel | None:
+    """The line that a norm is for each channel."""
+    form = _form(r, r.train)
+    if form is None:
+        return None
+    layout = _Layout(r)
+    if not layout.in_rows:
+        return None
+    pieces = [((4, layout.channels), _float32), *layout.pieces()[1:]]
+
+    def connect(
+        xp: Any,
+        a: Any,
+        data: Any,
+        gamma: Any,
+        beta: Any,
+        moving_mean: Any,
+        moving_var: Any,
+        *,
+        factor: Any,
+        shift: Any,
+        mean: Any,
+        var: Any,
+        work: Any,
+        train: bool,
+    ) -> Run:
+        spare, own = carve(work, pieces)
+        form = _form(r, train)
+        assert form is not None
+        s = norm_rows
+        made = [x if w is None else w for w, x in zip((factor, shift, mean, var), spare)]
+        arrays = {
+            s.DATA: data, s.GAMMA: gamma, s.BETA: beta, s.MOVING_MEAN: moving_mean,
+            s.MOVING_VAR: moving_var, s.WORK: own, **dict(zip((s.FACTOR, s.SHIFT, s.MEAN, s.VAR), made)),
+        }  # fmt: skip
+        return layout.run("forward", replace(form, result=False, line=True), a, arrays, 2 * data.nbytes)
+
+    return connected(connect, scratch_bytes(pieces), "compiled norm")
+
+
 ROWS = {
     BatchNorm: [_forward],
     BatchNorm.grad_op: [_backward],
     _norm_act: [_forward],
     _norm_act.grad_op: [_backward],
+    _norm_line: [line],
 }

@@ -16,6 +16,7 @@ from .fold import fold
 from .keep_gates import keep_gates
 from .narrow_gradients import narrow_gradients
 from .norm_act import norm_act
+from .normed_loads import normed_loads
 from .pack import pack as pack
 from .split_gradients import split_gradients
 
@@ -29,6 +30,7 @@ SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
 )
 COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]], ...] = (
     split_gradients,
+    normed_loads,
     narrow_gradients,
     product_updates,
     chains,

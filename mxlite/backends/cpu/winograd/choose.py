@@ -12,8 +12,9 @@ from .convolve import Convolution, Made
 from .correlate import Correlation
 from .grid import Grid, Kind
 from .layer import fits, Layer, part_of
-from .tiles import Epilogue
+from .tiles import Epilogue, Prologue
 
+PLAIN = Prologue()
 MOST_SORTED = 64  # tiles of an image: more do not fit in a cache together
 
 
@@ -28,12 +29,13 @@ def forward(
     add: bool = False,
     relu: bool = False,
     scale: bool = False,
+    prologue: Prologue = PLAIN,
     **cut: Any,
 ) -> Convolution | None:
     """data (n, h, w, c), weight (f, c, 3, 3) and bias -> out."""
     if scale and np.dtype(dtype) != float32:  # weights of 16 bits come with factors of 16 bits
         return None
-    return _convolution(n, h, w, c, f, pad, dtype, False, Epilogue(add, relu, scale), **cut)
+    return _convolution(n, h, w, c, f, pad, dtype, False, Epilogue(add, relu, scale), prologue, **cut)
 
 
 def d_data(
@@ -41,7 +43,7 @@ def d_data(
 ) -> Convolution | None:
     """The gradient of the data of `forward` with the same arguments: d_out and weight -> d_data."""
     oh, ow = h + 2 * pad[0] - 2, w + 2 * pad[1] - 2
-    return _convolution(n, oh, ow, f, c, (2 - pad[0], 2 - pad[1]), dtype, True, Epilogue(), **cut)
+    return _convolution(n, oh, ow, f, c, (2 - pad[0], 2 - pad[1]), dtype, True, Epilogue(), PLAIN, **cut)
 
 
 def _convolution(
@@ -54,6 +56,7 @@ def _convolution(
     dtype: Any,
     flipped: bool,
     epilogue: Epilogue,
+    prologue: Prologue,
     m: int = 4,
     parts: tuple[int, int] | None = None,
     group: int | None = None,
@@ -76,8 +79,9 @@ def _convolution(
         groups = max(1, min(shape.units, -(-groups // threads) * threads))
     most = max(1, (most or 32) // shape.unit)
     return Convolution(
-        **vars(shape), flipped=flipped, epilogue=epilogue, parts=parts, groups=groups, most=most, made=made
-    )
+        **vars(shape), flipped=flipped, epilogue=epilogue, prologue=prologue, parts=parts, groups=groups,
+        most=most, made=made,
+    )  # fmt: skip
 
 
 def d_weight(
@@ -92,6 +96,7 @@ def d_weight(
     most: int = 32,
     parts: tuple[int, int] | None = None,
     splits: int | None = None,
+    prologue: Prologue = PLAIN,
 ) -> Correlation | None:
     """The gradient of the weights of `forward` with the same arguments: d_out and data -> d_weight."""
     if not fits(n, h, w, c, f, pad, dtype):
@@ -105,7 +110,8 @@ def d_weight(
     grid = grid_of(h + 2 * pad[0] - 2, w + 2 * pad[1] - 2, m)
     shape = Layer(n, h, w, c, f, (pad[0], pad[1]), str(np.dtype(dtype)), grid, threads)
     splits = min(splits, shape.units)  # each has something to add
-    return Correlation(**vars(shape), parts=parts, splits=splits, most=max(1, most // shape.unit))
+    most = max(1, most // shape.unit)
+    return Correlation(**vars(shape), prologue=prologue, parts=parts, splits=splits, most=most)
 
 
 def grid_of(oh: int, ow: int, m: int) -> Grid:

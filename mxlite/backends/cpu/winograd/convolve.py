@@ -17,6 +17,7 @@ tiles.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -30,9 +31,9 @@ from .layer import address, BYTE, Layer, padded, vectors
 from .product import rows_routine
 from .routine import code_of, Int, Program
 from .taps import TAPS
-from .tiles import clear, Epilogue, input_routines, NBYTES, output_routine, Source
+from .tiles import clear, Epilogue, input_routines, LINE, NBYTES, output_routine, Prologue, Source
 
-_POINTERS = ("data", "weight", "u", "factor", "bias", "out", "addend", "work")
+_POINTERS = ("data", "weight", "u", "factor", "bias", "out", "addend", "work", *LINE)
 SLOTS = (
     *_POINTERS, "lane", "step", "backwards", "share", "units", "unit", "per_image", "per_column",
     "per_row", "h", "w", "oh", "ow", "pad_y",
@@ -50,11 +51,11 @@ class Made(IntEnum):
     BY_ITEM = 2
 
 
-def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogue) -> str:
+def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogue, prologue: Prologue) -> str:
     """Every thread does items until there are none."""
     n = grid.n
     name = "convolve"
-    into = input_routines(p, grid, dtype)
+    into = input_routines(p, grid, dtype, prologue)
     product, weights = p.borrow(rows_routine, v), p.borrow(weight_routine, grid.m, v)
     out_of = {kind: output_routine(p, grid, kind, v, dtype, epilogue) for kind in grid.kinds}
     f = p.entry(name)
@@ -93,9 +94,9 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
         own_factor = f.at(g["factor"], f.times(f0, 4))
         with f.loop("0", str(c_parts)) as part:
             c0 = f.times(part.index, g["cs"])
-            images = Source(
-                f, into, f.at(g["data"], f.times(c0, size)), g["h"], g["w"], in_pixel, blocks, zeros
-            )
+            own_line = [f.at(g[x], f.times(c0, 4)) for x in LINE] if prologue.line else []
+            own_data = f.at(g["data"], f.times(c0, size))
+            images = Source(f, into, own_data, g["h"], g["w"], in_pixel, blocks, zeros, own_line)
             make_u(by_item, f0, c0)
             fresh = f.emit(f"zext i1 {f.is_('eq', part.index, 0)} to i64")
             with f.loop("0", str(rounds)) as r:
@@ -143,12 +144,14 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
 class Convolution(Layer):
     """out = [relu](data * weight [factor] + bias [+ addend]), or (`flipped`) the gradient of the data of one.
 
-    weight: (f, c, 3, 3), or flipped (c, f, 3, 3). `parts`: input and output channels of a part, `groups` of
-    units, `most` units in V. Unless `made` by items, the parts are all channels.
+    `prologue` is what is done to data first. weight: (f, c, 3, 3), or flipped (c, f, 3, 3). `parts`: input
+    and output channels of a part, `groups` of units, `most` units in V. Unless `made` by items, the parts are
+    all channels.
     """
 
     flipped: bool
     epilogue: Epilogue
+    prologue: Prologue
     parts: tuple[int, int]
     groups: int
     most: int
@@ -179,18 +182,26 @@ class Convolution(Layer):
         return [((u,), BYTE), ((self.threads * self.places()["share"],), BYTE)]
 
     def connect(
-        self, data: Any, weight: Any, bias: Any, out: Any, work: Any, addend: Any = None, factor: Any = None
+        self,
+        data: Any,
+        weight: Any,
+        bias: Any,
+        out: Any,
+        work: Any,
+        addend: Any = None,
+        factor: Any = None,
+        line: Sequence[Any] = (None, None),
     ) -> Run:
-        """The call that computes `out`, which may be `addend`."""
+        """The call that computes `out`, which may be `addend`. `line`: factors and shifts of the prologue."""
         u, own = carve(work, self.pieces())
-        keep = (data, weight, bias, out, work, addend, factor)
+        keep = (data, weight, bias, out, work, addend, factor, *line)
         near, far = 4 * TAPS, 4 * TAPS * (self.f if self.flipped else self.c)
         order = {"lane": near, "step": far} if self.flipped else {"lane": far, "step": near}
         values = {
             **self.slots(), **self.places(), **order, "weight": address(weight),
             "backwards": int(self.flipped), "data": address(data), "u": address(u),
             "factor": address(factor), "bias": address(bias), "out": address(out),
-            "addend": address(addend), "work": address(own),
+            "addend": address(addend), "work": address(own), **dict(zip(LINE, map(address, line))),
             "cs": self.parts[0], "fs": self.parts[1], "groups": self.groups, "most": self.most,
             "has_bias": int(bias is not None), "made": int(self.made), "depth": self.c,
             "taken": 0, "finished": 0,
@@ -200,6 +211,6 @@ class Convolution(Layer):
         if self.made == Made.SHARED:
             code, name = code_of(weight_entry, self.grid.m, self.v)
             calls.append(call(code, name, [values[s] for s in WEIGHT_SLOTS], self.threads, keep))
-        code, name = code_of(convolve_entry, self.grid, self.v, self.dtype, self.epilogue)
+        code, name = code_of(convolve_entry, self.grid, self.v, self.dtype, self.epilogue, self.prologue)
         calls.append(call(code, name, [values[s] for s in SLOTS], self.threads, keep))
         return in_turn(calls)

@@ -11,6 +11,7 @@ S: (n n, panels, fs, v L), V: (n n, T, cs), Y: (n n, T, fs) with cs and fs chann
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,27 +25,27 @@ from .linear import both_sides
 from .product import outer_routine
 from .routine import code_of, Program
 from .taps import TAPS, write_taps
-from .tiles import clear, gradient_routines, input_routines, NBYTES, Source
+from .tiles import clear, gradient_routines, input_routines, LINE, NBYTES, Prologue, Source
 
+_POINTERS = ("data", "d_out", "d_weight", "work", "sums", *LINE)
 SLOTS = (
-    "data", "d_out", "d_weight", "work", "sums", "share", "units", "unit", "per_image",
+    *_POINTERS, "share", "units", "unit", "per_image",
     "per_column", "per_row", "h", "w", "oh", "ow",
     "pad_y", "pad_x", "c", "f", "cs", "fs", "c_parts", "f_parts", "splits", "most", "v_far", "y_far", "s_far",
     "s_size", "at_v", "at_y", "at_s", "taken", "finished",
 )  # fmt: skip
 
 
-def correlate_entry(p: Program, grid: Grid, v: int, dtype: str) -> str:
+def correlate_entry(p: Program, grid: Grid, v: int, dtype: str, prologue: Prologue) -> str:
     """Every thread takes some parts; where there are fewer than threads, a part is split by tiles, and
     `finish` adds up."""
     n = grid.n
     name = "correlate"
     size = NBYTES[dtype]
-    into, into_y = input_routines(p, grid, dtype), gradient_routines(p, grid, dtype)
+    into, into_y = input_routines(p, grid, dtype, prologue), gradient_routines(p, grid, dtype)
     product, finish = p.borrow(outer_routine, v), p.borrow(finish_routine, grid.m, v)
     f = p.entry(name)
-    pointers = SLOTS[:5]
-    g = {s: (f.pointer(k) if s in pointers else f.integer(k)) for k, s in enumerate(SLOTS)}
+    g = {s: (f.pointer(k) if s in _POINTERS else f.integer(k)) for k, s in enumerate(SLOTS)}
     scratch = f.at(g["work"], f.times(f.thread, g["share"]))
     v_at, y_at = f.at(scratch, g["at_v"]), f.at(scratch, g["at_y"])
     one = f.is_("eq", g["splits"], 1)
@@ -69,6 +70,7 @@ def correlate_entry(p: Program, grid: Grid, v: int, dtype: str) -> str:
             f.times(g["c"], size),
             c_blocks,
             scratch,
+            [f.at(g[x], f.times(c0, 4)) for x in LINE] if prologue.line else [],
         )
         d_out = Source(
             f,
@@ -176,9 +178,11 @@ def finish_entry(p: Program, m: int, v: int) -> str:
 
 @dataclass(frozen=True)
 class Correlation(Layer):
-    """The gradient of the weights. `parts`: input and output channels of a part; `splits`: of the units of a
-    part; `most` units in V and Y."""
+    """The gradient of the weights. `prologue`: what is done to data first; `parts`: input and output channels
+    of a part; `splits`: of the units of a part; `most` units in V and Y.
+    """
 
+    prologue: Prologue
     parts: tuple[int, int]
     splits: int
     most: int
@@ -207,17 +211,20 @@ class Correlation(Layer):
         sums = self.splits * (self.c // self.parts[0]) * (self.f // self.parts[1]) if self.splits > 1 else 0
         return [((self.threads * places["share"],), BYTE), ((sums * places["s_size"],), BYTE)]
 
-    def connect(self, d_out: Any, data: Any, d_weight: Any, work: Any) -> Run:
-        """The call that computes `d_weight`."""
+    def connect(
+        self, d_out: Any, data: Any, d_weight: Any, work: Any, line: Sequence[Any] = (None, None)
+    ) -> Run:
+        """The call that computes `d_weight`. `line`: factors and shifts of the prologue."""
         own, sums = carve(work, self.pieces())
-        keep = (d_out, data, d_weight, work)
+        keep = (d_out, data, d_weight, work, *line)
         values = {
             **self.slots(), **self.places(), "data": address(data), "d_out": address(d_out),
-            "d_weight": address(d_weight), "work": address(own), "sums": address(sums), "cs": self.parts[0],
+            "d_weight": address(d_weight), "work": address(own), "sums": address(sums),
+            **dict(zip(LINE, map(address, line))), "cs": self.parts[0],
             "fs": self.parts[1], "c_parts": self.c // self.parts[0], "f_parts": self.f // self.parts[1],
             "splits": self.splits, "most": self.most, "taken": 0, "finished": 0,
         }  # fmt: skip
-        code, name = code_of(correlate_entry, self.grid, self.v, self.dtype)
+        code, name = code_of(correlate_entry, self.grid, self.v, self.dtype, self.prologue)
         calls = [call(code, name, [values[s] for s in SLOTS], self.threads, keep)]
         if self.splits > 1:
             code, name = code_of(finish_entry, self.grid.m, self.v)

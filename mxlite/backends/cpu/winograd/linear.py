@@ -7,6 +7,7 @@ of the two inputs take their place.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -18,16 +19,28 @@ Store = Callable[[int, int, str], None]
 
 
 def both_sides(
-    f: Routine, a: Matrix, load: Load, store: Store, b: Matrix | None = None, backwards: bool = False
+    f: Routine,
+    a: Matrix,
+    load: Load,
+    store: Store,
+    b: Matrix | None = None,
+    backwards: bool = False,
+    once: bool = False,
 ) -> None:
     """store(i, j, (a X b^T)[i, j]) for the matrix X of vectors load(r, c); b is `a` unless given.
 
-    A few rows of a X at a time, so that they stay in registers; what they need is loaded again for the next.
+    A few rows of a X at a time, so that they stay in registers; what they need is loaded again for the next,
+    or `once`, where to load is more than to read: then all of a X is made first.
     `backwards`: the last row and the last column are stored first.
     """
     b = a if b is None else b
+    early: dict[tuple[int, ...], list[list[str]]] = {}
+    for c in range(len(b[0])) if once else ():
+        column = functools.cache(partial(_column, load, c))
+        for rows in groups(a):
+            early.setdefault(rows, []).append(dots(f, a, rows, column))
     for rows in groups(a):
-        columns = [dots(f, a, rows, partial(_column, load, c)) for c in range(len(b[0]))]
+        columns = early.get(rows) or [dots(f, a, rows, partial(_column, load, c)) for c in range(len(b[0]))]
         kept = []
         for k, i in enumerate(rows):
             for some in groups(b):

@@ -7,7 +7,7 @@ nearest pixel and then masked. Outputs out there go where another, true output g
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from .algebra import algorithm, Matrix, transposed
@@ -18,6 +18,19 @@ from .routine import Int, Program, Routine
 NBYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
+LINE = ("line_factor", "line_shift")
+"""Slots of the addresses of a prologue's factors and shifts, float32."""
+
+
+class Prologue(NamedTuple):
+    """What is done to an input when it is read: a factor and a shift for its channel; ReLU. The zeros out
+    there stay zeros.
+    """
+
+    line: bool = False
+    relu: bool = False
+
+
 class Into(NamedTuple):
     """Names of the routines that transform a tile: one anywhere inside, those of each kind at an edge."""
 
@@ -26,28 +39,33 @@ class Into(NamedTuple):
     size: int
 
 
-def input_routines(p: Program, grid: Grid, dtype: str) -> Into:
+def input_routines(p: Program, grid: Grid, dtype: str, prologue: Prologue) -> Into:
     """Bt d B of one tile, for `Source`."""
-    return _into(p, "input", grid, dtype, lambda k: algorithm(grid.m, k).input)
+    return _into(p, "input", grid, dtype, prologue, lambda k: algorithm(grid.m, k).input)
 
 
 def gradient_routines(p: Program, grid: Grid, dtype: str) -> Into:
     """A dY At of one tile, for `Source`."""
-    return _into(p, "gradient", grid, dtype, lambda k: transposed(algorithm(grid.m, k).output))
+    return _into(p, "gradient", grid, dtype, Prologue(), lambda k: transposed(algorithm(grid.m, k).output))
 
 
-def _into(p: Program, what: str, grid: Grid, dtype: str, matrix: Callable[[int], Matrix]) -> Into:
+def _into(
+    p: Program, what: str, grid: Grid, dtype: str, prologue: Prologue, matrix: Callable[[int], Matrix]
+) -> Into:
     to = {"blocks": "i64", "v": "ptr", "step": "i64", "far": "i64"}
+    if prologue.line:
+        to |= {"factor": "ptr", "shift": "ptr"}
     whole = matrix(grid.m)
     size = len(whole[0])
     f = p.routine(what, data="ptr", row="i64", column="i64", **to)
     rows = [f.at("%data", f.times(r, "%row")) for r in range(size)]
     columns = [f.times(c, "%column") for c in range(size)]
-    _transform(f, whole, whole, grid.products(grid.whole), rows, columns, None, dtype)
+    _transform(f, whole, whole, grid.products(grid.whole), rows, columns, None, dtype, prologue)
     edges = {}
     for kind in grid.kinds:
         edges[kind] = f"{what}{kind.rows}x{kind.columns}"
-        _edge(p, edges[kind], matrix(kind.rows), matrix(kind.columns), grid.products(kind), to, dtype)
+        a, b = matrix(kind.rows), matrix(kind.columns)
+        _edge(p, edges[kind], a, b, grid.products(kind), to, dtype, prologue)
     return Into(what, edges, size)
 
 
@@ -59,22 +77,26 @@ def _edge(
     products: list[list[int]],
     to: dict[str, str],
     dtype: str,
+    prologue: Prologue,
 ) -> None:
     f = p.routine(name, image="ptr", zeros="ptr", y="i64", x="i64", h="i64", w="i64", pixel="i64", **to)
     row = f.times("%w", "%pixel")
     left = f.most("%x", 0)
     start = f.at("%image", f.times(left, "%pixel"))
-    rows, columns, masks = [], [], []
+    rows, columns = [], []
+    in_rows, in_columns = [], []
     for k in range(len(a[0])):
         y = f.plus("%y", k)
         there = f.at(start, f.times(y, row))
-        rows.append(f.emit(f"select i1 {f.is_('ult', y, '%h')}, ptr {there}, ptr %zeros"))
+        inside = f.is_("ult", y, "%h")
+        rows.append(f.emit(f"select i1 {inside}, ptr {there}, ptr %zeros"))
+        in_rows.append(f.every_lane(inside) if prologue.line else "")
     for k in range(len(b[0])):
         x = f.plus("%x", k)
         nearest = f.least(f.most(x, left), f.minus("%w", 1))
         columns.append(f.times(f.minus(nearest, left), "%pixel"))
-        masks.append(f.every_lane(f.is_("ult", x, "%w")))
-    _transform(f, a, b, products, rows, columns, masks, dtype)
+        in_columns.append(f.every_lane(f.is_("ult", x, "%w")))
+    _transform(f, a, b, products, rows, columns, (in_rows, in_columns), dtype, prologue)
 
 
 def _transform(
@@ -84,21 +106,41 @@ def _transform(
     products: list[list[int]],
     rows: list[str],
     columns: list[Int],
-    masks: list[str] | None,
+    masks: tuple[list[str], list[str]] | None,
     dtype: str,
+    prologue: Prologue,
 ) -> None:
-    """All `blocks` of channels of one tile; pixel (r, c) is at rows[r] + columns[c]."""
+    """All `blocks` of channels of one tile; pixel (r, c) is at rows[r] + columns[c].
+
+    `masks` tell of each row and of each column whether it is in the image. A row that is not is read as
+    zeros; with a shift of 0 it stays zeros.
+    """
     fars = {i: f.times(i, "%far") for row in products for i in row}
+    zero = f.const(0.0)
     with f.loop("0", "%blocks") as loop:
-        shift = f.times(loop.index, f.width * NBYTES[dtype])
-        at = [f.at(row, shift) for row in rows]
+        away = f.times(loop.index, f.width * NBYTES[dtype])
+        at = [f.at(row, away) for row in rows]
         v = f.at("%v", f.times(loop.index, "%step"))
+        factor, shifts = "", [""] * len(rows)
+        if prologue.line:
+            channels = f.times(loop.index, 4 * f.width)
+            factor, shift = (f.read(f.at(f"%{x}", channels)) for x in ("factor", "shift"))
+            shifts = [
+                shift if masks is None else f.select(masks[0][r], shift, zero) for r in range(len(rows))
+            ]
 
         def load(r: int, c: int) -> str:
             value = f.read(f.at(at[r], columns[c]), dtype)
-            return value if masks is None else f.select(masks[c], value, f.const(0.0))
+            if prologue.line:
+                value = f.fma(value, factor, shifts[r])
+            if prologue.relu:
+                value = f.above(value, zero)
+            return value if masks is None else f.select(masks[1][c], value, zero)
 
-        both_sides(f, a, load, lambda i, j, value: f.write(value, f.at(v, fars[products[i][j]])), b)
+        def store(i: int, j: int, value: str) -> None:
+            f.write(value, f.at(v, fars[products[i][j]]))
+
+        both_sides(f, a, load, store, b, once=prologue.line)
     f.done()
 
 
@@ -166,22 +208,33 @@ def output_routine(p: Program, grid: Grid, kind: Kind, v: int, dtype: str, epilo
 class Source:
     """Images (n, h, w, ...) that are read tile by tile: `blocks` vectors of the channels of each pixel,
     pixels being `pixel` bytes apart. At `zeros` there are as many pixels of zeros as a tile has columns.
+    `line`: where the factors and the shifts of these channels are, if `into` wants any.
     """
 
     def __init__(
-        self, f: Routine, into: Into, data: str, h: Int, w: Int, pixel: Int, blocks: Int, zeros: str
+        self,
+        f: Routine,
+        into: Into,
+        data: str,
+        h: Int,
+        w: Int,
+        pixel: Int,
+        blocks: Int,
+        zeros: str,
+        line: Sequence[str] = (),
     ) -> None:
         self.f, self.into, self.data, self.h, self.w = f, into, data, h, w
-        self.pixel, self.blocks, self.zeros = pixel, blocks, zeros
+        self.pixel, self.blocks, self.zeros, self.line = pixel, blocks, zeros, line
         self.row = f.times(pixel, w)
 
     def read(self, tile: Tile, y: Int, x: Int, to: str, step: Int, far: Int) -> None:
         """Transform `tile`, whose first pixel is (y, x), into products `far` bytes apart, `step` bytes
-        between
-        blocks."""
+        between blocks.
+        """
         f, size = self.f, self.into.size
         start = f.at(self.data, f.times(f.times(tile.image, self.h), self.row))
         rest: list[tuple[str, Int]] = [("i64", self.blocks), ("ptr", to), ("i64", step), ("i64", far)]
+        rest += [("ptr", at) for at in self.line]
         inside = f.both(f.is_("sge", y, 0), f.is_("sge", x, 0))
         inside = f.both(inside, f.is_("sle", f.plus(y, size), self.h))
         inside = f.both(inside, f.is_("sle", f.plus(x, size), self.w))

@@ -1,0 +1,73 @@
+"""Convolutions that normalize what they read, with their channels last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....core.dtype import float32
+from ....graph.opdef import DType
+from ....ops.conv import geometry
+from ....ops.conv_kernels import Geometry
+from ....ops.layout import first
+from ....ops.normed_convolution import _normed_convolution, _normed_convolution_d_weight
+from ... import base
+from .. import convolution
+from ..onednn import Run
+
+
+def forward(r: base.Request) -> base.ChosenKernel | None:
+    """The output."""
+    found = _geometry(r, r.inputs[0], r.outputs[0])
+    if found is None:
+        return None
+    g, weight = found
+    way = convolution.normed_forward(g, weight, not r.attrs.no_bias, r.attrs.relu)
+    if way is None:
+        return None
+
+    def connect(
+        xp: Any, a: Any, data: Any, weight: Any, bias: Any, factor: Any, shift: Any, *, out: Any, work: Any
+    ) -> Run:
+        run: Run = way.connect(data, weight, bias, None, out, work, line=(factor, shift))
+        return run
+
+    return base.connected(connect, way.nbytes, way.name)
+
+
+def by_weight(r: base.Request) -> base.ChosenKernel | None:
+    """The gradients in weight and bias."""
+    found = _geometry(r, r.inputs[1], r.inputs[0])
+    if found is None or not r.is_used("d_weight"):
+        return None
+    g, weight = found
+    way = convolution.normed_by_weight(g, weight, r.is_used("d_bias"), r.attrs.relu)
+    if way is None:
+        return None
+
+    def connect(
+        xp: Any,
+        a: Any,
+        grad: Any,
+        data: Any,
+        factor: Any,
+        shift: Any,
+        *,
+        d_weight: Any,
+        d_bias: Any,
+        work: Any,
+    ) -> Run:
+        run: Run = way.connect(grad, data, d_weight, d_bias, work, line=(factor, shift))
+        return run
+
+    return base.connected(connect, way.nbytes, way.name)
+
+
+def _geometry(r: base.Request, data: Any, out: Any) -> tuple[Geometry, DType] | None:
+    """The convolution and the type of its weight, where there may be a kernel: floats, and not empty."""
+    kinds = set(r.dtypes[:-2])
+    if len(kinds) != 1 or any(k != float32 for k in r.dtypes[-2:]) or 0 in data or 0 in out:
+        return None
+    return geometry(r.attrs, first(data), r.dtypes[0]), r.dtypes[0]
+
+
+ROWS = {_normed_convolution: [forward], _normed_convolution_d_weight: [by_weight]}

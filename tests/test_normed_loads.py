@@ -1,0 +1,227 @@
+"""The pass that lets convolutions normalize what they read: what it takes, what not, and the same numbers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mxlite as mx
+from mxlite.backends import passes as common
+from mxlite.backends.cpu import passes, winograd
+from mxlite.backends.cpu.compiled import storable, usable
+from mxlite.memplan import check
+from mxlite.memplan.kept import kept_bound
+from mxlite.memplan.problem import padded
+
+pytestmark = pytest.mark.skipif(
+    not usable() or not winograd.fits(1, 3, 3, 16, 16, (1, 1), np.float32),
+    reason="there is no compiler (llvmlite), or this CPU has no vectors of 8 numbers",
+)
+
+LINE, CONVOLUTION, BY_WEIGHT = "_norm_line", "_normed_convolution", "_normed_convolution_d_weight"
+
+
+def without(monkeypatch: Any) -> None:
+    rest = tuple(p for p in passes.COMBINE if p is not passes.normed_loads)
+    assert len(rest) < len(passes.COMBINE)
+    monkeypatch.setattr(passes, "COMBINE", rest)
+
+
+def norm(data: Any, name: str, **more: Any) -> Any:
+    return mx.sym.BatchNorm(data, name=name, fix_gamma=False, **more)
+
+
+def relu(data: Any, name: str, **more: Any) -> Any:
+    return mx.sym.Activation(data, act_type="relu", name=name, **more)
+
+
+def conv(data: Any, name: str, **more: Any) -> Any:
+    return mx.sym.Convolution(data, **dict(kernel=(3, 3), pad=(1, 1), num_filter=32, name=name) | more)
+
+
+def loss(data: Any) -> Any:
+    pooled = mx.sym.Pooling(data, global_pool=True, kernel=(1, 1), pool_type="avg")
+    return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(pooled, num_hidden=5, name="fc"), name="softmax")
+
+
+def chain(second: Any = conv, **note: Any) -> tuple[Any, Any, Any]:
+    """Convolution, norm, rectifier, convolution: what the norm reads, what the rectifier makes, the end."""
+    x = conv(mx.sym.var("data"), "a")
+    y = relu(norm(x, "n", **note), "r", **note)
+    return x, y, second(y, "b")
+
+
+def bound(symbol: Any, n: int = 2, size: tuple[int, int] = (9, 10), seed: int = 0, **how: Any) -> Any:
+    exe = symbol.simple_bind(mx.cpu(), data=(n, 3, *size), softmax_label=(n,), **how)
+    rng = np.random.default_rng(seed)
+    for name, x in {**exe.arg_dict, **exe.aux_dict}.items():
+        values = rng.standard_normal(x.shape) * (0.2 if name.endswith(("gamma", "beta", "bias")) else 1)
+        if name.endswith(("gamma", "var")):
+            values = 1 + np.abs(values)
+        elif name.endswith("weight"):
+            values /= np.sqrt(np.prod(x.shape[1:]) / 2)
+        elif name.endswith("label"):
+            values = rng.integers(0, 5, x.shape)
+        x[:] = values
+    return exe
+
+
+def step(exe: Any) -> dict[str, np.ndarray]:
+    """What a step makes: outputs, gradients, moving averages."""
+    made = {f"out{i}": o.asnumpy() for i, o in enumerate(exe.forward(is_train=True))}
+    exe.backward()
+    made |= {f"d_{k}": g.asnumpy() for k, g in exe.grad_dict.items() if g is not None}
+    return made | {k: a.asnumpy() for k, a in exe.aux_dict.items()}
+
+
+def operators(exe: Any) -> list[str]:
+    return [t.op for t in exe._planned.train.problem.tasks]
+
+
+def test_between_two_convolutions_nothing_is_normalized_before_it_is_read():
+    found = operators(bound(loss(chain()[2])))
+    assert [found.count(n) for n in (LINE, CONVOLUTION, BY_WEIGHT)] == [1, 1, 1]
+    assert "_norm_act" not in found and "_backward__norm_act" in found
+
+
+def test_it_is_taken():
+    x, y, z = chain()
+    twice = conv(y, "c")
+    for symbol, count in (
+        (loss(conv(norm(x, "n"), "b")), 1),  # without a rectifier
+        (loss(z + twice), 2),  # two readers
+        (loss(chain(attr={"__force_mirroring__": "True"})[2]), 1),
+        (loss(conv(relu(norm(x, "n", use_global_stats=True), "r"), "b")), 1),
+        (loss(conv(relu(mx.sym.BatchNorm(x, name="n"), "r"), "b", no_bias=True)), 1),
+    ):
+        assert operators(bound(symbol)).count(CONVOLUTION) == count
+
+
+def test_the_norm_stays_where():
+    x, y, z = chain()
+    cases = {
+        "somebody else reads it": loss(z + y),
+        "it is an output": mx.sym.Group([loss(z), mx.sym.BlockGrad(y)]),
+        "a convolution has no such kernel": loss(chain(lambda y, n: conv(y, n, stride=(2, 2)))[2]),
+        "one of two has none": loss(
+            mx.sym.Concat(z, mx.sym.Pooling(conv(y, "c", num_group=2), kernel=(1, 1), pool_type="max"))
+        ),
+        "channels make no vectors": loss(
+            conv(relu(norm(conv(mx.sym.var("data"), "a", num_filter=12), "n"), "r"), "b")
+        ),
+        "an array is added": loss(conv(relu(norm(x, "n") + x, "r"), "b")),
+        "it is the end of a stage": loss(chain(attr={"__mirror_stage__": "True"})[2]),
+    }
+    for why, symbol in cases.items():
+        assert not set(operators(bound(symbol))) & {LINE, CONVOLUTION, BY_WEIGHT}, why
+
+
+def test_inference_and_arrays_of_float64_stay_as_they_are():
+    exe = bound(loss(chain()[2]))
+    assert LINE not in [t.op for t in exe._planned.infer.problem.tasks]
+    assert LINE not in operators(bound(loss(chain()[2]), type_dict={"data": "float64"}))
+
+
+def test_without_a_compiler_nothing_changes(monkeypatch):
+    monkeypatch.setenv("MXLITE_KERNELS", "onednn")
+    assert LINE not in operators(bound(loss(chain()[2])))
+
+
+NETS = {
+    "resnet": lambda: mx.models.resnet_cifar(8),
+    "resnet v2": lambda: mx.models.resnet_cifar(8, version=2),
+    "far padding": lambda: loss(chain(lambda y, n: conv(y, n, pad=(2, 0)))[2]),
+    "no rectifier": lambda: loss(conv(norm(conv(mx.sym.var("data"), "a"), "n"), "b")),
+}
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_a_step_has_the_same_bits_with_and_without_and_under_any_budget(net, monkeypatch):
+    exe = bound(NETS[net](), size=(12, 11))
+    got = step(exe)
+    assert CONVOLUTION in operators(exe)
+    plan = exe.memory_plan
+    check(plan)
+    assert exe.measured_bytes == plan.peak_bytes
+    for share in (plan.lower_bound_bytes, (plan.peak_bytes + plan.lower_bound_bytes) // 2):
+        try:
+            tight = bound(NETS[net](), size=(12, 11), memory_budget=share)
+        except mx.MemoryBudgetError as error:
+            tight = bound(NETS[net](), size=(12, 11), memory_budget=error.least_feasible_bytes)
+        for name, x in step(tight).items():
+            np.testing.assert_array_equal(x, got[name], err_msg=name)
+    added = bound(NETS[net](), size=(12, 11), grad_req="add")
+    for g in added.grad_dict.values():
+        g[:] = 0
+    for name, x in step(added).items():
+        np.testing.assert_array_equal(x, got[name], err_msg=name)
+    without(monkeypatch)
+    plain = bound(NETS[net](), size=(12, 11))
+    assert CONVOLUTION not in operators(plain)
+    for name, x in step(plain).items():
+        np.testing.assert_array_equal(x, got[name], err_msg=name)
+    assert kept_bound(plan.problem).kept < kept_bound(plain.memory_plan.problem).kept
+
+
+def test_gradients_are_those_of_finite_differences(monkeypatch):
+    """In float64, by the reference kernels, with padding next to numbers far from 0."""
+    loads = partial(common.normed_loads, has_kernel=lambda r: True)
+    last = partial(common.channels_last, has_kernel=lambda r: True)
+    monkeypatch.setattr(passes, "COMBINE", (passes.split_gradients, loads))
+    acts = partial(common.norm_act, has_kernel=lambda r: True)
+    monkeypatch.setattr(passes, "SIMPLIFY", (last, acts))
+    net = loss(chain(lambda y, n: conv(y, n, num_filter=4))[2])
+    names = ("a_weight", "n_gamma", "n_beta", "b_weight", "b_bias")
+    exe = bound(net, size=(4, 5), type_dict={"data": "float64"}, grad_req=dict.fromkeys(names, "write"))
+    assert CONVOLUTION in operators(exe)
+    found = step(exe)
+    labels = exe.arg_dict["softmax_label"].asnumpy().astype(int)
+
+    def value() -> float:
+        out = exe.forward(is_train=True)[0].asnumpy()
+        return float(-np.log(out[np.arange(len(labels)), labels]).sum())
+
+    rng = np.random.default_rng(1)
+    for name in names:
+        at, d = exe.arg_dict[name], found[f"d_{name}"]
+        way = rng.standard_normal(d.shape)
+        x = at.asnumpy()
+        both = []
+        for sign in (1, -1):
+            at[:] = x + sign * 1e-5 * way
+            both.append(value())
+        at[:] = x
+        assert (both[0] - both[1]) / 2e-5 == pytest.approx(float((d * way).sum()), rel=1e-5, abs=1e-7), name
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_16_bits_are_near_32(kind):
+    if kind not in storable():
+        pytest.skip(f"this CPU cannot load {kind}")
+    net = NETS["resnet v2"]()
+    small, full = bound(net, n=8, amp=kind), bound(net, n=8)
+    assert operators(small).count(CONVOLUTION) == operators(full).count(CONVOLUTION) > 0
+    got, want = step(small), step(full)
+    for name in want:
+        error = np.linalg.norm(got[name] - want[name]) / (np.linalg.norm(want[name]) + 1e-6)
+        assert error < (0.5 if name.startswith("d_") else 0.05), (name, error)
+
+
+def kept(symbol: Any, **shapes: tuple[int, ...]) -> int:
+    return kept_bound(symbol.memory_plan(mx.cpu(), optimizer=mx.optimizer.SGD(), **shapes).problem).kept
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_residual_network_keeps_one_array_less_for_each_such_norm(version, monkeypatch):
+    """Of 20 layers, 4 images: those in front of convolutions of 3x3 without stride; a line in its place."""
+    shapes = dict(data=(4, 3, 32, 32), softmax_label=(4,))
+    sides = {1: [32] * 3 + [16] * 3 + [8] * 3, 2: [32] * 6 + [16] * 5 + [8] * 5}[version]
+    net = mx.models.resnet_cifar(20, version=version)
+    after = kept(net, **shapes)
+    without(monkeypatch)
+    gone = sum(4 * 4 * side * side * (512 // side) for side in sides)
+    lines = sum(2 * padded(4 * 512 // side) for side in sides)
+    assert kept(net, **shapes) - after == gone - lines
