@@ -109,7 +109,7 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
     """The frontier of `problem`, from recomputing nothing to the least bytes known. Deterministic."""
     pool = Pool(problem, strategy)
     n = problem.num_forward
-    pool.add("recompute what is marked" if pool.forced.any() else "keep all", np.zeros((1, n), np.int64))
+    pool.add(split.keeping(problem), np.zeros((1, n), np.int64))
     # Recomputation only adds values, so where values share no bytes it is of no use.
     if strategy == "sharing" and n and pool.points[0].live_bytes:
         cuts = split.find_cuts(problem)
