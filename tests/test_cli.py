@@ -127,6 +127,7 @@ def test_16_bit_types_are_mixed_precision(ask, dtype):
     for fixed in ("arguments", "gradients", "auxiliary", "inputs", "outputs"):
         assert size(mixed, fixed) == size(full, fixed), fixed
     assert 0.45 < size(mixed, "activations") / size(full, "activations") < 0.55
+    assert "operations, keep all\n" in full and "operations, keep all, run Cast again\n" in mixed
     name = {"bf16": "bfloat16", "fp16": "float16"}.get(dtype, dtype)
     assert mixed.startswith(f"resnet20_cifar, batch 64, mixed {name} and float32, training")
 

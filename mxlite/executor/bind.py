@@ -176,11 +176,13 @@ def simple_bind(
     amp, scale = _amp(amp, loss_scale, optimizer)
     arrivals: list[Arrival] = []
     templates: tuple[Template | None, Template | None] = (None, None)
+    like: Planned | None = None
     choose = None
     if place is not None:
         group, where = place.group, (place.owner, place.key)
         budget = group.budget if place.bounded else None
         templates = group.templates.get(place.owner, templates)
+        like = group.first.get(place.owner)
 
         def choose(lowered: Lowered) -> MemoryPlan:
             arrivals.append(group.plan(*where, lowered, templates[0], place.bounded))
@@ -217,6 +219,7 @@ def simple_bind(
         in_place=shared_exec is None and not arrays and (place is None or place.group.can_go_away),
         watch=watch,
         room=room,
+        like=like,
     )
     given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, device, offload, streams)
     given |= {"watch": watch, "grouped": place is not None}
@@ -400,10 +403,12 @@ def _plan(
     in_place: bool = True,
     watch: Watch | None = None,
     room: Callable[[Planned], None] = lambda planned: None,
+    like: Planned | None = None,
 ) -> tuple[Planned, dict[str, str]]:
     """Everything there is before arrays. `choose` makes the training step's plan, where its maker wants to;
     `template` is a plan of inference for other shapes. `in_place`: whether all parameters will be arrays that
     nobody else has, or arrays that can be away. `room` raises MemoryBudgetError where they have no room.
+    `like` is what was planned for other shapes.
     """
     if strategy not in STRATEGIES:
         raise BindError(
@@ -433,7 +438,13 @@ def _plan(
     # What inference keeps of its constants costs as much as the weights: not within a budget, nor to train.
     keep = budget is None and watch is None and all(r == "null" for r in requests.values())
     infer_step = forward_step(backend.simplify(looked.forward, False), data, train=False)
-    infer_lowered = lower(infer_step, backend, constants=keep, in_place=in_place and not guard.on)
+    infer_lowered = lower(
+        infer_step,
+        backend,
+        constants=keep,
+        in_place=in_place and not guard.on,
+        like=None if like is None else like.infer,
+    )
     held = constant_bytes(infer_lowered.step)
     extra_fixed = {"arguments": held} if held else None
     infer_plan = plan_memory(infer_lowered.problem, strategy=strategy, template=template)
@@ -444,7 +455,14 @@ def _plan(
         step = with_metrics(step, metrics, backend)
     else:
         step = forward_step(simple, data, train=True)
-    train_lowered = lower(step, backend, extra_fixed, infer_plan.placed_bytes, device=described or DEFAULT)
+    train_lowered = lower(
+        step,
+        backend,
+        extra_fixed,
+        infer_plan.placed_bytes,
+        device=described or DEFAULT,
+        like=None if like is None else like.train,
+    )
     if described is None:
         train_lowered = measure(train_lowered)
     if host is not None:

@@ -17,7 +17,7 @@ from ..core.errors import OpAttributeError
 from ..engine import get_engine, Var
 from ..graph import Graph, LOSS_SCALE, Node, output_name, Shape, state_name
 from ..graph.update import HISTORY, HYPER, MASTER
-from ..memplan import MemoryPlan, RUN, STORE
+from ..memplan import MemoryPlan, RUN, STORE, Template
 from ..ndarray import array, NDArray, random as nd_random
 from .arena import Arena
 from .away import held_bytes, with_copies
@@ -77,6 +77,7 @@ class Executor:
         self._arena = arena
         self._masters = Masters()
         arena.tenants.add(self)
+        self._templates: tuple[Template, Template] | None = None
         self._given = dict(given)
         self._states: dict[Node, dict[str, Any]] = {}
         graph = planned.graph
@@ -336,6 +337,13 @@ class Executor:
             )
         program.push_backward(self._take_told())
         self._show(backward=True)
+
+    def templates(self) -> tuple[Template, Template]:
+        """Of training's plan and of inference's, for other shapes: what one found out serves the next."""
+        planned, made = self._planned, self._templates
+        if made is None or made[0].first is not planned.train_plan or made[1].first is not planned.infer_plan:
+            made = self._templates = Template(planned.train_plan), Template(planned.infer_plan)
+        return made
 
     def adopt(self, plan: MemoryPlan) -> None:
         """Run `plan`, another one for the same training step, from the next forward pass on."""

@@ -33,7 +33,7 @@ from ..memplan import MemoryPlan, plan_memory, Problem, structure, Template
 from ..ndarray import NDArray
 from .arena import Arena
 from .away import held_bytes
-from .executor import Executor
+from .executor import Executor, Planned
 from .lower import Lowered
 from .step import Key, Step
 
@@ -46,7 +46,7 @@ class ExecutorGroup:
 
     `budget` bounds `planned_bytes`. `extra` are bytes by category that the group's user owns besides.
     `current` is the key that each owner uses now: nobody else's arrival takes that from him. `templates`
-    are, for each owner, of the plans of training and of inference that it had first.
+    are, for each owner, of the plans of training and of inference that it had first, `first` all of that.
     """
 
     def __init__(self, budget: int | None = None) -> None:
@@ -56,6 +56,7 @@ class ExecutorGroup:
         self.arena: Arena | None = None
         self.current: dict[Hashable, Hashable] = {}
         self.templates: dict[Hashable, tuple[Template, Template]] = {}
+        self.first: dict[Hashable, Planned] = {}
 
     # -- what it owns --------------------------------------------------------------------------
 
@@ -167,6 +168,7 @@ class ExecutorGroup:
             )
         ):
             self.templates[arrival.key[0]] = Template(planned.train_plan), Template(planned.infer_plan)
+            self.first[arrival.key[0]] = planned
         for k, plan in arrival.plans.items():
             self.members[k].adopt(plan)
 

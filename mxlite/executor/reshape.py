@@ -60,6 +60,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         backend = executor._backend
         require_room(planned, backend, there, *_arena_bytes(planned, backend, executor))
 
+    templates = executor.templates()
     planned, requests = _plan(
         inferred,
         executor.context,
@@ -69,14 +70,13 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         update_rule(given["optimizer"]),
         amp=given["amp"],
         scale=given["loss_scale"],
-        choose=lambda lowered: plan_memory(
-            lowered.problem, given["budget"], template=executor._planned.train_plan
-        ),
-        template=executor._planned.infer_plan,
+        choose=lambda lowered: plan_memory(lowered.problem, given["budget"], template=templates[0]),
+        template=templates[1],
         device=given["device"],
         host=host_link(given["offload"]),
         in_place=bool(executor._planned.infer.step.forms),
         watch=given["watch"],
+        like=executor._planned,
         room=room,
     )
     if planned.train_plan.arena_bytes > executor._arena.nbytes and not allow_up_sizing:
