@@ -38,13 +38,13 @@ RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
 
 
 # Visits of the search for better choices: by tasks squared for a small problem, else so many and more for
-# each task. First by single changes of counts, then by annealing, of counts and of what is held, then below
-# the least bytes, then by sets of changes. What is held costs more work to change than counts, and more for
-# more tasks: fewer visits.
+# each task, between bounds. First by single changes of counts, then by annealing, of counts and of what is
+# held, then below the least bytes, then by sets of changes. What is held costs more work to change than
+# counts, and more for more tasks: fewer visits.
 SMALL_VISITS, VISITS, MORE_VISITS = 300, 3_000_000, 300
-COUNTED, MOST_COUNTED = 150, 1_000_000
-ANNEALED, MOST_ANNEALED, MORE_ANNEALED = 300, (540_000, 900_000), 60_000_000
-SQUEEZED = 250_000
+COUNTED, MOST_COUNTED, MORE_COUNTED = 150, (1_000_000, 2_000_000), 4400
+ANNEALED, MOST_ANNEALED, MORE_ANNEALED = 300, (1_000_000, 1_800_000), 60_000_000
+SQUEEZED, MORE_SQUEEZED = (250_000, 400_000), 880
 EXCHANGED, MOST_EXCHANGED, MORE_EXCHANGED = 1500, 1_000_000, 85_000_000
 
 
@@ -137,7 +137,8 @@ def _search_counts(pool: Pool, droppable: np.ndarray, places: np.ndarray) -> Non
     if enumerate_all(pool, droppable, limit) > 1:
         return  # higher counts are not worth a search
     improve(pool, places, limit)
-    anneal_counts(pool, places, min(COUNTED * number**2, MOST_COUNTED))
+    low, high = MOST_COUNTED
+    anneal_counts(pool, places, min(COUNTED * number**2, max(low, min(high, MORE_COUNTED * number))))
 
 
 def _search_runs(pool: Pool) -> None:
@@ -145,7 +146,8 @@ def _search_runs(pool: Pool) -> None:
     number = len(pool.problem.tasks)
     low, high = MOST_ANNEALED
     anneal(pool, min(ANNEALED * number**2, max(low, min(high, MORE_ANNEALED // number))))
-    squeeze(pool, SQUEEZED)
+    fewest, most = SQUEEZED
+    squeeze(pool, max(fewest, min(most, MORE_SQUEEZED * number)))
     exchange(pool, max(EXCHANGED * number, min(MOST_EXCHANGED, MORE_EXCHANGED // number)))
 
 

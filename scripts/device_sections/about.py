@@ -13,6 +13,7 @@ from typing import Any
 import mxlite as mx
 from mxlite.backends import backend_of
 from mxlite.backends.gpu import nvrtc
+from mxlite.backends.gpu.source import Source
 
 from .asking import ask
 from .checks import Checks, Skip
@@ -45,6 +46,8 @@ def run(checks: Checks) -> None:
         if not nvrtc.available():
             raise Skip("it is not installed")
         found["version"], found["architectures"] = nvrtc.version(), nvrtc.architectures()
+        made, _ = nvrtc.compile(Source('extern "C" __global__ void nothing() {}'), "sm_90")
+        found["bytes of a kernel"] = len(made)  # that it finds what it needs besides
     with checks.check("the device opens") as found:
         device = backend_of(mx.gpu(0)).device
         found["name"], found["architecture"] = device.name, device.architecture
