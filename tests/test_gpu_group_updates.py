@@ -37,7 +37,8 @@ def backend(monkeypatch):
         made = Backend("emulated", np, table, join=join)
         if grouped:
             made = dataclasses.replace(made, combine=group_updates)
-        monkeypatch.setattr(sys.modules["mxlite.executor.bind"], "backend_of", lambda context: made)
+        for place in ("bind", "link"):
+            monkeypatch.setattr(sys.modules[f"mxlite.executor.{place}"], "backend_of", lambda context: made)
         return device
 
     return use

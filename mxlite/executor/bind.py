@@ -8,33 +8,30 @@ from functools import partial
 from math import prod
 from typing import Any
 
-import numpy as np
-
-from ..backends import Backend, backend_of, guard
+from ..backends import backend_of, guard
 from ..backends.gpu import planning_backend
 from ..core import BindError, Context, current_context, DTypeError, nearest, parse_bytes, ShapeError
 from ..core.errors import DeviceError, MemoryBudgetError
 from ..core.npshape import from_user
-from ..graph import Entry, Graph, LOSS_SCALE, Shape, state_name, UpdateRule
-from ..graph.update import HISTORY, MASTER
+from ..graph import Entry, Graph, LOSS_SCALE, Shape, UpdateRule
+from ..graph.update import HISTORY
 from ..memplan import Device, HostLink, MemoryPlan, plan_memory, STRATEGIES, Template
 from ..memplan.device import DEFAULT, device_of, MEASURED
 from ..ndarray import NDArray
 from .adopt import adopted
 from .amp import amp_dtype, LossScale, mixed
-from .arena import Arena
-from .away import Resident
 from .calibration import Calibration, with_measured_costs
 from .constants import constant_bytes
 from .executor import Executor, Planned
+from .given import by_name, check_apart, shared_arrays
 from .group import Arrival, ExecutorGroup
+from .link import arena_bytes, link
 from .lower import lower, Lowered
 from .metrics import Counted, with_metrics
 from .offload import host_link, Offload
 from .remedies import advice, Question
 from .room import require_room
 from .step import check_grad_req, forward_step, infer, input_names, Key, training_step
-from .storage import Allocator, plan_in_errors
 from .watch import Seen, Watch, watched
 
 Shapes = Mapping[str, Shape]
@@ -193,11 +190,11 @@ def simple_bind(
         mine = {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
         if place is not None:
             return place.group.lent((planned.train, planned.infer)) | mine
-        return _shared_arrays(shared_exec, planned, {*shapes, LOSS_SCALE, HISTORY}) | mine
+        return shared_arrays(shared_exec, planned, {*shapes, LOSS_SCALE, HISTORY}) | mine
 
     def room(planned: Planned) -> None:
         if place is None:
-            require_room(planned, backend, there, *_arena_bytes(planned, backend, shared_exec))
+            require_room(planned, backend, there, *arena_bytes(planned, backend, shared_exec))
         else:
             require_room(planned, backend, there, *place.group.arena_bytes(arrivals[-1], backend))
 
@@ -225,10 +222,10 @@ def simple_bind(
     given |= {"watch": watch, "grouped": place is not None}
     shared = there(planned)
     if place is None:
-        return _link(planned, ctx, shared, requests, shared_exec, given)
+        return link(planned, ctx, shared, requests, shared_exec, given)
     arena = group.arena_for(arrivals[-1], backend)
     lender = next((m for m in group.members.values() if m.updated), None)
-    executor = _link(planned, ctx, shared, requests, lender, given, arena)
+    executor = link(planned, ctx, shared, requests, lender, given, arena)
     group.admit(arrivals[-1], executor)
     return executor
 
@@ -261,11 +258,11 @@ def bind(
     backend = backend_of(ctx)
     arguments = [n.name for n in graph.arguments]
     auxiliary = [n.name for n in graph.auxiliary]
-    given = _by_name(args, arguments, "args", complete=True)
-    states = _by_name(aux_states, auxiliary, "aux_states", complete=True)
+    given = by_name(args, arguments, "args", complete=True)
+    states = by_name(aux_states, auxiliary, "aux_states", complete=True)
     requests = check_grad_req(graph, grad_req)
     grads = {
-        k: v for k, v in _by_name(args_grad, arguments, "args_grad", complete=False).items() if v is not None
+        k: v for k, v in by_name(args_grad, arguments, "args_grad", complete=False).items() if v is not None
     }
     requests = {n: r if n in grads or optimizer is not None else "null" for n, r in requests.items()}
     everything = {**given, **states}
@@ -282,7 +279,7 @@ def bind(
             raise ShapeError(f"args_grad: {name!r} is {given[name].shape}, its gradient {grad.shape}.")
         if grad.dtype != given[name].dtype:
             raise DTypeError(f"args_grad: {name!r} is {given[name].dtype}, its gradient {grad.dtype}.")
-    _check_apart(grads, requests)
+    check_apart(grads, requests)
     data = (
         {n for n, r in requests.items() if r == "null"}
         if any(r != "null" for r in requests.values())
@@ -293,7 +290,7 @@ def bind(
     arrays |= {("grad", n): g for n, g in grads.items()}
 
     def room(planned: Planned) -> None:
-        require_room(planned, backend, lambda _: arrays, *_arena_bytes(planned, backend, shared_exec))
+        require_room(planned, backend, lambda _: arrays, *arena_bytes(planned, backend, shared_exec))
 
     planned, requests = _plan(
         inferred,
@@ -312,7 +309,7 @@ def bind(
     shapes = {n: a.shape for n, a in given.items()}
     settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale, device, offload, streams)
     settings["inputs"] = data or set(shapes)  # where no gradient is asked for, nothing tells which is which
-    return _link(planned, ctx, arrays, requests, shared_exec, settings)
+    return link(planned, ctx, arrays, requests, shared_exec, settings)
 
 
 def locals_of(
@@ -498,113 +495,3 @@ def _plan(
             error.advise = partial(advice, Question(*known, partial(ask, error.budget_bytes)))
         raise
     return planned, requests
-
-
-def _arena_bytes(planned: Planned, backend: Backend, shared_exec: Executor | None) -> tuple[int, int]:
-    """What the arena is to have, its own or that of `shared_exec`, and what it has now."""
-    need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
-    if shared_exec is None or shared_exec._arena.backend is not backend:
-        return need, 0
-    return max(need, shared_exec._arena.nbytes), shared_exec._arena.measured_bytes
-
-
-def _link(
-    planned: Planned,
-    ctx: Context,
-    arrays: Mapping[Key, NDArray],
-    requests: Mapping[str, str],
-    shared_exec: Executor | None,
-    given: Mapping[str, Any],
-    arena: Arena | None = None,
-) -> Executor:
-    """Allocate what is missing and make the executor, in `arena` or that of `shared_exec`, which may grow."""
-    backend = backend_of(ctx)
-    backend.prepare()
-    allocator = Allocator(ctx, backend)
-    result = dict(arrays)
-    with plan_in_errors(planned.train_plan, backend):
-        for lowered in (planned.train, planned.infer):
-            for key, (shape, dtype) in lowered.step.owned.items():
-                if key not in result:
-                    result[key] = allocator.make(key, shape, dtype, lowered.step.category)
-    if planned.infer.step.forms:
-        for key, array in result.items():
-            # All that another program may want in another form; nobody has seen them yet.
-            if key not in arrays and key[0] == "var" and array.ndim > 2 and array.dtype == np.float32:
-                form = planned.infer.step.forms.get(key)
-                Resident(array, 0 if form is None else form.nbytes)
-    for name in planned.train.step.no_gradient:
-        allocator.clear(result["grad", name])
-    need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
-    host = planned.train_plan.host_bytes
-    if arena is None and shared_exec is not None and shared_exec._arena.backend is backend:
-        arena = shared_exec._arena
-    if arena is None:
-        arena = Arena(backend, need, host)
-    elif arena.nbytes < need or arena.host_nbytes < host:
-        arena.resize(max(need, arena.nbytes), max(host, arena.host_nbytes))
-    executor = Executor(planned, ctx, backend, result, requests, arena, given)
-    if shared_exec is not None and _have_masters_in_common(executor, shared_exec):
-        executor._masters = shared_exec._masters
-    return executor
-
-
-def _have_masters_in_common(a: Executor, b: Executor) -> bool:
-    keys = [("var", state_name(n, MASTER)) for n in a.updated]
-    return any(k in a._arrays and a._arrays[k] is b._arrays.get(k) for k in keys)
-
-
-def _check_apart(grads: Mapping[str, NDArray], requests: Mapping[str, str]) -> None:
-    """Raise BindError where a gradient would be written over another: neither would be what it is called."""
-    by_var: dict[Any, list[str]] = {}
-    for name, grad in grads.items():
-        if requests[name] == "null":
-            continue
-        for other in by_var.setdefault(grad.var, []):
-            overlap = grad.backend.overlap(grad.storage, grads[other].storage)
-            if overlap and "write" in (requests[name], requests[other]):
-                raise BindError(
-                    f"args_grad: the gradients of {other!r} and {name!r} have memory in common, and "
-                    f"grad_req is {requests[other]!r} and {requests[name]!r}: one would be written over the "
-                    f"other. Give each an array of its own, or grad_req='add' to both for their sum."
-                )
-        by_var[grad.var].append(name)
-
-
-def _shared_arrays(shared_exec: Executor | None, planned: Planned, inputs: set[str]) -> dict[Key, NDArray]:
-    """Parameters, gradients and states of another executor that have the same shape and type here."""
-    if shared_exec is None:
-        return {}
-    return {
-        k: a
-        for k, a in shared_exec._arrays.items()
-        if k[0] in ("var", "grad")
-        and k[1] not in inputs
-        and k in planned.train.step.owned
-        and planned.train.step.owned[k] == (a.shape, a.storage.dtype)
-    }
-
-
-def _by_name(arrays: Any, names: Sequence[str], what: str, complete: bool) -> dict[str, NDArray]:
-    """A dict from a list in order or a dict; errors name what is missing, too much or no array."""
-    if arrays is None:
-        arrays = {}
-    if isinstance(arrays, Mapping):
-        for name in arrays:
-            if name not in names:
-                raise BindError(
-                    f"{what} has an array for {name!r}, which is none of {list(names)}.{nearest(name, names)}"
-                )
-        result = dict(arrays)
-    else:
-        if len(arrays) != len(names):
-            raise BindError(
-                f"{what} has {len(arrays)} arrays, but the symbol lists {len(names)}: {list(names)}."
-            )
-        result = dict(zip(names, arrays))
-    if complete and (missing := [n for n in names if n not in result]):
-        raise BindError(f"{what} lacks {missing}.")
-    for name, a in result.items():
-        if a is not None and not isinstance(a, NDArray):
-            raise BindError(f"{what}: {name!r} must be an NDArray, got {type(a).__name__}.")
-    return result

@@ -11,8 +11,9 @@ from ..graph import Entry, Graph, LOSS_SCALE
 from ..graph.update import HISTORY
 from ..memplan import plan_memory
 from ..ndarray import NDArray
-from .bind import _arena_bytes, _link, _plan, locals_of, Shapes, update_rule
+from .bind import _plan, locals_of, Shapes, update_rule
 from .executor import Executor, Planned
+from .link import arena_bytes, link
 from .lower import STAGING
 from .offload import host_link
 from .room import require_room
@@ -58,7 +59,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
 
     def room(planned: Planned) -> None:
         backend = executor._backend
-        require_room(planned, backend, there, *_arena_bytes(planned, backend, executor))
+        require_room(planned, backend, there, *arena_bytes(planned, backend, executor))
 
     templates = executor.templates()
     planned, requests = _plan(
@@ -84,7 +85,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
             f"reshape needs an arena of {planned.train_plan.arena_bytes} bytes, the executor has "
             f"{executor._arena.nbytes}; allow_up_sizing=True allocates a larger one."
         )
-    link = locals_of(
+    settings = locals_of(
         known,
         executor._grad_req,
         None,
@@ -96,4 +97,4 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         given["offload"],
         given["streams"],
     ) | {"watch": given["watch"]}
-    return _link(planned, executor.context, there(planned), requests, executor, link)
+    return link(planned, executor.context, there(planned), requests, executor, settings)

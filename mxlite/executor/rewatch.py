@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from ..core.errors import StateError
 from ..graph import Graph
-from .bind import _arena_bytes, _plan, update_rule
+from .bind import _plan, update_rule
 from .executor import Executor, Planned
+from .link import arena_bytes
 from .offload import host_link
 from .room import require_room
 from .step import infer, Key
@@ -41,7 +42,7 @@ def rewatch(executor: Executor, watch: Watch | None) -> None:
 
     def room(planned: Planned) -> None:
         backend = executor._backend
-        require_room(planned, backend, there, *_arena_bytes(planned, backend, executor))
+        require_room(planned, backend, there, *arena_bytes(planned, backend, executor))
 
     planned, _ = _plan(
         inferred,

@@ -13,10 +13,9 @@ import numpy as np
 
 from ..core import BindError, Context, cpu, MXLiteError, StateError
 from ..core.errors import nearest
-from ..io import DataIter, NDArrayIter
 from ..ndarray import NDArray
 from ..symbol import Symbol
-from . import metric as metrics, optimizer as optimizers
+from . import array_data, metric as metrics, optimizer as optimizers
 from .base_module import BaseModule, Callbacks
 from .bucketing_module import BucketingModule
 from .callback import BatchEndParam, LogValidationMetricsCallback
@@ -120,8 +119,8 @@ class FeedForward:
         if self.num_epoch is None:
             raise StateError("FeedForward.fit needs num_epoch, the number of epochs: give it to FeedForward.")
         logger = logger if logger is not None else logging
-        data = self._iterator(X, y, for_training=True)
-        held_out = self._held_out(eval_data)
+        data = array_data.iterator(X, y, self.numpy_batch_size, for_training=True)
+        held_out = array_data.held_out(eval_data, self.numpy_batch_size)
         if self.sym_gen is not None:
             self.symbol = self.sym_gen(data.default_bucket_key)
             self._checked = False
@@ -239,7 +238,7 @@ class FeedForward:
 
         With `return_data`: (outputs, data, labels). Padding rows are cut off.
         """
-        data = self._iterator(X, None, for_training=False)
+        data = array_data.iterator(X, None, self.numpy_batch_size)
         if reset:
             data.reset()
         module = self._bound_predictor(data)
@@ -271,7 +270,7 @@ class FeedForward:
     ) -> Any:
         """The value of a metric over X, an iterator with labels (of several metrics a list)."""
         metric = metrics.create(eval_metric)
-        data = self._iterator(X, None, for_training=False)
+        data = array_data.iterator(X, None, self.numpy_batch_size)
         if reset:
             data.reset()
         module = self._bound_predictor(data)
@@ -312,44 +311,6 @@ class FeedForward:
             kept.set_params(self.arg_params, self.aux_params or {})
             self._predictor = kept
         return kept
-
-    # -- data ----------------------------------------------------------------------------------
-
-    def _iterator(self, X: Any, y: Any, for_training: bool) -> Any:
-        """An iterator over X and y, if X is not one itself."""
-        if not isinstance(X, (np.ndarray, NDArray)):
-            if not isinstance(X, DataIter):
-                raise TypeError(
-                    f"FeedForward: X is a DataIter, NDArray or numpy array, got {type(X).__name__}."
-                )
-            return X
-        if y is None:
-            if for_training:
-                raise ValueError("FeedForward: training on an array X needs y, its labels.")
-            y = np.zeros(X.shape[0])
-        if not isinstance(y, (np.ndarray, NDArray)):
-            raise TypeError(f"FeedForward: y is an array where X is one, got {type(y).__name__}.")
-        if X.shape[0] != y.shape[0]:
-            raise ValueError(f"FeedForward: X has {X.shape[0]} samples, y {y.shape[0]} labels.")
-        if len(y.shape) == 2 and y.shape[1] == 1:
-            y = y.reshape((y.shape[0],))
-        if len(y.shape) != 1:
-            raise ValueError(f"FeedForward: y must be (N,) or (N, 1), but it is {tuple(y.shape)}.")
-        size = min(X.shape[0], self.numpy_batch_size)
-        if for_training:
-            return NDArrayIter(X, y, size, shuffle=True, last_batch_handle="roll_over")
-        return NDArrayIter(X, y, size)
-
-    def _held_out(self, eval_data: Any) -> Any:
-        """An iterator over eval_data, an iterator or a pair (data, labels); None for None."""
-        if eval_data is None or isinstance(eval_data, DataIter):
-            return eval_data
-        if not isinstance(eval_data, (tuple, list)) or len(eval_data) != 2 or eval_data[0] is None:
-            raise TypeError("FeedForward: eval_data is a DataIter, or a pair of arrays (data, labels).")
-        x, y = (np.array(a) if isinstance(a, list) else a for a in eval_data)
-        if y is None and isinstance(x, DataIter):
-            return x
-        return self._iterator(x, y, for_training=True)
 
     # -- files ---------------------------------------------------------------------------------
 

@@ -21,6 +21,16 @@ class FoldNormAttrs:
     no_bias: bool = True
 
 
+def _names(cls: type[Op], a: Any) -> tuple[str, ...]:
+    """All inputs, but no bias where the convolution has none."""
+    return cls.inputs[:-1] if a.no_bias else cls.inputs
+
+
+def _workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+    """Scale and shift in full precision; the first input's first axis is theirs."""
+    return scratch_bytes(pieces(inputs[0], dtype))
+
+
 class _fold_norm(Op):
     """Weight and bias of a convolution that normalizes too, ``out = weight * scale``, scale = gamma / std.
 
@@ -37,9 +47,7 @@ class _fold_norm(Op):
     in_place = {"out": "weight"}
     Attrs = FoldNormAttrs
 
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return cls.inputs[:-1] if a.no_bias else cls.inputs
+    input_names = classmethod(_names)
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
@@ -63,9 +71,7 @@ class _fold_norm(Op):
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
         return prod(inputs[0])
 
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(pieces(inputs[0], dtype))
+    workspace = staticmethod(_workspace)
 
     @staticmethod
     def forward(
@@ -111,9 +117,7 @@ class _norm_factors(Op):
     accepts = "float"
     Attrs = FoldNormAttrs
 
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return cls.inputs[:-1] if a.no_bias else cls.inputs
+    input_names = classmethod(_names)
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
@@ -121,9 +125,7 @@ class _norm_factors(Op):
         assert vector is not None
         return (vector,) * len(shapes), (vector, vector)
 
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(pieces(inputs[0], dtype))
+    workspace = staticmethod(_workspace)
 
     @staticmethod
     def forward(

@@ -60,8 +60,8 @@ class Form(NamedTuple):
 
 
 def rows() -> int:
-    """Rows of a tile."""
-    return (tile.registers() - 1 - VECTORS) // VECTORS
+    """Rows of a tile: what registers hold, and no more than a vector, by which a turned block is copied."""
+    return min(width(), (tile.registers() - 1 - VECTORS) // VECTORS)
 
 
 def panel() -> int:

@@ -1,0 +1,67 @@
+"""Arrays that come from outside: a user's, or those of another executor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..core import BindError, nearest
+from ..ndarray import NDArray
+from .executor import Executor, Planned
+from .step import Key
+
+
+def check_apart(grads: Mapping[str, NDArray], requests: Mapping[str, str]) -> None:
+    """Raise BindError where a gradient would be written over another: neither would be what it is called."""
+    by_var: dict[Any, list[str]] = {}
+    for name, grad in grads.items():
+        if requests[name] == "null":
+            continue
+        for other in by_var.setdefault(grad.var, []):
+            overlap = grad.backend.overlap(grad.storage, grads[other].storage)
+            if overlap and "write" in (requests[name], requests[other]):
+                raise BindError(
+                    f"args_grad: the gradients of {other!r} and {name!r} have memory in common, and "
+                    f"grad_req is {requests[other]!r} and {requests[name]!r}: one would be written over the "
+                    f"other. Give each an array of its own, or grad_req='add' to both for their sum."
+                )
+        by_var[grad.var].append(name)
+
+
+def shared_arrays(shared_exec: Executor | None, planned: Planned, inputs: set[str]) -> dict[Key, NDArray]:
+    """Parameters, gradients and states of another executor that have the same shape and type here."""
+    if shared_exec is None:
+        return {}
+    return {
+        k: a
+        for k, a in shared_exec._arrays.items()
+        if k[0] in ("var", "grad")
+        and k[1] not in inputs
+        and k in planned.train.step.owned
+        and planned.train.step.owned[k] == (a.shape, a.storage.dtype)
+    }
+
+
+def by_name(arrays: Any, names: Sequence[str], what: str, complete: bool) -> dict[str, NDArray]:
+    """A dict from a list in order or a dict; errors name what is missing, too much or no array."""
+    if arrays is None:
+        arrays = {}
+    if isinstance(arrays, Mapping):
+        for name in arrays:
+            if name not in names:
+                raise BindError(
+                    f"{what} has an array for {name!r}, which is none of {list(names)}.{nearest(name, names)}"
+                )
+        result = dict(arrays)
+    else:
+        if len(arrays) != len(names):
+            raise BindError(
+                f"{what} has {len(arrays)} arrays, but the symbol lists {len(names)}: {list(names)}."
+            )
+        result = dict(zip(names, arrays))
+    if complete and (missing := [n for n in names if n not in result]):
+        raise BindError(f"{what} lacks {missing}.")
+    for name, a in result.items():
+        if a is not None and not isinstance(a, NDArray):
+            raise BindError(f"{what}: {name!r} must be an NDArray, got {type(a).__name__}.")
+    return result

@@ -1,0 +1,73 @@
+"""From what was planned to an executor: its arrays, its arena."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..backends import Backend, backend_of
+from ..core import Context
+from ..graph import state_name
+from ..graph.update import MASTER
+from ..ndarray import NDArray
+from .arena import Arena
+from .away import Resident
+from .executor import Executor, Planned
+from .step import Key
+from .storage import Allocator, plan_in_errors
+
+
+def arena_bytes(planned: Planned, backend: Backend, shared_exec: Executor | None) -> tuple[int, int]:
+    """What the arena is to have, its own or that of `shared_exec`, and what it has now."""
+    need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
+    if shared_exec is None or shared_exec._arena.backend is not backend:
+        return need, 0
+    return max(need, shared_exec._arena.nbytes), shared_exec._arena.measured_bytes
+
+
+def link(
+    planned: Planned,
+    ctx: Context,
+    arrays: Mapping[Key, NDArray],
+    requests: Mapping[str, str],
+    shared_exec: Executor | None,
+    given: Mapping[str, Any],
+    arena: Arena | None = None,
+) -> Executor:
+    """Allocate what is missing and make the executor, in `arena` or that of `shared_exec`, which may grow."""
+    backend = backend_of(ctx)
+    backend.prepare()
+    allocator = Allocator(ctx, backend)
+    result = dict(arrays)
+    with plan_in_errors(planned.train_plan, backend):
+        for lowered in (planned.train, planned.infer):
+            for key, (shape, dtype) in lowered.step.owned.items():
+                if key not in result:
+                    result[key] = allocator.make(key, shape, dtype, lowered.step.category)
+    if planned.infer.step.forms:
+        for key, array in result.items():
+            # All that another program may want in another form; nobody has seen them yet.
+            if key not in arrays and key[0] == "var" and array.ndim > 2 and array.dtype == np.float32:
+                form = planned.infer.step.forms.get(key)
+                Resident(array, 0 if form is None else form.nbytes)
+    for name in planned.train.step.no_gradient:
+        allocator.clear(result["grad", name])
+    need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
+    host = planned.train_plan.host_bytes
+    if arena is None and shared_exec is not None and shared_exec._arena.backend is backend:
+        arena = shared_exec._arena
+    if arena is None:
+        arena = Arena(backend, need, host)
+    elif arena.nbytes < need or arena.host_nbytes < host:
+        arena.resize(max(need, arena.nbytes), max(host, arena.host_nbytes))
+    executor = Executor(planned, ctx, backend, result, requests, arena, given)
+    if shared_exec is not None and _have_masters_in_common(executor, shared_exec):
+        executor._masters = shared_exec._masters
+    return executor
+
+
+def _have_masters_in_common(a: Executor, b: Executor) -> bool:
+    keys = [("var", state_name(n, MASTER)) for n in a.updated]
+    return any(k in a._arrays and a._arrays[k] is b._arrays.get(k) for k in keys)
