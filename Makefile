@@ -7,7 +7,7 @@ ARGS ?=
 PYTHON ?=
 export PYTHON
 
-.PHONY: help demo test check bench docs clean
+.PHONY: help demo test check bench docs cudnn-plans clean
 .NOTPARALLEL:
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo "make check   the same without the tests"
 	@echo "make bench   every benchmark in benchmarks/"
 	@echo "make docs    the documentation, into docs/_build/html"
+	@echo "make cudnn-plans   cuDNN plans every graph of ours, without a GPU; 1.3 GB to download, not part of CI"
 	@echo "make clean   remove .venv, caches and everything that was built"
 
 demo:
@@ -36,6 +37,10 @@ bench:
 docs:
 	@scripts/bootstrap docs
 	.venv/bin/python -m sphinx -W --keep-going docs docs/_build/html
+
+cudnn-plans:
+	@scripts/bootstrap cudnn
+	.venv/bin/python scripts/check_cudnn_plans.py $(ARGS)
 
 clean:
 	rm -rf .venv build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -29,6 +29,8 @@ from peers.contest import Entries, say, Terms
 BUDGETS = {"7 GiB": 7 * 2**30, "4 GiB": 4 * 2**30}
 ROOM, MOST_EXTRA = 8 * 10**9, 0.15
 
+ASKED = 90  # seconds in which a framework has to say its version
+
 ABOUT = """\
 Device time of a step between two events (median (least-most) of the rounds), {seconds:g} s of steps in each
 of {rounds} rounds. A step is forward, cross entropy, backward and SGD with momentum (PyTorch: the fused one),
@@ -117,7 +119,10 @@ def run(
             deep = hold(known_nets.deep(), known_columns.within(BUDGETS), terms, folder, clock)
             write(output, head + body(results, deep, batches, terms, start))
         if "batch" in extra:
-            batches = batch_sizes(terms, folder)
+            try:
+                batches = batch_sizes(terms, folder)
+            except Exception as error:
+                batches = [{"column": "all", "note": f"{type(error).__name__}: {error}"[:200]}]
     text = head + body(results, deep, batches, terms, start)
     print(text)
     write(output, text)
@@ -144,8 +149,9 @@ def about(columns: Sequence[Column]) -> str:
     found: dict[str, dict[str, str]] = {}
     for column in columns:
         if column.side not in found and not column.missing():
-            with column.start(1) as worker, suppress(RuntimeError):  # who cannot start says so below
-                found[column.side] = worker.ask(do="versions")
+            found[column.side] = {}
+            with suppress(RuntimeError, OSError), column.start(1) as worker:  # who cannot start says so below
+                found[column.side] = worker.ask(ASKED, do="versions")
     peers = {f"{side} {k}": v for side, own in found.items() for k, v in own.items()}
     return heading("A training step on the GPU", peers or {"no column": "could be asked"})
 

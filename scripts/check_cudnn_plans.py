@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """Build every kind of cuDNN plan that mxlite uses, for an H200, on a machine without one.
 
-Needs nvidia-cudnn-frontend, a cuDNN wheel and cuBLAS (pip install --no-deps nvidia-cudnn-frontend
-nvidia-cudnn-cu13 nvidia-cublas), and gcc: cuDNN looks up functions of the driver while it plans, so a library
-of that name is made in which most of them say that there is no device. Prints one line for each plan and ends
-with status 1 if one of them cannot be built.
+    make cudnn-plans                       in .venv, with mxlite[cudnn]: 1.3 GB to download
+    scripts/check_cudnn_plans.py           where that is installed
+    scripts/check_cudnn_plans.py norm      those with a word in their name
+
+Needs nvidia-cudnn-frontend, a cuDNN wheel and cuBLAS beside what mxlite needs (CuPy it does not), and gcc:
+cuDNN looks up functions of the driver while it plans, so a library of that name is made in which most of them
+say that there is no device. Prints one line for each plan, its scratch in bytes and the seconds it took, and
+ends with status 1 if one of them cannot be built: some five minutes of one core.
 """
 
 from __future__ import annotations
@@ -104,14 +108,18 @@ def main() -> int:
     place = {"device_property": properties, "sm_version": 90, "sm_count": 132}
     session = cudnn.Session(library, lambda: 0, place)
     print(f"front end {library.__version__}, cuDNN {library.backend_version()}")
-    missing = 0
+    words, begin = sys.argv[1:], time.perf_counter()
+    count = missing = 0
     for name, make in patterns(session):
+        if any(word not in name for word in words):
+            continue
         start = time.perf_counter()
         plan = make()
         took = time.perf_counter() - start
-        missing += plan is None
-        print(f"{name:60} {'none' if plan is None else plan.workspace:>12} {took:8.3f} s", flush=True)
-    return 1 if missing else 0
+        count, missing = count + 1, missing + (plan is None)
+        print(f"{name:70} {'none' if plan is None else plan.workspace:>12} {took:8.3f} s", flush=True)
+    print(f"{count} plans, {missing} of them cannot be built; {time.perf_counter() - begin:.0f} s")
+    return 1 if missing or not count else 0
 
 
 def patterns(session):

@@ -14,16 +14,18 @@ from __future__ import annotations
 
 import argparse
 import platform
-import subprocess
+import signal
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from device_sections import run_section, Section, SECTIONS
-from device_sections.part import Part
+from device_sections.asking import ask
+from device_sections.part import Part, stop
 from device_sections.result import Result, Row
 
 MINUTES = 8.8
@@ -48,6 +50,8 @@ def main() -> int:
     args.small = args.small or args.emulated
     if args.section:
         return run_section(args)
+    start = time.monotonic()
+    signal.signal(signal.SIGTERM, _stopped)
     known = [s.name for s in SECTIONS]
     only = args.only.split(",") if args.only else known
     for name in (*only, *filter(None, args.skip.split(","))):
@@ -57,22 +61,19 @@ def main() -> int:
         print(f"No GPU can be used: {why}", file=sys.stderr)
         return 2
     wanted = [s for s in SECTIONS if s.name in only and s.name not in args.skip.split(",")]
-    return check(wanted, args)
+    return check(wanted, args, start)
 
 
 def no_gpu() -> str | None:
     """Why there is none, in a sentence. Asked in a process of its own: the driver may hang."""
     root = Path(__file__).resolve().parent.parent
     code = "from mxlite.backends.gpu.cupy_driver import why_none; print(why_none() or '')"
-    try:
-        asked = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=OPENING, cwd=root
-        )
-    except subprocess.TimeoutExpired:
+    asked = ask([sys.executable, "-c", code], OPENING, root)
+    if asked.code is None:
         return f"the driver has not said within {OPENING} s how many there are."
-    if asked.returncode:
-        return f"asking for it ended with {asked.returncode}: {asked.stderr.strip()[-500:]}"
-    return asked.stdout.strip() or None
+    if asked.code:
+        return f"asking for it {asked.end}"
+    return asked.out.strip() or None
 
 
 def machine() -> dict[str, str]:
@@ -80,33 +81,48 @@ def machine() -> dict[str, str]:
     found = {"python": platform.python_version(), "machine": platform.platform()}
     facts = "name,driver_version,memory.total,memory.used,compute_mode"
     try:
-        asked = subprocess.run(
-            ["nvidia-smi", f"--query-gpu={facts}", "--format=csv,noheader"],
-            capture_output=True, text=True, timeout=15,
-        )  # fmt: skip
-        found["nvidia-smi"] = (asked.stdout or asked.stderr).strip()
-    except (OSError, subprocess.TimeoutExpired) as error:
+        asked = ask(["nvidia-smi", f"--query-gpu={facts}", "--format=csv,noheader"], 15)
+        found["nvidia-smi"] = asked.end if asked.code is None else (asked.out or asked.err).strip()
+    except OSError as error:
         found["nvidia-smi"] = str(error)
     return found
 
 
-def check(sections: list[Section], args: argparse.Namespace) -> int:
-    """Run `sections` one after the other; 1 if a check of theirs failed."""
-    start = time.monotonic()
+def _stopped(number: int, frame: object) -> None:
+    """A signal that asks us to end, such as that of `timeout`: as if somebody had pressed Ctrl+C."""
+    raise KeyboardInterrupt(f"signal {number}")
+
+
+def check(sections: list[Section], args: argparse.Namespace, start: float | None = None) -> int:
+    """Run `sections` one after the other; 1 if a check of theirs failed. `start`: of all that, by the clock.
+
+    Whatever goes wrong, here too, is a row, and those after it go on.
+    """
+    start = time.monotonic() if start is None else start
     args.out.mkdir(parents=True, exist_ok=True)
     result = Result(args.out, args.emulated, machine())
-    for at, section in enumerate(sections):
-        left = args.minutes * 60 - (time.monotonic() - start)
-        later = sum(s.seconds for s in sections[at + 1 :] if s.least)  # what those are promised
-        limit = min(section.seconds, left - min(later, 60)) if at + 1 < len(sections) else left
-        result.begin(section)
-        if limit < section.least:
-            found = f"{max(0, limit):.0f} s are left, {section.least} needed"
-            result.add({"check": section.name, "verdict": "SKIP", "found": found, "seconds": 0.0})
-        else:
-            for row in rows_of(section, limit, args):
-                result.add(row)
-        result.write()
+    try:
+        for at, section in enumerate(sections):
+            left = args.minutes * 60 - (time.monotonic() - start)
+            later = sum(s.seconds for s in sections[at + 1 :] if s.least)  # what those are promised
+            limit = min(section.seconds, left - min(later, 60)) if at + 1 < len(sections) else left
+            result.begin(section)
+            if limit < section.least:
+                found = f"{max(0, limit):.0f} s are left, {section.least} needed"
+                result.add({"check": section.name, "verdict": "SKIP", "found": found, "seconds": 0.0})
+                continue
+            try:
+                for row in rows_of(section, limit, args):
+                    result.add(row)
+            except Exception as error:
+                traceback.print_exc()
+                found = f"{type(error).__name__}: {error}"
+                result.add({"check": "this script", "verdict": "FAIL", "found": found, "seconds": 0.0})
+            result.write()
+    except KeyboardInterrupt as error:
+        found = f"somebody has stopped it: {error or 'Ctrl+C'}"
+        result.add({"check": "this script", "verdict": "FAIL", "found": found, "seconds": 0.0})
+    result.write()
     counts = result.counts()
     print(", ".join(f"{n} {what}" for what, n in counts.items()), flush=True)
     return int(counts["failed"] > 0)
@@ -127,8 +143,7 @@ def rows_of(section: Section, limit: float, args: argparse.Namespace) -> Iterato
             for part in parts:
                 yield from part.new_rows()
     finally:
-        for part in parts:
-            part.stop()
+        stop(parts)
     for part in parts:
         yield from part.new_rows()
         if part.code:

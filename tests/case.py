@@ -88,6 +88,7 @@ class Case:
     empty         whether the row works with 0 for the length of axis 0 of all inputs that share it
     large         shapes for the allocation check; None: axis 0 of every input that shares it with the first
                   input is made long. Inputs in `op.inferred` follow by inference
+    large_attrs   parameters that differ for the allocation check: of operators without inputs
     """
 
     op: type[Op]
@@ -105,6 +106,7 @@ class Case:
     mxnet: bool | str = True
     empty: bool = True
     large: Sequence[Shape] | None = None
+    large_attrs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def parsed(self) -> Any:

@@ -165,7 +165,9 @@ ROWS: dict[str, Case] = {
     "prelu": Case(LeakyReLU, {"act_type": "prelu"}, [(4, 3, 2), (3,)], make={"data": apart}),
     "dropout": Case(Dropout, {"p": 0.4}, [(40, 5)]),
     "dropout-axes": Case(Dropout, {"p": 0.4, "axes": (1, 2)}, [(6, 5, 4)]),
-    "dropout-channels-last": Case(_dropout_channels_last, {"p": 0.4}, [(3, 5, 4, 6)]),
+    "dropout-channels-last": Case(
+        _dropout_channels_last, {"p": 0.4}, [(3, 5, 4, 6)], large=[(50, 5, 40, 22)]
+    ),
     "dropout-channels-last-axes": Case(_dropout_channels_last, {"p": 0.4, "axes": (2, 3)}, [(6, 5, 4, 3)]),
     "dropout-inference": Case(Dropout, {"p": 0.4}, [(6, 5)], train=False),
     "dropout-always": Case(Dropout, {"p": 0.4, "mode": "always"}, [(6, 5)], train=False),

@@ -26,7 +26,9 @@ _SIMPLE: dict[str, dict[str, Any]] = {"uniform": {"low": -1, "high": 2}, "normal
 
 def _number(name: str, attrs: dict[str, Any]) -> dict[str, Case]:
     op = getattr(ops, f"_random_{name}")
-    return {f"_random_{name}": Case(op, attrs | {"shape": (500, 220)}, [], mxnet=_DRAWS)}
+    # Several of the pieces in which numbers are drawn, and for the allocation check many.
+    small, large = {"shape": (50, 47)}, {"shape": (500, 220)}
+    return {f"_random_{name}": Case(op, attrs | small, [], mxnet=_DRAWS, large_attrs=large)}
 
 
 def _sample(name: str, count: int) -> dict[str, Case]:

@@ -24,7 +24,7 @@ from mxlite.backends.gpu.source import Source
 FOLDER = Path(__file__).parent / "cuda_on_cpu"
 HEADER = (FOLDER / "cuda_on_cpu.h").read_text()
 HEADER = HEADER.replace('#include "bounds.h"', (FOLDER / "bounds.h").read_text())
-KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(')
+KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(([^)]*)\) )?(\w+)\(')
 WAITS = ("__sync", "__shfl", "__match", "block_")
 
 compiler = shutil.which("g++")
@@ -70,6 +70,7 @@ class EmulatedDevice:
         return _library(source)[name]
 
     def launch(self, function: Any, grid: Grid, block: Grid, shared: int, arguments: Arguments) -> Run:
+        assert (why := refusal(function, grid, block, shared, self.shared_bytes)) is None, why
         numbers, ranges = ctypes.c_uint * 3, self._extents.of(arguments)
 
         def run() -> None:
@@ -80,6 +81,30 @@ class EmulatedDevice:
             assert failure is None, f"{function.name}: {failure.decode()}"
 
         return run
+
+
+def refusal(function: Any, grid: Grid, block: Grid, shared: int, most: int) -> str | None:
+    """Why CUDA would not launch this (CUDA C++ Programming Guide, "Technical Specifications per Compute
+    Capability"), or None. A block of more threads than a kernel was compiled for is one reason.
+    """
+    threads = block[0] * block[1] * block[2]
+    if not all(0 < n for n in (*grid, *block)) or grid[0] >= 2**31 or max(grid[1:]) > 65535:
+        return f"{function.name}: a grid of {grid}"
+    if threads > min(1024, function.most_threads) or block[2] > 64:
+        return f"{function.name}: blocks of {block}, made for {function.most_threads} threads"
+    return f"{function.name}: {shared} bytes shared" if shared > most else None
+
+
+def _threads(bounds: str, text: str) -> int:
+    """What __launch_bounds__ says, a number or the name of one."""
+    first = bounds.split(",")[0].strip()
+    if not first:
+        return 1024
+    if not first.isdigit():
+        named = re.search(rf"\b{first}\b\s*=?\s*(\d+)", text)
+        assert named, f"what is {first}?"
+        first = named[1]
+    return int(first)
 
 
 OPTIONS = ("-O1", "-std=c++17", "-w", "-fPIC")
@@ -93,7 +118,8 @@ WATCHED = (
 @functools.cache
 def _library(source: Source) -> dict[str, Any]:
     """The launchers of a source's kernels. Compiled objects are kept for later runs of the tests."""
-    names = KERNEL.findall(source.text)
+    bounds_of = {name: threads for threads, name in KERNEL.findall(source.text)}
+    names = list(bounds_of)
     assert names
     waits = "true" if any(w in source.text for w in WAITS) else "false"
     launchers = "".join(
@@ -115,6 +141,7 @@ def _library(source: Source) -> dict[str, Any]:
         function.bounds = bounds
         function.restype = ctypes.c_char_p
         function.name = name
+        function.most_threads = _threads(bounds_of[name], source.text)
         result[name] = function
     return result
 

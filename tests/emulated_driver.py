@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from emulated_device import _library
+from emulated_device import _library, refusal
 from emulated_extents import Range, words_of
 
 from mxlite.backends.gpu import drivers_of
@@ -152,7 +152,9 @@ class EmulatedDriver:
 
     def finish(self) -> None:
         with self.lock:
-            self._refuse_while_captured("a wait for the device")
+            if any(s.capture is not None for s in self.streams.values()):  # of whatever thread
+                text = "a wait for the device while a stream is captured"
+                raise DriverError(text, name="cudaErrorStreamCaptureUnsupported")
             self._finish(lambda: not any(s.work for s in self.streams.values()))
         self._look()
 
@@ -223,12 +225,8 @@ class EmulatedDriver:
 
     def launch(self, function: int, grid: Any, block: Any, shared: int, stream: int, arguments: Any) -> None:
         kernel = self.functions[function]
-        if not all(0 < n < 2**31 for n in (*grid, *block)) or max(grid[1:]) > 65535:
-            raise DriverError(
-                f"{kernel.name}: grid {grid}, block {block}", name="cudaErrorInvalidConfiguration"
-            )
-        if shared > self.shared_bytes:
-            raise DriverError(f"{kernel.name}: {shared} bytes shared", name="cudaErrorInvalidValue")
+        if (why := refusal(kernel, grid, block, shared, self.shared_bytes)) is not None:
+            raise DriverError(why, name="cudaErrorInvalidConfiguration")
         numbers = ctypes.c_uint * 3
 
         def run() -> None:

@@ -127,6 +127,7 @@ def test_what_is_written_counts(pair, how):
 @pytest.mark.parametrize("hold", ["view", "numpy"])
 def test_nothing_changes_order_under_the_eyes_of_somebody_who_looks(pair, hold):
     exe, got, values = pair
+    planned, arguments = exe.memory_plan.peak_bytes, exe.memory_plan.breakdown["arguments"]
     array = exe.arg_dict["a_weight"]
     held = array[2:4] if hold == "view" else np.from_dlpack(array)
     want = values["a_weight"][2:4] if hold == "view" else values["a_weight"]
@@ -134,7 +135,9 @@ def test_nothing_changes_order_under_the_eyes_of_somebody_who_looks(pair, hold):
         np.testing.assert_array_equal(out(exe), got)
         assert not is_away(array)
         np.testing.assert_array_equal(held.asnumpy() if hold == "view" else held, want)
-    assert exe.measured_bytes == exe.memory_plan.peak_bytes + values["a_weight"].nbytes  # a copy, besides
+    assert exe.copied_bytes == values["a_weight"].nbytes  # besides
+    assert exe.measured_bytes == exe.memory_plan.peak_bytes == planned + exe.copied_bytes
+    assert exe.memory_plan.breakdown["arguments"] == arguments + exe.copied_bytes
     array[:] = 2 * values["a_weight"]
     other, _ = bound()
     other.arg_dict["a_weight"][:] = 2 * values["a_weight"]
@@ -142,7 +145,7 @@ def test_nothing_changes_order_under_the_eyes_of_somebody_who_looks(pair, hold):
     np.testing.assert_array_equal(out(exe), doubled)
     del held
     np.testing.assert_array_equal(out(exe), doubled)
-    assert is_away(array) and exe.measured_bytes == exe.memory_plan.peak_bytes
+    assert is_away(array) and exe.measured_bytes == exe.memory_plan.peak_bytes == planned
 
 
 def test_training_mode_and_other_shapes_share_the_weights(pair):
@@ -179,7 +182,15 @@ def test_a_module_keeps_its_weights_once():
     batch = mx.io.DataBatch([mx.nd.array(values["data"])])
     module.forward(batch, is_train=False)
     got = module.get_outputs()[0].asnumpy()
-    assert module.measured_bytes == module.memory_plan.peak_bytes
+    nbytes = module.measured_bytes
+    assert nbytes == module.memory_plan.peak_bytes
     np.testing.assert_array_equal(module.get_params()[0]["a_weight"].asnumpy(), values["a_weight"])
     module.forward(batch, is_train=False)
     np.testing.assert_array_equal(module.get_outputs()[0].asnumpy(), got)
+    held = module._executor.arg_dict["b_weight"][:2]
+    module.forward(batch, is_train=False)
+    assert module.planned_bytes == module.measured_bytes == module.memory_plan.peak_bytes
+    assert module.measured_bytes > nbytes
+    del held
+    module.forward(batch, is_train=False)
+    assert module.planned_bytes == module.measured_bytes == module.memory_plan.peak_bytes == nbytes

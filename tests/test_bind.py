@@ -199,6 +199,32 @@ def test_reshape_keeps_the_optimizer_and_its_states():
     assert not np.array_equal(exe.arg_dict["fc2_bias"].asnumpy(), before)
 
 
+@pytest.mark.parametrize("fused", [True, False])
+def test_reshape_of_arrays_that_were_given_trains_what_was_trained(fused):
+    net = mlp()
+    shapes, _, _ = net.infer_shape(data=(8, 3))
+    args = {n: mx.nd.ones(s) for n, s in zip(net.list_arguments(), shapes)}
+    weights = {n: "write" for n in args if n.startswith("fc")}
+    given = (
+        {"optimizer": mx.optimizer.SGD()}
+        if fused
+        else {"args_grad": {n: mx.nd.zeros(args[n].shape) for n in weights}}
+    )
+    exe = net.bind(mx.cpu(), args, grad_req=weights, **given)
+    small = exe.reshape(**{n: (2, *a.shape[1:]) for n, a in args.items() if n not in weights})
+    assert small.updated == exe.updated and (len(small.updated) == len(weights)) == fused
+    assert [n for n, g in small.grad_dict.items() if g is not None] == ([] if fused else list(weights))
+    assert all(small.arg_dict[n] is args[n] for n in weights)
+    assert {c: small.memory_plan.breakdown[c] for c in ("arguments", "gradients", "optimizer")} == {
+        c: exe.memory_plan.breakdown[c] for c in ("arguments", "gradients", "optimizer")
+    }
+    if not fused:
+        return
+    before = args["fc2_bias"].asnumpy()
+    small.step(np.tile([0.1, 0.0], (len(weights), 1)), data=np.eye(2, 3, dtype=np.float32))
+    assert not np.array_equal(args["fc2_bias"].asnumpy(), before)
+
+
 def test_reshape_keeps_the_budget_and_the_requests():
     full = mlp().memory_plan(mx.cpu(), data=(64, 3)).peak_bytes
     exe = mlp().simple_bind(mx.cpu(), grad_req={"fc1_weight": "write"}, memory_budget=full, data=(64, 3))

@@ -2,10 +2,12 @@
 
 import importlib
 import json
+import os
 import re
 import subprocess
 import sys
 import tomllib
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -18,6 +20,7 @@ import mxlite as mx
 from mxlite.cli import frontier, main
 from mxlite.cli.request import Request, types_of
 from mxlite.cli.source import named_options, parse_shape, Source
+from mxlite.cli.writing import write
 from mxlite.memplan.holders import at_peak, peak_step
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -124,6 +127,7 @@ def test_16_bit_types_are_mixed_precision(ask, dtype):
     for fixed in ("arguments", "gradients", "auxiliary", "inputs", "outputs"):
         assert size(mixed, fixed) == size(full, fixed), fixed
     assert 0.45 < size(mixed, "activations") / size(full, "activations") < 0.55
+    assert "operations, keep all\n" in full and "operations, keep all, run Cast again\n" in mixed
     name = {"bf16": "bfloat16", "fp16": "float16"}.get(dtype, dtype)
     assert mixed.startswith(f"resnet20_cifar, batch 64, mixed {name} and float32, training")
 
@@ -341,6 +345,15 @@ def test_doctor_says_what_a_gpu_is_and_what_holds_it(ask):
         (["plan", "zoo:lenet", "--shape", "data:1,1,2,2"], "kernel"),
         (["plan", "zoo:lenet", "--shape", "data:999999999999999999,1,28,28"], "beyond any memory"),
         (["plan", "zoo:lenet", "--shape", "data:9,99999999999,99999999,9999999"], "beyond any memory"),
+        (["plan", "zoo:lenet", "--shape", "data:1,1,28,28", "--shape", "data:2,1,28,28"], "'data' twice"),
+        (["plan", "zoo:lenet", "--shape", "data:\u0663,1,28,28"], "NAME:LENGTH"),
+        (["plan", "zoo:lenet", "--shape", f"{'y' * 10_000}:3"], "yyy...yyy"),
+        (["plan", "zoo:lenet", "--budget", "1e300GiB"], "'1e300GiB'"),
+        (["plan", "zoo:lenet", "--budget", "9" * 5000], "999"),
+        (["plan", ""], "name of the model is empty"),
+        (["plan", "folder.onnx"], "is a folder"),
+        (["diff", ".", "zoo:lenet"], "is a folder"),
+        (["explain", "zoo:lenet", "--top", "-1"], "at least 1"),
         (["plan", "zoo:lenet", "--html", "no/such/folder.html"], "cannot be written"),
         (["fit-batch", "zoo:lenet"], "--budget"),
         (["fit-batch", "zoo:lenet", "--budget", "1GB", "--extra-time", "-1"], "at least 0"),
@@ -351,7 +364,9 @@ def test_doctor_says_what_a_gpu_is_and_what_holds_it(ask):
 )  # fmt: skip
 def test_bad_usage_is_one_line_and_2(ask, argv, says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert says in refused(ask(*argv))
+    (tmp_path / "folder.onnx").mkdir()
+    said = refused(ask(*argv))
+    assert says in said and len(said) < 1000
 
 
 def test_a_file_without_shapes_says_which_inputs_need_them(ask, tmp_path):
@@ -382,6 +397,10 @@ BAD_SYMBOLS = {
     '"attrs":{"num_outputs":"1000000000"},"inputs":[[0,0,0]]}],"arg_nodes":[0],"heads":[[1,0,0]]}',
     "a shape that is none": '{"nodes":[{"op":"null","name":"data","inputs":[],"attrs":{"__shape__":"x"}},'
     '{"op":"relu","name":"a","inputs":[[0,0,0]]}],"arg_nodes":[0],"heads":[[1,0,0]]}',
+    "half a character": '{"nodes":[{"op":"null","name":"a\\ud800","inputs":[]}],"arg_nodes":[0],'
+    '"heads":[[0,0,0]]}',
+    "half a character in a value": '{"nodes":[{"op":"null","name":"a","attrs":{"x":"\\ud800"},"inputs":[]}],'
+    '"arg_nodes":[0],"heads":[[0,0,0]]}',
     "no shape": '{"nodes":[{"op":"null","name":"data","inputs":[]}],"arg_nodes":[0],"heads":[[0,0,0]]}',
 }  # fmt: skip
 
@@ -399,6 +418,98 @@ def test_bytes_that_are_no_text_or_no_onnx_are_one_line_and_2(ask, tmp_path):
             pytest.importorskip("onnx")
         (tmp_path / name).write_bytes(b"\xff\xfe\x00\x01")
         assert name in refused(ask("plan", tmp_path / name))
+
+
+@pytest.mark.parametrize("name", ["huge.json", "huge.onnx", "huge"])
+def test_files_that_are_too_large_are_refused_unread(ask, tmp_path, name):
+    if name.endswith("onnx"):
+        pytest.importorskip("onnx")
+    path = tmp_path / name
+    with open(path, "wb") as file:
+        file.truncate(3 << 30)
+    tracemalloc.start()
+    try:
+        assert "has 3221225472 bytes" in refused(ask("plan", path))
+        assert "has 3221225472 bytes" in refused(ask("diff", path, path))
+        with open(path, "r+b") as file:
+            file.write(b'{"mxlite_memory_plan": 3, ')
+        if not name.endswith("onnx"):
+            assert "a plan has at most" in refused(ask("diff", path, path))
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_data_that_an_onnx_file_keeps_elsewhere_and_that_is_not_there(ask, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    h = onnx.helper
+    weight = onnx.numpy_helper.from_array(np.ones((4, 3), "float32"), "w")
+    graph = h.make_graph(
+        [h.make_node("Gemm", ["x", "w"], ["y"], "gemm", transB=1)],
+        "g",
+        [h.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 3])],
+        [h.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 4])],
+        [weight],
+    )
+    path = tmp_path / "m.onnx"
+    model = h.make_model(graph, opset_imports=[h.make_opsetid("", 17)])
+    onnx.save(model, path, save_as_external_data=True, location="m.data", size_threshold=0)
+    assert ask("plan", path, "--shape", "x:2,3")[0] == 0
+    (tmp_path / "m.data").unlink()
+    said = refused(ask("plan", path, "--shape", "x:2,3"))
+    assert "'m.data', but that file is missing" in said
+    path.write_bytes(path.read_bytes()[:-9])
+    said = refused(ask("plan", path, "--shape", "x:2,3"))
+    assert said.count("m.onnx") == 1 and "cut short" in said
+
+
+def named_net(name, data="data"):
+    x = mx.sym.FullyConnected(mx.sym.Variable(data), num_hidden=3, name=name)
+    return mx.sym.SoftmaxOutput(x, name="softmax")
+
+
+def test_names_of_every_kind_are_planned_and_shown(ask, tmp_path):
+    """Nothing that a terminal would obey, nothing without end, and no letter that it lacks stops it."""
+    path, page = tmp_path / "net.json", tmp_path / "plan.html"
+    for name in (
+        "データ\N{SLIGHTLY SMILING FACE}",
+        "\x1b[31mred\r\n\x07<script>alert(1)</script>",
+        "x" * 10_000,
+    ):
+        named_net(name, "ein\u202e").save(path)
+        for command in (["plan", "--draw", "--html", page], ["explain"]):
+            code, out, _ = ask(*command, path, "--shape", "ein\u202e:4,5")
+            assert code == 0
+            assert not set(out) & {"\x1b", "\r", "\x07", "\u202e"}
+            assert max(map(len, out.splitlines())) < 250
+        assert "<script>alert" not in page.read_text(encoding="utf-8")
+    named_net("データ").save(path)
+    done = subprocess.run(
+        [sys.executable, "-m", "mxlite", "explain", str(path), "--shape", "data:4,5"],
+        cwd=ROOT, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0 and not done.stderr and b"\\u30c7" in done.stdout
+
+
+def test_what_is_no_file_is_written_to_and_stays_what_it_was(tmp_path):
+    """A device, a pipe; a link's target is replaced."""
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("no pipes with names here")
+    pipe, link, target = tmp_path / "pipe", tmp_path / "link", tmp_path / "target"
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(
+        [sys.executable, "-c", f"print(open({str(pipe)!r}).read())"], stdout=subprocess.PIPE
+    )
+    write(str(pipe), b"through")
+    assert reader.communicate(timeout=60)[0].strip() == b"through" and pipe.is_fifo()
+    link.symlink_to(target)
+    write(str(link), b"old")
+    write(str(link), b"new")
+    assert link.is_symlink() and target.read_bytes() == b"new"
+    if os.path.exists("/dev/full"):
+        with pytest.raises(mx.MXLiteError, match="/dev/full cannot be written: No space left"):
+            write("/dev/full", b"x" * 10_000)
+        assert not os.path.isfile("/dev/full")
 
 
 def test_onnx_without_the_package_says_what_to_install(ask, tmp_path, monkeypatch):

@@ -8,12 +8,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from emulated_device import compiler
 
+import mxlite as mx
 from mxlite.backends.gpu import opened
 from mxlite.backends.gpu.driver import DriverError
 
@@ -47,12 +49,21 @@ def run(sections, name, folder):
     return rows_of(folder / "rows")
 
 
-@pytest.mark.parametrize("name", ["programs", "memory", "budgets", "races", "exchange"])
+@pytest.mark.parametrize("name", ["programs", "ways", "memory", "budgets", "races", "exchange"])
 def test_a_section_finds_nothing_wrong(sections, name, tmp_path):
     rows = run(sections, name, tmp_path)
     assert rows and {r["verdict"] for r in rows} <= {"PASS", "SKIP"}, rows
     assert ("SKIP" in {r["verdict"] for r in rows}) == (name == "exchange")
     assert not opened()
+
+
+def test_networks_of_a_real_gpu_can_be_planned(sections):
+    nets = importlib.import_module("device_sections.nets")
+    found = nets.networks(argparse.Namespace(small=False))
+    assert list(found) == ["mlp", "residual", "resnet50", "transformer"]
+    for net, shapes in found.values():
+        arguments, outputs, _ = net.infer_shape(**shapes)
+        assert outputs and all(arguments) and set(shapes) <= set(net.list_arguments())
 
 
 def test_a_kernel_that_is_wrong_is_found(sections, tmp_path, monkeypatch):
@@ -128,6 +139,145 @@ def test_a_section_that_hangs_or_crashes_costs_itself_alone(sections, tmp_path, 
     args.minutes = 0.05
     assert device_check.check([sections.Section("late", "late", "about", 30, least=20)], args) == 0
     assert "20 needed" in (tmp_path / "device_check.md").read_text()
+
+
+PROGRAM = """
+import faulthandler, json, os, signal, sys, time
+faulthandler.register(signal.SIGUSR1, all_threads=True)
+rows, name = (sys.argv[sys.argv.index(a) + 1] for a in ("--rows", "--section"))
+with open(rows, "w") as file:
+    for x in range(3):
+        file.write(json.dumps({"check": str(x), "verdict": "PASS", "found": {}, "seconds": 0}) + chr(10))
+    if name == "babbles":
+        file.write("{" + chr(10) + '{"check": 1}' + chr(10) + "[]" + chr(10) + '{"check": "cut')
+if name == "hangs":
+    def a_kernel_that_never_ends():
+        print("last words", flush=True)
+        os.fork() or time.sleep(100)
+        time.sleep(100)
+    a_kernel_that_never_ends()
+if name == "raises": raise ValueError("in the section")
+if name == "exits": sys.exit("enough")
+if name == "dies": os.kill(os.getpid(), signal.SIGKILL)
+if name == "forgets": os.unlink(rows)
+"""
+
+
+def test_whatever_goes_wrong_json_and_table_are_whole_and_the_time_is_kept(sections, tmp_path, monkeypatch):
+    """Sections that raise, exit, die, hang or babble, one that cannot be started, errors of the script."""
+    device_check = importlib.import_module("device_check")
+    part = importlib.import_module("device_sections.part")
+    program = tmp_path / "child.py"
+    program.write_text(PROGRAM)
+    monkeypatch.setattr(part, "PROGRAM", program)
+    start, real = time.monotonic(), part.Part.__init__
+
+    def cannot(self, section, *more):
+        if section.name == "unstartable":
+            raise OSError("no process can be made")
+        real(self, section, *more)
+
+    monkeypatch.setattr(part.Part, "__init__", cannot)
+    names = ["raises", "exits", "hangs", "babbles", "unstartable", "dies", "forgets", "good"]
+    made = [sections.Section(n, n, "about", 2 if n == "hangs" else 20, 1, 2) for n in names]
+    args = argparse.Namespace(out=tmp_path, emulated=False, small=True, minutes=2.0)
+    monkeypatch.setattr(device_check, "machine", lambda: {"machine": "m"})
+    assert device_check.check(made, args) == 1
+    assert time.monotonic() - start < 30
+    found = json.loads((tmp_path / "device_check.json").read_text())
+    rows = {s["section"]: s["rows"] for s in found["sections"]}
+    assert list(rows) == names
+    failed = {n: [r["found"] for r in rows[n] if r["verdict"] == "FAIL"] for n in names}
+    assert [len(failed[n]) for n in names] == [2, 2, 2, 6, 1, 2, 0, 0], failed
+    assert "ended with 1: ValueError: in the section" in failed["raises"][0]
+    assert "enough" in failed["exits"][0] and "ended with -9" in failed["dies"][0]
+    assert "stopped after 2 s: last words" in failed["hangs"][0]
+    assert "a_kernel_that_never_ends" in failed["hangs"][0]  # where it was
+    assert "no process can be made" in failed["unstartable"][0]
+    assert all(len(rows[n]) == 6 + len(failed[n]) for n in names if n not in ("unstartable", "forgets"))
+    table = (tmp_path / "device_check.md").read_text()
+    assert all(f"## {n} (" in table for n in names)
+
+
+def test_who_is_stopped_keeps_what_he_has(sections, tmp_path, monkeypatch):
+    device_check = importlib.import_module("device_check")
+    monkeypatch.setattr(device_check, "machine", lambda: {})
+
+    def rows_of(section, limit, args):
+        yield {"check": "first", "verdict": "PASS", "found": "x", "seconds": 0.0}
+        device_check._stopped(15, None)
+
+    monkeypatch.setattr(device_check, "rows_of", rows_of)
+    args = argparse.Namespace(out=tmp_path, emulated=True, small=True, minutes=1.0)
+    made = [sections.Section(n, n, "about", 5) for n in ("a", "b")]
+    assert device_check.check(made, args) == 1
+    (only,) = json.loads((tmp_path / "device_check.json").read_text())["sections"]
+    assert [r["verdict"] for r in only["rows"]] == ["PASS", "FAIL"] and "15" in only["rows"][1]["found"]
+
+
+def test_a_disk_that_is_full_stops_nothing(sections, tmp_path, monkeypatch, capsys):
+    result = importlib.import_module("device_sections.result")
+    monkeypatch.setattr(result.os, "replace", lambda *_: (_ for _ in ()).throw(OSError("No space left")))
+    made = result.Result(tmp_path, True, {})
+    made.begin(sections.SECTIONS[0])
+    made.add({"check": "c", "verdict": "PASS", "found": "x", "seconds": 0.0})
+    made.write()
+    assert "PASS  about: c: x" in (out := capsys.readouterr().out) and "No space left" in out
+
+
+def test_a_program_that_does_not_end_is_left_behind(sections):
+    asking = importlib.import_module("device_sections.asking")
+    start = time.monotonic()
+    child = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(9)'])"
+    code = f"{child}; print('said', flush=True); import time; time.sleep(9)"
+    found = asking.ask([sys.executable, "-c", code], 0.7)
+    assert found.code is None and "said" in found.out and "did not end in time" in found.end
+    assert time.monotonic() - start < 6
+    assert asking.ask([sys.executable, "-c", "print(7)"], 30) == asking.Answer(0, "7\n", "")
+
+
+def test_the_references_of_the_ways_are_the_cpus(sections):
+    """Every direction of each convolution that a GPU is asked for, smaller."""
+    ways = importlib.import_module("device_sections.ways")
+    rng = np.random.default_rng(0)
+    for n, c, size, f, kernel, stride, pad, dilate, groups in ways.CONVOLUTIONS.values():
+        few = max(1, groups // 8)
+        c, f, groups = c // 8 or c, f // 8, max(1, groups // few // 2)
+        c, f = -(-c // groups) * groups, -(-f // groups) * groups
+        size = [min(s, 13) for s in size]
+        g = ways.geometry("float64", n, c, size, f, kernel, stride, pad, dilate, groups)
+        data, weight = rng.standard_normal((n, c, *size)), rng.standard_normal((f, c // groups, *kernel))
+        d_out = rng.standard_normal((n, f, *g.out))
+        x, w = mx.nd.array(data, dtype="float64"), mx.nd.array(weight, dtype="float64")
+        x.attach_grad(), w.attach_grad()
+        rank = len(kernel)
+        with mx.autograd.record():
+            out = mx.nd.Convolution(
+                x, w, kernel=kernel, num_filter=f, stride=(stride,) * rank, pad=(pad,) * rank,
+                dilate=(dilate,) * rank, num_group=groups, no_bias=True,
+            )  # fmt: skip
+        out.backward(mx.nd.array(d_out, dtype="float64"))
+        for kind, a, b, want in (
+            (ways.OUT, data, weight, out),
+            (ways.DATA, d_out, weight, x.grad),
+            (ways.WEIGHT, data, d_out, w.grad),
+        ):
+            np.testing.assert_allclose(ways.reference(kind, g, a, b), want.asnumpy(), rtol=1e-9, atol=1e-9)
+
+
+def test_a_way_that_is_wrong_or_fails_is_named_and_hides_no_other(sections):
+    ways = importlib.import_module("device_sections.ways")
+    found = {}
+    each = ways.Each("float32", found)
+    with each.way("fails"):
+        raise ValueError("no")
+    with each.way("wrong"):
+        each.compare("wrong", np.array([1.0, 2.0]), np.array([1.0, 2.1]))
+    with each.way("right"):
+        each.compare("right", np.array([1.0, 2.0]), np.array([1.0, 2.0]))
+    with pytest.raises(AssertionError, match="failed: fails, wrong"):
+        each.end()
+    assert found["fails"] == "ValueError: no" and "error" in found["wrong"] and found["right"] == "0.0e+00"
 
 
 def test_the_command_runs_its_sections_in_processes(tmp_path):

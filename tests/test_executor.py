@@ -62,15 +62,16 @@ def test_whatever_runs_again_and_when_gives_the_same_bits():
         rng = np.random.default_rng(seed)
         for share in (0.4, 0.8):
             bits = rng.random((problem.num_forward, holds.stages)) < share
-            held = tuple((u, 0, holds.bits(np.flatnonzero(row).tolist())) for u, row in enumerate(bits))
-            everything = holds.of(Runs(((),) * problem.num_forward))
-            state = holds.edited(everything, held)
-            plan = make_plan(problem, holds.runs(state))
+            spans = np.array([(u, j, j, held) for u, row in enumerate(bits) for j, held in enumerate(row)])
+            everything = holds.of([Runs(((),) * problem.num_forward)])
+            state = holds.edited(everything, np.array([0]), np.array([0, len(spans)]), spans)
+            plan = make_plan(problem, holds.runs(state, 0))
             exe, seen = train(net, shapes, plan=plan)
             assert equal(seen, wanted) and exe.memory_plan.schedule == plan.schedule
             assert exe.measured_bytes == plan.peak_bytes
             drawn_again += sum("dropout" in problem.tasks[t].op.lower() and k for t, k in copies(plan))
-            returns += sum(h and r and h > r for h, r in zip(state.held, state.runs))
+            rows = (bits.reshape(problem.num_forward, -1).tolist() for bits in (state.held, state.runs))
+            returns += sum(any(h) and any(r) and h > r for h, r in zip(*rows))
     assert drawn_again and returns
 
 

@@ -130,7 +130,7 @@ def test_stretches_cost_what_their_sums_say(name):
     found = 0
     for share in np.linspace(0.98, 0.3, 18):
         slack = share * most
-        stretches = table.walk(slack)
+        stretches = table.walk([slack])[0]
         if stretches is None:
             continue
         found += 1
@@ -167,7 +167,7 @@ def test_inner_results_are_kept_where_the_ends_of_blocks_are_dropped():
     mixed = 0
     table = Table(chain_, float(chain_.tail[0]), twice=False)
     for share in (0.8, 0.7, 0.6):
-        stretches = table.walk(share * float(chain_.tail[0]))
+        stretches = table.walk([share * float(chain_.tail[0])])[0]
         counts = counts_of(chain_, stretches)
         for b, leaving in enumerate(blocks.leaving[:-1]):
             inside = set(range(blocks.begin[b], blocks.end[b])) - set(leaving)

@@ -89,6 +89,65 @@ def test_jaxs_networks_have_our_losses(benchmarks, kind, tmp_path):
         np.testing.assert_allclose(found, ours, rtol=rtol, err_msg=name)
 
 
+COLUMN = """
+import json, os, subprocess, sys, time
+how = os.environ["HOW"]
+found = {"load": 0.1, "losses": [3.0, 2.0, 1.0], "run": 0.01, "memory": {"host_s": 1e-5}, "versions": {}}
+for line in sys.stdin:
+    request = json.loads(line)
+    do = request["do"]
+    if how == do + " fails":
+        raise ValueError("there is no compiler here")
+    if how == do + " hangs":  # and so does what it has started, which holds the output
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(20)"])
+        time.sleep(20)
+    if how == do + " crashes":
+        os.abort()
+    print("reply: " + json.dumps(found.get(do, {})), flush=True)
+"""
+
+
+def test_a_column_that_fails_or_hangs_is_a_note_in_a_whole_table(benchmarks, tmp_path, capsys):
+    """Whenever it does, and whoever it is; also where the network itself cannot be prepared."""
+    gpu, column, contest = (benchmarks(n) for n in ("gpu", "peers.column", "gpu_columns.contest"))
+    nets = {n.name: n for n in benchmarks("gpu_columns.nets").small()}
+    program = tmp_path / "column.py"
+    program.write_text(COLUMN)
+    hows = [
+        "works",
+        "load fails",
+        "losses crashes",
+        "run fails",
+        "run hangs",
+        "memory fails",
+        "versions crashes",
+    ]
+    columns = [
+        column.Column(f"{how}-fp32", how, ["torch", "ours", "jax"][i % 3], str(program), env={"HOW": how})
+        for i, how in enumerate(hows)
+    ]
+    columns = [replace(c, side="ours") if c.missing() else c for c in columns]
+    columns.append(replace(columns[0], name="absent-fp32", title="absent", script=str(tmp_path / "none.py")))
+    broken = replace(nets["mlp"], title="broken", symbol=lambda: 1 / 0)
+    terms = benchmarks("peers.contest").Terms(2, 0.001, 1, 1.0, 0)
+    gpu.run([nets["mlp"], broken], [], columns, terms, contest.Clock.of(60), tmp_path / "out")
+    (written,) = (tmp_path / "out").glob("*-gpu.md")
+    text = written.read_text()
+    assert text.strip() == capsys.readouterr().out.strip()
+    for how, said in {
+        "load fails": "ValueError: there is no compiler here",
+        "losses crashes": "ended",
+        "run fails": "ValueError: there is no compiler here",
+        "run hangs": "It took longer than 1 s.",
+        "memory fails": "ValueError: there is no compiler here",
+        "absent": "No such file",
+    }.items():
+        assert any(how in x and said in x for x in text.splitlines() if x.startswith("| MLP")), (how, text)
+    assert text.count("ZeroDivisionError") >= len(columns)
+    times = text[text.index("## float32") :].splitlines()
+    assert any(x.startswith("| MLP") and "10" in x for x in times)
+
+
 def test_jaxs_columns_say_why_they_are_absent(benchmarks, monkeypatch):
     columns, column = benchmarks("gpu_columns.columns"), benchmarks("peers.column")
     monkeypatch.setattr(column.importlib.util, "find_spec", lambda name: None)

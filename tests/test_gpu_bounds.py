@@ -48,6 +48,36 @@ extern "C" __global__ void leaves_shared(const float *x, float *y, int at) {
 SOURCE = Source(shared("types") + TEXT)
 
 
+LIMITED = Source(
+    "enum { ROWS = 64 };\n"
+    'extern "C" __global__ void __launch_bounds__(ROWS, 2) named(int n) {}\n'
+    'extern "C" __global__ void __launch_bounds__(128) numbered(int n) {}\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "grid", "block"),
+    [
+        ("named", (1, 1, 1), (65, 1, 1)),
+        ("numbered", (1, 1, 1), (64, 3, 1)),
+        ("numbered", (1, 65536, 1), (1, 1, 1)),
+        ("numbered", (1, 1, 65536), (1, 1, 1)),
+        ("numbered", (2**31, 1, 1), (1, 1, 1)),
+        ("numbered", (0, 1, 1), (1, 1, 1)),
+        ("numbered", (1, 1, 1), (1, 1, 65)),
+    ],
+)
+def test_what_cuda_would_not_launch_is_refused(name, grid, block):
+    device, driver = EmulatedDevice(), EmulatedDriver()
+    values = Arguments([ctypes.c_int(1)])
+    with pytest.raises(AssertionError, match=name):
+        device.launch(device.function(LIMITED, name), grid, block, 0, values)
+    function = driver.function(driver.load(LIMITED), name)
+    with pytest.raises(DriverError, match=name):
+        driver.launch(function, grid, block, 0, 1, values)
+    device.launch(device.function(LIMITED, name), (3, 2, 1), (16, 2, 2), 0, values)()
+
+
 def run(name, at, x=None, threads=1, blocks=1):
     """`name` on two arrays of 40 elements; what it made."""
     device = EmulatedDevice()
@@ -146,3 +176,39 @@ def test_the_driver_allows_what_is_allocated_when_a_kernel_runs():
     driver.free(y)
     with pytest.raises(DriverError, match="writes 4 bytes"):
         write(0)
+
+
+RACES = Source("""
+extern "C" __global__ void __launch_bounds__(64) from_before(float *y) {
+    __shared__ float room[64];
+    room[threadIdx.x] = threadIdx.x;
+    y[threadIdx.x] = threadIdx.x ? room[threadIdx.x - 1] : 0;
+}
+extern "C" __global__ void __launch_bounds__(64) written_too_soon(float *y) {
+    __shared__ float room[64];
+    room[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    y[threadIdx.x] = threadIdx.x ? room[threadIdx.x - 1] : 0;
+    room[threadIdx.x] = -1;
+}
+extern "C" __global__ void __launch_bounds__(64) with_barriers(float *y) {
+    __shared__ float room[64];
+    room[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    y[threadIdx.x] = threadIdx.x ? room[threadIdx.x - 1] : 0;
+    __syncthreads();
+    room[threadIdx.x] = -1;
+}
+""")
+
+
+@pytest.mark.parametrize("name", ["from_before", "written_too_soon", "with_barriers"])
+def test_a_barrier_that_is_missing_shows_in_one_block_or_the_other(name):
+    device = EmulatedDevice()
+    y, want = np.zeros(64, np.float32), np.maximum(np.arange(64) - 1, 0)
+    values = Arguments([pointer(device.address(y))])
+    right = []
+    for blocks in (1, 2):  # the last block is the one that is seen
+        device.launch(device.function(RACES, name), (blocks, 1, 1), (64, 1, 1), 0, values)()
+        right.append(bool(np.array_equal(y, want)))
+    assert right.count(True) == (2 if name == "with_barriers" else 1)

@@ -199,6 +199,20 @@ def test_scratch_is_what_the_algorithm_asks_for_and_not_above_the_limit(device, 
     assert "algorithm 1 " in runs(device)[0]
 
 
+def test_what_the_library_refuses_to_hear_of_is_left_to_our_own_kernel(device, monkeypatch, caplog):
+    def refuse(*_):
+        raise cublaslt.CublasError("cublasLtMatmulAlgoGetHeuristic failed with status 7: an invalid value.")
+
+    monkeypatch.setattr(blas_gemm, "choices", refuse)
+    blas_gemm._choices.cache_clear()
+    gemm._choose.cache_clear()
+    check(Product(24, 16, 8, "float32"), device=device)
+    assert gemm.kernel_name(device, Product(24, 16, 8, "float32")) == "cuda gemm"
+    assert "status 7" in caplog.text and len(caplog.records) == 1
+    blas_gemm._choices.cache_clear()
+    gemm._choose.cache_clear()
+
+
 def test_the_stream_is_the_one_that_is_current_when_it_runs(device):
     x = np.zeros((8, 8), np.float32)
     address = device.address(x)

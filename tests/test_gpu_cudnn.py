@@ -14,6 +14,7 @@ from mxlite.backends.gpu import autotune, cudnn
 from mxlite.backends.gpu.device import InOrder
 from mxlite.backends.gpu.kernels import convolution, cudnn_attention, table
 from mxlite.core.dtype import as_dtype
+from mxlite.core.errors import DeviceError
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 
@@ -161,8 +162,8 @@ def test_arrays_that_lie_at_odd_addresses_go_to_our_own_kernels(device):
     assert not fake_cudnn.state.executed
 
 
-def test_each_stream_has_a_handle_that_was_there_before(device, monkeypatch):
-    """A handle cannot be made while a stream is captured."""
+def test_one_handle_goes_from_stream_to_stream(device, monkeypatch):
+    """None can be made, and none may run for the first time, while a stream is captured."""
     op, a, shapes = small()
     kernel = kernel_of(device, op, a, shapes, "float32")
     x, w = (aligned(device, v) for v in arrays(shapes[0], "float32"))
@@ -179,12 +180,21 @@ def test_each_stream_has_a_handle_that_was_there_before(device, monkeypatch):
     connected()()
     again = connected()
     there = fake_cudnn.state.handles
-    monkeypatch.setattr(fake_cudnn.state, "stream", 77)
-    device.stream = 77
-    again()
-    again()
+    for stream in (77, 78, 77, 0):
+        monkeypatch.setattr(fake_cudnn.state, "stream", stream)
+        device.stream = stream
+        again()
+        again()
     assert fake_cudnn.state.handles == there
-    assert len(fake_cudnn.state.executed) == 3
+    assert len(fake_cudnn.state.executed) == 9
+
+    def refuse(*_, **__):
+        raise RuntimeError("CUDNN_STATUS_EXECUTION_FAILED")
+
+    monkeypatch.setattr(fake_cudnn, "set_stream", refuse)
+    device.stream = 5
+    with pytest.raises(DeviceError, match="cudnn convolution could not be run: CUDNN_STATUS_EXECUTION"):
+        again()
 
 
 def test_a_plan_is_made_once(device):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -331,8 +332,10 @@ def test_a_directory_that_others_may_write_is_no_cache(kept):
     folder, compiled = kept
     (folder / "cuda").mkdir()
     (folder / "cuda").chmod(0o777)
-    for _ in range(2):
-        cubins.compiled(Source("a"), "sm_90")
+    with pytest.warns(RuntimeWarning, match="other users may write there") as told:
+        for _ in range(2):
+            cubins.compiled(Source("a"), "sm_90")
+    assert len(told) == 1
     assert len(compiled) == 2 and not list((folder / "cuda").iterdir())
 
 
@@ -342,6 +345,30 @@ def test_the_machine_code_is_for_the_gpu_or_an_older_one_of_its_generation():
     first = nvrtc.architectures()[0]
     with pytest.raises(DeviceError, match=rf"no machine code for .* 3.5, only for sm_{first} to"):
         nvrtc.target(3, 5)
+
+
+NAMED = "libnvrtc-builtins.so.13.0"
+LOADS = """
+import ctypes, sys
+from mxlite.backends.gpu import nvrtc
+try:
+    ctypes.CDLL(sys.argv[2])
+    sys.exit("it was found before")
+except OSError:
+    nvrtc._load_builtins(sys.argv[1])
+    print(ctypes.CDLL(sys.argv[2]).answer())
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+def test_what_nvrtc_opens_by_its_bare_name_is_there(tmp_path):
+    """As NVRTC 13.0 does when it first compiles, in a folder that the loader does not look into."""
+    command = ["gcc", "-shared", "-fPIC", f"-Wl,-soname,{NAMED}", "-x", "c", "-", "-o", str(tmp_path / NAMED)]
+    subprocess.run(command, input="int answer(void) { return 42; }", text=True, check=True)
+    (tmp_path / "libnvrtc-builtins.so.12.9").write_text("no library")
+    given = [sys.executable, "-c", LOADS, str(tmp_path), NAMED]
+    done = subprocess.run(given, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "42\n"), done.stderr
 
 
 def test_opening_without_nvrtc_says_what_to_install(monkeypatch):

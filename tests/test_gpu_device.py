@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 
 import numpy as np
 import pytest
@@ -106,6 +107,55 @@ def test_a_limit_is_kept():
     with pytest.raises(OutOfMemoryError, match="of at most 4194304"):
         device.arena(5 * 2**20)
     device.arena(3 * 2**20)
+
+
+def test_what_is_missing_is_what_blocks_and_an_arena_would_be_refused_for():
+    """Chunks of small arrays, what lies idle and a limit included: a byte less, and it is refused."""
+    sizes, arena = [600, 2**20, 3 * 2**20, 2**20 - 512, 2**20 - 1024, 7], 5 * 2**20 + 1
+    for limit in (None, 19 * 2**20):
+        for capacity in range(11 * 2**20, 24 * 2**20, 2**20 + 3000):
+            device = CudaDevice(EmulatedDriver(capacity=capacity), 0, limit=limit)
+            first = [device.empty(n) for n in (3 * 2**20, 2**20, 700, 2 * 2**20)]
+            del first[0], first[-1]  # idle: one fits as it is, one has to be given back
+            gc.collect()
+            found, held = device.room(sizes, arena), []
+            assert (found.total, found.held.taken, found.elsewhere) == (capacity, 8 * 2**20, 0)
+            try:
+                held += [device.empty(n) for n in sizes]
+                held.append(device.arena(arena))
+            except OutOfMemoryError:
+                assert found.missing > 0
+                continue
+            assert found.missing == 0
+            device.pool.trim()
+            bound = min(capacity, limit or capacity)
+            assert device.room((), bound - device.pool.held().taken + 1).missing == 1
+
+
+def test_memory_that_others_have_seen_waits_for_the_end_of_another_threads_capture():
+    """CUDA gives up a capture when anybody waits for the whole device meanwhile."""
+    device = CudaDevice(EmulatedDriver(), 0)
+    begun, over, graphs = threading.Event(), threading.Event(), []
+    seen = device.empty(2**20)
+    address = seen.address
+    device.pool.lend(seen.memory)
+
+    def slow():
+        begun.set()
+        over.wait(30)
+
+    thread = threading.Thread(target=lambda: graphs.append(device.capture([slow])))
+    thread.start()
+    begun.wait(30)
+    del seen
+    gc.collect()
+    assert device.empty(2**20).address != address
+    over.set()
+    thread.join()
+    assert graphs
+    both = [device.empty(2**20) for _ in range(2)]
+    assert address in {a.address for a in both}
+    assert not device.pool._abroad
 
 
 def test_after_a_fault_every_use_says_so(device):

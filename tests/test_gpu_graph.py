@@ -10,7 +10,9 @@ import pytest
 from emulated_driver import EmulatedDriver
 from problems import random_problem
 
+from mxlite.backends.gpu.cublaslt import CublasError
 from mxlite.backends.gpu.cuda_device import CudaDevice
+from mxlite.backends.gpu.cudnn import CudnnError
 from mxlite.backends.gpu.graph import Graph, GraphError
 from mxlite.backends.gpu.graph_numbers import dial_of, RandomState
 from mxlite.backends.gpu.graph_streams import COMPUTE, FETCH, Order, order_of, STORE
@@ -165,6 +167,25 @@ def test_a_call_that_may_not_be_captured_after_all_is_done_without():
         graph()
     assert graph.graphs == 0 and "captured" in graph.why_not[0]
     assert device.empty(64).nbytes == 64
+
+
+@pytest.mark.parametrize("kind", [CublasError, CudnnError])
+def test_a_library_that_refuses_a_capture_goes_on_without(kind):
+    driver = EmulatedDriver()
+    device = CudaDevice(driver, 0)
+    values = np.zeros(3)
+    add = Add(driver, device, values, 1, 1, 1)
+
+    def picky():
+        if device.is_capturing:
+            raise kind("operation not permitted when stream is capturing")
+        add()
+
+    graph = Graph(device, [add, picky], order_of([(), (0,)], [COMPUTE] * 2, [1.0] * 2))
+    for _ in range(3):
+        graph()
+    device.synchronize()
+    assert values[1] == 6 and graph.graphs == 0 and "not permitted" in graph.why_not[0]
 
 
 @pytest.mark.parametrize("run", [1, 2])

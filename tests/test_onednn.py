@@ -1,9 +1,12 @@
 """oneDNN: which library is found, what becomes of a bad one, and that nothing it hands out is lost."""
 
+import atexit
 import ctypes
+import functools
 import gc
 import glob
 import importlib
+import json
 import os
 import shutil
 import subprocess
@@ -49,8 +52,53 @@ for w in seen:
 """
 
 
+# Asks the same of one environment after the other, each in a process of its own that has only to be forked.
+FORKS = """
+import json, os, sys
+import mxlite, mxlite.backends.cpu
+step = sys.argv[1]
+for line in sys.stdin:
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.dup2(write, 1)
+        os.dup2(write, 2)
+        for name in [n for n in os.environ if n.startswith("MXLITE_")]:
+            del os.environ[name]
+        os.environ.update(json.loads(line))
+        exec(step, {"__name__": "__main__"})
+        sys.exit()
+    os.close(write)
+    with os.fdopen(read) as said:
+        text = said.read()
+    print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), text]), flush=True)
+"""
+
+
+@functools.cache
+def _forks():
+    """The process that forks, with which all tests of this file talk."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("MXLITE_")} | {"PYTHONPATH": str(ROOT)}
+    command, pipe = [sys.executable, "-c", FORKS, STEP], subprocess.PIPE
+    process = subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, text=True, cwd=ROOT)
+    atexit.register(process.communicate)
+    return process
+
+
 def run(**env):
     """What a fresh process prints that binds and calls a FullyConnected, as lines."""
+    if not hasattr(os, "fork"):
+        return run_alone(**env)
+    process = _forks()
+    process.stdin.write(json.dumps(env) + "\n")
+    process.stdin.flush()
+    code, text = json.loads(process.stdout.readline())
+    assert "Traceback" not in text and code == 0, text
+    return text.splitlines()
+
+
+def run_alone(**env):
+    """The same of a process in which nothing has been imported."""
     full = {k: v for k, v in os.environ.items() if not k.startswith("MXLITE_")}
     full |= {"PYTHONPATH": str(ROOT), **env}
     done = subprocess.run(
@@ -89,7 +137,8 @@ def test_a_text_file_is_no_library(tmp_path):
 
 
 def test_a_folder_is_no_library(tmp_path):
-    works_on_numpy(run(MXLITE_DNNL_LIB=str(tmp_path)), str(tmp_path))
+    """In a process of its own from the start: importing mxlite says nothing of it."""
+    works_on_numpy(run_alone(MXLITE_DNNL_LIB=str(tmp_path)), str(tmp_path))
 
 
 def test_a_library_of_another_kind_is_refused():
@@ -232,6 +281,24 @@ def test_a_wrong_number_of_threads_is_an_error_at_bind(text):
 # -- the library itself ----------------------------------------------------------------------------------
 
 here = pytest.mark.skipif(onednn.library() is None, reason="oneDNN is not here")
+
+
+@here
+@pytest.mark.parametrize(
+    ("bits", "says"),
+    [
+        (0x7, "nothing"),
+        (0x27, "nothing"),
+        (0xE7, "AVX-512"),
+        (0x1EF, "AVX-512"),
+        (0xFEF, "AMX"),
+        (0x1FEF, "AMX"),
+    ],
+)
+def test_what_multiplies_bfloat16_is_told(monkeypatch, bits, says):
+    lib = onednn.library()
+    monkeypatch.setitem(vars(lib), "isa", bits)
+    assert says in lib.bf16_by and lib.has_bf16 == (says != "nothing")
 
 
 @here

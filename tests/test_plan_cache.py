@@ -232,7 +232,8 @@ def test_it_can_be_switched_off(folder, searches, monkeypatch, name, value):
 def test_a_directory_that_others_may_write_is_no_cache(folder, searches):
     ask()
     folder.chmod(0o777)
-    ask()
+    with pytest.warns(RuntimeWarning, match="other users may write there"):
+        ask()
     folder.chmod(0o700)
     ask()
     assert len(searches) == 2

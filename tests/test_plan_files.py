@@ -98,6 +98,22 @@ def test_no_field_takes_another_kind_or_a_huge_number():
             assert found is None or found == plan, (path, wrong)
 
 
+@pytest.mark.parametrize("where, named", [
+    (("problem", "tasks"), "tasks of the problem"), (("problem", "values"), "values of the problem"),
+    (("buffers",), "buffers of the plan"), (("buffers", 1), "buffer 1"),
+    (("buffers", 1, 4), "members of buffer 1"), (("problem", "tasks", 0, "inputs"), "inputs of task 0"),
+    (("schedule", "task"), "task of the schedule"), (("schedule", "inputs", 2), "inputs of the schedule"),
+])  # fmt: skip
+def test_what_is_no_list_is_named(where, named):
+    data = json.loads(make_plan(residual(2, 2), [1] * 11).to_json())
+    at = data
+    for key in where[:-1]:
+        at = at[key]
+    at[where[-1]] = 64
+    with pytest.raises(FormatError, match=f"The memory plan: {named}: '64' is no list"):
+        MemoryPlan.from_json(json.dumps(data))
+
+
 @pytest.mark.parametrize("name, wrong", [
     ("offset", -64), ("offset", 32), ("offset", 2**61), ("nbytes", 1), ("start", 0), ("stop", 10**6),
     ("stop", 1),
@@ -249,7 +265,7 @@ def test_a_cycle_in_a_graph_is_refused(node):
     data = json.loads(network().tojson())
     with_inputs = [n for n in data["nodes"] if n["inputs"]]
     with_inputs[node]["inputs"][0] = [len(data["nodes"]) - 1, 0, 0]
-    with pytest.raises(FormatError, match="lie before it"):
+    with pytest.raises(FormatError, match="does not come before it"):
         mx.sym.load_json(json.dumps(data))
 
 

@@ -34,6 +34,16 @@ def sections(problem: Problem) -> tuple[Section, Section]:
     )
 
 
+def test_a_chain_has_no_order_but_the_given():
+    """A section is one where each task waits for the one before it; so it is if there is one order alone."""
+    kinds = set()
+    for problem in (chain(5), chain(4, update=True), *(random_problem(seed, 4) for seed in range(8))):
+        for section in sections(problem):
+            assert section.is_chain == (len(all_orders(section)) == 1)
+            kinds.add(section.is_chain)
+    assert kinds == {True, False}
+
+
 def legal(section: Section, order: Any) -> bool:
     place = {t: i for i, t in enumerate(order)}
     return sorted(order) == sorted(section.order) and all(

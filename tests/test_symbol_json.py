@@ -232,8 +232,8 @@ def node(**fields):
         (node(op=3), "text as 'op'; got 3"),
         (node(name=None), "text as 'name'"),
         (node(inputs=None), "list 'inputs'"),
-        (node(inputs=[[1, 0, 0]]), "only nodes 0 to 0"),  # itself: a cycle
-        (node(inputs=[[2, 0, 0]]), "only nodes 0 to 0"),
+        (node(inputs=[[1, 0, 0]]), "node ., which does not come before it.*no cycle"),  # itself: a cycle
+        (node(inputs=[[2, 0, 0]]), "node ., which does not come before it.*no cycle"),
         (node(inputs=[]), "takes 1 inputs"),
         (node(inputs=[[0, 0, 0]] * 2), "it has 2"),
         (node(attrs={"act_type": "rel"}), "'r'.*Did you mean 'relu'"),

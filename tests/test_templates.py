@@ -226,3 +226,20 @@ def test_a_plan_whose_placed_arena_is_too_large_is_not_taken(monkeypatch):
 
     monkeypatch.setattr(Template, "_with_choice", with_gaps)
     assert template.plan(problem, budget, search.frontier_of) is None
+
+
+def test_a_reshaped_step_has_the_order_of_the_first_and_needs_no_search(searches):
+    """By themselves the other batches may be ordered otherwise, which is another structure."""
+    net, sgd = mx.models.get("resnet20_cifar"), mx.optimizer.SGD(momentum=0.9)
+    budget = net.memory_plan(mx.cpu(), optimizer=sgd, data=(64, 3, 32, 32)).peak_bytes // 2
+    first = net.simple_bind(mx.cpu(), optimizer=sgd, memory_budget=budget, data=(32, 3, 32, 32))
+    listed = structure(first._planned.train.listed)
+    searches.clear()
+    for batch in (64, 16):
+        exe = first.reshape(allow_up_sizing=True, data=(batch, 3, 32, 32))
+        lowered, plan = exe._planned.train, exe.memory_plan
+        if structure(lowered.listed) == listed:  # no kernel is another one
+            assert lowered.order == first._planned.train.order and not searches
+        check(plan, plan.predecessors)
+        assert plan.peak_bytes <= budget
+        searches.clear()

@@ -14,6 +14,7 @@ import mxlite as mx
 from mxlite import test_utils as tu
 from mxlite.core import BindError, MXLiteError
 from mxlite.test_utils import downloading
+from mxlite.test_utils.https import HttpsOnly
 
 DATA = mx.sym.Variable("data")
 NET = mx.sym.FullyConnected(DATA, num_hidden=3, name="fc")
@@ -219,7 +220,7 @@ def test_downloads_that_are_refused_leave_no_file(network, tmp_path):
         network.append((b"x" * 11, headers))
         with pytest.raises(MXLiteError, match="most_bytes, 10"):
             tu.download("https://example.org/f", most_bytes=10)
-    redirect = downloading._HttpsOnly()
+    redirect = HttpsOnly()
     with pytest.raises(MXLiteError, match="https"):
         redirect.redirect_request(None, None, 302, "", {}, "http://example.org/f")
     with pytest.raises(MXLiteError, match="no file's name"):

@@ -15,6 +15,8 @@ from peers.contest import brief, calibrate, Entries, Entry, load, reason, run, s
 
 from .columns import TOLERANCE
 
+OVER = 15.0  # seconds that a column which has begun may take when all time is gone
+
 
 @dataclass(frozen=True)
 class Clock:
@@ -31,27 +33,61 @@ class Clock:
         return self.end - time.monotonic()
 
 
+class Limited:
+    """A worker for which every question has a limit: a column that hangs is a note in the table."""
+
+    def __init__(self, worker: Worker, limit: float, clock: Clock) -> None:
+        self._worker, self._limit, self._clock = worker, limit, clock
+
+    def ask(self, limit: float | None = None, **request: Any) -> Any:
+        most = min(self._limit, limit or self._limit, max(0.0, self._clock.left) + OVER)
+        return self._worker.ask(most, **request)
+
+    def __exit__(self, *_: object) -> None:
+        self._worker.__exit__(None, None, None)
+
+
 def hold(net: Net, columns: Sequence[Column], terms: Terms, folder: Path, clock: Clock) -> Entries:
-    """Measure `net` in each of `columns` that fits it, while there is time."""
+    """Measure `net` in each of `columns` that fits it, while there is time. What fails has a note."""
     say(net.title)
-    spec = net.prepare(folder)
     entries = {c.name: Entry(c, note=c.missing()) for c in columns if c.fits(net)}
-    for name, e in entries.items():
+    try:
+        spec = net.prepare(folder)
+    except Exception as error:
+        for e in entries.values():
+            e.note = e.note or failure(error)
+        return entries
+    for e in entries.values():
         if e.note:
             continue
-        if clock.left < 15:
+        if clock.left < OVER:
             e.note = "no time was left"
             continue
-        limited = Terms(terms.rounds, terms.seconds, terms.threads, min(terms.limit, clock.left), 0)
-        with e.column.start(terms.threads) as worker:
-            workers: dict[str, Worker] = {name: worker}
-            load(spec, e, net, workers, limited)
-            if name in workers:
-                measure(e, worker, limited)
+        try:
+            one(net, spec, e, terms, clock)
+        except Exception as error:
+            e.note = failure(error)
+            say(f"  {e.column.title}: {e.note}")
     compare(entries)
     for file in folder.iterdir():
         file.unlink()
     return entries
+
+
+def one(net: Net, spec: dict[str, Any], e: Entry, terms: Terms, clock: Clock) -> None:
+    """One column in its process."""
+    limited = Terms(terms.rounds, terms.seconds, terms.threads, min(terms.limit, clock.left), 0)
+    with e.column.start(terms.threads) as started:
+        worker: Any = Limited(started, terms.limit, clock)
+        workers = {e.column.name: worker}
+        load(spec, e, net, workers, limited)
+        if workers:
+            measure(e, worker, limited)
+
+
+def failure(error: Exception) -> str:
+    """Of an error, on one line."""
+    return reason(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"[:200]
 
 
 def measure(e: Entry, worker: Worker, terms: Terms) -> None:
@@ -106,8 +142,8 @@ def largest_batches(
                 else:
                     request = dict(spec=spec, **column.options_for(net))
                 row["batch"] = worker.ask(terms.limit, do="largest", nbytes=nbytes, **request)
-        except RuntimeError as error:
-            row["note"] = reason(error)
+        except Exception as error:
+            row["note"] = failure(error)
         found.append(row)
         say(f"  {row}")
     return found

@@ -54,7 +54,7 @@ class OnGPU(Peer):
         if channels_last and spec["is_image"]:
             net = net.to(memory_format=torch.channels_last)
             self.x = self.x.contiguous(memory_format=torch.channels_last)
-        self.net, self.autocast = net, autocast
+        self.net, self.autocast, self.compiled = net, autocast, compiled
 
         def objective(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return F.cross_entropy(net(x), y)
@@ -67,6 +67,8 @@ class OnGPU(Peer):
 
     def push_step(self) -> None:
         self.optimizer.zero_grad()
+        if self.compiled:  # what the graphs of the step before have made may be overwritten
+            torch.compiler.cudagraph_mark_step_begin()
         with torch.autocast(DEVICE, torch.bfloat16, enabled=self.autocast):
             self.out = self.call(self.x, self.y)
         self.out.backward()

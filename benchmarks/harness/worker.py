@@ -7,13 +7,24 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from threading import Event, Timer
+from queue import Empty, SimpleQueue
+from threading import Thread
 from types import TracebackType
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+LOOK_S = 0.5  # between two looks whether a process that says nothing is still there
+ENDING_S = 5.0  # for a process that was killed to be gone; a driver may hold it for longer
+
+
+def _absolute(env: dict[str, str]) -> dict[str, str]:
+    """`env` whose PYTHONPATH says the same wherever the process runs."""
+    path = env.get("PYTHONPATH", "")
+    whole = [os.path.abspath(part) for part in path.split(os.pathsep) if part]
+    return env | ({"PYTHONPATH": os.pathsep.join(whole)} if whole else {})
 
 
 class Worker:
@@ -21,7 +32,8 @@ class Worker:
     waits for the reply.
 
     Requests and replies are JSON, one a line. Raises RuntimeError, with what the process wrote to its error
-    output, when it ends or fails, or takes longer than `limit` seconds; then it is no more.
+    output, when it ends or fails, or takes longer than `limit` seconds; then it is no more. Its output is
+    read by a thread: processes that it has started may hold the pipe open when it is long gone.
     """
 
     def __init__(
@@ -34,43 +46,46 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,
-            env={**os.environ, **(env or {})},
+            env=_absolute({**os.environ, **(env or {})}),
         )
+        self._lines: SimpleQueue[str | None] = SimpleQueue()  # None: the output has ended
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
 
     def ask(self, limit: float | None = None, **request: Any) -> Any:
         """The reply to `request`."""
-        if limit is None:
-            return self._ask(request)
-        late = Event()
-
-        def stop() -> None:
-            late.set()
-            self.process.kill()
-
-        timer = Timer(limit, stop)
-        timer.start()
-        try:
-            return self._ask(request)
-        except RuntimeError:
-            if late.is_set():
-                raise RuntimeError(f"It took longer than {limit:g} s.") from None
-            raise
-        finally:
-            timer.cancel()
-
-    def _ask(self, request: Mapping[str, Any]) -> Any:
-        assert self.process.stdin is not None and self.process.stdout is not None
+        end = float("inf") if limit is None else time.monotonic() + limit
+        assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
             pass  # it has ended; what it said follows
-        # Frameworks may print; replies are marked.
-        for line in self.process.stdout:
-            if line.startswith(REPLY):
+        while (line := self._line(end)) is not None:
+            if line.startswith(REPLY):  # frameworks may print; replies are marked
                 return json.loads(line[len(REPLY) :])
+            if time.monotonic() > end:
+                self.process.kill()
+                raise RuntimeError(f"It took longer than {limit:g} s.")
         self.errors.seek(0)
         raise RuntimeError(f"The process for {request} ended:\n{self.errors.read()[-2000:]}")
+
+    def _line(self, end: float) -> str | None:
+        """The next line of its output; an empty one at the time `end`, None where none will come."""
+        while (left := end - time.monotonic()) > 0:
+            was_there = self.process.poll() is None
+            try:
+                return self._lines.get(timeout=max(0.001, min(LOOK_S, left)))
+            except Empty:
+                if not was_there:
+                    return None
+        return ""
 
     def __enter__(self) -> Worker:
         return self
@@ -79,8 +94,13 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout, self.errors):
+        try:
+            self.process.wait(ENDING_S)
+        except subprocess.TimeoutExpired:
+            pass  # it waits for the driver
+        self._reader.join(LOOK_S)
+        output = None if self._reader.is_alive() else self.process.stdout  # somebody else holds it
+        for pipe in (self.process.stdin, output, self.errors):
             if pipe is not None:
                 try:
                     pipe.close()

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.dtype import float32
 from ..graph import Entry, Graph, Node, Op, Shape, Shapes
 from ..memplan import Device, Task, Value
 from ..memplan.device import DEFAULT
@@ -111,13 +112,14 @@ def lower_graph(
             add(Entry(node), node.name, storage.get(Entry(node), ("var", node.name)))
             continue
         outs = []
-        for i, out_name in enumerate(node.output_names):
+        names = node.output_names
+        for i, out_name in enumerate(names):
             entry = Entry(node, i)
             where_made = storage.get(entry)
             if where_made is None and entry not in read:
                 outs.append(-1)
                 continue
-            name = node.name if node.num_outputs == 1 else f"{node.name}.{out_name}"
+            name = node.name if len(names) == 1 else f"{node.name}.{out_name}"
             outs.append(add(entry, name, where_made))
             if where_made is None and len(tasks) < num_forward:
                 of_forward.add(outs[-1])
@@ -128,20 +130,19 @@ def lower_graph(
         if forward.op.has_stream(node.attrs):
             numbers.setdefault(forward, len(numbers))
         shapes = _shapes(graph, forward)
-        first = next((dtype[v] for v in ins.values()), np.dtype("float32"))
-        if forward.inputs:
-            first = graph.dtypes[forward.inputs[0]]
+        dtypes = tuple(graph.dtypes[e] for e in forward.inputs)
+        first = dtypes[0] if dtypes else next((dtype[v] for v in ins.values()), float32)
+        wanted = [n for n, o in zip(names, outs) if o >= 0]
         kernel = backend.choose(
             op,
             node.attrs,
             shapes[0],
             shapes[1],
             first,
-            tuple(graph.dtypes[e] for e in forward.inputs),
-            frozenset((*ins, *(n for n, o in zip(node.output_names, outs) if o >= 0))),
+            dtypes,
+            frozenset((*ins, *wanted)),
             train,
         )
-        wanted = [n for n, o in zip(node.output_names, outs) if o >= 0]
         call = Call(
             node,
             kernel,
@@ -153,8 +154,8 @@ def lower_graph(
             sum(values[v].nbytes for v in (*ins.values(), *outs) if v >= 0),
         )
         calls.append(call)
-        is_update = bool(op.mutated(node.attrs)) and not node.output_names
-        is_update = is_update and of_forward.isdisjoint(ins.values())
+        mutated = op.mutated(node.attrs)
+        is_update = bool(mutated) and not names and of_forward.isdisjoint(ins.values())
         tasks.append(
             Task(
                 name=node.name,
@@ -162,7 +163,7 @@ def lower_graph(
                 inputs=tuple(ins.values()),
                 outputs=tuple(outs),
                 in_place=_in_place(op, node, ins, outs, dtype),
-                mutates=tuple(ins[m] for m in op.mutated(node.attrs) if m in ins),
+                mutates=tuple(ins[m] for m in mutated if m in ins),
                 workspace=kernel.workspace if "work" in kernel.signature.services else 0,
                 seconds=call.seconds(device),
                 recomputable=op.recomputable,
@@ -171,7 +172,7 @@ def lower_graph(
                 mirror=node.forward is None and _is_true(node.annotations.get("__force_mirroring__")),
                 stage=node.forward is None and _is_stage(node.annotations.get("__mirror_stage__")),
                 kernel=kernel.name,
-                always=tuple(o for n, o in zip(node.output_names, outs) if o >= 0 and n in kernel.always),
+                always=tuple(o for n, o in zip(names, outs) if o >= 0 and n in kernel.always),
             )
         )
     return LoweredGraph(

@@ -13,7 +13,7 @@ it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -65,6 +65,10 @@ class _product_update(Op):
     def mutated(cls, a: Any) -> tuple[str, ...]:
         changed: tuple[str, ...] = a.op.mutated(a.attrs)
         return changed
+
+    @classmethod
+    def timed_as(cls, a: Any) -> Any:
+        return replace(a, attrs=a.op.timed_as(a.attrs))
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Any, Shapes]:

@@ -60,8 +60,10 @@ def _signed(nbytes: int) -> str:
 def _plan(arguments: argparse.Namespace, text: str) -> MemoryPlan:
     """A plan out of a file that holds one, else the plan of a model."""
     if not text.startswith(ZOO) and not text.endswith(".onnx"):
-        with open(text, "rb") as file:
-            start = file.read(4096)
+        start = b""
+        if os.path.isfile(text):
+            with open(text, "rb") as file:
+                start = file.read(4096)
         if MARK.encode() in start:
             return read_plan(text)
     return request_of(arguments, text).plan(budget_of(arguments))
@@ -77,5 +79,7 @@ def read_plan(path: str) -> MemoryPlan:
             return MemoryPlan.from_json(file.read())
     except PlanError as error:
         raise FormatError(f"{path}: the plan is not sound: {error}") from None
-    except (MXLiteError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path} is no plan: its byte {error.start} is not UTF-8 text.") from None
+    except MXLiteError as error:
         raise FormatError(f"{path}: {error}") from None

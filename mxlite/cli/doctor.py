@@ -13,10 +13,11 @@ import numpy as np
 from .. import models
 from ..backends import backend_of
 from ..backends.cpu import CPU
+from ..backends.cpu.compiled.emitter import width
 from ..backends.cpu.kernels import kinds_of
 from ..backends.cpu.onednn import find
 from ..backends.cpu.threads import num_threads
-from ..core import config, cpu
+from ..core import config, cpu, kept, native
 from ..core.cores import available_cores
 from ..core.device import Context
 from ..core.errors import DeviceError, MXLiteError
@@ -56,12 +57,14 @@ def run(arguments: argparse.Namespace) -> int:
         ("cores for this process", available_cores()),
         *((name, _version(name)) for name in REQUIRED),
         ("BLAS of numpy", _blas()),
-        ("engine", f"{config.engine_kind()}, {config.cpu_workers()} workers"),
+        ("engine", _setting(lambda: f"{config.engine_kind()}, {config.cpu_workers()} workers")),
         ("threads of one kernel", _setting(num_threads)),
         ("BLAS threads", _setting(config.blas_threads) or "as OPENBLAS_NUM_THREADS or OMP_NUM_THREADS say"),
-        ("plans judged before they run", "yes" if config.check_plan() else "no; MXLITE_CHECK_PLAN=1 does"),
+        ("plans judged before they run",
+         _setting(lambda: "yes" if config.check_plan() else "no; MXLITE_CHECK_PLAN=1 does")),
         ("guard bytes", "yes" if config.guard() else "no; MXLITE_GUARD=1 puts them around arrays"),
         *((f"backend of {device}", _backend(device)) for device in (cpu(), Context("gpu"))),
+        ("cache folder", _cache()),
         ("operators", len(ALL)),
         ("models of the zoo", len(models.list_models())),
     ]  # fmt: skip
@@ -105,6 +108,15 @@ def _setting(ask: Any) -> object:
         return f"ERROR: {error}"
 
 
+def _cache() -> str:
+    """Where files for later processes go, and whether they can."""
+    root = config.cache_dir()
+    if root is None:
+        return "none: MXLITE_CACHE_DIR=off, or no home directory"
+    fault = kept.fault()
+    return root if fault is None else f"{root}: NOT USED: {fault}"
+
+
 def _kernels() -> list[tuple[str, object]]:
     """What runs faster than numpy's reference kernels, and what would have to be there for more."""
     try:
@@ -126,6 +138,7 @@ def _kernels() -> list[tuple[str, object]]:
                 ("oneDNN", f"{version}, {lib.threading} threads"),
                 ("  its file", lib.path),
                 ("  instructions in use", lib.instructions),
+                ("  bfloat16 multiplied by", lib.bf16_by),
             ]
             usable.add("onednn")
         else:
@@ -135,7 +148,7 @@ def _kernels() -> list[tuple[str, object]]:
             rows.append(("  what would help", _remedy()))
     if (compiler := _compiler()) is not None:
         rows.append(("LLVM", compiler))
-        usable.add("compiled")
+        usable |= set() if compiler.startswith("ERROR") else {"compiled"}
     else:
         rows.append(("LLVM", "absent; pip install 'mxlite[compile]' brings it"))
     tuned: dict[str, set[Any]] = {}
@@ -158,9 +171,11 @@ def _remedy() -> str:
 def _compiler() -> str | None:
     """LLVM's version and the processor it makes code for; None where llvmlite is absent or broken."""
     try:
-        from llvmlite import binding  # type: ignore[import-untyped,import-not-found,unused-ignore]
-
-        version = ".".join(map(str, binding.llvm_version_info))
-        return f"{version} (llvmlite {_version('llvmlite')}), for {binding.get_host_cpu_name()}"
+        at = native.target()
+    except MXLiteError as error:
+        return f"ERROR: {error}"
     except (ImportError, OSError, RuntimeError):
         return None
+    return (
+        f"{at.llvm} (llvmlite {_version('llvmlite')}), for {at.cpu}, {width()} float32 numbers in a register"
+    )

@@ -31,8 +31,9 @@ def add(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    request, budget = request_of(arguments), budget_of(arguments)
-    top = max(1, arguments.top)
+    request, budget, top = request_of(arguments), budget_of(arguments), arguments.top
+    if top < 1:
+        raise MXLiteError(f"--top must be at least 1, got {top}.")
     code = 0
     print(f"{request.describe()}\n")
     try:

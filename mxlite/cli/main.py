@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -16,6 +18,8 @@ from . import diff, doctor, explain, fit_batch, frontier, plan
 COMMANDS = (plan, frontier, fit_batch, explain, diff, doctor)
 LONGEST_MESSAGE = 800  # characters; names in it come out of files
 
+_LONG_WORD = re.compile(r"\S{160,}")  # a name, or somebody's joke
+
 BAD = 2  # exit code of bad usage or input
 STOPPED = 130  # as shells have it for Ctrl-C
 
@@ -27,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as stop:  # argparse has said why, or printed the help
         return stop.code if isinstance(stop.code, int) else BAD
     try:
+        if isinstance(sys.stdout, io.TextIOWrapper):  # names may have what a terminal has no letters for
+            sys.stdout.reconfigure(errors="backslashreplace")
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             warnings.showwarning = _warn
@@ -53,7 +59,7 @@ def _say(error: Exception) -> int:
     else:
         kind = type(error).__name__
         text = f"{kind}: {error}. A bug in mxlite, or a file made to break it; --traceback shows where."
-    text = " ".join(text.split())
+    text = _LONG_WORD.sub(lambda word: f"{word[0][:60]}...{word[0][-20:]}", " ".join(text.split()))
     if len(text) > LONGEST_MESSAGE:
         text = f"{text[:LONGEST_MESSAGE]}..."
     print(f"mxlite: error: {text}", file=sys.stderr)

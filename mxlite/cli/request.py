@@ -19,7 +19,7 @@ from ..graph.opdef import known_shape
 from ..memplan import MemoryPlan, STRATEGIES
 from ..module import optimizer as optimizers
 from ..symbol import Symbol
-from .source import call, named_options, parse_shape, Shapes, Source
+from .source import call, named_options, parse_shapes, Shapes, Source
 
 DTYPES = {n: n for n in ("float32", "float64", "bfloat16", "float16")} | SHORT_NAMES
 """What `--dtype` takes, and which type each is."""
@@ -129,7 +129,7 @@ def add_model(command: argparse.ArgumentParser) -> None:
 def request_of(arguments: argparse.Namespace, model: str | None = None) -> Request:
     """The request that the options describe."""
     return Request(
-        Source(model or arguments.model, dict(map(parse_shape, arguments.shape))),
+        Source(arguments.model if model is None else model, parse_shapes(arguments.shape)),
         getattr(arguments, "batch", None),
         arguments.train,
         DTYPES[arguments.dtype],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,14 +59,16 @@ class Source:
                 f"--shape data:N,3,224,224."
             )
         shapes = self._shapes(batch)
+        if not self.text:
+            raise FormatError("The name of the model is empty; it is a file (.json, .onnx) or zoo:NAME.")
         if self.text.startswith(ZOO):
             name, options = named_options(self.text.removeprefix(ZOO))
             net = models.get(name, **options)
             return net, {**models.shapes_of(name, batch or BATCH, **options), **shapes}
-        if self.text.endswith(".onnx"):
-            return self._onnx(shapes), shapes
         if os.path.isdir(self.text):
             raise FormatError(f"{self.text} is a folder; a model is a file (.json, .onnx) or zoo:NAME.")
+        if self.text.endswith(".onnx"):
+            return self._onnx(shapes), shapes
         if not os.path.exists(self.text) and self.text in models.list_models():
             raise FormatError(f"There is no file {self.text!r}. Did you mean {ZOO + self.text!r}?")
         try:
@@ -98,7 +100,8 @@ class Source:
                 raise FormatError(
                     f"{self.text}: {what}: give its shape, as in --shape NAME:N,3,224,224."
                 ) from None
-            raise FormatError(f"{self.text}: {error}") from None
+            named = str(error).startswith(self.text)
+            raise FormatError(str(error) if named else f"{self.text}: {error}") from None
         return net
 
 
@@ -120,6 +123,17 @@ def parse_shape(text: str) -> tuple[str, Dims]:
             f"such as data:32,3,224,224 or data:N,3,224,224."
         )
     return name, tuple(dims)
+
+
+def parse_shapes(texts: Sequence[str]) -> dict[str, Dims]:
+    """Name -> lengths of several `--shape`. Raises ShapeError, also for a name that comes twice."""
+    found: dict[str, Dims] = {}
+    for text in texts:
+        name, dims = parse_shape(text)
+        if name in found:
+            raise ShapeError(f"--shape gives {name!r} twice.")
+        found[name] = dims
+    return found
 
 
 def named_options(text: str) -> tuple[str, dict[str, Any]]:

@@ -12,6 +12,9 @@
 | MXLITE_KERNELS      | onednn,compiled | what may run besides numpy's reference kernels: any of these two,  |
 |                     |                 | or `reference` for neither                                        |
 | MXLITE_DNNL_LIB     |                 | the file of oneDNN's library, instead of the one that is found    |
+| MXLITE_TARGET       | native          | instructions that kernels of oneDNN and of generated code may use: |
+|                     |                 | `native` for all that this processor has, or no more than a level  |
+|                     |                 | of x86-64: `x86-64`, `x86-64-v2`, `x86-64-v3`, `x86-64-v4`         |
 | MXLITE_CUBLASLT_LIB |                 | the file of cuBLASLt's library, instead of the one that is found  |
 | MXLITE_ALLOW_TF32   | 0               | 1: matrix products of float32 on a GPU may round their operands   |
 |                     |                 | to 10 bits (TF32), several times as fast                          |
@@ -34,8 +37,11 @@ from .bytesize import parse_bytes
 from .cores import available_cores
 from .errors import MXLiteError, nearest
 
+MOST_THREADS = 1024
+"""Of one kind; more is a slip of the pen."""
 
-def _integer(name: str, default: int, least: int) -> int:
+
+def _integer(name: str, default: int, least: int, most: int | None = None) -> int:
     text = os.environ.get(name, "")
     if not text:
         return default
@@ -45,6 +51,8 @@ def _integer(name: str, default: int, least: int) -> int:
         raise MXLiteError(f"{name} must be a whole number, got {text!r}.") from None
     if value < least:
         raise MXLiteError(f"{name} must be at least {least}, got {value}.")
+    if most is not None and value > most:
+        raise MXLiteError(f"{name} must be at most {most}, got {value}.")
     return value
 
 
@@ -61,7 +69,7 @@ def engine_kind() -> str:
 
 def cpu_workers() -> int:
     """Threads that run compute operations of one CPU device."""
-    return _integer("MXLITE_CPU_WORKERS", 2, 1)
+    return _integer("MXLITE_CPU_WORKERS", 2, 1, MOST_THREADS)
 
 
 def blas_threads() -> int | None:
@@ -70,7 +78,7 @@ def blas_threads() -> int | None:
     None: the user has set them in a way BLAS itself reads.
     """
     if os.environ.get("MXLITE_BLAS_THREADS"):
-        return _integer("MXLITE_BLAS_THREADS", 1, 1)
+        return _integer("MXLITE_BLAS_THREADS", 1, 1, MOST_THREADS)
     if os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS"):
         return None
     return max(1, available_cores() // cpu_workers())
@@ -92,6 +100,19 @@ def kernel_kinds() -> frozenset[str]:
                 f"{word!r}.{nearest(word, (*KERNELS, 'reference'))}"
             )
     return frozenset(words) - {"reference"}
+
+
+TARGETS = ("native", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
+
+
+def target() -> str:
+    """One of TARGETS: whose instructions kernels may use."""
+    text = os.environ.get("MXLITE_TARGET", "") or "native"
+    if text not in TARGETS:
+        raise MXLiteError(
+            f"MXLITE_TARGET must be one of {', '.join(TARGETS)}, got {text!r}.{nearest(text, TARGETS)}"
+        )
+    return text
 
 
 def dnnl_lib() -> str:
@@ -132,18 +153,12 @@ def cache_dir() -> str | None:
     return os.path.join(root, "mxlite") if os.path.isabs(root) else None
 
 
-MOST_THREADS = 1024
-
-
 def num_threads() -> int:
     """Threads inside one kernel: MXLITE_NUM_THREADS, else OMP_NUM_THREADS, else the cores this process may
     use.
     """
     if os.environ.get("MXLITE_NUM_THREADS"):
-        threads = _integer("MXLITE_NUM_THREADS", 1, 1)
-        if threads > MOST_THREADS:
-            raise MXLiteError(f"MXLITE_NUM_THREADS must be at most {MOST_THREADS}, got {threads}.")
-        return threads
+        return _integer("MXLITE_NUM_THREADS", 1, 1, MOST_THREADS)
     # OpenMP's variable is a list, one number for each level of nesting; what is no number it ignores.
     first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if first.isdecimal() and int(first):

@@ -10,21 +10,28 @@ from typing import Any, IO
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
+def replacing(path: str | os.PathLike[str], mode: str = "wb", lasting: bool = True) -> Iterator[IO[Any]]:
     """Open a temporary file beside `path`; move it over `path` when the block ends without an error.
 
-    A reader sees the old file or the new one, never a part: also when the process is killed.
+    What is there and no file (`/dev/stdout`, a pipe) is written to, never replaced; of a link its target is.
+
+    A reader sees the old file or the new one, never a part: also when the process is killed, and, if it is to
+    be `lasting`, which waits for the disk, when the machine stops.
     """
-    target = os.fspath(path)
-    text = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, mode, **_text(mode)) as file:
+            yield file
+        return
+    target = os.path.realpath(path)
     handle, temporary = tempfile.mkstemp(
         prefix=f".{os.path.basename(target)}.", suffix=".tmp", dir=os.path.dirname(target) or "."
     )
     try:
-        with os.fdopen(handle, mode, **text) as file:  # type: ignore[call-overload]
+        with os.fdopen(handle, mode, **_text(mode)) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if lasting:
+                file.flush()
+                os.fsync(file.fileno())
         # mkstemp makes private files; a saved model has the rights any new file would have.
         mask = os.umask(0)
         os.umask(mask)
@@ -34,3 +41,7 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+def _text(mode: str) -> dict[str, Any]:
+    return {} if "b" in mode else {"encoding": "utf-8", "newline": ""}

@@ -5,7 +5,9 @@ the CPU this process runs on. What LLVM compiles for tens of milliseconds is kep
 user's cache (see `config.cache_dir`), named by a digest of all that went into it: the text, the CPU and its
 features, the versions of LLVM and of this file. A file is used only if the digest in front of it is that of
 its bytes; everything else is compiled anew, and a directory that cannot be written, or that is not the
-user's own, is no cache at all.
+user's own, is no cache at all (see kept.py).
+
+The CPU is the one there is, or what MXLITE_TARGET makes of it: a level of x86-64 (see level.py).
 
 llvmlite is an optional extra (`compile`). `available()` says whether it is here; nothing else may be called
 where it is not.
@@ -20,10 +22,11 @@ import hashlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from . import kept
+from . import config, kept, level
+from .errors import MXLiteError
 
 VERSION = 1  # of how text becomes bytes: a higher number makes nothing of what older ones left
 MOST_BYTES = 256 * 2**20  # on disk; the oldest files go
@@ -73,26 +76,29 @@ class Code:
 
 @functools.cache
 def available() -> bool:
-    """Whether there is a compiler: llvmlite, and a target that it knows."""
+    """Whether there is a compiler: llvmlite, and a target that it knows. Raises MXLiteError as `target`."""
     try:
         return bool(target().triple)
+    except MXLiteError:
+        raise
     except (ImportError, OSError, RuntimeError):
         return False
 
 
 @functools.cache
 def target() -> Target:
-    """What this process runs on."""
+    """What code is made for: the processor of this process, or as much of it as MXLITE_TARGET says.
+
+    Raises MXLiteError where the processor has less.
+    """
     binding = _binding()
-    found = binding.Target.from_default_triple()
-    features = binding.get_host_cpu_features()
-    return Target(
-        found.triple,
-        binding.get_host_cpu_name(),
-        frozenset(name for name, there in features.items() if there),
-        features.flatten(),
-        ".".join(map(str, binding.llvm_version_info)),
-    )
+    triple = binding.Target.from_default_triple().triple
+    llvm = ".".join(map(str, binding.llvm_version_info))
+    found = binding.get_host_cpu_features()
+    present = frozenset(name for name, there in found.items() if there)
+    if (name := config.target()) != "native":
+        return Target(triple, name, level.checked(name, triple, present).features, "", llvm)
+    return Target(triple, binding.get_host_cpu_name(), present, found.flatten(), llvm)
 
 
 def load(text: str, passes: int = 0) -> Code:
@@ -102,14 +108,19 @@ def load(text: str, passes: int = 0) -> Code:
     with vectors; 1 to 3 let LLVM's passes of that level rearrange them first, at several times the cost.
     Raises RuntimeError with LLVM's words where the text is wrong.
     """
-    key = _key(text, passes)
+    return load_made(text, lambda: text, passes)
+
+
+def load_made(question: str, text: Callable[[], str], passes: int = 0) -> Code:
+    """As `load` of `text()`, which is the same for equal questions and only made where nothing is found."""
+    key = _key(question, passes)
     with _lock:
         if (found := _loaded.get(key)) is not None:
             _loaded.move_to_end(key)
             return found
         blob = read(key)
         if blob is None:
-            blob = compile(text, passes)
+            blob = compile(text(), passes)
             write(key, blob)
         code = Code(blob)
         _loaded[key] = code
@@ -148,7 +159,7 @@ def write(key: str, blob: bytes) -> None:
     path = _path(key, make=True)
     if path is None:
         return
-    with contextlib.suppress(OSError):
+    with kept.attempt(os.path.dirname(path)):
         kept.write(path, _MAGIC, key, blob)
         _make_room(os.path.dirname(path), len(blob))
 

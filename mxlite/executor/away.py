@@ -8,7 +8,9 @@ put back in order, bit for bit, and the next forward pass takes it again.
 Nothing may change order under the eyes of somebody who looks. Whoever has got at the elements holds a numpy
 array, or a view of it: an operation that is pending, another program, another library. All of these keep an
 object alive, the **loan**, of which only a weak reference is kept here. While the loan lives the array stays
-plain, and the program has a copy in its kernels' order besides, which the plan does not count.
+plain, and the program has a copy in its kernels' order besides, made at its next forward pass. For so long
+`Executor.memory_plan` counts the copy among the arguments. (No budget is overstepped: within one no weight
+goes away.)
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any, Protocol
 
@@ -24,6 +28,7 @@ import numpy as np
 
 from ..core.errors import MXLiteError
 from ..engine import get_engine
+from ..memplan import MemoryPlan
 from ..ndarray import NDArray
 
 LOCK = threading.RLock()
@@ -147,7 +152,7 @@ class Kept:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the plan does not count."""
+        """Bytes of a copy, while there is one."""
         return 0 if self._copy is None else self._copy.nbytes
 
     def ready(self) -> None:
@@ -163,14 +168,14 @@ class Kept:
         if self._copy is None:
             self._copy, self._seen = np.empty(self.form.nbytes, np.uint8), -1
         if self._seen != resident.var.pushes:
-            self._push(self._refresh)
+            self._push(partial(self._refresh, self._copy))
             self._seen = resident.var.pushes
 
-    def _refresh(self) -> None:
-        assert self._copy is not None
+    def _refresh(self, copy: np.ndarray[Any, Any]) -> None:
+        """Done when it is its turn: by then the weight may be away again, and this copy given up."""
         with self._around():
-            self.form.pack(self.resident.memory, self._copy)
-        self._point(self._copy)
+            self.form.pack(self.resident.memory, copy)
+        self._point(copy)
 
     def _push(self, run: Callable[[], None]) -> None:
         var = self.resident.var
@@ -184,6 +189,14 @@ def settle(kept: Sequence[Kept]) -> None:
     for resident in busy:
         with suppress(MXLiteError):  # a failure surfaces where the weight is read
             get_engine().wait_to_write(resident.var)
+
+
+def with_copies(plan: MemoryPlan, nbytes: int) -> MemoryPlan:
+    """`plan` of a program that has copies of weights, `nbytes` together, on top of what was planned."""
+    fixed = dict(plan.problem.fixed_bytes)
+    fixed["arguments"] = fixed.get("arguments", 0) + nbytes
+    schedule = replace(plan.schedule, problem=replace(plan.problem, fixed_bytes=fixed))
+    return replace(plan, schedule=schedule, keep_all_peak_bytes=plan.keep_all_peak_bytes + nbytes)
 
 
 def held_bytes(arrays: Sequence[NDArray]) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import backend_of, guard
+from ..backends import Backend, backend_of, guard
 from ..backends.gpu import planning_backend
 from ..core import BindError, Context, current_context, DTypeError, nearest, parse_bytes, ShapeError
 from ..core.errors import DeviceError, MemoryBudgetError
@@ -32,6 +32,7 @@ from .lower import lower, Lowered
 from .metrics import Counted, with_metrics
 from .offload import host_link, Offload
 from .remedies import advice, Question
+from .room import require_room
 from .step import check_grad_req, forward_step, infer, input_names, Key, training_step
 from .storage import Allocator, plan_in_errors
 from .watch import Seen, Watch, watched
@@ -169,21 +170,36 @@ def simple_bind(
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
-    backend_of(ctx)
+    backend = backend_of(ctx)
     shapes = {n: from_user(s) for n, s in shapes.items()}
     inferred = infer(graph, shapes, type_dict or {})
     amp, scale = _amp(amp, loss_scale, optimizer)
     arrivals: list[Arrival] = []
     templates: tuple[Template | None, Template | None] = (None, None)
+    like: Planned | None = None
     choose = None
     if place is not None:
         group, where = place.group, (place.owner, place.key)
         budget = group.budget if place.bounded else None
         templates = group.templates.get(place.owner, templates)
+        like = group.first.get(place.owner)
 
         def choose(lowered: Lowered) -> MemoryPlan:
             arrivals.append(group.plan(*where, lowered, templates[0], place.bounded))
             return arrivals[-1].plan
+
+    def there(planned: Planned) -> dict[Key, NDArray]:
+        """The arrays that are not to be made: given ones and those of others."""
+        mine = {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
+        if place is not None:
+            return place.group.lent((planned.train, planned.infer)) | mine
+        return _shared_arrays(shared_exec, planned, {*shapes, LOSS_SCALE, HISTORY}) | mine
+
+    def room(planned: Planned) -> None:
+        if place is None:
+            require_room(planned, backend, there, *_arena_bytes(planned, backend, shared_exec))
+        else:
+            require_room(planned, backend, there, *place.group.arena_bytes(arrivals[-1], backend))
 
     planned, requests = _plan(
         inferred,
@@ -202,17 +218,17 @@ def simple_bind(
         metrics=metrics,
         in_place=shared_exec is None and not arrays and (place is None or place.group.can_go_away),
         watch=watch,
+        room=room,
+        like=like,
     )
     given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, device, offload, streams)
     given |= {"watch": watch, "grouped": place is not None}
-    mine = {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
+    shared = there(planned)
     if place is None:
-        shared = _shared_arrays(shared_exec, planned, {*shapes, LOSS_SCALE, HISTORY})
-        return _link(planned, ctx, shared | mine, requests, shared_exec, given)
-    shared = group.lent((planned.train, planned.infer))
-    arena = group.arena_for(arrivals[-1], backend_of(ctx))
+        return _link(planned, ctx, shared, requests, shared_exec, given)
+    arena = group.arena_for(arrivals[-1], backend)
     lender = next((m for m in group.members.values() if m.updated), None)
-    executor = _link(planned, ctx, shared | mine, requests, lender, given, arena)
+    executor = _link(planned, ctx, shared, requests, lender, given, arena)
     group.admit(arrivals[-1], executor)
     return executor
 
@@ -242,7 +258,7 @@ def bind(
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
-    backend_of(ctx)
+    backend = backend_of(ctx)
     arguments = [n.name for n in graph.arguments]
     auxiliary = [n.name for n in graph.auxiliary]
     given = _by_name(args, arguments, "args", complete=True)
@@ -273,6 +289,12 @@ def bind(
         else set()
     )
     amp, scale = _amp(amp, loss_scale, optimizer)
+    arrays: dict[Key, NDArray] = {("var", n): a for n, a in everything.items()}
+    arrays |= {("grad", n): g for n, g in grads.items()}
+
+    def room(planned: Planned) -> None:
+        require_room(planned, backend, lambda _: arrays, *_arena_bytes(planned, backend, shared_exec))
+
     planned, requests = _plan(
         inferred,
         ctx,
@@ -285,11 +307,11 @@ def bind(
         device=device,
         plan=plan,
         host=host_link(offload),
+        room=room,
     )
-    arrays: dict[Key, NDArray] = {("var", n): a for n, a in everything.items()}
-    arrays |= {("grad", n): g for n, g in grads.items()}
     shapes = {n: a.shape for n, a in given.items()}
     settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale, device, offload, streams)
+    settings["inputs"] = data or set(shapes)  # where no gradient is asked for, nothing tells which is which
     return _link(planned, ctx, arrays, requests, shared_exec, settings)
 
 
@@ -380,10 +402,13 @@ def _plan(
     metrics: Sequence[Counted] = (),
     in_place: bool = True,
     watch: Watch | None = None,
+    room: Callable[[Planned], None] = lambda planned: None,
+    like: Planned | None = None,
 ) -> tuple[Planned, dict[str, str]]:
     """Everything there is before arrays. `choose` makes the training step's plan, where its maker wants to;
     `template` is a plan of inference for other shapes. `in_place`: whether all parameters will be arrays that
-    nobody else has, or arrays that can be away.
+    nobody else has, or arrays that can be away. `room` raises MemoryBudgetError where they have no room.
+    `like` is what was planned for other shapes.
     """
     if strategy not in STRATEGIES:
         raise BindError(
@@ -413,7 +438,13 @@ def _plan(
     # What inference keeps of its constants costs as much as the weights: not within a budget, nor to train.
     keep = budget is None and watch is None and all(r == "null" for r in requests.values())
     infer_step = forward_step(backend.simplify(looked.forward, False), data, train=False)
-    infer_lowered = lower(infer_step, backend, constants=keep, in_place=in_place and not guard.on)
+    infer_lowered = lower(
+        infer_step,
+        backend,
+        constants=keep,
+        in_place=in_place and not guard.on,
+        like=None if like is None else like.infer,
+    )
     held = constant_bytes(infer_lowered.step)
     extra_fixed = {"arguments": held} if held else None
     infer_plan = plan_memory(infer_lowered.problem, strategy=strategy, template=template)
@@ -424,38 +455,57 @@ def _plan(
         step = with_metrics(step, metrics, backend)
     else:
         step = forward_step(simple, data, train=True)
-    train_lowered = lower(step, backend, extra_fixed, infer_plan.placed_bytes, device=described or DEFAULT)
+    train_lowered = lower(
+        step,
+        backend,
+        extra_fixed,
+        infer_plan.placed_bytes,
+        device=described or DEFAULT,
+        like=None if like is None else like.train,
+    )
     if described is None:
         train_lowered = measure(train_lowered)
     if host is not None:
         train_lowered = replace(train_lowered, problem=replace(train_lowered.problem, host=host))
-    if plan is not None:
-        train_plan = adopted(plan, train_lowered, budget)
-    elif choose is not None:
-        train_plan = choose(train_lowered)
-    else:
-        try:
-            train_plan = plan_memory(train_lowered.problem, budget, strategy=strategy)
-        except MemoryBudgetError as error:
 
-            def ask(
-                graph: Graph,
-                requests: Mapping[str, str],
-                rule: UpdateRule | None,
-                amp: Any,
-                host: HostLink | None,
-            ) -> MemoryPlan:
-                asked = graph, ctx, given, requests, budget, rule, strategy, amp_dtype(amp), scale
-                return _plan(*asked, host=host)[0].train_plan
+    def ask(
+        within: int,
+        graph: Graph,
+        requests: Mapping[str, str],
+        rule: UpdateRule | None,
+        amp: Any,
+        host: HostLink | None,
+    ) -> MemoryPlan:
+        asked = graph, ctx, given, requests, within, rule, strategy, amp_dtype(amp), scale
+        return _plan(*asked, host=host)[0].train_plan
 
-            apart = (ctx or current_context()).device_type == "gpu"
-            question = Question(
-                inferred, frozenset(given), requests, rule, amp, host, apart, train_lowered, error, ask
-            )
-            error.advise = partial(advice, question)
-            raise
     shown = (*looked.shown, *(Seen(name, key, True) for name, key in train_lowered.step.points))
-    return Planned(inferred, infer_lowered, infer_plan, train_lowered, train_plan, shown), requests
+    may_advise = choose is None
+    try:
+        if plan is not None:
+            train_plan = adopted(plan, train_lowered, budget)
+        elif choose is not None:
+            train_plan = choose(train_lowered)
+        else:
+            train_plan = plan_memory(train_lowered.problem, budget, strategy=strategy)
+        planned = Planned(inferred, infer_lowered, infer_plan, train_lowered, train_plan, shown)
+        may_advise = True
+        room(planned)
+    except MemoryBudgetError as error:
+        if may_advise:
+            apart = (ctx or current_context()).device_type == "gpu"
+            known = inferred, frozenset(given), requests, rule, amp, host, apart, train_lowered, error
+            error.advise = partial(advice, Question(*known, partial(ask, error.budget_bytes)))
+        raise
+    return planned, requests
+
+
+def _arena_bytes(planned: Planned, backend: Backend, shared_exec: Executor | None) -> tuple[int, int]:
+    """What the arena is to have, its own or that of `shared_exec`, and what it has now."""
+    need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
+    if shared_exec is None or shared_exec._arena.backend is not backend:
+        return need, 0
+    return max(need, shared_exec._arena.nbytes), shared_exec._arena.measured_bytes
 
 
 def _link(

@@ -78,11 +78,12 @@ def with_measured_costs(lowered: Lowered, again: bool = False) -> tuple[Lowered,
     if missing:
 
         def time_missing() -> None:
+            flush = np.ones(0 if backend.is_remote else max(LEAST_FLUSH, FLUSH * cache) // 8)
             with backend.running(lowered.threads) if lowered.tuned else nullcontext():
                 for key in missing:
                     if perf_counter() - start > TOTAL_S:
                         break
-                    if (seconds := _time_call(lowered, first[key], cache)) is not None:
+                    if (seconds := _time_call(lowered, first[key], flush)) is not None:
                         found[key] = seconds
 
         _run_where_kernels_run(lowered, time_missing)
@@ -123,15 +124,16 @@ def _run_where_kernels_run(lowered: Lowered, run: Callable[[], None]) -> None:
 def call_key(lowered: Lowered, c: int) -> str:
     """The digest of all that call `c` is, but for the values in its arrays."""
     call, task = lowered.calls[c], lowered.problem.tasks[c]
+    op = call.node.op
+    assert op is not None
 
     def kinds(numbers: tuple[int, ...]) -> list[object]:
         return [None if v < 0 else (lowered.shape[v], lowered.dtype[v].name) for v in numbers]
 
-    assert call.node.op is not None
     text = repr(
         (
-            call.node.op.op_name,
-            repr(call.node.attrs),
+            op.op_name,
+            repr(op.timed_as(call.node.attrs)),
             kinds(call.inputs),
             kinds(call.outputs),
             call.shapes,
@@ -145,14 +147,13 @@ def call_key(lowered: Lowered, c: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _time_call(lowered: Lowered, c: int, cache: int) -> Seconds | None:
-    """(cold, warm) seconds of one call, or None where it cannot be run by itself."""
+def _time_call(lowered: Lowered, c: int, flush: np.ndarray) -> Seconds | None:
+    """(cold, warm) seconds of one call, or None where it cannot be run by itself; see `_lower_quartiles`."""
     if "state" in lowered.calls[c].kernel.signature.services:
         return None
     try:
         with np.errstate(all="ignore"):
             run, kept = _scratch_call(lowered, c)
-            flush = 0 if lowered.backend.is_remote else max(LEAST_FLUSH, FLUSH * cache)
             seconds = _lower_quartiles(lowered.backend, run, flush)
             del kept
             return seconds
@@ -199,17 +200,16 @@ def _fill(backend: Backend, array: Any) -> None:
     backend.from_host(array, np.resize(pattern.astype(array.dtype), array.shape))
 
 
-def _lower_quartiles(backend: Backend, run: Callable[[], None], flush_bytes: int) -> Seconds:
+def _lower_quartiles(backend: Backend, run: Callable[[], None], flush: np.ndarray) -> Seconds:
     """Of some pairs of runs after a first one: neither the luckiest nor those that something got in the way
-    of. Before each pair `flush_bytes` of the host's memory are written.
+    of. Before each pair all of `flush` is written, so that nothing else is left in the cache.
     """
     run()
     least, most = RUNS
     cold: list[float] = []
     warm: list[float] = []
-    flush = np.ones(flush_bytes // 8)
     while len(cold) < least or (len(cold) < most and sum(cold) < CALL_S):
-        flush += 1
+        np.add(flush, 1, out=flush)
         cold.append(backend.seconds_of(run))
         warm.append(backend.seconds_of(run))
     quarter = len(cold) // 4

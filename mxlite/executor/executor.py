@@ -17,10 +17,10 @@ from ..core.errors import OpAttributeError
 from ..engine import get_engine, Var
 from ..graph import Graph, LOSS_SCALE, Node, output_name, Shape, state_name
 from ..graph.update import HISTORY, HYPER, MASTER
-from ..memplan import MemoryPlan, RUN, STORE
+from ..memplan import MemoryPlan, RUN, STORE, Template
 from ..ndarray import array, NDArray, random as nd_random
 from .arena import Arena
-from .away import held_bytes
+from .away import held_bytes, with_copies
 from .graph_program import GraphProgram, make_program
 from .graph_segment import Told
 from .lower import is_gpu, Lowered, STAGING
@@ -77,6 +77,7 @@ class Executor:
         self._arena = arena
         self._masters = Masters()
         arena.tenants.add(self)
+        self._templates: tuple[Template, Template] | None = None
         self._given = dict(given)
         self._states: dict[Node, dict[str, Any]] = {}
         graph = planned.graph
@@ -107,15 +108,23 @@ class Executor:
 
     @property
     def memory_plan(self) -> MemoryPlan:
-        """The plan of a training step (of inference, if nothing asks for a gradient)."""
-        return self._planned.train_plan
+        """The plan of a training step (of inference, if nothing asks for a gradient).
+
+        As long as somebody holds a view of a weight that inference keeps in another order, with the copy
+        that this takes.
+        """
+        plan, copies = self._planned.train_plan, self.copied_bytes
+        return with_copies(plan, copies) if copies else plan
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of copies of weights in a kernel's order, while somebody holds what they are copies of."""
+        return 0 if self._infer is None else sum(k.nbytes for k in self._infer.kept)
 
     @property
     def measured_bytes(self) -> int:
         """Bytes really allocated: every array this executor owns, counted, and the arena."""
-        nbytes = held_bytes(list(self._arrays.values()))
-        if self._infer is not None:
-            nbytes += sum(k.nbytes for k in self._infer.kept)
+        nbytes = held_bytes(list(self._arrays.values())) + self.copied_bytes
         nbytes += self._rng_state.nbytes if self._rng_state is not None else 0
         return nbytes + self._arena.measured_bytes
 
@@ -328,6 +337,13 @@ class Executor:
             )
         program.push_backward(self._take_told())
         self._show(backward=True)
+
+    def templates(self) -> tuple[Template, Template]:
+        """Of training's plan and of inference's, for other shapes: what one found out serves the next."""
+        planned, made = self._planned, self._templates
+        if made is None or made[0].first is not planned.train_plan or made[1].first is not planned.infer_plan:
+            made = self._templates = Template(planned.train_plan), Template(planned.infer_plan)
+        return made
 
     def adopt(self, plan: MemoryPlan) -> None:
         """Run `plan`, another one for the same training step, from the next forward pass on."""

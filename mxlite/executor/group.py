@@ -33,7 +33,7 @@ from ..memplan import MemoryPlan, plan_memory, Problem, structure, Template
 from ..ndarray import NDArray
 from .arena import Arena
 from .away import held_bytes
-from .executor import Executor
+from .executor import Executor, Planned
 from .lower import Lowered
 from .step import Key, Step
 
@@ -46,7 +46,7 @@ class ExecutorGroup:
 
     `budget` bounds `planned_bytes`. `extra` are bytes by category that the group's user owns besides.
     `current` is the key that each owner uses now: nobody else's arrival takes that from him. `templates`
-    are, for each owner, of the plans of training and of inference that it had first.
+    are, for each owner, of the plans of training and of inference that it had first, `first` all of that.
     """
 
     def __init__(self, budget: int | None = None) -> None:
@@ -56,6 +56,7 @@ class ExecutorGroup:
         self.arena: Arena | None = None
         self.current: dict[Hashable, Hashable] = {}
         self.templates: dict[Hashable, tuple[Template, Template]] = {}
+        self.first: dict[Hashable, Planned] = {}
 
     # -- what it owns --------------------------------------------------------------------------
 
@@ -70,12 +71,14 @@ class ExecutorGroup:
     def planned_bytes(self) -> int:
         """All bytes that the group owns once its programs have run: `measured_bytes` is then the same."""
         fixed = _fixed([m._planned.train for m in self.members.values()], self.extra)
-        return sum(fixed.values()) + (self.arena.nbytes if self.arena is not None else 0)
+        nbytes = sum(fixed.values()) + sum(m.copied_bytes for m in self.members.values())
+        return nbytes + (self.arena.nbytes if self.arena is not None else 0)
 
     @property
     def measured_bytes(self) -> int:
         """Bytes really allocated by now, `extra` left out: every array, each counted once, and the arena."""
         nbytes = held_bytes([a for m in self.members.values() for a in m._arrays.values()])
+        nbytes += sum(m.copied_bytes for m in self.members.values())
         nbytes += sum(m._rng_state.nbytes for m in self.members.values() if m._rng_state is not None)
         return nbytes + (self.arena.measured_bytes if self.arena is not None else 0)
 
@@ -165,13 +168,20 @@ class ExecutorGroup:
             )
         ):
             self.templates[arrival.key[0]] = Template(planned.train_plan), Template(planned.infer_plan)
+            self.first[arrival.key[0]] = planned
         for k, plan in arrival.plans.items():
             self.members[k].adopt(plan)
 
+    def arena_bytes(self, arrival: Arrival, backend: Backend) -> tuple[int, int]:
+        """What the largest member needs of the arena, with the newcomer, and what it has now."""
+        there = self.arena is not None and self.arena.backend is backend
+        held = self.arena.measured_bytes if self.arena is not None and there else 0
+        return max(p.arena_bytes for p in (arrival.plan, *arrival.plans.values())), held
+
     def arena_for(self, arrival: Arrival, backend: Backend) -> Arena:
         """The arena, as large as the largest member needs; larger only if it was and the budget allows it."""
-        plans = (arrival.plan, *arrival.plans.values())
-        need, host = max(p.arena_bytes for p in plans), max(p.host_bytes for p in plans)
+        need, _ = self.arena_bytes(arrival, backend)
+        host = max(p.host_bytes for p in (arrival.plan, *arrival.plans.values()))
         if self.arena is None or self.arena.backend is not backend:
             self.arena = Arena(backend, need, host)
         else:

@@ -15,7 +15,7 @@ import numpy as np
 from ..backends import Backend, Call, lower_graph
 from ..backends.gpu.graph_inputs import layout
 from ..graph import LOSS_SCALE, Shape
-from ..memplan import Device, Problem, reorder
+from ..memplan import Device, Problem, reorder, structure
 from ..memplan.device import DEFAULT
 from .accumulate import accumulated
 from .constants import hoist
@@ -33,6 +33,7 @@ class Lowered:
 
     Task t of the problem is `calls[t]`; their order is the planner's, not that of the step's graph.
     Its kernels have `threads` threads; `tuned` says whether there is any but reference kernels.
+    `order` is that of the tasks, as places in `listed`, the problem in the order of the step's graph.
     """
 
     step: Step
@@ -45,6 +46,8 @@ class Lowered:
     uses_rng: bool
     threads: int
     tuned: bool
+    listed: Problem
+    order: tuple[int, ...]
 
     @property
     def kind(self) -> str:
@@ -60,13 +63,15 @@ def lower(
     constants: bool = False,
     in_place: bool = False,
     device: Device = DEFAULT,
+    like: Lowered | None = None,
 ) -> Lowered:
     """Lower `step` and count the bytes that no plan changes. O(nodes).
 
     `extra_fixed` adds bytes by category that the program's owner holds besides (optimizer state of an
     imperative update). `constants`: whether what depends on parameters alone is kept from call to call;
     `in_place`: whether parameters may be kept in another form where they are.
-    `device` is what seconds are reckoned for.
+    `device` is what seconds are reckoned for. `like`: the same step for other sizes; where no more than these
+    differ its order is taken, with which plans for its sizes are templates for plans of these.
     """
     threads = backend.threads()
     step = _combined(step, backend)
@@ -94,7 +99,11 @@ def lower(
         fixed["inputs"] = fixed.get("inputs", 0) + RNG_BYTES
     problem = Problem(found.tasks, found.values, step.num_forward, fixed, least_arena, costs)
     # Once, here: planner, judge, files, engine and profiler all see this one list of tasks.
-    found = found.in_order(reorder(problem, step.num_constant))
+    if like is not None and _differs_in_size_only(problem, step, like):
+        order = like.order
+    else:
+        order = _order_of(problem, step.num_constant)
+    found = found.in_order(order)
     return Lowered(
         step,
         backend,
@@ -106,7 +115,28 @@ def lower(
         uses_rng,
         threads,
         not all(call.kernel.is_reference for call in found.calls),
+        problem,
+        order,
     )
+
+
+def _differs_in_size_only(problem: Problem, step: Step, like: Lowered) -> bool:
+    return step.num_constant == like.step.num_constant and structure(problem) == structure(like.listed)
+
+
+_last_order: tuple[Any, tuple[int, ...]] = (None, ())
+
+
+def _order_of(problem: Problem, num_constant: int) -> tuple[int, ...]:
+    """`reorder`, not asked twice running for the same tasks: where nobody wants gradients, the steps of
+    inference and of training are often equal.
+    """
+    global _last_order
+    asked = (problem.tasks, problem.values, problem.num_forward, num_constant)
+    last = _last_order  # read once: other threads bind, too
+    if last[0] != asked:
+        last = _last_order = (asked, reorder(problem, num_constant))
+    return last[1]
 
 
 def is_gpu(backend: Backend) -> bool:

@@ -10,11 +10,13 @@ from ..core.npshape import from_user
 from ..graph import Entry, Graph, LOSS_SCALE
 from ..graph.update import HISTORY
 from ..memplan import plan_memory
-from .bind import _link, _plan, locals_of, Shapes, update_rule
-from .executor import Executor
+from ..ndarray import NDArray
+from .bind import _arena_bytes, _link, _plan, locals_of, Shapes, update_rule
+from .executor import Executor, Planned
 from .lower import STAGING
 from .offload import host_link
-from .step import infer, input_names
+from .room import require_room
+from .step import infer, input_names, Key
 
 
 def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_sizing: bool) -> Executor:
@@ -42,6 +44,23 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
             raise ShapeError(
                 f"reshape makes {n.name!r} larger, {new}, not {old[n.name]}; allow_up_sizing=True allows it."
             )
+
+    def there(planned: Planned) -> dict[Key, NDArray]:
+        """The arrays of `executor` that serve here, too."""
+        return {
+            k: a
+            for k, a in executor._arrays.items()
+            if k in planned.train.step.owned
+            and a.shape == planned.train.step.owned[k][0]
+            and (k != ("var", LOSS_SCALE) or ("var", HISTORY) in executor._arrays)
+            and k != STAGING
+        }
+
+    def room(planned: Planned) -> None:
+        backend = executor._backend
+        require_room(planned, backend, there, *_arena_bytes(planned, backend, executor))
+
+    templates = executor.templates()
     planned, requests = _plan(
         inferred,
         executor.context,
@@ -51,28 +70,20 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         update_rule(given["optimizer"]),
         amp=given["amp"],
         scale=given["loss_scale"],
-        choose=lambda lowered: plan_memory(
-            lowered.problem, given["budget"], template=executor._planned.train_plan
-        ),
-        template=executor._planned.infer_plan,
+        choose=lambda lowered: plan_memory(lowered.problem, given["budget"], template=templates[0]),
+        template=templates[1],
         device=given["device"],
         host=host_link(given["offload"]),
         in_place=bool(executor._planned.infer.step.forms),
         watch=given["watch"],
+        like=executor._planned,
+        room=room,
     )
     if planned.train_plan.arena_bytes > executor._arena.nbytes and not allow_up_sizing:
         raise ShapeError(
             f"reshape needs an arena of {planned.train_plan.arena_bytes} bytes, the executor has "
             f"{executor._arena.nbytes}; allow_up_sizing=True allocates a larger one."
         )
-    shared = {
-        k: a
-        for k, a in executor._arrays.items()
-        if k in planned.train.step.owned
-        and a.shape == planned.train.step.owned[k][0]
-        and (k != ("var", LOSS_SCALE) or ("var", HISTORY) in executor._arrays)
-        and k != STAGING
-    }
     link = locals_of(
         known,
         executor._grad_req,
@@ -85,4 +96,4 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         given["offload"],
         given["streams"],
     ) | {"watch": given["watch"]}
-    return _link(planned, executor.context, shared, requests, executor, link)
+    return _link(planned, executor.context, there(planned), requests, executor, link)

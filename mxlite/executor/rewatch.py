@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from ..core.errors import StateError
 from ..graph import Graph
-from .bind import _plan, update_rule
-from .executor import Executor
+from .bind import _arena_bytes, _plan, update_rule
+from .executor import Executor, Planned
 from .offload import host_link
-from .step import infer
+from .room import require_room
+from .step import infer, Key
 from .storage import Allocator
 from .watch import Watch
 
@@ -17,7 +18,8 @@ from .watch import Watch
 def rewatch(executor: Executor, watch: Watch | None) -> None:
     """Let `executor` keep what `watch` wants; its arrays stay, those of what was watched before are given up.
 
-    Raises MemoryBudgetError, and changes nothing, if that does not fit in the budget it was bound with.
+    Raises MemoryBudgetError, and changes nothing, if that does not fit in the budget it was bound with, or in
+    what is free of a GPU.
     """
     given, old = executor._given, executor._planned
     if given["grouped"]:
@@ -30,6 +32,17 @@ def rewatch(executor: Executor, watch: Watch | None) -> None:
     )
     inputs = {k[1] for k, c in old.train.step.category.items() if c == "inputs" and k[1] in executor.arg_dict}
     scale = given["loss_scale"]
+
+    def there(planned: Planned) -> set[Key]:
+        """The arrays that stay."""
+        owned = {**planned.train.step.owned, **planned.infer.step.owned}
+        have = {k: (a.shape, a.storage.dtype) for k, a in executor._arrays.items() if k in owned}
+        return {k for k, kind in have.items() if kind == owned[k]}
+
+    def room(planned: Planned) -> None:
+        backend = executor._backend
+        require_room(planned, backend, there, *_arena_bytes(planned, backend, executor))
+
     planned, _ = _plan(
         inferred,
         executor.context,
@@ -42,6 +55,7 @@ def rewatch(executor: Executor, watch: Watch | None) -> None:
         device=given["device"],
         host=host_link(given["offload"]),
         watch=watch,
+        room=room,
     )
     allocator = Allocator(executor.context, executor._backend)
     result = {k: a for k, a in executor._arrays.items() if k[0] in ("var", "grad")}

@@ -13,7 +13,6 @@ forged one does is a slow plan. A directory that cannot be written is no cache.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -22,7 +21,7 @@ import threading
 from collections.abc import Mapping
 
 from ..backends import Backend
-from ..core import config
+from ..core import config, kept
 from ..core.files import replacing
 
 VERSION = 2  # 1 had one time for each call
@@ -71,7 +70,7 @@ class Timings:
             merged.update(found)
             self.seconds = dict(list(merged.items())[-MOST_CALLS:])
             if self.path is not None:
-                with contextlib.suppress(OSError):
+                with kept.attempt(os.path.dirname(self.path)):
                     os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
                     with replacing(self.path, "w") as file:
                         content = {"mxlite_timings": VERSION, "facts": self.facts}

@@ -1,4 +1,9 @@
-"""Shape and type inference: sweeps in topological order until nothing more becomes known."""
+"""Shape and type inference: sweeps in topological order until nothing more becomes known.
+
+A sweep visits the nodes that may have something to say: at first those of which not everything is known, then
+those that something became known about. So a graph that a pass has added a few nodes to costs little more
+than these.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +31,12 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
     Raises ShapeError, naming the node, for shapes that contradict each other.
     """
     shapes: dict[Entry, Shape] = dict(graph.shapes)
+    learned: list[Entry] = []
 
-    def learn(entry: Entry, shape: Shape, node: Node) -> bool:
+    def learn(entry: Entry, shape: Shape, node: Node) -> None:
         old = shapes.get(entry)
         if old == shape:
-            return False
+            return
         if old is not None:
             merged = _unify(old, shape)
             if merged is None:
@@ -39,11 +45,11 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
                     f"{what} {node.name!r} needs {_entry_name(entry)!r} to be {shape}, but it is {old}."
                 )
             if merged == old:
-                return False
+                return
             shape = merged
         require_possible(shape, _entry_name(entry))
         shapes[entry] = shape
-        return True
+        learned.append(entry)
 
     for node in graph.variables:
         own = node.annotations.get("__shape__")
@@ -56,9 +62,15 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
         if node.name in known:
             learn(Entry(node), tuple(known[node.name]), node)
 
-    def visit(node: Node) -> bool:
+    def visit(node: Node) -> None:
         if node.forward is not None:
-            return _visit_gradient(node, shapes)
+            of = _forward_inputs(node)
+            for i, name in enumerate(node.output_names):  # a gradient is as large as what it belongs to
+                shape = shapes.get(of[name.removeprefix("d_")])
+                if shape is not None and shapes.get(Entry(node, i)) != shape:
+                    shapes[Entry(node, i)] = shape
+                    learned.append(Entry(node, i))
+            return
         assert node.op is not None
         entries = [*node.inputs, *(Entry(node, i) for i in range(node.num_outputs))]
         names = node.input_names
@@ -76,20 +88,19 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
                             )
                         found = merged
                 if found is None:
-                    return False
+                    return
                 if known_shape(found) and node.op.infer_shape is not Op.infer_shape:
                     node.op.infer_shape(node.attrs, *(found for _ in ins))  # it may refuse the shape
-                changed = False
                 for e in entries:
-                    changed |= learn(e, found, node)
-                return changed
+                    learn(e, found, node)
+                return
             inferred = node.op.inferred_names(node.attrs)
             if any(not known_shape(s) for n, s in zip(names, ins) if n not in inferred):
                 outs = [shapes.get(Entry(node, i)) for i in range(node.num_outputs)]
-                changed = False
                 for e, s in zip(node.inputs, node.op.infer_inputs(node.attrs, ins, outs)):
-                    changed |= s is not None and learn(e, tuple(s), node)
-                return changed
+                    if s is not None:
+                        learn(e, tuple(s), node)
+                return
             given = [s if known_shape(s) else None for s in ins]
             in_shapes, out_shapes = node.op.infer_shape(node.attrs, *given)
         except (ShapeError, OpAttributeError) as error:
@@ -97,13 +108,11 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
             if not text.startswith(node.op.op_name):
                 text = f"{node.op.op_name} {node.name!r}: {text}"
             raise type(error)(text) from None
-        changed = False
         for e, s in zip(entries, (*in_shapes, *out_shapes)):
             if s is not None:
-                changed |= learn(e, tuple(s), node)
-        return changed
+                learn(e, tuple(s), node)
 
-    _sweep(graph, visit)
+    _sweep(graph, visit, learned, lambda e: known_shape(shapes.get(e)))
     return replace(graph, shapes=shapes)
 
 
@@ -113,19 +122,20 @@ def infer_types(graph: Graph, known: Mapping[str, Any], default: Any = None) -> 
     With `default`, variables that stay unknown get that dtype. Raises DTypeError, naming the node.
     """
     dtypes: dict[Entry, np.dtype[Any]] = dict(graph.dtypes)
+    learned: list[Entry] = []
 
-    def learn(entry: Entry, dtype: np.dtype[Any] | None, node: Node) -> bool:
+    def learn(entry: Entry, dtype: np.dtype[Any] | None, node: Node) -> None:
         if dtype is None:
-            return False
+            return
         if entry in dtypes:
             if dtypes[entry] == dtype:  # never compare with None: numpy takes that for float64
-                return False
+                return
             what = node.op.op_name if node.op else "variable"
             raise DTypeError(
                 f"{what} {node.name!r} needs {_entry_name(entry)!r} to be {dtype}, but it is {dtypes[entry]}."
             )
         dtypes[entry] = dtype
-        return True
+        learned.append(entry)
 
     for node in graph.variables:
         own = node.annotations.get("__dtype__")
@@ -134,13 +144,12 @@ def infer_types(graph: Graph, known: Mapping[str, Any], default: Any = None) -> 
         elif own is not None:
             learn(Entry(node), dtype_from_text(own), node)
 
-    def visit(node: Node) -> bool:
+    def visit(node: Node) -> None:
         if node.forward is not None:
             of = _forward_inputs(node)
-            changed = False
             for i, name in enumerate(node.output_names):
-                changed |= learn(Entry(node, i), dtypes.get(of[name.removeprefix("d_")]), node)
-            return changed
+                learn(Entry(node, i), dtypes.get(of[name.removeprefix("d_")]), node)
+            return
         assert node.op is not None
         given = [dtypes.get(e) for e in node.inputs]
         try:
@@ -152,20 +161,19 @@ def infer_types(graph: Graph, known: Mapping[str, Any], default: Any = None) -> 
                 ins, outs = node.op.infer_type(node.attrs, *(made for _ in given))
         except (DTypeError, OpAttributeError) as error:
             raise type(error)(f"{node.op.op_name} {node.name!r}: {error}") from None
-        changed = False
         for e, d in zip(node.inputs, ins):
-            changed |= learn(e, d, node)
+            learn(e, d, node)
         for i, d in enumerate(outs):
-            changed |= learn(Entry(node, i), d, node)
-        return changed
+            learn(Entry(node, i), d, node)
 
-    _sweep(graph, visit)
+    _sweep(graph, visit, learned, dtypes.__contains__)
     if default is not None:
         # One variable at a time would be quadratic: all data-like ones at once, then what follows.
         unknown = [n for n in graph.variables if Entry(n) not in dtypes]
         for node in unknown:
-            dtypes.setdefault(Entry(node), as_dtype(default))
-        _sweep(graph, visit)
+            learn(Entry(node), as_dtype(default), node)
+        if unknown:
+            _sweep(graph, visit, learned, dtypes.__contains__)
     return replace(graph, dtypes=dtypes)
 
 
@@ -180,39 +188,54 @@ def dtype_from_text(text: str) -> np.dtype[Any]:
     return as_dtype(text)
 
 
-def _sweep(graph: Graph, visit: Callable[[Node], bool]) -> None:
-    """Visit operators forwards and backwards until a whole round changes nothing."""
+def _sweep(
+    graph: Graph, visit: Callable[[Node], None], learned: list[Entry], is_known: Callable[[Entry], bool]
+) -> None:
+    """Visit operators forwards and backwards until there is nothing more to learn.
+
+    `visit` adds to `learned` what has become known, or more is known of; what is in it already is news to
+    all.
+    """
     nodes = [n for n in graph.nodes if n.op is not None]
-    for node in nodes:
-        visit(node)
-    while True:
-        changed = False
-        for node in reversed(nodes):
-            changed |= visit(node)
-        if not changed:
-            return
-        changed = False
-        for node in nodes:
-            changed |= visit(node)
-        if not changed:
-            return
+    place = {n: i for i, n in enumerate(nodes)}
+    readers: dict[Entry, list[int]] = {}
+    for i, node in enumerate(nodes):
+        for e in node.inputs:
+            readers.setdefault(e, []).append(i)
+
+    def is_open(node: Node) -> bool:
+        for k in range(node.num_outputs):
+            if not is_known(Entry(node, k)):
+                return True
+        return not all(map(is_known, node.inputs))
+
+    waiting = [is_open(node) for node in nodes]
+
+    def wake(news: list[Entry], but: int) -> None:
+        for e in news:
+            maker = place.get(e.node, but)
+            for i in (maker, *readers.get(e, ())):
+                if i != but:
+                    waiting[i] = True
+
+    wake(learned, -1)
+    order = range(len(nodes))
+    while any(waiting):
+        for i in order:
+            if waiting[i]:
+                waiting[i] = False
+                learned.clear()
+                visit(nodes[i])
+                if learned:
+                    wake(learned, i)
+                    waiting[i] = is_open(nodes[i])  # it may find out more with what it has found out
+        order = order[::-1]
+    learned.clear()
 
 
 def _is_of_one_type(op: type[Op]) -> bool:
     """Whether the type of the output is that of every input, so that one tells the others."""
     return op.same_shape or op.infer_type.__func__ is Op.infer_type.__func__  # type: ignore[attr-defined]
-
-
-def _visit_gradient(node: Node, shapes: dict[Entry, Shape]) -> bool:
-    """A gradient is as large as the input it belongs to."""
-    of = _forward_inputs(node)
-    changed = False
-    for i, name in enumerate(node.output_names):
-        shape = shapes.get(of[name.removeprefix("d_")])
-        if shape is not None and shapes.get(Entry(node, i)) != shape:
-            shapes[Entry(node, i)] = shape
-            changed = True
-    return changed
 
 
 def _forward_inputs(node: Node) -> dict[str, Entry]:

@@ -14,14 +14,18 @@ generator that always starts alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
 from .pool import Point, Pool
 
 BUDGETS, EACH = 16, 12  # searches: budgets, and how many for each, at most
-STEPS = 100  # of each, at least: there are fewer searches instead
+STEPS, STEPS_EACH = (
+    100,
+    4,
+)  # of each, at least, and no more than for each task: there are fewer searches instead
 HIGHEST = 3  # count
 BELOW = 0.85  # of the least bytes known: the lowest budget
 DEAR = 2.0  # shares of a step that a whole budget in excess is counted as
@@ -33,7 +37,7 @@ def anneal(pool: Pool, limit: int) -> None:
     """Search from the points of the frontier for `limit` visits, changing what is held, or not at all where
     these are too few.
     """
-    if pool.evaluator.runs_by_stage and pool.holds.free:
+    if pool.evaluator.runs_by_stage and len(pool.holds.free):
         points = [p for p in pool.points if p.array.min(initial=0) >= 0]
         if points:
             _anneal(pool, points, _Spans(pool), limit)
@@ -48,7 +52,8 @@ def anneal_counts(pool: Pool, places: np.ndarray, limit: int) -> None:
 
 def _anneal(pool: Pool, points: Sequence[Point], space: _Spans | _Counts, limit: int) -> None:
     rows = limit // len(pool.problem.tasks)
-    each = min(EACH, rows // (BUDGETS * STEPS))
+    least_steps = min(STEPS, STEPS_EACH * space.places)
+    each = min(EACH, rows // (BUDGETS * least_steps))
     whole = pool.problem.step_seconds
     if not each or not whole:
         return
@@ -56,8 +61,11 @@ def _anneal(pool: Pool, points: Sequence[Point], space: _Spans | _Counts, limit:
     steps = rows // searches
     least, most = points[-1].live_bytes, points[0].live_bytes
     budgets = np.repeat(np.maximum(1.0, np.linspace(BELOW * least, most, BUDGETS, False)), each)
-    space.begin([next((p for p in points if p.live_bytes <= b), points[-1]) for b in budgets.tolist()])
     draws = _Draws()
+    space.begin([next((p for p in points if p.live_bytes <= b), points[-1]) for b in budgets.tolist()])
+    space.draw(draws, _places(steps, searches, space.places, draws))
+    heat = WARM * (1 - np.arange(steps) / steps) ** 2
+    worse = heat[:, None] * draws.shares(steps, searches) ** 2
 
     def energy() -> np.ndarray:
         nbytes, seconds = space.costs()
@@ -66,45 +74,51 @@ def _anneal(pool: Pool, points: Sequence[Point], space: _Spans | _Counts, limit:
 
     now = energy()
     for step in range(steps):
-        space.change(draws)
+        space.change(step)
         new = energy()
-        heat = WARM * (1 - step / steps) ** 2
-        taken = new <= now + heat * draws.shares(searches) ** 2
+        taken = new <= now + worse[step]
         now[taken] = new[taken]
         space.take(taken)
 
 
-def _places(number: int, among: int, draws: _Draws) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(searches, places) to be changed: one of each of `number` searches, of half of them two, of a quarter
-    three.
+def _places(steps: int, searches: int, among: int, draws: _Draws) -> np.ndarray:
+    """(steps, searches, 3): places to be changed, one in each step of each search, in half of them two, in a
+    quarter three; -1 is none.
     """
-    rows, place = np.arange(number), draws.below(among, number)
-    yield rows, place
+    place = draws.below(among, steps, searches)
+    found, use = [place], np.ones(place.shape, bool)
     for _ in range(2):
-        some = draws.shares(len(rows)) < 0.5
-        rows, place = rows[some], place[some]
-        near = (place + draws.below(2 * NEAR + 1, len(rows)) - NEAR) % among
-        place = np.where(draws.shares(len(rows)) < 0.5, near, draws.below(among, len(rows)))
-        yield rows, place
+        use = use & (draws.shares(steps, searches) < 0.5)
+        near = (place + draws.below(2 * NEAR + 1, steps, searches) - NEAR) % among
+        place = np.where(draws.shares(steps, searches) < 0.5, near, draws.below(among, steps, searches))
+        found.append(np.where(use, place, -1))
+    return np.stack(found, axis=2)
 
 
 class _Counts:
     """Mirror counts of each search, and those that it may move to."""
 
-    def __init__(self, pool: Pool, places: np.ndarray) -> None:
-        self.pool, self.places = pool, places
+    def __init__(self, pool: Pool, tasks: np.ndarray) -> None:
+        self.pool, self.tasks, self.places = pool, tasks, len(tasks)
 
     def begin(self, points: Sequence[Point]) -> None:
         self.counts = self.moved = np.minimum([p.array for p in points], HIGHEST)
 
-    def change(self, draws: _Draws) -> None:
+    def draw(self, draws: _Draws, places: np.ndarray) -> None:
+        """What is changed at `places` in each step."""
+        self.some, self.at = places >= 0, self.tasks[places]
+        chance = draws.shares(*places.shape)
+        self.more, self.none = chance < 0.25, chance < 0.5
+
+    def change(self, step: int) -> None:
         self.moved = self.counts.copy()
-        for rows, place in _places(len(self.counts), len(self.places), draws):
-            now = self.moved[rows, self.places[place]]
-            chance = draws.shares(len(rows))
-            more = np.minimum(now + 1, HIGHEST)
-            new = np.where((now == 0) | (chance < 0.25), more, np.where(chance < 0.5, 0, now - 1))
-            self.moved[rows, self.places[place]] = new
+        rows = np.arange(len(self.moved))
+        for i in range(3):
+            at = rows, self.at[step, :, i]
+            now = self.moved[at]
+            less = np.where(self.none[step, :, i], 0, now - 1)
+            new = np.where(self.more[step, :, i] | (now == 0), np.minimum(now + 1, HIGHEST), less)
+            self.moved[at] = np.where(self.some[step, :, i], new, now)
 
     def costs(self) -> tuple[np.ndarray, np.ndarray]:
         return self.pool.together("annealing", self.moved)
@@ -117,36 +131,29 @@ class _Spans:
     """What each search holds from one backward task to the next, and what it may move to."""
 
     def __init__(self, pool: Pool) -> None:
-        self.pool = pool
+        self.pool, self.places = pool, len(pool.holds.free)
 
     def begin(self, points: Sequence[Point]) -> None:
-        states = {id(p): self.pool.state(p) for p in points}
-        self.states = self.moved = [states[id(p)] for p in points]
+        different = {id(p): p for p in points}
+        at = {which: i for i, which in enumerate(different)}
+        states = self.pool.states([*different.values()])
+        self.states = self.moved = states[np.array([at[id(p)] for p in points])]
 
-    def change(self, draws: _Draws) -> None:
-        holds = self.pool.holds
-        self.moved = moved = list(self.states)
-        for rows, places in _places(len(moved), len(holds.free), draws):
-            events, kinds = draws.below(1 << 20, len(rows)), draws.below(2, len(rows))
-            for i, at, event, kind in zip(rows.tolist(), places.tolist(), events.tolist(), kinds.tolist()):
-                state, u = moved[i], holds.free[at]
-                there = holds.events(state, u)
-                if not there:
-                    continue
-                e = event % len(there)
-                before = there[e - 1] if e else -1
-                edit = holds.change(state, u, before, there[e], kind) if kind else None
-                edit = edit or holds.change(state, u, before, there[e], 0)
-                if edit is not None:
-                    moved[i] = holds.edited(state, edit)
+    def draw(self, draws: _Draws, places: np.ndarray) -> None:
+        """What is changed at `places` in each step."""
+        self.tasks = np.where(places >= 0, self.pool.holds.free[places], -1)
+        self.which, self.kinds = draws.below(1 << 20, *places.shape), draws.below(2, *places.shape)
+
+    def change(self, step: int) -> None:
+        moves = self.tasks[step], self.which[step], self.kinds[step]
+        self.moved = self.pool.holds.moved(self.states, *moves)
 
     def costs(self) -> tuple[np.ndarray, np.ndarray]:
         live, seconds = self.pool.held("annealing", self.moved)
         return live.max(axis=1), seconds
 
     def take(self, taken: np.ndarray) -> None:
-        both = zip(self.states, self.moved, taken.tolist())
-        self.states = [new if take else old for old, new, take in both]
+        self.states.held[taken], self.states.runs[taken] = self.moved.held[taken], self.moved.runs[taken]
 
 
 class _Draws:
@@ -155,10 +162,15 @@ class _Draws:
     def __init__(self) -> None:
         self._bits = np.random.PCG64(1)
 
-    def below(self, bound: int, number: int) -> np.ndarray:
+    def below(self, bound: int, *shape: int) -> np.ndarray:
         """Whole numbers in [0, bound), for bounds up to 2**24."""
-        return (self._bits.random_raw(number) >> np.uint64(40)).astype(np.int64) * bound >> 24
+        found: np.ndarray = (self._raw(shape) >> np.uint64(40)).astype(np.int64) * bound >> 24
+        return found
 
-    def shares(self, number: int) -> np.ndarray:
+    def shares(self, *shape: int) -> np.ndarray:
         """Numbers in [0, 1)."""
-        return (self._bits.random_raw(number) >> np.uint64(11)) * 2.0**-53
+        found: np.ndarray = (self._raw(shape) >> np.uint64(11)) * 2.0**-53
+        return found
+
+    def _raw(self, shape: tuple[int, ...]) -> np.ndarray:
+        return np.asarray(self._bits.random_raw(prod(shape))).reshape(shape)

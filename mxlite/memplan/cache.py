@@ -24,7 +24,6 @@ from math import isfinite
 import numpy as np
 
 from ..core import config, kept
-from ..core.files import replacing
 from . import findings
 from .evaluate import Evaluator
 from .pool import Point
@@ -59,7 +58,8 @@ def load(problem: Problem, strategy: str) -> tuple[Point, ...] | None:
             return None
         points = tuple(_point(row, problem.num_forward) for row in json.loads(text))
         _judge(problem, strategy, points)
-        os.utime(path)
+        with contextlib.suppress(OSError):  # a cache that can only be read is one too
+            os.utime(path)
     except (OSError, zlib.error, ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
         return None
     return points
@@ -74,9 +74,8 @@ def store(problem: Problem, strategy: str, points: tuple[Point, ...]) -> None:
     blob = zlib.compress(json.dumps(rows).encode(), 1)
     if len(blob) > MOST_FILE_BYTES - kept.head_bytes(_MAGIC):
         return
-    with contextlib.suppress(OSError):
-        with replacing(path) as file:
-            file.write(kept.head(_MAGIC, os.path.basename(path), blob) + blob)
+    with kept.attempt(os.path.dirname(path)):
+        kept.write(path, _MAGIC, os.path.basename(path), blob)
         kept.make_room(os.path.dirname(path), MOST_BYTES)
 
 

@@ -25,6 +25,7 @@ and once when backward comes to their block, and so holds fewer bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -177,31 +178,50 @@ class Table:
             np.minimum(best, cost.min(axis=0), out=best)
         return best
 
-    def walk(self, slack: float) -> list[Stretch] | None:
-        """The stretches for an arena of `slack` bytes; behind the last, everything is kept."""
-        chain, c, found = self.chain, 0, []
-        while slack < chain.tail[c]:
-            options = self.options[c]
-            if not len(options.ends):
-                return None
-            left = (slack - options.kept) / self.step
-            whole = np.floor(left).astype(np.int64)
-            part = left - whole
-            low = np.minimum(np.maximum(whole, 0), self.levels)
-            high = np.minimum(np.maximum(whole + 1, 0), self.levels)
-            after = self.least[options.ends, low] * (1 - part) + self.least[options.ends, high] * part
-            after[whole < 0] = FAR
-            cost = after + options.seconds
-            cost[np.broadcast_to((options.hold > slack)[:, None, :], cost.shape)] = FAR
-            at = int(cost.argmin())
-            if cost.flat[at] >= FAR / 2:
-                return None
-            form, menu, d = (int(i) for i in np.unravel_index(at, cost.shape))
-            end = int(options.ends[d])
-            found.append(Stretch(c, end, float(chain.menu[menu]), form == 1))
-            slack -= float(options.kept[menu, d])
-            c = end
+    def walk(self, budgets: Sequence[float]) -> list[list[Stretch] | None]:
+        """The stretches for arenas of so many bytes; behind the last, everything is kept. None where there is
+        no way.
+        """
+        chain = self.chain
+        found: list[list[Stretch] | None] = [[] for _ in budgets]
+        slack = np.array(budgets, np.float64)
+        at: dict[int, list[int]] = {0: [*range(len(budgets))]}  # of each block those that have come to it
+        for c in range(chain.blocks.num):
+            here = np.array(at.pop(c, ()), np.int64)
+            here = here[slack[here] < chain.tail[c]]
+            if not len(here):
+                continue
+            for i, step in zip(here.tolist(), self._steps(c, slack[here])):
+                way = found[i]
+                if step is None or way is None:
+                    found[i] = None
+                    continue
+                form, menu, d = step
+                end = int(self.options[c].ends[d])
+                way.append(Stretch(c, end, float(chain.menu[menu]), form == 1))
+                slack[i] -= self.options[c].kept[menu, d]
+                at.setdefault(end, []).append(i)
         return found
+
+    def _steps(self, c: int, slack: np.ndarray) -> list[tuple[int, int, int] | None]:
+        """The best (form, menu, end) to go on with from block c, each with its slack."""
+        options = self.options[c]
+        if not len(options.ends):
+            return [None] * len(slack)
+        left = (slack[:, None, None] - options.kept) / self.step
+        whole = np.floor(left).astype(np.int64)
+        part = left - whole
+        low = np.minimum(np.maximum(whole, 0), self.levels)
+        high = np.minimum(np.maximum(whole + 1, 0), self.levels)
+        after = self.least[options.ends, low] * (1 - part) + self.least[options.ends, high] * part
+        after[whole < 0] = FAR
+        cost = after[:, None] + options.seconds
+        cost += np.where(options.hold > slack[:, None, None], FAR, 0.0)[:, :, None, :]
+        cost = cost.reshape(len(slack), -1)
+        best = cost.argmin(axis=1)
+        far = cost[np.arange(len(slack)), best] >= FAR / 2
+        found = zip(*(i.tolist() for i in np.unravel_index(best, options.seconds.shape)))
+        return [None if none else step for none, step in zip(far.tolist(), found)]
 
 
 def _menu(blocks: Blocks) -> np.ndarray:

@@ -3,7 +3,8 @@
 What it takes is a small part of Python: functions of integers (`int`) and integer arrays (`Ints`) that
 assign, loop with `while`, branch, and call one another. Such functions also run as they are, on lists, with
 the same results; the compiler only makes them faster, thirty times and more. Integers have 64 bits here, so
-callers keep their numbers below 2**62; there is no bounds check and no division but `>>`.
+callers keep their numbers below 2**62; there is no bounds check, and no division but `>>` and, of what is not
+negative, `%`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import ctypes
 import inspect
 import textwrap
 from collections.abc import Callable, MutableSequence, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,13 +24,39 @@ from ..core import native
 Ints = MutableSequence[int]
 
 
+class Fixed:
+    """An array that is given again and again: asking where it lies takes longer than many a loop."""
+
+    __slots__ = ("address", "array")
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        self.address = int(array.ctypes.data)
+        assert array.flags.c_contiguous and array.dtype in (np.int64, object)
+
+
 def compiled(functions: Sequence[Callable[..., int]]) -> Callable[..., int] | None:
     """The last of `functions` as machine code, called with numpy arrays of int64 for its `Ints`.
 
     The others are those it calls, each before its callers. None where llvmlite is not installed.
     """
+    found = all_compiled(functions)
+    return None if found is None else found[-1]
+
+
+def all_compiled(functions: Sequence[Callable[..., int]]) -> list[Callable[..., int]] | None:
+    """As `compiled`, each of `functions`."""
     if not native.available():
         return None
+    # To write LLVM's language takes longer than to load what was made of it: that is asked for by our own.
+    files = dict.fromkeys([__file__, *(f.__code__.co_filename for f in functions)])
+    question = "\0".join([*(Path(name).read_text() for name in files), *(f.__name__ for f in functions)])
+    code = native.load_made(question, lambda: _module(functions), passes=2)
+    return [_callable(code, function) for function in functions]
+
+
+def _module(functions: Sequence[Callable[..., int]]) -> str:
+    """`functions` in LLVM's language."""
     from llvmlite import ir  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     module = ir.Module(name="mxlite")
@@ -37,23 +65,51 @@ def compiled(functions: Sequence[Callable[..., int]]) -> Callable[..., int] | No
         tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
         assert isinstance(tree, ast.FunctionDef)
         _Function(ir, module, tree, known).build()
-    assert isinstance(tree, ast.FunctionDef)
-    arrays = _arrays(tree)
-    kinds = [ctypes.c_void_p if a else ctypes.c_int64 for a in arrays]
-    call = native.load(str(module), passes=2).function(tree.name, *kinds, result=ctypes.c_int64)
+    return str(module)
+
+
+def interpreted(function: Callable[..., int]) -> Callable[..., int]:
+    """`function` as it is, called as if it were compiled; arrays may also be of Python's own numbers."""
+    arrays = _arrays(function)
 
     def run(*args: Any) -> int:
-        assert len(args) == len(arrays)
-        for value, array in zip(args, arrays):
-            assert not array or (value.dtype == np.int64 and value.flags.c_contiguous)
-        return int(call(*(v.ctypes.data if a else v for v, a in zip(args, arrays))))
+        given = [value.array if type(value) is Fixed else value for value in args]
+        lists = [value.tolist() if array else value for value, array in zip(given, arrays, strict=True)]
+        result = function(*lists)
+        for value, array, after in zip(given, arrays, lists):
+            if array and value.flags.writeable:
+                value[:] = after
+        return result
 
     return run
 
 
-def _arrays(tree: ast.FunctionDef) -> list[bool]:
-    """Which parameters are arrays."""
-    return [isinstance(a.annotation, ast.Name) and a.annotation.id == "Ints" for a in tree.args.args]
+def _callable(code: native.Code, function: Callable[..., int]) -> Callable[..., int]:
+    arrays = _arrays(function)
+    kinds = [ctypes.c_void_p if a else ctypes.c_int64 for a in arrays]
+    call = code.function(function.__name__, *kinds, result=ctypes.c_int64)
+
+    def run(*args: Any) -> int:
+        assert len(args) == len(arrays)
+        return int(call(*(_address(v) if a else v for v, a in zip(args, arrays))))
+
+    return run
+
+
+def _address(array: Any) -> int:
+    if type(array) is Fixed:
+        return array.address
+    assert array.dtype == np.int64 and array.flags.c_contiguous
+    return int(array.ctypes.data)
+
+
+def _arrays(function: Callable[..., int]) -> list[bool]:
+    """Which parameters are arrays; annotations are text here, as in all of this package."""
+    return [kind == "Ints" for name, kind in function.__annotations__.items() if name != "return"]
+
+
+def _is_array(parameter: ast.arg) -> bool:
+    return isinstance(parameter.annotation, ast.Name) and parameter.annotation.id == "Ints"
 
 
 class _Function:
@@ -62,7 +118,7 @@ class _Function:
     def __init__(self, ir: Any, module: Any, tree: ast.FunctionDef, known: dict[str, Any]) -> None:
         self.ir, self.tree, self.known = ir, tree, known
         self.int, self.bit = ir.IntType(64), ir.IntType(1)
-        kinds = [self.int.as_pointer() if array else self.int for array in _arrays(tree)]
+        kinds = [self.int.as_pointer() if _is_array(a) else self.int for a in tree.args.args]
         self.function = ir.Function(module, ir.FunctionType(self.int, kinds), tree.name)
         known[tree.name] = self.function
         self.arrays: dict[str, Any] = {}
@@ -158,7 +214,11 @@ class _Function:
             ast.Sub: self.at.sub,
             ast.Mult: self.at.mul,
             ast.BitAnd: self.at.and_,
+            ast.BitOr: self.at.or_,
+            ast.BitXor: self.at.xor,
+            ast.LShift: self.at.shl,
             ast.RShift: self.at.ashr,
+            ast.Mod: self.at.srem,
         }[type(op)]
         return make(a, b)
 
@@ -170,6 +230,8 @@ class _Function:
                 return self.at.sub(self.int(0), self.number(operand))
             case ast.BinOp(left=left, op=op, right=right):
                 return self.arithmetic(op, self.number(left), self.number(right))
+            case ast.Call(func=ast.Attribute(value=value, attr="bit_length"), args=[]):
+                return self.at.sub(self.int(64), self.at.ctlz(self.number(value), self.bit(0)))
             case ast.Call(func=ast.Name(id=name), args=args):
                 called = self.known[name]
                 given = [

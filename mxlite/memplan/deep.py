@@ -162,13 +162,7 @@ class Deep:
 
     def least(self, i: int, j: int, slack: float) -> float:
         """r between places i and j, between two levels in proportion."""
-        at = slack / self.step
-        low = int(at)
-        if at < 0:
-            return FAR
-        if low >= LEVELS:
-            return float(self.table[i, j, LEVELS])
-        return float(self.table[i, j, low] * (low + 1 - at) + self.table[i, j, low + 1] * (at - low))
+        return float(self._between(np.array(i), np.array(j), np.array(slack)))
 
     def _costs(self, i: int, j: int, slack: float) -> np.ndarray:
         """(places, menu) for each place between i and j, and each price: the time if the pass keeps that cut

@@ -16,7 +16,7 @@ from .transfer import costs
 
 MOST_COPIES = 4  # that are known by stage
 NEVER = 1 << 62  # bytes of what is not looked at
-DEEP_CHUNK = 16  # candidates with more of them, looked at together
+ADDED = 1 << 20  # numbers that are added up together, about
 
 
 class Evaluator:
@@ -66,58 +66,58 @@ class Evaluator:
         Rows of counts from 0 to MOST_COPIES are looked at together, in a small part of the time that `one`
         takes; others are given to it.
         """
-        live, seconds, _ = self.stages(counts)
+        live, seconds = self.stages(counts)
         return live.max(axis=1), seconds
 
-    def stages(self, counts: np.ndarray, others: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(bytes, seconds, whether bytes are known by stage) for each row of `counts`.
+    def stages(self, counts: np.ndarray, others: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """(bytes, seconds) for each row of `counts`.
 
         Bytes are (candidates, stages), see `Profiles.stages`. Of a row that `one` has to look at the first
         stage has them all, and the others nothing. Without `others` nobody looks at such a row: its bytes are
         NEVER.
         """
-        profiles = self.profiles
-        live = np.zeros((len(counts), max(1, profiles.num_stages)), np.int64)
+        live = np.zeros((len(counts), max(1, self.profiles.num_stages)), np.int64)
         seconds = np.zeros(len(counts), np.float64)
         alone = np.ones(len(counts), bool)
-        highest = counts.max(axis=1, initial=0)
-        offloads = (counts < 0).any(axis=1)
-        for most in range(1, MOST_COPIES + 1) if profiles.plain else ():
-            rows = np.flatnonzero((np.maximum(highest, 1) == most) & ~offloads)
-            step = profiles.chunk(most)
-            for at in range(0, len(rows), step):
-                some = rows[at : at + step]
-                live[some], seconds[some], alone[some] = self._together(counts[some], most)
-        known = ~alone
+        if self.profiles.plain:
+            highest = counts.max(axis=1, initial=0)
+            flat = counts.min(axis=1, initial=0) >= 0
+            if self._stepwise is None:
+                for most in range(1, MOST_COPIES + 1):
+                    rows = np.flatnonzero((np.maximum(highest, 1) == most) & flat)
+                    step = self.profiles.chunk(most)
+                    for at in range(0, len(rows), step):
+                        some = rows[at : at + step]
+                        found = self.profiles.stages(counts[some].T, most)
+                        live[some], seconds[some], alone[some] = found
+            else:
+                # Of higher counts too the same figures as those of `one`, sooner.
+                rows = np.flatnonzero(flat & (others | (highest <= MOST_COPIES)))
+                found = self._stepwise.of_counts(np.where(self.profiles.droppable, counts[rows], 0))
+                live[rows], num, late = found
+                seconds[rows], alone[rows] = self._seconds(num), late & (highest[rows] > 1)
         if not others:
             live[alone, 0] = NEVER
-            return live, seconds, known
-        if self._stepwise is not None:
-            # The same figures as those of `one`, sooner.
-            deep = np.flatnonzero(alone & (highest > MOST_COPIES) & ~offloads)
-            for at in range(0, len(deep), DEEP_CHUNK):
-                some = deep[at : at + DEEP_CHUNK]
-                stages, seconds[some], late = self._together(counts[some], int(highest[some].max()))
-                live[some, 0] = stages.max(axis=1)
-                alone[some] = late
+            return live, seconds
         for k in np.flatnonzero(alone).tolist():
             live[k] = 0
             live[k, 0], seconds[k] = self.one(counts[k].tolist())
-        return live, seconds, known
-
-    def _together(self, counts: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(bytes by stage, seconds, whether these are not known) of counts from 0 to `most`."""
-        profiles = self.profiles
-        if self._stepwise is None:
-            return profiles.stages(counts.T, most)
-        live, num, late = self._stepwise.of_counts(np.where(profiles.droppable, counts, 0))
-        return live, self._seconds(num), late & (most > 1)
+        return live, seconds
 
     def _seconds(self, num: np.ndarray) -> np.ndarray:
         """Of forward tasks that run again `num` (candidates, forward tasks) times."""
-        most = max(1, int(num.max(initial=0)))
-        again = (np.arange(most) < num[:, :, None]).reshape(len(num), -1)
-        return self.profiles.seconds_of(again.T, most)
+        most = num.max(axis=0, initial=0)
+        tasks = np.repeat(np.arange(len(most)), most)
+        found = np.zeros(len(num))
+        if not len(tasks):
+            return found
+        runs = np.arange(len(tasks)) - np.repeat(np.cumsum(most) - most, most)  # of each task: 0, 1, ...
+        seconds = self.profiles.seconds[tasks, 0]
+        step = max(1, ADDED // len(tasks))
+        for at in range(0, len(num), step):
+            again = num[at : at + step, tasks] > runs
+            found[at : at + step] = np.cumsum(np.where(again, seconds, 0.0), axis=1)[:, -1]
+        return found
 
     def stages_of_runs(self, num: np.ndarray, stage: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(bytes by stage, seconds) of candidates given by their runs.

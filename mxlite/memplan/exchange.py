@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .excess import above, fits
 from .pool import Point, Pool
 from .schedule import Runs
 
@@ -32,7 +33,7 @@ def exchange(pool: Pool, limit: int) -> None:
     """
     if not pool.evaluator.runs_by_stage:
         return
-    if not pool.holds.free or limit < LEAST * len(pool.holds.free) * len(pool.problem.tasks):
+    if not len(pool.holds.free) or limit < LEAST * len(pool.holds.free) * len(pool.problem.tasks):
         return  # not enough for a few points
     end = pool.visits + limit
     done: set[bytes | Runs] = set()
@@ -48,26 +49,24 @@ def exchange(pool: Pool, limit: int) -> None:
                 return
 
 
-def _around(pool: Pool, point: Point, above: int) -> None:
-    """Cost the single changes of a point, and sets of them for its bytes and for `above` bytes."""
+def _around(pool: Pool, point: Point, more: int) -> None:
+    """Cost the single changes of a point, and sets of them for its bytes and for `more` bytes."""
     method = point.method if point.method.endswith("exchanged") else f"{point.method}, exchanged"
-    holds, state = pool.holds, pool.state(point)
-    changes = list(holds.changes(state, holds.free))
-    if not changes:  # a network so small that nothing can be dropped
+    holds, state = pool.holds, pool.states([point])
+    changes = holds.changes(state)
+    if not len(changes):  # a network so small that nothing can be dropped
         return
-    tasks, edits = zip(*changes)
-    states = [state, *(holds.edited(state, edit) for edit in edits)]
+    first = np.concatenate([[0], changes.first])  # the point itself, then each change
+    states = holds.edited(state, np.zeros(len(first) - 1, np.int64), first, changes.spans)
     live, seconds = pool.held(method, states)
-    at = np.array(tasks)
+    at = changes.ways[:, 0]
     change, price = live[1:] - live[0], seconds[1:] - seconds[0]
-    sets = [
-        _sets((live[0] - b).astype(np.float64), change.astype(np.float64), price, at)
-        for b in dict.fromkeys((point.live_bytes, above))
-    ]
-    chosen = np.unique(np.concatenate(sets), axis=0)
+    sets = [_sets(live[0] - b, change, price, at) for b in dict.fromkeys((point.live_bytes, more))]
+    both = np.concatenate(sets)
+    once = {row.tobytes(): i for i, row in enumerate(np.packbits(both, axis=1))}
+    chosen = both[[once[key] for key in sorted(once)]]
     if len(chosen):
-        both = [holds.edited(state, *(edits[i] for i in np.flatnonzero(row))) for row in chosen]
-        pool.held(method, both)
+        pool.held(method, holds.edited(state, np.zeros(len(chosen), np.int64), *changes.sets(chosen)))
 
 
 def _sets(over: np.ndarray, change: np.ndarray, price: np.ndarray, at: np.ndarray) -> np.ndarray:
@@ -124,8 +123,7 @@ class _Sets:
             if not len(rows):
                 return
             excess = self.excess[rows]
-            left = np.maximum(excess[:, None] + change, 0).sum(axis=2)
-            rate = (np.maximum(excess, 0).sum(axis=1)[:, None] - left) / price
+            rate = (np.maximum(excess, 0).sum(axis=1)[:, None] - above(excess, change)) / price
             rate[self.taken[rows][:, costs]] = 0
             best = rate.argmax(axis=1)
             some = rate[np.arange(len(rows)), best] > 0
@@ -134,9 +132,9 @@ class _Sets:
     def gain(self, gains: np.ndarray) -> bool:
         """Go on with the sets that a gain fits into, with the greatest of them; whether there are any."""
         change, price = self.change[gains], self.price[gains]
-        fits = ((self.excess[:, None] + change) <= 0).all(axis=2) & ~self.taken[:, gains]
-        rows = np.flatnonzero(fits.any(axis=1))
-        best = np.where(fits[rows], price, 0.0).argmin(axis=1)
+        possible = fits(self.excess, change) & ~self.taken[:, gains]
+        rows = np.flatnonzero(possible.any(axis=1))
+        best = np.where(possible[rows], price, 0.0).argmin(axis=1)
         self._select(rows)
         self._add(np.arange(len(rows)), gains[best])
         return len(rows) > 0

@@ -9,7 +9,6 @@ Small questions are answered faster than a file is read: only those of LEAST num
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import os
@@ -44,7 +43,7 @@ def found(
                 return tuple(numbers.tolist())
     answer = tuple(find())
     if path is not None:
-        with contextlib.suppress(OSError):
+        with kept.attempt(os.path.dirname(path)):
             kept.write(path, _MAGIC, os.path.basename(path), np.array(answer, np.int64).tobytes())
             kept.make_room(os.path.dirname(path), MOST_BYTES)
     return answer

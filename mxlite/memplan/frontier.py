@@ -7,6 +7,8 @@ the least budget that works is the smallest placed arena.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from . import offload, split
@@ -36,13 +38,13 @@ RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
 
 
 # Visits of the search for better choices: by tasks squared for a small problem, else so many and more for
-# each task. First by single changes of counts, then by annealing, of counts and of what is held, then below
-# the least bytes, then by sets of changes. What is held costs more work to change than counts, and more for
-# more tasks: fewer visits.
+# each task, between bounds. First by single changes of counts, then by annealing, of counts and of what is
+# held, then below the least bytes, then by sets of changes. What is held costs more work to change than
+# counts, and more for more tasks: fewer visits.
 SMALL_VISITS, VISITS, MORE_VISITS = 300, 3_000_000, 300
-COUNTED, MOST_COUNTED = 150, 1_000_000
-ANNEALED, MOST_ANNEALED, MORE_ANNEALED = 300, (540_000, 900_000), 60_000_000
-SQUEEZED = 250_000
+COUNTED, MOST_COUNTED, MORE_COUNTED = 150, (1_000_000, 2_000_000), 4400
+ANNEALED, MOST_ANNEALED, MORE_ANNEALED = 300, (1_000_000, 1_800_000), 60_000_000
+SQUEEZED, MORE_SQUEEZED = (250_000, 400_000), 880
 EXCHANGED, MOST_EXCHANGED, MORE_EXCHANGED = 1500, 1_000_000, 85_000_000
 
 
@@ -107,7 +109,7 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
     """The frontier of `problem`, from recomputing nothing to the least bytes known. Deterministic."""
     pool = Pool(problem, strategy)
     n = problem.num_forward
-    pool.add("recompute what is marked" if pool.forced.any() else "keep all", np.zeros((1, n), np.int64))
+    pool.add(split.keeping(problem), np.zeros((1, n), np.int64))
     # Recomputation only adds values, so where values share no bytes it is of no use.
     if strategy == "sharing" and n and pool.points[0].live_bytes:
         cuts = split.find_cuts(problem)
@@ -117,7 +119,7 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
         coarse = Chain(blocks)
         fine = Chain(Blocks(split.thinned(split.find_cuts(problem, WIDEST), FINEST)))
         _stretches(pool, coarse)
-        if fine.blocks.num <= FINE:
+        if fine.blocks.num <= FINE and fine.blocks.begin != coarse.blocks.begin:
             _stretches(pool, fine)
         _levels(pool, cuts, fine)
         _search_counts(pool, droppable, np.array(cuts.order, np.int64))
@@ -132,9 +134,11 @@ def _search_counts(pool: Pool, droppable: np.ndarray, places: np.ndarray) -> Non
     """Mirror counts around those of the points that there are."""
     number = len(pool.problem.tasks)
     limit = min(SMALL_VISITS * number**2, VISITS + MORE_VISITS * number)
-    enumerate_all(pool, droppable, limit)
+    if enumerate_all(pool, droppable, limit) > 1:
+        return  # higher counts are not worth a search
     improve(pool, places, limit)
-    anneal_counts(pool, places, min(COUNTED * number**2, MOST_COUNTED))
+    low, high = MOST_COUNTED
+    anneal_counts(pool, places, min(COUNTED * number**2, max(low, min(high, MORE_COUNTED * number))))
 
 
 def _search_runs(pool: Pool) -> None:
@@ -142,7 +146,8 @@ def _search_runs(pool: Pool) -> None:
     number = len(pool.problem.tasks)
     low, high = MOST_ANNEALED
     anneal(pool, min(ANNEALED * number**2, max(low, min(high, MORE_ANNEALED // number))))
-    squeeze(pool, SQUEEZED)
+    fewest, most = SQUEEZED
+    squeeze(pool, max(fewest, min(most, MORE_SQUEEZED * number)))
     exchange(pool, max(EXCHANGED * number, min(MOST_EXCHANGED, MORE_EXCHANGED // number)))
 
 
@@ -168,16 +173,15 @@ def _stretches(pool: Pool, chain: Chain) -> None:
     """What the chain programme finds for a ladder of budgets between the least and keeping everything."""
     most = float(pool.points[0].live_bytes)
     for limit, twice in ((most, False), (most * 0.2, True)):
-        table = Table(chain, limit, twice=twice)
+        budgets = [limit]
+        while budgets[-1] > limit * 0.19:
+            budgets.append(budgets[-1] / RUNGS)
         names, rows = [], []
-        budget = limit
-        while budget > limit * 0.19:
-            stretches = table.walk(budget)
-            if stretches is None:
-                break
+        found = Table(chain, limit, twice=twice).walk(budgets[:-1])
+        for budget, stretches in zip(budgets, itertools.takewhile(lambda s: s is not None, found)):
+            assert stretches is not None
             names.append(f"{len(stretches)} stretches")
             rows.append(counts_of(chain, stretches, filled(chain, stretches, budget)))
-            budget /= RUNGS
         if rows:
             pool.add(names, np.array(rows))
 

@@ -13,180 +13,231 @@ stage must be there; if it was not held, the task runs again.
 
 So any bits are a schedule: to drop something for a while is to clear bits, to keep it is to set them, and
 changes of different tasks add up. Bits of what is not read until it is gone are cleared at once. The bits of
-a task are one whole number, with stage 0 in the highest place: then "held for the next stage" is a shift, and
-"held up to a read" is the carry of an addition.
+a task are whole numbers, with stage 0 in the highest place of the first: then "held for the next stage" is a
+shift, and "held up to a read" is the carry of an addition. The loops over them are in `spans.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
+import numpy as np
+
+from . import spans
+from .compiled import all_compiled, Fixed, interpreted
 from .problem import Problem
 from .profiles import Profiles
 from .schedule import Runs
+from .tables import ints, rows
 
-Edit = tuple[tuple[int, int, int], ...]
-"""Changes of bits: (task, those that stay, those that are set)."""
+Array = np.ndarray
+
+PLACES = 60  # bits of a number in machine code; sums of two must fit
+ROOM = 4096  # changes of one state, at first
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """For each forward task the stages in which it is `held` when they begin, and those in which it `runs`
-    again."""
+    """Schedules, one in each row: of each forward task bits of the stages in which it is `held` when they
+    begin, and of those in which it `runs` again."""
 
-    held: list[int]
-    runs: list[int]
+    held: Array
+    runs: Array
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def __getitem__(self, some: Array | slice) -> Held:
+        return Held(self.held[some], self.runs[some])
 
 
-class _Stages(dict[int, tuple[int, ...]]):
-    """Of each number that is asked for the stages in it, ascending."""
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Single changes of one schedule.
 
-    def __init__(self, stages: int) -> None:
-        super().__init__()
-        self.stages = stages
+    Change k is of task ways[k, 0] at the event ways[k, 1], of kind ways[k, 2]; what it does are the rows of
+    `spans` from first[k] to first[k + 1].
+    """
 
-    def __missing__(self, bits: int) -> tuple[int, ...]:
-        found = self[bits] = tuple(j for j, c in enumerate(f"{bits:0{self.stages}b}") if c == "1")
-        return found
+    ways: Array
+    first: Array
+    spans: Array
+
+    def __len__(self) -> int:
+        return len(self.ways)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Changes]) -> Changes:
+        """All changes of several lists of them for the same schedule, each once."""
+        number = [np.diff(p.first) for p in parts]
+        first = np.concatenate([[0], *number]).cumsum()
+        both = cls(np.concatenate([p.ways for p in parts]), first, np.concatenate([p.spans for p in parts]))
+        once = np.array(
+            [*{way: i for i, way in enumerate(map(tuple, both.ways.tolist()))}.values()], np.int64
+        )
+        some, found = both._spans(once)
+        return cls(both.ways[once], np.concatenate([[0], some]).cumsum(), found)
+
+    def sets(self, chosen: Array) -> tuple[Array, Array]:
+        """(first, spans) of sets of changes, of which each row of `chosen` (sets, changes) says one."""
+        at, which = np.nonzero(chosen)
+        some, found = self._spans(which)
+        first = np.zeros(len(chosen) + 1, np.int64)
+        np.add.at(first, at + 1, some)
+        return first.cumsum(), found
+
+    def _spans(self, which: Array) -> tuple[Array, Array]:
+        """How many spans each of the changes `which` has, and all of these."""
+        number = np.diff(self.first)[which]
+        behind = np.cumsum(number)
+        return number, self.spans[
+            np.repeat(self.first[which] - behind + number, number) + np.arange(number.sum())
+        ]
+
+
+@cache
+def machine_code() -> dict[str, Callable[..., int]] | None:
+    """The loops of spans.py by name, compiled once; None without llvmlite."""
+    made = all_compiled(spans.PARTS)
+    return None if made is None else {f.__name__: run for f, run in zip(spans.PARTS, made)}
+
+
+@cache
+def plain_code() -> dict[str, Callable[..., int]]:
+    """The same as Python has them."""
+    return {f.__name__: interpreted(f) for f in spans.PARTS}
 
 
 class Holds:
     """The tables of one problem, which `profiles` describes. `forced` tasks are not kept from forward."""
 
     def __init__(self, problem: Problem, profiles: Profiles, forced: Sequence[int]) -> None:
-        n, self.stages = problem.num_forward, profiles.never
-        self.full = (1 << self.stages) - 1
-        self.asked = [self.bits(row) for row in profiles.asked]
-        self.readers = profiles.readers
-        free = profiles.droppable.tolist()
-        self.inputs = [[p for p in problem.reads[u] if free[p]] for u in range(n)]
-        limit = profiles.limit
-        self.pinned = [
-            (self.span(limit[u] + 1, self.stages - 1) if u in limit else 0) if free[u] else self.full
-            for u in range(n)
-        ]
-        first = self.full & ~(self.full >> 1)
-        self.allowed = [
-            self.full & ~first if mark and free[u] else self.full for u, mark in enumerate(forced)
-        ]
-        self.free = [u for u in range(n) if free[u]]
-        self.stages_in = _Stages(self.stages)
+        self.number, self.stages = problem.num_forward, profiles.never
+        made = machine_code()
+        self.code = plain_code() if made is None else made
+        # Python's numbers have as many bits as there are stages.
+        self.kind = object if made is None else np.int64
+        self.places = self.stages if made is None else PLACES
+        self.words = -(-self.stages // self.places)
+        self.size = self.number * self.words
+        n, free, limit = self.number, profiles.droppable.tolist(), profiles.limit
+        self.free = np.flatnonzero(profiles.droppable)
+        inputs = [[p for p in problem.reads[u] if free[p]] for u in range(n)]
+        every = (1 << self.stages) - 1
+        self.everything = self._rows([every])
+        late = {u: (1 << self.stages - 1 - j) - 1 for u, j in limit.items() if j < self.stages}
+        pinned = [late.get(u, 0) if free[u] else every for u in range(n)]
+        allowed = [every >> 1 if mark and free[u] else every for u, mark in enumerate(forced)]
+        place = [1 << self.places - 1 - j % self.places for j in range(self.stages)]
+        ones = (1 << self.places) - 1
+        tables = (
+            *rows(profiles.readers),
+            *rows(inputs),
+            *(self._rows(of) for of in (self._sets(profiles.asked), allowed, pinned)),
+            ints([*(j // self.places for j in range(self.stages)), self.words - 1]),
+            np.array([*place, 0], self.kind),
+            np.array([*(ones ^ p - 1 for p in place), ones], self.kind),
+            np.arange(n),
+        )
+        for table in tables:
+            table.flags.writeable = False
+        self.tables = (n, self.words, ones, *map(Fixed, tables))
+        scratch = ((n, np.int64), (self.size, self.kind), (self.size, self.kind), (self.stages, np.int64))
+        self.scratch = tuple(Fixed(np.zeros(size, kind)) for size, kind in scratch)
+        self._room = ROOM
 
-    def bits(self, stages: Iterable[int]) -> int:
-        """The number of a set of stages."""
-        total = 0
-        for j in stages:
-            total |= 1 << (self.stages - 1 - j)
-        return total
+    def _sets(self, stages: Sequence[Sequence[int]]) -> list[int]:
+        """A number of as many bits as there are stages for each set of them."""
+        found, last = [], self.stages - 1
+        for row in stages:
+            bits = 0
+            for j in row:
+                bits |= 1 << last - j
+            found.append(bits)
+        return found
 
-    def span(self, first: int, last: int) -> int:
-        """Bits of the stages from `first` to `last`."""
-        return ((1 << (last - first + 1)) - 1) << (self.stages - 1 - last) if first <= last else 0
+    def _rows(self, sets: Sequence[int]) -> Array:
+        """Such numbers as rows of bits, one behind the other."""
+        spare, ones = self.words * self.places - self.stages, (1 << self.places) - 1
+        shifts = [w * self.places for w in reversed(range(self.words))]
+        return np.array([bits << spare >> shift & ones for bits in sets for shift in shifts], self.kind)
 
     # -- schedules ---------------------------------------------------------------------------------
 
-    def of(self, runs: Runs) -> Held:
+    def of(self, runs: Sequence[Runs]) -> Held:
         """As `runs`, without those that nothing reads."""
-        again = [self.bits(row) for row in runs.stages]
-        state = Held([self.full & ~bits for bits in again], again)
-        self._settle(state, bytearray(b"\1" * len(again)))
+        again = self._rows(self._sets([row for each in runs for row in each.stages])).reshape(len(runs), -1)
+        state = Held(np.tile(self.everything, self.number) & ~again, again)
+        self.settle(state)
         return state
 
-    def runs(self, state: Held) -> Runs:
-        """The runs of `state`."""
-        return Runs(tuple(self.stages_in[bits] for bits in state.runs))
+    def settle(self, states: Held) -> None:
+        """Find what runs again from what is held, of all tasks."""
+        changed = self.scratch[0].array
+        held, runs = states.held.reshape(-1), states.runs.reshape(-1)
+        for at in range(len(states)):
+            changed[:] = 1
+            self.code["settle"](*self.tables[:10], held, runs, at * self.size, changed)
 
-    def edited(self, state: Held, *edits: Edit) -> Held:
-        """`state` with all of `edits`, one after another."""
-        new = Held(state.held.copy(), state.runs.copy())
-        changed = bytearray(len(new.held))
-        for edit in edits:
-            for u, stay, more in edit:
-                new.held[u] = new.held[u] & stay | more
-                changed[u] = 1
-        self._settle(new, changed)
+    def runs(self, states: Held, at: int) -> Runs:
+        """The runs of one of `states`."""
+        num, stage = self.runs_of(states[at : at + 1])
+        last, every = np.cumsum(num[0]).tolist(), stage.tolist()
+        return Runs(tuple(tuple(every[b - k : b]) for k, b in zip(num[0].tolist(), last)))
+
+    def runs_of(self, states: Held) -> tuple[Array, Array]:
+        """How often each forward task runs again (states, tasks); the stages of all these runs, one behind
+        the other.
+        """
+        num, runs = np.zeros((len(states), self.number), np.int64), states.runs.reshape(-1)
+        total = self.code["counted"](num.size, self.words, runs, num.reshape(-1))
+        stage = np.zeros(max(1, total), np.int64)
+        self.code["listed"](num.size, self.words, self.tables[2], runs, stage)
+        return num, stage[:total]
+
+    def edited(self, states: Held, origin: Array, first: Array, spans: Array) -> Held:
+        """Of each row of `spans` from first[k] to first[k + 1] what it makes of state origin[k]."""
+        count = len(origin)
+        new = Held(*(np.zeros((count, self.size), self.kind) for _ in range(2)))
+        self.code["edited"](
+            *self.tables, *self.scratch, count, *_flat(states), origin, first, _some(spans), *_flat(new)
+        )
         return new
 
-    def _settle(self, state: Held, changed: bytearray) -> None:
-        """Find the runs of tasks that are `changed`, and of those whose readers' runs change by that."""
-        held, runs, readers, asked, full = state.held, state.runs, self.readers, self.asked, self.full
-        u = changed.rfind(1)
-        while u >= 0:
-            used = asked[u]
-            for w in readers[u]:
-                used |= runs[w]
-            bits = held[u] & self.allowed[u] | self.pinned[u]
-            reads = used & bits
-            bits &= bits + reads ^ bits | reads
-            again = (used | bits << 1) & ~bits & full
-            held[u] = bits
-            if again != runs[u]:
-                runs[u] = again
-                for p in self.inputs[u]:
-                    changed[p] = 1
-            u = changed.rfind(1, 0, u)
+    def moved(self, states: Held, tasks: Array, which: Array, kinds: Array) -> Held:
+        """`states`, each changed at up to as many tasks as `tasks` (states, changes) has columns; -1 is none.
 
-    # -- changes -----------------------------------------------------------------------------------
-
-    def changes(self, state: Held, tasks: Iterable[int]) -> Iterator[tuple[int, Edit]]:
-        """(task, edit) of every single change of these tasks."""
-        for u in tasks:
-            before = -1
-            for event in self.events(state, u):
-                for kind in (0, 1):
-                    edit = self.change(state, u, before, event, kind)
-                    if edit is not None:
-                        yield u, edit
-                before = event
-
-    def events(self, state: Held, u: int) -> tuple[int, ...]:
-        """The stages in which task u is read or runs, ascending."""
-        used = self.asked[u] | state.runs[u]
-        for w in self.readers[u]:
-            used |= state.runs[w]
-        return self.stages_in[used]
-
-    def change(self, state: Held, u: int, before: int, event: int, kind: int) -> Edit | None:
-        """A change of task u at `event`, which follows on the event `before`; None where there is none.
-
-        What is held until then is dropped since the event before. With kind 1 other tasks that run for it now
-        are held until they would have run again anyway. If it runs there, that run is saved by holding since
-        it was there last; with kind 1 it is made earlier, where all its inputs were there last.
+        Of a task's events it is that of number `which`, modulo how many there are. Where there is no change
+        of kind 1, that of kind 0 is made.
         """
-        last, full = self.stages - 1, self.full
-        if state.held[u] >> (last - event) & 1:
-            gone = self.span(before + 1, event)
-            cut: Edit = ((u, full & ~gone, 0),)
-            if self.pinned[u] & gone:
-                return None
-            return self._lasting(state, u, cut) if kind else cut
-        there = state.held[u] | state.runs[u]
-        since = self._last_before(there, event)
-        if not kind:
-            return ((u, full, self.span(since + 1, event)),)
-        inputs = self.inputs[u]
-        if not any(state.runs[p] >> (last - event) & 1 for p in inputs):
-            return None
-        there = full
-        for p in inputs:
-            there &= state.held[p] | state.runs[p]
-        earlier = self._last_before(there, event)
-        return ((u, full, self.span(earlier + 1, event)),) if earlier > since else None
+        new = Held(states.held.copy(), states.runs.copy())
+        room = np.zeros(4 * (self.number + 1), np.int64)
+        changes = (tasks.reshape(-1), which.reshape(-1), kinds.reshape(-1))
+        self.code["moved"](*self.tables, *self.scratch, *tasks.shape, *changes, room, *_flat(new))
+        return new
 
-    def _last_before(self, bits: int, stage: int) -> int:
-        """The last stage in `bits` before `stage`; -1 if there is none."""
-        bits >>= self.stages - stage  # the lowest bit is now that of the stage before
-        return stage - (bits & -bits).bit_length() if bits else -1
+    def changes(self, state: Held, stage: int = -1) -> Changes:
+        """Every single change of `state`; with a `stage` only of what is held in it or in the next one."""
+        while True:
+            room, more = self._room, self.number + 1
+            ways, first = np.zeros(3 * room, np.int64), np.zeros(room + 1, np.int64)
+            found = np.zeros(4 * (room + more), np.int64)
+            count = self.code["changes"](
+                *self.tables, *self.scratch, *_flat(state), len(self.free), self.free, stage, room, ways,
+                first, found,
+            )  # fmt: skip
+            if count != spans.NO_ROOM:
+                first = first[: count + 1]
+                return Changes(ways[: 3 * count].reshape(-1, 3), first, found.reshape(-1, 4)[: first[-1]])
+            self._room *= 2
 
-    def _lasting(self, state: Held, u: int, cut: Edit) -> Edit | None:
-        """`cut`, with what runs again for it held until it would have run again anyway."""
-        new = self.edited(state, cut)
-        more: list[tuple[int, int, int]] = []
-        for p, (now, old) in enumerate(zip(new.runs, state.runs)):
-            if now != old and p != u:
-                for s in self.stages_in[now & ~old]:
-                    later = old & ((1 << (self.stages - 1 - s)) - 1)
-                    if later:
-                        more.append((p, self.full, self.span(s + 1, self.stages - later.bit_length())))
-        return (*cut, *more) if more else None
+
+def _flat(states: Held) -> tuple[Array, Array]:
+    return states.held.reshape(-1), states.runs.reshape(-1)
+
+
+def _some(array: Array) -> Array:
+    """All in one row; one number at least, for an array without any has no address."""
+    return array.reshape(-1) if array.size else np.zeros(1, np.int64)

@@ -17,8 +17,11 @@ MOVES = 1024  # tasks, at most, that a point is moved on from
 TWICE, THRICE = 1 << 16, 3**8  # candidates, at most, where tasks run up to twice, and up to three times
 
 
-def enumerate_all(pool: Pool, droppable: np.ndarray, limit: int) -> None:
-    """Cost every choice of counts up to 2, or up to 1, if there are few and that is within `limit` visits."""
+def enumerate_all(pool: Pool, droppable: np.ndarray, limit: int) -> int:
+    """Cost every choice of counts up to 2, or up to 1, if there are few and that is within `limit` visits.
+
+    The highest count of which every choice was costed.
+    """
     places = np.flatnonzero(droppable)
     for choices, most in ((3, THRICE), (2, TWICE)):
         number = choices ** min(len(places), 20)
@@ -28,7 +31,8 @@ def enumerate_all(pool: Pool, droppable: np.ndarray, limit: int) -> None:
                 rows = np.zeros((len(code), len(droppable)), np.int64)
                 rows[:, places] = code[:, None] // choices ** np.arange(len(places)) % choices
                 pool.add("enumerated", rows)
-            return
+            return choices - 1
+    return 0
 
 
 def improve(pool: Pool, places: np.ndarray, limit: int) -> None:

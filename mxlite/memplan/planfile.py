@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from math import isfinite
 from typing import Any, NoReturn, TYPE_CHECKING
@@ -85,8 +86,12 @@ def _decode(data: Mapping[str, Any]) -> MemoryPlan:
     from .plan import MemoryPlan
 
     given = data["problem"]
-    tasks = tuple(Task(**_fields(Task, t, f"task {n}")) for n, t in enumerate(_list(given["tasks"])))
-    values = tuple(Value(**_fields(Value, v, f"value {n}")) for n, v in enumerate(_list(given["values"])))
+    with _reading("tasks of the problem"):
+        listed = _list(given["tasks"])
+    tasks = tuple(Task(**_fields(Task, t, f"task {n}")) for n, t in enumerate(listed))
+    with _reading("values of the problem"):
+        listed = _list(given["values"])
+    values = tuple(Value(**_fields(Value, v, f"value {n}")) for n, v in enumerate(listed))
     host = given["host"]
     if host is not None:
         host = HostLink(**_fields(HostLink, host, "the way to host memory"))
@@ -95,7 +100,9 @@ def _decode(data: Mapping[str, Any]) -> MemoryPlan:
     schedule = Schedule(problem=problem, **_fields(Schedule, data["schedule"], "the schedule"))
     _check_schedule(schedule)
     own = _fields(MemoryPlan, data, "the plan")
-    liveness, offsets = _buffers(schedule, _list(data["buffers"]), own["placed_bytes"])
+    with _reading("buffers of the plan"):
+        listed = _list(data["buffers"])
+    liveness, offsets = _buffers(schedule, listed, own["placed_bytes"])
     waiting = host_ranges(schedule)
     _check_host(waiting, own["host_offsets"], own["host_bytes"])
     return MemoryPlan(schedule=schedule, liveness=liveness, offsets=offsets, host_ranges=waiting, **own)
@@ -175,11 +182,18 @@ def _fields(cls: type, data: Any, what: str) -> dict[str, Any]:
             continue
         if f.name not in data:
             raise FormatError(f"The memory plan: {what} has no {f.name}.")
-        try:
+        with _reading(f"{f.name} of {what}"):
             result[f.name] = read(data[f.name])
-        except FormatError as error:
-            raise FormatError(f"The memory plan: {f.name} of {what}: {error}.") from None
     return result
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Errors of a reader inside say what it reads."""
+    try:
+        yield
+    except FormatError as error:
+        raise FormatError(f"The memory plan: {what}: {error}.") from None
 
 
 # -- what no type says -----------------------------------------------------------------------------
@@ -252,9 +266,11 @@ def _buffers(schedule: Schedule, rows: list[Any], placed: int) -> tuple[Liveness
     workspace_of: dict[int, int] = {}
     ranges, offsets = [], []
     for b, row in enumerate(rows):
-        offset, nbytes, start, stop, listed = _list(row)
-        _numbers([offset, nbytes, start, stop])
-        members = _numbers(listed)
+        with _reading(f"buffer {b}"):
+            offset, nbytes, start, stop, listed = _list(row)
+            _numbers([offset, nbytes, start, stop])
+        with _reading(f"members of buffer {b}"):
+            members = _numbers(listed)
         _within(members, 0, len(value_of), "instance")
         if not 0 <= start < stop <= len(schedule.task):
             raise FormatError(

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from itertools import chain
 
 import numpy as np
 
@@ -65,9 +64,11 @@ class Pool:
         self.points: list[Point] = []
         self.visits = 0
         self._tried: set[bytes] = set()
+        self._known: list[Point] | None = None  # the points that `_front` is about
+        self._front = np.zeros(0), np.zeros(1, np.int64)  # their seconds and bytes
 
-    def add(self, methods: Sequence[str] | str, rows: np.ndarray) -> int:
-        """Cost each row of mirror counts (candidates, forward tasks); how many were new and are kept."""
+    def add(self, methods: Sequence[str] | str, rows: np.ndarray) -> None:
+        """Cost each row of mirror counts (candidates, forward tasks) that is new, and keep the best."""
         rows = np.where((rows < 0) & (self.forced == 0), rows, np.maximum(rows, self.forced))
         fresh, names = [], []
         for i, row in enumerate(rows.astype(np.int8)):
@@ -76,14 +77,12 @@ class Pool:
                 self._tried.add(key)
                 fresh.append(i)
                 names.append(methods if isinstance(methods, str) else methods[i])
-        kept = 0
         for at in range(0, len(fresh), BATCH):
             part = rows[fresh[at : at + BATCH]]
             nbytes, seconds = self.evaluator.many(part)
             deep = int((part > 1).any(axis=1).sum())
             self.visits += (len(part) + (DEEP - 1) * deep) * len(self.problem.tasks)
-            kept += self._note(names[at : at + BATCH], part, nbytes, seconds)
-        return kept
+            self._note(names[at : at + BATCH], part, nbytes, seconds)
 
     def together(self, method: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(bytes, seconds) of rows with counts up to some 3, whether they were tried before or not; what no
@@ -93,7 +92,7 @@ class Pool:
         hundreds of the others.
         """
         rows = np.maximum(rows, self.forced)
-        live, seconds, _ = self.evaluator.stages(rows, others=not self.evaluator.profiles.plain)
+        live, seconds = self.evaluator.stages(rows, others=not self.evaluator.profiles.plain)
         nbytes = live.max(axis=1)
         self.visits += len(rows) * len(self.problem.tasks)
         self._note([method] * len(rows), rows, nbytes, seconds)
@@ -104,26 +103,17 @@ class Pool:
         """For problems with `Evaluator.runs_by_stage`."""
         return Holds(self.problem, self.evaluator.profiles, self.forced.tolist())
 
-    def state(self, point: Point) -> Held:
-        """The schedule of a point that offloads nothing, as bits."""
-        return self.holds.of(point.runs or without_copies(self.problem, point.choice)[0].runs)
+    def states(self, points: Sequence[Point]) -> Held:
+        """The schedules of points that offload nothing, as bits."""
+        return self.holds.of([p.runs or without_copies(self.problem, p.choice)[0].runs for p in points])
 
-    def held(self, method: str, states: Sequence[Held]) -> tuple[np.ndarray, np.ndarray]:
+    def held(self, method: str, states: Held) -> tuple[np.ndarray, np.ndarray]:
         """(bytes by stage, seconds) of schedules with any runs; what no point beats is kept."""
-        holds, stages_in, n = self.holds, self.holds.stages_in, self.problem.num_forward
-        places: list[int] = []
-        found: list[tuple[int, ...]] = []
-        for at, state in enumerate(states):
-            again = [u for u, bits in enumerate(state.runs) if bits]
-            places += [at * n + u for u in again]
-            found += [stages_in[state.runs[u]] for u in again]
-        num = np.zeros((len(states), n), np.int64)
-        num.reshape(-1)[places] = [*map(len, found)]
-        every = [*chain.from_iterable(found)]
-        live, seconds = self.evaluator.stages_of_runs(num, np.array(every, np.int64))
+        num, stage = self.holds.runs_of(states)
+        live, seconds = self.evaluator.stages_of_runs(num, stage)
         self.visits += len(states) * len(self.problem.tasks)
         few, most = np.minimum(num, MOST_NOTED), live.max(axis=1)
-        self._note([method] * len(states), few, most, seconds, lambda i: holds.runs(states[i]))
+        self._note([method] * len(states), few, most, seconds, lambda i: self.holds.runs(states, i))
         return live, seconds
 
     def _note(
@@ -133,12 +123,23 @@ class Pool:
         nbytes: np.ndarray,
         seconds: np.ndarray,
         runs: Callable[[int], Runs] | None = None,
-    ) -> int:
-        """Keep the rows that no point beats; how many these are. `runs` are those of a row."""
-        at = np.searchsorted([p.seconds for p in self.points], seconds, "right") - 1
-        least = np.array([p.live_bytes for p in self.points] or [0])
-        found = np.flatnonzero((at < 0) | (nbytes < least[at])).tolist()
-        return self._keep(
+    ) -> None:
+        """Keep the rows that no point beats. `runs` are those of a row."""
+        if self._known is not self.points:
+            self._known = self.points
+            self._front = (
+                np.array([p.seconds for p in self.points]),
+                np.array([p.live_bytes for p in self.points] or [0]),
+            )
+        times, least = self._front
+        at = np.searchsorted(times, seconds, "right") - 1
+        found = np.flatnonzero((at < 0) | (nbytes < least[at]))
+        if not len(found):
+            return
+        found = found[np.lexsort((nbytes[found], seconds[found]))]
+        best = np.minimum.accumulate(nbytes[found])
+        found = found[np.concatenate([[True], nbytes[found[1:]] < best[:-1]])].tolist()
+        self._keep(
             [
                 Point(
                     methods[i],
@@ -157,10 +158,7 @@ class Pool:
         self.visits += len(self.problem.tasks)
         self._keep([replace(point, live_bytes=nbytes, seconds=seconds, room=room)])
 
-    def _keep(self, found: list[Point]) -> int:
-        if not found:
-            return 0
-        old = {id(p) for p in self.points}
+    def _keep(self, found: list[Point]) -> None:
         # Of equals the first that was tried; the sort is stable.
         both = sorted([*self.points, *found], key=lambda p: (p.seconds, p.live_bytes))
         best, self.points = None, []
@@ -168,4 +166,3 @@ class Pool:
             if best is None or p.live_bytes < best:
                 self.points.append(p)
                 best = p.live_bytes
-        return sum(id(p) not in old for p in self.points)

@@ -71,8 +71,7 @@ def frontier_of(problem: Problem, strategy: str = "sharing") -> Frontier:
 
 def _search(problem: Problem, budget: int | None, strategy: str) -> MemoryPlan:
     marked = split.forced(problem)
-    method = "recompute what is marked" if any(marked) else "keep all"
-    keep_all = make_plan(problem, marked, strategy=strategy, method=method)
+    keep_all = make_plan(problem, marked, strategy=strategy, method=split.keeping(problem))
     keep_all = replace(keep_all, budget_bytes=budget, keep_all_peak_bytes=keep_all.peak_bytes)
     if budget is None or keep_all.peak_bytes <= budget:
         return keep_all

@@ -139,8 +139,17 @@ def thinned(cuts: Cuts, most: int) -> Cuts:
 
 
 def forced(problem: Problem) -> list[int]:
-    """Counts of what the user marked with `force_mirroring`."""
+    """Counts of what is marked: by the user with `force_mirroring`, or 16-bit copies by mixed precision."""
     return [int(t.mirror) for t in problem.tasks[: problem.num_forward]]
+
+
+def keeping(problem: Problem) -> str:
+    """What a plan is called that runs nothing again but what is marked: it names the marked operators."""
+    ops = sorted({t.op for t in problem.tasks[: problem.num_forward] if t.mirror})
+    if not ops:
+        return "keep all"
+    more = f" and {len(ops) - 3} more" if len(ops) > 3 else ""
+    return f"keep all, run {', '.join(ops[:3])}{more} again"
 
 
 def cheap(problem: Problem) -> list[int]:

@@ -9,11 +9,9 @@ that are about as full is what is lowered, since one change seldom lowers the fu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from .holds import Edit, Held
+from .holds import Changes, Held
 from .pool import Point, Pool
 
 STARTS = 8  # points that it begins at, at most
@@ -26,13 +24,13 @@ SECONDS = 16_000.0  # what a step's time is counted as, beside squares of parts
 
 def squeeze(pool: Pool, limit: int) -> None:
     """Search below the lowest points of the frontier, from the lowest on, for about `limit` visits."""
-    if not pool.evaluator.runs_by_stage or not pool.holds.free:
+    if not pool.evaluator.runs_by_stage or not len(pool.holds.free):
         return
     until = pool.visits + limit
     for point in _starts(pool):
         if pool.visits >= until:
             return
-        _squeeze(pool, pool.state(point), until)
+        _squeeze(pool, pool.states([point]), until)
 
 
 def _starts(pool: Pool) -> list[Point]:
@@ -49,15 +47,16 @@ def _starts(pool: Pool) -> list[Point]:
 
 def _squeeze(pool: Pool, state: Held, until: int) -> None:
     holds, step = pool.holds, pool.problem.step_seconds or 1.0
-    live, seconds = pool.held("squeezed", [state])
+    live, seconds = pool.held("squeezed", state)
     while pool.visits < until:
         top = int(live[0].max())
         # Forward's own steps come first, and nothing that runs again changes those.
         fullest = np.argsort(-live[0], kind="stable")[:STAGES] - (live.shape[1] - holds.stages)
-        edits = list(dict.fromkeys(e for j in fullest.tolist() if j >= 0 for e in _edits(pool, state, j)))
-        if not edits:
+        found = [holds.changes(state, j) for j in fullest.tolist() if j >= 0]
+        if not any(map(len, found)):
             return
-        states = [holds.edited(state, e) for e in edits]
+        changes = Changes.joined(found)
+        states = holds.edited(state, np.zeros(len(changes), np.int64), changes.first, changes.spans)
         lives, times = pool.held("squeezed", states)
         before = _weight(live, top)[0] + SECONDS * (seconds[0] / step)
         after = _weight(lives, top) + SECONDS * (times / step)
@@ -65,7 +64,7 @@ def _squeeze(pool: Pool, state: Held, until: int) -> None:
         best = int(after.argmin())
         if after[best] >= before:
             return
-        state, live, seconds = states[best], lives[best : best + 1], times[best : best + 1]
+        state, live, seconds = states[best : best + 1], lives[best : best + 1], times[best : best + 1]
 
 
 def _weight(live: np.ndarray, top: int) -> np.ndarray:
@@ -73,21 +72,3 @@ def _weight(live: np.ndarray, top: int) -> np.ndarray:
     above = np.maximum(live * PARTS // top - MARK, 0)
     total: np.ndarray = (above * above).sum(axis=1)
     return total.astype(np.float64)
-
-
-def _edits(pool: Pool, state: Held, stage: int) -> Iterator[Edit]:
-    """Changes of what is held when `stage` begins, or behind it."""
-    holds = pool.holds
-    here = holds.span(stage, min(stage + 1, holds.stages - 1))
-    for u in holds.free:
-        if not state.held[u] & here:
-            continue
-        before = -1
-        for event in holds.events(state, u):
-            if event >= stage:
-                for kind in (0, 1):
-                    if (edit := holds.change(state, u, before, event, kind)) is not None:
-                        yield edit
-            if event > stage:
-                break
-            before = event

@@ -14,15 +14,15 @@ Functions here are written in the part of Python that `compiled` understands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import cache
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .compiled import compiled, Ints
+from .compiled import compiled, Fixed, Ints
 from .problem import padded, Problem
+from .tables import ints, rows
 
 if TYPE_CHECKING:
     from .profiles import Profiles
@@ -293,43 +293,46 @@ class Stepwise:
         tasks, values, made = problem.tasks, problem.values, problem.arena_producer
         n = self.number
         behind: list[list[int]] = [[] for _ in profiles.updates]
-        for rows, readers in profiles.update_behind:
-            for i, p in zip(rows.tolist(), readers.tolist()):
+        for updates, readers in profiles.update_behind:
+            for i, p in zip(updates.tolist(), readers.tolist()):
                 behind[i].append(p)
         arena = [v >= 0 for v in made]
         ins = [[v for v in dict.fromkeys(t.inputs) if arena[v]] for t in tasks]
         outs = [[v for v in t.outputs if v >= 0 and arena[v]] for t in tasks]
         joins = problem.joins
-        out_first, out_row = _rows(outs)
+        out_first, out_row = rows(outs)
         limit = np.full(n, self.stages, np.int64)
         for t, j in profiles.limit.items():
             limit[t] = j
         after = profiles.update_after
-        self.tables = (
-            *_rows(profiles.asked),
-            *_rows(profiles.readers),
+        tables = (
+            *rows(profiles.asked),
+            *rows(profiles.readers),
             limit,
-            _ints(profiles.backward),
-            _ints(profiles.updates),
+            ints(profiles.backward),
+            ints(profiles.updates),
             np.where(after == profiles.never, -1, after),
-            *_rows(behind),
-            *_rows(ins),
+            *rows(behind),
+            *rows(ins),
             out_first,
             out_row,
-            _ints(v in t.always for t, row in zip(tasks, outs) for v in row),
-            *_rows(
+            ints(v in t.always for t, row in zip(tasks, outs) for v in row),
+            *rows(
                 [
                     [int(out_first[t]) + outs[t].index(tasks[t].outputs[o]) for o, _ in pairs]
                     for t, pairs in enumerate(joins)
                 ]
             ),
-            _ints(tasks[t].inputs[d] for t, pairs in enumerate(joins) for _, d in pairs),
-            _ints(padded(v.nbytes) for v in values),
-            _ints(padded(t.workspace) for t in tasks),
+            ints(tasks[t].inputs[d] for t, pairs in enumerate(joins) for _, d in pairs),
+            ints(padded(v.nbytes) for v in values),
+            ints(padded(t.workspace) for t in tasks),
         )
         self.updates = len(profiles.updates)
+        self.tables = tuple(map(Fixed, tables))
         self.widest = max(map(len, outs), default=0)
-        self.values = len(values)
+        self.values, self.joins = len(values), len(tables[13])
+        self._runs = -1  # again, of one candidate, for which there is room
+        self._scratch: tuple[Fixed, ...] = ()
 
     def of_counts(self, counts: Array) -> tuple[Array, Array, Array]:
         """(bytes by stage, how often each forward task runs again, whether one ran too late and was kept) of
@@ -349,32 +352,36 @@ class Stepwise:
         return self._costs(len(num), 1, _NONE, first, num, np.ascontiguousarray(stage, np.int64), most)[0]
 
     def _costs(
-        self, candidates: int, given: int, counts: Array, first: Array, num: Array, stage: Array, most: int
+        self,
+        candidates: int,
+        given: int,
+        counts: Array | Fixed,
+        first: Array | Fixed,
+        num: Array,
+        stage: Array | Fixed,
+        most: int,
     ) -> tuple[Array, Array]:
         n, stages = self.number, self.stages
-        length = n + stages + most + self.updates
         live = np.zeros(candidates * (n + stages), np.int64)
         late = np.zeros(candidates, np.int64)
-        sizes = (
-            n, most + 1, max(n, stages) + 1, n + stages, length + self.updates, length, length, length,
-            self.values, length * self.widest + 1, len(self.tables[13]) + 1,
-        )  # fmt: skip
         self.call(
             candidates, given, counts, first, num.reshape(-1), stage, n, stages, self.updates, *self.tables,
-            *(np.zeros(size, np.int64) for size in sizes), live, late,
+            *self._room(most), live, late,
         )  # fmt: skip
-        return live.reshape(candidates, -1), late
+        return live.reshape(candidates, n + stages), late
+
+    def _room(self, runs: int) -> tuple[Fixed, ...]:
+        """Arrays for the walks through a candidate of which so many tasks run again."""
+        if runs > self._runs:
+            self._runs = 2 * runs
+            n, stages = self.number, self.stages
+            length = n + stages + self._runs + self.updates
+            sizes = (
+                n, self._runs + 1, max(n, stages) + 1, n + stages, length + self.updates, length, length,
+                length, self.values, length * self.widest + 1, self.joins + 1,
+            )  # fmt: skip
+            self._scratch = tuple(Fixed(np.zeros(size, np.int64)) for size in sizes)
+        return self._scratch
 
 
-_NONE = np.zeros(1, np.int64)
-
-
-def _ints(numbers: Iterable[int]) -> Array:
-    """At least one, for an array without any has no address."""
-    return np.array([*numbers] or [0], np.int64)
-
-
-def _rows(rows: Sequence[Sequence[int]]) -> tuple[Array, Array]:
-    """Where each row begins, and where the last ends; and all rows in one."""
-    first = [0, *accumulate(map(len, rows))]
-    return _ints(first), _ints(x for row in rows for x in row)
+_NONE = Fixed(np.zeros(1, np.int64))

@@ -88,8 +88,7 @@ class Template:
         if problem.host or self.first.problem.host or structure(problem) != self.structure:
             return None
         marked = tuple(split.forced(problem))
-        method = "recompute what is marked" if any(marked) else "keep all"
-        keep_all = self._with_choice(problem, marked, method)
+        keep_all = self._with_choice(problem, marked, split.keeping(problem))
         keep_all = replace(keep_all, budget_bytes=budget, keep_all_peak_bytes=keep_all.peak_bytes)
         if budget is None or keep_all.peak_bytes <= budget:
             return keep_all

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any, TextIO
 
-from tqdm import tqdm
-
 from ..core.bytesize import format_bytes
 from .callback import BatchEndParam
 
@@ -61,6 +59,8 @@ class TqdmProgress:
             self._bar = None
 
     def _open(self, param: BatchEndParam) -> None:
+        from tqdm import tqdm  # takes longer to import than half of mxlite
+
         self.close()
         of = "" if self.num_epoch is None else f"/{self.num_epoch}"
         self._bar = tqdm(

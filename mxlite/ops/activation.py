@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
 from ..core.errors import OpAttributeError
+from ..core.record import record
 from ..graph.ir import Entry, Shape
 from ..graph.opdef import DType, Op, Shapes
 from .activation_rules import Rule, RULES
@@ -112,7 +112,7 @@ class Activation(_Elementwise):
     have log_sigmoid: log(sigmoid(x)), and mish: x * tanh(log(1 + exp(x))), too.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         act_type: Literal["relu", "sigmoid", "softrelu", "softsign", "tanh", "log_sigmoid", "mish"]
 
@@ -181,7 +181,7 @@ class softplus(_Elementwise):
     Computed without overflow whatever the data: PyTorch's `threshold` is not needed.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         beta: float = 1.0
 
@@ -235,7 +235,7 @@ class gelu(_Elementwise):
     D. Hendrycks, K. Gimpel, 2016, "Gaussian error linear units".
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         approximate: Literal["none", "tanh"] = "none"
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import OpAttributeError
+from ..core.record import record
 from .update import clipped, decayed, fused, many, mixed, prepared, Update
 
 
-@dataclass(frozen=True)
+@record
 class AdamAttrs:
     """Rates of Adam; the caller folds the bias correction into `lr`."""
 
@@ -23,7 +23,7 @@ class AdamAttrs:
     lazy_update: bool = True
 
 
-@dataclass(frozen=True)
+@record
 class AdamWAttrs:
     """Rates of Adam with decoupled decay; `eta` is the schedule's multiplier of both rates."""
 
@@ -37,7 +37,7 @@ class AdamWAttrs:
     clip_gradient: float = -1.0
 
 
-@dataclass(frozen=True)
+@record
 class AdaGradAttrs:
     """Rates of AdaGrad."""
 
@@ -48,7 +48,7 @@ class AdaGradAttrs:
     clip_gradient: float = -1.0
 
 
-@dataclass(frozen=True)
+@record
 class AdaDeltaAttrs:
     """AdaDelta has no learning rate: `lr` is read and has no effect."""
 
@@ -60,7 +60,7 @@ class AdaDeltaAttrs:
     clip_gradient: float = -1.0
 
 
-@dataclass(frozen=True)
+@record
 class RMSPropAttrs:
     """`clip_weights` cuts the new weight to [-clip, clip] unless it is negative."""
 
@@ -73,7 +73,7 @@ class RMSPropAttrs:
     clip_weights: float = -1.0
 
 
-@dataclass(frozen=True)
+@record
 class RMSPropAlexAttrs:
     """As RMSPropAttrs, with `gamma2` for the momentum."""
 
@@ -87,7 +87,7 @@ class RMSPropAlexAttrs:
     clip_weights: float = -1.0
 
 
-@dataclass(frozen=True)
+@record
 class FtrlAttrs:
     """`lamda1` is the L1 penalty, `wd` the L2."""
 
@@ -99,7 +99,7 @@ class FtrlAttrs:
     clip_gradient: float = -1.0
 
 
-@dataclass(frozen=True)
+@record
 class FTMLAttrs:
     """`t` counts updates of the weight from 1; the bound of the gradient is called `clip_grad` here."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ..core.dtype import as_dtype, is_floating
 from ..core.errors import DTypeError, OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .attention_kernels import attend, attend_gradient, Plan
@@ -45,7 +45,7 @@ class scaled_dot_product_attention(Op):
     inferred = ("length",)
     random = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         causal: bool = False
         scale: float | None = None

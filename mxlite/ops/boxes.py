@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from ..core.dtype import as_dtype
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .scratch import accumulator, carve, Piece, scratch_bytes
@@ -180,7 +180,7 @@ class box_iou(Op):
     inputs = ("lhs", "rhs")
     accepts = "float"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         format: Format = "corner"
 
@@ -243,7 +243,7 @@ class box_nms(Op):
     hidden = 1
     accepts = "float"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         overlap_thresh: float = 0.5
         valid_thresh: float = 0.0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..core.dtype import as_dtype, float32, is_floating
 from ..core.errors import DTypeError
+from ..core.record import record
 from ..graph.opdef import DType, Op
 from .reshape import Move
 
@@ -22,7 +22,7 @@ class Cast(Move):
     aliases: ClassVar[tuple[str, ...]] = ("cast",)
     same_shape = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         dtype: str
 
@@ -103,7 +103,7 @@ class _shore(Move):
     inferred = ("scale",)
     shape_only = ("scale",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         dtype: str
         enters: bool
@@ -143,7 +143,7 @@ class amp_multicast(Op):
     variadic_outputs = "outs"
     cheap = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         num_outputs: int = 0
         cast_narrow: bool = False

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, isfinite
 
 from ..core.dtype import as_dtype, FLAGS
 from ..core.errors import OpAttributeError, ShapeError
 from ..core.npshape import from_user, is_np_shape
+from ..core.record import record
 from ..graph.opdef import Op
 from .blocks import require_finite, weak
 from .like import fill_range
@@ -22,7 +22,7 @@ class Constant(Op):
 
     cheap = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         shape: tuple[int, ...] | None = None
         ctx: str = ""
@@ -68,7 +68,7 @@ class _full(Constant):
     `ctx` is where the array will live.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         value: float
         shape: tuple[int, ...] | None = None
@@ -94,7 +94,7 @@ class _arange(Constant):
     the array will live.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         start: float = 0.0
         stop: float | None = None
@@ -133,7 +133,7 @@ class _linspace(Constant):
     after it would be. `ctx` is where the array will live.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         start: float
         stop: float
@@ -160,7 +160,7 @@ class _linspace(Constant):
 class _zeros_without_dtype(Constant):
     """Zeros of `shape`, float32 unless `dtype` gives MXNet's number of a type. ->  out: `shape`."""
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         shape: tuple[int, ...] | None = None
         ctx: str = ""

@@ -21,7 +21,6 @@ within one iteration instead of T. Gradients of outer arguments are added up in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import Any, ClassVar
@@ -29,6 +28,7 @@ from typing import Any, ClassVar
 from ..core.dtype import as_dtype
 from ..core.errors import DTypeError, OpAttributeError
 from ..core.npshape import is_np_shape
+from ..core.record import record
 from ..graph.ir import Entry
 from ..graph.opdef import Op, Shapes
 from .control_shapes import agreed, graph_flops, infer_through, state_name, subgraphs, types_through
@@ -171,7 +171,7 @@ class _foreach(Control):
 
     subgraphs = ("body",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         body: Subgraph
         num_args: int
@@ -232,7 +232,7 @@ class _while_loop(Control):
 
     subgraphs = ("cond", "func")
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         cond: Subgraph
         func: Subgraph
@@ -290,7 +290,7 @@ class _cond(Control):
     subgraphs = ("cond", "then_branch", "else_branch")
     is_loop = False
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         cond: Subgraph
         then_branch: Subgraph

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from math import prod
 from typing import Any, Literal
 
 from ..core.dtype import float32
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .channels import channel_sum, sum_piece
@@ -20,7 +21,7 @@ from .windows import output_size, per_axis
 LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 
-@dataclass(frozen=True)
+@record
 class ConvAttrs:
     """Parameters of a convolution."""
 

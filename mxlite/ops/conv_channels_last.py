@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ..core.errors import OpAttributeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .conv import (
@@ -24,7 +24,7 @@ from .layout import first, last
 from .scratch import carve, Piece, scratch_bytes
 
 
-@dataclass(frozen=True)
+@record
 class ChannelsLastAttrs(ConvAttrs):
     """As of Convolution."""
 
@@ -34,7 +34,7 @@ class ChannelsLastAttrs(ConvAttrs):
             raise OpAttributeError(f"layout is fixed: channels last, got {self.layout!r}.")
 
 
-@dataclass(frozen=True)
+@record
 class EpilogueAttrs(ChannelsLastAttrs):
     """`scale`: whether each channel has a factor; `add`: whether an array like the output is added to it;
     `relu`: whether what is negative becomes 0.

@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .scratch import accumulator, carve, Piece, scratch_bytes
@@ -79,7 +80,7 @@ class Correlation(Op):
     inputs = ("data1", "data2")
     accepts = "float"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         kernel_size: int = 1
         max_displacement: int = 1

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
 from ..core.dtype import as_dtype
 from ..core.errors import DTypeError, OperatorError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, require_rank, Shapes
 from .scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
@@ -87,7 +87,7 @@ class _ClassLoss(Op):
     inferred = ("label", "weight")
     accepts = "float"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         reduction: Literal["none", "mean", "sum"] = "mean"
         ignore_index: int = -100

@@ -14,12 +14,12 @@ long the sequence. Samples and states are vectors; only time is a loop.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from ..core.errors import ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, Shapes
 from .scratch import accumulator, carve, Piece, scratch_bytes
@@ -44,7 +44,7 @@ class CTCLoss(Op):
     backward_in_place = {"d_data": "data"}
     accepts = "float"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         use_data_lengths: bool = False
         use_label_lengths: bool = False

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from ..core.dtype import as_dtype
 from ..core.errors import DerivativeError, ShapeError
+from ..core.record import record
 from ..graph.opdef import Op
 from .blocks import PIECE
 from .scratch import accumulator
 
 
-@dataclass(frozen=True)
+@record
 class CumulativeAttrs:
     """`exclusive` leaves each element itself out, `reverse` starts at the end: ONNX's, MXNet has neither."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import builtins
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.opdef import Op
 from .adjoint import adjoint_of, given
 from .blocks import copy, require_finite, weak
@@ -35,7 +35,7 @@ class slice(Move):
 
     aliases = ("crop",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         # Text, because the numbers may be None.
         begin: str
@@ -80,7 +80,7 @@ class slice_axis(Move):
     data: (...)  ->  out: (...), `axis` cut to the part. The gradient is 0 outside the part.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         axis: int
         begin: int
@@ -168,7 +168,7 @@ class _slice_assign_scalar(Move):
     in_place = {"out": "data"}
     backward_in_place = {"d_data": "d_out"}
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         begin: str
         end: str
@@ -215,7 +215,7 @@ class Crop(Op):
     variadic = "args"
     cheap = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         num_args: int
         offset: tuple[int, ...] = (0, 0)
@@ -290,7 +290,7 @@ class _uncrop(Op):
     shape_only = ("like",)
     cheap = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         offset: tuple[int, ...] = (0, 0)
         center_crop: bool = False

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from math import prod
 from typing import Any, Literal
 
 from ..core.dtype import float32
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .conv import (
@@ -26,7 +27,7 @@ from .conv_kernels import Geometry
 from .windows import per_axis
 
 
-@dataclass(frozen=True)
+@record
 class DeconvAttrs:
     """Parameters of a transposed convolution."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ..core.errors import OpAttributeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .conv import backward_bytes, bias_bytes, bias_gradient, forward_bytes, make_gradients, make_out
@@ -15,7 +15,7 @@ from .layout import first, last
 from .scratch import carve, Piece, scratch_bytes
 
 
-@dataclass(frozen=True)
+@record
 class ChannelsLastDeconvAttrs(DeconvAttrs):
     """As of Deconvolution."""
 

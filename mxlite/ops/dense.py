@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ..core.errors import OpAttributeError
+from ..core.record import record
 from ..graph.ir import Entry, Shape
 from ..graph.opdef import DType, Op, require_rank, Shapes
 from .product import product, product_bytes
@@ -26,7 +26,7 @@ class FullyConnected(Op):
     accepts = "float"
     inferred = ("weight", "bias")
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         num_hidden: int
         no_bias: bool = False

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from .reshape import Move
 
 
-@dataclass(frozen=True)
+@record
 class _Block:
     block_size: int
 

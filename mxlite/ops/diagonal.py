@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import ShapeError
+from ..core.record import record
 from ..graph.opdef import require_rank
 from .adjoint import adjoint_of
 from .blocks import copy
@@ -21,7 +21,7 @@ class diag(Move):
     of the matrices that they form; nothing on it if there is no such diagonal.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         k: int = 0
         axis1: int = 0
@@ -78,7 +78,7 @@ class _Triangle(Move):
     in_place = {"out": "data"}
     backward_in_place = {"d_data": "d_out"}
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         k: int = 0
 
@@ -145,7 +145,7 @@ class _eye(Constant):
     live.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         N: int
         M: int = 0

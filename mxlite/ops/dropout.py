@@ -3,13 +3,13 @@ overfitting")."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any, Literal
 
 from ..core.dtype import as_dtype, float32
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .layout import first
@@ -37,7 +37,7 @@ class Dropout(Op):
     cheap = True
     random = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         p: float = 0.5
         mode: Literal["training", "always"] = "training"

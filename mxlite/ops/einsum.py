@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from ..core.errors import ShapeError
+from ..core.record import record
 from ..graph.opdef import Op
 from .contraction import Bench, contract, diagonal, parse, Part, sizes_of, Target
 
@@ -25,7 +25,7 @@ class einsum(Op):
     variadic = "args"
     accepts = "number"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         num_args: int
         subscripts: str
@@ -123,7 +123,7 @@ class khatri_rao(Op):
     variadic = "args"
     accepts = "number"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         num_args: int
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ..core.errors import ShapeError
+from ..core.record import record
 from ..graph.opdef import Op
 from .blocks import copy
 from .places import add_into, along_bytes, is_small_float, places_along
@@ -25,7 +25,7 @@ class take_along_axis(Op):
     aliases = ("gather_elements",)
     inputs = ("data", "indices")
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         axis: int = 0
 
@@ -90,7 +90,7 @@ class scatter_elements(Scatter):
     the last of several updates stays, and each gets the whole gradient; with "min" and "max" equals share.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         axis: int = 0
         reduction: Reduction = "none"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from ..core.record import record
 from ..graph.opdef import Op
 from .blocks import copy
 
@@ -132,7 +132,7 @@ class add_n(Op):
     cheap = True
     accepts = "number"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         num_args: int
 

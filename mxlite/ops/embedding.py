@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ..core.dtype import as_dtype, float32
 from ..core.errors import DTypeError, ShapeError
+from ..core.record import record
 from ..graph.opdef import Op
 from .blocks import iota, PIECE
 from .places import bounded, combine, is_small_float, whole
@@ -24,7 +24,7 @@ class Embedding(Op):
     inputs = ("data", "weight")
     inferred = ("weight",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         input_dim: int
         output_dim: int
@@ -88,7 +88,7 @@ class _contrib_SparseEmbedding(Embedding):
     runs always give equal bits.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         input_dim: int
         output_dim: int

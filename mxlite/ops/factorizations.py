@@ -10,12 +10,12 @@ size that the memory plan does not see. Kernels with an `out` of their own in `b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from ..core.errors import MXLiteError, ShapeError
+from ..core.record import record
 from .matrices import _Matrix, batch, chunks, require_matrix, transposed, turned
 
 
@@ -123,7 +123,7 @@ class _linalg_potri(_Square):
             into[...] = -np.tril(transposed(_solve(x, transposed(both), True)))
 
 
-@dataclass(frozen=True)
+@record
 class TriangularAttrs:
     transpose: bool = False
     rightside: bool = False

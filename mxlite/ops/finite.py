@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from ..core.dtype import float32, is_floating
 from ..core.errors import DTypeError, OpAttributeError
+from ..core.record import record
 from ..graph.opdef import Op
 
 PIECE = 65536  # elements that are looked at at a time
@@ -52,7 +52,7 @@ class all_finite(Op):
     inputs = ("data",)
     recomputable = False
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         init_output: bool = True
 
@@ -86,7 +86,7 @@ class multi_all_finite(Op):
     variadic = "args"
     recomputable = False
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         num_arrays: int = 0
         init_output: bool = True

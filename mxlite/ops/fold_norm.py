@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ..core.errors import ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .scratch import accumulator, carve, Piece, scratch_bytes
 
 
-@dataclass(frozen=True)
+@record
 class FoldNormAttrs:
     """`eps`, `fix_gamma`: of the norm; `no_bias`: whether the convolution has none."""
 

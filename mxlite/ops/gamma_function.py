@@ -9,10 +9,10 @@ is its Taylor series. Everything is done in float64, in small pieces.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import OpAttributeError
+from ..core.record import record
 from ..graph.opdef import Op
 from .blocks import pieces
 from .error_function import SMALL
@@ -230,7 +230,7 @@ class polygamma(_Gamma):
     PyTorch's torch.special.polygamma.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         n: int
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ..core.errors import ShapeError
+from ..core.record import record
 from ..graph.opdef import Op
 from .blocks import copy
 from .places import add_into, bounded, is_small_float, one_type, whole
@@ -108,7 +108,7 @@ class scatter_nd(Op):
 
     inputs = ("data", "indices")
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         shape: tuple[int, ...]
 
@@ -161,7 +161,7 @@ class scatter_nd_update(Scatter):
 
     inferred = ("updates",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         reduction: Reduction = "none"
 
@@ -207,7 +207,7 @@ class _scatter_set_nd(Op):
     in_place = {"out": "lhs"}
     backward_in_place = {"d_lhs": "d_out"}
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         shape: tuple[int, ...]
 

@@ -6,13 +6,13 @@ M. Jaderberg, K. Simonyan, A. Zisserman, K. Kavukcuoglu, 2015, "Spatial transfor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
 import numpy as np
 
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
@@ -31,7 +31,7 @@ class GridGenerator(Op):
     accepts = "float"
     cheap = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         transform_type: Literal["affine", "warp"]
         target_shape: tuple[int, ...] = (0, 0)

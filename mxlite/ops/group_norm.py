@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_rank, Shapes
 from .layer_norm import affine_types, require_eps, Types
@@ -35,7 +35,7 @@ class GroupNorm(Op):
     backward_in_place = {"d_data": ("d_out", "data")}
     cheap = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         num_groups: int = 1
         eps: float = 1e-5
@@ -127,7 +127,7 @@ class InstanceNorm(Op):
     backward_in_place = {"d_data": ("d_out", "data")}
     cheap = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         eps: float = 1e-3
 

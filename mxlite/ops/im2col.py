@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .conv import LAYOUTS
@@ -16,7 +17,7 @@ from .scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
 from .windows import output_size, per_axis, Slices, window_slices
 
 
-@dataclass(frozen=True)
+@record
 class _WindowAttrs:
     kernel: tuple[int, ...]
     stride: tuple[int, ...] = ()
@@ -186,7 +187,7 @@ class col2im(Op):
     accepts = "float"
     cheap = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         output_size: tuple[int, ...]
         kernel: tuple[int, ...]

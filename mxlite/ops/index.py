@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from ..core.dtype import as_dtype
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.opdef import Op, require_rank
 from .blocks import copy, PIECE, require_finite, weak
 from .places import one_type
@@ -24,7 +24,7 @@ class one_hot(Op):
 
     inputs = ("indices",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         depth: int
         on_value: float = 1.0
@@ -125,7 +125,7 @@ class element_mask(Op):
         return {"lhs": w.element_mask(heads["out"], ins["rhs"])}
 
 
-@dataclass(frozen=True)
+@record
 class _Grid:
     shape: tuple[int, ...] | None = None
 

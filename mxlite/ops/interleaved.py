@@ -9,17 +9,17 @@ and `keys_values` has 2 in place of 3. Scores and weights are (B * heads, query 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Any
 
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_rank, Shapes
 from .product import product, product_bytes
 
 
-@dataclass(frozen=True)
+@record
 class _Heads:
     heads: int
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..core.errors import ShapeError
+from ..core.record import record
 from ..graph.opdef import Op
 from .cut import part_of
 from .reshape import axis_of
@@ -20,7 +19,7 @@ class Concat(Op):
     variadic = "args"
     cheap = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         num_args: int
         dim: int = 1
@@ -69,7 +68,7 @@ class stack(Op):
     variadic = "args"
     cheap = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         num_args: int
         axis: int = 0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_rank, Shapes
 from .layer_norm import require_eps
@@ -28,7 +28,7 @@ class L2Normalization(Op):
     backward_in_place = {"d_data": ("d_out", "data")}
     cheap = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         eps: float = 1e-10
         mode: Literal["channel", "instance", "spatial"] = "instance"

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..core.dtype import float32
 from ..core.errors import ShapeError
+from ..core.record import record
 from ..graph.opdef import Op
 from .adaptive_updates import moments
 from .update import CHUNK, chunks, fused, many, mixed, mixed_types, prepared, Rates, Update
 
 
-@dataclass(frozen=True)
+@record
 class Phase1Attrs:
     """`t` counts updates of the weight from 1, for the bias correction."""
 
@@ -35,7 +35,7 @@ class Phase1Attrs:
         return 1.0
 
 
-@dataclass(frozen=True)
+@record
 class Phase2Attrs:
     """Bounds of the weight's norm; negative ones do not count."""
 
@@ -44,7 +44,7 @@ class Phase2Attrs:
     upper_bound: float = -1.0
 
 
-@dataclass(frozen=True)
+@record
 class LambAttrs:
     """Both phases' parameters."""
 

@@ -6,13 +6,13 @@ many arrays in one call, the rates of all layers in another; then `preloaded_mul
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..core.dtype import float32
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.opdef import Op
 from .finite import checked_types
 
@@ -28,7 +28,7 @@ class multi_sum_sq(Op):
     variadic = "args"
     recomputable = False
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         num_arrays: int = 0
         num_args: int = 0
@@ -79,7 +79,7 @@ class multi_lars(Op):
     same_shape = True
     recomputable = False
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         eta: float
         eps: float

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ..core.errors import DTypeError, OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Entry, Shape
 from ..graph.opdef import DType, Op, require_kind, Shapes
 from .normalize import normalize, normalize_gradient, Rule
@@ -36,7 +36,7 @@ class LayerNorm(Op):
     backward_in_place = {"d_data": ("d_out", "data")}
     cheap = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         axis: int = -1
         eps: float = 1e-5
@@ -150,7 +150,7 @@ class RMSNorm(Op):
     backward_in_place = {"d_data": ("d_out", "data")}
     cheap = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         axis: int = -1
         eps: float = 1e-5

@@ -6,15 +6,15 @@ made and unmade by the two operators here; a pass of a backend puts them in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import Op, Shapes
 
 
-@dataclass(frozen=True)
+@record
 class LayoutAttrs:
     """`moves` False: the spatial axes have length 1 or the channel axis has, so no byte changes its place."""
 

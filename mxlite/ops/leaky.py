@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .channels import Block, blocks
@@ -40,7 +40,7 @@ class LeakyReLU(Op):
     cheap = True
     accepts = "float"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         act_type: Literal["leaky", "prelu", "elu", "selu", "gelu", "rrelu"] = "leaky"
         slope: float = 0.25

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from .blocks import copy, PIECE
 from .reshape import axis_of, Move
 
@@ -25,7 +25,7 @@ class reshape_like(Move):
     in_place = {"out": "lhs"}
     backward_in_place = {"d_lhs": "d_out"}
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         lhs_begin: int | None = None
         lhs_end: int | None = None
@@ -94,7 +94,7 @@ class slice_like(Move):
     inputs = ("data", "shape_like")
     shape_only = ("shape_like",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         axes: tuple[int, ...] = ()
 
@@ -176,7 +176,7 @@ class _contrib_arange_like(Move):
 
     shape_only = ("data",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         start: float = 0.0
         step: float = 1.0
@@ -252,7 +252,7 @@ class _contrib_index_array(Move):
 
     shape_only = ("data",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         axes: tuple[int, ...] | None = None
 

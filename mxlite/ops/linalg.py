@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
 from ..core.errors import ShapeError
+from ..core.record import record
 from ..graph.opdef import Op
 
 
-@dataclass(frozen=True)
+@record
 class DotAttrs:
     """`forward_stype` chooses among sparse forms in MXNet; here it is read and has no effect."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Literal
 
 from ..core.errors import ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, Shapes
 from .softmax import softmax_blocks, softmax_bytes
@@ -46,7 +46,7 @@ class SoftmaxOutput(Op):
     backward_in_place = {"d_data": "out"}
     is_loss = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         grad_scale: float = 1.0
         ignore_label: float = -1.0
@@ -193,7 +193,7 @@ class _Regression(Op):
     backward_in_place = {"d_data": "out"}
     is_loss = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         grad_scale: float = 1.0
 
@@ -310,7 +310,7 @@ class MakeLoss(_Identity):
 
     is_loss = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         grad_scale: float = 1.0
         valid_thresh: float = 0.0

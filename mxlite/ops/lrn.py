@@ -4,11 +4,11 @@ deep convolutional neural networks")."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ..core.errors import OpAttributeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_rank, Shapes
 from .scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
@@ -27,7 +27,7 @@ class LRN(Op):
     backward_in_place = {"d_data": ("d_out", "data")}
     cheap = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         nsize: int
         alpha: float = 1e-4

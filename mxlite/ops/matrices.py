@@ -6,11 +6,11 @@ every index of the axes before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isqrt, prod
 from typing import ClassVar
 
 from ..core.errors import DTypeError, ShapeError
+from ..core.record import record
 from ..graph.opdef import Op
 from .blocks import pieces
 from .scratch import carve, scratch_bytes
@@ -61,7 +61,7 @@ def batch(x, core=2):
     return x.reshape(prod(lead), *(x.shape[x.ndim - core :] if core else ()))
 
 
-@dataclass(frozen=True)
+@record
 class Gemm2Attrs:
     transpose_a: bool = False
     transpose_b: bool = False
@@ -69,7 +69,7 @@ class Gemm2Attrs:
     axis: int = -2
 
 
-@dataclass(frozen=True)
+@record
 class GemmAttrs:
     transpose_a: bool = False
     transpose_b: bool = False
@@ -220,7 +220,7 @@ class _linalg_syrk(_Matrix):
 
     aliases = ("linalg_syrk",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         transpose: bool = False
         alpha: float = 1.0
@@ -269,7 +269,7 @@ class _linalg_syrk(_Matrix):
         return {"A": w._linalg_gemm(d, x, one, transpose_a=True, alpha=a.alpha)}
 
 
-@dataclass(frozen=True)
+@record
 class DiagAttrs:
     offset: int = 0
 
@@ -342,7 +342,7 @@ class _linalg_makediag(_Matrix):
         return {"A": w._linalg_extractdiag(heads["out"], offset=a.offset)}
 
 
-@dataclass(frozen=True)
+@record
 class TrianAttrs:
     """`lower` chooses only where `offset` is 0; else its sign does: positive is above the main diagonal."""
 

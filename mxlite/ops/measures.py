@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from ..core.dtype import as_dtype
 from ..core.errors import DerivativeError, OpAttributeError
+from ..core.record import record
 from ..graph.opdef import Op
 from .blocks import fold, fold_bytes, pieces
 from .reduce import _Reduce, kept_shape, NonEmpty, reduced_axes, spread
@@ -23,7 +23,7 @@ class norm(_Reduce):
 
     accepts = "float"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         ord: int = 2
         axis: tuple[int, ...] | None = None
@@ -150,7 +150,7 @@ class moments(Op):
     outputs = ("mean", "var")
     accepts = "float"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         axes: tuple[int, ...] | None = None
         keepdims: bool = False

@@ -16,12 +16,12 @@ label that is no class counts as nan here; nobody is there to be told.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
 from ..core.dtype import FLAGS, float32
 from ..core.errors import DTypeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .blocks import PIECE, pieces
@@ -72,7 +72,7 @@ class _metric_hits(_MetricSum):
     classes in the label's shape.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         axis: int = 1
 
@@ -105,7 +105,7 @@ class _metric_top(_MetricSum):
     the largest.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         top_k: int
 
@@ -130,7 +130,7 @@ class _metric_chosen(_MetricSum):
     label: N classes in any shape;  pred: (..., K), N rows. A label `ignore` does not count.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         floor: float = 0.0
         eps: float = 0.0
@@ -179,7 +179,7 @@ class _metric_difference(_MetricSum):
     the squares' mean.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         of: Literal["absolute", "square", "root"]
 

@@ -6,7 +6,6 @@ width and height.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from ..core.dtype import as_dtype
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .boxes import descending, order_pieces, overlaps, suppress
@@ -38,7 +38,7 @@ class MultiBoxPrior(Op):
     inputs = ("data",)
     accepts = "float"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         sizes: tuple[float, ...] = (1.0,)
         ratios: tuple[float, ...] = (1.0,)
@@ -100,7 +100,7 @@ class MultiBoxTarget(Op):
     outputs = ("loc_target", "loc_mask", "cls_target")
     accepts = "float"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         overlap_threshold: float = 0.5
         ignore_label: float = -1.0
@@ -290,7 +290,7 @@ class MultiBoxDetection(Op):
     inputs = ("cls_prob", "loc_pred", "anchor")
     accepts = "float"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         clip: bool = True
         threshold: float = 0.01

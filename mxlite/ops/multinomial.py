@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from ..core.dtype import as_dtype, float32, is_floating
 from ..core.errors import DTypeError, ShapeError
+from ..core.record import record
 from ..graph.opdef import Op
 from .philox import RandomStream
 from .scratch import carve, scratch_bytes
@@ -34,7 +34,7 @@ class _sample_multinomial(Op):
     outputs = ("out", "prob")
     random = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         shape: tuple[int, ...] = ()
         get_prob: bool = False

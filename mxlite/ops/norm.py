@@ -3,11 +3,11 @@ training")."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
 from ..core.errors import DTypeError, OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, Shapes
 from .channels import Block, block_shape, blocks, channel_dot, channel_sum, spread, spread_shape, sum_piece
@@ -46,7 +46,7 @@ class BatchNorm(Op):
     backward_mutates = ("moving_mean", "moving_var")
     cheap = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         eps: float = 1e-3
         momentum: float = 0.9
@@ -212,7 +212,7 @@ class BatchNorm_v1(BatchNorm):
     data: (N, C, ...);  gamma, beta, moving_mean, moving_var: (C,)  ->  out: as data;  mean, var: (C,).
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         eps: float = 1e-3
         momentum: float = 0.9
@@ -229,7 +229,7 @@ class _contrib_SyncBatchNorm(BatchNorm):
     `ndev` and `key` have no effect: a batch that lies on one device has nothing to wait for.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         key: str
         eps: float = 1e-3

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Shapes
 from .channels import Block, block_shape, blocks, channel_dot, channel_sum, spread, spread_shape, sum_piece
@@ -16,7 +16,7 @@ from .norm import _at, _count, _gain, _move, _split, BatchNorm
 from .scratch import accumulator, carve, Piece, scratch_bytes
 
 
-@dataclass(frozen=True)
+@record
 class NormActAttrs(BatchNorm.Attrs):
     """As of BatchNorm; `add`: whether an array is added to the result; `relu`: what is negative becomes 0."""
 

@@ -10,11 +10,11 @@ have kernels for that; the references here make y in scratch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ..core.errors import DTypeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .conv import backward_bytes, bias_bytes, bias_gradient, geometry, make_gradients
@@ -24,7 +24,7 @@ from .norm import _gain, _split, BatchNorm
 from .scratch import accumulator, carve, Piece, scratch_bytes
 
 
-@dataclass(frozen=True)
+@record
 class NormedAttrs(ChannelsLastAttrs):
     """`relu`: whether what is negative after the norm becomes 0."""
 

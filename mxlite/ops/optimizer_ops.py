@@ -5,13 +5,13 @@ The order of operations and the roundings are MXNet's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from ..core.record import record
 from .update import fused, many, mixed, prepared, Update
 
 
-@dataclass(frozen=True)
+@record
 class SGDAttrs:
     """`lazy_update` is about sparse gradients in MXNet; here it is read and has no effect."""
 
@@ -22,7 +22,7 @@ class SGDAttrs:
     lazy_update: bool = True
 
 
-@dataclass(frozen=True)
+@record
 class SGDMomAttrs:
     """As SGDAttrs, with momentum."""
 
@@ -34,7 +34,7 @@ class SGDMomAttrs:
     lazy_update: bool = True
 
 
-@dataclass(frozen=True)
+@record
 class NAGAttrs:
     """Rates of Nesterov's momentum."""
 
@@ -45,7 +45,7 @@ class NAGAttrs:
     clip_gradient: float = -1.0
 
 
-@dataclass(frozen=True)
+@record
 class SignSGDAttrs:
     """`rescale_grad` and `clip_gradient` do not change a sign; they are read as in MXNet."""
 
@@ -55,7 +55,7 @@ class SignSGDAttrs:
     clip_gradient: float = -1.0
 
 
-@dataclass(frozen=True)
+@record
 class SignumAttrs:
     """`wd_lh` is weight decay applied to the weight itself, beside `wd`, which goes into the momentum."""
 

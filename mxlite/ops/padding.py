@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
 
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from .adjoint import given
 from .blocks import require_finite, weak
@@ -26,7 +26,7 @@ class Pad(Move):
 
     aliases = ("pad",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         mode: Literal["constant", "edge", "reflect"]
         pad_width: tuple[int, ...]

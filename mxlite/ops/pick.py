@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.opdef import Op
 from .blocks import copy
 from .places import along_bytes, one_type, places_along
 
 
-@dataclass(frozen=True)
+@record
 class _PickAttrs:
     axis: int | None = -1
     keepdims: bool = False

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import prod
 from typing import Any, Literal
 
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, Shapes
 from .pool_kernels import backward_bytes, forward_bytes, index_type, pool, spread, windows
@@ -39,7 +40,7 @@ class Pooling(Op):
     accepts = "float"
     aliases = ("Pooling_v1",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         kernel: tuple[int, ...] = ()
         pool_type: Literal["max", "avg", "sum", "lp"] = "max"

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import prod
 from typing import Any
 
 from ..core.errors import OpAttributeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .pool import check_rank, Pooling
 from .pool_kernels import backward_bytes, forward_bytes, pool, spread, windows
 
 
-@dataclass(frozen=True)
+@record
 class ChannelsLastPoolingAttrs(Pooling.Attrs):
     """As of Pooling."""
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
 from ..core.errors import ShapeError
+from ..core.record import record
 from ..graph.opdef import Op
 from .blocks import PIECE
 from .reduce import NonEmpty
 
 
-@dataclass(frozen=True)
+@record
 class ArgAttrs:
     axis: int | None = None
     keepdims: bool = False

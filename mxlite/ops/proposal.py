@@ -6,7 +6,6 @@ proposal networks". A box x1, y1, x2, y2 is in pixels and contains its corners.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import floor, prod, sqrt
 from typing import Any
 
@@ -14,13 +13,14 @@ import numpy as np
 
 from ..core.dtype import as_dtype
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .boxes import descending, order_pieces, suppress
 from .scratch import accumulator, carve, Piece, scratch_bytes
 
 
-@dataclass(frozen=True)
+@record
 class ProposalAttrs:
     """Parameters of a region proposal operator."""
 

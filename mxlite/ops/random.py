@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import pi
 
 from ..core.dtype import as_dtype, is_floating
 from ..core.errors import DTypeError, OpAttributeError
+from ..core.record import record
 from ..graph.opdef import Op
 from . import distributions
 from .distributions import draw, WORK_BYTES
@@ -46,7 +46,7 @@ class _random_uniform(_Draw):
 
     aliases = ("uniform", "random_uniform")
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         low: float = 0.0
         high: float = 1.0
@@ -80,7 +80,7 @@ class _random_normal(_Draw):
 
     aliases = ("normal", "random_normal")
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         loc: float = 0.0
         scale: float = 1.0
@@ -120,7 +120,7 @@ class _random_exponential(_Draw):
 
     aliases = ("random_exponential",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         lam: float = 1.0
         shape: tuple[int, ...] | None = None
@@ -147,7 +147,7 @@ class _random_gamma(_Draw):
 
     aliases = ("random_gamma",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         alpha: float = 1.0
         beta: float = 1.0
@@ -176,7 +176,7 @@ class _random_poisson(_Draw):
 
     aliases = ("random_poisson",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         lam: float = 1.0
         shape: tuple[int, ...] | None = None
@@ -203,7 +203,7 @@ class _random_negative_binomial(_Draw):
 
     aliases = ("random_negative_binomial",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         k: int = 1
         p: float = 1.0
@@ -232,7 +232,7 @@ class _random_generalized_negative_binomial(_Draw):
 
     aliases = ("random_generalized_negative_binomial",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         mu: float = 1.0
         alpha: float = 1.0
@@ -264,7 +264,7 @@ class _random_randint(_Draw):
 
     aliases = ("random_randint",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         low: int
         high: int

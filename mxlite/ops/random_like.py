@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ..core.record import record
 from ..graph.opdef import Op
 from . import distributions
 from .distributions import draw, WORK_BYTES
@@ -31,7 +30,7 @@ class _random_uniform_like(_Like):
     data: (...)  ->  out: (...), same shape and dtype; what `data` holds does not matter.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         low: float = 0.0
         high: float = 1.0
@@ -49,7 +48,7 @@ class _random_normal_like(_Like):
     data: (...)  ->  out: (...), same shape and dtype; what `data` holds does not matter.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         loc: float = 0.0
         scale: float = 1.0
@@ -67,7 +66,7 @@ class _random_exponential_like(_Like):
     data: (...)  ->  out: (...), same shape and dtype; what `data` holds does not matter.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         lam: float = 1.0
 
@@ -85,7 +84,7 @@ class _random_gamma_like(_Like):
     data: (...)  ->  out: (...), same shape and dtype; what `data` holds does not matter.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         alpha: float = 1.0
         beta: float = 1.0
@@ -105,7 +104,7 @@ class _random_poisson_like(_Like):
     data: (...)  ->  out: (...), same shape and dtype; what `data` holds does not matter.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         lam: float = 1.0
 
@@ -123,7 +122,7 @@ class _random_negative_binomial_like(_Like):
     data: (...)  ->  out: (...), same shape and dtype; what `data` holds does not matter.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         k: int = 1
         p: float = 1.0
@@ -143,7 +142,7 @@ class _random_generalized_negative_binomial_like(_Like):
     data: (...)  ->  out: (...), same shape and dtype; what `data` holds does not matter.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         mu: float = 1.0
         alpha: float = 1.0

@@ -7,12 +7,12 @@ piece at a time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import log, pi, prod
 
 import numpy as np
 
 from ..core.errors import ShapeError
+from ..core.record import record
 from ..graph.opdef import Op
 from .gamma_function import digamma_values, gammaln_values
 from .scratch import carve, scratch_bytes
@@ -26,7 +26,7 @@ class _Density(Op):
     abstract = True
     accepts = "float"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         is_log: bool = False
 

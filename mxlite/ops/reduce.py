@@ -6,17 +6,17 @@ leaves axes of length 1. A reduction over all axes has the shape (1,), not (), a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod as product
 from typing import Any, ClassVar
 
 from ..core.errors import ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import Op
 from .blocks import accumulate, accumulate_bytes, fold, fold_bytes, pieces
 
 
-@dataclass(frozen=True)
+@record
 class ReduceAttrs:
     axis: tuple[int, ...] | None = None
     keepdims: bool = False
@@ -266,7 +266,7 @@ class _spread_like(Op):
     inputs = ("data", "like")
     shape_only = ("like",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         axis: tuple[int, ...] | None = None
         keepdims: bool = False

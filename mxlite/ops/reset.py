@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from ..core.record import record
 from ..graph.opdef import Op
 
 
@@ -18,7 +18,7 @@ class reset_arrays(Op):
     outputs = ()
     recomputable = False
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         num_arrays: int = 0
         num_args: int = 0

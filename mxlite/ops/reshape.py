@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
 from ..core.errors import ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import Op, require_rank
 from .blocks import copy
@@ -79,7 +79,7 @@ class Reshape(_View):
 
     aliases = ("reshape",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         shape: tuple[int, ...] = ()
         reverse: bool = False
@@ -171,7 +171,7 @@ class _reshape_to(_View):
     without axes of one element. Costs nothing when done in place.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         shape: tuple[int, ...]
 
@@ -188,7 +188,7 @@ class expand_dims(_View):
     data: (...)  ->  out: one axis more for each number in `axis`. Costs nothing when done in place.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         axis: int | tuple[int, ...]
 
@@ -209,7 +209,7 @@ class squeeze(_View):
     data: (...)  ->  out: fewer axes; (1,) if none is left. Costs nothing when done in place.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         axis: tuple[int, ...] | None = None
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import floor, prod
 from typing import Any, ClassVar, Literal
 
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, Shapes
 from .resample import Axis, Resampling
@@ -95,7 +96,7 @@ class resize(_Resample):
     transposed = "_resize_d_data"
     cheap = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         sizes: tuple[int, ...] = ()
         scales: tuple[float, ...] = ()
@@ -225,7 +226,7 @@ class BilinearResize2D(_Resample):
     transposed = "_BilinearResize2D_d_data"
     cheap = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         height: int = 1
         width: int = 1
@@ -334,7 +335,7 @@ class AdaptiveAvgPooling2D(_Resample):
     transposed = "_AdaptiveAvgPooling2D_d_data"
     cheap = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         output_size: tuple[int, ...] = ()
 

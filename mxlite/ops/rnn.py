@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, Shapes
 from .join import Concat
@@ -48,7 +48,7 @@ class RNN(Op):
     random = True
     accepts = "float"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         state_size: int
         num_layers: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil, prod
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from ..core.dtype import as_dtype
 from ..core.errors import OpAttributeError, OperatorError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .scratch import accumulator, carve, Piece, scratch_bytes
@@ -57,7 +57,7 @@ class ROIPooling(Op):
     hidden = 1
     accepts = "float"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         pooled_size: tuple[int, ...]
         spatial_scale: float
@@ -244,7 +244,7 @@ class ROIAlign(Op):
     inputs = ("data", "rois")
     accepts = "float"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         pooled_size: tuple[int, ...]
         spatial_scale: float

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..core.errors import ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .blocks import PIECE
@@ -148,7 +149,7 @@ class BilinearSampler(Op):
     inputs = ("data", "grid")
     accepts = "float"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         cudnn_off: bool | None = None
 
@@ -240,7 +241,7 @@ class SpatialTransformer(Op):
     inferred = ("loc",)
     accepts = "float"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         transform_type: Literal["affine"]
         sampler_type: Literal["bilinear"]

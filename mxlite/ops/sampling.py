@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..core.dtype import as_dtype, is_floating
 from ..core.errors import DTypeError, ShapeError
+from ..core.record import record
 from ..graph.opdef import Op
 from . import distributions
 from .distributions import draw, WORK_BYTES
@@ -20,7 +19,7 @@ class _Sample(Op):
     abstract = True
     random = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         shape: tuple[int, ...] = ()
         dtype: str | None = None

@@ -6,14 +6,14 @@ The number takes the array's dtype; for whole-number arrays it is cut towards 0 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
+from ..core.record import record
 from ..graph.opdef import Op
 from .blocks import pieces, power, require_finite, weak
 
 
-@dataclass(frozen=True)
+@record
 class ScalarAttrs:
     """The number; `is_int` is written by newer files and changes nothing here."""
 
@@ -334,7 +334,7 @@ class smooth_l1(_Scalar):
     accepts = "float"
     backward_in_place = {"d_data": ("d_out", "data")}
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         scalar: float = 1.0
 

@@ -12,13 +12,13 @@ An update whose learning rate is nan changes nothing (see `update.py`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..core.dtype import FLAGS, float32
 from ..core.errors import DTypeError, OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.opdef import Op
 
 HISTORY = 3
@@ -42,7 +42,7 @@ class _scaled_update(Op):
     mutates = ("scale", "history")
     recomputable = False
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         dynamic: bool = True
         window: int = 2000

@@ -7,11 +7,11 @@ number between 0 and the number of steps; MXNet 1.9.1 reads and writes elsewhere
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .blocks import copy, PIECE
@@ -24,7 +24,7 @@ class _Sequence(Op):
     inputs = ("data", "sequence_length")
     inferred = ("sequence_length",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         use_sequence_length: bool = False
         axis: int = 0
@@ -77,7 +77,7 @@ class SequenceMask(_Sequence):
     backward_in_place = {"d_data": "d_out"}
     cheap = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         use_sequence_length: bool = False
         value: float = 0.0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ..core.dtype import float32
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from .adjoint import adjoint_of
 from .reshape import axis_of, Move
@@ -19,7 +19,7 @@ class transpose(Move):
     data: (...)  ->  out: axis i of `out` is axis ``axes[i]`` of `data`. A copy.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         axes: tuple[int, ...] = ()
 
@@ -57,7 +57,7 @@ class SwapAxis(Move):
 
     aliases = ("swapaxes",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         dim1: int = 0
         dim2: int = 0
@@ -88,7 +88,7 @@ class tile(Move):
     data: (...)  ->  out: (...). The gradient sums over the repetitions.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         reps: tuple[int, ...]
 
@@ -136,7 +136,7 @@ class repeat(Move):
     data: (...)  ->  out: (...). The gradient sums over the repetitions.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         repeats: int
         axis: int | None = None
@@ -177,7 +177,7 @@ class reverse(Move):
 
     aliases = ("flip",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         axis: tuple[int, ...]
 
@@ -208,7 +208,7 @@ class roll(Move):
     and `axis` are equally long, or there is one shift for all axes (numpy.roll, torch.roll).
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         shift: tuple[int, ...]
         axis: tuple[int, ...] | None = None

@@ -7,12 +7,12 @@ number is subtracted first, so nothing overflows. Backward reads `out`, never th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
 from ..core.dtype import as_dtype, float32
 from ..core.errors import DerivativeError, DTypeError, OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Entry, Shape
 from ..graph.opdef import DType, Op, require_kind, require_rank, Shapes
 from .layer_norm import require_axis
@@ -33,7 +33,7 @@ class _Softmax(Op):
     in_place = {"out": "data"}
     backward_in_place = {"d_data": ("d_out", "out")}
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         axis: int = -1
         temperature: float | None = None
@@ -185,7 +185,7 @@ class SoftmaxActivation(Op):
     in_place = {"out": "data"}
     backward_in_place = {"d_data": ("d_out", "out")}
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         mode: Literal["channel", "instance"] = "instance"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from ..core.dtype import as_dtype
 from ..core.errors import ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import Op
 from .order import Lines, order_bytes, orders, put_back, take_values
@@ -48,7 +48,7 @@ class sort(_Ordered):
     outputs = ("out", "places")
     hidden = 1
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         axis: int | None = -1
         is_ascend: bool = True
@@ -103,7 +103,7 @@ class argsort(_Ordered):
     is the largest. No gradient.
     """
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         axis: int | None = -1
         is_ascend: bool = True
@@ -155,7 +155,7 @@ class topk(_Ordered):
 
     outputs = ("output0", "output1", "places")
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         axis: int | None = -1
         k: int = 1

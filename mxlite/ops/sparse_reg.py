@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ..core.errors import DTypeError, OpAttributeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, require_rank, Shapes
 from .channels import channel_sum, sum_piece
@@ -36,7 +36,7 @@ class IdentityAttachKLSparseReg(Op):
     backward_in_place = {"d_data": "d_out"}
     backward_mutates = ("moving_avg",)
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         sparseness_target: float = 0.1
         penalty: float = 0.001

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.opdef import Op
 from .cut import part_of
 from .reshape import axis_of, Move
@@ -22,7 +22,7 @@ class SliceChannel(Move):
     aliases = ("split",)
     variadic_outputs = "outs"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         num_outputs: int
         axis: int = 1
@@ -105,7 +105,7 @@ class _split_v2(Move):
 
     variadic_outputs = "outs"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         indices: tuple[int, ...]
         axis: int = 1
@@ -190,7 +190,7 @@ class _unconcat(Op):
     variadic_outputs = "outs"
     cheap = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         num_args: int
         dim: int = 1

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from ..core.errors import ShapeError
+from ..core.record import record
 from ..graph.opdef import Op
 from .blocks import sum_to, sum_to_bytes
 
@@ -21,7 +21,7 @@ class broadcast_to(Op):
     cheap = True
     backward_in_place = {"d_data": "d_out"}
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         shape: tuple[int, ...] = ()
 
@@ -62,7 +62,7 @@ class broadcast_axis(Op):
     cheap = True
     backward_in_place = {"d_data": "d_out"}
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         axis: tuple[int, ...] = ()
         size: tuple[int, ...] = ()
@@ -110,7 +110,7 @@ class broadcast_like(Op):
     cheap = True
     backward_in_place = {"d_lhs": "d_out"}
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         lhs_axes: tuple[int, ...] | None = None
         rhs_axes: tuple[int, ...] | None = None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ..core.errors import ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, require_rank, Shapes
 
@@ -34,7 +34,7 @@ class SVMOutput(Op):
     backward_in_place = {"d_data": "out"}
     is_loss = True
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         margin: float = 1.0
         regularization_coefficient: float = 1.0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
 from ..core.errors import ShapeError
+from ..core.record import record
 from ..graph.opdef import Op
 from .blocks import copy
 from .places import add_into, along_bytes, bounded, one_type, places_along, sum_bytes, whole
@@ -22,7 +22,7 @@ class take(Op):
 
     inputs = ("a", "indices")
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         axis: int = 0
         mode: Literal["clip", "wrap", "raise"] = "clip"

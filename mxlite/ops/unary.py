@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from ..core.record import record
 from ..graph.opdef import Op
 from .blocks import copy, pieces, require_finite
 
@@ -271,7 +270,7 @@ class clip(_Unary):
 
     backward_in_place = {"d_data": ("d_out", "data")}
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         a_min: float
         a_max: float
@@ -342,7 +341,7 @@ class hard_sigmoid(_Real):
 
     backward_in_place = {"d_data": ("d_out", "out")}
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         alpha: float = 0.2
         beta: float = 0.5

@@ -16,15 +16,15 @@ stays in the cache.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, ClassVar, NamedTuple
 
 from ..core.dtype import FLAGS, float32, is_floating
 from ..core.errors import DTypeError, OpAttributeError, ShapeError
-from ..graph.attrs import attr_fields
+from ..core.record import record
 from ..graph.opdef import Op
 
 CHUNK = 16384  # elements at a time
@@ -248,6 +248,7 @@ def fused(base: type[Update], name: str, masters: bool = False) -> type[Op]:
         infer_type=classmethod(infer_type),
         workspace=staticmethod(_workspace(base.scratch + masters, wide=masters)),
         forward=staticmethod(_kernel(inputs, (), run)),
+        timed_as=staticmethod(lambda a: replace(a, row=0)),
         has_master=masters,
     )
 
@@ -356,20 +357,17 @@ def mixed_types(cls: type[Op], a: Any, *dtypes: Any) -> Any:
 
 def _row_attrs(base: type[Update]) -> type:
     """The step's parameters, with `row` of `hyper` in place of the rates."""
-    return _attrs(f"{base.__name__}_row", base, base.rates, (("row", int, dataclasses.MISSING),))
+    return _attrs(f"{base.__name__}_row", base, base.rates, {"row": int})
 
 
 def _many_attrs(base: type[Update], preloaded: bool, counts: str) -> type:
-    own: tuple[Any, ...] = (("num_args", int, dataclasses.MISSING),)
+    own: dict[str, Any] = {"num_args": int}
     if not preloaded:
-        own += (
-            ("lrs", tuple[float, ...], dataclasses.MISSING),
-            ("wds", tuple[float, ...], dataclasses.MISSING),
-        )
+        own |= {"lrs": tuple[float, ...], "wds": tuple[float, ...]}
     if counts:
-        own += ((counts, tuple[int, ...], dataclasses.MISSING),)
-    rest = (("num_weights", int, 1),)
-    return _attrs(f"{base.__name__}_many", base, (*base.rates, "lazy_update"), own, rest, check=_counts)
+        own[counts] = tuple[int, ...]
+    without = (*base.rates, "lazy_update")
+    return _attrs(f"{base.__name__}_many", base, without, own, {"num_weights": (int, 1)}, check=_counts)
 
 
 def _counts(self: Any) -> None:
@@ -382,15 +380,18 @@ def _attrs(
     name: str,
     base: type[Update],
     without: Sequence[str],
-    first: Sequence[tuple[str, Any, Any]],
-    last: Sequence[tuple[str, Any, Any]] = (),
+    first: Mapping[str, Any],
+    last: Mapping[str, tuple[Any, Any]] = {},
     check: Callable[[Any], None] | None = None,
 ) -> type:
-    defaults = {f.name: f.default for f in dataclasses.fields(base.Attrs)}
-    kept = [(n, kind, defaults[n]) for n, (kind, _) in attr_fields(base).items() if n not in without]
-    fields = [
-        (n, kind) if default is dataclasses.MISSING else (n, kind, dataclasses.field(default=default))
-        for n, kind, default in (*first, *kept, *last)
-    ]
-    namespace = {} if check is None else {"__post_init__": check}
-    return dataclasses.make_dataclass(name, fields, frozen=True, namespace=namespace)
+    """The parameters of `base` but those in `without`, between others: `first` says their types, `last` types
+    and defaults. `check` looks at each instance.
+    """
+    own = base.Attrs
+    kept = {n: kind for n, kind in inspect.get_annotations(own).items() if n not in without}
+    body: dict[str, Any] = {n: getattr(own, n) for n in kept if hasattr(own, n)}
+    body |= {n: default for n, (_, default) in last.items()}
+    body["__annotations__"] = {**first, **kept, **{n: kind for n, (kind, _) in last.items()}}
+    if check is not None:
+        body["__post_init__"] = check
+    return record(type(name, (), dict(body, __module__=own.__module__)))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .deconv import Deconvolution
@@ -30,7 +30,7 @@ class UpSampling(Op):
     variadic = "args"
     accepts = "float"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         scale: int
         sample_type: Literal["nearest", "bilinear"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, Shapes
 from .ctc import _Paths, _pieces, CTCLoss
@@ -30,7 +30,7 @@ class WarpCTC(Op):
     is_loss = True
     accepts = "float"
 
-    @dataclass(frozen=True)
+    @record
     class Attrs:
         label_length: int
         input_length: int

@@ -167,6 +167,7 @@ def _attributes(raw: Any, field: str, who: str) -> dict[str, str]:
     for key, value in raw.items():
         if not isinstance(value, str):
             raise FormatError(f"{who} has the attribute {key!r} = {_short(value)}; it must be text.")
+        _encodable(f"{key}{value}", who)
     return raw
 
 
@@ -177,8 +178,8 @@ def _entry(raw: Any, before: _Nodes, who: str) -> Entry:
     number, index = raw[:2]
     if not 0 <= number < len(before.nodes):
         raise FormatError(
-            f"{who} is output {index} of node {number}, but only nodes 0 to {len(before.nodes) - 1} "
-            f"lie before it."
+            f"{who} is output {index} of node {number}, which does not come before it: a graph lists its "
+            f"nodes in an order of computing them and has no cycle."
         )
     node, count = before.nodes[number], before.outputs[number]
     if not 0 <= index < count:
@@ -205,7 +206,16 @@ def _text(raw: Mapping[str, Any], field: str, who: str) -> str:
     if not isinstance(value, str):
         found = "it is missing" if field not in raw else f"got {_short(value)}"
         raise FormatError(f"{who} must have text as {field!r}; {found}.")
-    return value
+    return _encodable(value, who)
+
+
+def _encodable(text: str, who: str) -> str:
+    """`text`, if it can be written to a file: JSON's escapes can say what no text has, half a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise FormatError(f"{who} has the name {_short(text)}, which is no text of Unicode.") from None
+    return text
 
 
 def _short(value: Any) -> str:

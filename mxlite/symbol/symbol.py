@@ -478,10 +478,19 @@ def load_json(json_str: str) -> Symbol:
 def load(fname: str | os.PathLike[str]) -> Symbol:
     """The symbol in a file of `save` or of MXNet 0.8 to 1.9. Raises FormatError, naming file and node."""
     with open(fname, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > LONGEST_TEXT:
+            raise FormatError(
+                f"{os.fspath(fname)} has {size} bytes; a symbol's JSON has at most {LONGEST_TEXT}."
+            )
         content = file.read(LONGEST_TEXT + 1)
     try:
         return load_json(content.decode("utf-8"))
-    except (FormatError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            f"{os.fspath(fname)} is no symbol's JSON: its byte {error.start} is not UTF-8 text."
+        ) from None
+    except FormatError as error:
         raise FormatError(f"{os.fspath(fname)}: {error}") from None
 
 

@@ -7,7 +7,6 @@ import os
 import time
 import urllib.error
 import urllib.parse
-import urllib.request
 from typing import Any
 
 from ..core import MXLiteError, replacing
@@ -17,15 +16,8 @@ _TIMEOUT_S = 30.0
 _GIB = 1 << 30
 
 
-class _HttpsOnly(urllib.request.HTTPRedirectHandler):
-    """Follows no redirection to anything but https."""
-
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
-        _check(newurl)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _check(url: str) -> None:
+def require_https(url: str) -> None:
+    """Raise MXLiteError for an address of another kind."""
     if urllib.parse.urlsplit(url).scheme != "https":
         raise MXLiteError(
             f"download takes https addresses, got {url!r}: anything else could be changed on its way."
@@ -33,7 +25,9 @@ def _check(url: str) -> None:
 
 
 def _open(url: str, timeout: float) -> Any:
-    return urllib.request.build_opener(_HttpsOnly).open(url, timeout=timeout)
+    from .https import open_https  # which imports all that Python has for the network
+
+    return open_https(url, timeout)
 
 
 def download(
@@ -60,7 +54,7 @@ def download(
     if os.path.exists(target) and not overwrite:
         logging.info("%s is there already", target)
         return target
-    _check(url)
+    require_https(url)
     if folder := os.path.dirname(target):
         os.makedirs(folder, exist_ok=True)
     for left in reversed(range(retries + 1)):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import importlib
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,13 +28,16 @@ class Section:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # on the host, in each of many processes
+
 SECTIONS = (
     Section("about", "Machine and versions", "about", 40),
     Section("faults", "What goes wrong, and what is said", "faults", 60),
     Section("programs", "Programs: one graph, the CPU's numbers, the same bits", "programs", 80),
-    Section("kernels", "Operators against the reference", "kernels", 110, shards=12),
+    Section("kernels", "Operators against the reference", "kernels", 110, shards=12, env=ONE_THREAD),
     Section("precision", "float32 means float32", "precision", 40, env={"MXLITE_ALLOW_TF32": "0"}),
     Section("tf32", "TF32 where it is allowed", "precision", 40, env={"MXLITE_ALLOW_TF32": "1"}),
+    Section("ways", "Every way to compute a convolution or a product", "ways", 60),
     Section("memory", "Planned bytes and real ones", "memory", 50),
     Section("budgets", "The same gradients in any budget", "budgets", 70),
     Section("races", "Arrays, copies and threads at random", "races", 40),
@@ -43,6 +48,7 @@ SECTIONS = (
 
 def run_section(args: argparse.Namespace) -> int:
     """In a process of its own: one section, its rows into a file."""
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # to say where it hangs
     from .checks import Checks
 
     root = Path(__file__).resolve().parents[2]

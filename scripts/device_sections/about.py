@@ -6,14 +6,16 @@ import importlib
 import importlib.metadata
 import json
 import platform
-import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import mxlite as mx
 from mxlite.backends import backend_of
 from mxlite.backends.gpu import nvrtc
+from mxlite.backends.gpu.source import Source
 
+from .asking import ask
 from .checks import Checks, Skip
 
 PACKAGES = (
@@ -44,6 +46,8 @@ def run(checks: Checks) -> None:
         if not nvrtc.available():
             raise Skip("it is not installed")
         found["version"], found["architectures"] = nvrtc.version(), nvrtc.architectures()
+        made, _ = nvrtc.compile(Source('extern "C" __global__ void nothing() {}'), "sm_90")
+        found["bytes of a kernel"] = len(made)  # that it finds what it needs besides
     with checks.check("the device opens") as found:
         device = backend_of(mx.gpu(0)).device
         found["name"], found["architecture"] = device.name, device.architecture
@@ -52,12 +56,10 @@ def run(checks: Checks) -> None:
     if not checks.emulated:
         cuda(checks)
     with checks.check("doctor") as found:
-        asked = subprocess.run(
-            [sys.executable, "-m", "mxlite", "doctor"], capture_output=True, text=True,
-            timeout=max(5, checks.left), cwd=str(mx.__path__[0]) + "/..",
-        )  # fmt: skip
-        (checks.out / "doctor.txt").write_text(asked.stdout + asked.stderr)
-        assert asked.returncode == 0, asked.stderr[-500:]
+        root = Path(mx.__path__[0]).parent
+        asked = ask([sys.executable, "-m", "mxlite", "doctor"], max(5, checks.left), root)
+        (checks.out / "doctor.txt").write_text(asked.out + asked.err)
+        assert asked.code == 0, asked.end
         found["file"] = "doctor.txt"
 
 
@@ -81,8 +83,7 @@ def cuda(checks: Checks) -> None:
         written = json.dumps(found["properties"], indent=1)
         (checks.out / "cudnn_device_properties.json").write_text(written + "\n")
     with checks.check("nvidia-smi") as found:
-        asked = subprocess.run(["nvidia-smi"], capture_output=True, text=True, timeout=30)
-        found["says"] = asked.stdout[-3000:]
+        found["says"] = ask(["nvidia-smi"], 10).out[-3000:]
 
 
 def _plain(value: Any) -> Any:

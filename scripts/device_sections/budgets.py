@@ -13,24 +13,26 @@ SHARES = (0.75, 0.5, 0.3, 0.1)
 def run(checks: Checks) -> None:
     gpu = mx.gpu(0)
     for name, (net, shapes) in networks(checks).items():
+        low, least, plan = 0, None, None
         with checks.check(f"{name}: without a budget") as found:
+            checks.need(8)
             executor = bound(net, shapes, gpu)
             plan = executor.memory_plan
             want = steps(executor, 3)
             found["bytes"] = plan.peak_bytes
             del executor
             low = plan.problem.lower_bound_bytes
-            least = None
             try:
                 net.simple_bind(gpu, **shapes, memory_budget=1)
             except mx.MemoryBudgetError as error:
                 least = error.least_feasible_bytes
             found["least feasible"], found["lower bound"] = least, low
-        if least is None or least >= plan.peak_bytes:
+        if plan is None or least is None or least >= plan.peak_bytes:
             continue  # no plan takes less
         for share in SHARES:
             budget = int(least + share * (plan.peak_bytes - least))
             with checks.check(f"{name}: within {budget} bytes") as found:
+                checks.need(8)
                 other = bound(net, shapes, gpu, memory_budget=budget)
                 made = other.memory_plan
                 found["recomputed"], found["extra time, predicted"] = made.recomputed, made.extra_time

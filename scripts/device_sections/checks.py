@@ -42,6 +42,11 @@ class Checks:
         """Seconds until this section should be over."""
         return self.end - time.monotonic()
 
+    def need(self, seconds: float) -> None:
+        """Raise Skip where less time is left: what is not looked at is told apart from what failed."""
+        if self.left < seconds:
+            raise Skip(f"{max(0.0, self.left):.0f} s are left of {self.seconds:.0f}, it may need {seconds:g}")
+
     def row(self, check: str, found: Any, verdict: str = "PASS", seconds: float = 0.0) -> None:
         line = {"check": check, "verdict": verdict, "found": found, "seconds": round(seconds, 2)}
         with open(self.rows, "a", encoding="utf-8") as file:

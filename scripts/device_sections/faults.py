@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from mxlite.backends.gpu.driver import DriverError
 from mxlite.backends.gpu.source import Source
 from mxlite.core import DeviceError
 
+from .asking import ask
 from .checks import Checks
 
 NOWHERE = 'extern "C" __global__ void nowhere(int *at) { *at = 1; }'
@@ -34,12 +34,10 @@ def run(checks: Checks) -> None:
     with checks.check("a kernel that writes nowhere, in a process of its own") as found:
         root = Path(__file__).resolve().parents[2]
         paths = [str(root / "scripts"), str(root), str(root / "tests")]
-        asked = subprocess.run(
-            [sys.executable, "-c", CHILD.format(paths=paths, emulated=checks.emulated)],
-            capture_output=True, text=True, timeout=max(10, checks.left - 5),
-        )  # fmt: skip
-        found["it said"] = asked.stdout.strip()[-800:]
-        assert asked.returncode == 0, asked.stderr[-800:]
+        code = CHILD.format(paths=paths, emulated=checks.emulated)
+        asked = ask([sys.executable, "-c", code], max(10, checks.left - 5))
+        found["it said"] = asked.out.strip()[-800:]
+        assert asked.code == 0, asked.end
     with checks.check("and this process goes on") as found:
         assert float((a + 1).sum().asscalar()) == 200
     with checks.check("a GPU that is not there") as found:

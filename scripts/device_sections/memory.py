@@ -19,6 +19,7 @@ def run(checks: Checks) -> None:
     device = backend_of(gpu).device
     for name, (net, shapes) in networks(checks).items():
         with checks.check(f"{name}: planned, allocated and free bytes") as found:
+            checks.need(6)
             gc.collect()
             before, taken = device.memory()[0], device.pool.taken
             executor = bound(net, shapes, gpu)

@@ -9,7 +9,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from . import Section
 
 PROGRAM = Path(__file__).resolve().parent.parent / "device_check.py"
-ENDING = 5  # seconds that a process that was killed has to be gone
+TELLING = 1.0  # seconds that a process has to say where it is, before it is killed
+ENDING = 5.0  # seconds that all have to be gone that were killed
 
 
 class Part:
@@ -55,25 +57,59 @@ class Part:
         """What it has written since the last time."""
         if not self._rows.exists():
             return
-        with open(self._rows, encoding="utf-8") as file:
+        with open(self._rows, encoding="utf-8", errors="replace") as file:
             file.seek(self._read)
             while (line := file.readline()).endswith("\n"):
                 self._read = file.tell()
-                yield json.loads(line)
+                yield _row(line)
 
-    def stop(self) -> None:
-        """End all that still runs of it and of what it has started."""
-        self.code = "stopped" if self.is_running else self._process.returncode
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+    def tell(self, number: int) -> None:
+        """Send a signal to it and to what it has started."""
+        with contextlib.suppress(OSError):
+            os.killpg(self._process.pid, number)
+
+    def close(self, until: float) -> None:
+        """Wait for it until then."""
         try:
-            self._process.wait(ENDING)
+            self._process.wait(max(0.01, until - time.monotonic()))
         except subprocess.TimeoutExpired:  # it waits for the driver, and that for nobody
             self.code = "stopped, and not gone"
 
     def end(self, limit: float) -> str:
-        """How it ended, and what it said last."""
+        """How it ended, and what it said last: where it was, if it was stopped."""
         code = f"{self.code} after {limit:.0f} s" if isinstance(self.code, str) else self.code
-        lines = self._log.read_text(errors="replace")[-4000:].splitlines()
+        try:
+            lines = self._log.read_text(errors="replace")[-20000:].splitlines()
+        except OSError as error:
+            lines = [str(error)]
         lines = [x.strip() for x in lines if x.strip()]
-        return f"ended with {code}: {' / '.join(lines[-1:] + lines[-9:-1])[:1500]}"
+        stacks = [i for i, x in enumerate(lines) if x.startswith(("Thread 0x", "Current thread 0x"))]
+        said = lines[: stacks[0]] if stacks else lines
+        where = lines[stacks[-1] :][:8] if stacks else []  # the main thread's is the last, innermost first
+        return f"ended with {code}: {' / '.join(said[-1:] + where + said[-9:-1])[:1500]}"
+
+
+def stop(parts: Sequence[Part]) -> None:
+    """End all that still runs of them, and of what they have started, in a few seconds together."""
+    running = [p for p in parts if p.is_running]
+    for part in parts:
+        part.code = "stopped" if part in running else part._process.returncode
+    if running:
+        for part in running:
+            part.tell(signal.SIGUSR1)  # see run_section
+        time.sleep(TELLING)
+    for part in parts:
+        part.tell(signal.SIGKILL)
+    until = time.monotonic() + ENDING
+    for part in parts:
+        part.close(until)
+
+
+def _row(line: str) -> Row:
+    """A row as it was written, or one that says that it cannot be read."""
+    try:
+        row = json.loads(line)
+        return {"check": row["check"], "verdict": row["verdict"], "found": row["found"],
+                "seconds": row["seconds"]}  # fmt: skip
+    except (ValueError, KeyError, TypeError):
+        return {"check": "a row that cannot be read", "verdict": "FAIL", "found": line[:400], "seconds": 0.0}

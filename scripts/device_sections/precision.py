@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -24,18 +26,32 @@ def run(checks: Checks) -> None:
         ("convolution", ((4, 8 if checks.small else 64, 14, 14), (8 if checks.small else 64,) * 2 + (3, 3)),
          lambda a, b: mx.nd.Convolution(a, b, kernel=(3, 3), pad=(1, 1), no_bias=True,
                                         num_filter=b.shape[0])),
+        ("attention", ((2, 4, 8 if checks.small else 200, 64),) * 3,
+         lambda a, b, c: mx.nd.scaled_dot_product_attention(a, b, c, causal=True)),
     ):  # fmt: skip
         for dtype in ("float32", "float16", "bfloat16"):
             with checks.check(f"{what}, {dtype}") as found:
                 made = [rng.standard_normal(s).astype(np.float32) for s in shapes]
                 if dtype != "float32":
                     made = [mx.nd.array(x).astype(dtype).astype("float32").asnumpy() for x in made]
-                want = call(*(mx.nd.array(x, dtype="float64") for x in made)).asnumpy()
-                got = call(*(mx.nd.array(x, ctx=gpu).astype(dtype) for x in made)).astype("float32").asnumpy()
-                error = float(np.abs(got - want).max() / np.abs(want).max())
-                found["error"] = error
+                want = with_gradients(call, [mx.nd.array(x, dtype="float64") for x in made])
+                got = with_gradients(call, [mx.nd.array(x, ctx=gpu).astype(dtype) for x in made])
+                errors = [float(np.abs(x - y).max() / np.abs(y).max()) for x, y in zip(got, want)]
+                found["error"], found["of gradients"] = errors[0], errors[1:]
                 rounded = {"float32": ROUNDED if allowed else EXACT, "float16": 1e-3, "bfloat16": 8e-3}
                 found["allowed"] = rounded[dtype]
-                assert error < rounded[dtype], found
+                # An attention rounds its weights, too, and its gradients are sums of what was rounded.
+                assert errors[0] < rounded[dtype] * (2 if what == "attention" else 1), found
+                assert max(errors[1:]) < rounded[dtype] * (4 if what == "attention" else 1), found
                 if dtype == "float32":
-                    found["TF32 was used"] = error > 2e-5
+                    found["TF32 was used"] = max(errors) > 2e-5
+
+
+def with_gradients(call: Callable[..., Any], inputs: list[Any]) -> list[np.ndarray]:
+    """What `call` makes of arrays, and the gradients of its sum in them."""
+    for x in inputs:
+        x.attach_grad()
+    with mx.autograd.record():
+        out = call(*inputs)
+    out.backward()
+    return [x.astype("float64").asnumpy() for x in (out, *(x.grad for x in inputs))]

@@ -16,24 +16,50 @@ def run(checks: Checks) -> None:
     gpu = mx.gpu(0)
     for name, (net, shapes) in networks(checks).items():
         with checks.check(f"{name}: replayed and bound anew, the same bits") as found:
+            checks.need(8)
             executor = bound(net, shapes, gpu)
             first = steps(executor, 5)
             found |= graphs_of(executor)
             assert same(steps(bound(net, shapes, gpu), 5), first)
+            assert all(np.isfinite(a.astype(np.float64)).all() for one in first for a in one), "not finite"
             found["steps"] = 5
-        if name in ("mlp", "residual"):
-            with checks.check(f"{name}: the CPU's numbers") as found:
-                plain, its_shapes = without_dropout(name, checks)
-                a = steps(bound(plain, its_shapes, gpu), 3)
-                found["largest difference"] = difference(a, steps(bound(plain, its_shapes, mx.cpu()), 3))
-                assert found["largest difference"] < 2e-3, found
+            assert found["graphs"] and not found["outside"], "not all of it was captured"
+        if name not in ("mlp", "residual"):
+            continue
+        plain, its_shapes = without_dropout(name, checks)
+        with checks.check(f"{name}: the same bits one by one, captured and replayed") as found:
+            executor = bound(plain, its_shapes, gpu)
+            seen = [_without_states(executor, one) for one in steps(executor, 4)]
+            found["arrays"] = len(seen[0])
+            for one in seen[1:]:
+                assert same([one], seen[:1])
+        with checks.check(f"{name}: the CPU's numbers") as found:
+            a = steps(bound(plain, its_shapes, gpu), 3)
+            found["largest difference"] = difference(a, steps(bound(plain, its_shapes, mx.cpu()), 3))
+            assert found["largest difference"] < 2e-3, found
+        with checks.check(f"{name}: in bfloat16, near the CPU's float32") as found:
+            executor = bound(plain, its_shapes, gpu, amp="bfloat16")
+            a = [_without_states(executor, one) for one in steps(executor, 3)]
+            b = [_without_states(executor, one) for one in steps(bound(plain, its_shapes, mx.cpu()), 1)]
+            found |= graphs_of(executor)
+            count = len(executor.outputs)
+            found["outputs"] = difference([a[2][:count]], [b[0][:count]])
+            found["gradients"] = difference([a[2][count:]], [b[0][count:]])
+            assert found["outputs"] < 5e-2, found
+            assert same([a[2]], [a[0]]), "other bits"
     with checks.check("training by Module, beside the CPU") as found:
         a, b = train(mx.gpu(0)), train(mx.cpu())
         found["largest difference"] = max(float(np.abs(a[n] - b[n]).max()) for n in a)
         assert found["largest difference"] < 1e-3, found
     with checks.check("random numbers have the CPU's bits") as found:
-        found["drawn"] = masks(mx.gpu(0)).size
-        assert np.array_equal(masks(mx.gpu(0)), masks(mx.gpu(0)))
+        drawn = masks(mx.gpu(0))
+        found["drawn"] = drawn.size
+        assert np.array_equal(drawn, masks(mx.cpu()))
+
+
+def _without_states(executor: Any, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """Outputs and gradients: what is the same in each step as long as weights are."""
+    return arrays[: len(arrays) - len(executor.aux_arrays)]
 
 
 def graphs_of(executor: Any) -> dict[str, Any]:

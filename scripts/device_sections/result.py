@@ -73,8 +73,11 @@ class Result:
 
     def _replace(self, name: str, text: str) -> None:
         part = self.out / f"{name}.part"
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, self.out / name)
+        try:
+            part.write_text(text, encoding="utf-8")
+            os.replace(part, self.out / name)
+        except OSError as error:  # a full disk: what was found is on the screen
+            print(f"{name} cannot be written: {error}", flush=True)
 
 
 def short(found: Any, most: int = 160) -> str:

@@ -3,9 +3,10 @@
 // Every thread of a block has a stack of its own, and the switch from one to the next is a few instructions on x86-64
 // (elsewhere ucontext, whose switch is two calls of the system). A thread runs until it ends or waits at a barrier, of
 // the block or of its warp; when all that are left wait, they go on. A barrier that not all of them reach is
-// reported as an error: on a GPU it would hang or be undefined. Shared memory is a static variable: one block runs
-// at a time. Between blocks it is filled with garbage, as nobody may rely on it. Where the kernels may reach is watched,
-// see bounds.h.
+// reported as an error: on a GPU it would hang or be undefined. From barrier to barrier the first thread begins and the
+// last one by turns, so that what one has written is surely seen only behind a barrier. Shared memory is a static
+// variable: one block runs at a time. Between blocks it is filled with garbage, as nobody may rely on it. Where the
+// kernels may reach is watched, see bounds.h.
 #pragma once
 #define CUDA_ON_CPU 1
 
@@ -130,14 +131,16 @@ UNWATCHED static void run_block(int count) {
         thread.state = RUNS;
         thread.index = {t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
     }
-    for (;;) {
-        for (int t = 0; t < count; ++t)
+    for (unsigned phase = blockIdx.x + blockIdx.y + blockIdx.z;; ++phase) {
+        for (int i = 0; i < count; ++i) {
+            int t = phase % 2 ? count - 1 - i : i;
             if (threads[t].state == RUNS) {
                 current = t;
                 threadIdx = threads[t].index;
                 change(scheduler, threads[t].context);
                 if (failure) return;
             }
+        }
         bool moved = false, left = false, all = true;
         for (int w = 0; w < count; w += warpSize) {
             bool whole = true, any = false;

@@ -7,7 +7,7 @@ import platform
 
 import numpy as np
 
-from ...core import native
+from ...core import config, native
 from ...core.cores import available_cores
 from .onednn import find
 
@@ -22,6 +22,7 @@ def identity() -> tuple[str, ...]:
         f"system={platform.system()}",
         f"processor={processor()}",
         f"cores={available_cores()}",
+        f"instructions={config.target()}",
         f"numpy={np.__version__}",
         f"onednn={'absent' if onednn is None else '.'.join(map(str, onednn.version))}",
         f"llvm={native.target().llvm if native.available() else 'absent'}",

@@ -110,7 +110,7 @@ class _Chains:
 
     def _key(self, node: Node) -> Any:
         """What members of a group have in common; None for a node that cannot be in one."""
-        if node.op not in RULES:
+        if node.op not in RULES or not self._is_large(node):
             return None
         request = request_of(self.graph, node, self._wanted(node))
         p = None if request is None else program(request, self.known)
@@ -120,6 +120,12 @@ class _Chains:
         if forward and not (node.op.recomputable and node.op.cheap):
             return None
         return p.shape, forward, tuple(sorted(node.annotations.items()))
+
+    def _is_large(self, node: Node) -> bool:
+        """Whether there is an array of LEAST elements: quicker to see than how they broadcast."""
+        forward = node.forward or node
+        made = (Entry(forward, i) for i in range(forward.num_outputs))
+        return any(prod(self.graph.shapes[e]) >= LEAST for e in (*forward.inputs, *made))
 
     def _wanted(self, node: Node) -> list[int]:
         return [i for i in range(node.num_outputs) if Entry(node, i) in self.last_use]

@@ -7,7 +7,6 @@ it is believed. Without measurements the first way is taken, so that results do 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -95,6 +94,6 @@ def _write(key: str, name: str) -> None:
     path = _path(key, make=True)
     if path is None:
         return
-    with contextlib.suppress(OSError):
+    with kept.attempt(os.path.dirname(path)):
         kept.write(path, MAGIC, key, json.dumps({"name": name}).encode())
         kept.make_room(os.path.dirname(path), MOST_BYTES)

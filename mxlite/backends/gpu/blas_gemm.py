@@ -7,17 +7,20 @@ for each row, any for doubles) is done by a pass of our own over the result.
 from __future__ import annotations
 
 import functools
+import logging
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TYPE_CHECKING
 
 from ...core import config
 from . import tiled_gemm
-from .cublaslt import Call, Choice, choices, Library, Multiplication, SIZES
+from .cublaslt import Call, Choice, choices, CublasError, Library, Multiplication, SIZES
 from .device import InOrder, Run
 
 if TYPE_CHECKING:
     from .gemm import Product
+
+_log = logging.getLogger("mxlite")
 
 MOST_SCRATCH = 32 << 20
 """Bytes that one call may use, which is what NVIDIA recommends for sm_90."""
@@ -91,10 +94,15 @@ def _form(p: Product, fused: bool) -> Multiplication:
 
 @functools.lru_cache(maxsize=4096)
 def _choices(device: Any, form: Multiplication, limit: int) -> tuple[Choice, ...]:
+    """Algorithms for a form. What the library refuses to hear of is left to our own kernel, and logged."""
     if not form.is_known:
         return ()
     with getattr(device, "active", nullcontext)():
-        return tuple(choices(device.blas, device.blas.handle(device.index), form, limit))
+        try:
+            return tuple(choices(device.blas, device.blas.handle(device.index), form, limit))
+        except CublasError as error:
+            _log.warning("cuBLASLt is not used for %s: %s", form, error)
+            return ()
 
 
 def plans(device: Any, p: Product) -> list[Plan]:

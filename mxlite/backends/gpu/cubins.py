@@ -7,7 +7,6 @@ is the user's own (see core/kept.py); anything else is compiled anew and written
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 
@@ -38,7 +37,7 @@ def _keep(key: str, cubin: bytes) -> None:
     path = _path(key, make=True)
     if path is None or len(cubin) > MOST_FILE_BYTES:
         return
-    with contextlib.suppress(OSError):
+    with kept.attempt(os.path.dirname(path)):
         kept.write(path, _MAGIC, key, cubin)
         kept.make_room(os.path.dirname(path), MOST_BYTES)
 

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core import config
-from ...core.errors import MXLiteError
+from ...core.errors import DeviceError, MXLiteError
 
 NAMES = ("libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so", "cublasLt64_13.dll", "cublasLt64_12.dll")
 FOLDERS = ("nvidia/cu13/lib", "nvidia/cublas/lib", "nvidia/cu13/bin/x86_64", "nvidia/cublas/bin")
@@ -104,7 +104,7 @@ class Heuristic(ctypes.Structure):
     )
 
 
-class CublasError(MXLiteError):
+class CublasError(DeviceError):
     """A function of cuBLASLt failed; the message has its name and the library's words."""
 
 

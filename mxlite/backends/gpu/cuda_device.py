@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -36,7 +36,7 @@ from .array import DeviceArray
 from .checks import Check, Checks, Describe
 from .device import Arguments, Grid, Run
 from .driver import Driver, DriverError
-from .memory import Block, capturing, is_capturing, Pool, when_allowed
+from .memory import Block, capturing, is_capturing, Pool, Room, when_allowed
 from .source import Source
 
 RING = 512  # events of the compute stream that are kept
@@ -72,6 +72,7 @@ class CudaDevice:
         self._foreign: int | None = None  # an event for streams of others
         self._marking = threading.Lock()
         self._compiling = threading.Lock()
+        self._capture = threading.Lock()  # held by who captures a graph
         self._functions: dict[tuple[Source, str], int] = {}
         self._modules: dict[Source, Any] = {}
         self.pool = Pool(self, driver, limit)
@@ -108,6 +109,11 @@ class CudaDevice:
         with self.active():
             self.pool.tidy()
             return self.driver.memory()
+
+    def room(self, blocks: Iterable[int], arena: int) -> Room:
+        """What is free, and whether arrays of so many bytes each and then an arena can be had of it."""
+        free, total = self.memory()
+        return Room(free, total, self.pool.held(), self.pool.missing(blocks, arena, free))
 
     # -- kernels ---------------------------------------------------------------------------------------
 
@@ -292,7 +298,7 @@ class CudaDevice:
         Raises what a run raises; the stream is usable afterwards.
         """
         stream = self.driver.stream() if stream is None else stream
-        with self.active(), self.on(stream), capturing(), _no_collection():
+        with self._capture, self.active(), self.on(stream), capturing(), _no_collection():
             self.driver.begin_capture(stream)
             try:
                 for run in runs:
@@ -304,6 +310,20 @@ class CudaDevice:
                     pass  # it was broken by what is raised already
                 raise
             return CapturedGraph(self, self.driver.end_capture(stream))
+
+    def come_to_rest(self) -> bool:
+        """Wait until the device has done everything, for whomever; False while any thread captures a graph.
+
+        CUDA refuses to wait for a device with a stream that is captured, and gives up the capture, whichever
+        thread asks (CUDA C++ Programming Guide, "Prohibited and Unhandled Operations").
+        """
+        if not self._capture.acquire(blocking=False):
+            return False
+        try:
+            self.driver.finish()
+        finally:
+            self._capture.release()
+        return True
 
     @property
     def is_capturing(self) -> bool:

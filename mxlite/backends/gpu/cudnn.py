@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core import config
+from ...core.errors import DeviceError
 from ...graph.ir import Shape
 from .device import Run
 
@@ -138,28 +139,38 @@ class Plan:
 
     def call(self, addresses: Mapping[int, int], work: int) -> Run:
         """The call, on the stream that is current then. `addresses` by the tensors' numbers."""
-        session, execute, pack = self.session, self.graph.execute, dict(addresses)
-        session.prepare()
+        session, graph, pack = self.session, self.graph, dict(addresses)
 
         def run() -> None:
-            execute(pack, work, handle=session.handle())
+            try:
+                session.execute(graph, pack, work)
+            except Exception as error:  # the front end's own kinds differ between versions
+                raise CudnnError(f"{self.name} could not be run: {error}") from error
 
         return run
+
+
+class CudnnError(DeviceError):
+    """A plan that was made could not be run; the message has cuDNN's words."""
 
 
 class Session:
     """cuDNN on one device. `stream()` is the stream that is current; plans are kept by key.
 
     `place` is what a graph is planned for: `{"handle": ...}`, or properties of a device that is not there.
+
+    There is one handle, which is told of a stream where that changes, also while one is captured: another one
+    would make its own things at its first call, which a capture does not allow. Threads take turns.
     """
 
     def __init__(self, cudnn: Any, stream: Callable[[], int], place: Mapping[str, Any] | None = None) -> None:
         self.cudnn = cudnn
         self.stream = stream
         self._lock = threading.Lock()
-        self._spare: list[Any] = [] if place else [cudnn.create_handle()]
-        self._handles: dict[int, Any] = {}
-        self._place = dict(place or {"handle": self._spare[0]})
+        self._using = threading.Lock()
+        self._handle = None if place else cudnn.create_handle()
+        self._set: int | None = None  # the stream that the handle was told of
+        self._place = dict(place or {"handle": self._handle})
         self._plans: dict[Any, Plan | None] = {}
 
     def plan(
@@ -208,21 +219,14 @@ class Session:
             return None  # cuDNN's way to say that it has nothing for this
         return made if made.workspace <= limit else None
 
-    def prepare(self) -> None:
-        """Have a handle ready for the next stream: none can be made while a stream is captured."""
-        if not self._spare and "handle" in self._place:
-            self._spare.append(self.cudnn.create_handle())
-
-    def handle(self) -> Any:
-        """The handle of the current stream; each stream has its own."""
-        stream = self.stream()
-        found = self._handles.get(stream)
-        if found is None:
-            with self._lock:
-                found = self._spare.pop() if self._spare else self.cudnn.create_handle()
-                self.cudnn.set_stream(handle=found, stream=stream)
-                self._handles[stream] = found
-        return found
+    def execute(self, graph: Any, pack: Mapping[int, int], work: int) -> None:
+        """Put a graph that was planned on the current stream. `pack`: addresses by the tensors' numbers."""
+        with self._using:
+            stream = self.stream()
+            if stream != self._set:
+                self.cudnn.set_stream(handle=self._handle, stream=stream)
+                self._set = stream
+            graph.execute(pack, work, handle=self._handle)
 
 
 def session(device: Any) -> Session | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -44,6 +44,23 @@ class Held(NamedTuple):
     arenas: int
     idle: int
     limit: int | None
+
+
+class Room(NamedTuple):
+    """What a device has: `free` of `total` bytes, whoever uses the others, and what this process holds.
+
+    `missing`: bytes that are too few for what was asked about.
+    """
+
+    free: int
+    total: int
+    held: Held
+    missing: int
+
+    @property
+    def elsewhere(self) -> int:
+        """Bytes that neither are free nor were taken for arrays and arenas here."""
+        return max(0, self.total - self.free - self.held.taken)
 
 
 class Pool:
@@ -96,9 +113,30 @@ class Pool:
             idle = self._taken - self._arrays - self._arenas
             return Held(self._taken, self._arrays, self._arenas, idle, self._limit)
 
+    def missing(self, blocks: Iterable[int], exactly: int, free: int) -> int:
+        """Bytes that are too few to hand out blocks of these sizes one after the other, then an arena of
+        `exactly` so many bytes, where the driver has `free` ones. 0: they can be had now.
+        """
+        with self._lock:
+            self._collect()
+            idle = {size: len(found) for size, found in self._free.items()}
+            asked, left = exactly, self._chunk[1]
+            for size in map(_padded, blocks):  # as `_take` will go
+                if idle.get(size):
+                    idle[size] -= 1
+                elif size >= SMALL:
+                    asked += size
+                else:
+                    if left < size:
+                        asked, left = asked + CHUNK, CHUNK
+                    left -= size
+            room = free if self._limit is None else min(free, self._limit - self._taken)
+            room += sum(size * count for size, count in idle.items() if size >= SMALL)  # what `_trim` gives
+            return max(0, asked - room)
+
     def block(self, nbytes: int) -> Block:
         """A block of at least `nbytes`. Raises OutOfMemoryError."""
-        size = max(UNIT, -(-nbytes // UNIT) * UNIT)
+        size = _padded(nbytes)
         with self._lock:
             self._collect()
             address, since = self._take(size)
@@ -209,10 +247,9 @@ class Pool:
         while self._returned:
             address, size, since = self._returned.popleft()
             if address in self._abroad:
-                if is_capturing():
+                if not self._device.come_to_rest():
                     postponed.append((address, size, since))
                     continue
-                self._driver.finish()
                 self._abroad.discard(address)
             self._free[size].append((address, since))
             self._arrays -= size
@@ -230,6 +267,11 @@ class Pool:
                     self._driver.free(address)
                 except DriverError:  # the device is lost, and its memory with it
                     pass
+
+
+def _padded(nbytes: int) -> int:
+    """The size of a block for so many bytes."""
+    return max(UNIT, -(-nbytes // UNIT) * UNIT)
 
 
 class _Capturing(threading.local):

@@ -6,6 +6,7 @@ a driver older than the compiler refuses the latter. Source: NVIDIA, "NVRTC", CU
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import glob
@@ -19,6 +20,7 @@ from ...core.errors import DeviceError, MXLiteError
 from .source import Source
 
 NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "nvrtc64_130_0.dll", "nvrtc64_120_0.dll")
+BUILTINS = ("libnvrtc-builtins.so.[0-9]*", "nvrtc-builtins64_[0-9]*.dll")
 FOLDERS = ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", "nvidia/cu13/bin", "nvidia/cuda_nvrtc/bin")
 
 
@@ -42,14 +44,26 @@ def library() -> Any:
     """
     site = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     found = [p for s in site for f in FOLDERS for n in NAMES for p in glob.glob(os.path.join(s, f, n))]
-    for path in (*found, *NAMES, None):
+    for name in (*found, *NAMES, None):
         try:
-            lib = ctypes.CDLL(path or _elsewhere())
+            path = name or _elsewhere()
+            lib = ctypes.CDLL(path)
         except OSError:
             continue
+        _load_builtins(os.path.dirname(path))
         lib.nvrtcGetErrorString.restype = ctypes.c_char_p
         return lib
     return None
+
+
+def _load_builtins(folder: str) -> None:
+    """Load what NVRTC opens by its bare name when it first compiles. That of CUDA 13.0 does not look beside
+    itself, where wheels have it, but a library that is loaded already is found by its name.
+    """
+    for name in BUILTINS if folder else ():
+        for path in glob.glob(os.path.join(glob.escape(folder), name)):
+            with contextlib.suppress(OSError):
+                ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
 
 
 def _elsewhere() -> str:

@@ -4,6 +4,8 @@ Looked for in this order: the file MXLITE_DNNL_LIB names; `libdnnl.so.3` (`dnnl.
 the wheels onednn-cpu-gomp and onednn-cpu-vcomp: the environment's folder, that of the system's Python, the
 user's, and else wherever the installed wheel's record says; the system's. It must be of version 3 and use
 OpenMP (or no threads): a SYCL build takes milliseconds a call. Without a library everything runs on numpy.
+
+It uses all instructions that the processor has, unless MXLITE_TARGET or its own ONEDNN_MAX_CPU_ISA says less.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ....core import config
+from ....core import config, level
 from ....core.errors import MXLiteError
 from .constants import CPU_ISA, STATUS
 
 _SEQUENTIAL, _OPENMP = 1, 2
 _AVX512_BF16 = 0x80  # the bit of dnnl_cpu_isa_avx512_core_bf16 that lesser sets lack
+_AMX = 0xE00  # the bits that dnnl_cpu_isa_avx512_core_amx has besides
 _RUNTIMES = {0: "none", 1: "sequential", 2: "OpenMP", 4: "TBB", 8: "threadpool", 512: "SYCL"}
 
 
@@ -80,6 +83,8 @@ class Library:
         self.execute.restype = Done({0: None}).__getitem__
         self.sgemm: Any = self.handle.dnnl_sgemm
         self.sgemm.restype = self.execute.restype
+        if (target := config.target()) != "native":  # before anything is made
+            self.call("dnnl_set_max_cpu_isa", ctypes.c_int(level.LEVELS[target].onednn))
         self.engine = self.new("dnnl_engine_create", ctypes.c_int(1), ctypes.c_size_t(0))
         self.stream = self.new("dnnl_stream_create", self.engine, ctypes.c_uint(1))
         self._openmp = _openmp(self.handle) if self.runtime == _OPENMP else None
@@ -104,6 +109,13 @@ class Library:
     def has_bf16(self) -> bool:
         """Whether the processor multiplies bfloat16 itself; else oneDNN emulates it, slower than float32."""
         return bool(self.isa & _AVX512_BF16)
+
+    @property
+    def bf16_by(self) -> str:
+        """What multiplies bfloat16, in words."""
+        if self.isa & _AMX == _AMX:
+            return "the tiles of AMX"
+        return "instructions of AVX-512" if self.has_bf16 else "nothing here: widened, computed in float32"
 
     @property
     def instructions(self) -> str:

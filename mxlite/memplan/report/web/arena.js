@@ -378,8 +378,12 @@ class Arena {
       line(c, this.plotLeft, end, right, end);
       // Above its line, and above the budget's where that passes there.
       const tight = end - room > 1 && end - room < 18;
-      const parts = `arena ${bytesText(p.arena)} + fixed ${bytesText(p.problem.fixedBytes)}`;
-      this.write(`peak ${bytesText(p.peak)} = ${parts}`, right - 4, (tight ? room : end) - 3, this.colours.text);
+      const parts = ` = arena ${bytesText(p.arena)} + fixed ${bytesText(p.problem.fixedBytes)}`;
+      const peak = `peak ${bytesText(p.peak)}`;
+      // On one line with the budget's words in a narrow window: then the sum has no place.
+      const taken = p.budget === null ? 0 : c.measureText(budgetText(p)).width + 12;
+      const fits = c.measureText(peak + parts).width + 8 <= this.plotWidth - taken;
+      this.write(fits ? peak + parts : peak, right - 4, (tight ? room : end) - 3, this.colours.text);
     }
     if (p.budget !== null) {
       if (inside(room)) {
@@ -388,7 +392,7 @@ class Arena {
         line(c, this.plotLeft, room, right, room);
         c.setLineDash([]);
         c.textAlign = "left";
-        this.write(`budget ${bytesText(p.budget)}`, this.plotLeft + 4, room - 3, this.colours["budget-line"]);
+        this.write(budgetText(p), this.plotLeft + 4, room - 3, this.colours["budget-line"]);
       }
     }
     const split = this.splitX();
@@ -445,6 +449,10 @@ class Arena {
     c.fillText(text, x, y);
     c.lineWidth = 1.5;
   }
+}
+
+function budgetText(p) {
+  return `budget ${bytesText(p.budget)}`;
 }
 
 function line(c, x0, y0, x1, y1) {

@@ -1,0 +1,53 @@
+"""Frozen dataclasses that are made when first needed.
+
+`dataclasses.dataclass` writes and compiles the methods of each class, which takes about a millisecond.
+Operators declare hundreds of classes of parameters, of which a program needs a few: with `record` a process
+that imports them all pays for those that it uses.
+
+    @record
+    class Attrs:
+        axis: int = -1          # in every respect as with @dataclass(frozen=True)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, dataclass_transform, TypeVar
+
+_Class = TypeVar("_Class", bound=type)
+_lock = threading.RLock()  # a class is made while its base is, too
+
+
+@dataclass_transform(frozen_default=True)
+def record(cls: _Class) -> _Class:
+    """`cls`, which its first instance, or whoever looks at its fields, makes a frozen dataclass."""
+    made = False
+
+    def make() -> None:
+        nonlocal made
+        with _lock:
+            if not made:
+                dataclass(frozen=True)(cls)
+                made = True
+
+    def new(kind: Any, *args: Any, **kwargs: Any) -> Any:
+        if not made:
+            make()
+        return object.__new__(kind)
+
+    cls.__new__ = new  # type: ignore[method-assign, assignment]
+    cls.__dataclass_fields__ = _Unmade(make)  # type: ignore[attr-defined]
+    return cls
+
+
+class _Unmade:
+    """Stands for the fields of a class that is no dataclass yet."""
+
+    def __init__(self, make: Callable[[], None]) -> None:
+        self._make = make
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        self._make()
+        return owner.__dataclass_fields__  # type: ignore[attr-defined]

@@ -1,0 +1,94 @@
+"""Whether a GPU has room for a program that is to be made: asked when it is bound, before it takes a byte.
+
+What is asked is what the plan says, array by array, against what the driver says is free. Others may take
+memory between this and the first step; then the allocation fails, with the same table (`storage.py`).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Collection
+from math import prod
+from typing import Any
+
+from ..backends import Backend
+from ..core.bytesize import format_bytes
+from ..core.errors import MemoryBudgetError
+from ..core.table import percent
+from ..engine import get_engine
+from ..memplan import MemoryPlan, plan_memory
+from .executor import Planned
+from .lower import is_gpu
+from .step import Key
+
+
+def require_room(
+    planned: Planned,
+    backend: Backend,
+    there: Callable[[Planned], Collection[Key]],
+    arena_bytes: int,
+    arena_held: int,
+) -> None:
+    """Raise MemoryBudgetError where a GPU has too little memory for what is not allocated yet.
+
+    there: gives the arrays that exist already. arena_bytes: what the arena is to have, arena_held: what it
+    has now.
+    """
+    if not is_gpu(backend):
+        return
+    device: Any = backend.device  # type: ignore[attr-defined]
+    fresh, arena = _fresh(planned, there(planned)), max(0, arena_bytes - arena_held)
+    if not device.room(fresh, arena).missing:
+        return
+    gc.collect()  # programs that nobody has any more, but for cycles
+    get_engine().rest()
+    room = device.room(fresh, arena)
+    if room.missing:
+        raise _refusal(planned.train_plan, device, room, sum(fresh) + arena)
+
+
+def _fresh(planned: Planned, there: Collection[Key]) -> list[int]:
+    """Bytes of each array that is still to be made, in the order in which they will be."""
+    owned = {**planned.train.step.owned, **planned.infer.step.owned}
+    return [prod(shape) * dtype.itemsize for key, (shape, dtype) in owned.items() if key not in there]
+
+
+def _refusal(plan: MemoryPlan, device: Any, room: Any, wanted: int) -> MemoryBudgetError:
+    """What is planned and what is free, and a plan that there is room for, or why there is none."""
+    held = room.held
+    mine = f"{format_bytes(held.arrays)} in arrays, {format_bytes(held.arenas)} in arenas of programs"
+    lines = [
+        f"{device} has no room for this program: its plan takes {plan.peak_bytes} bytes "
+        f"({format_bytes(plan.peak_bytes)}), {wanted} of them not allocated yet, and {room.missing} "
+        f"({format_bytes(room.missing)}) are missing.",
+        f"Free are {room.free} bytes of {room.total} ({format_bytes(room.free)} of "
+        f"{format_bytes(room.total)}). This process has taken {format_bytes(held.taken)} ({mine}, "
+        f"{format_bytes(held.idle)} idle), other processes, contexts and libraries "
+        f"{format_bytes(room.elsewhere)}.",
+    ]
+    if held.limit is not None:
+        lines.append(
+            f"This process may take {format_bytes(held.limit)} at most (mx.set_gpu_memory_limit, "
+            f"MXLITE_GPU_MEMORY_LIMIT)."
+        )
+    budget = max(1, plan.peak_bytes - room.missing)
+    try:
+        other = plan_memory(plan.problem, budget)
+    except MemoryBudgetError as error:
+        lines += ["Of a plan with so much less:", str(error)]
+        least, bound, extra = error.least_feasible_bytes, error.lower_bound_bytes, error.least_extra_time
+    else:
+        least, bound, extra = other.peak_bytes, plan.lower_bound_bytes, other.extra_time
+        lines.append(
+            f"memory_budget={budget} fits there: a plan of {least} bytes ({format_bytes(least)}) with "
+            f"{percent(extra)} extra time."
+        )
+    lines.append(plan.summary())
+    return MemoryBudgetError(
+        "\n".join(lines),
+        budget_bytes=budget,
+        least_feasible_bytes=least,
+        lower_bound_bytes=bound,
+        keep_all_peak_bytes=plan.keep_all_peak_bytes,
+        least_extra_time=extra,
+    )

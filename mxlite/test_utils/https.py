@@ -1,0 +1,21 @@
+"""An answer from the network, over https from the first address to the last."""
+
+from __future__ import annotations
+
+import urllib.request
+from typing import Any
+
+from .downloading import require_https
+
+
+class HttpsOnly(urllib.request.HTTPRedirectHandler):
+    """Follows no redirection to anything but https."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        require_https(newurl)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def open_https(url: str, timeout: float) -> Any:
+    """What is at `url`, to be read; waits `timeout` seconds for an answer."""
+    return urllib.request.build_opener(HttpsOnly).open(url, timeout=timeout)
