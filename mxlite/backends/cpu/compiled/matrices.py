@@ -12,10 +12,11 @@ multiplication"). A panel of B, two vectors wide, and a block of A then lie in t
             for K by DEPTH: copy B                       registers += tile x panel
                 for rows of A by ROWS: copy A
 
-A norm of what is multiplied, a factor and a shift for each column of it and a rectifier, is done by the copy.
-Numbers of 16 bits are widened by the copies; sums of them are kept in float32, for ROWS rows at a time, and
-rounded once. Threads share rows or columns of C, copy what each needs and never wait for each other. A sum
-is added up in the same order however C is shared.
+While a block is multiplied, what will be copied next is fetched, so that a product of few columns does not
+wait for memory. Numbers of 16 bits are widened by the copies; a norm of A or B, a factor and a shift for each
+column and a rectifier, is done by them, too. Sums that will be of 16 bits are kept in float32, for ROWS rows
+at a time, and rounded once. Threads share rows or columns of C, copy what each needs and never wait for each
+other. A sum is added up in the same order however C is shared.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ DEPTH, ROWS, COLUMNS = 512, 196, 512
 VECTORS = 2  # of a panel
 _SIZES = (14, 8, 6, 4, 2, 1)
 _UNROLL = 4
+AHEAD = 32  # bytes of what is copied next that are fetched in a step of a tile
 
 (A, B, C, BIAS, WORK, WORK_STEP, M, N, K, CHUNK, A_ROW, A_STEP, B_STEP, B_COLUMN, C_ROW, BY_ROWS, ADDS) = (
     range(17)
@@ -75,7 +77,7 @@ def _row_bytes() -> int:
 
 def _tile_bytes(turned: bool) -> int:
     """Between the tiles of a block of A."""
-    return 4 * width() * DEPTH if turned else rows() * _row_bytes()
+    return 4 * width() * DEPTH + 64 if turned else rows() * _row_bytes()
 
 
 def pieces(form: Form, m: int, n: int) -> tuple[int, int, int, int]:
@@ -180,6 +182,8 @@ class _Multiply:
                 target, line = f.at(self.sums, f.times(f.minus(i, self.first), 4 * COLUMNS)), 4 * COLUMNS
             begin = f.emit(f"select i1 {fresh}, ptr {self.row}, ptr {target}")
             begin_line = f.either(fresh, 0, line)
+            near, size, far = self._ahead(k, steps, i, ni)
+            ahead_step = f.times(f.over(f.plus(ni, rows() - 1), rows()), f.times(steps, AHEAD))
             with f.loop("0", str(across)) as loop:
                 done = f.times(loop.index, panel())
                 shift = f.times(done, 4)
@@ -188,7 +192,25 @@ class _Multiply:
                     ("ptr", f.at(self.block_b, f.times(loop.index, 4 * panel() * DEPTH))),
                     ("ptr", f.at(begin, shift)), ("i64", begin_line), ("ptr", f.at(target, shift)),
                     ("i64", line), ("i64", ni), ("i64", steps), ("i64", f.minus(self.nj, done)),
+                    ("ptr", near), ("i64", size), ("ptr", far), ("i64", f.times(loop.index, ahead_step)),
                 )  # fmt: skip
+
+    def _ahead(self, k: str, steps: Int, i: str, ni: Int) -> tuple[str, Int, str]:
+        """Where what is copied next lies: some bytes, and the rest. Where it lies scattered, what is in the
+        cache.
+        """
+        f, form = self.f, self.form
+        a_size, b_size = (4 if t == "float32" else 2 for t in (form.a, form.b))
+        if not form.a_turned:
+            dense = f.is_("eq", self.a_row, f.times(steps, a_size))
+            there = f.at(self.a, f.times(f.plus(i, ROWS), self.a_row))
+            return f.emit(f"select i1 {dense}, ptr {there}, ptr {self.block_a}"), 1 << 40, self.block_a
+        after = f.plus(k, self.chunk)
+        a_dense = f.both(f.is_("eq", self.a_step, f.times(ni, a_size)), f.is_("eq", i, 0))
+        b_dense = f.is_("eq", self.b_step, f.times(self.nj, b_size))
+        near, far = f.at(self.a, f.times(after, self.a_step)), f.at(self.b, f.times(after, self.b_step))
+        size = f.either(a_dense, f.times(self.chunk, self.a_step), 0)
+        return near, size, f.emit(f"select i1 {b_dense}, ptr {far}, ptr {self.block_b}")
 
     def _line_at(self, which: str, column: Int) -> list[tuple[str, Int]]:
         """Where the factors and the shifts from a column on are, if A or B has some."""
@@ -277,14 +299,21 @@ def _copy_a(p: Program, form: Form) -> str:
             f.sweep("0", "%steps", body)
         f.done()
         return "copy_a"
-    with f.loop("0", "%rows", rows()) as loop:
-        left = f.minus("%rows", loop.index)
-        source = f.at("%a", f.times(loop.index, "%row"))
-        target = f.at("%into", f.times(f.over(loop.index, rows()), _tile_bytes(True)))
-        mask = f.tail("0", str(left))
-        with f.loop("0", "%steps") as steps:
-            x = f.load(f.at(source, f.times(steps.index, "%step")), "0", form.a, mask)
-            f.write(x, f.at(target, f.times(steps.index, 4 * width())))
+    # Step by step, as they lie: far apart in memory, numbers of one tile would come one line at a time.
+    whole = f.times(f.over("%rows", rows()), rows())
+    mask = f.tail("0", str(f.minus("%rows", whole)))
+    with f.loop("0", "%steps") as steps:
+        source = f.at("%a", f.times(steps.index, "%step"))
+        target = f.at("%into", f.times(steps.index, 4 * width()))
+
+        def copied(i: Int, mask: str) -> None:
+            there = f.at(target, f.times(f.over(i, rows()), _tile_bytes(True)))
+            f.write(f.load(f.at(source, f.times(i, "%row")), "0", form.a, mask), there)
+
+        with f.loop("0", str(whole), rows()) as loop:
+            copied(loop.index, f.tail("0", str(rows())))
+        with f.when(f.is_("slt", whole, "%rows")):
+            copied(whole, mask)
     f.done()
     return "copy_a"
 
@@ -300,7 +329,7 @@ def panel_routine(p: Program, turned: bool) -> str:
         _tile(p, f"{name}_{n}", n, turned)
     f = p.routine(
         name, a="ptr", b="ptr", begin="ptr", begin_row="i64", c="ptr", c_row="i64", rows="i64", steps="i64",
-        left="i64",
+        left="i64", near="ptr", size="i64", far="ptr", ahead="i64",
     )  # fmt: skip
     whole = f.times(f.over("%rows", rows()), rows())
     done: Int = 0
@@ -313,10 +342,14 @@ def panel_routine(p: Program, turned: bool) -> str:
                 a = f.at("%a", f.plus(f.times(f.over(i, rows()), _tile_bytes(True)), f.times(inside, 4)))
             else:
                 a = f.at("%a", f.times(i, _row_bytes()))
+            away = f.plus("%ahead", f.times(f.over(i, rows()), f.times("%steps", AHEAD)))
+            is_near = f.is_("slt", away, "%size")
+            near, far = f.at("%near", away), f.at("%far", f.minus(away, "%size"))
             f.run(
                 f"{name}_{n}", ("ptr", a), ("ptr", "%b"), ("ptr", f.at("%begin", f.times(i, "%begin_row"))),
                 ("i64", "%begin_row"), ("ptr", f.at("%c", f.times(i, "%c_row"))), ("i64", "%c_row"),
                 ("i64", "%steps"), ("i64", "%left"),
+                ("ptr", f.emit(f"select i1 {is_near}, ptr {near}, ptr {far}")),
             )  # fmt: skip
         done = until
     f.done()
@@ -327,8 +360,9 @@ def _tile(p: Program, name: str, n: int, turned: bool) -> None:
     """n rows of one panel."""
     p.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     f: Routine = p.routine(
-        name, a="ptr", b="ptr", begin="ptr", begin_row="i64", c="ptr", c_row="i64", steps="i64", left="i64"
-    )
+        name, a="ptr", b="ptr", begin="ptr", begin_row="i64", c="ptr", c_row="i64", steps="i64", left="i64",
+        ahead="ptr",
+    )  # fmt: skip
     lanes = width()
     row, step = (4, 4 * lanes) if turned else (_row_bytes(), 4)
     masks = [f.tail(str(j * lanes), "%left") for j in range(VECTORS)]
@@ -344,6 +378,9 @@ def _tile(p: Program, name: str, n: int, turned: bool) -> None:
             values = list(loop.values)
             a = f.at("%a", f.times(loop.index, step))
             b = f.at("%b", f.times(loop.index, 4 * panel()))
+            for line in range(0, AHEAD * count, 64) if count > 1 else ():
+                there = f.at("%ahead", f.plus(f.times(loop.index, AHEAD), line))
+                f.do(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 2, i32 1)")
             for k in range(count):
                 right = [f.read(f.at(b, 4 * (panel() * k + lanes * j))) for j in range(VECTORS)]
                 for r in range(n):

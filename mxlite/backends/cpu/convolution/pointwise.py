@@ -22,8 +22,16 @@ from ..compiled import product as generated
 from ..compiled.column_sum import ColumnSum
 from ..onednn import in_turn, Run
 from ..onednn.product import Layout, Product, product
+from ..threads import num_threads
+from .direct import part_of
 
 FEW_ROWS = 1024
+NARROW = 1 << 15
+"""Numbers of a weight up to which a product waits for memory: generated code, which normalizes what it copies
+anyway, is then at least as fast as a norm and oneDNN's product, and beyond it up to 5 % slower. Of 16 bits it
+is faster at any size where oneDNN widens them."""
+PER_THREAD = 32
+"""Channels that each thread is to have of the larger side of a gradient in the weight."""
 
 _byte = np.dtype("uint8")
 
@@ -107,7 +115,9 @@ class NormedPointwise:
     def __init__(
         self, g: Geometry, x: Layout, y: Layout, out: Layout, line: generated.Line, bias: DType | None = None
     ) -> None:
-        if not is_product(g):
+        if not is_product(g) or (g.dtype == float32 and g.c * g.f > NARROW):
+            raise LookupError
+        if part_of(g).dtype == g.dtype != float32:  # the processor multiplies them itself
             raise LookupError
         x, y, out = (replace(z, dtype=g.dtype) for z in (x, y, out))
         made = generated.product(x, y, out, bias, line=line)
@@ -140,6 +150,8 @@ class NormedPointwiseByWeight(NormedPointwise):
     """d_weight = d_out.T @ relu(data * factor + shift), and d_bias the sum of d_out's rows."""
 
     def __init__(self, g: Geometry, bias: bool, relu: bool) -> None:
+        if max(g.c, g.f) < PER_THREAD * num_threads():
+            raise LookupError
         r, line = _rows(g), generated.Line("y", relu)
         x, y, out = Layout.dense(r, g.f).turned, Layout.dense(r, g.c), Layout.dense(g.f, g.c)
         super().__init__(g, x, y, out, line)
