@@ -243,3 +243,20 @@ def test_a_reshaped_step_has_the_order_of_the_first_and_needs_no_search(searches
         check(plan, plan.predecessors)
         assert plan.peak_bytes <= budget
         searches.clear()
+
+
+def test_a_reshaped_step_finds_an_order_of_its_own_where_the_first_ones_takes_too_much():
+    data = mx.sym.Variable("data")
+    held = mx.sym.FullyConnected(data, num_hidden=512, name="held")
+    wide = mx.sym.Activation(mx.sym.FullyConnected(data, num_hidden=2048, name="wide"), act_type="softsign")
+    joined = mx.sym.concat(held, mx.sym.FullyConnected(wide, num_hidden=4, name="narrow"), dim=1)
+    net, shape = mx.sym.FullyConnected(joined, num_hidden=4, name="end"), (64, 16)
+    with pytest.raises(mx.MemoryBudgetError) as refusal:
+        net.memory_plan(mx.cpu(), grad_req="null", memory_budget=1, data=shape)
+    least = refusal.value.least_feasible_bytes
+    first = net.simple_bind(mx.cpu(), grad_req="null", memory_budget=2 * least, data=(32, 16))
+    train = first._planned.train
+    assert train.order != (listed := tuple(range(len(train.order))))  # in which `held` waits for `wide`
+    first._planned = replace(first._planned, train=replace(train, order=listed))
+    first._given["budget"] = least
+    assert first.reshape(allow_up_sizing=True, data=shape).memory_plan.peak_bytes == least

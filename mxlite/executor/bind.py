@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -452,18 +453,14 @@ def _plan(
         step = with_metrics(step, metrics, backend)
     else:
         step = forward_step(simple, data, train=True)
-    train_lowered = lower(
-        step,
-        backend,
-        extra_fixed,
-        infer_plan.placed_bytes,
-        device=described or DEFAULT,
-        like=None if like is None else like.train,
-    )
-    if described is None:
-        train_lowered = measure(train_lowered)
-    if host is not None:
-        train_lowered = replace(train_lowered, problem=replace(train_lowered.problem, host=host))
+
+    def lowered(like: Lowered | None) -> Lowered:
+        found = lower(
+            step, backend, extra_fixed, infer_plan.placed_bytes, device=described or DEFAULT, like=like
+        )
+        if described is None:
+            found = measure(found)
+        return found if host is None else replace(found, problem=replace(found.problem, host=host))
 
     def ask(
         within: int,
@@ -476,22 +473,28 @@ def _plan(
         asked = graph, ctx, given, requests, within, rule, strategy, amp_dtype(amp), scale
         return _plan(*asked, host=host)[0].train_plan
 
-    shown = (*looked.shown, *(Seen(name, key, True) for name, key in train_lowered.step.points))
-    may_advise = choose is None
-    try:
-        if plan is not None:
-            train_plan = adopted(plan, train_lowered, budget)
-        elif choose is not None:
-            train_plan = choose(train_lowered)
-        else:
-            train_plan = plan_memory(train_lowered.problem, budget, strategy=strategy)
-        planned = Planned(inferred, infer_lowered, infer_plan, train_lowered, train_plan, shown)
-        may_advise = True
-        room(planned)
-    except MemoryBudgetError as error:
-        if may_advise:
-            apart = (ctx or current_context()).device_type == "gpu"
-            known = inferred, frozenset(given), requests, rule, amp, host, apart, train_lowered, error
-            error.advise = partial(advice, Question(*known, partial(ask, error.budget_bytes)))
-        raise
-    return planned, requests
+    def planned(train_lowered: Lowered) -> Planned:
+        shown = (*looked.shown, *(Seen(name, key, True) for name, key in train_lowered.step.points))
+        may_advise = choose is None
+        try:
+            if plan is not None:
+                train_plan = adopted(plan, train_lowered, budget)
+            elif choose is not None:
+                train_plan = choose(train_lowered)
+            else:
+                train_plan = plan_memory(train_lowered.problem, budget, strategy=strategy)
+            found = Planned(inferred, infer_lowered, infer_plan, train_lowered, train_plan, shown)
+            may_advise = True
+            room(found)
+        except MemoryBudgetError as error:
+            if may_advise:
+                apart = (ctx or current_context()).device_type == "gpu"
+                known = inferred, frozenset(given), requests, rule, amp, host, apart, train_lowered, error
+                error.advise = partial(advice, Question(*known, partial(ask, error.budget_bytes)))
+            raise
+        return found
+
+    if like is not None:
+        with suppress(MemoryBudgetError):  # an order of these sizes' own may take less
+            return planned(lowered(like.train)), requests
+    return planned(lowered(None)), requests
