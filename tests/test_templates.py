@@ -256,7 +256,8 @@ def test_a_reshaped_step_finds_an_order_of_its_own_where_the_first_ones_takes_to
     least = refusal.value.least_feasible_bytes
     first = net.simple_bind(mx.cpu(), grad_req="null", memory_budget=2 * least, data=(32, 16))
     train = first._planned.train
-    assert train.order != (listed := tuple(range(len(train.order))))  # in which `held` waits for `wide`
+    listed = tuple(range(len(train.order)))
+    assert train.order != listed  # in which `held` waits for `wide`
     first._planned = replace(first._planned, train=replace(train, order=listed))
     first._given["budget"] = least
     assert first.reshape(allow_up_sizing=True, data=shape).memory_plan.peak_bytes == least
