@@ -107,6 +107,17 @@ for line in sys.stdin:
 """
 
 
+def test_output_that_another_process_holds_is_closed_in_the_end(benchmarks, tmp_path):
+    program = tmp_path / "holds.py"
+    held = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(3)'])"
+    program.write_text(f"import subprocess, sys, time\n{held}\ntime.sleep(9)\n")
+    worker = benchmarks("harness").Worker(sys.executable, str(program))
+    with pytest.raises(RuntimeError, match="longer than"), worker:
+        worker.ask(limit=0.2)
+    worker._reader.join(30)
+    assert worker.process.stdout.closed
+
+
 def test_a_column_that_fails_or_hangs_is_a_note_in_a_whole_table(benchmarks, tmp_path, capsys):
     """Whenever it does, and whoever it is; also where the network itself cannot be prepared."""
     gpu, column, contest = (benchmarks(n) for n in ("gpu", "peers.column", "gpu_columns.contest"))

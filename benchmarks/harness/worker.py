@@ -54,8 +54,9 @@ class Worker:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._lines.put(line)
+        with self.process.stdout as output:  # which another process may hold for longer than its own
+            for line in output:
+                self._lines.put(line)
         self._lines.put(None)
 
     def ask(self, limit: float | None = None, **request: Any) -> Any:
@@ -99,8 +100,7 @@ class Worker:
         except subprocess.TimeoutExpired:
             pass  # it waits for the driver
         self._reader.join(LOOK_S)
-        output = None if self._reader.is_alive() else self.process.stdout  # somebody else holds it
-        for pipe in (self.process.stdin, output, self.errors):
+        for pipe in (self.process.stdin, self.errors):
             if pipe is not None:
                 try:
                     pipe.close()
