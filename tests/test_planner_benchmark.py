@@ -67,7 +67,7 @@ from harness import Spread
 from networks.budgeted import networks
 from peers.column import Column
 from peers.contest import Entry
-from planning.measured import beside_torch, Found, targets, within_budgets
+from planning.measured import beside_torch, Found, tally, targets, TITLE, within_budgets
 from planning.report import Report
 
 MIB = 2**20
@@ -96,7 +96,8 @@ for change in json.loads(sys.argv[1]):
     changed = copy.deepcopy(found)
     exec(change, dict(found=changed, entries=changed.entries, MIB=MIB, Spread=Spread))
     report = Report("")
-    targets([changed], report)
+    report.tallies[TITLE + "one"] = tally(changed)
+    targets(report)
     told = {t[0]: t[2:] for t in report.targets.values()}
     said.append([within_budgets(changed), beside_torch(changed), told])
 print(json.dumps(said))
@@ -132,6 +133,29 @@ def test_what_is_missed_is_said(tmp_path):
         assert told.get(name) == found
         assert {k: v for k, v in told.items() if k != name} == {k: all_met[k] for k in all_met if k != name}
     assert "the least known; PyTorch's is below" in missed[-1][1]  # and then it is no fair race
+
+
+GATHERED = """
+import json
+import sys
+from pathlib import Path
+from planning.measured import targets
+from planning.report import Report
+
+for name, near, ratio in (("a", 5, 2.0), ("b", 4, 1.2), ("b", 6, 1.5)):
+    report = Report("", None, Path(sys.argv[1]))
+    ratios = {f"{name}, eager": ratio}
+    report.tallies[f"Run: {name}"] = {"plans": 6, "kept": 6, "bits": 6, "near": near, "ratios": ratios}
+    targets(report)
+    report.put(f"Run: {name}", "")
+print(json.dumps({t[0]: t[1:] for t in Report("", None, Path(sys.argv[1])).targets.values()}))
+"""
+
+
+def test_targets_are_of_all_runs_that_were_gathered(tmp_path):
+    told = json.loads(run("-c", GATHERED, str(tmp_path / "found.json"), folder=tmp_path))
+    assert told[OWN] == ["12 plans", "12", "yes"] and told[NEAR] == ["12 plans", "11", "NO"]
+    assert told[FASTER] == ["1.3", "1.50 (b, eager)", "yes"]
 
 
 WORKER = """

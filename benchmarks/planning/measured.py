@@ -17,6 +17,7 @@ from peers.contest import check_idle, compare, Entries, Entry, load, reason, tak
 
 from planning.report import Report, say
 
+TITLE = "Run: "
 BUDGETS = 5
 FASTER = 1.3  # target at each of PyTorch's peaks
 POINTS = 5.0  # predicted and measured extra time differ by at most so many per cent of a step
@@ -192,35 +193,39 @@ def beside_torch(found: Found) -> str:
     return markdown(head, rows) if rows else ""
 
 
-def targets(results: list[Found], report: Report) -> None:
-    """What was promised, over all networks of this run."""
-    broken = bits = count = 0
-    apart: list[float] = []
-    ratios: list[tuple[float, str]] = []
-    for found in results:
-        keep = found.entries["keep"]
-        for name, e in found.entries.items():
-            if e.column.side != "ours" or e.seconds is None or e.plan is None or keep.seconds is None:
-                continue
-            count += 1
-            limit = found.budgets.get(name) or e.column.options.get("memory_budget") or e.memory["planned"]
-            broken += not e.memory["measured"] == e.memory["planned"] <= limit
-            bits += found.digests[name] != found.digests["keep"]
-            measured = (e.seconds / keep.seconds).median - 1
-            apart.append(100 * abs(measured - e.plan["predicted"]))
-        for name, at in found.at.items():
-            theirs, ours = found.entries[name].seconds, found.entries[at].seconds
-            if theirs is not None and ours is not None:
-                fair = found.peaks[name] >= found.entries[at].memory.get("measured", 0)
-                if fair:
-                    ratios.append(((theirs / ours).median, f"{found.net.name}, {name}"))
-    report.target("measured bytes = planned <= budget", f"{count} plans", f"{count - broken}", not broken)
-    report.target("bits equal keep-all's", f"{count} plans", f"{count - bits}", not bits)
-    near = sum(a <= POINTS for a in apart)
+def tally(found: Found) -> dict[str, Any]:
+    """How many of a network's plans are as promised, and the ratios at PyTorch's peaks."""
+    keep = found.entries["keep"]
+    counts = {"plans": 0, "kept": 0, "bits": 0, "near": 0}
+    for name, e in found.entries.items():
+        if e.column.side != "ours" or e.seconds is None or e.plan is None or keep.seconds is None:
+            continue
+        limit = found.budgets.get(name) or e.column.options.get("memory_budget") or e.memory["planned"]
+        extra = (e.seconds / keep.seconds).median - 1
+        counts["plans"] += 1
+        counts["kept"] += e.memory["measured"] == e.memory["planned"] <= limit
+        counts["bits"] += found.digests[name] == found.digests["keep"]
+        counts["near"] += 100 * abs(extra - e.plan["predicted"]) <= POINTS
+    ratios: dict[str, float] = {}
+    for name, at in found.at.items():
+        theirs, ours = found.entries[name].seconds, found.entries[at].seconds
+        if theirs is not None and ours is not None:
+            if found.peaks[name] >= found.entries[at].memory.get("measured", 0):
+                ratios[f"{found.net.name}, {name}"] = (theirs / ours).median
+    return {**counts, "ratios": ratios}
+
+
+def targets(report: Report) -> None:
+    """What was promised, over all networks that were run."""
+    tallies = [t for title, t in report.tallies.items() if title.startswith(TITLE)]
+    count, kept, bits, near = (sum(t[n] for t in tallies) for n in ("plans", "kept", "bits", "near"))
+    report.target("measured bytes = planned <= budget", f"{count} plans", f"{kept}", kept == count)
+    report.target("bits equal keep-all's", f"{count} plans", f"{bits}", bits == count)
     name = f"measured extra time within {POINTS:g} points of predicted"
-    report.target(name, f"{len(apart)} plans", str(near), near == len(apart))
+    report.target(name, f"{count} plans", f"{near}", near == count)
+    ratios = {where: ratio for t in tallies for where, ratio in t["ratios"].items()}
     if ratios:
-        worst, where = min(ratios)
+        where, worst = min(ratios.items(), key=lambda pair: pair[1])
         report.target(
             "PyTorch / mxlite at each of its peaks, least",
             f"{FASTER:g}",
@@ -234,7 +239,6 @@ def measure(report: Report, quick: bool, full: bool, threads: int, names: list[s
     terms = Terms(
         rounds=3 if quick else 9, seconds=0.1 if quick else 0.5, threads=threads, limit=240, profiled=0
     )
-    results: list[Found] = []
     report.put("Run", ABOUT.format(threads=threads))
     for net in networks(quick, full):
         if names is not None and net.name not in names:
@@ -242,9 +246,10 @@ def measure(report: Report, quick: bool, full: bool, threads: int, names: list[s
         torches = [t for t in TORCHES if t.name != "compile" or not (quick or net.name in UNCOMPILED)]
         with tempfile.TemporaryDirectory() as folder:
             found = hold(net, terms, torches, Path(folder))
-        results.append(found)
-        report.put(f"Run: {net.title}", _tables(found))
-    targets(results, report)
+        title = f"{TITLE}{net.title}"
+        report.tallies[title] = tally(found)
+        targets(report)
+        report.put(title, _tables(found))
 
 
 def _tables(found: Found) -> Any:

@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from harness import markdown
 
@@ -15,7 +16,8 @@ class Report:
     """`sections` by title, in the order in which they came; `path` None only prints.
 
     `began` says when the present run began, and is written below each of its sections' titles where runs are
-    gathered; `gathered` is the file in which they are.
+    gathered; `gathered` is the file in which they are. `tallies` are figures by title of the section they
+    are of, from which a target over several sections is made.
     """
 
     heading: str
@@ -24,12 +26,14 @@ class Report:
     began: str = ""
     sections: dict[str, str] = field(default_factory=dict)
     targets: dict[str, list[str]] = field(default_factory=dict)
+    tallies: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Take up what earlier runs have found."""
         if self.gathered is not None and self.gathered.exists():
             found = json.loads(self.gathered.read_text(encoding="utf-8"))
             self.sections, self.targets = found["sections"], found["targets"]
+            self.tallies = found.get("tallies", {})
 
     def put(self, title: str, body: str) -> None:
         """Add a section, or replace it by one that knows more; write the file."""
@@ -43,7 +47,7 @@ class Report:
     def write(self) -> None:
         """Everything so far, where it belongs."""
         if self.gathered is not None:
-            found = {"sections": self.sections, "targets": self.targets}
+            found = {"sections": self.sections, "targets": self.targets, "tallies": self.tallies}
             self.gathered.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         if self.path is not None:
             self.path.write_text(self.text(), encoding="utf-8")
