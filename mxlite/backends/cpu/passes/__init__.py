@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ....graph import Entry, Graph
-from ...passes import narrow_data, pool_first, product_updates
+from ...passes import loss_bands, narrow_data, pool_first, product_updates
 from .chains import chains
 from .channels_last import channels_last
 from .fold import fold
@@ -29,6 +29,7 @@ SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
     keep_gates,
 )
 COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]], ...] = (
+    loss_bands,
     split_gradients,
     normed_loads,
     narrow_gradients,
