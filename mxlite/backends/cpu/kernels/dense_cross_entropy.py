@@ -17,9 +17,9 @@ from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 from ..onednn.product import Layout, Product
 from ..products import product_of, Term
+from .compiled_cross_entropy import add_up, LABELS
 
 _byte = np.dtype("uint8")
-_LABELS = ("float32", "int32", "uint8")
 
 
 class _Band(NamedTuple):
@@ -41,7 +41,7 @@ class _Band(NamedTuple):
 
 def _bands(r: Request) -> ChosenKernel | None:
     labels = r.dtypes[r.op.input_names(r.attrs).index("label")].name
-    if r.dtype != float32 or len({*r.dtypes[:2]}) > 1 or labels not in _LABELS or not usable():
+    if r.dtype != float32 or len({*r.dtypes[:2]}) > 1 or labels not in LABELS or not usable():
         return None
     count, (classes, width) = r.inputs[0][0], r.inputs[1]
     if 0 in (count, classes, width):
@@ -51,8 +51,8 @@ def _bands(r: Request) -> ChosenKernel | None:
     rest = _band(r, count % length) if count % length else whole
     if whole is None or rest is None:
         return None
-    has_gradients = r.attrs.gradients
-    code = cross_entropy.code(labels, classes, has_gradients)
+    form = cross_entropy.Form(r.dtype.name, labels, True, r.dtype.name if r.attrs.gradients else "")
+    code = cross_entropy.code(form, classes)
     threads = threads_for(16 * length * classes)
     pieces: list[Piece] = [
         ((length, classes), r.dtype),
@@ -74,8 +74,9 @@ def _bands(r: Request) -> ChosenKernel | None:
             part = slice(begin, begin + band.rows)
             made, later = scores[: band.rows], begin > 0
             calls.append(band.scores.bind(x[part], weight, made, bias, scratch))
-            given = [*(address_of(z) for z in (made, label[part], losses[part])), head, band.rows, classes]
-            calls.append(call(code, "cross_entropy", given, threads, keep=(work, label, d_out)))
+            at = [address_of(z) for z in (made, label[part], losses[part])]
+            slots = [*at, head, at[0], band.rows, classes]
+            calls.append(call(code, "cross_entropy", slots, threads, keep=(work, label, d_out)))
             if band.to_weight is not None and d_weight is not None:
                 calls.append(band.to_weight[later].bind(made, x[part], d_weight, None, scratch))
             if band.to_bias is not None and d_bias is not None:
@@ -83,15 +84,11 @@ def _bands(r: Request) -> ChosenKernel | None:
             if band.to_data is not None and d_x is not None:
                 calls.append(band.to_data.bind(made, weight, d_x[part], None, scratch))
         if out is not None:
-            calls.append(partial(_add_up, losses, out))
+            calls.append(partial(add_up, losses, out))
         return in_turn(calls)
 
     name = f"{whole.scores.name}, compiled cross entropy, {length} rows at a time"
     return connected(connect, scratch_bytes(pieces), name)
-
-
-def _add_up(losses: Any, out: Any) -> None:
-    out[0] = np.add.reduce(losses, dtype=np.float64)
 
 
 def _band(r: Request, rows: int) -> _Band | None:
