@@ -497,4 +497,6 @@ def _plan(
     if like is not None:
         with suppress(MemoryBudgetError):  # an order of these sizes' own may take less
             return planned(lowered(like.train)), requests
-    return planned(lowered(None)), requests
+        return planned(lowered(None)), requests
+    # Where nobody wants gradients, the step of training is often that of inference: it has its order then.
+    return planned(lowered(infer_lowered)), requests

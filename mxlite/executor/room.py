@@ -36,7 +36,7 @@ def require_room(
     """
     if not is_gpu(backend):
         return
-    device: Any = backend.device  # type: ignore[attr-defined]
+    device = backend.place
     fresh, arena = _fresh(planned, there(planned)), max(0, arena_bytes - arena_held)
     if not device.room(fresh, arena).missing:
         return
