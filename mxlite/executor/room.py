@@ -17,8 +17,8 @@ from ..core.errors import MemoryBudgetError
 from ..core.table import percent
 from ..engine import get_engine
 from ..memplan import MemoryPlan, plan_memory
-from .executor import Planned
 from .lower import is_gpu
+from .planned import Planned
 from .step import Key
 
 
