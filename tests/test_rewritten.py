@@ -37,6 +37,11 @@ CASES = {
         always(common.dense_epilogue),
         "_dense_activation",
     ),
+    "a layer that applies a function": (
+        behind_an_activation("gelu"),
+        always(common.loaded_dense),
+        "_loaded_dense",
+    ),
 }
 
 

@@ -14,6 +14,7 @@ from .chains import chains
 from .channels_last import channels_last
 from .fold import fold
 from .keep_gates import keep_gates
+from .loaded_dense import loaded_dense
 from .narrow_gradients import narrow_gradients
 from .norm_act import norm_act
 from .normed_loads import normed_loads
@@ -31,6 +32,7 @@ SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
 COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]], ...] = (
     split_gradients,
     normed_loads,
+    loaded_dense,
     narrow_gradients,
     product_updates,
     chains,
