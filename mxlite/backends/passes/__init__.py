@@ -14,4 +14,5 @@ from .norm_act import norm_act as norm_act
 from .normed_loads import normed_loads as normed_loads
 from .pool_first import pool_first as pool_first
 from .product_updates import product_updates as product_updates
+from .remade import remade as remade
 from .split_gradients import split_gradients as split_gradients
