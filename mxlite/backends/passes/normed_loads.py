@@ -30,7 +30,7 @@ from ...ops.normed_convolution import (
 )
 from ..base import Request
 from .norm_act import is_norm
-from .rewritten import rewritten
+from .rewritten import renewed, rewritten
 
 _MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
 
@@ -79,7 +79,7 @@ def normed_loads(
         inputs = tuple(moved.get(e, e) for e in node.inputs)
         norm = norm_of.get(node)
         if norm is None:
-            new = node if inputs == node.inputs else replace(node, inputs=inputs)
+            new = renewed(node, inputs, node_of)
             names = {n: n for n in node.output_names}
         elif norm is node:
             new = _line(node, inputs)
