@@ -43,6 +43,11 @@ def turned() -> Any:
     return loss(mx.sym.sum(dense(mx.sym.Reshape(y, shape=(ROWS, WIDTH), name="r"))) + mx.sym.sum(x * x))
 
 
+def turned_rows(x: Any) -> Any:
+    """A square, and a product of what lies turned over."""
+    return mx.sym.sum(dense(mx.sym.transpose(x, axes=(1, 0)))) + mx.sym.sum(x * x)
+
+
 def bound(symbol: Any, **how: Any) -> Any:
     exe = symbol.simple_bind(mx.cpu(), data=(ROWS, 40), **how)
     rng = np.random.default_rng(0)
@@ -123,6 +128,7 @@ def test_what_is_kept():
     shown = norm(x)
     cases = {
         "nobody keeps what it is made of": loss(dense(mx.sym.relu(x))),
+        "no row stays one": loss(turned_rows(x)),
         "its readers do little": loss(dense(norm(x), 40)),
         "it draws random numbers": loss(dense(mx.sym.Dropout(y))),
         "it is an output": mx.sym.Group([loss(dense(shown)), shown]),

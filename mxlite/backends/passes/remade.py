@@ -18,12 +18,11 @@ The kernels are the same, and so are the numbers. Run it last: what can be part 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from math import inf
 
 from ...graph import Entry, Graph, Node
-from ...ops.reshape import Move
 from ..facts import flops_of
 from .rewritten import renewed, rewritten
 
@@ -34,6 +33,9 @@ LEAST_FLOPS = 200
 """Operations of those who read an array for each byte that is moved, and each operation that is done, to make
 it again. A core does some 10 to 20 operations of a product while it moves a byte, so that making it again
 takes a few percent of their time at most."""
+
+SCATTERED = 8
+"""How many times as long a byte takes where rows do not stay rows, as when channels become the last axis."""
 
 _MOST = 3  # operators in a chain
 _STAGE = "__mirror_stage__"
@@ -124,7 +126,7 @@ def _chains(graph: Graph, kept: frozenset[Entry], num_forward: int) -> dict[Entr
         if any(Entry(node, i) in shown or Entry(node, i) in reads.first for i in range(1, node.num_outputs)):
             continue
         chain = _chain(graph, reads, found, node)
-        cost = sum(_cost(graph, n) for n in chain)
+        cost = sum(_cost(graph, n, set(chain)) for n in chain)
         if chain and sum(_flops(graph, reads, n) for n in reads.readers[e]) >= LEAST_FLOPS * cost:
             found[e] = chain
     return found
@@ -169,16 +171,18 @@ def _is_cheap(node: Node) -> bool:
     return op.cheap and op.recomputable and not op.has_stream(node.attrs) and not op.mutated(node.attrs)
 
 
-def _cost(graph: Graph, node: Node) -> float:
-    """Bytes that a node moves, and operations that it does."""
-    op = node.op
+def _cost(graph: Graph, node: Node, chain: Set[Node]) -> float:
+    """Bytes that a node of a chain moves, and operations that it does."""
+    op, ins, out = node.op, node.inputs, Entry(node)
     assert op is not None
-    if issubclass(op, Move) and op.in_place:
-        return 0  # the same bytes under another shape
-    ins, out = node.inputs, Entry(node)
     outs = tuple(graph.shapes.get(Entry(node, i), ()) for i in range(node.num_outputs))
+    flops = op.flops(node.attrs, tuple(graph.shapes[e] for e in ins), outs)
     nbytes = sum(graph.nbytes(e) for e in (*ins, out))
-    return nbytes + op.flops(node.attrs, tuple(graph.shapes[e] for e in ins), outs)
+    if flops or not ins:
+        return flops + nbytes
+    if op.in_place_options(node.attrs) and ins[0].node in chain:
+        return 0  # the same bytes under another shape
+    return nbytes if graph.shapes[ins[0]][-1:] == graph.shapes[out][-1:] else SCATTERED * nbytes
 
 
 def _flops(graph: Graph, reads: _Reads, node: Node) -> float:
