@@ -6,10 +6,9 @@ Addresses are those of the plan: a small arena is touched again and again, so st
 quicker than their kernels' sum says.
 
 Known weaknesses. There is one cache, while processors have several: `warm` is the time behind a run of the
-same call, with all in the nearest cache that holds it. So a program that is a few times as large as a core's
-own cache is predicted too quick where it keeps all, and its recomputation too dear. Times of each call at
-some distances, instead of two, would mend that. And a real cache does not drop strictly what was touched
-longest ago.
+same call, with all in the nearest cache that holds it. Times of each call at some distances, instead of two,
+would mend that. Where others use the cache too, it holds less at times than what was measured. And a real
+cache does not drop strictly what was touched longest ago.
 """
 
 from __future__ import annotations
