@@ -5,9 +5,10 @@ lies between them by the share of its bytes whose reuse distance (see `reuse.py`
 Addresses are those of the plan: a small arena is touched again and again, so steps within a budget may be
 quicker than their kernels' sum says.
 
-What it does not know: caches behind caches (`warm` is measured with all there is), that a real cache is not
-wholly free in where it puts things and does not drop strictly what was touched longest ago, and what a kernel
-touches twice by itself, which its two times have in them.
+Known weaknesses. There is one cache, while processors have several: `warm` is the time behind a run of the
+same call, with all in the nearest cache that holds it. Times of each call at some distances, instead of two,
+would mend that. Where others use the cache too, it holds less at times than what was measured. And a real
+cache does not drop strictly what was touched longest ago.
 """
 
 from __future__ import annotations
