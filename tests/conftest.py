@@ -4,6 +4,7 @@ A test says `record_property("count: SUBJECT", {"passed": 3, ...})`; the counts 
 all tests and test processes, and printed as one line.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -38,6 +39,12 @@ LONG = (
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: not item.name.startswith(LONG))
+
+
+def pytest_collection_finish():
+    # Modules and tests are millions of objects, and stay: else each gc.collect() of a test visits them all.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter):
