@@ -278,13 +278,14 @@ def test_digits_are_learned_in_float16_with_a_dynamic_loss_scale():
 
 @pytest.mark.skipif(not Path(FASHION_MNIST).is_dir(), reason="dataset-fashion-mnist is not installed")
 def test_fashion_mnist_is_learned_as_well_as_in_float32():
+    """From a third of the images: differences of one seed scatter by 0.15, from a tenth by 0.4."""
     train_x, train_y, test_x, test_y = mx.io.load_fashion_mnist()
-    data = train_x[:6000], train_y[:6000], test_x, test_y
+    data = train_x[:20000], train_y[:20000], test_x, test_y
     full, mixed = (
-        np.mean([accuracy(dense_net(), data, kind, seed, 3, batch=64) for seed in range(2)])
+        np.mean([accuracy(dense_net(), data, kind, seed, 2, batch=64) for seed in range(2)])
         for kind in (None, "bf16")
     )
-    assert full > 80 and abs(mixed - full) < 0.5, (mixed, full)
+    assert full > 82 and abs(mixed - full) < 0.5, (mixed, full)
 
 
 # -- a loss scale inside the step --------------------------------------------------------------

@@ -23,13 +23,14 @@ from .adopt import adopted
 from .amp import amp_dtype, LossScale, mixed
 from .calibration import Calibration, with_measured_costs
 from .constants import constant_bytes
-from .executor import Executor, Planned
+from .executor import Executor
 from .given import by_name, check_apart, shared_arrays
 from .group import Arrival, ExecutorGroup
 from .link import arena_bytes, link
 from .lower import lower, Lowered
 from .metrics import Counted, with_metrics
 from .offload import host_link, Offload
+from .planned import Planned
 from .remedies import advice, Question
 from .room import require_room
 from .step import check_grad_req, forward_step, infer, input_names, Key, training_step
@@ -497,4 +498,6 @@ def _plan(
     if like is not None:
         with suppress(MemoryBudgetError):  # an order of these sizes' own may take less
             return planned(lowered(like.train)), requests
-    return planned(lowered(None)), requests
+        return planned(lowered(None)), requests
+    # Where nobody wants gradients, the step of training is often that of inference: it has its order then.
+    return planned(lowered(infer_lowered)), requests

@@ -2,45 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..backends import Backend
-from ..backends.gpu.graph_inputs import Staging
-from ..backends.gpu.graph_numbers import dial_of, RandomState
-from ..core import BindError, Context, cpu, nearest, ShapeError, StateError, UnknownNameError
+from ..core import Context, nearest, ShapeError, StateError, UnknownNameError
 from ..core.errors import OpAttributeError
-from ..engine import get_engine, Var
-from ..graph import Graph, LOSS_SCALE, Node, output_name, Shape, state_name
+from ..graph import LOSS_SCALE, Node, output_name, Shape, state_name
 from ..graph.update import HISTORY, HYPER, MASTER
 from ..memplan import MemoryPlan, RUN, STORE, Template
-from ..ndarray import array, NDArray, random as nd_random
+from ..ndarray import NDArray
 from .arena import Arena
 from .away import held_bytes, with_copies
+from .feed import Feed
 from .graph_program import GraphProgram, make_program
-from .graph_segment import Told
-from .lower import is_gpu, Lowered, STAGING
+from .lower import Lowered
 from .metrics import sums_key, taken_key
+from .planned import Planned
 from .program import Program
 from .step import Key
-from .storage import plan_in_errors, staging_of
-from .watch import Seen, Watch
-
-
-@dataclass(frozen=True)
-class Planned:
-    """What `bind` has worked out before any array exists."""
-
-    graph: Graph
-    infer: Lowered
-    infer_plan: MemoryPlan
-    train: Lowered
-    train_plan: MemoryPlan
-    shown: tuple[Seen, ...] = ()
+from .storage import plan_in_errors
+from .watch import Watch
 
 
 @dataclass
@@ -67,8 +52,6 @@ class Executor:
         arena: Arena,
         given: Mapping[str, Any],
     ) -> None:
-        self._is_gpu = is_gpu(backend)
-        self._told: list[Told] = []
         self._planned = planned
         self._ctx = context
         self._backend = backend
@@ -88,16 +71,9 @@ class Executor:
         self.grad_arrays: list[NDArray | None] = [arrays.get(("grad", n)) for n in self._arguments]
         self.aux_arrays: list[NDArray] = [arrays["var", n] for n in self._auxiliary]
         self.outputs: list[NDArray] = [arrays["out", i] for i in range(len(graph.outputs))]
-        uses_rng = planned.train.uses_rng or planned.infer.uses_rng
-        state: Any = backend.array((2,), np.dtype(np.uint64)) if uses_rng else None
-        self._rng_state = state
-        self._random: Any = RandomState(state) if self._is_gpu and uses_rng else state
-        self._rng_var = Var("random state") if uses_rng else None
+        self._feed = Feed(planned, context, backend, self._arrays)
         self._train: Program | None = None
         self._infer: Program | None = None
-        self._staging: Staging | None = None
-        if STAGING in arrays:
-            self._staging = staging_of(arrays, planned.train)
         self._has_backward = planned.train.problem.num_forward < len(planned.train.problem.tasks)
         self._monitor: Callable[[str, NDArray], Any] | None = None
         self._loss_scale: float | None = None
@@ -125,8 +101,7 @@ class Executor:
     def measured_bytes(self) -> int:
         """Bytes really allocated: every array this executor owns, counted, and the arena."""
         nbytes = held_bytes(list(self._arrays.values())) + self.copied_bytes
-        nbytes += self._rng_state.nbytes if self._rng_state is not None else 0
-        return nbytes + self._arena.measured_bytes
+        return nbytes + self._feed.nbytes + self._arena.measured_bytes
 
     @property
     def measured_host_bytes(self) -> int:
@@ -191,7 +166,7 @@ class Executor:
             raise StateError("This executor was bound without loss_scale=, so there is none to be set.")
         target, values = self._arrays[key], np.array([scale, 1 / scale], np.float32)
         self._loss_scale = float(scale)
-        self._send(target, values, "loss scale", known=("var", HISTORY) not in self._arrays)
+        self._feed.send(target, values, "loss scale", known=("var", HISTORY) not in self._arrays)
 
     @property
     def history(self) -> NDArray | None:
@@ -213,7 +188,7 @@ class Executor:
         """Count good steps from here. The other counts stay; waits for the last step."""
         _, made, left_out = self.scale_history or (0, 0, 0)
         values = np.array([good_steps, made, left_out], np.float64)
-        self._send(self._arrays["var", HISTORY], values, "loss scale history", known=False)
+        self._feed.send(self._arrays["var", HISTORY], values, "loss scale history", known=False)
 
     def metric_sums(self, number: int) -> tuple[NDArray, NDArray] | None:
         """(sums, taken) of one of the metrics given when binding; None where the step does not add to it."""
@@ -233,22 +208,21 @@ class Executor:
         `inputs` (NDArray or numpy) are copied into the arguments of these names first. With `is_train` the
         values that backward needs are kept as the memory plan says.
         """
-        self._feed(inputs)
+        self._feed.inputs(inputs)
         if is_train:
             program = self._training_program(anew=True)
-            self._begin(program)
         else:
             program = self._inference_program()
-            self._begin(program)
-        program.push_forward(self._take_told())
+        self._feed.draw(program)
+        program.push_forward(self._feed.take())
         self._show(backward=False)
         return self.outputs
 
     def forward_backward(self, out_grads: Any = None, **inputs: Any) -> list[NDArray]:
         """forward(is_train=True) and backward at once, which on a GPU is one launch."""
         self._check_backward()
-        self._feed(inputs)
-        self._feed_heads(out_grads)
+        self._feed.inputs(inputs)
+        self._feed.heads(out_grads)
         return self._push_step()
 
     def backward(self, out_grads: Any = None) -> None:
@@ -257,7 +231,7 @@ class Executor:
         `out_grads` are head gradients, one for each output that is not a loss (or for each output).
         """
         self._check_backward()
-        self._feed_heads(out_grads)
+        self._feed.heads(out_grads)
         self._push_backward()
 
     def step(self, hyper: Any, **inputs: Any) -> list[NDArray]:
@@ -269,7 +243,7 @@ class Executor:
         if not self._planned.train.step.updated:
             raise StateError("This executor was bound without an optimizer: there is no fused step.")
         values = self._check_hyper(hyper)
-        self._feed(inputs)
+        self._feed.inputs(inputs)
         self._prepare_update(values)
         return self._push_step()
 
@@ -283,12 +257,12 @@ class Executor:
     def _prepare_update(self, hyper: np.ndarray) -> None:
         if not self._masters.made:
             self.refresh_masters()
-        self._send(self._arrays["var", HYPER], hyper, "hyper", merged=True)
+        self._feed.send(self._arrays["var", HYPER], hyper, "hyper", merged=True)
 
     def _push_step(self) -> list[NDArray]:
         program = self._training_program(anew=True)
-        self._begin(program)
-        program.push_step(self._take_told())
+        self._feed.draw(program)
+        program.push_step(self._feed.take())
         self._show(backward=False)
         self._show(backward=True)
         return self.outputs
@@ -335,7 +309,7 @@ class Executor:
                 "its forward values are not there (never computed, already used, or the arena was used "
                 "otherwise)."
             )
-        program.push_backward(self._take_told())
+        program.push_backward(self._feed.take())
         self._show(backward=True)
 
     def templates(self) -> tuple[Template, Template]:
@@ -368,7 +342,7 @@ class Executor:
         return self._infer
 
     def _program(self, lowered: Lowered, plan: MemoryPlan) -> Program:
-        random, var = (self._random, self._rng_var) if lowered.uses_rng else (None, None)
+        random, var = (self._feed.random, self._feed.random_var) if lowered.uses_rng else (None, None)
         arrays, arena, streams = self._arrays, self._arena, self._given["streams"]
         with plan_in_errors(plan, self._backend):
             return make_program(lowered, plan, arrays, arena, random, var, self._states, streams)
@@ -412,116 +386,9 @@ class Executor:
         """Run what is in `planned`, with these arrays, from the next pass on."""
         self._planned = planned
         self._arrays = dict(arrays)
+        self._feed.renew(planned, self._arrays)
         self._given["watch"] = watch
         self._train = self._infer = None
-
-    # -- numbers that change from step to step ---------------------------------------------------
-
-    def _begin(self, program: Program) -> None:
-        """Give the program the random step that it draws from, if it does."""
-        if not program.lowered.uses_rng:
-            return
-        random, var = self._random, self._rng_var
-        assert random is not None and var is not None
-        seed, step = nd_random.next_step(self._ctx)
-        if self._is_gpu:
-            self._told.append(Told(partial(random.expect, seed, step), (), (var,)))
-            return
-
-        def advance() -> None:
-            random[0], random[1] = seed, step
-
-        get_engine().push(advance, (), (var,), name="random step", kind=program.lowered.kind)
-
-    def _send(
-        self, target: NDArray, values: np.ndarray, name: str, merged: bool = False, known: bool = True
-    ) -> None:
-        """Let `target` have these values; with `merged` no later than the next pass is pushed.
-
-        `known`: no program writes there.
-        """
-        if not self._is_gpu:
-            # On the worker of the kernels that read it: another would have to wake that one.
-            run, kind = partial(np.copyto, target.storage, values), self._planned.train.kind
-            get_engine().push(run, (), (target.var,), name=name, kind=kind)
-            return
-        storage: Any = target.storage
-        run = partial(dial_of(storage).set, values, known=known)
-        if merged:
-            self._told.append(Told(run, (), (target.var,)))
-            return
-        issued = self._backend.issue(run, (target.var,))
-        get_engine().push(issued, (), (target.var,), name=name, device=self._backend.lane)
-
-    def _take_told(self) -> list[Told]:
-        told, self._told = self._told, []
-        return told
-
-    def _feed(self, inputs: Mapping[str, Any]) -> None:
-        self._told.clear()  # of a call that failed
-        waiting: list[tuple[str, NDArray]] = []
-        for name, value in inputs.items():
-            if name not in self._arguments:
-                raise TypeError(f"{name!r} is no argument of this symbol.{nearest(name, self._arguments)}")
-            target = self._arrays["var", name]
-            if not isinstance(value, NDArray):
-                value = array(value, cpu() if self._is_gpu else None, target.dtype)
-            if value.shape != target.shape:
-                raise ShapeError(
-                    f"{name!r} was bound as {target.shape}, but got an array of {value.shape}; "
-                    f"reshape() makes an executor for other shapes."
-                )
-            if self._staging is not None and name in self._staging.inputs and value.context != self._ctx:
-                waiting.append((name, value))
-            elif value is not target:
-                value.copyto(target)
-        if waiting:
-            self._stage(waiting)
-
-    def _stage(self, values: Sequence[tuple[str, NDArray]]) -> None:
-        """Push copies to staging, and tell the next program to take them from there."""
-        staging, var = self._staging, self._arrays[STAGING].var
-        assert staging is not None
-        values = [(n, a if a.context.device_type != "gpu" else a.as_in_context(cpu())) for n, a in values]
-        run = partial(staging.send, [(n, a.storage) for n, a in values])
-        reads = [a.var for _, a in values]
-        get_engine().push(run, reads, (var,), name="upload", device=self._backend.lane, kind="copy")
-        names = [n for n, _ in values]
-        writes = tuple(self._arrays["var", n].var for n in names)
-        self._told.append(Told(partial(staging.receive, names), (var,), writes))
-
-    def _feed_heads(self, out_grads: Any) -> None:
-        names = self._planned.train.step.head_names
-        wanted = [n for n in names if n is not None]
-        if out_grads is None:
-            if wanted:
-                outputs = [o for o, n in zip(self._output_names, names) if n is not None]
-                raise BindError(
-                    f"backward() needs out_grads for {outputs}: only losses (SoftmaxOutput, MakeLoss, ...) "
-                    f"define a gradient of their own. Or wrap what needs none in BlockGrad."
-                )
-            return
-        if isinstance(out_grads, NDArray):
-            out_grads = [out_grads]
-        elif isinstance(out_grads, Mapping):
-            out_grads = [out_grads.get(o) for o in self._output_names]
-        if len(out_grads) not in (len(names), len(wanted)):
-            raise BindError(f"backward() got {len(out_grads)} out_grads for {len(names)} outputs.")
-        if len(out_grads) != len(names):
-            rest = iter(out_grads)
-            out_grads = [next(rest) if n is not None else None for n in names]
-        for i, (name, grad, output) in enumerate(zip(names, out_grads, self.outputs)):
-            if name is None:
-                continue
-            if grad is None:
-                raise BindError(
-                    f"backward() needs a gradient for {self._planned.graph.outputs[i].node.name!r}."
-                )
-            if not isinstance(grad, NDArray):
-                grad = array(grad, dtype=output.dtype)
-            if grad.shape != output.shape:
-                raise ShapeError(f"out_grads: an output is {output.shape}, its gradient {grad.shape}.")
-            grad.copyto(self._arrays["var", name])
 
     # -- parameters, shapes, text --------------------------------------------------------------
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from ..core import BindError, nearest
 from ..ndarray import NDArray
-from .executor import Executor, Planned
+from .executor import Executor
+from .planned import Planned
 from .step import Key
 
 

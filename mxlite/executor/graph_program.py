@@ -46,7 +46,7 @@ class GraphProgram(Program):
     ) -> None:
         self.random = random
         self.streams = streams
-        self._device = lowered.backend.device  # type: ignore[attr-defined]  # a GPUBackend
+        self._device = lowered.backend.place
         self._calls: list[Callable[[], None]] = []
         self._whole: GraphSegment | None = None
         self.order = program_order(plan, streams)

@@ -33,8 +33,9 @@ from ..memplan import MemoryPlan, plan_memory, Problem, structure, Template
 from ..ndarray import NDArray
 from .arena import Arena
 from .away import held_bytes
-from .executor import Executor, Planned
+from .executor import Executor
 from .lower import Lowered
+from .planned import Planned
 from .step import Key, Step
 
 Fixed = dict[str, int]
@@ -79,7 +80,7 @@ class ExecutorGroup:
         """Bytes really allocated by now, `extra` left out: every array, each counted once, and the arena."""
         nbytes = held_bytes([a for m in self.members.values() for a in m._arrays.values()])
         nbytes += sum(m.copied_bytes for m in self.members.values())
-        nbytes += sum(m._rng_state.nbytes for m in self.members.values() if m._rng_state is not None)
+        nbytes += sum(m._feed.nbytes for m in self.members.values())
         return nbytes + (self.arena.measured_bytes if self.arena is not None else 0)
 
     def get(self, owner: Hashable, key: Hashable) -> Executor | None:

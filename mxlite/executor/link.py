@@ -14,7 +14,8 @@ from ..graph.update import MASTER
 from ..ndarray import NDArray
 from .arena import Arena
 from .away import Resident
-from .executor import Executor, Planned
+from .executor import Executor
+from .planned import Planned
 from .step import Key
 from .storage import Allocator, plan_in_errors
 

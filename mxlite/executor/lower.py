@@ -102,7 +102,7 @@ def lower(
     if like is not None and _differs_in_size_only(problem, step, like):
         order = like.order
     else:
-        order = _order_of(problem, step.num_constant)
+        order = reorder(problem, step.num_constant)
     found = found.in_order(order)
     return Lowered(
         step,
@@ -121,22 +121,9 @@ def lower(
 
 
 def _differs_in_size_only(problem: Problem, step: Step, like: Lowered) -> bool:
-    return step.num_constant == like.step.num_constant and structure(problem) == structure(like.listed)
-
-
-_last_order: tuple[Any, tuple[int, ...]] = (None, ())
-
-
-def _order_of(problem: Problem, num_constant: int) -> tuple[int, ...]:
-    """`reorder`, not asked twice running for the same tasks: where nobody wants gradients, the steps of
-    inference and of training are often equal.
-    """
-    global _last_order
-    asked = (problem.tasks, problem.values, problem.num_forward, num_constant)
-    last = _last_order  # read once: other threads bind, too
-    if last[0] != asked:
-        last = _last_order = (asked, reorder(problem, num_constant))
-    return last[1]
+    if (step.num_constant, len(problem.tasks)) != (like.step.num_constant, len(like.listed.tasks)):
+        return False  # the usual case, known at once
+    return structure(problem) == structure(like.listed)
 
 
 def is_gpu(backend: Backend) -> bool:

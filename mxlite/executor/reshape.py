@@ -12,10 +12,11 @@ from ..graph.update import HISTORY
 from ..memplan import plan_memory
 from ..ndarray import NDArray
 from .bind import _plan, locals_of, Shapes, update_rule
-from .executor import Executor, Planned
+from .executor import Executor
 from .link import arena_bytes, link
 from .lower import STAGING
 from .offload import host_link
+from .planned import Planned
 from .room import require_room
 from .step import infer, input_names, Key
 

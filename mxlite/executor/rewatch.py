@@ -7,9 +7,10 @@ from dataclasses import replace
 from ..core.errors import StateError
 from ..graph import Graph
 from .bind import _plan, update_rule
-from .executor import Executor, Planned
+from .executor import Executor
 from .link import arena_bytes
 from .offload import host_link
+from .planned import Planned
 from .room import require_room
 from .step import infer, Key
 from .storage import Allocator

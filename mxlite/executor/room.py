@@ -17,8 +17,8 @@ from ..core.errors import MemoryBudgetError
 from ..core.table import percent
 from ..engine import get_engine
 from ..memplan import MemoryPlan, plan_memory
-from .executor import Planned
 from .lower import is_gpu
+from .planned import Planned
 from .step import Key
 
 
@@ -36,7 +36,7 @@ def require_room(
     """
     if not is_gpu(backend):
         return
-    device: Any = backend.device  # type: ignore[attr-defined]
+    device = backend.place
     fresh, arena = _fresh(planned, there(planned)), max(0, arena_bytes - arena_held)
     if not device.room(fresh, arena).missing:
         return

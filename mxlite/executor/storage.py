@@ -73,11 +73,10 @@ def plan_in_errors(plan: MemoryPlan, backend: Backend) -> Iterator[None]:
     except OutOfMemoryError as error:
         lines = [str(error), plan.summary()]
         if is_gpu(backend):
-            device: Any = backend.device  # type: ignore[attr-defined]
-            free, total = device.memory()
+            free, total = backend.place.memory()
             lines.append(
-                f"{format_bytes(free)} of {format_bytes(total)} are free on {device} now, arrays of this "
-                f"process not counted."
+                f"{format_bytes(free)} of {format_bytes(total)} are free on {backend.place} now, arrays of "
+                f"this process not counted."
             )
             if plan.budget_bytes is None:
                 lines.append("With memory_budget= a plan is made that takes no more than that many bytes.")

@@ -1,0 +1,171 @@
+"""The way of a step's numbers into an executor's arrays: batches, head gradients, rates, the random step.
+
+A CPU's are copied by operations of their own. To a GPU's arrays a batch goes by way of staging, and what is
+small goes along with the next program's launch: `take` gives what that program is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..backends import Backend
+from ..backends.gpu.graph_inputs import Staging
+from ..backends.gpu.graph_numbers import dial_of, RandomState
+from ..core import BindError, Context, cpu, nearest, ShapeError
+from ..engine import get_engine, Var
+from ..graph import output_name
+from ..ndarray import array, NDArray, random as nd_random
+from .graph_segment import Told
+from .lower import is_gpu, STAGING
+from .planned import Planned
+from .program import Program
+from .step import Key
+from .storage import staging_of
+
+
+class Feed:
+    """See above. Programs draw from `random`, behind `random_var`: a RandomState on a GPU, else an array.
+
+    Both are None where no program draws.
+    """
+
+    def __init__(
+        self,
+        planned: Planned,
+        context: Context,
+        backend: Backend,
+        arrays: Mapping[Key, NDArray],
+    ) -> None:
+        self._ctx, self._backend = context, backend
+        self._is_gpu = is_gpu(backend)
+        self._told: list[Told] = []
+        self._staging: Staging | None = None
+        if STAGING in arrays:
+            self._staging = staging_of(arrays, planned.train)
+        self.random: Any = None
+        self.random_var: Var | None = None
+        self.nbytes = 0  # of the random state
+        if planned.train.uses_rng or planned.infer.uses_rng:
+            state: Any = backend.array((2,), np.dtype(np.uint64))
+            self.random = RandomState(state) if self._is_gpu else state
+            self.random_var = Var("random state")
+            self.nbytes = state.nbytes
+        self.renew(planned, arrays)
+
+    def renew(self, planned: Planned, arrays: Mapping[Key, NDArray]) -> None:
+        """From now on feed `arrays` of the same inputs."""
+        self._planned, self._arrays = planned, arrays
+        self._arguments = [n.name for n in planned.graph.arguments]
+
+    def take(self) -> list[Told]:
+        """What the next program is told."""
+        told, self._told = self._told, []
+        return told
+
+    def draw(self, program: Program) -> None:
+        """Give the program the random step that it draws from, if it does."""
+        if not program.lowered.uses_rng:
+            return
+        random, var = self.random, self.random_var
+        assert random is not None and var is not None
+        seed, step = nd_random.next_step(self._ctx)
+        if self._is_gpu:
+            self._told.append(Told(partial(random.expect, seed, step), (), (var,)))
+            return
+
+        def advance() -> None:
+            random[0], random[1] = seed, step
+
+        get_engine().push(advance, (), (var,), name="random step", kind=program.lowered.kind)
+
+    def send(
+        self, target: NDArray, values: np.ndarray, name: str, merged: bool = False, known: bool = True
+    ) -> None:
+        """Let `target` have these values; with `merged` no later than the next pass is pushed.
+
+        `known`: no program writes there.
+        """
+        if not self._is_gpu:
+            # On the worker of the kernels that read it: another would have to wake that one.
+            run, kind = partial(np.copyto, target.storage, values), self._planned.train.kind
+            get_engine().push(run, (), (target.var,), name=name, kind=kind)
+            return
+        storage: Any = target.storage
+        run = partial(dial_of(storage).set, values, known=known)
+        if merged:
+            self._told.append(Told(run, (), (target.var,)))
+            return
+        issued = self._backend.issue(run, (target.var,))
+        get_engine().push(issued, (), (target.var,), name=name, device=self._backend.lane)
+
+    def inputs(self, values: Mapping[str, Any]) -> None:
+        """Copy `values` (NDArray or numpy) into the arguments of these names."""
+        self._told.clear()  # of a call that failed
+        waiting: list[tuple[str, NDArray]] = []
+        for name, value in values.items():
+            if name not in self._arguments:
+                raise TypeError(f"{name!r} is no argument of this symbol.{nearest(name, self._arguments)}")
+            target = self._arrays["var", name]
+            if not isinstance(value, NDArray):
+                value = array(value, cpu() if self._is_gpu else None, target.dtype)
+            if value.shape != target.shape:
+                raise ShapeError(
+                    f"{name!r} was bound as {target.shape}, but got an array of {value.shape}; "
+                    f"reshape() makes an executor for other shapes."
+                )
+            if self._staging is not None and name in self._staging.inputs and value.context != self._ctx:
+                waiting.append((name, value))
+            elif value is not target:
+                value.copyto(target)
+        if waiting:
+            self._stage(waiting)
+
+    def _stage(self, values: Sequence[tuple[str, NDArray]]) -> None:
+        """Push copies to staging, and tell the next program to take them from there."""
+        staging, var = self._staging, self._arrays[STAGING].var
+        assert staging is not None
+        values = [(n, a if a.context.device_type != "gpu" else a.as_in_context(cpu())) for n, a in values]
+        run = partial(staging.send, [(n, a.storage) for n, a in values])
+        reads = [a.var for _, a in values]
+        get_engine().push(run, reads, (var,), name="upload", device=self._backend.lane, kind="copy")
+        names = [n for n, _ in values]
+        writes = tuple(self._arrays["var", n].var for n in names)
+        self._told.append(Told(partial(staging.receive, names), (var,), writes))
+
+    def heads(self, out_grads: Any) -> None:
+        """Copy head gradients: of each output, or of each that is no loss; by place or by name."""
+        graph, names = self._planned.graph, self._planned.train.step.head_names
+        titles = [output_name(e) for e in graph.outputs]
+        wanted = [n for n in names if n is not None]
+        if out_grads is None:
+            if wanted:
+                outputs = [o for o, n in zip(titles, names) if n is not None]
+                raise BindError(
+                    f"backward() needs out_grads for {outputs}: only losses (SoftmaxOutput, MakeLoss, ...) "
+                    f"define a gradient of their own. Or wrap what needs none in BlockGrad."
+                )
+            return
+        if isinstance(out_grads, NDArray):
+            out_grads = [out_grads]
+        elif isinstance(out_grads, Mapping):
+            out_grads = [out_grads.get(o) for o in titles]
+        if len(out_grads) not in (len(names), len(wanted)):
+            raise BindError(f"backward() got {len(out_grads)} out_grads for {len(names)} outputs.")
+        if len(out_grads) != len(names):
+            rest = iter(out_grads)
+            out_grads = [next(rest) if n is not None else None for n in names]
+        for i, (name, grad) in enumerate(zip(names, out_grads)):
+            if name is None:
+                continue
+            if grad is None:
+                raise BindError(f"backward() needs a gradient for {graph.outputs[i].node.name!r}.")
+            output = self._arrays["out", i]
+            if not isinstance(grad, NDArray):
+                grad = array(grad, dtype=output.dtype)
+            if grad.shape != output.shape:
+                raise ShapeError(f"out_grads: an output is {output.shape}, its gradient {grad.shape}.")
+            grad.copyto(self._arrays["var", name])
