@@ -33,6 +33,7 @@ LONG = (
     "test_a_step_of_lenet_is_measured",
     "test_model_cases_of_the_standard",
     "test_every_budget_is_kept_or_refused",
+    "test_generated_kernels_of_a_lesser_processor",
 )
 """Tests of ten seconds and more. They begin first: for one that begins last all other processes wait."""
 
