@@ -60,6 +60,48 @@ ROWS = {
 }
 
 
+def _norm_act_line(data: tuple[int, ...], large: tuple[int, ...], addend: str = "", **attrs: Any) -> Case:
+    attrs = {"fix_gamma": False, "addend": addend, "axis": len(data) - 1} | attrs
+    channel = (data[attrs["axis"]],)
+    lined = addend in ("line", "relu")
+
+    def shapes(of: tuple[int, ...]) -> list[tuple[int, ...]]:
+        return [of, *[channel] * 4, *([of] if addend else []), *([channel] * 2 if lined else [])]
+
+    # Behind a line the gradient is that in what is added.
+    return Case(
+        ops._norm_act_line,
+        attrs,
+        shapes(data),
+        make={"moving_var": positive},
+        grad_inputs=("data", "gamma", "beta")[:: 2 if attrs["fix_gamma"] else 1] if lined else None,
+        tolerance=1e-5,
+        large=shapes(large),
+        torch=_torch_norm_act_line,
+    )
+
+
+def _torch_norm_act_line(a: Any, data: Any, gamma: Any, beta: Any, mean: Any, var: Any, *more: Any) -> Any:
+    added = more[0] if more else None
+    if more[1:]:
+        shape = [1] * data.ndim
+        shape[a.axis] = -1
+        added = more[0] * more[1].reshape(shape) + more[2].reshape(shape)
+        added = added.relu() if a.addend == "relu" else added
+    return _torch_norm_act(a, data, gamma, beta, mean, var, added)
+
+
+ROWS |= {
+    "norm-act-line": _norm_act_line((5, 4, 3), (32768, 4, 3)),
+    "norm-act-line-add": _norm_act_line((3, 4, 2, 17), (2048, 4, 2, 17), "array"),
+    "norm-act-line-of-line": _norm_act_line((3, 4, 2, 17), (2048, 4, 2, 17), "line"),
+    "norm-act-line-of-relu": _norm_act_line((3, 4, 2, 5), (4096, 4, 2, 5), "relu"),
+    "norm-act-line-fix-gamma": _norm_act_line((9, 4), (32768, 4), "relu", fix_gamma=True),
+    "norm-act-line-global": _norm_act_line((9, 4), (32768, 4), "line", use_global_stats=True, relu=False),
+    "norm-act-line-planes": _norm_act_line((4, 3, 2, 2), (32768, 3, 2, 2), "relu", axis=1),
+}
+
+
 def _fold(weight: tuple[int, ...], large: tuple[int, ...], **attrs: Any) -> Case:
     count = 4 if attrs.get("no_bias", True) else 5
     return Case(

@@ -33,8 +33,13 @@ def _torch_line(a: Any, data: Any, gamma: Any, beta: Any, mean: Any, var: Any) -
     return factor, beta - mean * factor, mean, inverse
 
 
-def _normalized(a: Any, data: Any, factor: Any, shift: Any) -> Any:
-    y = (data * factor + shift).movedim(-1, 1)
+def _added(a: Any, addend: Any = 0, factor: Any = 1, shift: Any = 0) -> Any:
+    y = addend * factor + shift
+    return y.relu() if a.addend == "relu" else y
+
+
+def _normalized(a: Any, data: Any, factor: Any, shift: Any, added: Any = 0) -> Any:
+    y = (data * factor + shift + added).movedim(-1, 1)
     return y.relu() if a.relu else y
 
 
@@ -47,12 +52,12 @@ def _torch_convolution(a: Any, data: Any, weight: Any, *rest: Any) -> Any:
     return convolve(y, weight, bias, a.stride or 1, a.pad or 0, a.dilate or 1, a.num_group).movedim(1, -1)
 
 
-def _torch_d_weight(a: Any, grad: Any, data: Any, factor: Any, shift: Any) -> Any:
+def _torch_d_weight(a: Any, grad: Any, data: Any, factor: Any, shift: Any, *more: Any) -> Any:
     import torch
 
     make = {1: torch.nn.grad.conv1d_weight, 2: torch.nn.grad.conv2d_weight}[len(a.kernel)]
     shape = (a.num_filter, data.shape[-1] // a.num_group, *a.kernel)
-    y, d = _normalized(a, data, factor, shift), grad.movedim(-1, 1)
+    y, d = _normalized(a, data, factor, shift, _added(a, *more)), grad.movedim(-1, 1)
     d_weight = make(y, shape, d, a.stride or 1, a.pad or 0, a.dilate or 1, a.num_group)
     return d_weight if a.no_bias else (d_weight, grad.sum(tuple(range(grad.ndim - 1))))
 
@@ -73,6 +78,13 @@ def _both(
     }
 
 
+def _sum(data: tuple[int, ...], out: tuple[int, ...], addend: str, **attrs: Any) -> Case:
+    more = [data, *([data[-1:]] * 2 if addend != "array" else [])]
+    attrs = dict(num_filter=out[-1], no_bias=True, addend=addend) | attrs
+    inputs = [out, data, *[data[-1:]] * 2, *more]
+    return Case(ops._normed_convolution_d_weight, attrs, inputs, torch=_torch_d_weight)
+
+
 ROWS = {
     "norm-line": _line((6, 2, 2, 3), 400_000, axis=3),
     "norm-line-fix-gamma": _line((9, 2, 4), 400_000, axis=-1, fix_gamma=True),
@@ -87,4 +99,18 @@ ROWS = {
     **_both("wide", (2, 9, 8, 16), (2, 9, 8, 32), (32, 16, 3, 3), pad=(1, 1)),
     **_both("wide-far", (2, 6, 5, 32), (2, 8, 7, 16), (16, 32, 3, 3), pad=(2, 2), relu=False, no_bias=True),
     **_both("wide-1x1", (2, 6, 5, 32), (2, 6, 5, 48), (48, 32, 1, 1), no_bias=True),
+    "normed-sum-d-weight": _sum((2, 9, 8, 16), (2, 9, 8, 32), "array", kernel=(3, 3), pad=(1, 1)),
+    "normed-sum-of-line-d-weight": _sum((2, 9, 8, 16), (2, 9, 8, 16), "line", kernel=(3, 3), pad=(1, 1)),
+    "normed-sum-of-relu-d-weight": _sum((2, 5, 7, 32), (2, 5, 7, 16), "relu", kernel=(3, 3), pad=(1, 1)),
+    "normed-sum-1x1-d-weight": _sum((2, 6, 5, 32), (2, 6, 5, 48), "array", kernel=(1, 1)),
+    "normed-sum-of-line-1x1-d-weight": _sum((2, 6, 5, 33), (2, 6, 5, 32), "line", kernel=(1, 1)),
+    "normed-sum-of-relu-1x1-d-weight": _sum(
+        (2, 6, 5, 32), (2, 6, 5, 32), "relu", kernel=(1, 1), no_bias=False
+    ),
+    "normed-sum-stride-d-weight": _sum(
+        (2, 7, 6, 3), (2, 4, 3, 4), "relu", kernel=(3, 3), stride=(2, 2), pad=(1, 1)
+    ),
+    "normed-sum-stride-1x1-d-weight": _sum(
+        (2, 7, 6, 3), (2, 4, 3, 4), "relu", kernel=(1, 1), stride=(2, 2), no_bias=False
+    ),
 }

@@ -163,7 +163,7 @@ def lower_graph(
             Task(
                 name=node.name,
                 op=op.op_name,
-                inputs=tuple(ins.values()),
+                inputs=(*ins.values(), *(number[e] for e in node.after)),
                 outputs=tuple(outs),
                 in_place=_in_place(op, node, ins, outs, dtype),
                 mutates=tuple(ins[m] for m in mutated if m in ins),

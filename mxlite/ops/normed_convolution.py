@@ -10,6 +10,7 @@ have kernels for that; the references here make y in scratch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -21,6 +22,7 @@ from .conv import backward_bytes, bias_bytes, bias_gradient, geometry, make_grad
 from .conv_channels_last import _convolution_channels_last, ChannelsLastAttrs
 from .layout import first
 from .norm import _gain, _split, BatchNorm
+from .norm_act_line import is_lined, line as line_of
 from .scratch import accumulator, carve, Piece, scratch_bytes
 
 
@@ -29,6 +31,13 @@ class NormedAttrs(ChannelsLastAttrs):
     """`relu`: whether what is negative after the norm becomes 0."""
 
     relu: bool = True
+
+
+@record
+class NormedGradientAttrs(NormedAttrs):
+    """`addend`: what is added between the norm and the rectifier; see `norm_act_line.ADDENDS`."""
+
+    addend: str = ""
 
 
 class _norm_line(Op):
@@ -161,17 +170,24 @@ class _normed_convolution(Op):
 
 
 class _normed_convolution_d_weight(Op):
-    """Gradients of a `_normed_convolution` in its weight and its bias.
+    """Gradients of a convolution of ``relu(data * factor + shift + added)`` in its weight and its bias.
 
-    grad: (N, *OS, F);  data: (N, *S, C);  factor, shift: (C,)  ->  d_weight: (F, C/G, *K);  d_bias: (F,).
+    grad: (N, *OS, F);  data, addend: (N, *S, C);  factor, shift, addend_factor, addend_shift: (C,)
+    ->  d_weight: (F, C/G, *K);  d_bias: (F,).
+
+    added: by the attribute `addend` nothing, the addend, its line, or that rectified, as of `_norm_act_line`.
     """
 
-    inputs = ("grad", "data", "factor", "shift")
+    inputs = ("grad", "data", "factor", "shift", "addend", "addend_factor", "addend_shift")
     outputs = ("d_weight", "d_bias")
-    inferred = ("factor", "shift")
+    inferred = ("factor", "shift", "addend_factor", "addend_shift")
     accepts = "float"
     recomputable = False
-    Attrs = NormedAttrs
+    Attrs = NormedGradientAttrs
+
+    @classmethod
+    def input_names(cls, a: Any) -> tuple[str, ...]:
+        return cls.inputs[: 7 if is_lined(a.addend) else 5 if a.addend else 4]
 
     @classmethod
     def output_names(cls, a: Any) -> tuple[str, ...]:
@@ -184,14 +200,17 @@ class _normed_convolution_d_weight(Op):
         (_, weight), (out,) = _convolution_channels_last.infer_shape(a, data, None)
         if grad != out:
             raise ShapeError(f"grad must be {out}, as the output for data {data}; got {grad}.")
-        return (grad, data, *(data[-1:],) * 2), (weight, *(() if a.no_bias else (out[-1:],)))
+        channel = data[-1:]
+        ins = (grad, data, channel, channel, data, channel, channel)[: len(shapes)]
+        return ins, (weight, *(() if a.no_bias else (out[-1:],)))
 
     @classmethod
     def infer_type(
         cls, a: Any, *dtypes: DType | None
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-        ins, outs = super().infer_type(a, *dtypes[:2])
-        return (*ins, *_line_types(ins[0], *dtypes[2:])), outs
+        ins, outs = super().infer_type(a, *dtypes[:2], *dtypes[4:5])
+        lines = _line_types(ins[0], *dtypes[2:4]), _line_types(ins[0], *dtypes[5:])
+        return (*ins[:2], *lines[0], *ins[2:], *lines[1][: len(dtypes[5:])]), outs
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -201,7 +220,7 @@ class _normed_convolution_d_weight(Op):
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         g = geometry(a, first(inputs[1]), dtype)
         bias = 0 if a.no_bias else bias_bytes(first(inputs[0]), dtype)
-        return scratch_bytes(_gradient_pieces(inputs[0], inputs[1], dtype)) + max(backward_bytes(g), bias)
+        return scratch_bytes(_gradient_pieces(a, inputs[0], inputs[1], dtype)) + max(backward_bytes(g), bias)
 
     @staticmethod
     def forward(
@@ -211,17 +230,22 @@ class _normed_convolution_d_weight(Op):
         data: Any,
         factor: Any,
         shift: Any,
+        addend: Any = None,
+        addend_factor: Any = None,
+        addend_shift: Any = None,
         *,
         d_weight: Any,
         d_bias: Any,
         work: Any,
     ) -> None:
-        pieces = _gradient_pieces(grad.shape, data.shape, data.dtype)
+        pieces = _gradient_pieces(a, grad.shape, data.shape, data.dtype)
         dy, x, *_ = carve(work, pieces)
         rest = work[scratch_bytes(pieces) :]
         dy[...] = xp.moveaxis(grad, -1, 1)
         if d_weight is not None:
-            normalized, _ = _normalize(xp, a, data, factor, shift, work[scratch_bytes(pieces[:2]) :])
+            added = (addend, addend_factor, addend_shift) if a.addend else ()
+            own = work[scratch_bytes(pieces[:2]) :]
+            normalized, _ = _normalize(xp, a, data, factor, shift, own, added)
             x[...] = xp.moveaxis(normalized, -1, 1)
             make_gradients(xp, geometry(a, x.shape, x.dtype), dy, x, None, None, d_weight, rest)
         bias_gradient(xp, dy, d_bias, rest)
@@ -243,24 +267,36 @@ def _columns(a: Any, data: Shape, dtype: DType) -> list[Piece]:
     return [((3, _split(a, data)[1]), accumulator(dtype))]
 
 
-def _normalized(data: Shape, dtype: DType) -> list[Piece]:
-    """The normalized data; before it is rounded, where that has two bytes."""
+def _normalized(data: Shape, dtype: DType, addend: str = "") -> list[Piece]:
+    """The normalized data; before it is rounded, where that has two bytes; the line of an addend."""
     wide = accumulator(dtype)
-    return [(data, dtype), (data if wide != dtype else (0,), wide)]
+    return [
+        (data, dtype),
+        (data if wide != dtype else (0,), wide),
+        (data if is_lined(addend) else (0,), wide),
+    ]
 
 
-def _gradient_pieces(grad: Shape, data: Shape, dtype: DType) -> list[Piece]:
+def _gradient_pieces(a: Any, grad: Shape, data: Shape, dtype: DType) -> list[Piece]:
     """The output's gradient and the data with their channels behind the batch axis; the normalized data."""
-    return [(first(grad), dtype), (first(data), dtype), *_normalized(data, dtype)]
+    return [(first(grad), dtype), (first(data), dtype), *_normalized(data, dtype, a.addend)]
 
 
-def _normalize(xp: Any, a: Any, data: Any, factor: Any, shift: Any, work: Any) -> tuple[Any, Any]:
-    """relu(data * factor + shift) in `work`, and what is left of that."""
-    pieces = _normalized(data.shape, data.dtype)
-    made, wide = carve(work, pieces)
+def _normalize(
+    xp: Any, a: Any, data: Any, factor: Any, shift: Any, work: Any, added: Sequence[Any] = ()
+) -> tuple[Any, Any]:
+    """relu(data * factor + shift + added) in `work`, and what is left of that."""
+    pieces = _normalized(data.shape, data.dtype, a.addend if added else "")
+    made, wide, other = carve(work, pieces)
     line = wide if wide.size else made
-    xp.multiply(data, factor, out=line)
-    xp.add(line, shift, out=line)
+    line_of(xp, data, factor, shift, -1, line)
+    if added:
+        plus = added[0]
+        if is_lined(a.addend):
+            plus = line_of(xp, added[0], added[1], added[2], -1, other)
+        if a.addend == "relu":
+            xp.maximum(plus, 0, out=plus)
+        xp.add(line, plus, out=line)
     if a.relu:
         xp.maximum(line, 0, out=line)
     if wide.size:

@@ -1,4 +1,4 @@
-"""Convolutions normalize while they read, where nobody else wants the normalized array.
+"""Who reads the result of a norm makes it while it reads, where there are kernels for that.
 
     x -> norm -> y -> convolution                     x -> line of the norm -> factor, shift
               y -> gradient in its weight             x, factor, shift -> convolution
@@ -6,176 +6,339 @@
                                                       x -> gradient of the norm
 
 A training step keeps x, which the gradient of the norm reads, and y, which the gradients in the weights of
-the convolutions behind it read. Here y is never made: it is neither kept nor written and read again.
+the convolutions behind it read. Here y is never made: it is neither kept nor written and read again. A sum,
+`_norm_act` with an addend, can read such a line, too.
 
-All readers of y must be such convolutions and their gradients in the weight, for which the backend has
-kernels; y must be no output. The gradient of the norm stays what it is: it decides by the same arithmetic
-which elements passed the rectifier.
+Where something else reads y forwards, y is made, but not kept: backwards the gradients in weights make it
+again while they read (`_norm_act_line` in place of the norm). That holds as well where an addend a is added:
+
+    y0  made and kept
+    y1 = relu(line of x1 + y0)       made, not kept: x1 and y0 are
+    y2 = relu(line of x2 + y1)       made and kept, as y1 is not
+    y3 = relu(line of x3 + y2)       made, not kept
+
+All backward readers of y must be such gradients, and that of the norm itself, which decides by the same
+arithmetic which elements passed the rectifier; y must be no output.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import asdict, replace
+from typing import Any, NamedTuple
 
-from ...graph import Entry, Graph, Node
+from ...graph import Entry, Graph, Node, Op
+from ...graph.opdef import Shapes
 from ...ops.conv_channels_last import _convolution_channels_last
 from ...ops.norm import BatchNorm
 from ...ops.norm_act import _norm_act
+from ...ops.norm_act_line import _norm_act_line, is_lined, NormActLineAttrs
 from ...ops.normed_convolution import (
     _norm_line,
     _normed_convolution,
     _normed_convolution_d_weight,
     NormedAttrs,
+    NormedGradientAttrs,
 )
 from ..base import Request
 from .norm_act import is_norm
-from .rewritten import rewritten
+from .rewritten import renewed, rewritten
 
 _MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
+
+
+class _Found(NamedTuple):
+    """A norm that changes. made: whether its result still is; addend: one of `norm_act_line.ADDENDS`; kept:
+    whether somebody reads the result backwards.
+    """
+
+    made: bool
+    addend: str = ""
+    kept: bool = False
 
 
 def normed_loads(
     graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
 ) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with convolutions that normalize; see `Backend.combine`. O(inputs).
+    """`graph` with readers that normalize; see `Backend.combine`. O(inputs).
 
-    `has_kernel` says for a `_norm_line`, a `_normed_convolution` and a `_normed_convolution_d_weight` whether
-    the backend has one. Run it after `split_gradients`. A graph without backward nodes stays as it is.
+    `has_kernel` says for a `_norm_line`, a `_norm_act_line` and its gradient, a `_normed_convolution` and a
+    `_normed_convolution_d_weight` whether the backend has one. Run it after `split_gradients`. A graph
+    without backward nodes stays as it is.
 
     A norm that is marked as the end of a stage to be kept stays; of one that is to be recomputed nothing is
     left that is worth it.
     """
     if sum(n.op is not None for n in graph.nodes) == num_forward:
         return graph, {}, num_forward
-    readers: dict[Entry, list[Node]] = {}
+    search = _Search(graph, kept, num_forward, has_kernel)
     for node in graph.nodes:
-        for e in node.inputs:
-            readers.setdefault(e, []).append(node)
-    read = kept | readers.keys()
-    norm_of: dict[Node, Node] = {}  # the nodes that change
-    for node in graph.nodes:
-        y = Entry(node)
-        if not _is_line(graph, node) or y in kept or y in graph.outputs:
-            continue
-        found = readers.get(y, [])
-        if found and all(_normalizes(graph, n, y) for n in found):
-            requests = (_line_request(graph, node), *(_request(graph, n, node, read) for n in found))
-            if all(map(has_kernel, requests)):
-                norm_of |= dict.fromkeys((node, *found), node)
-    if not norm_of:
+        if _is_last_axis(graph, node):
+            search.visit(node)
+    if not search.found:
         return graph, {}, num_forward
-    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
-    moved: dict[Entry, Entry] = {}
-    node_of: dict[Node, Node] = {}
-    order: list[Node] = []
+    new, moved = _Rewrite(graph, search.found, search.norm_of).result()
+    return new, moved, num_forward
 
-    def moved_to(was: Entry, e: Entry) -> None:
-        moved[was] = e
-        if was in shapes:  # of what nobody reads it may be unknown
-            shapes[e], dtypes[e] = shapes[was], dtypes[was]
 
-    for node in graph.nodes:
-        inputs = tuple(moved.get(e, e) for e in node.inputs)
-        norm = norm_of.get(node)
-        if norm is None:
-            new = node if inputs == node.inputs else replace(node, inputs=inputs)
-            names = {n: n for n in node.output_names}
-        elif norm is node:
-            new = _line(node, inputs)
-            names = {"mean": "mean", "var": "var"}
+class _Search:
+    """Which norms change, and for each reader that does, by which norm."""
+
+    def __init__(
+        self, graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
+    ) -> None:
+        self.graph, self.has_kernel = graph, has_kernel
+        self.found: dict[Node, _Found] = {}
+        self.norm_of: dict[Node, Node] = {}
+        self.readers: dict[Entry, list[Node]] = {}
+        for node in graph.nodes:
+            for e in node.inputs:
+                self.readers.setdefault(e, []).append(node)
+        self.visible = kept.union(graph.outputs)
+        self.read = kept | self.readers.keys()
+        operators = [n for n in graph.nodes if n.op is not None]
+        self.backward = frozenset(operators[num_forward:])
+
+    def visit(self, norm: Node) -> None:
+        """Decide about `norm`, all before it having been decided."""
+        y = Entry(norm)
+        addend, source, is_there = self._addend(norm)
+        readers = self.readers.get(y, [])
+        later = [n for n in readers if n in self.backward and n.forward is not norm]
+        is_free = y not in self.visible and is_there and all(self._makes(n, norm, addend) for n in later)
+        if is_free and not addend and self._is_unmade(norm, readers):
+            self.found[norm] = _Found(made=False)
+            self.norm_of |= dict.fromkeys([n for n in readers if n.op is not _norm_act], norm)
+        elif is_free and self.backward.intersection(readers) and self._has_line(norm, addend):
+            self.found[norm] = _Found(True, addend)
+            self.norm_of |= dict.fromkeys(later, norm)
+        elif source is not None and not self.found[source].made:
+            self.found[norm] = _Found(True, addend, kept=True)
+
+    def _addend(self, norm: Node) -> tuple[str, Node | None, bool]:
+        """What `norm` adds, the norm of whose line that is, and whether it will be there backwards."""
+        if not _adds(norm):
+            return "", None, True
+        entry = _addend_of(norm)
+        source = entry.node
+        if source in self.found and self._takes_line(norm, source):
+            return _kind(source), source, True
+        if source in self.found:
+            return "array", None, self.found[source].kept
+        stays = any(n in self.backward and n not in self.norm_of for n in self.readers[entry])
+        return "array", None, source.op is None or stays
+
+    def _is_unmade(self, norm: Node, readers: list[Node]) -> bool:
+        """Whether nothing needs the result of `norm`."""
+        return (
+            bool(readers)
+            and all(n in self.backward or self._takes(n, norm) for n in readers)
+            and self.has_kernel(_line_request(self.graph, norm))
+        )
+
+    def _takes(self, node: Node, norm: Node) -> bool:
+        """Whether `node` of the forward pass can read the line of `norm`."""
+        if node.op is _norm_act:
+            return self._takes_line(node, norm)
+        return _convolves(node, Entry(norm)) and self.has_kernel(_convolution_request(self.graph, node, norm))
+
+    def _takes_line(self, node: Node, norm: Node) -> bool:
+        """Whether the sum `node` can add the line of `norm`."""
+        y = Entry(norm)
+        if not _adds(node) or node.inputs.count(y) > 1 or _addend_of(node) != y or _adds(norm):
+            return False
+        return _is_last_axis(self.graph, node) and self._has_line(node, _kind(norm))
+
+    def _makes(self, node: Node, norm: Node, addend: str) -> bool:
+        """Whether `node` is a gradient in a weight that can make the result of `norm`."""
+        if not _correlates(node, Entry(norm)):
+            return False
+        return self.has_kernel(_gradient_request(self.graph, node, norm, addend, self.read))
+
+    def _has_line(self, norm: Node, addend: str) -> bool:
+        """Whether there are kernels for `norm` as a `_norm_act_line`."""
+        r = _norm_request(self.graph, norm, addend)
+        grad_op = _norm_act_line.grad_op
+        assert grad_op is not None
+        return self.has_kernel(r) and self.has_kernel(replace(r, op=grad_op))
+
+
+class _Rewrite:
+    """The graph with the norms of `found`, and the readers in `norm_of`."""
+
+    def __init__(self, graph: Graph, found: Mapping[Node, _Found], norm_of: Mapping[Node, Node]) -> None:
+        self.graph, self.found, self.norm_of = graph, found, norm_of
+        self.shapes, self.dtypes = dict(graph.shapes), dict(graph.dtypes)
+        self.moved: dict[Entry, Entry] = {}
+        self.node_of: dict[Node, Node] = {}
+
+    def result(self) -> tuple[Graph, Mapping[Entry, Entry]]:
+        """The graph, and what its entries have become."""
+        order = [self._renewed(node) for node in self.graph.nodes]
+        new = rewritten(self.graph, order, self.moved, self.node_of, self.shapes, self.dtypes)
+        return new, self.moved
+
+    def _renewed(self, node: Node) -> Node:
+        inputs = tuple(self.moved.get(e, e) for e in node.inputs)
+        if node in self.found:
+            new = self._norm(node, inputs)
             for name in ("factor", "shift"):
                 e, like = _output(new, name), _output(node, "mean")
-                shapes[e], dtypes[e] = shapes[like], dtypes[like]
+                self.shapes[e], self.dtypes[e] = self.shapes[like], self.dtypes[like]
+        elif node in self.norm_of:
+            new = self._reader(node, inputs, self.norm_of[node])
+        elif node.forward is not None and node.forward in self.found and self.found[node.forward].made:
+            new = self._gradient(node, inputs, self.node_of[node.forward])
         else:
-            line = node_of[norm]
-            pair = (_output(line, "factor"), _output(line, "shift"))
-            new, names = _reader(node, inputs, line.inputs[0], pair, _has_relu(norm))
-        order.append(new)
-        if new is not node:
-            node_of[node] = new
-            for was, name in names.items():
-                moved_to(_output(node, was), _output(new, name))
-    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward
+            new = renewed(node, inputs, self.node_of)
+            if new is node:
+                return node
+        self.node_of[node] = new
+        names = new.output_names
+        for name in node.output_names:
+            was = _output(node, name)
+            if name in names:
+                e = self.moved[was] = _output(new, name)
+                if was in self.shapes:  # of what nobody reads it may be unknown
+                    self.shapes[e], self.dtypes[e] = self.shapes[was], self.dtypes[was]
+        return new
+
+    def _norm(self, norm: Node, inputs: tuple[Entry, ...]) -> Node:
+        found = self.found[norm]
+        notes = {k: v for k, v in norm.annotations.items() if k != _MIRROR or found.kept}
+        if not found.made:
+            return Node(_norm_line, _line_attrs(norm), inputs, f"{norm.name}_line", annotations=notes)
+        if is_lined(found.addend):
+            inputs = (*inputs[:5], *self._line(_addend_of(norm).node))
+        attrs = _norm_attrs(norm, found.addend)
+        return Node(_norm_act_line, attrs, inputs, norm.name, annotations=notes)
+
+    def _line(self, norm: Node) -> tuple[Entry, Entry, Entry]:
+        """What `norm` reads, its factor and its shift."""
+        new = self.node_of[norm]
+        return new.inputs[0], _output(new, "factor"), _output(new, "shift")
+
+    def _reader(self, node: Node, inputs: tuple[Entry, ...], norm: Node) -> Node:
+        named = dict(zip(node.input_names, inputs))
+        x, *line = self._line(norm)
+        if node.op is _convolution_channels_last:
+            ins = (*(named | {"data": x}).values(), *line)
+            return replace(node, op=_normed_convolution, attrs=_attrs(node, norm), inputs=ins)
+        addend = self.found[norm].addend
+        added = self.node_of[norm].inputs[5:]
+        attrs = _gradient_attrs(node, norm, addend)
+        return Node(_normed_convolution_d_weight, attrs, (named["d_out"], x, *line, *added), node.name)
+
+    def _gradient(self, node: Node, inputs: tuple[Entry, ...], norm: Node) -> Node:
+        """The gradient of `norm`, a `_norm_act_line`."""
+        op = _norm_act_line.grad_op
+        assert op is not None
+        have = dict(zip(norm.input_names, norm.inputs)) | dict(zip(node.input_names, inputs))
+        have |= dict(zip(norm.input_names[5:], norm.inputs[5:]))
+        names = op.input_names(norm.attrs)
+        absent = frozenset(n for n in names if n not in have)
+        ins = tuple(have[n] for n in names if n in have)
+        return replace(node, op=op, attrs=norm.attrs, inputs=ins, forward=norm, absent=absent)
 
 
-def _is_line(graph: Graph, node: Node) -> bool:
-    """Whether `node` normalizes its last axis and adds nothing, but for a rectifier."""
-    if not (is_norm(node) or (node.op is _norm_act and not node.attrs.add)) or node.absent:
+def _is_last_axis(graph: Graph, node: Node) -> bool:
+    """Whether `node` is a norm over its last axis with nothing behind it but a sum and a rectifier."""
+    if not (is_norm(node) or node.op is _norm_act) or node.absent:
         return False
     rank = len(graph.shapes[Entry(node)])
     return bool(node.attrs.axis % rank == rank - 1 > 0) and _STAGE not in node.annotations
+
+
+def _adds(norm: Node) -> bool:
+    return bool(norm.op is _norm_act and norm.attrs.add)
+
+
+def _addend_of(norm: Node) -> Entry:
+    return norm.inputs[5]
 
 
 def _has_relu(norm: Node) -> bool:
     return bool(norm.op is _norm_act and norm.attrs.relu)
 
 
-def _normalizes(graph: Graph, node: Node, y: Entry) -> bool:
-    """Whether `node` is a convolution of `y`, or the gradient in the weight of one."""
-    if node.inputs.count(y) > 1 or dict(zip(node.input_names, node.inputs)).get("data") != y:
-        return False
-    if node.op is _convolution_channels_last:
-        return True
-    return node.op is _convolution_channels_last.grad_op and "weight" in node.absent
+def _kind(norm: Node) -> str:
+    """What the line of `norm` is to a sum."""
+    return "relu" if _has_relu(norm) else "line"
 
 
-def _request(graph: Graph, node: Node, norm: Node, read: Set[Entry]) -> Request:
-    """The question for a kernel for what `node` becomes."""
-    forward = node.forward or node
-    attrs = _attrs(forward, _has_relu(norm))
-    ins, out = [graph.shapes[e] for e in forward.inputs], graph.shapes[Entry(forward)]
-    kinds, wide = [graph.dtypes[e] for e in forward.inputs], graph.dtypes[_output(norm, "mean")]
-    line = graph.shapes[_output(norm, "mean")]
-    if node is forward:
-        shapes, dtypes = (*ins, line, line), (*kinds, wide, wide)
-        return Request(_normed_convolution, attrs, shapes, (out,), kinds[0], dtypes)
-    shapes, dtypes = (out, ins[0], line, line), (kinds[0], kinds[0], wide, wide)
-    op = _normed_convolution_d_weight
-    used = {n for i, n in enumerate(node.output_names) if Entry(node, i) in read}.union(op.inputs)
-    return Request(op, attrs, shapes, tuple(ins[1:]), kinds[0], dtypes, frozenset(used))
+def _convolves(node: Node, y: Entry) -> bool:
+    """Whether `node` is a convolution of `y`."""
+    return node.op is _convolution_channels_last and _reads_as_data(node, y)
+
+
+def _correlates(node: Node, y: Entry) -> bool:
+    """Whether `node` is the gradient in the weight of a convolution of `y`."""
+    is_gradient = node.op is _convolution_channels_last.grad_op and "weight" in node.absent
+    return is_gradient and _reads_as_data(node, y)
+
+
+def _reads_as_data(node: Node, y: Entry) -> bool:
+    return node.inputs.count(y) == 1 and dict(zip(node.input_names, node.inputs)).get("data") == y
+
+
+def _convolution_request(graph: Graph, node: Node, norm: Node) -> Request:
+    """The question for a kernel for the convolution `node` of what `norm` reads."""
+    like = (*node.inputs, *[_output(norm, "mean")] * 2)
+    out = (graph.shapes[Entry(node)],)
+    return _request(graph, _normed_convolution, _attrs(node, norm), like, out)
+
+
+def _gradient_request(graph: Graph, node: Node, norm: Node, addend: str, read: Set[Entry]) -> Request:
+    """The question for a kernel for the gradient `node` in the weight, of what `norm` reads."""
+    forward, op = node.forward, _normed_convolution_d_weight
+    assert forward is not None
+    attrs = _gradient_attrs(node, norm, addend)
+    y, line = Entry(norm), _output(norm, "mean")
+    like = (Entry(forward), y, line, line, y, line, line)[: len(op.input_names(attrs))]
+    used = {n for i, n in enumerate(node.output_names) if Entry(node, i) in read}.union(op.input_names(attrs))
+    outs = tuple(graph.shapes[e] for e in forward.inputs[1:])
+    return replace(_request(graph, op, attrs, like, outs), used=frozenset(used))
 
 
 def _line_request(graph: Graph, norm: Node) -> Request:
     """The question for a kernel for the line of a norm."""
-    shapes = tuple(graph.shapes[e] for e in norm.inputs)
-    dtypes = tuple(graph.dtypes[e] for e in norm.inputs)
-    return Request(_norm_line, _line_attrs(norm), shapes, shapes[1:2] * 4, dtypes[0], dtypes)
+    outs = (graph.shapes[_output(norm, "mean")],) * 4
+    return _request(graph, _norm_line, _line_attrs(norm), norm.inputs, outs)
+
+
+def _norm_request(graph: Graph, norm: Node, addend: str) -> Request:
+    """The question for a kernel for a norm that can be made again."""
+    line = _output(norm, "mean")
+    like = (*norm.inputs, *([line] * 2 if is_lined(addend) else []))
+    outs = (graph.shapes[Entry(norm)], *[graph.shapes[line]] * 4)
+    return _request(graph, _norm_act_line, _norm_attrs(norm, addend), like, outs)
+
+
+def _request(graph: Graph, op: type[Op], attrs: Any, like: tuple[Entry, ...], outs: Shapes) -> Request:
+    """A question about a call whose inputs are like these entries."""
+    shapes, dtypes = tuple(graph.shapes[e] for e in like), tuple(graph.dtypes[e] for e in like)
+    return Request(op, attrs, shapes, outs, dtypes[0], dtypes)
 
 
 def _line_attrs(norm: Node) -> BatchNorm.Attrs:
-    a = norm.attrs
-    return BatchNorm.Attrs(
-        eps=a.eps,
-        momentum=a.momentum,
-        fix_gamma=a.fix_gamma,
-        use_global_stats=a.use_global_stats,
-        axis=a.axis,
-    )
+    return BatchNorm.Attrs(**_of_norm(norm))
 
 
-def _attrs(convolution: Node, relu: bool) -> NormedAttrs:
-    return NormedAttrs(**asdict(convolution.attrs), relu=relu)
+def _norm_attrs(norm: Node, addend: str) -> NormActLineAttrs:
+    return NormActLineAttrs(**_of_norm(norm), relu=_has_relu(norm), addend=addend)
 
 
-def _line(norm: Node, inputs: tuple[Entry, ...]) -> Node:
-    """The node that makes the line of `norm`."""
-    notes = {k: v for k, v in norm.annotations.items() if k != _MIRROR}
-    return Node(_norm_line, _line_attrs(norm), inputs, f"{norm.name}_line", annotations=notes)
+def _of_norm(norm: Node) -> dict[str, Any]:
+    names = ("eps", "momentum", "fix_gamma", "use_global_stats", "axis")
+    return {n: getattr(norm.attrs, n) for n in names}
 
 
-def _reader(
-    node: Node, inputs: tuple[Entry, ...], x: Entry, line: tuple[Entry, Entry], relu: bool
-) -> tuple[Node, dict[str, str]]:
-    """`node` as it reads x, and what its outputs are called by their old names."""
-    named = dict(zip(node.input_names, inputs)) | {"data": x}
-    attrs = _attrs(node.forward or node, relu)
-    if node.op is _convolution_channels_last:
-        new = replace(node, op=_normed_convolution, attrs=attrs, inputs=(*named.values(), *line))
-        return new, {"out": "out"}
-    ins = (named["d_out"], x, *line)
-    new = Node(_normed_convolution_d_weight, attrs, ins, node.name)
-    return new, {n: n for n in new.output_names}
+def _attrs(convolution: Node, norm: Node) -> NormedAttrs:
+    return NormedAttrs(**asdict(convolution.attrs), relu=_has_relu(norm))
+
+
+def _gradient_attrs(gradient: Node, norm: Node, addend: str) -> NormedGradientAttrs:
+    return NormedGradientAttrs(**asdict(gradient.attrs), relu=_has_relu(norm), addend=addend)
 
 
 def _output(node: Node, name: str) -> Entry:

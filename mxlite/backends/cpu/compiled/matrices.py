@@ -26,6 +26,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ....core import native
+from ....ops.norm_act_line import is_lined
 from ..winograd.routine import Int, Program, Routine
 from . import tile
 from .emitter import width
@@ -41,14 +42,15 @@ AHEAD = 32  # bytes of what is copied next that are fetched in a step of a tile
 (A, B, C, BIAS, WORK, WORK_STEP, M, N, K, CHUNK, A_ROW, A_STEP, B_STEP, B_COLUMN, C_ROW, BY_ROWS, ADDS) = (
     range(17)
 )
-FACTOR, SHIFT = range(17, 19)
-COUNT = 19
+FACTOR, SHIFT, ADDEND_FACTOR, ADDEND_SHIFT, GAP = range(17, 22)
+COUNT = 22
 
 
 class Form(NamedTuple):
     """What the code depends on: types, and whether A and B lie column by column. bias: its type, or "".
 
     line: "a" or "b" where that is normalized, which must lie row by row; relu: whether by a rectifier, too.
+    addend: what is added to B before that, one of `ops.norm_act_line.ADDENDS`; it lies as B, GAP bytes on.
     """
 
     a: str = "float32"
@@ -59,6 +61,7 @@ class Form(NamedTuple):
     bias: str = ""
     line: str = ""
     relu: bool = False
+    addend: str = ""
 
 
 def rows() -> int:
@@ -100,11 +103,14 @@ class _Multiply:
     def __init__(self, p: Program, form: Form) -> None:
         self.p, self.form = p, form
         assert not (form.line == "a" and form.a_turned) and not (form.line == "b" and form.b_turned)
+        assert form.line == "b" or not form.addend
         self.panel = p.borrow(panel_routine, form.a_turned)
         self.copy_a, self.copy_b = _copy_a(p, form), _copy_b(p, form)
         self.narrow = form.c != "float32"
         self.f = f = p.entry("multiply")
-        self.line = [f.pointer(s) for s in (FACTOR, SHIFT)] if form.line else []
+        slots = (FACTOR, SHIFT, ADDEND_FACTOR, ADDEND_SHIFT)[: len(_line(form, form.line))]
+        self.line = [f.pointer(s) for s in slots]
+        self.gap = f.integer(GAP)
         self.a, self.b, self.c, self.bias, work = (f.pointer(s) for s in (A, B, C, BIAS, WORK))
         (
             self.m,
@@ -168,6 +174,7 @@ class _Multiply:
                 ("ptr", f.at(self.block_b, f.times(loop.index, 4 * panel() * DEPTH))),
                 ("i64", steps), ("i64", f.minus(self.nj, done)), ("i64", self.b_step),
                 ("i64", self.b_column), *self._line_at("b", f.plus(self.j, done)),
+                *([("i64", self.gap)] if self.form.addend else []),
             )  # fmt: skip
         with f.loop(str(self.first), str(last), ROWS) as some:
             i, ni = some.index, f.least(f.minus(last, some.index), ROWS)
@@ -231,19 +238,29 @@ class _Multiply:
 
 
 def _line(form: Form, which: str) -> dict[str, str]:
-    """Parameters of the copy of A or B where that normalizes."""
-    return {"factor": "ptr", "shift": "ptr"} if form.line == which else {}
+    """Vectors that the copy of A or B reads where that normalizes."""
+    if not which or form.line != which:
+        return {}
+    more = ("addend_factor", "addend_shift") if is_lined(form.addend) else ()
+    return dict.fromkeys(("factor", "shift", *more), "ptr")
 
 
-def _norm(f: Routine, form: Form, which: str, i: str, mask: str | None) -> Callable[[str], str]:
-    """What a copy does to the numbers of columns from `i` on."""
+def _norm(f: Routine, form: Form, which: str, i: str, mask: str | None) -> Callable[..., str]:
+    """What a copy does to the numbers of columns from `i` on, and to what is added to them."""
     if form.line != which:
         return lambda x: x
-    factor, shift = (f.load(at, i, mask=mask) for at in ("%factor", "%shift"))
+    line = [f.load(f"%{name}", i, mask=mask) for name in _line(form, which)]
+    zero = f.const(0.0)
 
-    def normalized(x: str) -> str:
-        y = f.fma(x, factor, shift)
-        return f.above(y, f.const(0.0)) if form.relu else y
+    def normalized(x: str, added: str = "") -> str:
+        y = f.fma(x, *line[:2])
+        if added and line[2:]:
+            added = f.fma(added, *line[2:])
+        if form.addend == "relu":
+            added = f.above(added, zero)
+        if added:
+            y = f.add(y, added)
+        return f.above(y, zero) if form.relu else y
 
     return normalized
 
@@ -251,8 +268,9 @@ def _norm(f: Routine, form: Form, which: str, i: str, mask: str | None) -> Calla
 def _copy_b(p: Program, form: Form) -> str:
     """`copy_b`: `steps` rows of `left` columns at most a panel wide become (steps, panel)."""
     f = p.routine(
-        "copy_b", b="ptr", into="ptr", steps="i64", left="i64", step="i64", column="i64", **_line(form, "b")
-    )
+        "copy_b", b="ptr", into="ptr", steps="i64", left="i64", step="i64", column="i64", **_line(form, "b"),
+        **({"gap": "i64"} if form.addend else {}),
+    )  # fmt: skip
     lanes, line = width(), 4 * panel()
     if not form.b_turned:
         masks = [f.tail(str(j * lanes), "%left") for j in range(VECTORS)]
@@ -262,8 +280,10 @@ def _copy_b(p: Program, form: Form) -> str:
                 f.at("%b", f.times(loop.index, "%step")),
                 f.at("%into", f.times(loop.index, line)),
             )
+            read = [source, *([f.at(source, "%gap")] if form.addend else [])]
             for j, (mask, norm) in enumerate(zip(masks, norms)):
-                f.write(norm(f.load(source, str(j * lanes), form.b, mask)), f.at(target, 4 * lanes * j))
+                found = [f.load(x, str(j * lanes), form.b, mask) for x in read]
+                f.write(norm(*found), f.at(target, 4 * lanes * j))
         f.done()
         return "copy_b"
     last = f.minus("%left", 1)

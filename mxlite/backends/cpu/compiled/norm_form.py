@@ -27,10 +27,11 @@ from .emitter import Function
 class Form:
     """`dtype` of the data; `batch`: by statistics of the batch, not the moving ones; `gamma`: there is one.
 
-    `addend`: "" where there is none. Forwards anything else means that it is read; backwards "stored" means
-    that its gradient is written, which is not so where nobody wants it or where it is in d_out already,
-    as nothing is masked. `by_out`: the mask is read off `out`. `result`: whether out, or d_data, is
-    written; `past_cache`: around the cache. `line`: whether scale and shift are written.
+    `addend`: what is added, one of `ops.norm_act_line.ADDENDS`; backwards "" where `out` tells. `stored`:
+    backwards, whether the gradient of what is added is written, which is not so where nobody wants it or
+    where it is in d_out already, as nothing is masked. `by_out`: the mask is read off `out`, else it is made
+    out of data and addend. `result`: whether out, or d_data, is written; `past_cache`: around the cache.
+    `line`: whether scale and shift are written.
     """
 
     dtype: str
@@ -38,6 +39,7 @@ class Form:
     gamma: bool
     relu: bool = False
     addend: str = ""
+    stored: bool = False
     by_out: bool = False
     result: bool = True
     past_cache: bool = False
@@ -45,28 +47,39 @@ class Form:
 
 
 class Channel:
-    """Numbers of the channels of a vector, or of the one channel that all its lanes belong to."""
+    """Numbers of the channels of a vector, or of the one channel that all its lanes belong to.
 
-    def __init__(self, f: Function, form: Form, mean: str, scale: str, shift: str) -> None:
-        self.f, self.form, self.mean, self.scale, self.shift = f, form, mean, scale, shift
+    `line`: scale and shift of the addend, where that has some.
+    """
 
-    def normalized(self, x: str) -> str:
-        return self.f.fma(x, self.scale, self.shift)
+    def __init__(
+        self, f: Function, form: Form, mean: str, scale: str, shift: str, line: Sequence[str] = ()
+    ) -> None:
+        self.f, self.form, self.mean, self.scale, self.shift, self.line = f, form, mean, scale, shift, line
+
+    def sum(self, x: str, addend: str | None) -> str:
+        """What the rectifier sees."""
+        y = self.f.fma(x, self.scale, self.shift)
+        return y if addend is None else self.f.add(y, self._added(addend))
 
     def out(self, x: str, addend: str | None) -> str:
-        f = self.f
-        y = self.normalized(x)
-        if addend is not None:
-            y = f.add(y, addend)
-        return f.above(y, f.const(0.0)) if self.form.relu else y
+        y = self.sum(x, addend)
+        return self.f.above(y, self.f.const(0.0)) if self.form.relu else y
 
-    def masked(self, d: str, x: str, out: str | None) -> str:
-        """The gradient that passes the rectifier."""
+    def _added(self, addend: str) -> str:
+        if not self.line:
+            return addend
+        y = self.f.fma(addend, *self.line)
+        return self.f.above(y, self.f.const(0.0)) if self.form.addend == "relu" else y
+
+    def masked(self, d: str, x: str, other: str | None) -> str:
+        """The gradient that passes the rectifier; `other`: out or the addend, whichever tells."""
         f = self.f
         if not self.form.relu:
             return d
         zero = f.const(0.0)
-        return f.select(f.compare("ogt", self.normalized(x) if out is None else out, zero), d, zero)
+        seen = other if other is not None and self.form.by_out else self.sum(x, other)
+        return f.select(f.compare("ogt", seen, zero), d, zero)
 
     def d_data(self, d: str, x: str, slope: str, offset: str) -> str:
         f = self.f

@@ -126,7 +126,7 @@ def backward(form: Form) -> Module:
         f.pointer(s) for s in (D_OUT, D_DATA, D_GAMMA, D_BETA, D_ADDEND)
     )
     momentum, new = w.number(MOMENTUM), w.number(NEW)
-    by_out, stored = form.relu and form.by_out, form.addend == "stored"
+    by_out, stored = form.relu and form.by_out, form.stored
     first, last = f.share(p.channels)
     with f.loop(first, last) as channels:
         c = channels.index

@@ -12,7 +12,7 @@ several pages come faster than one (on Ice Lake half as fast again).
       ...                         |        | and the like            |        | those are in the cache still
 
 Work, in vectors of S >= L + width float32: scale and shift, or slope and offset, for all threads; then
-for each thread three vectors of numbers, two of sums and two of sums in float64.
+for each thread three vectors of numbers, two of sums, two of sums in float64, and two for the addend's line.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
+from ....ops.norm_act_line import is_lined
 from .doubles import Doubles
 from .emitter import Module, width
 from .norm_form import (
@@ -37,13 +38,15 @@ from .norm_form import (
 ROW = 4096  # bytes that a row has at least, where there are as many: a page
 LONGEST = 4096  # numbers up to which rows are repeated for the sake of whole vectors
 CHUNK = 512  # rows whose sums are made in float32
-_SHARED, _OWN = 2, 9  # vectors of S numbers
+_SHARED, _OWN = 2, 11  # vectors of S numbers
 
 # Slots of the arguments: addresses, then numbers.
 DATA, ADDEND, OUT, GAMMA, BETA, MOVING_MEAN, MOVING_VAR, MEAN, VAR, WORK = range(10)
 D_OUT, D_DATA, D_GAMMA, D_BETA, D_ADDEND = range(10, 15)
 FACTOR, SHIFT = D_OUT, D_DATA  # forwards
 ROWS, LENGTH, CHANNELS, REST, COPIES, STRIDE, PER_COUNT, EPS, MOMENTUM, NEW = range(15, 25)
+ADDEND_FACTOR, ADDEND_SHIFT = 25, 26  # addresses
+COUNT = 27
 
 Rows = list[list[str]]  # for each row, where it begins in each array
 Column = Callable[[str, "str | None", Rows], None]
@@ -83,6 +86,7 @@ class _Passes:
         self.own = [self._part(own, i) for i in range(3)]
         self.sums = [self._part(own, i) for i in (3, 4)]
         self.totals = [self._part(own, i) for i in (5, 7)]
+        self.line = [self._part(own, i) for i in (9, 10)] if is_lined(form.addend) else []
         self.first, rows = f.share(f.integer(ROWS))
         # The incomplete row at the end is one more for the thread that has the last whole one.
         at_end = f.emit(f"icmp eq i64 {rows}, {f.integer(ROWS)}")
@@ -185,12 +189,27 @@ class _Passes:
         with self.f.loop("0", self.copies) as copy:
             self.f.store(value, target, self._column(copy.index, c), mask=mask)
 
+    def spread_line(self) -> None:
+        """Have the addend's line, if it has one, at all columns."""
+        for slot, target in zip((ADDEND_FACTOR, ADDEND_SHIFT), self.line):
+            self.spread_out(self.f.pointer(slot), target)
+
+    def spread_out(self, source: str, target: str) -> None:
+        """Write numbers of all channels to all columns."""
+        self.channelwise(
+            "0",
+            self.channels,
+            lambda c, mask: self.spread(self.f.load(source, c, mask=mask), target, c, mask),
+        )
+
     def _column(self, copy: str, c: str) -> str:
         return self.f.emit(f"add i64 {self.f.emit(f'mul i64 {copy}, {self.channels}')}, {c}")
 
     def channel(self, v: str, mean: str, scale: str, shift: str) -> Channel:
         """The channels of column v, out of vectors; "" for what is not needed."""
-        return Channel(self.f, self.form, *(self.f.load(p, v) if p else "" for p in (mean, scale, shift)))
+        found = [self.f.load(p, v) if p else "" for p in (mean, scale, shift)]
+        line = [self.f.load(p, v) for p in self.line]
+        return Channel(self.f, self.form, found[0], found[1], found[2], line)
 
     def load(self, row: Sequence[str], i: int, v: str, mask: str | None) -> str:
         return self.f.load(row[i], v, self.form.dtype, mask)
@@ -247,6 +266,7 @@ def forward(form: Form) -> Module:
 
     p.channelwise(*f.share(p.channels, f.width), settled)
     if form.result:
+        p.spread_line()
         f.meet()
 
         def applied(v: str, mask: str | None, rows: Rows) -> None:
@@ -263,13 +283,36 @@ def forward(form: Form) -> Module:
 
 
 @functools.cache
+def apply(form: Form) -> Module:
+    """out from data, addend and lines that are there; no statistics."""
+    p = _Passes(form)
+    f = p.f
+    data, addend, out = (f.pointer(s) for s in (DATA, ADDEND, OUT))
+    for slot, target in zip((FACTOR, SHIFT), p.own):
+        p.spread_out(f.pointer(slot), target)
+    p.spread_line()
+
+    def applied(v: str, mask: str | None, rows: Rows) -> None:
+        channel = p.channel(v, "", p.own[0], p.own[1])
+        for row in rows:
+            more = p.load(row, 2, v, mask) if form.addend else None
+            p.write(channel.out(p.load(row, 0, v, mask), more), row, 1, v, mask)
+
+    p.rows([data, out, *([addend] if form.addend else [])], applied, p.first, p.last, 4)
+    f.done()
+    return p.module
+
+
+@functools.cache
 def backward(form: Form) -> Module:
     p = _Passes(form)
     f, w = p.f, p.w
     data, out, d_out, d_data, d_addend = (f.pointer(s) for s in (DATA, OUT, D_OUT, D_DATA, D_ADDEND))
     gamma, beta, mean_in, var_in = (f.pointer(s) for s in (GAMMA, BETA, MEAN, VAR))
-    by_out, stored = form.relu and form.by_out, form.addend == "stored"
+    by_out, stored = form.relu and form.by_out, form.stored
     by_data = form.relu and not form.by_out
+    # What tells, besides data, where the rectifier let through.
+    other = [out] if by_out else [f.pointer(ADDEND)] if by_data and form.addend else []
 
     def scaled(c: str, mask: str | None) -> tuple[str, str, str]:
         mean, inverse = f.load(mean_in, c, mask=mask), f.load(var_in, c, mask=mask)
@@ -285,14 +328,15 @@ def backward(form: Form) -> Module:
         return p.channel(v, p.own[0], p.own[1], p.own[2] if by_data else "")
 
     p.channelwise("0", p.channels, prepared)
-    arrays = [data, d_out, *([out] if by_out else []), *([d_addend] if stored else [])]
+    p.spread_line()
+    arrays = [data, d_out, *other, *([d_addend] if stored else [])]
 
     def terms(v: str, mask: str | None) -> Callable[[list[str]], tuple[str, str]]:
         at = channel(v)
 
         def of(row: list[str]) -> tuple[str, str]:
             x, d = p.load(row, 0, v, mask), p.load(row, 1, v, mask)
-            d = at.masked(d, x, p.load(row, 2, v, mask) if by_out else None)
+            d = at.masked(d, x, p.load(row, 2, v, mask) if other else None)
             if stored:
                 f.store(d, row[-1], v, form.dtype, mask)
             return d, f.mul(d, f.sub(x, at.mean))
@@ -331,11 +375,11 @@ def backward(form: Form) -> Module:
             for row in rows:
                 x, d = p.load(row, 0, v, mask), p.load(row, 1, v, mask)
                 if not stored:
-                    d = at.masked(d, x, p.load(row, 3, v, mask) if by_out else None)
+                    d = at.masked(d, x, p.load(row, 3, v, mask) if other else None)
                 p.write(at.d_data(d, x, slope, offset), row, 2, v, mask)
 
         head = d_addend if stored else d_out
-        arrays = [data, head, d_data, *([out] if by_out and not stored else [])]
+        arrays = [data, head, d_data, *(other if not stored else [])]
         p.rows(arrays, applied, p.first, p.last, 2 if form.past_cache else 4, back=True)
     f.done()
     return p.module

@@ -23,11 +23,13 @@ _byte = np.dtype("uint8")
 
 class Line(NamedTuple):
     """Which factor of a product is normalized, "x" or "y": by a factor and a shift, float32, for each of its
-    columns, and if `relu` by a rectifier. It must lie row by row.
+    columns, and if `relu` by a rectifier. It must lie row by row. addend: what is added to "y" before
+    that, an array that lies as "y"; see `ops.norm_act_line`.
     """
 
     of: str
     relu: bool
+    addend: str = ""
 
 
 def product(
@@ -40,7 +42,8 @@ def product(
 ) -> Product | None:
     """x (M, K) @ y (K, N), with a contiguous row of N numbers of type `bias` added, or `out` itself.
 
-    With a `line` the product takes factors and shifts as `bind(..., line=(factor, shift))`.
+    With a `line` the product takes factors and shifts as `bind(..., line=(factor, shift))`, behind them the
+    addend and what its own are.
 
     Two-byte numbers are multiplied and added up in float32, and rounded once. None where there is no
     compiler, or a matrix lies otherwise than row by row or column by column.
@@ -73,7 +76,7 @@ def _made(
     kinds = (x.dtype.name, y.dtype.name, out.dtype.name)
     form = code.Form(*kinds, x.is_turned, y.is_turned, "" if bias is None else bias.name)
     if line is not None:
-        form = form._replace(line={"x": "a", "y": "b"}[line.of], relu=line.relu)
+        form = form._replace(line={"x": "a", "y": "b"}[line.of], relu=line.relu, addend=line.addend)
     own = scratch_bytes([((nbytes,), _byte) for nbytes in code.pieces(form, m, n)])
     threads = threads_for(4 * m * n * k // 16)  # a vector is multiplied about as fast as it is moved
     chunks = -(-k // code.DEPTH)
@@ -88,11 +91,15 @@ def _made(
         x_at: Any, y_at: Any, out_at: Any, bias_at: Any = None, work: Any = None, line: Sequence[Any] = ()
     ) -> Run:
         addresses = {code.A: x_at, code.B: y_at, code.C: out_at, code.WORK: work}
-        addresses |= dict(zip((code.FACTOR, code.SHIFT), line))
+        pair, added, more = line[:2], line[2:3], line[3:]
+        addresses |= dict(zip((code.FACTOR, code.SHIFT), pair))
+        addresses |= dict(zip((code.ADDEND_FACTOR, code.ADDEND_SHIFT), more))
         if bias is not None:
             addresses[code.BIAS] = bias_at
         given = slots | {i: address_of(a) for i, a in addresses.items()}
+        for array in added:
+            given[code.GAP] = address_of(array) - address_of(y_at)
         args = [given.get(i, 0) for i in range(code.COUNT)]
-        return call(code.code(form), "multiply", args, threads, keep=tuple(addresses.values()))
+        return call(code.code(form), "multiply", args, threads, keep=(*addresses.values(), *line))
 
     return Product("compiled product", own * threads, bound)

@@ -7,7 +7,8 @@ arrays:
     ByData    connect(d_out, weight, d_data, work)
     ByWeight  connect(d_out, data, d_weight, d_bias, work)
 
-Those that normalize what they read take one more argument, `line`: a factor and a shift for each channel.
+Those that normalize what they read take one more argument, `line`: a factor and a shift for each channel; in
+the direction of the weight also `addend` and `addend_line`, see `ops.norm_act_line`.
 """
 
 from .choice import (

@@ -14,6 +14,7 @@ from ..compiled.column_sum import ColumnSum
 from ..threads import num_threads
 from .direct import ByData, ByWeight, Forward
 from .generated import GeneratedByData, GeneratedByWeight, GeneratedForward
+from .normalized import NormalizedByWeight
 from .pointwise import (
     NormedPointwiseByWeight,
     NormedPointwiseForward,
@@ -74,13 +75,24 @@ def normed_forward(g: Geometry, weight: DType, bias: bool, relu: bool) -> Any:
     return _once(num_threads(), NormedPointwiseForward, g, bias, relu)
 
 
-def normed_by_weight(g: Geometry, weight: DType, bias: bool, relu: bool) -> Any:
-    """The way of the gradients in weight and bias of such a convolution, or None."""
+def normed_by_weight(g: Geometry, weight: DType, bias: bool, relu: bool, addend: str) -> Any:
+    """The way of the gradients in weight and bias of a convolution of relu(data * factor + shift + added), or
+    None.
+    """
     if _suits_winograd(g):
-        layer = winograd.d_weight(*_sizes(g), g.dtype, prologue=winograd.Prologue(True, relu))
+        layer = winograd.d_weight(*_sizes(g), g.dtype, prologue=winograd.Prologue(True, relu, addend))
         if layer is not None:
             return GeneratedByWeight(g, weight, layer, _column_sum(g, weight, bias))
-    return _once(num_threads(), NormedPointwiseByWeight, g, bias, relu)
+    way = _once(num_threads(), NormedPointwiseByWeight, g, bias, relu, addend)
+    if way is not None:
+        return way
+    if g.groups > 1:  # so little is computed with each number that to normalize it takes as long
+        return None
+    return _once(num_threads(), _normalized, g, weight, bias, relu, addend)
+
+
+def _normalized(g: Geometry, weight: DType, bias: bool, relu: bool, addend: str) -> NormalizedByWeight:
+    return NormalizedByWeight(g, lambda g: by_weight(g, weight, bias), relu, addend)
 
 
 def _column_sum(g: Geometry, weight: DType, bias: bool) -> ColumnSum | None:

@@ -96,17 +96,14 @@ class GeneratedByWeight(Generated):
         d_bias: Any,
         work: Any,
         line: Sequence[Any] = (None, None),
+        addend: Any = None,
+        addend_line: Sequence[Any] = (None, None),
     ) -> Run:
         wide, _, own = carve(work, self.pieces)
-        calls: list[Run] = []
+        target = wide.reshape(self.shape) if wide.size else d_weight
+        calls: list[Run] = [self.layer.connect(d_out, data, target, own, line, addend, addend_line)]
         if wide.size:
-            wide = wide.reshape(self.shape)
-            calls += [
-                self.layer.connect(d_out, data, wide, own, line),
-                partial(np.copyto, d_weight, wide, casting="unsafe"),
-            ]
-        else:
-            calls.append(self.layer.connect(d_out, data, d_weight, own, line))
+            calls.append(partial(np.copyto, d_weight, target, casting="unsafe"))
         if d_bias is not None:
             calls.append(self.sum_of.connect(d_out, d_bias, work))
         return in_turn(calls)

@@ -30,6 +30,10 @@ NARROW = 1 << 15
 """Numbers of a weight up to which a product waits for memory: generated code, which normalizes what it copies
 anyway, is then at least as fast as a norm and oneDNN's product, and beyond it up to 5 % slower. Of 16 bits it
 is faster at any size where oneDNN widens them."""
+FEW_FILTERS = 128
+"""Filters up to which that holds for a gradient in the weight whatever the channels: each number that is
+normalized is multiplied but so often. With more than two filters for each channel it is so the less: then the
+generated product takes up to twice oneDNN's time, and to normalize few channels first takes little."""
 PER_THREAD = 32
 """Channels that each thread is to have of the larger side of a gradient in the weight."""
 
@@ -113,11 +117,17 @@ class NormedPointwise:
     """A product of normalized data by generated code, which normalizes what it copies into the cache."""
 
     def __init__(
-        self, g: Geometry, x: Layout, y: Layout, out: Layout, line: generated.Line, bias: DType | None = None
+        self,
+        g: Geometry,
+        x: Layout,
+        y: Layout,
+        out: Layout,
+        line: generated.Line,
+        bias: DType | None = None,
     ) -> None:
-        if not is_product(g) or (g.dtype == float32 and g.c * g.f > NARROW):
-            raise LookupError
-        if part_of(g).dtype == g.dtype != float32:  # the processor multiplies them itself
+        if (
+            not is_product(g) or part_of(g).dtype == g.dtype != float32
+        ):  # the processor multiplies those itself
             raise LookupError
         x, y, out = (replace(z, dtype=g.dtype) for z in (x, y, out))
         made = generated.product(x, y, out, bias, line=line)
@@ -136,6 +146,8 @@ class NormedPointwiseForward(NormedPointwise):
     """out = relu(data * factor + shift) @ weight.T + bias."""
 
     def __init__(self, g: Geometry, bias: bool, relu: bool) -> None:
+        if g.dtype == float32 and g.c * g.f > NARROW:
+            raise LookupError
         r, line = _rows(g), generated.Line("x", relu)
         x, y, out = Layout.dense(r, g.c), Layout.dense(g.f, g.c).turned, Layout.dense(r, g.f)
         super().__init__(g, x, y, out, line, g.dtype if bias else None)
@@ -147,12 +159,14 @@ class NormedPointwiseForward(NormedPointwise):
 
 
 class NormedPointwiseByWeight(NormedPointwise):
-    """d_weight = d_out.T @ relu(data * factor + shift), and d_bias the sum of d_out's rows."""
+    """d_weight = d_out.T @ relu(data * factor + shift + added), and d_bias the sum of d_out's rows."""
 
-    def __init__(self, g: Geometry, bias: bool, relu: bool) -> None:
+    def __init__(self, g: Geometry, bias: bool, relu: bool, addend: str) -> None:
         if max(g.c, g.f) < PER_THREAD * num_threads():
             raise LookupError
-        r, line = _rows(g), generated.Line("y", relu)
+        if g.dtype == float32 and (g.f > 2 * g.c or (g.c * g.f > NARROW and g.f > FEW_FILTERS)):
+            raise LookupError
+        r, line = _rows(g), generated.Line("y", relu, addend)
         x, y, out = Layout.dense(r, g.f).turned, Layout.dense(r, g.c), Layout.dense(g.f, g.c)
         super().__init__(g, x, y, out, line)
         self.sum_of = ColumnSum(r, g.f, g.dtype, g.dtype) if bias else None
@@ -160,10 +174,19 @@ class NormedPointwiseByWeight(NormedPointwise):
             self.pieces.append(((self.sum_of.nbytes,), _byte))
 
     def connect(
-        self, d_out: Any, data: Any, d_weight: Any, d_bias: Any, work: Any, line: Sequence[Any]
+        self,
+        d_out: Any,
+        data: Any,
+        d_weight: Any,
+        d_bias: Any,
+        work: Any,
+        line: Sequence[Any],
+        addend: Any = None,
+        addend_line: Sequence[Any] = (),
     ) -> Run:
         own, *more = carve(work, self.pieces)
-        calls = [self.product.bind(d_out, data, d_weight, None, own, line)]
+        added = () if addend is None else (addend, *(x for x in addend_line if x is not None))
+        calls = [self.product.bind(d_out, data, d_weight, None, own, (*line, *added))]
         if d_bias is not None and self.sum_of is not None:
             calls.append(self.sum_of.connect(d_out, d_bias, *more))
         return in_turn(calls)

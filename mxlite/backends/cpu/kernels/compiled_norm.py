@@ -12,6 +12,7 @@ from ....core import native
 from ....graph.opdef import DType
 from ....ops.norm import _split, BatchNorm
 from ....ops.norm_act import _norm_act
+from ....ops.norm_act_line import _norm_act_line
 from ....ops.normed_convolution import _norm_line
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
@@ -44,9 +45,9 @@ class _Layout:
         self.slots: Any = norm_rows if self.in_rows else norm_planes
 
     def pieces(self) -> list[Piece]:
-        """Two vectors for results that nobody wants, and the work of the passes."""
+        """Four vectors for results that nobody wants, and the work of the passes."""
         own = norm_rows.work_bytes(self.length, num_threads()) if self.in_rows else 0
-        return [((2, self.channels), _float32), ((own,), _byte)]
+        return [((4, self.channels), _float32), ((own,), _byte)]
 
     def numbers_of(self, attrs: Any) -> dict[int, int]:
         """Slot -> number."""
@@ -102,11 +103,15 @@ def _form(r: Request, train: bool) -> Form | None:
     return Form(r.dtype.name, batch, gamma=not a.fix_gamma, relu=getattr(a, "relu", False))
 
 
-def _forward(r: Request) -> ChosenKernel | None:
+def forward(r: Request) -> ChosenKernel | None:
+    """A norm with what follows it."""
     form = _form(r, r.train)
     if form is None:
         return None
     layout = _Layout(r)
+    added, leaves_line = _added(r), r.op is _norm_act_line
+    if leaves_line and not layout.in_rows:
+        return None
     pieces = layout.pieces()
 
     def connect(
@@ -118,10 +123,14 @@ def _forward(r: Request) -> ChosenKernel | None:
         moving_mean: Any,
         moving_var: Any,
         addend: Any = None,
+        addend_factor: Any = None,
+        addend_shift: Any = None,
         *,
         out: Any,
         mean: Any,
         var: Any,
+        factor: Any = None,
+        shift: Any = None,
         work: Any,
         train: bool,
     ) -> Run:
@@ -136,10 +145,17 @@ def _forward(r: Request) -> ChosenKernel | None:
         }  # fmt: skip
         if layout.in_rows:
             arrays[s.WORK] = own
+        if leaves_line:
+            arrays |= {
+                s.FACTOR: spare[2] if factor is None else factor,
+                s.SHIFT: spare[3] if shift is None else shift,
+                s.ADDEND_FACTOR: addend_factor, s.ADDEND_SHIFT: addend_shift,
+            }  # fmt: skip
         form = replace(
             form,
-            addend="" if addend is None else "read",
+            addend=added,
             result=out is not None,
+            line=leaves_line,
             past_cache=layout.is_past_cache(out, data, addend),
         )
         return layout.run("forward", form, a, arrays, 3 * data.nbytes)
@@ -147,11 +163,16 @@ def _forward(r: Request) -> ChosenKernel | None:
     return connected(connect, scratch_bytes(pieces), "compiled norm")
 
 
-def _backward(r: Request) -> ChosenKernel | None:
+def backward(r: Request) -> ChosenKernel | None:
+    """The gradients of a norm with what follows it."""
     form = _form(r, r.train)
     if form is None or not r.is_used("d_out"):
         return None
     layout = _Layout(r)
+    of_line = r.op is _norm_act_line.grad_op
+    added = _added(r) if of_line and form.relu else ""
+    if of_line and not layout.in_rows:
+        return None
     pieces = layout.pieces()
 
     def connect(
@@ -165,7 +186,10 @@ def _backward(r: Request) -> ChosenKernel | None:
         var: Any,
         moving_mean: Any,
         moving_var: Any,
-        out: Any,
+        out: Any = None,
+        addend: Any = None,
+        addend_factor: Any = None,
+        addend_shift: Any = None,
         *,
         d_data: Any,
         d_gamma: Any,
@@ -186,11 +210,16 @@ def _backward(r: Request) -> ChosenKernel | None:
         }  # fmt: skip
         if layout.in_rows:
             arrays[s.WORK] = own
+        if of_line:
+            arrays |= {
+                s.ADDEND: addend, s.ADDEND_FACTOR: addend_factor, s.ADDEND_SHIFT: addend_shift,
+            }  # fmt: skip
         # Unmasked, the gradient of the addend is that of the output: in place there is nothing to do.
         same = d_addend is None or (not form.relu and address_of(d_addend) == address_of(d_out))
         form = replace(
             form,
-            addend="" if same else "stored",
+            addend=added,
+            stored=not same,
             by_out=out is not None,
             result=d_data is not None,
             past_cache=layout.is_past_cache(d_data, data, d_out),
@@ -198,6 +227,11 @@ def _backward(r: Request) -> ChosenKernel | None:
         return layout.run("backward", form, a, arrays, 5 * data.nbytes)
 
     return connected(connect, scratch_bytes(pieces), "compiled norm", mutates=True)
+
+
+def _added(r: Request) -> str:
+    """What a norm adds; see `Form`."""
+    return getattr(r.attrs, "addend", "array" if getattr(r.attrs, "add", False) else "")
 
 
 def line(r: Request) -> ChosenKernel | None:
@@ -208,7 +242,7 @@ def line(r: Request) -> ChosenKernel | None:
     layout = _Layout(r)
     if not layout.in_rows:
         return None
-    pieces = [((4, layout.channels), _float32), *layout.pieces()[1:]]
+    pieces = layout.pieces()
 
     def connect(
         xp: Any,
@@ -241,9 +275,11 @@ def line(r: Request) -> ChosenKernel | None:
 
 
 ROWS = {
-    BatchNorm: [_forward],
-    BatchNorm.grad_op: [_backward],
-    _norm_act: [_forward],
-    _norm_act.grad_op: [_backward],
+    BatchNorm: [forward],
+    BatchNorm.grad_op: [backward],
+    _norm_act: [forward],
+    _norm_act.grad_op: [backward],
+    _norm_act_line: [forward],
+    _norm_act_line.grad_op: [backward],
     _norm_line: [line],
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....core.dtype import float32
 from ....graph.opdef import DType
 from ....ops.conv import geometry
 from ....ops.conv_kernels import Geometry
@@ -12,6 +11,7 @@ from ....ops.layout import first
 from ....ops.normed_convolution import _normed_convolution, _normed_convolution_d_weight
 from ... import base
 from .. import convolution
+from ..compiled import storable, usable
 from ..onednn import Run
 
 
@@ -40,7 +40,7 @@ def by_weight(r: base.Request) -> base.ChosenKernel | None:
     if found is None or not r.is_used("d_weight"):
         return None
     g, weight = found
-    way = convolution.normed_by_weight(g, weight, r.is_used("d_bias"), r.attrs.relu)
+    way = convolution.normed_by_weight(g, weight, r.is_used("d_bias"), r.attrs.relu, r.attrs.addend)
     if way is None:
         return None
 
@@ -51,12 +51,16 @@ def by_weight(r: base.Request) -> base.ChosenKernel | None:
         data: Any,
         factor: Any,
         shift: Any,
+        addend: Any = None,
+        addend_factor: Any = None,
+        addend_shift: Any = None,
         *,
         d_weight: Any,
         d_bias: Any,
         work: Any,
     ) -> Run:
-        run: Run = way.connect(grad, data, d_weight, d_bias, work, line=(factor, shift))
+        added = (addend, (addend_factor, addend_shift)) if addend is not None else ()
+        run: Run = way.connect(grad, data, d_weight, d_bias, work, (factor, shift), *added)
         return run
 
     return base.connected(connect, way.nbytes, way.name)
@@ -64,8 +68,8 @@ def by_weight(r: base.Request) -> base.ChosenKernel | None:
 
 def _geometry(r: base.Request, data: Any, out: Any) -> tuple[Geometry, DType] | None:
     """The convolution and the type of its weight, where there may be a kernel: floats, and not empty."""
-    kinds = set(r.dtypes[:-2])
-    if len(kinds) != 1 or any(k != float32 for k in r.dtypes[-2:]) or 0 in data or 0 in out:
+    kinds = {k for n, k in zip(r.op.input_names(r.attrs), r.dtypes) if not n.endswith(("factor", "shift"))}
+    if len(kinds) != 1 or not (usable() and r.dtypes[0].name in storable()) or 0 in data or 0 in out:
         return None
     return geometry(r.attrs, first(data), r.dtypes[0]), r.dtypes[0]
 

@@ -1,11 +1,11 @@
-"""Convolutions normalize while they read, where there are kernels for that."""
+"""Who reads the result of a norm makes it while it reads, where there are kernels for that."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ....graph import Entry, Graph
-from ....ops.normed_convolution import _norm_line, _normed_convolution, _normed_convolution_d_weight
 from ... import passes
 from ...base import Request, Row
 from ..kernels import compiled_norm, conv_normed
@@ -19,9 +19,5 @@ def normed_loads(
 
 
 def _has_kernel(r: Request) -> bool:
-    row: Row = {
-        _norm_line: compiled_norm.line,
-        _normed_convolution: conv_normed.forward,
-        _normed_convolution_d_weight: conv_normed.by_weight,
-    }[r.op]
-    return row(r) is not None
+    rows: dict[Any, list[Row]] = {**compiled_norm.ROWS, **conv_normed.ROWS}
+    return any(row(r) is not None for row in rows[r.op])

@@ -25,11 +25,11 @@ from .linear import both_sides
 from .product import outer_routine
 from .routine import code_of, Program
 from .taps import TAPS, write_taps
-from .tiles import clear, gradient_routines, input_routines, LINE, NBYTES, Prologue, Source
+from .tiles import ADDEND_LINE, clear, gradient_routines, input_routines, LINE, NBYTES, Prologue, Source
 
-_POINTERS = ("data", "d_out", "d_weight", "work", "sums", *LINE)
+_POINTERS = ("data", "d_out", "d_weight", "work", "sums", *LINE, *ADDEND_LINE)
 SLOTS = (
-    *_POINTERS, "share", "units", "unit", "per_image",
+    *_POINTERS, "gap", "share", "units", "unit", "per_image",
     "per_column", "per_row", "h", "w", "oh", "ow",
     "pad_y", "pad_x", "c", "f", "cs", "fs", "c_parts", "f_parts", "splits", "most", "v_far", "y_far", "s_far",
     "s_size", "at_v", "at_y", "at_s", "taken", "finished",
@@ -70,7 +70,8 @@ def correlate_entry(p: Program, grid: Grid, v: int, dtype: str, prologue: Prolog
             f.times(g["c"], size),
             c_blocks,
             scratch,
-            [f.at(g[x], f.times(c0, 4)) for x in LINE] if prologue.line else [],
+            [f.at(g[x], f.times(c0, 4)) for x in prologue.lines],
+            g["gap"] if prologue.addend else None,
         )
         d_out = Source(
             f,
@@ -212,15 +213,23 @@ class Correlation(Layer):
         return [((self.threads * places["share"],), BYTE), ((sums * places["s_size"],), BYTE)]
 
     def connect(
-        self, d_out: Any, data: Any, d_weight: Any, work: Any, line: Sequence[Any] = (None, None)
+        self,
+        d_out: Any,
+        data: Any,
+        d_weight: Any,
+        work: Any,
+        line: Sequence[Any] = (None, None),
+        addend: Any = None,
+        addend_line: Sequence[Any] = (None, None),
     ) -> Run:
         """The call that computes `d_weight`. `line`: factors and shifts of the prologue."""
         own, sums = carve(work, self.pieces())
-        keep = (d_out, data, d_weight, work, *line)
+        keep = (d_out, data, d_weight, work, *line, addend, *addend_line)
         values = {
             **self.slots(), **self.places(), "data": address(data), "d_out": address(d_out),
             "d_weight": address(d_weight), "work": address(own), "sums": address(sums),
-            **dict(zip(LINE, map(address, line))), "cs": self.parts[0],
+            **dict(zip((*LINE, *ADDEND_LINE), map(address, (*line, *addend_line)))),
+            "gap": address(addend) - address(data) if addend is not None else 0, "cs": self.parts[0],
             "fs": self.parts[1], "c_parts": self.c // self.parts[0], "f_parts": self.f // self.parts[1],
             "splits": self.splits, "most": self.most, "taken": 0, "finished": 0,
         }  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ....ops.norm_act_line import is_lined
 from .algebra import algorithm, Matrix, transposed
 from .grid import Grid, Kind, Tile
 from .linear import both_sides
@@ -20,15 +21,23 @@ NBYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 LINE = ("line_factor", "line_shift")
 """Slots of the addresses of a prologue's factors and shifts, float32."""
+ADDEND_LINE = ("addend_factor", "addend_shift")
+"""The same of its addend."""
 
 
 class Prologue(NamedTuple):
-    """What is done to an input when it is read: a factor and a shift for its channel; ReLU. The zeros out
-    there stay zeros.
+    """What is done to an input when it is read: a factor and a shift for its channel; what is added, one of
+    `ops.norm_act_line.ADDENDS`; ReLU. The zeros out there stay zeros.
     """
 
     line: bool = False
     relu: bool = False
+    addend: str = ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Slots of the vectors of channels that it reads."""
+        return (*(LINE if self.line else ()), *(ADDEND_LINE if is_lined(self.addend) else ()))
 
 
 class Into(NamedTuple):
@@ -53,14 +62,16 @@ def _into(
     p: Program, what: str, grid: Grid, dtype: str, prologue: Prologue, matrix: Callable[[int], Matrix]
 ) -> Into:
     to = {"blocks": "i64", "v": "ptr", "step": "i64", "far": "i64"}
-    if prologue.line:
-        to |= {"factor": "ptr", "shift": "ptr"}
+    to |= dict.fromkeys(prologue.lines, "ptr")
+    if prologue.addend:
+        to["gap"] = "i64"
     whole = matrix(grid.m)
     size = len(whole[0])
     f = p.routine(what, data="ptr", row="i64", column="i64", **to)
     rows = [f.at("%data", f.times(r, "%row")) for r in range(size)]
     columns = [f.times(c, "%column") for c in range(size)]
-    _transform(f, whole, whole, grid.products(grid.whole), rows, columns, None, dtype, prologue)
+    others = [f.at(row, "%gap") for row in rows] if prologue.addend else []
+    _transform(f, whole, whole, grid.products(grid.whole), rows, others, columns, None, dtype, prologue)
     edges = {}
     for kind in grid.kinds:
         edges[kind] = f"{what}{kind.rows}x{kind.columns}"
@@ -83,20 +94,22 @@ def _edge(
     row = f.times("%w", "%pixel")
     left = f.most("%x", 0)
     start = f.at("%image", f.times(left, "%pixel"))
-    rows, columns = [], []
+    rows, others, columns = [], [], []
     in_rows, in_columns = [], []
     for k in range(len(a[0])):
         y = f.plus("%y", k)
         there = f.at(start, f.times(y, row))
         inside = f.is_("ult", y, "%h")
         rows.append(f.emit(f"select i1 {inside}, ptr {there}, ptr %zeros"))
+        if prologue.addend:
+            others.append(f.emit(f"select i1 {inside}, ptr {f.at(there, '%gap')}, ptr %zeros"))
         in_rows.append(f.every_lane(inside) if prologue.line else "")
     for k in range(len(b[0])):
         x = f.plus("%x", k)
         nearest = f.least(f.most(x, left), f.minus("%w", 1))
         columns.append(f.times(f.minus(nearest, left), "%pixel"))
         in_columns.append(f.every_lane(f.is_("ult", x, "%w")))
-    _transform(f, a, b, products, rows, columns, (in_rows, in_columns), dtype, prologue)
+    _transform(f, a, b, products, rows, others, columns, (in_rows, in_columns), dtype, prologue)
 
 
 def _transform(
@@ -105,12 +118,14 @@ def _transform(
     b: Matrix,
     products: list[list[int]],
     rows: list[str],
+    others: list[str],
     columns: list[Int],
     masks: tuple[list[str], list[str]] | None,
     dtype: str,
     prologue: Prologue,
 ) -> None:
-    """All `blocks` of channels of one tile; pixel (r, c) is at rows[r] + columns[c].
+    """All `blocks` of channels of one tile; pixel (r, c) is at rows[r] + columns[c], the addend's `gap` bytes
+    behind.
 
     `masks` tell of each row and of each column whether it is in the image. A row that is not is read as
     zeros; with a shift of 0 it stays zeros.
@@ -121,18 +136,25 @@ def _transform(
         away = f.times(loop.index, f.width * NBYTES[dtype])
         at = [f.at(row, away) for row in rows]
         v = f.at("%v", f.times(loop.index, "%step"))
-        factor, shifts = "", [""] * len(rows)
-        if prologue.line:
-            channels = f.times(loop.index, 4 * f.width)
-            factor, shift = (f.read(f.at(f"%{x}", channels)) for x in ("factor", "shift"))
-            shifts = [
-                shift if masks is None else f.select(masks[0][r], shift, zero) for r in range(len(rows))
-            ]
+        more = [f.at(row, away) for row in others]
+        channels = f.times(loop.index, 4 * f.width)
+        vectors = {x: f.read(f.at(f"%{x}", channels)) for x in prologue.lines}
+
+        def lined(value: str, r: int, factor: str, shift: str) -> str:
+            here = vectors[shift] if masks is None else f.select(masks[0][r], vectors[shift], zero)
+            return f.fma(value, vectors[factor], here)
 
         def load(r: int, c: int) -> str:
             value = f.read(f.at(at[r], columns[c]), dtype)
             if prologue.line:
-                value = f.fma(value, factor, shifts[r])
+                value = lined(value, r, *LINE)
+            if prologue.addend:
+                added = f.read(f.at(more[r], columns[c]), dtype)
+                if is_lined(prologue.addend):
+                    added = lined(added, r, *ADDEND_LINE)
+                if prologue.addend == "relu":
+                    added = f.above(added, zero)
+                value = f.add(value, added)
             if prologue.relu:
                 value = f.above(value, zero)
             return value if masks is None else f.select(masks[1][c], value, zero)
@@ -208,7 +230,8 @@ def output_routine(p: Program, grid: Grid, kind: Kind, v: int, dtype: str, epilo
 class Source:
     """Images (n, h, w, ...) that are read tile by tile: `blocks` vectors of the channels of each pixel,
     pixels being `pixel` bytes apart. At `zeros` there are as many pixels of zeros as a tile has columns.
-    `line`: where the factors and the shifts of these channels are, if `into` wants any.
+    `line`: where the factors and the shifts of these channels are, if `into` wants any; `gap`: bytes from the
+    images to those that are added.
     """
 
     def __init__(
@@ -222,9 +245,10 @@ class Source:
         blocks: Int,
         zeros: str,
         line: Sequence[str] = (),
+        gap: Int | None = None,
     ) -> None:
         self.f, self.into, self.data, self.h, self.w = f, into, data, h, w
-        self.pixel, self.blocks, self.zeros, self.line = pixel, blocks, zeros, line
+        self.pixel, self.blocks, self.zeros, self.line, self.gap = pixel, blocks, zeros, line, gap
         self.row = f.times(pixel, w)
 
     def read(self, tile: Tile, y: Int, x: Int, to: str, step: Int, far: Int) -> None:
@@ -235,6 +259,7 @@ class Source:
         start = f.at(self.data, f.times(f.times(tile.image, self.h), self.row))
         rest: list[tuple[str, Int]] = [("i64", self.blocks), ("ptr", to), ("i64", step), ("i64", far)]
         rest += [("ptr", at) for at in self.line]
+        rest += [("i64", self.gap)] if self.gap is not None else []
         inside = f.both(f.is_("sge", y, 0), f.is_("sge", x, 0))
         inside = f.both(inside, f.is_("sle", f.plus(y, size), self.h))
         inside = f.both(inside, f.is_("sle", f.plus(x, size), self.w))

@@ -1,0 +1,72 @@
+"""The gradient in the weight of a convolution of normalized data, where no kernel normalizes what it reads:
+the data are normalized in scratch, which is there for the time of the call. Of a 1x1 with strides those
+positions that it reads are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ....ops.conv_kernels import Geometry
+from ....ops.scratch import carve, Piece, scratch_bytes
+from ..compiled.normalize import Normalize
+from ..onednn import in_turn, Run
+
+_byte = np.dtype("uint8")
+
+
+class NormalizedByWeight:
+    """d_weight and d_bias, of relu(data * factor + shift + added), by the way that `way_of` gives for a
+    convolution. Raises LookupError where that is None.
+    """
+
+    def __init__(self, g: Geometry, way_of: Callable[[Geometry], Any], relu: bool, addend: str) -> None:
+        self.taken: tuple[slice, ...] | None = None
+        if set(g.kernel) == {1} != set(g.stride) and not any(g.pad):
+            self.taken = (slice(None), *(slice(None, None, s) for s in g.stride))
+            g = replace(g, size=g.out, stride=(1,) * len(g.stride))
+        way = way_of(g)
+        if way is None:
+            raise LookupError
+        self.way, self.name = way, way.name
+        rows = g.n * prod(g.size)
+        self.shape = (g.n, *g.size, g.c)
+        self.normalize = Normalize(rows, g.c, g.dtype, relu, addend)
+        held = self.shape if self.taken is not None and addend else (0,)
+        self.pieces: list[Piece] = [
+            (self.shape, g.dtype), (held, g.dtype), ((max(self.normalize.nbytes, way.nbytes),), _byte)
+        ]  # fmt: skip
+
+    @property
+    def nbytes(self) -> int:
+        return scratch_bytes(self.pieces)
+
+    def connect(
+        self,
+        d_out: Any,
+        data: Any,
+        d_weight: Any,
+        d_bias: Any,
+        work: Any,
+        line: Sequence[Any],
+        addend: Any = None,
+        addend_line: Sequence[Any] = (None, None),
+    ) -> Run:
+        made, held, rest = carve(work, self.pieces)
+        calls: list[Run] = []
+        if self.taken is not None:
+            calls.append(partial(np.copyto, made, data[self.taken]))
+            data = made
+            if addend is not None:
+                calls.append(partial(np.copyto, held, addend[self.taken]))
+                addend = held
+        own, other = rest[: self.normalize.nbytes], rest[: self.way.nbytes]
+        calls.append(self.normalize.connect(data, line, made, own, addend, addend_line))
+        calls.append(self.way.connect(d_out, made, d_weight, d_bias, other))
+        return in_turn(calls)
