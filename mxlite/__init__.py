@@ -48,6 +48,7 @@ from .core import (
     SearchLimitError as SearchLimitError,
     ShapeError as ShapeError,
     StateError as StateError,
+    UnknownAttributeError as UnknownAttributeError,
     UnknownNameError as UnknownNameError,
 )
 from .executor import Executor as Executor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -16,9 +17,13 @@ from mxlite.graph.opdef import Op
 Maker = Callable[[np.random.Generator, Shape], np.ndarray]
 
 
+MANY = 2**16
+"""Elements of an array beyond which its numbers come again: so many are there for their bytes alone."""
+
+
 def normal(rng: np.random.Generator, shape: Shape) -> np.ndarray:
     """Standard normal numbers; the default."""
-    return rng.standard_normal(shape)
+    return np.resize(rng.standard_normal(MANY), shape) if prod(shape) > MANY else rng.standard_normal(shape)
 
 
 def positive(rng: np.random.Generator, shape: Shape) -> np.ndarray:
@@ -65,9 +70,9 @@ def constant(value: Any) -> Maker:
     return lambda rng, shape: np.broadcast_to(np.asarray(value, float), shape).copy()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
-    """One row.
+    """One row; each is equal to itself alone.
 
     op            the operator
     attrs         its parameters, as a user writes them
@@ -108,7 +113,7 @@ class Case:
     large: Sequence[Shape] | None = None
     large_attrs: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def parsed(self) -> Any:
         """`attrs` as the operator's typed Attrs."""
         return parse_attrs(self.op, self.attrs)
@@ -122,6 +127,6 @@ class Case:
         rng = np.random.default_rng(1)
         names = self.op.input_names(self.parsed)
         return [
-            np.asarray(self.make.get(n, normal)(rng, tuple(s))).astype(kind, order="C")
+            np.asarray(self.make.get(n, normal)(rng, tuple(s))).astype(kind, order="C", copy=False)
             for n, s, kind in zip(names, shapes or self.shapes, self.kinds(dtype), strict=True)
         ]

@@ -466,7 +466,7 @@ _ADJOINTS = {
         ops.slice,
         {"begin": (0, -1), "end": (3, None), "step": (2, -2)},
         (3, 4),
-        large=[(2, 45_000), (600, 90_000)],
+        large=[(2, 45_000), (6, 90_000)],
         empty=False,
     ),
     **_adjoint(ops.slice_axis, {"axis": 1, "begin": 1, "end": 3}, (3, 4)),

@@ -7,6 +7,7 @@ call by `bind_call`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 import tracemalloc
@@ -61,29 +62,7 @@ class Call:
     @classmethod
     def of(cls, case: Case, shapes: Sequence[Shape] | None = None, dtype: str | None = None) -> Call:
         """Infer what `case` leaves out. Inputs in `op.inferred` have to follow from the others."""
-        op, attrs = case.op, case.parsed
-        names = op.input_names(attrs)
-        ins = [variable(n) for n in names]
-        node = Node(op, attrs, tuple(ins), "node")
-        outs = [Entry(node, i) for i in range(node.num_outputs)]
-        # The node stands among the effects, since an optimizer's step has no output to hold it by.
-        graph = Graph(tuple(outs), (node,))
-        given = dict(zip(names, shapes or case.shapes))
-        known = {n: s for n, s in given.items() if n not in op.inferred}
-        graph = infer_shapes(graph, known)
-        in_dtypes, out_dtypes = op.infer_type(attrs, *(np.dtype(k) for k in case.kinds(dtype)))
-        in_shapes = tuple(graph.shapes[e] for e in ins)
-        if shapes is None:
-            assert in_shapes == tuple(map(tuple, case.shapes)), (
-                f"inferred {in_shapes}, the row says {case.shapes}"
-            )
-        return cls(
-            op,
-            attrs,
-            (in_shapes, tuple(graph.shapes[e] for e in outs)),
-            (in_dtypes, out_dtypes),
-            case.train,
-        )
+        return _inferred(case, None if shapes is None else tuple(map(tuple, shapes)), dtype)
 
     def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         return self.op.input_names(self.attrs), self.op.output_names(self.attrs)
@@ -153,6 +132,28 @@ class Call:
         return run, [block[:GUARD], block[GUARD + kernel.workspace :]]
 
 
+@functools.lru_cache(maxsize=16)  # every rule asks for the same
+def _inferred(case: Case, shapes: tuple[Shape, ...] | None, dtype: str | None) -> Call:
+    op, attrs = case.op, case.parsed
+    names = op.input_names(attrs)
+    ins = [variable(n) for n in names]
+    node = Node(op, attrs, tuple(ins), "node")
+    outs = [Entry(node, i) for i in range(node.num_outputs)]
+    # The node stands among the effects, since an optimizer's step has no output to hold it by.
+    graph = Graph(tuple(outs), (node,))
+    given = dict(zip(names, shapes or case.shapes))
+    known = {n: s for n, s in given.items() if n not in op.inferred}
+    graph = infer_shapes(graph, known)
+    in_dtypes, out_dtypes = op.infer_type(attrs, *(np.dtype(k) for k in case.kinds(dtype)))
+    in_shapes = tuple(graph.shapes[e] for e in ins)
+    if shapes is None:
+        assert in_shapes == tuple(map(tuple, case.shapes)), (
+            f"inferred {in_shapes}, the row says {case.shapes}"
+        )
+    out_shapes = tuple(graph.shapes[e] for e in outs)
+    return Call(op, attrs, (in_shapes, out_shapes), (in_dtypes, out_dtypes), case.train)
+
+
 def _garbage(shape: Shape, dtype: Any, byte: int) -> Any:
     """An array of which every byte is `byte`; 0xFF makes every float a nan."""
     return np.full(math.prod(shape) * dtype.itemsize, byte, np.uint8).view(dtype).reshape(shape)
@@ -183,12 +184,16 @@ def _has_gradient(call: Call) -> bool:
     return bool(differentiable and call.op.grad_op and call.op.grad_op.output_names(call.attrs))
 
 
+def operators(call: Call) -> list[type[Op]]:
+    """The operator and, if it has one, its gradient."""
+    return [call.op, call.op.grad_op] if _has_gradient(call) and call.op.grad_op else [call.op]
+
+
 def stages(call: Call, arrays: Sequence[Any]) -> Iterator[tuple[type[Op], Arrays]]:
-    """The operator and, if it has one, its gradient, each with inputs to run on."""
-    yield call.op, dict(zip(call.names()[0], arrays))
-    if _has_gradient(call):
-        assert call.op.grad_op is not None
-        yield call.op.grad_op, gradient_inputs(call, arrays)
+    """Those operators, each with inputs to run on."""
+    for op in operators(call):
+        is_forward = op is call.op
+        yield op, dict(zip(call.names()[0], arrays)) if is_forward else gradient_inputs(call, arrays)
 
 
 def same_bits(got: Any, want: Any, what: str) -> None:
@@ -406,8 +411,22 @@ def check_allocates_nothing_large(case: Case, elements: int = 220_000) -> None:
     outs = _run_without_large(call, call.op, ins)
     if _has_gradient(call):
         assert call.op.grad_op is not None
-        heads = {"d_" + n: np.ones(s, d) for n, s, d in zip(call.names()[1], call.shapes[1], call.dtypes[1])}
+        heads = {"d_" + n: _ones(s, d) for n, s, d in zip(call.names()[1], call.shapes[1], call.dtypes[1])}
         _run_without_large(call, call.op.grad_op, _read_by_gradient(call, {**ins, **outs, **heads}))
+
+
+def _ones(shape: Shape, dtype: Any) -> Any:
+    """To be read only: the same memory for all."""
+    return _many_ones(2 ** max(math.prod(shape) - 1, 0).bit_length(), dtype)[: math.prod(shape)].reshape(
+        shape
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def _many_ones(elements: int, dtype: Any) -> Any:
+    ones = np.ones(elements, dtype)
+    ones.flags.writeable = False
+    return ones
 
 
 def _run_without_large(call: Call, op: type[Op], inputs: Arrays) -> Arrays:

@@ -4,6 +4,7 @@ A test says `record_property("count: SUBJECT", {"passed": 3, ...})`; the counts 
 all tests and test processes, and printed as one line.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -32,12 +33,19 @@ LONG = (
     "test_a_step_of_lenet_is_measured",
     "test_model_cases_of_the_standard",
     "test_every_budget_is_kept_or_refused",
+    "test_generated_kernels_of_a_lesser_processor",
 )
 """Tests of ten seconds and more. They begin first: for one that begins last all other processes wait."""
 
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: not item.name.startswith(LONG))
+
+
+def pytest_collection_finish():
+    # Modules and tests are millions of objects, and stay: else each gc.collect() of a test visits them all.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -107,7 +107,9 @@ def _threads(bounds: str, text: str) -> int:
     return int(first)
 
 
-OPTIONS = ("-O1", "-std=c++17", "-w", "-fPIC")
+OPTIONS = ("-std=c++17", "-w", "-fPIC")
+# What a kernel calls is in this process already: to search the libraries takes g++ a third of its time.
+LINKED = ("-shared", "-nostdlib", "-lgcc")
 # kernel-address: a call before each access to memory, which we answer (cuda_on_cpu/bounds.h).
 WATCHED = (
     *("-fsanitize=kernel-address", "-fsanitize=alignment", "--param=asan-globals=1", "--param=asan-stack=0"),
@@ -127,11 +129,13 @@ def _library(source: Source) -> dict[str, Any]:
         f"{{ return emulated::launch({n}, grid, block, {waits}, parameters); }}\n"
         for n in names
     )
-    contract = "-ffp-contract=fast" if source.contract else "-ffp-contract=off"
-    header = _header(contract)
+    # Contracted are products: they and sorts run long, all others are run faster than they are optimized.
+    level = "-O1" if source.contract or "sort_tiles" in source.text else "-O0"
+    how = (level, f"-ffp-contract={'fast' if source.contract else 'off'}")
+    header = _header(how)
     # Without a name: else shared memory of a template may lie in several libraries, and is not watched.
     text = f'#include "{header}"\nnamespace {{\n{source.text}\n}}\n{launchers}'
-    library = _made(text, "so", (*WATCHED, contract, "-shared"))
+    library = _made(text, "so", (*WATCHED, *how), LINKED)
     loaded = ctypes.CDLL(str(library))
     result = {}
     bounds = loaded["emulated_bounds"]
@@ -147,9 +151,9 @@ def _library(source: Source) -> dict[str, Any]:
 
 
 @functools.cache
-def _header(contract: str) -> Path:
+def _header(how: tuple[str, ...]) -> Path:
     """The header, compiled beforehand: it takes three times as long as a kernel."""
-    made = _made(HEADER, "h.gch", (*WATCHED, contract, "-x", "c++-header"))
+    made = _made(HEADER, "h.gch", (*WATCHED, *how, "-x", "c++-header"))
     header = made.with_suffix("")
     if not header.exists():
         with tempfile.NamedTemporaryFile("w", dir=made.parent, delete=False) as file:
@@ -158,9 +162,9 @@ def _header(contract: str) -> Path:
     return header
 
 
-def _made(text: str, kind: str, options: tuple[str, ...]) -> Path:
+def _made(text: str, kind: str, options: tuple[str, ...], linked: tuple[str, ...] = ()) -> Path:
     """The file that g++ makes of `text`, from the cache if it is there."""
-    key = hashlib.sha256(repr((text, kind, options, OPTIONS, _version())).encode()).hexdigest()[:32]
+    key = hashlib.sha256(repr((text, kind, options, linked, OPTIONS, _version())).encode()).hexdigest()[:32]
     folder = Path(tempfile.gettempdir()) / f"mxlite-cuda-on-cpu-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     assert folder.stat().st_uid == os.getuid()
@@ -169,7 +173,7 @@ def _made(text: str, kind: str, options: tuple[str, ...]) -> Path:
         with tempfile.TemporaryDirectory(dir=folder) as work:
             given, made = Path(work) / ("text.h" if kind == "h.gch" else "text.cpp"), Path(work) / "made"
             given.write_text(text)
-            command = [str(compiler), *OPTIONS, *options, str(given), "-o", str(made)]
+            command = [str(compiler), *OPTIONS, *options, str(given), *linked, "-o", str(made)]
             found = subprocess.run(command, capture_output=True, text=True)
             assert found.returncode == 0, found.stderr[:4000]
             os.replace(made, path)

@@ -11,7 +11,7 @@ import pytest
 from case import Case
 from conformance import Call
 
-from mxlite.backends.cpu import CPU
+from mxlite.backends.cpu import CPU, threads
 from mxlite.backends.cpu.onednn import library
 from mxlite.core import native
 
@@ -89,3 +89,17 @@ def close(got: Arrays, want: Arrays, tolerance: float, what: str = "") -> None:
         a, b = np.asarray(got[name], np.float64), np.asarray(x, np.float64)
         scale = float(np.max(np.abs(b[np.isfinite(b)]), initial=1e-30))
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * scale, err_msg=f"{what} {name}")
+
+
+def same_on_threads(case: Case) -> Arrays:
+    """What generated kernels make of float32 on one thread, which is what they make on three, bit for bit."""
+    arrays, heads = case.inputs(dtype="float32"), heads_of(case, "float32")
+    found = []
+    for n in (1, 3):
+        before = threads.set_num_threads(n)
+        try:
+            found.append(run(case, "float32", "compiled", arrays, heads))
+        finally:
+            threads.set_num_threads(before)
+    close(found[1], found[0], 0)
+    return found[0]

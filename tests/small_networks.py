@@ -69,6 +69,33 @@ def fill(executor: Any, seed: int = 0) -> None:
         array[:] = 1.0 if name.endswith("var") else 0.0
 
 
+def fill_by_kind(executor: Any, small: float, seed: int = 0) -> None:
+    """As `fill`, each array as wide as training has it: `small` for norms' factors and biases, variances
+    from 1, weights by what they read.
+    """
+    rng = np.random.default_rng(seed)
+    for name, x in {**executor.arg_dict, **executor.aux_dict}.items():
+        values = rng.standard_normal(x.shape) * (small if name.endswith(("gamma", "beta", "bias")) else 1)
+        if name.endswith(("gamma", "var")):
+            values = 1 + np.abs(values)
+        elif name.endswith("weight"):
+            values /= np.sqrt(np.prod(x.shape[1:]) / 2)
+        elif name.endswith("label"):
+            values = rng.integers(0, 5, x.shape)
+        x[:] = values
+
+
+def weights(module: Any) -> dict[str, np.ndarray]:
+    """Arguments and auxiliary states of a module, by name."""
+    args, aux = module.get_params()
+    return {k: v.asnumpy() for k, v in {**args, **aux}.items()}
+
+
+def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
+    """Whether two such hold the same numbers."""
+    return a.keys() == b.keys() and all(np.array_equal(a[k], b[k]) for k in a)
+
+
 def mlp(hidden: int = 16, classes: int = 5) -> Any:
     h = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=hidden, name="fc1")
     h = mx.sym.Activation(h, act_type="relu", name="relu1")

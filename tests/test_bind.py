@@ -7,6 +7,10 @@ import pytest
 from small_networks import fill, mlp
 
 import mxlite as mx
+from mxlite.backends import lower_graph
+from mxlite.backends.base import Backend
+from mxlite.backends.cpu import CPU
+from mxlite.executor.step import infer
 
 sym = mx.sym
 
@@ -279,3 +283,14 @@ def test_every_category_is_what_its_arrays_are():
 def test_a_fused_update_has_no_gradient_to_add_to():
     with pytest.raises(mx.BindError, match="'add', which needs a gradient"):
         mlp().simple_bind(mx.cpu(), grad_req="add", optimizer=mx.optimizer.SGD(), data=(2, 3))
+
+
+def test_equal_nodes_ask_for_their_kernel_once(monkeypatch):
+    asked, tuned = [], Backend.tuned
+    monkeypatch.setattr(Backend, "tuned", lambda self, request: asked.append(request) or tuned(self, request))
+    net = mx.sym.Variable("data")
+    for i in range(9):
+        net = mx.sym.Activation(mx.sym.FullyConnected(net, num_hidden=4), act_type=("relu", "tanh")[i % 2])
+    lowered = lower_graph(infer(net.graph, {"data": (3, 4)}, {}), {}, CPU)
+    assert len(lowered.calls) == 18
+    assert len(asked) == len(set(asked)) == 4  # dense, two activations, and the last: nobody reads it

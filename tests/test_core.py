@@ -312,6 +312,17 @@ def test_nearest_suggests_one_candidate_or_nothing():
     assert nearest("fc1_bais", iter(["fc1_bias"])) == " Did you mean 'fc1_bias'?"
 
 
+def test_the_nearest_attribute_is_looked_for_when_the_message_is_read(monkeypatch):
+    monkeypatch.setattr(errors, "nearest", lambda *_: pytest.fail("nobody has read the message"))
+    modules, name = (mx.sym, mx.nd, mx.nd.op, mx.nd.contrib, mx.ops), "transpos"
+    for module in modules:
+        assert not hasattr(module, name)
+    monkeypatch.undo()
+    for module in modules[:3]:
+        with pytest.raises(AttributeError, match=r"no .*'transpos'.* Did you mean 'transpose'\?"):
+            getattr(module, name)
+
+
 # -- files -----------------------------------------------------------------------------------------------
 
 

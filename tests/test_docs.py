@@ -32,7 +32,7 @@ PUBLIC = """
     MXLiteError MXNetError name nd NDArray ndarray num_gpus OpAttributeError operator OperatorError opt
     optimizer OutOfMemoryError parse_bytes PlanError profiler random recordio rnd rnn SearchLimitError
     set_gpu_memory_limit set_num_threads ShapeError StateError sym symbol Symbol test_utils tools
-    UnknownNameError util var Variable visualization viz
+    UnknownAttributeError UnknownNameError util var Variable visualization viz
 """.split()
 """What `import mxlite as mx` promises. One name more or less is a change that users notice (changelog.d/)."""
 

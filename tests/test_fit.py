@@ -7,7 +7,7 @@ import signal
 
 import numpy as np
 import pytest
-from small_networks import mlp
+from small_networks import mlp, same, weights
 
 import mxlite as mx
 
@@ -36,15 +36,6 @@ def fit(module, epochs=2, train=None, **options):
     options = {"optimizer_params": PARAMS, "initializer": mx.init.Xavier(), **options}
     module.fit(train or iterator(), num_epoch=epochs, **options)
     return module
-
-
-def weights(module):
-    args, aux = module.get_params()
-    return {k: v.asnumpy() for k, v in {**args, **aux}.items()}
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(np.array_equal(a[k], b[k]) for k in a)
 
 
 def stop_after(batches):

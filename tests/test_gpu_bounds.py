@@ -124,8 +124,9 @@ def test_a_pack_that_lies_across_the_end():
 def test_shared_memory_within_each_variable():
     """Another one, which lies beside it, is not its own, also in a template."""
     assert (run("reads_shared", 5, threads=32)[:32] == 5).all()
-    for at in (32, -1, 39):
-        with pytest.raises(AssertionError, match=r"reads 4 bytes, .* of room of"):
+    # 39 is as near to the next variable, and which one that is the compiler decides.
+    for at, nearest in ((32, "room"), (-1, "room"), (39, "(room|behind)")):
+        with pytest.raises(AssertionError, match=rf"reads 4 bytes, .* of {nearest} of"):
             run("reads_shared", at, threads=32)
 
 

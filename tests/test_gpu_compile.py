@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from machine_code import ARCHITECTURES, compiled
 
 from mxlite.backends.elementwise.expression import NUMPY, Writer
 from mxlite.backends.gpu import nvrtc
@@ -10,17 +11,6 @@ from mxlite.backends.gpu.kernels import elementwise
 from mxlite.backends.gpu.source import NAMES, Source
 
 pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
-
-ARCHITECTURES = ("sm_80", "sm_90")
-
-
-def compiled(source, architecture):
-    """What each kernel takes."""
-    cubin, log = nvrtc.compile(source, architecture)
-    assert cubin[:4] == b"\x7fELF"
-    found = nvrtc.usage(log)
-    assert found, log
-    return found
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

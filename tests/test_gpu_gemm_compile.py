@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from machine_code import ARCHITECTURES, compiled
 
 from mxlite.backends.gpu import attention, attention_blocks, column_sum, nvrtc, tiled_gemm
 
 pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
-
-ARCHITECTURES = ("sm_80", "sm_90")
-
-
-def compiled(source, architecture):
-    """What each kernel takes."""
-    cubin, log = nvrtc.compile(source, architecture)
-    assert cubin[:4] == b"\x7fELF"
-    found = nvrtc.usage(log)
-    assert found, log
-    return found
 
 
 def sizes(dtype):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from machine_code import compiled
 
 from mxlite.backends.gpu import fold, nvrtc, segments
 from mxlite.backends.gpu.kernels import choices, extremes, lookups, losses, running, softmax
@@ -23,15 +24,6 @@ class Named(str):
 
 def dtype_of(name):
     return Named(name) if name == "bfloat16" else np.dtype(name)
-
-
-def compiled(source, architecture):
-    """What each kernel takes."""
-    cubin, log = nvrtc.compile(source, architecture)
-    assert cubin[:4] == b"\x7fELF"
-    found = nvrtc.usage(log)
-    assert found, log
-    return found
 
 
 def spills_nothing(found, registers):

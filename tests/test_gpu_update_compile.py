@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from machine_code import ARCHITECTURES, compiled
 
 from mxlite import ops
 from mxlite.backends.elementwise.update import trace, traced
@@ -14,21 +15,11 @@ from mxlite.graph.attrs import parse_attrs
 
 pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
 
-ARCHITECTURES = ("sm_80", "sm_90")
 STEPS = sorted(
     {o.step_of for o in ops.ALL if getattr(o, "form", None) == "plain"} - {ops.lamb_update},
     key=lambda o: o.op_name,
 )
 SETTINGS = {"lr": 0.1, "wd": 0.1, "t": 3, "rescale_grad": 0.5, "clip_gradient": 0.3, "clip_weights": 0.7}
-
-
-def compiled(source, architecture):
-    """What each kernel takes."""
-    cubin, log = nvrtc.compile(source, architecture)
-    assert cubin[:4] == b"\x7fELF"
-    found = nvrtc.usage(log)
-    assert found, log
-    return found
 
 
 def attrs_of(step):

@@ -10,7 +10,7 @@ import textwrap
 
 import numpy as np
 import pytest
-from small_networks import mlp, random_network
+from small_networks import mlp, random_network, same, weights
 
 import mxlite as mx
 from mxlite.engine import use_engine
@@ -47,15 +47,6 @@ def fit(module, epochs=3, **options):
     }
     module.fit(iterator(shuffle=True), num_epoch=epochs, **options)
     return module
-
-
-def weights(module):
-    args, aux = module.get_params()
-    return {k: v.asnumpy() for k, v in {**args, **aux}.items()}
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(np.array_equal(a[k], b[k]) for k in a)
 
 
 def test_fit_learns_and_scores():

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_networks import fill_by_kind
 
 import mxlite as mx
 from mxlite.backends.cpu import passes
@@ -146,16 +147,7 @@ NETS = {
 def step_of(symbol: Any, n: int = 4, **more: Any) -> Any:
     """An executor, and after a step: outputs, gradients, moving averages; then outputs of inference."""
     exe = symbol.simple_bind(mx.cpu(), data=(n, 3, 12, 12), softmax_label=(n,), **more)
-    rng = np.random.default_rng(0)
-    for name, x in {**exe.arg_dict, **exe.aux_dict}.items():
-        values = rng.standard_normal(x.shape) * (0.1 if name.endswith(("gamma", "beta", "bias")) else 1)
-        if name.endswith(("gamma", "var")):
-            values = 1 + np.abs(values)
-        elif name.endswith("weight"):
-            values /= np.sqrt(np.prod(x.shape[1:]) / 2)
-        elif name.endswith("label"):
-            values = rng.integers(0, 5, x.shape)
-        x[:] = values
+    fill_by_kind(exe, 0.1)
     outs = [o.asnumpy() for o in exe.forward(is_train=True)]
     exe.backward()
     made = {f"out{i}": o for i, o in enumerate(outs)}

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_networks import fill_by_kind
 
 import mxlite as mx
 from mxlite.backends import passes as common
@@ -58,16 +59,7 @@ def chain(second: Any = conv, **note: Any) -> tuple[Any, Any, Any]:
 
 def bound(symbol: Any, n: int = 2, size: tuple[int, int] = (9, 10), seed: int = 0, **how: Any) -> Any:
     exe = symbol.simple_bind(mx.cpu(), data=(n, 3, *size), softmax_label=(n,), **how)
-    rng = np.random.default_rng(seed)
-    for name, x in {**exe.arg_dict, **exe.aux_dict}.items():
-        values = rng.standard_normal(x.shape) * (0.2 if name.endswith(("gamma", "beta", "bias")) else 1)
-        if name.endswith(("gamma", "var")):
-            values = 1 + np.abs(values)
-        elif name.endswith("weight"):
-            values /= np.sqrt(np.prod(x.shape[1:]) / 2)
-        elif name.endswith("label"):
-            values = rng.integers(0, 5, x.shape)
-        x[:] = values
+    fill_by_kind(exe, 0.2, seed)
     return exe
 
 

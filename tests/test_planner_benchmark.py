@@ -78,9 +78,10 @@ def ours(name, mib, extra, seconds, **options):
     e.memory = {"planned": mib * MIB, "measured": mib * MIB}
     e.plan = {"predicted": extra, "method": "m"}
     e.seconds = Spread(seconds)
+    e.processor = Spread([s * (1 + (name == "30.0")) for s in seconds])
     return e
 
-theirs = Entry(Column("blocks", "blocks", "torch", ""), seconds=Spread((4.0, 2.0, 2.0)))
+theirs = Entry(Column("blocks", "blocks", "torch", ""))
 entries = {
     "keep": ours("keep", 100, 0.0, (1.0, 2.0, 1.0)),
     "budget0": ours("30.0", 30, 0.5, (1.5, 2.0, 1.6), memory_budget=30 * MIB),
@@ -91,6 +92,7 @@ found = Found(
     net, entries, {"blocks": "at blocks"}, dict.fromkeys(entries, "a"), {"budget0": 30 * MIB}, 30 * MIB
 )
 found.peaks = {"blocks": 61 * MIB}
+found.races = {"blocks": (Spread((4.0, 2.0, 2.0)), Spread((1.1, 2.2, 1.0)))}
 said = []
 for change in json.loads(sys.argv[1]):
     changed = copy.deepcopy(found)
@@ -112,7 +114,10 @@ MISSED = {
     "entries['budget0'].memory.update(measured=31 * MIB)": (OWN, ["2", "NO"]),
     "found.budgets.update(budget0=29 * MIB)": (OWN, ["2", "NO"]),
     "entries['budget0'].plan.update(predicted=0.4)": (NEAR, ["2", "NO"]),
-    "entries['blocks'].seconds = Spread((1.0, 1.0, 1.0))": (FASTER, ["0.91 (resnet56, blocks)", "NO"]),
+    "found.races['blocks'] = Spread((1.0, 1.0, 1.0)), Spread((1.1, 2.2, 1.0))": (
+        FASTER,
+        ["0.91 (resnet56, blocks)", "NO"],
+    ),
     "found.peaks.update(blocks=50 * MIB)": (FASTER, None),
 }
 
@@ -121,7 +126,7 @@ def test_what_is_missed_is_said(tmp_path):
     changes = ["pass", *MISSED]
     (within, beside, all_met), *missed = json.loads(run("-c", TABLES, json.dumps(changes), folder=tmp_path))
     rows = [[c.strip() for c in line.split("|")] for line in within.splitlines()]
-    assert rows[3][1:9] == ["30.0", "30.0", "30.0", "50.0", "50.0", "1600", "yes", "m"]
+    assert rows[3][1:10] == ["30.0", "30.0", "30.0", "50.0", "50.0", "200.0", "1600", "yes", "m"]
     assert "2.00 (0.91-3.64)" in beside  # round by round, as is the 50.0: of 1.5, 1.0 and 1.6 the middle one
     assert all_met == {
         OWN: ["3", "yes"],
@@ -133,6 +138,38 @@ def test_what_is_missed_is_said(tmp_path):
         assert told.get(name) == found
         assert {k: v for k, v in told.items() if k != name} == {k: all_met[k] for k in all_met if k != name}
     assert "the least known; PyTorch's is below" in missed[-1][1]  # and then it is no fair race
+
+
+TURNS = """
+import json
+from peers.column import Column
+from peers.contest import Entry, take_turns, Terms
+
+class Process:
+    def __init__(self, name):
+        self.name, self.spent = name, 0.0
+
+    def ask(self, limit=None, do="", count=0):
+        if do == "processor":
+            return self.spent
+        asked.append([self.name, count])
+        self.spent += 0.3 * count
+        return 0.2
+
+asked = []
+entries = {n: Entry(Column(n, n, "ours", "")) for n in ("keep", "budget0")}
+take_turns(entries, {n: Process(n) for n in entries}, Terms(2, 1.0, 1, 10.0, lead=2))
+found = {n: [list(e.seconds.values), list(e.processor.values)] for n, e in entries.items()}
+print(json.dumps([asked, found]))
+"""
+
+
+def test_rounds_begin_with_steps_that_do_not_count(tmp_path):
+    asked, found = json.loads(run("-c", TURNS, folder=tmp_path))
+    keep, budget = ([[name, 2], [name, 5]] for name in ("keep", "budget0"))
+    assert asked == [["keep", 1], ["budget0", 1], *keep, *budget, *budget, *keep]
+    for seconds, processor in found.values():
+        assert seconds == [0.2, 0.2] and processor == pytest.approx([0.3, 0.3])
 
 
 GATHERED = """

@@ -126,16 +126,6 @@ def test_the_kernels_are_chosen(kind, geometry, way):
 
 @pytest.mark.skipif(not compiled.usable(), reason="llvmlite is not there")
 @pytest.mark.parametrize("way", ["max", "avg"])
-def test_any_number_of_threads_gives_the_same_bits(way, monkeypatch):
-    from mxlite.backends.cpu import threads
-
+def test_any_number_of_threads_gives_the_same_bits(way):
     case = _case(True, (3, 30, 30, 24), dict(kernel=(3, 3), stride=(2, 2), pad=(1, 1), **WAYS[way]))
-    arrays, heads = case.inputs(dtype="float32"), fast_kernels.heads_of(case, "float32")
-    found = []
-    for n in (1, 3):
-        before = threads.set_num_threads(n)
-        try:
-            found.append(fast_kernels.run(case, "float32", "compiled", arrays, heads))
-        finally:
-            threads.set_num_threads(before)
-    fast_kernels.close(found[1], found[0], 0)
+    fast_kernels.same_on_threads(case)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from batches import read
 
 import mxlite as mx
 from mxlite.core import FormatError, ShapeError, StateError
@@ -151,21 +152,10 @@ def test_libsvm_arguments_are_checked(svm):
 
 @pytest.mark.parametrize("steps", range(8))
 def test_a_resumed_iterator_gives_the_batches_of_one_that_never_stopped(csv, steps):
-    def run(it, count):
-        seen = []
-        for _ in range(count):
-            try:
-                b = it.next()
-                seen.append((b.data[0].asnumpy().tolist(), b.label[0].asnumpy().tolist(), b.pad))
-            except StopIteration:
-                it.reset()
-                seen.append("end")
-        return seen
-
     first, second = (mx.io.CSVIter(**csv, batch_size=2) for _ in range(2))
-    run(first, steps)
+    read(first, steps)
     second.set_state(unpack_state(pack_state(first.state())))
-    assert run(second, 6) == run(first, 6)
+    assert read(second, 6) == read(first, 6)
     with pytest.raises(FormatError, match="batch_size"):
         first.set_state({**first.state(), "batch_size": 9})
     with pytest.raises(FormatError, match="behind the end"):

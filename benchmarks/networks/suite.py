@@ -192,7 +192,15 @@ NETS = [
     Net(
         "lstm",
         "LSTM 2x512 T35 B32",
-        partial(mx.models.get, "lstm", layers=2, hidden=HIDDEN, vocabulary=VOCABULARY, dropout=0.0),
+        partial(
+            mx.models.get,
+            "lstm",
+            layers=2,
+            hidden=HIDDEN,
+            vocabulary=VOCABULARY,
+            dropout=0.0,
+            loss="cross_entropy",
+        ),
         (STEPS, 32),
         (STEPS * 32,),
         VOCABULARY,
@@ -218,7 +226,8 @@ NETS = [
     ),
     _resnet("inference", "ResNet-50 224 B1, inference", 50, 1, train=False, step_s=0.1),
 ]
-"""The LSTM is a language model: a table of 10,000 words, as in Penn Treebank, at either end."""
+"""The LSTM is a language model: a table of 10,000 words, as in Penn Treebank, at either end. As PyTorch's it
+ends in the cross-entropy, a number; the others show probabilities."""
 
 
 def deep_resnet(

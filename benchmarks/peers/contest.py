@@ -27,22 +27,26 @@ REFERENCES = ("eager", "channels_last", "mxnet")
 
 @dataclass(frozen=True)
 class Terms:
-    """How to measure. `limit`: seconds that loading and the first steps of one column may take."""
+    """How to measure. `limit`: seconds that loading and the first steps of one column may take. `lead`: steps
+    in each round before those that are timed, which find in the cache what other columns have left there.
+    """
 
     rounds: int
     seconds: float
     threads: int
     limit: float
     profiled: int = 3
+    lead: int = 0
 
 
 @dataclass
 class Entry:
     """What is known of one column. `note`: why it was not timed, or what is wrong with it.
 
-    `beside`: seconds of other columns in the same rounds, for ratios round by round. `asked`: the bytes it
-    had to stay within, `least`: those of the least plan known where there was none for so few. `part`: the
-    number of the run that measured it.
+    `beside`: seconds of other columns in the same rounds, for ratios round by round. `processor`: seconds of
+    a step that all threads together have run, waiting for one another in a kernel included. `asked`: the
+    bytes it had to stay within, `least`: those of the least plan known where there was none for so few.
+    `part`: the number of the run that measured it.
     """
 
     column: Column
@@ -52,6 +56,7 @@ class Entry:
     first_s: float = 0.0
     steps: int = 1
     seconds: Spread | None = None
+    processor: Spread | None = None
     beside: dict[str, Spread] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
     profile: dict[str, Any] | None = None
@@ -146,16 +151,22 @@ def take_turns(entries: Entries, workers: Mapping[str, Worker], terms: Terms) ->
             calibrate(entries[name], workers[name], values, terms)
         slow = any(v[0] > PATIENCE_S for v in values.values())
         rounds = min(terms.rounds, FEW) if slow else terms.rounds
-        for v in values.values():
+        processor: dict[str, list[float]] = {}
+        for name, v in values.items():
             v.clear()
+            processor[name] = []
         for r in range(rounds):
             names = list(values)
             k = r % len(names) if names else 0
             for name in names[k:] + names[:k]:
-                run(entries[name], workers[name], values)
+                before = workers[name].ask(do="processor")
+                run(entries[name], workers[name], values, terms.lead)
+                if name in values:
+                    spent = workers[name].ask(do="processor") - before
+                    processor[name].append(spent / (terms.lead + entries[name].steps))
         spreads = {name: Spread(tuple(v)) for name, v in values.items()}
         for name, spread in spreads.items():
-            entries[name].seconds = spread
+            entries[name].seconds, entries[name].processor = spread, Spread(tuple(processor[name]))
             entries[name].beside = {n: x for n, x in spreads.items() if n != name}
 
 
@@ -169,9 +180,12 @@ def calibrate(e: Entry, worker: Worker, values: dict[str, list[float]], terms: T
         e.steps = max(1, min(10_000, round(terms.seconds / seconds)))
 
 
-def run(e: Entry, worker: Worker, values: dict[str, list[float]]) -> float:
-    """Add the seconds of a step to those of this column; it leaves `values` if it fails."""
+def run(e: Entry, worker: Worker, values: dict[str, list[float]], lead: int = 0) -> float:
+    """Add the seconds of a step, behind `lead` others, to those of this column; it leaves `values` if it
+    fails."""
     try:
+        if lead:
+            worker.ask(do="run", count=lead)
         seconds: float = worker.ask(do="run", count=e.steps)
     except RuntimeError as error:
         e.note = reason(error)

@@ -20,7 +20,7 @@ import mxlite as mx
 from mxlite.backends.cpu import onednn
 from mxlite.memplan import plan_memory
 from mxlite.memplan.kept import kept_bound
-from peers.peer import Arrays, cross_entropy, inferred, Peer
+from peers.peer import Arrays, inferred, Peer, trained
 
 
 def numbers(version: Sequence[int]) -> str:
@@ -104,7 +104,7 @@ class MXLite(Peer):
 
     def loss(self, turn: int) -> float:
         out = self.module.get_outputs()[0].asnumpy()
-        return cross_entropy(out, self.labels) if self.spec["train"] else inferred(out, self.labels, turn)
+        return trained(out, self.labels) if self.spec["train"] else inferred(out, self.labels, turn)
 
     def memory(self) -> dict[str, int]:
         plan = self.module.memory_plan

@@ -14,7 +14,7 @@ import numpy as np
 from harness.worker import serve
 from networks.transformer_block import transformer_block
 
-from peers.peer import Arrays, cross_entropy, inferred, Peer
+from peers.peer import Arrays, inferred, Peer, trained
 
 
 class MXNet(Peer):
@@ -66,7 +66,7 @@ class MXNet(Peer):
 
     def loss(self, turn: int) -> float:
         out = self.module.get_outputs()[0].asnumpy()
-        return cross_entropy(out, self.labels) if self.spec["train"] else inferred(out, self.labels, turn)
+        return trained(out, self.labels) if self.spec["train"] else inferred(out, self.labels, turn)
 
 
 KINDS = ("arg", "aux")

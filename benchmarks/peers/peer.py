@@ -133,6 +133,11 @@ def trim() -> None:
         pass
 
 
+def trained(out: np.ndarray, labels: np.ndarray) -> float:
+    """The loss of a step: of probabilities, or of a network that ends in the sum of all losses, (1,)."""
+    return float(out[0]) / labels.size if out.shape == (1,) else cross_entropy(out, labels)
+
+
 def cross_entropy(probabilities: np.ndarray, labels: np.ndarray) -> float:
     """Mean of -log p over rows; (N, C, ...) has a row for each place of an image."""
     if probabilities.ndim > 2:

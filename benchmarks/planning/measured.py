@@ -5,35 +5,40 @@ from __future__ import annotations
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from harness import markdown, Worker
+from harness import markdown, Spread, Worker
 from networks.budgeted import networks
 from networks.suite import Net
 from peers.column import Column, OURS, TORCH
-from peers.contest import check_idle, compare, Entries, Entry, load, reason, take_turns, Terms, weigh
+from peers.contest import compare, Entries, Entry, load, reason, take_turns, Terms, weigh
 
 from planning.report import Report, say
 
 TITLE = "Run: "
 BUDGETS = 5
+ROUNDS, RACES = 15, 5  # of ours; of PyTorch's, whose ratios are far from their target
+LIMIT_S = 600  # for a column to load and to run its first steps, two at a time
 FASTER = 1.3  # target at each of PyTorch's peaks
 POINTS = 5.0  # predicted and measured extra time differ by at most so many per cent of a step
 MIB = 2**20
 
 ABOUT = """\
 Whole training steps with SGD and momentum, on {threads} threads; every column is a process of its own, all
-begin with the same weights, and columns take turns: medians of the rounds, extra time round by round against
-keeping all. Bytes are of the whole program: weights, gradients, momentum, batch and all else. "Measured"
-counts the arrays that the program owns. "Same bits": weights, statistics and momentum after three steps equal
-those of keeping all, bit by bit. Plans are chosen and predicted by kernels that were timed here, each alone
-(`device="measured"`).
+begin with the same weights, and columns take turns. Ours do so among themselves, {rounds} rounds of
+{seconds:g} s behind a step that does not count: medians of the rounds, extra time round by round against
+keeping all. "CPU +%" is the same by the seconds that all threads have run: no time is in it that others had
+the cores, but threads that wait for one another in a kernel run. Bytes are of the whole program: weights,
+gradients, momentum, batch and all else. "Measured" counts the arrays that the program owns. "Same bits":
+weights, statistics and momentum after three steps equal those of keeping all, bit by bit. Plans are chosen
+and predicted by kernels that were timed here, each alone (`device="measured"`).
 
-For PyTorch, bytes are what its allocator's running sum says at the peak of a step, on top of weights,
-momentum and batch: scratch of its libraries is not in it, while ours is in ours. "At its peak" is mxlite with
-a budget of exactly these bytes, or the least it knows (then said so); above 1, mxlite is faster.
+Then PyTorch's columns take turns with ours at their peaks. For PyTorch, bytes are what its allocator's
+running sum says at the peak of a step, on top of weights, momentum and batch: scratch of its libraries is not
+in it, while ours is in ours. "At its peak" is mxlite with a budget of exactly these bytes, or the least it
+knows (then said so); above 1, mxlite is faster.
 
 """
 
@@ -55,7 +60,9 @@ UNCOMPILED = ("resnet1001",)  # compiling takes longer than everything else
 
 @dataclass
 class Found:
-    """Entries of one network. `at` maps PyTorch's column to ours that has its peak as a budget."""
+    """Entries of one network. `at` maps PyTorch's column to ours that has its peak as a budget, `races` to
+    seconds of both in the same rounds.
+    """
 
     net: Net
     entries: Entries
@@ -64,6 +71,7 @@ class Found:
     budgets: dict[str, int] = field(default_factory=dict)
     least: int = 0
     peaks: dict[str, int] = field(default_factory=dict)
+    races: dict[str, tuple[Spread, Spread]] = field(default_factory=dict)
 
 
 def hold(net: Net, terms: Terms, torches: list[Column], folder: Path) -> Found:
@@ -100,10 +108,10 @@ def hold(net: Net, terms: Terms, torches: list[Column], folder: Path) -> Found:
         for name in list(workers):
             if found.entries[name].note:
                 workers.pop(name).__exit__(None, None, None)
-        check_idle(found.entries, workers)
-        take_turns(found.entries, workers, terms)
         ours = {n: w for n, w in workers.items() if found.entries[n].column.side == "ours"}
+        take_turns(found.entries, ours, terms)
         weigh(found.entries, ours, terms)
+        _race(found, workers, terms)
     return found
 
 
@@ -144,6 +152,21 @@ def _asked(found: Found, most: int) -> list[Column]:
     return columns
 
 
+def _race(found: Found, workers: dict[str, Worker], terms: Terms) -> None:
+    """PyTorch's columns in rounds beside ours at their peaks."""
+    pairs = {t: o for t, o in found.at.items() if t in workers and o in workers}
+    names = {*pairs, *pairs.values()}
+    racers = {n: replace(e) for n, e in found.entries.items() if n in names}
+    take_turns(
+        racers, {n: workers[n] for n in racers}, replace(terms, rounds=min(terms.rounds, RACES), lead=0)
+    )
+    for theirs, ours in pairs.items():
+        first, second = racers[theirs], racers[ours]
+        found.entries[theirs].note = first.note or second.note
+        if not first.note and not second.note and first.seconds and second.seconds:
+            found.races[theirs] = first.seconds, second.seconds
+
+
 # -- tables ------------------------------------------------------------------------------------------------
 
 
@@ -154,19 +177,23 @@ def within_budgets(found: Found) -> str:
     for name in ("keep", *reversed(found.budgets)):
         e = found.entries[name]
         if e.seconds is None or keep.seconds is None or e.plan is None:
-            rows.append([e.column.title, *["-"] * 6, e.note])
+            rows.append([e.column.title, *["-"] * 7, e.note])
             continue
+        assert e.processor is not None and keep.processor is not None
         planned, measured = (f"{e.memory[k] / MIB:.1f}" for k in ("planned", "measured"))
-        ratio = e.seconds / keep.seconds
+        measured_s, processor_s = (
+            f"{100 * ((own / kept).median - 1):.1f}"
+            for own, kept in ((e.seconds, keep.seconds), (e.processor, keep.processor))
+        )
         same = "yes" if found.digests[name] == found.digests["keep"] else "NO"
         rows.append(
             [
                 e.column.title, planned, measured, f"{100 * e.plan['predicted']:.1f}",
-                f"{100 * (ratio.median - 1):.1f}", f"{1e3 * e.seconds.median:.0f}", same, e.plan["method"],
+                measured_s, processor_s, f"{1e3 * e.seconds.median:.0f}", same, e.plan["method"],
             ]
         )  # fmt: skip
-    head = ["budget MiB", "planned", "measured", "predicted +%", "measured +%", "ms", "same bits", "how"]
-    return markdown(head, rows)
+    head = ["budget MiB", "planned", "measured", "predicted +%", "measured +%", "CPU +%", "ms"]
+    return markdown([*head, "same bits", "how"], rows)
 
 
 def beside_torch(found: Found) -> str:
@@ -175,18 +202,16 @@ def beside_torch(found: Found) -> str:
     for name, e in found.entries.items():
         if e.column.side != "torch":
             continue
-        if e.seconds is None or name not in found.peaks:
+        if name not in found.races:
             rows.append([e.column.title, *["-"] * 5, e.note])
             continue
-        at = found.entries[found.at[name]]
-        ratio = "-" if at.seconds is None else str(e.seconds / at.seconds)
-        ours = "-" if at.seconds is None else f"{1e3 * at.seconds.median:.0f}"
+        at, (theirs, ours) = found.entries[found.at[name]], found.races[name]
         peak = at.memory.get("measured", 0) / MIB
         note = "the least known; PyTorch's is below" if peak * MIB > found.peaks[name] else ""
         rows.append(
             [
-                e.column.title, f"{found.peaks[name] / MIB:.1f}", f"{1e3 * e.seconds.median:.0f}",
-                f"{peak:.1f}", ours, ratio, note,
+                e.column.title, f"{found.peaks[name] / MIB:.1f}", f"{1e3 * theirs.median:.0f}",
+                f"{peak:.1f}", f"{1e3 * ours.median:.0f}", str(theirs / ours), note,
             ]
         )  # fmt: skip
     head = ["PyTorch", "peak MiB", "ms", "mxlite MiB at its peak", "ms", "PyTorch / mxlite", ""]
@@ -207,11 +232,9 @@ def tally(found: Found) -> dict[str, Any]:
         counts["bits"] += found.digests[name] == found.digests["keep"]
         counts["near"] += 100 * abs(extra - e.plan["predicted"]) <= POINTS
     ratios: dict[str, float] = {}
-    for name, at in found.at.items():
-        theirs, ours = found.entries[name].seconds, found.entries[at].seconds
-        if theirs is not None and ours is not None:
-            if found.peaks[name] >= found.entries[at].memory.get("measured", 0):
-                ratios[f"{found.net.name}, {name}"] = (theirs / ours).median
+    for name, (theirs, ours) in found.races.items():
+        if found.peaks[name] >= found.entries[found.at[name]].memory.get("measured", 0):
+            ratios[f"{found.net.name}, {name}"] = (theirs / ours).median
     return {**counts, "ratios": ratios}
 
 
@@ -237,9 +260,14 @@ def targets(report: Report) -> None:
 def measure(report: Report, quick: bool, full: bool, threads: int, names: list[str] | None = None) -> None:
     """All networks, or those of `names`."""
     terms = Terms(
-        rounds=3 if quick else 9, seconds=0.1 if quick else 0.5, threads=threads, limit=240, profiled=0
+        rounds=3 if quick else ROUNDS,
+        seconds=0.1 if quick else 0.5,
+        threads=threads,
+        limit=LIMIT_S,
+        profiled=0,
+        lead=1,
     )
-    report.put("Run", ABOUT.format(threads=threads))
+    report.put("Run", ABOUT.format(threads=threads, rounds=terms.rounds, seconds=terms.seconds))
     for net in networks(quick, full):
         if names is not None and net.name not in names:
             continue

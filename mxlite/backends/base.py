@@ -169,6 +169,8 @@ class Backend:
     connects and runs inside: what was chosen for one number must not be run on another. `in_turn(n)` says
     whether two such kernels would fight for the cores. `join(calls)` may make fewer calls of a list of calls:
     pairs of a place in the list, and the call of what is there and behind it up to the next place.
+    `rouse(n)` wakes the `n` threads of this thread's kernels, which sleep after a pause: who times a kernel
+    does so first.
 
     `simplify(graph, train)` may rewrite a forward graph (with shapes and dtypes) before it is differentiated,
     into one that computes the same outputs from the same variables faster. `combine(graph, kept,
@@ -198,6 +200,7 @@ class Backend:
     running: Callable[[int], AbstractContextManager[None]] = lambda threads: nullcontext()
     in_turn: Callable[[int], bool] = lambda threads: False
     join: Callable[[Sequence[Run]], Sequence[tuple[int, Run]]] = lambda calls: list(enumerate(calls))
+    rouse: Callable[[int], None] = lambda threads: None
     simplify: Callable[[Graph, bool], Graph] = lambda graph, train: graph
     combine: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]] = (
         lambda graph, kept, num_forward: (graph, {}, num_forward)

@@ -5,8 +5,9 @@ After lowering every byte is known: shapes, dtypes, workspaces, what may be in p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,8 @@ def lower_graph(
         key.append(where)
         return number[entry]
 
+    # Equal nodes get one kernel; what else a choice depends on stays as it is meanwhile.
+    choose: Callable[..., ChosenKernel] = cache(backend.choose)
     read = {e for n in graph.nodes for e in n.inputs}
     tasks: list[Task] = []
     calls: list[Call] = []
@@ -133,7 +136,7 @@ def lower_graph(
         dtypes = tuple(graph.dtypes[e] for e in forward.inputs)
         first = dtypes[0] if dtypes else next((dtype[v] for v in ins.values()), float32)
         wanted = [n for n, o in zip(names, outs) if o >= 0]
-        kernel = backend.choose(
+        kernel = choose(
             op,
             node.attrs,
             shapes[0],
@@ -160,7 +163,7 @@ def lower_graph(
             Task(
                 name=node.name,
                 op=op.op_name,
-                inputs=tuple(ins.values()),
+                inputs=(*ins.values(), *(number[e] for e in node.after)),
                 outputs=tuple(outs),
                 in_place=_in_place(op, node, ins, outs, dtype),
                 mutates=tuple(ins[m] for m in mutated if m in ins),

@@ -34,6 +34,7 @@ from .errors import (
     SearchLimitError as SearchLimitError,
     ShapeError as ShapeError,
     StateError as StateError,
+    UnknownAttributeError as UnknownAttributeError,
     UnknownNameError as UnknownNameError,
 )
 from .files import replacing as replacing

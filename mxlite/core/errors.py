@@ -7,6 +7,7 @@
   + DTypeError (TypeError)         element types do not fit or are not supported
   + OpAttributeError (TypeError)   an operator's parameter is unknown, missing or has a wrong value
   + UnknownNameError (ValueError)  a name that nothing has; suggests the nearest one
+  + UnknownAttributeError (AttributeError) the same, of a module
   + BindError (ValueError)         arrays given to bind do not match the symbol's lists
   + BudgetError (ValueError)       `memory_budget` is not a number of bytes
   + MemoryBudgetError              no plan that mxlite can find fits the budget
@@ -55,6 +56,22 @@ class OpAttributeError(MXLiteError, TypeError):
 
 class UnknownNameError(MXLiteError, ValueError):
     """A name that nothing has."""
+
+
+class UnknownAttributeError(MXLiteError, AttributeError):
+    """A name that a module does not have.
+
+    The nearest of `candidates()` is looked for when the message is read: tools ask every module for names of
+    their own, and an import of a submodule asks its package first.
+    """
+
+    def __init__(self, message: str, name: str, candidates: Callable[[], Iterable[str]]) -> None:
+        super().__init__(message)
+        self._asked = name, candidates
+
+    def __str__(self) -> str:
+        name, candidates = self._asked
+        return f"{super().__str__()}{nearest(name, candidates())}"
 
 
 class BindError(MXLiteError, ValueError):

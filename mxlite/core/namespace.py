@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .errors import nearest
+from .errors import UnknownAttributeError
 
 
 def namespace(
@@ -30,6 +30,6 @@ def namespace(
                 if prefix + name in table:
                     module[name] = make(prefix + name)
                     return module[name]
-        raise AttributeError(f"{public} has no {name!r}.{nearest(name, names())}")
+        raise UnknownAttributeError(f"{public} has no {name!r}.", name, names)
 
     return get, names

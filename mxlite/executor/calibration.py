@@ -1,11 +1,17 @@
 """Measured costs: how long this device's kernels take, for plans that are to weigh real seconds.
 
 Each distinct kernel call of a lowered step (operator, attributes, shapes, types, kernel, threads) is run by
-itself on scratch arrays, a few times, each time twice: first with everything out of the cache, then at once
-again with all of it there as far as it goes in. Of both the lower quartile counts. Plans are chosen by the
-first; what a plan's step is predicted to take has both (memplan/locality.py). The times, and the size of the
-cache, are kept in the process and on disk (see timings.py), so that the next plan of the same network
-measures nothing.
+itself on scratch arrays: first with everything out of the cache, then at once again a few times with all of
+it there as far as it goes in, of which the quickest counts. All calls take turns, several times, so that what
+else the machine does for a while meets each alike; of all rounds the lower quartile counts. Plans are chosen
+by the first time; what a plan's step is predicted to take has both (memplan/locality.py). The times, and the
+size of the cache, are kept in the process and on disk (see timings.py), so that the next plan of the same
+network measures nothing.
+
+A call shall find what it finds in a step. So its arrays lie as they do there: what is in the arena in one
+block, which is so large that the system gives it huge pages (without, convolutions of 2 MiB took up to a
+fifth more), and weights in arrays of their own. And the threads of its team are awake: after a pause they
+sleep, and to wake them took as long as many a kernel of an LSTM.
 
 No array of the user's is touched, and there is room for one call's arrays at a time. A call that cannot be
 run by itself keeps its modelled time, scaled to what was measured of the others: operators of the user's own
@@ -15,10 +21,11 @@ run by itself keeps its modelled time, scaled to what was measured of the others
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from statistics import median
+from threading import Thread
 from time import perf_counter
 from typing import Any
 
@@ -28,16 +35,20 @@ from ..backends import Backend, bind_call, Call
 from ..core.dtype import is_floating
 from ..engine import get_engine, Var
 from ..memplan.device import DEFAULT, MEASURED
+from ..memplan.problem import padded
 from ..ops.philox import RandomStream
 from .cache_probe import cache_bytes
 from .lower import Lowered
 from .timings import Seconds, Timings
 
-RUNS = (3, 9)  # of each call, at least and at most
-CALL_S = 0.03  # after so long there are no more than the least number of runs
+ROUNDS = 3  # in which all calls take turns
+RUNS = 3  # out of the cache, of each call in each round; one where it takes longer than CALL_S
+AGAIN = 3  # times in the cache after each of these
+CALL_S = 0.01
 TOTAL_S = 60.0  # for one network; what is not measured by then keeps its scaled model
 FLUSH = 2  # times as much as the cache holds is touched before a cold run
 LEAST_FLUSH = 8 * 2**20  # bytes, where no cache is to be seen
+LEAST_BLOCK = 8 * 2**20  # bytes: from 4 MiB on, numpy asks the system for huge pages
 PATTERN = 8191  # numbers, repeated to fill an array; a prime, so that no row is like another
 
 
@@ -78,13 +89,10 @@ def with_measured_costs(lowered: Lowered, again: bool = False) -> tuple[Lowered,
     if missing:
 
         def time_missing() -> None:
-            flush = np.ones(0 if backend.is_remote else max(LEAST_FLUSH, FLUSH * cache) // 8)
             with backend.running(lowered.threads) if lowered.tuned else nullcontext():
-                for key in missing:
-                    if perf_counter() - start > TOTAL_S:
-                        break
-                    if (seconds := _time_call(lowered, first[key], flush)) is not None:
-                        found[key] = seconds
+                found.update(
+                    _time_calls(lowered, {key: first[key] for key in missing}, cache, start + TOTAL_S)
+                )
 
         _run_where_kernels_run(lowered, time_missing)
     timings.update({k: found[k] for k in missing if k in found}, cache)
@@ -147,32 +155,58 @@ def call_key(lowered: Lowered, c: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _time_call(lowered: Lowered, c: int, flush: np.ndarray) -> Seconds | None:
-    """(cold, warm) seconds of one call, or None where it cannot be run by itself; see `_lower_quartiles`."""
+def _time_calls(lowered: Lowered, calls: Mapping[str, int], cache: int, end: float) -> dict[str, Seconds]:
+    """(cold, warm) seconds of those `calls`, by key, that can be run alone and had their turn by `end`."""
+    remote = lowered.backend.is_remote
+    flush = Flush(0 if remote else max(LEAST_FLUSH, FLUSH * cache), lowered.threads)
+    pairs: dict[str, list[Seconds]] = {key: [] for key in calls}
+    for _ in range(ROUNDS):
+        for key in list(pairs):
+            if perf_counter() > end:
+                break
+            more = _time_call(lowered, calls[key], flush)
+            if more:
+                pairs[key] += more
+            else:
+                del pairs[key]
+    return {key: _lower_quartiles(found) for key, found in pairs.items() if found}
+
+
+def _time_call(lowered: Lowered, c: int, flush: Flush) -> list[Seconds]:
+    """(cold, warm) seconds of one call, some times, or none where it cannot be run by itself."""
     if "state" in lowered.calls[c].kernel.signature.services:
-        return None
+        return []
     try:
         with np.errstate(all="ignore"):
             run, kept = _scratch_call(lowered, c)
-            seconds = _lower_quartiles(lowered.backend, run, flush)
+            pairs = _pairs(lowered, run, flush)
             del kept
-            return seconds
+            return pairs
     except Exception:  # made-up values need not suit a kernel
-        return None
+        return []
 
 
 def _scratch_call(lowered: Lowered, c: int) -> tuple[Callable[[], None], list[Any]]:
     """Call `c` on arrays of its own, and these: a kernel may know no more of them than their addresses."""
     call: Call = lowered.calls[c]
     task, backend = lowered.problem.tasks[c], lowered.backend
-    arrays = {
-        v: backend.array(lowered.shape[v], lowered.dtype[v]) for v in {*call.inputs, *call.outputs} if v >= 0
-    }
+    arrays: dict[int, Any] = {}
+    inside: dict[int, int] = {}
+    end = 0
+    for v in sorted({*call.inputs, *call.outputs} - {-1}):
+        if lowered.key[v] is None:
+            inside[v] = end
+            end += padded(lowered.problem.values[v].nbytes)
+        else:
+            arrays[v] = backend.array(lowered.shape[v], lowered.dtype[v])
+    block = backend.empty(max(LEAST_BLOCK, end + task.workspace))
+    for v, low in inside.items():
+        part = block[low : low + lowered.problem.values[v].nbytes]
+        arrays[v] = part.view(lowered.dtype[v]).reshape(lowered.shape[v])
     for array in arrays.values():
         _fill(backend, array)
     rng = RandomStream(backend.seeds(np.array([1, 1], np.uint64)), call.stream) if call.stream >= 0 else None
     assert call.node.op is not None
-    work = backend.empty(task.workspace)
     run = bind_call(
         call.kernel,
         backend.xp,
@@ -180,12 +214,12 @@ def _scratch_call(lowered: Lowered, c: int) -> tuple[Callable[[], None], list[An
         call.node.attrs,
         [arrays.get(v) for v in call.inputs],
         [arrays.get(v) for v in call.outputs],
-        work=work,
+        work=block[end : end + task.workspace],
         rng=rng,
         train=lowered.step.train,
         shapes=call.shapes,
     )
-    return run, [*arrays.values(), work, rng]
+    return run, [*arrays.values(), block, rng]
 
 
 def _fill(backend: Backend, array: Any) -> None:
@@ -200,18 +234,39 @@ def _fill(backend: Backend, array: Any) -> None:
     backend.from_host(array, np.resize(pattern.astype(array.dtype), array.shape))
 
 
-def _lower_quartiles(backend: Backend, run: Callable[[], None], flush: np.ndarray) -> Seconds:
-    """Of some pairs of runs after a first one: neither the luckiest nor those that something got in the way
-    of. Before each pair all of `flush` is written, so that nothing else is left in the cache.
-    """
+def _pairs(lowered: Lowered, run: Callable[[], None], flush: Flush) -> list[Seconds]:
+    """(cold, warm) seconds of some runs after a first one."""
     run()
-    least, most = RUNS
-    cold: list[float] = []
-    warm: list[float] = []
-    while len(cold) < least or (len(cold) < most and sum(cold) < CALL_S):
-        np.add(flush, 1, out=flush)
-        cold.append(backend.seconds_of(run))
-        warm.append(backend.seconds_of(run))
-    quarter = len(cold) // 4
-    first, second = sorted(cold)[quarter], sorted(warm)[quarter]
-    return first, min(first, second)
+    backend, threads = lowered.backend, lowered.threads if lowered.tuned else 1
+    pairs: list[Seconds] = []
+    while len(pairs) < RUNS and sum(cold for cold, _ in pairs) < CALL_S:
+        flush()
+        backend.rouse(threads)
+        cold = backend.seconds_of(run)
+        pairs.append((cold, min(backend.seconds_of(run) for _ in range(AGAIN))))
+    return pairs
+
+
+def _lower_quartiles(pairs: Sequence[Seconds]) -> Seconds:
+    """Neither the luckiest nor those that something got in the way of."""
+    cold, warm = (sorted(times)[len(pairs) // 4] for times in zip(*pairs))
+    return cold, min(cold, warm)
+
+
+class Flush:
+    """Puts all else out of the cache by writing `nbytes`, on `threads` cores: each may have its own."""
+
+    def __init__(self, nbytes: int, threads: int) -> None:
+        self._parts = np.array_split(np.ones(nbytes // 8), threads)
+
+    def __call__(self) -> None:
+        threads = [Thread(target=self._write, args=(part,)) for part in self._parts[1:]]
+        for thread in threads:
+            thread.start()
+        self._write(self._parts[0])
+        for thread in threads:
+            thread.join()
+
+    @staticmethod
+    def _write(part: np.ndarray) -> None:
+        np.add(part, 1, out=part)

@@ -2,7 +2,7 @@
 
 One file for each machine and set of libraries, `timings/<digest>.json` below `config.cache_dir()`:
 
-    {"mxlite_timings": 2, "facts": ["processor=...", ...], "cache_bytes": 8388608,
+    {"mxlite_timings": 3, "facts": ["processor=...", ...], "cache_bytes": 8388608,
      "seconds": {"<digest of a call>": [0.00012, 0.0001], ...}}
 
 Of each call there are two times: with what it touches out of the cache, and with all of it there.
@@ -24,7 +24,7 @@ from ..backends import Backend
 from ..core import config, kept
 from ..core.files import replacing
 
-VERSION = 2  # 1 had one time for each call
+VERSION = 3  # 1 had one time for each call, 2 those of sleeping threads
 MOST_CALLS = 20_000  # kept; the oldest go
 MOST_BYTES = 4 * 2**20  # of a file: more than MOST_CALLS take
 LONGEST_S = 1e6  # of a call that can be believed

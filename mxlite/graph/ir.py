@@ -37,6 +37,7 @@ class Node:
     annotations: dict[str, str] = field(default_factory=dict)
     forward: Node | None = None  # on a backward node: the node it differentiates
     absent: frozenset[str] = frozenset()  # inputs the operator knows and this call does without
+    after: tuple[Entry, ...] = ()  # what it does not read, but waits for: see passes/remade.py
 
     @property
     def output_names(self) -> tuple[str, ...]:

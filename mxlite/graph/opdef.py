@@ -186,6 +186,11 @@ class Op:
         return {k: (v,) if isinstance(v, str) else v for k, v in cls.in_place.items()}
 
     @classmethod
+    def backward_in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
+        """As `in_place_options`, of backward."""
+        return {k: (v,) if isinstance(v, str) else v for k, v in cls.backward_in_place.items()}
+
+    @classmethod
     def mutated(cls, a: Any) -> tuple[str, ...]:
         """`mutates`; override when it depends on `a`, as for an operator of any number of inputs."""
         return cls.mutates
@@ -342,6 +347,9 @@ def _gradient_op(op: type[Op], ins: tuple[str, ...], outs: tuple[str, ...]) -> t
     def output_names(cls: type[Op], a: Any) -> tuple[str, ...]:
         return _expand(op, a, signature.makes)
 
+    def in_place_options(cls: type[Op], a: Any) -> Mapping[str, tuple[str, ...]]:
+        return op.backward_in_place_options(a)
+
     return type(
         f"_backward_{op.op_name}",
         (Op,),
@@ -356,6 +364,7 @@ def _gradient_op(op: type[Op], ins: tuple[str, ...], outs: tuple[str, ...]) -> t
             recomputable=False,
             input_names=classmethod(input_names),
             output_names=classmethod(output_names),
+            in_place_options=classmethod(in_place_options),
             forward=staticmethod(op.backward),
             __doc__=f"Gradient of {op.op_name}.",
             __module__=op.__module__,

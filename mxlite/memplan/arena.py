@@ -12,6 +12,7 @@ import numpy as np
 
 from .exact import tighten
 from .findings import found
+from .fullest import stacked
 from .gaps import lowest_gaps
 from .liveness import LiveRange, most_live
 from .problem import padded
@@ -84,7 +85,7 @@ def _are_apart(start: np.ndarray, stop: np.ndarray, nbytes: np.ndarray, offsets:
 def _searched(ranges: Sequence[LiveRange], lower_bound: int, best: Placement) -> Placement:
     """The best of `best` and of what takes longer."""
     if best.nbytes > lower_bound:
-        best = _promoted(ranges, lower_bound, best)
+        best = _fullest_exactly(ranges, lower_bound, best)
     if len(ranges) > MANY:
         return best
     for key in KEYS:
@@ -144,32 +145,29 @@ def greedy_by_time(ranges: Sequence[LiveRange]) -> Placement:
     )
 
 
-ROUNDS = 4  # of promotion, for each order
+ROUNDS = 3  # of promotion, for each part that was searched
 
 
-def _promoted(ranges: Sequence[LiveRange], lower_bound: int, best: Placement) -> Placement:
-    """The best of `best` and of more orders by fullness, in which what ended too high is put first.
+def _fullest_exactly(ranges: Sequence[LiveRange], lower_bound: int, best: Placement) -> Placement:
+    """The best of `best` and of orders that begin as the exact search has stacked the fullest ranges.
 
-    Of ranges that see the same fullness first the longest, or the earliest. What then lies above the
-    bound comes before all others in the next round: it is hard to place, and the rest is not (Joslin and
-    Clements 1999, "Squeaky Wheel Optimization"). Near O(n log n) a round.
+    The others follow by fullness. Those of them that end above the bound come before the rest in the next
+    round: they are hard to place, and the rest is not (Joslin and Clements 1999, "Squeaky Wheel
+    Optimization").
     """
-    total = _fullest(*_columns(ranges)).tolist()
-    width = [r.stop - r.start for r in ranges]
-    every = range(len(ranges))
-    for order in (
-        sorted(every, key=lambda i: (-total[i], -width[i], -ranges[i].nbytes, i)),
-        sorted(every, key=lambda i: (-total[i], ranges[i].start, -ranges[i].nbytes, i)),
-        sorted(every, key=lambda i: (-total[i], -ranges[i].nbytes, ranges[i].start, i)),
-    ):
+    start, stop, size = _columns(ranges)
+    fullness = _fullest(start, stop, size)
+    every = np.lexsort((start, -size, -fullness))
+    for part in stacked(start, stop, size, fullness, lower_bound):
+        others = every[np.isin(every, part, invert=True)]
         for _ in range(ROUNDS):
-            found = _first_gap(ranges, order)
+            found = _first_gap(ranges, np.concatenate([part, others]).tolist())
             if found.nbytes < best.nbytes:
                 best = found
             if best.nbytes <= lower_bound:
                 return best
-            high = [o + padded(r.nbytes) > lower_bound for o, r in zip(found.offsets, ranges)]
-            order = [i for i in order if high[i]] + [i for i in order if not high[i]]
+            high = (np.array(found.offsets) + size > lower_bound)[others]
+            others = np.concatenate([others[high], others[~high]])
     return best
 
 

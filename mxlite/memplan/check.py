@@ -15,7 +15,7 @@ Tests call it on every plan; MXLITE_CHECK_PLAN=1 makes the executor call it too.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -95,21 +95,23 @@ def _check_copies(plan: MemoryPlan) -> None:
 class _Replay:
     def __init__(self, plan: MemoryPlan, before: Sequence[Sequence[int]] | None) -> None:
         self.plan = plan
-        schedule, liveness = plan.schedule, plan.liveness
+        problem, schedule, liveness = plan.problem, plan.schedule, plan.liveness
+        self.problem = problem
+        arena_bytes = plan.arena_bytes
         self.place: dict[int, tuple[int, int]] = {}
         for b, r in enumerate(liveness.ranges):
             for i in r.members:
-                need = plan.problem.values[schedule.value_of[i]].nbytes
+                need = problem.values[schedule.value_of[i]].nbytes
                 low = plan.offsets[b]
-                if low < 0 or low % 64 or low + need > plan.arena_bytes or r.nbytes < need:
+                if low < 0 or low % 64 or low + need > arena_bytes or r.nbytes < need:
                     raise PlanError(
-                        f"{self.name(i)} needs {need} B, but has {r.nbytes} B at {low} of {plan.arena_bytes}."
+                        f"{self.name(i)} needs {need} B, but has {r.nbytes} B at {low} of {arena_bytes}."
                     )
                 self.place[i] = (low, low + need)
         self.host_place: dict[int, tuple[int, int]] = {}
         for low, r in zip(plan.host_offsets, plan.host_ranges, strict=True):
             for i in r.members:
-                need = plan.problem.values[schedule.value_of[i]].nbytes
+                need = problem.values[schedule.value_of[i]].nbytes
                 if low < 0 or low % 64 or low + need > plan.host_bytes or r.nbytes < need:
                     raise PlanError(
                         f"{self.name(i)} needs {need} B of host memory, but has {r.nbytes} B at {low} of "
@@ -118,10 +120,10 @@ class _Replay:
                 self.host_place[i] = (low, low + need)
         self.workspace = {}
         for s, t in enumerate(schedule.task):
-            need = plan.problem.tasks[t].workspace
+            need = problem.tasks[t].workspace
             if need and schedule.kinds[s] == _RUN:
                 b = liveness.workspace_of.get(s, -1)
-                if b < 0 or liveness.ranges[b].nbytes < need or plan.offsets[b] + need > plan.arena_bytes:
+                if b < 0 or liveness.ranges[b].nbytes < need or plan.offsets[b] + need > arena_bytes:
                     raise PlanError(f"step {s} needs {need} B of workspace and does not have it.")
                 self.workspace[s] = (plan.offsets[b], plan.offsets[b] + need)
         # Content of the arena: pieces (low, high, content) sorted; content is an instance or ~step
@@ -146,11 +148,10 @@ class _Replay:
     def name(self, instance: int) -> str:
         if instance < 0:
             return f"workspace of step {~instance}"
-        return repr(self.plan.problem.values[self.plan.schedule.value_of[instance]].name)
+        return repr(self.problem.values[self.plan.schedule.value_of[instance]].name)
 
     def run(self) -> None:
-        plan = self.plan
-        problem, schedule = plan.problem, plan.schedule
+        problem, schedule = self.problem, self.plan.schedule
         for s, t in enumerate(schedule.task):
             task = problem.tasks[t]
             ins, outs = schedule.inputs[s], [o for o in schedule.outputs[s] if o >= 0]
@@ -158,7 +159,7 @@ class _Replay:
                 self.copy(s, ins[0], outs[0])
                 continue
             for i in ins:
-                self.read(s, i, repr(task.name))
+                self.read(s, i)
             spans = []
             for o in outs:
                 v = schedule.value_of[o]
@@ -184,47 +185,47 @@ class _Replay:
 
     def copy(self, s: int, source: int, target: int) -> None:
         """To the host or back: read on one side, written on the other."""
-        what = self.writer(s)
         if target in self.written:
-            raise PlanError(f"{what} writes {self.name(target)} again.")
+            raise PlanError(f"{self.worker(s)} writes {self.name(target)} again.")
         self.written.add(target)
         if self.plan.schedule.kinds[s] == _STORE:
-            self.read(s, source, what)
+            self.read(s, source)
             places, side = self.host_place, self.hosted
         else:
-            self.read_in(s, source, what, self.host_place, self.hosted)
+            self.read_in(s, source, self.host_place, self.hosted)
             places, side = self.place, self.held
         if target not in places:
-            raise PlanError(f"{what} writes {self.name(target)}, which has no place.")
+            raise PlanError(f"{self.worker(s)} writes {self.name(target)}, which has no place.")
         self.write(s, *places[target], target, (), (), side)
 
-    def read(self, s: int, i: int, reader: str) -> None:
-        v = self.plan.schedule.value_of[i]
-        if self.plan.problem.values[v].fixed:
+    def read(self, s: int, i: int) -> None:
+        problem, v = self.problem, self.plan.schedule.value_of[i]
+        if problem.values[v].fixed:
             self.fixed_readers.setdefault(v, []).append(s)
             if v in self.fixed_writer:
                 writer = self.fixed_writer[v]
-                self.need(s, writer, f"{reader} reads {self.name(i)}")
-                task, problem = self.plan.schedule.task, self.plan.problem
+                self.need(s, writer, lambda: f"{self.worker(s)} reads {self.name(i)}")
+                task = self.plan.schedule.task
                 by_update = problem.tasks[task[writer]].update
                 if problem.producer[v] < 0 and (by_update or task[s] < problem.num_forward):
-                    raise PlanError(f"{reader} reads {self.name(i)} after {self.step(writer)} changed it.")
-            elif self.plan.problem.producer[v] >= 0:
-                raise PlanError(f"{reader} reads {self.name(i)} before it is made.")
+                    raise PlanError(
+                        f"{self.worker(s)} reads {self.name(i)} after {self.step(writer)} changed it."
+                    )
+            elif problem.producer[v] >= 0:
+                raise PlanError(f"{self.worker(s)} reads {self.name(i)} before it is made.")
             return
-        self.read_in(s, i, reader, self.place, self.held)
+        self.read_in(s, i, self.place, self.held)
 
     def read_in(
         self,
         s: int,
         i: int,
-        reader: str,
         places: dict[int, tuple[int, int]],
         held: list[tuple[int, int, int]],
     ) -> None:
         """Read of the arena, or of the host's memory."""
         if i not in places:
-            raise PlanError(f"{reader} reads {self.name(i)}, which the plan does not place.")
+            raise PlanError(f"{self.worker(s)} reads {self.name(i)}, which the plan does not place.")
         low, high = places[i]
         if low == high and i in self.written:
             return  # no byte of it can be written over
@@ -232,10 +233,10 @@ class _Replay:
         if at == len(held) or held[at] != (low, high, i):
             there = [self.name(c) for lo, hi, c in held if lo < high and low < hi]
             raise PlanError(
-                f"{reader} reads {self.name(i)} at [{low}, {high}), but "
+                f"{self.worker(s)} reads {self.name(i)} at [{low}, {high}), but "
                 f"{', '.join(there) or 'nothing'} is there."
             )
-        self.need(s, self.users[i][0], f"{reader} reads {self.name(i)}")
+        self.need(s, self.users[i][0], lambda: f"{self.worker(s)} reads {self.name(i)}")
         self.users[i].append(s)
 
     def write(
@@ -251,8 +252,11 @@ class _Replay:
         """Put `content` into [low, high) of the arena or of the host's memory, `held`."""
         if low == high:
             return
-        writer = self.writer(s)
         value_of = self.plan.schedule.value_of
+
+        def why() -> str:
+            return f"{self.worker(s)} writes {self.name(content)} where {self.name(old)} was"
+
         at = bisect_left(held, (low, -1, 0))
         if at and held[at - 1][1] > low:
             at -= 1
@@ -263,36 +267,41 @@ class _Replay:
             if old in ins:
                 pair = (value_of[content], value_of[old]) if content >= 0 else None
                 if pair not in in_place or (lo, hi) != (low, high):
-                    raise PlanError(f"{writer} writes {self.name(content)} over its input {self.name(old)}.")
+                    raise PlanError(
+                        f"{self.worker(s)} writes {self.name(content)} over its input {self.name(old)}."
+                    )
                 if ins.count(old) != 1:
-                    raise PlanError(f"{writer} reads {self.name(old)} twice and writes over it.")
+                    raise PlanError(f"{self.worker(s)} reads {self.name(old)} twice and writes over it.")
             for user in self.users[old]:
-                self.need(s, user, f"{writer} writes {self.name(content)} where {self.name(old)} was")
+                self.need(s, user, why)
         for piece in (*rest, (low, high, content)):
             insort(held, piece)
         self.users[content] = [s]
 
     def change_fixed(self, s: int, v: int, writer: str) -> None:
-        what = f"{writer!r} writes {self.plan.problem.values[v].name!r}"
+        def what() -> str:
+            return f"{writer!r} writes {self.problem.values[v].name!r}"
+
         for reader in self.fixed_readers.pop(v, ()):
             self.need(s, reader, what)
         if v in self.fixed_writer:
             self.need(s, self.fixed_writer[v], what)
         self.fixed_writer[v] = s
 
-    def need(self, s: int, earlier: int, why: str) -> None:
-        """`earlier` must be done when s starts."""
+    def need(self, s: int, earlier: int, why: Callable[[], str]) -> None:
+        """`earlier` must be done when s starts; `why` is asked when it is not."""
         if earlier == s or self.ancestors is None:
             return
         if not self.ancestors[s] >> earlier & 1:
-            raise PlanError(f"{why}, but nothing makes it wait for {self.step(earlier)}.")
+            raise PlanError(f"{why()}, but nothing makes it wait for {self.step(earlier)}.")
 
     def step(self, s: int) -> str:
-        return f"step {s} ({self.writer(s)})"
+        return f"step {s} ({self.worker(s)})"
 
-    def writer(self, s: int) -> str:
+    def worker(self, s: int) -> str:
+        """What step s is called."""
         schedule = self.plan.schedule
         if schedule.kinds[s] == _RUN:
-            return repr(self.plan.problem.tasks[schedule.task[s]].name)
+            return repr(self.problem.tasks[schedule.task[s]].name)
         way = "to the host" if schedule.kinds[s] == _STORE else "from the host"
         return f"copy of {self.name(schedule.inputs[s][0])} {way}"

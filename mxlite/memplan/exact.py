@@ -20,7 +20,7 @@ from math import gcd
 import numpy as np
 
 from ..core.errors import SearchLimitError
-from .compiled import compiled
+from .compiled import compiled, Ints
 from .liveness import LiveRange
 from .packing import FOUND, IMPOSSIBLE, NO_ROOM, PARTS, search
 from .problem import padded
@@ -203,9 +203,13 @@ class _Run:
         self.tables = [self.kind([int(x) for x in t]) for t in tables]
         # What one round of inference can add, so that the trail is checked once a round.
         self.room = 2 * sum(map(len, members)) + 20 * n
-        self.trail_length = self.room + TRAIL
+        self.trail = self.zeros(self.room + TRAIL + 2)
         self.state: list[int] = []
         self.blame = [0] * n
+
+    def zeros(self, number: int) -> Ints:
+        """To work in."""
+        return np.zeros(number, np.int64) if self.machine else [0] * number  # type: ignore[return-value]
 
     def offsets(self) -> list[int]:
         """What the last start has found: bytes, in the caller's order."""
@@ -221,33 +225,33 @@ class _Run:
     def __call__(self, rank: list[int], limit: int, capacity: int) -> tuple[int, int]:
         """One start: its answer and how many buffers it placed."""
         n = len(self.sections.size)
-        kind = self.kind
         call: Callable[..., int] = self.machine or search
-        blamed = kind(self.blame)
+        ranks, blamed = self.kind(rank), self.kind(self.blame)
         while True:
-            state, trail = kind([0] * (4 * n)), kind([2, self.trail_length] + [0] * self.trail_length)
-            span = kind([0, int(self.sections.last.max()), 0])
+            state, span = self.zeros(4 * n), self.zeros(3)
+            span[1] = int(self.sections.last.max())
+            self.trail[0], self.trail[1] = 2, len(self.trail) - 2
             answer = call(
                 n,
                 capacity,
                 *self.tables,
-                kind(rank),
+                ranks,
                 limit,
                 state,
-                trail,
+                self.trail,
                 self.room,
-                kind([0] * (4 * n + 4)),
-                kind([0] * (8 * n + 16)),
-                kind([0] * (n + 1)),
+                self.zeros(4 * n + 4),
+                self.zeros(8 * n + 16),
+                self.zeros(n + 1),
                 blamed,
                 span,
             )
             if answer != NO_ROOM:
                 break
-            self.trail_length *= 2
-        self.state = [int(x) for x in state]  # type: ignore[attr-defined]
+            self.trail = self.zeros(2 * len(self.trail))
+        self.state = [int(x) for x in state]
         self.blame[:] = [int(x) for x in blamed]  # type: ignore[attr-defined]
-        return answer, int(span[2])  # type: ignore[index]
+        return answer, int(span[2])
 
 
 @cache

@@ -28,7 +28,7 @@ import numpy as np
 
 from .downsets import Downsets
 from .evaluate import Evaluator
-from .findings import found
+from .findings import found, LEAST
 from .listing import follow, rules
 from .narrow import pieces
 from .problem import Problem
@@ -55,6 +55,8 @@ def reorder(problem: Problem, num_constant: int = 0) -> Order:
     keeps everything is never larger than with the given order. Near-linear in tasks. What an earlier process
     found is used again; see `findings.py`.
     """
+    if len(problem.tasks) < LEAST:  # of so few nothing is kept
+        return _reordered(problem, num_constant)
     return found(
         f"order {problem.digest} {num_constant}",
         len(problem.tasks),

@@ -1,4 +1,4 @@
-"""What the image networks are made of: convolutions, norms, the classifier at the end."""
+"""What networks are made of: convolutions, norms, the classifier at the end, losses."""
 
 from __future__ import annotations
 
@@ -54,6 +54,18 @@ def classifier(data: Symbol, classes: int, name: str = "fc") -> Symbol:
     """(N, ...) -> (N, `classes`): an affine map and the softmax that training starts from."""
     data = sym.FullyConnected(sym.Flatten(data, name="flatten"), num_hidden=classes, name=name)
     return sym.SoftmaxOutput(data, name="softmax")
+
+
+LOSSES = ("softmax", "cross_entropy")
+
+
+def loss_of(score: Symbol, loss: str, name: str) -> Symbol:
+    """Of `score` (N, K) and the labels `name`_label (N,): a "softmax" (N, K), or the "cross_entropy" (1,)."""
+    require(loss in LOSSES, f"loss must be one of {', '.join(LOSSES)}, got {loss!r}.")
+    if loss == "softmax":
+        return sym.SoftmaxOutput(score, name=name)
+    total = sym.softmax_cross_entropy(score, sym.Variable(f"{name}_label"), name=f"{name}_entropy")
+    return sym.MakeLoss(total, name=name)
 
 
 def image(size: int) -> dict[str, tuple[int, ...]]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from .. import symbol as sym
 from ..symbol import Symbol
-from .layers import require
-
-LOSSES = ("softmax", "cross_entropy")
+from .layers import loss_of, require
 
 
 def lstm(
-    layers: int = 2, hidden: int = 650, vocabulary: int = 10000, *, dropout: float = 0.5, tied: bool = False
+    layers: int = 2,
+    hidden: int = 650,
+    vocabulary: int = 10000,
+    *,
+    dropout: float = 0.5,
+    tied: bool = False,
+    loss: str = "softmax",
 ) -> Symbol:
     """A language model of one fused RNN operator (W. Zaremba, I. Sutskever, O. Vinyals 2014, "Recurrent
     neural network regularization": the medium network, unless told otherwise).
@@ -18,6 +22,9 @@ def lstm(
     data: (T, N) token numbers, time first;  lstm_state, lstm_state_cell: (`layers`, N, `hidden`), the states
     to go on from;  softmax_label: (T * N,)  ->  softmax: (T * N, `vocabulary`). tied: the last layer uses the
     table of embeddings.
+
+    loss: "softmax" gives probabilities; "cross_entropy" only the loss of all tokens, a number (1,) in their
+    place, for which scores are never there as a whole.
     """
     table = sym.Variable("embed_weight")
     data = sym.Embedding(sym.Variable("data"), table, input_dim=vocabulary, output_dim=hidden, name="embed")
@@ -29,7 +36,7 @@ def lstm(
     out = sym.Reshape(out, shape=(-3, -2), name="rows")
     weight = {"weight": table} if tied else {}
     score = sym.FullyConnected(out, num_hidden=vocabulary, name="score", **weight)
-    return sym.SoftmaxOutput(score, name="softmax")
+    return loss_of(score, loss, "softmax")
 
 
 def lstm_unrolled(
@@ -56,7 +63,6 @@ def lstm_unrolled(
     1997, "Long short-term memory", with forget gates, without peepholes).
     """
     require(steps >= 1 and layers >= 1, f"steps and layers must be at least 1, got {steps!r} and {layers!r}.")
-    require(loss in LOSSES, f"loss must be one of {', '.join(LOSSES)}, got {loss!r}.")
     embed = sym.Variable("embed_weight")
     names = ("i2h_weight", "i2h_bias", "h2h_weight", "h2h_bias")
     weights = [[sym.Variable(f"l{k}_{n}") for n in names] for k in range(layers)]
@@ -75,25 +81,17 @@ def lstm_unrolled(
     if joined:
         top = sym.Concat(*tops, dim=0, name="tops")
         score = sym.FullyConnected(top, weight, bias, num_hidden=classes, name="cls")
-        losses.append(_loss(score, loss, "softmax"))
+        losses.append(loss_of(score, loss, "softmax"))
     else:
         for t, top in enumerate(tops):
             score = sym.FullyConnected(top, weight, bias, num_hidden=classes, name=f"t{t}_cls")
-            losses.append(_loss(score, loss, f"t{t}_softmax"))
+            losses.append(loss_of(score, loss, f"t{t}_softmax"))
     last = [
         sym.BlockGrad(state, name=f"l{k}_last_{n}")
         for k, pair in enumerate(states)
         for n, state in zip("ch", pair)
     ]
     return sym.Group([*losses, *last])
-
-
-def _loss(score: Symbol, loss: str, name: str) -> Symbol:
-    """Of `score` (N, K) and the labels that belong to `name`."""
-    if loss == "softmax":
-        return sym.SoftmaxOutput(score, name=name)
-    total = sym.softmax_cross_entropy(score, sym.Variable(f"{name}_label"), name=f"{name}_entropy")
-    return sym.MakeLoss(total, name=name)
 
 
 def _cell(data: Symbol, state: list[Symbol], weights: list[Symbol], hidden: int, name: str) -> list[Symbol]:

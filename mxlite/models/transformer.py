@@ -9,7 +9,7 @@ from typing import Literal
 
 from .. import symbol as sym
 from ..symbol import Symbol
-from .layers import require
+from .layers import loss_of, require
 
 
 @dataclass(frozen=True)
@@ -159,19 +159,23 @@ def transformer_decoder(
     length: int = 1024,
     *,
     dropout: float = 0.1,
+    loss: str = "softmax",
 ) -> Symbol:
     """A language model (A. Radford et al. 2019, "Language models are unsupervised multitask learners":
     GPT-2).
 
     data: (N, `length`) token numbers;  softmax_label: (N * `length`,), the tokens that follow  ->
     softmax: (N * `length`, `vocabulary`). The last layer uses the table of embeddings.
+
+    loss: "softmax" gives probabilities; "cross_entropy" only the loss of all tokens, a number (1,) in their
+    place, for which scores are never there as a whole.
     """
     body = _Body(width, heads, hidden, "gelu_tanh", dropout, True, 1e-5)
     table = sym.Variable("embed_weight")
     x = body.drop(body.embed(sym.Variable("data"), table, vocabulary, length, ""), "embed_drop")
     for i in range(layers):
         x = body.layer(x, f"layer{i}", causal=True)
-    return _tokens(body.norm(x, "norm"), table, vocabulary)
+    return _tokens(body.norm(x, "norm"), table, vocabulary, loss)
 
 
 def transformer(
@@ -184,12 +188,15 @@ def transformer(
     length: int = 128,
     *,
     dropout: float = 0.1,
+    loss: str = "softmax",
 ) -> Symbol:
     """Encoder and decoder for translation (A. Vaswani et al. 2017): the base model, with learned positions.
 
     source: (N, `source_length`) tokens;  source_count: (N,), how many count;  data: (N, `length`) tokens
     before; softmax_label: (N * `length`,)  ->  softmax: (N * `length`, `vocabulary`). One table embeds source
     and target and is the last layer.
+
+    loss: as of `transformer_decoder`.
     """
     body = _Body(width, heads, hidden, "relu", dropout, False, 1e-5)
     table, counted = sym.Variable("embed_weight"), sym.Variable("source_count")
@@ -200,11 +207,11 @@ def transformer(
     x = body.drop(body.embed(sym.Variable("data"), table, vocabulary, length, ""), "embed_drop")
     for i in range(layers):
         x = body.layer(x, f"decoder{i}", causal=True, memory=memory, memory_length=counted)
-    return _tokens(x, table, vocabulary)
+    return _tokens(x, table, vocabulary, loss)
 
 
-def _tokens(data: Symbol, table: Symbol, vocabulary: int) -> Symbol:
-    """(N, L, width) -> (N * L, `vocabulary`), through the table that embeds tokens."""
+def _tokens(data: Symbol, table: Symbol, vocabulary: int, loss: str) -> Symbol:
+    """(N, L, width) -> (N * L, `vocabulary`), through the table that embeds tokens, and the loss."""
     rows = sym.Reshape(data, shape=(-3, -2), name="rows")
     score = sym.FullyConnected(rows, table, num_hidden=vocabulary, no_bias=True, name="score")
-    return sym.SoftmaxOutput(score, name="softmax")
+    return loss_of(score, loss, "softmax")

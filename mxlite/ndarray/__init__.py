@@ -5,7 +5,7 @@ Every operator of `mxlite.ops` is a function here under each of its names: `mx.n
 
 from typing import Any
 
-from ..core.errors import nearest as _nearest
+from ..core.errors import UnknownAttributeError as _UnknownAttributeError
 from . import contrib as contrib, linalg as linalg, random as random, sparse as sparse
 from .binary import (
     add as add,
@@ -55,7 +55,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     function = _FUNCTIONS.get(name)
     if function is None:
-        raise AttributeError(f"mx.nd has no function {name!r}.{_nearest(name, __dir__())}")
+        raise _UnknownAttributeError(f"mx.nd has no function {name!r}.", name, __dir__)
     globals()[name] = function
     return function
 

@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from ..core import Context, nearest, OpAttributeError
+from ..core import Context, nearest, OpAttributeError, UnknownAttributeError
 from ..graph.attrs import attr_fields
 from ..graph.opdef import Op
 from ..ops import TABLE
@@ -208,7 +208,7 @@ class _Namespace:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith(self._prefix) and name in FUNCTIONS:
             return FUNCTIONS[name]
-        raise AttributeError(f"{self._public} has no function {name!r}.{nearest(name, dir(self))}")
+        raise UnknownAttributeError(f"{self._public} has no function {name!r}.", name, self.__dir__)
 
     def __dir__(self) -> list[str]:
         return sorted(n for n in FUNCTIONS if n.startswith(self._prefix))

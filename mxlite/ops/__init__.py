@@ -12,7 +12,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
-from ..core.errors import DefinitionError, nearest, UnknownNameError
+from ..core.errors import DefinitionError, nearest, UnknownAttributeError, UnknownNameError
 from ..graph.opdef import Op
 
 FAMILIES: tuple[ModuleType, ...] = tuple(
@@ -60,5 +60,5 @@ globals().update(_CLASSES)  # over modules of the same name: `ops.norm` is the o
 
 def __getattr__(name: str) -> Any:
     if name not in _CLASSES:
-        raise AttributeError(f"mxlite.ops declares no {name!r}.{nearest(name, _CLASSES)}")
+        raise UnknownAttributeError(f"mxlite.ops declares no {name!r}.", name, lambda: _CLASSES)
     return _CLASSES[name]

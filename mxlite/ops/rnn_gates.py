@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..graph.ir import Shape
@@ -23,10 +24,16 @@ class _rnn_keeping_gates(RNN):
     """
 
     outputs = (*RNN.outputs, "gates")  # type: ignore[assignment]
+    backward_in_place = {"d_data": ("d_out", "data")}
 
     @classmethod
     def output_names(cls, a: Any) -> tuple[str, ...]:
         return (*super().output_names(a), *(("gates",) if a.mode in ("lstm", "gru") else ()))
+
+    @classmethod
+    def backward_in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
+        """Of a stretch all is read before d_data is written; in two directions it is read twice."""
+        return {} if a.bidirectional else super().backward_in_place_options(a)
 
     @classmethod
     def infer_shape(cls, a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:

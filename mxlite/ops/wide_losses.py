@@ -68,8 +68,6 @@ class _wide_softmax_cross_entropy(softmax_cross_entropy):
     data: (N, K);  label: (N,), class numbers  ->  out: (1,), float32 (float64 for that).
     """
 
-    backward_in_place = {}
-
     @classmethod
     def infer_type(cls, a: Any, *dtypes: DType | None) -> _Types:
         return _types(cls, *dtypes)
@@ -81,8 +79,6 @@ class _wide_cross_entropy(cross_entropy):
     data: (N, C, ...);  label: (N, ...);  weight: (C,), float32, with `use_weight`  ->  out: float32 (float64
     for that), as label or (1,).
     """
-
-    backward_in_place = {}
 
     @classmethod
     def infer_type(cls, a: Any, *dtypes: DType | None) -> _Types:

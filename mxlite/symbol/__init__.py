@@ -28,12 +28,13 @@ from .variable import var as var, Variable as Variable
 
 def __getattr__(name: str) -> Any:
     if not name.startswith("__"):
-        from ..core.errors import nearest
+        from ..core.errors import UnknownAttributeError
         from ..ops import TABLE
 
         if name in TABLE:
             return operator_function(name)
-        raise AttributeError(f"mx.sym has no {name!r}: no operator is called that.{nearest(name, TABLE)}")
+        why = f"mx.sym has no {name!r}: no operator is called that."
+        raise UnknownAttributeError(why, name, lambda: TABLE)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

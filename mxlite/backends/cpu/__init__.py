@@ -5,6 +5,7 @@ import numpy as np
 from ..base import Backend
 from . import cores, passes
 from .compiled.sequence import join
+from .compiled.team import rouse
 from .identity import identity
 from .kernels import table
 from .threads import num_threads
@@ -21,5 +22,6 @@ CPU = Backend(
     pack=passes.pack,
     in_turn=cores.in_turn,
     join=join,
+    rouse=rouse,
     identity=identity,
 )

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import fields, replace
+from functools import cache
 from typing import Any
 
 from ...graph import Entry, Graph, Node, Op, Rewriter
@@ -44,7 +45,8 @@ def channels_last(graph: Graph, train: bool, has_kernel: Callable[[Request], boo
 
     `has_kernel` says for a convolution of that form, and for its gradient, whether the backend has a kernel.
     """
-    can = {n for n in graph.nodes if _can_convolve(graph, n, train, has_kernel)}
+    asked = cache(has_kernel)  # once for equal convolutions
+    can = {n for n in graph.nodes if _can_convolve(graph, n, train, asked)}
     return _Layout(graph, can).run() if can else graph
 
 

@@ -13,7 +13,6 @@ before chains of elementwise operators are made.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from ...graph import Entry, Graph, Node, Op
@@ -23,7 +22,7 @@ from ...ops.leaky import LeakyReLU
 from ..base import Request
 from ..dense.operators import _dense_activation, _dense_slope, DenseActivationAttrs, DenseSlopeAttrs
 from .norm_act import agree
-from .rewritten import rewritten
+from .rewritten import renewed, rewritten
 
 
 def dense_epilogue(
@@ -60,9 +59,7 @@ def dense_epilogue(
             new = Node(op, attrs, inputs, end.name, annotations=dict(end.annotations))
             outputs = [(Entry(end), 0)]
         else:
-            inputs = tuple(moved.get(e, e) for e in node.inputs)
-            if inputs != node.inputs:
-                new = replace(node, inputs=inputs)
+            new = renewed(node, tuple(moved.get(e, e) for e in node.inputs), node_of)
         if new is not node:
             node_of[node] = new
             for old, i in outputs:

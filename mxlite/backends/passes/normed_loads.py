@@ -42,7 +42,7 @@ from ...ops.normed_convolution import (
 )
 from ..base import Request
 from .norm_act import is_norm
-from .rewritten import rewritten
+from .rewritten import renewed, rewritten
 
 _MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
 
@@ -189,10 +189,10 @@ class _Rewrite:
             new = self._reader(node, inputs, self.norm_of[node])
         elif node.forward is not None and node.forward in self.found and self.found[node.forward].made:
             new = self._gradient(node, inputs, self.node_of[node.forward])
-        elif inputs == node.inputs:
-            return node
         else:
-            new = replace(node, inputs=inputs)
+            new = renewed(node, inputs, self.node_of)
+            if new is node:
+                return node
         self.node_of[node] = new
         names = new.output_names
         for name in node.output_names:

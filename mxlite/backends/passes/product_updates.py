@@ -102,18 +102,10 @@ def _matches(
     """The updates that can make their gradient, in the order of `effects`."""
     uses, place = graph.uses(), {n: i for i, n in enumerate(graph.nodes)}
     forward = set([n for n in graph.nodes if n.op is not None][:num_forward])
-    updates = set(graph.effects)
-    origin: dict[Entry, Entry] = {}  # what is made of a weight alone, as a 16-bit copy, and may be made again
-    last_reader: dict[Entry, Node] = {}
-    for node in graph.nodes:
-        if node in updates:
-            continue
-        last_reader.update((origin.get(e, e), node) for e in node.inputs)
-        if len(node.inputs) == 1:
-            origin.update((Entry(node, i), node.inputs[0]) for i in range(node.num_outputs))
+    last_reader = last_readers(graph)
     found = []
     for update in graph.effects:
-        if not _is_elementwise(update.op):
+        if not is_elementwise(update.op):
             continue
         weight, gradient = update.inputs[:2]
         made = gradient.node
@@ -135,7 +127,21 @@ def _matches(
     return found
 
 
-def _is_elementwise(op: Any) -> bool:
+def last_readers(graph: Graph) -> dict[Entry, Node]:
+    """The last node that reads an entry, updates left out, or what is made of it alone."""
+    updates = set(graph.effects)
+    origin: dict[Entry, Entry] = {}  # what is made of a weight alone, as a 16-bit copy, and may be made again
+    last: dict[Entry, Node] = {}
+    for node in graph.nodes:
+        if node in updates:
+            continue
+        last.update((origin.get(e, e), node) for e in node.inputs)
+        if len(node.inputs) == 1:
+            origin.update((Entry(node, i), node.inputs[0]) for i in range(node.num_outputs))
+    return last
+
+
+def is_elementwise(op: Any) -> bool:
     """Whether `op` is an optimizer's step of a program that changes each element by itself."""
     return getattr(op, "form", "") == "fused" and "whole" not in vars(op.step_of)
 

@@ -9,6 +9,20 @@ from typing import Any
 from ...graph import Entry, Graph, Node, Shape
 
 
+def renewed(node: Node, inputs: tuple[Entry, ...], node_of: Mapping[Node, Node]) -> Node:
+    """`node` with other inputs; a gradient goes with what its forward node has become.
+
+    The two share random numbers and state, so both must mean the same node. A forward node that has become
+    another operator shares none, and its gradient still asks for kernels by the old one's shapes.
+    """
+    forward = node.forward
+    if forward is not None and forward in node_of and node_of[forward].op is forward.op:
+        forward = node_of[forward]
+    if inputs == node.inputs and forward is node.forward:
+        return node
+    return replace(node, inputs=inputs, forward=forward)
+
+
 def rewritten(
     graph: Graph,
     order: Sequence[Node],

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from ...graph import Entry, Graph, Node, Op
-from .rewritten import rewritten
+from .rewritten import renewed, rewritten
 
 
 def split_gradients(
@@ -68,10 +68,11 @@ def split_gradients(
                 moved[by_data] = Entry(second, place)
                 shapes[moved[by_data]], dtypes[moved[by_data]] = shapes[by_data], dtypes[by_data]
                 continue
-        if inputs == node.inputs:
+        new = renewed(node, inputs, node_of)
+        if new is node:
             order.append(node)
         else:
-            add(node, replace(node, inputs=inputs))
+            add(node, new)
     if not moved:
         return graph, {}, num_forward
     return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward + more

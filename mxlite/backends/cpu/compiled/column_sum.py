@@ -20,7 +20,7 @@ _X, _OUT, _TOTALS, _NUM_ROWS, _COLUMNS = range(5)
 
 
 class ColumnSum:
-    """out[c] = sum over r of x[r, c], for a matrix of `rows` x `columns`.
+    """out[c] = sum over r of x[r, c], for a matrix of `rows` x `columns`; `adds`: and what out holds.
 
     Each thread adds up its share of the rows, a few hundred at a time so that they stay in the cache and the
     float32 sums short; then the first adds up what the others have.
@@ -28,10 +28,11 @@ class ColumnSum:
 
     name = "compiled column sum"
 
-    def __init__(self, rows: int, columns: int, dtype: DType, out: DType) -> None:
+    def __init__(self, rows: int, columns: int, dtype: DType, out: DType, adds: bool = False) -> None:
         if not usable() or not {dtype.name, out.name} <= storable():
             raise LookupError
         self.rows, self.columns, self.dtype, self.out = rows, columns, dtype, out
+        self.adds = adds
         self.threads = num_threads()
         self.pieces: list[Piece] = [((self.threads, columns), float32)]
 
@@ -43,11 +44,12 @@ class ColumnSum:
         """The call; `x` has rows x columns elements."""
         (totals,) = carve(work, self.pieces)
         args = [address_of(x), address_of(out), address_of(totals), self.rows, self.columns]
-        return call(_code(self.dtype.name, self.out.name), "sum", args, self.threads, keep=(x, out, work))
+        code = _code(self.dtype.name, self.out.name, self.adds)
+        return call(code, "sum", args, self.threads, keep=(x, out, work))
 
 
 @functools.lru_cache(maxsize=16)
-def _code(dtype: str, out_dtype: str) -> native.Code:
+def _code(dtype: str, out_dtype: str, adds: bool) -> native.Code:
     module = Module()
     f = module.function("sum")
     x, out, totals = f.pointer(_X), f.pointer(_OUT), f.pointer(_TOTALS)
@@ -77,7 +79,8 @@ def _code(dtype: str, out_dtype: str) -> native.Code:
     with f.when(f.emit(f"icmp eq i64 {f.thread}, 0")):
 
         def join(c: str, mask: str | None) -> None:
-            with f.loop("0", f.threads, 1, [zero]) as other:
+            before = f.load(out, c, out_dtype, mask=mask) if adds else zero
+            with f.loop("0", f.threads, 1, [before]) as other:
                 at = f.emit(f"mul i64 {other.index}, {columns}")
                 at = f.emit(f"add i64 {at}, {c}")
                 other.again(f.add(other.values[0], f.load(totals, at, mask=mask)))

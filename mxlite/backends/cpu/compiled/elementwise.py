@@ -51,9 +51,19 @@ class Loop:
         dtypes: Sequence[DType],
         shape: Shape,
         made: Sequence[DType],
+        leads: Sequence[int] | None = None,
     ) -> None:
-        """`views` and `dtypes` are the inputs', `shape` and `made` the outputs'."""
-        lengths, strides = collapsed(shape, views)
+        """`views` and `dtypes` are the inputs', `shape` and `made` the outputs'.
+
+        leads: elements from row to row of every array, inputs and then outputs, if `shape` is (rows, columns)
+        of matrices that have more columns.
+        """
+        if leads is None:
+            lengths, strides = collapsed(shape, views)
+            steps = (lengths[-1],) * len(made)
+        else:
+            lengths, strides = shape, tuple((lead, 1) for lead in leads[: len(views)])
+            steps = tuple(leads[len(views) :])
         size = prod(shape)
         nbytes = sum(prod(v) * d.itemsize for v, d in zip(views, dtypes)) + size * sum(
             d.itemsize for d in made
@@ -67,8 +77,10 @@ class Loop:
         for s in strides:
             at.append(len(args))
             args += [0, *s[:-1]]
-        at += range(len(args), len(args) + len(made))
-        args += [*(0 for _ in made), *(_bits(c) for c in constants)]
+        for step in steps:
+            at.append(len(args))
+            args += [0, step]
+        args += (_bits(c) for c in constants)
         self._type = ctypes.c_int64 * len(args)
         self._args, self._at = self._type(*args), at
         kinds = tuple((str(d), s[-1] != 0) for d, s in zip(dtypes, strides))
@@ -76,7 +88,7 @@ class Loop:
         self._make: Callable[[Any], Run] | None = None
 
     def call(self, *arrays: Any) -> Run:
-        """The call for these arrays, inputs and then outputs, which are in C order."""
+        """The call for these arrays, inputs and then outputs: in C order, or as `leads` says."""
         if self._make is None:
             self._make = team.caller(_code(*self._key), "elementwise", self._threads)
         slots: Any = self._type.from_buffer_copy(self._args)
@@ -117,7 +129,8 @@ def _code(
 
 class _Loops:
     """The text of one function. Slots: units, pieces in a row, elements in a piece, in a row, lengths of the
-    outer axes but the first; for each input its address and outer strides; addresses of outputs; constants.
+    outer axes but the first; for each input its address and outer strides; for each output its address and
+    elements from row to row; constants.
     """
 
     def __init__(
@@ -147,8 +160,8 @@ class _Loops:
             self.slot += 1 + outer
         outputs = []
         for _ in self.outputs:
-            outputs.append(f.pointer(self.slot))
-            self.slot += 1
+            outputs.append((f.pointer(self.slot), f.integer(self.slot + 1)))
+            self.slot += 2
         for k in range(e.num_constants):
             at = f.offset("%args", str(self.slot + k), 8)
             self.values[e.num_inputs + k] = f.load_one(at, "0")
@@ -168,8 +181,10 @@ class _Loops:
                 if i in used and not has:
                     self.values[i] = f.load_one(pointer, "0", dtype)
             self.steps(1)
-            start = f.emit(f"mul i64 {row}, {row_length}") if outer else "0"
-            targets = [f.offset(p, start, d) if outer else p for p, d in zip(outputs, self.outputs)]
+            targets = [
+                f.offset(p, f.emit(f"mul i64 {row}, {lead}"), d) if outer else p
+                for (p, lead), d in zip(outputs, self.outputs)
+            ]
             until = f.emit(f"add i64 {at}, {piece}")
             short = f.emit(f"icmp slt i64 {until}, {row_length}")
             until = f.emit(f"select i1 {short}, i64 {until}, i64 {row_length}")

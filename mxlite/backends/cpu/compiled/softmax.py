@@ -43,7 +43,7 @@ def forward_code(form: SoftmaxForm) -> native.Code:
     scale = f.const(form.scale)
     keeps = form.out == "float32" and not form.logarithm  # what is summed up, to be divided then
     with f.loop(first, last) as row:
-        x, y = _row(f, data, row.index, columns, form.data), _row(f, out, row.index, columns, form.out)
+        x, y = row_of(f, data, row.index, columns, form.data), row_of(f, out, row.index, columns, form.out)
 
         def scaled(j: str, mask: str | None, fill: str | None = None) -> str:
             value = f.load(x, j, form.data, mask=mask)
@@ -93,8 +93,8 @@ def backward_code(form: SoftmaxForm) -> native.Code:
     first, last = f.share(rows)
     zero, scale = f.const(0.0), f.const(form.scale)
     with f.loop(first, last) as row:
-        y, d = (_row(f, p, row.index, columns, form.out) for p in (out, d_out))
-        dx = _row(f, d_data, row.index, columns, form.data)
+        y, d = (row_of(f, p, row.index, columns, form.out) for p in (out, d_out))
+        dx = row_of(f, d_data, row.index, columns, form.data)
 
         def add(j: str, mask: str | None, total: str) -> str:
             value = f.load(d, j, form.out, mask=mask)
@@ -163,9 +163,9 @@ def loss_code(form: LossForm, columns: int) -> native.Code:
         scale = f.div(scale, f.maximum(f.total(valid), f.const(1.0)))
     first, last = f.share(rows)
     with f.loop(first, last) as row:
-        y, d = _row(f, out, row.index, width, form.out), _row(f, grad, row.index, width, form.grad)
+        y, d = row_of(f, out, row.index, width, form.out), row_of(f, grad, row.index, width, form.grad)
         number = f.load_one(label, row.index, form.label)
-        known = _both(f, "ogt", number, -1.0, "olt", number, float(columns))
+        _, known = both(f, "ogt", number, -1.0, "olt", number, float(columns))
         whole = f.emit(f"fptosi float {f.emit(f'extractelement {f.vector} {number}, i32 0')} to i64")
         at = f.emit(f"select i1 {known}, i64 {whole}, i64 0")
         # Read before the sweep: the gradient may take the place of the output.
@@ -192,14 +192,16 @@ def loss_code(form: LossForm, columns: int) -> native.Code:
     return load(module)
 
 
-def _row(f: Function, pointer: str, row: str, columns: str, dtype: str) -> str:
+def row_of(f: Function, pointer: str, row: str, columns: str, dtype: str) -> str:
+    """The address of a row."""
     return f.offset(pointer, f.emit(f"mul i64 {row}, {columns}"), dtype)
 
 
-def _both(f: Function, one: str, x: str, low: float, other: str, y: str, high: float) -> str:
-    """Whether two comparisons hold in the first lane."""
+def both(f: Function, one: str, x: str, low: float, other: str, y: str, high: float) -> tuple[str, str]:
+    """Whether two comparisons hold: a mask, and its first lane as an i1."""
     a, b = f.compare(one, x, f.const(low)), f.compare(other, y, f.const(high))
-    return f.emit(f"extractelement {f.bits} {f.emit(f'and {f.bits} {a}, {b}')}, i32 0")
+    mask = f.emit(f"and {f.bits} {a}, {b}")
+    return mask, f.emit(f"extractelement {f.bits} {mask}, i32 0")
 
 
 def slots(arrays: Sequence[Any], *numbers: int) -> list[int]:

@@ -86,6 +86,14 @@ def caller(code: native.Code, name: str, threads: int | None = None) -> Callable
     return make
 
 
+def rouse(threads: int) -> None:
+    """Let this thread's team of so many run what does nothing."""
+    library = openmp()
+    if library is not None and threads > 1:
+        nothing = ctypes.cast(library[_OPENMP[0]], ctypes.c_void_p)
+        library.GOMP_parallel(nothing, None, ctypes.c_uint(threads), ctypes.c_uint(0))
+
+
 def threads_for(nbytes: int) -> int:
     """Threads for work that moves so many bytes (or takes as long as moving them would)."""
     return num_threads() if nbytes >= LEAST_NBYTES and openmp() is not None else 1

@@ -15,20 +15,30 @@ from .team import load
 _HYPER, _SIZE, _ARRAYS = 0, 1, 2  # slots: the row of rates, the number of elements, then every array
 
 
+_ROWS, _COLUMNS, _MATRICES = 1, 2, 3  # of parts of rows; then every array, each followed by its row's length
+
+
 @functools.lru_cache(maxsize=256)
-def code(step: Any, a: Any, dtypes: tuple[str, ...], master: bool) -> native.Code:
+def code(step: Any, a: Any, dtypes: tuple[str, ...], master: bool, in_rows: bool = False) -> native.Code:
     """The function "update" of a step with these attributes (whose `row` is 0).
 
     dtypes: of weight, gradient and states; with `master` the last state is the weight in float32, and the
     weight only gets its rounded value. Slots: the address of the rates (float64, lr and wd), the number of
-    elements, the addresses of the arrays.
+    elements, the addresses of the arrays. With `in_rows` the arrays are columns of matrices: instead of the
+    number of elements those of rows and columns, and behind each address the elements from row to row.
     """
     module = Module()
     f = module.function("update")
-    hyper, size = f.pointer(_HYPER), f.integer(_SIZE)
-    arrays = [f.pointer(_ARRAYS + i) for i in range(len(dtypes))]
+    hyper = f.pointer(_HYPER)
+    if in_rows:
+        columns = f.integer(_COLUMNS)
+        arrays = [f.pointer(_MATRICES + 2 * i) for i in range(len(dtypes))]
+        leads = [f.integer(_MATRICES + 2 * i + 1) for i in range(len(dtypes))]
+        first, last = f.share(f.integer(_ROWS))
+    else:
+        arrays = [f.pointer(_ARRAYS + i) for i in range(len(dtypes))]
+        first, last = f.share(f.integer(_SIZE), f.width)
     lr, wd = (_rate(f, hyper, i) for i in range(2))
-    first, last = f.share(size, f.width)
     is_made = f.emit(f"fcmp ord double {lr[0]}, 0.0")  # a learning rate that is nan is an update left out
     any_decay = f.emit(f"fcmp une double {wd[0]}, 0.0")
     no_decay = f.emit(f"xor i1 {any_decay}, true")
@@ -36,16 +46,24 @@ def code(step: Any, a: Any, dtypes: tuple[str, ...], master: bool) -> native.Cod
         formula = trace(step, a, float32, decays)
         with f.when(f.emit(f"and i1 {is_made}, {condition}")):
 
-            def body(i: str, mask: str | None, formula: Traced = formula) -> None:
-                values = [f.load(p, i, d, mask=mask) for p, d in zip(arrays, dtypes)]
-                if master:
-                    values[0] = values.pop()
-                weight, *states = _computed(f, formula, [*values, lr[1], wd[1]])
-                f.store(weight, arrays[0], i, dtypes[0], mask=mask)
-                for state, p in zip([*states, *([weight] if master else [])], arrays[2:]):
-                    f.store(state, p, i, mask=mask)
+            def elements(at: list[str], start: str, stop: str, formula: Traced = formula) -> None:
+                def body(i: str, mask: str | None) -> None:
+                    values = [f.load(p, i, d, mask=mask) for p, d in zip(at, dtypes)]
+                    if master:
+                        values[0] = values.pop()
+                    weight, *states = _computed(f, formula, [*values, lr[1], wd[1]])
+                    f.store(weight, at[0], i, dtypes[0], mask=mask)
+                    for state, p in zip([*states, *([weight] if master else [])], at[2:]):
+                        f.store(state, p, i, mask=mask)
 
-            f.sweep(first, last, body)
+                f.sweep(start, stop, body)
+
+            if not in_rows:
+                elements(arrays, first, last)
+                continue
+            with f.loop(first, last) as row:
+                moved = [f.emit(f"mul i64 {row.index}, {lead}") for lead in leads]
+                elements([f.offset(p, m, d) for p, m, d in zip(arrays, moved, dtypes)], "0", columns)
     f.done()
     return load(module)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from ....core import native
 from ....core.dtype import float32
 from ....graph.opdef import Op
 from ....ops import ALL
@@ -16,7 +17,8 @@ from ..onednn import Run
 from ..onednn.primitive import address_of
 
 
-def _update(r: Request) -> ChosenKernel | None:
+def code_of(r: Request, in_rows: bool = False) -> native.Code | None:
+    """The generated function for an update, see `compiled.update.code`; None where there is none."""
     if not usable() or 0 in r.inputs[0]:
         return None
     step: Any = r.op.step_of  # type: ignore[attr-defined]
@@ -27,7 +29,15 @@ def _update(r: Request) -> ChosenKernel | None:
         return None
     if not master and weight != float32:  # its gradient may be narrower, see passes/narrow_gradients.py
         return None
-    made = code(step, replace(r.attrs, row=0), kinds, master)
+    return code(step, replace(r.attrs, row=0), kinds, master, in_rows)
+
+
+def _update(r: Request) -> ChosenKernel | None:
+    made = code_of(r)
+    if made is None:
+        return None
+    step: Any = r.op.step_of  # type: ignore[attr-defined]
+    weight, grad, *states, _ = r.dtypes
     size = prod(r.inputs[0])
     nbytes = size * sum(d.itemsize for d in (weight, grad, *states))
 

@@ -126,7 +126,8 @@ def _plain_is_faster(x: Layout, y: Layout) -> bool:
         return not x.is_turned and (m < 4 or (m >= 384 and k >= 64))
     if x.is_turned:  # a narrow result
         return not (n <= 512 and n % 128 == 0 and k >= 16 and (k > 64 or m < 2048))
-    return not ((copies and 4 < m <= 128) or (n <= 512 and n % 64 == 0 and m >= 128 and k >= 64))
+    stays = k * n <= 1 << 20  # y, in the cache, while the blocked kernel reads it again and again
+    return not ((copies and 4 < m <= 128) or (n <= 512 and n % 64 == 0 and m >= 128 and k >= 64 and stays))
 
 
 def turned(made: Product | None) -> Product | None:

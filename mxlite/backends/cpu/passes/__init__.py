@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ....graph import Entry, Graph
-from ...passes import narrow_data, pool_first, product_updates
+from ...passes import loss_bands, narrow_data, pool_first, product_updates, remade
 from .chains import chains
 from .channels_last import channels_last
 from .fold import fold
 from .keep_gates import keep_gates
+from .loaded_dense import loaded_dense
 from .narrow_gradients import narrow_gradients
 from .norm_act import norm_act
 from .normed_loads import normed_loads
@@ -29,11 +30,14 @@ SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
     keep_gates,
 )
 COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]], ...] = (
+    loss_bands,
     split_gradients,
     normed_loads,
+    loaded_dense,
     narrow_gradients,
     product_updates,
     chains,
+    remade,
 )
 
 

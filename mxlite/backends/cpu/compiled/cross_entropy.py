@@ -1,0 +1,89 @@
+"""Cross-entropies of rows of scores, and their gradients, as generated code."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+from ....core import native
+from . import functions
+from .emitter import Module
+from .softmax import both, row_of
+from .team import load
+
+# slots
+_SCORES, _LABEL, _LOSSES, _HEAD, _GRADIENT, _ROWS, _COLUMNS = range(7)
+
+
+class Form(NamedTuple):
+    """The types of arrays, "" of what is not wanted: losses, float32 if they are, or gradients. `scores` is
+    also that of gradients, `head` that of what they are multiplied by.
+    """
+
+    scores: str
+    label: str
+    losses: bool
+    head: str = ""
+
+
+@functools.lru_cache(maxsize=32)
+def code(form: Form, columns: int) -> native.Code:
+    """The function "cross_entropy"; slots scores, label, losses, d_out, gradient, rows, columns.
+
+    losses[n] = log(sum of exp(scores[n])) - scores[n, label[n]], and 0 for a label that is no class. gradient
+    = d_out[0] times the derivative of that, 0 likewise; it may be where scores are. Each thread has whole
+    rows, which are read again while they are in the nearest cache.
+    """
+    module = Module()
+    f = module.function("cross_entropy")
+    scores, labels, losses, d_out, gradient = (
+        f.pointer(slot) for slot in (_SCORES, _LABEL, _LOSSES, _HEAD, _GRADIENT)
+    )
+    rows, width = f.integer(_ROWS), f.integer(_COLUMNS)
+    first, last = f.share(rows)
+    lowest, zero, one = f.const(float("-inf")), f.const(0.0), f.const(1.0)
+    kind = form.scores
+    keeps = bool(form.head) and kind == "float32"  # powers, to be multiplied then
+    with f.loop(first, last) as row:
+        x = row_of(f, scores, row.index, width, kind)
+        number = f.load_one(labels, row.index, form.label)
+        known, is_known = both(f, "ogt", number, -1.0, "olt", number, float(columns))
+        whole = f.emit(f"fptosi float {f.emit(f'extractelement {f.vector} {number}, i32 0')} to i64")
+        at = f.emit(f"select i1 {is_known}, i64 {whole}, i64 0")
+        d = row_of(f, gradient, row.index, width, kind) if form.head else x
+
+        def largest(j: str, mask: str | None, best: str) -> str:
+            value = f.load(x, j, kind, mask=mask)
+            return f.maximum(best, value if mask is None else f.select(mask, value, lowest))
+
+        (top,) = f.sweep("0", width, largest, [lowest], 4, f.maximum)
+        top = f.largest(top)
+        below = f.sub(f.load_one(x, at, kind), top)  # read before the gradient takes its place
+
+        def power_of(j: str, mask: str | None) -> str:
+            return functions.exp(f, f.sub(f.load(x, j, kind, mask=mask), top))
+
+        def add(j: str, mask: str | None, total: str) -> str:
+            power = power_of(j, mask)
+            if keeps:
+                f.store(power, d, j, mask=mask)
+            return f.add(total, power if mask is None else f.select(mask, power, zero))
+
+        (total,) = f.sweep("0", width, add, [zero], 4, f.add)
+        total = f.total(total)
+        if form.losses:
+            f.store_one(f.select(known, f.sub(functions.log(f, total), below), zero), losses, row.index)
+        if form.head:
+            head = f.load_one(d_out, "0", form.head)
+            factor = f.select(known, f.div(head, total), zero)
+
+            def finish(j: str, mask: str | None) -> None:
+                power = f.load(d, j, mask=mask) if keeps else power_of(j, mask)
+                f.store(f.mul(power, factor), d, j, kind, mask=mask)
+
+            f.sweep("0", width, finish)
+            truth = f.sub(f.div(functions.exp(f, below), total), one)
+            with f.when(is_known):
+                f.store_one(f.mul(truth, head), d, at, kind)
+    f.done()
+    return load(module)

@@ -1,0 +1,245 @@
+"""Dense layers that apply a function to what they read: the array between the two is never made.
+
+    h -> gelu -> g -> FullyConnected -> out           h -> _loaded_dense -> out
+    d_out, g -> gradient in the weight                d_out, weight, h -> _loaded_dense_gradient
+    d_out, weight -> d_g;  d_g, h -> d_h                  -> d_h, gradient in the weight
+
+A training step keeps h for the gradient of the function. The gradient in the weight needs g, which is made
+of h a band of columns at a time, in scratch, where the slope at h is made as well. The references make g in
+scratch as a whole.
+
+An optimizer's step that changes each element by itself follows in the same bands, so that the gradient in the
+weight is never there as a whole: `_loaded_dense_update`.
+
+They come in where a step is combined (`passes/loaded_dense.py`); no user and no file ever sees them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...graph.ir import Shape
+from ...graph.opdef import DType, Op, Shapes
+from ...ops.activation import relu
+from ...ops.dense import FullyConnected
+from ...ops.product import product, product_bytes
+from ...ops.scratch import carve, Piece, scratch_bytes
+from ..product_update import step_bytes
+
+_byte = np.dtype("uint8")
+
+
+@dataclass(frozen=True)
+class LoadedAttrs(FullyConnected.Attrs):
+    """As of FullyConnected. `function` is an operator that makes each element of `out` from that of `data`,
+    `given` its attributes.
+    """
+
+    function: type[Op] = relu
+    given: Any = None
+
+
+class _loaded_dense(FullyConnected):
+    """A dense layer of what a function makes, ``out = function(data) @ weight.T + bias``.
+
+    Shapes and attributes are FullyConnected's.
+    """
+
+    Attrs = LoadedAttrs
+    backward = None  # type: ignore[assignment]
+    derivative = None  # type: ignore[assignment]
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        own: int = a.function.flops(a.given, inputs[:1], inputs[:1])
+        return FullyConnected.flops(a, inputs, outputs) + own
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(_pieces(a, inputs, outputs, dtype))
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, weight: Any, bias: Any = None, *, out: Any, work: Any) -> None:
+        if out is None:
+            return
+        shapes = (data.shape, weight.shape), (out.shape,)
+        made, rest = carve(work, _pieces(a, *shapes, data.dtype))
+        _apply(xp, a, data, made, rest)
+        FullyConnected.forward(xp, a, made, weight, bias, out=out, work=rest)
+
+
+class _loaded_dense_gradient(Op):
+    """Gradients of a `_loaded_dense` in its data and its weight.
+
+    d_out: as out of FullyConnected, N * M numbers;  weight: (M, K);  data: N * K numbers
+    ->  d_data: as data;  d_weight: (M, K). Cost: 4 * N * M * K flops. `d_data` may lie over `data`.
+    """
+
+    inputs = ("d_out", "weight", "data")
+    outputs = ("d_data", "d_weight")
+    accepts = "float"
+    recomputable = False
+    in_place = {"d_data": "data"}
+    Attrs = LoadedAttrs
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        d_out, weight, data = shapes
+        assert d_out is not None and weight is not None and data is not None
+        return (d_out, weight, data), (data, weight)
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        d_out, (_, columns), data = inputs
+        own: int = a.function.flops(a.given, (data,), (data,))
+        slope: int = a.function.backward_flops(a.given, (data,), (data,))
+        return 4 * prod(d_out) * columns + own + slope
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        d_out, weight, data = inputs
+        return scratch_bytes(_gradient_pieces(a, d_out, weight, data, dtype))
+
+    @staticmethod
+    def forward(
+        xp: Any, a: Any, d_out: Any, weight: Any, data: Any, *, d_data: Any, d_weight: Any, work: Any
+    ) -> None:
+        (m, k), n = weight.shape, d_out.size // weight.shape[0]
+        made, slope, rest = carve(
+            work, _gradient_pieces(a, d_out.shape, weight.shape, data.shape, data.dtype)
+        )
+        d = d_out.reshape(n, m)
+        _apply(xp, a, data, made, rest)
+        if d_weight is not None:
+            product(xp, d.T, made.reshape(n, k), d_weight, rest)
+        if d_data is None:
+            return
+        product(xp, d, weight, slope.reshape(n, k), rest)
+        op = a.function
+        known = {"d_out": slope, "data": data, "out": made}
+        services = {"work": rest} if "work" in op.grad_op.signature.services else {}
+        given = op.grad_op.input_names(a.given)
+        needs = (known[n] if n in given else None for n in op.grad_op.signature.needs)
+        op.backward(xp, a.given, *needs, d_data=slope, **services)
+        xp.copyto(d_data, slope)
+
+
+@dataclass(frozen=True)
+class LoadedUpdateAttrs:
+    """`layer` are the attributes of the dense layer; `op` is the fused form of a step that is made element by
+    element, `attrs` its parameters.
+    """
+
+    layer: LoadedAttrs
+    op: type[Op]
+    attrs: Any
+
+
+class _loaded_dense_update(Op):
+    """A `_loaded_dense_gradient` and the optimizer's step on its weight.
+
+    d_out, data: as there;  weight, states: (M, K);  then `hyper`, as of the step  ->  d_data: as data, and
+    may lie over it. Weight and states are changed.
+    """
+
+    variadic = "args"
+    outputs = ("d_data",)
+    recomputable = False
+    Attrs = LoadedUpdateAttrs
+
+    @classmethod
+    def input_names(cls, a: Any) -> tuple[str, ...]:
+        weight, _, *others = a.op.input_names(a.attrs)
+        return ("d_out", "data", weight, *others)
+
+    @classmethod
+    def in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
+        return {"d_data": ("data",)}
+
+    @classmethod
+    def mutated(cls, a: Any) -> tuple[str, ...]:
+        changed: tuple[str, ...] = a.op.mutated(a.attrs)
+        return changed
+
+    @classmethod
+    def timed_as(cls, a: Any) -> Any:
+        return replace(a, attrs=a.op.timed_as(a.attrs))
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Any, Shapes]:
+        assert shapes[1] is not None
+        return shapes, (shapes[1],)
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> Any:
+        return dtypes, dtypes[1:2]
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        d_out, data, weight, *others = inputs
+        step: int = a.op.flops(a.attrs, (weight, weight, *others), ())
+        own = _loaded_dense_gradient.flops(a.layer, (d_out, weight, data), (data, weight))
+        return own + step
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(_update_pieces(a, inputs, dtype))
+
+    @staticmethod
+    def forward(xp: Any, a: Any, *args: Any, d_data: Any, work: Any) -> None:
+        d_out, data, weight, *states, hyper = args
+        gradient, rest = carve(work, _update_pieces(a, tuple(x.shape for x in args), data.dtype))
+        _loaded_dense_gradient.forward(
+            xp, a.layer, d_out, weight, data, d_data=d_data, d_weight=gradient, work=rest
+        )
+        a.op.forward(xp, a.attrs, weight, gradient, *states, hyper, work=rest)
+
+
+def loadable(op: type[Op] | None, attrs: Any) -> bool:
+    """Whether `op` can be what a dense layer applies: one array in, one out, and a gradient made of `data`
+    that may lie over the gradient that arrives.
+    """
+    if op is None or op.grad_op is None or op.input_names(attrs) != ("data",):
+        return False
+    if op.output_names(attrs) != ("out",) or op.random or not op.recomputable:
+        return False
+    grad = op.grad_op
+    return "data" in grad.input_names(attrs) and "d_out" in grad.in_place_options(attrs).get("d_data", ())
+
+
+def _apply(xp: Any, a: Any, data: Any, out: Any, work: Any) -> None:
+    services = {"work": work} if "work" in a.function.signature.services else {}
+    a.function.forward(xp, a.given, data, out=out, **services)
+
+
+def _pieces(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> list[Piece]:
+    """What the function makes, and scratch of the function and of the product."""
+    own = a.function.workspace(a.given, inputs[:1], inputs[:1], dtype)
+    return [
+        (inputs[0], dtype),
+        ((max(own, FullyConnected.workspace(a, inputs, outputs, dtype)),), _byte),
+    ]
+
+
+def _update_pieces(a: Any, inputs: Shapes, dtype: DType) -> list[Piece]:
+    """The gradient in the weight, and scratch of what makes it and of the step."""
+    d_out, data, weight = inputs[:3]
+    own = _loaded_dense_gradient.workspace(a.layer, (d_out, weight, data), (data, weight), dtype)
+    return [(weight, dtype), ((max(own, step_bytes(a, weight, dtype)),), _byte)]
+
+
+def _gradient_pieces(a: Any, d_out: Shape, weight: Shape, data: Shape, dtype: DType) -> list[Piece]:
+    """What the function makes, the gradient in it, and scratch of everything."""
+    op, (m, k), n = a.function, weight, prod(d_out) // weight[0]
+    nbytes = max(
+        op.workspace(a.given, (data,), (data,), dtype),
+        op.backward_workspace(a.given, (data,), (data,), dtype),
+        product_bytes(m, n, k, dtype),
+        product_bytes(n, m, k, dtype),
+    )
+    return [(data, dtype), (data, dtype), ((nbytes,), _byte)]

@@ -1,0 +1,165 @@
+"""The operator that is a classifier and the cross-entropy behind it, a band of rows at a time.
+
+A language model has a score for each word of its vocabulary at each position. As a whole these scores are
+often the largest array of a step, and backwards there is a gradient as large. A loss that is a sum over rows
+needs neither: once a band of scores is there, its loss is known and so is its gradient, and both products
+that read the gradient can be made before the next band:
+
+    for rows [a, b)    scores = data[a:b] @ weight.T + bias      a band, in the same bytes each time
+                       loss += cross entropy of scores
+                       scores = d_out * (softmax(scores) - one at each label)
+                       d_weight += scores.T @ data[a:b]     d_bias += sum of their rows
+                       d_data[a:b] = scores @ weight
+
+No product is made twice. What multiplies the loss, d_out, has to be known beforehand, as it is where a loss
+ends the network.
+
+The operator comes in where a step is combined (`passes/loss_bands.py`); no user and no file ever sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..graph import NoAttrs
+from ..graph.ir import Shape
+from ..graph.opdef import DType, Op, Shapes
+from ..ops.cross_entropy import softmax_cross_entropy
+from ..ops.scratch import carve, Piece, scratch_bytes
+
+BAND_BYTES = 5 * 1024 * 1024
+"""Of scores in hand, about: they stay in the last cache between the product that makes them and those that
+read them."""
+
+LEAST_ROWS = 128
+"""Of a band. Products of fewer rows take longer: each of them reads the weight, and writes its gradient."""
+
+_MULTIPLE = 16  # rows: whole vectors, in whichever way a kernel turns the product
+
+_STRIP = 512  # rows of the weight's gradient that the reference adds a band's part to at a time
+
+_byte = np.dtype("uint8")
+_double = np.dtype("float64")
+
+
+@dataclass(frozen=True)
+class DenseLossAttrs:
+    """`no_bias` as of FullyConnected. gradients: whether they are made at once; d_out is there then."""
+
+    no_bias: bool
+    gradients: bool
+
+
+class _dense_cross_entropy(Op):
+    """``out = softmax_cross_entropy(data @ weight.T + bias, label)``, and with `gradients` d_out times its
+    gradients.
+
+    data: (N, ...) read as (N, K);  weight: (M, K);  bias: (M,);  label: (N,), class numbers;  d_out: (1,)  ->
+    out: (1,), d_data, d_weight, d_bias. float32 or float64. Cost: 2 * N * M * K flops, three times as many
+    with gradients. A label that is no class adds nothing to any of them.
+    """
+
+    inputs = ("data", "weight", "bias", "label", "d_out")
+    outputs = ("out", "d_data", "d_weight", "d_bias")
+    in_place = {"d_data": "data"}
+    recomputable = False
+    Attrs = DenseLossAttrs
+
+    @classmethod
+    def input_names(cls, a: Any) -> tuple[str, ...]:
+        absent = {"bias"} if a.no_bias else set()
+        absent |= set() if a.gradients else {"d_out"}
+        return tuple(n for n in cls.inputs if n not in absent)
+
+    @classmethod
+    def output_names(cls, a: Any) -> tuple[str, ...]:
+        if not a.gradients:
+            return cls.outputs[:1]
+        return cls.outputs[:3] if a.no_bias else cls.outputs
+
+    @classmethod
+    def in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
+        return super().in_place_options(a) if a.gradients else {}
+
+    @classmethod
+    def infer_shape(cls, a: Any, *shapes: Shape | None) -> tuple[Any, Shapes]:
+        named = dict(zip(cls.input_names(a), shapes))
+        made = {"out": (1,)} | {f"d_{n}": named.get(n) for n in ("data", "weight", "bias")}
+        return shapes, tuple(made[n] for n in cls.output_names(a))  # type: ignore[misc]
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> Any:
+        return dtypes, (dtypes[0],) * len(cls.output_names(a))
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        scores = inputs[0][0] * inputs[1][0]
+        return scores * (2 * inputs[1][1] + 4) * (3 if a.gradients else 1)
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(_pieces(a, inputs, dtype))
+
+    @staticmethod
+    def forward(
+        xp: Any, a: Any, data: Any, weight: Any, bias: Any, label: Any, d_out: Any, *,
+        out: Any, d_data: Any, d_weight: Any, d_bias: Any, work: Any,
+    ) -> None:  # fmt: skip
+        count, (classes, width) = len(data), weight.shape
+        x = data.reshape(count, width)
+        scores, total, term, more, row, rest = carve(work, _pieces(a, (data.shape, weight.shape), x.dtype))
+        for gradient in (d_weight, d_bias):
+            if gradient is not None:
+                gradient.fill(0)
+        total.fill(0)
+        for begin in range(0, count, len(scores)):
+            part = slice(begin, min(begin + len(scores), count))
+            made, labels = scores[: part.stop - begin], label[part]
+            xp.matmul(x[part], weight.T, out=made)
+            if bias is not None:
+                xp.add(made, bias, out=made)
+            softmax_cross_entropy.forward(xp, NoAttrs(), made, labels, out=term, work=rest)
+            xp.add(total, term, out=total)
+            if not a.gradients:
+                continue
+            softmax_cross_entropy.backward(xp, NoAttrs(), d_out, made, labels, d_data=made, work=rest)
+            if d_weight is not None:
+                for i in range(0, classes, _STRIP):
+                    target = d_weight[i : i + _STRIP]
+                    xp.matmul(made[:, i : i + _STRIP].T, x[part], out=more[: len(target)])
+                    xp.add(target, more[: len(target)], out=target)
+            if d_bias is not None:
+                xp.add.reduce(made, axis=0, out=row)
+                xp.add(d_bias, row, out=d_bias)
+            if d_data is not None:
+                xp.matmul(made, weight, out=d_data.reshape(count, width)[part])
+        if out is not None:
+            xp.copyto(out, total, casting="unsafe")
+
+
+def band_rows(rows: int, classes: int, dtype: DType) -> int:
+    """Rows of a band, but for the last one: bands are about equal, and about as large as they should be."""
+    target = max(LEAST_ROWS, BAND_BYTES // (classes * dtype.itemsize))
+    bands = max(1, -(-rows // target))
+    even = -(-rows // bands)
+    return min(rows, -(-even // _MULTIPLE) * _MULTIPLE)
+
+
+def _pieces(a: Any, inputs: Shapes, dtype: DType) -> list[Piece]:
+    """A band of scores, the loss and a band's part of it, such parts of gradients, scratch of the loss."""
+    rows, (classes, width) = inputs[0][0], inputs[1]
+    band = (band_rows(rows, classes, dtype), classes)
+    ask = softmax_cross_entropy.workspace, softmax_cross_entropy.backward_workspace
+    nbytes = max(f(NoAttrs(), (band, band[:1]), ((1,),), dtype) for f in ask)
+    return [
+        (band, dtype),
+        ((1,), _double),
+        ((1,), _double),
+        ((min(classes, _STRIP) if a.gradients else 0, width), dtype),
+        ((classes if a.gradients else 0,), dtype),
+        ((nbytes,), _byte),
+    ]

@@ -1,0 +1,190 @@
+"""A dense layer applies the activation before it while it reads, where the step keeps what that is given.
+
+    h -> gelu -> g -> FullyConnected                      h -> _loaded_dense
+              g, d_out -> gradient in the weight          h, weight, d_out -> _loaded_dense_gradient
+    weight, d_out -> d_g;  d_g, h -> gradient of gelu
+
+The gradient of GELU, SiLU and the like reads h; of g no more is needed than the dense layer behind it reads,
+forwards and for the gradient in its weight. Here g is never made, and neither is d_g: the gradient in h takes
+the place of h. A rectifier, whose gradient needs but g, stays as it is.
+
+g must have no other reader, and be no output. The gradient of the bias becomes a node of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
+
+from ...graph import Entry, Graph, Node
+from ...ops.dense import FullyConnected
+from ..base import Request
+from ..dense.loaded import _loaded_dense, _loaded_dense_gradient, loadable, LoadedAttrs
+from .rewritten import renewed, rewritten
+
+_STAGE = "__mirror_stage__"
+
+
+class _Match(NamedTuple):
+    """An activation, the layer behind it, and the nodes that make their gradients.
+
+    by_weight makes d_weight and perhaps d_bias, by_data d_data, slope the gradient in what `activation` is
+    given.
+    """
+
+    activation: Node
+    layer: Node
+    by_weight: Node
+    by_data: Node
+    slope: Node
+
+
+def loaded_dense(
+    graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
+) -> tuple[Graph, Mapping[Entry, Entry], int]:
+    """`graph` with dense layers that apply functions; see `Backend.combine`. O(inputs).
+
+    `has_kernel` says for a `_loaded_dense` and a `_loaded_dense_gradient` whether the backend has one. Run it
+    after `split_gradients` and before updates take gradients in (`product_updates`).
+    """
+    if sum(n.op is not None for n in graph.nodes) == num_forward:
+        return graph, {}, num_forward
+    found = [m for m in _matches(graph, kept) if all(map(has_kernel, _requests(graph, m)))]
+    if not found:
+        return graph, {}, num_forward
+    place = {n: i for i, n in enumerate(graph.nodes)}
+    first = {min(m.by_weight, m.by_data, key=place.__getitem__): m for m in found}
+    of_layer = {m.layer: m for m in found}
+    by_weight = {m.by_weight for m in found}
+    gone = {n for m in found for n in (m.activation, m.by_weight, m.by_data, m.slope)}
+    read = kept | {e for n in graph.nodes for e in n.inputs}
+    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
+    moved: dict[Entry, Entry] = {}
+    node_of: dict[Node, Node] = {}
+    order: list[Node] = []
+
+    def moved_to(was: Entry, e: Entry) -> None:
+        moved[was] = e
+        if was in shapes:  # of what nobody reads it may be unknown
+            shapes[e], dtypes[e] = shapes[was], dtypes[was]
+
+    seen = fewer = 0  # operators so far, and those of the forward pass that are gone
+    for node in graph.nodes:
+        seen += node.op is not None
+        if node in first:
+            order.append(new := _gradient(first[node], moved))
+            moved_to(_output(first[node].slope, "d_data"), _output(new, "d_data"))
+            moved_to(_output(first[node].by_weight, "d_weight"), _output(new, "d_weight"))
+        inputs = tuple(moved.get(e, e) for e in node.inputs)
+        if node in by_weight:
+            bias = [i for i, n in enumerate(node.output_names) if n == "d_bias"]
+            if any(Entry(node, i) in read for i in bias):
+                named = dict(zip(node.input_names, inputs))
+                absent = node.absent | {"data"}
+                order.append(new := replace(node, inputs=(named["d_out"],), absent=absent))
+                node_of[node] = new
+                for i in bias:
+                    moved_to(Entry(node, i), Entry(new, i))
+        if node in gone:
+            fewer += seen <= num_forward
+            continue
+        new = node
+        if node in of_layer:
+            m = of_layer[node]
+            ins = tuple(moved.get(e, e) for e in m.activation.inputs) + inputs[1:]
+            new = replace(node, op=_loaded_dense, attrs=_attrs(m), inputs=ins)
+        else:
+            new = renewed(node, inputs, node_of)
+        order.append(new)
+        if new is not node:
+            node_of[node] = new
+            for i in range(node.num_outputs):
+                moved_to(Entry(node, i), Entry(new, i))
+    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward - fewer
+
+
+def _matches(graph: Graph, kept: frozenset[Entry]) -> list[_Match]:
+    """What can change, in the order of the activations."""
+    readers: dict[Entry, list[Node]] = {}
+    for node in graph.nodes:
+        for e in node.inputs:
+            readers.setdefault(e, []).append(node)
+    shown = kept.union(graph.outputs)
+
+    def only(e: Entry) -> Node | None:
+        """The only reader of `e`."""
+        found = readers.get(e, [])
+        return found[0] if len(found) == 1 and e not in shown else None
+
+    backward_of: dict[Node, list[Node]] = {}
+    for node in graph.nodes:
+        if node.forward is not None:
+            backward_of.setdefault(node.forward, []).append(node)
+    matches = []
+    for node in graph.nodes:
+        if not loadable(node.op, node.attrs) or node.forward is not None or _STAGE in node.annotations:
+            continue
+        made = Entry(node)
+        found = readers.get(made, [])
+        if made in shown or len(found) != 2 or graph.shapes[made] != graph.shapes[node.inputs[0]]:
+            continue
+        layer, by_weight = found
+        if layer.op is not FullyConnected or layer.inputs.count(made) != 1 or layer.inputs[0] != made:
+            continue
+        parts = backward_of.get(layer, [])
+        by_data = [n for n in parts if n is not by_weight]
+        if by_weight not in parts or by_weight.absent != {"weight"} or len(by_data) != 1:
+            continue
+        if by_data[0].absent != {"data"}:
+            continue
+        named = [dict(zip(n.input_names, n.inputs)) for n in (by_weight, by_data[0])]
+        if named[0]["data"] != made or named[0]["d_out"] != named[1]["d_out"]:
+            continue
+        slope = only(_output(by_data[0], "d_data"))
+        if slope is None or slope.forward is not node or slope.op is not node.op.grad_op:  # type: ignore[union-attr]
+            continue
+        if _output(by_weight, "d_weight") not in readers and _output(by_weight, "d_weight") not in shown:
+            continue
+        matches.append(_Match(node, layer, by_weight, by_data[0], slope))
+    return matches
+
+
+def _attrs(m: _Match) -> LoadedAttrs:
+    assert m.activation.op is not None
+    return LoadedAttrs(**asdict(m.layer.attrs), function=m.activation.op, given=m.activation.attrs)
+
+
+def _gradient(m: _Match, moved: Mapping[Entry, Entry]) -> Node:
+    """The node that makes the gradients in data and weight."""
+    named = dict(zip(m.by_data.input_names, m.by_data.inputs))
+    inputs = (named["d_out"], named["weight"], m.activation.inputs[0])
+    return Node(
+        _loaded_dense_gradient,
+        _attrs(m),
+        tuple(moved.get(e, e) for e in inputs),
+        f"{m.layer.name}_backward_data",
+    )
+
+
+def _requests(graph: Graph, m: _Match) -> tuple[Request, Request]:
+    """The questions for kernels."""
+    data = m.activation.inputs[0]
+    ins, attrs = (data, *m.layer.inputs[1:]), _attrs(m)
+    out = Entry(m.layer)
+    named = dict(zip(m.by_data.input_names, m.by_data.inputs))
+    back = (named["d_out"], named["weight"], data)
+    return (
+        _request(graph, _loaded_dense, attrs, ins, (out,)),
+        _request(graph, _loaded_dense_gradient, attrs, back, (data, named["weight"])),
+    )
+
+
+def _request(graph: Graph, op: Any, attrs: Any, ins: tuple[Entry, ...], outs: tuple[Entry, ...]) -> Request:
+    dtypes = tuple(graph.dtypes[e] for e in ins)
+    shapes = tuple(graph.shapes[e] for e in ins)
+    return Request(op, attrs, shapes, tuple(graph.shapes[e] for e in outs), dtypes[0], dtypes)
+
+
+def _output(node: Node, name: str) -> Entry:
+    return Entry(node, node.output_names.index(name))

@@ -1,0 +1,101 @@
+"""A weight whose gradient a dense layer makes in bands of columns is updated in the same bands.
+
+    d_h, d_weight = _loaded_dense_gradient(d_out, weight, h)
+    update(weight, d_weight, states)                             becomes
+    d_h = _loaded_dense_update(d_out, h, weight, states)
+
+It needs what `product_updates` needs: a gradient with one reader, a step that is made element by element, and
+a weight that nobody reads later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ...graph import Entry, Graph, Node
+from ..base import Request
+from ..dense.loaded import _loaded_dense_gradient, _loaded_dense_update, LoadedUpdateAttrs
+from .product_updates import is_elementwise, last_readers
+from .rewritten import renewed, rewritten
+
+
+def loaded_updates(
+    graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
+) -> tuple[Graph, Mapping[Entry, Entry], int]:
+    """`graph` with updates in bands; see `Backend.combine`. O(inputs). Run it after `loaded_dense`.
+
+    `has_kernel` says for a `_loaded_dense_update` whether the backend has one.
+    """
+    found = {u.inputs[1].node: u for u in _updates(graph, kept) if has_kernel(_request(graph, u))}
+    if not found:
+        return graph, {}, num_forward
+    gone = set(found.values())
+    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
+    moved: dict[Entry, Entry] = {}
+    node_of: dict[Node, Node] = {}
+    order = [n for n in graph.nodes if n.op is None]  # states are read before where they stood
+    for node in graph.nodes:
+        if node.op is None or node in gone:
+            continue
+        inputs = tuple(moved.get(e, e) for e in node.inputs)
+        if node in found:
+            update = found[node]
+            ins = tuple(moved.get(e, e) for e in _inputs(update))
+            new = Node(_loaded_dense_update, _attrs(update), ins, update.name)
+            node_of[update] = new
+            outputs = [(Entry(node), Entry(new))]
+        else:
+            new = renewed(node, inputs, node_of)
+            outputs = (
+                [(Entry(node, i), Entry(new, i)) for i in range(node.num_outputs)] if new is not node else []
+            )
+        order.append(new)
+        if new is not node:
+            node_of[node] = new
+        for was, e in outputs:
+            moved[was] = e
+            if was in shapes:
+                shapes[e], dtypes[e] = shapes[was], dtypes[was]
+    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward
+
+
+def _updates(graph: Graph, kept: frozenset[Entry]) -> list[Node]:
+    """The updates that can be made in bands."""
+    if not any(n.op is _loaded_dense_gradient for n in graph.nodes):
+        return []
+    uses, place, last = graph.uses(), {n: i for i, n in enumerate(graph.nodes)}, last_readers(graph)
+    found = []
+    for update in graph.effects:
+        if not is_elementwise(update.op):
+            continue
+        weight, gradient = update.inputs[:2]
+        made = gradient.node
+        if (
+            made.op is not _loaded_dense_gradient
+            or gradient.index != 1
+            or uses[gradient] > 1
+            or gradient in kept
+        ):
+            continue
+        reader = last.get(weight)
+        if made.inputs[1] == weight and (reader is None or place[reader] <= place[made]):
+            found.append(update)
+    return found
+
+
+def _inputs(update: Node) -> tuple[Entry, ...]:
+    d_out, weight, data = update.inputs[1].node.inputs
+    return (d_out, data, weight, *update.inputs[2:])
+
+
+def _attrs(update: Node) -> LoadedUpdateAttrs:
+    assert update.op is not None
+    return LoadedUpdateAttrs(update.inputs[1].node.attrs, update.op, update.attrs)
+
+
+def _request(graph: Graph, update: Node) -> Request:
+    """The question for a kernel for what `update` becomes."""
+    ins = _inputs(update)
+    dtypes = tuple(graph.dtypes[e] for e in ins)
+    shapes = tuple(graph.shapes[e] for e in ins)
+    return Request(_loaded_dense_update, _attrs(update), shapes, shapes[1:2], dtypes[0], dtypes)

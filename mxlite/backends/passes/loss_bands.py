@@ -1,0 +1,210 @@
+"""A classifier and the cross-entropy behind it become one node, which makes scores a band of rows at a time.
+
+    scores = FullyConnected(data, weight, bias)         loss, d_data, d_weight, d_bias =
+    loss = softmax_cross_entropy(scores, label)             _dense_cross_entropy(data, weight, bias, label,
+    ...                                                                          d_loss)
+    d_scores, d_data, d_weight, d_bias                  ...
+
+So scores and their gradient, one number for each row and class, are never there as a whole; see
+`dense_cross_entropy.py`. Gradients are made in the forward pass, while a band is at hand. For that d_loss has
+to be known before, as behind MakeLoss: nodes that make it of nothing else move there, too. And gradients
+must be the step's own: an array of the user's changes in the backward pass and not before. They stay until
+the updates that read them, which for that come first in the backward pass.
+
+The gradient in the weight is there as a whole then, unlike with `product_updates`: it pays where rows are
+more than the weight has columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ...graph import Entry, Graph, Node
+from ...ops.cross_entropy import softmax_cross_entropy
+from ...ops.dense import FullyConnected
+from ..dense_cross_entropy import _dense_cross_entropy, band_rows, DenseLossAttrs
+from .rewritten import rewritten
+
+
+@dataclass(frozen=True)
+class _Match:
+    """A loss, the classifier before it, the gradients of both, and the nodes that make d_loss, in order."""
+
+    loss: Node
+    dense: Node
+    backward: tuple[Node, ...] = ()
+    head: Entry | None = None
+    sources: tuple[Node, ...] = ()
+
+    @property
+    def gone(self) -> tuple[Node, ...]:
+        return (self.loss, self.dense, *self.backward)
+
+
+def loss_bands(
+    graph: Graph, kept: frozenset[Entry], num_forward: int
+) -> tuple[Graph, Mapping[Entry, Entry], int]:
+    """`graph` with a node for each classifier and its loss; see `Backend.combine`. O(inputs)."""
+    found = _matches(graph, kept, num_forward)
+    if not found:
+        return graph, {}, num_forward
+    of_loss = {m.loss: m for m in found}
+    gone = {n for m in found for n in m.gone}
+    early = _early_updates(graph, found)
+    placed = gone | early | {n for m in found for n in m.sources}
+    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
+    moved: dict[Entry, Entry] = {}
+    node_of: dict[Node, Node] = {}
+    fore: list[Node] = [n for n in graph.nodes if n.op is None]
+    back: list[Node] = []
+
+    def stands_for(old: Entry, new: Entry) -> None:
+        shapes[new], dtypes[new] = shapes[old], dtypes[old]
+        moved[old] = new
+
+    def add(node: Node, to: list[Node]) -> None:
+        inputs = tuple(moved.get(e, e) for e in node.inputs)
+        forward = None if node.forward is None else node_of.get(node.forward, node.forward)
+        new = node
+        if inputs != node.inputs or forward is not node.forward:
+            new = node_of[node] = replace(node, inputs=inputs, forward=forward)
+            for i in range(node.num_outputs):
+                stands_for(Entry(node, i), Entry(new, i))
+        to.append(new)
+
+    seen = 0  # operators
+    there: set[Node] = set()
+    for node in graph.nodes:
+        if node.op is None:
+            continue
+        seen += 1
+        if node in of_loss:
+            m = of_loss[node]
+            for source in m.sources:
+                if source not in there:  # several losses may have one
+                    there.add(source)
+                    add(source, fore)
+            joined, places = _joined(m, moved)
+            fore.append(joined)
+            for old, name in places.items():
+                stands_for(old, Entry(joined, joined.output_names.index(name)))
+        elif node not in placed:
+            add(node, fore if seen <= num_forward else back)
+    first: list[Node] = []
+    for update in graph.effects:
+        if update in early:
+            add(update, first)
+    count = sum(1 for n in fore if n.op is not None)
+    return rewritten(graph, [*fore, *first, *back], moved, node_of, shapes, dtypes), moved, count
+
+
+def _matches(graph: Graph, kept: frozenset[Entry], num_forward: int) -> list[_Match]:
+    if not any(n.op is softmax_cross_entropy for n in graph.nodes):
+        return []
+    forward = set([n for n in graph.nodes if n.op is not None][:num_forward])
+    readers: dict[Entry, list[Node]] = {}
+    for node in graph.nodes:
+        for e in node.inputs:
+            readers.setdefault(e, []).append(node)
+    hidden = kept | set(graph.outputs)
+    found = []
+    for loss in graph.nodes:
+        if loss.op is not softmax_cross_entropy or loss not in forward:
+            continue
+        scores = loss.inputs[0]
+        dense = scores.node
+        if dense.op is not FullyConnected or scores in hidden or not _is_large(graph, dense):
+            continue
+        of_loss = [n for n in readers[scores] if n is not loss]
+        if not of_loss:
+            found.append(_Match(loss, dense))
+            continue
+        if len(of_loss) > 1 or of_loss[0].forward is not loss:
+            continue
+        (by_loss,) = of_loss
+        d_scores = Entry(by_loss)
+        rest = readers.get(d_scores, [])
+        if d_scores in hidden or len(rest) != 1 or rest[0].forward is not dense:
+            continue
+        (by_dense,) = rest
+        if any(Entry(by_dense, i) in hidden for i in range(by_dense.num_outputs)):
+            continue
+        if Entry(by_dense, by_dense.output_names.index("d_weight")) in readers and not _pays(graph, dense):
+            continue
+        head = dict(zip(by_loss.input_names, by_loss.inputs))["d_out"]
+        sources = _sources(head, forward, hidden)
+        if sources is not None:
+            found.append(_Match(loss, dense, (by_loss, by_dense), head, sources))
+    return found
+
+
+def _is_large(graph: Graph, dense: Node) -> bool:
+    """Whether scores are two bands or more, of a type that bands are made of."""
+    rows, classes = graph.shapes[Entry(dense)]
+    dtype = graph.dtypes[Entry(dense)]
+    kinds = {graph.dtypes[e] for e in dense.inputs}
+    if kinds != {dtype} or dtype.itemsize < 4 or not rows or not classes:
+        return False
+    return rows >= 2 * band_rows(rows, classes, dtype)
+
+
+def _pays(graph: Graph, dense: Node) -> bool:
+    """Whether the weight's gradient and a band are smaller than the scores."""
+    rows, classes = graph.shapes[Entry(dense)]
+    width = graph.shapes[dense.inputs[1]][1]
+    return rows >= width + band_rows(rows, classes, graph.dtypes[Entry(dense)])
+
+
+def _sources(head: Entry, forward: set[Node], hidden: frozenset[Entry]) -> tuple[Node, ...] | None:
+    """The nodes that make `head`, in order, if no variable and nothing of the forward pass does."""
+    order: dict[Node, None] = {}
+    stack = [(head.node, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order[node] = None
+        elif node not in order:
+            if node.op is None or node in forward or not hidden.isdisjoint(_outputs(node)):
+                return None
+            if node.op.signature.services & {"rng", "state"}:  # what its forward node was given
+                return None
+            stack.append((node, True))
+            stack += [(e.node, False) for e in node.inputs]
+    return tuple(order)
+
+
+def _outputs(node: Node) -> list[Entry]:
+    return [Entry(node, i) for i in range(node.num_outputs)]
+
+
+def _early_updates(graph: Graph, found: list[_Match]) -> set[Node]:
+    """Updates of which all but the gradient is there, and whose weight nobody else reads."""
+    made = {e for m in found for n in m.backward[1:] for e in _outputs(n)}
+    gone = {n for m in found for n in m.gone}
+    uses: dict[Entry, int] = {}
+    for node in graph.nodes:
+        if node not in gone:
+            for e in node.inputs:
+                uses[e] = uses.get(e, 0) + 1
+    return {
+        n
+        for n in graph.effects
+        if len(n.inputs) > 1
+        and n.inputs[1] in made
+        and uses[n.inputs[0]] == 1
+        and all(e.node.op is None for i, e in enumerate(n.inputs) if i != 1)
+    }
+
+
+def _joined(m: _Match, moved: Mapping[Entry, Entry]) -> tuple[Node, dict[Entry, str]]:
+    """The node for both, and which of its outputs stands for what."""
+    named = dict(zip(m.dense.input_names, m.dense.inputs)) | {"label": m.loss.inputs[1]}
+    if m.head is not None:
+        named["d_out"] = m.head
+    attrs = DenseLossAttrs(m.dense.attrs.no_bias, m.head is not None)
+    inputs = tuple(moved.get(named[n], named[n]) for n in _dense_cross_entropy.input_names(attrs))
+    places = {Entry(m.loss): "out"}
+    for by_dense in m.backward[1:]:
+        places |= {Entry(by_dense, i): n for i, n in enumerate(by_dense.output_names)}
+    return Node(_dense_cross_entropy, attrs, inputs, m.loss.name), places

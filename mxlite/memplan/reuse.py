@@ -1,0 +1,115 @@
+"""Reuse distances: how many bytes were touched since a byte was touched last.
+
+The distance counts each byte once, however often it was touched (the stack distance of R. Mattson, J. Gecsei,
+D. Slutz, I. Traiger 1970, "Evaluation techniques for storage hierarchies"): a cache of C bytes that drops
+what was touched longest ago holds the bytes of distances below C. A program of many steps that pass over the
+same few bytes has small distances, however much it touches in all.
+
+A step passes over all that it touches once, at one pace. So a byte in the middle of it was touched when the
+step that touched it last had half of its own before it, and is touched again when this one has half of its
+own behind it. The first byte of a has all of b and c behind it, and nothing of d; the last all of c and d:
+
+    last step     a a a a | b b b b b b
+    in between    c c
+    this step     a a a a | d d
+
+Memory is a row of stretches, each with the step that touched it last; a tree of sums (P. Fenwick 1994, "A new
+data structure for cumulative frequency tables") says how many bytes were touched last in which steps.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection
+from typing import NamedTuple
+
+Span = tuple[int, int]
+"""Addresses [low, high)."""
+
+
+class Touched(NamedTuple):
+    """`nbytes` whose distances run evenly from `first` to `last`; infinite where never touched before."""
+
+    nbytes: int
+    first: float
+    last: float
+
+    def beyond(self, cache: int) -> float:
+        """How many of the bytes have distances of `cache` or more."""
+        low, high = sorted((self.first, self.last))
+        if low >= cache:
+            return self.nbytes
+        return self.nbytes * (high - cache) / (high - low) if high > cache else 0.0
+
+
+class Reuse:
+    """What was touched when, for at most `steps` calls of `touch`."""
+
+    def __init__(self, steps: int) -> None:
+        self._low: list[int] = []
+        self._high: list[int] = []
+        self._step: list[int] = []
+        self._sums = [0] * (steps + 1)
+        self._now = 0
+
+    def touch(self, spans: Collection[Span]) -> list[Touched]:
+        """The next step touches `spans`, which do not meet.
+
+        O(log steps) for each stretch that ends, and a step makes at most two more than it has spans.
+        """
+        own: dict[int, int] = {}
+        left = 0
+        for low, high in spans:
+            left += high - low
+            for k in self._meeting(low, high):
+                nbytes = min(self._high[k], high) - max(self._low[k], low)
+                own[self._step[k]] = own.get(self._step[k], 0) + nbytes
+                left -= nbytes
+        found = [Touched(left, float("inf"), float("inf"))] if left else []
+        before = self._upto(self._now - 1)
+        older = left
+        for step in sorted(own):
+            older += own[step]
+            since = before - self._upto(step)
+            with_it = before - self._upto(step - 1)
+            found.append(Touched(own[step], with_it, since + older))
+        for low, high in spans:
+            self._move(low, high)
+        self._now += 1
+        return found
+
+    def _move(self, low: int, high: int) -> None:
+        """[low, high) was touched by this step."""
+        at = self._meeting(low, high)
+        rest: list[tuple[int, int, int]] = []
+        for k in at:
+            a, b, step = self._low[k], self._high[k], self._step[k]
+            self._add(step, max(a, low) - min(b, high))
+            if a < low:
+                rest.append((a, low, step))
+        rest.append((low, high, self._now))
+        if at and b > high:
+            rest.append((high, b, step))
+        self._add(self._now, high - low)
+        where = slice(at.start, at.stop)
+        self._low[where], self._high[where], self._step[where] = map(list, zip(*rest))
+
+    def _meeting(self, low: int, high: int) -> range:
+        """The stretches that meet [low, high)."""
+        return range(bisect_right(self._high, low), bisect_left(self._low, high))
+
+    # -- sums over steps -------------------------------------------------------------------------
+
+    def _add(self, step: int, nbytes: int) -> None:
+        sums, i = self._sums, step + 1
+        while i < len(sums):
+            sums[i] += nbytes
+            i += i & -i
+
+    def _upto(self, step: int) -> int:
+        """Bytes touched last by `step` or before."""
+        sums, i, total = self._sums, step + 1, 0
+        while i > 0:
+            total += sums[i]
+            i &= i - 1
+        return total

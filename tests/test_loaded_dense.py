@@ -1,0 +1,282 @@
+"""Dense layers that apply a function to what they read: which do, and that nothing else changes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mxlite as mx
+from mxlite import ops
+from mxlite.backends import bind_call, passes as common
+from mxlite.backends.cpu import CPU, passes
+from mxlite.backends.cpu.compiled import usable
+from mxlite.backends.cpu.kernels import dense_loaded
+from mxlite.backends.cpu.onednn import library
+from mxlite.backends.dense.loaded import (
+    _loaded_dense,
+    _loaded_dense_gradient,
+    _loaded_dense_update,
+    LoadedAttrs,
+    LoadedUpdateAttrs,
+)
+from mxlite.graph import NoAttrs
+from mxlite.graph.attrs import parse_attrs
+from mxlite.memplan import check
+from mxlite.memplan.kept import kept_bound
+from mxlite.memplan.problem import padded
+from mxlite.ops.activation import gelu, silu
+
+pytestmark = pytest.mark.skipif(library() is None or not usable(), reason="oneDNN or llvmlite is not there")
+
+ROWS, WIDTH, HIDDEN = 259, 24, 540
+"""The hidden array is just large enough, and its columns are no whole bands."""
+
+FUNCTIONS = {
+    "gelu": lambda x: mx.sym.gelu(x, name="act"),
+    "gelu_tanh": lambda x: mx.sym.gelu(x, approximate="tanh", name="act"),
+    "leaky gelu": lambda x: mx.sym.LeakyReLU(x, act_type="gelu", name="act"),
+    "silu": lambda x: mx.sym.silu(x, name="act"),
+}
+LOADED = {"_loaded_dense", "_loaded_dense_gradient", "_loaded_dense_update"}
+
+
+def dense(x: Any, units: int, name: str, **more: Any) -> Any:
+    return mx.sym.FullyConnected(x, num_hidden=units, name=name, **more)
+
+
+def up(**more: Any) -> Any:
+    return dense(mx.sym.var("data"), HIDDEN, "up", **more)
+
+
+def network(function: str = "gelu", **more: Any) -> Any:
+    return loss(dense(FUNCTIONS[function](up()), WIDTH, "down", **more))
+
+
+def loss(x: Any) -> Any:
+    return mx.sym.SoftmaxOutput(x, name="softmax")
+
+
+def bound(symbol: Any, rows: int = ROWS, **how: Any) -> Any:
+    exe = symbol.simple_bind(mx.cpu(), data=(rows, WIDTH), softmax_label=(rows,), **how)
+    rng = np.random.default_rng(0)
+    for name, x in exe.arg_dict.items():
+        x[:] = rng.integers(0, WIDTH, x.shape) if "label" in name else rng.standard_normal(x.shape) / 4
+    return exe
+
+
+def step(exe: Any) -> dict[str, np.ndarray]:
+    made = {"out": exe.forward(is_train=True)[0].asnumpy()}
+    exe.backward()
+    return made | {n: g.asnumpy() for n, g in exe.grad_dict.items() if g is not None}
+
+
+def operators(exe: Any) -> list[str]:
+    return [t.op for t in exe._planned.train.problem.tasks]
+
+
+def without(monkeypatch: Any) -> None:
+    monkeypatch.setattr(passes, "COMBINE", tuple(p for p in passes.COMBINE if p is not passes.loaded_dense))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_layer_behind_a_function_applies_it(function):
+    exe = bound(network(function))
+    found = operators(exe)
+    assert found.count("_loaded_dense") == found.count("_loaded_dense_gradient") == 1
+    assert not {"gelu", "silu", "LeakyReLU"} & set(found)
+    assert "_loaded_dense" in exe.debug_str() and "columns at a time" in exe.debug_str()
+    fused = operators(bound(network(function), optimizer=mx.optimizer.SGD(momentum=0.9)))
+    assert fused.count("_loaded_dense_update") == 1 and "_loaded_dense_gradient" not in fused
+
+
+def test_the_function_stays_where():
+    act = FUNCTIONS["gelu"](up())
+    down = dense(act, WIDTH, "down")
+    cases = {
+        "its gradient needs but what it makes": loss(dense(mx.sym.relu(up()), WIDTH, "down")),
+        "another layer reads it": loss(down + dense(act, WIDTH, "other")),
+        "it is an output": mx.sym.Group([loss(down), mx.sym.BlockGrad(act)]),
+        "it is the end of a stage": loss(
+            dense(mx.sym.gelu(up(), attr={"__mirror_stage__": "True"}), WIDTH, "down")
+        ),
+        "it is the weight": loss(
+            mx.sym.FullyConnected(
+                mx.sym.var("x", shape=(ROWS, HIDDEN)), mx.sym.gelu(up()), num_hidden=ROWS, no_bias=True
+            )
+        ),
+    }
+    for why, symbol in cases.items():
+        assert not set(operators(bound(symbol))) & LOADED, why
+    assert not set(operators(bound(network(), rows=100))) & LOADED, "it is small"
+    assert not set(operators(bound(network(), type_dict={"data": "float64"}))) & LOADED
+    assert not set(operators(bound(network(), grad_req={"up_weight": "write"}))) & LOADED
+    assert not {t.op for t in bound(network())._planned.infer.problem.tasks} & LOADED
+
+
+def test_without_a_compiler_nothing_changes(monkeypatch):
+    monkeypatch.setenv("MXLITE_KERNELS", "onednn")
+    assert not set(operators(bound(network()))) & LOADED
+
+
+@pytest.mark.parametrize("more", [{}, {"no_bias": True}, {"flatten": False}])
+def test_a_step_makes_the_same_with_and_without_and_under_any_budget(more, monkeypatch):
+    exe = bound(network(**more))
+    got = step(exe)
+    plan = exe.memory_plan
+    check(plan)
+    assert exe.measured_bytes == plan.peak_bytes
+    for share in (plan.lower_bound_bytes, (plan.peak_bytes + plan.lower_bound_bytes) // 2):
+        try:
+            tight = bound(network(**more), memory_budget=share)
+        except mx.MemoryBudgetError as error:
+            tight = bound(network(**more), memory_budget=error.least_feasible_bytes)
+        for name, x in step(tight).items():
+            np.testing.assert_array_equal(x, got[name], err_msg=name)
+    added = bound(network(**more), grad_req="add")
+    for g in added.grad_dict.values():
+        g[:] = 0
+    for name, x in step(added).items():
+        np.testing.assert_array_equal(x, got[name], err_msg=name)
+    without(monkeypatch)
+    plain = bound(network(**more))
+    assert not set(operators(plain)) & LOADED
+    for name, x in step(plain).items():
+        np.testing.assert_allclose(x, got[name], rtol=0, atol=2e-6 * np.abs(x).max(), err_msg=name)
+    assert kept_bound(plain.memory_plan.problem).kept - kept_bound(plan.problem).kept == padded(
+        4 * ROWS * HIDDEN
+    )
+    assert plan.arena_bytes < plain.memory_plan.arena_bytes
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
+def test_weights_are_those_of_whole_gradients(optimizer, monkeypatch):
+    made = partial(getattr(mx.optimizer, optimizer), **({"momentum": 0.9} if optimizer == "SGD" else {}))
+
+    def trained() -> tuple[dict[str, np.ndarray], Any]:
+        exe = bound(network(), optimizer=made())
+        for t in range(3):
+            exe.step([[0.1 / (t + 1), 0.01 * (i % 2)] for i in range(len(exe.updated))])
+        check(exe.memory_plan)
+        assert exe.measured_bytes == exe.memory_plan.peak_bytes
+        return {n: a.asnumpy() for n, a in {**exe.arg_dict, **exe.optimizer_states}.items()}, exe
+
+    got, exe = trained()
+    assert "_loaded_dense_update" in operators(exe)
+    problem = exe.memory_plan.problem
+    assert not any(
+        v.nbytes == 4 * HIDDEN * WIDTH and "down_backward" in v.name for v in problem.values if not v.fixed
+    )
+    without(monkeypatch)
+    for name, x in trained()[0].items():
+        np.testing.assert_allclose(got[name], x, rtol=1e-4, atol=1e-5 * np.abs(x).max(), err_msg=name)
+
+
+def test_a_weight_that_is_read_later_is_updated_later():
+    """An earlier layer has the same weight; its gradient in data comes after that of the later layer."""
+    for blocked in (False, True):
+        shared = mx.sym.var("w_weight", shape=(WIDTH, HIDDEN))
+        before = mx.sym.BlockGrad(shared) if blocked else shared
+        x = mx.sym.FullyConnected(dense(mx.sym.var("data"), HIDDEN, "first"), before, num_hidden=WIDTH)
+        x = FUNCTIONS["gelu"](dense(x, HIDDEN, "up"))
+        x = mx.sym.FullyConnected(x, shared, num_hidden=WIDTH, name="down")
+        found = operators(bound(loss(x), optimizer=mx.optimizer.SGD()))
+        assert "_loaded_dense_gradient" in found and "_loaded_dense_update" not in found
+
+
+def test_gradients_are_those_of_finite_differences(monkeypatch):
+    """In float64, by the reference kernels."""
+    loads = partial(common.loaded_dense, has_kernel=lambda r: True)
+    monkeypatch.setattr(passes, "COMBINE", (passes.split_gradients, loads))
+    exe = bound(network("silu"), rows=5, type_dict={"data": "float64"})
+    assert {"_loaded_dense", "_loaded_dense_gradient"} < set(operators(exe))
+    found = step(exe)
+    labels = exe.arg_dict["softmax_label"].asnumpy().astype(int)
+
+    def value() -> float:
+        out = exe.forward(is_train=True)[0].asnumpy()
+        return float(-np.log(out[np.arange(len(labels)), labels]).sum())
+
+    rng = np.random.default_rng(1)
+    for name in ("data", "up_weight", "up_bias", "down_weight", "down_bias"):
+        at, way = exe.arg_dict[name], rng.standard_normal(found[name].shape)
+        x, both = at.asnumpy(), []
+        for sign in (1, -1):
+            at[:] = x + sign * 1e-5 * way
+            both.append(value())
+        at[:] = x
+        want = float((found[name] * way).sum())
+        assert (both[0] - both[1]) / 2e-5 == pytest.approx(want, rel=1e-5, abs=1e-7), name
+
+
+def run(kernel: Any, op: Any, attrs: Any, ins: list[Any], outs: list[Any], shapes: Any) -> None:
+    """The call, and that it keeps to its scratch."""
+    block = np.full(64 + kernel.workspace + 64, 0xFF, np.uint8)
+    work = block[64 : 64 + kernel.workspace]
+    with CPU.running(CPU.threads()):
+        bind_call(kernel, np, op, attrs, ins, outs, work=work, shapes=shapes)()
+    assert (block[:64] == 0xFF).all() and (block[-64:] == 0xFF).all()
+
+
+def near(x: np.ndarray, y: np.ndarray) -> None:
+    np.testing.assert_allclose(x, y, rtol=0, atol=3e-6 * np.abs(y).max())
+
+
+SIZES = [(ROWS, WIDTH, HIDDEN), (70, 9, 2101), (128, 40, 1024)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("function", [(gelu, gelu.Attrs("tanh")), (silu, NoAttrs())], ids=["gelu", "silu"])
+def test_kernels_make_what_the_references_make(size, function, two_threads):
+    n, m, k = size
+    rng = np.random.default_rng(2)
+    data, weight, bias, d_out = (rng.standard_normal(s).astype("f") for s in ((n, k), (m, k), (m,), (n, m)))
+    layer = LoadedAttrs(m, function=function[0], given=function[1])
+    sgd = LoadedUpdateAttrs(
+        layer, ops._fused_sgd_mom, parse_attrs(ops._fused_sgd_mom, {"momentum": 0.5, "row": 0})
+    )
+    hyper = np.array([[0.5, 0.25]])
+    calls = (
+        (_loaded_dense, layer, [data, weight, bias], [(n, m)]),
+        (_loaded_dense_gradient, layer, [d_out, weight, data], [(n, k), (m, k)]),
+        (_loaded_dense_update, sgd, [d_out, data, weight, weight / 3, hyper], [(n, k)]),
+    )
+    for op, attrs, ins, outs in calls:
+        shapes = tuple(x.shape for x in ins), tuple(outs)
+        types = tuple(x.dtype for x in ins)
+        chosen = CPU.choose(op, attrs, *shapes, types[0], types)
+        assert "columns at a time" in chosen.name
+        results = []
+        for kernel in (chosen, CPU.reference(op, attrs, *shapes, types[0])):
+            mine = [x.copy() for x in ins]
+            made = [np.full(s, np.nan, "f") for s in outs]
+            run(kernel, op, attrs, mine, made, shapes)
+            results.append([*mine, *made])
+        for x, y in zip(*results):
+            near(x, y)
+        if op is _loaded_dense:
+            continue
+        mine = [x.copy() for x in ins]  # the gradient in data over data
+        place = op.input_names(attrs).index("data")
+        run(chosen, op, attrs, mine, [mine[place], *(np.empty(s, "f") for s in outs[1:])], shapes)
+        np.testing.assert_array_equal(mine[place], results[0][len(ins)])
+
+
+def test_bands_cover_all_columns():
+    for k in (512, 513, 540, 1000, 2048, 2816, 3072, 4097):
+        for columns in (dense_loaded.COLUMNS, dense_loaded.GRADIENT_COLUMNS):
+            s = dense_loaded._sizes((np.dtype("f"),), (1 << 19, k), (8, k), columns)
+            assert s is not None and len(s.bands) >= 2 and s.width % 256 == 0
+            assert [b.start for b in s.bands[1:]] == [b.stop for b in s.bands[:-1]]
+            assert s.bands[-1].stop == k and s.width <= columns + 256
+
+
+@pytest.fixture
+def two_threads():
+    from mxlite.backends.cpu.threads import set_num_threads
+
+    before = set_num_threads(2)
+    yield
+    set_num_threads(before)
