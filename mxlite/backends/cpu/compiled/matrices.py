@@ -38,6 +38,7 @@ VECTORS = 2  # of a panel
 _SIZES = (14, 8, 6, 4, 2, 1)
 _UNROLL = 4
 AHEAD = 32  # bytes of what is copied next that are fetched in a step of a tile
+AHEAD_ROWS = 16  # rows of an addend that are fetched ahead of a copy
 
 (A, B, C, BIAS, WORK, WORK_STEP, M, N, K, CHUNK, A_ROW, A_STEP, B_STEP, B_COLUMN, C_ROW, BY_ROWS, ADDS) = (
     range(17)
@@ -207,7 +208,7 @@ class _Multiply:
         cache.
         """
         f, form = self.f, self.form
-        a_size, b_size = (4 if t == "float32" else 2 for t in (form.a, form.b))
+        a_size, b_size = _nbytes(form.a), _nbytes(form.b)
         if not form.a_turned:
             dense = f.is_("eq", self.a_row, f.times(steps, a_size))
             there = f.at(self.a, f.times(f.plus(i, ROWS), self.a_row))
@@ -235,6 +236,10 @@ class _Multiply:
                 f.store(f.load(source, i, mask=mask), target, i, self.form.c, mask)
 
             f.sweep("0", str(self.nj), body)
+
+
+def _nbytes(dtype: str) -> int:
+    return 4 if dtype == "float32" else 2
 
 
 def _line(form: Form, which: str) -> dict[str, str]:
@@ -275,12 +280,18 @@ def _copy_b(p: Program, form: Form) -> str:
     if not form.b_turned:
         masks = [f.tail(str(j * lanes), "%left") for j in range(VECTORS)]
         norms = [_norm(f, form, "b", str(j * lanes), mask) for j, mask in enumerate(masks)]
+        p.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         with f.loop("0", "%steps") as loop:
             source, target = (
                 f.at("%b", f.times(loop.index, "%step")),
                 f.at("%into", f.times(loop.index, line)),
             )
-            read = [source, *([f.at(source, "%gap")] if form.addend else [])]
+            read = [source]
+            if form.addend:
+                read.append(f.at(source, "%gap"))
+                for line in range(0, panel() * _nbytes(form.b), 64):
+                    there = f.at(read[1], f.plus(f.times("%step", AHEAD_ROWS), line))
+                    f.do(f"call void @llvm.prefetch.p0(ptr {there}, i32 0, i32 3, i32 1)")
             for j, (mask, norm) in enumerate(zip(masks, norms)):
                 found = [f.load(x, str(j * lanes), form.b, mask) for x in read]
                 f.write(norm(*found), f.at(target, 4 * lanes * j))
