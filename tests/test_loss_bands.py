@@ -364,40 +364,39 @@ def test_updates_come_first_in_the_backward_pass_and_free_their_gradients():
     assert names.index("score_weight_update") >= plan.problem.num_forward
 
 
-@pytest.mark.parametrize(
-    "net, how",
-    {
-        "gradients are arrays": (network(), dict(optimizer=None)),
-        "head gradient is the user's": (network(end=lambda total: total), {}),
-        "gradient depends on the loss": (network(end=lambda t: mx.sym.MakeLoss(mx.sym.log(t))), {}),
-        "gradient is made with a constant": (
-            network(end=lambda t: mx.sym.MakeLoss(mx.sym.where(mx.sym.ones((1,)), t, mx.sym.zeros((1,))))),
-            {},
-        ),
-        "gradient is made with a mask": (network(end=lambda t: mx.sym.MakeLoss(mx.sym.Dropout(t))), {}),
-        "scores are an output": (
-            (lambda s: mx.sym.Group([entropy(s), s]))(classifier(DATA)),
-            dict(optimizer=None, grad_req="null"),
-        ),
-        "scores are shown": (
-            (lambda s: mx.sym.Group([mx.sym.MakeLoss(entropy(s)), mx.sym.BlockGrad(s)]))(classifier(DATA)),
-            {},
-        ),
-        "scores have another reader": (
-            (lambda s: mx.sym.MakeLoss(entropy(s) + mx.sym.sum(s)))(classifier(DATA)),
-            {},
-        ),
-        "one band": (network(), dict(data=(BAND, 30), label=(BAND,))),
-        "the weight is larger than scores": (network(hidden=ROWS), {}),
-        "16 bits": (network(), dict(amp="bfloat16")),
-        "all in 16 bits": (
-            network(),
-            dict(optimizer=mx.optimizer.SGD(multi_precision=True), type_dict={"data": "bfloat16"}),
-        ),
-        "probabilities": (mx.sym.SoftmaxOutput(classifier(DATA), mx.sym.var("label")), {}),
-    }.values(),
-    ids=str,
-)
+WHOLE = {
+    "gradients are arrays": (network(), dict(optimizer=None)),
+    "head gradient is the user's": (network(end=lambda total: total), {}),
+    "gradient depends on the loss": (network(end=lambda t: mx.sym.MakeLoss(mx.sym.log(t))), {}),
+    "gradient is made with a constant": (
+        network(end=lambda t: mx.sym.MakeLoss(mx.sym.where(mx.sym.ones((1,)), t, mx.sym.zeros((1,))))),
+        {},
+    ),
+    "gradient is made with a mask": (network(end=lambda t: mx.sym.MakeLoss(mx.sym.Dropout(t))), {}),
+    "scores are an output": (
+        (lambda s: mx.sym.Group([entropy(s), s]))(classifier(DATA)),
+        dict(optimizer=None, grad_req="null"),
+    ),
+    "scores are shown": (
+        (lambda s: mx.sym.Group([mx.sym.MakeLoss(entropy(s)), mx.sym.BlockGrad(s)]))(classifier(DATA)),
+        {},
+    ),
+    "scores have another reader": (
+        (lambda s: mx.sym.MakeLoss(entropy(s) + mx.sym.sum(s)))(classifier(DATA)),
+        {},
+    ),
+    "one band": (network(), dict(data=(BAND, 30), label=(BAND,))),
+    "the weight is larger than scores": (network(hidden=ROWS), {}),
+    "16 bits": (network(), dict(amp="bfloat16")),
+    "all in 16 bits": (
+        network(),
+        dict(optimizer=mx.optimizer.SGD(multi_precision=True), type_dict={"data": "bfloat16"}),
+    ),
+    "probabilities": (mx.sym.SoftmaxOutput(classifier(DATA), mx.sym.var("label")), {}),
+}
+
+
+@pytest.mark.parametrize(("net", "how"), WHOLE.values(), ids=WHOLE)
 def test_scores_are_made_as_a_whole_where(net, how):
     assert not fused(plan_of(net, **how))
 
