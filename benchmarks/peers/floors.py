@@ -16,7 +16,18 @@ time; and the ratio to PyTorch that this leaves at most. Convolutions count as t
 Winograd's may be below this floor.
 
 """
-PRODUCTS = ("FullyConnected", "dot", "gemm", "matmul", "onvolution", "rnn", "RNN", "attention")
+PRODUCTS = (
+    "FullyConnected",
+    "dense",
+    "product",
+    "dot",
+    "gemm",
+    "matmul",
+    "onvolution",
+    "rnn",
+    "RNN",
+    "attention",
+)
 """Parts of the names of operators that are products of matrices and little else."""
 
 
