@@ -61,7 +61,7 @@ ROWS = {
 
 
 def _norm_act_line(data: tuple[int, ...], large: tuple[int, ...], addend: str = "", **attrs: Any) -> Case:
-    attrs = {"fix_gamma": False, "addend": addend, "axis": len(data) - 1} | attrs
+    attrs = {"fix_gamma": False, "plus": addend, "axis": len(data) - 1} | attrs
     channel = (data[attrs["axis"]],)
     lined = addend in ("line", "relu")
 
@@ -87,7 +87,7 @@ def _torch_norm_act_line(a: Any, data: Any, gamma: Any, beta: Any, mean: Any, va
         shape = [1] * data.ndim
         shape[a.axis] = -1
         added = more[0] * more[1].reshape(shape) + more[2].reshape(shape)
-        added = added.relu() if a.addend == "relu" else added
+        added = added.relu() if a.plus == "relu" else added
     return _torch_norm_act(a, data, gamma, beta, mean, var, added)
 
 

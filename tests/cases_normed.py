@@ -35,7 +35,7 @@ def _torch_line(a: Any, data: Any, gamma: Any, beta: Any, mean: Any, var: Any) -
 
 def _added(a: Any, addend: Any = 0, factor: Any = 1, shift: Any = 0) -> Any:
     y = addend * factor + shift
-    return y.relu() if a.addend == "relu" else y
+    return y.relu() if a.plus == "relu" else y
 
 
 def _normalized(a: Any, data: Any, factor: Any, shift: Any, added: Any = 0) -> Any:
@@ -80,7 +80,7 @@ def _both(
 
 def _sum(data: tuple[int, ...], out: tuple[int, ...], addend: str, **attrs: Any) -> Case:
     more = [data, *([data[-1:]] * 2 if addend != "array" else [])]
-    attrs = dict(num_filter=out[-1], no_bias=True, addend=addend) | attrs
+    attrs = dict(num_filter=out[-1], no_bias=True, plus=addend) | attrs
     inputs = [out, data, *[data[-1:]] * 2, *more]
     return Case(ops._normed_convolution_d_weight, attrs, inputs, torch=_torch_d_weight)
 

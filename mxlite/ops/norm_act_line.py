@@ -31,10 +31,10 @@ def is_lined(addend: str) -> bool:
 
 @record
 class NormActLineAttrs(BatchNorm.Attrs):
-    """As of BatchNorm; `relu`: what is negative becomes 0; `addend`: see `ADDENDS`."""
+    """As of BatchNorm; `relu`: what is negative becomes 0; `plus`: see `ADDENDS`."""
 
     relu: bool = True
-    addend: str = ""
+    plus: str = ""
 
 
 class _norm_act_line(_norm_act):
@@ -56,11 +56,11 @@ class _norm_act_line(_norm_act):
 
     @classmethod
     def input_names(cls, a: Any) -> tuple[str, ...]:
-        return cls.inputs[: 8 if is_lined(a.addend) else 6 if a.addend else 5]
+        return cls.inputs[: 8 if is_lined(a.plus) else 6 if a.plus else 5]
 
     @classmethod
     def in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
-        return {"out": ("addend", "data") if a.addend else ("data",)}
+        return {"out": ("addend", "data") if a.plus else ("data",)}
 
     @classmethod
     def unneeded(cls, a: Any) -> frozenset[str]:
@@ -178,10 +178,10 @@ def line(xp: Any, x: Any, factor: Any, shift: Any, axis: int, out: Any) -> Any:
 
 def _added(xp: Any, a: Any, addend: Any, factor: Any, shift: Any, scratch: Any) -> Any:
     """What is added: None, the addend, or what is made of it in `scratch`."""
-    if not is_lined(a.addend):
+    if not is_lined(a.plus):
         return addend
     line(xp, addend, factor, shift, a.axis, scratch)
-    return xp.maximum(scratch, 0, out=scratch) if a.addend == "relu" else scratch
+    return xp.maximum(scratch, 0, out=scratch) if a.plus == "relu" else scratch
 
 
 def _line(xp: Any, a: Any, gamma: Any, beta: Any, mean: Any, var: Any, factor: Any, shift: Any) -> None:
@@ -192,11 +192,11 @@ def _line(xp: Any, a: Any, gamma: Any, beta: Any, mean: Any, var: Any, factor: A
 
 def _terms(a: Any) -> int:
     """Operations on each number besides the norm."""
-    return bool(a.addend) + a.relu + 2 * is_lined(a.addend) + (a.addend == "relu")
+    return bool(a.plus) + a.relu + 2 * is_lined(a.plus) + (a.plus == "relu")
 
 
 def _pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
     """What is added; the sum; mean, var, factor and shift."""
     wide = accumulator(dtype)
     channels = _split(a, data)[1]
-    return [(data if is_lined(a.addend) else (0,), wide), (data, wide), ((4, channels), wide)]
+    return [(data if is_lined(a.plus) else (0,), wide), (data, wide), ((4, channels), wide)]

@@ -35,9 +35,9 @@ class NormedAttrs(ChannelsLastAttrs):
 
 @record
 class NormedGradientAttrs(NormedAttrs):
-    """`addend`: what is added between the norm and the rectifier; see `norm_act_line.ADDENDS`."""
+    """`plus`: what is added between the norm and the rectifier; see `norm_act_line.ADDENDS`."""
 
-    addend: str = ""
+    plus: str = ""
 
 
 class _norm_line(Op):
@@ -187,7 +187,7 @@ class _normed_convolution_d_weight(Op):
 
     @classmethod
     def input_names(cls, a: Any) -> tuple[str, ...]:
-        return cls.inputs[: 7 if is_lined(a.addend) else 5 if a.addend else 4]
+        return cls.inputs[: 7 if is_lined(a.plus) else 5 if a.plus else 4]
 
     @classmethod
     def output_names(cls, a: Any) -> tuple[str, ...]:
@@ -243,7 +243,7 @@ class _normed_convolution_d_weight(Op):
         rest = work[scratch_bytes(pieces) :]
         dy[...] = xp.moveaxis(grad, -1, 1)
         if d_weight is not None:
-            added = (addend, addend_factor, addend_shift) if a.addend else ()
+            added = (addend, addend_factor, addend_shift) if a.plus else ()
             own = work[scratch_bytes(pieces[:2]) :]
             normalized, _ = _normalize(xp, a, data, factor, shift, own, added)
             x[...] = xp.moveaxis(normalized, -1, 1)
@@ -279,22 +279,22 @@ def _normalized(data: Shape, dtype: DType, addend: str = "") -> list[Piece]:
 
 def _gradient_pieces(a: Any, grad: Shape, data: Shape, dtype: DType) -> list[Piece]:
     """The output's gradient and the data with their channels behind the batch axis; the normalized data."""
-    return [(first(grad), dtype), (first(data), dtype), *_normalized(data, dtype, a.addend)]
+    return [(first(grad), dtype), (first(data), dtype), *_normalized(data, dtype, a.plus)]
 
 
 def _normalize(
     xp: Any, a: Any, data: Any, factor: Any, shift: Any, work: Any, added: Sequence[Any] = ()
 ) -> tuple[Any, Any]:
     """relu(data * factor + shift + added) in `work`, and what is left of that."""
-    pieces = _normalized(data.shape, data.dtype, a.addend if added else "")
+    pieces = _normalized(data.shape, data.dtype, a.plus if added else "")
     made, wide, other = carve(work, pieces)
     line = wide if wide.size else made
     line_of(xp, data, factor, shift, -1, line)
     if added:
         plus = added[0]
-        if is_lined(a.addend):
+        if is_lined(a.plus):
             plus = line_of(xp, added[0], added[1], added[2], -1, other)
-        if a.addend == "relu":
+        if a.plus == "relu":
             xp.maximum(plus, 0, out=plus)
         xp.add(line, plus, out=line)
     if a.relu:

@@ -325,7 +325,7 @@ def _line_attrs(norm: Node) -> BatchNorm.Attrs:
 
 
 def _norm_attrs(norm: Node, addend: str) -> NormActLineAttrs:
-    return NormActLineAttrs(**_of_norm(norm), relu=_has_relu(norm), addend=addend)
+    return NormActLineAttrs(**_of_norm(norm), relu=_has_relu(norm), plus=addend)
 
 
 def _of_norm(norm: Node) -> dict[str, Any]:
@@ -338,7 +338,7 @@ def _attrs(convolution: Node, norm: Node) -> NormedAttrs:
 
 
 def _gradient_attrs(gradient: Node, norm: Node, addend: str) -> NormedGradientAttrs:
-    return NormedGradientAttrs(**asdict(gradient.attrs), relu=_has_relu(norm), addend=addend)
+    return NormedGradientAttrs(**asdict(gradient.attrs), relu=_has_relu(norm), plus=addend)
 
 
 def _output(node: Node, name: str) -> Entry:

@@ -231,7 +231,7 @@ def backward(r: Request) -> ChosenKernel | None:
 
 def _added(r: Request) -> str:
     """What a norm adds; see `Form`."""
-    return getattr(r.attrs, "addend", "array" if getattr(r.attrs, "add", False) else "")
+    return getattr(r.attrs, "plus", "array" if getattr(r.attrs, "add", False) else "")
 
 
 def line(r: Request) -> ChosenKernel | None:

@@ -40,7 +40,7 @@ def by_weight(r: base.Request) -> base.ChosenKernel | None:
     if found is None or not r.is_used("d_weight"):
         return None
     g, weight = found
-    way = convolution.normed_by_weight(g, weight, r.is_used("d_bias"), r.attrs.relu, r.attrs.addend)
+    way = convolution.normed_by_weight(g, weight, r.is_used("d_bias"), r.attrs.relu, r.attrs.plus)
     if way is None:
         return None
 
