@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -32,8 +33,8 @@ def path_as_image(source: Source, architecture: str) -> bytes:
     made = []
     original = emulated_device._made
 
-    def noted(text: str, kind: str, options: tuple[str, ...]) -> Path:
-        made.append(original(text, kind, options))
+    def noted(*asked: Any) -> Path:
+        made.append(original(*asked))
         return made[-1]
 
     emulated_device._made = noted
