@@ -155,7 +155,8 @@ def entry(name, seconds, peak, beside, **more):
     plan = dict(fixed=MIB, kept=2 * MIB, floor=4 * MIB, extra_time=0.1, method="m")
     plan = plan if side == "ours" else None
     beside = {n: Spread(s) for n, s in beside.items()}
-    return Entry(columns[name], seconds=Spread(seconds), beside=beside, memory=memory, plan=plan, **more)
+    times = dict(seconds=Spread(seconds), processor=Spread(seconds), beside=beside)
+    return Entry(columns[name], memory=memory, plan=plan, **times, **more)
 
 def add(entries, **part):
     found = Gathered.read(file)
@@ -175,6 +176,7 @@ found = add([
     entry("mxlite", second, 5 * MIB, {"compile": (6.0, 6.0, 6.0)}),
     entry("compile", (6.0, 6.0, 6.0), 9 * MIB, {"mxlite": second}),
 ], rounds=3)
+assert found.entries["lenet"]["mxlite"].processor == Spread(second)
 print(report(found))
 add([entry("compile", second, 9 * MIB, {"mxlite": second})], threads=3)
 """

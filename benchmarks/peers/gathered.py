@@ -16,6 +16,8 @@ from harness.machine import cpu_model, usable_cores
 from .column import Column
 from .contest import Entries, Entry
 
+_SPREADS = ("seconds", "processor")  # fields of an Entry
+
 
 @dataclass
 class Part:
@@ -108,18 +110,17 @@ def _plain(e: Entry) -> dict[str, Any]:
     """As JSON knows it: a Spread is its values."""
     plain = {f.name: getattr(e, f.name) for f in fields(e)}
     plain["column"] = {f.name: getattr(e.column, f.name) for f in fields(e.column)}
-    plain["seconds"] = None if e.seconds is None else list(e.seconds.values)
+    plain |= {n: None if plain[n] is None else list(plain[n].values) for n in _SPREADS}
     plain["beside"] = {n: list(x.values) for n, x in e.beside.items()}
     return plain
 
 
 def _entry(plain: dict[str, Any]) -> Entry:
-    seconds = plain["seconds"]
     return Entry(
         **plain
+        | {n: None if plain[n] is None else Spread(tuple(plain[n])) for n in _SPREADS}
         | {
             "column": Column(**plain["column"]),
-            "seconds": None if seconds is None else Spread(tuple(seconds)),
             "beside": {n: Spread(tuple(x)) for n, x in plain["beside"].items()},
         }
     )
