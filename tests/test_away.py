@@ -194,3 +194,19 @@ def test_a_module_keeps_its_weights_once():
     del held
     module.forward(batch, is_train=False)
     assert module.planned_bytes == module.measured_bytes == module.memory_plan.peak_bytes == nbytes
+
+
+def test_what_waits_for_its_optimizer_makes_no_room_for_forms():
+    """Of three channels a kernel makes sixteen, say; a step within a budget has no bytes for them."""
+    x = mx.sym.Convolution(mx.sym.var("data"), kernel=(7, 7), stride=(2, 2), num_filter=20, name="a")
+    net = mx.sym.LinearRegressionOutput(mx.sym.Flatten(x), mx.sym.var("label"))
+    shapes = [("data", (2, 3, 15, 15))], [("label", (2, 20 * 25))]
+    module = mx.mod.Module(net, ["data"], ["label"], fused_update=True)
+    module.bind(*shapes)
+    module.init_params()
+    module.init_optimizer()
+    batch = mx.io.DataBatch(*([mx.nd.ones(shape) for _, shape in part] for part in shapes))
+    for work in (module.forward_backward, lambda b: module.update(), lambda b: module.forward(b, False)):
+        work(batch)
+    mx.nd.waitall()
+    assert module.measured_bytes == module.planned_bytes == module.memory_plan.peak_bytes

@@ -47,13 +47,18 @@ MOST_STREAMS = 16  # of kernels
 class Place:
     """Where in a group an executor belongs: (owner, key), in the place of who has that now.
 
-    Without `bounded` the group's budget does not apply yet.
+    Without `bounded` the group's budget does not apply yet: the executor only holds arrays for another one.
     """
 
     group: ExecutorGroup
     owner: Hashable
     key: Hashable
     bounded: bool = True
+
+    @property
+    def can_go_away(self) -> bool:
+        """Whether the executor may keep parameters in another form, which may be larger, where they are."""
+        return self.bounded and self.group.can_go_away
 
 
 def memory_plan(
@@ -215,7 +220,7 @@ def simple_bind(
         choose=choose,
         template=templates[1],
         metrics=metrics,
-        in_place=shared_exec is None and not arrays and (place is None or place.group.can_go_away),
+        in_place=shared_exec is None and not arrays and (place is None or place.can_go_away),
         watch=watch,
         room=room,
         like=like,
