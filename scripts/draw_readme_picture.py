@@ -23,7 +23,7 @@ import mxlite as mx  # noqa: E402
 from mxlite.memplan import MemoryPlan, padded  # noqa: E402
 
 PICTURE = ROOT / "docs" / "images" / "plan.svg"
-DEPTH, BATCH, BUDGET = 56, 64, "4MiB"
+DEPTH, BATCH, BUDGET = 56, 64, "2.5MiB"
 
 COLOURS = {  # in the order of the key; readable with the common kinds of colour blindness
     "forward": "#4c78a8",
