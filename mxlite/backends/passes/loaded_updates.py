@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from ...graph import Entry, Graph, Node
 from ..base import Request
 from ..dense.loaded import _loaded_dense_gradient, _loaded_dense_update, LoadedUpdateAttrs
-from .product_updates import is_elementwise, last_readers
+from .product_updates import joinable
 from .rewritten import renewed, rewritten
 
 
@@ -63,22 +63,11 @@ def _updates(graph: Graph, kept: frozenset[Entry]) -> list[Node]:
     """The updates that can be made in bands."""
     if not any(n.op is _loaded_dense_gradient for n in graph.nodes):
         return []
-    uses, place, last = graph.uses(), {n: i for i, n in enumerate(graph.nodes)}, last_readers(graph)
     found = []
-    for update in graph.effects:
-        if not is_elementwise(update.op):
-            continue
+    for update in joinable(graph, kept):
         weight, gradient = update.inputs[:2]
         made = gradient.node
-        if (
-            made.op is not _loaded_dense_gradient
-            or gradient.index != 1
-            or uses[gradient] > 1
-            or gradient in kept
-        ):
-            continue
-        reader = last.get(weight)
-        if made.inputs[1] == weight and (reader is None or place[reader] <= place[made]):
+        if made.op is _loaded_dense_gradient and gradient.index == 1 and made.inputs[1] == weight:
             found.append(update)
     return found
 

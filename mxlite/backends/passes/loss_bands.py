@@ -18,13 +18,13 @@ more than the weight has columns.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ...graph import Entry, Graph, Node
 from ...ops.cross_entropy import softmax_cross_entropy
 from ...ops.dense import FullyConnected
 from ..dense_cross_entropy import _dense_cross_entropy, band_rows, DenseLossAttrs
-from .rewritten import rewritten
+from .rewritten import renewed, rewritten
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,9 @@ def loss_bands(
         moved[old] = new
 
     def add(node: Node, to: list[Node]) -> None:
-        inputs = tuple(moved.get(e, e) for e in node.inputs)
-        forward = None if node.forward is None else node_of.get(node.forward, node.forward)
-        new = node
-        if inputs != node.inputs or forward is not node.forward:
-            new = node_of[node] = replace(node, inputs=inputs, forward=forward)
+        new = renewed(node, tuple(moved.get(e, e) for e in node.inputs), node_of)
+        if new is not node:
+            node_of[node] = new
             for i in range(node.num_outputs):
                 stands_for(Entry(node, i), Entry(new, i))
         to.append(new)

@@ -100,18 +100,13 @@ def _matches(
     graph: Graph, kept: frozenset[Entry], num_forward: int, least_bytes: tuple[int, int]
 ) -> list[_Match]:
     """The updates that can make their gradient, in the order of `effects`."""
-    uses, place = graph.uses(), {n: i for i, n in enumerate(graph.nodes)}
+    uses = graph.uses()
     forward = set([n for n in graph.nodes if n.op is not None][:num_forward])
-    last_reader = last_readers(graph)
     found = []
-    for update in graph.effects:
-        if not is_elementwise(update.op):
-            continue
-        weight, gradient = update.inputs[:2]
+    for update in joinable(graph, kept):
+        gradient = update.inputs[1]
         made = gradient.node
         if made.op is not FullyConnected.grad_op or gradient != _output(made, "d_weight") or made in forward:
-            continue
-        if uses[gradient] > 1 or gradient in kept:
             continue
         if _output(made, "d_data") in uses:
             continue  # one node for both: this backend does not split gradients
@@ -119,11 +114,26 @@ def _matches(
         is_deep = depth((graph.shapes[named["d_out"]], (), graph.shapes[gradient])) >= DEEP
         if graph.nbytes(gradient) < least_bytes[is_deep]:
             continue
-        last = last_reader.get(weight)
-        if last is not None and place[last] > place[made]:
-            continue
         moves = all(named[n].node not in forward for n in ("d_out", "data"))
         found.append(_Match(update, made, moves))
+    return found
+
+
+def joinable(graph: Graph, kept: frozenset[Entry]) -> list[Node]:
+    """Updates that may be made where their gradient is: element by element, of a gradient that nobody else
+    reads, to a weight that nobody reads after that is made. In the order of `effects`.
+    """
+    uses, place, last = graph.uses(), {n: i for i, n in enumerate(graph.nodes)}, last_readers(graph)
+    found = []
+    for update in graph.effects:
+        if not is_elementwise(update.op):
+            continue
+        weight, gradient = update.inputs[:2]
+        if uses[gradient] > 1 or gradient in kept:
+            continue
+        reader = last.get(weight)
+        if reader is None or place[reader] <= place[gradient.node]:
+            found.append(update)
     return found
 
 
