@@ -273,9 +273,12 @@ def test_flushing_writes_all_bytes():
 
 
 def test_rousing_a_team_does_nothing_else():
+    before = CPU.threads()
     with CPU.running(2):
         CPU.rouse(2)
+        assert CPU.threads() == 2
     CPU.rouse(1)
+    assert CPU.threads() == before
 
 
 def test_a_timed_call_has_its_temporaries_in_one_block(monkeypatch):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -44,22 +44,20 @@ class ProductUpdateAttrs:
     attrs: Any
 
 
-class _product_update(Op):
-    """An optimizer's step, ``weight, states = step(weight, x.T @ y, states)``.
+class JoinedUpdate(Op):
+    """An optimizer's step that makes its gradient itself, of `makers`; weight, states and `hyper` follow.
 
-    x: N * R numbers read as (N, R);  y: N * C read as (N, C);  weight, states: (R, C);  then `hyper`, as of
-    the step. Weight and states are changed. Cost: 2 * N * R * C flops and the step's.
+    The step is `op` and `attrs` of the attributes.
     """
 
     variadic = "args"
-    outputs = ()
     recomputable = False
-    Attrs = ProductUpdateAttrs
+    makers: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def input_names(cls, a: Any) -> tuple[str, ...]:
         weight, _, *others = a.op.input_names(a.attrs)
-        return ("x", "y", weight, *others)
+        return (*cls.makers, weight, *others)
 
     @classmethod
     def mutated(cls, a: Any) -> tuple[str, ...]:
@@ -69,6 +67,18 @@ class _product_update(Op):
     @classmethod
     def timed_as(cls, a: Any) -> Any:
         return replace(a, attrs=a.op.timed_as(a.attrs))
+
+
+class _product_update(JoinedUpdate):
+    """An optimizer's step, ``weight, states = step(weight, x.T @ y, states)``.
+
+    x: N * R numbers read as (N, R);  y: N * C read as (N, C);  weight, states: (R, C);  then `hyper`, as of
+    the step. Weight and states are changed. Cost: 2 * N * R * C flops and the step's.
+    """
+
+    makers = ("x", "y")
+    outputs = ()
+    Attrs = ProductUpdateAttrs
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Any, Shapes]:

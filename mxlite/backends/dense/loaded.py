@@ -17,7 +17,7 @@ They come in where a step is combined (`passes/loaded_dense.py`); no user and no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -29,7 +29,7 @@ from ...ops.activation import relu
 from ...ops.dense import FullyConnected
 from ...ops.product import product, product_bytes
 from ...ops.scratch import carve, Piece, scratch_bytes
-from ..product_update import step_bytes
+from ..product_update import JoinedUpdate, step_bytes
 
 _byte = np.dtype("uint8")
 
@@ -140,35 +140,20 @@ class LoadedUpdateAttrs:
     attrs: Any
 
 
-class _loaded_dense_update(Op):
+class _loaded_dense_update(JoinedUpdate):
     """A `_loaded_dense_gradient` and the optimizer's step on its weight.
 
     d_out, data: as there;  weight, states: (M, K);  then `hyper`, as of the step  ->  d_data: as data, and
     may lie over it. Weight and states are changed.
     """
 
-    variadic = "args"
+    makers = ("d_out", "data")
     outputs = ("d_data",)
-    recomputable = False
     Attrs = LoadedUpdateAttrs
-
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        weight, _, *others = a.op.input_names(a.attrs)
-        return ("d_out", "data", weight, *others)
 
     @classmethod
     def in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
         return {"d_data": ("data",)}
-
-    @classmethod
-    def mutated(cls, a: Any) -> tuple[str, ...]:
-        changed: tuple[str, ...] = a.op.mutated(a.attrs)
-        return changed
-
-    @classmethod
-    def timed_as(cls, a: Any) -> Any:
-        return replace(a, attrs=a.op.timed_as(a.attrs))
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Any, Shapes]:
