@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -132,17 +132,20 @@ class Binding:
                 )
         return [d for d in descs if d.name in known]
 
+    def _requests(self) -> dict[str, str]:
+        """What each argument's gradient is wanted for, as MXNet reads a module's `grad_req`."""
+        asked = self.grad_req
+        if isinstance(asked, (list, tuple)):
+            return dict(zip(self.symbol.list_arguments(), asked))
+        usual = asked if isinstance(asked, str) else "write"
+        found = {n: "null" if n in self.fixed else usual for n in self.parameters}
+        found |= dict.fromkeys(self.data_names, usual if self.inputs_need_grad else "null")
+        return found if isinstance(asked, str) else {**found, **asked}
+
     def _made(self, data: list[DataDesc], labels: list[DataDesc], loss_scale: Asked | None) -> Executor:
         requests: dict[str, str] = {}
         if self.plan_gradients:
-            single = self.grad_req if isinstance(self.grad_req, str) else None
-            listed = self.grad_req if isinstance(self.grad_req, Mapping) else {}
-            if isinstance(self.grad_req, (list, tuple)):
-                listed = dict(zip(self.symbol.list_arguments(), self.grad_req))
-            for n in self.parameters:
-                requests[n] = "null" if n in self.fixed else single or listed.get(n, "null")
-            if self.inputs_need_grad:
-                requests |= dict.fromkeys(self.data_names, "write")
+            requests = self._requests()
         descs = [*data, *labels]
         shapes = {d.name: tuple(d.shape) for d in descs}
         types = {d.name: np.dtype(d.dtype) for d in descs}

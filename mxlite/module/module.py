@@ -32,6 +32,7 @@ from ..symbol import load as load_symbol
 from . import kvstore as kvstores, optimizer as optimizers, resume, states
 from .base_module import BaseModule
 from .binding import Binding
+from .bound_arrays import BoundArrays
 from .counting import Counting
 from .initializer import InitDesc, Uniform
 from .loss_scale import are_finite, LossScale
@@ -187,6 +188,13 @@ class Module(BaseModule):
         return self._binding.executor
 
     @property
+    def _exec_group(self) -> BoundArrays:
+        """See `bound_arrays.py`: private in MXNet, too, and used all the same."""
+        self.need()
+        batch = self._binding.data_shapes[0].shape[0]
+        return BoundArrays(self._executor, self._param_names, self._data_names, batch)
+
+    @property
     def is_fused(self) -> bool:
         """Whether the update is part of the planned step."""
         return self._binding.is_bound and bool(self._executor.updated)
@@ -325,7 +333,11 @@ class Module(BaseModule):
         force_init: bool = False,
         allow_extra: bool = False,
     ) -> None:
-        """Give every parameter a value: from `arg_params` and `aux_params`, else by the initializer."""
+        """Give every parameter a value: from `arg_params` and `aux_params`, else by the initializer.
+
+        Names beyond the symbol's are ignored. Raises MXLiteError for one that is not given, unless
+        `allow_missing`.
+        """
         self.need()
         if self.params_initialized and not force_init:
             return
@@ -336,8 +348,6 @@ class Module(BaseModule):
             (executor.arg_dict, arg_params, self._param_names),
             (executor.aux_dict, aux_params, self._aux_names),
         ):
-            if given is not None and not allow_extra and (extra := [n for n in given if n not in have]):
-                raise BindError(f"{extra[0]!r} is no parameter of this symbol.{nearest(extra[0], names)}")
             for name in names:
                 if given is not None and name in given:
                     value = given[name]
@@ -347,6 +357,7 @@ class Module(BaseModule):
                 elif given is not None and not allow_missing:
                     raise MXLiteError(
                         f"{name!r} is missing from the given parameters; allow_missing=True initialises it."
+                        f"{nearest(name, given)}"
                     )
                 else:
                     initializer(InitDesc(name, attrs.get(name, {})), have[name])
@@ -366,19 +377,24 @@ class Module(BaseModule):
         force_init: bool = True,
         allow_extra: bool = False,
     ) -> None:
-        """Assign parameters. Extra names are ignored as in MXNet unless they are near-misses of
-        missing ones.
+        """Assign parameters. With `allow_missing` those that are not given stay as they are.
+
+        Without it extra names are ignored, as in MXNet; with it they are an UnknownNameError unless
+        `allow_extra`. Without `force_init` nothing happens once the parameters have values.
         """
         self.need()
-        if allow_missing:
-            self.init_params(None, arg_params, aux_params, True, force_init, True)
+        if self.params_initialized and not force_init:
+            self.logger.warning(
+                "Parameters are initialised already; set_params(force_init=False) leaves them."
+            )
             return
-        for given, names in ((arg_params, self._param_names), (aux_params, self._aux_names)):
-            if missing := [n for n in names if n not in given]:
-                raise MXLiteError(f"set_params lacks {missing[0]!r}.{nearest(missing[0], given)}")
-        self._executor.copy_params_from(
-            {n: arg_params[n] for n in self._param_names}, {n: aux_params[n] for n in self._aux_names}
-        )
+        if not allow_missing:
+            for given, names in ((arg_params, self._param_names), (aux_params, self._aux_names)):
+                if given is not None and (missing := [n for n in names if n not in given]):
+                    raise MXLiteError(f"set_params lacks {missing[0]!r}.{nearest(missing[0], given)}")
+            arg_params = {n: v for n, v in (arg_params or {}).items() if n in self._param_names}
+            allow_extra = True
+        self._executor.copy_params_from(arg_params or {}, aux_params, allow_extra)
         self.params_initialized = True
 
     # -- metrics -------------------------------------------------------------------------------
@@ -516,7 +532,7 @@ class Module(BaseModule):
     def _feed(self, batch: Any) -> dict[str, Any]:
         data_shapes, label_shapes = self._binding.data_shapes, self._binding.label_shapes
         data = dict(zip([d.name for d in data_shapes], batch.data))
-        labels = batch.label if batch.label is not None else []
+        labels = getattr(batch, "label", None) or []  # a named tuple of data alone will do
         feed = {**data, **dict(zip([d.name for d in label_shapes] or self._label_names, labels))}
         shapes = {d.name: tuple(d.shape) for d in (*data_shapes, *label_shapes)}
         if any(n in shapes and tuple(a.shape) != shapes[n] for n, a in feed.items()):
@@ -620,13 +636,13 @@ class Module(BaseModule):
         self.need(params=True)
         return list(self._executor.outputs)
 
-    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray]:
-        """Gradients of the data, if bound with inputs_need_grad."""
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray | None]:
+        """Gradients of the data, if bound with inputs_need_grad; None where grad_req is 'null'."""
         self.need(params=True)
         if not self.inputs_need_grad:
             raise StateError("get_input_grads: bind with inputs_need_grad=True.")
         grads = self._executor.grad_dict
-        return [g for n in self._data_names if (g := grads[n]) is not None]
+        return [grads[n] for n in self._data_names]
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
         """Let the metric see the outputs of the last forward; it need not have done so when this returns."""
