@@ -442,3 +442,14 @@ def test_requests_are_read_as_mxnet_reads_them(request_, weight, data):
     group = module._exec_group
     for (grad,), expected in ((group.grad_arrays[0], weight), (group.input_grad_arrays[0], data)):
         assert (None if grad is None else grad.asnumpy().ravel()[0]) == expected
+
+
+def test_a_monitor_may_be_installed_at_the_executor_group():
+    module = mx.mod.Module(mlp())
+    module.bind([("data", (2, 8))], [("softmax_label", (2,))])
+    monitor = mx.mon.Monitor(1, pattern="fc1_output")
+    module._exec_group.install_monitor(monitor)
+    module.init_params()
+    monitor.tic()
+    module.forward(mx.io.DataBatch([mx.nd.ones((2, 8))]), is_train=False)
+    assert [name for _, name, _ in monitor.toc()] == ["fc1_output"]

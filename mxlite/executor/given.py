@@ -59,7 +59,8 @@ def by_name(arrays: Any, names: Sequence[str], what: str, complete: bool) -> dic
             )
         result = dict(zip(names, arrays))
     if complete and (missing := [n for n in names if n not in result]):
-        raise BindError(f"{what} lacks {missing}.{nearest(missing[0], arrays)}")
+        other = [n for n in arrays if n not in names] if isinstance(arrays, Mapping) else ()
+        raise BindError(f"{what} lacks {missing}.{nearest(missing[0], other)}")
     for name, a in result.items():
         if a is not None and not isinstance(a, NDArray):
             raise BindError(f"{what}: {name!r} must be an NDArray, got {type(a).__name__}.")

@@ -6,7 +6,8 @@ devices, of which there is one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..executor import Executor
 from ..ndarray import NDArray
@@ -20,7 +21,12 @@ class BoundArrays:
     """
 
     def __init__(
-        self, executor: Executor, param_names: Sequence[str], data_names: Sequence[str], batch_size: int
+        self,
+        executor: Executor,
+        param_names: Sequence[str],
+        data_names: Sequence[str],
+        batch_size: int,
+        install_monitor: Callable[[Any], None],
     ) -> None:
         self.execs = [executor]
         self.contexts = [executor.context]
@@ -29,6 +35,7 @@ class BoundArrays:
         self.arg_names = list(executor.arg_dict)
         self.aux_names = list(executor.aux_dict)
         self.batch_size = batch_size
+        self.install_monitor = install_monitor  # the module's
 
     @property
     def param_arrays(self) -> list[list[NDArray]]:

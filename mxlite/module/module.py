@@ -192,7 +192,7 @@ class Module(BaseModule):
         """See `bound_arrays.py`: private in MXNet, too, and used all the same."""
         self.need()
         batch = self._binding.data_shapes[0].shape[0]
-        return BoundArrays(self._executor, self._param_names, self._data_names, batch)
+        return BoundArrays(self._executor, self._param_names, self._data_names, batch, self.install_monitor)
 
     @property
     def is_fused(self) -> bool:
