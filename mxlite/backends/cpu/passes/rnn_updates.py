@@ -86,5 +86,7 @@ def _stands_for(
     """The outputs of `new` take the places of those of `old` that have their names."""
     for i, name in enumerate(old.output_names):
         if name in new.output_names:
-            was, e = Entry(old, i), output(new, name)
-            moved[was], shapes[e], dtypes[e] = e, shapes[was], dtypes[was]
+            was = Entry(old, i)
+            e = moved[was] = output(new, name)
+            if was in shapes:  # else nobody reads it
+                shapes[e], dtypes[e] = shapes[was], dtypes[was]
