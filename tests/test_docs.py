@@ -54,15 +54,10 @@ def name_of(page):
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_python_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypatch):
-    """With numpy's kernels: the bytes of a plan depend on which there are, and pages show bytes."""
-    monkeypatch.setenv("MXLITE_KERNELS", "reference")
-    monkeypatch.chdir(tmp_path)
+def printed_blocks(page):
+    """Run the page: (what a block printed, what the page says, line) for each with a text behind."""
     mx.random.seed(0)
     np.random.seed(0)
-    checker = doctest.OutputChecker()
-    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     namespace = {"__name__": "__docs__"}
     names = mx.sym.NameManager()  # a page's automatic names count from 0
     printed = None
@@ -74,15 +69,31 @@ def test_python_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypa
             with contextlib.redirect_stdout(output), names:
                 exec(source, namespace)
             printed = output.getvalue()
-        elif language == "text" and follows and printed is not None:
-            wrong = doctest.Example(code, code)
-            assert checker.check_output(code, printed, flags), (
-                f"{name_of(page)}, line {line}: " + checker.output_difference(wrong, printed, flags)
-            )
-            printed = None
         else:
+            if language == "text" and follows and printed is not None:
+                yield printed, code, line
             printed = None
     mx.nd.waitall()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_python_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypatch):
+    """With numpy's kernels: the bytes of a plan depend on which there are, and pages show bytes."""
+    monkeypatch.setenv("MXLITE_KERNELS", "reference")
+    monkeypatch.chdir(tmp_path)
+    checker = doctest.OutputChecker()
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    for printed, said, line in printed_blocks(page):
+        assert checker.check_output(said, printed, flags), (
+            f"{name_of(page)}, line {line}: "
+            + checker.output_difference(doctest.Example(said, said), printed, flags)
+        )
+
+
+def test_the_guide_runs_with_the_kernels_that_are_here(tmp_path, monkeypatch):
+    """Its reader has these; only the bytes it shows may be others."""
+    monkeypatch.chdir(tmp_path)
+    assert len(list(printed_blocks(ROOT / "docs" / "guide.md"))) > 10
 
 
 def test_public_surface_is_the_pinned_list():
