@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
+from time import sleep
 from types import SimpleNamespace
 
 import numpy as np
@@ -228,12 +229,12 @@ def test_what_lasts_too_long_keeps_a_scaled_model(monkeypatch):
     assert done.measured == 0 and done.modelled == done.calls and done.step_s > 0
 
 
-def test_all_calls_take_turns_and_of_all_rounds_the_lower_quartile_and_the_least_count(monkeypatch):
+def test_all_calls_take_turns_and_of_all_rounds_the_lower_quartile_counts(monkeypatch):
     turns = []
 
     def time_call(lowered, c, flush):
         turns.append(c)
-        return [(1.0 + len(turns), 20.0), (10.0, 1 / len(turns))]
+        return [(1.0 + len(turns), 0.5), (10.0, 20.0)]
 
     monkeypatch.setattr(calibration, "_time_call", time_call)
     plan = chain().memory_plan(data=(16, 32), device="measured")
@@ -242,7 +243,7 @@ def test_all_calls_take_turns_and_of_all_rounds_the_lower_quartile_and_the_least
     assert len(set(turns)) == calls
     # Of the call that was the first in each round: 2, 2 + calls, 2 + 2 * calls, and thrice 10.
     assert plan.problem.tasks[turns[0]].seconds == sorted([2, 2 + calls, 2 + 2 * calls, 10, 10, 10])[1]
-    assert plan.problem.tasks[turns[0]].warm == 1 / (1 + 2 * calls)
+    assert plan.problem.tasks[turns[0]].warm == 0.5
 
 
 def test_what_cannot_be_timed_is_tried_once(monkeypatch):
@@ -276,6 +277,10 @@ def test_warm_runs_are_many_where_they_are_short_and_some_where_they_are_long(mo
         lowered = SimpleNamespace(backend=replace(CPU, rouse=lambda threads: None), threads=1, tuned=True)
         pairs = calibration._pairs(lowered, lambda runs=runs: runs.append(1), lambda: None)
         assert len(runs) == 1 + len(pairs) * (1 + count)
+
+
+def test_to_wait_takes_no_seconds_of_a_kernel():
+    assert 0 < CPU.seconds_of(lambda: sleep(0.05)) < 0.04
 
 
 def test_flushing_writes_all_bytes():
@@ -497,6 +502,17 @@ def test_a_slow_call_pushes_out_more_than_a_quick_one():
 
     assert last_call(1e-4) == pytest.approx(1e-3)
     assert 1e-3 < last_call(6e-3) < last_call(1.0) < 2e-3
+
+
+def test_problems_with_other_caches_have_other_digests():
+    problems = (
+        two_maps(0),
+        two_maps(2**20),
+        two_maps(2**21),
+        two_maps(2**20, others=1.0),
+        two_maps(2**20, others=2.0),
+    )
+    assert len({p.digest for p in problems}) == len(problems)
 
 
 def test_calls_and_step_take_the_same():

@@ -5,10 +5,10 @@ itself on scratch arrays: first with everything out of the cache, then at once a
 all of it there as far as it goes in, of which the quickest counts. A cache takes in what it has not seen for
 long only by and by: after three runs a convolution of 4 MiB still took a fifth longer than after ten. All
 calls take turns, several times, so that what else the machine does for a while meets each alike; of all
-rounds count the lower quartile of the first time and the least of the second. Plans are chosen by the first;
-what a plan's step is predicted to take has both (memplan/locality.py). The times, the size of the cache, and
-what others touch of it (cache_probe.py) are kept in the process and on disk (timings.py), so that the next
-plan of the same network measures nothing.
+rounds the lower quartile counts. Seconds are those of this thread, for one that waits for a core works on no
+kernel. Plans are chosen by the first time; what a plan's step is predicted to take has both
+(memplan/locality.py). The times, the size of the cache, and what others touch of it (cache_probe.py) are kept
+in the process and on disk (timings.py), so that the next plan of the same network measures nothing.
 
 A call shall find what it finds in a step. So its arrays lie as they do there: what is in the arena in one
 block, which is so large that the system gives it huge pages (without, convolutions of 2 MiB took up to a
@@ -180,7 +180,7 @@ def _time_calls(lowered: Lowered, calls: Mapping[str, int], cache: int, end: flo
                 pairs[key] += more
             else:
                 del pairs[key]
-    return {key: _of_all_rounds(found) for key, found in pairs.items() if found}
+    return {key: _lower_quartiles(found) for key, found in pairs.items() if found}
 
 
 def _time_call(lowered: Lowered, c: int, flush: Flush) -> list[Seconds]:
@@ -261,13 +261,10 @@ def _pairs(lowered: Lowered, run: Callable[[], None], flush: Flush) -> list[Seco
     return pairs
 
 
-def _of_all_rounds(pairs: Sequence[Seconds]) -> Seconds:
-    """Out of the cache neither the luckiest nor those that something got in the way of; in it the quickest:
-    what others push out meanwhile is reckoned with apart.
-    """
-    colds, warms = zip(*pairs)
-    cold: float = sorted(colds)[len(pairs) // 4]
-    return cold, min(cold, *warms)
+def _lower_quartiles(pairs: Sequence[Seconds]) -> Seconds:
+    """Neither the luckiest nor those that something got in the way of."""
+    cold, warm = (sorted(times)[len(pairs) // 4] for times in zip(*pairs))
+    return cold, min(cold, warm)
 
 
 class Flush:
