@@ -25,7 +25,7 @@ RATIO = 2.0  # of one wait to the one before
 WAITS = tuple(0.25e-3 * RATIO**n for n in range(8))  # seconds; what stays for longer than the last stays
 LOOKS = 7  # after each: others do not always do the same
 AGAIN = 3  # passes before: a cache may not take everything in at once
-AWAY = 3  # times as much as the cache holds, behind which nothing is left in it
+AWAY = 2  # times as much as the cache holds, behind which nothing of the part is left in it
 
 
 def cache_bytes(sizes: tuple[int, ...] = SIZES, seconds_of_pass: Callable[[int], float] | None = None) -> int:
