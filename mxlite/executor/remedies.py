@@ -20,8 +20,9 @@ from ..graph import Entry, Graph, Shape, UpdateRule
 from ..memplan import HostLink, MemoryPlan
 from ..memplan.holders import short
 from ..ops import find_op
+from .infer import infer
 from .lower import Lowered
-from .step import infer, input_names
+from .step import input_names
 
 WORK = 1500  # tasks in all plans made for one error
 PLANS = 12  # at most, however small the network
