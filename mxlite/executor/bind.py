@@ -320,6 +320,12 @@ def bind(
     return link(planned, ctx, arrays, requests, shared_exec, settings)
 
 
+def check_streams(streams: int) -> None:
+    """Raise BindError if there cannot be so many."""
+    if isinstance(streams, bool) or not isinstance(streams, int) or not 1 <= streams <= MOST_STREAMS:
+        raise BindError(f"streams must be a number from 1 to {MOST_STREAMS}, got {streams!r}.")
+
+
 def locals_of(
     shapes: Shapes,
     grad_req: Any,
@@ -333,8 +339,7 @@ def locals_of(
     streams: int = 1,
 ) -> dict[str, Any]:
     """What an executor remembers of how it was bound. Raises BindError."""
-    if isinstance(streams, bool) or not isinstance(streams, int) or not 1 <= streams <= MOST_STREAMS:
-        raise BindError(f"streams must be a number from 1 to {MOST_STREAMS}, got {streams!r}.")
+    check_streams(streams)
     return dict(
         shapes=dict(shapes),
         inputs=set(shapes),
