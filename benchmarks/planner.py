@@ -4,13 +4,14 @@
     python benchmarks/planner.py --quick    about a minute, small networks; prints only
     python benchmarks/planner.py --full     ResNet-50 at 224x224 is run too
     python benchmarks/planner.py --parts run --nets resnet1001 --rounds 5 --without sqrt,blocks
-                                            one network's five budgets, fewer rounds, not all of PyTorch's columns
+                                            one network within budgets; fewer rounds and columns
     python benchmarks/planner.py --gather planner.json --parts run
                                             some parts; the file gathers those of several runs, and the result
                                             file is made from all
 
 Parts: arena, zoo, offsets, overhead, headline, lstm, speed are planned only; run is measured on this machine,
-beside PyTorch if it is installed (what it would compile for longer than all else takes, is left out). Optima need ortools (extra `exact`).
+beside PyTorch if it is installed, compiled too where networks are not too deep for that. Optima need ortools
+(extra `exact`).
 """
 
 from __future__ import annotations

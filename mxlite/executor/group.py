@@ -325,6 +325,6 @@ def _lendable(member: Executor) -> dict[Key, NDArray]:
 
 def _other_shape(key: Key, array: NDArray, shape: Shape, dtype: np.dtype[Any]) -> ShapeError:
     return ShapeError(
-        f"Parameter {key[1]!r} is shared: it must be {array.shape} {array.dtype} for all "
+        f"Parameter {key[1]!r} is shared: it must be {array.shape} {array.storage.dtype} for all "
         f"shapes and buckets, but here it would be {shape} {dtype}."
     )

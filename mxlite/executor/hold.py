@@ -23,7 +23,7 @@ def hold(
 
     Raises what `simple_bind` raises for shapes and types.
     """
-    inferred = infer(graph, {n: from_user(s) for n, s in shapes.items()}, types)
+    inferred = infer(graph, {n: from_user(s, n) for n, s in shapes.items()}, types)
     backend = backend_of(ctx)
     backend.prepare()
     group.hold(inferred, input_names(inferred, list(shapes)), Allocator(ctx, backend))

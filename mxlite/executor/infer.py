@@ -24,13 +24,17 @@ def infer(graph: Graph, shapes: Mapping[str, Shape], types: Mapping[str, Any]) -
             f"{double!r} names {names.count(double)} different variables; a bound array needs a "
             f"name of its own."
         )
+    if not isinstance(types, Mapping):
+        raise BindError(f"type_dict must be a dict of names and dtypes, got {types!r}.")
     for name in types:
         if name not in known:
             raise UnknownNameError(f"type_dict names {name!r}, which is no argument.{nearest(name, names)}")
     graph = infer_types(infer_shapes(graph, shapes), types, default="float32")
     unknown = [n.name for n in graph.variables if not known_shape(graph.shapes.get(Entry(n)))]
     if unknown:
-        given = ", ".join(f"{k}={tuple(v)}" for k, v in shapes.items()) or "nothing"
+        given = ", ".join(f"{k}={_written(v)}" for k, v in shapes.items()) or "nothing"
+        if any(min(s, default=0) < 0 for s in shapes.values()):
+            given += ", where ? is 0 or below and leaves an axis open"
         raise ShapeError(
             f"The shapes of {unknown[:8]} do not follow from {given}; give them as well"
             f"{_near_given(unknown, shapes, names)}."
@@ -44,6 +48,11 @@ def infer(graph: Graph, shapes: Mapping[str, Shape], types: Mapping[str, Any]) -
             )
     _check_sizes(graph)
     return graph
+
+
+def _written(shape: Shape) -> str:
+    """A shape with ? for its open axes."""
+    return f"({', '.join('?' if d < 0 else str(d) for d in shape)}{',' * (len(shape) == 1)})"
 
 
 def _near_given(unknown: Sequence[str], shapes: Mapping[str, Shape], names: Sequence[str]) -> str:

@@ -129,6 +129,8 @@ def check_grad_req(graph: Graph, grad_req: Any) -> dict[str, str]:
                 )
         result = {n: grad_req.get(n, "null") for n in names}
     else:
+        if not isinstance(grad_req, Sequence):
+            raise BindError(f"grad_req is one of {GRAD_REQS}, or a list or dict of them; got {grad_req!r}.")
         if len(grad_req) != len(names):
             raise BindError(f"grad_req has {len(grad_req)} entries for {len(names)} arguments.")
         result = dict(zip(names, grad_req))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import BindError, Context, nearest, StateError
+from ..core import BindError, Context, nearest, ShapeError, StateError
 from ..core.errors import MemoryBudgetError
 from ..executor import Executor, ExecutorGroup, hold, Place, simple_bind
 from ..executor.amp import LossScale as Asked
@@ -132,10 +132,15 @@ class Binding:
         return [n for n in self.symbol.list_arguments() if n not in inputs]
 
     def feed(self, batch: Any) -> dict[str, Any]:
-        """The arrays of a batch by name."""
+        """The arrays of a batch by name; labels may be left out, all of them. Raises ShapeError."""
+        data_names = [d.name for d in self.data_shapes]
+        label_names = [d.name for d in self.label_shapes] or self.label_names
         labels = batch.label if batch.label is not None else []
-        data = dict(zip([d.name for d in self.data_shapes], batch.data))
-        return data | dict(zip([d.name for d in self.label_shapes] or self.label_names, labels))
+        if len(batch.data) != len(data_names):
+            raise ShapeError(f"forward: the batch's data has {len(batch.data)} arrays for {data_names}.")
+        if 0 < len(labels) < len(label_names):
+            raise ShapeError(f"forward: the batch's label has {len(labels)} arrays for {label_names}.")
+        return {**dict(zip(data_names, batch.data)), **dict(zip(label_names, labels))}
 
     def other_shapes(self, batch: Any, feed: Mapping[str, Any]) -> tuple[Any, Any] | None:
         """Data and label shapes for a batch that is not of those here; None for one that is."""
@@ -217,7 +222,12 @@ class Binding:
 
     def _described(self, shapes: Any, names: list[str], kind: str) -> list[DataDesc]:
         bound = {d.name: d.dtype for d in (*self.data_shapes, *self.label_shapes)}
-        descs = [s if isinstance(s, DataDesc) else DataDesc(*s) for s in shapes]
+        try:
+            descs = [s if isinstance(s, DataDesc) else DataDesc(*s) for s in shapes]
+        except TypeError:
+            raise BindError(
+                f"bind: {kind}_shapes must be a list of DataDesc or (name, shape), got {shapes!r}."
+            ) from None
         for d, given in zip(descs, shapes):
             if not isinstance(given, DataDesc) and len(given) == 2 and d.name in bound:
                 d.dtype = bound[d.name]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import BindError
+from ..core import BindError, OpAttributeError
 from ..executor import Executor
 from ..executor.amp import LossScale as Asked
 from . import optimizer as optimizers, states
@@ -86,7 +86,12 @@ class Training:
         """An optimizer by its name, or one that is told now how its parameters are called."""
         names = {i: n for n, i in self.index.items()}
         if isinstance(optimizer, str):
-            given = {"rescale_grad": 1.0 / binding.data_shapes[0].shape[0], **dict(params)}
+            try:
+                given = {"rescale_grad": 1.0 / binding.data_shapes[0].shape[0], **dict(params)}
+            except (TypeError, ValueError):
+                raise OpAttributeError(
+                    f"init_optimizer: optimizer_params must be a dict or (name, value) pairs, got {params!r}."
+                ) from None
             return optimizers.create(optimizer, sym=binding.symbol, param_idx2name=names, **given)
         if not optimizer.idx2name:
             optimizer.idx2name = names
