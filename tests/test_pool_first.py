@@ -8,7 +8,7 @@ import pytest
 import mxlite as mx
 from mxlite.backends.cpu import passes
 from mxlite.backends.passes import pool_first
-from mxlite.executor.step import infer
+from mxlite.executor.infer import infer
 
 SHAPE = (2, 3, 9, 8)
 
