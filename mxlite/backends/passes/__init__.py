@@ -14,6 +14,7 @@ from .narrow_gradients import narrow_gradients as narrow_gradients
 from .norm_act import norm_act as norm_act
 from .normed_loads import normed_loads as normed_loads
 from .pool_first import pool_first as pool_first
+from .pooled_convolutions import pooled_convolutions as pooled_convolutions
 from .product_updates import product_updates as product_updates
 from .remade import remade as remade
 from .split_gradients import split_gradients as split_gradients

@@ -19,6 +19,7 @@ from .narrow_gradients import narrow_gradients
 from .norm_act import norm_act
 from .normed_loads import normed_loads
 from .pack import pack as pack
+from .pooled_convolutions import pooled_convolutions
 from .split_gradients import split_gradients
 
 SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
@@ -26,6 +27,7 @@ SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
     fold,
     norm_act,
     pool_first,
+    pooled_convolutions,
     narrow_data,
     keep_gates,
 )
