@@ -16,6 +16,7 @@ from .fold import fold
 from .keep_gates import keep_gates
 from .loaded_dense import loaded_dense
 from .narrow_gradients import narrow_gradients
+from .narrowed_dense import narrowed_dense
 from .norm_act import norm_act
 from .normed_loads import normed_loads
 from .pack import pack as pack
@@ -37,6 +38,7 @@ COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Ent
     normed_loads,
     loaded_dense,
     narrow_gradients,
+    narrowed_dense,
     product_updates,
     chains,
     remade,
