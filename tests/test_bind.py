@@ -280,6 +280,22 @@ def test_every_category_is_what_its_arrays_are():
     assert fused.memory_plan.breakdown["gradients"] == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"ctx": "cpu"}, mx.DeviceError, "such as mx.cpu.. or mx.gpu.0., got 'cpu'"),
+        ({"grad_req": 3}, mx.BindError, "grad_req is one of .*; got 3"),
+        ({"type_dict": 3}, mx.BindError, "type_dict must be a dict"),
+        ({"data": 5}, mx.ShapeError, "shape of 'data'"),
+        ({"data": (0, 3)}, mx.ShapeError, r"data=\(\?, 3\), where \? is 0 or below"),
+        ({"data": (-7,)}, mx.ShapeError, r"data=\(\?,\)"),
+    ],
+)
+def test_what_cannot_be_bound_names_what_was_given(options, error, says):
+    with pytest.raises(error, match=says):
+        mlp().simple_bind(**{"ctx": mx.cpu(), "data": (2, 3), **options})
+
+
 def test_a_fused_update_has_no_gradient_to_add_to():
     with pytest.raises(mx.BindError, match="'add', which needs a gradient"):
         mlp().simple_bind(mx.cpu(), grad_req="add", optimizer=mx.optimizer.SGD(), data=(2, 3))

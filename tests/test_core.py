@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import threading
@@ -28,6 +29,7 @@ from mxlite.core import (
     MXLiteError,
     nearest,
     parse_bytes,
+    read_at_most,
     replacing,
 )
 
@@ -387,8 +389,24 @@ def test_a_name_without_a_folder_means_the_current_one(tmp_path, monkeypatch):
 
 
 def test_a_missing_folder_is_an_error_at_once(tmp_path):
-    with pytest.raises(FileNotFoundError), replacing(tmp_path / "no" / "x"):
+    path = tmp_path / "no" / "x"
+    with pytest.raises(FileNotFoundError) as caught, replacing(path):
         raise AssertionError("the block must not run")
+    assert caught.value.filename == str(path)
+
+
+def test_a_small_file_takes_little_memory_whatever_may_be_read():
+    class Counted(io.BytesIO):
+        asked = 0
+
+        def read(self, size=-1):
+            self.asked = max(self.asked, size)
+            return super().read(size)
+
+    content = bytes(3_000_000)
+    for most, found in ((1 << 40, content), (2_500_000, content[:2_500_000]), (0, b"")):
+        file = Counted(content)
+        assert read_at_most(file, most) == found and file.asked <= 1 << 20
 
 
 def test_a_target_that_cannot_be_replaced_leaves_nothing_behind(tmp_path):

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import Context, host_memory, OutOfMemoryError
+from ..core import Context, DeviceError, host_memory, OutOfMemoryError
 from ..engine import Var
 from ..graph.ir import Entry, Graph, Shape
 from ..graph.opdef import DType, Op, Shapes, Signature
@@ -375,6 +375,8 @@ class Backend:
 
 def backend_of(context: Context) -> Backend:
     """The backend that serves a device. Raises DeviceError when there is none."""
+    if not isinstance(context, Context):
+        raise DeviceError(f"A device is a Context such as mx.cpu() or mx.gpu(0), got {context!r}.")
     return _cpu() if context.device_type != "gpu" else _gpu()(context.device_id)
 
 

@@ -81,7 +81,7 @@ def memory_plan(
     `device` is what seconds are reckoned for: a `Device`, text such as "20TFLOP/s,900GB/s", or "measured".
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
-    shapes = {n: from_user(s) for n, s in shapes.items()}
+    shapes = {n: from_user(s, n) for n, s in shapes.items()}
     inferred = infer(graph, shapes, type_dict or {})
     amp, scale = _amp(amp, loss_scale, optimizer)
     planned, _ = _plan(
@@ -123,7 +123,7 @@ def calibrate(
         done.append(calibration)
         return lowered
 
-    shapes = {n: from_user(s) for n, s in shapes.items()}
+    shapes = {n: from_user(s, n) for n, s in shapes.items()}
     inferred = infer(graph, shapes, type_dict or {})
     amp, scale = _amp(amp, loss_scale, optimizer)
     rule = update_rule(optimizer)
@@ -175,7 +175,7 @@ def simple_bind(
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
     backend = backend_of(ctx)
-    shapes = {n: from_user(s) for n, s in shapes.items()}
+    shapes = {n: from_user(s, n) for n, s in shapes.items()}
     inferred = infer(graph, shapes, type_dict or {})
     amp, scale = _amp(amp, loss_scale, optimizer)
     arrivals: list[Arrival] = []

@@ -116,8 +116,8 @@ class ExecutorGroup:
                     result[key] = array
                 elif wanted[key] in ("arguments", "auxiliary"):
                     raise ShapeError(
-                        f"Parameter {key[1]!r} is shared: it must be {array.shape} {array.dtype} for all "
-                        f"shapes and buckets, but here it would be {shape} {dtype}."
+                        f"Parameter {key[1]!r} is shared: it must be {array.shape} {array.storage.dtype} for "
+                        f"all shapes and buckets, but here it would be {shape} {dtype}."
                     )
         return result
 

@@ -28,7 +28,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
     bare = Graph(graph.outputs)
     old = {n: a.shape for n, a in executor.arg_dict.items()}
     known = {n: s for n, s in given["shapes"].items() if n in given["inputs"]} | {
-        n: from_user(s) for n, s in shapes.items()
+        n: from_user(s, n) for n, s in shapes.items()
     }
     data = input_names(executor._planned.graph, list(known))
     for name in shapes:

@@ -117,13 +117,17 @@ def infer(graph: Graph, shapes: Mapping[str, Shape], types: Mapping[str, Any]) -
             f"{double[0]!r} names {names.count(double[0])} different variables; a bound array needs a "
             f"name of its own."
         )
+    if not isinstance(types, Mapping):
+        raise BindError(f"type_dict must be a dict of names and dtypes, got {types!r}.")
     for name in types:
         if name not in names:
             raise UnknownNameError(f"type_dict names {name!r}, which is no argument.{nearest(name, names)}")
     graph = infer_types(infer_shapes(graph, shapes), types, default="float32")
     unknown = [n.name for n in graph.variables if not known_shape(graph.shapes.get(Entry(n)))]
     if unknown:
-        given = ", ".join(f"{k}={tuple(v)}" for k, v in shapes.items()) or "nothing"
+        given = ", ".join(f"{k}={_written(v)}" for k, v in shapes.items()) or "nothing"
+        if any(min(s, default=0) < 0 for s in shapes.values()):
+            given += ", where ? is 0 or below and leaves an axis open"
         raise ShapeError(
             f"The shapes of {unknown[:8]} do not follow from {given}; give them as well"
             f"{_near_given(unknown, shapes, names)}."
@@ -136,6 +140,11 @@ def infer(graph: Graph, shapes: Mapping[str, Shape], types: Mapping[str, Any]) -
                 f"{'' if found is None else f': only {found}, where -1 is open'}. Say how large it is."
             )
     return graph
+
+
+def _written(shape: Shape) -> str:
+    """A shape with ? for its open axes."""
+    return f"({', '.join('?' if d < 0 else str(d) for d in shape)}{',' * (len(shape) == 1)})"
 
 
 def _near_given(unknown: Sequence[str], shapes: Mapping[str, Shape], names: Sequence[str]) -> str:
@@ -167,6 +176,8 @@ def check_grad_req(graph: Graph, grad_req: Any) -> dict[str, str]:
                 )
         result = {n: grad_req.get(n, "null") for n in names}
     else:
+        if not isinstance(grad_req, Sequence):
+            raise BindError(f"grad_req is one of {GRAD_REQS}, or a list or dict of them; got {grad_req!r}.")
         if len(grad_req) != len(names):
             raise BindError(f"grad_req has {len(grad_req)} entries for {len(names)} arguments.")
         result = dict(zip(names, grad_req))

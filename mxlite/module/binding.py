@@ -116,7 +116,12 @@ class Binding:
 
     def _described(self, shapes: Any, names: list[str], kind: str) -> list[DataDesc]:
         bound = {d.name: d.dtype for d in (*self.data_shapes, *self.label_shapes)}
-        descs = [s if isinstance(s, DataDesc) else DataDesc(*s) for s in shapes]
+        try:
+            descs = [s if isinstance(s, DataDesc) else DataDesc(*s) for s in shapes]
+        except TypeError:
+            raise BindError(
+                f"bind: {kind}_shapes must be a list of DataDesc or (name, shape), got {shapes!r}."
+            ) from None
         for d, given in zip(descs, shapes):
             if not isinstance(given, DataDesc) and len(given) == 2 and d.name in bound:
                 d.dtype = bound[d.name]

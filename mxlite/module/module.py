@@ -15,6 +15,7 @@ from ..core import (
     current_context,
     MXLiteError,
     nearest,
+    OpAttributeError,
     parse_bytes,
     replacing,
     ShapeError,
@@ -438,7 +439,13 @@ class Module(BaseModule):
         batch_size = self._binding.data_shapes[0].shape[0]
         names = {i: n for n, i in self._index.items()}
         if isinstance(optimizer, str):
-            params = dict(optimizer_params)
+            try:
+                params = dict(optimizer_params)
+            except (TypeError, ValueError):
+                raise OpAttributeError(
+                    f"init_optimizer: optimizer_params must be a dict or (name, value) pairs, got "
+                    f"{optimizer_params!r}."
+                ) from None
             params.setdefault("rescale_grad", 1.0 / batch_size)
             optimizer = optimizers.create(optimizer, sym=self._symbol, param_idx2name=names, **params)
         elif not optimizer.idx2name:
@@ -515,9 +522,14 @@ class Module(BaseModule):
 
     def _feed(self, batch: Any) -> dict[str, Any]:
         data_shapes, label_shapes = self._binding.data_shapes, self._binding.label_shapes
-        data = dict(zip([d.name for d in data_shapes], batch.data))
+        data_names = [d.name for d in data_shapes]
+        label_names = [d.name for d in label_shapes] or self._label_names
         labels = batch.label if batch.label is not None else []
-        feed = {**data, **dict(zip([d.name for d in label_shapes] or self._label_names, labels))}
+        if len(batch.data) != len(data_names):
+            raise ShapeError(f"forward: the batch's data has {len(batch.data)} arrays for {data_names}.")
+        if 0 < len(labels) < len(label_names):
+            raise ShapeError(f"forward: the batch's label has {len(labels)} arrays for {label_names}.")
+        feed = {**dict(zip(data_names, batch.data)), **dict(zip(label_names, labels))}
         shapes = {d.name: tuple(d.shape) for d in (*data_shapes, *label_shapes)}
         if any(n in shapes and tuple(a.shape) != shapes[n] for n, a in feed.items()):
             new_data = getattr(batch, "provide_data", None) or [

@@ -21,6 +21,7 @@ from .norm_act import norm_act
 from .normed_loads import normed_loads
 from .pack import pack as pack
 from .pooled_convolutions import pooled_convolutions
+from .rnn_updates import rnn_updates
 from .split_gradients import split_gradients
 
 SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
@@ -40,6 +41,7 @@ COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Ent
     narrow_gradients,
     narrowed_dense,
     product_updates,
+    rnn_updates,
     chains,
     remade,
 )
