@@ -369,4 +369,4 @@ def test_vgg_never_holds_what_its_first_convolution_makes(monkeypatch):
 
 def test_lenet_takes_less_than_its_first_convolution_makes(monkeypatch):
     monkeypatch.undo()
-    assert planned("lenet", (64, 1, 28, 28)).arena_bytes < 2.6 * 2**20
+    assert planned("lenet", (64, 1, 28, 28)).arena_bytes < 2.8 * 2**20
