@@ -16,9 +16,11 @@ from .fold import fold
 from .keep_gates import keep_gates
 from .loaded_dense import loaded_dense
 from .narrow_gradients import narrow_gradients
+from .narrowed_dense import narrowed_dense
 from .norm_act import norm_act
 from .normed_loads import normed_loads
 from .pack import pack as pack
+from .pooled_convolutions import pooled_convolutions
 from .rnn_updates import rnn_updates
 from .split_gradients import split_gradients
 
@@ -27,6 +29,7 @@ SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
     fold,
     norm_act,
     pool_first,
+    pooled_convolutions,
     narrow_data,
     keep_gates,
 )
@@ -36,6 +39,7 @@ COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Ent
     normed_loads,
     loaded_dense,
     narrow_gradients,
+    narrowed_dense,
     product_updates,
     rnn_updates,
     chains,
