@@ -22,7 +22,7 @@ class _rnn_keeping_gates(RNN):
     This is 4 * H numbers for each step of a sample where RNN keeps about H, and saves backward a third of its
     products. The reference kernel computes gates again all the same.
 
-    Parameters may be float32 where data is of 16 bits, and so is their gradient then: steps compute in float32.
+    Parameters may be float32 where data is of 16 bits, and so is their gradient then.
     """
 
     outputs = (*RNN.outputs, "gates")  # type: ignore[assignment]

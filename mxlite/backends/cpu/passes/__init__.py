@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ....graph import Entry, Graph
-from ...passes import loss_bands, narrow_data, pool_first, product_updates, remade
+from ...passes import narrow_data, pool_first, product_updates, remade
 from .chains import chains
 from .channels_last import channels_last
 from .fold import fold
 from .keep_gates import keep_gates
 from .loaded_dense import loaded_dense
+from .loss_bands import loss_bands
 from .narrow_gradients import narrow_gradients
 from .norm_act import norm_act
 from .normed_loads import normed_loads
