@@ -20,6 +20,7 @@ from .narrow_gradients import narrow_gradients
 from .norm_act import norm_act
 from .normed_loads import normed_loads
 from .pack import pack as pack
+from .rnn_updates import rnn_updates
 from .split_gradients import split_gradients
 
 SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
@@ -37,6 +38,7 @@ COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Ent
     narrow_gradients,
     loaded_dense,
     product_updates,
+    rnn_updates,
     chains,
     remade,
 )
