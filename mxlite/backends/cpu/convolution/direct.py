@@ -171,10 +171,10 @@ class Forward(Direct):
     @cached_property
     def slabs(self) -> Slabs | None:
         """How the weight can be packed in its own bytes; None where it cannot."""
-        if self.g.groups > 1 or self.is_wide or self.weight_dtype != float32:
+        if self.g.groups > 1 or self.is_wide:
             return None
         try:
-            return Slabs((self.g.f, self.g.c, *self.g.kernel), float32, self.layout)
+            return Slabs((self.g.f, self.g.c, *self.g.kernel), self.weight_dtype, self.layout)
         except LookupError:
             return None
 
