@@ -477,3 +477,20 @@ def test_a_monitor_may_be_installed_at_the_executor_group():
     monitor.tic()
     module.forward(mx.io.DataBatch([mx.nd.ones((2, 8))]), is_train=False)
     assert [name for _, name, _ in monitor.toc()] == ["fc1_output"]
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_the_rate_of_a_module_s_optimizer_may_be_changed_between_steps(fused):
+    net = mx.sym.MakeLoss(
+        mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=1, no_bias=True, name="fc")
+    )
+    module = mx.mod.Module(net, label_names=None, fused_update=fused)
+    module.bind([("data", (1, 1))])
+    module.init_params(mx.init.Constant(0))
+    module.init_optimizer(optimizer_params={"learning_rate": 1})
+    for rate in (1, 0.25):
+        module._optimizer.lr = rate
+        module.forward_backward(mx.io.DataBatch([mx.nd.ones((1, 1))]))
+        module.update()
+    assert values(module) == {"fc_weight": [-1.25]}
+    assert module._optimizer.idx2name == dict(enumerate(module._exec_group.param_names))

@@ -185,6 +185,10 @@ class Module(BaseModule):
         return self._binding.executor
 
     @property
+    def _optimizer(self) -> Any:
+        return self._training.optimizer  # its name in MXNet, whose programs change its rate
+
+    @property
     def _exec_group(self) -> BoundArrays:
         """See `bound_arrays.py`: private in MXNet, too, and used all the same."""
         self.need()
