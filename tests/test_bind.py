@@ -10,7 +10,7 @@ import mxlite as mx
 from mxlite.backends import lower_graph
 from mxlite.backends.base import Backend
 from mxlite.backends.cpu import CPU
-from mxlite.executor.step import infer
+from mxlite.executor.infer import infer
 
 sym = mx.sym
 

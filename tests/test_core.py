@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import stat
@@ -32,6 +33,7 @@ from mxlite.core import (
     read_at_most,
     replacing,
 )
+from mxlite.core.collection import no_collection
 
 # -- bytes -----------------------------------------------------------------------------------------------
 
@@ -414,3 +416,33 @@ def test_a_target_that_cannot_be_replaced_leaves_nothing_behind(tmp_path):
     with pytest.raises(OSError), replacing(tmp_path / "folder") as file:
         file.write(b"x")
     assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_collection_pauses_until_the_last_one_has_left():
+    assert gc.isenabled()
+    inner, left = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with no_collection():
+            inner.set()
+            left.wait()
+
+    other = threading.Thread(target=stay)
+    with no_collection():
+        other.start()
+        inner.wait()
+        assert not gc.isenabled()
+    assert not gc.isenabled()  # the other is in there still
+    left.set()
+    other.join()
+    assert gc.isenabled()
+
+
+def test_collection_that_somebody_has_turned_off_stays_off():
+    gc.disable()
+    try:
+        with no_collection():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -21,8 +21,9 @@ from ..memplan import HostLink, MemoryPlan
 from ..memplan.holders import short
 from ..memplan.refusal import PER_BATCH
 from ..ops import find_op
+from .infer import infer
 from .lower import Lowered
-from .step import infer, input_names
+from .step import input_names
 
 WORK = 1500  # tasks in all plans made for one error
 ORDINALS = ("first", "second", "third", "fourth")

@@ -13,12 +13,13 @@ from ..memplan import plan_memory
 from ..ndarray import NDArray
 from .bind import _plan, locals_of, Shapes, update_rule
 from .executor import Executor
+from .infer import infer
 from .link import arena_bytes, link
 from .lower import STAGING
 from .offload import host_link
 from .planned import Planned
 from .room import require_room
-from .step import infer, input_names, Key
+from .step import input_names, Key
 
 
 def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_sizing: bool) -> Executor:

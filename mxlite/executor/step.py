@@ -11,14 +11,13 @@ named by a key; everything else is left to the memory planner.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from ..core import BindError, is_floating, nearest, ShapeError, UnknownNameError
+from ..core import BindError, is_floating, nearest, UnknownNameError
 from ..graph import (
     backward,
     Entry,
@@ -37,7 +36,6 @@ from ..graph import (
     UpdateRule,
     variable,
 )
-from ..graph.opdef import known_shape
 from ..graph.update import HISTORY, HYPER
 
 Key = tuple[str, Any]
@@ -107,51 +105,6 @@ class _Owned:
     def add(self, key: Key, graph: Graph, entry: Entry, category: str) -> None:
         self.shapes[key] = (graph.shapes[entry], graph.dtypes[entry])
         self.category[key] = category
-
-
-def infer(graph: Graph, shapes: Mapping[str, Shape], types: Mapping[str, Any]) -> Graph:
-    """`graph` with every shape and dtype known. Raises ShapeError naming what is missing."""
-    names = [n.name for n in graph.variables]
-    if double := [n for n, c in Counter(names).items() if c > 1]:
-        raise BindError(
-            f"{double[0]!r} names {names.count(double[0])} different variables; a bound array needs a "
-            f"name of its own."
-        )
-    if not isinstance(types, Mapping):
-        raise BindError(f"type_dict must be a dict of names and dtypes, got {types!r}.")
-    for name in types:
-        if name not in names:
-            raise UnknownNameError(f"type_dict names {name!r}, which is no argument.{nearest(name, names)}")
-    graph = infer_types(infer_shapes(graph, shapes), types, default="float32")
-    unknown = [n.name for n in graph.variables if not known_shape(graph.shapes.get(Entry(n)))]
-    if unknown:
-        given = ", ".join(f"{k}={_written(v)}" for k, v in shapes.items()) or "nothing"
-        if any(min(s, default=0) < 0 for s in shapes.values()):
-            given += ", where ? is 0 or below and leaves an axis open"
-        raise ShapeError(
-            f"The shapes of {unknown[:8]} do not follow from {given}; give them as well"
-            f"{_near_given(unknown, shapes, names)}."
-        )
-    for entry in graph.entries():
-        if not known_shape(graph.shapes.get(entry)):
-            found = graph.shapes.get(entry)
-            raise ShapeError(
-                f"The shape of {entry.node.name!r} does not follow from what is known"
-                f"{'' if found is None else f': only {found}, where -1 is open'}. Say how large it is."
-            )
-    return graph
-
-
-def _written(shape: Shape) -> str:
-    """A shape with ? for its open axes."""
-    return f"({', '.join('?' if d < 0 else str(d) for d in shape)}{',' * (len(shape) == 1)})"
-
-
-def _near_given(unknown: Sequence[str], shapes: Mapping[str, Shape], names: Sequence[str]) -> str:
-    for name in shapes:
-        if name not in names:
-            return f" ({name!r} is no argument.{nearest(name, unknown)})"
-    return ""
 
 
 def input_names(graph: Graph, given: Sequence[str]) -> set[str]:
