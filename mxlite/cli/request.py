@@ -90,6 +90,8 @@ class Request:
             )
         if self.strategy != "sharing":
             parts.append(f"strategy {self.strategy}")
+        if self.device is not None:
+            parts.append(f"times of {self.device}")
         if self.offload is not None:
             parts.append(f"host memory {self.offload}")
         return ", ".join(parts)
