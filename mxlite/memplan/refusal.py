@@ -61,14 +61,13 @@ def too_small(
 def _fixed_line(problem: Problem, budget: int) -> str:
     """What makes the part smaller that no plan changes, out of what it holds."""
     held = {name: nbytes for name, nbytes in problem.fixed_bytes.items() if nbytes}
-    ways = ["a smaller model"]
-    if sum(nbytes for name, nbytes in held.items() if name not in PER_BATCH) < budget:
-        ways.append("a smaller batch")
+    rest = sum(nbytes for name, nbytes in held.items() if name not in PER_BATCH)
+    ways = ["a smaller model or batch" if rest < budget else "a smaller model"]
     if "optimizer" in held:
         ways.append("an optimizer with less state")
     if "gradients" in held:
         ways.append("an update inside the step (fused, so that gradients need no arrays)")
-    listed = ways[0] if len(ways) == 1 else f"{', '.join(ways[:-1])} or {ways[-1]}"
+    listed = ", or ".join([", ".join(ways[:-1]), ways[-1]] if len(ways) > 1 else ways)
     return f"The fixed part alone is larger than the budget: {listed} would help."
 
 

@@ -6,7 +6,7 @@ forward kept it, or computed again, a stretch at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,9 +30,10 @@ class BackwardLayers(Layers):
     """
 
     def __init__(
-        self, a: Any, data: tuple[int, ...], dtype: DType, train: bool, kept: bool, leaves: bool = False
-    ) -> None:
-        super().__init__(a, data, dtype, train)
+        self, a: Any, data: tuple[int, ...], dtypes: Sequence[DType], train: bool, kept: bool,
+        leaves: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(a, data, dtypes, train)
         s = self.s
         self.leaves = leaves
         self.plain = s.G == 1
@@ -99,7 +100,7 @@ class BackwardLayers(Layers):
         rows, lstm = s.K * s.B, s.passes if self.lstm else 0
         apart = self.narrow or (s.D == 2 and self.drops)
         return self.common_pieces() | {
-            "d_weights": ((s.parameters if self.narrow else 0,), float32),
+            "d_weights": ((s.parameters if self.widens else 0,), float32),
             "packed": ((recurrent.packed_numbers(self.form, True),), float32),
             "gates": ((0 if self.leaves else rows, self.columns), float32),
             "before": ((s.K if self._needs_befores else 0, s.B, s.H), float32),
@@ -135,14 +136,14 @@ class BackwardLayers(Layers):
         d_data, d_parameters, *d_first = wanted
         calls: list[Run] = list(lengths(xp, ends, have))
         flat = parameters
-        if self.narrow:
+        if self.widens:
             flat = have["weights"]
             calls.append(partial(xp.copyto, flat, parameters, casting="unsafe"))
         weights = split(flat, s)
         gradients: list[Weights | None] = [None] * s.passes
         total = d_parameters
         if d_parameters is not None:
-            total = have["d_weights"] if self.narrow else d_parameters
+            total = have["d_weights"] if self.widens else d_parameters
             gradients = list(split(total, s))
         for head, state in zip(d_last, (have["dh"], have["dc"])):
             if state.size:

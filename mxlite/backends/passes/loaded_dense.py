@@ -47,7 +47,7 @@ def loaded_dense(
     """`graph` with dense layers that apply functions; see `Backend.combine`. O(inputs).
 
     `has_kernel` says for a `_loaded_dense` and a `_loaded_dense_gradient` whether the backend has one. Run it
-    after `split_gradients` and before updates take gradients in (`product_updates`).
+    after `split_gradients` and `narrow_gradients`, and before updates take gradients in (`product_updates`).
     """
     if sum(n.op is not None for n in graph.nodes) == num_forward:
         return graph, {}, num_forward

@@ -34,7 +34,7 @@ def _forward(r: Request) -> ChosenKernel | None:
         return None
     keeps = r.op is _rnn_keeping_gates and a.mode in ("lstm", "gru") and r.is_used("gates")
     try:
-        made = ForwardLayers(a, r.inputs[0], r.dtype, r.train, keeps)
+        made = ForwardLayers(a, r.inputs[0], r.dtypes, r.train, keeps)
     except Missing:
         return None
 
@@ -59,7 +59,7 @@ def _backward(r: Request) -> ChosenKernel | None:
     if not fits(a, r.inputs[0], r.dtype):
         return None
     try:
-        made = BackwardLayers(a, r.inputs[0], r.dtype, r.train, r.op is _rnn_keeping_gates.grad_op)
+        made = BackwardLayers(a, r.inputs[0], r.dtypes, r.train, r.op is _rnn_keeping_gates.grad_op)
     except Missing:
         return None
 
@@ -84,7 +84,7 @@ def _gate_gradients(r: Request) -> ChosenKernel | None:
     if not fits(a.rnn, data, r.dtype):
         return None
     try:
-        made = BackwardLayers(a.rnn, data, r.dtype, r.train, kept=True, leaves=True)
+        made = BackwardLayers(a.rnn, data, (r.dtype, r.dtype), r.train, kept=True, leaves=True)
     except Missing:
         return None
 
