@@ -28,13 +28,14 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PUBLIC = """
     attribute AttrScope autograd base BindError BudgetError callback context Context contrib core cpu
-    current_context DefinitionError DerivativeError DeviceError DTypeError engine EngineError Executor
-    format_bytes FormatError formats get_num_threads gpu gpu_memory_info image img init initializer io
-    kv kvstore lr_scheduler MemoryBudgetError memplan metric misc mod model models module mon monitor
-    MXLiteError MXNetError name nd NDArray ndarray num_gpus OpAttributeError operator OperatorError opt
-    optimizer OutOfMemoryError parse_bytes PlanError profiler random recordio rnd rnn SearchLimitError
-    set_gpu_memory_limit set_num_threads ShapeError StateError sym symbol Symbol test_utils tools
-    UnknownAttributeError UnknownNameError util var Variable visualization viz
+    cpu_pinned current_context DefinitionError DerivativeError DeviceError DTypeError engine EngineError
+    Executor format_bytes FormatError formats get_num_threads gpu gpu_memory_info image img init
+    initializer io is_np_shape kv kvstore lr_scheduler MemoryBudgetError memplan metric misc mod model
+    models module mon monitor MXLiteError MXNetError name nd NDArray ndarray np_shape num_gpus
+    OpAttributeError operator OperatorError opt optimizer OutOfMemoryError parse_bytes PlanError profiler
+    random recordio rnd rnn SearchLimitError set_gpu_memory_limit set_np_shape set_num_threads ShapeError
+    StateError sym symbol Symbol test_utils tools UnknownAttributeError UnknownNameError use_np_shape util
+    var Variable visualization viz
 """.split()
 """What `import mxlite as mx` promises. One name more or less is a change that users notice (changelog.d/)."""
 

@@ -60,6 +60,12 @@ class Place:
         return self.bounded and self.group.can_go_away
 
 
+def _shapes_of_variables(graph: Graph, shapes: Shapes) -> Shapes:
+    """The shapes that a user gave. Names of no variable are left out, as in MXNet."""
+    names = {n.name for n in graph.variables}
+    return {n: from_user(s, n) for n, s in shapes.items() if n in names}
+
+
 def memory_plan(
     graph: Graph,
     ctx: Context | None,
@@ -80,7 +86,7 @@ def memory_plan(
     `device` is what seconds are reckoned for: a `Device`, text such as "20TFLOP/s,900GB/s", or "measured".
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
-    shapes = {n: from_user(s, n) for n, s in shapes.items()}
+    shapes = _shapes_of_variables(graph, shapes)
     inferred = infer(graph, shapes, type_dict or {})
     amp, scale = _amp(amp, loss_scale, optimizer)
     planned, _ = _plan(
@@ -122,7 +128,7 @@ def calibrate(
         done.append(calibration)
         return lowered
 
-    shapes = {n: from_user(s, n) for n, s in shapes.items()}
+    shapes = _shapes_of_variables(graph, shapes)
     inferred = infer(graph, shapes, type_dict or {})
     amp, scale = _amp(amp, loss_scale, optimizer)
     rule = update_rule(optimizer)
@@ -175,7 +181,7 @@ def simple_bind(
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
     backend = backend_of(ctx)
-    shapes = {n: from_user(s, n) for n, s in shapes.items()}
+    shapes = _shapes_of_variables(graph, shapes)
     inferred = infer(graph, shapes, type_dict or {})
     amp, scale = _amp(amp, loss_scale, optimizer)
     arrivals: list[Arrival] = []

@@ -53,7 +53,8 @@ def link(
                 form = planned.infer.step.forms.get(key)
                 Resident(array, 0 if form is None else form.nbytes)
     for name in planned.train.step.no_gradient:
-        allocator.clear(result["grad", name])
+        if requests[name] != "add":
+            allocator.clear(result["grad", name])
     need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
     host = planned.train_plan.host_bytes
     if arena is None and shared_exec is not None and shared_exec._arena.backend is backend:

@@ -135,7 +135,7 @@ class Binding:
         """The arrays of a batch by name; labels may be left out, all of them. Raises ShapeError."""
         data_names = [d.name for d in self.data_shapes]
         label_names = [d.name for d in self.label_shapes] or self.label_names
-        labels = batch.label if batch.label is not None else []
+        labels = getattr(batch, "label", None) or []  # a named tuple of data alone will do
         if len(batch.data) != len(data_names):
             raise ShapeError(f"forward: the batch's data has {len(batch.data)} arrays for {data_names}.")
         if 0 < len(labels) < len(label_names):
@@ -151,7 +151,7 @@ class Binding:
         data = data or [(d.name, feed[d.name].shape) for d in self.data_shapes]
         labels = getattr(batch, "provide_label", None)
         if labels is None and self.label_shapes:
-            if batch.label:
+            if getattr(batch, "label", None):
                 labels = [(d.name, feed[d.name].shape) for d in self.label_shapes]
             else:
                 n = feed[self.data_shapes[0].name].shape[0]
@@ -243,17 +243,18 @@ class Binding:
                 )
         return [d for d in descs if d.name in known]
 
+    def _requests(self) -> dict[str, str]:
+        """What each argument's gradient is wanted for, as MXNet reads a module's `grad_req`."""
+        asked = self.grad_req
+        if isinstance(asked, (list, tuple)):
+            return dict(zip(self.symbol.list_arguments(), asked))
+        usual = asked if isinstance(asked, str) else "write"
+        found = {n: "null" if n in self.fixed else usual for n in self.parameters}
+        found |= dict.fromkeys(self.data_names, usual if self.inputs_need_grad else "null")
+        return found if isinstance(asked, str) else {**found, **asked}
+
     def _made(self, data: list[DataDesc], labels: list[DataDesc]) -> Executor:
-        requests: dict[str, str] = {}
-        if self.plan_gradients:
-            single = self.grad_req if isinstance(self.grad_req, str) else None
-            listed = self.grad_req if isinstance(self.grad_req, Mapping) else {}
-            if isinstance(self.grad_req, (list, tuple)):
-                listed = dict(zip(self.symbol.list_arguments(), self.grad_req))
-            for n in self.parameters:
-                requests[n] = "null" if n in self.fixed else single or listed.get(n, "null")
-            if self.inputs_need_grad:
-                requests |= dict.fromkeys(self.data_names, "write")
+        requests = self._requests() if self.plan_gradients else {}
         shapes, types = _given(data, labels)
         arrays = {}
         if self._executor is not None:

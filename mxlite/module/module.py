@@ -28,6 +28,7 @@ from ..ndarray import NDArray
 from ..symbol import load as load_symbol
 from . import kvstore as kvstores, parameters
 from .binding import Binding
+from .bound_arrays import BoundArrays
 from .counting import Counting
 from .initializer import Uniform
 from .loss_scale import LossScale
@@ -181,6 +182,17 @@ class Module(SavedModule):
         return self._binding.executor
 
     @property
+    def _optimizer(self) -> Any:
+        return self._training.optimizer  # its name in MXNet, whose programs change its rate
+
+    @property
+    def _exec_group(self) -> BoundArrays:
+        """See `bound_arrays.py`: private in MXNet, too, and used all the same."""
+        self.need()
+        batch = self._binding.data_shapes[0].shape[0]
+        return BoundArrays(self._executor, self._param_names, self._data_names, batch, self.install_monitor)
+
+    @property
     def is_fused(self) -> bool:
         """Whether the update is part of the planned step."""
         return self._binding.is_fused
@@ -272,19 +284,18 @@ class Module(SavedModule):
         force_init: bool = False,
         allow_extra: bool = False,
     ) -> None:
-        """Give every parameter a value: from `arg_params` and `aux_params`, else by the initializer."""
+        """Give every parameter a value: from `arg_params` and `aux_params`, else by the initializer.
+
+        Names beyond the symbol's are ignored. Raises MXLiteError for one that is not given, unless
+        `allow_missing`.
+        """
         self.need()
         if self.params_initialized and not force_init:
             return
         initializer = initializer if initializer is not None else Uniform(0.01)
         attrs = self._symbol.attr_dict()
         args, aux = self._parameters()
-        for targets, given, known in (
-            (args, arg_params, self._symbol.list_arguments()),
-            (aux, aux_params, aux),
-        ):
-            if not allow_extra:
-                parameters.refuse_unknown(given, known, targets)
+        for targets, given in ((args, arg_params), (aux, aux_params)):
             parameters.fill(targets, given, initializer, attrs, allow_missing)
         self._binding.refresh_masters()
         self.params_initialized = True
@@ -308,18 +319,27 @@ class Module(SavedModule):
         force_init: bool = True,
         allow_extra: bool = False,
     ) -> None:
-        """Assign parameters. Extra names are ignored as in MXNet unless they are near-misses of
-        missing ones.
+        """Assign parameters. With `allow_missing` those that are not given stay as they are.
+
+        Without it extra names are ignored, as in MXNet; with it they are a BindError unless
+        `allow_extra`. Without `force_init` nothing happens once the parameters have values.
         """
         self.need()
-        if allow_missing:
-            self.init_params(None, arg_params, aux_params, True, force_init, True)
+        if self.params_initialized and not force_init:
+            self.logger.warning(
+                "Parameters are initialised already; set_params(force_init=False) leaves them."
+            )
             return
         args, aux = self._parameters()
-        parameters.refuse_missing(arg_params, args)
-        parameters.refuse_missing(aux_params, aux)
-        parameters.copy(arg_params, args)
-        parameters.copy(aux_params, aux)
+        for targets, given, known in (
+            (args, arg_params, self._symbol.list_arguments()),
+            (aux, aux_params, aux),
+        ):
+            if not allow_missing:
+                parameters.refuse_missing(given, targets)
+            elif not allow_extra:
+                parameters.refuse_unknown(given, known, targets)
+            parameters.copy(given, targets)
         self._binding.refresh_masters()
         self.params_initialized = True
 
@@ -456,13 +476,13 @@ class Module(SavedModule):
         self.need(params=True)
         return list(self._executor.outputs)
 
-    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray]:
-        """Gradients of the data, if bound with inputs_need_grad."""
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray | None]:
+        """Gradients of the data, if bound with inputs_need_grad; None where grad_req is 'null'."""
         self.need(params=True)
         if not self.inputs_need_grad:
             raise StateError("get_input_grads: bind with inputs_need_grad=True.")
         grads = self._executor.grad_dict
-        return [g for n in self._data_names if (g := grads[n]) is not None]
+        return [grads[n] for n in self._data_names]
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
         """Let the metric see the outputs of the last forward; it need not have done so when this returns."""

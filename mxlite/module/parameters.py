@@ -26,19 +26,23 @@ def fill(
         elif given is not None and not allow_missing:
             raise MXLiteError(
                 f"{name!r} is missing from the given parameters; allow_missing=True initialises it."
+                f"{nearest(name, given)}"
             )
         else:
             initializer(InitDesc(name, attrs.get(name, {})), target)
 
 
-def copy(given: Arrays, targets: Arrays) -> None:
-    """Give every target the value of its name."""
+def copy(given: Arrays | None, targets: Arrays) -> None:
+    """Give every target whose name is given the value of that."""
     for name, target in targets.items():
-        _assign(name, given[name], target)
+        if given is not None and name in given:
+            _assign(name, given[name], target)
 
 
-def refuse_missing(given: Arrays, names: Iterable[str]) -> None:
-    """Raise MXLiteError if a name has no value."""
+def refuse_missing(given: Arrays | None, names: Iterable[str]) -> None:
+    """Raise MXLiteError if something is given, but no value for one of the names."""
+    if given is None:
+        return
     if missing := [n for n in names if n not in given]:
         raise MXLiteError(f"set_params lacks {missing[0]!r}.{nearest(missing[0], given)}")
 

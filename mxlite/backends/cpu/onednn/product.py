@@ -48,8 +48,13 @@ class Layout:
     @property
     def turned(self) -> Layout:
         """Every matrix turned over, where it lies."""
-        (*a, m, n), (*s, i, j) = self.shape, self.strides
-        return Layout((*a, n, m), (*s, j, i), self.dtype)
+        (*a, n, m), (*s, j, i) = self.shape, self.strides
+        # A stride along one element says nothing, but oneDNN takes it for the distance of rows.
+        if m == 1 and j == 1:
+            i = n
+        elif n == 1 and i == 1:
+            j = 1
+        return Layout((*a, m, n), (*s, i, j), self.dtype)
 
     @property
     def memory(self) -> Memory:
