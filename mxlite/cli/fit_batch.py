@@ -95,7 +95,7 @@ class _Search:
 
     def try_batch(self, batch: int, must: bool = False) -> MemoryPlan | None:
         """A plan that fits, or None. Only a batch between both bounds needs a search."""
-        plan = self.at(batch).plan()
+        plan = self.at(batch).whole()
         found: MemoryPlan | None = None
         if plan.peak_bytes <= self.budget:
             found = plan

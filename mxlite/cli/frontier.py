@@ -59,5 +59,5 @@ def run(arguments: argparse.Namespace) -> int:
 
 def frontier(request: Request, count: int) -> list[MemoryPlan]:
     """Plans for `count` budgets, the least that works first, in equal ratios up to keeping everything."""
-    problem = request.plan().problem  # all budgets' plans come from one frontier
+    problem = request.whole().problem  # all budgets' plans come from one frontier
     return budgets_between(lambda budget: plan_memory(problem, budget, strategy=request.strategy), count)

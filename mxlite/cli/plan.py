@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.draw:
         print(f"\n{drawn(plan)}")
     if arguments.html:
-        problem, strategy = plan.problem, request.strategy
+        problem, strategy = request.whole().problem, request.strategy
         plans = (
             budgets_between(lambda b: plan_memory(problem, b, strategy=strategy), arguments.budgets)
             if arguments.budgets > 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -61,6 +61,13 @@ class Request:
             offload=self.offload,
             **shapes,
         )
+
+    def whole(self) -> MemoryPlan:
+        """The plan that keeps everything, of the step that plans within budgets are of.
+
+        Without a budget, `plan()`, what is cheap is made again; within one the planner decides about that.
+        """
+        return replace(self.plan(MOST_BYTES), budget_bytes=None) if self.train else self.plan()
 
     @property
     def is_mixed(self) -> bool:
