@@ -10,7 +10,7 @@ import mxlite as mx
 from mxlite.backends import lower_graph
 from mxlite.backends.base import Backend
 from mxlite.backends.cpu import CPU
-from mxlite.executor.step import infer
+from mxlite.executor.infer import infer
 
 sym = mx.sym
 
@@ -278,6 +278,22 @@ def test_every_category_is_what_its_arrays_are():
     fused = net.simple_bind(mx.cpu(), optimizer=mx.optimizer.Adam(), data=(8, 3))
     assert fused.memory_plan.breakdown["optimizer"] == 2 * parameters + 4 * 2 * 8  # and the rates
     assert fused.memory_plan.breakdown["gradients"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"ctx": "cpu"}, mx.DeviceError, "such as mx.cpu.. or mx.gpu.0., got 'cpu'"),
+        ({"grad_req": 3}, mx.BindError, "grad_req is one of .*; got 3"),
+        ({"type_dict": 3}, mx.BindError, "type_dict must be a dict"),
+        ({"data": 5}, mx.ShapeError, "shape of 'data'"),
+        ({"data": (0, 3)}, mx.ShapeError, r"data=\(\?, 3\), where \? is 0 or below"),
+        ({"data": (-7,)}, mx.ShapeError, r"data=\(\?,\)"),
+    ],
+)
+def test_what_cannot_be_bound_names_what_was_given(options, error, says):
+    with pytest.raises(error, match=says):
+        mlp().simple_bind(**{"ctx": mx.cpu(), "data": (2, 3), **options})
 
 
 def test_a_fused_update_has_no_gradient_to_add_to():

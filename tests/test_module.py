@@ -297,7 +297,14 @@ def test_calls_in_the_wrong_order_are_state_errors():
         (lambda: mx.mod.Module(mlp(), data_names=["dta"]), mx.BindError, "Did you mean 'data'"),
         (lambda: mx.mod.Module(mlp(), context=[mx.cpu(0), mx.cpu(1)]), mx.MXLiteError, "one device"),
         (lambda: mx.mod.Module(mlp()).bind([("date", (4, 8))]), mx.BindError, "lacks 'data'"),
+        (lambda: mx.mod.Module(mlp()).bind("data"), mx.BindError, "DataDesc or .name, shape."),
+        (lambda: mx.mod.Module(mlp()).bind([("data",)]), mx.BindError, "data_shapes must be a list"),
         (lambda: fit(mx.mod.Module(mlp()), optimizer="sdg"), ValueError, "sgd"),
+        (lambda: fit(mx.mod.Module(mlp()), optimizer_params=3), mx.OpAttributeError, "optimizer_params must"),
+        (
+            lambda: fit(mx.mod.Module(mlp()), optimizer_params={"lr_scheduler": 3}),
+            mx.OpAttributeError, "lr_scheduler must be an LRScheduler",
+        ),
         (lambda: fit(mx.mod.Module(mlp()), epochs=None), mx.StateError, "num_epoch"),
         (lambda: fit(mx.mod.Module(mlp()), eval_metric="acuracy"), ValueError, "accuracy"),
         (lambda: fit(mx.mod.Module(mlp(), memory_budget="1kB")), mx.MemoryBudgetError, "does work"),
@@ -313,6 +320,23 @@ def test_calls_in_the_wrong_order_are_state_errors():
 def test_bad_input_is_named(act, error, text):
     with pytest.raises(error, match=text):
         act()
+
+
+def test_a_batch_with_too_few_arrays_is_refused_not_filled_with_the_last_ones():
+    module = mx.mod.Module(mlp())
+    module.bind([("data", (4, 8))], [("softmax_label", (4,))])
+    module.init_params()
+    for data in ([], [mx.nd.zeros((4, 8))] * 2):
+        with pytest.raises(mx.ShapeError, match=rf"data has {len(data)} arrays for \['data'\]"):
+            module.forward(mx.io.DataBatch(data, [mx.nd.zeros((4,))]))
+    two = mx.sym.Group([mlp(), mx.sym.LinearRegressionOutput(mx.sym.Variable("x"), name="line")])
+    module = mx.mod.Module(two, data_names=("data", "x"), label_names=("softmax_label", "line_label"))
+    module.bind([("data", (4, 8)), ("x", (4, 1))], [("softmax_label", (4,)), ("line_label", (4, 1))])
+    module.init_params()
+    with pytest.raises(mx.ShapeError, match="label has 1 arrays for"):
+        module.forward(mx.io.DataBatch([mx.nd.zeros((4, 8)), mx.nd.zeros((4, 1))], [mx.nd.zeros((4,))]))
+    with pytest.raises(mx.ShapeError, match="data has 1 arrays for"):  # of another size besides
+        module.forward(mx.io.DataBatch([mx.nd.zeros((3, 8))]))
 
 
 def test_a_budget_nobody_can_keep_fails_before_anything_is_allocated():

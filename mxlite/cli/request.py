@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core import as_dtype, cpu
 from ..core.bytesize import format_bytes, parse_bytes
-from ..core.errors import DTypeError, nearest, ShapeError
+from ..core.errors import DTypeError, MXLiteError, nearest, ShapeError
 from ..executor.amp import SHORT_NAMES
 from ..executor.offload import Offload
 from ..executor.step import input_names
@@ -62,12 +62,10 @@ class Request:
             **shapes,
         )
 
-    def whole(self) -> MemoryPlan:
-        """The plan that keeps everything, of the step that plans within budgets are of.
-
-        Without a budget, `plan()`, what is cheap is made again; within one the planner decides about that.
-        """
-        return replace(self.plan(MOST_BYTES), budget_bytes=None) if self.train else self.plan()
+    def keep_all(self) -> MemoryPlan:
+        """The plan that keeps everything, of the step that budgets are for: inference within one holds no
+        constants, and training makes nothing again but what the planner says."""
+        return replace(self.plan(MOST_BYTES), budget_bytes=None)
 
     @property
     def is_mixed(self) -> bool:
@@ -135,6 +133,8 @@ def add_model(command: argparse.ArgumentParser) -> None:
 
 def request_of(arguments: argparse.Namespace, model: str | None = None) -> Request:
     """The request that the options describe."""
+    if arguments.optimizer is not None and not arguments.train:
+        raise MXLiteError("--optimizer updates while it trains; --infer has nothing to update.")
     return Request(
         Source(arguments.model if model is None else model, parse_shapes(arguments.shape)),
         getattr(arguments, "batch", None),

@@ -37,4 +37,4 @@ from .errors import (
     UnknownAttributeError as UnknownAttributeError,
     UnknownNameError as UnknownNameError,
 )
-from .files import replacing as replacing
+from .files import read_at_most as read_at_most, replacing as replacing

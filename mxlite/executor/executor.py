@@ -10,6 +10,7 @@ import numpy as np
 
 from ..backends import Backend
 from ..core import Context, nearest, ShapeError, StateError, UnknownNameError
+from ..core.collection import no_collection
 from ..core.errors import OpAttributeError
 from ..graph import LOSS_SCALE, Node, output_name, Shape, state_name
 from ..graph.update import HISTORY, HYPER, MASTER
@@ -344,7 +345,7 @@ class Executor:
     def _program(self, lowered: Lowered, plan: MemoryPlan) -> Program:
         random, var = (self._feed.random, self._feed.random_var) if lowered.uses_rng else (None, None)
         arrays, arena, streams = self._arrays, self._arena, self._given["streams"]
-        with plan_in_errors(plan, self._backend):
+        with plan_in_errors(plan, self._backend), no_collection():
             return make_program(lowered, plan, arrays, arena, random, var, self._states, streams)
 
     # -- looking inside ------------------------------------------------------------------------

@@ -179,7 +179,7 @@ class BucketingModule(BaseModule):
     def prepare_fit(self) -> None:
         if not self.binded:
             self._first.prepare_fit()
-            self._fused = self._first._fused
+            self._fused = self._first._training.fused
 
     def bind(  # type: ignore[override]  # MXNet's signature
         self,

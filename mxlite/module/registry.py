@@ -57,7 +57,7 @@ class Registry(Generic[T]):
     def get(self, name: str) -> type[T]:
         """The class of that name; UnknownNameError suggests the nearest one."""
         if not isinstance(name, str):
-            raise UnknownNameError(f"The name of a {self.kind} is text, got {name!r}.")
+            raise UnknownNameError(f"The {self.kind} must be named by text, got {name!r}.")
         found = self._classes.get(name.lower())
         if found is None:
             raise UnknownNameError(

@@ -124,6 +124,8 @@ def _plain_is_faster(x: Layout, y: Layout) -> bool:
         return True
     if y.is_turned:
         return not x.is_turned and (m < 4 or (m >= 384 and k >= 64))
+    if x.is_turned and x.lead != m:  # the blocked kernel wants a copy without gaps
+        return True
     if x.is_turned:  # a narrow result
         return not (n <= 512 and n % 128 == 0 and k >= 16 and (k > 64 or m < 2048))
     stays = k * n <= 1 << 20  # y, in the cache, while the blocked kernel reads it again and again
