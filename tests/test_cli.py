@@ -109,7 +109,8 @@ def heading(answer):
 
 
 def test_the_heading_says_the_batch_of_the_shapes_given(ask, tmp_path):
-    assert "batch 16," in heading(ask("plan", "zoo:lenet", "--shape", "data:16,1,28,28"))
+    said = heading(ask("plan", "zoo:lenet", "--shape", "data:16,1,28,28", "--device", "1TFLOP/s,9GB/s"))
+    assert "batch 16," in said and said.endswith(", times of 1TFLOP/s,9GB/s")
     # The zoo knows that steps come first here, and gives its own inputs the same batch.
     options = "zoo:lstm,hidden=8,vocabulary=9,steps=5"
     code, out, err = ask("plan", options, "--shape", "data:7,4")

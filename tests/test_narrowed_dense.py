@@ -21,7 +21,7 @@ from mxlite.backends.narrowed_dense import (
     bands,
     NarrowedGradientAttrs,
 )
-from mxlite.executor.step import infer
+from mxlite.executor.infer import infer
 from mxlite.graph import Entry
 from mxlite.memplan import check
 from mxlite.ops.dense import FullyConnected

@@ -17,7 +17,7 @@ from mxlite.backends.cpu import convolution, CPU, passes
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.convolution import direct
 from mxlite.backends.cpu.onednn import library
-from mxlite.executor.step import infer
+from mxlite.executor.infer import infer
 from mxlite.memplan import check
 from mxlite.ops.pooled_convolution import PooledAttrs, pooling
 

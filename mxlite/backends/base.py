@@ -191,6 +191,8 @@ class Backend:
     into one that computes the same outputs from the same variables faster. `combine(graph, kept,
     num_forward)` may rewrite a whole step: it keeps the entries in `kept` (the new ones stand in its answer's
     mapping), and returns (graph, new entry of each kept one that changed, number of forward operator nodes).
+    `lighten`, alike, is asked after that where nobody names a budget: its step holds less and takes a little
+    longer.
     `pack(graph, constant, in_place)` may rewrite an inference pass so that it works on its constant entries
     in a form that its kernels read faster; it says which variables are to be kept in which form where they
     are. `identity()` are the facts that times of its kernels depend on.
@@ -218,6 +220,9 @@ class Backend:
     rouse: Callable[[int], None] = lambda threads: None
     simplify: Callable[[Graph, bool], Graph] = lambda graph, train: graph
     combine: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]] = (
+        lambda graph, kept, num_forward: (graph, {}, num_forward)
+    )
+    lighten: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]] = (
         lambda graph, kept, num_forward: (graph, {}, num_forward)
     )
     identity: Callable[[], tuple[str, ...]] = lambda: ()

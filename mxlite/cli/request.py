@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -64,8 +64,8 @@ class Request:
 
     def keep_all(self) -> MemoryPlan:
         """The plan that keeps everything, of the step that budgets are for: inference within one holds no
-        constants."""
-        return self.plan(None if self.train else MOST_BYTES)
+        constants, and training makes nothing again but what the planner says."""
+        return replace(self.plan(MOST_BYTES), budget_bytes=None)
 
     @property
     def is_mixed(self) -> bool:
@@ -90,6 +90,8 @@ class Request:
             )
         if self.strategy != "sharing":
             parts.append(f"strategy {self.strategy}")
+        if self.device is not None:
+            parts.append(f"times of {self.device}")
         if self.offload is not None:
             parts.append(f"host memory {self.offload}")
         return ", ".join(parts)

@@ -19,7 +19,7 @@ from ..graph.update import HISTORY
 from ..memplan import Device, HostLink, MemoryPlan, plan_memory, STRATEGIES, Template
 from ..memplan.device import DEFAULT, device_of, MEASURED
 from ..ndarray import NDArray
-from .adopt import adopted
+from .adopt import adopted, is_of
 from .amp import amp_dtype, LossScale, mixed
 from .calibration import Calibration, with_measured_costs
 from .constants import constant_bytes
@@ -459,9 +459,10 @@ def _plan(
     else:
         step = forward_step(simple, data, train=True)
 
-    def lowered(like: Lowered | None) -> Lowered:
+    def lowered(like: Lowered | None, light: bool) -> Lowered:
+        device = described or DEFAULT
         found = lower(
-            step, backend, extra_fixed, infer_plan.placed_bytes, device=described or DEFAULT, like=like
+            step, backend, extra_fixed, infer_plan.placed_bytes, device=device, like=like, light=light
         )
         if described is None:
             found = measure(found)
@@ -499,9 +500,14 @@ def _plan(
             raise
         return found
 
+    light = budget is None
     if like is not None:
         with suppress(MemoryBudgetError):  # an order of these sizes' own may take less
-            return planned(lowered(like.train)), requests
-        return planned(lowered(None)), requests
+            return planned(lowered(like.train, like.train.light)), requests
+        return planned(lowered(None, light)), requests
     # Where nobody wants gradients, the step of training is often that of inference: it has its order then.
-    return planned(lowered(infer_lowered)), requests
+    train_lowered = lowered(infer_lowered, light)
+    if plan is not None and not is_of(plan, train_lowered):  # it may have been made with a budget, or without
+        other = lowered(infer_lowered, not light)
+        train_lowered = other if is_of(plan, other) else train_lowered
+    return planned(train_lowered), requests

@@ -14,31 +14,30 @@ from ..core import (
     MXLiteError,
     nearest,
     parse_bytes,
-    replacing,
     StateError,
 )
 from ..executor import Executor
 from ..executor.amp import amp_dtype
 from ..executor.bind import check_streams
 from ..executor.offload import host_link, Offload
-from ..formats import load_params, save_params
+from ..formats import load_params
 from ..io import DataDesc
 from ..memplan import Device, MemoryPlan
 from ..memplan.device import device_of
 from ..ndarray import NDArray
 from ..symbol import load as load_symbol
-from . import kvstore as kvstores, parameters, resume
-from .base_module import BaseModule
+from . import kvstore as kvstores, parameters
 from .binding import Binding
 from .bound_arrays import BoundArrays
 from .counting import Counting
 from .initializer import Uniform
 from .loss_scale import LossScale
 from .metric_base import EvalMetric
+from .saved_module import SavedModule
 from .training import Training
 
 
-class Module(BaseModule):
+class Module(SavedModule):
     """A trainable symbol.
 
     `memory_budget` (bytes or text such as "512MiB") bounds everything this module owns on its device:
@@ -121,8 +120,6 @@ class Module(BaseModule):
         self._stepped = False
         self._fed: dict[str, Any] = {}  # arrays of the last batch
         self._counting = Counting()
-        self._preloaded: tuple[dict[str, NDArray], dict[str, NDArray]] | None = None
-        self._preload_states: str | None = None
 
     # -- what it is ----------------------------------------------------------------------------
 
@@ -501,27 +498,6 @@ class Module(BaseModule):
         self._binding.monitor = mon
         self._training.remake(self._binding)
 
-    # -- files ---------------------------------------------------------------------------------
-
-    def save_params(self, fname: str) -> None:
-        """Write parameters as MXNet's container with `arg:` and `aux:` names."""
-        save_params(fname, *self.get_params())
-
-    def load_params(self, fname: str) -> None:
-        """Read what `save_params`, or MXNet, wrote."""
-        self.set_params(*load_params(fname))
-
-    def save_checkpoint(
-        self, prefix: str, epoch: int, save_optimizer_states: bool = False, remove_amp_cast: bool = True
-    ) -> None:
-        """Write PREFIX-symbol.json, PREFIX-%04d.params and, if asked, PREFIX-%04d.states."""
-        self._symbol.save(f"{prefix}-symbol.json")
-        self.save_params(f"{prefix}-{epoch:04d}.params")
-        self.logger.info('Saved checkpoint to "%s-%04d.params"', prefix, epoch)
-        if save_optimizer_states:
-            self.save_optimizer_states(f"{prefix}-{epoch:04d}.states")
-            self.logger.info('Saved optimizer state to "%s-%04d.states"', prefix, epoch)
-
     @staticmethod
     def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:
         """A module from a checkpoint; `kwargs` go to the constructor. Bind it before use."""
@@ -530,40 +506,3 @@ class Module(BaseModule):
         if load_optimizer_states:
             module._preload_states = f"{prefix}-{epoch:04d}.states"
         return module
-
-    def save_optimizer_states(self, fname: str) -> None:
-        """Write the optimizer's states (mxlite's own form; never a pickle)."""
-        with replacing(fname) as file:
-            file.write(self._state_bytes())
-
-    def load_optimizer_states(self, fname: str) -> None:
-        """Read what `save_optimizer_states` wrote; MXNet's pickles are refused."""
-        with open(fname, "rb") as file:
-            self._restore_states(file.read())
-
-    def _state_bytes(self) -> bytes:
-        self.need(params=True, optimizer=True)
-        return self._training.state_bytes(self._binding)
-
-    def _restore_states(self, data: bytes) -> None:
-        self.need(params=True, optimizer=True)
-        self._training.restore_states(data, self._binding)
-
-    # -- going on after a stop -----------------------------------------------------------------
-
-    def save_resume_state(self, prefix: str, epoch: int, nbatch: int, train_data: Any) -> None:
-        """Write PREFIX.resume: all that decides how training goes on. One file, replaced whole."""
-        state, scale = self._state_bytes(), self._training.scale_state(self._binding)
-        resume.save(prefix, epoch, nbatch, *self._parameters(), state, train_data, self._context, scale)
-
-    def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
-        """Continue from PREFIX.resume: (epoch, batches done in it); None if there is no such file."""
-        found = resume.load(prefix)
-        if found is None:
-            self.logger.info("There is no %s.resume to go on from; starting anew.", prefix)
-            return None
-        self.set_params(found.args, found.aux)
-        self._restore_states(found.optimizer)
-        self._training.restore_scale(found.loss_scale, self._binding)
-        found.restore_randomness(train_data, self._context)
-        return found.epoch, found.nbatch

@@ -14,6 +14,7 @@ from .chains import chains
 from .channels_last import channels_last
 from .fold import fold
 from .keep_gates import keep_gates
+from .lighten import lighten as lighten
 from .loaded_dense import loaded_dense
 from .loss_bands import loss_bands
 from .narrow_gradients import narrow_gradients
