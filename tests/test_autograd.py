@@ -240,7 +240,8 @@ def test_grad_gives_new_arrays_and_leaves_grad_alone():
     same(gw, [6, 32])
     same(gy, [6, 16])
     same(x.grad, [0, 0])
-    assert isinstance(autograd.grad(z, x), NDArray)
+    (alone,) = autograd.grad(z, x)  # a list for one variable, too
+    assert isinstance(alone, NDArray) and alone.shape == x.shape
 
 
 def test_gradients_that_are_one_array_are_given_twice():
@@ -261,8 +262,8 @@ def test_third_derivative_of_a_power():
     x = leaf([1, 2, 3])
     with autograd.record():
         y = x * x * x
-        first = autograd.grad(y, x, create_graph=True)
-        second = autograd.grad(first, x, create_graph=True)
+        (first,) = autograd.grad(y, x, create_graph=True)
+        (second,) = autograd.grad(first, x, create_graph=True)
     second.backward()
     same(first, [3, 12, 27])
     same(second, [6, 12, 18])
@@ -275,7 +276,7 @@ def test_gradient_penalty_against_pytorch():
     x, w = leaf(a), leaf(b)
     with autograd.record():
         y = nd.exp(x * w) + x / (w * w + 2)
-        g = autograd.grad(y, x, create_graph=True)
+        (g,) = autograd.grad(y, x, create_graph=True)
         loss = (g * g) + y
     loss.backward()
     tx, tw = torch.tensor(a, requires_grad=True), torch.tensor(b, requires_grad=True)
@@ -325,7 +326,7 @@ def test_gradient_of_an_operator_without_derivative_cannot_be_differentiated():
     x, w = leaf(normal(4)), leaf(normal(4))
     with autograd.record():
         y = invoke(call_of(_once, {}), (x * w,))
-        g = autograd.grad(y, x, create_graph=True)
+        (g,) = autograd.grad(y, x, create_graph=True)
     with pytest.raises(DerivativeError, match="_once"):
         g.backward()
 
@@ -343,7 +344,7 @@ def test_gradient_through_a_function_can_be_differentiated():
     x = leaf([1, 2])
     with autograd.record():
         y = square()(x) * x
-        g = autograd.grad(y, x, create_graph=True)
+        (g,) = autograd.grad(y, x, create_graph=True)
     g.backward()
     same(g, [3, 12])
     same(x.grad, [6, 12])
@@ -883,7 +884,7 @@ def test_checkpoints_may_be_nested_and_differentiated_twice():
     x = leaf([1, 2])
     with autograd.record():
         y = autograd.checkpoint(lambda h: h * h * h, x)
-        g = autograd.grad(y, x, create_graph=True)
+        (g,) = autograd.grad(y, x, create_graph=True)
     g.backward()
     same(g, [3, 12])
     same(x.grad, [6, 12])

@@ -151,7 +151,7 @@ def test_second_derivatives_are_those_of_pytorch(program):
         x.attach_grad()
     with autograd.record():
         y = play(program, mine, 0)[-1] + mine[0] * mine[0]
-        g = autograd.grad(y, mine[0], create_graph=True)
+        (g,) = autograd.grad(y, mine[0], create_graph=True)
         head = g * g + y
     head.backward()
     theirs = [torch.tensor(a, requires_grad=True) for a in start()]

@@ -103,7 +103,7 @@ def grad(
 ) -> Any:
     """New arrays with the gradients of the sum of `heads` for `variables`; `.grad` stays as it is.
 
-    One array for one variable, a list for a list. With `create_graph` the gradients are on the tape
+    A list, for one variable as well: as MXNet 1.9.1 gives it, whatever its description says. With `create_graph` the gradients are on the tape
     themselves, if this thread records: they can be differentiated, as far as the operators' derivatives are
     written with operators (DerivativeError where not). `retain_graph` is as `create_graph` unless given.
     """
@@ -127,7 +127,7 @@ def grad(
                 g = g.copy()  # type: ignore[attr-defined]
         seen.add(id(g))
         result.append(g)
-    return result[0] if isinstance(variables, NDArray) else result
+    return result
 
 
 def recorded_graph(x: NDArray) -> Graph:
