@@ -103,9 +103,10 @@ def grad(
 ) -> Any:
     """New arrays with the gradients of the sum of `heads` for `variables`; `.grad` stays as it is.
 
-    A list, for one variable as well: as MXNet 1.9.1 gives it, whatever its description says. With `create_graph` the gradients are on the tape
-    themselves, if this thread records: they can be differentiated, as far as the operators' derivatives are
-    written with operators (DerivativeError where not). `retain_graph` is as `create_graph` unless given.
+    A list, for one variable as well: as MXNet 1.9.1 gives it, whatever its description says. With
+    `create_graph` the gradients are on the tape themselves, if this thread records: they can be
+    differentiated, as far as the operators' derivatives are written with operators (DerivativeError where
+    not). `retain_graph` is as `create_graph` unless given.
     """
     arrays, grads = _heads(heads, head_grads)
     wanted = _listed(variables)
