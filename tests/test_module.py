@@ -449,7 +449,7 @@ def test_gradients_of_two_batches_are_added_by_hand():
         ("add", 4, 2),
         ("write", 2, 1),
         ({"data": "null"}, 2, None),
-        ({"data": "add"}, 2, 2),
+        ({"data": "add", "other": "null"}, 2, 2),
         (["add", "null"], None, 2),
     ],
 )

@@ -245,13 +245,15 @@ class Binding:
 
     def _requests(self) -> dict[str, str]:
         """What each argument's gradient is wanted for, as MXNet reads a module's `grad_req`."""
-        asked = self.grad_req
+        asked, names = self.grad_req, self.symbol.list_arguments()
         if isinstance(asked, (list, tuple)):
-            return dict(zip(self.symbol.list_arguments(), asked))
+            return dict(zip(names, asked))
         usual = asked if isinstance(asked, str) else "write"
         found = {n: "null" if n in self.fixed else usual for n in self.parameters}
         found |= dict.fromkeys(self.data_names, usual if self.inputs_need_grad else "null")
-        return found if isinstance(asked, str) else {**found, **asked}
+        if isinstance(asked, str):
+            return found
+        return found | {n: asked[n] for n in names if n in asked}  # one mapping may serve several networks
 
     def _made(self, data: list[DataDesc], labels: list[DataDesc]) -> Executor:
         requests = self._requests() if self.plan_gradients else {}
