@@ -3,6 +3,7 @@
     python benchmarks/calibration.py            a few minutes; writes results/<date>-calibration.md
     python benchmarks/calibration.py --quick    smaller networks, fewer rounds; prints only
     MXLITE_NUM_THREADS=1 python benchmarks/calibration.py --cpu    where the cores are not free
+    python benchmarks/calibration.py --only unet --kernels         where predicted and measured time go, too
 
 Each network is bound once without a budget and once for each budget; then all its executors take turns, so
 that whatever else the machine does meets each alike. A turn is two steps, of which the second counts: the
@@ -13,8 +14,11 @@ says, against the step that keeps all in the same round.
 from __future__ import annotations
 
 import argparse
+import json
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
@@ -24,16 +28,21 @@ from harness.machine import today
 
 import mxlite as mx
 from mxlite.core.errors import MemoryBudgetError
+from mxlite.memplan import locality
 
 ABOUT = """\
 Extra time is what recomputation adds, as a share of the step that keeps all: predicted by the plan from the
 kernels' own times and the cache's size (`device="measured"`), and measured. Points are the difference of both
 per cents; the aim is 5. `sum` is what the kernels' times out of the cache say, `modelled` what the default
-costs (10 TFLOP/s, 600 GB/s) say of the same plan.
+costs (10 TFLOP/s, 600 GB/s) say of the same plan. With --kernels follow the milliseconds of a step of each
+plan by kernel: as predicted, and as `mx.profiler` finds them by the clock, medians of steps of their own.
 
 """
 
 Clock = Callable[[], float]
+
+PROFILED = 10  # steps
+MOST_KERNELS = 12  # shown of a plan; the others are one
 
 SHARES = (0.8, 0.6, 0.45, 0.3, 0.2)  # of the arena that keeps all
 
@@ -64,13 +73,28 @@ QUICK = (Case("resnet20_cifar", 8, {}), Case("mlp", 64, {"hidden": (128,) * 8, "
 
 @dataclass(frozen=True)
 class Row:
-    """One budget: shares of the step that keeps all."""
+    """One budget: shares of the step that keeps all, and seconds of the whole step."""
 
     budget: int
     predicted: float
     summed: float
     modelled: float
     measured: float
+    predicted_s: float
+    measured_s: float
+
+
+@dataclass(frozen=True)
+class Study:
+    """Of one network: seconds of the step that keeps all, what calibration did, a row for each budget, and of
+    each plan a table of its kernels where it was asked for.
+    """
+
+    predicted_s: float
+    measured_s: float
+    done: str
+    rows: list[Row]
+    kernels: list[str]
 
 
 def requests(net: Any, shapes: dict[str, Any]) -> dict[str, str]:
@@ -78,8 +102,8 @@ def requests(net: Any, shapes: dict[str, Any]) -> dict[str, str]:
     return {n: "null" if n in data else "write" for n in net.list_arguments()}
 
 
-def study(case: Case, rounds: int, clock: Clock) -> tuple[float, float, str, list[Row]]:
-    """(predicted step, measured step, what calibration did, a row for each budget)."""
+def study(case: Case, rounds: int, clock: Clock, with_kernels: bool) -> Study:
+    """Plans of one network at some budgets, predicted and run."""
     net, shapes = case.symbol()
     ask = dict(grad_req=requests(net, shapes), **shapes)
     done = net.calibrate(mx.cpu(), **ask)
@@ -109,8 +133,39 @@ def study(case: Case, rounds: int, clock: Clock) -> tuple[float, float, str, lis
         again = sum(modelled[t] for t, k in zip(plan.schedule.task, plan.schedule.copy) if k)
         extra = again / sum(modelled)
         measured = (seconds / times[0]).median - 1
-        rows.append(Row(budget, plan.predicted_extra_time, plan.extra_time, extra, measured))
-    return whole.predicted_seconds, times[0].median, str(done), rows
+        rows.append(
+            Row(
+                budget, plan.predicted_extra_time, plan.extra_time, extra, measured, plan.predicted_seconds,
+                seconds.median,
+            )
+        )  # fmt: skip
+    kernels = [kernels_of(e) for e in executors] if with_kernels else []
+    return Study(whole.predicted_seconds, times[0].median, str(done), rows, kernels)
+
+
+def kernels_of(executor: Any) -> str:
+    """Calls and milliseconds of a step by kernel, the slowest first."""
+    plan, step = executor.memory_plan, step_of(executor)
+    found: dict[tuple[str, str], np.ndarray] = defaultdict(lambda: np.zeros(3))
+    for t, seconds in zip(plan.schedule.task, locality.call_seconds(plan)):
+        task = plan.problem.tasks[t]
+        found[task.op, task.kernel] += (1, 1e3 * seconds, 0)
+    times: dict[tuple[str, str], list[float]] = defaultdict(list)
+    step()
+    for _ in range(PROFILED):
+        mx.profiler.set_state("run")
+        step()
+        mx.profiler.set_state("stop")
+        for row in json.loads(mx.profiler.dumps(reset=True, format="json"))["Time"]:
+            times[row["Operator"], row["Kernel"]].append(row["Total"])
+    for key, of_steps in times.items():
+        found[key] += (0, 0, median(of_steps))
+    keys = sorted(found, key=lambda key: -found[key][2])
+    parts = {", ".join(key): [key] for key in keys[:MOST_KERNELS]}
+    parts |= {"others": keys[MOST_KERNELS:], "all": keys}
+    sums = {name: sum((found[key] for key in of), np.zeros(3)) for name, of in parts.items()}
+    rows = [(name, f"{n:.0f}", f"{predicted:.2f}", f"{ms:.2f}") for name, (n, predicted, ms) in sums.items()]
+    return markdown(("kernel", "calls", "predicted, ms", "measured, ms"), rows)
 
 
 def step_of(executor: Any) -> Callable[[], None]:
@@ -141,6 +196,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--cpu", action="store_true", help="processor time, where others use the cores too")
     parser.add_argument("--only", help="one network, by name")
+    parser.add_argument("--kernels", action="store_true", help="predicted and measured time by kernel, too")
     args = parser.parse_args()
     clock = process_time if args.cpu else perf_counter
     rounds = args.rounds or (5 if args.quick else 15)
@@ -149,9 +205,11 @@ def main() -> None:
     for case in QUICK if args.quick else CASES:
         if args.only not in (None, case.name):
             continue
-        predicted, measured, done, rows = study(case, rounds, clock)
-        part = f"## {case.name}, batch {case.batch}\n\n{done[:1].upper()}{done[1:]}; "
-        part += f"it took {1e3 * measured:.2f} ms, {100 * (measured / predicted - 1):+.0f} %.\n\n"
+        found = study(case, rounds, clock, args.kernels)
+        part = f"## {case.name}, batch {case.batch}\n\n{found.done[:1].upper()}{found.done[1:]}; it took "
+        part += (
+            f"{1e3 * found.measured_s:.2f} ms, {100 * (found.measured_s / found.predicted_s - 1):+.0f} %.\n\n"
+        )
         table = [
             (
                 mx.format_bytes(r.budget),
@@ -160,14 +218,16 @@ def main() -> None:
                 f"{100 * (r.predicted - r.measured):+.1f}",
                 f"{100 * r.summed:.1f}",
                 f"{100 * r.modelled:.1f}",
+                f"{1e3 * r.predicted_s:.2f}",
+                f"{1e3 * r.measured_s:.2f}",
             )
-            for r in rows
+            for r in found.rows
         ]
-        part += (
-            markdown(("budget", "predicted, %", "measured, %", "points", "sum, %", "modelled, %"), table)
-            + "\n"
-        )
-        worst = max([worst, *(abs(100 * (r.predicted - r.measured)) for r in rows)])
+        head = ("budget", "predicted, %", "measured, %", "points", "sum, %", "modelled, %")
+        part += markdown((*head, "predicted, ms", "measured, ms"), table) + "\n"
+        for name, kernels in zip(("keep all", *(row[0] for row in table)), found.kernels):
+            part += f"### {name}\n\n{kernels}\n"
+        worst = max([worst, *(abs(100 * (r.predicted - r.measured)) for r in found.rows)])
         print(part, flush=True)
         text += part + "\n"
     last = f"Largest difference: {worst:.1f} points.\n"

@@ -3,12 +3,15 @@
     python benchmarks/planner.py            about 12 minutes; writes results/<date>-planner.md as it goes
     python benchmarks/planner.py --quick    about a minute, small networks; prints only
     python benchmarks/planner.py --full     ResNet-50 at 224x224 is run too
+    python benchmarks/planner.py --parts run --nets resnet1001 --rounds 5 --without sqrt,blocks
+                                            one network within budgets; fewer rounds and columns
     python benchmarks/planner.py --gather planner.json --parts run
                                             some parts; the file gathers those of several runs, and the result
                                             file is made from all
 
 Parts: arena, zoo, offsets, overhead, headline, lstm, speed are planned only; run is measured on this machine,
-beside PyTorch if it is installed. Optima need ortools (extra `exact`).
+beside PyTorch if it is installed, compiled too where networks are not too deep for that. Optima need ortools
+(extra `exact`).
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ def main() -> None:
     parser.add_argument("--parts", help=f"some of {', '.join(PARTS)}, with commas between")
     parser.add_argument("--graphs", help="of overhead: some of its graphs, with commas between")
     parser.add_argument("--nets", help="of run: some of its networks by name, with commas between")
+    parser.add_argument("--without", help="of run: PyTorch's columns to leave out, with commas between")
+    parser.add_argument("--rounds", type=int, help="of run: rounds of ours (default 15)")
     parser.add_argument("--gather", type=Path, help="a JSON file that gathers parts of several runs")
     parser.add_argument("--effort", type=float, help="of CP-SAT for one budget, about seconds (default 10)")
     parser.add_argument("--threads", type=int, default=usable_cores(), help="of what is run (default: cores)")
@@ -89,7 +94,8 @@ def measure(part: str, report: Report, args: argparse.Namespace) -> None:
         speed.measure(report, args.quick)
     elif part == "run":
         nets = args.nets.split(",") if args.nets else None
-        measured.measure(report, args.quick, args.full, args.threads, nets)
+        without = args.without.split(",") if args.without else []
+        measured.measure(report, args.quick, args.full, args.threads, nets, without, args.rounds)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,9 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--eta", type=float, default=0.1, help="learning rate (default 0.1)")
     args = parser.parse_args()
+    for name, value in vars(args).items():
+        if type(value) is int and value < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1, got {value}")
 
     train_x, train_y, test_x, test_y = mx.io.load_digits()
     net = lenet(10)

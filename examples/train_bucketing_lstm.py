@@ -91,6 +91,13 @@ def main() -> int:
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--budget", default="4MiB", help="bytes for everything, or 'none'")
     args = parser.parse_args()
+    for name, value in vars(args).items():
+        if type(value) is int and value < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+    try:
+        mx.parse_bytes("1" if args.budget.lower() == "none" else args.budget)
+    except mx.BudgetError as error:
+        parser.error(str(error))
     rng = random.Random(1)
     random.seed(1)
     np.random.seed(1)

@@ -1,6 +1,6 @@
 """An unrolled LSTM learns to spell, with full back-propagation through time inside a named budget.
 
-    python examples/train_lstm.py --steps 64 --budget 8MiB
+    python examples/train_lstm.py --steps 64 --budget 12MiB
 
 The text is the reference manual that comes with Python (pydoc's topics), or any file of yours.
 """
@@ -80,8 +80,15 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--lr", type=float, default=0.005)
-    parser.add_argument("--budget", default="8MiB", help="bytes for everything, or 'none'")
+    parser.add_argument("--budget", default="12MiB", help="bytes for everything, or 'none'")
     args = parser.parse_args()
+    for name, value in vars(args).items():
+        if type(value) is int and value < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+    try:
+        mx.parse_bytes("1" if args.budget.lower() == "none" else args.budget)
+    except mx.BudgetError as error:
+        parser.error(str(error))
     mx.random.seed(1)
     np.random.seed(1)
 

@@ -72,7 +72,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--prefix", default="checkpoints/resnet", help="name of the files it writes")
     parser.add_argument("--resume", action="store_true", help="continue where an earlier run stopped")
     parser.add_argument("--save-plan", metavar="FILE", help="write the plan as one HTML page")
-    return parser.parse_args()
+    args = parser.parse_args()
+    for name, value in vars(args).items():
+        if type(value) is int and value < 1 and name != "seed":
+            parser.error(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+    try:
+        mx.parse_bytes("1" if args.budget.lower() == "none" else args.budget)
+    except mx.BudgetError as error:
+        parser.error(str(error))
+    return args
 
 
 def main() -> int:
@@ -112,9 +120,6 @@ def main() -> int:
     except mx.MemoryBudgetError as error:
         print(error, file=sys.stderr)
         return 3
-    except mx.BudgetError as error:
-        print(error, file=sys.stderr)
-        return 2
     print(
         f"ResNet-{args.depth} on {args.dataset}: {len(train_x)} images to learn from, {len(test_x)} held out"
     )

@@ -28,6 +28,7 @@ from .core import (
     BudgetError as BudgetError,
     Context as Context,
     cpu as cpu,
+    cpu_pinned as cpu_pinned,
     current_context as current_context,
     DefinitionError as DefinitionError,
     DerivativeError as DerivativeError,
@@ -50,6 +51,12 @@ from .core import (
     StateError as StateError,
     UnknownAttributeError as UnknownAttributeError,
     UnknownNameError as UnknownNameError,
+)
+from .core.npshape import (
+    is_np_shape as is_np_shape,
+    np_shape as np_shape,
+    set_np_shape as set_np_shape,
+    use_np_shape as use_np_shape,
 )
 from .executor import Executor as Executor
 from .io import image as image, recordio as recordio

@@ -46,13 +46,13 @@ def _shape(x):
 def _potrf(a, x):
     import torch
 
-    return torch.linalg.cholesky((x + x.mT) / 2)
+    return torch.linalg.cholesky((x + x.mT) / 2, upper=not a.lower)
 
 
 def _potri(a, x):
     import torch
 
-    low = x.tril()
+    low = x.tril() if a.lower else x.triu().mT
     return torch.linalg.inv(low @ low.mT)
 
 
@@ -157,6 +157,22 @@ ROWS: dict[str, Case] = {
     ),
     **_square(ops._linalg_potrf, definite, _potrf),
     **_square(ops._linalg_potri, regular, _potri),
+    "_linalg_potrf-upper": Case(
+        ops._linalg_potrf,
+        {"lower": False},
+        [(2, 3, 3)],
+        make={"A": definite},
+        torch=_potrf,
+        large=[(MANY, 3, 3)],
+    ),
+    "_linalg_potri-upper": Case(
+        ops._linalg_potri,
+        {"lower": False},
+        [(2, 3, 3)],
+        make={"A": regular},
+        torch=_potri,
+        large=[(MANY, 3, 3)],
+    ),
     **_square(ops._linalg_inverse, regular, lambda a, x: x.inverse()),
     **_square(ops._linalg_det, regular, lambda a, x: _shape(x.det())),
     **_square(ops._linalg_slogdet, regular, _slogdet),

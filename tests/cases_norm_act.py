@@ -102,6 +102,51 @@ ROWS |= {
 }
 
 
+def _norm_again(data: tuple[int, ...], rows: int, plus: str = "", **attrs: Any) -> Case:
+    attrs = {"fix_gamma": False, "plus": plus, "axis": len(data) - 1} | attrs
+    channel = (data[attrs["axis"]],)
+
+    def shapes(of: tuple[int, ...]) -> list[tuple[int, ...]]:
+        return [
+            of,
+            *[channel] * 4,
+            *([of] if plus else []),
+            *([channel] * 2 if plus in ("line", "relu") else []),
+        ]
+
+    return Case(
+        ops._norm_again,
+        attrs,
+        shapes(data),
+        make={"var": positive},
+        tolerance=1e-5,
+        large=shapes((rows, *data[1:])),
+        torch=_torch_norm_again,
+    )
+
+
+def _torch_norm_again(a: Any, data: Any, gamma: Any, beta: Any, mean: Any, var: Any, *more: Any) -> Any:
+    """`var` is the inverse standard deviation."""
+    shape = [1] * data.ndim
+    shape[a.axis] = -1
+    factor = (var if a.fix_gamma else gamma * var).reshape(shape)
+    out = (data - mean.reshape(shape)) * factor + beta.reshape(shape)
+    if more:
+        added = more[0] * more[1].reshape(shape) + more[2].reshape(shape) if more[1:] else more[0]
+        out = out + (added.relu() if a.plus == "relu" else added)
+    return out.relu() if a.relu else out
+
+
+ROWS |= {
+    "norm-again": _norm_again((5, 4, 3), 32768),
+    "norm-again-add": _norm_again((3, 4, 2, 17), 2048, "array"),
+    "norm-again-of-line": _norm_again((3, 4, 2, 17), 2048, "line"),
+    "norm-again-of-relu": _norm_again((3, 4, 2, 5), 4096, "relu", relu=False),
+    "norm-again-fix-gamma": _norm_again((9, 4), 32768, "relu", fix_gamma=True),
+    "norm-again-planes": _norm_again((4, 3, 2, 2), 32768, "array", axis=1),
+}
+
+
 def _fold(weight: tuple[int, ...], large: tuple[int, ...], **attrs: Any) -> Case:
     count = 4 if attrs.get("no_bias", True) else 5
     return Case(

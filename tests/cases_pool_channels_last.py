@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from case import apart, Case, positive
+from case import apart, Case, integers, positive
 
 from mxlite import ops
 
@@ -78,3 +78,40 @@ _ROWS = {
 }  # fmt: skip
 
 ROWS = {f"_pooling_channels_last-{name}": row for name, row in _ROWS.items()}
+
+
+def _torch_chosen(a: Any, data: Any, index: Any) -> Any:
+    """The elements by their numbers, out of all windows side by side, with 0 behind each."""
+    import torch
+
+    x, rank = data.movedim(-1, 1), data.ndim - 2
+    pads = [
+        p for n in reversed(a.pad or (0,) * rank) for p in (n, n + 16)
+    ]  # enough for windows beyond the end
+    x = torch.nn.functional.pad(x, pads)
+    for axis, (k, stride) in enumerate(zip(a.kernel, a.stride or (1,) * rank), 2):
+        x = x.unfold(axis, k, stride)
+    places = index.movedim(-1, 1).long()
+    x = x[tuple(slice(0, n) for n in places.shape)].reshape(*places.shape, -1)
+    x = torch.cat([x, torch.zeros_like(x[..., :1])], -1)
+    return x.gather(-1, places[..., None])[..., 0].movedim(1, -1)
+
+
+def _chosen(data: tuple[int, ...], out: tuple[int, ...], **attrs: Any) -> Case:
+    count, rows = prod(attrs["kernel"]), 400_000 // prod(data[1:])
+    return Case(
+        ops._chosen_pooling_channels_last,
+        attrs,
+        [data, out],
+        dtypes={"index": "uint8"},
+        make={"index": integers(0, count + 1)},
+        large=[(rows, *data[1:]), (rows, *out[1:])],
+        torch=_torch_chosen,
+    )
+
+
+ROWS |= {
+    "chosen-pooling": _chosen((2, 6, 8, 3), (2, 3, 4, 3), kernel=(2, 2), stride=(2, 2)),
+    "chosen-pooling-1d": _chosen((2, 9, 35), (2, 4, 35), kernel=(3,), stride=(2,)),
+    "chosen-pooling-3d": _chosen((2, 4, 3, 4, 2), (2, 2, 2, 3, 2), kernel=(2, 2, 2), stride=(2, 1, 1)),
+}

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from case import Case
 
-from mxlite.backends import Backend, bind_call
+from mxlite.backends import Backend, bind_call, ChosenKernel
 from mxlite.backends.cpu import CPU
 from mxlite.core.dtype import is_floating
 from mxlite.graph.attrs import attr_text, parse_attrs
@@ -106,13 +106,16 @@ class Call:
             assert (guard == 0x3C).all(), f"{op.op_name} wrote outside its workspace"
         return outs, ins
 
+    def kernel(self, op: type[Op]) -> ChosenKernel:
+        """What the backend in use has for `op`."""
+        first = self.dtypes[0][0] if self.dtypes[0] else self.dtypes[1][0]
+        return _backend.get().choose(op, self.attrs, *self.shapes, first, self.dtypes[0])
+
     def bind(
         self, op: type[Op], ins: Arrays, outs: Arrays, garbage: int
     ) -> tuple[Callable[[], None], list[Any]]:
         """The call as a program makes it, and the guard bytes around its scratch."""
-        first = self.dtypes[0][0] if self.dtypes[0] else self.dtypes[1][0]
-        backend = _backend.get()
-        kernel = backend.choose(op, self.attrs, *self.shapes, first, self.dtypes[0])
+        backend, kernel = _backend.get(), self.kernel(op)
         block = backend.empty(GUARD + kernel.workspace + GUARD)
         block.fill(0x3C)
         work = block[GUARD : GUARD + kernel.workspace]
@@ -229,13 +232,15 @@ def check_inputs_are_untouched(case: Case) -> None:
 
 
 def check_in_place(case: Case) -> None:
-    """Each option of `in_place`, and all that go together, gives the bits that separate memory gives."""
+    """Each option of `in_place`, the kernel's own too, and all that go together, gives the bits that separate
+    memory gives.
+    """
     call = Call.of(case)
     layout = call.layout()
     for op, inputs in stages(call, case.inputs()):
         want, _ = call.execute(op, inputs)
         choices: list[list[tuple[str, str] | None]] = []
-        for out, donors in op.in_place_options(call.attrs).items():
+        for out, donors in call.kernel(op).in_place_options(op, call.attrs).items():
             pairs: list[tuple[str, str] | None] = [None]
             for donor in donors:
                 if (

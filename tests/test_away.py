@@ -81,6 +81,32 @@ def test_weights_take_no_second_place_and_results_are_those_of_a_budget(pair):
     assert all(is_away(exe.arg_dict[n]) for n in ("a_weight", "b_weight", "c_weight"))
 
 
+@pytest.mark.skipif(library() is None or not library().has_bf16, reason="bfloat16 is widened on this machine")
+def test_weights_of_16_bits_go_away_too(engine):
+    """Loaded as bfloat16, a network's parameters take half the bytes, and no second place either."""
+    exe, values = bound(type_dict={"data": "bfloat16"})
+    weights = {n: x for n, x in exe.arg_dict.items() if n.endswith("weight")}
+    assert {np.dtype(x.dtype) for x in weights.values()} == {np.dtype("bfloat16")}
+    got = out(exe)
+    plan = exe.memory_plan
+    assert all(map(is_away, weights.values()))
+    assert exe.measured_bytes == plan.peak_bytes
+    wide = bound()[0].memory_plan.problem.fixed_total
+    assert wide - plan.problem.fixed_total >= sum(2 * x.size for x in weights.values())
+    odd = np.resize(ODD, 64 * 64).astype("bfloat16").reshape(64, 64, 1, 1)
+    exe.arg_dict["a_weight"][:] = odd
+    out(exe)
+    assert exe.arg_dict["a_weight"].asnumpy().tobytes() == odd.tobytes()
+    rounded = values["a_weight"].astype("bfloat16")
+    exe.arg_dict["a_weight"][:] = rounded
+    np.testing.assert_array_equal(out(exe), got)
+    held = exe.arg_dict["b_weight"].asnumpy().copy()
+    np.testing.assert_array_equal(held, values["b_weight"].astype("bfloat16"))
+    other, _ = bound(type_dict={"data": "bfloat16"}, memory_budget=2 * plan.peak_bytes)
+    near = np.abs(got.astype("f")).max() / 50
+    np.testing.assert_allclose(got.astype("f"), out(other).astype("f"), rtol=0, atol=near)
+
+
 def test_who_asks_gets_every_bit_back(pair):
     exe, got, values = pair
     for _ in range(2):

@@ -10,7 +10,7 @@ import mxlite as mx
 from mxlite.backends import lower_graph
 from mxlite.backends.base import Backend
 from mxlite.backends.cpu import CPU
-from mxlite.executor.step import infer
+from mxlite.executor.infer import infer
 
 sym = mx.sym
 
@@ -280,6 +280,22 @@ def test_every_category_is_what_its_arrays_are():
     assert fused.memory_plan.breakdown["gradients"] == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"ctx": "cpu"}, mx.DeviceError, "such as mx.cpu.. or mx.gpu.0., got 'cpu'"),
+        ({"grad_req": 3}, mx.BindError, "grad_req is one of .*; got 3"),
+        ({"type_dict": 3}, mx.BindError, "type_dict must be a dict"),
+        ({"data": 5}, mx.ShapeError, "shape of 'data'"),
+        ({"data": (0, 3)}, mx.ShapeError, r"data=\(\?, 3\), where \? is 0 or below"),
+        ({"data": (-7,)}, mx.ShapeError, r"data=\(\?,\)"),
+    ],
+)
+def test_what_cannot_be_bound_names_what_was_given(options, error, says):
+    with pytest.raises(error, match=says):
+        mlp().simple_bind(**{"ctx": mx.cpu(), "data": (2, 3), **options})
+
+
 def test_a_fused_update_has_no_gradient_to_add_to():
     with pytest.raises(mx.BindError, match="'add', which needs a gradient"):
         mlp().simple_bind(mx.cpu(), grad_req="add", optimizer=mx.optimizer.SGD(), data=(2, 3))
@@ -294,3 +310,72 @@ def test_equal_nodes_ask_for_their_kernel_once(monkeypatch):
     lowered = lower_graph(infer(net.graph, {"data": (3, 4)}, {}), {}, CPU)
     assert len(lowered.calls) == 18
     assert len(asked) == len(set(asked)) == 4  # dense, two activations, and the last: nobody reads it
+
+
+# -- as MXNet's own programs bind ------------------------------------------------------------------------
+
+
+def test_a_backward_pass_with_nothing_to_do_does_nothing():
+    x, y = sym.Variable("x"), sym.Variable("y")
+    exe = sym.rint(x).simple_bind(mx.cpu(), x=(2,))
+    exe.forward(is_train=True, x=np.array([0.2, 1.7], "float32"))
+    exe.backward(mx.nd.ones((2,)))
+    assert exe.grad_dict["x"].asnumpy().tolist() == [0, 0]
+    assert exe.forward_backward(x=np.array([2.2, 1.7], "float32"))[0].asnumpy().tolist() == [2, 2]
+    exe = sym.MakeLoss(x * 3).simple_bind(mx.cpu(), grad_req="null", x=(2,))
+    exe.forward(is_train=True)
+    exe.backward(is_train=True)
+    gradients = {n: mx.nd.full((2,), 7) for n in "xy"}
+    for request, kept in (("write", 0), ("add", 7)):
+        net = sym.Group([sym.MakeLoss(x * 3), sym.sign(y)])
+        arrays = {n: mx.nd.ones((2,)) for n in "xy"}
+        exe = net.bind(mx.cpu(), arrays, args_grad=gradients, grad_req=request)
+        exe.forward(is_train=True)
+        exe.backward()
+        assert gradients["y"].asnumpy().tolist() == [kept, kept]
+        gradients["y"][:] = 7
+
+
+def test_what_is_no_argument_is_left_out():
+    net = sym.take(sym.Variable("a"), sym.Variable("at"), name="picked")
+    exe = net.simple_bind(mx.cpu(), a=(3, 2), at=(1,), axis=0, mode="clip", other=(5,))
+    assert list(exe.arg_dict) == ["a", "at"]
+    arrays = {n: mx.nd.ones((2,)) for n in ("a", "at", "bias")}
+    exe = net.bind(mx.cpu(), arrays, args_grad={n: mx.nd.zeros((2,)) for n in arrays})
+    assert exe.forward()[0].asnumpy().tolist() == [1, 1]
+    with pytest.raises(mx.BindError, match=r"args lacks \['at'\].*Did you mean 'att'"):
+        net.bind(mx.cpu(), {"a": arrays["a"], "att": arrays["a"]})
+
+
+def test_the_shape_and_type_given_count_for_more_than_a_variable_s_own():
+    net = sym.FullyConnected(sym.Variable("data", shape=(4, 8), dtype="float32"), num_hidden=2, name="fc")
+    exe = net.simple_bind(mx.cpu(), data=(3, 5), type_dict={"data": "float64"})
+    assert exe.arg_dict["fc_weight"].shape == (2, 5) and exe.outputs[0].shape == (3, 2)
+    assert exe.outputs[0].dtype == np.float64
+    assert net.infer_shape()[1] == [(4, 2)]
+    twice = net.bind(mx.cpu(), {n: mx.nd.ones(a.shape, dtype="float64") for n, a in exe.arg_dict.items()})
+    assert twice.forward()[0].asnumpy().tolist() == [[6, 6]] * 3
+
+
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize("m, n, k", [(1, 2, 2), (2, 1, 2), (2, 2, 1), (1, 4, 4), (1, 1, 3)])
+def test_gradients_of_products_of_matrices_with_one_row(m, n, k, transpose_a, transpose_b):
+    """A stride along one element was read as the distance of rows: oneDNN refused the product."""
+    rng = np.random.default_rng(0)
+    a, b, d = (rng.standard_normal((3, *s)).astype("float32") for s in ((m, k), (k, n), (m, n)))
+    turn = [
+        lambda x, t=t: np.ascontiguousarray(x.swapaxes(1, 2)) if t else x for t in (transpose_a, transpose_b)
+    ]
+    net = sym.batch_dot(
+        sym.Variable("a"), sym.Variable("b"), transpose_a=transpose_a, transpose_b=transpose_b
+    )
+    exe = net.simple_bind(mx.cpu(), a=turn[0](a).shape, b=turn[1](b).shape)
+    out = exe.forward(is_train=True, a=turn[0](a), b=turn[1](b))[0].asnumpy()
+    exe.backward(mx.nd.array(d))
+    for got, expected in (
+        (out, a @ b),
+        (exe.grad_dict["a"].asnumpy(), turn[0](d @ b.swapaxes(1, 2))),
+        (exe.grad_dict["b"].asnumpy(), turn[1](a.swapaxes(1, 2) @ d)),
+    ):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)

@@ -104,6 +104,54 @@ def test_shapes_and_batch(ask, form, tmp_path):
     )
 
 
+def heading(answer):
+    return answer[1].split("\n", 1)[0]
+
+
+def test_the_heading_says_the_batch_of_the_shapes_given(ask, tmp_path):
+    said = heading(ask("plan", "zoo:lenet", "--shape", "data:16,1,28,28", "--device", "1TFLOP/s,9GB/s"))
+    assert "batch 16," in said and said.endswith(", times of 1TFLOP/s,9GB/s")
+    # The zoo knows that steps come first here, and gives its own inputs the same batch.
+    options = "zoo:lstm,hidden=8,vocabulary=9,steps=5"
+    code, out, err = ask("plan", options, "--shape", "data:7,4")
+    assert code == 0 and "batch 4," in out, err
+    assert out == ask("plan", options, "--shape", "data:7,N", "--batch", 4)[1]
+    file = tmp_path / "lstm.json"
+    mx.models.get("lstm", hidden=8, vocabulary=9).save(file)
+    states = [f"--shape=lstm_state{end}:2,4,8" for end in ("", "_cell")]
+    code, out, err = ask("plan", file, "--shape", "data:7,4", *states)
+    assert code == 0 and "batch" not in heading((code, out, err))  # 7 and 2 come first: nobody says which
+    assert "do not agree on one batch: write N" in refused(
+        ask("plan", file, "--shape", "data:7,4", *states, "--batch", 2)
+    )
+
+
+def test_explain_halves_the_batch_that_was_given(ask):
+    options = "zoo:lstm,hidden=8,vocabulary=9,steps=5"  # its states have another first axis
+    code, out, _ = ask("explain", options, "--shape", "data:5,6")
+    assert code == 0
+    half = size(ask("plan", options, "--batch", 3)[1], "peak")
+    found = re.search(r"batch 3 instead of 6 +([\d.]+ \w+) +([\d.]+ \w+)", out)
+    assert mx.parse_bytes(found[1]) == half and mx.parse_bytes(found[2]) > 0
+
+
+def test_inference_has_no_optimizer(ask):
+    said = refused(ask("plan", "zoo:lenet", "--infer", "--optimizer", "sgd"))
+    assert "--optimizer" in said and "--infer" in said
+
+
+def test_inference_fits_the_same_batch_wherever_it_is_asked(ask):
+    budget = 400_000
+    net = "zoo:mlp,hidden=(64,),features=64,classes=3"
+    at = int(re.search(r"Batch (\d+) fits", ask("fit-batch", net, "--infer", "--budget", budget)[1])[1])
+    fits = [ask("plan", net, "--infer", "--budget", budget, "--batch", n)[0] for n in (at, at + 1)]
+    assert fits == [0, 1]
+    plans = frontier.frontier(Request(Source("zoo:lenet"), train=False), 3)
+    assert (
+        min(p.peak_bytes for p in plans) == Request(Source("zoo:lenet"), train=False).plan(2**40).peak_bytes
+    )
+
+
 def test_inference_takes_no_gradients_and_less(ask):
     train, infer = (ask("plan", "zoo:lenet", mode)[1] for mode in ("--train", "--infer"))
     assert size(infer, "gradients") == 0 < size(train, "gradients")
@@ -292,6 +340,18 @@ def test_diff_of_models_and_of_files_is_the_same(ask, tmp_path):
     assert re.search(r"^  peak +\S+ \w+ +\S+ \w+ +0 B$", same, re.MULTILINE)
 
 
+def test_diff_of_a_budget_that_does_not_fit_is_1_and_says_whose(ask):
+    code, out, err = ask("diff", "zoo:lenet", "zoo:mlp", "--budget", "2MiB")
+    assert code == 1 and not err
+    assert out.startswith("zoo:lenet\n\nNo plan fits 2.00 MiB")
+
+
+def test_no_file_is_written_to_before_planning_is_refused(ask, tmp_path, monkeypatch):
+    monkeypatch.setattr(Request, "plan", lambda *_: pytest.fail("planned first"))
+    for command, option in (("plan", "--json"), ("plan", "--html"), ("frontier", "--png")):
+        refused(ask(command, "zoo:lenet", option, tmp_path / "none" / "x"))
+
+
 def test_doctor_lists_versions_and_extras(ask):
     code, out, _ = ask("doctor")
     assert code == 0
@@ -360,6 +420,11 @@ def test_doctor_says_what_a_gpu_is_and_what_holds_it(ask):
         (["fit-batch", "model.json", "--budget", "1GB"], "data:N,3,224,224"),
         (["frontier", "zoo:lenet", "--budgets", "1"], "from 2"),
         (["diff", "zoo:lenet", "nowhere.json"], "nowhere.json"),
+        (["plan", "zoo:unet,batch=3"], "no option 'batch'"),
+        (["plan", "zoo:lenet", "--json", ""], "file to write is empty"),
+        (["plan", "zoo:lenet", "--trace", "folder.onnx"], "folder.onnx cannot be written"),
+        (["frontier", "zoo:lenet", "--svg", "no/such.svg"], "no/such.svg cannot be written"),
+        (["plan", "zoo:lenet", "--offload", "much"], "offload='auto'"),
     ],
 )  # fmt: skip
 def test_bad_usage_is_one_line_and_2(ask, argv, says, tmp_path, monkeypatch):
@@ -432,7 +497,7 @@ def test_files_that_are_too_large_are_refused_unread(ask, tmp_path, name):
         assert "has 3221225472 bytes" in refused(ask("plan", path))
         assert "has 3221225472 bytes" in refused(ask("diff", path, path))
         with open(path, "r+b") as file:
-            file.write(b'{"mxlite_memory_plan": 3, ')
+            file.write(b'{"mxlite_memory_plan": 4, ')
         if not name.endswith("onnx"):
             assert "a plan has at most" in refused(ask("diff", path, path))
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
@@ -582,6 +647,12 @@ def test_module_and_pipe():
     error = process.stderr.read()
     process.stderr.close()
     assert process.wait(timeout=120) in (0, 2) and "Traceback" not in error
+
+
+def test_where_there_is_no_output_the_exit_code_still_answers(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["plan", "zoo:lenet"]) == 0
+    assert main(["plan", "zoo:lenet", "--budget", "1kB"]) == 1
 
 
 def test_the_installed_command_is_a_function_that_is_there():

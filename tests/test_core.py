@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import os
 import stat
 import threading
@@ -28,8 +30,10 @@ from mxlite.core import (
     MXLiteError,
     nearest,
     parse_bytes,
+    read_at_most,
     replacing,
 )
+from mxlite.core.collection import no_collection
 
 # -- bytes -----------------------------------------------------------------------------------------------
 
@@ -387,8 +391,24 @@ def test_a_name_without_a_folder_means_the_current_one(tmp_path, monkeypatch):
 
 
 def test_a_missing_folder_is_an_error_at_once(tmp_path):
-    with pytest.raises(FileNotFoundError), replacing(tmp_path / "no" / "x"):
+    path = tmp_path / "no" / "x"
+    with pytest.raises(FileNotFoundError) as caught, replacing(path):
         raise AssertionError("the block must not run")
+    assert caught.value.filename == str(path)
+
+
+def test_a_small_file_takes_little_memory_whatever_may_be_read():
+    class Counted(io.BytesIO):
+        asked = 0
+
+        def read(self, size=-1):
+            self.asked = max(self.asked, size)
+            return super().read(size)
+
+    content = bytes(3_000_000)
+    for most, found in ((1 << 40, content), (2_500_000, content[:2_500_000]), (0, b"")):
+        file = Counted(content)
+        assert read_at_most(file, most) == found and file.asked <= 1 << 20
 
 
 def test_a_target_that_cannot_be_replaced_leaves_nothing_behind(tmp_path):
@@ -396,3 +416,33 @@ def test_a_target_that_cannot_be_replaced_leaves_nothing_behind(tmp_path):
     with pytest.raises(OSError), replacing(tmp_path / "folder") as file:
         file.write(b"x")
     assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_collection_pauses_until_the_last_one_has_left():
+    assert gc.isenabled()
+    inner, left = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with no_collection():
+            inner.set()
+            left.wait()
+
+    other = threading.Thread(target=stay)
+    with no_collection():
+        other.start()
+        inner.wait()
+        assert not gc.isenabled()
+    assert not gc.isenabled()  # the other is in there still
+    left.set()
+    other.join()
+    assert gc.isenabled()
+
+
+def test_collection_that_somebody_has_turned_off_stays_off():
+    gc.disable()
+    try:
+        with no_collection():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

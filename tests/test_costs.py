@@ -6,6 +6,8 @@ import json
 import sys
 from dataclasses import replace
 from itertools import pairwise
+from math import inf
+from time import sleep
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +16,7 @@ from emulated_driver import emulated_gpus
 
 import mxlite as mx
 from mxlite.backends.cpu import CPU
-from mxlite.executor.cache_probe import cache_bytes
+from mxlite.executor.cache_probe import cache_bytes, LOOKS, others_bytes_per_s, PART, WAITS
 from mxlite.executor.timings import Timings
 from mxlite.memplan import Device, HostLink, locality, MemoryPlan, plan_memory
 from mxlite.memplan.device import DEFAULT, device_of
@@ -30,7 +32,7 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("MXLITE_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("MXLITE_KERNELS", "reference")
     monkeypatch.setattr("mxlite.executor.timings._made", {})
-    monkeypatch.setattr(calibration, "cache_bytes", lambda: 2**20)  # what it does has tests of its own
+    monkeypatch.setattr(calibration, "_cache", lambda: (2**20, 1e9))  # what it does has tests of its own
     return tmp_path
 
 
@@ -254,6 +256,7 @@ def test_what_cannot_be_timed_is_tried_once(monkeypatch):
 def test_a_cold_run_finds_an_empty_cache_and_threads_awake(monkeypatch):
     monkeypatch.setattr(calibration, "CALL_S", 1e9)
     monkeypatch.setattr(calibration, "AGAIN", 2)
+    monkeypatch.setattr(calibration, "LEAST_AGAIN", 1)
     happened, times = [], iter([4.0, 3.0, 2.0, 5.0, 6.0, 7.0, 8.0, 3.0, 9.0])
     seconds_of = lambda self, run: run() or next(times)  # noqa: E731
     monkeypatch.setattr("mxlite.backends.base.Backend.seconds_of", seconds_of)
@@ -262,6 +265,22 @@ def test_a_cold_run_finds_an_empty_cache_and_threads_awake(monkeypatch):
     run, flush = (lambda: happened.append("run")), (lambda: happened.append("flush"))
     assert calibration._pairs(lowered, run, flush) == [(4.0, 2.0), (5.0, 6.0), (8.0, 3.0)]
     assert happened == ["run", *["flush", 2, "run", "run", "run"] * 3]
+
+
+def test_warm_runs_are_many_where_they_are_short_and_some_where_they_are_long(monkeypatch):
+    monkeypatch.setattr(calibration, "CALL_S", 5.0)
+    for seconds, count in ((0.1, calibration.AGAIN), (0.9, 6), (100.0, calibration.LEAST_AGAIN)):
+        runs = []
+        monkeypatch.setattr(
+            "mxlite.backends.base.Backend.seconds_of", lambda self, run, s=seconds: run() or s
+        )
+        lowered = SimpleNamespace(backend=replace(CPU, rouse=lambda threads: None), threads=1, tuned=True)
+        pairs = calibration._pairs(lowered, lambda runs=runs: runs.append(1), lambda: None)
+        assert len(runs) == 1 + len(pairs) * (1 + count)
+
+
+def test_to_wait_takes_no_seconds_of_a_kernel():
+    assert 0 < CPU.seconds_of(lambda: sleep(0.05)) < 0.04
 
 
 def test_flushing_writes_all_bytes():
@@ -345,9 +364,23 @@ def test_foreign_files_of_timings_count_for_nothing(own_cache):
     ):  # fmt: skip
         assert reads(bad) == {}
     assert reads(json.dumps({**good, "seconds": {"x": [1.0, 1.0]}})) == {}
-    for bad in (True, -2, 1.0, "1", None, 2**70):
-        file.write_text(json.dumps({**good, "cache_bytes": bad}))
-        assert Timings(tuple(good["facts"]), str(file)).cache_bytes == -1
+    assert good["cache"] == [2**20, 1e9]
+    for bad in (
+        True,
+        None,
+        7,
+        [],
+        [7],
+        [7, 1],
+        [7.0, 1.0],
+        [-1, 1.0],
+        [7, -1.0],
+        [2**70, 1.0],
+        [7, 1e400],
+        [7, None],
+    ):
+        file.write_text(json.dumps({**good, "cache": bad}))
+        assert Timings(tuple(good["facts"]), str(file)).cache is None
 
 
 def test_a_cache_that_cannot_be_written_is_none(own_cache, monkeypatch):
@@ -362,9 +395,10 @@ def test_the_oldest_timings_go(tmp_path, monkeypatch):
     monkeypatch.setattr("mxlite.executor.timings.MOST_CALLS", 3)
     timings = Timings(("a",), str(tmp_path / "t.json"))
     for n in range(5):
-        timings.update({f"{n:064x}": (1.0 + n, 1.0)}, 7)
+        timings.update({f"{n:064x}": (1.0 + n, 1.0)}, (7, 0.0))
     again = Timings(("a",), str(tmp_path / "t.json"))
-    assert sorted(again.seconds.values()) == [(3.0, 1.0), (4.0, 1.0), (5.0, 1.0)] and again.cache_bytes == 7
+    assert sorted(again.seconds.values()) == [(3.0, 1.0), (4.0, 1.0), (5.0, 1.0)]
+    assert again.cache == (7, 0.0)
 
 
 # -- what the cache holds -----------------------------------------------------------------------------
@@ -379,7 +413,43 @@ def test_the_cache_of_this_machine_is_one_of_the_sizes_tried():
     assert cache_bytes((2**16, 2**20)) in (0, 2**16, 2**20)
 
 
-def two_maps(cache, warm=1.0):
+def emptied_after(seconds, looks=LOOKS):
+    """A pass takes 3 s where `seconds` have gone by since the one before, else 1 s; in but the first `looks`
+    nobody else is there.
+    """
+    seen = []
+
+    def seconds_after(wait):
+        seen.append(wait)
+        return 3.0 if wait == inf or (wait >= seconds and seen.count(wait) <= looks) else 1.0
+
+    return seconds_after
+
+
+@pytest.mark.parametrize("rate", (1e9, 4e9, 16e9))
+def test_what_others_touch_is_the_rest_of_the_cache_in_the_time_that_a_part_of_it_stays(rate):
+    cache = 32 * 2**20
+    found = others_bytes_per_s(cache, emptied_after((cache - cache // PART) / rate))
+    assert rate / 2**0.5 <= found <= rate * 2**0.5  # waits grow by a factor of 2
+
+
+def test_others_who_come_and_go_count_in_part():
+    often, seldom = (others_bytes_per_s(2**25, emptied_after(WAITS[2], looks)) for looks in (LOOKS, 3))
+    assert 0 < others_bytes_per_s(2**25, emptied_after(WAITS[-1])) < seldom < often
+
+
+def test_where_nobody_else_or_no_cache_is_to_be_seen_others_touch_nothing():
+    assert others_bytes_per_s(2**25, emptied_after(1.0)) == 0
+    assert others_bytes_per_s(2**25, lambda wait: 1.0) == 0 == others_bytes_per_s(0)
+
+
+def test_others_on_this_machine_touch_some_number_of_bytes(monkeypatch):
+    monkeypatch.setattr("mxlite.executor.cache_probe.WAITS", (1e-5, 2e-5))
+    monkeypatch.setattr("mxlite.executor.cache_probe.LOOKS", 2)
+    assert 0 <= others_bytes_per_s(2**20) < inf
+
+
+def two_maps(cache, warm=1.0, others=0.0):
     """Two tasks that pass a map of 1 MiB on, two that read them backwards; 4 s each, `warm` s if cached."""
     size = 2**20
     values = tuple(Value(f"v{i}", size) for i in range(4)) + (Value("data", 64, fixed=True),)
@@ -389,7 +459,7 @@ def two_maps(cache, warm=1.0):
         Task("b'", "op", (1, 0), (2,), seconds=4.0, warm=warm),
         Task("a'", "op", (2, 0), (3,), seconds=4.0, warm=warm),
     )
-    return Problem(tasks, values, 2, {"inputs": 64}, cache_bytes=cache)
+    return Problem(tasks, values, 2, {"inputs": 64}, cache_bytes=cache, others_bytes_per_s=others)
 
 
 def test_a_step_in_the_cache_takes_its_warm_time():
@@ -406,6 +476,48 @@ def test_what_was_just_made_is_warm_and_what_was_made_before_is_cold():
     # b reads what a made just now; all else was touched 1.5 maps ago and more.
     seconds = plan_memory(two_maps(3 * 2**19)).predicted_seconds
     assert 4.0 < seconds < 16.0
+
+
+def test_what_others_touch_pushes_out_what_a_step_touched_long_ago():
+    alone, crowded = (
+        plan_memory(two_maps(8 * 2**20, others=r * 2**20)).predicted_seconds for r in (0.0, 100.0)
+    )
+    assert alone == pytest.approx(4.0)
+    assert crowded > 15.5  # only of what the call before has just touched some is left
+    few = plan_memory(two_maps(8 * 2**20, others=2**20)).predicted_seconds
+    assert alone < few < crowded
+
+
+def test_a_slow_call_pushes_out_more_than_a_quick_one():
+    values = tuple(Value(n, 2**20) for n in "abc") + (Value("data", 64, fixed=True),)
+
+    def last_call(seconds):
+        tasks = (
+            Task("first", "op", (3,), (0,), seconds=1e-3, warm=1e-3),
+            Task("between", "op", (3,), (1,), seconds=seconds, warm=seconds),
+            Task("last", "op", (0, 1), (2,), seconds=2e-3, warm=1e-3),
+        )
+        problem = Problem(tasks, values, 3, {"inputs": 64}, cache_bytes=2**23, others_bytes_per_s=2**30)
+        return locality.call_seconds(make_plan(problem))[-1]
+
+    assert last_call(1e-4) == pytest.approx(1e-3)
+    assert 1e-3 < last_call(6e-3) < last_call(1.0) < 2e-3
+
+
+def test_problems_with_other_caches_have_other_digests():
+    problems = (
+        two_maps(0),
+        two_maps(2**20),
+        two_maps(2**21),
+        two_maps(2**20, others=1.0),
+        two_maps(2**20, others=2.0),
+    )
+    assert len({p.digest for p in problems}) == len(problems)
+
+
+def test_calls_and_step_take_the_same():
+    plan = plan_memory(two_maps(3 * 2**19, others=1e5))
+    assert sum(locality.call_seconds(plan)) == plan.predicted_seconds == locality.step_seconds(plan)
 
 
 def test_running_again_within_the_cache_costs_its_warm_time():

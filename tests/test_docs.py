@@ -7,7 +7,9 @@ and in an empty folder. A ```text block right behind one is what it prints; `...
 import contextlib
 import doctest
 import importlib.util
+import inspect
 import io
+import pydoc
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -26,13 +28,14 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PUBLIC = """
     attribute AttrScope autograd base BindError BudgetError callback context Context contrib core cpu
-    current_context DefinitionError DerivativeError DeviceError DTypeError engine EngineError Executor
-    format_bytes FormatError formats get_num_threads gpu gpu_memory_info image img init initializer io
-    kv kvstore lr_scheduler MemoryBudgetError memplan metric misc mod model models module mon monitor
-    MXLiteError MXNetError name nd NDArray ndarray num_gpus OpAttributeError operator OperatorError opt
-    optimizer OutOfMemoryError parse_bytes PlanError profiler random recordio rnd rnn SearchLimitError
-    set_gpu_memory_limit set_num_threads ShapeError StateError sym symbol Symbol test_utils tools
-    UnknownAttributeError UnknownNameError util var Variable visualization viz
+    cpu_pinned current_context DefinitionError DerivativeError DeviceError DTypeError engine EngineError
+    Executor format_bytes FormatError formats get_num_threads gpu gpu_memory_info image img init
+    initializer io is_np_shape kv kvstore lr_scheduler MemoryBudgetError memplan metric misc mod model
+    models module mon monitor MXLiteError MXNetError name nd NDArray ndarray np_shape num_gpus
+    OpAttributeError operator OperatorError opt optimizer OutOfMemoryError parse_bytes PlanError profiler
+    random recordio rnd rnn SearchLimitError set_gpu_memory_limit set_np_shape set_num_threads ShapeError
+    StateError sym symbol Symbol test_utils tools UnknownAttributeError UnknownNameError use_np_shape util
+    var Variable visualization viz
 """.split()
 """What `import mxlite as mx` promises. One name more or less is a change that users notice (changelog.d/)."""
 
@@ -54,15 +57,10 @@ def name_of(page):
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_python_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypatch):
-    """With numpy's kernels: the bytes of a plan depend on which there are, and pages show bytes."""
-    monkeypatch.setenv("MXLITE_KERNELS", "reference")
-    monkeypatch.chdir(tmp_path)
+def printed_blocks(page):
+    """Run the page: (what a block printed, what the page says, line) for each with a text behind."""
     mx.random.seed(0)
     np.random.seed(0)
-    checker = doctest.OutputChecker()
-    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     namespace = {"__name__": "__docs__"}
     names = mx.sym.NameManager()  # a page's automatic names count from 0
     printed = None
@@ -74,15 +72,31 @@ def test_python_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypa
             with contextlib.redirect_stdout(output), names:
                 exec(source, namespace)
             printed = output.getvalue()
-        elif language == "text" and follows and printed is not None:
-            wrong = doctest.Example(code, code)
-            assert checker.check_output(code, printed, flags), (
-                f"{name_of(page)}, line {line}: " + checker.output_difference(wrong, printed, flags)
-            )
-            printed = None
         else:
+            if language == "text" and follows and printed is not None:
+                yield printed, code, line
             printed = None
     mx.nd.waitall()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_python_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypatch):
+    """With numpy's kernels: the bytes of a plan depend on which there are, and pages show bytes."""
+    monkeypatch.setenv("MXLITE_KERNELS", "reference")
+    monkeypatch.chdir(tmp_path)
+    checker = doctest.OutputChecker()
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    for printed, said, line in printed_blocks(page):
+        assert checker.check_output(said, printed, flags), (
+            f"{name_of(page)}, line {line}: "
+            + checker.output_difference(doctest.Example(said, said), printed, flags)
+        )
+
+
+def test_the_guide_runs_with_the_kernels_that_are_here(tmp_path, monkeypatch):
+    """Its reader has these; only the bytes it shows may be others."""
+    monkeypatch.chdir(tmp_path)
+    assert len(list(printed_blocks(ROOT / "docs" / "guide.md"))) > 10
 
 
 def test_public_surface_is_the_pinned_list():
@@ -163,6 +177,54 @@ def test_the_list_of_gpu_kernels_is_what_their_rows_say(monkeypatch):
 def test_commands_print_what_the_page_says(monkeypatch):
     script = script_called("write_tool_docs", monkeypatch)
     assert script.PAGE.read_text(encoding="utf-8") == script.page(), "run scripts/write_tool_docs.py"
+
+
+def listed_in_api():
+    """What docs/api.md shows: name -> object, members of modules that it lists with their own names."""
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    found = {}
+    for kind, name, options in re.findall(r"^\.\. auto(\w+):: (mxlite\S*)\n((?:   :.*\n)*)", text, re.M):
+        here = pydoc.locate(name)
+        assert here is not None, f"docs/api.md: there is no {name}"
+        found[name] = here
+        if kind == "module" and (members := re.search(r":members: (.+)", options)):
+            for member in members[1].split(", "):
+                assert hasattr(here, member), f"docs/api.md: there is no {name}.{member}"
+                found[f"{name}.{member}"] = getattr(here, member)
+    return found
+
+
+def test_the_interface_lists_every_class_that_a_user_would_make_or_extend():
+    listed = list(listed_in_api().values())
+    bases = {
+        mx.io.DataIter: mx.io, mx.mod.BaseModule: mx.mod, mx.rnn.BaseRNNCell: mx.rnn,
+        mx.metric.EvalMetric: mx.metric, mx.optimizer.Optimizer: mx.optimizer,
+        mx.lr_scheduler.LRScheduler: mx.lr_scheduler, mx.initializer.Initializer: mx.initializer,
+    }  # fmt: skip
+    for base, namespace in bases.items():
+        for name, here in vars(namespace).items():
+            if (
+                isinstance(here, type)
+                and issubclass(here, base)
+                and not name.startswith(("_", "Base", "Measured"))
+            ):
+                assert here in listed, f"docs/api.md lacks {namespace.__name__}.{name}"
+
+
+def test_descriptions_have_no_marks_that_a_page_would_stumble_over():
+    """Sphinx takes `*x` for the start of emphasis and `|x|` for a substitution: make docs fails there."""
+    for name, here in listed_in_api().items():
+        texts = [here.__doc__ or ""]
+        if isinstance(here, type):
+            shown = [m for n, m in vars(here).items() if n[0] != "_"]
+            texts += [m.__doc__ or "" for m in shown if inspect.isroutine(m) or isinstance(m, property)]
+        for text in texts:
+            for paragraph in re.sub(r"(`+).*?\1", "", inspect.cleandoc(text), flags=re.S).split("\n\n"):
+                if paragraph.startswith(" "):  # code
+                    continue
+                stars = re.sub(r"\*\*?[^\s*][^*]*\*\*?(?!\w)", "", paragraph)
+                assert not re.search(r"(?:^|(?<=[\s(]))\*+[^\s*]", stars), (name, paragraph)
+                assert not re.search(r"(?:^|(?<=[\s(]))\|[^\s|][^|]*\|", paragraph), (name, paragraph)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -21,6 +21,7 @@ def command(name, *arguments):
     return [sys.executable, os.path.join(ROOT, "examples", f"{name}.py"), *map(str, arguments)]
 
 
+EXAMPLES = ("train_resnet", "mixed_loop", "train_lstm", "train_bucketing_lstm", "train_transformer")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": ROOT}
 
 
@@ -34,7 +35,7 @@ def run(folder, name, *arguments, code=0):
 
 def test_every_example_has_a_test():
     names = {f[:-3] for f in os.listdir(os.path.join(ROOT, "examples")) if f.endswith(".py")}
-    assert names == {"train_resnet", "mixed_loop", "train_lstm", "train_bucketing_lstm", "train_transformer"}
+    assert names == set(EXAMPLES)
 
 
 def test_a_resnet_trains_inside_its_budget(tmp_path):
@@ -114,6 +115,19 @@ def test_an_lstm_learns_inside_its_budget(tmp_path):
     out = run(tmp_path, "train_lstm", *small, "--budget", "1MB")
     perplexities = [float(line.split()[3]) for line in out.splitlines() if line.startswith("epoch")]
     assert perplexities[1] < perplexities[0]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_bad_arguments_are_one_line(tmp_path, name):
+    said = run(tmp_path, name, "--epochs", 0, code=2)
+    assert said.splitlines()[-1].endswith("--epochs must be at least 1, got 0")
+    if name != "mixed_loop":
+        said = run(tmp_path, name, "--budget", "lots", code=2)
+        assert "Cannot read the memory budget 'lots'" in said.splitlines()[-1]
+
+
+def test_an_unrolled_lstm_fits_its_default_budget(tmp_path):
+    assert "epoch 1" in run(tmp_path, "train_lstm", "--characters", 2100, "--epochs", 1)
 
 
 def test_a_language_model_learns_in_buckets_inside_its_budget(tmp_path):

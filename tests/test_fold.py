@@ -12,7 +12,7 @@ from mxlite import ops
 from mxlite.backends import bind_call
 from mxlite.backends.cpu import CPU, passes
 from mxlite.backends.cpu.onednn import library
-from mxlite.executor.step import infer
+from mxlite.executor.infer import infer
 from mxlite.graph.attrs import parse_attrs
 
 needs_onednn = pytest.mark.skipif(library() is None, reason="oneDNN is not there")

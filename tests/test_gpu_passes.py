@@ -10,7 +10,7 @@ import mxlite as mx
 from mxlite.backends import Backend, base
 from mxlite.backends.gpu.kernels import table
 from mxlite.backends.gpu.passes import Passes
-from mxlite.executor.step import infer
+from mxlite.executor.infer import infer
 from mxlite.ops.norm_act import _norm_act
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")

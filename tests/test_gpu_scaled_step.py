@@ -103,5 +103,5 @@ def test_a_module_on_a_gpu_counts_only_the_updates_that_are_made(name):
         scale = module.loss_scale
         _, made, left_out = module._executor.scale_history
         assert scale == 2.0 ** (16 - left_out)
-        assert 2 <= left_out < 5 and module._optimizer.num_update == made == 5 - left_out
-        assert set(module._optimizer._index_update_count.values()) == {made}
+        assert 2 <= left_out < 5 and module._training.optimizer.num_update == made == 5 - left_out
+        assert set(module._training.optimizer._index_update_count.values()) == {made}

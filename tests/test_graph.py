@@ -392,7 +392,21 @@ def test_a_variables_own_shape_takes_part():
     graph = Graph((call(plus, a, variable("b")),))
     assert infer_shapes(graph, {"b": (-1, 5)}).shapes[a] == (4, 5)
     with pytest.raises(ShapeError, match=r"'a'.*needs 'a' to be"):
-        infer_shapes(graph, {"a": (3, 5)})
+        infer_shapes(graph, {"a": (3, -1)})
+
+
+def test_a_whole_shape_counts_for_more_than_the_variable_s_own():
+    a = variable("a", __shape__="(4, 3)")
+    graph = Graph((call(plus, a, variable("b")),))
+    again = infer_shapes(graph, {"a": (2, 5)})
+    assert set(again.shapes.values()) == {(2, 5)}
+    assert infer_shapes(again, {}).shapes == again.shapes
+
+
+def test_a_type_that_is_known_counts_for_more_than_the_variable_s_own():
+    a = variable("a", __dtype__="float32")
+    graph = infer_types(Graph((call(plus, a, variable("b")),)), {"a": "float64"})
+    assert infer_types(graph, {}).dtypes == graph.dtypes
 
 
 def test_what_is_far_back_is_learned_in_a_few_rounds():

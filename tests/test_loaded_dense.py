@@ -174,6 +174,35 @@ def test_weights_are_those_of_whole_gradients(optimizer, monkeypatch):
         np.testing.assert_allclose(got[name], x, rtol=1e-4, atol=1e-5 * np.abs(x).max(), err_msg=name)
 
 
+@pytest.mark.parametrize("fused", [True, False], ids=["update", "gradients"])
+def test_mixed_precision_does_the_same(fused, monkeypatch):
+    """Weights stay float32; one behind the function is rounded inside the update and not before it."""
+
+    def trained() -> tuple[dict[str, np.ndarray], Any]:
+        optimizer = mx.optimizer.SGD(momentum=0.9) if fused else None
+        exe = bound(network(), rows=2 * ROWS, amp="bfloat16", optimizer=optimizer)
+        check(exe.memory_plan)
+        if not fused:
+            return step(exe), exe
+        for _ in range(3):
+            exe.step([[0.01, 0.0] for _ in exe.updated])
+        mx.nd.waitall()
+        assert exe.measured_bytes == exe.memory_plan.peak_bytes
+        return {n: a.asnumpy() for n, a in {**exe.arg_dict, **exe.optimizer_states}.items()}, exe
+
+    got, exe = trained()
+    found = operators(exe)
+    assert "_loaded_dense" in found and "gelu" not in found
+    assert ("_loaded_dense_update" if fused else "_loaded_dense_gradient") in found
+    without(monkeypatch)
+    plain, other = trained()
+    assert not set(operators(other)) & LOADED
+    kept = [kept_bound(e.memory_plan.problem).kept for e in (other, exe)]
+    assert kept[0] - kept[1] == padded(2 * 2 * ROWS * HIDDEN)
+    for name, x in plain.items():
+        np.testing.assert_allclose(got[name], x, rtol=0, atol=2e-2 * np.abs(x).max(), err_msg=name)
+
+
 def test_a_weight_that_is_read_later_is_updated_later():
     """An earlier layer has the same weight; its gradient in data comes after that of the later layer."""
     for blocked in (False, True):
@@ -220,19 +249,26 @@ def run(kernel: Any, op: Any, attrs: Any, ins: list[Any], outs: list[Any], shape
     assert (block[:64] == 0xFF).all() and (block[-64:] == 0xFF).all()
 
 
-def near(x: np.ndarray, y: np.ndarray) -> None:
-    np.testing.assert_allclose(x, y, rtol=0, atol=3e-6 * np.abs(y).max())
+LAST = {"float32": 3e-6, "float16": 2e-3, "bfloat16": 2**-7}
+"""About the last digit, of the largest number: in 16 bits a sum that is nearly half way goes up or down."""
 
 
-SIZES = [(ROWS, WIDTH, HIDDEN), (70, 9, 2101), (128, 40, 1024)]
+def near(x: np.ndarray, y: np.ndarray, dtype: str) -> None:
+    x, y = x.astype("d"), y.astype("d")
+    np.testing.assert_allclose(x, y, rtol=0, atol=LAST[dtype] * np.abs(y).max())
 
 
+SIZES = [(2 * ROWS, WIDTH, HIDDEN), (70, 9, 4101), (600, 40, 1024)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("function", [(gelu, gelu.Attrs("tanh")), (silu, NoAttrs())], ids=["gelu", "silu"])
-def test_kernels_make_what_the_references_make(size, function, two_threads):
+def test_kernels_make_what_the_references_make(size, function, dtype, two_threads):
     n, m, k = size
     rng = np.random.default_rng(2)
-    data, weight, bias, d_out = (rng.standard_normal(s).astype("f") for s in ((n, k), (m, k), (m,), (n, m)))
+    data, weight, bias, d_out = (rng.standard_normal(s).astype(dtype) for s in ((n, k), (m, k), (m,), (n, m)))
+    master, states = rng.standard_normal((m, k)).astype("f"), rng.standard_normal((m, k)).astype("f")
     layer = LoadedAttrs(m, function=function[0], given=function[1])
     sgd = LoadedUpdateAttrs(
         layer, ops._fused_sgd_mom, parse_attrs(ops._fused_sgd_mom, {"momentum": 0.5, "row": 0})
@@ -241,7 +277,7 @@ def test_kernels_make_what_the_references_make(size, function, two_threads):
     calls = (
         (_loaded_dense, layer, [data, weight, bias], [(n, m)]),
         (_loaded_dense_gradient, layer, [d_out, weight, data], [(n, k), (m, k)]),
-        (_loaded_dense_update, sgd, [d_out, data, weight, weight / 3, hyper], [(n, k)]),
+        (_loaded_dense_update, sgd, [d_out, data, master, states, hyper], [(n, k)]),
     )
     for op, attrs, ins, outs in calls:
         shapes = tuple(x.shape for x in ins), tuple(outs)
@@ -251,26 +287,69 @@ def test_kernels_make_what_the_references_make(size, function, two_threads):
         results = []
         for kernel in (chosen, CPU.reference(op, attrs, *shapes, types[0])):
             mine = [x.copy() for x in ins]
-            made = [np.full(s, np.nan, "f") for s in outs]
+            made = [np.full(s, np.nan, dtype) for s in outs]
             run(kernel, op, attrs, mine, made, shapes)
             results.append([*mine, *made])
         for x, y in zip(*results):
-            near(x, y)
+            near(x, y, dtype)
         if op is _loaded_dense:
             continue
         mine = [x.copy() for x in ins]  # the gradient in data over data
         place = op.input_names(attrs).index("data")
-        run(chosen, op, attrs, mine, [mine[place], *(np.empty(s, "f") for s in outs[1:])], shapes)
+        run(chosen, op, attrs, mine, [mine[place], *(np.empty(s, dtype) for s in outs[1:])], shapes)
         np.testing.assert_array_equal(mine[place], results[0][len(ins)])
 
 
-def test_bands_cover_all_columns():
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_sums_in_float32_are_rounded_once(dtype, two_threads):
+    """Gradients over blocks of rows whose parts cancel: rounded parts would leave their errors."""
+    n, m, k = 1024, 16, 512
+    rng = np.random.default_rng(4)
+    half = rng.standard_normal((n // 2, m))
+    d_out = np.concatenate([half, -half + 2**-9 * rng.standard_normal(half.shape)]).astype(dtype)
+    data = np.tile(rng.standard_normal((n // 2, k)), (2, 1)).astype(dtype)
+    weight = np.zeros((m, k), "f")
+    layer = LoadedAttrs(m, function=silu, given=NoAttrs())
+    sgd = LoadedUpdateAttrs(layer, ops._fused_sgd, parse_attrs(ops._fused_sgd, {"row": 0}))
+    ins, outs = [d_out, data, weight, np.array([[1.0, 0.0]])], [np.empty((n, k), dtype)]
+    shapes = tuple(x.shape for x in ins), ((n, k),)
+    types = tuple(x.dtype for x in ins)
+    chosen = CPU.choose(_loaded_dense_update, sgd, *shapes, types[0], types)
+    assert "columns at a time" in chosen.name
+    run(chosen, _loaded_dense_update, sgd, ins, outs, shapes)
+    x = data.astype("d")
+    made = (x / (1 + np.exp(-x))).astype(dtype).astype("d")
+    want = -d_out.astype("d").T @ made
+    assert np.abs(weight - want).max() < 1e-4 * np.abs(want).max() + 1e-5 * np.abs(d_out.astype("d")).max()
+
+
+def test_blocks_cover_everything():
+    kinds = [dense_loaded.FORWARD, dense_loaded.BACKWARD, dense_loaded.NARROW_FORWARD]
     for k in (512, 513, 540, 1000, 2048, 2816, 3072, 4097):
-        for columns in (dense_loaded.COLUMNS, dense_loaded.GRADIENT_COLUMNS):
-            s = dense_loaded._sizes((np.dtype("f"),), (1 << 19, k), (8, k), columns)
-            assert s is not None and len(s.bands) >= 2 and s.width % 256 == 0
-            assert [b.start for b in s.bands[1:]] == [b.stop for b in s.bands[:-1]]
-            assert s.bands[-1].stop == k and s.width <= columns + 256
+        for block in (*kinds, dense_loaded.NARROW_BACKWARD):
+            for n in (1 << 10, 1500, 70_001):
+                s = dense_loaded._sizes((np.dtype("f"),), (n, k), (8, k), block)
+                assert s is not None
+                for parts, count in ((s.bands, k), (s.chunks, n)):
+                    assert [p.start for p in parts[1:]] == [p.stop for p in parts[:-1]]
+                    assert (parts[0].start, parts[-1].stop) == (0, count)
+                assert (
+                    s.height <= 1.5 * (block.rows or n) + 16 and s.width <= 1.5 * (block.columns or k) + 256
+                )
+
+
+def test_scratch_does_not_grow_with_the_rows(two_threads):
+    layer = LoadedAttrs(64, function=silu, given=NoAttrs())
+    sgd = LoadedUpdateAttrs(layer, ops._fused_sgd, parse_attrs(ops._fused_sgd, {"row": 0}))
+    for dtype in ("float32", "bfloat16"):
+        kind, found = np.dtype(dtype), []
+        for n in (4096, 16384):
+            shapes = ((n, 64), (n, 1024), (64, 1024), (1, 2))
+            types = (kind, kind, np.dtype("f"), np.dtype("d"))
+            update = CPU.choose(_loaded_dense_update, sgd, shapes, ((n, 1024),), kind, types)
+            made = CPU.choose(_loaded_dense, layer, ((n, 1024), (64, 1024), (64,)), ((n, 64),), kind)
+            found.append((made.workspace, update.workspace))
+        assert found[0] == found[1], dtype
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from fast_kernels import KINDS, only
 
 import mxlite as mx
 from mxlite.backends import bind_call, dense_cross_entropy
-from mxlite.backends.cpu import CPU, passes
+from mxlite.backends.cpu import CPU, passes, products
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
 from mxlite.backends.dense_cross_entropy import _dense_cross_entropy, band_rows, DenseLossAttrs
@@ -40,7 +40,8 @@ def given(dtype="float32", label="float32", no_bias=False, rows=ROWS):
     shapes = (rows, WIDTH), (CLASSES, WIDTH), (CLASSES,)
     data, weight, bias = (rng.standard_normal(s).astype(dtype) for s in shapes)
     labels = rng.integers(0, CLASSES, rows).astype(label)
-    return [data, weight, *([] if no_bias else [bias]), labels, np.array([0.25], dtype)]
+    head = np.array([0.25], "float64" if dtype == "float64" else "float32")
+    return [data, weight, *([] if no_bias else [bias]), labels, head]
 
 
 def apart(arrays, no_bias=False):
@@ -71,7 +72,8 @@ def run(arrays, kinds, wanted=NAMES, in_place=False, gradients=True):
     arrays = [x.copy() for x in arrays][: len(_dense_cross_entropy.input_names(attrs))]
     shapes, types = tuple(a.shape for a in arrays), tuple(a.dtype for a in arrays)
     _, made = _dense_cross_entropy.infer_shape(attrs, *shapes)
-    outs = {n: np.full(s, np.nan, arrays[0].dtype) if n in wanted else None for n, s in zip(names, made)}
+    _, makes = _dense_cross_entropy.infer_type(attrs, *types)
+    outs = {n: np.full(s, np.nan, d) if n in wanted else None for n, s, d in zip(names, made, makes)}
     if in_place:
         outs["d_data"] = arrays[0]
     used = frozenset((*_dense_cross_entropy.input_names(attrs), *wanted))
@@ -112,6 +114,23 @@ def test_a_call_makes_what_both_operators_make(kinds, label, no_bias):
     assert ("rows at a time" in kernel.name) == (kinds != "reference")
     assert len(got) == 4 - no_bias
     close(got, apart(arrays))
+
+
+@pytest.mark.parametrize("kinds", ["reference", TUNED])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_in_16_bits_sums_are_float32(kinds, dtype, monkeypatch):
+    """Scores and their gradient are rounded once; what adds up over bands is not."""
+    monkeypatch.setattr(products, "SMALL", 1)
+    arrays = given(dtype)
+    got, kernel = run(arrays, kinds)
+    assert ("rows at a time" in kernel.name) == (kinds != "reference")
+    kinds_of = {n: x.dtype.name for n, x in got.items()}
+    assert kinds_of == dict.fromkeys(NAMES, "float32") | {"d_data": dtype}
+    close(got, apart(arrays), 2e-2 if dtype == "bfloat16" else 3e-3)
+    again = [np.concatenate([x] * 64) if i in (0, 3) else x for i, x in enumerate(arrays)]
+    many, _ = run(again, kinds)
+    for name in ("out", "d_weight", "d_bias"):  # sums in 16 bits would stop growing
+        np.testing.assert_allclose(many[name], 64 * got[name], rtol=1e-4, atol=1e-3 * np.abs(got[name]).max())
 
 
 @pytest.mark.parametrize("kinds", ["reference", TUNED])
@@ -196,7 +215,7 @@ def whole(monkeypatch):
     """A function from here on which scores are made as a whole."""
 
     def use():
-        monkeypatch.setattr(passes, "COMBINE", tuple(p for p in passes.COMBINE if p is not loss_bands))
+        monkeypatch.setattr(passes, "COMBINE", tuple(p for p in passes.COMBINE if p is not passes.loss_bands))
 
     return use
 
@@ -335,6 +354,24 @@ def test_training_goes_as_with_all_scores_in_fewer_bytes(whole, net, how):
     assert in_bands[2].peak_bytes < before[2].peak_bytes
 
 
+@pytest.mark.skipif(not usable(), reason="llvmlite is not there")
+@pytest.mark.parametrize("no_bias", [False, True])
+def test_mixed_precision_goes_as_with_all_scores(whole, no_bias):
+    net = network(no_bias=no_bias)
+    in_bands = trained(net, amp="bfloat16")
+    names = [t.name for t in in_bands[2].problem.tasks]
+    assert fused(in_bands[2]) == ["loss"]
+    assert not any(n.startswith("score_weight") and "backward" in n for n in names), "nothing is widened"
+    first = min(i for i, n in enumerate(names) if n.startswith("first_b") and "backward" in n)
+    assert in_bands[2].problem.num_forward <= names.index("score_weight_update") < first
+    whole()
+    before = trained(net, amp="bfloat16")
+    assert not fused(before[2])
+    np.testing.assert_allclose(in_bands[0], before[0], rtol=1e-3)
+    for name, x in before[1].items():
+        np.testing.assert_allclose(in_bands[1][name], x, rtol=0, atol=1e-2 * np.abs(x).max(), err_msg=name)
+
+
 def test_no_array_of_the_plan_has_all_scores():
     problem = plan_of(network()).problem
     assert not any(t.recomputable for t in problem.tasks if t.op == "_dense_cross_entropy")
@@ -387,7 +424,7 @@ WHOLE = {
     ),
     "one band": (network(), dict(data=(BAND, 30), label=(BAND,))),
     "the weight is larger than scores": (network(hidden=ROWS), {}),
-    "16 bits": (network(), dict(amp="bfloat16")),
+    "16 bits, too few rows": (network(hidden=ROWS // 2), dict(amp="bfloat16")),
     "all in 16 bits": (
         network(),
         dict(optimizer=mx.optimizer.SGD(multi_precision=True), type_dict={"data": "bfloat16"}),

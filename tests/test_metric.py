@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -63,6 +64,51 @@ def test_f1_is_mxnets(average: str, local: float, whole: float) -> None:
     m.update([array([0, 1])], [array([[0.4, 0.6], [0.3, 0.7]])])
     assert m.get() == ("f1", pytest.approx(local))
     assert m.get_global() == ("f1", pytest.approx(whole))
+
+
+BINARY = [
+    ([1, 0, 1, 1], [[0.4, 0.6], [0.3, 0.7], [0.8, 0.2], [0.1, 0.9]]),
+    ([0, 1, 0], [[0.4, 0.6], [0.3, 0.7], [0.9, 0.1]]),
+]
+
+
+@pytest.mark.parametrize(
+    "name, average, expected",
+    [
+        ("mcc", "macro", 0.08333333333333334),
+        ("mcc", "micro", 0.09128709291752768),
+        ("pcc", None, 0.09128709291752768),
+        ("pearsonr", "macro", 0.20108156009310885),
+        ("pearsonr", "micro", 0.24759377737138724),
+    ],
+)
+def test_correlations_are_mxnets(name: str, average: str | None, expected: float) -> None:
+    m = metric.create(name, **({} if average is None else {"average": average}))
+    for label, pred in BINARY:
+        scores = np.array(pred, "float32")
+        m.update([array(label)], [array(scores[:, 1] if name == "pearsonr" else scores)])
+    assert m.get() == (name, pytest.approx(expected)) == m.get_global()
+    m.reset_local()
+    assert math.isnan(m.get()[1]) and m.get_global()[1] == pytest.approx(expected)
+    again = metric.create(json.dumps(m.get_config()))
+    assert type(again) is type(m) and again.get_config() == m.get_config()
+
+
+def test_pcc_learns_of_classes_as_they_come() -> None:
+    m = metric.PCC()
+    m.update([array([0, 1, 2, 3, 3, 2])], [array([0, 2, 2, 3, 3, 0])])
+    assert m.get() == ("pcc", pytest.approx(0.560448538317805))
+    m.reset()
+    m.update([array([0, 1])], [array([0, 1])])
+    m.update([array([2, 3])], [array([[0, 0, 1, 0], [0, 0, 0, 1]])])
+    assert m.get()[1] == pytest.approx(1)
+    m.reset()
+    m.update([array([1, 1])], [array([1, 1])])
+    assert math.isnan(m.get()[1])
+    with pytest.raises(ShapeError, match="class of 0 or more"):
+        m.update([array([-1])], [array([0])])
+    assert value(metric.MCC(), [[array([1, 1])]], [[array([[0, 1], [0, 1]])]]) == ("mcc", 0)
+    assert math.isnan(value(metric.PearsonCorrelation(), [[array([1, 1])]], [[array([1, 2])]])[1])
 
 
 def test_metrics_agree_with_scikit_learn() -> None:

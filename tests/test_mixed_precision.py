@@ -15,7 +15,7 @@ from mxlite.core import bfloat16
 from mxlite.core.dtype import is_floating
 from mxlite.core.errors import BindError, DTypeError, StateError
 from mxlite.executor import amp
-from mxlite.executor.step import infer
+from mxlite.executor.infer import infer
 from mxlite.graph import Entry, Graph, infer_shapes, infer_types, Node, variable
 from mxlite.ops import precision
 from mxlite.ops.precision import precision_of

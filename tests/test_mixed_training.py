@@ -370,8 +370,8 @@ def test_both_ways_to_scale_train_the_same_bits_and_count_the_same_updates(monke
             module.train_step(mx.io.DataBatch([mx.nd.ones((2, 4)) * (1 + i % 5)]))
             scales.append(module.loss_scale)
         assert module.is_fused == fused and len(set(scales)) > 2
-        module._settle()
-        found.append((scales, params(module), module._optimizer.num_update, module._state_bytes()))
+        module._training.settle(module._binding)
+        found.append((scales, params(module), module._training.optimizer.num_update, module._state_bytes()))
     assert found[0][0] == found[1][0] and found[0][2] == found[1][2] < 12
     for name, value in found[0][1].items():
         assert value.tobytes() == found[1][1][name].tobytes(), name

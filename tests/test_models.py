@@ -178,6 +178,16 @@ def test_descriptions_name_the_inputs():
         (lambda: models.unet(levels=0), mx.OpAttributeError, "levels"),
         (lambda: models.transformer_encoder(width=10, heads=3), mx.OpAttributeError, "multiple of heads"),
         (lambda: models.shapes_of("vgg11", image=(3, 4)), mx.OpAttributeError, "channels, height, width"),
+        (lambda: models.shapes_of("vgg11", image=5), mx.OpAttributeError, "channels, height, width"),
+        (
+            lambda: models.shapes_of("vgg11", image=(3, "a", 4)),
+            mx.OpAttributeError,
+            "channels, height, width",
+        ),
+        (lambda: models.shapes_of("mlp", features=0), mx.OpAttributeError, "'data' of mlp would be"),
+        (lambda: models.shapes_of("lenet", 0), mx.OpAttributeError, "'data' of lenet would be"),
+        (lambda: models.transformer_decoder(layers=-1), mx.OpAttributeError, "layers must be at least 1"),
+        (lambda: models.resnet(18, stages=(1, -1)), mx.OpAttributeError, "stages must be blocks"),
     ],
 )
 def test_what_cannot_be_built_says_why(call, error, says):

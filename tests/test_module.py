@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -297,7 +298,14 @@ def test_calls_in_the_wrong_order_are_state_errors():
         (lambda: mx.mod.Module(mlp(), data_names=["dta"]), mx.BindError, "Did you mean 'data'"),
         (lambda: mx.mod.Module(mlp(), context=[mx.cpu(0), mx.cpu(1)]), mx.MXLiteError, "one device"),
         (lambda: mx.mod.Module(mlp()).bind([("date", (4, 8))]), mx.BindError, "lacks 'data'"),
+        (lambda: mx.mod.Module(mlp()).bind("data"), mx.BindError, "DataDesc or .name, shape."),
+        (lambda: mx.mod.Module(mlp()).bind([("data",)]), mx.BindError, "data_shapes must be a list"),
         (lambda: fit(mx.mod.Module(mlp()), optimizer="sdg"), ValueError, "sgd"),
+        (lambda: fit(mx.mod.Module(mlp()), optimizer_params=3), mx.OpAttributeError, "optimizer_params must"),
+        (
+            lambda: fit(mx.mod.Module(mlp()), optimizer_params={"lr_scheduler": 3}),
+            mx.OpAttributeError, "lr_scheduler must be an LRScheduler",
+        ),
         (lambda: fit(mx.mod.Module(mlp()), epochs=None), mx.StateError, "num_epoch"),
         (lambda: fit(mx.mod.Module(mlp()), eval_metric="acuracy"), ValueError, "accuracy"),
         (lambda: fit(mx.mod.Module(mlp(), memory_budget="1kB")), mx.MemoryBudgetError, "does work"),
@@ -315,9 +323,174 @@ def test_bad_input_is_named(act, error, text):
         act()
 
 
+def test_a_batch_with_too_few_arrays_is_refused_not_filled_with_the_last_ones():
+    module = mx.mod.Module(mlp())
+    module.bind([("data", (4, 8))], [("softmax_label", (4,))])
+    module.init_params()
+    for data in ([], [mx.nd.zeros((4, 8))] * 2):
+        with pytest.raises(mx.ShapeError, match=rf"data has {len(data)} arrays for \['data'\]"):
+            module.forward(mx.io.DataBatch(data, [mx.nd.zeros((4,))]))
+    two = mx.sym.Group([mlp(), mx.sym.LinearRegressionOutput(mx.sym.Variable("x"), name="line")])
+    module = mx.mod.Module(two, data_names=("data", "x"), label_names=("softmax_label", "line_label"))
+    module.bind([("data", (4, 8)), ("x", (4, 1))], [("softmax_label", (4,)), ("line_label", (4, 1))])
+    module.init_params()
+    with pytest.raises(mx.ShapeError, match="label has 1 arrays for"):
+        module.forward(mx.io.DataBatch([mx.nd.zeros((4, 8)), mx.nd.zeros((4, 1))], [mx.nd.zeros((4,))]))
+    with pytest.raises(mx.ShapeError, match="data has 1 arrays for"):  # of another size besides
+        module.forward(mx.io.DataBatch([mx.nd.zeros((3, 8))]))
+
+
 def test_a_budget_nobody_can_keep_fails_before_anything_is_allocated():
     module = mx.mod.Module(mlp(hidden=4096), memory_budget="10kB", fused_update=False)
     with pytest.raises(mx.MemoryBudgetError) as caught:
         module.bind([("data", (4, 8))], [("softmax_label", (4,))])
     assert caught.value.least_feasible_bytes > 4 * 4096 * 8
     assert not module.binded
+
+
+# -- as MXNet's own programs call it -----------------------------------------------------------
+
+
+def values(module):
+    return {n: a.asnumpy().ravel().tolist() for n, a in module.get_params()[0].items()}
+
+
+def test_set_params_leaves_what_is_not_given():
+    module = mx.mod.Module(mlp(hidden=2, classes=2))
+    module.bind([("data", (1, 2))], [("softmax_label", (1,))])
+    module.init_params(mx.init.Constant(3))
+    before = values(module)
+    module.set_params({"fc1_weight": mx.nd.ones((2, 2))}, {}, allow_missing=True)
+    assert values(module) == {**before, "fc1_weight": [1.0] * 4}
+    module.set_params({"fc1_weight": mx.nd.zeros((2, 2))}, {}, allow_missing=True, force_init=False)
+    assert values(module) == {**before, "fc1_weight": [1.0] * 4}
+    with pytest.raises(mx.BindError, match=r"'fc9_bias' is no parameter"):
+        module.set_params({"fc9_bias": mx.nd.ones((2,))}, {}, allow_missing=True)
+    module.set_params({"fc9_bias": mx.nd.ones((2,))}, None, allow_missing=True, allow_extra=True)
+    with pytest.raises(mx.MXNetError, match="lacks 'fc1_weight'"):
+        module.set_params({}, {})
+    module.set_params(None, None)
+    assert values(module) == {**before, "fc1_weight": [1.0] * 4}
+
+
+@pytest.mark.parametrize("kind", ["module", "sequence"])
+def test_parameters_beyond_the_network_s_are_ignored(kind):
+    net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=1, name="fc")
+    module = mx.mod.Module(net, label_names=None)
+    if kind == "sequence":
+        module = mx.mod.SequentialModule().add(module)
+    module.bind([("data", (1, 1))])
+    given = {"fc_weight": mx.nd.ones((1, 1)), "fc_bias": mx.nd.ones((1,)), "old_weight": mx.nd.ones((7,))}
+    module.init_params(arg_params=given)
+    assert values(module) == {"fc_weight": [1.0], "fc_bias": [1.0]}
+    module.set_params({n: 2 * a for n, a in given.items()}, {})
+    assert values(module) == {"fc_weight": [2.0], "fc_bias": [2.0]}
+    module.set_params({"fc_bias": mx.nd.ones((1,))}, {}, allow_missing=True)
+    assert values(module) == {"fc_weight": [2.0], "fc_bias": [1.0]}
+
+
+def test_a_batch_need_not_have_labels():
+    Batch = namedtuple("Batch", ["data"])
+    module = mx.mod.Module(mlp())
+    module.bind([("data", (2, 8))], [("softmax_label", (2,))])
+    module.init_params()
+    for rows in (2, 3):
+        module.forward(Batch([mx.nd.ones((rows, 8))]), is_train=False)
+        assert module.get_outputs()[0].shape == (rows, 5)
+
+
+def test_gradients_of_the_data_that_nobody_asked_for_are_none():
+    net = mx.sym.Variable("a") * mx.sym.Variable("b")
+    module = mx.mod.Module(net, data_names=["a", "b"], label_names=None)
+    shapes = [("a", (2,)), ("b", (2,))]
+    module.bind(shapes, inputs_need_grad=True, grad_req={"a": "null", "b": "write"})
+    module.init_params()
+    module.forward(mx.io.DataBatch([mx.nd.full((2,), 3), mx.nd.ones((2,))]))
+    module.backward([mx.nd.ones((2,))])
+    a, b = module.get_input_grads()
+    assert a is None and b.asnumpy().tolist() == [3, 3]
+
+
+def test_a_module_without_parameters_runs_its_loop():
+    module = mx.mod.Module(mx.sym.Dropout(mx.sym.Variable("data")), label_names=None)
+    module.bind([("data", (2, 3))])
+    module.init_params()
+    module.init_optimizer()
+    module.forward_backward(mx.io.DataBatch([mx.nd.ones((2, 3))]))
+    module.update()
+    assert module.get_outputs()[0].shape == (2, 3)
+
+
+def test_gradients_of_two_batches_are_added_by_hand():
+    """The loop of MXNet's adversarial networks: real and made samples, one update."""
+    net = mx.sym.MakeLoss(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=1, name="fc"))
+    module = mx.mod.Module(net, label_names=None)
+    module.bind([("data", (2, 1))])
+    module.init_params(mx.init.Constant(1))
+    module.init_optimizer(optimizer_params={"learning_rate": 1, "rescale_grad": 1})
+    group = module._exec_group
+    assert (group.param_names, group.batch_size) == (["fc_weight", "fc_bias"], 2)
+    assert group.param_arrays[0][0] is group.execs[0].arg_dict["fc_weight"]
+    for value in (2, 5):
+        module.forward(mx.io.DataBatch([mx.nd.full((2, 1), value)]), is_train=True)
+        module.backward()
+        if value == 2:
+            before = [[g.copy() for g in grads] for grads in module._exec_group.grad_arrays]
+    for mine, others in zip(module._exec_group.grad_arrays, before):
+        for a, b in zip(mine, others):
+            a += b
+    module.update()
+    assert values(module) == {"fc_weight": [1 - 2 * (2 + 5)], "fc_bias": [0 - 2 * 2]}
+
+
+@pytest.mark.parametrize(
+    "request_, weight, data",
+    [
+        ("add", 4, 2),
+        ("write", 2, 1),
+        ({"data": "null"}, 2, None),
+        ({"data": "add"}, 2, 2),
+        (["add", "null"], None, 2),
+    ],
+)
+def test_requests_are_read_as_mxnet_reads_them(request_, weight, data):
+    net = mx.sym.MakeLoss(
+        mx.sym.broadcast_mul(mx.sym.Variable("data"), mx.sym.Variable("a_weight", shape=(1, 1)))
+    )
+    module = mx.mod.Module(net, label_names=None)
+    module.bind([("data", (2, 1))], inputs_need_grad=True, grad_req=request_)
+
+    module.init_params(arg_params={"a_weight": mx.nd.ones((1, 1))})
+    for _ in range(2):
+        module.forward_backward(mx.io.DataBatch([mx.nd.ones((2, 1))]))
+    group = module._exec_group
+    for (grad,), expected in ((group.grad_arrays[0], weight), (group.input_grad_arrays[0], data)):
+        assert (None if grad is None else grad.asnumpy().ravel()[0]) == expected
+
+
+def test_a_monitor_may_be_installed_at_the_executor_group():
+    module = mx.mod.Module(mlp())
+    module.bind([("data", (2, 8))], [("softmax_label", (2,))])
+    monitor = mx.mon.Monitor(1, pattern="fc1_output")
+    module._exec_group.install_monitor(monitor)
+    module.init_params()
+    monitor.tic()
+    module.forward(mx.io.DataBatch([mx.nd.ones((2, 8))]), is_train=False)
+    assert [name for _, name, _ in monitor.toc()] == ["fc1_output"]
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_the_rate_of_a_module_s_optimizer_may_be_changed_between_steps(fused):
+    net = mx.sym.MakeLoss(
+        mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=1, no_bias=True, name="fc")
+    )
+    module = mx.mod.Module(net, label_names=None, fused_update=fused)
+    module.bind([("data", (1, 1))])
+    module.init_params(mx.init.Constant(0))
+    module.init_optimizer(optimizer_params={"learning_rate": 1})
+    for rate in (1, 0.25):
+        module._optimizer.lr = rate
+        module.forward_backward(mx.io.DataBatch([mx.nd.ones((1, 1))]))
+        module.update()
+    assert values(module) == {"fc_weight": [-1.25]}
+    assert module._optimizer.idx2name == dict(enumerate(module._exec_group.param_names))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mxlite.core import config, native
+from mxlite.core import config, llvm, native
 
 needs_compiler = pytest.mark.skipif(not native.available(), reason="llvmlite is not installed")
 posix = pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps other rights")
@@ -168,7 +168,7 @@ def test_function_keeps_its_code(cache):
 
 def test_without_llvmlite_there_is_no_compiler(monkeypatch):
     monkeypatch.setitem(sys.modules, "llvmlite", None)
-    for cached in (native.available, native.target, native._binding):
+    for cached in (native.available, native.target, llvm.binding):
         cached.cache_clear()
     try:
         assert not native.available()
@@ -177,7 +177,7 @@ def test_without_llvmlite_there_is_no_compiler(monkeypatch):
         assert compiled([]) is None
     finally:
         monkeypatch.undo()
-        for cached in (native.available, native.target, native._binding):
+        for cached in (native.available, native.target, llvm.binding):
             cached.cache_clear()
 
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from watchdog import in_time
 
+import mxlite as mx
 from mxlite import ndarray as nd
 from mxlite.core import (
     cpu,
@@ -1020,3 +1021,60 @@ def test_operators_with_parameters_are_methods_too():
         a.transpose(1, 0, axes=(1, 0))
     with pytest.raises(ShapeError):
         a.broadcast_to((3,))
+
+
+# -- as MXNet's own programs call it -------------------------------------------------------------
+
+
+def test_methods_share_memory_if_asked_to():
+    a = mx.nd.zeros((2, 1, 3))
+    for view in (a.squeeze(inplace=True), a.expand_dims(-1, inplace=True), a.flatten(inplace=True)):
+        view += 1
+    assert view.shape == (2, 3)
+    assert a.asnumpy().ravel().tolist() == [3] * 6
+    assert a.squeeze(axis=1, inplace=True).shape == (2, 3)
+    assert a.expand_dims(1, inplace=True).shape == (2, 1, 1, 3)
+    copy = a.squeeze()
+    copy += 1
+    assert a.asnumpy().max() == 3
+    x = mx.nd.ones((2, 1))
+    x.attach_grad()
+    with mx.autograd.record():
+        y = (x.squeeze(inplace=True) * mx.nd.array([2, 3])).expand_dims(0, inplace=True)
+    y.backward()
+    assert x.grad.asnumpy().ravel().tolist() == [2, 3]
+
+
+def test_methods_take_what_the_functions_take():
+    a = mx.nd.array([[1, 2], [3, 4]])
+    assert (a.softmax(temperature=2).asnumpy() == mx.nd.softmax(a, temperature=2).asnumpy()).all()
+    assert a.norm(out_dtype="float64").dtype == np.float64
+    like = mx.nd.ones((1, 5))
+    assert mx.nd.ones((1, 9)).broadcast_like(rhs=like, lhs_axes=(0,), rhs_axes=(0,)).shape == (1, 9)
+    assert mx.nd.ones((4, 1)).broadcast_like(like, lhs_axes=(1,), rhs_axes=(1,)).shape == (4, 5)
+    assert mx.nd.hypot(3, a).asnumpy()[1, 1] == mx.nd.hypot(a, mx.nd.array([3]))[1, 1] == 5
+    assert a.reshape_like(rhs=mx.nd.ones((4,))).shape == (4,)
+
+
+def test_arrays_are_of_the_default_storage_type():
+    assert mx.nd.zeros((2,), stype="default").stype == mx.nd.empty((2,), stype=None).stype == "default"
+    assert mx.nd.ones((2,)).tostype("default").asnumpy().tolist() == [1, 1]
+    for act in (lambda: mx.nd.zeros((2,), stype="csr"), lambda: mx.nd.ones((2,)).tostype("row_sparse")):
+        with pytest.raises(mx.OpAttributeError, match="arrays are dense"):
+            act()
+
+
+@pytest.mark.parametrize(
+    "name, dtype",
+    [("half", "float16"), ("single", "float32"), ("double", "float64"), ("int", "int64")],
+)
+def test_types_have_numpy_s_other_names(name, dtype):
+    assert mx.nd.zeros((2,), dtype=name).dtype == np.dtype(dtype)
+
+
+def test_distributions_that_cannot_be_are_refused():
+    with pytest.raises(mx.OpAttributeError, match="scale must be at least 0, got -1"):
+        mx.nd.random.normal(0, -1, shape=(2,))
+    with pytest.raises(mx.OpAttributeError, match="low must be at most high"):
+        mx.nd.random.uniform(1, 0, shape=(2,))
+    assert mx.nd.random.uniform(1, 1, shape=(2,)).asnumpy().tolist() == [1, 1]

@@ -12,7 +12,7 @@ import mxlite as mx
 from mxlite.backends.cpu import passes
 from mxlite.backends.cpu.compiled import storable, usable
 from mxlite.backends.cpu.passes.norm_act import norm_act
-from mxlite.executor.step import infer
+from mxlite.executor.infer import infer
 
 needs_compiler = pytest.mark.skipif(
     not usable(), reason="there is no compiler (llvmlite), or it may not be used"

@@ -250,3 +250,36 @@ def test_onednn_gives_what_the_reference_gives(shape, axis, train, threads, monk
             how = {"unwanted": (unwanted,)}
             close(norm.both(True, **how), norm.both(False, **how), KINDS["float32"])
         close(norm.both(True, alias={"d_data": "d_out"}), norm.both(False), KINDS["float32"])
+
+
+@pytest.mark.skipif(not usable(), reason="llvmlite is not there")
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("plus", ["", "array", "line", "relu"])
+@pytest.mark.parametrize("shape", [(5, 7, 6, 16), (2, 3, 3, 3), (700, 20), (3, 2, 1, 1031)])
+def test_a_norm_is_made_again_with_the_same_bits(shape, plus, dtype, fast):
+    """By the statistics, without looking for them; also over the addend's bytes, or the data's."""
+    if fast and dtype not in storable():
+        pytest.skip(f"generated code does not store {dtype} here")
+    for more in ({}, {"relu": False, "fix_gamma": True}):
+        attrs = parse_attrs(
+            ops._norm_act_line, {"axis": len(shape) - 1, "fix_gamma": False, "plus": plus, "eps": 1e-3} | more
+        )
+        norm = Norm(ops._norm_act_line, attrs, shape, dtype)
+        have = norm.inputs(shift=3.0)
+        want = norm.call(norm.op, have, fast)["out"]
+        op = ops._norm_again
+        names = op.input_names(attrs)
+        ins = [have[n] for n in names]
+        shapes = tuple(x.shape for x in ins), (shape,)
+        for where in (None, *op.in_place_options(attrs)["out"]):
+            given = [x.copy() for x in ins]
+            out = np.full_like(want, np.nan) if where is None else given[names.index(where)]
+            kinds = tuple(x.dtype for x in ins)
+            pick = CPU.choose if fast else CPU.reference
+            kernel = pick(op, attrs, *shapes, as_dtype(dtype), **({"dtypes": kinds} if fast else {}))
+            work = CPU.empty(kernel.workspace)
+            work.fill(0xFF)
+            bind_call(kernel, np, op, attrs, given, [out], work=work)()
+            np.testing.assert_array_equal(out, want, err_msg=str(where))
+        assert kernel.name == ("compiled norm" if fast else "reference")

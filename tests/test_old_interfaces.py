@@ -297,3 +297,16 @@ def test_contrib_is_reached_by_all_its_names():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         mx.rnn.FusedRNNCell(4).unroll(2, mx.sym.Variable("data"), layout="TNC")
+
+
+def test_a_cell_of_one_s_own_takes_activations_as_the_others_do():
+    class Plain(mx.rnn.BaseRNNCell):
+        state_info = property(lambda self: [{"shape": (0, 3), "__layout__": "NC"}])
+
+        def __call__(self, inputs, states):
+            out = self._get_activation(inputs + states[0], "relu", name="out")
+            return out, [self._get_activation(out, lambda x: -x)]
+
+    outputs, _ = Plain("own_").unroll(2, [mx.sym.Variable(f"x{i}") for i in range(2)])
+    first, second = mx.sym.Group(outputs).eval(x0=mx.nd.ones((1, 3)), x1=mx.nd.full((1, 3), 5))
+    assert (first.asnumpy()[0, 0], second.asnumpy()[0, 0]) == (1, 4)

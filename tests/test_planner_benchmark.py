@@ -45,6 +45,29 @@ def test_problems_are_those_of_the_published_tables(tmp_path):
     assert found["vgg"][0] - found["vggConvolution"][0] == 8  # as many rectifiers behind convolutions
 
 
+LEFT_OUT = """
+import json
+from networks.budgeted import networks
+from planning.measured import _left_out, measure, TORCHES
+
+nets = [n for n in networks(False, False) if n.twin[0]]
+found = {n.name: {t.name: why for t in TORCHES if (why := _left_out(t, n, ["sqrt"]))} for n in nets}
+try:
+    measure(None, False, False, 1, without=["nobody"])
+except SystemExit as error:
+    found["wrong"] = str(error)
+print(json.dumps(found))
+"""
+
+
+def test_pytorch_does_not_compile_a_thousand_layers(tmp_path):
+    found = json.loads(run("-c", LEFT_OUT, folder=tmp_path))
+    assert "no column 'nobody'" in found.pop("wrong")
+    assert "compile 1004 layers" in found["resnet1001"].pop("compile")
+    assert set(found) == {"resnet56", "resnet164", "resnet1001"}
+    assert all(why == {"sqrt": "left out"} for why in found.values())
+
+
 def test_small_graphs_stand_beside_their_optima(tmp_path):
     pytest.importorskip("ortools")
     small = ("--parts", "overhead", "--graphs", "VGG-16")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import fast_kernels
 import numpy as np
 import pytest
@@ -106,6 +108,26 @@ def test_a_missing_output_changes_nothing(kind, last):
         for name in ("out", "index"):
             alone, _ = call.execute(call.op, given, wanted=[name])
             np.testing.assert_array_equal(alone[name], both[name])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("kind", ["reference", fast_kernels.KINDS[1]])
+def test_what_max_pooling_took_is_chosen_again(kind, geometry, dtype):
+    shape, attrs = GEOMETRIES[geometry]
+    case = _case(True, shape, {**attrs, **WAYS["max"]})
+    (data,) = case.inputs(dtype=dtype)
+    found = fast_kernels.run(case, dtype, "reference", [data])
+    index = found["index"]
+    kinds = {"index": str(index.dtype)}
+    again = Case(ops._chosen_pooling_channels_last, case.attrs, [shape, index.shape], dtypes=kinds)
+    got = fast_kernels.run(again, dtype, kind, [data, index])["out"]
+    np.testing.assert_array_equal(got, found["out"])
+    if kind != "reference":
+        name = fast_kernels.kernel_name(Call.of(again, dtype=dtype), kind)
+        assert name == "compiled chosen pooling"
+    index.fill(prod(case.parsed.kernel or shape[1:-1]))  # none
+    assert not fast_kernels.run(again, dtype, kind, [data, index])["out"].any()
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -153,3 +153,28 @@ def test_within_bind_too():
     error = refusal(lambda b: net.bind(mx.cpu(), arrays, memory_budget=b))
     assert "Proven lower bound" in str(error)
     assert net.bind(mx.cpu(), arrays, memory_budget=error.least_feasible_bytes).forward()
+
+
+def test_a_batch_that_is_not_the_first_axis_is_found_by_the_length_that_inputs_share():
+    net = mx.models.get("lstm", hidden=8, vocabulary=9)
+    shapes = mx.models.shapes_of("lstm", 32, hidden=8, steps=12)
+    text = str(refusal(lambda b: net.memory_plan(memory_budget=b, **shapes), 60_000))
+    found = re.search(r"batch (\d+) instead of 32 \(the second axis of 'data'\): fits", text)
+    assert found, text
+    net.memory_plan(memory_budget=60_000, **mx.models.shapes_of("lstm", int(found[1]), hidden=8, steps=12))
+
+
+def test_what_would_make_the_fixed_part_smaller_is_only_what_it_holds():
+    net = mx.models.get("mlp")
+
+    def fixed_line(budget, **asked):
+        text = str(refusal(lambda b: net.memory_plan(memory_budget=b, data=(8, 784), **asked), budget))
+        return next(line for line in text.splitlines() if line.startswith("The fixed part"))
+
+    parameters = {n: "write" for n in net.list_arguments() if n.endswith(("weight", "bias"))}
+    assert fixed_line(1000, grad_req="null").endswith("a smaller model would help.")
+    assert "update inside" in fixed_line(1000, grad_req=parameters)
+    adam = fixed_line(1000, optimizer=mx.optimizer.Adam())
+    assert "less state" in adam and "update inside" not in adam and "batch" not in adam
+    held = net.memory_plan(data=(8, 784), grad_req="null").breakdown["arguments"]
+    assert "model or batch would help" in fixed_line(held + 1000, grad_req="null")

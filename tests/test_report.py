@@ -34,8 +34,8 @@ from mxlite.memplan import (
     Task,
     Value,
 )
-from mxlite.memplan.report import certificate_of, drawn, page_of, trace_of
-from mxlite.memplan.report.boxes import boxes, KINDS, peak_step
+from mxlite.memplan.report import certificate_of, drawn, image_of, page_of, trace_of
+from mxlite.memplan.report.boxes import boxes, COLOURS, KINDS, peak_step
 from mxlite.memplan.report.coding import packed, shortened, signed, steps_of
 from mxlite.memplan.report.document import document
 from mxlite.memplan.report.page import MOST_BUFFERS, thinned
@@ -372,6 +372,17 @@ def test_images_are_drawn_whatever_the_names_are(form, tmp_path):
         assert "made again for backward" in "".join(ElementTree.fromstring(content).itertext())
         plan.to_image(tmp_path / "again.svg", title="$\\frac{")
         assert (tmp_path / "again.svg").read_bytes() == content
+
+
+def test_thousands_of_thin_boxes_keep_their_colour():
+    image, colors = (pytest.importorskip(f"matplotlib.{name}") for name in ("image", "colors"))
+    plan = plan_memory(residual(250, 2))
+    pixels = image.imread(io.BytesIO(image_of(plan, "png")))[:, :, :3]
+    blue = np.abs(pixels - colors.to_rgb(COLOURS["forward"])).max(axis=2) < 0.05
+    found = boxes(plan)
+    share = sum((b.stop - b.start) * b.nbytes for b in found if b.kind == "forward")
+    share /= len(plan.schedule.task) * 1.06 * plan.arena_bytes
+    assert share > 0.3 and blue.mean() / (0.88 * 0.74) > 0.8 * share
 
 
 def test_an_image_without_matplotlib_or_of_another_kind_is_refused(monkeypatch, tmp_path):

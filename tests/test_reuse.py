@@ -11,6 +11,7 @@ import pytest
 from mxlite.memplan.reuse import Reuse, Touched
 
 MEMORY = 60  # bytes
+OTHERS = (7, 0, 30, 4)  # bytes that others touch while a step runs, over and over
 
 
 def random_steps(seed):
@@ -23,8 +24,11 @@ def random_steps(seed):
         yield spans
 
 
-def counted(steps):
-    """What `touch` shall say of each step, from a table of bytes; of equal distances all bytes together."""
+def counted(steps, others):
+    """What `touch` shall say of each step, from a table of bytes; of equal distances all bytes together.
+
+    `others` touch so many bytes while a step runs, which nobody touches again.
+    """
     last = {}
     for now, spans in enumerate(steps):
         own = [b for low, high in spans for b in range(low, high)]
@@ -33,8 +37,8 @@ def counted(steps):
             if (step := last.get(b)) is None:
                 key = inf, inf
             else:
-                with_it = sum(s >= step for s in last.values())
-                behind = sum(s > step for s in last.values())
+                with_it = sum(s >= step for s in last.values()) + sum(others[step:now])
+                behind = sum(s > step for s in last.values()) + sum(others[step + 1 : now])
                 key = with_it, behind + sum(last.get(x, -1) <= step for x in own)
             found[key] = found.get(key, 0) + 1
         yield found
@@ -42,14 +46,17 @@ def counted(steps):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_distances_are_those_counted_byte_by_byte(seed):
+@pytest.mark.parametrize("alone", (True, False))
+def test_distances_are_those_counted_byte_by_byte(seed, alone):
     steps = list(random_steps(seed))
+    others = [0 if alone else OTHERS[s % len(OTHERS)] for s in range(len(steps))]
     reuse = Reuse(len(steps))
-    for spans, expected in zip(steps, counted(steps), strict=True):
+    for spans, theirs, expected in zip(steps, others, counted(steps, others), strict=True):
         found = {}
         for x in reuse.touch(spans):
             found[x.first, x.last] = found.get((x.first, x.last), 0) + x.nbytes
         assert found == expected
+        reuse.others(theirs)
 
 
 def lru_misses(steps, cache):

@@ -75,6 +75,16 @@ def test_malformed_csv_lines_are_named(csv, text, words):
         it.next()
 
 
+def test_a_batch_has_one_array_of_each_kind_as_mxnet_s_has(csv):
+    it = mx.io.CSVIter(**csv, batch_size=2)
+    assert it.iter_next()
+    data, label = it.getdata(), it.getlabel()
+    it.reset()
+    batch = it.next()
+    assert data.shape == batch.data[0].shape and label.shape == batch.label[0].shape
+    assert (data.asnumpy() == batch.data[0].asnumpy()).all()
+
+
 def test_csv_arguments_are_checked(csv):
     with pytest.raises(ShapeError, match="11 rows make a batch"):
         mx.io.CSVIter(**csv, batch_size=11).next()

@@ -14,6 +14,7 @@ import weakref
 import numpy as np
 import pytest
 
+import mxlite as mx
 import mxlite.symbol as sym
 from mxlite import ndarray as nd
 from mxlite.core import (
@@ -636,3 +637,34 @@ def test_a_length_of_0_is_open_in_a_constant_and_follows_from_its_use():
         assert sym.ones((-1, 4)).infer_shape() == (None, None, None)
         assert sym.ones(()).infer_shape()[1] == [()]
     assert sym.arange(3, 3).infer_shape()[1] == [(0,)]
+
+
+def test_magnitudes_and_hypotenuses_are_symbols():
+    x, y = mx.sym.Variable("x"), mx.sym.Variable("y")
+    with mx.sym.NameManager():
+        nets = [abs(x), mx.sym.hypot(x, 3), mx.sym.hypot(4, x), mx.sym.hypot(x, y)]
+    assert [n.name for n in nets] == ["abs0", "_hypotscalar0", "_hypotscalar1", "_hypot0"]
+    found = [
+        float(n.eval(**dict.fromkeys(n.list_arguments(), mx.nd.array([-4])))[0].asscalar()) for n in nets
+    ]
+    np.testing.assert_allclose(found, [4, 5, 32**0.5, 32**0.5], rtol=1e-6)
+    assert mx.sym.hypot(3, 4) == 5
+
+
+def test_names_of_mxnet_s_modules_are_there():
+    assert mx.sym._internal._plus_scalar is mx.sym._plus_scalar and mx.sym.op.relu is mx.sym.relu
+    assert mx.rnn.io.encode_sentences is mx.rnn.encode_sentences
+    assert mx.base.mx_real_t is np.float32 and isinstance("x", mx.base.string_types)
+    assert isinstance(np.float32(1), mx.base.numeric_types) and isinstance(1, mx.base.integer_types)
+    assert mx.base.py_str(b"x") == mx.base.py_str("x") == "x"
+    assert mx.nd.ones((1,), ctx=mx.cpu_pinned()).context == mx.Context("cpu_pinned", 0)
+    with mx.np_shape():
+        assert mx.is_np_shape()
+
+
+def test_a_deconvolution_of_a_target_shape_computes_its_adjustment():
+    net = mx.sym.Deconvolution(
+        mx.sym.Variable("d"), kernel=(3, 3), stride=(2, 2), pad=(99, 99), adj=(101, 101), num_filter=5,
+        target_shape=(8, 8), name="up",
+    )  # fmt: skip
+    assert net.infer_shape(d=(2, 3, 4, 4))[1] == [(2, 5, 8, 8)]

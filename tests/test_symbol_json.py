@@ -332,6 +332,16 @@ def test_a_file_with_one_value_replaced_loads_or_raises_format_error(data):
         assert net.list_outputs()
 
 
+def test_a_small_file_is_read_in_little_memory(tmp_path):
+    sym.Variable("data").save(tmp_path / "net.json")
+    tracemalloc.start()
+    try:
+        sym.load(tmp_path / "net.json")
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
 # -- long graphs ---------------------------------------------------------------------------------
 
 

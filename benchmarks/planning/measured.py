@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -55,7 +56,7 @@ TORCHES = [
     ),
 ]
 TIMED = {"device": "measured"}
-UNCOMPILED = ("resnet1001",)  # compiling takes longer than everything else
+MOST_COMPILED = 300  # layers; compiling more takes longer than everything else
 
 
 @dataclass
@@ -74,13 +75,16 @@ class Found:
     races: dict[str, tuple[Spread, Spread]] = field(default_factory=dict)
 
 
-def hold(net: Net, terms: Terms, torches: list[Column], folder: Path) -> Found:
-    """Measure one network: first what is asked for nothing, then budgets that follow from that."""
+def hold(net: Net, terms: Terms, torches: list[Column], without: Collection[str], folder: Path) -> Found:
+    """Measure one network: first what is asked for nothing, then budgets that follow from that.
+
+    PyTorch's columns named in `without` are only mentioned.
+    """
     say(net.title)
     spec = net.prepare(folder)
     keep = Column("keep", "keep all", "ours", OURS, TIMED)
     columns = [keep, *(torches if net.twin[0] else ())]
-    found = Found(net, {c.name: Entry(c, note=c.missing()) for c in columns})
+    found = Found(net, {c.name: Entry(c, note=c.missing() or _left_out(c, net, without)) for c in columns})
     with ExitStack() as stack:
         workers: dict[str, Worker] = {}
 
@@ -113,6 +117,16 @@ def hold(net: Net, terms: Terms, torches: list[Column], folder: Path) -> Found:
         weigh(found.entries, ours, terms)
         _race(found, workers, terms)
     return found
+
+
+def _left_out(column: Column, net: Net, without: Collection[str]) -> str:
+    """Why a column is not measured; empty if it is."""
+    if column.name in without:
+        return "left out"
+    layers = sum(n.endswith("weight") for n in net.symbol().list_arguments())
+    if column.options.get("compiled") and layers > MOST_COMPILED:
+        return f"left out: to compile {layers} layers takes longer than all else"
+    return ""
 
 
 def _budgets(found: Found, worker: Worker) -> list[int]:
@@ -257,10 +271,21 @@ def targets(report: Report) -> None:
         )
 
 
-def measure(report: Report, quick: bool, full: bool, threads: int, names: list[str] | None = None) -> None:
-    """All networks, or those of `names`."""
+def measure(
+    report: Report,
+    quick: bool,
+    full: bool,
+    threads: int,
+    names: list[str] | None = None,
+    without: Collection[str] = (),
+    rounds: int | None = None,
+) -> None:
+    """All networks, or those of `names`; without PyTorch's columns of these names."""
+    for name in without:
+        if name not in (known := [t.name for t in TORCHES]):
+            raise SystemExit(f"There is no column {name!r} of PyTorch's; there are {', '.join(known)}.")
     terms = Terms(
-        rounds=3 if quick else ROUNDS,
+        rounds=rounds or (3 if quick else ROUNDS),
         seconds=0.1 if quick else 0.5,
         threads=threads,
         limit=LIMIT_S,
@@ -271,9 +296,9 @@ def measure(report: Report, quick: bool, full: bool, threads: int, names: list[s
     for net in networks(quick, full):
         if names is not None and net.name not in names:
             continue
-        torches = [t for t in TORCHES if t.name != "compile" or not (quick or net.name in UNCOMPILED)]
+        torches = [t for t in TORCHES if t.name != "compile" or not quick]
         with tempfile.TemporaryDirectory() as folder:
-            found = hold(net, terms, torches, Path(folder))
+            found = hold(net, terms, torches, without, Path(folder))
         title = f"{TITLE}{net.title}"
         report.tallies[title] = tally(found)
         targets(report)

@@ -13,13 +13,13 @@ from ctypes import addressof, c_char
 from dataclasses import dataclass, field
 from functools import cache, partial
 from math import prod
-from time import perf_counter
+from time import thread_time
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from ..core import Context, host_memory, OutOfMemoryError
+from ..core import Context, DeviceError, host_memory, OutOfMemoryError
 from ..engine import Var
 from ..graph.ir import Entry, Graph, Shape
 from ..graph.opdef import DType, Op, Shapes, Signature
@@ -80,6 +80,17 @@ class ChosenKernel:
     seconds: Callable[[Device], float] | None = None
     is_reference: bool = False
     always: tuple[str, ...] = ()
+    in_place: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def in_place_options(self, op: type[Op], a: Any) -> Mapping[str, tuple[str, ...]]:
+        """The inputs that each output may be written over: the operator's, then this kernel's."""
+        found = op.in_place_options(a)
+        if not self.in_place:
+            return found
+        return {
+            out: tuple(dict.fromkeys((*found.get(out, ()), *self.in_place.get(out, ()))))
+            for out in dict.fromkeys((*found, *self.in_place))
+        }
 
 
 Row = Callable[[Request], "ChosenKernel | None"]
@@ -117,13 +128,14 @@ def connected(
     like: Callable[..., Any] | None = None,
     mutates: bool = False,
     always: tuple[str, ...] = (),
+    in_place: Mapping[str, tuple[str, ...]] | None = None,
 ) -> ChosenKernel:
     """A kernel that is connected to its arrays once and then only run, as one that keeps their addresses.
 
     `connect(xp, a, <inputs>, *, <outputs>, <services>)` has the parameters of a kernel and returns the call.
     A bound program connects when it is built; an imperative call connects and runs. Arrays that reach
     `connect` are in C order. `like`: the function whose parameters count, where `connect` takes whatever
-    comes. `always`: see ChosenKernel.
+    comes. `always`, `in_place`: see ChosenKernel.
     """
 
     def link(_: Any, xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
@@ -140,7 +152,10 @@ def connected(
                 if x is not y:
                     x[...] = y
 
-    return ChosenKernel(run, workspace, name, Signature.of(like or connect), link, seconds, always=always)
+    signature = Signature.of(like or connect)
+    return ChosenKernel(
+        run, workspace, name, signature, link, seconds, always=always, in_place=in_place or {}
+    )
 
 
 def _is_dense(x: Any) -> bool:
@@ -176,6 +191,8 @@ class Backend:
     into one that computes the same outputs from the same variables faster. `combine(graph, kept,
     num_forward)` may rewrite a whole step: it keeps the entries in `kept` (the new ones stand in its answer's
     mapping), and returns (graph, new entry of each kept one that changed, number of forward operator nodes).
+    `lighten`, alike, is asked after that where nobody names a budget: its step holds less and takes a little
+    longer.
     `pack(graph, constant, in_place)` may rewrite an inference pass so that it works on its constant entries
     in a form that its kernels read faster; it says which variables are to be kept in which form where they
     are. `identity()` are the facts that times of its kernels depend on.
@@ -203,6 +220,9 @@ class Backend:
     rouse: Callable[[int], None] = lambda threads: None
     simplify: Callable[[Graph, bool], Graph] = lambda graph, train: graph
     combine: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]] = (
+        lambda graph, kept, num_forward: (graph, {}, num_forward)
+    )
+    lighten: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]] = (
         lambda graph, kept, num_forward: (graph, {}, num_forward)
     )
     identity: Callable[[], tuple[str, ...]] = lambda: ()
@@ -350,10 +370,14 @@ class Backend:
         return state
 
     def seconds_of(self, run: Run) -> float:
-        """Seconds that the device takes for `run`, by itself."""
-        start = perf_counter()
+        """Seconds that the device takes for `run`, by itself.
+
+        Here those that this thread runs: it has its share of a team's work, and waiting for a core is no cost
+        of a kernel.
+        """
+        start = thread_time()
         run()
-        return perf_counter() - start
+        return thread_time() - start
 
     def dlpack(self, array: Any, var: Var, **wishes: Any) -> Any:
         """A DLPack capsule of an array; `wishes` are the arguments of `__dlpack__`."""
@@ -375,6 +399,8 @@ class Backend:
 
 def backend_of(context: Context) -> Backend:
     """The backend that serves a device. Raises DeviceError when there is none."""
+    if not isinstance(context, Context):
+        raise DeviceError(f"A device is a Context such as mx.cpu() or mx.gpu(0), got {context!r}.")
     return _cpu() if context.device_type != "gpu" else _gpu()(context.device_id)
 
 

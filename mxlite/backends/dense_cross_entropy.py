@@ -14,6 +14,9 @@ that read the gradient can be made before the next band:
 No product is made twice. What multiplies the loss, d_out, has to be known beforehand, as it is where a loss
 ends the network.
 
+In 16 bits scores and their gradient are rounded once, as they are as a whole; the loss and what adds up over
+bands are float32.
+
 The operator comes in where a step is combined (`passes/loss_bands.py`); no user and no file ever sees it.
 """
 
@@ -29,7 +32,8 @@ from ..graph import NoAttrs
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from ..ops.cross_entropy import softmax_cross_entropy
-from ..ops.scratch import carve, Piece, scratch_bytes
+from ..ops.product import product, product_bytes
+from ..ops.scratch import accumulator, carve, Piece, scratch_bytes
 
 BAND_BYTES = 5 * 1024 * 1024
 """Of scores in hand, about: they stay in the last cache between the product that makes them and those that
@@ -59,8 +63,9 @@ class _dense_cross_entropy(Op):
     gradients.
 
     data: (N, ...) read as (N, K);  weight: (M, K);  bias: (M,);  label: (N,), class numbers;  d_out: (1,)  ->
-    out: (1,), d_data, d_weight, d_bias. float32 or float64. Cost: 2 * N * M * K flops, three times as many
-    with gradients. A label that is no class adds nothing to any of them.
+    out: (1,), d_data, d_weight, d_bias. For data of 16 bits all but d_data, and d_out, are float32. Cost:
+    2 * N * M * K flops, three times as many with gradients. A label that is no class adds nothing to any of
+    them.
     """
 
     inputs = ("data", "weight", "bias", "label", "d_out")
@@ -93,7 +98,9 @@ class _dense_cross_entropy(Op):
 
     @classmethod
     def infer_type(cls, a: Any, *dtypes: DType | None) -> Any:
-        return dtypes, (dtypes[0],) * len(cls.output_names(a))
+        data = dtypes[0]
+        wide = None if data is None else accumulator(data)
+        return dtypes, tuple(data if n == "d_data" else wide for n in cls.output_names(a))
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -119,7 +126,7 @@ class _dense_cross_entropy(Op):
         for begin in range(0, count, len(scores)):
             part = slice(begin, min(begin + len(scores), count))
             made, labels = scores[: part.stop - begin], label[part]
-            xp.matmul(x[part], weight.T, out=made)
+            product(xp, x[part], weight.T, made, rest)
             if bias is not None:
                 xp.add(made, bias, out=made)
             softmax_cross_entropy.forward(xp, NoAttrs(), made, labels, out=term, work=rest)
@@ -130,13 +137,13 @@ class _dense_cross_entropy(Op):
             if d_weight is not None:
                 for i in range(0, classes, _STRIP):
                     target = d_weight[i : i + _STRIP]
-                    xp.matmul(made[:, i : i + _STRIP].T, x[part], out=more[: len(target)])
+                    product(xp, made[:, i : i + _STRIP].T, x[part], more[: len(target)], rest)
                     xp.add(target, more[: len(target)], out=target)
             if d_bias is not None:
-                xp.add.reduce(made, axis=0, out=row)
+                xp.add.reduce(made, axis=0, dtype=row.dtype, out=row)
                 xp.add(d_bias, row, out=d_bias)
             if d_data is not None:
-                xp.matmul(made, weight, out=d_data.reshape(count, width)[part])
+                product(xp, made, weight, d_data.reshape(count, width)[part], rest)
         if out is not None:
             xp.copyto(out, total, casting="unsafe")
 
@@ -154,12 +161,15 @@ def _pieces(a: Any, inputs: Shapes, dtype: DType) -> list[Piece]:
     rows, (classes, width) = inputs[0][0], inputs[1]
     band = (band_rows(rows, classes, dtype), classes)
     ask = softmax_cross_entropy.workspace, softmax_cross_entropy.backward_workspace
-    nbytes = max(f(NoAttrs(), (band, band[:1]), ((1,),), dtype) for f in ask)
+    own = (f(NoAttrs(), (band, band[:1]), ((1,),), dtype) for f in ask)
+    sizes = (band[0], width, classes), (min(classes, _STRIP), band[0], width), (*band, width)
+    nbytes = max(*own, *(product_bytes(*size, dtype) for size in sizes))
+    wide = accumulator(dtype)
     return [
         (band, dtype),
         ((1,), _double),
         ((1,), _double),
-        ((min(classes, _STRIP) if a.gradients else 0, width), dtype),
-        ((classes if a.gradients else 0,), dtype),
+        ((min(classes, _STRIP) if a.gradients else 0, width), wide),
+        ((classes if a.gradients else 0,), wide),
         ((nbytes,), _byte),
     ]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..core.dtype import float32
-from ..graph import Entry, Graph, Node, Op, Shape, Shapes
+from ..graph import Entry, Graph, Node, Shape, Shapes
 from ..memplan import Device, Task, Value
 from ..memplan.device import DEFAULT
 from .base import Backend, ChosenKernel
@@ -165,7 +165,7 @@ def lower_graph(
                 op=op.op_name,
                 inputs=(*ins.values(), *(number[e] for e in node.after)),
                 outputs=tuple(outs),
-                in_place=_in_place(op, node, ins, outs, dtype),
+                in_place=_in_place(call, ins, outs, dtype),
                 mutates=tuple(ins[m] for m in mutated if m in ins),
                 workspace=kernel.workspace if "work" in kernel.signature.services else 0,
                 seconds=call.seconds(device),
@@ -192,11 +192,13 @@ def _shapes(graph: Graph, forward: Node) -> tuple[Shapes, Shapes]:
 
 
 def _in_place(
-    op: type[Op], node: Node, ins: Mapping[str, int], outs: list[int], dtype: list[np.dtype[Any]]
+    call: Call, ins: Mapping[str, int], outs: list[int], dtype: list[np.dtype[Any]]
 ) -> tuple[tuple[int, int], ...]:
     pairs = []
+    node, op = call.node, call.node.op
+    assert op is not None
     made = dict(zip(node.output_names, outs))
-    for out_name, donors in op.in_place_options(node.attrs).items():
+    for out_name, donors in call.kernel.in_place_options(op, node.attrs).items():
         out = made.get(out_name, -1)
         for donor in donors:
             names = [n for n in ins if n.startswith("arg")] if donor == op.variadic and donor else [donor]

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from ..core.bytesize import format_bytes
-from ..core.errors import FormatError, MXLiteError, PlanError
+from ..core.errors import FormatError, MemoryBudgetError, MXLiteError, PlanError
 from ..core.table import percent, table
 from ..memplan import MemoryPlan
 from .request import add_request, budget_of, request_of
@@ -31,7 +31,14 @@ def add(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    a, b = (_plan(arguments, text) for text in (arguments.a, arguments.b))
+    plans: list[MemoryPlan] = []
+    for text in (arguments.a, arguments.b):
+        try:
+            plans.append(_plan(arguments, text))
+        except MemoryBudgetError as error:
+            print(f"{text}\n\n{error}")
+            return 1
+    a, b = plans
     counted = [
         *((c, a.breakdown[c], b.breakdown[c]) for c in a.breakdown),
         ("peak", a.peak_bytes, b.peak_bytes),

@@ -55,14 +55,16 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"\nWhat each would save of the {format_bytes(full)} that keeping all takes:\n")
     rows = [
         (name, format_bytes(p.peak_bytes), format_bytes(full - p.peak_bytes), percent(p.extra_time))
-        for name, p in remedies(request)
+        for name, p in remedies(request, full)
     ]
     print(table(("remedy", "peak", "saves", "extra time"), rows))
     return code
 
 
-def remedies(request: Request) -> Iterator[tuple[str, MemoryPlan]]:
-    """(what to change, the plan then), each change by itself. What the model does not allow is left out."""
+def remedies(request: Request, full: int) -> Iterator[tuple[str, MemoryPlan]]:
+    """(what to change, the plan then), each change by itself; what the model does not allow is left out.
+    `full`: the bytes without any.
+    """
     changes: list[tuple[str, Request]] = []
     if not request.is_mixed:
         changes.append((f"mixed bfloat16 instead of {request.dtype}", replace(request, dtype="bfloat16")))
@@ -84,8 +86,8 @@ def remedies(request: Request) -> Iterator[tuple[str, MemoryPlan]]:
         except MemoryBudgetError as error:
             least = request.plan(error.least_feasible_bytes)
         yield "recomputation, to the least", least
-        half = (least.peak_bytes + least.keep_all_peak_bytes) // 2
-        if least.peak_bytes < half < least.keep_all_peak_bytes:
+        half = (least.peak_bytes + full) // 2
+        if least.peak_bytes < half < full:
             yield "recomputation, half of that", request.plan(half)
             if request.offload is None:
                 with_host = replace(request, offload="auto")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not limit >= 0:
         raise MXLiteError(f"--extra-time must be at least 0, got {arguments.extra_time}.")
     if not request.source.has_batch:
-        raise MXLiteError(f"Name the batch's axis of {request.source.name}, as in --shape data:N,3,224,224.")
+        raise MXLiteError(request.source.no_batch)
     search = _Search(request, budget, limit, arguments.verbose)
     try:
         batch, plan = search.largest()
@@ -81,11 +82,11 @@ class _Search:
                 low, best = middle, plan
             else:
                 high = middle
-        return low, self.at_leisure(best)
+        return low, replace(self.at_leisure(best), budget_bytes=self.budget)
 
     def at_leisure(self, plan: MemoryPlan) -> MemoryPlan:
         """The plan that a search gives where a template was used, unless the template's is faster."""
-        if not plan.recomputed or not self.request.train:
+        if not plan.recomputed:
             return plan
         try:
             other = plan_memory(plan.problem, self.budget, strategy=self.request.strategy)
@@ -95,18 +96,17 @@ class _Search:
 
     def try_batch(self, batch: int, must: bool = False) -> MemoryPlan | None:
         """A plan that fits, or None. Only a batch between both bounds needs a search."""
-        plan = self.at(batch).plan()
+        plan = self.at(batch).keep_all()
         found: MemoryPlan | None = None
         if plan.peak_bytes <= self.budget:
             found = plan
         elif must or plan.lower_bound_bytes <= self.budget:
             found = self.from_template(plan)
-            if found is None:
-                try:
-                    found = self.searched(batch, plan)
-                except MemoryBudgetError:
-                    if must:
-                        raise
+            if found is None and must:
+                found = self.at(batch).plan(self.budget)  # its error knows what would help
+            elif found is None:
+                with suppress(MemoryBudgetError):
+                    found = self.searched(plan)
         slow = found is not None and found.extra_time > self.limit
         if self.verbose:
             if found is None:
@@ -125,11 +125,8 @@ class _Search:
                 return found
         return None
 
-    def searched(self, batch: int, plan: MemoryPlan) -> MemoryPlan:
-        """The fastest plan that fits; the next batches may use what is found."""
-        # Within a budget inference keeps no constants, so that step is another one.
-        if not self.request.train:
-            return self.at(batch).plan(self.budget)
+    def searched(self, plan: MemoryPlan) -> MemoryPlan:
+        """The fastest plan that fits for the step of `plan`; the next batches may use what is found."""
         found = plan_memory(plan.problem, self.budget, strategy=self.request.strategy)
         if self.request.strategy == "sharing" and self.request.offload is None:
             self.templates.insert(0, Template(found))

@@ -12,7 +12,7 @@ from ..memplan import MemoryPlan, plan_memory
 from ..memplan.report import budgets_between, curve_of
 from ..memplan.report.image import matplotlib
 from .request import add_model, add_request, Request, request_of
-from .writing import write
+from .writing import check_writable, write
 
 BUDGETS = 12
 
@@ -32,8 +32,9 @@ def add(commands: Any) -> argparse.ArgumentParser:
 def run(arguments: argparse.Namespace) -> int:
     if not 2 <= arguments.budgets <= 1000:
         raise MXLiteError(f"--budgets must be from 2 to 1000, got {arguments.budgets}.")
+    check_writable(arguments.svg, arguments.png)  # refuse now rather than after planning
     if arguments.svg or arguments.png:
-        matplotlib()  # refuse now rather than after planning
+        matplotlib()
     request = request_of(arguments)
     plans = frontier(request, arguments.budgets)
     most = max(p.extra_time for p in plans)
@@ -59,5 +60,5 @@ def run(arguments: argparse.Namespace) -> int:
 
 def frontier(request: Request, count: int) -> list[MemoryPlan]:
     """Plans for `count` budgets, the least that works first, in equal ratios up to keeping everything."""
-    problem = request.plan().problem  # all budgets' plans come from one frontier
+    problem = request.keep_all().problem  # all budgets' plans come from one frontier
     return budgets_between(lambda budget: plan_memory(problem, budget, strategy=request.strategy), count)

@@ -37,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             warnings.simplefilter("always")
             warnings.showwarning = _warn
             code: int = arguments.run(arguments)
-            sys.stdout.flush()
+            if sys.stdout is not None:  # closed by whoever started this
+                sys.stdout.flush()
             return code
     except BrokenPipeError:  # as in `... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,10 +10,10 @@ from typing import Any
 
 from ..core.bytesize import format_bytes
 from ..core.errors import MemoryBudgetError, MXLiteError
-from ..memplan import plan_memory
-from ..memplan.report import budgets_between, drawn, form_of, image_of, page_of, trace_of
+from ..memplan.report import drawn, form_of, image_of, page_of, trace_of
+from .frontier import frontier
 from .request import add_model, add_request, budget_of, request_of
-from .writing import write
+from .writing import check_writable, write
 
 PLANS = 10  # of a page's slider
 
@@ -44,7 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
     request, budget = request_of(arguments), budget_of(arguments)
     if not 1 <= arguments.budgets <= 100:
         raise MXLiteError(f"--budgets must be from 1 to 100, got {arguments.budgets}.")
-    form = form_of(arguments.image) if arguments.image else ""  # refuse now rather than after planning
+    # Refuse now rather than after planning.
+    check_writable(arguments.html, arguments.image, arguments.trace, arguments.json)
+    form = form_of(arguments.image) if arguments.image else ""
     start = time.perf_counter()
     try:
         plan = request.plan(budget)
@@ -59,12 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.draw:
         print(f"\n{drawn(plan)}")
     if arguments.html:
-        problem, strategy = plan.problem, request.strategy
-        plans = (
-            budgets_between(lambda b: plan_memory(problem, b, strategy=strategy), arguments.budgets)
-            if arguments.budgets > 1
-            else []
-        )
+        plans = frontier(request, arguments.budgets) if arguments.budgets > 1 else []
         write(arguments.html, page_of(plan, plans, request.describe()).encode())
     if arguments.image:
         write(arguments.image, image_of(plan, form, request.describe()))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from ..core import as_dtype, cpu
 from ..core.bytesize import format_bytes, parse_bytes
-from ..core.errors import DTypeError, nearest, ShapeError
+from ..core.errors import DTypeError, MXLiteError, nearest, ShapeError
 from ..executor.amp import SHORT_NAMES
 from ..executor.offload import Offload
 from ..executor.step import input_names
@@ -62,6 +62,11 @@ class Request:
             **shapes,
         )
 
+    def keep_all(self) -> MemoryPlan:
+        """The plan that keeps everything, of the step that budgets are for: inference within one holds no
+        constants, and training makes nothing again but what the planner says."""
+        return replace(self.plan(MOST_BYTES), budget_bytes=None)
+
     @property
     def is_mixed(self) -> bool:
         """Whether parameters are float32 and what lies between is 16-bit."""
@@ -85,6 +90,8 @@ class Request:
             )
         if self.strategy != "sharing":
             parts.append(f"strategy {self.strategy}")
+        if self.device is not None:
+            parts.append(f"times of {self.device}")
         if self.offload is not None:
             parts.append(f"host memory {self.offload}")
         return ", ".join(parts)
@@ -128,6 +135,8 @@ def add_model(command: argparse.ArgumentParser) -> None:
 
 def request_of(arguments: argparse.Namespace, model: str | None = None) -> Request:
     """The request that the options describe."""
+    if arguments.optimizer is not None and not arguments.train:
+        raise MXLiteError("--optimizer updates while it trains; --infer has nothing to update.")
     return Request(
         Source(arguments.model if model is None else model, parse_shapes(arguments.shape)),
         getattr(arguments, "batch", None),

@@ -9,6 +9,7 @@ import ast
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from .. import models, symbol
@@ -27,7 +28,8 @@ Shapes = dict[str, Shape]
 class Source:
     """A model and what its inputs are. `batch` None: shapes as they are written.
 
-    In `given`, "N" stands for the batch; if no shape has one, the first axis of each is the batch.
+    In `given`, "N" stands for the batch. Where no shape has one, the batch stands where the zoo puts it, and
+    in a file's inputs on the first axis if that is as long in all of them.
     """
 
     text: str
@@ -41,30 +43,55 @@ class Source:
     @property
     def has_batch(self) -> bool:
         """Whether a batch size can be chosen."""
-        return self.text.startswith(ZOO) or bool(self.given)
+        return self._marked[1] is not None
 
     def batch_of(self, batch: int | None) -> int | None:
-        """The batch that `read(batch)` has, if there is one."""
-        if batch is not None:
-            return batch
-        if self.text.startswith(ZOO) or any("N" in dims for dims in self.given.values()):
-            return BATCH
-        return next((int(dims[0]) for dims in self.given.values() if dims), None)
+        """The batch that `read(batch)` has, if it is known."""
+        return self._marked[1] if batch is None else batch
+
+    @property
+    def no_batch(self) -> str:
+        """What to do where no batch size can be chosen."""
+        why = f"{self.name} says the shapes of its inputs itself"
+        if self.given:
+            why = f"The shapes of {', '.join(map(repr, self.given))} do not agree on one batch"
+        return f"{why}: write N where it stands, as in --shape data:N,3,224,224."
+
+    @cached_property
+    def _marked(self) -> tuple[dict[str, Dims], int | None]:
+        """Shapes with "N" where the batch stands, and the batch as they are written; None: not known."""
+        zoo: Mapping[str, Dims] = {} if self._zoo is None else self._zoo[1]
+        if any("N" in dims for dims in self.given.values()):
+            return {**zoo, **self.given}, BATCH
+        axes = {n: zoo[n].index("N") if n in zoo else 0 for n in self.given}
+        lengths = {dims[axes[n]] for n, dims in self.given.items() if axes[n] < len(dims)}
+        if not lengths:
+            return {**zoo, **self.given}, BATCH if zoo else None
+        if len(lengths) > 1:
+            return {**zoo, **self.given}, None
+        marked = {
+            n: tuple("N" if axis == axes[n] else length for axis, length in enumerate(dims))
+            for n, dims in self.given.items()
+        }
+        return {**zoo, **marked}, int(lengths.pop())
+
+    @cached_property
+    def _zoo(self) -> tuple[Symbol, dict[str, Dims]] | None:
+        """A network of the zoo and its inputs: "N" is what grows with the batch."""
+        if not self.text.startswith(ZOO):
+            return None
+        name, options = named_options(self.text.removeprefix(ZOO))
+        net = call(self.name, models.get, name, **options)
+        one, two = (call(self.name, models.shapes_of, name, batch, **options) for batch in (1, 2))
+        return net, {n: tuple("N" if x != y else x for x, y in zip(one[n], two[n])) for n in one}
 
     def read(self, batch: int | None = None) -> tuple[Symbol, Shapes]:
         """The network and the shapes of its inputs."""
-        if batch is not None and not self.has_batch:
-            raise ShapeError(
-                f"{self.name} says the shapes of its inputs itself; name the batch's axis, as in "
-                f"--shape data:N,3,224,224."
-            )
-        shapes = self._shapes(batch)
         if not self.text:
             raise FormatError("The name of the model is empty; it is a file (.json, .onnx) or zoo:NAME.")
-        if self.text.startswith(ZOO):
-            name, options = named_options(self.text.removeprefix(ZOO))
-            net = models.get(name, **options)
-            return net, {**models.shapes_of(name, batch or BATCH, **options), **shapes}
+        shapes = self._shapes(batch)
+        if self._zoo is not None:
+            return self._zoo[0], shapes
         if os.path.isdir(self.text):
             raise FormatError(f"{self.text} is a folder; a model is a file (.json, .onnx) or zoo:NAME.")
         if self.text.endswith(".onnx"):
@@ -81,13 +108,11 @@ class Source:
             raise
 
     def _shapes(self, batch: int | None) -> Shapes:
-        marked = any("N" in dims for dims in self.given.values())
-        shapes: Shapes = {}
-        for name, dims in self.given.items():
-            if batch is not None and not marked and dims:
-                dims = (batch, *dims[1:])
-            shapes[name] = tuple((batch or BATCH) if d == "N" else int(d) for d in dims)
-        return shapes
+        marked, known = self._marked
+        if batch is not None and known is None:
+            raise ShapeError(self.no_batch)
+        chosen = batch or known or BATCH
+        return {n: tuple(chosen if d == "N" else int(d) for d in dims) for n, dims in marked.items()}
 
     def _onnx(self, shapes: Shapes) -> Symbol:
         from ..formats.onnx import import_model

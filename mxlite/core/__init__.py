@@ -1,7 +1,15 @@
+from .base_names import (
+    integer_types as integer_types,
+    mx_real_t as mx_real_t,
+    numeric_types as numeric_types,
+    py_str as py_str,
+    string_types as string_types,
+)
 from .bytesize import format_bytes as format_bytes, parse_bytes as parse_bytes
 from .device import (
     Context as Context,
     cpu as cpu,
+    cpu_pinned as cpu_pinned,
     current_context as current_context,
     gpu as gpu,
     host_memory as host_memory,
@@ -37,4 +45,4 @@ from .errors import (
     UnknownAttributeError as UnknownAttributeError,
     UnknownNameError as UnknownNameError,
 )
-from .files import replacing as replacing
+from .files import read_at_most as read_at_most, replacing as replacing

@@ -23,26 +23,25 @@ LONGEST = 100  # characters
 _FORM = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([a-zA-Z]*)\s*")
 
 
-def parse_bytes(size: object) -> int:
+def parse_bytes(size: object, what: str = "memory budget") -> int:
     """Bytes from an int or text such as "64MiB" (2**20), "1.5GB" (10**9), "4096". Fractions round down.
 
-    Raises BudgetError for anything that is not a positive, finite number of bytes.
+    `what` is what errors call it. Raises BudgetError for anything that is not a positive, finite number of
+    bytes.
     """
     if not isinstance(size, (int, str)) and hasattr(size, "__index__"):
         size = operator.index(size)  # a numpy integer
     if isinstance(size, bool) or not isinstance(size, (int, str)):
-        raise BudgetError(
-            f"A memory budget is an int in bytes or text such as '64MiB' or '1.5GB'; got {size!r}."
-        )
+        raise BudgetError(f"The {what} is an int in bytes or text such as '64MiB' or '1.5GB'; got {size!r}.")
     if isinstance(size, int):
         if size <= 0:
-            raise BudgetError(f"A memory budget must be at least 1 byte, got {size}.")
+            raise BudgetError(f"The {what} must be at least 1 byte, got {size}.")
         return size
     match = _FORM.fullmatch(size) if len(size) <= LONGEST else None
     if match is None or match[2].lower() not in _UNITS:
         raise BudgetError(
-            f"Cannot read the memory budget {size[:LONGEST]!r}: write a number and a unit out of B, kB, MB, "
-            f"GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024), for example '64MiB'."
+            f"Cannot read the {what} {size[:LONGEST]!r}: write a number and a unit out of B, kB, MB, GB, TB "
+            f"(powers of 1000) or KiB, MiB, GiB, TiB (powers of 1024), for example '64MiB'."
         )
     unit = _UNITS[match[2].lower()]
     if "." in match[1]:
@@ -51,7 +50,7 @@ def parse_bytes(size: object) -> int:
     else:
         nbytes = int(match[1]) * unit
     if nbytes <= 0:
-        raise BudgetError(f"A memory budget must be at least 1 byte, got {size!r}.")
+        raise BudgetError(f"The {what} must be at least 1 byte, got {size!r}.")
     return nbytes
 
 

@@ -30,11 +30,23 @@ _FLAG_OF = {d: f for f, d in FLAGS.items()}
 float32 = FLAGS[0]
 
 
+_OTHER_NAMES = {
+    "half": "float16",
+    "single": "float32",
+    "double": "float64",
+    "float": "float64",
+    "int": "int64",
+}
+"""numpy's, which MXNet's programs use, too."""
+
+
 def as_dtype(kind: Any) -> np.dtype[Any]:
     """The supported dtype that `kind` names: a numpy dtype or type, a name, or None for float32."""
     if kind is None:
         return float32
     if isinstance(kind, str):
+        if kind not in _BY_NAME and kind in _OTHER_NAMES:
+            kind = _OTHER_NAMES[kind]
         if kind not in _BY_NAME:
             raise DTypeError(
                 f"dtype {kind!r} is not supported; use one of {sorted(_BY_NAME)}.{nearest(kind, _BY_NAME)}"

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and are read no further than a bound."""
 
 from __future__ import annotations
 
@@ -7,6 +7,18 @@ import os
 import tempfile
 from collections.abc import Iterator
 from typing import Any, IO
+
+PIECE = 1 << 20  # bytes
+
+
+def read_at_most(file: IO[bytes], most: int) -> bytes:
+    """What is left of `file`, or its first `most` bytes. Takes what is there, where `read(most)` takes `most`
+    first."""
+    pieces: list[bytes] = []
+    while most > 0 and (piece := file.read(min(PIECE, most))):
+        pieces.append(piece)
+        most -= len(piece)
+    return b"".join(pieces)
 
 
 @contextlib.contextmanager
@@ -23,9 +35,12 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", lasting: bool = Tr
             yield file
         return
     target = os.path.realpath(path)
-    handle, temporary = tempfile.mkstemp(
-        prefix=f".{os.path.basename(target)}.", suffix=".tmp", dir=os.path.dirname(target) or "."
-    )
+    try:
+        handle, temporary = tempfile.mkstemp(
+            prefix=f".{os.path.basename(target)}.", suffix=".tmp", dir=os.path.dirname(target) or "."
+        )
+    except OSError as error:  # nobody has asked for the temporary file
+        raise type(error)(error.errno, error.strerror, os.fspath(path)) from None
     try:
         with os.fdopen(handle, mode, **_text(mode)) as file:
             yield file

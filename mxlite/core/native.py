@@ -23,10 +23,12 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-from . import config, kept, level
+from . import config, kept, level, llvm, processor
 from .errors import MXLiteError
+from .llvm import Engine, Target
+from .objectfile import Image, Unsuitable
 
 VERSION = 1  # of how text becomes bytes: a higher number makes nothing of what older ones left
 MOST_BYTES = 256 * 2**20  # on disk; the oldest files go
@@ -34,32 +36,19 @@ MOST_LOADED = 2048  # modules kept though nobody may be using them
 _MAGIC = b"mxlite object 1\n"
 
 
-class Target(NamedTuple):
-    """The CPU that code is made for."""
-
-    triple: str
-    cpu: str
-    features: frozenset[str]
-    text: str  # the features as LLVM wants them
-    llvm: str
-
-
 class Code:
     """Machine code in memory, there for as long as this object is."""
 
     def __init__(self, blob: bytes) -> None:
-        binding = _binding()
-        machine = _machine()
-        self._engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
-        self._engine.add_object_file(binding.ObjectFileRef.from_data(blob))
-        self._engine.finalize_object()
-        self._addresses: dict[str, int] = {}
+        self._engine: Image | Engine
+        try:
+            self._engine = Image(blob, _outside)
+        except Unsuitable:
+            self._engine = Engine(blob, target(), _symbols)
 
     def address(self, name: str) -> int:
         """Where the function `name` begins. It is there only as long as this object: see `function`."""
-        found = self._addresses.get(name)
-        if found is None:
-            found = self._addresses[name] = int(self._engine.get_function_address(name))
+        found = self._engine.address(name)
         if not found:
             raise KeyError(f"The module has no function {name!r}.")
         return found
@@ -91,14 +80,10 @@ def target() -> Target:
 
     Raises MXLiteError where the processor has less.
     """
-    binding = _binding()
-    triple = binding.Target.from_default_triple().triple
-    llvm = ".".join(map(str, binding.llvm_version_info))
-    found = binding.get_host_cpu_features()
-    present = frozenset(name for name, there in found.items() if there)
-    if (name := config.target()) != "native":
-        return Target(triple, name, level.checked(name, triple, present).features, "", llvm)
-    return Target(triple, binding.get_host_cpu_name(), present, found.flatten(), llvm)
+    at = processor.found()
+    if (name := config.target()) == "native":
+        return at
+    return at._replace(cpu=name, features=level.checked(name, at.triple, at.features).features, text="")
 
 
 def load(text: str, passes: int = 0) -> Code:
@@ -131,21 +116,12 @@ def load_made(question: str, text: Callable[[], str], passes: int = 0) -> Code:
 
 def compile(text: str, passes: int = 0) -> bytes:
     """The object file of a module, for this CPU. Looks at no cache; takes 10 to 200 ms."""
-    binding = _binding()
-    machine = _machine()
-    module = binding.parse_assembly(text)
-    module.triple, module.data_layout = target().triple, str(machine.target_data)
-    module.verify()
-    if passes:
-        options = binding.create_pipeline_tuning_options(speed_level=passes)
-        builder = binding.create_pass_builder(machine, options)
-        builder.getModulePassManager().run(module, builder)
-    return bytes(machine.emit_object(module))
+    return llvm.compile(text, target(), passes)
 
 
 def add_symbol(name: str, address: int) -> None:
     """Modules that declare the function `name` and are loaded from now on call what is at `address`."""
-    _binding().add_symbol(name, address)
+    _symbols[name] = address
 
 
 def read(key: str) -> bytes | None:
@@ -165,6 +141,7 @@ def write(key: str, blob: bytes) -> None:
 
 
 _lock = threading.RLock()
+_symbols: dict[str, int] = {}
 _loaded: OrderedDict[str, Code] = OrderedDict()
 _unseen = MOST_BYTES  # bytes written since the cache was last counted; the first write counts it
 
@@ -194,24 +171,13 @@ def _path(key: str, make: bool = False) -> str | None:
     return None if directory is None else os.path.join(directory, f"{key}.o")
 
 
-@functools.cache
-def _binding() -> Any:
-    """llvmlite.binding, ready to make code. Raises ImportError where llvmlite is not installed."""
-    from llvmlite import binding  # type: ignore[import-untyped,import-not-found,unused-ignore]
-
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    return binding
-
-
-def _machine() -> Any:
-    """A machine is owned by what it is given to, so that each use has its own."""
-    at = target()
-    return (
-        _binding()
-        .Target.from_triple(at.triple)
-        .create_target_machine(cpu=at.cpu, features=at.text, opt=2, jit=True)
-    )
+def _outside(name: str) -> int | None:
+    """Where the function `name` is that a module declares: one of ours, or one of the process."""
+    found = _symbols.get(name)
+    if found is None:
+        with contextlib.suppress(AttributeError):
+            found = ctypes.cast(ctypes.CDLL(None)[name], ctypes.c_void_p).value
+    return found
 
 
 @contextlib.contextmanager

@@ -54,13 +54,14 @@ def use_np_shape(function: Callable[..., Any]) -> Callable[..., Any]:
     return inside
 
 
-def from_user(shape: Iterable[int]) -> tuple[int, ...]:
-    """A shape as written by a user, with UNKNOWN for its open axes."""
+def from_user(shape: Iterable[int], name: str = "") -> tuple[int, ...]:
+    """A shape as written by a user, with UNKNOWN for its open axes; `name` is what has it, for errors."""
     zero = 0 if is_np_shape() else UNKNOWN
     try:
         return tuple(UNKNOWN if d < 0 else d or zero for d in map(index, shape))
     except TypeError:
-        raise ShapeError(f"A shape is a tuple of whole numbers, got {str(shape)[:80]!r}.") from None
+        what = f"The shape of {name!r}" if name else "A shape"
+        raise ShapeError(f"{what} is a tuple of whole numbers, got {str(shape)[:80]!r}.") from None
 
 
 def to_user(shape: Iterable[int]) -> tuple[int, ...]:

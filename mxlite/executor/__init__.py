@@ -9,4 +9,5 @@ from .bind import (
 from .calibration import Calibration as Calibration
 from .executor import Executor as Executor
 from .group import ExecutorGroup as ExecutorGroup
+from .hold import hold as hold
 from .program import Program as Program, step_order as step_order

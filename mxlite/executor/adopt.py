@@ -11,6 +11,11 @@ from ..memplan.difference import first_difference
 from .lower import Lowered
 
 
+def is_of(plan: MemoryPlan, lowered: Lowered) -> bool:
+    """Whether `plan` is one of the step of `lowered`."""
+    return isinstance(plan, MemoryPlan) and first_difference(plan.problem, lowered.problem) is None
+
+
 def adopted(plan: MemoryPlan, lowered: Lowered, budget: int | None) -> MemoryPlan:
     """`plan` on the problem of `lowered`; PlanError if it is of another step, unsound, or above `budget`."""
     if not isinstance(plan, MemoryPlan):

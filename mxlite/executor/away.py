@@ -96,7 +96,7 @@ class Resident:
                 if self.form is not None:
                     self._push(self.form.unpack, "weight in order again")
                     self.form = None
-            lent = np.asarray(loan)
+            lent = np.asarray(loan).view(self.dtype)  # of bfloat16 the interface tells no more than 2 bytes
             if (array := self._array()) is not None:
                 array.storage = lent
             return lent

@@ -6,12 +6,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
 from typing import Any
 
 from ..backends import backend_of, guard
 from ..backends.gpu import planning_backend
 from ..core import BindError, Context, current_context, DTypeError, nearest, parse_bytes, ShapeError
+from ..core.collection import no_collection
 from ..core.errors import DeviceError, MemoryBudgetError
 from ..core.npshape import from_user
 from ..graph import Entry, Graph, LOSS_SCALE, Shape, UpdateRule
@@ -19,13 +19,14 @@ from ..graph.update import HISTORY
 from ..memplan import Device, HostLink, MemoryPlan, plan_memory, STRATEGIES, Template
 from ..memplan.device import DEFAULT, device_of, MEASURED
 from ..ndarray import NDArray
-from .adopt import adopted
+from .adopt import adopted, is_of
 from .amp import amp_dtype, LossScale, mixed
 from .calibration import Calibration, with_measured_costs
 from .constants import constant_bytes
 from .executor import Executor
 from .given import by_name, check_apart, shared_arrays
 from .group import Arrival, ExecutorGroup
+from .infer import infer
 from .link import arena_bytes, link
 from .lower import lower, Lowered
 from .metrics import Counted, with_metrics
@@ -33,12 +34,10 @@ from .offload import host_link, Offload
 from .planned import Planned
 from .remedies import advice, Question
 from .room import require_room
-from .step import check_grad_req, forward_step, infer, input_names, Key, training_step
+from .step import check_grad_req, forward_step, input_names, Key, training_step
 from .watch import Seen, Watch, watched
 
 Shapes = Mapping[str, Shape]
-
-MOST_BYTES = 2**62  # of all results together; beyond, sums no longer fit in 64 bits
 
 MOST_STREAMS = 16  # of kernels
 
@@ -61,6 +60,12 @@ class Place:
         return self.bounded and self.group.can_go_away
 
 
+def _shapes_of_variables(graph: Graph, shapes: Shapes) -> Shapes:
+    """The shapes that a user gave. Names of no variable are left out, as in MXNet."""
+    names = {n.name for n in graph.variables}
+    return {n: from_user(s, n) for n, s in shapes.items() if n in names}
+
+
 def memory_plan(
     graph: Graph,
     ctx: Context | None,
@@ -81,7 +86,7 @@ def memory_plan(
     `device` is what seconds are reckoned for: a `Device`, text such as "20TFLOP/s,900GB/s", or "measured".
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
-    shapes = {n: from_user(s) for n, s in shapes.items()}
+    shapes = _shapes_of_variables(graph, shapes)
     inferred = infer(graph, shapes, type_dict or {})
     amp, scale = _amp(amp, loss_scale, optimizer)
     planned, _ = _plan(
@@ -123,7 +128,7 @@ def calibrate(
         done.append(calibration)
         return lowered
 
-    shapes = {n: from_user(s) for n, s in shapes.items()}
+    shapes = _shapes_of_variables(graph, shapes)
     inferred = infer(graph, shapes, type_dict or {})
     amp, scale = _amp(amp, loss_scale, optimizer)
     rule = update_rule(optimizer)
@@ -142,6 +147,7 @@ def calibrate(
     return done[0]
 
 
+@no_collection()
 def simple_bind(
     graph: Graph,
     ctx: Context | None,
@@ -175,7 +181,7 @@ def simple_bind(
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
     backend = backend_of(ctx)
-    shapes = {n: from_user(s) for n, s in shapes.items()}
+    shapes = _shapes_of_variables(graph, shapes)
     inferred = infer(graph, shapes, type_dict or {})
     amp, scale = _amp(amp, loss_scale, optimizer)
     arrivals: list[Arrival] = []
@@ -237,6 +243,7 @@ def simple_bind(
     return executor
 
 
+@no_collection()
 def bind(
     graph: Graph,
     ctx: Context | None,
@@ -319,6 +326,12 @@ def bind(
     return link(planned, ctx, arrays, requests, shared_exec, settings)
 
 
+def check_streams(streams: int) -> None:
+    """Raise BindError if there cannot be so many."""
+    if isinstance(streams, bool) or not isinstance(streams, int) or not 1 <= streams <= MOST_STREAMS:
+        raise BindError(f"streams must be a number from 1 to {MOST_STREAMS}, got {streams!r}.")
+
+
 def locals_of(
     shapes: Shapes,
     grad_req: Any,
@@ -332,8 +345,7 @@ def locals_of(
     streams: int = 1,
 ) -> dict[str, Any]:
     """What an executor remembers of how it was bound. Raises BindError."""
-    if isinstance(streams, bool) or not isinstance(streams, int) or not 1 <= streams <= MOST_STREAMS:
-        raise BindError(f"streams must be a number from 1 to {MOST_STREAMS}, got {streams!r}.")
+    check_streams(streams)
     return dict(
         shapes=dict(shapes),
         inputs=set(shapes),
@@ -374,19 +386,7 @@ def update_rule(optimizer: Any) -> UpdateRule | None:
     return rule
 
 
-def _check_sizes(inferred: Graph) -> None:
-    """Raise ShapeError where offsets and sums of bytes would not fit in 64 bits. O(arrays)."""
-    total = 0
-    for entry, shape in inferred.shapes.items():
-        nbytes = prod(shape) * inferred.dtypes[entry].itemsize
-        total += nbytes
-        if total >= MOST_BYTES:
-            raise ShapeError(
-                f"{entry.node.name!r} of shape {shape} has {nbytes} bytes, and all arrays up to it {total}; "
-                f"a plan holds less than 2**62 bytes. Is a shape wrong?"
-            )
-
-
+@no_collection()
 def _plan(
     inferred: Graph,
     ctx: Context | None,
@@ -425,7 +425,6 @@ def _plan(
         if described is None:
             raise
         backend = planning_backend()
-    _check_sizes(inferred)
     data = input_names(inferred, list(given))
     requests = check_grad_req(inferred, grad_req)
     if rule is not None:
@@ -460,9 +459,10 @@ def _plan(
     else:
         step = forward_step(simple, data, train=True)
 
-    def lowered(like: Lowered | None) -> Lowered:
+    def lowered(like: Lowered | None, light: bool) -> Lowered:
+        device = described or DEFAULT
         found = lower(
-            step, backend, extra_fixed, infer_plan.placed_bytes, device=described or DEFAULT, like=like
+            step, backend, extra_fixed, infer_plan.placed_bytes, device=device, like=like, light=light
         )
         if described is None:
             found = measure(found)
@@ -500,9 +500,14 @@ def _plan(
             raise
         return found
 
+    light = budget is None
     if like is not None:
         with suppress(MemoryBudgetError):  # an order of these sizes' own may take less
-            return planned(lowered(like.train)), requests
-        return planned(lowered(None)), requests
+            return planned(lowered(like.train, like.train.light)), requests
+        return planned(lowered(None, light)), requests
     # Where nobody wants gradients, the step of training is often that of inference: it has its order then.
-    return planned(lowered(infer_lowered)), requests
+    train_lowered = lowered(infer_lowered, light)
+    if plan is not None and not is_of(plan, train_lowered):  # it may have been made with a budget, or without
+        other = lowered(infer_lowered, not light)
+        train_lowered = other if is_of(plan, other) else train_lowered
+    return planned(train_lowered), requests

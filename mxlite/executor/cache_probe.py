@@ -2,11 +2,16 @@
 
 Numbers are added to arrays of growing size, over and over. As long as the array stays in the cache a byte
 costs little; behind that it costs what memory costs. In between lies the size looked for.
+
+Nobody can push out what is passed over so quickly. But a step takes its time, and what others touch meanwhile
+pushes out its bytes as its own do. So a part of the cache is passed over once more after doing nothing for
+longer and longer: when it costs what memory costs, others have touched the rest of the cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import median
 from time import thread_time
 
 import numpy as np
@@ -15,6 +20,12 @@ MIB = 2**20
 SIZES = tuple(m * MIB for m in (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128))
 ROUNDS = 5  # of which the least time counts: nobody else's work makes a pass quicker
 PASSES_BYTES = 16 * MIB  # small arrays are passed over several times, so that the clock sees something
+PART = 4  # the share of the cache that is looked after: 1 / PART
+RATIO = 2.0  # of one wait to the one before
+WAITS = tuple(0.25e-3 * RATIO**n for n in range(8))  # seconds; what stays for longer than the last stays
+LOOKS = 7  # after each: others do not always do the same
+AGAIN = 3  # passes before: a cache may not take everything in at once
+AWAY = 2  # times as much as the cache holds, behind which nothing of the part is left in it
 
 
 def cache_bytes(sizes: tuple[int, ...] = SIZES, seconds_of_pass: Callable[[int], float] | None = None) -> int:
@@ -33,6 +44,51 @@ def cache_bytes(sizes: tuple[int, ...] = SIZES, seconds_of_pass: Callable[[int],
     if slow < 1.25 * quick:
         return 0
     return max(size for size in sizes if least[size] < (quick + slow) / 2)
+
+
+def others_bytes_per_s(cache: int, seconds_after: Callable[[float], float] | None = None) -> float:
+    """Bytes of the same cache that others touch in a second; 0 where what is in it stays for all WAITS.
+
+    `cache` bytes are what it holds. `seconds_after(wait)` measures, unless given, how long it takes to pass
+    over 1 / PART of it `wait` seconds after a pass before; infinity: with nothing of it left. Takes about
+    half a second.
+    """
+    if cache < PART:
+        return 0.0
+    measure = seconds_after or _passes_after(cache)
+    times: dict[float, list[float]] = {wait: [] for wait in (0.0, *WAITS, float("inf"))}
+    for _ in range(LOOKS):
+        for wait, found in times.items():
+            found.append(measure(wait))
+    quick, slow = median(times.pop(0.0)), median(times.pop(float("inf")))
+    if slow <= quick:
+        return 0.0
+    # How many of the waits it outlives: of each what is left after it, on the average of all looks.
+    left = [min(1.0, max(0.0, (slow - s) / (slow - quick))) for found in times.values() for s in found]
+    outlived = sum(left) / LOOKS
+    if outlived > len(WAITS) - 0.5:
+        return 0.0
+    return (cache - cache // PART) / (WAITS[0] * RATIO ** (outlived - 0.5))
+
+
+def _passes_after(cache: int) -> Callable[[float], float]:
+    """Seconds of this thread for a pass over a part of the cache, by the time since the pass before."""
+    part, rest = np.ones(cache // PART // 8), np.ones(AWAY * cache // 8)
+
+    def seconds(wait: float) -> float:
+        for _ in range(AGAIN):
+            np.add(part, 1, out=part)
+        if wait == float("inf"):
+            np.add(rest, 1, out=rest)
+        else:
+            end = thread_time() + wait
+            while thread_time() < end:
+                pass
+        start = thread_time()
+        np.add(part, 1, out=part)
+        return thread_time() - start
+
+    return seconds
 
 
 def _passes(most: int) -> Callable[[int], float]:

@@ -1,12 +1,14 @@
 """Measured costs: how long this device's kernels take, for plans that are to weigh real seconds.
 
 Each distinct kernel call of a lowered step (operator, attributes, shapes, types, kernel, threads) is run by
-itself on scratch arrays: first with everything out of the cache, then at once again a few times with all of
-it there as far as it goes in, of which the quickest counts. All calls take turns, several times, so that what
-else the machine does for a while meets each alike; of all rounds the lower quartile counts. Plans are chosen
-by the first time; what a plan's step is predicted to take has both (memplan/locality.py). The times, and the
-size of the cache, are kept in the process and on disk (see timings.py), so that the next plan of the same
-network measures nothing.
+itself on scratch arrays: first with everything out of the cache, then at once again a number of times, with
+all of it there as far as it goes in, of which the quickest counts. A cache takes in what it has not seen for
+long only by and by: after three runs a convolution of 4 MiB still took a fifth longer than after ten. All
+calls take turns, several times, so that what else the machine does for a while meets each alike; of all
+rounds the lower quartile counts. Seconds are those of this thread, for one that waits for a core works on no
+kernel. Plans are chosen by the first time; what a plan's step is predicted to take has both
+(memplan/locality.py). The times, the size of the cache, and what others touch of it (cache_probe.py) are kept
+in the process and on disk (timings.py), so that the next plan of the same network measures nothing.
 
 A call shall find what it finds in a step. So its arrays lie as they do there: what is in the arena in one
 block, which is so large that the system gives it huge pages (without, convolutions of 2 MiB took up to a
@@ -37,13 +39,14 @@ from ..engine import get_engine, Var
 from ..memplan.device import DEFAULT, MEASURED
 from ..memplan.problem import padded
 from ..ops.philox import RandomStream
-from .cache_probe import cache_bytes
+from .cache_probe import cache_bytes, others_bytes_per_s
 from .lower import Lowered
-from .timings import Seconds, Timings
+from .timings import Cache, Seconds, Timings
 
 ROUNDS = 3  # in which all calls take turns
 RUNS = 3  # out of the cache, of each call in each round; one where it takes longer than CALL_S
-AGAIN = 3  # times in the cache after each of these
+AGAIN = 10  # times at most in the cache after each of these, and
+LEAST_AGAIN = 3  # times where they take CALL_S together
 CALL_S = 0.01
 TOTAL_S = 60.0  # for one network; what is not measured by then keeps its scaled model
 FLUSH = 2  # times as much as the cache holds is touched before a cold run
@@ -82,16 +85,16 @@ def with_measured_costs(lowered: Lowered, again: bool = False) -> tuple[Lowered,
     first = {key: c for c, key in reversed(list(enumerate(keys)))}
     found: dict[str, Seconds] = {} if again else {k: s for k in first if (s := timings.get(k)) is not None}
     known = len(found)
-    cache = timings.cache_bytes
-    if cache < 0 or again:
-        cache = 0 if backend.is_remote else cache_bytes()
+    cache = timings.cache
+    if cache is None or again:
+        cache = (0, 0.0) if backend.is_remote else _cache()
     missing = [k for k in dict.fromkeys(keys) if k not in found]
     if missing:
 
         def time_missing() -> None:
             with backend.running(lowered.threads) if lowered.tuned else nullcontext():
                 found.update(
-                    _time_calls(lowered, {key: first[key] for key in missing}, cache, start + TOTAL_S)
+                    _time_calls(lowered, {key: first[key] for key in missing}, cache[0], start + TOTAL_S)
                 )
 
         _run_where_kernels_run(lowered, time_missing)
@@ -103,7 +106,9 @@ def with_measured_costs(lowered: Lowered, again: bool = False) -> tuple[Lowered,
     tasks = tuple(
         replace(task, seconds=cold, warm=warm) for task, (cold, warm) in zip(lowered.problem.tasks, both)
     )
-    problem = replace(lowered.problem, tasks=tasks, costs=MEASURED, cache_bytes=cache)
+    problem = replace(
+        lowered.problem, tasks=tasks, costs=MEASURED, cache_bytes=cache[0], others_bytes_per_s=cache[1]
+    )
     calibration = Calibration(
         len(first),
         len(found) - known,
@@ -113,6 +118,12 @@ def with_measured_costs(lowered: Lowered, again: bool = False) -> tuple[Lowered,
         problem.step_seconds,
     )
     return replace(lowered, problem=problem), calibration
+
+
+def _cache() -> Cache:
+    """This machine's."""
+    nbytes = cache_bytes()
+    return nbytes, others_bytes_per_s(nbytes)
 
 
 def _run_where_kernels_run(lowered: Lowered, run: Callable[[], None]) -> None:
@@ -243,7 +254,10 @@ def _pairs(lowered: Lowered, run: Callable[[], None], flush: Flush) -> list[Seco
         flush()
         backend.rouse(threads)
         cold = backend.seconds_of(run)
-        pairs.append((cold, min(backend.seconds_of(run) for _ in range(AGAIN))))
+        warm: list[float] = []
+        while len(warm) < LEAST_AGAIN or (len(warm) < AGAIN and sum(warm) < CALL_S):
+            warm.append(backend.seconds_of(run))
+        pairs.append((cold, min(warm)))
     return pairs
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..backends import Backend
 from ..core import Context, nearest, ShapeError, StateError, UnknownNameError
+from ..core.collection import no_collection
 from ..core.errors import OpAttributeError
 from ..graph import LOSS_SCALE, Node, output_name, Shape, state_name
 from ..graph.update import HISTORY, HYPER, MASTER
@@ -220,16 +221,22 @@ class Executor:
 
     def forward_backward(self, out_grads: Any = None, **inputs: Any) -> list[NDArray]:
         """forward(is_train=True) and backward at once, which on a GPU is one launch."""
+        if not self._has_backward:
+            return self.forward(is_train=True, **inputs)
         self._check_backward()
         self._feed.inputs(inputs)
         self._feed.heads(out_grads)
         return self._push_step()
 
-    def backward(self, out_grads: Any = None) -> None:
+    def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
         """Push the backward pass: gradients go to `grad_arrays` as `grad_req` says.
 
-        `out_grads` are head gradients, one for each output that is not a loss (or for each output).
+        `out_grads` are head gradients, one for each output that is not a loss (or for each output). Where no
+        output depends on what asked for a gradient there is nothing to do: those were set to 0 by binding.
+        `is_train` is accepted for MXNet's sake: a forward for training comes before in any case.
         """
+        if not self._has_backward:
+            return
         self._check_backward()
         self._feed.heads(out_grads)
         self._push_backward()
@@ -292,10 +299,6 @@ class Executor:
         return values
 
     def _check_backward(self) -> None:
-        if not self._has_backward:
-            raise StateError(
-                "Nothing asked for a gradient when this executor was bound (grad_req is 'null')."
-            )
         if self.updated:
             raise StateError(
                 "This executor's backward pass includes the optimizer's update: call step() instead."
@@ -344,7 +347,7 @@ class Executor:
     def _program(self, lowered: Lowered, plan: MemoryPlan) -> Program:
         random, var = (self._feed.random, self._feed.random_var) if lowered.uses_rng else (None, None)
         arrays, arena, streams = self._arrays, self._arena, self._given["streams"]
-        with plan_in_errors(plan, self._backend):
+        with plan_in_errors(plan, self._backend), no_collection():
             return make_program(lowered, plan, arrays, arena, random, var, self._states, streams)
 
     # -- looking inside ------------------------------------------------------------------------

@@ -44,16 +44,14 @@ def shared_arrays(shared_exec: Executor | None, planned: Planned, inputs: set[st
 
 
 def by_name(arrays: Any, names: Sequence[str], what: str, complete: bool) -> dict[str, NDArray]:
-    """A dict from a list in order or a dict; errors name what is missing, too much or no array."""
+    """A dict from a list in order or a dict, of which other names are left out, as in MXNet.
+
+    Errors name what is missing or no array.
+    """
     if arrays is None:
         arrays = {}
     if isinstance(arrays, Mapping):
-        for name in arrays:
-            if name not in names:
-                raise BindError(
-                    f"{what} has an array for {name!r}, which is none of {list(names)}.{nearest(name, names)}"
-                )
-        result = dict(arrays)
+        result = {n: arrays[n] for n in names if n in arrays}
     else:
         if len(arrays) != len(names):
             raise BindError(
@@ -61,7 +59,8 @@ def by_name(arrays: Any, names: Sequence[str], what: str, complete: bool) -> dic
             )
         result = dict(zip(names, arrays))
     if complete and (missing := [n for n in names if n not in result]):
-        raise BindError(f"{what} lacks {missing}.")
+        other = [n for n in arrays if n not in names] if isinstance(arrays, Mapping) else ()
+        raise BindError(f"{what} lacks {missing}.{nearest(missing[0], other)}")
     for name, a in result.items():
         if a is not None and not isinstance(a, NDArray):
             raise BindError(f"{what}: {name!r} must be an NDArray, got {type(a).__name__}.")

@@ -19,7 +19,7 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -28,7 +28,7 @@ import numpy as np
 
 from ..backends import Backend
 from ..core.errors import MemoryBudgetError, ShapeError
-from ..graph import Shape
+from ..graph import Entry, Graph, Shape
 from ..memplan import MemoryPlan, plan_memory, Problem, structure, Template
 from ..ndarray import NDArray
 from .arena import Arena
@@ -36,7 +36,9 @@ from .away import held_bytes
 from .executor import Executor
 from .lower import Lowered
 from .planned import Planned
+from .room import require_room
 from .step import Key, Step
+from .storage import Allocator
 
 Fixed = dict[str, int]
 KEPT = 4  # members of one owner: executors for so many shapes, the present ones included
@@ -48,6 +50,7 @@ class ExecutorGroup:
     `budget` bounds `planned_bytes`. `extra` are bytes by category that the group's user owns besides.
     `current` is the key that each owner uses now: nobody else's arrival takes that from him. `templates`
     are, for each owner, of the plans of training and of inference that it had first, `first` all of that.
+    `held` are parameters and auxiliary states that were made before any program; see `hold`.
     """
 
     def __init__(self, budget: int | None = None) -> None:
@@ -55,6 +58,7 @@ class ExecutorGroup:
         self.extra: Mapping[str, int] = {}
         self.members: dict[tuple[Hashable, Hashable], Executor] = {}
         self.arena: Arena | None = None
+        self.held: dict[Key, NDArray] = {}
         self.current: dict[Hashable, Hashable] = {}
         self.templates: dict[Hashable, tuple[Template, Template]] = {}
         self.first: dict[Hashable, Planned] = {}
@@ -66,19 +70,20 @@ class ExecutorGroup:
         """Whether a newcomer may keep parameters in another form where they are: they are made for it, or can
         be away already.
         """
-        return all(m._planned.infer.step.forms for m in self.members.values())
+        return not self.held and all(m._planned.infer.step.forms for m in self.members.values())
 
     @property
     def planned_bytes(self) -> int:
         """All bytes that the group owns once its programs have run: `measured_bytes` is then the same."""
-        fixed = _fixed([m._planned.train for m in self.members.values()], self.extra)
+        fixed = self._fixed([m._planned.train for m in self.members.values()])
         nbytes = sum(fixed.values()) + sum(m.copied_bytes for m in self.members.values())
         return nbytes + (self.arena.nbytes if self.arena is not None else 0)
 
     @property
     def measured_bytes(self) -> int:
         """Bytes really allocated by now, `extra` left out: every array, each counted once, and the arena."""
-        nbytes = held_bytes([a for m in self.members.values() for a in m._arrays.values()])
+        arrays = [a for m in self.members.values() for a in m._arrays.values()]
+        nbytes = held_bytes([*arrays, *self.held.values()])
         nbytes += sum(m.copied_bytes for m in self.members.values())
         nbytes += sum(m._feed.nbytes for m in self.members.values())
         return nbytes + (self.arena.measured_bytes if self.arena is not None else 0)
@@ -106,20 +111,40 @@ class ExecutorGroup:
             wanted |= _shared(program.step)
             owned |= program.step.owned
         result: dict[Key, NDArray] = {}
-        for member in self.members.values():
-            theirs = _shared(member._planned.train.step)
-            for key, array in member._arrays.items():
-                if key not in wanted or key in result or key not in theirs:
+        for arrays in (self.held, *map(_lendable, self.members.values())):
+            for key, array in arrays.items():
+                if key not in wanted or key in result:
                     continue
                 shape, dtype = owned[key]
                 if (array.shape, array.storage.dtype) == (shape, dtype):
                     result[key] = array
                 elif wanted[key] in ("arguments", "auxiliary"):
-                    raise ShapeError(
-                        f"Parameter {key[1]!r} is shared: it must be {array.shape} {array.dtype} for all "
-                        f"shapes and buckets, but here it would be {shape} {dtype}."
-                    )
+                    raise _other_shape(key, array, shape, dtype)
         return result
+
+    def hold(self, graph: Graph, inputs: Container[str], allocator: Allocator) -> None:
+        """Have the parameters and auxiliary states of `graph`, of which nothing is planned yet.
+
+        `graph` has all shapes and types. What is not here is made, all zero. Raises ShapeError.
+        """
+        states = set(graph.auxiliary)
+        category = {
+            ("var", n.name): "auxiliary" if n in states else "arguments"
+            for n in graph.variables
+            if n.name not in inputs
+        }
+        there = {k: a for m in self.members.values() for k, a in _lendable(m).items()} | self.held
+        found: dict[Key, NDArray] = {}
+        for node in graph.variables:
+            key: Key = ("var", node.name)
+            if key not in category:
+                continue
+            shape, dtype = graph.shapes[Entry(node)], graph.dtypes[Entry(node)]
+            array = there[key] if key in there else allocator.make(key, shape, dtype, category)
+            if (array.shape, array.storage.dtype) != (shape, dtype):
+                raise _other_shape(key, array, shape, dtype)
+            found[key] = array
+        self.held |= found
 
     # -- who comes and goes --------------------------------------------------------------------
 
@@ -143,7 +168,7 @@ class ExecutorGroup:
             del stay[k]
         spare = [k for k in stay if k[0] == owner or self.current.get(k[0]) != k[1]]
         while True:
-            fixed = _fixed([lowered, *(m._planned.train for m in stay.values())], self.extra)
+            fixed = self._fixed([lowered, *(m._planned.train for m in stay.values())])
             try:
                 plan = plan_memory(replace(lowered.problem, fixed_bytes=fixed), budget, template=template)
                 plans = {k: self._within(k[0], m, fixed, budget) for k, m in stay.items()}
@@ -173,6 +198,21 @@ class ExecutorGroup:
         for k, plan in arrival.plans.items():
             self.members[k].adopt(plan)
 
+    def replan(self, key: tuple[Hashable, Hashable]) -> None:
+        """Plan a member's step anew, and what the others then need, after `extra` has changed.
+
+        Changes nothing if it raises MemoryBudgetError.
+        """
+        member = self.members[key]
+        backend = member._backend
+        template = self.templates[key[0]][0]
+        arrival = self.plan(*key, member._planned.train, template)
+        planned = replace(member._planned, train_plan=arrival.plan)
+        require_room(planned, backend, lambda _: member._arrays, *self.arena_bytes(arrival, backend))
+        self.arena_for(arrival, backend)
+        member.adopt(arrival.plan)
+        self.admit(arrival, member)
+
     def arena_bytes(self, arrival: Arrival, backend: Backend) -> tuple[int, int]:
         """What the largest member needs of the arena, with the newcomer, and what it has now."""
         there = self.arena is not None and self.arena.backend is backend
@@ -193,6 +233,23 @@ class ExecutorGroup:
             elif self.arena.host_nbytes < host:
                 self.arena.resize(self.arena.nbytes, host)
         return self.arena
+
+    def _fixed(self, members: Sequence[Lowered]) -> Fixed:
+        """Bytes outside the arena by category, if these programs share what they can."""
+        total: Fixed = dict(self.extra)
+        seen: set[tuple[Key, object]] = set()
+        for lowered in members:
+            for category, nbytes in lowered.problem.fixed_bytes.items():
+                total[category] = total.get(category, 0) + nbytes
+            for key, category in _shared(lowered.step).items():
+                shape, dtype = lowered.step.owned[key]
+                if (key, (shape, dtype)) in seen:
+                    total[category] -= prod(shape) * dtype.itemsize
+                seen.add((key, (shape, dtype)))
+        known = {key for key, _ in seen}
+        if rest := held_bytes([a for key, a in self.held.items() if key not in known]):
+            total["arguments"] = total.get("arguments", 0) + rest
+        return total
 
     def _within(self, owner: Hashable, member: Executor, fixed: Fixed, budget: int | None) -> MemoryPlan:
         """A member's plan when `fixed` bytes are not for the arena: the one it has if that still fits."""
@@ -260,16 +317,14 @@ def _shared(step: Step) -> dict[Key, str]:
     }
 
 
-def _fixed(members: Sequence[Lowered], extra: Mapping[str, int]) -> Fixed:
-    """Bytes outside the arena by category, if these programs share what they can."""
-    total: Fixed = dict(extra)
-    seen: set[tuple[Key, object]] = set()
-    for lowered in members:
-        for category, nbytes in lowered.problem.fixed_bytes.items():
-            total[category] = total.get(category, 0) + nbytes
-        for key, category in _shared(lowered.step).items():
-            shape, dtype = lowered.step.owned[key]
-            if (key, (shape, dtype)) in seen:
-                total[category] -= prod(shape) * dtype.itemsize
-            seen.add((key, (shape, dtype)))
-    return total
+def _lendable(member: Executor) -> dict[Key, NDArray]:
+    """The arrays of a member that others use as well."""
+    shared = _shared(member._planned.train.step)
+    return {k: a for k, a in member._arrays.items() if k in shared}
+
+
+def _other_shape(key: Key, array: NDArray, shape: Shape, dtype: np.dtype[Any]) -> ShapeError:
+    return ShapeError(
+        f"Parameter {key[1]!r} is shared: it must be {array.shape} {array.storage.dtype} for all "
+        f"shapes and buckets, but here it would be {shape} {dtype}."
+    )

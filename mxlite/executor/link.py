@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from ..backends import Backend, backend_of
 from ..core import Context
+from ..core.dtype import is_floating
 from ..graph import state_name
 from ..graph.update import MASTER
 from ..ndarray import NDArray
@@ -50,11 +49,12 @@ def link(
     if planned.infer.step.forms:
         for key, array in result.items():
             # All that another program may want in another form; nobody has seen them yet.
-            if key not in arrays and key[0] == "var" and array.ndim > 2 and array.dtype == np.float32:
+            if key not in arrays and key[0] == "var" and array.ndim > 2 and is_floating(array.dtype):
                 form = planned.infer.step.forms.get(key)
                 Resident(array, 0 if form is None else form.nbytes)
     for name in planned.train.step.no_gradient:
-        allocator.clear(result["grad", name])
+        if requests[name] != "add":
+            allocator.clear(result["grad", name])
     need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
     host = planned.train_plan.host_bytes
     if arena is None and shared_exec is not None and shared_exec._arena.backend is backend:

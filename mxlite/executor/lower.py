@@ -5,7 +5,7 @@ After lowering every byte is known: shapes, dtypes, workspaces, what may be in p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 
 from ..backends import Backend, Call, lower_graph
 from ..backends.gpu.graph_inputs import layout
-from ..graph import LOSS_SCALE, Shape
+from ..graph import Entry, Graph, LOSS_SCALE, Shape
 from ..memplan import Device, Problem, reorder, structure
 from ..memplan.device import DEFAULT
 from .accumulate import accumulated
@@ -34,6 +34,7 @@ class Lowered:
     Task t of the problem is `calls[t]`; their order is the planner's, not that of the step's graph.
     Its kernels have `threads` threads; `tuned` says whether there is any but reference kernels.
     `order` is that of the tasks, as places in `listed`, the problem in the order of the step's graph.
+    `light`: whether it is one for steps without a budget.
     """
 
     step: Step
@@ -48,6 +49,7 @@ class Lowered:
     tuned: bool
     listed: Problem
     order: tuple[int, ...]
+    light: bool = False
 
     @property
     def kind(self) -> str:
@@ -64,6 +66,7 @@ def lower(
     in_place: bool = False,
     device: Device = DEFAULT,
     like: Lowered | None = None,
+    light: bool = False,
 ) -> Lowered:
     """Lower `step` and count the bytes that no plan changes. O(nodes).
 
@@ -72,9 +75,11 @@ def lower(
     `in_place`: whether parameters may be kept in another form where they are.
     `device` is what seconds are reckoned for. `like`: the same step for other sizes; where no more than these
     differ its order is taken, with which plans for its sizes are templates for plans of these.
+    `light`: whether it is to hold less for a little more time, see `Backend.lighten`.
     """
     threads = backend.threads()
-    step = _combined(step, backend)
+    step = _rewritten(step, backend.combine)
+    step = _rewritten(step, backend.lighten) if light else step
     if is_gpu(backend):
         step = _with_staging(step)
     if constants:
@@ -117,6 +122,7 @@ def lower(
         not all(call.kernel.is_reference for call in found.calls),
         problem,
         order,
+        light,
     )
 
 
@@ -149,9 +155,11 @@ def _with_staging(step: Step) -> Step:
     return replace(step, owned=owned, category={**step.category, STAGING: "staging"})
 
 
-def _combined(step: Step, backend: Backend) -> Step:
+def _rewritten(
+    step: Step, work: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]]
+) -> Step:
     """`step` as the backend prefers to run it."""
-    graph, moved, num_forward = backend.combine(step.graph, frozenset(step.storage), step.num_forward)
+    graph, moved, num_forward = work(step.graph, frozenset(step.storage), step.num_forward)
     if graph is step.graph:
         return step
     storage = {moved.get(e, e): key for e, key in step.storage.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core import BindError, parse_bytes
+from ..core import BindError, BudgetError, parse_bytes
 from ..memplan import HostLink
 
 Offload = int | str | HostLink | None
@@ -18,4 +18,7 @@ def host_link(offload: Offload) -> HostLink | None:
         return HostLink()
     if isinstance(offload, bool) or not (isinstance(offload, str) or hasattr(offload, "__index__")):
         raise BindError(f"offload must be 'auto', bytes, a HostLink or None, got {offload!r}.")
-    return HostLink(capacity=parse_bytes(offload))
+    try:
+        return HostLink(capacity=parse_bytes(offload, "host memory of offload"))
+    except BudgetError as error:
+        raise BudgetError(f"{error} offload='auto' takes as much as helps.") from None

@@ -19,13 +19,15 @@ from ..core.table import percent
 from ..graph import Entry, Graph, Shape, UpdateRule
 from ..memplan import HostLink, MemoryPlan
 from ..memplan.holders import short
+from ..memplan.refusal import PER_BATCH
 from ..ops import find_op
+from .infer import infer
 from .lower import Lowered
-from .step import infer, input_names
+from .step import input_names
 
 WORK = 1500  # tasks in all plans made for one error
+ORDINALS = ("first", "second", "third", "fourth")
 PLANS = 12  # at most, however small the network
-_PER_BATCH = ("inputs", "outputs")  # fixed bytes that grow with the batch
 
 
 @dataclass(frozen=True)
@@ -159,12 +161,13 @@ def _input_gradients(q: Question, ask: _Asker) -> Iterator[str]:
 def _batch(q: Question, ask: _Asker) -> Iterator[str]:
     """The nearest batch that fits: on a straight line from the least plan, then by planning around it."""
     shapes = {n.name: q.inferred.shapes[Entry(n)] for n in q.inferred.arguments if n.name in q.given}
-    names = [n for n in shapes if n in _data(q) and shapes[n]]
-    batch = shapes[names[0]][0] if names else 0
+    axes = _batch_axes({n: s for n, s in shapes.items() if n in _data(q) and s})
+    name, axis = next(iter(axes.items()), ("", 0))
+    batch = shapes[name][axis] if axes else 0
     if batch < 2:
         return
-    what = f"batch {{}} instead of {batch} (the first axis of {short(names[0])!r})"
-    held = sum(n for c, n in q.lowered.problem.fixed_bytes.items() if c not in _PER_BATCH)
+    what = f"batch {{}} instead of {batch} (the {ORDINALS[axis]} axis of {short(name)!r})"
+    held = sum(n for c, n in q.lowered.problem.fixed_bytes.items() if c not in PER_BATCH)
     each = (q.error.least_feasible_bytes - held) / batch
     estimate = min(batch - 1, int((q.error.budget_bytes - held) / each)) if each > 0 else 0
     if estimate < 1 and q.error.budget_bytes <= held:
@@ -173,7 +176,7 @@ def _batch(q: Question, ask: _Asker) -> Iterator[str]:
     low, high, plan, guess = 0, batch, None, max(1, estimate)
     refused = (batch, q.error.least_feasible_bytes)
     while high - low > 1 and ask.left > 0:
-        tried = ask(inferred=_with_batch(q, shapes, batch, guess))
+        tried = ask(inferred=_with_batch(q, shapes, axes, guess))
         if isinstance(tried, MemoryPlan):
             first = plan is None
             low, plan = guess, tried
@@ -194,10 +197,28 @@ def _batch(q: Question, ask: _Asker) -> Iterator[str]:
         yield f"{what.format(estimate)}: fits by an estimate; `mxlite fit-batch` finds it by planning"
 
 
-def _with_batch(q: Question, shapes: Mapping[str, Shape], batch: int, new: int) -> Graph:
-    """The network with inputs whose first axis was `batch` made `new` long."""
+def _batch_axes(shapes: Mapping[str, Shape]) -> dict[str, int]:
+    """Where the batch stands in these inputs: on the first axis, or where the one length is that all share.
+
+    Where neither is so, it is taken to be the first axis of the first of them.
+    """
+    if len({s[0] for s in shapes.values()}) > 1:
+        shared = set.intersection(*map(set, shapes.values()))
+        if len(shared) == 1 and (length := shared.pop()) > 1:
+            if all(s.count(length) == 1 and s.index(length) < len(ORDINALS) for s in shapes.values()):
+                return {n: s.index(length) for n, s in shapes.items()}
+    first = next(iter(shapes.values()), ())
+    return {n: 0 for n, s in shapes.items() if s[0] == first[0]}
+
+
+def _with_batch(q: Question, shapes: Mapping[str, Shape], axes: Mapping[str, int], new: int) -> Graph:
+    """The network with the batch, which stands on `axes` of inputs, made `new` long."""
     data = _data(q)
-    known = {n: (new, *s[1:]) if s and s[0] == batch else s for n, s in shapes.items() if n in data}
+    known = {
+        n: tuple(new if axis == axes.get(n) else length for axis, length in enumerate(s))
+        for n, s in shapes.items()
+        if n in data
+    }
     types = {n.name: q.inferred.dtypes[Entry(n)] for n in q.inferred.variables}
     return infer(Graph(q.inferred.outputs), known, types)
 

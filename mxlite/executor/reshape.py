@@ -13,12 +13,13 @@ from ..memplan import plan_memory
 from ..ndarray import NDArray
 from .bind import _plan, locals_of, Shapes, update_rule
 from .executor import Executor
+from .infer import infer
 from .link import arena_bytes, link
 from .lower import STAGING
 from .offload import host_link
 from .planned import Planned
 from .room import require_room
-from .step import infer, input_names, Key
+from .step import input_names, Key
 
 
 def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_sizing: bool) -> Executor:
@@ -28,7 +29,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
     bare = Graph(graph.outputs)
     old = {n: a.shape for n, a in executor.arg_dict.items()}
     known = {n: s for n, s in given["shapes"].items() if n in given["inputs"]} | {
-        n: from_user(s) for n, s in shapes.items()
+        n: from_user(s, n) for n, s in shapes.items()
     }
     data = input_names(executor._planned.graph, list(known))
     for name in shapes:

@@ -8,11 +8,12 @@ from ..core.errors import StateError
 from ..graph import Graph
 from .bind import _plan, update_rule
 from .executor import Executor
+from .infer import infer
 from .link import arena_bytes
 from .offload import host_link
 from .planned import Planned
 from .room import require_room
-from .step import infer, Key
+from .step import Key
 from .storage import Allocator
 from .watch import Watch
 

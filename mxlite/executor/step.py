@@ -11,14 +11,13 @@ named by a key; everything else is left to the memory planner.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from ..core import BindError, is_floating, nearest, ShapeError, UnknownNameError
+from ..core import BindError, is_floating, nearest, UnknownNameError
 from ..graph import (
     backward,
     Entry,
@@ -37,7 +36,6 @@ from ..graph import (
     UpdateRule,
     variable,
 )
-from ..graph.opdef import known_shape
 from ..graph.update import HISTORY, HYPER
 
 Key = tuple[str, Any]
@@ -109,42 +107,6 @@ class _Owned:
         self.category[key] = category
 
 
-def infer(graph: Graph, shapes: Mapping[str, Shape], types: Mapping[str, Any]) -> Graph:
-    """`graph` with every shape and dtype known. Raises ShapeError naming what is missing."""
-    names = [n.name for n in graph.variables]
-    if double := [n for n, c in Counter(names).items() if c > 1]:
-        raise BindError(
-            f"{double[0]!r} names {names.count(double[0])} different variables; a bound array needs a "
-            f"name of its own."
-        )
-    for name in types:
-        if name not in names:
-            raise UnknownNameError(f"type_dict names {name!r}, which is no argument.{nearest(name, names)}")
-    graph = infer_types(infer_shapes(graph, shapes), types, default="float32")
-    unknown = [n.name for n in graph.variables if not known_shape(graph.shapes.get(Entry(n)))]
-    if unknown:
-        given = ", ".join(f"{k}={tuple(v)}" for k, v in shapes.items()) or "nothing"
-        raise ShapeError(
-            f"The shapes of {unknown[:8]} do not follow from {given}; give them as well"
-            f"{_near_given(unknown, shapes, names)}."
-        )
-    for entry in graph.entries():
-        if not known_shape(graph.shapes.get(entry)):
-            found = graph.shapes.get(entry)
-            raise ShapeError(
-                f"The shape of {entry.node.name!r} does not follow from what is known"
-                f"{'' if found is None else f': only {found}, where -1 is open'}. Say how large it is."
-            )
-    return graph
-
-
-def _near_given(unknown: Sequence[str], shapes: Mapping[str, Shape], names: Sequence[str]) -> str:
-    for name in shapes:
-        if name not in names:
-            return f" ({name!r} is no argument.{nearest(name, unknown)})"
-    return ""
-
-
 def input_names(graph: Graph, given: Sequence[str]) -> set[str]:
     """Arguments that are data, not parameters: those whose shape was given, and labels of losses."""
     result = {n.name for n in graph.arguments if n.name in set(given)}
@@ -167,6 +129,8 @@ def check_grad_req(graph: Graph, grad_req: Any) -> dict[str, str]:
                 )
         result = {n: grad_req.get(n, "null") for n in names}
     else:
+        if not isinstance(grad_req, Sequence):
+            raise BindError(f"grad_req is one of {GRAD_REQS}, or a list or dict of them; got {grad_req!r}.")
         if len(grad_req) != len(names):
             raise BindError(f"grad_req has {len(grad_req)} entries for {len(names)} arguments.")
         result = dict(zip(names, grad_req))

@@ -2,10 +2,11 @@
 
 One file for each machine and set of libraries, `timings/<digest>.json` below `config.cache_dir()`:
 
-    {"mxlite_timings": 3, "facts": ["processor=...", ...], "cache_bytes": 8388608,
+    {"mxlite_timings": 4, "facts": ["processor=...", ...], "cache": [8388608, 4e9],
      "seconds": {"<digest of a call>": [0.00012, 0.0001], ...}}
 
-Of each call there are two times: with what it touches out of the cache, and with all of it there.
+Of each call there are two times: with what it touches out of the cache, and with all of it there. Of the
+cache there is how many bytes it holds, and how many others touch in a second.
 
 Nothing in it is more than a number, and a file that is not exactly so is as good as none: the worst that a
 forged one does is a slow plan. A directory that cannot be written is no cache.
@@ -24,12 +25,15 @@ from ..backends import Backend
 from ..core import config, kept
 from ..core.files import replacing
 
-VERSION = 3  # 1 had one time for each call, 2 those of sleeping threads
+VERSION = 4  # 1 had one time for each call, 2 those of sleeping threads, 3 those of half a warm cache
 MOST_CALLS = 20_000  # kept; the oldest go
 MOST_BYTES = 4 * 2**20  # of a file: more than MOST_CALLS take
 LONGEST_S = 1e6  # of a call that can be believed
 MOST_CACHE = 2**40  # bytes that can be believed
+MOST_RATE = 1e15  # bytes in a second that can be believed
 Seconds = tuple[float, float]
+Cache = tuple[int, float]
+"""Bytes that it holds, and bytes of it that others touch in a second."""
 _KEY = re.compile("[0-9a-f]{64}")
 _lock = threading.Lock()
 _made: dict[tuple[str, str | None], Timings] = {}
@@ -40,7 +44,7 @@ class Timings:
 
     def __init__(self, facts: tuple[str, ...], path: str | None) -> None:
         self.facts, self.path = facts, path
-        self.seconds, self.cache_bytes = self._read()
+        self.seconds, self.cache = self._read()
 
     @classmethod
     def of(cls, backend: Backend) -> Timings:
@@ -58,12 +62,12 @@ class Timings:
         """(cold, warm) seconds of a call; equal where there is no cache to tell them apart."""
         return self.seconds.get(key)
 
-    def update(self, found: Mapping[str, Seconds], cache_bytes: int) -> None:
-        """Keep these too, and what other processes have written meanwhile. `cache_bytes` -1: not measured."""
-        if not found and cache_bytes == self.cache_bytes:
+    def update(self, found: Mapping[str, Seconds], cache: Cache) -> None:
+        """Keep these too, and what other processes have written meanwhile."""
+        if not found and cache == self.cache:
             return
         with _lock:
-            self.cache_bytes = cache_bytes
+            self.cache = cache
             merged = {**self._read()[0], **self.seconds}
             for key in found:
                 merged.pop(key, None)
@@ -74,12 +78,12 @@ class Timings:
                     os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
                     with replacing(self.path, "w") as file:
                         content = {"mxlite_timings": VERSION, "facts": self.facts}
-                        content |= {"cache_bytes": self.cache_bytes, "seconds": self.seconds}
+                        content |= {"cache": self.cache, "seconds": self.seconds}
                         json.dump(content, file)
 
-    def _read(self) -> tuple[dict[str, Seconds], int]:
+    def _read(self) -> tuple[dict[str, Seconds], Cache | None]:
         """What the file holds; nothing where it is not as it should be."""
-        nothing: tuple[dict[str, Seconds], int] = ({}, -1)
+        nothing: tuple[dict[str, Seconds], None] = ({}, None)
         if self.path is None:
             return nothing
         try:
@@ -93,13 +97,17 @@ class Timings:
             return nothing
         if data.get("facts") != list(self.facts) or not isinstance(data.get("seconds"), dict):
             return nothing
-        cache = data.get("cache_bytes")
-        cache = cache if type(cache) is int and -1 <= cache < MOST_CACHE else -1
-        return {
-            k: (s[0], s[1]) for k, s in data["seconds"].items() if _KEY.fullmatch(k) and _is_pair(s)
-        }, cache
+        seconds = {k: (s[0], s[1]) for k, s in data["seconds"].items() if _KEY.fullmatch(k) and _is_pair(s)}
+        return seconds, _cache(data.get("cache"))
 
 
 def _is_pair(x: object) -> bool:
     """Whether these are two times that can be believed."""
     return isinstance(x, list) and len(x) == 2 and all(isinstance(s, float) and 0 < s < LONGEST_S for s in x)
+
+
+def _cache(x: object) -> Cache | None:
+    """`x` where this is a cache that can be believed."""
+    if not isinstance(x, list) or len(x) != 2 or type(x[0]) is not int or type(x[1]) is not float:
+        return None
+    return (x[0], x[1]) if 0 <= x[0] < MOST_CACHE and 0 <= x[1] < MOST_RATE else None

@@ -100,6 +100,11 @@ def attr_fields(op: type[Op]) -> dict[str, tuple[Any, bool]]:
     return _fields(op.Attrs)
 
 
+def attrs_by_name(attrs: Any) -> dict[str, Any]:
+    """The values of an operator's parameters. They cannot change, so nothing is copied, as `asdict` does."""
+    return {f.name: getattr(attrs, f.name) for f in dataclasses.fields(attrs)}
+
+
 def _convert(kind: Any, value: Any) -> Any:
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):

@@ -26,7 +26,8 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
 
     `known` maps variable names to shapes; a dimension of -1 is unknown. Shapes of weights follow from
     the data; operators whose arrays are all of one shape pass it on in both directions. A variable's
-    own `__shape__` takes part. Entries that stay unknown are absent from `shapes`, or have -1 in them.
+    own `__shape__` takes part, unless its whole shape is known already, which then counts. Entries that stay
+    unknown are absent from `shapes`, or have -1 in them.
 
     Raises ShapeError, naming the node, for shapes that contradict each other.
     """
@@ -53,7 +54,9 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
 
     for node in graph.variables:
         own = node.annotations.get("__shape__")
-        if own is not None:
+        if own is not None and not (
+            known_shape(known.get(node.name)) or known_shape(graph.shapes.get(Entry(node)))
+        ):
             try:
                 shape = from_user(_tuple(own, int))
             except ValueError as error:
@@ -141,7 +144,7 @@ def infer_types(graph: Graph, known: Mapping[str, Any], default: Any = None) -> 
         own = node.annotations.get("__dtype__")
         if node.name in known:
             learn(Entry(node), as_dtype(known[node.name]), node)
-        elif own is not None:
+        elif own is not None and Entry(node) not in graph.dtypes:
             learn(Entry(node), dtype_from_text(own), node)
 
     def visit(node: Node) -> None:

@@ -18,8 +18,8 @@ _TYPES = ("float32", "int32", "int64")
 
 
 class CSVIter(RowIter):
-    """Batches of the rows of a CSV file. data: (N, *data_shape);  label: (N, *label_shape), or (N,)
-    where that is (1,).
+    """Batches of the rows of a CSV file. data: (N, then `data_shape`);  label: (N, then `label_shape`), or
+    (N,) where that is (1,).
 
     A line of `data_csv` has the numbers of one sample, prod(data_shape) of them with commas between; one of
     `label_csv` those of its label, without it all labels are 0. Lines that are empty do not count.

@@ -144,42 +144,12 @@ class DataIter:
         raise StateError(f"A {type(self).__name__} cannot be moved, so training cannot be resumed on it.")
 
 
-class ResizeIter(DataIter):
-    """An epoch of exactly `size` batches: the inner iterator is started anew or left early.
-
-    Without `reset_internal` the inner one goes on where it is when an epoch begins.
+class WholeBatches(DataIter):
+    """Base of iterators whose batches come whole from others. A subclass defines `next`, which leaves the
+    batch it gives in `current_batch`.
     """
 
-    def __init__(self, data_iter: DataIter, size: int, reset_internal: bool = True) -> None:
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"An epoch has at least 1 batch, got size {size!r}.")
-        super().__init__(data_iter.batch_size)
-        self.data_iter = data_iter
-        self.size = size
-        self.reset_internal = reset_internal
-        self.cur = 0
-        self.current_batch: DataBatch | None = None
-        self.provide_data = data_iter.provide_data  # type: ignore[attr-defined]
-        self.provide_label = data_iter.provide_label  # type: ignore[attr-defined]
-        if hasattr(data_iter, "default_bucket_key"):
-            self.default_bucket_key = data_iter.default_bucket_key
-
-    def reset(self) -> None:
-        self.cur = 0
-        if self.reset_internal:
-            self.data_iter.reset()
-
-    def next(self) -> DataBatch:
-        if self.cur == self.size:
-            raise StopIteration
-        try:
-            batch = self.data_iter.next()
-        except StopIteration:
-            self.data_iter.reset()
-            batch = self.data_iter.next()
-        self.cur += 1
-        self.current_batch = batch
-        return batch
+    current_batch: DataBatch | None = None
 
     def iter_next(self) -> bool:
         try:
@@ -204,6 +174,43 @@ class ResizeIter(DataIter):
         if self.current_batch is None:
             raise StateError("There is no present batch before the first iter_next() or next().")
         return self.current_batch
+
+
+class ResizeIter(WholeBatches):
+    """An epoch of exactly `size` batches: the inner iterator is started anew or left early.
+
+    Without `reset_internal` the inner one goes on where it is when an epoch begins.
+    """
+
+    def __init__(self, data_iter: DataIter, size: int, reset_internal: bool = True) -> None:
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"An epoch has at least 1 batch, got size {size!r}.")
+        super().__init__(data_iter.batch_size)
+        self.data_iter = data_iter
+        self.size = size
+        self.reset_internal = reset_internal
+        self.cur = 0
+        self.provide_data = data_iter.provide_data  # type: ignore[attr-defined]
+        self.provide_label = data_iter.provide_label  # type: ignore[attr-defined]
+        if hasattr(data_iter, "default_bucket_key"):
+            self.default_bucket_key = data_iter.default_bucket_key
+
+    def reset(self) -> None:
+        self.cur = 0
+        if self.reset_internal:
+            self.data_iter.reset()
+
+    def next(self) -> DataBatch:
+        if self.cur == self.size:
+            raise StopIteration
+        try:
+            batch = self.data_iter.next()
+        except StopIteration:
+            self.data_iter.reset()
+            batch = self.data_iter.next()
+        self.cur += 1
+        self.current_batch = batch
+        return batch
 
     def state(self) -> dict[str, Any]:
         return {"cur": self.cur, "data_iter": self.data_iter.state()}

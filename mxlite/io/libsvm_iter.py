@@ -21,8 +21,8 @@ _LONGEST_PAIR = 64
 class LibSVMIter(RowIter):
     """Batches of the rows of a LIBSVM file, **as dense arrays**; MXNet gives csr ones, which mxlite has not.
 
-    data: (N, *data_shape) with one axis;  label: (N,), or (N, *label_shape) out of `label_libsvm`, a second
-    file of the same form. A batch takes 4 * N * data_shape bytes, whatever is 0 in it. FormatError names the
+    data: (N, `data_shape`);  label: (N,), or (N, `label_shape`) out of `label_libsvm`, a second file of the
+    same form. A batch takes 4 * N * data_shape bytes, whatever is 0 in it. FormatError names the
     line that is malformed. Part `part_index` of `num_parts` has the lines whose number, from 0 on, leaves
     that remainder (MXNet cuts the file by bytes). `round_batch` must be True, as in MXNet. `prefetch_buffer`
     and `ctx` are accepted for MXNet's sake.

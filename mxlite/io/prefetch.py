@@ -7,10 +7,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from ..core.errors import FormatError, ShapeError, StateError
-from .iterator import DataBatch, DataDesc, DataIter
+from .iterator import DataBatch, DataDesc, DataIter, WholeBatches
 
 
-class PrefetchingIter(DataIter):
+class PrefetchingIter(WholeBatches):
     """Joins several iterators into one and keeps each of them one batch ahead, on a thread of its own.
 
     `rename_data` and `rename_label` give, for each iterator, a dict from its names to new ones. An exception
@@ -35,7 +35,6 @@ class PrefetchingIter(DataIter):
         self.rename_data = rename_data
         self.rename_label = rename_label
         super().__init__(self.provide_data[0][1][0])
-        self.current_batch: DataBatch | None = None
         self._pool: ThreadPoolExecutor | None = ThreadPoolExecutor(len(self.iters), "mxlite-prefetch")
         # States of the iterators after the batches handed out; None for one that cannot tell.
         self._consumed: list[Any] = []
@@ -116,30 +115,6 @@ class PrefetchingIter(DataIter):
             provide_data=self.provide_data,
             provide_label=self.provide_label,
         )
-        return self.current_batch
-
-    def iter_next(self) -> bool:
-        try:
-            self.next()
-        except StopIteration:
-            return False
-        return True
-
-    def getdata(self) -> Any:
-        return self._present().data
-
-    def getlabel(self) -> Any:
-        return self._present().label
-
-    def getindex(self) -> Any:
-        return self._present().index
-
-    def getpad(self) -> int | None:
-        return self._present().pad
-
-    def _present(self) -> DataBatch:
-        if self.current_batch is None:
-            raise StateError("There is no present batch before the first iter_next() or next().")
         return self.current_batch
 
     def state(self) -> dict[str, Any]:

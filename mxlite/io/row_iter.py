@@ -15,7 +15,7 @@ import numpy as np
 
 from ..core.errors import FormatError, ShapeError, StateError
 from ..ndarray import from_numpy, NDArray
-from .iterator import DataDesc, DataIter
+from .iterator import DataBatch, DataDesc, DataIter
 
 Parse = Callable[[list[str], int], list[np.ndarray]]
 """From lines and the number of the first one to arrays with as many rows."""
@@ -123,11 +123,16 @@ class RowIter(DataIter):
             raise StateError("There is no present batch: call next(), or reset() at the end of an epoch.")
         return self._present
 
-    def getdata(self) -> list[NDArray]:
-        return [from_numpy(self._arrays()[0])]
+    def next(self) -> DataBatch:
+        if not self.iter_next():
+            raise StopIteration
+        return DataBatch([self.getdata()], [self.getlabel()], self.getpad(), self.getindex())
 
-    def getlabel(self) -> list[NDArray]:
-        return [from_numpy(self._arrays()[1])]
+    def getdata(self) -> NDArray:  # type: ignore[override]  # one array, as those of MXNet's iterators in C++
+        return from_numpy(self._arrays()[0])
+
+    def getlabel(self) -> NDArray:  # type: ignore[override]
+        return from_numpy(self._arrays()[1])
 
     def getpad(self) -> int:
         return self._pad

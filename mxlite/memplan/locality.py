@@ -5,17 +5,22 @@ lies between them by the share of its bytes whose reuse distance (see `reuse.py`
 Addresses are those of the plan: a small arena is touched again and again, so steps within a budget may be
 quicker than their kernels' sum says.
 
-Known weaknesses. There is one cache, while processors have several: `warm` is the time behind a run of the
-same call, with all in the nearest cache that holds it. Times of each call at some distances, instead of two,
-would mend that. Where others use the cache too, it holds less at times than what was measured. And a real
-cache does not drop strictly what was touched longest ago.
+The cache is shared, with other programs and often with other machines on the same processor. While a task
+runs, they touch `others_bytes_per_s`, and what they touch counts in distances as well. So a slow kernel finds
+less in the cache than a quick one behind which as many bytes were touched.
+
+Known weaknesses. Others may do more or less when the step runs than they did when they were measured. Caches
+before the last one are not told apart: `warm` has what it touches in the nearest that holds it, and out of
+that the calls of an LSTM took 6 % longer. And a real cache does not drop strictly what was touched longest
+ago.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .reuse import Reuse, Span
+from .problem import Task
+from .reuse import Reuse, Span, Touched
 from .schedule import RUN
 
 if TYPE_CHECKING:
@@ -24,22 +29,29 @@ if TYPE_CHECKING:
 
 def step_seconds(plan: MemoryPlan) -> float:
     """Predicted seconds of one step behind others, copies to host memory not counted. O(steps log steps)."""
-    cache, tasks = plan.problem.cache_bytes, plan.problem.tasks
-    schedule, rows = plan.schedule, touched(plan)
+    return sum(call_seconds(plan))
+
+
+def call_seconds(plan: MemoryPlan) -> list[float]:
+    """Predicted seconds of each step's call; copies to host memory take none."""
+    problem, schedule, rows = plan.problem, plan.schedule, touched(plan)
     reuse = Reuse(2 * len(rows))
-    for row in rows:
-        reuse.touch(row)
-    total = 0.0
-    for kind, t, row in zip(schedule.kinds, schedule.task, rows):  # this one finds what the first has left
-        found = reuse.touch(row)
-        if kind != RUN:
-            continue
-        task = tasks[t]
-        nbytes = sum(x.nbytes for x in found)
-        cold = sum(x.beyond(cache) for x in found)
-        warm = min(task.warm or task.seconds, task.seconds)
-        total += warm + (task.seconds - warm) * (cold / nbytes if nbytes else 0.0)
-    return total
+    for _ in range(2):  # the second time finds what the first has left
+        result = []
+        for kind, t, row in zip(schedule.kinds, schedule.task, rows):
+            found = reuse.touch(row)
+            seconds = _seconds(problem.tasks[t], found, problem.cache_bytes) if kind == RUN else 0.0
+            reuse.others(int(problem.others_bytes_per_s * seconds))
+            result.append(seconds)
+    return result
+
+
+def _seconds(task: Task, found: list[Touched], cache_bytes: int) -> float:
+    """The time of a call that touches what was `found`."""
+    nbytes = sum(x.nbytes for x in found)
+    cold = sum(x.beyond(cache_bytes) for x in found)
+    warm = min(task.warm or task.seconds, task.seconds)
+    return warm + (task.seconds - warm) * (cold / nbytes if nbytes else 0.0)
 
 
 def touched(plan: MemoryPlan) -> list[tuple[Span, ...]]:

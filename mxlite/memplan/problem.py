@@ -99,7 +99,7 @@ class Problem:
     program owns outside the arena. `costs` says what the seconds are reckoned for; empty: the default
     device. `least_arena` is needed in any case (by the inference pass that shares the arena). `host` is
     there if kept values may wait for backward in host memory. `cache_bytes` is what a cache holds where that
-    was measured, else 0; see `locality.py`.
+    was measured, else 0, and `others_bytes_per_s` what others touch of it; see `locality.py`.
     """
 
     tasks: tuple[Task, ...]
@@ -110,6 +110,7 @@ class Problem:
     costs: str = ""
     host: HostLink | None = None
     cache_bytes: int = 0
+    others_bytes_per_s: float = 0.0
 
     @property
     def fixed_total(self) -> int:
@@ -124,7 +125,7 @@ class Problem:
         if self.host is not None:
             text += repr(self.host)
         if self.cache_bytes:
-            text += f" cache {self.cache_bytes}"
+            text += f" cache {self.cache_bytes} others {self.others_bytes_per_s!r}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     @cached_property

@@ -13,6 +13,7 @@ from .plan import MemoryPlan
 from .problem import Problem
 
 TOP = 5  # lines of the table in the message
+PER_BATCH = ("inputs", "outputs")  # fixed bytes that grow with the batch
 
 
 def too_small(
@@ -43,11 +44,7 @@ def too_small(
     else:
         lines.append("Both are one: no plan takes less.")
     if problem.fixed_total > budget:
-        lines.append(
-            "The fixed part alone is larger than the budget: a smaller model or batch, an optimizer "
-            "with less state, "
-            "or its update inside the step (fused, so that gradients need no arrays) would help."
-        )
+        lines.append(_fixed_line(problem, budget))
     if held := at_peak(least):
         lines.append(f"Who holds the arena of that plan where it is fullest ({describe_peak(least)}):")
         lines.append(held_table(held, TOP))
@@ -59,6 +56,19 @@ def too_small(
         keep_all_peak_bytes=keep_all.peak_bytes,
         least_extra_time=least.extra_time,
     )
+
+
+def _fixed_line(problem: Problem, budget: int) -> str:
+    """What makes the part smaller that no plan changes, out of what it holds."""
+    held = {name: nbytes for name, nbytes in problem.fixed_bytes.items() if nbytes}
+    rest = sum(nbytes for name, nbytes in held.items() if name not in PER_BATCH)
+    ways = ["a smaller model or batch" if rest < budget else "a smaller model"]
+    if "optimizer" in held:
+        ways.append("an optimizer with less state")
+    if "gradients" in held:
+        ways.append("an update inside the step (fused, so that gradients need no arrays)")
+    listed = ", or ".join([", ".join(ways[:-1]), ways[-1]] if len(ways) > 1 else ways)
+    return f"The fixed part alone is larger than the budget: {listed} would help."
 
 
 def _bound_line(problem: Problem) -> str:

@@ -13,6 +13,8 @@ own behind it. The first byte of a has all of b and c behind it, and nothing of 
     in between    c c
     this step     a a a a | d d
 
+Others may use the same cache meanwhile. What they touch lies behind a byte like what steps touch.
+
 Memory is a row of stretches, each with the step that touched it last; a tree of sums (P. Fenwick 1994, "A new
 data structure for cumulative frequency tables") says how many bytes were touched last in which steps.
 """
@@ -77,6 +79,10 @@ class Reuse:
             self._move(low, high)
         self._now += 1
         return found
+
+    def others(self, nbytes: int) -> None:
+        """While the last step ran, others touched `nbytes` that no step touches."""
+        self._add(self._now - 1, nbytes)
 
     def _move(self, low: int, high: int) -> None:
         """[low, high) was touched by this step."""

@@ -56,7 +56,11 @@ class Model:
 
     def shapes_of(self, batch: int, **options: Any) -> Shapes:
         """Shapes of the inputs but labels, which follow."""
-        return self.shapes(batch, **self._all(options))
+        found = self.shapes(batch, **self._all(options))
+        for name, shape in found.items():
+            if min(shape) < 1:
+                raise OpAttributeError(f"{name!r} of {self.name} would be {shape}; lengths are at least 1.")
+        return found
 
     def parameters(self, **options: Any) -> int:
         """How many numbers training changes; statistics of batch normalization are none of them."""
@@ -110,7 +114,8 @@ def about(name: str) -> Model:
 
 
 def _image(batch: int, image: Shape = (3, 224, 224), **_: Any) -> Shapes:
-    if len(image) != 3:
+    whole = isinstance(image, (tuple, list)) and all(isinstance(n, int) and n > 0 for n in image)
+    if not whole or len(image) != 3:
         raise OpAttributeError(f"image must be (channels, height, width), got {image!r}.")
     return {"data": (batch, *image)}
 

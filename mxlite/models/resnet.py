@@ -54,6 +54,7 @@ def resnet(
         if depth not in STAGES:
             raise OpAttributeError(f"depth must be one of {list(STAGES)}, got {depth!r}; or give stages=.")
         stages = STAGES[depth]
+    require(min(stages, default=0) >= 1, f"stages must be blocks, at least 1 in each, got {stages!r}.")
     require(stride_in in ("1x1", "3x3"), f"stride_in must be '1x1' or '3x3', got {stride_in!r}.")
     if version == 1:
         data = convolution(sym.Variable("data"), 64, 7, "stem_conv", 2)

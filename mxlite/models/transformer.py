@@ -16,6 +16,7 @@ from .layers import loss_of, require
 class _Body:
     """What all layers of one network have in common."""
 
+    layers: int
     width: int
     heads: int
     hidden: int
@@ -25,6 +26,7 @@ class _Body:
     eps: float
 
     def __post_init__(self) -> None:
+        require(self.layers >= 1, f"layers must be at least 1, got {self.layers!r}.")
         require(
             self.heads >= 1 and self.width % self.heads == 0,
             f"width must be a multiple of heads, got {self.width!r} and {self.heads!r}.",
@@ -129,7 +131,7 @@ def transformer_encoder(
     No `segment` with segments=0, no `length` unless `padded`.  pre_norm: norms before attention and not
     behind sums.
     """
-    body = _Body(width, heads, hidden, "gelu", dropout, pre_norm, 1e-12)
+    body = _Body(layers, width, heads, hidden, "gelu", dropout, pre_norm, 1e-12)
     x = body.embed(sym.Variable("data"), sym.Variable("embed_weight"), vocabulary, length, "")
     if segments:
         kind = sym.Embedding(
@@ -170,7 +172,7 @@ def transformer_decoder(
     loss: "softmax" gives probabilities; "cross_entropy" only the loss of all tokens, a number (1,) in their
     place, for which scores are never there as a whole.
     """
-    body = _Body(width, heads, hidden, "gelu_tanh", dropout, True, 1e-5)
+    body = _Body(layers, width, heads, hidden, "gelu_tanh", dropout, True, 1e-5)
     table = sym.Variable("embed_weight")
     x = body.drop(body.embed(sym.Variable("data"), table, vocabulary, length, ""), "embed_drop")
     for i in range(layers):
@@ -198,7 +200,7 @@ def transformer(
 
     loss: as of `transformer_decoder`.
     """
-    body = _Body(width, heads, hidden, "relu", dropout, False, 1e-5)
+    body = _Body(layers, width, heads, hidden, "relu", dropout, False, 1e-5)
     table, counted = sym.Variable("embed_weight"), sym.Variable("source_count")
     memory = body.embed(sym.Variable("source"), table, vocabulary, source_length, "source_")
     memory = body.drop(memory, "source_embed_drop")

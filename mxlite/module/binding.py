@@ -8,21 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from ..core import BindError, Context, nearest, StateError
+from ..core import BindError, Context, nearest, ShapeError, StateError
 from ..core.errors import MemoryBudgetError
-from ..executor import Executor, ExecutorGroup, Place, simple_bind
+from ..executor import Executor, ExecutorGroup, hold, Place, simple_bind
 from ..executor.amp import LossScale as Asked
 from ..executor.metrics import Counted
 from ..executor.offload import Offload
 from ..executor.watch import Watch
+from ..graph import Graph, Node, Shape
 from ..io import DataDesc
 from ..memplan import Device
+from ..ndarray import NDArray
 
 
 class Binding:
     """A symbol's executors, one for each set of input shapes, in a group of which other modules may be part.
 
     `executor` is the present one. `data_shapes` and `label_shapes` are what it was bound for.
+
+    Where the optimizer's update is to be part of the step, nothing can be planned before it is known: the
+    binding `waits`. Until then it has parameters, and plans a program for inference if somebody wants one.
     """
 
     def __init__(
@@ -48,7 +53,7 @@ class Binding:
         self.inputs_need_grad = False
         self.optimizer: Any = None  # whose update is part of the step
         self.plan_gradients = False
-        self.bounded = True
+        self.waits = False  # for its optimizer
         self.device: Device | str | None = None
         self.offload: Offload = None
         self.streams = 1
@@ -56,16 +61,69 @@ class Binding:
         self.monitor: Any = None
         self._shown: Executor | None = None  # to the monitor
         self._executor: Executor | None = None
+        self._graph: Graph | None = None  # while it waits, with shapes and types
+        self._loss_scale: Asked | None = None
+
+    def anew(self) -> Binding:
+        """The same with nothing bound, in a group of its own."""
+        names = self.data_names, self.label_names, self.fixed
+        new = Binding(self.symbol, self.context, *names, self.amp)
+        new.device, new.offload, new.streams = self.device, self.offload, self.streams
+        new.metrics, new.monitor = self.metrics, self.monitor
+        return new
 
     @property
     def executor(self) -> Executor:
+        return self._ready()
+
+    @property
+    def planned_bytes(self) -> int:
+        """Of the whole group, this binding's program included."""
+        self._ready()
+        return self.group.planned_bytes
+
+    def _ready(self) -> Executor:
+        """The executor, made now if nobody has asked for one while this waits."""
         if self._executor is None:
-            raise StateError("call bind first: this module has no arrays yet.")
+            if self._graph is None:
+                raise StateError("call bind first: this module has no arrays yet.")
+            self._executor = self._made(self.data_shapes, self.label_shapes)
+            self._show()
         return self._executor
 
     @property
-    def is_bound(self) -> bool:
-        return self._executor is not None
+    def is_fused(self) -> bool:
+        """Whether the update is part of the step."""
+        return self._executor is not None and bool(self._executor.updated)
+
+    @property
+    def arg_dict(self) -> dict[str, NDArray]:
+        """The arguments by name; without inputs as long as there is no program."""
+        if self._executor is not None:
+            return self._executor.arg_dict
+        return self._held(() if self._graph is None else self._graph.arguments)
+
+    @property
+    def aux_dict(self) -> dict[str, NDArray]:
+        """The auxiliary states by name."""
+        if self._executor is not None:
+            return self._executor.aux_dict
+        return self._held(() if self._graph is None else self._graph.auxiliary)
+
+    def refresh_masters(self) -> None:
+        """After weights have changed by other means than a step; see Executor."""
+        if self._executor is not None:
+            self._executor.refresh_masters()
+
+    def _held(self, nodes: Sequence[Node]) -> dict[str, NDArray]:
+        held = self.group.held
+        return {n.name: held["var", n.name] for n in nodes if ("var", n.name) in held}
+
+    @property
+    def output_shapes(self) -> list[Shape]:
+        if self._executor is None and self._graph is not None:
+            return [self._graph.shapes[e] for e in self._graph.outputs]
+        return [o.shape for o in self.executor.outputs]
 
     @property
     def parameters(self) -> list[str]:
@@ -73,31 +131,79 @@ class Binding:
         inputs = {*self.data_names, *self.label_names}
         return [n for n in self.symbol.list_arguments() if n not in inputs]
 
+    def feed(self, batch: Any) -> dict[str, Any]:
+        """The arrays of a batch by name; labels may be left out, all of them. Raises ShapeError."""
+        data_names = [d.name for d in self.data_shapes]
+        label_names = [d.name for d in self.label_shapes] or self.label_names
+        labels = getattr(batch, "label", None) or []  # a named tuple of data alone will do
+        if len(batch.data) != len(data_names):
+            raise ShapeError(f"forward: the batch's data has {len(batch.data)} arrays for {data_names}.")
+        if 0 < len(labels) < len(label_names):
+            raise ShapeError(f"forward: the batch's label has {len(labels)} arrays for {label_names}.")
+        return {**dict(zip(data_names, batch.data)), **dict(zip(label_names, labels))}
+
+    def other_shapes(self, batch: Any, feed: Mapping[str, Any]) -> tuple[Any, Any] | None:
+        """Data and label shapes for a batch that is not of those here; None for one that is."""
+        shapes = {d.name: tuple(d.shape) for d in (*self.data_shapes, *self.label_shapes)}
+        if all(n not in shapes or tuple(a.shape) == shapes[n] for n, a in feed.items()):
+            return None
+        data = getattr(batch, "provide_data", None)
+        data = data or [(d.name, feed[d.name].shape) for d in self.data_shapes]
+        labels = getattr(batch, "provide_label", None)
+        if labels is None and self.label_shapes:
+            if getattr(batch, "label", None):
+                labels = [(d.name, feed[d.name].shape) for d in self.label_shapes]
+            else:
+                n = feed[self.data_shapes[0].name].shape[0]
+                labels = [(d.name, (n, *d.shape[1:])) for d in self.label_shapes]
+        return data, labels
+
     def use(self, data_shapes: Any, label_shapes: Any, loss_scale: Asked | None) -> None:
         """Have an executor for these shapes, a kept or a new one. Nothing changes if that fails."""
         data = self._described(data_shapes, self.data_names, "data")
         labels = self._described(label_shapes, self.label_names, "label") if label_shapes else []
+        self._loss_scale = loss_scale
         found = self.group.get(self.owner, _key(data, labels))
-        self._executor = found or self._made(data, labels, loss_scale)
+        graph = None
+        if found is None and self.waits:
+            graph = hold(self.symbol.graph, self.context, *_given(data, labels), self.group)
+        elif found is None:
+            found = self._made(data, labels)
+        self._executor, self._graph = found, graph
         self.data_shapes, self.label_shapes = data, labels
         self._show()
 
     def remake(self, loss_scale: Asked | None) -> None:
-        """The executor anew, after `optimizer` or `plan_gradients` have changed; those for other shapes
-        are given up.
-        """
+        """The executor anew, after what is asked of it has changed; those for other shapes are given up."""
+        self._loss_scale = loss_scale
         self.group.drop(self.owner, _key(self.data_shapes, self.label_shapes))
-        self._executor = self._made(self.data_shapes, self.label_shapes, loss_scale)
-        self._show()
+        if self._executor is not None or not self.waits:
+            self._executor = self._made(self.data_shapes, self.label_shapes)
+            self._show()
+
+    def train_with(self, optimizer: Any, loss_scale: Asked | None) -> None:
+        """Plan training, with the update of `optimizer` if there is one. Nothing changes if that fails."""
+        before = self.optimizer, self.plan_gradients, self.waits
+        now = optimizer, True, False
+        if optimizer is None and before == now:  # the same step, with other bytes beside it
+            self.group.replan((self.owner, _key(self.data_shapes, self.label_shapes)))
+            return
+        self.optimizer, self.plan_gradients, self.waits = now
+        try:
+            self.remake(loss_scale)
+        except BaseException:
+            self.optimizer, self.plan_gradients, self.waits = before
+            raise
+        self._graph = None
 
     def _show(self) -> None:
         """Let the monitor see the present executor, and no longer the one before."""
-        if self.monitor is None:
+        if self.monitor is None or self._executor is None:
             return
         seen = getattr(self.monitor, "exes", [])
         if self._shown in seen:
             seen.remove(self._shown)
-        self.monitor.install(self.executor)
+        self.monitor.install(self._executor)
         self._shown = self._executor
 
     @property
@@ -112,11 +218,16 @@ class Binding:
     def leave(self) -> None:
         """Give up all executors; the arrays that others share stay."""
         self.group.drop(self.owner)
-        self._executor = None
+        self._executor = self._graph = None
 
     def _described(self, shapes: Any, names: list[str], kind: str) -> list[DataDesc]:
         bound = {d.name: d.dtype for d in (*self.data_shapes, *self.label_shapes)}
-        descs = [s if isinstance(s, DataDesc) else DataDesc(*s) for s in shapes]
+        try:
+            descs = [s if isinstance(s, DataDesc) else DataDesc(*s) for s in shapes]
+        except TypeError:
+            raise BindError(
+                f"bind: {kind}_shapes must be a list of DataDesc or (name, shape), got {shapes!r}."
+            ) from None
         for d, given in zip(descs, shapes):
             if not isinstance(given, DataDesc) and len(given) == 2 and d.name in bound:
                 d.dtype = bound[d.name]
@@ -132,20 +243,19 @@ class Binding:
                 )
         return [d for d in descs if d.name in known]
 
-    def _made(self, data: list[DataDesc], labels: list[DataDesc], loss_scale: Asked | None) -> Executor:
-        requests: dict[str, str] = {}
-        if self.plan_gradients:
-            single = self.grad_req if isinstance(self.grad_req, str) else None
-            listed = self.grad_req if isinstance(self.grad_req, Mapping) else {}
-            if isinstance(self.grad_req, (list, tuple)):
-                listed = dict(zip(self.symbol.list_arguments(), self.grad_req))
-            for n in self.parameters:
-                requests[n] = "null" if n in self.fixed else single or listed.get(n, "null")
-            if self.inputs_need_grad:
-                requests |= dict.fromkeys(self.data_names, "write")
-        descs = [*data, *labels]
-        shapes = {d.name: tuple(d.shape) for d in descs}
-        types = {d.name: np.dtype(d.dtype) for d in descs}
+    def _requests(self) -> dict[str, str]:
+        """What each argument's gradient is wanted for, as MXNet reads a module's `grad_req`."""
+        asked = self.grad_req
+        if isinstance(asked, (list, tuple)):
+            return dict(zip(self.symbol.list_arguments(), asked))
+        usual = asked if isinstance(asked, str) else "write"
+        found = {n: "null" if n in self.fixed else usual for n in self.parameters}
+        found |= dict.fromkeys(self.data_names, usual if self.inputs_need_grad else "null")
+        return found if isinstance(asked, str) else {**found, **asked}
+
+    def _made(self, data: list[DataDesc], labels: list[DataDesc]) -> Executor:
+        requests = self._requests() if self.plan_gradients else {}
+        shapes, types = _given(data, labels)
         arrays = {}
         if self._executor is not None:
             have = self._executor.arg_dict
@@ -153,7 +263,7 @@ class Binding:
             arrays = {n: a for n, a in arrays.items() if np.dtype(a.dtype) == types[n]}
         bind = partial(
             simple_bind,
-            self.symbol.graph,
+            self.symbol.graph if self._graph is None else self._graph,
             self.context,
             shapes,
             grad_req=requests or "null",
@@ -161,12 +271,12 @@ class Binding:
             optimizer=self.optimizer,
             arrays=arrays if (data, labels) == (self.data_shapes, self.label_shapes) else {},
             amp=self.amp,
-            loss_scale=loss_scale,
+            loss_scale=self._loss_scale,
             device=self.device,
             offload=self.offload,
             streams=self.streams,
             watch=self._watch,
-            place=Place(self.group, self.owner, _key(data, labels), self.bounded),
+            place=Place(self.group, self.owner, _key(data, labels), bounded=not self.waits),
         )
         try:
             return bind(metrics=self.metrics)
@@ -174,6 +284,14 @@ class Binding:
             if not self.metrics:
                 raise
             return bind()  # a budget without room for their sums
+
+
+def _given(
+    data: Sequence[DataDesc], labels: Sequence[DataDesc]
+) -> tuple[dict[str, Shape], dict[str, np.dtype[Any]]]:
+    """Shapes and types by name."""
+    descs = [*data, *labels]
+    return {d.name: tuple(d.shape) for d in descs}, {d.name: np.dtype(d.dtype) for d in descs}
 
 
 def _key(data: Sequence[DataDesc], labels: Sequence[DataDesc]) -> tuple[Any, ...]:

@@ -110,6 +110,10 @@ class BucketingModule(BaseModule):
         return self._buckets.get(self._key, self._first)
 
     @property
+    def _curr_module(self) -> Module:
+        return self._current  # its name in MXNet, whose programs reach for it
+
+    @property
     def symbol(self) -> Any:
         """The network of the present bucket."""
         return self._current.symbol
@@ -179,7 +183,7 @@ class BucketingModule(BaseModule):
     def prepare_fit(self) -> None:
         if not self.binded:
             self._first.prepare_fit()
-            self._fused = self._first._fused
+            self._fused = self._first._training.fused
 
     def bind(  # type: ignore[override]  # MXNet's signature
         self,
@@ -348,7 +352,7 @@ class BucketingModule(BaseModule):
         self.need(params=True)
         return self._current.get_outputs()
 
-    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray]:
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray | None]:
         """Gradients of the data, if bound with inputs_need_grad."""
         self.need(params=True)
         return self._current.get_input_grads()

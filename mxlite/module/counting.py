@@ -7,9 +7,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ..core import MXLiteError
 from ..executor import Executor
 from ..executor.metrics import Counted
+from ..graph import Shape
 from ..graph.attrs import parse_attrs
 from .metric_base import EvalMetric
 from .metric_measured import Measured
@@ -24,8 +27,8 @@ class Counting:
         self._of: list[tuple[Measured, range]] = []  # metrics, and the places of their pairs in `metrics`
         self._sums: list[DeviceSums] = []
 
-    def plan(self, metric: EvalMetric, labels: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-        """Count what can be counted of `metric`, given arrays of the shapes and types that it will see."""
+    def plan(self, metric: EvalMetric, labels: Mapping[str, Shape], outputs: Mapping[str, Shape]) -> None:
+        """Count what can be counted of `metric`, given the shapes that it will see."""
         names, places = list(labels), list(outputs)
         found: list[Counted] = []
         self._of = []
@@ -78,8 +81,8 @@ def _counted(
     leaf: EvalMetric,
     label: Mapping[str, Any],
     pred: Mapping[str, Any],
-    labels: Mapping[str, Any],
-    outputs: Mapping[str, Any],
+    labels: Mapping[str, Shape],
+    outputs: Mapping[str, Shape],
 ) -> list[Counted]:
     """All pairs of a metric, or none."""
     if not isinstance(leaf, Measured):
@@ -91,7 +94,7 @@ def _counted(
     found = []
     for y, x in pairs:
         target = labels[y] if y in labels else outputs[y]
-        operation = leaf.operation_on(target, outputs[x])
+        operation = leaf.operation_on(_of_shape(target), _of_shape(outputs[x]))
         if operation is None:
             return []
         op, given = operation
@@ -99,3 +102,8 @@ def _counted(
         place = list(outputs).index(x)
         found.append(Counted(op, parse_attrs(op, given), place, y if reads_label else None))
     return found
+
+
+def _of_shape(shape: Shape) -> np.ndarray:
+    """An array of this shape, without the bytes of one."""
+    return np.broadcast_to(np.float32(0), shape)

@@ -28,6 +28,8 @@ from .metric_base import (
     np as np,
     register as register,
 )
+from .metric_binary import F1 as F1, MCC as MCC
+from .metric_correlation import PCC as PCC, PearsonCorrelation as PearsonCorrelation
 from .metric_measured import Measured
 from .tally import Operation
 
@@ -113,69 +115,6 @@ class TopKAccuracy(Measured):
 
     def operation(self, label: Any, pred: Any) -> Operation | None:
         return _metric_top, {"top_k": self.top_k}
-
-
-@register
-class F1(EvalMetric):
-    """Harmonic mean of precision and recall of class 1 out of two.
-
-    label: (N,) of 0 and 1;  pred: (N, 2). `average="macro"`: the mean of each batch's value; `"micro"`: the
-    value of all samples together. 0 where nothing is predicted or nothing is there.
-    """
-
-    def __init__(
-        self,
-        name: str = "f1",
-        output_names: Names = None,
-        label_names: Names = None,
-        average: str = "macro",
-    ) -> None:
-        if average not in ("macro", "micro"):
-            raise ValueError(f"average is 'macro' or 'micro', got {average!r}.")
-        self.average = average
-        super().__init__(name, output_names, label_names, has_global_stats=True)
-
-    def reset(self) -> None:
-        self._global_counts = numpy.zeros(4, "int64")
-        super().reset()
-
-    def reset_local(self) -> None:
-        self._counts = numpy.zeros(4, "int64")
-        super().reset_local()
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "average": self.average}
-
-    def update(self, labels: Any, preds: Any) -> None:
-        for label, pred in zip(*check_label_shapes(labels, preds, True)):
-            self._count(fetched(label).astype("int32").ravel(), fetched(pred))
-        if self.average == "macro":
-            self._add(_f1(self._counts), 1)
-            self._counts[:] = 0
-        else:
-            self.num_inst, self.global_num_inst = int(self._counts.sum()), int(self._global_counts.sum())
-            self.sum_metric = _f1(self._counts) * self.num_inst
-            self.global_sum_metric = _f1(self._global_counts) * self.global_num_inst
-
-    def _count(self, label: numpy.ndarray, pred: numpy.ndarray) -> None:
-        if pred.ndim != 2 or len(pred) != len(label):
-            raise ShapeError(
-                f"{self.name} needs predictions (N, 2) for N labels, got {pred.shape} for {len(label)}."
-            )
-        if len(numpy.unique(label)) > 2:
-            raise ValueError(f"{self.name} is for two classes, got labels {numpy.unique(label).tolist()}.")
-        said, true = numpy.argmax(pred, axis=1) == 1, label == 1
-        counts = [int(x.sum()) for x in (said & true, said & ~true, ~said & true, ~said & ~true)]
-        self._counts += counts
-        self._global_counts += counts
-
-
-def _f1(counts: numpy.ndarray) -> float:
-    """From (true positives, false positives, false negatives, true negatives)."""
-    hit, false_alarm, missed, _ = counts.tolist()
-    precision = hit / (hit + false_alarm) if hit + false_alarm else 0.0
-    recall = hit / (hit + missed) if hit + missed else 0.0
-    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
 @_alias("ce")

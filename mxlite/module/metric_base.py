@@ -190,10 +190,10 @@ class CompositeEvalMetric(EvalMetric):
                 f"There is no metric {index}: the composite has {len(self.metrics)}."
             ) from None
 
-    def update_dict(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> None:
-        label, pred = self._chosen(label, pred)
+    def update_dict(self, labels: Mapping[str, Any], preds: Mapping[str, Any]) -> None:
+        labels, preds = self._chosen(labels, preds)
         for metric in self.metrics:
-            metric.update_dict(label, pred)
+            metric.update_dict(labels, preds)
 
     def update_later(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> None:
         label, pred = self._chosen(label, pred)

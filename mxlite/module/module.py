@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-import numpy as np
-
 from ..core import (
     BindError,
     Context,
@@ -16,30 +14,30 @@ from ..core import (
     MXLiteError,
     nearest,
     parse_bytes,
-    replacing,
-    ShapeError,
     StateError,
 )
 from ..executor import Executor
 from ..executor.amp import amp_dtype
-from ..executor.offload import Offload
-from ..formats import load_params, save_params
+from ..executor.bind import check_streams
+from ..executor.offload import host_link, Offload
+from ..formats import load_params
 from ..io import DataDesc
 from ..memplan import Device, MemoryPlan
 from ..memplan.device import device_of
 from ..ndarray import NDArray
 from ..symbol import load as load_symbol
-from . import kvstore as kvstores, optimizer as optimizers, resume, states
-from .base_module import BaseModule
+from . import kvstore as kvstores, parameters
 from .binding import Binding
+from .bound_arrays import BoundArrays
 from .counting import Counting
-from .initializer import InitDesc, Uniform
-from .loss_scale import are_finite, LossScale
+from .initializer import Uniform
+from .loss_scale import LossScale
 from .metric_base import EvalMetric
-from .updater import get_updater, Updater
+from .saved_module import SavedModule
+from .training import Training
 
 
-class Module(BaseModule):
+class Module(SavedModule):
     """A trainable symbol.
 
     `memory_budget` (bytes or text such as "512MiB") bounds everything this module owns on its device:
@@ -109,22 +107,19 @@ class Module(BaseModule):
         self._aux_names = symbol.list_auxiliary_states()
         self._output_names = symbol.list_outputs()
         self._memory_budget = None if memory_budget is None else parse_bytes(memory_budget)
-        self._fused: bool | None = fused_update
-        device_of(device)  # raises now what binding would raise
-        self._loss_scale = LossScale.of(loss_scale, amp)
+        device_of(device)  # these raise now what binding would raise
+        host_link(offload)
+        check_streams(streams)
+        self._training = Training(
+            self._param_names, self._fixed, fused_update, LossScale.of(loss_scale, amp), logger
+        )
         self._binding = Binding(
             symbol, self._context, self._data_names, self._label_names, self._fixed, amp_dtype(amp)
         )
         self._binding.device, self._binding.offload, self._binding.streams = device, offload, streams
-        self._optimizer: Any = None
-        self._updater: Updater | None = None
-        self._store: kvstores.KVStore | None = None
-        self._index = {n: i for i, n in enumerate(self._param_names)}  # of parameters in the optimizer
         self._stepped = False
         self._fed: dict[str, Any] = {}  # arrays of the last batch
         self._counting = Counting()
-        self._preloaded: tuple[dict[str, NDArray], dict[str, NDArray]] | None = None
-        self._preload_states: str | None = None
 
     # -- what it is ----------------------------------------------------------------------------
 
@@ -153,7 +148,7 @@ class Module(BaseModule):
     @property
     def output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
         self.need()
-        return [(n, o.shape) for n, o in zip(self._output_names, self._executor.outputs)]
+        return list(zip(self._output_names, self._binding.output_shapes))
 
     @property
     def memory_plan(self) -> MemoryPlan:
@@ -173,7 +168,7 @@ class Module(BaseModule):
         large as the largest step needs. `memory_budget` bounds this.
         """
         self.need()
-        return self._binding.group.planned_bytes
+        return self._binding.planned_bytes
 
     @property
     def measured_bytes(self) -> int:
@@ -187,22 +182,33 @@ class Module(BaseModule):
         return self._binding.executor
 
     @property
+    def _optimizer(self) -> Any:
+        return self._training.optimizer  # its name in MXNet, whose programs change its rate
+
+    @property
+    def _exec_group(self) -> BoundArrays:
+        """See `bound_arrays.py`: private in MXNet, too, and used all the same."""
+        self.need()
+        batch = self._binding.data_shapes[0].shape[0]
+        return BoundArrays(self._executor, self._param_names, self._data_names, batch, self.install_monitor)
+
+    @property
     def is_fused(self) -> bool:
         """Whether the update is part of the planned step."""
-        return self._binding.is_bound and bool(self._executor.updated)
+        return self._binding.is_fused
 
     @property
     def loss_scale(self) -> float | None:
         """What 16-bit gradients are multiplied with now; None if nothing is. Waits for the last step if that
         decides about it."""
-        self._settle()
-        return None if self._loss_scale is None else self._loss_scale.value
+        found = self._training.scale_state(self._binding)
+        return None if found is None else found[0]
 
     # -- bind ----------------------------------------------------------------------------------
 
     def prepare_fit(self) -> None:
-        if self._fused is None and not self.binded:
-            self._fused = True
+        if self._training.fused is None and not self.binded:
+            self._training.fused = True
 
     def bind(  # type: ignore[override]  # MXNet's signature
         self,
@@ -219,9 +225,7 @@ class Module(BaseModule):
             return
         kept = self.get_params() if self.binded and self.params_initialized else None
         old = self._binding
-        new = Binding(self._symbol, self._context, self._data_names, self._label_names, self._fixed, old.amp)
-        new.device, new.offload, new.streams = old.device, old.offload, old.streams
-        new.metrics, new.monitor = old.metrics, old.monitor
+        new = old.anew()
         if shared_module is not None:
             shared_module.need(params=True)
             new.group = shared_module._binding.group
@@ -234,15 +238,11 @@ class Module(BaseModule):
             new.group.extra = old.group.extra
         new.inputs_need_grad = inputs_need_grad
         new.grad_req = grad_req
-        # A fused step cannot be planned before its optimizer is known: until then there is a
-        # program without gradients, which only holds arrays: no budget applies to that yet.
-        fuse = self._fuses(self._optimizer, inputs_need_grad)
-        new.optimizer = self._optimizer if for_training and fuse else None
-        new.plan_gradients = for_training and (not self._fused or self._optimizer is not None)
-        new.bounded = new.plan_gradients or not for_training
-        new.use(data_shapes, label_shapes, self._asked_scale())
+        new.optimizer = self._training.in_step(inputs_need_grad) if for_training else None
+        new.waits = for_training and self._training.waits
+        new.plan_gradients = for_training and not new.waits
+        self._training.use(new, data_shapes, label_shapes, before=old)
         self._binding = new
-        self._give_scale()
         self.for_training = for_training
         self.inputs_need_grad = inputs_need_grad
         self.binded = True
@@ -250,60 +250,20 @@ class Module(BaseModule):
             self.params_initialized = True
         elif kept is not None:
             self.set_params(*kept)
-            self._keep_states()
-            self._fill_store()
+            self._training.keep_states(new)
+            self._training.fill_store(new)
         elif self._preloaded is not None:
             self.set_params(*self._preloaded)
             self._preloaded = None
-
-    def _fuses(self, optimizer: Any, inputs_need_grad: bool) -> bool:
-        """Whether this optimizer's update can be, and is to be, part of the step."""
-        if optimizer is None or not self._fused or inputs_need_grad:
-            return False
-        return optimizer.update_rule() is not None
-
-    def _keep_states(self) -> None:
-        """After binding anew: the arrays of a fused step's states are new, their values are not."""
-        if self._updater is None or not self._executor.updated:
-            return
-        fresh = self._fused_states()
-        for i, state in fresh.items():
-            if i in self._updater.states:
-                states.copy(self._updater.states[i], state, self._param_names[i])
-        self._updater.states |= fresh
-
-    def _fused_states(self) -> dict[int, Any]:
-        return states.of_fused_step(self._executor, self._optimizer, self._index)
 
     def borrow_optimizer(self, shared_module: Module) -> None:
         """Update by another module's optimizer and states: those of one parameter are for both."""
         if not shared_module.optimizer_initialized:
             raise StateError("borrow_optimizer: the other module has no optimizer; call its init_optimizer.")
-        self._optimizer, self._updater = shared_module._optimizer, shared_module._updater
-        self._index = shared_module._index
-        self._loss_scale = shared_module._loss_scale
-        if missing := [n for n in self._param_names if n not in self._index]:
-            raise BindError(f"borrow_optimizer: the other module has no parameter {missing[0]!r}.")
+        self._training.borrow(shared_module._training)
         if self.binded:
-            self._plan_with_optimizer()
+            self._training.plan(self._binding)
         self.optimizer_initialized = True
-
-    def _fill_store(self) -> None:
-        """Let a KVStore hold the parameters themselves, and update by this module's optimizer."""
-        if self._store is not None:
-            arrays = self._executor.arg_dict
-            for name, index in self._index.items():
-                self._store.adopt(name, arrays[name], index)
-            assert self._updater is not None
-            self._store._set_updater(self._updater)
-
-    def _plan_with_optimizer(self) -> None:
-        binding = self._binding
-        fuse = self._fuses(self._optimizer, self.inputs_need_grad)
-        binding.optimizer = self._optimizer if fuse else None
-        binding.plan_gradients = binding.bounded = True
-        binding.remake(self._asked_scale())
-        self._give_scale()
 
     def reshape(self, data_shapes: Any, label_shapes: Any = None) -> None:
         """Bind for other input shapes; parameters, states and the arena stay, and what was bound is kept.
@@ -311,8 +271,7 @@ class Module(BaseModule):
         Up to four sets of shapes are kept, the least recently used is given up first.
         """
         self.need()
-        self._binding.use(data_shapes, label_shapes, self._asked_scale())
-        self._give_scale()
+        self._training.use(self._binding, data_shapes, label_shapes)
 
     # -- parameters ----------------------------------------------------------------------------
 
@@ -325,38 +284,32 @@ class Module(BaseModule):
         force_init: bool = False,
         allow_extra: bool = False,
     ) -> None:
-        """Give every parameter a value: from `arg_params` and `aux_params`, else by the initializer."""
+        """Give every parameter a value: from `arg_params` and `aux_params`, else by the initializer.
+
+        Names beyond the symbol's are ignored. Raises MXLiteError for one that is not given, unless
+        `allow_missing`.
+        """
         self.need()
         if self.params_initialized and not force_init:
             return
         initializer = initializer if initializer is not None else Uniform(0.01)
         attrs = self._symbol.attr_dict()
-        executor = self._executor
-        for have, given, names in (
-            (executor.arg_dict, arg_params, self._param_names),
-            (executor.aux_dict, aux_params, self._aux_names),
-        ):
-            if given is not None and not allow_extra and (extra := [n for n in given if n not in have]):
-                raise BindError(f"{extra[0]!r} is no parameter of this symbol.{nearest(extra[0], names)}")
-            for name in names:
-                if given is not None and name in given:
-                    value = given[name]
-                    if value.shape != have[name].shape:
-                        raise ShapeError(f"{name!r} is {have[name].shape} here, but {value.shape} was given.")
-                    value.astype(have[name].dtype).copyto(have[name])
-                elif given is not None and not allow_missing:
-                    raise MXLiteError(
-                        f"{name!r} is missing from the given parameters; allow_missing=True initialises it."
-                    )
-                else:
-                    initializer(InitDesc(name, attrs.get(name, {})), have[name])
+        args, aux = self._parameters()
+        for targets, given in ((args, arg_params), (aux, aux_params)):
+            parameters.fill(targets, given, initializer, attrs, allow_missing)
+        self._binding.refresh_masters()
         self.params_initialized = True
+
+    def _parameters(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
+        """The arrays themselves, arguments and auxiliary states."""
+        args, aux = self._binding.arg_dict, self._binding.aux_dict
+        return {n: args[n] for n in self._param_names}, aux
 
     def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
         """Copies of (arguments, auxiliary states) by name."""
         self.need(params=True)
-        args, aux = self._executor.arg_dict, self._executor.aux_dict
-        return {n: args[n].copy() for n in self._param_names}, {n: a.copy() for n, a in aux.items()}
+        args, aux = self._parameters()
+        return {n: a.copy() for n, a in args.items()}, {n: a.copy() for n, a in aux.items()}
 
     def set_params(
         self,
@@ -366,19 +319,28 @@ class Module(BaseModule):
         force_init: bool = True,
         allow_extra: bool = False,
     ) -> None:
-        """Assign parameters. Extra names are ignored as in MXNet unless they are near-misses of
-        missing ones.
+        """Assign parameters. With `allow_missing` those that are not given stay as they are.
+
+        Without it extra names are ignored, as in MXNet; with it they are a BindError unless
+        `allow_extra`. Without `force_init` nothing happens once the parameters have values.
         """
         self.need()
-        if allow_missing:
-            self.init_params(None, arg_params, aux_params, True, force_init, True)
+        if self.params_initialized and not force_init:
+            self.logger.warning(
+                "Parameters are initialised already; set_params(force_init=False) leaves them."
+            )
             return
-        for given, names in ((arg_params, self._param_names), (aux_params, self._aux_names)):
-            if missing := [n for n in names if n not in given]:
-                raise MXLiteError(f"set_params lacks {missing[0]!r}.{nearest(missing[0], given)}")
-        self._executor.copy_params_from(
-            {n: arg_params[n] for n in self._param_names}, {n: aux_params[n] for n in self._aux_names}
-        )
+        args, aux = self._parameters()
+        for targets, given, known in (
+            (args, arg_params, self._symbol.list_arguments()),
+            (aux, aux_params, aux),
+        ):
+            if not allow_missing:
+                parameters.refuse_missing(given, targets)
+            elif not allow_extra:
+                parameters.refuse_unknown(given, known, targets)
+            parameters.copy(given, targets)
+        self._binding.refresh_masters()
         self.params_initialized = True
 
     # -- metrics -------------------------------------------------------------------------------
@@ -386,27 +348,22 @@ class Module(BaseModule):
     def prepare_metric(self, metric: EvalMetric) -> None:
         if self._context.device_type != "gpu" or type(self).update_metric is not Module.update_metric:
             return
-        names, here = [d.name for d in self._binding.label_shapes], self._executor.arg_dict
-        labels = {n: here[n] for n in names if n in here}
-        self._counting = Counting()
-        if len(labels) == len(names):
-            self._counting.plan(metric, labels, dict(zip(self._output_names, self._executor.outputs)))
-        if self._counting.metrics == self._binding.metrics:
-            return
-        self._binding.metrics = self._counting.metrics
-        if self.optimizer_initialized:
-            self._plan_with_optimizer()
+        labels = {d.name: d.shape for d in self._binding.label_shapes}
+        counting = Counting()
+        counting.plan(metric, labels, dict(self.output_shapes))
+        self._count(counting)
 
     def share_metric(self, other: Module) -> None:
         """Count what another module's steps count, to the same sums, if labels and outputs have its names."""
         same = (other._label_names, other._output_names) == (self._label_names, self._output_names)
-        self._counting = other._counting if same else Counting()
-        metrics = other._binding.metrics if same else ()
-        if metrics == self._binding.metrics:
-            return
-        self._binding.metrics = metrics
-        if self.binded and self.optimizer_initialized:
-            self._plan_with_optimizer()
+        self._count(other._counting if same else Counting())
+
+    def _count(self, counting: Counting) -> None:
+        self._counting = counting
+        if counting.metrics != self._binding.metrics:
+            self._binding.metrics = counting.metrics
+            if self.binded and self.optimizer_initialized:
+                self._training.remake(self._binding)
 
     def counting(self) -> AbstractContextManager[None]:
         return self.counting_in(lambda: self)
@@ -435,38 +392,11 @@ class Module(BaseModule):
         store = kvstores.create(kvstore) if isinstance(kvstore, str) else kvstore
         if store is not None and not isinstance(store, kvstores.KVStore):
             raise TypeError(f"init_optimizer: kvstore is a KVStore, its name, or None; got {kvstore!r}.")
-        batch_size = self._binding.data_shapes[0].shape[0]
-        names = {i: n for n, i in self._index.items()}
-        if isinstance(optimizer, str):
-            params = dict(optimizer_params)
-            params.setdefault("rescale_grad", 1.0 / batch_size)
-            optimizer = optimizers.create(optimizer, sym=self._symbol, param_idx2name=names, **params)
-        elif not optimizer.idx2name:
-            optimizer.idx2name = names
-            optimizer.set_lr_mult({})
-            optimizer.set_wd_mult({})
-        self._optimizer = optimizer
-        self._updater = get_updater(optimizer)
+        optimizer = self._training.named(optimizer, optimizer_params, self._binding)
         if not self.for_training:
             raise StateError("init_optimizer: this module was bound with for_training=False.")
-        if self._fuses(optimizer, self.inputs_need_grad):
-            self._binding.group.extra = {}
-            self._plan_with_optimizer()
-            for state in self._executor.optimizer_states.values():
-                state[...] = 0  # of an optimizer before, perhaps
-            self._executor.refresh_masters()
-            self._updater.states |= self._fused_states()
-        else:
-            trained = [n for n in self._param_names if n not in self._fixed]
-            self._updater.states |= states.create(
-                optimizer, self._param_names, trained, self._executor.arg_dict
-            )
-            nbytes = states.nbytes(list(self._updater.states.values()))
-            self._binding.group.extra = {"optimizer": nbytes}
-            self._plan_with_optimizer()
+        self._training.start(optimizer, None if isinstance(kvstore, str) else store, self._binding)
         self.optimizer_initialized = True
-        self._store = None if isinstance(kvstore, str) else store
-        self._fill_store()
         if self._preload_states is not None:
             self.load_optimizer_states(self._preload_states)
             self._preload_states = None
@@ -487,7 +417,7 @@ class Module(BaseModule):
             return
         feed = self._prepared(data_batch, True)
         if self._executor.updated:
-            self._executor.step(self._hyper(), **feed)
+            self._executor.step(self._training.hyper(self._binding), **feed)
             self._stepped = True
         else:
             self._executor.forward_backward(**feed)
@@ -495,7 +425,11 @@ class Module(BaseModule):
     def _prepared(self, data_batch: Any, is_train: bool) -> dict[str, Any]:
         """What the executor for this batch is to be given, once it may run."""
         self.need(params=True)
-        feed = self._feed(data_batch)
+        feed = self._binding.feed(data_batch)
+        if (shapes := self._binding.other_shapes(data_batch, feed)) is not None:
+            self.reshape(*shapes)
+        known = self._executor.arg_dict
+        feed = self._fed = {n: a for n, a in feed.items() if n in known}
         if is_train and self._is_waiting_for_optimizer():
             raise StateError(
                 "this module was made with fused_update=True: call init_optimizer before training."
@@ -505,35 +439,12 @@ class Module(BaseModule):
             self._counting.step()
         else:
             self._counting.other()
-        if self._loss_scale is not None and not self.is_fused:  # it may have moved with other shapes
-            if self._loss_scale.value != self._executor.loss_scale:
-                self._executor.loss_scale = self._loss_scale.value
+        if not self.is_fused:
+            self._training.follow(self._binding)
         return feed
 
     def _is_waiting_for_optimizer(self) -> bool:
-        return bool(self._fused) and self.for_training and not self.optimizer_initialized
-
-    def _feed(self, batch: Any) -> dict[str, Any]:
-        data_shapes, label_shapes = self._binding.data_shapes, self._binding.label_shapes
-        data = dict(zip([d.name for d in data_shapes], batch.data))
-        labels = batch.label if batch.label is not None else []
-        feed = {**data, **dict(zip([d.name for d in label_shapes] or self._label_names, labels))}
-        shapes = {d.name: tuple(d.shape) for d in (*data_shapes, *label_shapes)}
-        if any(n in shapes and tuple(a.shape) != shapes[n] for n, a in feed.items()):
-            new_data = getattr(batch, "provide_data", None) or [
-                (d.name, feed[d.name].shape) for d in data_shapes
-            ]
-            new_labels = getattr(batch, "provide_label", None)
-            if new_labels is None and label_shapes:
-                if labels:
-                    new_labels = [(d.name, feed[d.name].shape) for d in label_shapes]
-                else:
-                    n = feed[data_shapes[0].name].shape[0]
-                    new_labels = [(d.name, (n, *d.shape[1:])) for d in label_shapes]
-            self.reshape(new_data, new_labels)
-        known = self._executor.arg_dict
-        self._fed = {n: a for n, a in feed.items() if n in known}
-        return self._fed
+        return bool(self._training.fused) and self.for_training and not self.optimizer_initialized
 
     def backward(self, out_grads: Any = None) -> None:
         """Run backward; with a fused update this runs the update as well."""
@@ -544,7 +455,7 @@ class Module(BaseModule):
                 raise StateError(
                     "backward: a fused step takes no out_grads; make the module with fused_update=False."
                 )
-            executor.finish_step(self._hyper())
+            executor.finish_step(self._training.hyper(self._binding))
             self._stepped = True
         else:
             executor.backward(out_grads)
@@ -555,78 +466,23 @@ class Module(BaseModule):
         With a loss scale, not if some gradient is inf or nan.
         """
         self.need(params=True, optimizer=True)
-        executor = self._executor
-        if executor.updated:
-            if not self._stepped:
-                raise StateError("update: run forward and backward first.")
-            return
-        assert self._updater is not None
-        grads, args = executor.grad_dict, executor.arg_dict
-        if self._loss_scale is not None and not self._may_update(self._loss_scale):
-            return
-        for name in self._param_names:
-            grad = grads[name]
-            if grad is not None:
-                self._updater(self._index[name], grad, args[name])
-
-    def _may_update(self, loss_scale: LossScale) -> bool:
-        """Whether all gradients are finite; the loss scale learns from it."""
-        grads = self._executor.grad_dict
-        finite = are_finite(g for n in self._param_names if (g := grads[n]) is not None)
-        loss_scale.learn(finite)
-        if loss_scale.value != self._executor.loss_scale:
-            self._executor.loss_scale = loss_scale.value
-        if not finite:
-            self.logger.info("Gradients overflow: no update; the loss scale is %g now.", loss_scale.value)
-        return finite
-
-    def _asked_scale(self) -> Any:
-        """What an executor is bound with for the loss scale."""
-        self._settle()
-        return None if self._loss_scale is None else self._loss_scale.asked()
-
-    def _give_scale(self) -> None:
-        """After another executor came: it goes on where the one before was."""
-        if self._loss_scale is not None and self.is_fused:
-            self._loss_scale.give(self._executor)
-
-    def _settle(self) -> None:
-        """Where the last step decided by itself whether to update: learn what it did."""
-        if self._loss_scale is None or not self.is_fused:
-            return
-        found = self._loss_scale.settle(self._executor)
-        if found is not None:
-            before, made = found
-            self._optimizer.set_progress(before)
-            self._optimizer.count(self._updated_indices(), made)
-            self.logger.info(
-                "Gradients overflow: no update; the loss scale is %g now.", self._loss_scale.value
-            )
-
-    def _updated_indices(self) -> list[int]:
-        return [self._index[n] for n in self._executor.updated]
-
-    def _hyper(self) -> np.ndarray:
-        scale = self._loss_scale
-        if scale is not None:
-            if self._optimizer.rates_follow_count or scale.has_other(self._executor):
-                self._settle()
-            scale.expect(self._executor, self._optimizer.progress)
-        rows = [self._optimizer.hyper(i) for i in self._updated_indices()]
-        return np.array(rows, np.float64).reshape(-1, self._optimizer.update_rule().rates)
+        if not self._executor.updated:
+            self._training.update(self._binding)
+        elif not self._stepped:
+            raise StateError("update: run forward and backward first.")
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
         """Outputs of the last forward."""
         self.need(params=True)
         return list(self._executor.outputs)
 
-    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray]:
-        """Gradients of the data, if bound with inputs_need_grad."""
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray | None]:
+        """Gradients of the data, if bound with inputs_need_grad; None where grad_req is 'null'."""
         self.need(params=True)
         if not self.inputs_need_grad:
             raise StateError("get_input_grads: bind with inputs_need_grad=True.")
         grads = self._executor.grad_dict
-        return [g for n in self._data_names if (g := grads[n]) is not None]
+        return [grads[n] for n in self._data_names]
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
         """Let the metric see the outputs of the last forward; it need not have done so when this returns."""
@@ -640,29 +496,7 @@ class Module(BaseModule):
         """Have a Monitor look into this module, for all shapes; plans anew, as what it watches is kept."""
         self.need()
         self._binding.monitor = mon
-        self._binding.remake(self._asked_scale())
-        self._give_scale()
-
-    # -- files ---------------------------------------------------------------------------------
-
-    def save_params(self, fname: str) -> None:
-        """Write parameters as MXNet's container with `arg:` and `aux:` names."""
-        save_params(fname, *self.get_params())
-
-    def load_params(self, fname: str) -> None:
-        """Read what `save_params`, or MXNet, wrote."""
-        self.set_params(*load_params(fname))
-
-    def save_checkpoint(
-        self, prefix: str, epoch: int, save_optimizer_states: bool = False, remove_amp_cast: bool = True
-    ) -> None:
-        """Write PREFIX-symbol.json, PREFIX-%04d.params and, if asked, PREFIX-%04d.states."""
-        self._symbol.save(f"{prefix}-symbol.json")
-        self.save_params(f"{prefix}-{epoch:04d}.params")
-        self.logger.info('Saved checkpoint to "%s-%04d.params"', prefix, epoch)
-        if save_optimizer_states:
-            self.save_optimizer_states(f"{prefix}-{epoch:04d}.states")
-            self.logger.info('Saved optimizer state to "%s-%04d.states"', prefix, epoch)
+        self._training.remake(self._binding)
 
     @staticmethod
     def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:
@@ -672,66 +506,3 @@ class Module(BaseModule):
         if load_optimizer_states:
             module._preload_states = f"{prefix}-{epoch:04d}.states"
         return module
-
-    def save_optimizer_states(self, fname: str) -> None:
-        """Write the optimizer's states (mxlite's own form; never a pickle)."""
-        with replacing(fname) as file:
-            file.write(self._state_bytes())
-
-    def load_optimizer_states(self, fname: str) -> None:
-        """Read what `save_optimizer_states` wrote; MXNet's pickles are refused."""
-        with open(fname, "rb") as file:
-            self._restore_states(file.read())
-
-    def _state_bytes(self) -> bytes:
-        self.need(params=True, optimizer=True)
-        assert self._updater is not None
-        self._settle()
-        return self._updater.get_states()
-
-    def _restore_states(self, data: bytes) -> None:
-        self.need(params=True, optimizer=True)
-        assert self._updater is not None
-        self._settle()
-        mine = dict(self._updater.states)
-        self._updater.set_states(data)
-        if self._executor.updated:  # the arrays of the step stay, their values change
-            for index, state in mine.items():
-                states.copy(self._updater.states.get(index), state, self._param_names[index])
-            self._updater.states = mine
-
-    # -- going on after a stop -----------------------------------------------------------------
-
-    def save_resume_state(self, prefix: str, epoch: int, nbatch: int, train_data: Any) -> None:
-        """Write PREFIX.resume: all that decides how training goes on. One file, replaced whole."""
-        args, aux = self._executor.arg_dict, self._executor.aux_dict
-        resume.save(
-            prefix,
-            epoch,
-            nbatch,
-            {n: args[n] for n in self._param_names},
-            aux,
-            self._state_bytes(),
-            train_data,
-            self._context,
-            self._scale_state(),
-        )
-
-    def _scale_state(self) -> tuple[float, int] | None:
-        self._settle()
-        return None if self._loss_scale is None else (self._loss_scale.value, self._loss_scale.good_steps)
-
-    def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
-        """Continue from PREFIX.resume: (epoch, batches done in it); None if there is no such file."""
-        found = resume.load(prefix)
-        if found is None:
-            self.logger.info("There is no %s.resume to go on from; starting anew.", prefix)
-            return None
-        self.set_params(found.args, found.aux)
-        self._restore_states(found.optimizer)
-        if self._loss_scale is not None and found.loss_scale is not None:
-            self._loss_scale.value, self._loss_scale.good_steps = found.loss_scale
-            self._executor.loss_scale = self._loss_scale.value
-            self._give_scale()
-        found.restore_randomness(train_data, self._context)
-        return found.epoch, found.nbatch

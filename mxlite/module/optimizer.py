@@ -15,6 +15,7 @@ from ..graph.update import UpdateRule
 from ..ndarray import NDArray, zeros
 from ..ndarray.invoke import call_of, invoke
 from .optimizer_base import alias, create as create, number, Optimizer as Optimizer, register as register
+from .optimizer_imperative import Adamax as Adamax, DCASGD as DCASGD, Nadam as Nadam, SGLD as SGLD
 from .updater import get_updater as get_updater, Updater as Updater
 
 
@@ -144,7 +145,7 @@ class _AdamLike(_OperatorOptimizer):
     """Family: decaying means of the gradient and of its square."""
 
     def __init__(
-        self, learning_rate: float, beta1: float, beta2: float, epsilon: float, **kwargs: Any
+        self, learning_rate: float | None, beta1: float, beta2: float, epsilon: float, **kwargs: Any
     ) -> None:
         super().__init__(learning_rate=learning_rate, **kwargs)
         self.beta1 = number("beta1", beta1)
@@ -265,10 +266,10 @@ class FTML(_AdamLike):
 
     def __init__(
         self,
-        learning_rate: float = 0.0025,
         beta1: float = 0.6,
         beta2: float = 0.999,
         epsilon: float = 1e-8,
+        learning_rate: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, **kwargs)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..core.dtype import is_floating
-from ..core.errors import FormatError, StateError
+from ..core.errors import FormatError, OpAttributeError, StateError
 from ..graph.update import UpdateRule
 from ..ndarray import NDArray
 from .lr_scheduler import LRScheduler
@@ -57,6 +57,10 @@ class Optimizer:
         self.wd = number("wd", wd)
         self.clip_gradient = None if clip_gradient is None else number("clip_gradient", clip_gradient)
         self.lr = 0.01 if learning_rate is None else number("learning_rate", learning_rate)
+        if lr_scheduler is not None and not callable(lr_scheduler):
+            raise OpAttributeError(
+                f"lr_scheduler must be an LRScheduler, or called as one is; got {lr_scheduler!r}."
+            )
         self.lr_scheduler = lr_scheduler
         if lr_scheduler is not None and learning_rate is not None:
             lr_scheduler.base_lr = self.lr

@@ -57,7 +57,7 @@ class Registry(Generic[T]):
     def get(self, name: str) -> type[T]:
         """The class of that name; UnknownNameError suggests the nearest one."""
         if not isinstance(name, str):
-            raise UnknownNameError(f"The name of a {self.kind} is text, got {name!r}.")
+            raise UnknownNameError(f"The {self.kind} must be named by text, got {name!r}.")
         found = self._classes.get(name.lower())
         if found is None:
             raise UnknownNameError(
@@ -69,7 +69,8 @@ class Registry(Generic[T]):
     def create(self, spec: Any, *args: Any, **kwargs: Any) -> T:
         """An instance from a name and arguments; an instance is given back as it is.
 
-        Text that starts with `[` is JSON `["name", {arguments}]`, as `dumps` of an initializer writes it.
+        Text that starts with `[` is JSON `["name", {arguments}]`, as `dumps` of an initializer writes it; a
+        dict, or such text of one, holds the name under the kind and the arguments beside it.
         Raises UnknownNameError for an unknown name and OpAttributeError for an unknown argument.
         """
         if isinstance(spec, self.base):
@@ -78,8 +79,8 @@ class Registry(Generic[T]):
                     f"{spec!r} is a {self.kind} already; arguments {args or sorted(kwargs)} come too late."
                 )
             return spec
-        if isinstance(spec, str) and spec.startswith("["):
-            spec, kwargs = self._from_json(spec)
+        if isinstance(spec, dict) or (isinstance(spec, str) and spec.startswith(("[", "{"))):
+            spec, kwargs = self._from_description(spec)
         cls = self.get(spec)
         accepted = _keywords(cls)
         if accepted is not None:
@@ -91,14 +92,18 @@ class Registry(Generic[T]):
                     )
         return cls(*args, **kwargs)
 
-    def _from_json(self, text: str) -> tuple[str, dict[str, Any]]:
+    def _from_description(self, text: Any) -> tuple[str, dict[str, Any]]:
         try:
-            name, kwargs = json.loads(text)
+            found = json.loads(text) if isinstance(text, str) else text
+            if isinstance(found, dict):
+                return found[self.kind], {k: v for k, v in found.items() if k != self.kind}
+            name, kwargs = found
             if isinstance(name, str) and isinstance(kwargs, dict):
                 return name, kwargs
-        except (ValueError, TypeError):
+        except (KeyError, ValueError, TypeError):
             pass
-        raise UnknownNameError(f"A {self.kind} as JSON is '[\"name\", {{arguments}}]', got {text!r}.")
+        forms = f'["name", {{arguments}}] or {{"{self.kind}": "name", arguments}}'
+        raise UnknownNameError(f"A {self.kind} as JSON is {forms}, got {text!r}.")
 
 
 def _keywords(cls: type) -> list[str] | None:

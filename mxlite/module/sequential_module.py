@@ -133,14 +133,8 @@ class SequentialModule(BaseModule):
         if self.params_initialized and not force_init:
             return
         for module in self._modules:
-            module.init_params(initializer, arg_params, aux_params, allow_missing, force_init, True)
-        arguments, states = self._all_params()
-        if not allow_extra:
-            for given, known in ((arg_params, arguments), (aux_params, states)):
-                if extra := [n for n in given or () if n not in known]:
-                    raise BindError(
-                        f"{extra[0]!r} is no parameter of these modules.{nearest(extra[0], known)}"
-                    )
+            module.init_params(initializer, arg_params, aux_params, allow_missing, force_init, allow_extra)
+        self._all_params()  # refuses a name that occurs twice
         self.params_initialized = True
 
     def _all_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
@@ -168,8 +162,12 @@ class SequentialModule(BaseModule):
         force_init: bool = True,
         allow_extra: bool = False,
     ) -> None:
-        """Assign parameters; see Module.set_params."""
-        self.init_params(None, arg_params, aux_params, allow_missing, force_init, allow_extra)
+        """Assign parameters; see Module.set_params. With `allow_missing`, extra names are ignored here."""
+        self.need()
+        for module in self._modules:
+            module.set_params(arg_params, aux_params, allow_missing, force_init, True)
+        self._all_params()
+        self.params_initialized = True
 
     def init_optimizer(
         self,
@@ -222,12 +220,12 @@ class SequentialModule(BaseModule):
         outputs: list[NDArray] = self._modules[-1].get_outputs()
         return outputs
 
-    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray]:
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray | None]:
         """Gradients of the data, if bound with inputs_need_grad."""
         self.need(params=True)
         if not self.inputs_need_grad:
             raise StateError("get_input_grads: bind with inputs_need_grad=True.")
-        grads: list[NDArray] = self._modules[0].get_input_grads()
+        grads: list[NDArray | None] = self._modules[0].get_input_grads()
         return grads
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:

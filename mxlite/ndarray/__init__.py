@@ -13,6 +13,7 @@ from .binary import (
     equal as equal,
     greater as greater,
     greater_equal as greater_equal,
+    hypot as hypot,
     lesser as lesser,
     lesser_equal as lesser_equal,
     maximum as maximum,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..core import DTypeError, nearest, OpAttributeError
 from ..core.dtype import is_floating
 from .differentiate import run_backward
-from .storage import Storage
+from .storage import require_dense, Storage
 from .tape import Leaf
 from .transfer import push_fill
 
@@ -28,8 +28,7 @@ class Attachment(Storage):
         On an array that was recorded, what came before it is forgotten: gradients end here.
         """
         check_req(self, grad_req)
-        if stype not in (None, "default"):
-            raise OpAttributeError(f"a gradient is dense (stype 'default'), got {stype!r}.")
+        require_dense(stype)
         grad = self.fresh(self.storage.shape, self.storage.dtype, self.context)
         push_fill(grad, 0, name="attach_grad")
         self.origin = (Leaf(grad, grad_req), 0)

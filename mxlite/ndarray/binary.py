@@ -5,6 +5,7 @@ Two arrays broadcast. Two numbers give a number.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -50,6 +51,11 @@ def power(base: Any, exp: Any) -> Any:
 def maximum(lhs: Any, rhs: Any) -> Any:
     """The larger of two, element by element."""
     return _either("broadcast_maximum", "_maximum_scalar", "_maximum_scalar", max, lhs, rhs)
+
+
+def hypot(lhs: Any, rhs: Any) -> Any:
+    """``sqrt(lhs^2 + rhs^2)``, element by element."""
+    return _either("broadcast_hypot", "_hypot_scalar", "_hypot_scalar", math.hypot, lhs, rhs)
 
 
 def minimum(lhs: Any, rhs: Any) -> Any:

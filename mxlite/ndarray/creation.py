@@ -10,7 +10,7 @@ import numpy as np
 from ..core import as_dtype, Context, current_context, ShapeError
 from .invoke import call_of, invoke
 from .ndarray import NDArray
-from .storage import check_shape, target
+from .storage import check_shape, require_dense, target
 from .transfer import push_fill, put
 
 
@@ -35,8 +35,9 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
     return result
 
 
-def empty(shape: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
+def empty(shape: Any, ctx: Context | None = None, dtype: Any = None, stype: str | None = None) -> NDArray:
     """An array of `shape` (an int or ints) that holds garbage."""
+    require_dense(stype)
     device, kind = target(ctx, dtype)
     return NDArray.fresh(check_shape(shape), kind, device)
 
@@ -53,8 +54,11 @@ def full(
     return out
 
 
-def zeros(shape: Any, ctx: Context | None = None, dtype: Any = None, **kwargs: Any) -> NDArray:
+def zeros(
+    shape: Any, ctx: Context | None = None, dtype: Any = None, stype: str | None = None, **kwargs: Any
+) -> NDArray:
     """An array of zeros; `zeros(3)` is of shape (3,)."""
+    require_dense(stype)
     return full(shape, 0, ctx, dtype, **kwargs)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TYPE_CHECKING
 
+import numpy as np
+
 from .invoke import call_of, invoke
 from .operator_methods import OperatorMethods
-from .storage import Shape, Storage
+from .storage import require_dense, Shape, Storage
 
 if TYPE_CHECKING:
     from .ndarray import NDArray
@@ -23,6 +25,15 @@ class Methods(OperatorMethods):
     def _apply(self, op: str, *others: Storage, out: Any = None, **attrs: Any) -> Any:
         given = {k: v for k, v in attrs.items() if v is not None}
         return invoke(call_of(op, given), (self, *others), out)
+
+    def _with_axes(self, shape: Sequence[int]) -> NDArray:
+        """This memory with other axes."""
+        return self.reshape(tuple(shape))  # type: ignore[attr-defined]
+
+    def tostype(self, stype: str) -> NDArray:
+        """A copy, as every array here is of the storage type 'default'."""
+        require_dense(stype)
+        return self._apply("_copy")
 
     def sum(
         self, axis: Axis = None, keepdims: bool = False, exclude: bool = False, out: Any = None
@@ -52,9 +63,16 @@ class Methods(OperatorMethods):
         """Index of the largest element along `axis`, as float32; over all, of shape (1,), if None."""
         return self._apply("argmax", axis=axis, keepdims=keepdims, out=out)
 
-    def norm(self, ord: int = 2, axis: Axis = None, keepdims: bool = False, out: Any = None) -> NDArray:
+    def norm(
+        self,
+        ord: int = 2,
+        axis: Axis = None,
+        out_dtype: Any = None,
+        keepdims: bool = False,
+        out: Any = None,
+    ) -> NDArray:
         """Euclidean length, or sum of magnitudes for `ord` 1, over `axis`; over all if None."""
-        return self._apply("norm", ord=ord, axis=axis, keepdims=keepdims, out=out)
+        return self._apply("norm", ord=ord, axis=axis, out_dtype=out_dtype, keepdims=keepdims, out=out)
 
     def abs(self, out: Any = None) -> NDArray:
         """Magnitudes."""
@@ -100,12 +118,16 @@ class Methods(OperatorMethods):
         """Axes in reverse order; a copy (an array of one axis is itself)."""
         return self if self.storage.ndim < 2 else self.transpose()  # type: ignore[return-value]
 
-    def flatten(self, out: Any = None) -> NDArray:
-        """(N, ...) -> (N, rest)."""
+    def flatten(self, inplace: bool = False, out: Any = None) -> NDArray:
+        """(N, ...) -> (N, rest). With `inplace` it shares the elements, as `reshape` does; else it copies."""
+        if inplace:
+            return self._with_axes((*self.storage.shape[:1], -1))
         return self._apply("Flatten", out=out)
 
-    def expand_dims(self, axis: int, out: Any = None) -> NDArray:
-        """A new axis of length 1 before axis `axis`. Copies."""
+    def expand_dims(self, axis: int, inplace: bool = False, out: Any = None) -> NDArray:
+        """A new axis of length 1 before axis `axis`. Copies, unless `inplace`."""
+        if inplace:
+            return self._with_axes(np.expand_dims(np.empty(self.storage.shape, "V0"), axis).shape)
         return self._apply("expand_dims", axis=axis, out=out)
 
     def broadcast_to(self, shape: Shape, out: Any = None) -> NDArray:
@@ -116,9 +138,13 @@ class Methods(OperatorMethods):
             return array.broadcast_to(shape, out)
         return self._apply("broadcast_to", shape=shape, out=out)
 
-    def broadcast_like(self, other: NDArray, out: Any = None) -> NDArray:
-        """`broadcast_to` the shape of `other`."""
-        return self.broadcast_to(other.shape, out)
+    def broadcast_like(
+        self, rhs: NDArray, lhs_axes: Axis = None, rhs_axes: Axis = None, out: Any = None
+    ) -> NDArray:
+        """Axes of length 1 repeated to the shape of `rhs`; only `lhs_axes`, to its `rhs_axes`, if given."""
+        if lhs_axes is None and rhs_axes is None:
+            return self.broadcast_to(rhs.shape, out)
+        return self._apply("broadcast_like", rhs, lhs_axes=lhs_axes, rhs_axes=rhs_axes, out=out)
 
     def slice(
         self,
@@ -134,9 +160,11 @@ class Methods(OperatorMethods):
         """Elements [begin, end) along one axis. Copies."""
         return self._apply("slice_axis", axis=axis, begin=begin, end="None" if end is None else end, out=out)
 
-    def softmax(self, axis: int = -1, out: Any = None) -> NDArray:
-        """exp(a) divided by its sum along `axis`."""
-        return self._apply("softmax", axis=axis, out=out)
+    def softmax(
+        self, axis: int = -1, temperature: float | None = None, dtype: Any = None, out: Any = None
+    ) -> NDArray:
+        """exp(a / temperature) divided by its sum along `axis`."""
+        return self._apply("softmax", axis=axis, temperature=temperature, dtype=dtype, out=out)
 
     def sign(self, out: Any = None) -> NDArray:
         """-1, 0 or 1."""
@@ -216,8 +244,11 @@ class Methods(OperatorMethods):
         """Two axes exchanged. Copies."""
         return self._apply("SwapAxis", dim1=dim1, dim2=dim2, out=out)
 
-    def squeeze(self, axis: Axis = None, out: Any = None) -> NDArray:
-        """Without the axes of length 1, or those of them in `axis`. Copies."""
+    def squeeze(self, axis: Axis = None, inplace: bool = False, out: Any = None) -> NDArray:
+        """Without the axes of length 1, or those of them in `axis`. Copies, unless `inplace`."""
+        if inplace:
+            some = axis if axis is None or isinstance(axis, int) else tuple(axis)
+            return self._with_axes(np.squeeze(np.empty(self.storage.shape, "V0"), some).shape or (1,))
         return self._apply("squeeze", axis=axis, out=out)
 
     def flip(self, axis: int | Sequence[int], out: Any = None) -> NDArray:

@@ -240,15 +240,15 @@ class NDArray(Arithmetic, Methods, Attachment):
             note_view(call, self, view)
         return view
 
-    def reshape_like(self, other: NDArray) -> Self:
-        """The same memory with the axes of `other`."""
-        if other.size != self.size:
+    def reshape_like(self, rhs: NDArray) -> Self:
+        """The same memory with the axes of `rhs`."""
+        if rhs.size != self.size:
             raise ShapeError(
-                f"cannot reshape {self.shape} like {other.shape}: {self.size} elements are not {other.size}."
+                f"cannot reshape {self.shape} like {rhs.shape}: {self.size} elements are not {rhs.size}."
             )
-        view = self.alias(self.storage.reshape(other.shape))
+        view = self.alias(self.storage.reshape(rhs.shape))
         if MODE.flags:
-            note_view(call_of("_reshape_to", {"shape": other.shape}), self, view)
+            note_view(call_of("_reshape_to", {"shape": rhs.shape}), self, view)
         return view
 
     __getitem__ = get_item

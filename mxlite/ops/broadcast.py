@@ -292,7 +292,7 @@ class broadcast_hypot(_Product):
     ``d_out * rhs / out``: nan where both are 0, as in MXNet.
     """
 
-    aliases = ("_hypot", "_Hypot", "hypot")
+    aliases = ("_hypot", "_Hypot")
     accepts = "float"
 
     @staticmethod

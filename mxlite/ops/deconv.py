@@ -53,7 +53,8 @@ class DeconvAttrs:
                 f"num_group={self.num_group} must divide num_filter={self.num_filter}, both at least 1."
             )
         stride = per_axis("stride", self.stride, rank, 1)
-        if any(v < 0 or v >= s for v, s in zip(per_axis("adj", self.adj, rank, 0), stride)):
+        adj, computed = per_axis("adj", self.adj, rank, 0), any(self.target_shape)
+        if not computed and any(v < 0 or v >= s for v, s in zip(adj, stride)):
             raise OpAttributeError(f"adj must be at least 0 and less than stride {stride}, got {self.adj}.")
         if any(v < 0 for v in per_axis("target_shape", self.target_shape, rank, 0)):
             raise OpAttributeError(f"target_shape must be at least 0, got {self.target_shape}.")

@@ -75,25 +75,32 @@ def _copy_lower(x):
     return low + transposed(np.tril(x, -1))
 
 
+@record
+class FactorAttrs:
+    lower: bool = True
+
+
 class _linalg_potrf(_Square):
     """Cholesky factor of positive definite matrices: lower triangular ``out`` with ``A = out @ out.T``.
 
-    A: (..., N, N), of which the symmetric part is taken  ->  out: (..., N, N), 0 above the diagonal. It is an
-    error if a matrix is not positive definite. The gradient is symmetric and reads `out` only.
+    A: (..., N, N), of which the symmetric part is taken  ->  out: (..., N, N), 0 above the diagonal; with
+    `lower` off its transpose, ``A = out.T @ out``. It is an error if a matrix is not positive definite. The
+    gradient is symmetric and reads `out` only.
     """
 
     aliases = ("linalg_potrf",)
+    Attrs = FactorAttrs
 
     @staticmethod
     def forward(xp, a, A, *, out):
         for x, into in chunks(batch(A), batch(out)):
-            into[...] = _lapack(
-                xp.linalg.cholesky, "a matrix is not positive definite.", (x + transposed(x)) * 0.5
-            )
+            low = _lapack(xp.linalg.cholesky, "a matrix is not positive definite.", (x + transposed(x)) * 0.5)
+            into[...] = _turned(low, a)
 
     @staticmethod
     def backward(xp, a, d_out, out, *, d_A):
         for d, low, into in chunks(batch(d_out), batch(out), batch(d_A)):
+            d, low = _turned(d, a), _turned(low, a)
             inner = _copy_lower(transposed(low) @ d)
             half = _solve_op(low, inner, True, True)
             into[...] = transposed(_solve_op(low, transposed(half), True, True)) * 0.5
@@ -103,14 +110,16 @@ class _linalg_potri(_Square):
     """Inverse of a symmetric matrix from its Cholesky factor, ``out = inverse(A @ A.T)``.
 
     A: (..., N, N), of which the lower triangle is taken  ->  out: (..., N, N). The gradient is lower
-    triangular.
+    triangular. With `lower` off A is the factor's transpose, and upper triangular.
     """
 
     aliases = ("linalg_potri",)
+    Attrs = FactorAttrs
 
     @staticmethod
     def forward(xp, a, A, *, out):
         for x, into in chunks(batch(A), batch(out)):
+            x = _turned(x, a)
             eye = xp.broadcast_to(xp.eye(x.shape[-1], dtype=x.dtype), x.shape)
             half = _solve(x, eye, True)
             into[...] = transposed(half) @ half
@@ -118,9 +127,14 @@ class _linalg_potri(_Square):
     @staticmethod
     def backward(xp, a, d_out, A, out, *, d_A):
         for d, x, y, into in chunks(batch(d_out), batch(A), batch(out), batch(d_A)):
-            both = y @ (d + transposed(d))
+            x, both = _turned(x, a), y @ (d + transposed(d))
             # both @ inverse(A).T is the transposed solution of A @ s = both.T
-            into[...] = -np.tril(transposed(_solve(x, transposed(both), True)))
+            into[...] = _turned(-np.tril(transposed(_solve(x, transposed(both), True))), a)
+
+
+def _turned(x, a):
+    """A triangular factor as the lower one, or that as asked for."""
+    return x if a.lower else transposed(x)
 
 
 @record

@@ -9,9 +9,9 @@ from typing import Any
 from ..core.errors import OpAttributeError
 from ..core.record import record
 from ..graph.ir import Shape
-from ..graph.opdef import DType, Op, Shapes
+from ..graph.opdef import DType, Op, require_kind, Shapes
 from .pool import check_rank, Pooling
-from .pool_kernels import backward_bytes, forward_bytes, pool, spread, windows
+from .pool_kernels import backward_bytes, choose, forward_bytes, index_type, pool, spread, windows
 
 
 @record
@@ -86,3 +86,35 @@ class _pooling_channels_last(Op):
         attrs = Pooling.Attrs(**asdict(a))
         found = Pooling.derivative(w, attrs, {"data": w._channels_first(data)}, plain, head)
         return {"data": w._channels_last(found["data"])}
+
+
+class _chosen_pooling_channels_last(Op):
+    """Of each window of an array with its channels last the element that `index` numbers; 0 where it numbers
+    none. With the `index` of max pooling that is its result, of other data what lies in the same places.
+
+    data: (N, *S, C);  index: (N, *OS, C)  ->  out: (N, *OS, C).
+    """
+
+    inputs = ("data", "index")
+    cheap = True
+    Attrs = ChannelsLastPoolingAttrs
+
+    flops = _pooling_channels_last.flops
+    workspace = _pooling_channels_last.workspace
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
+        (data, *_), outs = _pooling_channels_last.infer_shape(a, shapes[0])
+        return (data, outs[0]), outs[:1]
+
+    @classmethod
+    def infer_type(
+        cls, a: Any, *dtypes: DType | None
+    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+        require_kind(_pooling_channels_last, dtypes[0])
+        return (dtypes[0], index_type(a)), (dtypes[0],)
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, index: Any, *, out: Any, work: Any) -> None:
+        if out is not None:
+            choose(xp, windows(a, data.shape, last=True), data, index, out, work)

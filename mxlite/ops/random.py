@@ -54,6 +54,9 @@ class _random_uniform(_Draw):
         ctx: str = ""
         dtype: str | None = None
 
+        def __post_init__(self) -> None:
+            require(self.low <= self.high, "low", f"at most high, {self.high}", self.low)
+
     @staticmethod
     def workspace(a, inputs, outputs, dtype):
         return RandomStream.WORK_BYTES
@@ -87,6 +90,9 @@ class _random_normal(_Draw):
         shape: tuple[int, ...] | None = None
         ctx: str = ""
         dtype: str | None = None
+
+        def __post_init__(self) -> None:
+            require(self.scale >= 0, "scale", "at least 0", self.scale)
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):

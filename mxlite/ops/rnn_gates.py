@@ -21,6 +21,8 @@ class _rnn_keeping_gates(RNN):
 
     This is 4 * H numbers for each step of a sample where RNN keeps about H, and saves backward a third of its
     products. The reference kernel computes gates again all the same.
+
+    Parameters may be float32 where data is of 16 bits, and so is their gradient then.
     """
 
     outputs = (*RNN.outputs, "gates")  # type: ignore[assignment]
@@ -46,8 +48,11 @@ class _rnn_keeping_gates(RNN):
     def infer_type(
         cls, a: Any, *dtypes: DType | None
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-        ins, outs = RNN.infer_type(a, *dtypes)
-        wide = None if ins[0] is None else accumulator(ins[0])
+        data, parameters, *rest = dtypes
+        wide = None if data is None else accumulator(data)
+        ins, outs = RNN.infer_type(a, data, data if parameters == wide else parameters, *rest)
+        if parameters is not None and parameters == wide:
+            ins = (ins[0], wide, *ins[2:])
         made = dict(zip(RNN.output_names(a), outs)) | {"gates": wide}
         return ins, tuple(made[n] for n in cls.output_names(a))
 

@@ -50,9 +50,12 @@ def backward_pieces(a: Any, s: Sizes, dtype: DType) -> Pieces:
 
 def run_backward(
     xp: Any, a: Any, data: Any, parameters: Any, states: Any, lengths: Any, out: Any, layers: Any, cells: Any,
-    heads: Any, wanted: Any, work: Any, rng: Any,
+    heads: Any, wanted: Any, work: Any, rng: Any, d_gates: Any = None,
 ) -> None:  # fmt: skip
-    """heads: gradients of out and of the last states. wanted: of data, parameters and the first states."""
+    """heads: gradients of out and of the last states. wanted: of data, parameters and the first states.
+
+    d_gates: (L*D, T, B, 4*H), LSTM and GRU: the gradients of the gates' sums, if these are wanted, too.
+    """
     s = Sizes.of(a, data.shape)
     have = scratch(work, backward_pieces(a, s, data.dtype))
     room, cell = room_of(have), cell_of(xp, a)
@@ -120,6 +123,11 @@ def run_backward(
                 if mask is not None:
                     xp.copyto(have["d_hidden"][j], 0, where=mask)
             cell.backward(xp, w, stretch, j, last, dh, dc, mask, room)
+        if d_gates is not None:
+            target = d_gates[number, begin:end]
+            xp.copyto(target[..., : s.G * s.H], stretch.pre)
+            if a.mode == "gru":
+                xp.copyto(target[..., s.G * s.H :], stretch.own)
         if dw is not None:
             _weight_gradients(xp, s, cell, dw, stretch, x, have, n == s.stretches - 1)
         if layer or d_data is not None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import isqrt
+from math import isqrt, prod
 from typing import Any, NamedTuple
 
 from ..graph.ir import Shape
@@ -26,7 +26,7 @@ _ROWS = 256  # samples times steps from which a matrix product runs at full spee
 
 
 class Weights(NamedTuple):
-    """Views of one pass's part of `parameters`, or of its gradient."""
+    """Views of one pass's part of `parameters`, or of its gradient; or the places of them."""
 
     x: Any
     h: Any
@@ -107,18 +107,27 @@ class Sizes:
         )
 
 
-def split(flat: Any, s: Sizes) -> list[Weights]:
-    """The weights of each pass, as views of the vector."""
+class Place(NamedTuple):
+    """Where a weight or bias lies in the vector."""
+
+    begin: int
+    shape: Shape
+
+    @property
+    def end(self) -> int:
+        return self.begin + prod(self.shape)
+
+
+def places(s: Sizes) -> list[Weights]:
+    """Where the weights of each pass lie."""
     gates = s.G * s.H
     at = 0
 
-    def take(*shape: int) -> Any:
+    def take(*shape: int) -> Place:
         nonlocal at
-        begin, size = at, 1
-        for n in shape:
-            size *= n
-        at += size
-        return flat[begin:at].reshape(shape)
+        found = Place(at, shape)
+        at = found.end
+        return found
 
     weights = []
     for layer in range(s.L):
@@ -127,3 +136,11 @@ def split(flat: Any, s: Sizes) -> list[Weights]:
             weights.append((x, h, take(s.P, s.H) if s.projected else None))
     biases = [(take(gates), take(gates)) for _ in weights]
     return [Weights(*w, *b) for w, b in zip(weights, biases)]
+
+
+def split(flat: Any, s: Sizes) -> list[Weights]:
+    """The weights of each pass, as views of the vector."""
+    return [
+        Weights(*(None if p is None else flat[p.begin : p.end].reshape(p.shape) for p in weights))
+        for weights in places(s)
+    ]

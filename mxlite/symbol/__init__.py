@@ -1,9 +1,10 @@
 """`mx.sym`: symbols, and a function for every operator of `mxlite.ops.TABLE`, made when first asked for."""
 
+import sys as _sys
 from typing import Any
 
 from . import contrib as contrib, linalg as linalg, random as random, sparse as sparse
-from .arithmetic import maximum as maximum, minimum as minimum, pow as pow, power as power
+from .arithmetic import hypot as hypot, maximum as maximum, minimum as minimum, pow as pow, power as power
 from .attribute import AttrScope as AttrScope
 from .creation import (
     arange as arange,
@@ -24,6 +25,9 @@ from .symbol import (
     Symbol as Symbol,
 )
 from .variable import var as var, Variable as Variable
+
+# Where MXNet also keeps its operators.
+op = _internal = _sys.modules[__name__]
 
 
 def __getattr__(name: str) -> Any:

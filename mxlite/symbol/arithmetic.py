@@ -6,6 +6,7 @@ other. `a + 1` is `_plus_scalar`. Names are MXNet's: `_plus0`, `_plusscalar0`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from numbers import Number
 from typing import Any, NamedTuple, TYPE_CHECKING
@@ -38,6 +39,8 @@ _POW = _Names(("_power", "_power"), ("_power_scalar", "_powerscalar"), ("_rpower
 _POWER = _POW._replace(left=("_rpower_scalar", "_rpowerscalar"))  # the function; MXNet names them apart
 _MAX = _Names(("_maximum", "_maximum"), *(("_maximum_scalar", "_maximumscalar"),) * 2)
 _MIN = _Names(("_minimum", "_minimum"), *(("_minimum_scalar", "_minimumscalar"),) * 2)
+
+_HYPOT = _Names(("_hypot", "_hypot"), *(("_hypot_scalar", "_hypotscalar"),) * 2)
 
 
 def _comparison(name: str, mirrored: str) -> _Names:
@@ -96,6 +99,10 @@ class Arithmetic:
     def __neg__(self) -> Symbol:
         return _apply(_MUL, self, -1.0)
 
+    def __abs__(self) -> Symbol:
+        magnitude: Symbol = self.abs()  # type: ignore[attr-defined]
+        return magnitude
+
     def __eq__(self, other: Any) -> Symbol:  # type: ignore[override]
         return _apply(_EQ, self, other)
 
@@ -137,6 +144,11 @@ def maximum(left: Any, right: Any) -> Any:
 def minimum(left: Any, right: Any) -> Any:
     """The smaller of two, element by element; symbols or numbers."""
     return _either(_MIN, left, right, min)
+
+
+def hypot(left: Any, right: Any) -> Any:
+    """``sqrt(left^2 + right^2)``, element by element; symbols or numbers."""
+    return _either(_HYPOT, left, right, math.hypot)
 
 
 def _either(names: _Names, left: Any, right: Any, plain: Callable[[Any, Any], Any]) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, overload, TYPE_CHECKING
 
-from ..core import Context, replacing
+from ..core import Context, read_at_most, replacing
 from ..core.errors import FormatError, MXLiteError, nearest, OpAttributeError, UnknownNameError
 from ..graph import Entry, gradient, Graph, Node, output_name, Shape
 from ..ops import TABLE
@@ -483,7 +483,7 @@ def load(fname: str | os.PathLike[str]) -> Symbol:
             raise FormatError(
                 f"{os.fspath(fname)} has {size} bytes; a symbol's JSON has at most {LONGEST_TEXT}."
             )
-        content = file.read(LONGEST_TEXT + 1)
+        content = read_at_most(file, LONGEST_TEXT + 1)
     try:
         return load_json(content.decode("utf-8"))
     except UnicodeDecodeError as error:

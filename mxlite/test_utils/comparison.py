@@ -71,7 +71,7 @@ def assert_almost_equal(
     use_broadcast: bool = True,
     mismatches: tuple[int, int] = (10, 10),
 ) -> None:
-    """AssertionError, with the worst places, unless |a - b| <= atol + rtol * |b| everywhere.
+    """AssertionError, with the worst places, unless `|a - b| <= atol + rtol * |b|` everywhere.
 
     Tolerances that are not given are those of the less precise dtype. `mismatches`: how many places are
     named at most; the second number is not used.

@@ -19,6 +19,7 @@ CPU = Backend(
     running=cores.running,
     simplify=passes.simplify,
     combine=passes.combine,
+    lighten=passes.lighten,
     pack=passes.pack,
     in_turn=cores.in_turn,
     join=join,

@@ -99,16 +99,18 @@ def products(
     return chosen
 
 
-def product_of(dtype: DType, term: Term, work: int = 0) -> Product | None:
+def product_of(dtype: DType, term: Term, work: int = 0, made: DType | None = None) -> Product | None:
     """How to compute a term of arrays of one type; None where there is no good way.
 
-    work: multiplications of all terms that one call computes in turn, if this is one of several.
+    work: multiplications of all terms that one call computes in turn, if this is one of several. made: the
+    type of what the term makes, if it is another one.
     """
     has_bias = bool(term.bias)
     if dtype == float32:
         return product(*term.layouts, has_bias, term.alpha, term.adds)
     lib = library()
-    x, y, out = (replace(side, dtype=dtype) for side in term.layouts)
+    kinds = dtype, dtype, made or dtype
+    x, y, out = (replace(side, dtype=kind) for side, kind in zip(term.layouts, kinds))
     if dtype == _bfloat16 and lib is not None and lib.has_bf16:
         found = product(x, y, out, has_bias, term.alpha, term.adds)
         if found is not None:

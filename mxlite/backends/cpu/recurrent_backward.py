@@ -6,7 +6,7 @@ forward kept it, or computed again, a stretch at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,11 +25,17 @@ _bool = as_dtype("bool")
 
 
 class BackwardLayers(Layers):
-    """The backward call. kept: whether forward has kept the gates."""
+    """The backward call. kept: whether forward has kept the gates. leaves: whether it leaves the gradients of
+    the gates' sums, and of the parameters none.
+    """
 
-    def __init__(self, a: Any, data: tuple[int, ...], dtype: DType, train: bool, kept: bool) -> None:
-        super().__init__(a, data, dtype, train)
+    def __init__(
+        self, a: Any, data: tuple[int, ...], dtypes: Sequence[DType], train: bool, kept: bool,
+        leaves: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(a, data, dtypes, train)
         s = self.s
+        self.leaves = leaves
         self.plain = s.G == 1
         self.kept = kept or self.plain  # results are all that a plain cell needs
         self.form = self.form._replace(raw=not self.kept)
@@ -41,7 +47,8 @@ class BackwardLayers(Layers):
                     self.inputs(rows, width)
                     self._again(rows)
                 for adds in (False, True):
-                    self._to_weights(rows, width, adds)
+                    if not leaves:
+                        self._to_weights(rows, width, adds)
                     self._to_input(rows, width, adds)
 
     # -- products --------------------------------------------------------------------------------------
@@ -93,19 +100,24 @@ class BackwardLayers(Layers):
         rows, lstm = s.K * s.B, s.passes if self.lstm else 0
         apart = self.narrow or (s.D == 2 and self.drops)
         return self.common_pieces() | {
-            "d_weights": ((s.parameters if self.narrow else 0,), float32),
+            "d_weights": ((s.parameters if self.widens else 0,), float32),
             "packed": ((recurrent.packed_numbers(self.form, True),), float32),
-            "gates": ((rows, self.columns), float32),
-            "before": ((s.K, s.B, s.H), float32),
+            "gates": ((0 if self.leaves else rows, self.columns), float32),
+            "before": ((s.K if self._needs_befores else 0, s.B, s.H), float32),
             "cells": ((s.K if self.lstm else 0, s.B, s.H), float32),
             "start": ((s.B if self.lstm else 0, s.H), float32),
             "d_x": ((rows if apart else 0, s.widest), float32),
             "dh": ((s.passes, s.B, s.H), float32),
             "dc": ((lstm, s.B, s.H), float32),
-            "sums": ((s.passes, self.columns), float32),
+            "sums": ((0 if self.leaves else s.passes, self.columns), float32),
             "between": (between(s), float32),
             "off": ((s.B if self.form.ends else 0, 1), _bool),
         }
+
+    @property
+    def _needs_befores(self) -> bool:
+        """Whether hidden states are read: by gradients of weights, by gates made again, by a GRU's steps."""
+        return not self.leaves or not self.kept or self.a.mode == "gru"
 
     def work_bytes(self) -> int:
         return scratch_bytes(self.pieces().values())
@@ -114,9 +126,9 @@ class BackwardLayers(Layers):
 
     def connect(
         self, xp: Any, data: Any, parameters: Any, states: Any, ends: Any, out: Any, layers: Any, cells: Any,
-        gates: Any, heads: Any, wanted: Any, work: Any, rng: Any,
+        gates: Any, heads: Any, wanted: Any, work: Any, rng: Any, d_gates: Any = None, d_biases: Any = None,
     ) -> Run:  # fmt: skip
-        """See `run_backward`; `gates` is what forward kept, or None."""
+        """See `run_backward`; `gates` is what forward kept, or None; d_gates may be the same bytes."""
         s, a = self.s, self.a
         pieces = self.pieces()
         self.have = have = dict(zip(pieces, carve(work, pieces.values())))
@@ -124,18 +136,20 @@ class BackwardLayers(Layers):
         d_data, d_parameters, *d_first = wanted
         calls: list[Run] = list(lengths(xp, ends, have))
         flat = parameters
-        if self.narrow:
+        if self.widens:
             flat = have["weights"]
             calls.append(partial(xp.copyto, flat, parameters, casting="unsafe"))
         weights = split(flat, s)
         gradients: list[Weights | None] = [None] * s.passes
         total = d_parameters
         if d_parameters is not None:
-            total = have["d_weights"] if self.narrow else d_parameters
+            total = have["d_weights"] if self.widens else d_parameters
             gradients = list(split(total, s))
         for head, state in zip(d_last, (have["dh"], have["dc"])):
             if state.size:
                 calls.append(partial(xp.copyto, state, 0 if head is None else head, casting="unsafe"))
+        if self.leaves:
+            have["sums"] = d_biases
         calls.append(partial(have["sums"].fill, 0))
         buffers = have["between"]
 
@@ -160,7 +174,8 @@ class BackwardLayers(Layers):
             if self.narrow or (layer and self.drops):
                 x = have["x"].reshape(-1)[: x.size].reshape(x.shape)
                 calls.append(partial(layer_input, xp, a, s, layer, begin, source, rng, have))
-            calls += self._befores(xp, d, begin, end, results(layer), states[0][number], ends)
+            if self._needs_befores:
+                calls += self._befores(xp, d, begin, end, results(layer), states[0][number], ends)
             head = gradient(layer, begin, end)
             form = self.form._replace(head="float32" if head is None else head.dtype.name)
             code = recurrent.code(form, True)
@@ -172,12 +187,17 @@ class BackwardLayers(Layers):
                 calls += self._sums_again(xp, w, x, rows)
             known = have["gates"] if gates is None else gates[number, begin:end]
             start = self._start(xp, calls, number, n, states[1], cells)
-            calls.append(self._steps(code, d, number, begin, end, results(layer), known, start, head, work))
+            made = have["gates"]
+            if self.leaves:
+                made = d_gates[number, begin:end].reshape(rows, self.columns)
+            calls.append(
+                self._steps(code, d, number, begin, end, results(layer), known, start, head, made, work)
+            )
             if dw is not None:
                 calls += self._weights(dw, x, rows, n == s.stretches - 1)
             if layer or d_data is not None:
                 below = gradient(layer - 1, begin, end) if layer else d_data[begin:end]
-                calls += self._input(xp, layer, d, begin, w, below, rows, rng)
+                calls += self._input(xp, layer, d, begin, w, below, made, rows, rng)
         for dw, sums in zip(gradients, have["sums"]):
             if dw is not None:
                 calls += self._biases(xp, dw, sums)
@@ -236,9 +256,9 @@ class BackwardLayers(Layers):
 
     def _steps(
         self, code: Any, d: int, number: int, begin: int, end: int, results: Any, known: Any, start: Any,
-        head: Any, work: Any,
+        head: Any, made: Any, work: Any,
     ) -> Run:  # fmt: skip
-        """The steps of a stretch, the last first: gradients of the gates' sums into `gates`."""
+        """The steps of a stretch, the last first: gradients of the gates' sums into `made`."""
         s, have = self.s, self.have
         k = end - begin
         step, first = (1, 0) if d == 0 else (-1, k - 1)
@@ -250,10 +270,10 @@ class BackwardLayers(Layers):
             recurrent.LENGTHS: address_of(have["lengths"]) if self.form.ends else 0,
             recurrent.CELLS: address_of(have["cells"]) if self.lstm else 0,
             recurrent.START: 0 if start is None else address_of(start),
-            recurrent.D_GATES: address_of(have["gates"]) + first * s.B * self.columns * 4,
+            recurrent.D_GATES: address_of(made) + first * s.B * self.columns * 4,
             recurrent.DH: address_of(have["dh"][number]),
             recurrent.DC: address_of(have["dc"][number]) if self.lstm else 0,
-            recurrent.BEFORE: address_of(have["before"][first]),
+            recurrent.BEFORE: address_of(have["before"][first]) if self._needs_befores else 0,
             recurrent.D_BIAS: address_of(have["sums"][number]),
             recurrent.STEPS: k,
             recurrent.GATES_STEP: step * s.B * self.columns * 4,
@@ -271,7 +291,7 @@ class BackwardLayers(Layers):
                 recurrent.HEAD_STEP: step * s.B * row * head.dtype.itemsize,
                 recurrent.HEAD_ROW: row * head.dtype.itemsize,
             }
-        return self._call(code, "backward", slots, (work, known, results, start, head))
+        return self._call(code, "backward", slots, (work, known, results, start, head, made))
 
     def _weights(self, dw: Weights, x: Any, rows: int, is_first: bool) -> Iterator[Run]:
         s, have = self.s, self.have
@@ -282,7 +302,7 @@ class BackwardLayers(Layers):
             yield how.bind(d, have["before"], dw.h[row * s.H :], None, have["scratch"])
 
     def _input(
-        self, xp: Any, layer: int, d: int, begin: int, w: Weights, below: Any, rows: int, rng: Any
+        self, xp: Any, layer: int, d: int, begin: int, w: Weights, below: Any, made: Any, rows: int, rng: Any
     ) -> Iterator[Run]:
         """below = d_gates @ weight, plus what the other direction has put there; dropout undone."""
         s, have = self.s, self.have
@@ -292,7 +312,7 @@ class BackwardLayers(Layers):
         apart = target.dtype != float32 or (adds and drops)
         into = have["d_x"].reshape(-1)[: target.size].reshape(target.shape) if apart else target
         how = self._to_input(rows, s.width(layer), adds and not apart)
-        yield how.bind(have["gates"], w.x, into, None, have["scratch"])
+        yield how.bind(made, w.x, into, None, have["scratch"])
         if drops:
             yield partial(drop, xp, into, drop_start(s, layer, begin), self.a.p, rng, have)
         if apart and adds:

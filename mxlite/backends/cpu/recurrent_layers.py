@@ -7,7 +7,7 @@ what is kept for backward is the same; see `ops/rnn_run.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -36,13 +36,15 @@ class Missing(Exception):
 class Layers:
     """Sizes of a call, what its code depends on, and its products."""
 
-    def __init__(self, a: Any, data: tuple[int, ...], dtype: DType, train: bool) -> None:
-        self.a, self.dtype = a, dtype
+    def __init__(self, a: Any, data: tuple[int, ...], dtypes: Sequence[DType], train: bool) -> None:
+        """`dtypes`: of data and parameters."""
+        self.a, self.dtype = a, dtypes[0]
         self.s = s = Sizes.of(a, data)
-        self.narrow = dtype != float32
+        self.narrow = self.dtype != float32
+        self.widens = dtypes[1] != float32  # parameters
         self.drops = bool(a.p and s.L > 1 and train)
         self.lstm = a.mode == "lstm"
-        self.form = Form(a.mode, s.H, s.B, dtype.name, ends=a.use_sequence_length)
+        self.form = Form(a.mode, s.H, s.B, self.dtype.name, ends=a.use_sequence_length)
         self.columns = self.form.columns * s.H
         self.gates = s.G * s.H
         self.scratch = 0
@@ -85,7 +87,7 @@ class Layers:
         copied = s.widest if self.narrow else s.D * s.P if draws else 0
         ends = self.form.ends
         return {
-            "weights": ((s.parameters if self.narrow else 0,), float32),
+            "weights": ((s.parameters if self.widens else 0,), float32),
             "bias": ((self.gates,), float32),
             "x": ((s.K * s.B, copied), float32),
             "lengths": ((s.B if ends else 0,), _int64),
@@ -122,8 +124,10 @@ GATES_WITH_HIDDEN_BIAS = {"lstm": 4, "gru": 2}
 class ForwardLayers(Layers):
     """The forward call. keeps: whether it has an output for gates."""
 
-    def __init__(self, a: Any, data: tuple[int, ...], dtype: DType, train: bool, keeps: bool) -> None:
-        super().__init__(a, data, dtype, train)
+    def __init__(
+        self, a: Any, data: tuple[int, ...], dtypes: Sequence[DType], train: bool, keeps: bool
+    ) -> None:
+        super().__init__(a, data, dtypes, train)
         s = self.s
         self.form = self.form._replace(keeps=keeps)
         for k in self.lengths_of_stretches():
@@ -154,7 +158,7 @@ class ForwardLayers(Layers):
         code = recurrent.code(form, False)
         calls: list[Run] = list(lengths(xp, ends, have))
         flat = parameters
-        if self.narrow:
+        if self.widens:
             flat = have["weights"]
             calls.append(partial(xp.copyto, flat, parameters, casting="unsafe"))
         weights = split(flat, s)

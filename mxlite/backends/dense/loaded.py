@@ -9,7 +9,8 @@ of h a band of columns at a time, in scratch, where the slope at h is made as we
 scratch as a whole.
 
 An optimizer's step that changes each element by itself follows in the same bands, so that the gradient in the
-weight is never there as a whole: `_loaded_dense_update`.
+weight is never there as a whole: `_loaded_dense_update`. In mixed precision it reads the float32 weight and
+rounds it to the type of the data, and what it adds up for the gradient in it stays float32.
 
 They come in where a step is combined (`passes/loaded_dense.py`); no user and no file ever sees them.
 """
@@ -28,7 +29,7 @@ from ...graph.opdef import DType, Op, Shapes
 from ...ops.activation import relu
 from ...ops.dense import FullyConnected
 from ...ops.product import product, product_bytes
-from ...ops.scratch import carve, Piece, scratch_bytes
+from ...ops.scratch import accumulator, carve, Piece, scratch_bytes
 from ..product_update import JoinedUpdate, step_bytes
 
 _byte = np.dtype("uint8")
@@ -144,7 +145,7 @@ class _loaded_dense_update(JoinedUpdate):
     """A `_loaded_dense_gradient` and the optimizer's step on its weight.
 
     d_out, data: as there;  weight, states: (M, K);  then `hyper`, as of the step  ->  d_data: as data, and
-    may lie over it. Weight and states are changed.
+    may lie over it. Weight and states are changed. A weight of a wider type than data counts as rounded.
     """
 
     makers = ("d_out", "data")
@@ -178,9 +179,10 @@ class _loaded_dense_update(JoinedUpdate):
     @staticmethod
     def forward(xp: Any, a: Any, *args: Any, d_data: Any, work: Any) -> None:
         d_out, data, weight, *states, hyper = args
-        gradient, rest = carve(work, _update_pieces(a, tuple(x.shape for x in args), data.dtype))
+        gradient, rounded, rest = carve(work, _update_pieces(a, tuple(x.shape for x in args), data.dtype))
+        xp.copyto(rounded, weight, casting="same_kind")
         _loaded_dense_gradient.forward(
-            xp, a.layer, d_out, weight, data, d_data=d_data, d_weight=gradient, work=rest
+            xp, a.layer, d_out, rounded, data, d_data=d_data, d_weight=gradient, work=rest
         )
         a.op.forward(xp, a.attrs, weight, gradient, *states, hyper, work=rest)
 
@@ -212,10 +214,13 @@ def _pieces(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> list[Piece
 
 
 def _update_pieces(a: Any, inputs: Shapes, dtype: DType) -> list[Piece]:
-    """The gradient in the weight, and scratch of what makes it and of the step."""
+    """The gradient in the weight, the weight as data's type has it, and scratch of what makes the gradient
+    and of the step.
+    """
     d_out, data, weight = inputs[:3]
     own = _loaded_dense_gradient.workspace(a.layer, (d_out, weight, data), (data, weight), dtype)
-    return [(weight, dtype), ((max(own, step_bytes(a, weight, dtype)),), _byte)]
+    nbytes = max(own, step_bytes(a, weight, dtype))
+    return [(weight, accumulator(dtype)), (weight, dtype), ((nbytes,), _byte)]
 
 
 def _gradient_pieces(a: Any, d_out: Shape, weight: Shape, data: Shape, dtype: DType) -> list[Piece]:

@@ -22,7 +22,6 @@ the first error, and every use says it. Other devices and the host go on.
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.collection import no_collection
 from ...core.errors import DeviceError
 from .array import DeviceArray
 from .checks import Check, Checks, Describe
@@ -298,7 +298,8 @@ class CudaDevice:
         Raises what a run raises; the stream is usable afterwards.
         """
         stream = self.driver.stream() if stream is None else stream
-        with self._capture, self.active(), self.on(stream), capturing(), _no_collection():
+        # An array that the garbage collector frees would be a call in the middle of it.
+        with self._capture, self.active(), self.on(stream), capturing(), no_collection():
             self.driver.begin_capture(stream)
             try:
                 for run in runs:
@@ -392,15 +393,3 @@ def _end(device: CudaDevice, call: Callable[[int], None], handle: int) -> None:
         when_allowed(end)
     except Exception:  # the interpreter ends, and its modules are empty
         pass
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Inside, no array is freed by the garbage collector: that would be a call in the middle of a capture."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()

@@ -15,11 +15,12 @@ there.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from ...graph import Entry, Graph, Node, Op, Rewriter
+from ...graph.attrs import attrs_by_name
 from ...graph.opdef import known_shape
 from ...ops import find_op
 from ...ops.conv import Convolution
@@ -136,16 +137,11 @@ _FORMS: Mapping[type[Op], tuple[type[Op], type[Any]]] = {
 """Operator -> its form with channels last, and that one's attributes."""
 
 
-def _fields(attrs: Any) -> dict[str, Any]:
-    """Attributes by name. They hold nothing that can change, so nothing is copied, as `asdict` does."""
-    return {f.name: getattr(attrs, f.name) for f in fields(attrs)}
-
-
 def _form_of(node: Node) -> tuple[type[Op], Any]:
     """The form of a convolution with channels last, and its attributes."""
     assert node.op is not None
     op, attrs = _FORMS[node.op]
-    return op, attrs(**_fields(node.attrs) | {"layout": None})
+    return op, attrs(**attrs_by_name(node.attrs) | {"layout": None})
 
 
 def _can_convolve(graph: Graph, node: Node, train: bool, has_kernel: Callable[[Request], bool]) -> bool:
@@ -192,7 +188,7 @@ def _dropout(node: Node, rank: int) -> tuple[type[Op], Any] | None:
 
 
 def _pooling(node: Node, rank: int) -> tuple[type[Op], Any] | None:
-    return _pooling_channels_last, ChannelsLastPoolingAttrs(**_fields(node.attrs) | {"layout": None})
+    return _pooling_channels_last, ChannelsLastPoolingAttrs(**attrs_by_name(node.attrs) | {"layout": None})
 
 
 def _lrn(node: Node, rank: int) -> tuple[type[Op], Any] | None:

@@ -12,10 +12,12 @@ is computed when they change. Each step must be the only reader of the one befor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import cache
 
 from ...core.dtype import float32
 from ...graph import Entry, Graph, Node, Rewriter
+from ...graph.attrs import attrs_by_name
 from ...ops.conv import Convolution
 from ...ops.conv_channels_last import _convolution_channels_last, _convolution_epilogue, EpilogueAttrs
 from ...ops.fold_norm import _fold_norm, _norm_factors, FoldNormAttrs
@@ -57,13 +59,14 @@ def fold(graph: Graph, train: bool, has_kernel: Callable[[Request], bool]) -> Gr
     """
     if train:
         return graph
+    asked = cache(has_kernel)  # once for equal chains
     uses = graph.uses()
     readers = _only_readers(graph, uses)
     chains: dict[Node, _Chain] = {}
     taken: set[Node] = set()
     for node in graph.nodes:
         if node.op is Convolution or node.op is _convolution_channels_last:
-            chain = _chain(graph, uses, readers, taken, node, has_kernel)
+            chain = _chain(graph, uses, readers, taken, node, asked)
             if chain.inner:
                 chains[chain.end] = chain
                 taken.update(chain.inner, (chain.end,))
@@ -140,7 +143,7 @@ def _request(graph: Graph, chain: _Chain) -> Request:
 
 
 def _epilogue_attrs(chain: _Chain) -> EpilogueAttrs:
-    attrs = asdict(chain.convolution.attrs)
+    attrs = attrs_by_name(chain.convolution.attrs)
     attrs["no_bias"] = attrs["no_bias"] and chain.norm is None
     return EpilogueAttrs(**attrs, scale=chain.scaled, add=chain.addend is not None, relu=chain.relu)
 

@@ -14,10 +14,11 @@ g must have no other reader, and be no output. The gradient of the bias becomes 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...graph import Entry, Graph, Node
+from ...graph.attrs import attrs_by_name
 from ...ops.dense import FullyConnected
 from ..base import Request
 from ..dense.loaded import _loaded_dense, _loaded_dense_gradient, loadable, LoadedAttrs
@@ -46,7 +47,7 @@ def loaded_dense(
     """`graph` with dense layers that apply functions; see `Backend.combine`. O(inputs).
 
     `has_kernel` says for a `_loaded_dense` and a `_loaded_dense_gradient` whether the backend has one. Run it
-    after `split_gradients` and before updates take gradients in (`product_updates`).
+    after `split_gradients` and `narrow_gradients`, and before updates take gradients in (`product_updates`).
     """
     if sum(n.op is not None for n in graph.nodes) == num_forward:
         return graph, {}, num_forward
@@ -152,7 +153,7 @@ def _matches(graph: Graph, kept: frozenset[Entry]) -> list[_Match]:
 
 def _attrs(m: _Match) -> LoadedAttrs:
     assert m.activation.op is not None
-    return LoadedAttrs(**asdict(m.layer.attrs), function=m.activation.op, given=m.activation.attrs)
+    return LoadedAttrs(**attrs_by_name(m.layer.attrs), function=m.activation.op, given=m.activation.attrs)
 
 
 def _gradient(m: _Match, moved: Mapping[Entry, Entry]) -> Node:

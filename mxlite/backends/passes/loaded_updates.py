@@ -4,6 +4,9 @@
     update(weight, d_weight, states)                             becomes
     d_h = _loaded_dense_update(d_out, h, weight, states)
 
+In mixed precision the gradient is made of a copy of the weight that is cast to 16 bits; the update makes that
+itself.
+
 It needs what `product_updates` needs: a gradient with one reader, a step that is made element by element, and
 a weight that nobody reads later.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ...graph import Entry, Graph, Node
+from ...ops.cast import Cast
 from ..base import Request
 from ..dense.loaded import _loaded_dense_gradient, _loaded_dense_update, LoadedUpdateAttrs
 from .product_updates import joinable
@@ -67,14 +71,19 @@ def _updates(graph: Graph, kept: frozenset[Entry]) -> list[Node]:
     for update in joinable(graph, kept):
         weight, gradient = update.inputs[:2]
         made = gradient.node
-        if made.op is _loaded_dense_gradient and gradient.index == 1 and made.inputs[1] == weight:
+        if made.op is _loaded_dense_gradient and gradient.index == 1 and _origin(made.inputs[1]) == weight:
             found.append(update)
     return found
 
 
+def _origin(entry: Entry) -> Entry:
+    """What `entry` is a cast of, or itself."""
+    return entry.node.inputs[0] if entry.node.op is Cast else entry
+
+
 def _inputs(update: Node) -> tuple[Entry, ...]:
-    d_out, weight, data = update.inputs[1].node.inputs
-    return (d_out, data, weight, *update.inputs[2:])
+    d_out, _, data = update.inputs[1].node.inputs
+    return (d_out, data, update.inputs[0], *update.inputs[2:])
 
 
 def _attrs(update: Node) -> LoadedUpdateAttrs:

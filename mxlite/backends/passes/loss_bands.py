@@ -12,41 +12,62 @@ must be the step's own: an array of the user's changes in the backward pass and 
 the updates that read them, which for that come first in the backward pass.
 
 The gradient in the weight is there as a whole then, unlike with `product_updates`: it pays where rows are
-more than the weight has columns.
+more than the weight has columns. In mixed precision it is made in float32, and the casts behind it are gone;
+scores are half as many bytes, and it takes twice the rows to pay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
 
 from ...graph import Entry, Graph, Node
+from ...ops.cast import Cast
 from ...ops.cross_entropy import softmax_cross_entropy
 from ...ops.dense import FullyConnected
+from ...ops.scratch import accumulator
+from ...ops.wide_losses import _wide_softmax_cross_entropy
 from ..dense_cross_entropy import _dense_cross_entropy, band_rows, DenseLossAttrs
 from .rewritten import renewed, rewritten
+
+_LOSSES = (softmax_cross_entropy, _wide_softmax_cross_entropy)
 
 
 @dataclass(frozen=True)
 class _Match:
-    """A loss, the classifier before it, the gradients of both, and the nodes that make d_loss, in order."""
+    """A loss, the classifier before it, the gradients of both, and the nodes that make d_loss, in order.
+
+    `casts` widen gradients of the classifier, by their names.
+    """
 
     loss: Node
     dense: Node
     backward: tuple[Node, ...] = ()
     head: Entry | None = None
     sources: tuple[Node, ...] = ()
+    casts: Mapping[Node, str] = field(default_factory=dict)
 
     @property
     def gone(self) -> tuple[Node, ...]:
-        return (self.loss, self.dense, *self.backward)
+        return (self.loss, self.dense, *self.backward, *self.casts)
+
+    @property
+    def gradients(self) -> dict[Entry, str]:
+        """What the node for both makes as this output."""
+        found = {Entry(cast): name for cast, name in self.casts.items()}
+        for node in self.backward[1:]:
+            found |= {Entry(node, i): n for i, n in enumerate(node.output_names)}
+        return found
 
 
 def loss_bands(
-    graph: Graph, kept: frozenset[Entry], num_forward: int
+    graph: Graph, kept: frozenset[Entry], num_forward: int, narrow: Set[str] = frozenset()
 ) -> tuple[Graph, Mapping[Entry, Entry], int]:
-    """`graph` with a node for each classifier and its loss; see `Backend.combine`. O(inputs)."""
-    found = _matches(graph, kept, num_forward)
+    """`graph` with a node for each classifier and its loss; see `Backend.combine`. O(inputs).
+
+    `narrow` are the types of 16 bits that the backend makes bands of.
+    """
+    found = _matches(graph, kept, num_forward, narrow)
     if not found:
         return graph, {}, num_forward
     of_loss = {m.loss: m for m in found}
@@ -62,6 +83,16 @@ def loss_bands(
     def stands_for(old: Entry, new: Entry) -> None:
         shapes[new], dtypes[new] = shapes[old], dtypes[old]
         moved[old] = new
+
+    def made_by(joined: Node) -> None:
+        """Shapes and types of what it makes, whether it is read or not."""
+        ins = joined.inputs
+        assert joined.op is not None
+        _, made = joined.op.infer_shape(joined.attrs, *(shapes[e] for e in ins))
+        _, kinds = joined.op.infer_type(joined.attrs, *(dtypes[e] for e in ins))
+        for i, (shape, kind) in enumerate(zip(made, kinds)):
+            assert kind is not None
+            shapes[Entry(joined, i)], dtypes[Entry(joined, i)] = shape, kind
 
     def add(node: Node, to: list[Node]) -> None:
         new = renewed(node, tuple(moved.get(e, e) for e in node.inputs), node_of)
@@ -85,8 +116,9 @@ def loss_bands(
                     add(source, fore)
             joined, places = _joined(m, moved)
             fore.append(joined)
+            made_by(joined)
             for old, name in places.items():
-                stands_for(old, Entry(joined, joined.output_names.index(name)))
+                moved[old] = Entry(joined, joined.output_names.index(name))
         elif node not in placed:
             add(node, fore if seen <= num_forward else back)
     first: list[Node] = []
@@ -97,8 +129,8 @@ def loss_bands(
     return rewritten(graph, [*fore, *first, *back], moved, node_of, shapes, dtypes), moved, count
 
 
-def _matches(graph: Graph, kept: frozenset[Entry], num_forward: int) -> list[_Match]:
-    if not any(n.op is softmax_cross_entropy for n in graph.nodes):
+def _matches(graph: Graph, kept: frozenset[Entry], num_forward: int, narrow: Set[str]) -> list[_Match]:
+    if not any(n.op in _LOSSES for n in graph.nodes):
         return []
     forward = set([n for n in graph.nodes if n.op is not None][:num_forward])
     readers: dict[Entry, list[Node]] = {}
@@ -108,12 +140,14 @@ def _matches(graph: Graph, kept: frozenset[Entry], num_forward: int) -> list[_Ma
     hidden = kept | set(graph.outputs)
     found = []
     for loss in graph.nodes:
-        if loss.op is not softmax_cross_entropy or loss not in forward:
+        if loss.op not in _LOSSES or loss not in forward:
             continue
         scores = loss.inputs[0]
         dense = scores.node
-        if dense.op is not FullyConnected or scores in hidden or not _is_large(graph, dense):
+        if dense.op is not FullyConnected or scores in hidden or not _is_large(graph, dense, narrow):
             continue
+        if graph.dtypes[Entry(loss)] != accumulator(graph.dtypes[scores]):
+            continue  # a sum of 16 bits
         of_loss = [n for n in readers[scores] if n is not loss]
         if not of_loss:
             found.append(_Match(loss, dense))
@@ -126,23 +160,41 @@ def _matches(graph: Graph, kept: frozenset[Entry], num_forward: int) -> list[_Ma
         if d_scores in hidden or len(rest) != 1 or rest[0].forward is not dense:
             continue
         (by_dense,) = rest
-        if any(Entry(by_dense, i) in hidden for i in range(by_dense.num_outputs)):
+        casts = _casts(graph, by_dense, readers)
+        if casts is None or any(e in hidden for n in (by_dense, *casts) for e in _outputs(n)):
             continue
         if Entry(by_dense, by_dense.output_names.index("d_weight")) in readers and not _pays(graph, dense):
             continue
         head = dict(zip(by_loss.input_names, by_loss.inputs))["d_out"]
         sources = _sources(head, forward, hidden)
         if sources is not None:
-            found.append(_Match(loss, dense, (by_loss, by_dense), head, sources))
+            found.append(_Match(loss, dense, (by_loss, by_dense), head, sources, casts))
     return found
 
 
-def _is_large(graph: Graph, dense: Node) -> bool:
+def _casts(graph: Graph, by_dense: Node, readers: Mapping[Entry, list[Node]]) -> dict[Node, str] | None:
+    """The nodes that widen gradients of 16 bits which the node for both makes in float32; None where another
+    one reads such a gradient.
+    """
+    found: dict[Node, str] = {}
+    for name, e in zip(by_dense.output_names, _outputs(by_dense)):
+        if name == "d_data" or e not in readers or graph.dtypes[e] == accumulator(graph.dtypes[e]):
+            continue
+        if len(readers[e]) != 1 or readers[e][0].op is not Cast.grad_op:
+            return None
+        (cast,) = readers[e]
+        if graph.dtypes[Entry(cast)] != accumulator(graph.dtypes[e]):
+            return None
+        found[cast] = name
+    return found
+
+
+def _is_large(graph: Graph, dense: Node, narrow: Set[str]) -> bool:
     """Whether scores are two bands or more, of a type that bands are made of."""
     rows, classes = graph.shapes[Entry(dense)]
     dtype = graph.dtypes[Entry(dense)]
     kinds = {graph.dtypes[e] for e in dense.inputs}
-    if kinds != {dtype} or dtype.itemsize < 4 or not rows or not classes:
+    if kinds != {dtype} or not rows or not classes or (dtype.itemsize < 4 and dtype.name not in narrow):
         return False
     return rows >= 2 * band_rows(rows, classes, dtype)
 
@@ -150,8 +202,9 @@ def _is_large(graph: Graph, dense: Node) -> bool:
 def _pays(graph: Graph, dense: Node) -> bool:
     """Whether the weight's gradient and a band are smaller than the scores."""
     rows, classes = graph.shapes[Entry(dense)]
-    width = graph.shapes[dense.inputs[1]][1]
-    return rows >= width + band_rows(rows, classes, graph.dtypes[Entry(dense)])
+    width, dtype = graph.shapes[dense.inputs[1]][1], graph.dtypes[Entry(dense)]
+    wide = accumulator(dtype).itemsize // dtype.itemsize
+    return rows >= wide * width + band_rows(rows, classes, dtype)
 
 
 def _sources(head: Entry, forward: set[Node], hidden: frozenset[Entry]) -> tuple[Node, ...] | None:
@@ -178,11 +231,12 @@ def _outputs(node: Node) -> list[Entry]:
 
 def _early_updates(graph: Graph, found: list[_Match]) -> set[Node]:
     """Updates of which all but the gradient is there, and whose weight nobody else reads."""
-    made = {e for m in found for n in m.backward[1:] for e in _outputs(n)}
+    made = {e for m in found for e in m.gradients}
     gone = {n for m in found for n in m.gone}
+    used = {e for n in graph.nodes if n not in gone for e in n.inputs}
     uses: dict[Entry, int] = {}
     for node in graph.nodes:
-        if node not in gone:
+        if node not in gone and not (node.op is Cast and Entry(node) not in used):  # a copy for those
             for e in node.inputs:
                 uses[e] = uses.get(e, 0) + 1
     return {
@@ -202,7 +256,5 @@ def _joined(m: _Match, moved: Mapping[Entry, Entry]) -> tuple[Node, dict[Entry, 
         named["d_out"] = m.head
     attrs = DenseLossAttrs(m.dense.attrs.no_bias, m.head is not None)
     inputs = tuple(moved.get(named[n], named[n]) for n in _dense_cross_entropy.input_names(attrs))
-    places = {Entry(m.loss): "out"}
-    for by_dense in m.backward[1:]:
-        places |= {Entry(by_dense, i): n for i, n in enumerate(by_dense.output_names)}
+    places = {Entry(m.loss): "out"} | m.gradients
     return Node(_dense_cross_entropy, attrs, inputs, m.loss.name), places

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 
 from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.activation import Activation, relu
@@ -32,11 +33,12 @@ def norm_act(graph: Graph, train: bool, has_kernel: Callable[[Request], bool]) -
     be recomputed and another not, stay apart. `has_kernel` says for a `_norm_act`, and for its gradient,
     whether the backend has a kernel.
     """
+    asked = cache(has_kernel)  # once for equal norms
     uses = graph.uses()
     found: dict[Node, tuple[Node, Node | None, Entry | None]] = {}
     taken: set[Node] = set()
     for node in graph.nodes:
-        match = _match(graph, uses, node, lambda *found: _has_kernel(graph, train, has_kernel, *found))
+        match = _match(graph, uses, node, lambda *found: _has_kernel(graph, train, asked, *found))
         if match is not None:
             found[node] = match
             taken.update(n for n in match[:2] if n is not None)

@@ -24,10 +24,12 @@ arithmetic which elements passed the rectifier; y must be no output.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import asdict, replace
+from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
 from ...graph import Entry, Graph, Node, Op
+from ...graph.attrs import attrs_by_name
 from ...graph.opdef import Shapes
 from ...ops.conv_channels_last import _convolution_channels_last
 from ...ops.norm import BatchNorm
@@ -87,7 +89,8 @@ class _Search:
     def __init__(
         self, graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
     ) -> None:
-        self.graph, self.has_kernel = graph, has_kernel
+        self.graph = graph
+        self.has_kernel = cache(has_kernel)  # asked once for equal nodes
         self.found: dict[Node, _Found] = {}
         self.norm_of: dict[Node, Node] = {}
         self.readers: dict[Entry, list[Node]] = {}
@@ -334,11 +337,11 @@ def _of_norm(norm: Node) -> dict[str, Any]:
 
 
 def _attrs(convolution: Node, norm: Node) -> NormedAttrs:
-    return NormedAttrs(**asdict(convolution.attrs), relu=_has_relu(norm))
+    return NormedAttrs(**attrs_by_name(convolution.attrs), relu=_has_relu(norm))
 
 
 def _gradient_attrs(gradient: Node, norm: Node, addend: str) -> NormedGradientAttrs:
-    return NormedGradientAttrs(**asdict(gradient.attrs), relu=_has_relu(norm), plus=addend)
+    return NormedGradientAttrs(**attrs_by_name(gradient.attrs), relu=_has_relu(norm), plus=addend)
 
 
 def _output(node: Node, name: str) -> Entry:

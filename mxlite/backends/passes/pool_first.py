@@ -16,7 +16,7 @@ from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.activation import Activation
 from ...ops.pool import Pooling
 from ...ops.pool_channels_last import _pooling_channels_last
-from ...ops.windows import per_axis
+from ...ops.pool_kernels import windows
 from .norm_act import is_relu
 
 _RISING = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
@@ -26,14 +26,12 @@ def pool_first(graph: Graph, train: bool) -> Graph:
     """`graph` with activations behind the max pooling that is their only reader. O(nodes).
 
     The activation gets the name and the annotations of the pooling, whose result it stands for, and the other
-    way round. Nodes that are annotated stay where they are. Inference is left alone: there a convolution
-    rectifies by itself.
+    way round. Nodes that are annotated stay where they are. At inference most rectifiers are part of a
+    convolution before this pass comes, see `fold.py`.
     """
-    if not train:
-        return graph
     uses = graph.uses()
     kept = set(graph.outputs)
-    pools = {n: n.inputs[0].node for n in graph.nodes if _is_whole_max_pool(n)}
+    pools = {n: n.inputs[0].node for n in graph.nodes if _is_whole_max_pool(graph, n)}
     found = {
         pool: act
         for pool, act in pools.items()
@@ -64,14 +62,11 @@ def _is_rising(node: Node) -> bool:
     return is_relu(node) or (node.op is Activation and node.attrs.act_type in _RISING)
 
 
-def _is_whole_max_pool(node: Node) -> bool:
+def _is_whole_max_pool(graph: Graph, node: Node) -> bool:
     """Whether it is max pooling whose windows all hold some data: of none at all, the maximum is -inf."""
     if node.op not in (Pooling, _pooling_channels_last) or node.attrs.pool_type != "max":
         return False
-    a = node.attrs
-    if a.global_pool:
-        return True
-    rank = len(a.kernel)
-    return a.pooling_convention == "valid" and all(
-        p < k for p, k in zip(per_axis("pad", a.pad, rank, 0), a.kernel)
+    w = windows(node.attrs, graph.shapes[node.inputs[0]], node.op is _pooling_channels_last)
+    return all(
+        p < k and (o - 1) * s - p < n for n, k, s, p, o in zip(w.size, w.kernel, w.stride, w.pad, w.out)
     )

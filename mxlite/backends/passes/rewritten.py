@@ -9,6 +9,11 @@ from typing import Any
 from ...graph import Entry, Graph, Node, Shape
 
 
+def output(node: Node, name: str) -> Entry:
+    """The output of that name."""
+    return Entry(node, node.output_names.index(name))
+
+
 def renewed(node: Node, inputs: tuple[Entry, ...], node_of: Mapping[Node, Node]) -> Node:
     """`node` with other inputs; a gradient goes with what its forward node has become.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ...core import FormatError
+from ...core import FormatError, read_at_most
 from .package import onnx_package
 
 LARGEST_FILE = 2**31 - 1
@@ -30,7 +30,7 @@ def open_model(source: Any) -> tuple[Any, str | None]:
         if size > LARGEST_FILE:
             raise FormatError(f"{what} has {size} bytes; an ONNX file has at most {LARGEST_FILE}.")
         with open(what, "rb") as file:
-            content = file.read(LARGEST_FILE + 1)
+            content = read_at_most(file, LARGEST_FILE + 1)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(content)

@@ -116,14 +116,14 @@ class ImageRecordIter(DataIter):
     def next(self) -> DataBatch:
         if not self.iter_next():
             raise StopIteration
-        return DataBatch(self.getdata(), self.getlabel(), self.getpad(), self.getindex())
+        return DataBatch([self.getdata()], [self.getlabel()], self.getpad(), self.getindex())
 
-    def getdata(self) -> list[NDArray]:
-        return [from_numpy(self._begun().data)]
+    def getdata(self) -> NDArray:  # type: ignore[override]  # one array, as those of MXNet's iterators in C++
+        return from_numpy(self._begun().data)
 
-    def getlabel(self) -> list[NDArray]:
+    def getlabel(self) -> NDArray:  # type: ignore[override]
         label = self._begun().label
-        return [from_numpy(label[:, 0] if self.options.label_width == 1 else label)]
+        return from_numpy(label[:, 0] if self.options.label_width == 1 else label)
 
     def getpad(self) -> int:
         return self._begun().pad

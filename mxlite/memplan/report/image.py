@@ -21,6 +21,7 @@ FORMS = ("svg", "png", "pdf")
 SIZE = (10.0, 6.2)  # inches
 DPI = 160  # of PNG
 LABEL = 6.0  # points
+LEAST_EDGED = 1.5  # points; what is thinner has no edge
 LEAST_LETTERS = 8  # of a name that is shortened
 MOST_VECTORS = 4000  # rectangles; more are drawn as one bitmap inside an SVG or PDF
 
@@ -79,7 +80,9 @@ def image_of(plan: MemoryPlan, form: str, title: str = "") -> bytes:
         axes.set_xlim(0, steps)
         axes.set_ylim(0, top / unit)
         drawn = boxes(plan)
-        _draw_boxes(axes, drawn, unit)
+        # Points of the figure for each step and byte, near enough.
+        wide, high = SIZE[0] * 72 * 0.88 / steps, SIZE[1] * 72 * 0.74 / top
+        _draw_boxes(axes, drawn, unit, wide, high)
         live = plan.live_bytes()
         if live:
             axes.stairs([n / unit for n in live], range(steps + 1), baseline=None, color="w", lw=2.2)
@@ -107,17 +110,17 @@ def image_of(plan: MemoryPlan, form: str, title: str = "") -> bytes:
             axes.axvline(plan.schedule.num_forward, color="#444", lw=0.8, ls=":")
             for text, shift, side in (("forward", -4, "right"), ("backward", 4, "left")):
                 axes.annotate(
-                    text, (plan.schedule.num_forward, 0), (shift, -19), textcoords="offset points", ha=side,
+                    text, (plan.schedule.num_forward, 0), (shift, -24), textcoords="offset points", ha=side,
                     color="#444", annotation_clip=False,
                 )  # fmt: skip
-        axes.set_xlabel("step")
+        axes.set_xlabel("step", loc="right")
         axes.set_ylabel(f"address in the arena, {name}")
         extra = f"{100 * plan.extra_time:.1f} % extra time, {plan.recomputed:,} operations run again"
         heading = printable(title) or f"Memory plan: {len(plan.problem.tasks):,} operations"
         axes.set_title(f"{heading}\n", loc="left", fontsize=10, fontweight="bold", parse_math=False)
         below = f"{printable(plan.method)}: {extra}; {certificate_of(plan)}"
         axes.text(0, 1.018, below, transform=axes.transAxes, fontsize=7, color="#444", parse_math=False)
-        _draw_names(axes, drawn, unit, steps, top)
+        _draw_names(axes, drawn, unit, wide, high)
         handles = [
             pyplot.patches.Patch(facecolor=COLOURS[k], label=MEANINGS[k], hatch=_hatch(k), edgecolor="#fff")
             for k in kinds_in(plan)
@@ -127,9 +130,13 @@ def image_of(plan: MemoryPlan, form: str, title: str = "") -> bytes:
         return saved(figure, form)
 
 
-def _draw_boxes(axes: Any, drawn: Sequence[Box], unit: float) -> None:
+def _draw_boxes(axes: Any, drawn: Sequence[Box], unit: float, wide: float, high: float) -> None:
+    """`wide`, `high`: points of the figure for each step and byte. Edges of a box that is thinner than they
+    are would leave nothing of its colour."""
     collection = matplotlib().collections.PolyCollection
+    many = len(drawn) > MOST_VECTORS
     for kind in KINDS:
+        found = [b for b in drawn if b.kind == kind]
         corners = [
             [
                 (b.start, b.offset / unit),
@@ -137,12 +144,12 @@ def _draw_boxes(axes: Any, drawn: Sequence[Box], unit: float) -> None:
                 (b.stop, (b.offset + b.nbytes) / unit),
                 (b.start, (b.offset + b.nbytes) / unit),
             ]
-            for b in drawn
-            if b.kind == kind
+            for b in found
         ]
-        many = len(drawn) > MOST_VECTORS
+        has_edge = [min((b.stop - b.start) * wide, b.nbytes * high) >= LEAST_EDGED for b in found]
         made = collection(
-            corners, facecolor=COLOURS[kind], edgecolor="#fff", linewidth=0.1 if many else 0.3,
+            corners, facecolor=COLOURS[kind], edgecolor="#fff",
+            linewidths=[(0.1 if many else 0.3) * e for e in has_edge], antialiaseds=has_edge,
             rasterized=many, hatch=None if many else _hatch(kind),
         )  # fmt: skip
         axes.add_collection(made)
@@ -152,9 +159,8 @@ def _hatch(kind: str) -> str | None:
     return "////" if kind == "recomputed" else None
 
 
-def _draw_names(axes: Any, drawn: Sequence[Box], unit: float, steps: int, top: float) -> None:
+def _draw_names(axes: Any, drawn: Sequence[Box], unit: float, wide: float, high: float) -> None:
     """Names where they fit, in points of the figure: half an em a letter."""
-    wide, high = SIZE[0] * 72 * 0.88 / steps, SIZE[1] * 72 * 0.74 / top
     for b in drawn:
         width, height = (b.stop - b.start) * wide, b.nbytes * high
         lying = height >= LABEL * 1.15 and width >= 24

@@ -1,5 +1,6 @@
 """`mx.rnn`: cells that make the graph of a recurrent network step by step, their files, and sentences."""
 
+from ...io import sentences as _sentences
 from ...io.sentences import BucketSentenceIter as BucketSentenceIter, encode_sentences as encode_sentences
 from .base_cell import BaseRNNCell as BaseRNNCell
 from .bidirectional_cell import BidirectionalCell as BidirectionalCell
@@ -24,3 +25,5 @@ from .modifier_cell import (
 from .params import RNNParams as RNNParams
 from .sequential_cell import SequentialRNNCell as SequentialRNNCell
 from .step_cell import GRUCell as GRUCell, LSTMCell as LSTMCell, RNNCell as RNNCell
+
+io = _sentences  # where MXNet keeps them

@@ -131,8 +131,8 @@ class BaseRNNCell:
             outputs.append(output)
         return as_asked(length, outputs, layout, merge_outputs), states
 
-    def _activated(self, inputs: Symbol, activation: Any, **kwargs: Any) -> Symbol:
-        """An activation by name, or by a function that makes one."""
+    def _get_activation(self, inputs: Symbol, activation: Any, **kwargs: Any) -> Symbol:
+        """An activation by name, or by a function that makes one; cells of users call it, too."""
         if isinstance(activation, str):
             found: Symbol = symbol.Activation(inputs, act_type=activation, **kwargs)
             return found

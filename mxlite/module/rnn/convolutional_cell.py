@@ -108,7 +108,7 @@ class ConvRNNCell(BaseConvRNNCell):
     def __call__(self, inputs: Symbol, states: Sequence[Symbol]) -> tuple[Symbol, list[Symbol]]:
         name = self._next()
         i2h, h2h = self._products(inputs, states[0], name)
-        output = self._activated(i2h + h2h, self._activation, name=f"{name}out")
+        output = self._get_activation(i2h + h2h, self._activation, name=f"{name}out")
         return output, [output]
 
 

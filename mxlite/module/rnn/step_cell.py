@@ -61,7 +61,7 @@ class RNNCell(_StepCell):
         self._counter += 1
         name = f"{self._prefix}t{self._counter}_"
         i2h, h2h = self._products(inputs, states[0], name)
-        output = self._activated(i2h + h2h, self._activation, name=f"{name}out")
+        output = self._get_activation(i2h + h2h, self._activation, name=f"{name}out")
         return output, [output]
 
 
@@ -119,10 +119,10 @@ def lstm_step(
     parts = symbol.SliceChannel(gates, num_outputs=4, **sliced, name=f"{name}slice")
     add = symbol.Activation(parts[0], act_type="sigmoid", name=f"{name}i")
     keep = symbol.Activation(parts[1], act_type="sigmoid", name=f"{name}f")
-    new = cell._activated(parts[2], activation, name=f"{name}c")
+    new = cell._get_activation(parts[2], activation, name=f"{name}c")
     show = symbol.Activation(parts[3], act_type="sigmoid", name=f"{name}o")
     c = named_sum(keep * c, add * new, f"{name}state")
-    h = named_product(show, cell._activated(c, activation), f"{name}out")
+    h = named_product(show, cell._get_activation(c, activation), f"{name}out")
     return h, [h, c]
 
 
@@ -135,7 +135,7 @@ def gru_step(
     h2h_r, h2h_z, h2h_o = symbol.SliceChannel(h2h, num_outputs=3, name=f"{name}_h2h_slice")
     reset = symbol.Activation(i2h_r + h2h_r, act_type="sigmoid", name=f"{name}_r_act")
     update = symbol.Activation(i2h_z + h2h_z, act_type="sigmoid", name=f"{name}_z_act")
-    new = cell._activated(i2h_o + reset * h2h_o, activation, name=f"{name}_h_act")
+    new = cell._get_activation(i2h_o + reset * h2h_o, activation, name=f"{name}_h_act")
     h = named_sum((1.0 - update) * new, update * h, f"{name}out")
     return h, [h]
 

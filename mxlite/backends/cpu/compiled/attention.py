@@ -13,8 +13,9 @@ walks along the keys with
     P^T = exp(S^T - log_sum)     dV += P^T dO     dP^T = V dO^T     dS^T = P^T (dP^T - delta)
     dK += dS^T Q                 dQ^T += K^T dS^T
 
-one thread at a head, as all its blocks add to the same dK and dV. Arrays of 16-bit numbers are made float32
-block by block.
+one thread at a head, as all its blocks add to the same dK and dV. These add up in scratch, and so does a
+block's dQ: gradients may lie over what they are gradients of, rows of dQ when their block is over, dK and dV
+when their head is. Arrays of 16-bit numbers are made float32 block by block.
 """
 
 from __future__ import annotations
@@ -163,34 +164,32 @@ class _Backward(Attention):
         first, last = f.share(str(f.times(f.integer(BATCH), self.groups)))
         with f.loop(first, last) as loop:
             b = f.over(loop.index, self.groups)
-            sums = []
-            for name, array, numbers in (
-                ("d_key", self.d_key, form.width),
-                ("d_value", self.d_value, form.values),
-            ):
-                own = f.at(array, f.times(f.times(loop.index, self.keys), numbers * form.nbytes))
-                sums.append(self.own[name] if form.narrow else own)
+            sums = [self.own[name] for name, _, _ in self._of_keys()]
+            for name, array, numbers in self._of_keys():
                 with f.when(self.there(array)):
                     count = str(f.times(self.keys, numbers))
-                    f.sweep("0", count, lambda i, m, to=sums[-1]: f.store(f.const(0.0), to, i, mask=m))
+                    f.sweep("0", count, lambda i, m, to=self.own[name]: f.store(f.const(0.0), to, i, mask=m))
             each = f.times(self.shared, self.blocks)
             with f.loop("0", str(each)) as inner:
                 h = f.plus(
                     f.times(f.rest(loop.index, self.groups), self.shared), f.over(inner.index, self.blocks)
                 )
                 self._block(b, h, loop.index, f.rest(inner.index, self.blocks), *sums)
-            if form.narrow:
-                for name, array, numbers in (
-                    ("d_key", self.d_key, form.width),
-                    ("d_value", self.d_value, form.values),
-                ):
-                    with f.when(self.there(array)):
-                        own = f.at(array, f.times(f.times(loop.index, self.keys), numbers * form.nbytes))
-                        source = self.own[name]
-                        f.sweep(
-                            "0", str(f.times(self.keys, numbers)),
-                            lambda i, m, s=source, o=own: f.store(f.load(s, i, mask=m), o, i, form.dtype, m),
-                        )  # fmt: skip
+            for name, array, numbers in self._of_keys():
+                with f.when(self.there(array)):
+                    own = f.at(array, f.times(f.times(loop.index, self.keys), numbers * form.nbytes))
+                    source = self.own[name]
+                    f.sweep(
+                        "0", str(f.times(self.keys, numbers)),
+                        lambda i, m, s=source, o=own: f.store(f.load(s, i, mask=m), o, i, form.dtype, m),
+                    )  # fmt: skip
+
+    def _of_keys(self) -> tuple[tuple[str, str, int], ...]:
+        """The gradients that add up over queries: name, address, and numbers of a key."""
+        return (
+            ("d_key", self.d_key, self.form.width),
+            ("d_value", self.d_value, self.form.values),
+        )
 
     def _block(self, b: Int, h: Int, kv: Int, block: Int, d_key: str, d_value: str) -> None:
         f, form, own = self.f, self.form, self.own

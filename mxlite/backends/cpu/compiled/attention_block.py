@@ -85,8 +85,8 @@ def pieces(form: Form, backward: bool, keys: int) -> dict[str, int]:
             "d_t": r * v,
             "dp_t": r * KEYS,
             "delta": r,
-            "d_key": keys * form.width * narrow,
-            "d_value": keys * form.values * narrow,
+            "d_key": keys * form.width,
+            "d_value": keys * form.values,
         }
     return made
 

@@ -286,10 +286,33 @@ def forward(form: Form) -> Module:
 def apply(form: Form) -> Module:
     """out from data, addend and lines that are there; no statistics."""
     p = _Passes(form)
-    f = p.f
-    data, addend, out = (f.pointer(s) for s in (DATA, ADDEND, OUT))
     for slot, target in zip((FACTOR, SHIFT), p.own):
-        p.spread_out(f.pointer(slot), target)
+        p.spread_out(p.f.pointer(slot), target)
+    return _applied(p)
+
+
+@functools.cache
+def again(form: Form) -> Module:
+    """As `apply`, of the line that `forward` made of its statistics."""
+    p = _Passes(form)
+    f = p.f
+    gamma, beta, mean_in, var_in = (f.pointer(s) for s in (GAMMA, BETA, MEAN, VAR))
+
+    def settled(c: str, mask: str | None) -> None:
+        mean, inverse = f.load(mean_in, c, mask=mask), f.load(var_in, c, mask=mask)
+        scale = scale_of(f, form, inverse, f.load(gamma, c, mask=mask) if form.gamma else "")
+        shift = shift_of(f, mean, scale, f.load(beta, c, mask=mask))
+        for value, target in zip((scale, shift), p.own):
+            p.spread(value, target, c, mask)
+
+    p.channelwise("0", p.channels, settled)
+    return _applied(p)
+
+
+def _applied(p: _Passes) -> Module:
+    """out by the lines in `own`, of data and addend."""
+    f, form = p.f, p.form
+    data, addend, out = (f.pointer(s) for s in (DATA, ADDEND, OUT))
     p.spread_line()
 
     def applied(v: str, mask: str | None, rows: Rows) -> None:
@@ -298,7 +321,8 @@ def apply(form: Form) -> Module:
             more = p.load(row, 2, v, mask) if form.addend else None
             p.write(channel.out(p.load(row, 0, v, mask), more), row, 1, v, mask)
 
-    p.rows([data, out, *([addend] if form.addend else [])], applied, p.first, p.last, 4)
+    arrays = [data, out, *([addend] if form.addend else [])]
+    p.rows(arrays, applied, p.first, p.last, 2 if form.past_cache else 4)
     f.done()
     return p.module
 

@@ -108,7 +108,8 @@ def arguments(s: Sizes) -> list[int]:
 class Form(NamedTuple):
     """What the code of a function depends on.
 
-    kind: "max" or "sum". index: the dtype of `index`, "" without it. has_out: whether `out` is written.
+    kind: "max", "sum" or, of what `index` numbers, "chosen". index: the dtype of `index`, "" without it.
+    has_out: whether `out` is written.
     """
 
     kind: str
@@ -243,8 +244,11 @@ class _Writer:
         """One output, of `count` vectors of channels."""
         f, n = self.f, self.n
         kind, numbered = self.form.kind, bool(self.index)
+        written = self.lanes(self.whole("add", target, c), count)
         firsts = [f.const(float("-inf") if kind == "max" else 0.0)] * count
-        if numbered:
+        if kind == "chosen":
+            chosen = [f.load(self.places, i, self.index, mask) for i in written]
+        elif numbered:
             # Where all is -inf, the first element stays: nothing is larger.
             (d, _, _), (h, _, _), (w, _, _) = ranges
             firsts += [f.number(self.element(ranges, d, h, w))] * count
@@ -255,6 +259,9 @@ class _Writer:
         def tap(w: str, element: str, number: str, values: Sequence[str]) -> Sequence[str]:
             places = self.lanes(self.whole("add", element, c), count)
             x = [f.load(self.data, i, self.dtype, mask) for i in places]
+            if kind == "chosen":
+                here = [f.compare("oeq", v, number) for v in chosen]
+                return [f.select(b, new, v) for b, new, v in zip(here, x, values)]
             if kind == "sum":
                 return [f.add(v, new) for v, new in zip(values, x)]
             if not numbered:
@@ -270,14 +277,13 @@ class _Writer:
             ]
 
         found = self.taps(ranges, (n["d"], n["h"], n["w"]), start, firsts, line)
-        written = self.lanes(self.whole("add", target, c), count)
         if kind == "sum":
             weight = f.mul(self.weight(where[0], where[1]), self.last_weight(where[2]))
             found = tuple(f.mul(v, weight) for v in found)
         if self.form.has_out:
             for v, i in zip(found, written):
                 f.store(v, self.out, i, self.dtype, mask)
-        if numbered:
+        if numbered and kind == "max":
             none = f.number(self.product(n["kernel_d"], n["kernel_h"], n["kernel_w"]))
             for best, place, i in zip(found[:count], found[count:], written):
                 nan = f.compare("uno", best, best)

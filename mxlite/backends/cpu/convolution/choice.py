@@ -55,15 +55,15 @@ def by_data(g: Geometry, weight: DType) -> Any:
     return _direct(ByData, g, weight)
 
 
-def by_weight(g: Geometry, weight: DType, bias: bool) -> Any:
-    """The way of the gradients in weight and bias, or None."""
+def by_weight(g: Geometry, weight: DType, bias: bool, adds: bool = False) -> Any:
+    """The way of the gradients in weight and bias, or None. `adds`: to what the two, float32, hold."""
     if _suits_winograd(g):
-        layer = winograd.d_weight(*_sizes(g), g.dtype)
+        layer = winograd.d_weight(*_sizes(g), g.dtype, adds=adds)
         if layer is not None:
-            return GeneratedByWeight(g, weight, layer, _column_sum(g, weight, bias))
-    if suits(g) and (way := _direct(PointwiseByWeight, g, bias)) is not None:
+            return GeneratedByWeight(g, weight, layer, _column_sum(g, weight, bias, adds))
+    if suits(g) and (way := _direct(PointwiseByWeight, g, bias, adds)) is not None:
         return way
-    return _direct(ByWeight, g, weight, bias)
+    return _direct(ByWeight, g, weight, bias, adds)
 
 
 def normed_forward(g: Geometry, weight: DType, bias: bool, relu: bool) -> Any:
@@ -95,9 +95,9 @@ def _normalized(g: Geometry, weight: DType, bias: bool, relu: bool, addend: str)
     return NormalizedByWeight(g, lambda g: by_weight(g, weight, bias), relu, addend)
 
 
-def _column_sum(g: Geometry, weight: DType, bias: bool) -> ColumnSum | None:
+def _column_sum(g: Geometry, weight: DType, bias: bool, adds: bool = False) -> ColumnSum | None:
     """What makes the gradient in the bias, if there is one."""
-    return ColumnSum(g.n * g.out[0] * g.out[1], g.f, g.dtype, weight) if bias else None
+    return ColumnSum(g.n * g.out[0] * g.out[1], g.f, g.dtype, weight, adds) if bias else None
 
 
 def _sizes(g: Geometry) -> tuple[int, int, int, int, int, tuple[int, int]]:

@@ -171,10 +171,10 @@ class Forward(Direct):
     @cached_property
     def slabs(self) -> Slabs | None:
         """How the weight can be packed in its own bytes; None where it cannot."""
-        if self.g.groups > 1 or self.is_wide or self.weight_dtype != float32:
+        if self.g.groups > 1 or self.is_wide:
             return None
         try:
-            return Slabs((self.g.f, self.g.c, *self.g.kernel), float32, self.layout)
+            return Slabs((self.g.f, self.g.c, *self.g.kernel), self.weight_dtype, self.layout)
         except LookupError:
             return None
 
@@ -284,14 +284,16 @@ class ByData(Direct):
 
 
 class ByWeight(Direct):
-    """d_weight and d_bias from d_out and data. The parts' gradients are added up in float32."""
+    """d_weight and d_bias from d_out and data, added up in float32: the parts', and with `adds` what the two,
+    float32 then, hold.
+    """
 
-    def __init__(self, g: Geometry, weight: DType, bias: bool) -> None:
+    def __init__(self, g: Geometry, weight: DType, bias: bool, adds: bool) -> None:
         primitive = by_weight_primitive(part_of(g), bias)
-        if primitive is None:
+        if primitive is None or (adds and weight != float32):
             raise LookupError
         super().__init__(g, weight, primitive, DIFF_WEIGHTS)
-        self.bias = bias
+        self.bias, self.adds = bias, adds
         self.sum = weight_memory(g, float32)
         for name, made, total, stored in (
             ("weight", self.layout, self.sum, self.plain),
@@ -304,8 +306,8 @@ class ByWeight(Direct):
 
     @property
     def is_single(self) -> bool:
-        """Whether there is only one part."""
-        return self.part.n == self.g.n
+        """Whether there is only one part to add up."""
+        return self.part.n == self.g.n and not self.adds
 
     @property
     def pieces(self) -> list[Piece]:
@@ -341,7 +343,7 @@ class ByWeight(Direct):
             if self.bias:
                 own[DIFF_BIAS] = (one, made_bias)
             calls.append(bind(self.primitive, own, scratch))
-            step = " add" if i else ""
+            step = " add" if i or self.adds else ""
             if self.is_single:
                 if held.size:
                     calls.append(self.move("weight", self.layout, made, self.plain, d_weight, scratch))

@@ -57,8 +57,10 @@ def _rows(g: Geometry) -> int:
 class Pointwise:
     """A product, its scratch, and what it is called."""
 
-    def __init__(self, g: Geometry, x: Layout, y: Layout, out: Layout, bias: bool = False) -> None:
-        made: Product | None = product(x, y, out, bias)
+    def __init__(
+        self, g: Geometry, x: Layout, y: Layout, out: Layout, bias: bool = False, adds: bool = False
+    ) -> None:
+        made: Product | None = product(x, y, out, bias, 1.0, adds)
         if made is None:
             raise LookupError
         self.product = made
@@ -95,12 +97,13 @@ class PointwiseByData(Pointwise):
 
 
 class PointwiseByWeight(Pointwise):
-    """d_weight = d_out.T @ data, and d_bias the sum of d_out's rows."""
+    """d_weight = d_out.T @ data, and d_bias the sum of d_out's rows; `adds`: to what the two hold."""
 
-    def __init__(self, g: Geometry, bias: bool) -> None:
+    def __init__(self, g: Geometry, bias: bool, adds: bool) -> None:
         r = _rows(g)
-        super().__init__(g, Layout.dense(r, g.f).turned, Layout.dense(r, g.c), Layout.dense(g.f, g.c))
-        self.sum_of = ColumnSum(r, g.f, g.dtype, float32) if bias else None
+        x, y, out = Layout.dense(r, g.f).turned, Layout.dense(r, g.c), Layout.dense(g.f, g.c)
+        super().__init__(g, x, y, out, adds=adds)
+        self.sum_of = ColumnSum(r, g.f, g.dtype, float32, adds) if bias else None
         more = self.sum_of.nbytes if self.sum_of is not None else 0
         self.pieces: list[Piece] = [((self.nbytes,), _byte), ((more,), _byte)]
         self.nbytes = scratch_bytes(self.pieces)

@@ -18,6 +18,13 @@ from ..onednn import in_turn
 from ..onednn.primitive import address_of, Run
 from ..threads import num_threads
 
+_GRADIENTS_OVER = {
+    "d_query": ("query", "d_out", "out"),
+    "d_key": ("key",),
+    "d_value": ("value",),
+}
+"""See `compiled/attention.py`."""
+
 _FLOATS = frozenset(("float32", "float16", "bfloat16"))
 
 
@@ -71,8 +78,10 @@ def _kernel(r: Request, backward: bool) -> ChosenKernel | None:
     form = _form(r)
     if form is None:
         return None
-    threads = num_threads()
-    own = generated.work_bytes(form, backward, r.inputs[1][2])
+    (batch, groups, keys), threads = r.inputs[1][:3], num_threads()
+    if backward:
+        threads = min(threads, batch * groups)
+    own = generated.work_bytes(form, backward, keys)
     lengths = -(-8 * r.inputs[0][0] // 64) * 64 if r.attrs.use_length else 0
     numbers = _numbers(r, own)
     if not form.mask:
@@ -119,7 +128,10 @@ def _kernel(r: Request, backward: bool) -> ChosenKernel | None:
         )  # fmt: skip
         return made if d_mask is None else in_turn([made, partial(d_mask.fill, 0)])
 
-    return connected(back if backward else forward, lengths + threads * own, "compiled attention")
+    nbytes = lengths + threads * own
+    if backward:
+        return connected(back, nbytes, "compiled attention", in_place=_GRADIENTS_OVER)
+    return connected(forward, nbytes, "compiled attention")
 
 
 def _forward(r: Request) -> ChosenKernel | None:

@@ -13,6 +13,7 @@ from ....graph.opdef import DType
 from ....ops.norm import _split, BatchNorm
 from ....ops.norm_act import _norm_act
 from ....ops.norm_act_line import _norm_act_line
+from ....ops.norm_again import _norm_again
 from ....ops.normed_convolution import _norm_line
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
@@ -274,6 +275,43 @@ def line(r: Request) -> ChosenKernel | None:
     return connected(connect, scratch_bytes(pieces), "compiled norm")
 
 
+def again(r: Request) -> ChosenKernel | None:
+    """The result of a norm by statistics that are there."""
+    form = _form(r, train=False)
+    if form is None:
+        return None
+    layout = _Layout(r)
+    if not layout.in_rows:
+        return None
+    pieces = layout.pieces()
+
+    def connect(
+        xp: Any,
+        a: Any,
+        data: Any,
+        gamma: Any,
+        beta: Any,
+        mean: Any,
+        var: Any,
+        addend: Any = None,
+        addend_factor: Any = None,
+        addend_shift: Any = None,
+        *,
+        out: Any,
+        work: Any,
+    ) -> Run:
+        s = norm_rows
+        arrays = {
+            s.DATA: data, s.ADDEND: addend, s.OUT: out, s.GAMMA: gamma, s.BETA: beta, s.MEAN: mean,
+            s.VAR: var, s.WORK: carve(work, pieces)[1], s.ADDEND_FACTOR: addend_factor,
+            s.ADDEND_SHIFT: addend_shift,
+        }  # fmt: skip
+        own = replace(form, addend=_added(r), past_cache=layout.is_past_cache(out, data, addend))
+        return layout.run("again", own, a, arrays, 3 * data.nbytes)
+
+    return connected(connect, scratch_bytes(pieces), "compiled norm")
+
+
 ROWS = {
     BatchNorm: [forward],
     BatchNorm.grad_op: [backward],
@@ -282,4 +320,5 @@ ROWS = {
     _norm_act_line: [forward],
     _norm_act_line.grad_op: [backward],
     _norm_line: [line],
+    _norm_again: [again],
 }

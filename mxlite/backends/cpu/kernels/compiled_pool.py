@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ....ops.pool_channels_last import _pooling_channels_last
+from ....ops.pool_channels_last import _chosen_pooling_channels_last, _pooling_channels_last
 from ....ops.pool_kernels import index_type, windows
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, threads_for, usable
@@ -24,7 +24,8 @@ def _row(r: Request) -> ChosenKernel | None:
     t = tables(a, w)
     if a.pool_type == "max" and has_empty_window(w, t):
         return None
-    kind = "max" if a.pool_type == "max" else "sum"
+    chooses = r.op is _chosen_pooling_channels_last
+    kind = "chosen" if chooses else "max" if a.pool_type == "max" else "sum"
     numbers = index_type(a).name
     table = t.backward if backward else t.forward
     threads = threads_for(r.dtype.itemsize * (prod(r.inputs[0]) + prod(r.outputs[0])))
@@ -37,14 +38,21 @@ def _row(r: Request) -> ChosenKernel | None:
     def forward(xp: Any, a: Any, data: Any, *, out: Any, index: Any) -> Run:
         return in_turn(()) if out is None and index is None else run(data, out, index)
 
+    def chosen(xp: Any, a: Any, data: Any, index: Any, *, out: Any) -> Run:
+        return run(data, out, index)
+
     def gradient(xp: Any, a: Any, d_out: Any, index: Any, *, d_data: Any) -> Run:
         return in_turn(()) if d_data is None else run(d_data, d_out, index)
 
     code(
-        Form(kind, backward, r.dtype.name, numbers if kind == "max" else "")
+        Form(kind, backward, r.dtype.name, numbers if kind != "sum" else "")
     )  # compiled while plans are made
-    what = f"{a.pool_type} pooling" + (", backward" if backward else "")
-    return connected(gradient if backward else forward, 0, f"compiled {what}")
+    what = f"{'chosen' if chooses else a.pool_type} pooling" + (", backward" if backward else "")
+    return connected(gradient if backward else chosen if chooses else forward, 0, f"compiled {what}")
 
 
-ROWS = {_pooling_channels_last: [_row], _pooling_channels_last.grad_op: [_row]}
+ROWS = {
+    _pooling_channels_last: [_row],
+    _pooling_channels_last.grad_op: [_row],
+    _chosen_pooling_channels_last: [_row],
+}

@@ -11,7 +11,7 @@ from ....core.dtype import float32
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
 from ...dense_cross_entropy import _dense_cross_entropy, band_rows
-from ..compiled import call, cross_entropy, threads_for, usable
+from ..compiled import call, cross_entropy, storable, threads_for, usable
 from ..compiled.column_sum import ColumnSum
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
@@ -41,7 +41,9 @@ class _Band(NamedTuple):
 
 def _bands(r: Request) -> ChosenKernel | None:
     labels = r.dtypes[r.op.input_names(r.attrs).index("label")].name
-    if r.dtype != float32 or len({*r.dtypes[:2]}) > 1 or labels not in LABELS or not usable():
+    if len({*r.dtypes[: 2 + (not r.attrs.no_bias)]}) > 1 or labels not in LABELS or not usable():
+        return None
+    if r.dtype.itemsize > 4 or r.dtype.name not in storable():
         return None
     count, (classes, width) = r.inputs[0][0], r.inputs[1]
     if 0 in (count, classes, width):
@@ -51,12 +53,12 @@ def _bands(r: Request) -> ChosenKernel | None:
     rest = _band(r, count % length) if count % length else whole
     if whole is None or rest is None:
         return None
-    form = cross_entropy.Form(r.dtype.name, labels, True, r.dtype.name if r.attrs.gradients else "")
+    form = cross_entropy.Form(r.dtype.name, labels, True, float32.name if r.attrs.gradients else "")
     code = cross_entropy.code(form, classes)
     threads = threads_for(16 * length * classes)
     pieces: list[Piece] = [
         ((length, classes), r.dtype),
-        ((count,), r.dtype),
+        ((count,), float32),
         ((max(whole.scratch, rest.scratch),), _byte),
     ]
 
@@ -106,7 +108,8 @@ def _band(r: Request, rows: int) -> _Band | None:
         terms += [Term("scores", "data", "d_weight", layouts, adds=adds) for adds in (False, True)]
     made: dict[tuple[str, bool], Product] = {}
     for term in terms:
-        found = product_of(r.dtype, term)
+        work = r.inputs[0][0] * classes * width
+        found = product_of(r.dtype, term, work, float32 if term.out == "d_weight" else None)
         if found is None:
             return None
         made[term.out, term.adds] = found
@@ -116,8 +119,8 @@ def _band(r: Request, rows: int) -> _Band | None:
     if r.is_used("d_bias"):
         try:
             sums = (
-                ColumnSum(rows, classes, r.dtype, r.dtype),
-                ColumnSum(rows, classes, r.dtype, r.dtype, True),
+                ColumnSum(rows, classes, r.dtype, float32),
+                ColumnSum(rows, classes, r.dtype, float32, True),
             )
         except LookupError:
             return None

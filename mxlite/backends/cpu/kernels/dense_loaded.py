@@ -1,16 +1,19 @@
-"""Dense layers that apply a function to what they read: bands of columns, with the function's in scratch.
+"""Dense layers that apply a function to what they read, a block at a time: what it makes lies in scratch.
 
-for columns [a, b)    made = function(data[:, a:b])            a band, small enough for the cache
-                      out += made @ weight[:, a:b].T
+for rows [p, q), columns [a, b)    made = function(data[p:q, a:b])      a block, small enough for the cache
+                                   out[p:q] += made @ weight[:, a:b].T
 
-for columns [a, b)    slope = d_out @ weight[:, a:b]
-                      made, d_data[:, a:b] = function(data[:, a:b]), slope * its slope there
-                      d_weight[:, a:b] = d_out.T @ made
+for columns [a, b), rows [p, q)    slope = d_out[p:q] @ weight[:, a:b]
+                                   made, d_data[p:q, a:b] = function(data[p:q, a:b]), slope * its slope there
+                                   d_weight[:, a:b] += d_out[p:q].T @ made
+
+In 16 bits every number is rounded once: the output is made of all columns at once, the gradient in the weight
+of all rows, or added up in float32 where the update follows it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -24,77 +27,129 @@ from ...base import ChosenKernel, connected, Request
 from ...dense.loaded import _loaded_dense, _loaded_dense_gradient, _loaded_dense_update
 from ...elementwise.expression import Expression, Writer
 from ...elementwise.rules import write
-from ..compiled import call, elementwise, threads_for, usable
+from ..compiled import call, elementwise, storable, threads_for, usable
 from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
-from ..onednn.product import Layout, Product, product
+from ..onednn.product import Layout, Product
+from ..products import product_of, Term
 from .compiled_update import code_of
 
-COLUMNS, GRADIENT_COLUMNS = 256, 1024
-"""Of a band forwards, where each number is copied once however narrow bands are, and backwards, where a
-product copies all of d_out for every band. Products over columns that are no multiple of 256 are slower."""
+
+class Block(NamedTuple):
+    """About how many rows and columns a block has; None: all."""
+
+    rows: int | None
+    columns: int | None
+
+
+FORWARD, BACKWARD = Block(1024, 256), Block(256, 1024)
+"""In float32. Kernels copy both factors of a product: forwards the weight's columns once for each block of
+rows, backwards all of d_out once for each block of columns."""
+
+NARROW_FORWARD, NARROW_BACKWARD = Block(256, None), Block(256, 256)
+"""In 16 bits, where kernels of small blocks are as fast as those of large ones."""
 
 LEAST_BYTES = 512 * 1024
 """Of what the function would make: less stays in the cache anyway."""
 
+LEAST_COLUMNS = 512
+"""Of data, for the same reason."""
+
+_COPY = Expression(1, 0, (), (0,))
+_ROWS, _COLUMNS = 16, 256  # whole vectors; products over columns that are no multiple of 256 are slower
 _byte = np.dtype("uint8")
 
 
 class _Sizes(NamedTuple):
-    """data (n, k), weight (m, k), out (n, m); bands of `width` columns but for the last one."""
+    """data (n, k), weight (m, k), out (n, m); blocks of `height` rows and `width` columns, last ones less."""
 
     n: int
     m: int
     k: int
+    height: int
     width: int
 
     @property
     def bands(self) -> list[slice]:
-        return [slice(at, min(at + self.width, self.k)) for at in range(0, self.k, self.width)]
+        """Columns."""
+        return _parts(self.k, self.width)
+
+    @property
+    def chunks(self) -> list[slice]:
+        """Rows."""
+        return _parts(self.n, self.height)
 
     @property
     def widths(self) -> set[int]:
-        return {band.stop - band.start for band in self.bands}
+        return set(map(_length, self.bands))
+
+    @property
+    def heights(self) -> set[int]:
+        return set(map(_length, self.chunks))
 
 
-def _sizes(dtypes: Sequence[DType], data: Shape, weight: Shape, columns: int) -> _Sizes | None:
-    """Bands of about `columns` columns, two of them at least; None where they bring nothing."""
-    m, k = weight
-    if not usable() or any(d != float32 for d in dtypes) or 4 * prod(data) < LEAST_BYTES or k < 2 * COLUMNS:
+def _parts(count: int, each: int) -> list[slice]:
+    return [slice(at, min(at + each, count)) for at in range(0, count, each)]
+
+
+def _length(part: slice) -> int:
+    length: int = part.stop - part.start
+    return length
+
+
+def _sizes(dtypes: Iterable[DType], data: Shape, weight: Shape, block: Block) -> _Sizes | None:
+    """Blocks of about this size; None where they bring nothing."""
+    kinds = set(dtypes)
+    if not usable() or len(kinds) > 1 or weight[1] < LEAST_COLUMNS:
         return None
-    even = -(-k // max(2, round(k / columns)))
-    return _Sizes(prod(data) // k, m, k, -(-even // COLUMNS) * COLUMNS)
+    (dtype,), (m, k) = kinds, weight
+    n = prod(data) // k
+    if dtype.itemsize > 4 or dtype.name not in storable() or dtype.itemsize * n * k < LEAST_BYTES:
+        return None
+    return _Sizes(n, m, k, _even(n, block.rows, _ROWS), _even(k, block.columns, _COLUMNS))
+
+
+def _even(count: int, wanted: int | None, multiple: int) -> int:
+    """About `wanted`, so that parts of `count` are about equal; all of it for None."""
+    if wanted is None:
+        return count
+    each = -(-count // max(1, round(count / wanted)))
+    return min(count, -(-each // multiple) * multiple)
 
 
 def _forward(r: Request) -> ChosenKernel | None:
     """The output."""
-    s = _sizes(r.dtypes, r.inputs[0], r.inputs[1], COLUMNS)
+    s = _sizes(r.dtypes, r.inputs[0], r.inputs[1], FORWARD if r.dtype == float32 else NARROW_FORWARD)
     made = None if s is None else _function(r.attrs, r.dtype)
     if s is None or made is None:
         return None
-    loops = {c: _loop(made, (s.n, c), (s.k, c)) for c in s.widths}
-    out = Layout.dense(s.n, s.m)
-    terms: dict[tuple[int, bool], Product] = {}
-    for c in s.widths:
-        for adds in (False, True):
-            x, y = Layout.dense(s.n, c), Layout((s.m, c), (s.k, 1))
-            found = product(x, y.turned, out, False, 1.0, adds)
-            if found is None:
-                return None
-            terms[c, adds] = found
-    copy = elementwise.Loop(Expression(1, 0, (), (0,)), (), [(s.m,)], [r.dtype], (s.n, s.m), [r.dtype])
-    pieces = _scratch(s, r.dtype, list(terms.values()))
+    loops = {(h, c): _loop(made, r.dtype, (h, c), (s.k, c)) for h in s.heights for c in s.widths}
+    starts = len(s.bands) == 1  # the first product makes all
+    terms: dict[tuple[int, int, bool], Product] = {}
+    for h in s.heights:
+        for c in s.widths:
+            for adds in (False,) if starts else (False, True):
+                layouts = Layout.dense(h, c), Layout((c, s.m), (1, s.k)), Layout.dense(h, s.m)
+                bias = "bias" if starts and not r.attrs.no_bias else ""
+                found = product_of(r.dtype, Term("made", "weight", "out", layouts, bias, adds=adds))
+                if found is None:
+                    return None
+                terms[h, c, adds] = found
+    copy = elementwise.Loop(_COPY, (), [(s.m,)], [r.dtype], (s.n, s.m), [r.dtype])
+    pieces = _scratch(s, r.dtype, terms.values())
 
     def connect(xp: Any, a: Any, data: Any, weight: Any, bias: Any = None, *, out: Any, work: Any) -> Run:
         near, rest = carve(work, pieces)
-        data = data.reshape(s.n, s.k)
-        calls: list[Run] = [] if bias is None else [copy.call(bias, out)]
-        for band in s.bands:
-            c = band.stop - band.start
-            part = near[: s.n * c]
-            calls.append(loops[c].call(data[:, band], part))
-            term = terms[c, bias is not None or band.start > 0]
-            calls.append(term.bind(part, weight[:1, band], out, None, rest))
+        data, out = data.reshape(s.n, s.k), out.reshape(s.n, s.m)
+        is_there = bias is not None and not starts
+        calls: list[Run] = [copy.call(bias, out)] if is_there else []
+        for rows in s.chunks:
+            for band in s.bands:
+                h, c = _length(rows), _length(band)
+                part = near[: h * c]
+                calls.append(loops[h, c].call(data[rows, band], part))
+                term = terms[h, c, is_there or band.start > 0]
+                calls.append(term.bind(part, weight[:1, band], out[rows], bias if starts else None, rest))
         return in_turn(calls)
 
     return connected(connect, scratch_bytes(pieces), _name(s, terms.values()))
@@ -103,47 +158,77 @@ def _forward(r: Request) -> ChosenKernel | None:
 class _Bands:
     """How the gradients of a layer are made: the calls of a band, but for what is done with d_weight's."""
 
-    def __init__(self, s: _Sizes, a: Any, dtype: DType, lead: int) -> None:
-        """`lead`: elements from row to row of where d_weight's columns are made, 0 for those of a band."""
+    def __init__(self, s: _Sizes, a: Any, weight: DType, dtype: DType, total: DType, lead: int) -> None:
+        """weight: the type of the weight. total: that of d_weight. lead: elements from row to row of where
+        its columns are made, 0 for those of a band.
+        """
         made = _function_and_slope(a, dtype)
         if made is None:
             raise LookupError
         self.s = s
-        self.loops = {c: _loop(made, (s.n, c), (c, s.k, c, s.k)) for c in s.widths}
-        self.terms: dict[int, tuple[Product, Product]] = {}
-        d_out = Layout.dense(s.n, s.m)
-        for c in s.widths:
-            near, weight = Layout.dense(s.n, c), Layout((s.m, c), (s.k, 1))
-            by_data = product(d_out, weight, near)
-            by_weight = product(d_out.turned, near, Layout((s.m, c), (lead or c, 1)))
-            if by_data is None or by_weight is None:
-                raise LookupError
-            self.terms[c] = by_data, by_weight
-        products = [p for pair in self.terms.values() for p in pair]
-        self.pieces = _scratch(s, dtype, products)
+        sizes = [(h, c) for h in s.heights for c in s.widths]
+        self.loops = {(h, c): _loop(made, dtype, (h, c), (c, s.k, c, s.k)) for h, c in sizes}
+        self.rounds: dict[int, elementwise.Loop] = {}
+        if weight != dtype:
+            self.rounds = {
+                c: elementwise.Loop(_COPY, (), [(s.m, c)], [weight], (s.m, c), [dtype], (s.k, c))
+                for c in s.widths
+            }
+        self.by_data: dict[tuple[int, int], Product] = {}
+        self.by_weight: dict[tuple[int, int, bool], Product] = {}
+        each = s.n * s.m * s.k
+        for h, c in sizes:
+            d_out, near = Layout.dense(h, s.m), Layout.dense(h, c)
+            columns = Layout((s.m, c), (c if self.rounds else s.k, 1))
+            self.by_data[h, c] = _known(dtype, Term("d_out", "weight", "slope", (d_out, columns, near)), each)
+            for adds in (False, True) if len(s.chunks) > 1 else (False,):
+                layouts = d_out.turned, near, Layout((s.m, c), (lead or c, 1))
+                term = Term("d_out", "made", "d_weight", layouts, adds=adds)
+                self.by_weight[h, c, adds] = _known(dtype, term, each, total)
+        products = [*self.by_data.values(), *self.by_weight.values()]
+        self.pieces = [
+            ((s.m * s.width if self.rounds else 0,), dtype),
+            *_scratch(s, dtype, products),
+        ]
         self.name = _name(s, products)
 
     def calls(
         self, band: slice, d_out: Any, weight: Any, data: Any, d_data: Any, d_weight: Any, work: Any
     ) -> list[Run]:
         """For the columns `band`; `d_weight` begins where they do."""
-        near, rest = carve(work, self.pieces)
-        n, k, c = self.s.n, self.s.k, band.stop - band.start
-        by_data, by_weight = self.terms[c]
-        part = near[: n * c]
-        known, made = data.reshape(n, k)[:, band], d_data.reshape(n, k)[:, band]
-        return [
-            by_data.bind(d_out, weight[:1, band], part, None, rest),
-            self.loops[c].call(part, known, part, made),
-            by_weight.bind(d_out, part, d_weight, None, rest),
-        ]
+        s, c = self.s, _length(band)
+        rounded, near, rest = carve(work, self.pieces)
+        d_out, data, d_data = d_out.reshape(s.n, s.m), data.reshape(s.n, s.k), d_data.reshape(s.n, s.k)
+        found = []
+        columns = weight[:1, band]
+        if self.rounds:
+            found.append(self.rounds[c].call(columns, rounded))
+            columns = rounded
+        for rows in s.chunks:
+            h = _length(rows)
+            part = near[: h * c]
+            found += [
+                self.by_data[h, c].bind(d_out[rows], columns, part, None, rest),
+                self.loops[h, c].call(part, data[rows, band], part, d_data[rows, band]),
+                self.by_weight[h, c, rows.start > 0].bind(d_out[rows], part, d_weight, None, rest),
+            ]
+        return found
+
+
+def _known(dtype: DType, term: Term, work: int, made: DType | None = None) -> Product:
+    """The product; LookupError where there is none."""
+    found = product_of(dtype, term, work, made)
+    if found is None:
+        raise LookupError
+    return found
 
 
 def _gradient(r: Request) -> ChosenKernel | None:
     """The gradients in data and weight."""
-    s = _sizes(r.dtypes, r.inputs[2], r.inputs[1], GRADIENT_COLUMNS)
+    block = BACKWARD if r.dtype == float32 else NARROW_BACKWARD._replace(rows=None)
+    s = _sizes(r.dtypes, r.inputs[2], r.inputs[1], block)
     try:
-        bands = None if s is None else _Bands(s, r.attrs, r.dtype, s.k)
+        bands = None if s is None else _Bands(s, r.attrs, r.dtype, r.dtype, r.dtype, s.k)
     except LookupError:
         return None
     if s is None or bands is None:
@@ -163,25 +248,26 @@ def _gradient(r: Request) -> ChosenKernel | None:
 def _update(r: Request) -> ChosenKernel | None:
     """The gradient in data, and the step on the weight."""
     a = r.attrs
-    weight = r.inputs[2]
+    weight, kind = r.inputs[2], r.dtypes[2]
     asked = Request(
         a.op,
         a.attrs,
         (weight, weight, *r.inputs[3:]),
         (),
-        r.dtypes[2],
-        (r.dtypes[2], r.dtype, *r.dtypes[3:]),
+        kind,
+        (kind, float32, *r.dtypes[3:]),
     )
-    s = _sizes(r.dtypes[:3], r.inputs[1], weight, GRADIENT_COLUMNS)
+    block = BACKWARD if r.dtype == float32 else NARROW_BACKWARD
+    s = _sizes(r.dtypes[:2], r.inputs[1], weight, block) if kind == float32 else None
     step = None if s is None else code_of(asked, in_rows=True)
     try:
-        bands = None if s is None else _Bands(s, a.layer, r.dtype, 0)
+        bands = None if s is None else _Bands(s, a.layer, kind, r.dtype, float32, 0)
     except LookupError:
         return None
     if s is None or step is None or bands is None:
         return None
     own = scratch_bytes(bands.pieces)
-    pieces: list[Piece] = [((s.m * s.width,), r.dtype), ((own,), _byte)]
+    pieces: list[Piece] = [((s.m * s.width,), float32), ((own,), _byte)]
 
     def connect(
         xp: Any, a: Any, d_out: Any, data: Any, weight: Any, *others: Any, d_data: Any, work: Any
@@ -192,7 +278,7 @@ def _update(r: Request) -> ChosenKernel | None:
         calls: list[Run] = []
         for band in s.bands:
             calls += bands.calls(band, d_out, weight, data, d_data, gradient, rest)
-            c = band.stop - band.start
+            c = _length(band)
             slots = [rates, s.m, c]
             for x, lead in ((weight, s.k), (gradient, c), *((x, s.k) for x in states)):
                 first = x if x is gradient else x[:1, band]
@@ -225,23 +311,21 @@ def _function_and_slope(a: Any, dtype: DType) -> tuple[Expression, tuple[float, 
 
 
 def _loop(
-    made: tuple[Expression, tuple[float, ...]], shape: tuple[int, int], leads: Sequence[int]
+    made: tuple[Expression, tuple[float, ...]], dtype: DType, shape: tuple[int, int], leads: Sequence[int]
 ) -> elementwise.Loop:
     expression, constants = made
     ins, outs = expression.num_inputs, len(expression.outputs)
-    return elementwise.Loop(
-        expression, constants, [shape] * ins, [float32] * ins, shape, [float32] * outs, leads
-    )
+    return elementwise.Loop(expression, constants, [shape] * ins, [dtype] * ins, shape, [dtype] * outs, leads)
 
 
-def _scratch(s: _Sizes, dtype: DType, terms: Sequence[Product]) -> list[Piece]:
-    """A band, and what the products need."""
-    return [((s.n * s.width,), dtype), ((max(p.scratch for p in terms),), _byte)]
+def _scratch(s: _Sizes, dtype: DType, terms: Iterable[Product]) -> list[Piece]:
+    """A block, and what the products need."""
+    return [((s.height * s.width,), dtype), ((max(p.scratch for p in terms),), _byte)]
 
 
-def _name(s: _Sizes, terms: Any) -> str:
+def _name(s: _Sizes, terms: Iterable[Product]) -> str:
     names = dict.fromkeys(p.name for p in terms)
-    return f"{', '.join(names)}, {s.width} columns at a time"
+    return f"{', '.join(names)}, {s.height} rows, {s.width} columns at a time"
 
 
 ROWS = {

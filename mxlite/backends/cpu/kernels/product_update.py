@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ....graph.opdef import DType
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import Backend, ChosenKernel, connected, Request
 from ...product_update import _product_update, band_rows, depth, step_bytes
@@ -18,6 +20,25 @@ from .compiled_update import ROWS as STEPS
 _byte = np.dtype("uint8")
 
 
+@dataclass(frozen=True)
+class Weight:
+    """A matrix (rows, columns) that is updated by ``x.T @ y``, x: (depth, stride), of which `rows` columns
+    count, y: (depth, columns), both of `dtype`.
+
+    step: attributes with the step's `op` and `attrs`. dtypes: of the matrix, the step's states, and `hyper`,
+    whose shape is `hyper`.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    stride: int
+    dtype: DType
+    step: Any
+    dtypes: tuple[DType, ...]
+    hyper: tuple[int, ...]
+
+
 class _Band(NamedTuple):
     """How the gradient of `rows` rows is made, and the step on them."""
 
@@ -26,57 +47,104 @@ class _Band(NamedTuple):
     step: ChosenKernel
 
 
+class Bands(NamedTuple):
+    """A weight's update, a band of rows at a time."""
+
+    weight: Weight
+    whole: _Band
+    rest: _Band
+
+    @property
+    def length(self) -> int:
+        """Rows of a band, but for the last one."""
+        return self.whole.rows
+
+    @property
+    def name(self) -> str:
+        return f"{self.whole.product.name}, {self.whole.step.name}, {self.length} rows at a time"
+
+    @property
+    def numbers(self) -> int:
+        """Of a band's gradient."""
+        return self.length * self.weight.columns
+
+    @property
+    def for_product(self) -> int:
+        """Bytes of scratch."""
+        return max(self.whole.product.scratch, self.rest.product.scratch)
+
+    @property
+    def for_step(self) -> int:
+        """Bytes of scratch."""
+        return max(self.whole.step.workspace, self.rest.step.workspace)
+
+    def calls(
+        self, xp: Any, x: Any, y: Any, own: Sequence[Any], hyper: Any, room: Sequence[Any]
+    ) -> list[Run]:
+        """x: (depth, rows), its rows `stride` apart. own: the matrix and states. room: numbers of a gradient,
+        scratch of products, scratch of steps.
+        """
+        weight, (gradient, for_product, for_step) = self.weight, room
+        made = gradient[: self.numbers].reshape(self.length, weight.columns)
+        calls: list[Run] = []
+        for begin in range(0, weight.rows, self.length):
+            band = self.whole if begin + self.length <= weight.rows else self.rest
+            part = slice(begin, begin + band.rows)
+            calls.append(band.product.bind(x[:1, part], y, made[: band.rows], None, for_product))
+            mine, *states = (z[part] for z in own)
+            services = {"work": for_step} if "work" in band.step.signature.services else {}
+            given = (mine, made[: band.rows], *states, hyper)
+            calls.append(band.step.link(band.step.run, xp, weight.step.attrs, *given, **services))
+        return calls
+
+
+def bands(weight: Weight) -> Bands | None:
+    """None where there is no good product of such sizes."""
+    length = band_rows(weight.rows, weight.columns, weight.depth, weight.dtype)
+    whole = _band(weight, length)
+    rest = _band(weight, weight.rows % length) if weight.rows % length else whole
+    return None if whole is None or rest is None else Bands(weight, whole, rest)
+
+
+def _band(w: Weight, rows: int) -> _Band | None:
+    x = Layout((rows, w.depth), (1, w.stride))
+    layouts = (x, Layout.dense(w.depth, w.columns), Layout.dense(rows, w.columns))
+    found = product_of(w.dtype, Term("x", "y", "gradient", layouts), w.rows * w.columns * w.depth)
+    return None if found is None else _Band(rows, found, step_kernel(w, (rows, w.columns)))
+
+
+def step_kernel(w: Weight, shape: tuple[int, ...]) -> ChosenKernel:
+    """The kernel of the step on some of a weight's numbers."""
+    op, attrs = w.step.op, w.step.attrs
+    shapes = (shape, shape, *(shape for _ in w.dtypes[1:-1]), w.hyper)
+    dtypes = (w.dtypes[0], w.dtype, *w.dtypes[1:])
+    asked = Request(op, attrs, shapes, (), dtypes[0], dtypes)
+    for row in STEPS.get(op, ()):
+        if (made := row(asked)) is not None:
+            return made
+    step = Backend.reference(op, attrs, shapes, (), dtypes[0])
+    return replace(step, workspace=step_bytes(w.step, shape, w.dtype))
+
+
 def _update(r: Request) -> ChosenKernel | None:
     rows, columns = r.inputs[2]
-    length = band_rows(rows, columns, depth(r.inputs), r.dtype)
-    whole = _band(r, length)
-    rest = _band(r, rows % length) if rows % length else whole
-    if whole is None or rest is None:
+    weight = Weight(
+        rows, columns, depth(r.inputs), rows, r.dtype, r.attrs, r.dtypes[2:], r.inputs[-1]
+    )  # fmt: skip
+    made = bands(weight)
+    if made is None:
         return None
     pieces: list[Piece] = [
-        ((length, columns), r.dtype),
-        ((max(whole.product.scratch, rest.product.scratch),), _byte),
-        ((max(whole.step.workspace, rest.step.workspace),), _byte),
+        ((made.numbers,), r.dtype),
+        ((made.for_product,), _byte),
+        ((made.for_step,), _byte),
     ]
 
     def connect(xp: Any, a: Any, x: Any, y: Any, *arrays: Any, work: Any) -> Run:
         *own, hyper = arrays
-        x = x.reshape(-1, rows)
-        gradient, for_product, for_step = carve(work, pieces)
-        calls: list[Run] = []
-        for begin in range(0, rows, length):
-            band = whole if begin + length <= rows else rest
-            part = slice(begin, begin + band.rows)
-            made = gradient[: band.rows]
-            calls.append(band.product.bind(x[:1, part], y, made, None, for_product))
-            weight, *states = (z[part] for z in own)
-            services = {"work": for_step} if "work" in band.step.signature.services else {}
-            given = (weight, made, *states, hyper)
-            calls.append(band.step.link(band.step.run, xp, a.attrs, *given, **services))
-        return in_turn(calls)
+        return in_turn(made.calls(xp, x.reshape(-1, rows), y, own, hyper, carve(work, pieces)))
 
-    name = f"{whole.product.name}, {whole.step.name}, {length} rows at a time"
-    return connected(connect, scratch_bytes(pieces), name, like=r.op.forward, mutates=True)
-
-
-def _band(r: Request, rows: int) -> _Band | None:
-    """None where there is no good product of this size."""
-    (total, columns), count = r.inputs[2], depth(r.inputs)
-    x = Layout((rows, count), (1, total))
-    layouts = (x, Layout.dense(count, columns), Layout.dense(rows, columns))
-    found = product_of(r.dtype, Term("x", "y", "gradient", layouts), total * columns * count)
-    if found is None:
-        return None
-    a = r.attrs
-    shape = (rows, columns)
-    shapes = (shape, shape, *(shape for _ in r.inputs[3:-1]), r.inputs[-1])
-    dtypes = (r.dtypes[2], r.dtype, *r.dtypes[3:])
-    asked = Request(a.op, a.attrs, shapes, (), dtypes[0], dtypes)
-    for row in STEPS.get(a.op, ()):
-        if (made := row(asked)) is not None:
-            return _Band(rows, found, made)
-    step = Backend.reference(a.op, a.attrs, shapes, (), dtypes[0])
-    return _Band(rows, found, replace(step, workspace=step_bytes(a, shape, r.dtype)))
+    return connected(connect, scratch_bytes(pieces), made.name, like=r.op.forward, mutates=True)
 
 
 ROWS = {_product_update: [_update]}

@@ -8,8 +8,9 @@ from ....graph.opdef import DType
 from ....ops.rnn import RNN
 from ....ops.rnn_gates import _rnn_keeping_gates
 from ...base import ChosenKernel, connected, Request
+from ...rnn_update import _rnn_gate_gradients
 from ..compiled import storable, usable
-from ..onednn.primitive import Run
+from ..onednn import Run
 from ..recurrent_backward import BackwardLayers
 from ..recurrent_layers import ForwardLayers, Missing
 
@@ -33,7 +34,7 @@ def _forward(r: Request) -> ChosenKernel | None:
         return None
     keeps = r.op is _rnn_keeping_gates and a.mode in ("lstm", "gru") and r.is_used("gates")
     try:
-        made = ForwardLayers(a, r.inputs[0], r.dtype, r.train, keeps)
+        made = ForwardLayers(a, r.inputs[0], r.dtypes, r.train, keeps)
     except Missing:
         return None
 
@@ -58,7 +59,7 @@ def _backward(r: Request) -> ChosenKernel | None:
     if not fits(a, r.inputs[0], r.dtype):
         return None
     try:
-        made = BackwardLayers(a, r.inputs[0], r.dtype, r.train, r.op is _rnn_keeping_gates.grad_op)
+        made = BackwardLayers(a, r.inputs[0], r.dtypes, r.train, r.op is _rnn_keeping_gates.grad_op)
     except Missing:
         return None
 
@@ -77,7 +78,33 @@ def _backward(r: Request) -> ChosenKernel | None:
     return connected(connect, made.work_bytes(), f"compiled {a.mode}, onednn", like=r.op.forward)
 
 
+def _gate_gradients(r: Request) -> ChosenKernel | None:
+    a = r.attrs
+    data = _rnn_gate_gradients.named(a, r.inputs)["data"]
+    if not fits(a.rnn, data, r.dtype):
+        return None
+    try:
+        made = BackwardLayers(a.rnn, data, (r.dtype, r.dtype), r.train, kept=True, leaves=True)
+    except Missing:
+        return None
+
+    def connect(
+        xp: Any, a: Any, *args: Any,
+        d_data: Any, d_state: Any, d_gates: Any, d_biases: Any, work: Any, d_state_cell: Any = None,
+    ) -> Run:  # fmt: skip
+        given = _rnn_gate_gradients.named(a, args)
+        return made.connect(
+            xp, given["data"], given["parameters"], (given["state"], given.get("state_cell")), None,
+            given["out"], given.get("layers"), given.get("cells"), given["gates"],
+            tuple(given.get(n) for n in ("d_out", "d_state_output", "d_statecell_output")),
+            (d_data, None, d_state, d_state_cell), work, None, d_gates, d_biases,
+        )  # fmt: skip
+
+    return connected(connect, made.work_bytes(), f"compiled {a.rnn.mode}, onednn", like=r.op.forward)
+
+
 ROWS = {
+    _rnn_gate_gradients: [_gate_gradients],
     RNN: [_forward],
     RNN.grad_op: [_backward],
     _rnn_keeping_gates: [_forward],

@@ -48,8 +48,13 @@ class Layout:
     @property
     def turned(self) -> Layout:
         """Every matrix turned over, where it lies."""
-        (*a, m, n), (*s, i, j) = self.shape, self.strides
-        return Layout((*a, n, m), (*s, j, i), self.dtype)
+        (*a, n, m), (*s, j, i) = self.shape, self.strides
+        # A stride along one element says nothing, but oneDNN takes it for the distance of rows.
+        if m == 1 and j == 1:
+            i = n
+        elif n == 1 and i == 1:
+            j = 1
+        return Layout((*a, m, n), (*s, i, j), self.dtype)
 
     @property
     def memory(self) -> Memory:
@@ -124,6 +129,8 @@ def _plain_is_faster(x: Layout, y: Layout) -> bool:
         return True
     if y.is_turned:
         return not x.is_turned and (m < 4 or (m >= 384 and k >= 64))
+    if x.is_turned and x.lead != m:  # the blocked kernel wants a copy without gaps
+        return True
     if x.is_turned:  # a narrow result
         return not (n <= 512 and n % 128 == 0 and k >= 16 and (k > 64 or m < 2048))
     stays = k * n <= 1 << 20  # y, in the cache, while the blocked kernel reads it again and again

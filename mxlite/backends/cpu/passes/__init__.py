@@ -9,16 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ....graph import Entry, Graph
-from ...passes import loss_bands, narrow_data, pool_first, product_updates, remade
+from ...passes import narrow_data, pool_first, product_updates, remade
 from .chains import chains
 from .channels_last import channels_last
 from .fold import fold
 from .keep_gates import keep_gates
+from .lighten import lighten as lighten
 from .loaded_dense import loaded_dense
+from .loss_bands import loss_bands
 from .narrow_gradients import narrow_gradients
+from .narrowed_dense import narrowed_dense
 from .norm_act import norm_act
 from .normed_loads import normed_loads
 from .pack import pack as pack
+from .pooled_convolutions import pooled_convolutions
+from .rnn_updates import rnn_updates
 from .split_gradients import split_gradients
 
 SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
@@ -26,6 +31,7 @@ SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
     fold,
     norm_act,
     pool_first,
+    pooled_convolutions,
     narrow_data,
     keep_gates,
 )
@@ -33,9 +39,11 @@ COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Ent
     loss_bands,
     split_gradients,
     normed_loads,
-    loaded_dense,
     narrow_gradients,
+    loaded_dense,
+    narrowed_dense,
     product_updates,
+    rnn_updates,
     chains,
     remade,
 )

@@ -1,9 +1,15 @@
-"""A recurrent network that is trained keeps its gates, and backward does not compute them again."""
+"""A recurrent network that is trained keeps its gates, and backward does not compute them again.
+
+In mixed precision it reads its parameters as they are, in float32, and not rounded: its kernels would widen
+them again, and their gradient, which adds up over stretches of steps, would be there in both types.
+"""
 
 from __future__ import annotations
 
+from ....core.dtype import float32
 from ....graph import Entry, Graph, Rewriter
 from ....graph.opdef import known_shape
+from ....ops.cast import Cast
 from ....ops.rnn import RNN
 from ....ops.rnn_gates import _rnn_keeping_gates
 from ..kernels.recurrent import fits
@@ -22,7 +28,16 @@ def keep_gates(graph: Graph, train: bool) -> Graph:
             r.keep(node)
         else:
             ins = [r.of(e) for e in node.inputs]
+            ins[1] = r.of(_widest(graph, node.inputs[1]))
             new = r.add(_rnn_keeping_gates, node.attrs, ins, node.name, node.annotations)
             for i in range(node.num_outputs):
                 r.put(Entry(node, i), Entry(new, i))
     return r.graph()
+
+
+def _widest(graph: Graph, parameters: Entry) -> Entry:
+    """What they are a narrow copy of, if that is float32."""
+    if parameters.node.op is not Cast or graph.dtypes[parameters].itemsize != 2:
+        return parameters
+    (source,) = parameters.node.inputs
+    return source if graph.dtypes[source] == float32 else parameters

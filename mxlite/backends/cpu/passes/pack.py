@@ -2,6 +2,8 @@
 
 At batch size 1 reordering takes as long as convolving. A packed weight takes the bytes of the plain one where
 it can (`Slabs`) and where nobody else in the graph reads that; elsewhere it is another array.
+
+A dense layer that would narrow its weight at each call reads a copy in 16 bits: half the bytes.
 """
 
 from __future__ import annotations
@@ -12,8 +14,11 @@ from typing import Any
 
 from ....core.dtype import as_dtype
 from ....graph import Entry, Graph, Node
+from ....ops.cast import Cast
 from ....ops.conv_channels_last import _convolution_channels_last, _convolution_epilogue
+from ....ops.dense import FullyConnected
 from ... import base
+from ...narrowed_dense import _narrowed_dense
 from ..convolution.direct import Forward
 from ..kernels.conv import way_of
 from ..packed import _pack_weight, _packed_convolution, PackedAttrs
@@ -50,6 +55,13 @@ def pack(
                 order.append(packed.node)
             own = (inputs[0], packed, *inputs[2:])
             new = Node(_packed_convolution, attrs, own, node.name, annotations=node.annotations)
+        elif node.op is _narrowed_dense and node.inputs[1] in kept:
+            dtype = dtypes[inputs[0]]
+            copy = Node(Cast, Cast.Attrs(dtype=dtype.name), inputs[1:2], f"{node.name}_narrowed")
+            narrow = Entry(copy)
+            shapes[narrow], dtypes[narrow] = shapes[inputs[1]], dtype
+            order.append(copy)
+            new = replace(node, op=FullyConnected, inputs=(inputs[0], narrow, *inputs[2:]))
         elif inputs != node.inputs:
             new = replace(node, inputs=inputs)
         order.append(new)

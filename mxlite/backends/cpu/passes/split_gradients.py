@@ -8,10 +8,11 @@ from ....graph import Entry, Graph, Op
 from ....ops.conv_channels_last import _convolution_channels_last
 from ....ops.deconv_channels_last import _deconvolution_channels_last
 from ....ops.dense import FullyConnected
+from ....ops.pooled_convolution import _pooled_convolution
 from ... import passes
 
 _SPLIT: frozenset[type[Op]] = frozenset(
-    (_convolution_channels_last, _deconvolution_channels_last, FullyConnected)
+    (_convolution_channels_last, _deconvolution_channels_last, _pooled_convolution, FullyConnected)
 )
 
 

@@ -97,8 +97,11 @@ def d_weight(
     parts: tuple[int, int] | None = None,
     splits: int | None = None,
     prologue: Prologue = PLAIN,
+    adds: bool = False,
 ) -> Correlation | None:
-    """The gradient of the weights of `forward` with the same arguments: d_out and data -> d_weight."""
+    """The gradient of the weights of `forward` with the same arguments: d_out and data -> d_weight, or with
+    `adds` that and what d_weight holds.
+    """
     if not fits(n, h, w, c, f, pad, dtype):
         return None
     threads = num_threads()
@@ -111,7 +114,7 @@ def d_weight(
     shape = Layer(n, h, w, c, f, (pad[0], pad[1]), str(np.dtype(dtype)), grid, threads)
     splits = min(splits, shape.units)  # each has something to add
     most = max(1, most // shape.unit)
-    return Correlation(**vars(shape), prologue=prologue, parts=parts, splits=splits, most=most)
+    return Correlation(**vars(shape), prologue=prologue, parts=parts, splits=splits, most=most, adds=adds)
 
 
 def grid_of(oh: int, ow: int, m: int) -> Grid:

@@ -36,14 +36,14 @@ SLOTS = (
 )  # fmt: skip
 
 
-def correlate_entry(p: Program, grid: Grid, v: int, dtype: str, prologue: Prologue) -> str:
+def correlate_entry(p: Program, grid: Grid, v: int, dtype: str, prologue: Prologue, adds: bool) -> str:
     """Every thread takes some parts; where there are fewer than threads, a part is split by tiles, and
-    `finish` adds up."""
+    `finish` adds up. `adds`: to what d_weight holds."""
     n = grid.n
     name = "correlate"
     size = NBYTES[dtype]
     into, into_y = input_routines(p, grid, dtype, prologue), gradient_routines(p, grid, dtype)
-    product, finish = p.borrow(outer_routine, v), p.borrow(finish_routine, grid.m, v)
+    product, finish = p.borrow(outer_routine, v), p.borrow(finish_routine, grid.m, v, adds)
     f = p.entry(name)
     g = {s: (f.pointer(k) if s in _POINTERS else f.integer(k)) for k, s in enumerate(SLOTS)}
     scratch = f.at(g["work"], f.times(f.thread, g["share"]))
@@ -116,12 +116,12 @@ def correlate_entry(p: Program, grid: Grid, v: int, dtype: str, prologue: Prolog
     return name
 
 
-def finish_routine(p: Program, m: int, v: int) -> str:
+def finish_routine(p: Program, m: int, v: int, adds: bool) -> str:
     """`(ptr s, i64 far, i64 panel, i64 panels, i64 splits, i64 split, ptr d_weight)`: Gt S G for one output
     and the inputs of a part; `split` bytes between the sums of `splits` splits, which are added to the
-    first.
+    first. `adds`: to what d_weight holds.
     """
-    name = f"winograd_finish{m}x{v}x{width()}"
+    name = f"winograd_finish{m}x{v}x{width()}{'_adding' * adds}"
     n = m + 2
     matrix = transposed(algorithm(m).kernel)
     f = p.routine(
@@ -146,7 +146,9 @@ def finish_routine(p: Program, m: int, v: int) -> str:
                 lambda r, c: f.read(f.at(at, fars[r * n + c])),
                 lambda r, c, value: taps.update({(r, c): value}),
             )
-            write_taps(f, [taps[r, c] for r in range(3) for c in range(3)], f.at(to, 4 * TAPS * f.width * j))
+            write_taps(
+                f, [taps[r, c] for r in range(3) for c in range(3)], f.at(to, 4 * TAPS * f.width * j), adds
+            )
     f.done()
     return name
 
@@ -154,10 +156,10 @@ def finish_routine(p: Program, m: int, v: int) -> str:
 FINISH_SLOTS = ("sums", "d_weight", "c", "cs", "fs", "c_parts", "f_parts", "splits", "s_far", "s_size")
 
 
-def finish_entry(p: Program, m: int, v: int) -> str:
+def finish_entry(p: Program, m: int, v: int, adds: bool) -> str:
     """Adds up the splits of all parts, and makes weights of the sums; parallel over outputs."""
     name = f"finish_all{m}x{v}"
-    finish = p.borrow(finish_routine, m, v)
+    finish = p.borrow(finish_routine, m, v, adds)
     f = p.entry(name)
     g = {s: (f.pointer(k) if k < 2 else f.integer(k)) for k, s in enumerate(FINISH_SLOTS)}
     s_panel = f.times(g["fs"], 4 * v * f.width)
@@ -180,13 +182,14 @@ def finish_entry(p: Program, m: int, v: int) -> str:
 @dataclass(frozen=True)
 class Correlation(Layer):
     """The gradient of the weights. `prologue`: what is done to data first; `parts`: input and output channels
-    of a part; `splits`: of the units of a part; `most` units in V and Y.
+    of a part; `splits`: of the units of a part; `most` units in V and Y; `adds`: to what d_weight holds.
     """
 
     prologue: Prologue
     parts: tuple[int, int]
     splits: int
     most: int
+    adds: bool
 
     @property
     def v(self) -> int:
@@ -233,9 +236,9 @@ class Correlation(Layer):
             "fs": self.parts[1], "c_parts": self.c // self.parts[0], "f_parts": self.f // self.parts[1],
             "splits": self.splits, "most": self.most, "taken": 0, "finished": 0,
         }  # fmt: skip
-        code, name = code_of(correlate_entry, self.grid, self.v, self.dtype, self.prologue)
+        code, name = code_of(correlate_entry, self.grid, self.v, self.dtype, self.prologue, self.adds)
         calls = [call(code, name, [values[s] for s in SLOTS], self.threads, keep)]
         if self.splits > 1:
-            code, name = code_of(finish_entry, self.grid.m, self.v)
+            code, name = code_of(finish_entry, self.grid.m, self.v, self.adds)
             calls.append(call(code, name, [values[s] for s in FINISH_SLOTS], self.threads, keep))
         return in_turn(calls)

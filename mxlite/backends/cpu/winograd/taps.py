@@ -24,19 +24,23 @@ def read_taps(f: Routine, pointer: str, lane: Int) -> list[str]:
     return transposed(f, rows)[:TAPS]
 
 
-def write_taps(f: Routine, taps: Sequence[str], pointer: str) -> None:
-    """The other way, to kernels that follow one another."""
+def write_taps(f: Routine, taps: Sequence[str], pointer: str, adds: bool = False) -> None:
+    """The other way, to kernels that follow one another; `adds`: to what is there."""
     at = [f.at(pointer, 4 * TAPS * k) for k in range(f.width)]
     if f.width < TAPS:
         for a, row in zip(at, transposed(f, taps[: f.width])):
-            f.write(row, a)
+            f.write(f.add(row, f.read(a)) if adds else row, a)
         for k, a in enumerate(at):
             one = f.emit(f"extractelement {f.vector} {taps[-1]}, i32 {k}")
-            f.do(f"store float {one}, ptr {f.at(a, 4 * (TAPS - 1))}, align 4")
+            last = f.at(a, 4 * (TAPS - 1))
+            if adds:
+                one = f.emit(f"fadd float {one}, {f.emit(f'load float, ptr {last}, align 4')}")
+            f.do(f"store float {one}, ptr {last}, align 4")
         return
     rows = [*taps, *["zeroinitializer"] * (f.width - TAPS)]
     for a, row in zip(at, transposed(f, rows)):
-        f.store(row, a, "0", mask=_first(f))
+        mask = _first(f)
+        f.store(f.add(row, f.load(a, "0", mask=mask)) if adds else row, a, "0", mask=mask)
 
 
 def transposed(f: Routine, rows: Sequence[str]) -> list[str]:

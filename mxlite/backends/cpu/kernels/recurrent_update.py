@@ -1,0 +1,67 @@
+"""Updates of recurrent layers' parameters: each matrix in bands, as `product_update.py`, and the biases."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ....ops.rnn_layout import Sizes
+from ....ops.scratch import carve, Piece, scratch_bytes
+from ...base import ChosenKernel, connected, Request
+from ...rnn_update import _rnn_update, befores, biases, matrices, results
+from ..onednn import in_turn, Run
+from .product_update import Bands, bands, step_kernel, Weight
+
+_byte = np.dtype("uint8")
+
+
+def _update(r: Request) -> ChosenKernel | None:
+    a, data = r.attrs, r.inputs[2]
+    s = Sizes.of(a.rnn, data)
+    count = s.T * s.B
+    kinds = r.dtypes[len(r.dtypes) - len(_rnn_update.halves(a, r.dtypes)[1]) :]
+    stride = r.inputs[0][3]
+    found: dict[tuple[int, int], Bands] = {}
+    for part in matrices(a.rnn, s):
+        weight = Weight(*part.shape, count, stride, r.dtype, a, kinds, r.inputs[-1])
+        made = found.get(part.shape) or bands(weight)
+        if made is None:
+            return None
+        found[part.shape] = made
+    of_biases = {n: step_kernel(weight, (n,)) for n in {w.stop - w.start for *_, w in biases(a.rnn, s)}}
+    pieces: list[Piece] = [
+        ((s.T, s.B, s.P), r.dtype),
+        ((max(b.numbers for b in found.values()),), r.dtype),
+        ((max(b.for_product for b in found.values()),), _byte),
+        ((max(*(b.for_step for b in found.values()), *(k.workspace for k in of_biases.values())),), _byte),
+    ]
+
+    def connect(xp: Any, a: Any, *args: Any, work: Any) -> Run:
+        given, (*own, hyper) = _rnn_update.halves(a, args)
+        before, *room = carve(work, pieces)
+        calls: list[Run] = []
+        for part in matrices(a.rnn, s):
+            layer = part.pass_ // s.D
+            y = results(given, s, layer - 1) if layer else given["data"]
+            if part.of_hidden:
+                for steps, states in befores(s, part.pass_, results(given, s, layer), given["state"]):
+                    calls.append(partial(xp.copyto, before[steps], states))
+                y = before
+            d = given["d_gates"][part.pass_].reshape(count, stride)[:, part.column : part.column + part.rows]
+            mine = [x[part.slice].reshape(part.shape) for x in own]
+            calls += found[part.shape].calls(xp, d, y.reshape(count, -1), mine, hyper, room)
+        for number, column, where in biases(a.rnn, s):
+            size = where.stop - where.start
+            step, (mine, *states) = of_biases[size], (x[where] for x in own)
+            services = {"work": room[-1]} if "work" in step.signature.services else {}
+            sums = given["d_biases"][number, column : column + size]
+            calls.append(step.link(step.run, xp, a.attrs, mine, sums, *states, hyper, **services))
+        return in_turn(calls)
+
+    name = next(iter(found.values())).name
+    return connected(connect, scratch_bytes(pieces), name, like=r.op.forward, mutates=True)
+
+
+ROWS = {_rnn_update: [_update]}

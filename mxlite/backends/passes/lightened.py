@@ -1,0 +1,116 @@
+"""Where a step holds the most bytes it does not hold what can be made again in one pass over memory.
+
+    x1 -> norm, sum -> y1 -> convolution              x1 -> norm, sum -> y1 -> convolution
+    x2 -> norm, y1 -> sum -> y2 -> convolution        x2 -> norm, y1 -> sum -> y2 -> convolution
+    x1, x2 -> gradients of the norms                  x1, x2 -> gradients of the norms
+    y2 -> gradient in the weight                      x1 -> y1, x2 -> y2 -> gradient in the weight
+
+`remade` looks at who reads an array: next to those it must be cheap. Here it must be cheap next to the whole
+step, and without it the step must hold less at its fullest moment. What is first read about then stays as it
+is, as that would save nothing.
+
+A plan within a budget decides by itself what runs again, and finds less to hold where it decides about all:
+what is made again here needs several arrays at once. So this is for steps without a budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
+
+import numpy as np
+
+from ...graph import Entry, Graph, Node
+from ..base import Request
+from .again import again
+from .ways import Reads, Way, ways_of, with_ways, work_of
+
+STEP_FLOPS = 250
+"""Operations of the step for each byte that is moved, and each operation that is done, to make arrays again.
+A core does some 10 to 20 while it moves a byte, so that it takes a few percent of the time at most."""
+
+
+def lightened(
+    graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
+) -> tuple[Graph, Mapping[Entry, Entry], int]:
+    """`graph` that holds less; see `Backend.lighten`. O(inputs + arrays found * nodes).
+
+    `has_kernel` says for the operators of `again` whether the backend has one.
+    """
+    reads = Reads(graph, num_forward)
+    shown = kept.union(graph.outputs)
+    ways = ways_of(graph, reads, shown, partial(again, has_kernel=has_kernel))
+    chosen = _chosen(graph, reads, ways, shown) if ways else []
+    if not chosen:
+        return graph, {}, num_forward
+    new, moved = with_ways(graph, reads, ways, chosen)
+    return new, moved, num_forward
+
+
+def _chosen(graph: Graph, reads: Reads, ways: Mapping[Entry, Way], shown: Set[Entry]) -> Sequence[Entry]:
+    """What is made again: of all that saves something what saves most for its cost, as much as is cheap."""
+    live = _live(graph, reads, shown)
+    found = sorted(ways, key=lambda e: (ways[e].cost / graph.nbytes(e), reads.place[e.node]))
+    found = _needed(graph, reads, ways, live, found)
+    work = sum(work_of(graph, reads, node) for node in (*reads.forward, *reads.backward))
+    costs = np.cumsum([ways[e].cost for e in found])
+    count = int((costs * STEP_FLOPS <= work).sum())
+    return found if count == len(found) else _needed(graph, reads, ways, live, found[:count])
+
+
+def _needed(
+    graph: Graph, reads: Reads, ways: Mapping[Entry, Way], live: np.ndarray, found: Sequence[Entry]
+) -> list[Entry]:
+    """Those of `found` without which the step would hold more at its fullest; the last are left out first."""
+    live, first, several = live.copy(), dict(reads.first), frozenset(found)
+    spans: dict[Entry, slice] = {}
+    for e in reversed([e for e in ways if e in several]):
+        for used in ways[e].uses:
+            first[used] = min(first[used], first[e])
+        spans[e] = slice(reads.early.get(e, reads.place[e.node]) + 1, first[e])
+        live[spans[e]] -= graph.nbytes(e)
+    most = live.max()
+    needed = []
+    for e in reversed(found):
+        here = live[spans[e]]
+        if here.max(initial=0) + graph.nbytes(e) > most:
+            needed.append(e)
+        else:
+            here += graph.nbytes(e)
+    return needed[::-1]
+
+
+def _live(graph: Graph, reads: Reads, shown: Set[Entry]) -> np.ndarray:
+    """Bytes of what nodes make that are there at each place; updates come as soon as their gradient does."""
+    end: dict[Entry, int] = {}
+    for node, place in reads.place.items():
+        if node.op is not None:
+            end |= {Entry(node, i): place for i in range(node.num_outputs)}
+            end |= {e: place for e in node.inputs if node.num_outputs or e.node not in reads.backward}
+    for node, place in reads.place.items():
+        options = {} if node.op is None else node.op.in_place_options(node.attrs)
+        for i, name in enumerate(node.output_names if options else ()):
+            donors = (d for donor in options.get(name, ()) for d in _named(node, donor))
+            for d in donors:
+                if end[d] == place and d.node.op is not None and _is_alike(graph, d, Entry(node, i)):
+                    end[d] -= 1
+                    break
+    steps = np.zeros(len(reads.place) + 1, np.int64)
+    for e, last in end.items():
+        if e.node.op is not None and e in reads.readers and e not in shown:
+            steps[reads.place[e.node]] += graph.nbytes(e)
+            steps[last + 1] -= graph.nbytes(e)
+    return steps.cumsum()
+
+
+def _named(node: Node, donor: str) -> Sequence[Entry]:
+    """The inputs of `node` that its operator calls `donor`."""
+    assert node.op is not None
+    if donor == node.op.variadic:
+        return node.inputs
+    return [e for name, e in zip(node.input_names, node.inputs) if name == donor]
+
+
+def _is_alike(graph: Graph, a: Entry, b: Entry) -> bool:
+    """Whether both have as many bytes, as far as is known."""
+    return a in graph.shapes and b in graph.shapes and graph.nbytes(a) == graph.nbytes(b)

@@ -1,0 +1,268 @@
+"""Operators that update the parameters of recurrent layers without a gradient of them as a whole.
+
+Backward, recurrent layers need an array of the gates' gradients, as many bytes as the gates that forward has
+kept; of those nothing is read again once a step's gradients are there, so that they take their place:
+
+    d_data, d_gates, d_biases = backward of the steps            d_gates in the bytes of the gates
+    for each weight matrix, for rows [a, b) of it
+        gradient = d_gates[:, a:b].T @ what the matrix multiplied     a band, see `product_update.py`
+        weight[a:b], states[a:b] = step(weight[a:b], gradient, states[a:b])
+
+Each product is then one over all steps of time, and the parameters' gradient is never there.
+
+The operators come in where a step is combined (`cpu/passes/rnn_updates.py`); no user and no file ever sees
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..graph.ir import Shape
+from ..graph.opdef import DType, Op, Shapes
+from ..ops.product import product, product_bytes
+from ..ops.rnn_gates import _rnn_keeping_gates
+from ..ops.rnn_gradient import backward_pieces, run_backward
+from ..ops.rnn_layout import places, Sizes
+from ..ops.scratch import carve, Piece, scratch_bytes
+from .product_update import band_rows, JoinedUpdate, step_bytes
+
+_byte = np.dtype("uint8")
+
+
+@dataclass(frozen=True)
+class GateGradientsAttrs:
+    """`rnn` are the attributes of the layers, `heads` the gradients that arrive."""
+
+    rnn: Any
+    heads: tuple[str, ...]
+
+
+class _rnn_gate_gradients(Op):
+    """Backward of `_rnn_keeping_gates`, but for its parameters.
+
+    Inputs: heads, of `d_out`, `d_state_output` and `d_statecell_output` those that arrive; then the inputs
+    and outputs of the layers  ->  d_data, d_state, d_state_cell as of backward;  d_gates: (L*D, T, B, 4*H),
+    the gradients of the gates' sums;  d_biases: (L*D, 4*H), these added up over steps and samples. float32.
+    """
+
+    variadic = "args"
+    outputs = ("d_data", "d_state", "d_state_cell", "d_gates", "d_biases")
+    recomputable = False
+    Attrs = GateGradientsAttrs
+
+    @classmethod
+    def input_names(cls, a: Any) -> tuple[str, ...]:
+        rnn = _rnn_keeping_gates
+        kept = [n for n in rnn.output_names(a.rnn) if n in ("out", "layers", "cells", "gates")]
+        return (*a.heads, *rnn.input_names(a.rnn), *kept)
+
+    @classmethod
+    def output_names(cls, a: Any) -> tuple[str, ...]:
+        return tuple(n for n in cls.outputs if n != "d_state_cell" or a.rnn.mode == "lstm")
+
+    @classmethod
+    def in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
+        options = _rnn_keeping_gates.backward_in_place_options(a.rnn)
+        donors = {"d_data": tuple(n for n in options.get("d_data", ()) if n in cls.input_names(a))}
+        return donors | {"d_gates": ("gates",)}
+
+    @classmethod
+    def infer_shape(cls, a: Any, *shapes: Shape | None) -> tuple[Any, Shapes]:
+        named: Any = dict(zip(cls.input_names(a), shapes))
+        gates = named["gates"]
+        made = {f"d_{n}": named.get(n, named["state"]) for n in ("data", "state", "state_cell", "gates")}
+        made["d_biases"] = (gates[0], gates[3])
+        return shapes, tuple(made[n] for n in cls.output_names(a))
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> Any:
+        return dtypes, (dtypes[0],) * len(cls.output_names(a))
+
+    @classmethod
+    def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return _rnn_keeping_gates.flops(a.rnn, (cls.named(a, inputs)["data"],), ())
+
+    @classmethod
+    def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        s = Sizes.of(a.rnn, cls.named(a, inputs)["data"])
+        return scratch_bytes(backward_pieces(a.rnn, s, dtype).values())
+
+    @classmethod
+    def named(cls, a: Any, args: Any) -> dict[str, Any]:
+        """`args` by their names."""
+        return dict(zip(cls.input_names(a), args))
+
+    @staticmethod
+    def forward(
+        xp: Any, a: Any, *args: Any,
+        d_data: Any, d_state: Any, d_gates: Any, d_biases: Any, work: Any, d_state_cell: Any = None,
+    ) -> None:  # fmt: skip
+        given = _rnn_gate_gradients.named(a, args)
+        run_backward(
+            xp, a.rnn, given["data"], given["parameters"], (given["state"], given.get("state_cell")), None,
+            given["out"], given.get("layers"), given.get("cells"),
+            tuple(given.get(n) for n in ("d_out", "d_state_output", "d_statecell_output")),
+            (d_data, None, d_state, d_state_cell), work, None, d_gates,
+        )  # fmt: skip
+        if d_biases is not None:
+            for gates, sums in zip(d_gates, d_biases):
+                xp.add.reduce(gates, axis=(0, 1), out=sums)
+
+
+@dataclass(frozen=True)
+class RNNUpdateAttrs:
+    """`op` is the fused form of a step that is made element by element, `attrs` its parameters; `rnn` are the
+    attributes of the layers.
+    """
+
+    op: type[Op]
+    attrs: Any
+    rnn: Any
+
+
+class Part(NamedTuple):
+    """A matrix of the parameters, or some rows of it.
+
+    pass_: its layer and direction. column: of the gates' gradients, the first one of this part. begin: its
+    place in the parameters. of_hidden: whether it multiplied hidden states, and not the layer's inputs.
+    """
+
+    pass_: int
+    column: int
+    begin: int
+    rows: int
+    columns: int
+    of_hidden: bool
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rows, self.columns
+
+    @property
+    def slice(self) -> slice:
+        return slice(self.begin, self.begin + self.rows * self.columns)
+
+
+def matrices(rnn: Any, s: Sizes) -> Iterator[Part]:
+    """All matrices of the parameters. A GRU's candidate has a gradient of its own for its hidden part."""
+    for number, place in enumerate(places(s)):
+        rows, columns = place.x.shape
+        yield Part(number, 0, place.x.begin, rows, columns, of_hidden=False)
+        for column, row, count in ((0, 0, 2), (3, 2, 1)) if rnn.mode == "gru" else ((0, 0, s.G),):
+            begin = place.h.begin + row * s.H * s.P
+            yield Part(number, column * s.H, begin, count * s.H, s.P, of_hidden=True)
+
+
+def biases(rnn: Any, s: Sizes) -> Iterator[tuple[int, int, slice]]:
+    """All biases: pass, first column of the gates' gradients, place in the parameters."""
+    for number, place in enumerate(places(s)):
+        yield number, 0, slice(place.bx.begin, place.bx.end)
+        for column, row, count in ((0, 0, 2), (3, 2, 1)) if rnn.mode == "gru" else ((0, 0, s.G),):
+            begin = place.bh.begin + row * s.H
+            yield number, column * s.H, slice(begin, begin + count * s.H)
+
+
+def befores(s: Sizes, number: int, results: Any, state: Any) -> Iterator[tuple[slice, Any]]:
+    """The hidden states before each step, in the order of time: (steps, what they are)."""
+    d = number % s.D
+    mine = results[:, :, d * s.P : (d + 1) * s.P]
+    if d == 0:
+        yield slice(0, 1), state[number]
+        yield slice(1, s.T), mine[:-1]
+    else:
+        yield slice(0, s.T - 1), mine[1:]
+        yield slice(s.T - 1, s.T), state[number]
+
+
+class _rnn_update(JoinedUpdate):
+    """An optimizer's step for the parameters of recurrent layers, from the gradients of their gates' sums.
+
+    d_gates, d_biases: as of `_rnn_gate_gradients`;  data, state, out, layers: as of the layers;  parameters
+    and states of the step: (number of parameters,), both changed;  then `hyper`. float32. Cost: as many flops
+    as the layers forward, and the step's.
+    """
+
+    makers = ("d_gates", "d_biases", "data", "state", "out", "layers")
+    outputs = ()
+    Attrs = RNNUpdateAttrs
+
+    @classmethod
+    def input_names(cls, a: Any) -> tuple[str, ...]:
+        names = super().input_names(a)
+        return names if a.rnn.num_layers > 1 else tuple(n for n in names if n != "layers")
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Any, Shapes]:
+        return shapes, ()
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> Any:
+        return dtypes, ()
+
+    @classmethod
+    def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        _, (weight, *others) = cls.halves(a, inputs)
+        step: int = a.op.flops(a.attrs, (weight, weight, *others), ())
+        return _rnn_keeping_gates.flops(a.rnn, (inputs[2],), ()) + step
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(_pieces(a, inputs[2], dtype))
+
+    @classmethod
+    def halves(cls, a: Any, args: Any) -> tuple[dict[str, Any], tuple[Any, ...]]:
+        """What the gradient is made of, by name; parameters, states and hyper."""
+        count = len(cls.makers) - (a.rnn.num_layers == 1)
+        return dict(zip(cls.makers, args)), tuple(args[count:])
+
+    @staticmethod
+    def forward(xp: Any, a: Any, *args: Any, work: Any) -> None:
+        given, (*own, hyper) = _rnn_update.halves(a, args)
+        data, state = given["data"], given["state"]
+        s = Sizes.of(a.rnn, data.shape)
+        before, room, rest = carve(work, _pieces(a, data.shape, data.dtype))
+        count = s.T * s.B
+
+        def step(where: slice, gradient: Any) -> None:
+            a.op.forward(xp, a.attrs, own[0][where], gradient, *(x[where] for x in own[1:]), hyper, work=rest)
+
+        for part in matrices(a.rnn, s):
+            layer = part.pass_ // s.D
+            y = results(given, s, layer - 1) if layer else data
+            if part.of_hidden:
+                for steps, states in befores(s, part.pass_, results(given, s, layer), state):
+                    xp.copyto(before[steps], states)
+                y = before
+            d = given["d_gates"][part.pass_].reshape(count, -1)[:, part.column : part.column + part.rows]
+            band = band_rows(part.rows, part.columns, count, data.dtype)
+            for begin in range(0, part.rows, band):
+                rows = min(band, part.rows - begin)
+                made = room[: rows * part.columns]
+                into = made.reshape(rows, part.columns)
+                product(xp, d[:, begin : begin + rows].T, y.reshape(count, -1), into, rest)
+                first = part.begin + begin * part.columns
+                step(slice(first, first + made.size), made)
+        for number, column, where in biases(a.rnn, s):
+            step(where, given["d_biases"][number, column : column + where.stop - where.start])
+
+
+def results(given: Mapping[str, Any], s: Sizes, layer: int) -> Any:
+    """What a layer has made of its inputs."""
+    return given["out"] if layer == s.L - 1 else given["layers"][layer]
+
+
+def _pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
+    """Hidden states before each step, a band of a gradient, and scratch of products and of the step."""
+    s = Sizes.of(a.rnn, data)
+    count, most, nbytes = s.T * s.B, 0, step_bytes(a, (s.G * s.H,), dtype)
+    for part in matrices(a.rnn, s):
+        shape = band_rows(part.rows, part.columns, count, dtype), part.columns
+        most = max(most, prod(shape))
+        nbytes = max(nbytes, step_bytes(a, shape, dtype), product_bytes(shape[0], count, shape[1], dtype))
+    return [((s.T, s.B, s.P), dtype), ((most,), dtype), ((nbytes,), _byte)]

@@ -1,0 +1,30 @@
+"""Parameters before there is a program: for who knows shapes already, but not yet the step to be planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..backends import backend_of
+from ..core import Context
+from ..core.npshape import from_user
+from ..graph import Graph, Shape
+from .group import ExecutorGroup
+from .infer import infer
+from .step import input_names
+from .storage import Allocator
+
+
+def hold(
+    graph: Graph, ctx: Context, shapes: Mapping[str, Shape], types: Mapping[str, Any], group: ExecutorGroup
+) -> Graph:
+    """`graph` with all shapes and types, which follow from those of the inputs; the parameters and auxiliary
+    states that `group` lacks are made, all zero. Nothing is lowered or planned.
+
+    Raises what `simple_bind` raises for shapes and types.
+    """
+    inferred = infer(graph, {n: from_user(s, n) for n, s in shapes.items()}, types)
+    backend = backend_of(ctx)
+    backend.prepare()
+    group.hold(inferred, input_names(inferred, list(shapes)), Allocator(ctx, backend))
+    return inferred

@@ -1,0 +1,75 @@
+"""A symbol's graph with every shape and type known, from those of its inputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from ..core import BindError, nearest, ShapeError, UnknownNameError
+from ..graph import Entry, Graph, infer_shapes, infer_types, Shape
+from ..graph.opdef import known_shape
+
+MOST_BYTES = 2**62  # of all results together; beyond, sums no longer fit in 64 bits
+
+
+def infer(graph: Graph, shapes: Mapping[str, Shape], types: Mapping[str, Any]) -> Graph:
+    """`graph` with every shape and dtype known. Raises ShapeError naming what is missing, or too large."""
+    names = [n.name for n in graph.variables]
+    known = set(names)
+    if len(known) < len(names):
+        double = next(n for n, c in Counter(names).items() if c > 1)
+        raise BindError(
+            f"{double!r} names {names.count(double)} different variables; a bound array needs a "
+            f"name of its own."
+        )
+    if not isinstance(types, Mapping):
+        raise BindError(f"type_dict must be a dict of names and dtypes, got {types!r}.")
+    for name in types:
+        if name not in known:
+            raise UnknownNameError(f"type_dict names {name!r}, which is no argument.{nearest(name, names)}")
+    graph = infer_types(infer_shapes(graph, shapes), types, default="float32")
+    unknown = [n.name for n in graph.variables if not known_shape(graph.shapes.get(Entry(n)))]
+    if unknown:
+        given = ", ".join(f"{k}={_written(v)}" for k, v in shapes.items()) or "nothing"
+        if any(min(s, default=0) < 0 for s in shapes.values()):
+            given += ", where ? is 0 or below and leaves an axis open"
+        raise ShapeError(
+            f"The shapes of {unknown[:8]} do not follow from {given}; give them as well"
+            f"{_near_given(unknown, shapes, names)}."
+        )
+    for entry in graph.entries():
+        if not known_shape(graph.shapes.get(entry)):
+            found = graph.shapes.get(entry)
+            raise ShapeError(
+                f"The shape of {entry.node.name!r} does not follow from what is known"
+                f"{'' if found is None else f': only {found}, where -1 is open'}. Say how large it is."
+            )
+    _check_sizes(graph)
+    return graph
+
+
+def _written(shape: Shape) -> str:
+    """A shape with ? for its open axes."""
+    return f"({', '.join('?' if d < 0 else str(d) for d in shape)}{',' * (len(shape) == 1)})"
+
+
+def _near_given(unknown: Sequence[str], shapes: Mapping[str, Shape], names: Sequence[str]) -> str:
+    for name in shapes:
+        if name not in names:
+            return f" ({name!r} is no argument.{nearest(name, unknown)})"
+    return ""
+
+
+def _check_sizes(inferred: Graph) -> None:
+    """Raise ShapeError where offsets and sums of bytes would not fit in 64 bits. O(arrays)."""
+    total = 0
+    for entry, shape in inferred.shapes.items():
+        nbytes = prod(shape) * inferred.dtypes[entry].itemsize
+        total += nbytes
+        if total >= MOST_BYTES:
+            raise ShapeError(
+                f"{entry.node.name!r} of shape {shape} has {nbytes} bytes, and all arrays up to it {total}; "
+                f"a plan holds less than 2**62 bytes. Is a shape wrong?"
+            )

@@ -1,0 +1,161 @@
+"""Optimizers that step outside the graph only: rare ones, in MXNet's formulas.
+
+They run after backward, on gradients that have all lived until then, and take temporary arrays of a
+weight's size that no plan shows. In the formulas lr and wd are the rates of one parameter in this update,
+products are by element, and `g = clip(rescale_grad * grad)` unless a docstring says otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.errors import FormatError
+from ..ndarray import maximum, NDArray, random, zeros
+from .optimizer_base import number, Optimizer, register
+
+
+class _Imperative(Optimizer):
+    """Family: `step(weight, g, state, lr, wd, t)` changes the weight and its state; t counts from 1."""
+
+    decays_first = False  # whether wd * weight is part of what is clipped
+
+    def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
+        lr, wd = self.hyper(index)
+        g = grad * self.rescale_grad
+        if self.decays_first:
+            g += wd * weight
+        if (bound := self._clip()) > 0:
+            g = g.clip(-bound, bound)
+        self.step(weight, g, state, lr, wd, self._index_update_count[index])
+
+    def step(self, weight: NDArray, g: NDArray, state: Any, lr: float, wd: float, t: int) -> None:
+        raise NotImplementedError
+
+
+@register
+class Adamax(_Imperative):
+    """Adam by the largest gradient (Kingma and Ba, 2015, Adam, section 7).
+
+    `g = clip(rescale_grad * grad + wd * weight);  m = beta1 m + (1 - beta1) g;  u = max(beta2 u, |g|);
+    weight -= lr / (1 - beta1^t) * m / u`, t the count of updates of this weight. The state is (m, u). Where
+    u is 0, as all gradients were exactly 0, nothing moves; MXNet makes that nan.
+    """
+
+    decays_first = True
+
+    def __init__(
+        self, learning_rate: float = 0.002, beta1: float = 0.9, beta2: float = 0.999, **kwargs: Any
+    ) -> None:
+        super().__init__(learning_rate=learning_rate, **kwargs)
+        self.beta1 = number("beta1", beta1)
+        self.beta2 = number("beta2", beta2)
+
+    def create_state(self, index: Any, weight: NDArray) -> Any:
+        return _zeros(weight), _zeros(weight)
+
+    def step(self, weight: NDArray, g: NDArray, state: Any, lr: float, wd: float, t: int) -> None:
+        m, u = state
+        m *= self.beta1
+        m += (1 - self.beta1) * g
+        u[:] = maximum(self.beta2 * u, g.abs())
+        weight -= lr / (1 - self.beta1**t) * m / (u + (u == 0))
+
+
+@register
+class Nadam(_Imperative):
+    """Adam with Nesterov's momentum (Dozat, 2016, Incorporating Nesterov momentum into Adam).
+
+    `g = clip(rescale_grad * grad + wd * weight)`;  m and v as in Adam;
+    `p(t) = beta1 * (1 - 0.96^(t * schedule_decay) / 2)`;  `s *= p(t)`, one for all weights as in MXNet;
+    `n = (1 - p(t)) g / (1 - s) + p(t + 1) m / (1 - s p(t + 1))`;
+    `weight -= lr * n / (sqrt(v / (1 - beta2^t)) + epsilon)`. The state is (m, v).
+    """
+
+    decays_first = True
+
+    def __init__(
+        self,
+        learning_rate: float = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        schedule_decay: float = 0.004,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(learning_rate=learning_rate, **kwargs)
+        self.beta1 = number("beta1", beta1)
+        self.beta2 = number("beta2", beta2)
+        self.epsilon = number("epsilon", epsilon)
+        self.schedule_decay = number("schedule_decay", schedule_decay)
+        self.m_schedule = 1.0
+
+    def create_state(self, index: Any, weight: NDArray) -> Any:
+        return _zeros(weight), _zeros(weight)
+
+    def progress(self) -> dict[str, Any]:
+        return {**super().progress(), "m_schedule": self.m_schedule}
+
+    def set_progress(self, progress: Mapping[str, Any]) -> None:
+        super().set_progress(progress)
+        try:
+            self.m_schedule = number("m_schedule", progress["m_schedule"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"The progress of Nadam is corrupt: {error!r}.") from None
+
+    def step(self, weight: NDArray, g: NDArray, state: Any, lr: float, wd: float, t: int) -> None:
+        m, v = state
+        now, then = (self.beta1 * (1 - 0.5 * 0.96 ** (k * self.schedule_decay)) for k in (t, t + 1))
+        self.m_schedule *= now
+        m *= self.beta1
+        m += (1 - self.beta1) * g
+        v *= self.beta2
+        v += (1 - self.beta2) * g.square()
+        step = (1 - now) / (1 - self.m_schedule) * g + then / (1 - self.m_schedule * then) * m
+        weight -= lr * step / ((v / (1 - self.beta2**t)).sqrt() + self.epsilon)
+
+
+@register
+class SGLD(_Imperative):
+    """Langevin dynamics: descent with noise, so that weights sample a posterior.
+
+    `weight += -lr / 2 * (g + wd * weight) + N(0, lr)`. There is no state.
+
+    M. Welling and Y. W. Teh (2011), Bayesian learning via stochastic gradient Langevin dynamics.
+    """
+
+    def step(self, weight: NDArray, g: NDArray, state: Any, lr: float, wd: float, t: int) -> None:
+        weight -= lr / 2 * (g + wd * weight)
+        weight += random.normal(0, math.sqrt(lr), weight.shape, weight.dtype, weight.context)
+
+
+@register
+class DCASGD(_Imperative):
+    """Asynchronous descent with delay compensation (Zheng et al., 2017).
+
+    `m = momentum * m - lr * (g + wd * weight + lamda * g^2 * (weight - before))`;  `before = weight`;
+    `weight += m`. The state is (m, before), m being None without momentum.
+    """
+
+    def __init__(self, momentum: float = 0.0, lamda: float = 0.04, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.momentum = number("momentum", momentum)
+        self.lamda = number("lamda", lamda)
+
+    def create_state(self, index: Any, weight: NDArray) -> Any:
+        return (_zeros(weight) if self.momentum else None), weight.copy()
+
+    def step(self, weight: NDArray, g: NDArray, state: Any, lr: float, wd: float, t: int) -> None:
+        m, before = state
+        step = -lr * (g + wd * weight + self.lamda * g.square() * (weight - before))
+        if m is not None:
+            m *= self.momentum
+            m += step
+            step = m
+        weight.copyto(before)
+        weight += step
+
+
+def _zeros(weight: NDArray) -> NDArray:
+    return zeros(weight.shape, weight.context, dtype=weight.dtype)

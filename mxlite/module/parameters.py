@@ -1,0 +1,60 @@
+"""Values for the parameters of a module: given ones, or an initializer's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..core import BindError, MXLiteError, nearest, ShapeError
+from ..ndarray import NDArray
+from .initializer import InitDesc
+
+Arrays = Mapping[str, NDArray]
+
+
+def fill(
+    targets: Arrays,
+    given: Arrays | None,
+    initializer: Any,
+    attrs: Mapping[str, Mapping[str, str]],
+    allow_missing: bool,
+) -> None:
+    """Give every target a value: that of its name in `given`, else by `initializer`, which sees `attrs`."""
+    for name, target in targets.items():
+        if given is not None and name in given:
+            _assign(name, given[name], target)
+        elif given is not None and not allow_missing:
+            raise MXLiteError(
+                f"{name!r} is missing from the given parameters; allow_missing=True initialises it."
+                f"{nearest(name, given)}"
+            )
+        else:
+            initializer(InitDesc(name, attrs.get(name, {})), target)
+
+
+def copy(given: Arrays | None, targets: Arrays) -> None:
+    """Give every target whose name is given the value of that."""
+    for name, target in targets.items():
+        if given is not None and name in given:
+            _assign(name, given[name], target)
+
+
+def refuse_missing(given: Arrays | None, names: Iterable[str]) -> None:
+    """Raise MXLiteError if something is given, but no value for one of the names."""
+    if given is None:
+        return
+    if missing := [n for n in names if n not in given]:
+        raise MXLiteError(f"set_params lacks {missing[0]!r}.{nearest(missing[0], given)}")
+
+
+def refuse_unknown(given: Arrays | None, known: Iterable[str], names: Iterable[str]) -> None:
+    """Raise BindError if something is given that is none of `known`; it may be meant for one of `names`."""
+    known = set(known)
+    if given is not None and (extra := [n for n in given if n not in known]):
+        raise BindError(f"{extra[0]!r} is no parameter of this symbol.{nearest(extra[0], list(names))}")
+
+
+def _assign(name: str, value: NDArray, target: NDArray) -> None:
+    if value.shape != target.shape:
+        raise ShapeError(f"{name!r} is {target.shape} here, but {value.shape} was given.")
+    value.astype(target.dtype).copyto(target)

@@ -1,0 +1,99 @@
+"""What a module writes and reads: symbol, parameters, states of the optimizer, where training stood."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..core import Context, replacing
+from ..formats import load_params, save_params
+from ..ndarray import NDArray
+from . import resume
+from .base_module import BaseModule
+from .binding import Binding
+from .training import Training
+
+
+class SavedModule(BaseModule):
+    """A module of one symbol, as far as files are concerned. What it saves is set up by Module."""
+
+    _symbol: Any
+    _context: Context
+    _binding: Binding
+    _training: Training
+
+    def __init__(self, logger: Any) -> None:
+        super().__init__(logger)
+        self._preloaded: tuple[dict[str, NDArray], dict[str, NDArray]] | None = None
+        self._preload_states: str | None = None
+
+    def _parameters(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
+        """The arrays themselves, arguments and auxiliary states."""
+        raise NotImplementedError
+
+    def set_params(
+        self,
+        arg_params: Mapping[str, NDArray],
+        aux_params: Mapping[str, NDArray],
+        allow_missing: bool = False,
+        force_init: bool = True,
+        allow_extra: bool = False,
+    ) -> None:
+        """Assign parameters."""
+        raise NotImplementedError
+
+    def save_params(self, fname: str) -> None:
+        """Write parameters as MXNet's container with `arg:` and `aux:` names."""
+        save_params(fname, *self.get_params())
+
+    def load_params(self, fname: str) -> None:
+        """Read what `save_params`, or MXNet, wrote."""
+        self.set_params(*load_params(fname))
+
+    def save_checkpoint(
+        self, prefix: str, epoch: int, save_optimizer_states: bool = False, remove_amp_cast: bool = True
+    ) -> None:
+        """Write PREFIX-symbol.json, PREFIX-%04d.params and, if asked, PREFIX-%04d.states."""
+        self._symbol.save(f"{prefix}-symbol.json")
+        self.save_params(f"{prefix}-{epoch:04d}.params")
+        self.logger.info('Saved checkpoint to "%s-%04d.params"', prefix, epoch)
+        if save_optimizer_states:
+            self.save_optimizer_states(f"{prefix}-{epoch:04d}.states")
+            self.logger.info('Saved optimizer state to "%s-%04d.states"', prefix, epoch)
+
+    def save_optimizer_states(self, fname: str) -> None:
+        """Write the optimizer's states (mxlite's own form; never a pickle)."""
+        with replacing(fname) as file:
+            file.write(self._state_bytes())
+
+    def load_optimizer_states(self, fname: str) -> None:
+        """Read what `save_optimizer_states` wrote; MXNet's pickles are refused."""
+        with open(fname, "rb") as file:
+            self._restore_states(file.read())
+
+    def _state_bytes(self) -> bytes:
+        self.need(params=True, optimizer=True)
+        return self._training.state_bytes(self._binding)
+
+    def _restore_states(self, data: bytes) -> None:
+        self.need(params=True, optimizer=True)
+        self._training.restore_states(data, self._binding)
+
+    # -- going on after a stop -----------------------------------------------------------------
+
+    def save_resume_state(self, prefix: str, epoch: int, nbatch: int, train_data: Any) -> None:
+        """Write PREFIX.resume: all that decides how training goes on. One file, replaced whole."""
+        state, scale = self._state_bytes(), self._training.scale_state(self._binding)
+        resume.save(prefix, epoch, nbatch, *self._parameters(), state, train_data, self._context, scale)
+
+    def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
+        """Continue from PREFIX.resume: (epoch, batches done in it); None if there is no such file."""
+        found = resume.load(prefix)
+        if found is None:
+            self.logger.info("There is no %s.resume to go on from; starting anew.", prefix)
+            return None
+        self.set_params(found.args, found.aux)
+        self._restore_states(found.optimizer)
+        self._training.restore_scale(found.loss_scale, self._binding)
+        found.restore_randomness(train_data, self._context)
+        return found.epoch, found.nbatch

@@ -1,0 +1,237 @@
+"""How the parameters of a module learn: by which optimizer, with which states, and how far by now.
+
+The update is part of the planned step, which then owns the states (**fused**), or it follows the step, by an
+Updater that has them. Which it is, the executor of a binding says; everything here holds for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core import BindError, OpAttributeError
+from ..executor import Executor
+from ..executor.amp import LossScale as Asked
+from . import optimizer as optimizers, states
+from .binding import Binding
+from .kvstore import KVStore
+from .loss_scale import are_finite, LossScale
+from .updater import get_updater, Updater
+
+
+class Training:
+    """The optimizer of a module, its states, KVStore and loss scale. `index` numbers its parameters.
+
+    `fused` is what the user asks for, None where that is left to `fit`.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[str],
+        fixed: Sequence[str],
+        fused: bool | None,
+        scale: LossScale | None,
+        logger: Any,
+    ) -> None:
+        self.parameters = list(parameters)
+        self.fixed = list(fixed)
+        self.fused = fused
+        self.scale = scale
+        self.logger = logger
+        self.index = {n: i for i, n in enumerate(parameters)}
+        self.optimizer: Any = None
+        self._updater: Updater | None = None
+        self._store: KVStore | None = None
+
+    @property
+    def updater(self) -> Updater:
+        assert self._updater is not None
+        return self._updater
+
+    # -- planning ------------------------------------------------------------------------------
+
+    @property
+    def waits(self) -> bool:
+        """Whether the step cannot be planned yet: the update is to be part of it, and is not known."""
+        return bool(self.fused) and self.optimizer is None
+
+    def in_step(self, inputs_need_grad: bool) -> Any:
+        """The optimizer, where its update can be, and is to be, part of the step; else None."""
+        if self.optimizer is None or not self.fused or inputs_need_grad:
+            return None
+        return None if self.optimizer.update_rule() is None else self.optimizer
+
+    def plan(self, binding: Binding) -> None:
+        """Plan training with this optimizer."""
+        binding.train_with(self.in_step(binding.inputs_need_grad), self._asked(binding))
+        self._give(binding)
+
+    def remake(self, binding: Binding) -> None:
+        """Plan the step anew, after what is asked of it has changed."""
+        binding.remake(self._asked(binding))
+        self._give(binding)
+
+    def use(
+        self, binding: Binding, data_shapes: Any, label_shapes: Any, before: Binding | None = None
+    ) -> None:
+        """Have a program for these shapes, the last step having been one of `before`."""
+        binding.use(data_shapes, label_shapes, self._asked(before or binding))
+        self._give(binding)
+
+    # -- who updates ---------------------------------------------------------------------------
+
+    def named(self, optimizer: Any, params: Any, binding: Binding) -> Any:
+        """An optimizer by its name, or one that is told now how its parameters are called."""
+        names = {i: n for n, i in self.index.items()}
+        if isinstance(optimizer, str):
+            try:
+                given = {"rescale_grad": 1.0 / binding.data_shapes[0].shape[0], **dict(params)}
+            except (TypeError, ValueError):
+                raise OpAttributeError(
+                    f"init_optimizer: optimizer_params must be a dict or (name, value) pairs, got {params!r}."
+                ) from None
+            return optimizers.create(optimizer, sym=binding.symbol, param_idx2name=names, **given)
+        if not optimizer.idx2name:
+            optimizer.idx2name = names
+            optimizer.set_lr_mult({})
+            optimizer.set_wd_mult({})
+        return optimizer
+
+    def start(self, optimizer: Any, store: KVStore | None, binding: Binding) -> None:
+        """Train by this optimizer from now on, with new states."""
+        self.optimizer, self._updater = optimizer, get_updater(optimizer)
+        if self.in_step(binding.inputs_need_grad) is not None:
+            binding.group.extra = {}
+            self.plan(binding)
+            for state in binding.executor.optimizer_states.values():
+                state[...] = 0  # of an optimizer before, perhaps
+            binding.refresh_masters()
+            self.updater.states |= self._states_of(binding)
+        else:
+            trained = [n for n in self.parameters if n not in self.fixed]
+            made = states.create(optimizer, self.parameters, trained, binding.arg_dict)
+            self.updater.states |= made
+            binding.group.extra = {"optimizer": states.nbytes(list(made.values()))}
+            self.plan(binding)
+        self._store = store
+        self.fill_store(binding)
+
+    def borrow(self, other: Training) -> None:
+        """Learn by another module's optimizer and states: those of one parameter are for both."""
+        if missing := [n for n in self.parameters if n not in other.index]:
+            raise BindError(f"borrow_optimizer: the other module has no parameter {missing[0]!r}.")
+        self.optimizer, self._updater = other.optimizer, other._updater
+        self.index, self.scale = other.index, other.scale
+
+    def keep_states(self, binding: Binding) -> None:
+        """After binding anew: the arrays of a fused step's states are new, their values are not."""
+        if self._updater is None or not binding.is_fused:
+            return
+        fresh = self._states_of(binding)
+        for i, state in fresh.items():
+            if i in self._updater.states:
+                states.copy(self._updater.states[i], state, self.parameters[i])
+        self._updater.states |= fresh
+
+    def _states_of(self, binding: Binding) -> dict[int, Any]:
+        return states.of_fused_step(binding.executor, self.optimizer, self.index)
+
+    def fill_store(self, binding: Binding) -> None:
+        """Let a KVStore hold the parameters themselves, and update by this module's optimizer."""
+        if self._store is not None:
+            arrays = binding.arg_dict
+            for name, index in self.index.items():
+                self._store.adopt(name, arrays[name], index)
+            self._store._set_updater(self.updater)
+
+    def update(self, binding: Binding) -> None:
+        """Apply the optimizer to the gradients of the last step; with a loss scale, if all are finite."""
+        if self.scale is not None and not self._may_update(self.scale, binding):
+            return
+        grads, args = binding.executor.grad_dict, binding.executor.arg_dict
+        for name in self.parameters:
+            grad = grads[name]
+            if grad is not None:
+                self.updater(self.index[name], grad, args[name])
+
+    def _may_update(self, scale: LossScale, binding: Binding) -> bool:
+        """Whether all gradients are finite; the loss scale learns from it."""
+        grads = binding.executor.grad_dict
+        finite = are_finite(g for n in self.parameters if (g := grads[n]) is not None)
+        scale.learn(finite)
+        self.follow(binding)
+        if not finite:
+            self.logger.info("Gradients overflow: no update; the loss scale is %g now.", scale.value)
+        return finite
+
+    def hyper(self, binding: Binding) -> np.ndarray:
+        """Rates for the next fused step, a row for each parameter that it updates."""
+        executor = binding.executor
+        if self.scale is not None:
+            if self.optimizer.rates_follow_count or self.scale.has_other(executor):
+                self.settle(binding)
+            self.scale.expect(executor, self.optimizer.progress)
+        rows = [self.optimizer.hyper(i) for i in self._updated(executor)]
+        return np.array(rows, np.float64).reshape(-1, self.optimizer.update_rule().rates)
+
+    def _updated(self, executor: Executor) -> list[int]:
+        return [self.index[n] for n in executor.updated]
+
+    # -- the loss scale ------------------------------------------------------------------------
+
+    def _asked(self, binding: Binding) -> Asked | None:
+        """What an executor is bound with for the loss scale."""
+        self.settle(binding)
+        return None if self.scale is None else self.scale.asked()
+
+    def _give(self, binding: Binding) -> None:
+        """After another executor came: it goes on where the one before was."""
+        if self.scale is not None and binding.is_fused:
+            self.scale.give(binding.executor)
+
+    def follow(self, binding: Binding) -> None:
+        """Have a program without the update use the scale as it is: it may have moved with other shapes."""
+        if self.scale is not None and self.scale.value != binding.executor.loss_scale:
+            binding.executor.loss_scale = self.scale.value
+
+    def settle(self, binding: Binding) -> None:
+        """Where the last step decided by itself whether to update: learn what it did."""
+        if self.scale is None or not binding.is_fused:
+            return
+        found = self.scale.settle(binding.executor)
+        if found is not None:
+            before, made = found
+            self.optimizer.set_progress(before)
+            self.optimizer.count(self._updated(binding.executor), made)
+            self.logger.info("Gradients overflow: no update; the loss scale is %g now.", self.scale.value)
+
+    def scale_state(self, binding: Binding) -> tuple[float, int] | None:
+        """The loss scale and its good steps, to go on from."""
+        self.settle(binding)
+        return None if self.scale is None else (self.scale.value, self.scale.good_steps)
+
+    def restore_scale(self, state: tuple[float, int] | None, binding: Binding) -> None:
+        """Go on from what `scale_state` gave."""
+        if self.scale is not None and state is not None:
+            self.scale.value, self.scale.good_steps = state
+            binding.executor.loss_scale = self.scale.value
+            self._give(binding)
+
+    # -- states in files -----------------------------------------------------------------------
+
+    def state_bytes(self, binding: Binding) -> bytes:
+        """The states as they go into a file."""
+        self.settle(binding)
+        return self.updater.get_states()
+
+    def restore_states(self, data: bytes, binding: Binding) -> None:
+        """Take the states out of a file."""
+        self.settle(binding)
+        mine = dict(self.updater.states)
+        self.updater.set_states(data)
+        if binding.is_fused:  # the arrays of the step stay, their values change
+            for index, state in mine.items():
+                states.copy(self.updater.states.get(index), state, self.parameters[index])
+            self.updater.states = mine

@@ -1,0 +1,89 @@
+"""The result of a norm that has run, made again of its statistics in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+from ..core.errors import DTypeError
+from ..graph.ir import Shape
+from ..graph.opdef import DType, Op, require_kind, Shapes
+from .norm_act_line import _added, _line, _pieces, _terms, is_lined, line, NormActLineAttrs
+from .scratch import accumulator, carve, scratch_bytes
+
+
+class _norm_again(Op):
+    """What `_norm_act` or `_norm_act_line` made, bit for bit, of the statistics that it found.
+
+    data, addend: (N, C, ...) with C at `axis`;  gamma, beta, mean, var, addend_factor, addend_shift: (C,)
+    ->  out: as data, ``max(data * factor + shift + added, 0)``. As of BatchNorm `var` is the inverse standard
+    deviation; attributes and what is added are those of `_norm_act_line`. There is no gradient.
+    """
+
+    inputs = ("data", "gamma", "beta", "mean", "var", "addend", "addend_factor", "addend_shift")
+    accepts = "float"
+    cheap = True
+    Attrs = NormActLineAttrs
+
+    @classmethod
+    def input_names(cls, a: Any) -> tuple[str, ...]:
+        return cls.inputs[: 8 if is_lined(a.plus) else 6 if a.plus else 5]
+
+    @classmethod
+    def in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
+        return {"out": ("addend", "data") if a.plus else ("data",)}
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
+        data = shapes[0]
+        channel = (data[a.axis],)
+        return (data, *(channel,) * 4, data, channel, channel)[: len(shapes)], (data,)
+
+    @classmethod
+    def infer_type(
+        cls, a: Any, *dtypes: DType | None
+    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+        data = dtypes[0]
+        require_kind(cls, data)
+        acc = None if data is None else accumulator(data)
+        wanted = (data, *(acc,) * 4, data, acc, acc)[: len(dtypes)]
+        for name, dtype, want in zip(cls.inputs, dtypes, wanted):
+            if dtype is not None and want is not None and dtype != want:
+                raise DTypeError(f"{name} must be {want} for data of {data}, got {dtype}.")
+        return wanted, (data,)
+
+    @staticmethod
+    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return (2 + _terms(a)) * prod(inputs[0])
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(_pieces(a, inputs[0], dtype))
+
+    @staticmethod
+    def forward(
+        xp: Any,
+        a: Any,
+        data: Any,
+        gamma: Any,
+        beta: Any,
+        mean: Any,
+        var: Any,
+        addend: Any = None,
+        addend_factor: Any = None,
+        addend_shift: Any = None,
+        *,
+        out: Any,
+        work: Any,
+    ) -> None:
+        added, total, columns = carve(work, _pieces(a, data.shape, data.dtype))
+        factor, shift = columns[:2]
+        _line(xp, a, gamma, beta, mean, var, factor, shift)
+        plus = _added(xp, a, addend, addend_factor, addend_shift, added)
+        line(xp, data, factor, shift, a.axis, total)
+        if plus is not None:
+            xp.add(total, plus, out=total)
+        if a.relu:
+            xp.maximum(total, 0, out=total)
+        xp.copyto(out, total, casting="unsafe")

@@ -1,0 +1,74 @@
+"""Recurrent layers in mixed precision: 16-bit data with the float32 parameters themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases_sequence import _rnn
+from conformance import Call
+from fast_kernels import close, only
+
+import mxlite as mx
+from mxlite import ops
+from mxlite.backends.cpu.compiled import usable
+from mxlite.backends.cpu.onednn import library
+from mxlite.memplan import check
+
+pytestmark = pytest.mark.skipif(library() is None or not usable(), reason="oneDNN or llvmlite is not there")
+
+HIDDEN, STEPS, BATCH = 32, 12, 5
+WIDE = 128  # then parameters are more than all else
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("mode", ["lstm", "gru"])
+def test_kernels_make_what_the_references_make(mode, dtype):
+    case = _rnn((STEPS, BATCH, HIDDEN), ops._rnn_keeping_gates, mode=mode, state_size=HIDDEN, num_layers=2)
+    call = Call.of(case, dtype=dtype)
+    kinds = tuple(np.dtype("f") if n == "parameters" else d for n, d in zip(call.names()[0], call.dtypes[0]))
+    ins, outs = case.op.infer_type(call.attrs, *kinds)
+    assert ins == kinds
+    call = Call(call.op, call.attrs, call.shapes, (ins, outs), True)
+    rng = np.random.default_rng(0)
+    arrays = {
+        n: (rng.standard_normal(s) / 8).astype(d)
+        for n, s, d in zip(call.names()[0], call.shapes[0], call.dtypes[0])
+    }
+    found = []
+    for which in ("reference", "onednn,compiled"):
+        with only(which):
+            made, _ = call.execute(call.op, arrays)
+            back = call.op.grad_op
+            have = {**arrays, **made}
+            have |= {f"d_{n}": (x * 0.5).astype(x.dtype) for n, x in made.items()}
+            grads, _ = call.execute(back, {n: have.get(n) for n in back.input_names(call.attrs)})
+            assert grads["d_parameters"].dtype == np.float32
+            made.pop("gates")  # the reference has none
+            found.append({**made, **grads})
+    close(found[1], found[0], 2e-2)
+
+
+def network():
+    data = mx.sym.var("data")
+    parameters, state, cell = (mx.sym.var(n) for n in ("parameters", "state", "cell"))
+    out = mx.sym.RNN(data, parameters, state, cell, mode="lstm", state_size=WIDE, num_layers=3, name="lstm")
+    return mx.sym.MakeLoss(mx.sym.sum(mx.sym.square(out)))
+
+
+def test_no_copy_of_parameters_is_made():
+    shapes = dict(data=(2, 1, WIDE), state=(3, 1, WIDE), cell=(3, 1, WIDE))
+    exe = network().simple_bind(mx.cpu(), amp="bfloat16", optimizer=mx.optimizer.SGD(), **shapes)
+    rng = np.random.default_rng(0)
+    for x in exe.arg_dict.values():
+        x[:] = rng.standard_normal(x.shape) / 4
+    before = exe.arg_dict["parameters"].asnumpy()
+    exe.step([[0.01, 0.0] for _ in exe.updated])
+    mx.nd.waitall()
+    check(exe.memory_plan)
+    assert exe.measured_bytes == exe.memory_plan.peak_bytes
+    after = exe.arg_dict["parameters"].asnumpy()
+    assert np.isfinite(after).all() and (after != before).mean() > 0.5
+    problem = exe.memory_plan.problem
+    assert not any(t.op == "Cast" and "parameters" in t.name for t in problem.tasks)
+    (backward,) = (t for t in problem.tasks if t.op == "_backward__rnn_keeping_gates")
+    assert backward.workspace < 4 * before.size, "neither weights nor their gradient once more"
