@@ -247,6 +247,12 @@ def test_onnx_files_are_planned(ask, tmp_path):
     assert "types of its inputs itself" in refused(
         ask("plan", path, "--shape", "x:2,3", "--dtype", "float64")
     )
+    fixed = h.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [7, 3])
+    graph.input.pop()
+    graph.input.append(fixed)
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)]), tmp_path / "fixed.onnx")
+    said = ask("plan", tmp_path / "fixed.onnx")[1]
+    assert said.split("\n", 1)[1] == ask("plan", path, "--shape", "x:7,3")[1].split("\n", 1)[1]
     code, out, _ = ask("explain", path, "--shape", "x:N,3")
     assert code == 0 and "mixed bfloat16 instead of float32" in out and "inference only" in out
 

@@ -136,3 +136,18 @@ def compare_with_the_least(problem: Problem, shares: Sequence[float], within: fl
         found = plan.extra_time
         limit = within * least.extra_seconds / problem.step_seconds + TINY
         assert found <= limit, f"{share}: {100 * found:.2f} %, limit {100 * limit:.2f} %, {plan.method}"
+
+
+# (seed, layers, share): recompute seconds of the optimum, proven once by `solve` in seconds of work.
+PROVED_BEFORE = {(34, 26, 0.6): 66.0, (1078, 28, 0.6): 63.0}
+
+
+@pytest.mark.parametrize("case", PROVED_BEFORE)
+def test_recompute_time_is_near_what_was_proven_before(case):
+    seed, count, share = case
+    problem = graphs.step(graphs.drawn(seed, count))
+    arena = int(share * plan_memory(problem).arena_bytes)
+    plan = plan_memory(problem, arena + problem.fixed_total)
+    check(plan)
+    assert plan.arena_bytes <= arena
+    assert plan.schedule.extra_seconds <= WITHIN * PROVED_BEFORE[case]

@@ -95,7 +95,7 @@ class Source:
         if os.path.isdir(self.text):
             raise FormatError(f"{self.text} is a folder; a model is a file (.json, .onnx) or zoo:NAME.")
         if self.text.endswith(".onnx"):
-            return self._onnx(shapes), shapes
+            return self._onnx(shapes)
         if not os.path.exists(self.text) and self.text in models.list_models():
             raise FormatError(f"There is no file {self.text!r}. Did you mean {ZOO + self.text!r}?")
         try:
@@ -114,8 +114,8 @@ class Source:
         chosen = batch or known or BATCH
         return {n: tuple(chosen if d == "N" else int(d) for d in dims) for n, dims in marked.items()}
 
-    def _onnx(self, shapes: Shapes) -> Symbol:
-        from ..formats.onnx import import_model
+    def _onnx(self, shapes: Shapes) -> tuple[Symbol, Shapes]:
+        from ..formats.onnx import get_model_metadata, import_model
 
         try:
             net, _, _ = import_model(self.text, shapes)
@@ -127,7 +127,9 @@ class Source:
                 ) from None
             named = str(error).startswith(self.text)
             raise FormatError(str(error) if named else f"{self.text}: {error}") from None
-        return net
+        names = set(net.list_arguments())
+        said = get_model_metadata(self.text)["input_tensor_data"]
+        return net, {**{n: shape for n, shape in said if n in names and all(shape)}, **shapes}
 
 
 def parse_shape(text: str) -> tuple[str, Dims]:

@@ -3,8 +3,10 @@
 Where few tasks matter, a search that only ever takes what is better ends too early: a result must be kept
 and two others dropped, and each of these changes alone is worse. So each search makes one to three changes
 at a time and goes on from what is a little worse too, less and less so. What is over its budget is not
-forbidden but dear. All searches make one step together, since candidates are costed together, and whatever
-beats a point of the frontier is noted there, whichever budget it was found for.
+forbidden but dear: for few tasks less so, since dropping what pays for a gain is often worth its seconds only
+when the gain, which is over the budget alone, was made. All searches make one step together, since candidates
+are costed together, and whatever beats a point of the frontier is noted there, whichever budget it was found
+for.
 
 S. Kirkpatrick, C. D. Gelatt, M. P. Vecchi 1983, "Optimization by simulated annealing". There a worse state is
 taken with a probability from an exponential function. Here a random number bounds how much worse it may be,
@@ -28,8 +30,9 @@ STEPS, STEPS_EACH = (
 )  # of each, at least, and no more than for each task: there are fewer searches instead
 HIGHEST = 3  # count
 BELOW = 0.85  # of the least bytes known: the lowest budget
-DEAR = 2.0  # shares of a step that a whole budget in excess is counted as
-WARM = 0.02  # how much worse, in shares of a step, the next state may be at first; nothing at last
+FEW = 100  # tasks, at most: the first of each pair below, else the second
+DEAR = 0.4, 2.0  # shares of a step that a whole budget in excess is counted as
+WARM = 0.01, 0.02  # how much worse, in shares of a step, the next state may be at first; nothing at last
 NEAR = 4  # places that a change is away from the one before, at most, half of the time
 
 
@@ -64,13 +67,14 @@ def _anneal(pool: Pool, points: Sequence[Point], space: _Spans | _Counts, limit:
     draws = _Draws()
     space.begin([next((p for p in points if p.live_bytes <= b), points[-1]) for b in budgets.tolist()])
     space.draw(draws, _places(steps, searches, space.places, draws))
-    heat = WARM * (1 - np.arange(steps) / steps) ** 2
+    size = int(len(pool.problem.tasks) > FEW)
+    heat = WARM[size] * (1 - np.arange(steps) / steps) ** 2
     worse = heat[:, None] * draws.shares(steps, searches) ** 2
 
     def energy() -> np.ndarray:
         nbytes, seconds = space.costs()
         excess = np.maximum(0.0, nbytes - budgets) / budgets
-        return np.asarray(seconds / whole + DEAR * excess)
+        return np.asarray(seconds / whole + DEAR[size] * excess)
 
     now = energy()
     for step in range(steps):

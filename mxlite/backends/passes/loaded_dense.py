@@ -22,7 +22,7 @@ from ...graph.attrs import attrs_by_name
 from ...ops.dense import FullyConnected
 from ..base import Request
 from ..dense.loaded import _loaded_dense, _loaded_dense_gradient, loadable, LoadedAttrs
-from .rewritten import renewed, rewritten
+from .rewritten import output, renewed, rewritten
 
 _STAGE = "__mirror_stage__"
 
@@ -75,8 +75,8 @@ def loaded_dense(
         seen += node.op is not None
         if node in first:
             order.append(new := _gradient(first[node], moved))
-            moved_to(_output(first[node].slope, "d_data"), _output(new, "d_data"))
-            moved_to(_output(first[node].by_weight, "d_weight"), _output(new, "d_weight"))
+            moved_to(output(first[node].slope, "d_data"), output(new, "d_data"))
+            moved_to(output(first[node].by_weight, "d_weight"), output(new, "d_weight"))
         inputs = tuple(moved.get(e, e) for e in node.inputs)
         if node in by_weight:
             bias = [i for i, n in enumerate(node.output_names) if n == "d_bias"]
@@ -142,10 +142,10 @@ def _matches(graph: Graph, kept: frozenset[Entry]) -> list[_Match]:
         named = [dict(zip(n.input_names, n.inputs)) for n in (by_weight, by_data[0])]
         if named[0]["data"] != made or named[0]["d_out"] != named[1]["d_out"]:
             continue
-        slope = only(_output(by_data[0], "d_data"))
+        slope = only(output(by_data[0], "d_data"))
         if slope is None or slope.forward is not node or slope.op is not node.op.grad_op:  # type: ignore[union-attr]
             continue
-        if _output(by_weight, "d_weight") not in readers and _output(by_weight, "d_weight") not in shown:
+        if output(by_weight, "d_weight") not in readers and output(by_weight, "d_weight") not in shown:
             continue
         matches.append(_Match(node, layer, by_weight, by_data[0], slope))
     return matches
@@ -185,7 +185,3 @@ def _request(graph: Graph, op: Any, attrs: Any, ins: tuple[Entry, ...], outs: tu
     dtypes = tuple(graph.dtypes[e] for e in ins)
     shapes = tuple(graph.shapes[e] for e in ins)
     return Request(op, attrs, shapes, tuple(graph.shapes[e] for e in outs), dtypes[0], dtypes)
-
-
-def _output(node: Node, name: str) -> Entry:
-    return Entry(node, node.output_names.index(name))

@@ -44,7 +44,7 @@ from ...ops.normed_convolution import (
 )
 from ..base import Request
 from .norm_act import is_norm
-from .rewritten import renewed, rewritten
+from .rewritten import output, renewed, rewritten
 
 _MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
 
@@ -186,7 +186,7 @@ class _Rewrite:
         if node in self.found:
             new = self._norm(node, inputs)
             for name in ("factor", "shift"):
-                e, like = _output(new, name), _output(node, "mean")
+                e, like = output(new, name), output(node, "mean")
                 self.shapes[e], self.dtypes[e] = self.shapes[like], self.dtypes[like]
         elif node in self.norm_of:
             new = self._reader(node, inputs, self.norm_of[node])
@@ -199,9 +199,9 @@ class _Rewrite:
         self.node_of[node] = new
         names = new.output_names
         for name in node.output_names:
-            was = _output(node, name)
+            was = output(node, name)
             if name in names:
-                e = self.moved[was] = _output(new, name)
+                e = self.moved[was] = output(new, name)
                 if was in self.shapes:  # of what nobody reads it may be unknown
                     self.shapes[e], self.dtypes[e] = self.shapes[was], self.dtypes[was]
         return new
@@ -219,7 +219,7 @@ class _Rewrite:
     def _line(self, norm: Node) -> tuple[Entry, Entry, Entry]:
         """What `norm` reads, its factor and its shift."""
         new = self.node_of[norm]
-        return new.inputs[0], _output(new, "factor"), _output(new, "shift")
+        return new.inputs[0], output(new, "factor"), output(new, "shift")
 
     def _reader(self, node: Node, inputs: tuple[Entry, ...], norm: Node) -> Node:
         named = dict(zip(node.input_names, inputs))
@@ -286,7 +286,7 @@ def _reads_as_data(node: Node, y: Entry) -> bool:
 
 def _convolution_request(graph: Graph, node: Node, norm: Node) -> Request:
     """The question for a kernel for the convolution `node` of what `norm` reads."""
-    like = (*node.inputs, *[_output(norm, "mean")] * 2)
+    like = (*node.inputs, *[output(norm, "mean")] * 2)
     out = (graph.shapes[Entry(node)],)
     return _request(graph, _normed_convolution, _attrs(node, norm), like, out)
 
@@ -296,7 +296,7 @@ def _gradient_request(graph: Graph, node: Node, norm: Node, addend: str, read: S
     forward, op = node.forward, _normed_convolution_d_weight
     assert forward is not None
     attrs = _gradient_attrs(node, norm, addend)
-    y, line = Entry(norm), _output(norm, "mean")
+    y, line = Entry(norm), output(norm, "mean")
     like = (Entry(forward), y, line, line, y, line, line)[: len(op.input_names(attrs))]
     used = {n for i, n in enumerate(node.output_names) if Entry(node, i) in read}.union(op.input_names(attrs))
     outs = tuple(graph.shapes[e] for e in forward.inputs[1:])
@@ -305,13 +305,13 @@ def _gradient_request(graph: Graph, node: Node, norm: Node, addend: str, read: S
 
 def _line_request(graph: Graph, norm: Node) -> Request:
     """The question for a kernel for the line of a norm."""
-    outs = (graph.shapes[_output(norm, "mean")],) * 4
+    outs = (graph.shapes[output(norm, "mean")],) * 4
     return _request(graph, _norm_line, _line_attrs(norm), norm.inputs, outs)
 
 
 def _norm_request(graph: Graph, norm: Node, addend: str) -> Request:
     """The question for a kernel for a norm that can be made again."""
-    line = _output(norm, "mean")
+    line = output(norm, "mean")
     like = (*norm.inputs, *([line] * 2 if is_lined(addend) else []))
     outs = (graph.shapes[Entry(norm)], *[graph.shapes[line]] * 4)
     return _request(graph, _norm_act_line, _norm_attrs(norm, addend), like, outs)
@@ -342,7 +342,3 @@ def _attrs(convolution: Node, norm: Node) -> NormedAttrs:
 
 def _gradient_attrs(gradient: Node, norm: Node, addend: str) -> NormedGradientAttrs:
     return NormedGradientAttrs(**attrs_by_name(gradient.attrs), relu=_has_relu(norm), plus=addend)
-
-
-def _output(node: Node, name: str) -> Entry:
-    return Entry(node, node.output_names.index(name))

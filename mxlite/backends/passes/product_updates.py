@@ -27,7 +27,7 @@ from ..product_update import (
     depth,
     ProductUpdateAttrs,
 )
-from .rewritten import rewritten
+from .rewritten import output, rewritten
 
 LEAST_BYTES, DEEP_LEAST_BYTES = 2 * BAND_BYTES, 4 * DEEP_BAND_BYTES
 """Of a gradient that is made in bands. A smaller one stays in the cache as a whole; one of a deep product, in
@@ -106,9 +106,9 @@ def _matches(
     for update in joinable(graph, kept):
         gradient = update.inputs[1]
         made = gradient.node
-        if made.op is not FullyConnected.grad_op or gradient != _output(made, "d_weight") or made in forward:
+        if made.op is not FullyConnected.grad_op or gradient != output(made, "d_weight") or made in forward:
             continue
-        if _output(made, "d_data") in uses:
+        if output(made, "d_data") in uses:
             continue  # one node for both: this backend does not split gradients
         named = dict(zip(made.input_names, made.inputs))
         is_deep = depth((graph.shapes[named["d_out"]], (), graph.shapes[gradient])) >= DEEP
@@ -154,10 +154,6 @@ def last_readers(graph: Graph) -> dict[Entry, Node]:
 def is_elementwise(op: Any) -> bool:
     """Whether `op` is an optimizer's step of a program that changes each element by itself."""
     return getattr(op, "form", "") == "fused" and "whole" not in vars(op.step_of)
-
-
-def _output(node: Node, name: str) -> Entry:
-    return Entry(node, node.output_names.index(name))
 
 
 def _joined(m: _Match, moved: Mapping[Entry, Entry]) -> Node:
