@@ -192,7 +192,8 @@ class Backend:
     num_forward)` may rewrite a whole step: it keeps the entries in `kept` (the new ones stand in its answer's
     mapping), and returns (graph, new entry of each kept one that changed, number of forward operator nodes).
     `lighten`, alike, is asked after that where nobody names a budget: its step holds less and takes a little
-    longer.
+    longer. `spare(graph)` takes back of a simplified forward graph what keeps more than it must for the sake
+    of time: it is asked where no plan of the other fits.
     `pack(graph, constant, in_place)` may rewrite an inference pass so that it works on its constant entries
     in a form that its kernels read faster; it says which variables are to be kept in which form where they
     are. `identity()` are the facts that times of its kernels depend on.
@@ -225,6 +226,7 @@ class Backend:
     lighten: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]] = (
         lambda graph, kept, num_forward: (graph, {}, num_forward)
     )
+    spare: Callable[[Graph], Graph] = lambda graph: graph
     identity: Callable[[], tuple[str, ...]] = lambda: ()
     copy: Callable[[Any, Any], None] = np.copyto
     pack: Callable[[Graph, Set[Entry], bool], tuple[Graph, Mapping[Entry, Entry], Mapping[Entry, Any]]] = (

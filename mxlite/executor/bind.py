@@ -12,7 +12,7 @@ from ..backends import backend_of, guard
 from ..backends.gpu import planning_backend
 from ..core import BindError, Context, current_context, DTypeError, nearest, parse_bytes, ShapeError
 from ..core.collection import no_collection
-from ..core.errors import DeviceError, MemoryBudgetError
+from ..core.errors import DeviceError, MemoryBudgetError, PlanError
 from ..core.npshape import from_user
 from ..graph import Entry, Graph, LOSS_SCALE, Shape, UpdateRule
 from ..graph.update import HISTORY
@@ -34,7 +34,7 @@ from .offload import host_link, Offload
 from .planned import Planned
 from .remedies import advice, Question
 from .room import require_room
-from .step import check_grad_req, forward_step, input_names, Key, training_step
+from .step import check_grad_req, forward_step, input_names, Key, Step, training_step
 from .watch import Seen, Watch, watched
 
 Shapes = Mapping[str, Shape]
@@ -452,14 +452,15 @@ def _plan(
     extra_fixed = {"arguments": held} if held else None
     infer_plan = plan_memory(infer_lowered.problem, strategy=strategy, template=template)
     simple = backend.simplify(looked.training, True)
-    if any(r != "null" for r in requests.values()):
-        scaling = None if scale is None else scale.in_step()
-        step = training_step(simple, data, requests, rule, scaling, looked.count, looked.points)
-        step = with_metrics(step, metrics, backend)
-    else:
-        step = forward_step(simple, data, train=True)
 
-    def lowered(like: Lowered | None, light: bool) -> Lowered:
+    def step_of(graph: Graph) -> Step:
+        if all(r == "null" for r in requests.values()):
+            return forward_step(graph, data, train=True)
+        scaling = None if scale is None else scale.in_step()
+        step = training_step(graph, data, requests, rule, scaling, looked.count, looked.points)
+        return with_metrics(step, metrics, backend)
+
+    def lowered(step: Step, like: Lowered | None, light: bool) -> Lowered:
         device = described or DEFAULT
         found = lower(
             step, backend, extra_fixed, infer_plan.placed_bytes, device=device, like=like, light=light
@@ -500,14 +501,29 @@ def _plan(
             raise
         return found
 
-    light = budget is None
+    step, light = step_of(simple), budget is None
+    # Where nobody wants gradients, the step of training is often that of inference: it has its order then.
+    order = infer_lowered if like is None else None
     if like is not None:
         with suppress(MemoryBudgetError):  # an order of these sizes' own may take less
-            return planned(lowered(like.train, like.train.light)), requests
-        return planned(lowered(None, light)), requests
-    # Where nobody wants gradients, the step of training is often that of inference: it has its order then.
-    train_lowered = lowered(infer_lowered, light)
-    if plan is not None and not is_of(plan, train_lowered):  # it may have been made with a budget, or without
-        other = lowered(infer_lowered, not light)
-        train_lowered = other if is_of(plan, other) else train_lowered
-    return planned(train_lowered), requests
+            return planned(lowered(step, like.train, like.train.light)), requests
+    first = lowered(step, order, light)
+    try:
+        return planned(first), requests
+    except (MemoryBudgetError, PlanError) as error:
+        # A plan that is given may have been made with a budget or without, or where nothing else fitted.
+        if plan is not None and is_of(plan, other := lowered(step, order, not light)):
+            return planned(other), requests
+        if (spared := backend.spare(simple)) is simple:
+            raise
+        last = lowered(step_of(spared), order, light)
+        base = first.problem.step_seconds
+        last = replace(last, problem=replace(last.problem, base_seconds=base))
+        if plan is not None and not is_of(plan, last):
+            raise
+        try:
+            return planned(last), requests
+        except MemoryBudgetError as second:
+            if isinstance(error, MemoryBudgetError):
+                raise min(error, second, key=lambda e: e.least_feasible_bytes) from None
+            raise

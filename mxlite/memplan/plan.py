@@ -66,9 +66,10 @@ class MemoryPlan:
     def extra_time(self) -> float:
         """Time of recomputing and of waiting for copies / time of the step without, each kernel by itself.
 
-        0.0 is none. By this number plans are chosen.
+        0.0 is none. By this number plans are chosen. Where a step has to keep less than it likes from the
+        outset, as the gates of recurrent layers, what that takes counts as well.
         """
-        return self.schedule.extra_time
+        return self._beyond_base(self.schedule.extra_time)
 
     @property
     def step_seconds(self) -> float:
@@ -89,7 +90,12 @@ class MemoryPlan:
         """
         if not self.problem.cache_bytes:
             return self.extra_time
-        return self.predicted_seconds / make_plan(self.problem).predicted_seconds - 1
+        return self._beyond_base(self.predicted_seconds / make_plan(self.problem).predicted_seconds - 1)
+
+    def _beyond_base(self, extra: float) -> float:
+        """What is beyond this step's time as a share of that of the step that would be run if it fitted."""
+        slowdown = self.problem.slowdown
+        return extra if slowdown == 1 else (1 + extra) * slowdown - 1
 
     @property
     def recomputed(self) -> int:

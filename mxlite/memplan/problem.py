@@ -99,7 +99,8 @@ class Problem:
     program owns outside the arena. `costs` says what the seconds are reckoned for; empty: the default
     device. `least_arena` is needed in any case (by the inference pass that shares the arena). `host` is
     there if kept values may wait for backward in host memory. `cache_bytes` is what a cache holds where that
-    was measured, else 0, and `others_bytes_per_s` what others touch of it; see `locality.py`.
+    was measured, else 0, and `others_bytes_per_s` what others touch of it; see `locality.py`. `base_seconds`
+    are those of the step that would be run if it fitted, where that is another one, else 0.
     """
 
     tasks: tuple[Task, ...]
@@ -111,6 +112,7 @@ class Problem:
     host: HostLink | None = None
     cache_bytes: int = 0
     others_bytes_per_s: float = 0.0
+    base_seconds: float = 0.0
 
     @property
     def fixed_total(self) -> int:
@@ -126,6 +128,8 @@ class Problem:
             text += repr(self.host)
         if self.cache_bytes:
             text += f" cache {self.cache_bytes} others {self.others_bytes_per_s!r}"
+        if self.base_seconds:
+            text += f" base {self.base_seconds!r}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     @cached_property
@@ -189,6 +193,11 @@ class Problem:
     def step_seconds(self) -> float:
         """Modelled time of one step without any recomputation."""
         return sum(t.seconds for t in self.tasks)
+
+    @property
+    def slowdown(self) -> float:
+        """Time of one step without any recomputation / time of the step that would be run if it fitted."""
+        return self.step_seconds / self.base_seconds if self.base_seconds else 1.0
 
     @cached_property
     def task_bound(self) -> tuple[int, int]:

@@ -56,6 +56,10 @@ class _rnn_keeping_gates(RNN):
         made = dict(zip(RNN.output_names(a), outs)) | {"gates": wide}
         return ins, tuple(made[n] for n in cls.output_names(a))
 
+    @classmethod
+    def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return 2 * cls.flops(a, inputs, outputs)
+
     @staticmethod
     def forward(  # type: ignore[override]
         xp: Any, a: Any, data: Any, parameters: Any, state: Any, state_cell: Any = None,

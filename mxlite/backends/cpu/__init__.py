@@ -20,6 +20,7 @@ CPU = Backend(
     simplify=passes.simplify,
     combine=passes.combine,
     lighten=passes.lighten,
+    spare=passes.forget_gates,
     pack=passes.pack,
     in_turn=cores.in_turn,
     join=join,

@@ -13,7 +13,7 @@ from ...passes import narrow_data, pool_first, product_updates, remade
 from .chains import chains
 from .channels_last import channels_last
 from .fold import fold
-from .keep_gates import keep_gates
+from .keep_gates import forget_gates as forget_gates, keep_gates
 from .lighten import lighten as lighten
 from .loaded_dense import loaded_dense
 from .loss_bands import loss_bands

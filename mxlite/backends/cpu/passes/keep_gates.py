@@ -41,3 +41,18 @@ def _widest(graph: Graph, parameters: Entry) -> Entry:
         return parameters
     (source,) = parameters.node.inputs
     return source if graph.dtypes[source] == float32 else parameters
+
+
+def forget_gates(graph: Graph) -> Graph:
+    """`graph` with RNN in place of each `_rnn_keeping_gates`; see `Backend.spare`. O(nodes)."""
+    if not any(n.op is _rnn_keeping_gates for n in graph.nodes):
+        return graph
+    r = Rewriter(graph)
+    for node in graph.nodes:
+        if node.op is not _rnn_keeping_gates:
+            r.keep(node)
+            continue
+        new = r.add(RNN, node.attrs, [r.of(e) for e in node.inputs], node.name, node.annotations)
+        for i in range(new.num_outputs):
+            r.put(Entry(node, i), Entry(new, i))
+    return r.graph()
