@@ -668,3 +668,8 @@ def test_a_deconvolution_of_a_target_shape_computes_its_adjustment():
         target_shape=(8, 8), name="up",
     )  # fmt: skip
     assert net.infer_shape(d=(2, 3, 4, 4))[1] == [(2, 5, 8, 8)]
+
+
+def test_an_operator_without_outputs_is_no_symbol():
+    with pytest.raises(mx.MXLiteError, match=r"reset_arrays 'r' has no output.*mx\.nd\.reset_arrays"):
+        mx.sym.reset_arrays(mx.sym.var("x"), num_arrays=1, name="r")

@@ -9,6 +9,7 @@ from typing import Any
 from ..core.errors import DTypeError
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, Shapes
+from .norm import BatchNorm
 from .norm_act_line import _added, _line, _pieces, _terms, is_lined, line, NormActLineAttrs
 from .scratch import accumulator, carve, scratch_bytes
 
@@ -36,9 +37,8 @@ class _norm_again(Op):
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        data = shapes[0]
-        channel = (data[a.axis],)
-        return (data, *(channel,) * 4, data, channel, channel)[: len(shapes)], (data,)
+        (data, *channels), _ = BatchNorm.infer_shape(a, *shapes[:5])
+        return (data, *channels, data, *channels[:2])[: len(shapes)], (data,)
 
     @classmethod
     def infer_type(

@@ -30,7 +30,8 @@ def call(
     `attr` (and the current AttrScope) may hold annotations and parameters; of two values for a
     parameter, the one in `parameters` counts. An input that is not given becomes a variable NODE_INPUT with
     a copy of the node's attributes. Raises OpAttributeError for parameters, UnknownNameError for
-    inputs that the operator does not have, MXLiteError for too many or doubly given ones.
+    inputs that the operator does not have, MXLiteError for too many or doubly given ones, and for an operator
+    that has no output.
     """
     annotations: dict[str, str] = {}
     given: dict[str, str] = {}
@@ -47,6 +48,10 @@ def call(
         given.setdefault("num_args", str(len(positional) + len(named)))
     who = f"{op.op_name} {name!r}" if name else op.op_name
     attrs = typed_attrs(op, given, who)
+    if not op.output_names(attrs):
+        raise MXLiteError(
+            f"{who} has no output, so that no symbol can be made of it; mx.nd.{op.op_name} runs it at once."
+        )
     entries = _match(op, attrs, positional, named, who)
     name = NameManager.current.get(name, hint)
     inputs = tuple(

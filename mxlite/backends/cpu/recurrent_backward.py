@@ -38,14 +38,12 @@ class BackwardLayers(Layers):
         self.leaves = leaves
         self.plain = s.G == 1
         self.kept = kept or self.plain  # results are all that a plain cell needs
-        self.form = self.form._replace(raw=not self.kept)
         for k in self.lengths_of_stretches():
             rows = k * s.B
             for layer in range(s.L):
                 width = s.width(layer)
                 if not self.kept:
                     self.inputs(rows, width)
-                    self._again(rows)
                 for adds in (False, True):
                     if not leaves:
                         self._to_weights(rows, width, adds)
@@ -60,19 +58,6 @@ class BackwardLayers(Layers):
     def _hidden(self) -> list[tuple[int, int, int]]:
         """(column of the gates, row of the weights, how many), for products with hidden states."""
         return [(0, 0, 2), (3, 2, 1)] if self.a.mode == "gru" else [(0, 0, self.s.G)]
-
-    def _again(self, rows: int) -> Iterator[tuple[Any, int, int]]:
-        """Products gates += before @ weight.T; with columns and rows to start at."""
-        h = self.s.H
-        made = []
-        for column, row, count in self._hidden():
-            weight = Layout.dense(count * h, h).turned
-            out = self._part(rows, column, count)
-            # The hidden part of a GRU's candidate stands alone: its bias is added, nothing else is there.
-            alone = column == 3
-            how = self.multiply(Layout.dense(rows, h), weight, out, bias=alone, adds=not alone)
-            made.append((how, column, row))
-        return iter(made)
 
     def _to_weights(self, rows: int, width: int, adds: bool) -> tuple[Any, list[tuple[Any, int, int]]]:
         """Products d_weight = d_gates.T @ x, and those with the hidden states before."""
@@ -98,10 +83,15 @@ class BackwardLayers(Layers):
     def pieces(self) -> Pieces:
         s = self.s
         rows, lstm = s.K * s.B, s.passes if self.lstm else 0
+        packed = [recurrent.packed_numbers(self.form, True)]
+        if not self.kept:
+            packed.append(recurrent.packed_numbers(self.form, False))
         apart = self.narrow or (s.D == 2 and self.drops)
         return self.common_pieces() | {
             "d_weights": ((s.parameters if self.widens else 0,), float32),
-            "packed": ((recurrent.packed_numbers(self.form, True),), float32),
+            "packed": ((max(packed),), float32),
+            "h": ((0 if self.kept else 2, s.B, s.H), float32),
+            "c": ((0 if self.kept or not self.lstm else s.B, s.H), float32),
             "gates": ((0 if self.leaves else rows, self.columns), float32),
             "before": ((s.K if self._needs_befores else 0, s.B, s.H), float32),
             "cells": ((s.K if self.lstm else 0, s.B, s.H), float32),
@@ -177,16 +167,17 @@ class BackwardLayers(Layers):
             if self._needs_befores:
                 calls += self._befores(xp, d, begin, end, results(layer), states[0][number], ends)
             head = gradient(layer, begin, end)
+            start = self._start(xp, calls, number, n, states[1], cells)
+            if not self.kept:
+                calls += self._gates_again(xp, w, x, d, begin, end, start)
+                packed = -1
             form = self.form._replace(head="float32" if head is None else head.dtype.name)
             code = recurrent.code(form, True)
             if packed != number:
                 slots = {recurrent.WEIGHT: address_of(w.h), recurrent.PACKED: address_of(have["packed"])}
                 calls.append(self._call(code, "pack", slots, (w.h, have["packed"])))
                 packed = number
-            if not self.kept:
-                calls += self._sums_again(xp, w, x, rows)
             known = have["gates"] if gates is None else gates[number, begin:end]
-            start = self._start(xp, calls, number, n, states[1], cells)
             made = have["gates"]
             if self.leaves:
                 made = d_gates[number, begin:end].reshape(rows, self.columns)
@@ -232,17 +223,35 @@ class BackwardLayers(Layers):
                 yield partial(xp.less_equal, ends, begin + j + 1, out=off[:, 0])
                 yield partial(xp.copyto, before[j], state, where=off, casting="unsafe")
 
-    def _sums_again(self, xp: Any, w: Weights, x: Any, rows: int) -> Iterator[Run]:
-        """The sums of the gates of a stretch, as forward had them."""
+    def _gates_again(
+        self, xp: Any, w: Weights, x: Any, d: int, begin: int, end: int, start: Any
+    ) -> Iterator[Run]:
+        """The gates of a stretch, with the calls that forward made them with, and so its bits."""
         s, have = self.s, self.have
         yield from add_bias(xp, w, s.H, GATES_WITH_HIDDEN_BIAS[self.a.mode], have["bias"])
-        gates = have["gates"]
-        yield self.inputs(rows, x.shape[1]).bind(x, w.x, gates, have["bias"], have["scratch"])
-        for how, column, row in self._again(rows):
-            weight = w.h[row * s.H :]
-            yield how.bind(
-                have["before"], weight, gates[:, column * s.H :], w.bh[row * s.H :], have["scratch"]
-            )
+        gates, k = have["gates"], end - begin
+        yield self.inputs(k * s.B, x.shape[1]).bind(x, w.x, gates, have["bias"], have["scratch"])
+        step, first = (1, 0) if d == 0 else (-1, k - 1)
+        yield partial(xp.copyto, have["h"][0], have["before"][first])
+        if self.lstm:
+            yield partial(xp.copyto, have["c"], start)
+        code = recurrent.code(self.form._replace(keeps=True), False)
+        packing = {recurrent.WEIGHT: address_of(w.h), recurrent.PACKED: address_of(have["packed"])}
+        yield self._call(code, "pack", packing, (w.h, have["packed"]))
+        slots = {
+            recurrent.PACKED: address_of(have["packed"]),
+            recurrent.GATES: address_of(gates) + first * s.B * self.columns * 4,
+            recurrent.CELL: address_of(have["c"]) if self.lstm else 0,
+            recurrent.LENGTHS: address_of(have["lengths"]) if self.form.ends else 0,
+            recurrent.BIAS: address_of(w.bh[2 * s.H :]) if self.a.mode == "gru" else 0,
+            recurrent.STATE: address_of(have["h"][0]),
+            recurrent.OTHER: address_of(have["h"][1]),
+            recurrent.STEPS: k,
+            recurrent.GATES_STEP: step * s.B * self.columns * 4,
+            recurrent.TIME: begin + first,
+            recurrent.TIME_STEP: step,
+        }
+        yield self._call(code, "forward", slots, (have["packed"], gates, w.bh))
 
     def _start(self, xp: Any, calls: list[Run], number: int, n: int, first: Any, cells: Any) -> Any:
         """The cell states before a stretch."""

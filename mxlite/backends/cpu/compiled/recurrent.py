@@ -12,8 +12,7 @@ Each thread has units of its own in every step, and so its part of the weights i
 threads meet, for the next one reads all hidden states.
 
 Backward goes from the last step to the first: of its units, a thread makes the gradients of the gates' sums;
-all meet; then dh += d_gates (B, G*H) @ weight, for its units again. What the gates were is read where it was
-kept, or made of their sums first (`raw`).
+all meet; then dh += d_gates (B, G*H) @ weight, for its units again. What the gates were is read.
 
 Gates lie side by side in the order of ops/rnn_cells.py. A GRU has four columns of H numbers: reset, update,
 candidate, and the hidden part of the candidate's sum.
@@ -34,8 +33,7 @@ from .transposition import _transposed
 
 class Form(NamedTuple):
     """What the code depends on. `dtype`: of results; `head`: of their gradients. keeps: whether gates are
-    written. ends: whether samples have lengths of their own. raw: whether backward finds the sums of the
-    gates, not these.
+    written. ends: whether samples have lengths of their own.
     """
 
     mode: str
@@ -44,7 +42,6 @@ class Form(NamedTuple):
     dtype: str = "float32"
     keeps: bool = False
     ends: bool = False
-    raw: bool = False
     head: str = "float32"
 
     @property

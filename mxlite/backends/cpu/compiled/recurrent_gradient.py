@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..winograd.routine import Int, Program, Routine
 from . import recurrent as r, tile
-from .functions import sigmoid, tanh
+from .functions import tanh
 from .recurrent import Form, Recurrent
 
 _STEPS = 512  # of a product at a time, so that what it reads of the weights stays in a cache
@@ -53,7 +53,7 @@ class Gradient(Recurrent):
         self.panels = panels
         self.low = f.times(self.first, self.units)
         self.high = f.least(f.times(self.last, self.units), self.h)
-        if form.mode == "lstm" or form.raw:
+        if form.mode == "lstm":
             with f.loop("0", self.steps) as loop:
                 self._recall(loop.index)
         with f.loop("0", self.steps) as loop:
@@ -70,39 +70,27 @@ class Gradient(Recurrent):
         is_first = f.is_("eq", j, 0)
         return after, f.emit(f"select i1 {is_first}, ptr {self.begin}, ptr {f.at(after, earlier)}")
 
-    # -- gates and cell states --------------------------------------------------------------------------
+    # -- cell states --------------------------------------------------------------------------
 
     def _recall(self, j: Int) -> None:
-        """What step j was, of its units: gates, where there are sums of them, and cell states."""
+        """The cell states of step j, of its units, from the gates."""
         f, form = self.f, self.form
         gates = f.at(self.gates, f.times(j, self.gates_step))
-        after, before = self._cells_at(j) if form.mode == "lstm" else ("", "")
+        after, before = self._cells_at(j)
         time = self.time(j)
         with f.loop("0", str(form.samples)) as loop:
             row = f.at(gates, f.times(loop.index, self.gates_row))
             shift = f.times(loop.index, 4 * self.h)
-            columns = [f.at(row, 4 * self.h * g) for g in range(form.columns)]
+            columns = [f.at(row, 4 * self.h * g) for g in range(3)]
             off = r.ended(f, self.lengths, loop.index, time) if form.ends else None
 
-            def lstm(i: str, mask: str | None) -> None:
-                enter, forget, new = (f.load(columns[g], i, mask=mask) for g in range(3))
-                if form.raw:
-                    enter, forget, new = sigmoid(f, enter), sigmoid(f, forget), tanh(f, new)
-                    out = sigmoid(f, f.load(columns[3], i, mask=mask))
-                    for x, column in zip((enter, forget, new, out), columns):
-                        f.store(x, column, i, mask=mask)
+            def unit(i: str, mask: str | None) -> None:
+                enter, forget, new = (f.load(column, i, mask=mask) for column in columns)
                 c = f.load(f.at(before, shift), i, mask=mask)
                 made = f.fma(forget, c, f.mul(enter, new))
                 f.store(made if off is None else f.select(off, c, made), f.at(after, shift), i, mask=mask)
 
-            def gru(i: str, mask: str | None) -> None:
-                reset, update, new, hidden = (f.load(column, i, mask=mask) for column in columns)
-                reset, update = sigmoid(f, reset), sigmoid(f, update)
-                new = tanh(f, f.fma(reset, hidden, new))
-                for x, column in zip((reset, update, new), columns):
-                    f.store(x, column, i, mask=mask)
-
-            f.sweep(str(self.low), str(self.high), lstm if form.mode == "lstm" else gru)
+            f.sweep(str(self.low), str(self.high), unit)
 
     # -- gradients ----------------------------------------------------------------------------------------
 

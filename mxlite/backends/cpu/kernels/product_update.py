@@ -25,25 +25,29 @@ class Weight:
     """A matrix (rows, columns) that is updated by ``x.T @ y``, x: (depth, stride), of which `rows` columns
     count, y: (depth, columns), both of `dtype`.
 
-    step: attributes with the step's `op` and `attrs`. dtypes: of the matrix, the step's states, and `hyper`,
-    whose shape is `hyper`.
+    parts: rows of x and y in the order in which what they make is added up. step: attributes with the step's
+    `op` and `attrs`. dtypes: of the matrix, the step's states, and `hyper`, whose shape is `hyper`.
     """
 
     rows: int
     columns: int
-    depth: int
+    parts: tuple[slice, ...]
     stride: int
     dtype: DType
     step: Any
     dtypes: tuple[DType, ...]
     hyper: tuple[int, ...]
 
+    @property
+    def depth(self) -> int:
+        return sum(p.stop - p.start for p in self.parts)
+
 
 class _Band(NamedTuple):
     """How the gradient of `rows` rows is made, and the step on them."""
 
     rows: int
-    product: Product
+    products: tuple[Product, ...]  # of each part, those behind the first add
     step: ChosenKernel
 
 
@@ -61,7 +65,7 @@ class Bands(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.whole.product.name}, {self.whole.step.name}, {self.length} rows at a time"
+        return f"{self.whole.products[0].name}, {self.whole.step.name}, {self.length} rows at a time"
 
     @property
     def numbers(self) -> int:
@@ -71,7 +75,7 @@ class Bands(NamedTuple):
     @property
     def for_product(self) -> int:
         """Bytes of scratch."""
-        return max(self.whole.product.scratch, self.rest.product.scratch)
+        return max(p.scratch for band in (self.whole, self.rest) for p in band.products)
 
     @property
     def for_step(self) -> int:
@@ -90,7 +94,9 @@ class Bands(NamedTuple):
         for begin in range(0, weight.rows, self.length):
             band = self.whole if begin + self.length <= weight.rows else self.rest
             part = slice(begin, begin + band.rows)
-            calls.append(band.product.bind(x[:1, part], y, made[: band.rows], None, for_product))
+            for rows, product in zip(weight.parts, band.products):
+                factors = x[rows][:1, part], y[rows]
+                calls.append(product.bind(*factors, made[: band.rows], None, for_product))
             mine, *states = (z[part] for z in own)
             services = {"work": for_step} if "work" in band.step.signature.services else {}
             given = (mine, made[: band.rows], *states, hyper)
@@ -107,10 +113,17 @@ def bands(weight: Weight) -> Bands | None:
 
 
 def _band(w: Weight, rows: int) -> _Band | None:
-    x = Layout((rows, w.depth), (1, w.stride))
-    layouts = (x, Layout.dense(w.depth, w.columns), Layout.dense(rows, w.columns))
-    found = product_of(w.dtype, Term("x", "y", "gradient", layouts), w.rows * w.columns * w.depth)
-    return None if found is None else _Band(rows, found, step_kernel(w, (rows, w.columns)))
+    products = []
+    for i, part in enumerate(w.parts):
+        count = part.stop - part.start
+        x = Layout((rows, count), (1, w.stride))
+        layouts = (x, Layout.dense(count, w.columns), Layout.dense(rows, w.columns))
+        term = Term("x", "y", "gradient", layouts, adds=i > 0)
+        found = product_of(w.dtype, term, w.rows * w.columns * w.depth)
+        if found is None:
+            return None
+        products.append(found)
+    return _Band(rows, tuple(products), step_kernel(w, (rows, w.columns)))
 
 
 def step_kernel(w: Weight, shape: tuple[int, ...]) -> ChosenKernel:
@@ -129,7 +142,7 @@ def step_kernel(w: Weight, shape: tuple[int, ...]) -> ChosenKernel:
 def _update(r: Request) -> ChosenKernel | None:
     rows, columns = r.inputs[2]
     weight = Weight(
-        rows, columns, depth(r.inputs), rows, r.dtype, r.attrs, r.dtypes[2:], r.inputs[-1]
+        rows, columns, (slice(0, depth(r.inputs)),), rows, r.dtype, r.attrs, r.dtypes[2:], r.inputs[-1]
     )  # fmt: skip
     made = bands(weight)
     if made is None:
@@ -142,7 +155,9 @@ def _update(r: Request) -> ChosenKernel | None:
 
     def connect(xp: Any, a: Any, x: Any, y: Any, *arrays: Any, work: Any) -> Run:
         *own, hyper = arrays
-        return in_turn(made.calls(xp, x.reshape(-1, rows), y, own, hyper, carve(work, pieces)))
+        return in_turn(
+            made.calls(xp, x.reshape(-1, rows), y.reshape(-1, columns), own, hyper, carve(work, pieces))
+        )
 
     return connected(connect, scratch_bytes(pieces), made.name, like=r.op.forward, mutates=True)
 

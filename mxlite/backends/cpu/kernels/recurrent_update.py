@@ -23,13 +23,14 @@ def _update(r: Request) -> ChosenKernel | None:
     count = s.T * s.B
     kinds = r.dtypes[len(r.dtypes) - len(_rnn_update.halves(a, r.dtypes)[1]) :]
     stride = r.inputs[0][3]
-    found: dict[tuple[int, int], Bands] = {}
+    found: dict[tuple[int, tuple[int, int]], Bands] = {}
     for part in matrices(a.rnn, s):
-        weight = Weight(*part.shape, count, stride, r.dtype, a, kinds, r.inputs[-1])
-        made = found.get(part.shape) or bands(weight)
+        key = part.pass_ % s.D, part.shape
+        weight = Weight(*part.shape, _parts(s, key[0]), stride, r.dtype, a, kinds, r.inputs[-1])
+        made = found.get(key) or bands(weight)
         if made is None:
             return None
-        found[part.shape] = made
+        found[key] = made
     of_biases = {n: step_kernel(weight, (n,)) for n in {w.stop - w.start for *_, w in biases(a.rnn, s)}}
     pieces: list[Piece] = [
         ((s.T, s.B, s.P), r.dtype),
@@ -51,7 +52,8 @@ def _update(r: Request) -> ChosenKernel | None:
                 y = before
             d = given["d_gates"][part.pass_].reshape(count, stride)[:, part.column : part.column + part.rows]
             mine = [x[part.slice].reshape(part.shape) for x in own]
-            calls += found[part.shape].calls(xp, d, y.reshape(count, -1), mine, hyper, room)
+            key = part.pass_ % s.D, part.shape
+            calls += found[key].calls(xp, d, y.reshape(count, -1), mine, hyper, room)
         for number, column, where in biases(a.rnn, s):
             size = where.stop - where.start
             step, (mine, *states) = of_biases[size], (x[where] for x in own)
@@ -62,6 +64,14 @@ def _update(r: Request) -> ChosenKernel | None:
 
     name = next(iter(found.values())).name
     return connected(connect, scratch_bytes(pieces), name, like=r.op.forward, mutates=True)
+
+
+def _parts(s: Sizes, direction: int) -> tuple[slice, ...]:
+    """Steps of time, all samples of each, in the order in which backward without kept gates adds them up, so
+    that both make the same bits.
+    """
+    spans = (s.span(direction, n) for n in reversed(range(s.stretches)))
+    return tuple(slice(begin * s.B, end * s.B) for begin, end in spans)
 
 
 ROWS = {_rnn_update: [_update]}
