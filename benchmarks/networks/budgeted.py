@@ -14,7 +14,7 @@ CIFAR = dict(image=(3, 32, 32), title="CIFAR, pre-activation", width=64)
 
 def _deep(depth: int, batch: int) -> Net:
     net = deep_resnet(depth, batch, **CIFAR)  # type: ignore[arg-type]
-    return replace(net, name=f"resnet{depth}", rate=2e-4 if depth < 1001 else 2e-6)
+    return replace(net, name=f"resnet{depth}", rate=2e-4 if depth < 1001 else 5e-7)
 
 
 def lstm_in_one(steps: int, **options: Any) -> Any:
