@@ -99,7 +99,7 @@ net = networks(False, False)[0]
 def ours(name, mib, extra, seconds, **options):
     e = Entry(Column(name, name, "ours", "", options))
     e.memory = {"planned": mib * MIB, "measured": mib * MIB}
-    e.plan = {"predicted": extra, "method": "m"}
+    e.plan = {"predicted": 2 * (1 + extra), "method": "m"}
     e.seconds = Spread(seconds)
     e.processor = Spread([s * (1 + (name == "30.0")) for s in seconds])
     return e
@@ -136,7 +136,7 @@ MISSED = {
     "found.digests.update(budget0='b')": (BITS, ["2", "NO"]),
     "entries['budget0'].memory.update(measured=31 * MIB)": (OWN, ["2", "NO"]),
     "found.budgets.update(budget0=29 * MIB)": (OWN, ["2", "NO"]),
-    "entries['budget0'].plan.update(predicted=0.4)": (NEAR, ["2", "NO"]),
+    "entries['budget0'].plan.update(predicted=2.8)": (NEAR, ["2", "NO"]),
     "found.races['blocks'] = Spread((1.0, 1.0, 1.0)), Spread((1.1, 2.2, 1.0))": (
         FASTER,
         ["0.91 (resnet56, blocks)", "NO"],
@@ -149,7 +149,7 @@ def test_what_is_missed_is_said(tmp_path):
     changes = ["pass", *MISSED]
     (within, beside, all_met), *missed = json.loads(run("-c", TABLES, json.dumps(changes), folder=tmp_path))
     rows = [[c.strip() for c in line.split("|")] for line in within.splitlines()]
-    assert rows[3][1:10] == ["30.0", "30.0", "30.0", "50.0", "50.0", "200.0", "1600", "yes", "m"]
+    assert rows[3][1:11] == ["30.0", "30.0", "30.0", "50.0", "50.0", "200.0", "3000", "1600", "yes", "m"]
     assert "2.00 (0.91-3.64)" in beside  # round by round, as is the 50.0: of 1.5, 1.0 and 1.6 the middle one
     assert all_met == {
         OWN: ["3", "yes"],

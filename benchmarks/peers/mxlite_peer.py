@@ -144,7 +144,7 @@ class MXLite(Peer):
         return {
             "method": plan.method,
             "extra_time": plan.extra_time,
-            "predicted": plan.predicted_extra_time,
+            "predicted": plan.predicted_seconds,
             "recomputed": plan.recomputed,
             "fixed": plan.problem.fixed_total,
             "kept": bound.kept,
