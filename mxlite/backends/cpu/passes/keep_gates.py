@@ -7,7 +7,7 @@ them again, and their gradient, which adds up over stretches of steps, would be 
 from __future__ import annotations
 
 from ....core.dtype import float32
-from ....graph import Entry, Graph, Rewriter
+from ....graph import Entry, Graph, Node, Rewriter
 from ....graph.opdef import known_shape
 from ....ops.cast import Cast
 from ....ops.rnn import RNN
@@ -44,15 +44,23 @@ def _widest(graph: Graph, parameters: Entry) -> Entry:
 
 
 def forget_gates(graph: Graph) -> Graph:
-    """`graph` with RNN in place of each `_rnn_keeping_gates`; see `Backend.spare`. O(nodes)."""
-    if not any(n.op is _rnn_keeping_gates for n in graph.nodes):
+    """`graph` with RNN in place of each `_rnn_keeping_gates` of float32; see `Backend.spare`. O(nodes).
+
+    In mixed precision the parameters are of another type than data, which RNN does not take.
+    """
+    forgotten = {n for n in graph.nodes if n.op is _rnn_keeping_gates and _is_float32(graph, n)}
+    if not forgotten:
         return graph
     r = Rewriter(graph)
     for node in graph.nodes:
-        if node.op is not _rnn_keeping_gates:
+        if node not in forgotten:
             r.keep(node)
             continue
         new = r.add(RNN, node.attrs, [r.of(e) for e in node.inputs], node.name, node.annotations)
         for i in range(new.num_outputs):
             r.put(Entry(node, i), Entry(new, i))
     return r.graph()
+
+
+def _is_float32(graph: Graph, node: Node) -> bool:
+    return all(graph.dtypes[e] == float32 for e in node.inputs)
