@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     operations = len(a.problem.tasks), len(b.problem.tasks)
     for name, m, n in (("operations", *operations), ("run again", a.recomputed, b.recomputed)):
         rows.append((name, m, n, f"{n - m:+d}"))
-    print(f"A: {arguments.a}, {a.method}\nB: {arguments.b}, {b.method}\n")
+    print(f"A: {arguments.a}, {a.how}\nB: {arguments.b}, {b.how}\n")
     print(table(("", "A", "B", "B - A"), rows))
     return 0
 

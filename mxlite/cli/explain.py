@@ -85,10 +85,15 @@ def remedies(request: Request, full: int) -> Iterator[tuple[str, MemoryPlan]]:
             least = request.plan(1)
         except MemoryBudgetError as error:
             least = request.plan(error.least_feasible_bytes)
-        yield "recomputation, to the least", least
+        yield _named("recomputation, to the least", least)
         half = (least.peak_bytes + full) // 2
         if least.peak_bytes < half < full:
-            yield "recomputation, half of that", request.plan(half)
+            yield _named("recomputation, half of that", request.plan(half))
             if request.offload is None:
                 with_host = replace(request, offload="auto")
-                yield "that much with host memory too", with_host.plan(half)
+                yield _named("that much with host memory too", with_host.plan(half))
+
+
+def _named(what: str, plan: MemoryPlan) -> tuple[str, MemoryPlan]:
+    """With what another step than the usual one does."""
+    return f"{what}, {instead}" if (instead := plan.problem.instead) else what, plan

@@ -10,7 +10,7 @@ from typing import Any
 from ..core.bytesize import format_bytes, parse_bytes
 from ..core.errors import MemoryBudgetError, MXLiteError
 from ..core.table import percent
-from ..memplan import MemoryPlan, plan_memory, Template
+from ..memplan import MemoryPlan, Template
 from ..memplan.search import frontier_of
 from .request import add_model, add_request, Request, request_of
 
@@ -89,7 +89,7 @@ class _Search:
         if not plan.recomputed:
             return plan
         try:
-            other = plan_memory(plan.problem, self.budget, strategy=self.request.strategy)
+            other = plan.within(self.budget)
         except MemoryBudgetError:
             return plan
         return other if other.extra_time <= plan.extra_time else plan
@@ -120,14 +120,16 @@ class _Search:
     def from_template(self, plan: MemoryPlan) -> MemoryPlan | None:
         """A plan for the step of `plan` that fits and is fast enough; None if no template gives one."""
         for template in self.templates:
-            found = template.plan(plan.problem, self.budget, frontier_of)
-            if found is not None and found.extra_time <= self.limit:
-                return found
+            for problem in () if plan.steps is None else plan.steps:
+                found = template.plan(problem, self.budget, frontier_of)
+                if found is not None and found.extra_time <= self.limit:
+                    kept = plan.keep_all_peak_bytes
+                    return replace(found, steps=plan.steps, keep_all_peak_bytes=kept)
         return None
 
     def searched(self, plan: MemoryPlan) -> MemoryPlan:
         """The fastest plan that fits for the step of `plan`; the next batches may use what is found."""
-        found = plan_memory(plan.problem, self.budget, strategy=self.request.strategy)
+        found = plan.within(self.budget)
         if self.request.strategy == "sharing" and self.request.offload is None:
             self.templates.insert(0, Template(found))
         return found

@@ -17,15 +17,13 @@ from ..executor.step import input_names
 from ..graph import Entry, infer_shapes, Node
 from ..graph.opdef import known_shape
 from ..memplan import MemoryPlan, STRATEGIES
+from ..memplan.problem import UNBOUNDED
 from ..module import optimizer as optimizers
 from ..symbol import Symbol
 from .source import call, named_options, parse_shapes, Shapes, Source
 
 DTYPES = {n: n for n in ("float32", "float64", "bfloat16", "float16")} | SHORT_NAMES
 """What `--dtype` takes, and which type each is."""
-
-MOST_BYTES = 2**62
-"""Of all results together; beyond, offsets no longer fit in 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class Request:
     def keep_all(self) -> MemoryPlan:
         """The plan that keeps everything, of the step that budgets are for: inference within one holds no
         constants, and training makes nothing again but what the planner says."""
-        return replace(self.plan(MOST_BYTES), budget_bytes=None)
+        return replace(self.plan(UNBOUNDED), budget_bytes=None)
 
     @property
     def is_mixed(self) -> bool:
@@ -172,9 +170,9 @@ def _checked_inputs(net: Symbol, shapes: Shapes) -> set[str]:
     if unknown:
         raise ShapeError(_unknown(net, unknown))
     total = sum(8 * prod(s) for s in found.values() if min(s, default=1) >= 0)
-    if total >= MOST_BYTES:
+    if total >= UNBOUNDED:
         raise ShapeError(
-            f"With these shapes the results have {format_bytes(total)} together; more than {MOST_BYTES} "
+            f"With these shapes the results have {format_bytes(total)} together; more than {UNBOUNDED} "
             f"bytes cannot be addressed. Is a shape wrong?"
         )
     return input_names(net.graph, list(shapes))
