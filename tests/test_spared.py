@@ -309,3 +309,22 @@ def test_buckets_are_of_the_step_that_has_room():
     least = error.value.least_feasible_bytes
     module = bound(least + (64 << 10), [48, 12])
     assert module.planned_bytes <= least + (64 << 10)
+
+
+def test_a_small_step_that_is_quicker_by_the_model_breaks_no_promise():
+    shapes = {"data": (3, 1, HIDDEN), "softmax_label": (3,)}
+    full = network().memory_plan(mx.cpu(), memory_budget="1GB", **shapes)
+    first, second = full.steps
+    assert second.step_seconds < first.step_seconds  # fewer bytes; that it computes more hardly counts
+    plans = along_budgets(full, 12)
+    extra = [p.extra_time for p in plans]
+    assert extra == sorted(extra, reverse=True) and extra[-1] == 0
+
+
+def test_a_refusal_of_mixed_precision_names_float32_where_that_takes_less():
+    how = dict(optimizer=mx.optimizer.SGD(), amp="bfloat16", **SHAPES)
+    with pytest.raises(mx.MemoryBudgetError) as error:
+        network().memory_plan(mx.cpu(), memory_budget=1, **how)
+    least = refused().least_feasible_bytes
+    wanted = f"float32 alone (amp=None): not enough, needs {format_bytes(least)}\n"
+    assert wanted in f"{error.value}\n" and least < error.value.least_feasible_bytes

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from ..core import as_dtype, cpu
-from ..core.bytesize import format_bytes, parse_bytes
+from ..core.bytesize import format_bytes, parse_bytes, UNBOUNDED
 from ..core.errors import DTypeError, MXLiteError, nearest, ShapeError
 from ..executor.amp import SHORT_NAMES
 from ..executor.offload import Offload
@@ -17,7 +17,6 @@ from ..executor.step import input_names
 from ..graph import Entry, infer_shapes, Node
 from ..graph.opdef import known_shape
 from ..memplan import MemoryPlan, STRATEGIES
-from ..memplan.problem import UNBOUNDED
 from ..module import optimizer as optimizers
 from ..symbol import Symbol
 from .source import call, named_options, parse_shapes, Shapes, Source

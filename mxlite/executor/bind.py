@@ -461,7 +461,7 @@ def _plan(
     def usual_step() -> Step:
         return step_of(simple)
 
-    def lowered(step: Step, order: Lowered | None, light: bool, **more: Any) -> Lowered:
+    def lowered(step: Step, order: Lowered | None, light: bool, base: float = 0.0) -> Lowered:
         # What inference keeps of its constants costs as much as the weights: not within a budget, nor to
         # train.
         infer_lowered, infer_plan = inference(light and watch is None and no_gradients)
@@ -478,7 +478,11 @@ def _plan(
         )
         if described is None:
             found = measure(found)
-        found = replace(found, problem=replace(found.problem, host=host, **more))
+        problem = replace(found.problem, host=host)
+        if base:  # small ones may be quicker by the model: then they are what is run if it fits
+            base = min(base, problem.step_seconds)
+            problem = replace(problem, base_seconds=base, instead=backend.spared)
+        found = replace(found, problem=problem)
         made.append((found, infer_lowered, infer_plan))
         return found
 
@@ -486,8 +490,7 @@ def _plan(
         first = lowered(usual_step(), order, light).problem
         yield first
         if (spared := backend.spare(simple)) is not simple:
-            more = dict(base_seconds=first.step_seconds, instead=backend.spared)
-            yield lowered(step_of(spared), order, light, **more).problem
+            yield lowered(step_of(spared), order, light, first.step_seconds).problem
 
     def ask(
         within: int,
@@ -497,8 +500,11 @@ def _plan(
         amp: Any,
         host: HostLink | None,
     ) -> MemoryPlan:
-        asked = graph, ctx, given, requests, within, rule, strategy, amp_dtype(amp), scale
-        return _plan(*asked, host=host)[0].train_plan
+        kind = amp_dtype(amp)
+        scaling = None if kind is None else scale
+        asked = graph, ctx, given, requests, within, rule, strategy, kind, scaling, described  # untimed
+        more: dict[str, Any] = dict(metrics=metrics, in_place=in_place, watch=watch)
+        return _plan(*asked, host=host, **more)[0].train_plan
 
     def of(problem: Problem) -> tuple[Lowered, Lowered, MemoryPlan]:
         return next(m for m in made if m[0].problem.tasks is problem.tasks)

@@ -244,9 +244,6 @@ class Problem:
         return self.fixed_total + max(self.task_bound[0], self.least_arena)
 
 
-UNBOUNDED = 2**62
-"""A budget that everything fits: beyond so many bytes offsets no longer fit in 64 bits."""
-
 ALIGN = 64  # bytes; every buffer starts at a multiple of it
 
 

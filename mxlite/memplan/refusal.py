@@ -16,6 +16,7 @@ from .plan import MemoryPlan
 from .problem import Problem
 from .steps import Steps
 
+NOTABLE = 0.01  # the share of what is fixed from which on it is said that less of it would help
 TWICE = 1.0  # extra time, as a share
 TOP = 5  # lines of the table in the message
 PER_BATCH = ("inputs", "outputs")  # fixed bytes that grow with the batch
@@ -73,7 +74,7 @@ def _fixed_line(problem: Problem, budget: int) -> str:
     held = {name: nbytes for name, nbytes in problem.fixed_bytes.items() if nbytes}
     rest = sum(nbytes for name, nbytes in held.items() if name not in PER_BATCH)
     ways = ["a smaller model or batch" if rest < budget else "a smaller model"]
-    if "optimizer" in held:
+    if held.get("optimizer", 0) > NOTABLE * problem.fixed_total:
         ways.append("an optimizer with less state")
     if "gradients" in held:
         ways.append("an update inside the step (fused, so that gradients need no arrays)")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...core.bytesize import UNBOUNDED
 from ...core.errors import BudgetError, MemoryBudgetError
-from ..problem import UNBOUNDED
 
 if TYPE_CHECKING:
     from ..plan import MemoryPlan
