@@ -274,6 +274,13 @@ def test_a_small_batch_that_is_too_slow_for_another_reason_hides_no_larger_one(a
     assert code == 1 and "only with more than 0.0 % extra time" in out
 
 
+def test_explain_has_no_table_of_remedies_where_it_knows_none(ask):
+    asked = "zoo:mlp", "--batch", 1, "--infer"
+    assert "bfloat16 instead" in ask("explain", *asked)[1]
+    code, out, _ = ask("explain", *asked, "--dtype", "bf16")
+    assert code == 0 and "What each would save" not in out and "remedy" not in out
+
+
 def test_diff_says_of_measured_plans_what_plan_says(ask, tmp_path):
     file = tmp_path / "plan.json"
     budget = int(0.95 * size(ask("plan", CHAIN)[1], "peak"))

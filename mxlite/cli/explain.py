@@ -52,12 +52,13 @@ def run(arguments: argparse.Namespace) -> int:
                 sums[key(h)] += h.nbytes
             print("\n" + table((heading, "bytes"), [(k, format_bytes(n)) for k, n in sums.most_common(top)]))
     full = plan.keep_all_peak_bytes
-    print(f"\nWhat each would save of the {format_bytes(full)} that keeping all takes:\n")
     rows = [
         (name, format_bytes(p.peak_bytes), format_bytes(full - p.peak_bytes), percent(p.extra_time))
         for name, p in remedies(request, full)
     ]
-    print(table(("remedy", "peak", "saves", "extra time"), rows))
+    if rows:
+        print(f"\nWhat each would save of the {format_bytes(full)} that keeping all takes:\n")
+        print(table(("remedy", "peak", "saves", "extra time"), rows))
     return code
 
 
