@@ -328,3 +328,15 @@ def test_a_refusal_of_mixed_precision_names_float32_where_that_takes_less():
     least = refused().least_feasible_bytes
     wanted = f"float32 alone (amp=None): not enough, needs {format_bytes(least)}\n"
     assert wanted in f"{error.value}\n" and least < error.value.least_feasible_bytes
+
+
+def test_a_module_refuses_with_the_same_figures_and_advice():
+    module = mx.mod.Module(network(), memory_budget=1, fused_update=True)
+    module.bind([("data", SHAPES["data"])], [("softmax_label", SHAPES["softmax_label"])])
+    module.init_params()
+    with pytest.raises(mx.MemoryBudgetError) as found:
+        module.init_optimizer(optimizer="sgd")
+    mine, planned = found.value, refused()
+    for name in ("least_feasible_bytes", "lower_bound_bytes", "keep_all_peak_bytes", "least_extra_time"):
+        assert abs(getattr(mine, name) - getattr(planned, name)) <= 64, name  # a rate for each parameter
+    assert "What would help:" in str(mine)

@@ -230,6 +230,7 @@ def simple_bind(
         watch=watch,
         room=room,
         like=like,
+        alone=place is not None and not (place.group.members or place.group.extra),
     )
     given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, device, offload, streams)
     given |= {"watch": watch, "grouped": place is not None}
@@ -408,11 +409,13 @@ def _plan(
     watch: Watch | None = None,
     room: Callable[[Planned], None] = lambda planned: None,
     like: Planned | None = None,
+    alone: bool = False,
 ) -> tuple[Planned, dict[str, str]]:
     """Everything there is before arrays. `choose` makes the training step's plan, where its maker wants to;
     `template` is a plan of inference for other shapes. `in_place`: whether all parameters will be arrays that
     nobody else has, or arrays that can be away. `room` raises MemoryBudgetError where they have no room.
-    `like` is what was planned for other shapes.
+    `like` is what was planned for other shapes. `alone`: whether what would help may be said although
+    `choose` plans, for nobody else's bytes count.
     """
     if strategy not in STRATEGIES:
         raise BindError(
@@ -510,7 +513,7 @@ def _plan(
         return next(m for m in made if m[0].problem.tasks is problem.tasks)
 
     def planned(steps: Steps) -> Planned:
-        may_advise = choose is None
+        may_advise = choose is None or alone
         try:
             usual = steps.free if budget is None else steps.first
             if plan is not None:

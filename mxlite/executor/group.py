@@ -279,11 +279,12 @@ class ExecutorGroup:
         everybody = [steps, *(Steps.of(m._planned.train.problem) for m in stay.values())]
         members = [member.owning(fixed) for member in everybody]
         need, tried = error.least_feasible_bytes, -1
+        plans: list[MemoryPlan] = []
         while need != tried:
-            tried = need
+            tried, plans = need, []
             for member in members:
                 try:
-                    plan_memory(member, need)
+                    plans.append(plan_memory(member, need))
                 except MemoryBudgetError as other:
                     need = max(need, other.least_feasible_bytes)
         bound = max(member.lower_bound_bytes for member in members)
@@ -298,6 +299,8 @@ class ExecutorGroup:
             budget_bytes=error.budget_bytes,
             least_feasible_bytes=need,
             lower_bound_bytes=bound,
+            keep_all_peak_bytes=max(plan.keep_all_peak_bytes for plan in plans),
+            least_extra_time=plans[0].extra_time,
         )
 
 
