@@ -285,6 +285,7 @@ def test_diff_says_of_measured_plans_what_plan_says(ask, tmp_path):
     file = tmp_path / "plan.json"
     budget = int(0.95 * size(ask("plan", CHAIN)[1], "peak"))
     _, out, _ = ask("plan", CHAIN, "--budget", budget, "--device", "measured", "--json", file)
+    assert heading((0, out)).endswith(", measured times")
     _, rows, _ = ask("diff", file, file)
     step = re.search(r"predicted step +([\d.]+) ms", out)[1]
     extra = re.search(r"predicted extra time +(-?[\d.]+) %", out)[1]

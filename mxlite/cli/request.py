@@ -17,6 +17,7 @@ from ..executor.step import input_names
 from ..graph import Entry, infer_shapes, Node
 from ..graph.opdef import known_shape
 from ..memplan import MemoryPlan, STRATEGIES
+from ..memplan.device import MEASURED
 from ..module import optimizer as optimizers
 from ..symbol import Symbol
 from .source import call, named_options, parse_shapes, Shapes, Source
@@ -88,7 +89,7 @@ class Request:
         if self.strategy != "sharing":
             parts.append(f"strategy {self.strategy}")
         if self.device is not None:
-            parts.append(f"times of {self.device}")
+            parts.append("measured times" if self.device == MEASURED else f"times of {self.device}")
         if self.offload is not None:
             parts.append(f"host memory {self.offload}")
         return ", ".join(parts)
