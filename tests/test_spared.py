@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import pickle
 import re
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from time import sleep
 
 import numpy as np
 import pytest
@@ -340,3 +342,27 @@ def test_a_module_refuses_with_the_same_figures_and_advice():
     for name in ("least_feasible_bytes", "lower_bound_bytes", "keep_all_peak_bytes", "least_extra_time"):
         assert abs(getattr(mine, name) - getattr(planned, name)) <= 64, name  # a rate for each parameter
     assert "What would help:" in str(mine)
+
+
+def test_other_shapes_are_of_the_step_that_fits_them():
+    least = refused().least_feasible_bytes
+    how = dict(optimizer=mx.optimizer.SGD(), memory_budget=least)
+    exe = network().simple_bind(mx.cpu(), **how, **SHAPES)
+    for steps, batch, kept in ((STEPS, BATCH // 2, False), (STEPS // 4, BATCH, True)):
+        shapes = {"data": (steps, batch, HIDDEN), "softmax_label": (steps * batch,)}
+        again = exe.reshape(partial_shaping=True, **shapes)
+        assert keeps_gates(again.memory_plan) == kept and again.memory_plan.peak_bytes <= least
+        assert again.memory_plan.within(least).extra_time == again.memory_plan.extra_time
+        check(again.memory_plan)
+
+
+def test_threads_may_ask_a_plan_for_its_steps_at_once():
+    def slowly():
+        for problem in (residual(2, 1), residual(3, 1)):
+            sleep(0.01)
+            yield problem
+
+    steps = Steps(lambda: residual(2, 1), slowly())
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: len(list(steps)), range(4)))
+    assert found == [2] * 4

@@ -17,9 +17,11 @@ Of two frontiers in which a larger budget never gets a slower plan the faster is
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
+from threading import Lock
 
 from .problem import Problem
 
@@ -34,6 +36,7 @@ class Steps:
         self._free = free
         self._rest = iter(within)
         self._made: list[Problem] = []
+        self._lock = Lock()
         self.strategy = strategy
 
     @classmethod
@@ -53,12 +56,11 @@ class Steps:
     def __iter__(self) -> Iterator[Problem]:
         at = 0
         while True:
+            with self._lock:  # a plan may be asked by several threads
+                if at == len(self._made):
+                    self._made += itertools.islice(self._rest, 1)
             if at == len(self._made):
-                for problem in self._rest:
-                    self._made.append(problem)
-                    break
-                else:
-                    return
+                return
             yield self._made[at]
             at += 1
 
