@@ -18,17 +18,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from ..graph import Node
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
-from ..ops.scratch import carve, Piece, scratch_bytes
+from ..ops.scratch import carve, scratch_bytes
 from ..ops.update import Rates, rest_of
 from .dense_cross_entropy import _dense_cross_entropy, DenseLossAttrs, reference_pieces, run_bands
 from .product_update import step_bytes
-
-_byte = np.dtype("uint8")
 
 
 @dataclass(frozen=True)
@@ -102,7 +98,7 @@ class _dense_cross_entropy_update(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(a, inputs, dtype))
+        return max(scratch_bytes(reference_pieces(inputs, dtype, True)), step_bytes(a, inputs[1], dtype))
 
     @staticmethod
     def forward(
@@ -111,19 +107,14 @@ class _dense_cross_entropy_update(Op):
     ) -> None:  # fmt: skip
         rates = Rates(*hyper[a.attrs.row])
         keeps, grows = a.growth
-        *scratch, rest = carve(work, _pieces(a, (data.shape, weight.shape), data.dtype))
+        scratch = carve(work, reference_pieces((data.shape, weight.shape), data.dtype, True))
         xp.multiply(state, keeps, out=state)
         factor = weight.dtype.type(rates.lr * grows)
         run_bands(xp, data, weight, bias, label, d_out, (out, d_data, state, d_bias), scratch, factor)
-        rest_of(a.op.step_of, xp, a.attrs, rates, weight, state, rest)
+        rest_of(a.op.step_of, xp, a.attrs, rates, weight, state, work)
 
 
 def _without_weight(a: DenseLossUpdateAttrs, made: Any) -> Any:
     """Of what is said of the outputs of `_dense_cross_entropy`, that of these."""
     named = dict(zip(_dense_cross_entropy.output_names(a.loss), made))
     return tuple(named[n] for n in _dense_cross_entropy_update.output_names(a))
-
-
-def _pieces(a: Any, inputs: Shapes, dtype: DType) -> list[Piece]:
-    """Scratch of the bands and of the step."""
-    return [*reference_pieces(inputs, dtype, True), ((step_bytes(a, inputs[1], dtype),), _byte)]

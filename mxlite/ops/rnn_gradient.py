@@ -124,6 +124,7 @@ def run_of(
             if gates is not None:
                 cell.read(xp, stretch, gates[number, begin:end], have["spare"], order, off_at)
             else:
+                assert x is not None
                 add_input(xp, w, x, cell, have["pre"][: len(x)], s.H)
                 cell.recall(xp, w, stretch, have["spare"], order, off_at)
         head = gradient(layer, begin, end)
