@@ -391,7 +391,8 @@ def same(a, b):
 def with_counts(monkeypatch, pattern):
     """Bind with mirror counts that repeat `pattern`, whatever the planner would choose."""
 
-    def plan(problem, budget=None, *, strategy="sharing", template=None):
+    def plan(steps, budget=None, *, strategy="sharing", template=None):
+        problem = steps if isinstance(steps, Problem) else steps.free
         if problem.host is None:
             return plan_memory(problem, budget, strategy=strategy)
         n = problem.num_forward

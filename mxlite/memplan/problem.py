@@ -102,7 +102,8 @@ class Problem:
     device. `least_arena` is needed in any case (by the inference pass that shares the arena). `host` is
     there if kept values may wait for backward in host memory. `cache_bytes` is what a cache holds where that
     was measured, else 0, and `others_bytes_per_s` what others touch of it; see `locality.py`. `base_seconds`
-    are those of the step that would be run if it fitted, where that is another one, else 0.
+    are those of the step that would be run if it fitted, where that is another one, else 0, and `instead`
+    says what this one does in place of it.
     """
 
     tasks: tuple[Task, ...]
@@ -115,6 +116,7 @@ class Problem:
     cache_bytes: int = 0
     others_bytes_per_s: float = 0.0
     base_seconds: float = 0.0
+    instead: str = ""
 
     @property
     def fixed_total(self) -> int:
@@ -200,6 +202,12 @@ class Problem:
     def slowdown(self) -> float:
         """Time of one step without any recomputation / time of the step that would be run if it fitted."""
         return self.step_seconds / self.base_seconds if self.base_seconds else 1.0
+
+    def seconds_left(self, extra_time: float) -> float:
+        """Seconds of recomputation with which the step takes that share more than the one that would be run
+        if it fitted; below 0 if it takes longer by itself.
+        """
+        return (1 + extra_time) * (self.base_seconds or self.step_seconds) - self.step_seconds
 
     @cached_property
     def task_bound(self) -> tuple[int, int]:
