@@ -129,6 +129,7 @@ class Op:
 
     same_shape: ClassVar[bool] = False  # all inputs and outputs have one shape (inferred both ways)
     inferred: ClassVar[tuple[str, ...]] = ()  # inputs whose shape follows from the others
+    asked_by_trial: ClassVar[bool] = True  # `infer_shape` may be called with made-up lengths: open_shapes.py
     is_loss: ClassVar[bool] = False  # backward needs no head gradient
     cheap: ClassVar[bool] = False  # costs little next to the bytes of its output: worth recomputing
     random: ClassVar[bool] = False  # forward draws from `rng`
@@ -394,6 +395,13 @@ _expand: Callable[[Any, Any, tuple[str, ...]], tuple[str, ...]] = functools.lru_
 def known_shape(shape: Shape | None) -> bool:
     """Whether a shape has no open axis."""
     return shape is not None and UNKNOWN not in shape
+
+
+def agreed_shape(a: Shape, b: Shape) -> Shape | None:
+    """One shape that agrees with both, UNKNOWN standing for anything; None if there is none."""
+    if len(a) != len(b) or any(x != y and UNKNOWN not in (x, y) for x, y in zip(a, b)):
+        return None
+    return tuple(y if x == UNKNOWN else x for x, y in zip(a, b))
 
 
 MOST_ELEMENTS = 2**58
