@@ -106,7 +106,7 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
                         learn(e, tuple(s), node)
                 ins = [shapes.get(e) for e in node.inputs]
                 needed = [s for n, s in zip(names, ins) if n not in inferred]
-                if node.op.asked_by_trial and None not in needed and not all(map(known_shape, needed)):
+                if None not in needed and not all(map(known_shape, needed)):
                     for e, s in zip(entries, shapes_around(node.op, node.attrs, tuple(ins), tuple(outs))):
                         if s is not None:
                             learn(e, s, node)

@@ -129,7 +129,6 @@ class Op:
 
     same_shape: ClassVar[bool] = False  # all inputs and outputs have one shape (inferred both ways)
     inferred: ClassVar[tuple[str, ...]] = ()  # inputs whose shape follows from the others
-    asked_by_trial: ClassVar[bool] = True  # `infer_shape` may be called with made-up lengths: open_shapes.py
     is_loss: ClassVar[bool] = False  # backward needs no head gradient
     cheap: ClassVar[bool] = False  # costs little next to the bytes of its output: worth recomputing
     random: ClassVar[bool] = False  # forward draws from `rng`

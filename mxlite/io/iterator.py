@@ -91,8 +91,8 @@ class DataBatch:
 
 
 class DataIter:
-    """Base of all iterators. A subclass defines `iter_next`, `getdata`, `getlabel` and `getpad`, or `next`,
-    and `provide_data` and `provide_label`, lists of DataDesc.
+    """Base of all iterators. A subclass defines `iter_next` and `getdata`, and `getlabel` and `getpad` if it has
+    labels and fills batches up; or `next`. And `provide_data` and `provide_label`, lists of DataDesc.
     """
 
     def __init__(self, batch_size: int = 0) -> None:
@@ -121,9 +121,9 @@ class DataIter:
         """The present batch's data."""
         raise NotImplementedError(f"{type(self).__name__} must define getdata().")
 
-    def getlabel(self) -> list[NDArray]:
-        """The present batch's labels."""
-        raise NotImplementedError(f"{type(self).__name__} must define getlabel().")
+    def getlabel(self) -> list[NDArray] | None:
+        """The present batch's labels; None without any."""
+        return None
 
     def getindex(self) -> Any:
         """Numbers of the present batch's samples, if the iterator knows them."""

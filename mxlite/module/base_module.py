@@ -149,7 +149,7 @@ class BaseModule:
                 break
             self.forward(batch, is_train=False)
             self._metric_of_batch(eval_metric, batch)
-            seen = nbatch
+            seen = nbatch + 1
             self._call(batch_end_callback, BatchEndParam(epoch, nbatch, eval_metric, locals()))
         self._call(score_end_callback, BatchEndParam(epoch, seen, eval_metric, locals()))
         return list(eval_metric.get_name_value())

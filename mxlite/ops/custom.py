@@ -86,13 +86,11 @@ class Custom(Op):
     """An operator registered with `mx.operator.register`, by the name `op_type`.
 
     Inputs, outputs, shapes and kernels are those of its CustomOpProp, which gets all other parameters as
-    text. Never computed a second time within a step, since its code may have effects;
-    for the same reason it is asked for shapes only when those of its inputs are known.
+    text. Never computed a second time within a step, since its code may have effects.
     """
 
     abstract = True
     recomputable = False
-    asked_by_trial = False
 
     registered: Registered
     parameters: Parameters
