@@ -91,8 +91,8 @@ class DataBatch:
 
 
 class DataIter:
-    """Base of all iterators. A subclass defines `iter_next` and `getdata`, and `getlabel` and `getpad` if it has
-    labels and fills batches up; or `next`. And `provide_data` and `provide_label`, lists of DataDesc.
+    """Base of all iterators. A subclass defines `iter_next` and `getdata`, or `next`, and `provide_data` and
+    `provide_label`, lists of DataDesc; with labels `getlabel`, and `getpad` if it fills batches up.
     """
 
     def __init__(self, batch_size: int = 0) -> None:

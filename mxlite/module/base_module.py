@@ -29,6 +29,11 @@ def as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
+def by_device(arrays: list[Any], merged: bool) -> list[Any]:
+    """`arrays`, or as MXNet gives them unmerged: for each a list over devices, of which there is one."""
+    return arrays if merged else [[a] for a in arrays]
+
+
 class BaseModule:
     """What `fit`, `score` and `predict` need; see Module.
 
@@ -65,8 +70,21 @@ class BaseModule:
     def update(self) -> None:
         raise TypeError(f"{type(self).__name__} does not say how to update.")
 
-    def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
+    def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
         raise TypeError(f"{type(self).__name__} does not say what its outputs are.")
+
+    def get_states(self, merge_multi_context: bool = True) -> list[Any]:
+        """The arrays named by `state_names`, if the module has any."""
+        self.need(params=True)
+        return []
+
+    def set_states(self, states: Any = None, value: float | None = None) -> None:
+        """Assign them; refused where there are none."""
+        self.need(params=True)
+        if states or value:
+            raise StateError(
+                f"set_states: this {type(self).__name__} has no states; name them in state_names."
+            )
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
         raise TypeError(f"{type(self).__name__} does not say how to update a metric.")

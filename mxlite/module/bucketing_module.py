@@ -347,15 +347,25 @@ class BucketingModule(BaseModule):
         self.need(params=True, optimizer=True)
         self._current.update()
 
-    def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
-        """Outputs of the last forward."""
+    def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
+        """Outputs of the last forward; see Module.get_outputs."""
         self.need(params=True)
-        return self._current.get_outputs()
+        return self._current.get_outputs(merge_multi_context)
 
-    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray | None]:
+    def get_states(self, merge_multi_context: bool = True) -> list[Any]:
+        """States of the present bucket, which has its own; see Module.get_states."""
+        self.need(params=True)
+        return self._current.get_states(merge_multi_context)
+
+    def set_states(self, states: Any = None, value: float | None = None) -> None:
+        """Assign the states of the present bucket; see Module.set_states."""
+        self.need(params=True)
+        self._current.set_states(states, value)
+
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
         """Gradients of the data, if bound with inputs_need_grad."""
         self.need(params=True)
-        return self._current.get_input_grads()
+        return self._current.get_input_grads(merge_multi_context)
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
         """Let the metric see the outputs of the last forward."""

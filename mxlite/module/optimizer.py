@@ -15,7 +15,13 @@ from ..graph.update import UpdateRule
 from ..ndarray import NDArray, zeros
 from ..ndarray.invoke import call_of, invoke
 from .optimizer_base import alias, create as create, number, Optimizer as Optimizer, register as register
-from .optimizer_imperative import Adamax as Adamax, DCASGD as DCASGD, Nadam as Nadam, SGLD as SGLD
+from .optimizer_imperative import (
+    Adamax as Adamax,
+    DCASGD as DCASGD,
+    LARS as LARS,
+    Nadam as Nadam,
+    SGLD as SGLD,
+)
 from .updater import get_updater as get_updater, Updater as Updater
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,8 @@ class Optimizer:
     `multi_precision`, weights of float16 and bfloat16 are updated through a float32 copy kept with the state.
     `param_dict` belongs to Gluon; it is not used.
     """
+
+    decayed: ClassVar[tuple[str, ...]] = ("_weight", "_gamma")  # ends of names that get weight decay
 
     def __init__(
         self,
@@ -118,7 +120,7 @@ class Optimizer:
 
     def set_wd_mult(self, args_wd_mult: Mapping[Any, float]) -> None:
         """Multiply the weight decay of single parameters; 0 for names that are neither weight nor gamma."""
-        self.wd_mult = {n: 0.0 for n in self.idx2name.values() if not n.endswith(("_weight", "_gamma"))}
+        self.wd_mult = {n: 0.0 for n in self.idx2name.values() if not n.endswith(self.decayed)}
         self.wd_mult.update(self._multipliers("__wd_mult__"))
         self.wd_mult.update((k, number(f"wd_mult of {k!r}", v)) for k, v in args_wd_mult.items())
 

@@ -214,18 +214,18 @@ class SequentialModule(BaseModule):
         for module in self._modules:
             module.update()
 
-    def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
-        """Outputs of the last module."""
+    def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
+        """Outputs of the last module; see Module.get_outputs."""
         self.need(params=True)
-        outputs: list[NDArray] = self._modules[-1].get_outputs()
+        outputs: list[Any] = self._modules[-1].get_outputs(merge_multi_context)
         return outputs
 
-    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray | None]:
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
         """Gradients of the data, if bound with inputs_need_grad."""
         self.need(params=True)
         if not self.inputs_need_grad:
             raise StateError("get_input_grads: bind with inputs_need_grad=True.")
-        grads: list[NDArray | None] = self._modules[0].get_input_grads()
+        grads: list[Any] = self._modules[0].get_input_grads(merge_multi_context)
         return grads
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:

@@ -304,9 +304,9 @@ class _Identity(Op):
 class MakeLoss(_Identity):
     """Make any expression a loss: identity, whose gradient is `grad_scale` whatever the head gradient.
 
-    data: (..., K)  ->  out: (..., K). `normalization` divides the gradient: 'batch' by the number of rows of K
-    elements (so by 1 for a vector, as MXNet counts), 'valid' by the number of elements above `valid_thresh`, at
-    least 1.
+    data: (..., K)  ->  out: (..., K). `normalization` divides the gradient: 'batch' by the number of rows of
+    K elements (by 1 for a vector, as MXNet counts), 'valid' by the number of elements above `valid_thresh`,
+    at least 1.
     """
 
     is_loss = True
