@@ -305,7 +305,7 @@ def test_states_hold_what_they_were_given(fused):
         (dict(), StateError, "either states"),
         (dict(states=[], value=1), StateError, "either states"),
         (dict(states=[]), StateError, r"0 arrays were given for \['h0'\]"),
-        (dict(states=[np.zeros((2, 4))]), TypeError, "'h0' wants an NDArray, got ndarray"),
+        (dict(states=[np.zeros((2, 4))]), TypeError, "'h0' must be an NDArray, got ndarray"),
         (dict(states=[mx.nd.zeros((3, 4))]), ShapeError, r"'h0' is \(2, 4\), but \(3, 4\) was given"),
     ],
 )

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..core import StateError
+from ..core.wanted import wanted, wanted_function, whole
 from ..ndarray import array, concatenate, NDArray
 from . import metric as metric_module
 from .callback import BatchEndParam
@@ -157,6 +158,10 @@ class BaseModule:
     ) -> list[tuple[str, float]]:
         """Evaluate the metric over `eval_data`; (name, value) pairs."""
         self.need(params=True)
+        _check_data("score: eval_data", eval_data)
+        for what, given in (("batch_end", batch_end_callback), ("score_end", score_end_callback)):
+            _check_callbacks(f"score: {what}_callback", given)
+        num_batch = None if num_batch is None else whole("score: num_batch", num_batch, 0)
         if reset:
             eval_data.reset()
         eval_metric = metric_module.create(eval_metric)
@@ -183,6 +188,7 @@ class BaseModule:
     ) -> Iterator[tuple[list[NDArray], int, Any]]:
         """Yield (outputs, batch number, batch), padding rows cut off."""
         self.need(params=True)
+        _check_data("predict: eval_data", eval_data)
         if reset:
             eval_data.reset()
         for nbatch, batch in enumerate(eval_data):
@@ -257,6 +263,20 @@ class BaseModule:
         """
         if num_epoch is None:
             raise StateError("fit needs num_epoch: the number of epochs to train.")
+        num_epoch = whole("fit: num_epoch", num_epoch, 0)
+        begin_epoch = whole("fit: begin_epoch", begin_epoch, 0)
+        _check_data("fit: train_data", train_data)
+        if eval_data is not None:
+            _check_data("fit: eval_data", eval_data)
+        if monitor is not None:
+            wanted("fit: monitor", monitor, "a Monitor", has=("install", "tic", "toc_print"))
+        for what, given in (
+            ("epoch_end", epoch_end_callback),
+            ("batch_end", batch_end_callback),
+            ("eval_end", eval_end_callback),
+            ("eval_batch_end", eval_batch_end_callback),
+        ):
+            _check_callbacks(f"fit: {what}_callback", given)
         if resume and checkpoint_prefix is None:
             raise StateError("fit: resume=True needs the checkpoint_prefix of the run to continue.")
         self.prepare_fit()
@@ -335,6 +355,15 @@ class BaseModule:
     def _call(callbacks: Callbacks, *args: Any) -> None:
         for callback in as_list(callbacks):
             callback(*args)
+
+
+def _check_data(name: str, value: Any) -> None:
+    wanted(name, value, "a DataIter", has=("provide_data", "reset", "__iter__"))
+
+
+def _check_callbacks(name: str, value: Any) -> None:
+    for callback in as_list(value):
+        wanted_function(name, callback, "a function or a list of them")
 
 
 class _Interrupt:

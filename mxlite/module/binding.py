@@ -10,6 +10,7 @@ import numpy as np
 
 from ..core import BindError, Context, nearest, ShapeError, StateError
 from ..core.errors import MemoryBudgetError
+from ..core.wanted import wanted
 from ..executor import Executor, ExecutorGroup, hold, Place, simple_bind
 from ..executor.amp import LossScale as Asked
 from ..executor.metrics import Counted
@@ -137,7 +138,13 @@ class Binding:
         """The arrays of a batch by name; labels may be left out, all of them. Raises ShapeError."""
         data_names = [d.name for d in self.data_shapes]
         label_names = [d.name for d in self.label_shapes] or self.label_names
-        labels = getattr(batch, "label", None) or []  # a named tuple of data alone will do
+        labels = getattr(batch, "label", None)  # a named tuple of data alone will do
+        labels = [] if labels is None else labels
+        wanted("forward: the batch", batch, "a DataBatch", has=("data",))
+        wanted("forward: the batch's data", batch.data, "a list of NDArrays", list, tuple)
+        wanted("forward: the batch's label", labels, "a list of NDArrays", list, tuple)
+        for array in (*batch.data, *labels):
+            wanted("Each array of a batch", array, "an NDArray", has=("shape", "dtype"))
         if len(batch.data) != len(data_names):
             raise ShapeError(f"forward: the batch's data has {len(batch.data)} arrays for {data_names}.")
         if 0 < len(labels) < len(label_names):
@@ -255,6 +262,7 @@ class Binding:
         found |= dict.fromkeys(self.data_names, usual if self.inputs_need_grad else "null")
         if isinstance(asked, str):
             return found
+        wanted("bind: grad_req", asked, "text, or a list or dict of it", Mapping)
         return found | {n: asked[n] for n in names if n in asked}  # one mapping may serve several networks
 
     def _given(

@@ -99,13 +99,13 @@ class PCC(EvalMetric):
     def update(self, labels: Any, preds: Any) -> None:
         for label, pred in zip(*check_label_shapes(labels, preds, True)):
             true, said = fetched(label), fetched(pred)
-            if said.shape != true.shape:
+            if said.shape != true.shape and said.ndim > 1:
                 said = numpy.argmax(said, axis=1)
             true, said = (x.astype("int64").ravel() for x in (true, said))
             if len(true) != len(said) or (len(true) and min(true.min(), said.min()) < 0):
                 raise ShapeError(
                     f"{self.name} needs a class of 0 or more for each prediction, got labels "
-                    f"{label.shape} for predictions {pred.shape}."
+                    f"{numpy.shape(label)} for predictions {numpy.shape(pred)}."
                 )
             self._counts = _counted(self._counts, said, true)
             self._global_counts = _counted(self._global_counts, said, true)

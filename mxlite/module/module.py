@@ -17,6 +17,7 @@ from ..core import (
     ShapeError,
     StateError,
 )
+from ..core.wanted import wanted, wanted_names
 from ..executor import Executor
 from ..executor.amp import amp_dtype
 from ..executor.bind import check_streams
@@ -26,7 +27,7 @@ from ..io import DataDesc
 from ..memplan import Device, MemoryPlan
 from ..memplan.device import device_of
 from ..ndarray import NDArray
-from ..symbol import load as load_symbol
+from ..symbol import load as load_symbol, Symbol
 from . import kvstore as kvstores, parameters
 from .base_module import as_list, by_device
 from .binding import Binding
@@ -90,18 +91,21 @@ class Module(SavedModule):
         streams: int = 1,
     ) -> None:
         super().__init__(logger)
-        contexts = [context] if isinstance(context, Context) else list(context or [current_context()])
+        contexts = as_list(context) or [current_context()]
+        for c in contexts:
+            wanted("Module: context", c, "a device such as mx.cpu()", Context)
         if len(contexts) != 1:
             raise MXLiteError(f"Module runs on one device, got {len(contexts)}: {contexts}.")
         if group2ctxs:
             raise MXLiteError("Module: group2ctxs is not supported.")
         self._context = contexts[0]
         self._symbol = symbol
+        wanted("Module: symbol", symbol, "a Symbol", Symbol)
         arguments = symbol.list_arguments()
-        self._data_names = list(data_names or ())
-        self._label_names = [n for n in label_names or () if n in arguments]
-        self._fixed = list(fixed_param_names or ())
-        self._state_names = list(state_names or ())
+        self._data_names = wanted_names("Module: data_names", data_names)
+        self._label_names = [n for n in wanted_names("Module: label_names", label_names) if n in arguments]
+        self._fixed = wanted_names("Module: fixed_param_names", fixed_param_names)
+        self._state_names = wanted_names("Module: state_names", state_names)
         for kind, names in (
             ("data_names", self._data_names),
             ("fixed_param_names", self._fixed),
@@ -404,8 +408,8 @@ class Module(SavedModule):
             self.logger.warning("optimizer already initialized, ignoring...")
             return
         store = kvstores.create(kvstore) if isinstance(kvstore, str) else kvstore
-        if store is not None and not isinstance(store, kvstores.KVStore):
-            raise TypeError(f"init_optimizer: kvstore is a KVStore, its name, or None; got {kvstore!r}.")
+        if store is not None:
+            wanted("init_optimizer: kvstore", store, "a KVStore, its name, or None", kvstores.KVStore)
         optimizer = self._training.named(optimizer, optimizer_params, self._binding)
         if not self.for_training:
             raise StateError("init_optimizer: this module was bound with for_training=False.")
@@ -512,8 +516,7 @@ class Module(SavedModule):
         if len(given) != len(self._state_names):
             raise StateError(f"set_states: {len(given)} arrays were given for {self._state_names}.")
         for name, state in zip(self._state_names, given):
-            if not isinstance(state, NDArray):
-                raise TypeError(f"set_states: {name!r} wants an NDArray, got {type(state).__name__}.")
+            wanted(f"set_states: {name!r}", state, "an NDArray", NDArray)
             if state.shape != here[name].shape:
                 raise ShapeError(f"set_states: {name!r} is {here[name].shape}, but {state.shape} was given.")
             state.copyto(here[name])
@@ -528,6 +531,9 @@ class Module(SavedModule):
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
         """Let the metric see the outputs of the last forward; it need not have done so when this returns."""
+        wanted("update_metric: eval_metric", eval_metric, "an EvalMetric", has=("update_later",))
+        if labels is not None:
+            wanted("update_metric: labels", labels, "a list of NDArrays", list, tuple)
         names = [d.name for d in self._binding.label_shapes]
         fed, here = self._fed, self._executor.arg_dict
         # What was fed lies beside the outputs: on a GPU that saves the way.
@@ -537,6 +543,7 @@ class Module(SavedModule):
     def install_monitor(self, mon: Any) -> None:
         """Have a Monitor look into this module, for all shapes; plans anew, as what it watches is kept."""
         self.need()
+        wanted("install_monitor: mon", mon, "a Monitor", has=("install",))
         self._binding.monitor = mon
         self._training.remake(self._binding)
 

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import FormatError
+from ..core.wanted import number
 from ..ndarray import maximum, NDArray, norm, random, zeros
-from .optimizer_base import number, Optimizer, register
+from .optimizer_base import Optimizer, register
 
 
 class _Imperative(Optimizer):

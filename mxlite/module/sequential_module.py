@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core import BindError, MXLiteError, nearest, StateError
+from ..core.wanted import wanted
 from ..ndarray import NDArray
 from .base_module import BaseModule
 
@@ -32,6 +33,7 @@ class SequentialModule(BaseModule):
 
     def add(self, module: Any, **kwargs: Any) -> SequentialModule:
         """Put a module at the end; gives itself back, so that calls can be chained. Bind anew afterwards."""
+        wanted("SequentialModule.add: module", module, "a module", BaseModule)
         known = (self.META_TAKE_LABELS, self.META_AUTO_WIRING)
         for key in kwargs:
             if key not in known:

@@ -11,11 +11,11 @@ Modes belong to a thread. `tape.py` tells what is remembered, `differentiate.py`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from ..core import DTypeError, ShapeError, StateError
+from ..core.wanted import wanted
 from ..graph import Graph
 from .attachment import check_req
 from .differentiate import run_backward, scope, trace
@@ -141,6 +141,8 @@ def recorded_graph(x: NDArray) -> Graph:
 
 def _heads(heads: Any, head_grads: Any) -> tuple[list[NDArray], list[NDArray | None]]:
     arrays = _listed(heads)
+    for head in arrays:
+        wanted("A head", head, "an NDArray", NDArray)
     grads: list[Any] = [None] * len(arrays) if head_grads is None else _listed(head_grads)
     if not arrays or len(grads) != len(arrays):
         raise ShapeError(f"{len(arrays)} heads need as many gradients, got {len(grads)}.")
@@ -148,8 +150,9 @@ def _heads(heads: Any, head_grads: Any) -> tuple[list[NDArray], list[NDArray | N
 
 
 def _listed(arrays: Any) -> list[Any]:
-    found: Sequence[Any] = [arrays] if isinstance(arrays, NDArray) else list(arrays)
+    found = [arrays] if isinstance(arrays, NDArray) else arrays
+    wanted("What autograd works with", found, "an NDArray or a list of them", list, tuple)
     for a in found:
-        if a is not None and not isinstance(a, NDArray):
-            raise TypeError(f"autograd works with NDArrays, got {type(a).__name__}.")
+        if a is not None:
+            wanted("What autograd works with", a, "an NDArray or a list of them", NDArray)
     return list(found)
