@@ -558,3 +558,11 @@ def test_the_rate_of_a_module_s_optimizer_may_be_changed_between_steps(fused):
         module.update()
     assert values(module) == {"fc_weight": [-1.25]}
     assert module._optimizer.idx2name == dict(enumerate(module._exec_group.param_names))
+
+
+def test_the_last_callback_of_score_is_told_how_many_batches_there_were():
+    seen = []
+    module = fit(mx.mod.Module(mlp()), epochs=1)
+    for num_batch in (None, 2):
+        module.score(iterator(), "acc", num_batch, score_end_callback=lambda p: seen.append(p.nbatch))
+    assert seen == [6, 2]
