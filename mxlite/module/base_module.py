@@ -128,6 +128,10 @@ class BaseModule:
         if optimizer and not self.optimizer_initialized:
             raise StateError("call init_optimizer first: nothing says how to update.")
 
+    def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
+        """What loops after MXNet's `fit` call ahead of a batch's turn; nothing has to be done."""
+        self.need()
+
     def forward_backward(self, data_batch: Any) -> None:
         """Forward in training mode, then backward."""
         self.forward(data_batch, is_train=True)
