@@ -401,6 +401,13 @@ def known_shape(shape: Shape | None) -> bool:
     return shape is not None and UNKNOWN not in shape
 
 
+def agreed_shape(a: Shape, b: Shape) -> Shape | None:
+    """One shape that agrees with both, UNKNOWN standing for anything; None if there is none."""
+    if len(a) != len(b) or any(x != y and UNKNOWN not in (x, y) for x, y in zip(a, b)):
+        return None
+    return tuple(y if x == UNKNOWN else x for x, y in zip(a, b))
+
+
 MOST_ELEMENTS = 2**58
 """Elements of one array: their bytes still fit a signed 64-bit number."""
 
