@@ -13,6 +13,7 @@ from ...passes import narrow_data, pool_first, product_updates, remade
 from .chains import chains
 from .channels_last import channels_last
 from .fold import fold
+from .image_gradients import image_gradients
 from .keep_gates import forget_gates as forget_gates, keep_gates
 from .lighten import lighten as lighten
 from .loaded_dense import loaded_dense
@@ -38,6 +39,7 @@ SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
 COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]], ...] = (
     loss_bands,
     split_gradients,
+    image_gradients,
     normed_loads,
     narrow_gradients,
     loaded_dense,
