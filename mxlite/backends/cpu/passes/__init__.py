@@ -12,6 +12,7 @@ from ....graph import Entry, Graph
 from ...passes import narrow_data, pool_first, product_updates, remade
 from .chains import chains
 from .channels_last import channels_last
+from .convolution_updates import convolution_updates
 from .fold import fold
 from .image_gradients import image_gradients
 from .keep_gates import forget_gates as forget_gates, keep_gates
@@ -45,6 +46,7 @@ COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Ent
     loaded_dense,
     narrowed_dense,
     product_updates,
+    convolution_updates,
     rnn_updates,
     chains,
     remade,
