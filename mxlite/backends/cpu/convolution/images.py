@@ -1,18 +1,15 @@
 """The sums of `ops/image_gradient.py`, as generated code.
 
-Images have few channels: what one row of a filter reads lies side by side, in a few vectors. A thread has one
-image at a time, padded and in float32, and for each row k of the filters and each filter a row of sums, which
-stays in the first-level cache:
-
-    sums[k, f, :]  +=  g[position, f] * image[row of position + k, column of position : ]
-
-Over all positions of a row that is a product of matrices, one of which overlaps itself. Where there is one
-position for each window of the pooling, it is a product of gathered rows, summed up in registers.
+A thread has one image at a time, padded and in float32, and of one row of positions, or those that a row of
+windows has, the patches: what the convolution reads for one position, side by side in whole vectors. Over all
+positions of a row the sums are a product of matrices. Where there is one position for each window of the
+pooling they are a product of gathered patches, summed up in registers, a few windows at a time, whose patches
+stay in the first-level cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -35,65 +32,75 @@ _byte = np.dtype("uint8")
 
 _POINTERS = ("data", "made", "chosen", "index", "gamma", "beta", "mean", "var", "table", "work")
 _SLOTS = (
-    *_POINTERS, "share", "at_row", "at_sums", "images", "h", "line", "nbytes", "at_image", "row", "down",
-    "right", "oh", "ow", "filters", "rows_down", "rows_right", "rows_from",
+    *_POINTERS, "share", "at_patches", "at_factors", "at_sums", "images", "h", "line", "nbytes", "at_image",
+    "row", "down", "right", "oh", "ow", "filters", "patch", "made_h", "made_w", "window_h", "step_h",
+    "step_w", "above", "left",
 )  # fmt: skip
 """line: numbers of a row of data; nbytes: of a row of the padded image, `row` rows of which are there; down,
-right: bytes from one position to that below and beside it. Of windows: rows_down and rows_right likewise,
-rows_from: bytes from the image to the first one's first position."""
+right: bytes in it from one position to that below and beside it; patch: bytes of a patch; oh, ow: positions,
+or windows of `window_h` rows, which start every step_h, step_w of made_h x made_w positions from (-above,
+-left) on."""
 
-MOST = 3  # vectors that a filter's row takes
+MOST = 32  # vectors of a patch
+WINDOWS = 8  # that are worked on together
 
 
 class _Images:
     """What both have in common: the geometry `g` of the convolution, and sums for `extra` more filters."""
 
-    entry: Callable[..., str]
-
     def __init__(self, g: Geometry, extra: int = 0) -> None:
         self.lanes = width() if usable() else 0
         if not self.lanes or g.dtype.name not in storable() or len(g.size) != 2 or g.groups != 1:
             raise LookupError
-        self.vectors = -(-g.kernel[1] * g.c // self.lanes)
+        # A row of a patch is copied in whole vectors; what is beyond it the next row overwrites.
+        side = g.kernel[1] * g.c
+        self.wide = -(-side // self.lanes)
+        self.vectors = -(-((g.kernel[0] - 1) * side) // self.lanes) + self.wide
         if any(d != 1 for d in g.dilate) or self.vectors > MOST or 0 in (g.n, g.c, g.f, *g.size, *g.out):
             raise LookupError
         self.g, self.extra, self.threads = g, extra, num_threads()
-        own, reached = ((g.size[1] + 2 * g.pad[1]) * g.c, (g.out[1] - 1) * g.stride[1] * g.c)
-        wide = max(own, reached + self.vectors * self.lanes)
-        self.row = 4 * (-(-wide // self.lanes) * self.lanes)  # bytes
+        own, reached = (g.size[1] + 2 * g.pad[1]) * g.c, (g.out[1] - 1) * g.stride[1] * g.c
+        longest = max(own, reached + self.wide * self.lanes)
+        self.row = 4 * (-(-longest // self.lanes) * self.lanes)  # bytes
         self.rows = g.size[0] + 2 * g.pad[0]
+
+    @property
+    def patch(self) -> int:
+        """Numbers of a patch."""
+        return self.vectors * self.lanes
 
     @property
     def sums(self) -> Shape:
         """Of a thread; the last axis has room for whole vectors."""
-        return (self.g.kernel[0], self.g.f + self.extra, self.vectors * self.lanes)
+        return (self.g.f + self.extra, self.patch)
 
     @property
-    def positions(self) -> int:
-        """Positions of a row that are worked on together."""
+    def positions(self) -> tuple[int, int]:
+        """Factors for each filter, and patches, that are there at a time."""
         raise NotImplementedError
 
     def places(self) -> dict[str, int]:
-        """Offsets in a thread's scratch: the image, a row of factors, sums."""
-        at_row = self.rows * self.row + 4 * self.vectors * self.lanes
-        at_sums = _whole(at_row + 4 * self.positions * self.g.f)
-        return {
-            "at_row": _whole(at_row),
-            "at_sums": at_sums,
-            "share": _whole(at_sums + 4 * prod(self.sums), 4096) + 64,
-        }
+        """Offsets in a thread's scratch: the image, patches, factors, sums."""
+        factors, patches = self.positions
+        at_patches = _whole(self.rows * self.row + 4 * self.wide * self.lanes)
+        at_factors = at_patches + _whole(4 * patches * self.patch)
+        at_sums = at_factors + _whole(4 * factors * self.g.f)
+        share = _whole(at_sums + 4 * prod(self.sums), 4096) + 64
+        return {"at_patches": at_patches, "at_factors": at_factors, "at_sums": at_sums, "share": share}
 
     def piece(self) -> Piece:
         return ((self.threads * self.places()["share"],), _byte)
 
-    def views(self, work: Any) -> tuple[Any, Any]:
-        """Of the first thread's sums, where those of all are in the end: (F, C, *K), and (extra, C, *K)."""
-        g, at = self.g, self.places()["at_sums"]
-        found = work[at : at + 4 * prod(self.sums)].view(float32).reshape(self.sums)
-        found = (
-            found[..., : g.kernel[1] * g.c].reshape(*self.sums[:2], g.kernel[1], g.c).transpose(1, 3, 0, 2)
-        )
-        return found[: g.f], found[g.f :]
+    def found(self, work: Any) -> Any:
+        """The first thread's sums, where those of all are in the end."""
+        at = self.places()["at_sums"]
+        return work[at : at + 4 * prod(self.sums)].view(float32).reshape(self.sums)
+
+    def by_weight(self, sums: Any) -> Any:
+        """Sums by the axes of the weight: (F + extra, C, *K)."""
+        g = self.g
+        taps = sums[:, : prod(g.kernel) * g.c].reshape(-1, *g.kernel, g.c)
+        return taps.transpose(0, 3, 1, 2)
 
     def numbers(self) -> dict[str, int]:
         g = self.g
@@ -101,8 +108,14 @@ class _Images:
             **self.places(), "images": g.n, "h": g.size[0], "line": g.size[1] * g.c, "nbytes": self.row,
             "at_image": g.pad[0] * self.row + 4 * g.pad[1] * g.c, "row": self.rows,
             "down": g.stride[0] * self.row, "right": 4 * g.stride[1] * g.c,
-            "oh": g.out[0], "ow": g.out[1], "filters": g.f,
+            "oh": g.out[0], "ow": g.out[1], "filters": g.f, "patch": 4 * self.patch,
+            "made_h": g.out[0], "made_w": g.out[1],
         }  # fmt: skip
+
+    def form(self) -> tuple[int, int, int, int, str]:
+        """What code depends on: rows of a patch, their numbers and vectors, all vectors, the type."""
+        g = self.g
+        return g.kernel[0], g.kernel[1] * g.c, self.wide, self.vectors, g.dtype.name
 
     def call(self, code: tuple[Any, str], arrays: dict[str, Any], more: dict[str, int]) -> Run:
         values = self.numbers() | {n: address_of(x) for n, x in arrays.items()} | more
@@ -116,29 +129,33 @@ class PatchSums(_Images):
 
     def __init__(self, g: Geometry) -> None:
         super().__init__(g, extra=1)
-        self.pieces = [self.piece()]
+        self.panel = 2 - self.vectors % 2  # vectors
+        self.pieces = [(self.sums, float32), self.piece()]
 
     @property
-    def positions(self) -> int:
-        return self.g.out[1]
+    def positions(self) -> tuple[int, int]:
+        return self.g.out[1], self.g.out[1]
 
     @property
     def nbytes(self) -> int:
         return scratch_bytes(self.pieces)
 
     def connect(self, made: Any, data: Any, mean: Any, sums: Any, patches: Any, work: Any) -> Run:
-        (own,) = carve(work, self.pieces)
-        code = code_of(_sums_entry, self.g.kernel[0], self.vectors, self.g.dtype.name)
+        flat, own = carve(work, self.pieces)
+        code = code_of(_sums_entry, *self.form())
         arrays = dict(data=data, made=made, mean=mean, table=np.ones(1, float32), work=own)
         run = self.call(code, arrays, {})
-        by_filter, (alone,) = self.views(own)
+        # By panels of a few vectors, and in them by filters.
+        panels = self.found(own).reshape(-1, self.sums[0], self.panel * self.lanes).transpose(1, 0, 2)
+        rows, all_sums = flat.reshape(panels.shape), self.by_weight(flat)
 
         def sum_up() -> None:
             run()
+            np.copyto(rows, panels)
             if sums is not None:
-                np.copyto(sums, by_filter)
+                np.copyto(sums, all_sums[:-1])
             if patches is not None:
-                np.copyto(patches, alone)
+                np.copyto(patches, all_sums[-1])
 
         return sum_up
 
@@ -159,8 +176,8 @@ class ChosenSums(_Images):
         self.pieces = [self.piece()]
 
     @property
-    def positions(self) -> int:
-        return self.w.out[1]
+    def positions(self) -> tuple[int, int]:
+        return self.w.out[1], self.w.kernel[0] * self.g.out[1]
 
     @property
     def nbytes(self) -> int:
@@ -171,20 +188,19 @@ class ChosenSums(_Images):
     ) -> tuple[Run, Any]:
         """The call, and the view of its result, (F, C, *K), in `work`. norm: gamma, beta, mean and var."""
         (own,), w = carve(work, self.pieces), self.w
-        down, right = self.g.stride[0] * self.row, 4 * self.g.stride[1] * self.g.c
         y, x = np.divmod(np.arange(prod(w.kernel) + 1), w.kernel[1])
         y[-1], x[-1] = w.pad  # no maximum: all are nan
-        table = (y * down + x * right).astype(np.int64)
-        code = code_of(_chosen_entry, self.g.kernel[0], self.vectors, self.g.dtype.name, self.relu)
+        table = ((y * self.g.out[1] + x) * 4 * self.patch).astype(np.int64)
+        code = code_of(_chosen_entry, *self.form(), self.relu)
         arrays = dict(
             data=data, made=grad, chosen=chosen, index=index, table=table, work=own,
             **dict(zip(("gamma", "beta", "mean", "var"), norm)),
         )  # fmt: skip
         more = {
-            "oh": w.out[0], "ow": w.out[1], "rows_down": w.stride[0] * down,
-            "rows_right": w.stride[1] * right, "rows_from": -w.pad[0] * down - w.pad[1] * right,
+            "oh": w.out[0], "ow": w.out[1], "window_h": w.kernel[0], "step_h": w.stride[0],
+            "step_w": w.stride[1], "above": w.pad[0], "left": w.pad[1],
         }  # fmt: skip
-        return self.call(code, arrays, more), self.views(own)[0]
+        return self.call(code, arrays, more), self.by_weight(self.found(own))
 
 
 def _begin(f: Routine) -> tuple[dict[str, str], str, str]:
@@ -223,15 +239,33 @@ def _join(f: Routine, g: dict[str, str], numbers: Int) -> None:
         f.sweep("0", str(numbers), add)
 
 
-def _sums_entry(p: Program, rows: int, vectors: int, dtype: str) -> str:
-    """All positions, `rows` rows of a filter; one filter more has ones for factors."""
-    product = p.borrow(outer_routine, vectors)
+def _read_patches(
+    f: Routine, g: dict[str, str], own: str, y: Int, to: str, form: tuple[int, int, int]
+) -> None:
+    """The patches of a row of positions of the image."""
+    rows, numbers, wide = form
+    here = f.at(own, f.times(y, g["down"]))
+    with f.loop("0", g["made_w"]) as x:
+        source = f.at(here, f.times(x.index, g["right"]))
+        target = f.at(to, f.times(x.index, g["patch"]))
+        for k in range(rows):
+            line, there = f.at(source, f.times(g["nbytes"], k)), f.at(target, 4 * numbers * k)
+            for value, at in [
+                (f.read(f.at(line, 4 * f.width * j)), f.at(there, 4 * f.width * j)) for j in range(wide)
+            ]:
+                f.write(value, at)
+
+
+def _sums_entry(p: Program, rows: int, numbers: int, wide: int, vectors: int, dtype: str) -> str:
+    """All positions; one filter more has ones for factors."""
+    v = 2 - vectors % 2
+    product = p.borrow(outer_routine, v)
     f = p.entry("patch_sums")
     g, own, sums = _begin(f)
-    far = 4 * vectors * f.width
+    far = 4 * v * f.width
     count = f.times(g["filters"], far)
     each = f.plus(count, far)
-    factors = f.at(own, g["at_row"])
+    factors, patches = f.at(own, g["at_factors"]), f.at(own, g["at_patches"])
     begin, end = f.share(g["images"])
     with f.loop(begin, end) as image:
         _pad(f, g, own, image.index, dtype)
@@ -246,31 +280,30 @@ def _sums_entry(p: Program, rows: int, vectors: int, dtype: str) -> str:
                     f.store(f.sub(made, f.load(g["mean"], i, mask=mask)), target, i, mask=mask)
 
                 f.sweep("0", g["filters"], center)
-            here = f.at(own, f.times(y.index, g["down"]))
+            _read_patches(f, g, own, y.index, patches, (rows, numbers, wide))
             step = f.times(g["filters"], 4)
-            for k in range(rows):
-                patch = f.at(here, f.times(g["nbytes"], k))
-                to = f.at(sums, f.times(each, k))
+            with f.loop("0", str(vectors // v)) as panel:
+                patch = f.at(patches, f.times(panel.index, far))
+                to = f.at(sums, f.times(panel.index, each))
                 for a, s, number, a_step in (
                     (factors, to, g["filters"], step), (g["table"], f.at(to, count), 1, 0)
                 ):  # fmt: skip
                     f.run(
                         product, ("ptr", a), ("ptr", patch), ("ptr", s), ("i64", number), ("i64", g["ow"]),
-                        ("i64", a_step), ("i64", g["right"]), ("i64", 0),
+                        ("i64", a_step), ("i64", g["patch"]), ("i64", 0),
                     )  # fmt: skip
-    _join(f, g, f.times(f.over(each, 4), rows))
+    _join(f, g, f.times(f.over(each, 4), vectors // v))
     f.done()
     return "patch_sums"
 
 
-def _chosen_entry(p: Program, rows: int, vectors: int, dtype: str, relu: bool) -> str:
+def _chosen_entry(
+    p: Program, rows: int, numbers: int, wide: int, vectors: int, dtype: str, relu: bool
+) -> str:
     """One position of each window."""
     f = p.entry("chosen_sums")
     g, own, sums = _begin(f)
-    far = 4 * vectors * f.width
-    each = f.times(g["filters"], far)
-    factors = f.at(own, g["at_row"])
-    together = max(1, (28 if f.width == 16 else 12) // vectors)  # rows whose sums fit in the registers
+    factors, patches = f.at(own, g["at_factors"]), f.at(own, g["at_patches"])
     begin, end = f.share(g["images"])
     with f.loop(begin, end) as image:
         _pad(f, g, own, image.index, dtype)
@@ -295,11 +328,16 @@ def _chosen_entry(p: Program, rows: int, vectors: int, dtype: str, relu: bool) -
                     f.store(f.mul(d, scale), target, i, mask=mask)
 
                 f.sweep("0", g["filters"], rectified)
-            here = f.at(own, f.plus(g["rows_from"], f.times(y.index, g["rows_down"])))
-            for top in range(0, rows, together):
-                some = range(top, min(top + together, rows))
-                _gathered(f, g, here, factors, first, sums, each, some, vectors)
-    _join(f, g, f.times(f.over(each, 4), rows))
+            top = f.minus(f.times(y.index, g["step_h"]), g["above"])
+            with f.loop("0", g["window_h"]) as k:
+                row = f.plus(top, k.index)
+                with f.when(f.is_("ult", row, g["made_h"])):
+                    to = f.at(patches, f.times(f.times(k.index, g["made_w"]), g["patch"]))
+                    _read_patches(f, g, own, row, to, (rows, numbers, wide))
+            with f.loop("0", g["ow"], WINDOWS) as some:
+                last = f.least(f.plus(some.index, WINDOWS), g["ow"])
+                _gathered(f, g, (patches, factors, sums), first, (some.index, last), vectors)
+    _join(f, g, f.over(f.times(g["filters"], g["patch"]), 4))
     f.done()
     return "chosen_sums"
 
@@ -307,34 +345,33 @@ def _chosen_entry(p: Program, rows: int, vectors: int, dtype: str, relu: bool) -
 def _gathered(
     f: Routine,
     g: dict[str, str],
-    here: str,
-    factors: str,
+    at: tuple[str, str, str],
     first: Int,
-    sums: str,
-    each: Int,
-    rows: Sequence[int],
+    windows: tuple[Int, Int],
     vectors: int,
 ) -> None:
-    """The positions of a row of windows: of every filter `rows` rows."""
+    """Of every filter the sums over the windows [begin, end) of a row."""
+    patches, factors, sums = at
+    together = 28 if f.width == 16 else 12  # sums that fit in the registers
     step = f.times(g["filters"], 4)
-    lines = [f.times(g["nbytes"], k) for k in rows]
+    begin, end = (str(w) for w in windows)
     with f.loop("0", g["filters"]) as filter_:
-        own = f.at(sums, f.times(filter_.index, 4 * vectors * f.width))
-        places = [f.at(f.at(own, f.times(each, k)), 4 * f.width * j) for k in rows for j in range(vectors)]
+        own = f.at(sums, f.times(filter_.index, g["patch"]))
         numbers = f.at(g["index"], f.plus(first, filter_.index))
         factor = f.at(factors, f.times(filter_.index, 4))
-        with f.loop("0", g["ow"], 1, [f.read(there) for there in places]) as x:
-            byte = f.emit(f"load i8, ptr {f.at(numbers, f.times(x.index, g['filters']))}")
-            number = f.emit(f"zext i8 {byte} to i64")
-            away = f.emit(f"load i64, ptr {f.at(g['table'], f.times(number, 8))}, align 8")
-            patch = f.at(here, f.plus(away, f.times(x.index, g["rows_right"])))
-            d = f.repeated(f.at(factor, f.times(x.index, step)))
-            read = [
-                f.read(f.at(f.at(patch, line), 4 * f.width * j)) for line in lines for j in range(vectors)
-            ]
-            x.again(*(f.fma(d, a, s) for a, s in zip(read, x.values)))
-        for there, value in zip(places, x.results):
-            f.write(value, there)
+        for start in range(0, vectors, together):
+            away = [4 * f.width * j for j in range(start, min(start + together, vectors))]
+            places = [f.at(own, j) for j in away]
+            with f.loop(begin, end, 1, [f.read(there) for there in places]) as x:
+                byte = f.emit(f"load i8, ptr {f.at(numbers, f.times(x.index, g['filters']))}")
+                number = f.emit(f"zext i8 {byte} to i64")
+                shift = f.emit(f"load i64, ptr {f.at(g['table'], f.times(number, 8))}, align 8")
+                left = f.minus(f.times(x.index, g["step_w"]), g["left"])
+                patch = f.at(patches, f.plus(shift, f.times(left, g["patch"])))
+                d = f.repeated(f.at(factor, f.times(x.index, step)))
+                x.again(*(f.fma(d, f.read(f.at(patch, j)), s) for j, s in zip(away, x.values)))
+            for there, value in zip(places, x.results):
+                f.write(value, there)
 
 
 def _whole(nbytes: int, to: int = 64) -> int:
