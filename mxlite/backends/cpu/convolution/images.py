@@ -10,6 +10,7 @@ stay in the first-level cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -21,12 +22,15 @@ from ....ops.conv_kernels import Geometry
 from ....ops.pool_kernels import Windows
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ..compiled import call, storable, usable, width
-from ..onednn import Run
+from ..compiled.column_sum import ColumnSum
+from ..onednn import in_turn, Run
 from ..onednn.primitive import address_of
 from ..threads import num_threads
 from ..winograd.product import outer_routine
 from ..winograd.routine import code_of, Int, Program, Routine
 from ..winograd.tiles import clear
+from .choice import by_weight
+from .direct import part_of
 
 _byte = np.dtype("uint8")
 
@@ -56,7 +60,7 @@ class _Images:
         side = g.kernel[1] * g.c
         self.wide = -(-side // self.lanes)
         self.vectors = -(-((g.kernel[0] - 1) * side) // self.lanes) + self.wide
-        if any(d != 1 for d in g.dilate) or self.vectors > MOST or 0 in (g.n, g.c, g.f, *g.size, *g.out):
+        if any(d != 1 for d in g.dilate) or self.vectors > MOST or 0 in (g.n, g.c, *g.size, *g.out):
             raise LookupError
         self.g, self.extra, self.threads = g, extra, num_threads()
         own, reached = (g.size[1] + 2 * g.pad[1]) * g.c, (g.out[1] - 1) * g.stride[1] * g.c
@@ -158,6 +162,48 @@ class PatchSums(_Images):
                 np.copyto(patches, all_sums[-1])
 
         return sum_up
+
+
+class PatchSumsByProduct:
+    """The same where the processor multiplies 16-bit numbers itself: sums of made * patch as the gradient in
+    the weight with `made` for d_out, those of patches of the sum of all images. What is left has more
+    rounding errors where the mean is many times the standard deviation, as the 16-bit numbers have.
+    """
+
+    def __init__(self, g: Geometry) -> None:
+        if part_of(g).dtype != g.dtype or g.dtype == float32:
+            raise LookupError
+        self.way, self.shape = by_weight(g, float32, False), (g.f, g.c, *g.kernel)
+        if self.way is None:
+            raise LookupError
+        self.name = f"{self.way.name}, compiled patches"
+        self.columns = ColumnSum(g.n, g.c * prod(g.size), g.dtype, float32)
+        self.alone = PatchSums(replace(g, n=1, f=0, dtype=float32))
+        most = max(self.way.nbytes, self.columns.nbytes, self.alone.nbytes)
+        self.pieces: list[Piece] = [
+            (self.shape, float32), (self.shape, float32), ((g.c * prod(g.size),), float32), ((most,), _byte),
+        ]  # fmt: skip
+
+    @property
+    def nbytes(self) -> int:
+        return scratch_bytes(self.pieces)
+
+    def connect(self, made: Any, data: Any, mean: Any, sums: Any, patches: Any, work: Any) -> Run:
+        products, spare, image, rest = carve(work, self.pieces)
+        sums = products if sums is None else sums
+        patches = spare[0] if patches is None else patches
+        calls = [
+            self.way.connect(made, data, products, None, rest[: self.way.nbytes]),
+            self.columns.connect(data, image, rest[: self.columns.nbytes]),
+            self.alone.connect(image, image, image, None, patches, rest[: self.alone.nbytes]),
+        ]
+        column = mean.reshape(-1, 1, 1, 1)
+
+        def center() -> None:
+            np.multiply(column, patches, out=spare)
+            np.subtract(products, spare, out=sums)
+
+        return in_turn([*calls, center])
 
 
 class ChosenSums(_Images):

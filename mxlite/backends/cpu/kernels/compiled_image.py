@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import prod
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from ....core.dtype import float32
 from ....ops.conv import geometry
+from ....ops.conv_kernels import Geometry
 from ....ops.image_gradient import _image_gradient, _image_sums, _norm, settle
 from ....ops.layout import first
 from ....ops.norm_act import _norm_act
@@ -16,7 +18,7 @@ from ....ops.pool_kernels import windows
 from ....ops.pooled_convolution import made_shape, pooling
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ... import base
-from ..convolution.images import ChosenSums, PatchSums
+from ..convolution.images import ChosenSums, PatchSums, PatchSumsByProduct
 from ..onednn import Run
 from . import compiled_norm
 
@@ -25,9 +27,8 @@ _byte = np.dtype("uint8")
 
 def sums(r: base.Request) -> base.ChosenKernel | None:
     """The sums that are made forwards."""
-    try:
-        way = PatchSums(geometry(r.attrs, first(r.inputs[1]), r.dtype))
-    except LookupError:
+    way = _sums_of(geometry(r.attrs, first(r.inputs[1]), r.dtype))
+    if way is None or 0 in r.inputs[0]:
         return None
 
     def connect(
@@ -36,6 +37,13 @@ def sums(r: base.Request) -> base.ChosenKernel | None:
         return way.connect(made, data, mean, sums, patches, work)
 
     return base.connected(connect, way.nbytes, way.name)
+
+
+def _sums_of(g: Geometry) -> Any:
+    for way in (PatchSumsByProduct, PatchSums):
+        with suppress(LookupError):
+            return way(g)
+    return None
 
 
 def gradient(r: base.Request) -> base.ChosenKernel | None:
