@@ -4,8 +4,10 @@ Each pass is told by an argument which operators of another form the backend has
 """
 
 from .channels_last import channels_last as channels_last
+from .convolution_updates import convolution_updates as convolution_updates
 from .dense_epilogue import dense_epilogue as dense_epilogue
 from .fold import fold as fold
+from .image_gradients import image_gradients as image_gradients
 from .lightened import lightened as lightened
 from .loaded_dense import loaded_dense as loaded_dense
 from .loaded_updates import loaded_updates as loaded_updates
