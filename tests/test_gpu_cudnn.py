@@ -409,7 +409,7 @@ def test_no_norm_is_planned_where_the_choice_is_known_or_cannot_be_measured(time
 
 def test_what_cudnn_has_normalized_is_not_made_again_by_our_kernel(timed, monkeypatch):
     """It rounds in a way of its own, and results do not depend on whether there is a budget."""
-    _, a, ins, outs, kinds = norm("with a sum", "float32")
+    _, _, ins, outs, kinds = norm("with a sum", "float32")
     attrs = NormActLineAttrs(fix_gamma=False, axis=-1, plus="array")
     again = Request(ops._norm_again, attrs, ins, outs[:1], kinds[0], kinds)
     passes = Passes(table(timed))

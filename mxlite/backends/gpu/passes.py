@@ -75,7 +75,7 @@ class Passes:
         return passes.lightened(graph, kept, num_forward, self._makes_again, STEP_FLOPS)
 
     def _makes_again(self, r: Request) -> bool:
-        """Whether there is a kernel, with the bits of the first time: cuDNN's norms round in ways of their own."""
+        """Whether a kernel has the bits of the first time: cuDNN's norms round in a way of their own."""
         return self.has_kernel(r) and not (r.op is _norm_again and self._is_by_cudnn(_first_time(r)))
 
     def _is_by_cudnn(self, r: Request) -> bool:
