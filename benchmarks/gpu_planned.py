@@ -3,7 +3,8 @@
     python benchmarks/gpu_planned.py            a minute; writes results/<date>-gpu-planned.md
     python benchmarks/gpu_planned.py --quick    small networks; prints only
 
-Nothing is run. Plans are those of a GPU that is not here, without what cuBLASLt and cuDNN may want for scratch.
+Nothing is run. Plans are those of a GPU that is not here, without what cuBLASLt and cuDNN may want for
+scratch.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ TARGET = 0.7
 
 ABOUT = """\
 GiB. A step is forward, cross entropy, backward and SGD with momentum; parameters, momentum and batch are
-counted. mxlite: what the plan says, the batch that waits (staging) included, and without recomputation beyond
-what a step without a budget always has. floor: no plan takes less (all that no plan changes, and what one step
-must have at hand). PyTorch eager: an estimate, not a measurement; see gpu_columns/torch_peak.py.
+counted. mxlite: what the plan says, the batch that waits (staging) included, and without recomputation
+beyond what a step without a budget always has. floor: no plan takes less (all that no plan changes, and what
+one step must have at hand). PyTorch eager: an estimate, not a measurement; see gpu_columns/torch_peak.py.
 
 """
 

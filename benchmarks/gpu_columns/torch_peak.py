@@ -1,8 +1,8 @@
 """The bytes at the peak of a step of PyTorch eager on a GPU, estimated where there is none.
 
 The step runs on tensors without data, and each storage counts from the operation that makes it until it is
-freed, rounded up to 512 bytes as PyTorch's allocator does. So what backward keeps, and what is there besides at
-the fullest moment, is counted by PyTorch's own formulas. What they cannot know without a GPU:
+freed, rounded up to 512 bytes as PyTorch's allocator does. So what backward keeps, and what is there besides
+at the fullest moment, is counted by PyTorch's own formulas. What they cannot know without a GPU:
 
 - scratch is left out: what cuBLAS (32 MiB on Hopper) and cuDNN take of the same allocator;
 - attention is the kernel that PyTorch takes on a GPU, memory-efficient in float32 and flash in bfloat16;
@@ -13,7 +13,6 @@ the fullest moment, is counted by PyTorch's own formulas. What they cannot know 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -131,5 +130,4 @@ def peak(net: Net, autocast: bool = False, batch: int | None = None, checkpointe
 
 def largest(net: Net, nbytes: int, checkpointed: bool = False, most: int = 4096) -> int:
     """The largest batch whose step is estimated to stay within `nbytes`."""
-    fits: Callable[[int], bool] = lambda batch: peak(net, False, batch, checkpointed) <= nbytes
-    return bisected(fits, most)
+    return bisected(lambda batch: peak(net, False, batch, checkpointed) <= nbytes, most)
