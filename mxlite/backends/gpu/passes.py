@@ -51,11 +51,12 @@ class Passes:
         return any(row(r) is not None for row in self.kernels.get(r.op, ()))
 
     def simplify(self, graph: Graph, train: bool) -> Graph:
-        """Channels last, norms folded into convolutions at inference, norms with what follows them."""
+        """Channels last, norms folded into convolutions at inference, norms with what follows them, maxima
+        before activations, parameters of recurrent layers as they are."""
         work: Callable[[Graph, bool, Any], Graph]
         for work in (passes.channels_last, passes.fold, passes.norm_act):
             graph = work(graph, train, self.has_kernel)
-        return passes.pool_first(graph, train)
+        return passes.wide_parameters(passes.pool_first(graph, train))
 
     def combine(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
         """The gradients of convolutions and products apart, products with the activations beside them, chains
