@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core.errors import DTypeError
 from ..graph.opdef import DType, Shapes
 from .rnn import RNN
 from .rnn_gradient import backward_pieces
@@ -23,9 +24,12 @@ class _rnn_wide(RNN):
     def infer_type(
         cls, a: Any, *dtypes: DType | None
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-        data, _, *rest = dtypes
+        data, parameters, *rest = dtypes
         ins, outs = RNN.infer_type(a, data, data, *rest)
-        return (ins[0], None if ins[0] is None else accumulator(ins[0]), *ins[2:]), outs
+        wide = None if ins[0] is None else accumulator(ins[0])
+        if parameters is not None and wide is not None and parameters != wide:
+            raise DTypeError(f"parameters must be {wide} for data of {ins[0]}, got {parameters}.")
+        return (ins[0], wide, *ins[2:]), outs
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
