@@ -64,3 +64,25 @@ def test_a_residual_network_is_planned_to_hold_a_quarter_less(monkeypatch):
     )
     assert light.arena_bytes < 0.75 * whole.arena_bytes
     assert "cuda norm again" in {t.kernel for t in light.problem.tasks}
+
+
+@pytest.mark.skipif(compiler is None, reason="g++ is not installed")
+@pytest.mark.parametrize(
+    "optimizer", [SGD, mx.optimizer.Adam(), mx.optimizer.LAMB()], ids=lambda o: type(o).__name__
+)
+def test_updates_read_gradients_of_16_bits_and_make_the_same_bits(optimizer, monkeypatch):
+    net = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=24, name="fc1")
+    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.relu(net), num_hidden=5), name="softmax")
+
+    def trained():
+        exe = net.simple_bind(GPU, optimizer=optimizer, amp="bfloat16", data=(6, 40), softmax_label=(6,))
+        fill_by_kind(exe, 0.2)
+        casts = sum(t.op == "_backward_Cast" for t in exe.memory_plan.problem.tasks)
+        return casts, exe.memory_plan.arena_bytes, fused_steps(exe, 0.1)
+
+    with recorded_gpus():
+        narrow, nbytes, got = trained()
+        monkeypatch.setattr(passes.passes, "narrow_gradients", lambda graph, *_: graph)
+        wide, more, want = trained()
+    assert (narrow, wide) == (1, 5) and nbytes <= more  # the gradient of data is one that is asked for
+    same(got, want)

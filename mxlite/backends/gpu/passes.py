@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
-from ...graph import Entry, Graph, Op
+from ...graph import Entry, Graph, Node, Op
+from ...graph.opdef import DType
 from ...ops.conv import Convolution
 from ...ops.conv_channels_last import _convolution_channels_last
 from ...ops.deconv import Deconvolution
@@ -59,11 +61,14 @@ class Passes:
         return passes.wide_parameters(passes.pool_first(graph, train))
 
     def combine(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
-        """The gradients of convolutions and products apart, products with the activations beside them, chains
-        of elementwise operators as one, and updates of small parameters together."""
+        """The gradients of convolutions and products apart, updates that read gradients of 16 bits, products
+        with the activations beside them, chains of elementwise operators as one, and updates of small
+        parameters together."""
         apart = frozenset(op for op in APART if op.grad_op in self.kernels)
         graph, moved, num_forward = passes.split_gradients(graph, kept, num_forward, apart)
         both = {e: moved.get(e, e) for e in kept}
+        takes = partial(self._takes, graph)
+        graph = passes.narrow_gradients(graph, frozenset(both.values()), num_forward, takes)
         work: Callable[[Graph, frozenset[Entry], int], Combined]
         for work in (self._dense_epilogue, self._chains):
             graph, new, num_forward = work(graph, frozenset(both.values()), num_forward)
@@ -83,6 +88,14 @@ class Passes:
         found = (row(r) for row in self.kernels.get(r.op, ()))
         kernel = next((k for k in found if k is not None), None)
         return kernel is not None and kernel.name.startswith("cudnn")
+
+    def _takes(self, graph: Graph, update: Node, dtype: DType) -> bool:
+        """Whether a kernel for `update` reads a gradient of that type."""
+        assert update.op is not None
+        shapes = tuple(graph.shapes[e] for e in update.inputs)
+        weight, _, *others = (graph.dtypes[e] for e in update.inputs)
+        kinds = (weight, dtype, *others)
+        return self.has_kernel(Request(update.op, update.attrs, shapes, (), weight, kinds))
 
     def _dense_epilogue(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
         return passes.dense_epilogue(graph, kept, num_forward, self.has_kernel)
