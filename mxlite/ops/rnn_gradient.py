@@ -26,14 +26,17 @@ from .rnn_run import (
 from .scratch import accumulator
 
 
-def backward_pieces(a: Any, s: Sizes, dtype: DType) -> Pieces:
-    """Scratch of one backward call: stretches, and a weight's gradient of one of them if there are more."""
+def backward_pieces(a: Any, s: Sizes, dtype: DType, weights: DType | None = None) -> Pieces:
+    """Scratch of one backward call: stretches, and a weight's gradient of one of them if there are more.
+
+    weights: the type of the parameters and of their gradient, if not `dtype`.
+    """
     kind = accumulator(dtype)
-    pieces = step_pieces(a, s, dtype)
+    pieces = step_pieces(a, s, dtype, weights)
     gates, rows = s.G * s.H, s.K * s.B
     plain, lstm, projected = s.G == 1, a.mode == "lstm", s.projected
     largest = max(gates * max(s.widest, s.P), s.P * s.H * projected)
-    pieces["d_weights"] = (s.parameters if kind != dtype else 0,), kind
+    pieces["d_weights"] = (s.parameters if kind != (weights or dtype) else 0,), kind
     pieces["product"] = (largest if s.stretches > 1 else 0,), kind
     pieces["spare"] = (0 if plain else rows, gates), kind
     pieces["before"] = (s.K, s.B, s.P), kind
@@ -69,7 +72,7 @@ def run_of(
     parameters' gradient is not wanted. d_gates: alike, the gradients of the gates' sums, if these are wanted;
     they may lie where the gates do.
     """
-    have = scratch(work, backward_pieces(a, s, out.dtype))
+    have = scratch(work, backward_pieces(a, s, out.dtype, parameters.dtype))
     room, cell = room_of(have), cell_of(xp, a)
     d_out, *d_last = heads
     d_data, d_parameters, *d_first = wanted
