@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ....graph import Entry, Graph
-from ...passes import narrow_data, pool_first, product_updates, remade
+from ...passes import loss_updates, narrow_data, pool_first, product_updates, remade
 from .chains import chains
 from .channels_last import channels_last
 from .convolution_updates import convolution_updates
@@ -39,6 +39,7 @@ SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
 )
 COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]], ...] = (
     loss_bands,
+    loss_updates,
     split_gradients,
     image_gradients,
     normed_loads,
