@@ -8,7 +8,6 @@ import platform
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ from harness.worker import serve
 
 import mxlite as mx
 from mxlite.backends.cpu import onednn
-from mxlite.executor.calibration import costed, distinct_calls, Turns
-from mxlite.executor.lower import Lowered
+from mxlite.executor import Executor
 from mxlite.memplan import plan_memory, Problem
 from mxlite.memplan.kept import kept_bound
 from peers.peer import Arrays, inferred, Peer, trained
+from peers.timed_calls import TimedCalls
 
 
 def numbers(version: Sequence[int]) -> str:
@@ -39,11 +38,15 @@ def llvm() -> str:
     return f"{numbers(binding.llvm_version_info)} for {binding.get_host_cpu_name()}"
 
 
-class MXLite(Peer):
+class MXLite(TimedCalls, Peer):
     """A Module whose step includes the update, as `fit` makes it."""
 
     context = mx.cpu()
-    turns: Turns | None = None
+
+    @property
+    def executor(self) -> Executor:  # type: ignore[override]
+        executor: Executor = self.module._executor
+        return executor
 
     def versions(self) -> dict[str, str]:
         found = onednn.library()
@@ -154,32 +157,6 @@ class MXLite(Peer):
             "kept": bound.kept,
             "floor": plan.problem.fixed_total + bound.arena,
         }
-
-    def calls(self) -> list[str]:
-        """The keys of the distinct kernel calls of a step."""
-        return list(distinct_calls(self.lowered()))
-
-    def time_calls(self, keys: list[str]) -> dict[str, Any]:
-        """One more turn of each of these: [cold, warm] seconds by key, medians of all turns so far; and the
-        bytes of the cache that others have touched in a second, seen at the same times."""
-        if self.turns is None:
-            lowered = self.lowered()
-            self.turns = Turns(lowered, distinct_calls(lowered), lowered.problem.cache_bytes)
-        self.turns.round(set(keys))
-        return {"seconds": self.turns.seconds(), "others": self.turns.others_bytes_per_s()}
-
-    def priced(self, seconds: dict[str, list[float]], others: float) -> float:
-        """Seconds that a step of the plan is predicted to take where its calls take these, [cold, warm] by
-        key, and others touch so many bytes of the cache in a second."""
-        known = {key: (cold, warm) for key, (cold, warm) in seconds.items()}
-        plan = self.module.memory_plan
-        problem = costed(self.lowered(), known, (plan.problem.cache_bytes, others)).problem
-        problem = replace(plan.problem, tasks=problem.tasks, others_bytes_per_s=others)
-        return replace(plan, schedule=replace(plan.schedule, problem=problem)).predicted_seconds
-
-    def lowered(self) -> Lowered:
-        """The step that is trained."""
-        return self.module._executor._planned.train
 
     def budgeted(self) -> Problem:
         """What plans within a budget are plans of: without one, a step makes what is cheap again."""

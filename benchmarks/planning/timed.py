@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from statistics import mean
-
-from harness import Worker
+from typing import Any, Protocol
 
 PASSES = 5  # turns of each call, spread over all rounds
+
+
+class Asked(Protocol):
+    """What can be asked to do what `TimedCalls` does: a process, or one's own."""
+
+    def ask(self, *, do: str, **told: Any) -> Any: ...
 
 
 class TimedBeside:
     """To be called before each round. A call that several columns make is timed in the first of them."""
 
-    def __init__(self, workers: Mapping[str, Worker]) -> None:
+    def __init__(self, workers: Mapping[str, Asked]) -> None:
         self._workers = workers
         self._keys: dict[str, list[str]] = {}
         self._found: dict[str, dict[str, list[float]]] = {}
@@ -37,10 +42,13 @@ class TimedBeside:
 
     def predicted(self, name: str) -> float:
         """Seconds that a step of this column should have taken in these rounds."""
-        seconds = {key: pair for found in self._found.values() for key, pair in found.items()}
-        others = mean(self._others.values()) if self._others else 0.0
-        result: float = self._workers[name].ask(do="priced", seconds=seconds, others=others)
+        result: float = self._workers[name].ask(do="priced", **self.found())
         return result
+
+    def found(self) -> dict[str, Any]:
+        """What `TimedCalls.priced` wants to be told."""
+        seconds = {key: pair for found in self._found.values() for key, pair in found.items()}
+        return {"seconds": seconds, "others": mean(self._others.values()) if self._others else 0.0}
 
 
 def turns_of(keys: list[str], r: int, rounds: int) -> list[list[str]]:
