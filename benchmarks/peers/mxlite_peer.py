@@ -65,7 +65,7 @@ class MXLite(TimedCalls, Peer):
         memory_budget: int | str | None = None,
         device: str | None = None,
     ) -> None:
-        self.amp = amp
+        self.amp, self.costs = amp, device
         arrays = {k: Arrays(spec["arrays"], k) for k in ("arg", "aux", "data", "label")}
         train = spec["train"]
         self.labels = arrays["label"]["softmax_label"]
@@ -159,12 +159,13 @@ class MXLite(TimedCalls, Peer):
         }
 
     def budgeted(self) -> Problem:
-        """What plans within a budget are plans of: without one, a step makes what is cheap again."""
+        """What plans within a budget are plans of: without one, a step makes what is cheap again. Its kernels
+        are timed now, if they are to be and were not."""
         if not self.spec["train"]:
             return self.module.memory_plan.problem
         shapes = {d.name: d.shape for d in (*self.module.data_shapes, *self.module.label_shapes)}
         sgd = mx.optimizer.SGD(momentum=self.spec["momentum"])
-        asked = dict(memory_budget=2**61, optimizer=sgd, amp=self.amp, **shapes)
+        asked = dict(memory_budget=2**61, optimizer=sgd, amp=self.amp, device=self.costs, **shapes)
         return self.module.symbol.memory_plan(self.context, **asked).problem
 
     def least(self, nbytes: int) -> int:
