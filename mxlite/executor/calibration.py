@@ -119,24 +119,29 @@ def with_measured_costs(lowered: Lowered, again: bool = False) -> tuple[Lowered,
 def distinct_calls(lowered: Lowered) -> dict[str, int]:
     """The key of each distinct call, with the first task that makes it."""
     found: dict[str, int] = {}
-    for c in range(len(lowered.calls)):
+    for c in _counted(lowered):
         found.setdefault(call_key(lowered, c), c)
     return found
 
 
+def _counted(lowered: Lowered) -> list[int]:
+    """The tasks that take time."""
+    return [c for c, task in enumerate(lowered.problem.tasks) if not task.preview]
+
+
 def costed(lowered: Lowered, seconds: Mapping[str, Seconds], cache: Cache) -> Lowered:
     """`lowered` with these times of its calls, and scaled models of those that have none."""
-    keys = [call_key(lowered, c) for c in range(len(lowered.calls))]
+    keys = {c: call_key(lowered, c) for c in _counted(lowered)}
     modelled = [call.seconds(DEFAULT) for call in lowered.calls]
-    models = dict(zip(keys, modelled))
+    models = {key: modelled[c] for c, key in keys.items()}
     ratios = [seconds[k][0] / s for k, s in models.items() if k in seconds and s]
     scale = median(ratios) if ratios else 1.0
-    both = [seconds.get(key, (scale * s, scale * s)) for key, s in zip(keys, modelled)]
-    tasks = tuple(
-        replace(task, seconds=cold, warm=warm) for task, (cold, warm) in zip(lowered.problem.tasks, both)
-    )
+    tasks = list(lowered.problem.tasks)
+    for c, key in keys.items():
+        cold, warm = seconds.get(key, (scale * modelled[c],) * 2)
+        tasks[c] = replace(tasks[c], seconds=cold, warm=warm)
     problem = replace(
-        lowered.problem, tasks=tasks, costs=MEASURED, cache_bytes=cache[0], others_bytes_per_s=cache[1]
+        lowered.problem, tasks=tuple(tasks), costs=MEASURED, cache_bytes=cache[0], others_bytes_per_s=cache[1]
     )
     return replace(lowered, problem=problem)
 
