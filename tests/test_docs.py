@@ -27,7 +27,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PUBLIC = """
-    attribute AttrScope autograd base BindError BudgetError callback context Context contrib core cpu
+    ArgumentError attribute AttrScope autograd base BindError BudgetError callback context Context contrib core cpu
     cpu_pinned current_context DefinitionError DerivativeError DeviceError DTypeError engine EngineError
     Executor format_bytes FormatError formats get_num_threads gpu gpu_memory_info image img init
     initializer io is_np_shape kv kvstore lr_scheduler MemoryBudgetError memplan metric misc mod model
