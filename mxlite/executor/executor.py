@@ -441,7 +441,7 @@ class Executor:
                 for o in schedule.outputs[s]
                 if o >= 0 and (b := plan.liveness.range_of[o]) >= 0
             ]
-            again = f" (run {k + 1})" if k else ""
+            again = f" (run {k + 1})" if k else " (where forward is called by itself)" if task.preview else ""
             lines.append(
                 f"{s:6d} {task.op} {task.name!r}{again} [{task.kernel}] -> {', '.join(places) or '-'}"
             )

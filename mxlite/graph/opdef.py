@@ -201,6 +201,11 @@ class Op:
         return cls.shape_only
 
     @classmethod
+    def preview(cls, node: Node) -> Node:
+        """A node with the first output of `node`, which is of this operator, that changes nothing."""
+        return node
+
+    @classmethod
     def inferred_names(cls, a: Any) -> tuple[str, ...]:
         """`inferred`; override when it depends on `a`. `infer_shape` may leave what stays unknown None."""
         return cls.inferred

@@ -195,8 +195,8 @@ class Binding:
         before = self.optimizer, self.plan_gradients, self.waits
         now = optimizer, True, False
         if optimizer is None and before == now:  # the same step, with other bytes beside it
-            self.group.replan((self.owner, _key(self.data_shapes, self.label_shapes)))
-            return
+            if self.group.replan((self.owner, _key(self.data_shapes, self.label_shapes))):
+                return
         self.optimizer, self.plan_gradients, self.waits = now
         try:
             self.remake(loss_scale)

@@ -494,4 +494,6 @@ class _Named:
             budget_bytes=error.budget_bytes,
             least_feasible_bytes=error.least_feasible_bytes,
             lower_bound_bytes=error.lower_bound_bytes,
+            keep_all_peak_bytes=error.keep_all_peak_bytes,
+            least_extra_time=error.least_extra_time,
         ) from None

@@ -21,7 +21,7 @@ from ...ops.layout import _channels_first, _channels_last
 from ..facts import flops_of
 from .rewritten import renewed, rewritten
 
-LEAST_BYTES = 512 * 1024
+LEAST_BYTES = 256 * 1024
 """Of an array that is made again; with smaller ones the plan would only get longer."""
 
 SCATTERED = 8
