@@ -24,7 +24,7 @@ WHOLE = 2**40  # a budget for everything
 @pytest.fixture(autouse=True)
 def small(monkeypatch: Any) -> None:
     """Arrays of small networks count, and however long it takes."""
-    monkeypatch.setattr(WAYS, "LEAST_BYTES", 2048)
+    monkeypatch.setattr(PASS, "LEAST_BYTES", 2048)
     monkeypatch.setattr(PASS, "STEP_FLOPS", 0)
 
 

@@ -28,7 +28,7 @@ from ..ops.update import CHUNK
 DEEP = 512
 """Products in a number of the gradient from which on arithmetic takes most of the time, not memory."""
 
-BAND_BYTES, DEEP_BAND_BYTES = 512 * 1024, 1024 * 1024
+BAND_BYTES, DEEP_BAND_BYTES = 256 * 1024, 1024 * 1024
 """Of the gradient's rows in hand, about: they stay in the cache with their weights and states. Of a deep
 product more: for each band a kernel copies all of y once more."""
 

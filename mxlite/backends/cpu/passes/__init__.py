@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ....graph import Entry, Graph
-from ...passes import narrow_data, pool_first, product_updates, remade
+from ...passes import banded, narrow_data, pool_first, product_updates, remade
 from .chains import chains
 from .channels_last import channels_last
 from .fold import fold
@@ -44,6 +44,7 @@ COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Ent
     narrowed_dense,
     product_updates,
     rnn_updates,
+    banded,
     chains,
     remade,
 )
