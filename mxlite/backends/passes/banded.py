@@ -18,6 +18,7 @@ weight.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -203,6 +204,8 @@ def _joined(
     number = {e: i for i, e in enumerate(inputs)}
     arrays: list[Array] = [Array(graph.shapes[e], graph.dtypes[e], False) for e in inputs]
     links, made = [], []
+    count = _count(graph, row[0])
+    each = _each(graph, row, count)
     for node in row:
         forward = node.forward or node
         samples = _samples(graph, node)
@@ -229,16 +232,12 @@ def _joined(
             tuple(graph.shapes[Entry(forward, i)] for i in range(forward.num_outputs)),
         )
         kinds = tuple(graph.dtypes[e] for e in forward.inputs)
-        links.append(Link(node.op, node.attrs, tuple(ins), tuple(outs), whole, kinds, samples))
-    count = _count(graph, row[0])
-    attrs = BandedAttrs(
-        tuple(arrays),
-        len(inputs),
-        tuple(links),
-        tuple(number[e] for e in made),
-        count,
-        _each(graph, row, count),
-    )
+        own_attrs = node.attrs
+        if node.op is _pooled_convolution.grad_op:  # it takes some at a time itself
+            own_attrs = replace(own_attrs, samples=min(own_attrs.samples, each))
+        links.append(Link(node.op, own_attrs, tuple(ins), tuple(outs), whole, kinds, samples))
+    numbers = tuple(number[e] for e in made)
+    attrs = BandedAttrs(tuple(arrays), len(inputs), tuple(links), numbers, count, each)
     return attrs, inputs, made
 
 
@@ -255,8 +254,6 @@ def _each(graph: Graph, row: Sequence[Node], count: int) -> int:
         assert first.forward is not None
         rows = _rows(graph.shapes[Entry(first.forward)]) // count
         each = max(each, -(-PRODUCT_ROWS // max(1, rows)))
-    elif first.op is _pooled_convolution.grad_op:
-        each = -(-each // first.attrs.samples) * first.attrs.samples
     return min(count, each)
 
 

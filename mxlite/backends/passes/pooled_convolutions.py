@@ -22,7 +22,7 @@ from ...ops.pooled_convolution import _pooled_convolution, PooledAttrs
 from ..base import Request
 from .norm_act import is_norm
 
-LEAST_BYTES = 192 * 1024
+LEAST_BYTES = 384 * 1024
 """Of what is made of a band: with less, starting calls begins to count."""
 
 WEIGHT_SHARE = 3

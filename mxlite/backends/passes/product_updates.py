@@ -29,7 +29,7 @@ from ..product_update import (
 )
 from .rewritten import output, rewritten
 
-LEAST_BYTES, DEEP_LEAST_BYTES = 4 * BAND_BYTES, 4 * DEEP_BAND_BYTES
+LEAST_BYTES, DEEP_LEAST_BYTES = 2 * BAND_BYTES, 4 * DEEP_BAND_BYTES
 """Of a gradient that is made in bands. A smaller one stays in the cache as a whole; one of a deep product, in
 bands, takes a few percent longer, which is to bring more than a few bytes."""
 
