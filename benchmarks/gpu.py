@@ -104,7 +104,7 @@ def run(
     clock: Clock,
     output: Path | None,
 ) -> None:
-    """Measure and print; the file is written anew after each network, so that a stopped run leaves one."""
+    """Measure and print; the file is written anew after each column, so that a stopped run leaves one."""
     start = perf_counter()
     head = about(columns)
     results: report.Results = []
@@ -113,11 +113,17 @@ def run(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for net in nets:
-            results.append((net, hold(net, columns, terms, folder, clock)))
-            write(output, head + body(results, deep, batches, terms, start))
+
+            def tell(entries: Entries, net: Net = net) -> None:
+                write(output, head + body([*results, (net, entries)], deep, batches, terms, start))
+
+            results.append((net, hold(net, columns, terms, folder, clock, tell)))
         if "deep" in extra:
-            deep = hold(known_nets.deep(), known_columns.within(BUDGETS), terms, folder, clock)
-            write(output, head + body(results, deep, batches, terms, start))
+
+            def tell_deep(entries: Entries) -> None:
+                write(output, head + body(results, entries, batches, terms, start))
+
+            deep = hold(known_nets.deep(), known_columns.within(BUDGETS), terms, folder, clock, tell_deep)
         if "batch" in extra:
             try:
                 batches = batch_sizes(terms, folder)

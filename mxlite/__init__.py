@@ -24,6 +24,7 @@ from . import (
     tools as tools,
 )
 from .core import (
+    ArgumentError as ArgumentError,
     BindError as BindError,
     BudgetError as BudgetError,
     Context as Context,

@@ -16,9 +16,10 @@ import argparse
 import platform
 import signal
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -30,6 +31,8 @@ from device_sections.result import Result, Row
 
 MINUTES = 8.8
 OPENING = 60  # seconds within which the driver must say how many GPUs there are
+KEPT = 0.28  # share of the time that sections leave to those after them: the last is the benchmark
+MOST_SAID = 60_000  # bytes of what one process said that are kept, its last
 
 
 def main() -> int:
@@ -100,12 +103,17 @@ def check(sections: list[Section], args: argparse.Namespace, start: float | None
     """
     start = time.monotonic() if start is None else start
     args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "device_check.log").unlink(missing_ok=True)
     result = Result(args.out, args.emulated, machine())
     try:
         for at, section in enumerate(sections):
             left = args.minutes * 60 - (time.monotonic() - start)
             later = sum(s.seconds for s in sections[at + 1 :] if s.least)  # what those are promised
-            limit = min(section.seconds, left - min(later, 60)) if at + 1 < len(sections) else left
+            limit = (
+                min(section.seconds, left - min(later, KEPT * args.minutes * 60))
+                if at + 1 < len(sections)
+                else left
+            )
             result.begin(section)
             if limit < section.least:
                 found = f"{max(0, limit):.0f} s are left, {section.least} needed"
@@ -130,12 +138,18 @@ def check(sections: list[Section], args: argparse.Namespace, start: float | None
 
 def rows_of(section: Section, limit: float, args: argparse.Namespace) -> Iterator[Row]:
     """The rows of one section as they are found, from as many processes at once as it may have."""
-    folder = args.out / "device_check_parts"
-    folder.mkdir(exist_ok=True)
-    shards = 1 if args.emulated else section.shards
-    parts = [
-        Part(section, f"{i}/{shards}", limit, args, folder / f"{section.name}-{i}") for i in range(shards)
-    ]
+    with tempfile.TemporaryDirectory(prefix="device-check-", ignore_cleanup_errors=True) as folder:
+        shards = 1 if args.emulated else section.shards
+        paths = [Path(folder) / f"{section.name}-{i}" for i in range(shards)]
+        try:
+            yield from _rows(section, limit, args, paths)
+        finally:
+            _keep(args.out / "device_check.log", paths)
+
+
+def _rows(section: Section, limit: float, args: argparse.Namespace, paths: Sequence[Path]) -> Iterator[Row]:
+    shards = len(paths)
+    parts = [Part(section, f"{i}/{shards}", limit, args, path) for i, path in enumerate(paths)]
     end = time.monotonic() + limit
     try:
         while any(p.is_running for p in parts) and time.monotonic() < end:
@@ -149,6 +163,18 @@ def rows_of(section: Section, limit: float, args: argparse.Namespace) -> Iterato
         if part.code:
             which = "its process" if shards == 1 else f"process {part.shard}"
             yield {"check": which, "verdict": "FAIL", "found": part.end(limit), "seconds": 0.0}
+
+
+def _keep(log: Path, paths: Sequence[Path]) -> None:
+    """Put behind what is in `log` what the processes of a section said last."""
+    try:
+        with open(log, "a", encoding="utf-8") as file:
+            for path in paths:
+                said = path.with_suffix(".log")
+                text = said.read_text(errors="replace")[-MOST_SAID:] if said.exists() else ""
+                file.write(f"==== {path.name}\n{text}\n")
+    except OSError as error:
+        print(f"{log.name} cannot be written: {error}", flush=True)
 
 
 if __name__ == "__main__":

@@ -110,7 +110,26 @@ def _chosen(data: tuple[int, ...], out: tuple[int, ...], **attrs: Any) -> Case:
     )
 
 
+def _torch_extreme(a: Any, data: Any, gamma: Any) -> Any:
+    import torch
+
+    sign = torch.where(gamma < 0, -1.0, 1.0).to(data.dtype)
+    pool = {1: torch.nn.functional.max_pool1d, 2: torch.nn.functional.max_pool2d}[data.ndim - 2]
+    found = pool((data * sign).movedim(-1, 1), a.kernel, a.stride or 1, a.pad or 0)
+    return found.movedim(1, -1) * sign
+
+
+def _extreme(data: tuple[int, ...], **attrs: Any) -> Case:
+    large = [(400_000 // prod(data[1:]), *data[1:]), data[-1:]]
+    return Case(
+        ops._extreme_pooling_channels_last, attrs, [data, data[-1:]], make={"data": apart}, large=large,
+        torch=_torch_extreme, empty=False,
+    )  # fmt: skip
+
+
 ROWS |= {
+    "extreme-pooling": _extreme((2, 6, 8, 67), kernel=(3, 3), stride=(2, 2), pad=(1, 1)),
+    "extreme-pooling-1d": _extreme((3, 9, 5), kernel=(3,), stride=(2,)),
     "chosen-pooling": _chosen((2, 6, 8, 3), (2, 3, 4, 3), kernel=(2, 2), stride=(2, 2)),
     "chosen-pooling-1d": _chosen((2, 9, 35), (2, 4, 35), kernel=(3,), stride=(2,)),
     "chosen-pooling-3d": _chosen((2, 4, 3, 4, 2), (2, 2, 2, 3, 2), kernel=(2, 2, 2), stride=(2, 1, 1)),

@@ -247,6 +247,7 @@ ROWS: dict[str, Case] = {
         )
         for mode in ("rnn_tanh", "lstm", "gru")
     },
+    "_rnn_wide": _rnn((20, 70, 3), ops._rnn_wide, mode="lstm", num_layers=2, p=0.2),
     "_rnn_param_concat": Case(ops._rnn_param_concat, {"num_args": 3, "dim": 0}, [(4,), (2,), (5,)]),
     "_rnn_param_concat-axis": Case(ops._rnn_param_concat, {"num_args": 2}, [(3, 2), (3, 4)]),
     # -- CTC

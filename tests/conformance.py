@@ -23,10 +23,11 @@ from case import Case
 from mxlite.backends import Backend, bind_call, ChosenKernel
 from mxlite.backends.cpu import CPU
 from mxlite.core.dtype import is_floating
+from mxlite.core.npshape import UNKNOWN
 from mxlite.graph.attrs import attr_text, parse_attrs
 from mxlite.graph.infer import infer_shapes
 from mxlite.graph.ir import Entry, Graph, Node, Shape, variable
-from mxlite.graph.opdef import Op
+from mxlite.graph.opdef import agreed_shape, Op
 from mxlite.ops.philox import RandomStream
 
 GUARD = 256  # bytes on both sides of a work buffer
@@ -396,6 +397,32 @@ def check_completes_shapes(case: Case) -> None:
     Call.of(case)
 
 
+def check_open_shapes(case: Case) -> None:
+    """With any axis of the inputs open, or axis 0 of all, inference finds nothing but what is so; given the
+    outputs as well, neither. Nothing that is known of an input is refused."""
+    call = Call.of(case)
+    op, names = case.op, case.op.input_names(case.parsed)
+    node = Node(op, case.parsed, tuple(variable(n) for n in names), "node")
+    outs = [Entry(node, i) for i in range(node.num_outputs)]
+    graph = Graph(tuple(outs), (node,))
+    whole = {**dict(zip(node.inputs, call.shapes[0])), **dict(zip(outs, call.shapes[1]))}
+    needed = [n for n in names if n not in op.inferred_names(case.parsed)]
+    places = [(n, axis) for n, s in zip(names, call.shapes[0]) if n in needed for axis in range(len(s))]
+    for opened in [*({p} for p in places), {p for p in places if p[1] == 0}]:
+        known = {
+            n: tuple(UNKNOWN if (n, axis) in opened else d for axis, d in enumerate(s))
+            for n, s in zip(names, call.shapes[0])
+            if n in needed
+        }
+        for given in ({}, dict(zip(outs, call.shapes[1]))):
+            found = infer_shapes(dataclasses.replace(graph, shapes=given), known).shapes
+            for entry, shape in found.items():
+                assert agreed_shape(shape, whole[entry]) is not None, (
+                    f"{op.op_name} of {known} with {len(given)} outputs known: {entry.node.name} is found "
+                    f"to be {shape}, but it is {whole[entry]}"
+                )
+
+
 def check_attrs_round_trip(case: Case) -> None:
     """Parameters survive being written as text, those given and all of them."""
     want = case.parsed
@@ -467,6 +494,7 @@ def _long(case: Case, elements: int) -> list[Shape]:
 
 RULES: dict[str, Callable[[Case], None]] = {
     "completes shapes": check_completes_shapes,
+    "finds no wrong length around open axes": check_open_shapes,
     "writes all its outputs and reads no garbage": check_writes_all_and_reads_no_garbage,
     "leaves its inputs untouched": check_inputs_are_untouched,
     "gives the same in place": check_in_place,

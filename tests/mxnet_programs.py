@@ -444,6 +444,163 @@ def sentences_in_buckets(mx, folder):
     return values + keys + [x for pair in seen for x in pair] + digests(again.get_params()[0])
 
 
+def state_from_batch_to_batch(mx, folder):
+    """A recurrent step whose state is an argument of its own, carried over by the loop."""
+    data, label = mx.sym.Variable("data"), mx.sym.Variable("softmax_label")
+    words = mx.sym.Embedding(data, input_dim=7, output_dim=3, name="words")
+    cell = mx.rnn.GRUCell(4, prefix="cell_")
+    out, states = cell(mx.sym.Reshape(words, shape=(-1, 3)), [mx.sym.Variable("before")])
+    out = mx.sym.FullyConnected(out, num_hidden=7, name="out")
+    net = mx.sym.Group(
+        [mx.sym.SoftmaxOutput(out, label, name="softmax"), mx.sym.BlockGrad(states[0], name="after")]
+    )
+    weights, _ = random_parameters(mx, net, data=(2, 1), before=(2, 4))
+    module = mx.mod.Module(net, state_names=["before"])
+    module.bind([("data", (2, 1))], [("softmax_label", (2,))])
+    module.init_params(arg_params=weights)
+    module.init_optimizer(optimizer_params={"learning_rate": 0.5})
+    module.set_states(value=0)
+    draw, values = np.random.RandomState(8), []
+    for _ in range(3):
+        batch = mx.io.DataBatch(
+            [mx.nd.array(draw.randint(0, 7, (2, 1)))], [mx.nd.array(draw.randint(0, 7, 2))]
+        )
+        module.forward_backward(batch)
+        module.update()
+        outputs = module.get_outputs(merge_multi_context=False)
+        module.set_states(states=outputs[1:])
+        values += digest(outputs[0][0]) + digest(module.get_states(merge_multi_context=False)[0][0])
+    return values + digests(module.get_params()[0])
+
+
+def actor_and_critic(mx, folder):
+    """Three heads on one body: an action, its worth, and an entropy; and a loss of what was picked."""
+    body = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=6, name="body", attr={"lr_mult": "2"})
+    body = mx.sym.Activation(body, act_type="relu")
+    logits = mx.sym.FullyConnected(body, num_hidden=3, name="policy")
+    chance = mx.sym.clip(mx.sym.SoftmaxActivation(logits), a_min=1e-5, a_max=1 - 1e-5)
+    worth = mx.sym.FullyConnected(body, num_hidden=1, name="worth")
+    picked = mx.sym.pick(logits, mx.sym.Variable("action"), axis=1)
+    error = mx.sym.smooth_l1(picked - mx.sym.Variable("aim"), scalar=1.0)
+    net = mx.sym.Group(
+        [
+            mx.sym.SoftmaxOutput(logits, name="act"),
+            mx.sym.LinearRegressionOutput(worth, name="value", grad_scale=0.5),
+            mx.sym.MakeLoss(mx.sym.sum(chance * mx.sym.log(chance), axis=1), grad_scale=0.01, name="entropy"),
+            mx.sym.MakeLoss(error, normalization="batch", name="error"),
+        ]
+    )
+    weights, _ = random_parameters(mx, net, data=(4, 5), action=(4,), aim=(4,))
+    labels = ["act_label", "value_label", "aim"]
+    module = mx.mod.Module(net, data_names=["data", "action"], label_names=labels)
+    shapes = zip(labels, [(4,), (4, 1), (4,)])
+    module.bind([("data", (4, 5)), ("action", (4,))], list(shapes), grad_req="add")
+    module.init_params(arg_params=weights)
+    module.init_optimizer(optimizer="adam", optimizer_params={"learning_rate": 0.02, "epsilon": 1e-3})
+    draw = np.random.RandomState(9)
+    for _ in range(2):
+        for grads in module._exec_group.grad_arrays:
+            grads[0][:] = 0
+        for _ in range(2):
+            moves = mx.nd.array(draw.randint(0, 3, 4))
+            aims = [moves, mx.nd.array(draw.randn(4, 1)), mx.nd.array(draw.randn(4))]
+            module.forward(mx.io.DataBatch([mx.nd.array(draw.randn(4, 5)), moves], aims), is_train=True)
+            module.backward()
+        module.update()
+    return digests(module.get_params()[0]) + [x for o in module.get_outputs() for x in digest(o)]
+
+
+def boxes_in_pictures(mx, folder):
+    """A single-shot detector of one scale, its two losses, and what it finds."""
+    data, label = mx.sym.Variable("data"), mx.sym.Variable("label")
+    layer = mx.sym.Convolution(data, kernel=(3, 3), pad=(1, 1), stride=(2, 2), num_filter=4, name="conv")
+    layer = mx.sym.L2Normalization(mx.sym.Activation(layer, act_type="relu"), mode="channel")
+    layer = mx.sym.broadcast_mul(mx.sym.Variable("scale", shape=(1, 4, 1, 1)), layer)
+    place = mx.sym.Convolution(layer, kernel=(3, 3), pad=(1, 1), num_filter=8, name="place")
+    place = mx.sym.Flatten(mx.sym.transpose(place, axes=(0, 2, 3, 1)))
+    kind = mx.sym.Convolution(layer, kernel=(3, 3), pad=(1, 1), num_filter=6, name="kind")
+    kind = mx.sym.Reshape(mx.sym.Flatten(mx.sym.transpose(kind, axes=(0, 2, 3, 1))), shape=(0, -1, 3))
+    kind = mx.sym.transpose(kind, axes=(0, 2, 1))
+    anchors = mx.contrib.symbol.MultiBoxPrior(layer, sizes="(0.4,0.6)", ratios="(1,)")
+    anchors = mx.sym.Reshape(mx.sym.Flatten(anchors), shape=(0, -1, 4))
+    target = mx.contrib.symbol.MultiBoxTarget(
+        anchors, label, kind, negative_mining_ratio=3, negative_mining_thresh=0.5
+    )
+    chance = mx.sym.SoftmaxOutput(
+        kind,
+        target[2],
+        ignore_label=-1,
+        use_ignore=True,
+        multi_output=True,
+        normalization="valid",
+        name="chance",
+    )
+    apart = mx.sym.smooth_l1(target[1] * (place - target[0]), scalar=1.0)
+    found = mx.contrib.symbol.MultiBoxDetection(chance, place, anchors, nms_threshold=0.5)
+    net = mx.sym.Group(
+        [
+            chance,
+            mx.sym.MakeLoss(apart, normalization="valid", name="apart"),
+            mx.sym.MakeLoss(target[2], grad_scale=0, name="truth"),
+            mx.sym.MakeLoss(found, grad_scale=0, name="found"),
+        ]
+    )
+    weights, _ = random_parameters(mx, net, data=(2, 3, 8, 8), label=(2, 2, 5))
+    draw = np.random.RandomState(4)
+    boxes = -np.ones((4, 2, 5))
+    boxes[:, 0] = [[i % 2, 0.1 * i, 0.1, 0.1 * i + 0.4, 0.6] for i in range(4)]
+    pairs = mx.io.NDArrayIter({"data": draw.rand(4, 3, 8, 8)}, {"label": boxes}, 2)
+    module = mx.mod.Module(net, label_names=["label"], fixed_param_names=["conv_bias"])
+    module.fit(
+        pairs,
+        num_epoch=2,
+        eval_metric=mx.metric.Loss(output_names=["apart_output"], label_names=[]),
+        arg_params=weights,
+        optimizer_params={"learning_rate": 0.1, "momentum": 0.9, "wd": 5e-4, "rescale_grad": 1.0},
+    )
+    return digests(module.get_params()[0]) + [x for o in module.predict(pairs) for x in digest(o)]
+
+
+def factors_of_a_matrix(mx, folder):
+    """Users times items, from an iterator that is no DataIter of ours and batches that are no DataBatch."""
+    parts = [
+        mx.sym.Embedding(mx.sym.Variable(n), input_dim=8, output_dim=3, name=f"{n}s")
+        for n in ("user", "item")
+    ]
+    guess = mx.sym.Flatten(mx.sym.sum_axis(parts[0] * parts[1], axis=1))
+    net = mx.sym.LinearRegressionOutput(guess, mx.sym.Variable("score"), name="guess")
+    draw = np.random.RandomState(6)
+    users, items = draw.randint(0, 8, 24), draw.randint(0, 8, 24)
+
+    class Pairs(mx.io.DataIter):
+        provide_data, provide_label = [("user", (8,)), ("item", (8,))], [("score", (8,))]
+
+        def __iter__(self):
+            for i in range(0, 24, 8):
+                u, v = users[i : i + 8], items[i : i + 8]
+                batch = type("Batch", (), {"pad": 0, "index": None})()
+                batch.data, batch.label = [mx.nd.array(u), mx.nd.array(v)], [mx.nd.array((u + v) % 5)]
+                yield batch
+
+    def root(label, pred):
+        return float(np.sqrt(np.mean((label - pred.ravel()) ** 2)))
+
+    module = mx.mod.Module(net, data_names=["user", "item"], label_names=["score"])
+    ended = []
+    module.fit(
+        Pairs(),
+        eval_data=Pairs(),
+        num_epoch=2,
+        eval_metric=root,
+        optimizer="adam",
+        optimizer_params=(("learning_rate", 0.1), ("wd", 1e-3)),
+        arg_params=random_parameters(mx, net, user=(8,), item=(8,), score=(8,))[0],
+        eval_end_callback=lambda param: ended.append(param.nbatch),
+    )
+    values = [value for _, value in module.score(Pairs(), ["rmse", "mae"])]
+    return digests(module.get_params()[0]) + values + ended
+
+
 PROGRAMS = (
     fit_with_momentum,
     fit_lenet_with_adam,
@@ -459,6 +616,10 @@ PROGRAMS = (
     optimizers_by_hand,
     arrays_without_a_graph,
     sentences_in_buckets,
+    state_from_batch_to_batch,
+    actor_and_critic,
+    boxes_in_pictures,
+    factors_of_a_matrix,
 )
 
 

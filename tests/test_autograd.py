@@ -976,3 +976,20 @@ def test_threads_record_apart():
     for t in threads:
         t.join()
     assert not errors
+
+
+@pytest.mark.parametrize("name", ["relu", "abs", "identity", "sum"])
+def test_a_gradient_that_does_not_depend_on_its_variable_has_the_derivative_0(name):
+    x = nd.array([0.5, -1.0, float("inf")])
+    x.attach_grad()
+    with autograd.record():
+        (g,) = autograd.grad(getattr(nd, name)(x), [x], create_graph=True)
+        total = (g * g).sum()
+    total.backward()
+    np.testing.assert_array_equal(x.grad.asnumpy(), [0, 0, 0])
+    with autograd.pause():
+        x.attach_grad()
+    with autograd.record():
+        y = getattr(nd, name)(x)
+    (same,) = autograd.grad(y, [x])
+    np.testing.assert_array_equal(same.asnumpy(), g.asnumpy())

@@ -260,6 +260,44 @@ def test_onnx_files_are_planned(ask, tmp_path):
 # -- frontier, fit-batch, explain, diff, doctor ------------------------------------------------
 
 
+def test_a_small_batch_that_is_too_slow_for_another_reason_hides_no_larger_one(ask):
+    """16-bit copies of weights are made again whatever the budget; a larger batch's time hides it."""
+    net = "zoo:lstm,hidden=64,vocabulary=200"
+    asked = net, "--dtype", "bf16", "--optimizer", "adam", "--budget", "4MiB"
+    slow = float(re.search(r"batch 1: fits: .* MiB, ([\d.]+) %", ask("fit-batch", *asked, "-v")[1])[1])
+    code, out, _ = ask("fit-batch", *asked, "-v", "--extra-time", 0.9 * slow)
+    assert code == 0 and "batch 1: too slow" in out
+    batch = int(re.search(r"Batch (\d+) fits", out)[1])
+    assert batch > 1 and float(re.search(r"predicted extra time +([\d.]+) %", out)[1]) <= 0.9 * slow
+    assert f"Batch {batch + 1} does not" in out
+    code, out, _ = ask("fit-batch", *asked, "--extra-time", 0)
+    assert code == 1 and "only with more than 0.0 % extra time" in out
+
+
+def test_explain_has_no_table_of_remedies_where_it_knows_none(ask):
+    asked = "zoo:mlp", "--batch", 1, "--infer"
+    assert "bfloat16 instead" in ask("explain", *asked)[1]
+    code, out, _ = ask("explain", *asked, "--dtype", "bf16")
+    assert code == 0 and "What each would save" not in out and "remedy" not in out
+
+
+def test_diff_says_of_measured_plans_what_plan_says(ask, tmp_path):
+    file = tmp_path / "plan.json"
+    budget = int(0.95 * size(ask("plan", CHAIN)[1], "peak"))
+    _, out, _ = ask("plan", CHAIN, "--budget", budget, "--device", "measured", "--json", file)
+    assert heading((0, out)).endswith(", measured times")
+    _, rows, _ = ask("diff", file, file)
+    step = re.search(r"predicted step +([\d.]+) ms", out)[1]
+    extra = re.search(r"predicted extra time +(-?[\d.]+) %", out)[1]
+    assert f"{float(step):.2f} ms" in rows and re.search(rf"predicted extra time +{extra} %", rows)
+
+
+def test_a_budget_beyond_all_addresses_is_refused(ask):
+    for budget in ("99999999999999999999GiB", str(2**62)):
+        assert "below 2**62 bytes" in refused(ask("plan", CHAIN, "--budget", budget))
+    assert ask("plan", CHAIN, "--budget", str(2**62 - 1))[0] == 0
+
+
 def test_frontier_costs_less_the_more_it_may_take():
     plans = frontier.frontier(Request(Source(CHAIN), 2048, optimizer="sgd"), 6)
     assert len(plans) == 6
@@ -503,7 +541,7 @@ def test_files_that_are_too_large_are_refused_unread(ask, tmp_path, name):
         assert "has 3221225472 bytes" in refused(ask("plan", path))
         assert "has 3221225472 bytes" in refused(ask("diff", path, path))
         with open(path, "r+b") as file:
-            file.write(b'{"mxlite_memory_plan": 4, ')
+            file.write(b'{"mxlite_memory_plan": 5, ')
         if not name.endswith("onnx"):
             assert "a plan has at most" in refused(ask("diff", path, path))
         assert tracemalloc.get_traced_memory()[1] < 16 << 20

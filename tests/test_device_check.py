@@ -197,6 +197,30 @@ def test_whatever_goes_wrong_json_and_table_are_whole_and_the_time_is_kept(secti
     assert all(len(rows[n]) == 6 + len(failed[n]) for n in names if n not in ("unstartable", "forgets"))
     table = (tmp_path / "device_check.md").read_text()
     assert all(f"## {n} (" in table for n in names)
+    # Who carries the results home may take few files, and none out of folders.
+    left = {p.name for p in tmp_path.iterdir()} - {program.name}
+    assert left == {"device_check.json", "device_check.md", "device_check.log"}
+    log = (tmp_path / "device_check.log").read_text()
+    assert "==== hangs-0\nlast words" in log and "in the section" in log
+
+
+def test_the_benchmark_has_time_whatever_sections_before_it_take(sections, tmp_path, monkeypatch):
+    device_check = importlib.import_module("device_check")
+    monkeypatch.setattr(device_check, "machine", lambda: {})
+    clock = [0.0]
+    monkeypatch.setattr(device_check.time, "monotonic", lambda: clock[0])
+    given = {}
+
+    def rows_of(section, limit, args):
+        given[section.name] = limit
+        clock[0] += limit  # to the last second
+        return iter(())
+
+    monkeypatch.setattr(device_check, "rows_of", rows_of)
+    args = argparse.Namespace(out=tmp_path, emulated=False, small=False, minutes=device_check.MINUTES)
+    device_check.check(list(sections.SECTIONS), args)
+    assert given["benchmark"] > 140 and given["programs"] == 100
+    assert clock[0] <= device_check.MINUTES * 60 + 1
 
 
 def test_who_is_stopped_keeps_what_he_has(sections, tmp_path, monkeypatch):

@@ -199,6 +199,15 @@ def test_scratch_is_what_the_algorithm_asks_for_and_not_above_the_limit(device, 
     assert "algorithm 1 " in runs(device)[0]
 
 
+def test_scratch_is_a_small_part_of_large_matrices_and_little_beside_small_ones(device, monkeypatch):
+    asked = []
+    monkeypatch.setattr(blas_gemm, "_choices", lambda device, form, limit: asked.append(limit) or ())
+    for m, n, k, count in ((40, 30, 8, 1), (1024, 1024, 1024, 1), (256, 256, 256, 64), (8192, 8192, 8192, 1)):
+        blas_gemm.plans(device, Product(m, n, k, "bfloat16", batch=(1, count), strides_a=(0, m * k),
+                                        strides_b=(0, k * n), strides_c=(0, m * n)))  # fmt: skip
+    assert asked == [256 << 10, 3 << 19, 6 << 20, 32 << 20]
+
+
 def test_what_the_library_refuses_to_hear_of_is_left_to_our_own_kernel(device, monkeypatch, caplog):
     def refuse(*_):
         raise cublaslt.CublasError("cublasLtMatmulAlgoGetHeuristic failed with status 7: an invalid value.")

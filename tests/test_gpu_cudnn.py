@@ -9,12 +9,14 @@ from emulated_device import compiler, EmulatedDevice
 from test_gpu_convolution import arrays, close, HOST
 
 from mxlite import ops
-from mxlite.backends import Backend, bind_call
+from mxlite.backends import Backend, bind_call, Request
 from mxlite.backends.gpu import autotune, cudnn
 from mxlite.backends.gpu.device import InOrder
 from mxlite.backends.gpu.kernels import convolution, cudnn_attention, table
+from mxlite.backends.gpu.passes import Passes
 from mxlite.core.dtype import as_dtype
 from mxlite.core.errors import DeviceError
+from mxlite.ops.norm_act_line import NormActLineAttrs
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 
@@ -403,3 +405,14 @@ def test_no_norm_is_planned_where_the_choice_is_known_or_cannot_be_measured(time
     assert norm_kernel(timed, *norm("alone", "float32")).name == "cuda batch norm"
     monkeypatch.setenv("MXLITE_GPU_TUNING", "0")
     assert norm_kernel(timed, *norm("alone", "float32", (2, 3, 4, 8))).name == "cuda batch norm"
+
+
+def test_what_cudnn_has_normalized_is_not_made_again_by_our_kernel(timed, monkeypatch):
+    """It rounds in a way of its own, and results do not depend on whether there is a budget."""
+    _, _, ins, outs, kinds = norm("with a sum", "float32")
+    attrs = NormActLineAttrs(fix_gamma=False, axis=-1, plus="array")
+    again = Request(ops._norm_again, attrs, ins, outs[:1], kinds[0], kinds)
+    passes = Passes(table(timed))
+    assert not passes._makes_again(again)
+    monkeypatch.setenv("MXLITE_GPU_TUNING", "0")  # then the norm is ours
+    assert passes._makes_again(again)

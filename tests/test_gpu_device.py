@@ -89,6 +89,15 @@ def test_an_arena_takes_just_its_bytes_and_gives_them_back(device):
     assert device.memory()[0] == free and device.pool.taken == 0
 
 
+def test_what_lies_idle_goes_back_before_a_program_has_its_arena():
+    device = CudaDevice(EmulatedDriver(), 0)
+    device.empty(8 * 2**20)  # as kernels that were measured leave it
+    gc.collect()
+    assert device.pool.taken == 8 * 2**20
+    arena = device.arena(123456)
+    assert device.pool.taken == arena.nbytes == 123456
+
+
 def test_no_room_says_what_is_free_and_what_is_held():
     driver = EmulatedDriver(capacity=10 * 2**20)
     device = CudaDevice(driver, 0)

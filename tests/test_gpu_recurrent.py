@@ -7,7 +7,9 @@ import pytest
 from case import Case
 from conformance import Call, kernels_of, stages
 from emulated_device import compiler, EmulatedDevice
+from gpu_programs import fill, fused_steps, get, GPU, recorded_gpus
 
+import mxlite as mx
 from mxlite import ops
 from mxlite.backends import Backend
 from mxlite.backends.gpu.kernels import recurrent
@@ -72,3 +74,28 @@ def test_a_step_is_a_product_and_a_launch():
 def _outs(call):
     layout = call.layout()
     return {n: np.zeros(*layout[n]) for n in call.names()[1]}
+
+
+def test_in_mixed_precision_no_copy_of_parameters_is_made():
+    """A step beside the same on the CPU, and its plan."""
+    data, parameters, state, cell = (mx.sym.var(n) for n in ("data", "parameters", "state", "cell"))
+    out = mx.sym.RNN(data, parameters, state, cell, mode="lstm", state_size=32, num_layers=2, name="lstm")
+    net = mx.sym.MakeLoss(mx.sym.sum(mx.sym.square(out)))
+    shapes = dict(data=(5, 2, 32), state=(2, 2, 32), cell=(2, 2, 32))
+    found = []
+    with recorded_gpus():
+        for ctx in (mx.cpu(), GPU):
+            exe = net.simple_bind(ctx, amp="bfloat16", optimizer=mx.optimizer.SGD(), **shapes)
+            fill(exe)
+            before = get(exe.arg_dict["parameters"])
+            fused_steps(exe, 0.01, 2)
+            found.append(get(exe.arg_dict["parameters"]))
+        tasks = exe.memory_plan.problem.tasks
+        assert {"_rnn_wide", "_backward__rnn_wide"} <= {t.op for t in tasks}
+        assert not any(t.op == "Cast" and "parameters" in t.name for t in tasks)
+        copies = 4 * before.size  # bytes of one
+        assert exe.memory_plan.arena_bytes < 2 * copies, "the gradient, and no copy"
+        assert exe.measured_bytes == exe.memory_plan.peak_bytes
+    moved = np.abs(found[0] - before).max()
+    assert moved > 1e-3
+    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=0.05 * moved)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mxlite import io as mxio
+from mxlite import io as mxio, nd
 from mxlite.core import FormatError, ShapeError, StateError
 from mxlite.io.datasets import FASHION_MNIST
 from mxlite.module.statefile import pack_state, unpack_state
@@ -474,3 +474,18 @@ def test_the_packaged_fashion_mnist_is_whole() -> None:
     assert train_x.shape == (60000, 1, 28, 28) and test_x.shape == (10000, 1, 28, 28)
     assert np.bincount(train_y).tolist() == [6000] * 10
     assert train_x.mean(dtype="float64") == pytest.approx(0.2860, abs=1e-4)
+
+
+def test_an_iterator_without_labels_need_not_say_so():
+    class Noise(mxio.DataIter):
+        provide_data = [("data", (2, 3))]
+        provide_label: list = []
+
+        def iter_next(self):
+            return True
+
+        def getdata(self):
+            return [nd.ones((2, 3))]
+
+    batch = Noise(2).next()
+    assert batch.label is None and batch.pad is None and batch.data[0].shape == (2, 3)

@@ -436,3 +436,47 @@ def test_a_readable_file_with_an_unsound_plan_is_refused_by_the_judge(plan):
     text = plan.to_json()
     with pytest.raises(FormatError):
         MemoryPlan.from_json(text.replace('"buffers": [[', '"buffers": [["x", '))
+
+
+# -- previews ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def previewed():
+    """a lies where the preview then works, and the last task behind it: steps a, b, preview, c."""
+    names = ("a", "b", "preview", "c")
+    values = [Value(n, 64, fixed=n == "preview") for n in names]
+    tasks = [
+        Task("a", "op", (), (0,)),
+        Task("b", "op", (0,), (1,)),
+        Task("preview", "op", (1,), (2,), workspace=64, preview=True),
+        Task("c", "op", (1,), (3,), workspace=64),
+        Task("end", "op", (3,), ()),
+    ]
+    plan = plan_of(tasks, values, num_forward=3)
+    check(plan, plan.predecessors)
+    return plan
+
+
+def test_what_a_preview_makes_is_for_previews(previewed):
+    read = with_tasks(previewed, lambda t: replace(t, inputs=(1, 2)) if t.name == "c" else t)
+    inputs = [(1, 2) if t == 3 else row for t, row in zip(read.schedule.task, read.schedule.inputs)]
+    refuse(broken(read, inputs=tuple(inputs)), "'c', reads 'preview', which only a preview makes")
+
+
+@pytest.mark.parametrize("change", [dict(mutates=(2,)), dict(preview=True)], ids=["changes", "late"])
+def test_a_preview_belongs_to_the_forward_pass_and_changes_nothing(previewed, change):
+    name = "preview" if "mutates" in change else "c"
+    refuse(
+        with_tasks(previewed, lambda t: replace(t, **change) if t.name == name else t), "is a preview that"
+    )
+
+
+def test_no_order_goes_through_a_preview(previewed):
+    """c works where a was, which b reads; that c waits for the preview, and this for b, is not enough."""
+    made, offsets = previewed.liveness, previewed.offsets
+    assert offsets[made.workspace_of[2]] == offsets[made.range_of[0]]
+    before = [(), (0,), (1,), (1, 2), (3,)]
+    check(previewed, before)
+    refuse(previewed, "nothing makes it wait for step 1 ", [(), (0,), (1,), (2,), (3,)])
+    refuse(previewed, "nothing makes it wait for step 2 ", [(), (0,), (1,), (1,), (3,)])

@@ -14,6 +14,7 @@ import pytest
 from small_networks import mlp, random_network, same, weights
 
 import mxlite as mx
+from mxlite.core.errors import ShapeError, StateError
 from mxlite.engine import use_engine
 
 
@@ -269,6 +270,69 @@ def test_input_gradients_on_request():
     assert np.abs(module.get_input_grads()[0].asnumpy()).sum() > 0
 
 
+def network_with_a_state():
+    """One step of a recurrent network whose first state is an argument."""
+    data, state = mx.sym.Variable("data"), mx.sym.Variable("h0", shape=(0, 4))
+    out, (last,) = mx.rnn.RNNCell(4, prefix="cell_")(data, [state])
+    logits = mx.sym.FullyConnected(out, num_hidden=3, name="out")
+    return mx.sym.Group([mx.sym.SoftmaxOutput(logits, name="softmax"), mx.sym.BlockGrad(last, name="last")])
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_states_hold_what_they_were_given(fused):
+    module = mx.mod.Module(network_with_a_state(), state_names=["h0"], fused_update=fused)
+    module.bind([("data", (2, 5))], [("softmax_label", (2,))])
+    module.init_params(mx.init.Xavier())
+    module.init_optimizer()
+    assert "h0" not in module.get_params()[0]
+    assert [s.shape for s in module.get_states()] == [(2, 4)]
+    module.set_states(value=0.5)
+    batch = mx.io.DataBatch([mx.nd.ones((2, 5))], [mx.nd.zeros((2,))])
+    module.forward(batch, is_train=False)
+    first = module.get_outputs()[1].asnumpy()
+    module.set_states(states=module.get_outputs(merge_multi_context=False)[1:])
+    np.testing.assert_array_equal(module.get_states(merge_multi_context=False)[0][0].asnumpy(), first)
+    module.forward_backward(batch)
+    module.update()
+    np.testing.assert_array_equal(module.get_states()[0].asnumpy(), first)
+    assert abs(module.get_outputs()[1].asnumpy() - first).max() > 1e-3
+    assert module.measured_bytes == module.planned_bytes
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (dict(), StateError, "either states"),
+        (dict(states=[], value=1), StateError, "either states"),
+        (dict(states=[]), StateError, r"0 arrays were given for \['h0'\]"),
+        (dict(states=[np.zeros((2, 4))]), TypeError, "'h0' must be an NDArray, got ndarray"),
+        (dict(states=[mx.nd.zeros((3, 4))]), ShapeError, r"'h0' is \(2, 4\), but \(3, 4\) was given"),
+    ],
+)
+def test_states_that_do_not_fit_are_named(call, error, text):
+    module = mx.mod.Module(network_with_a_state(), state_names=["h0"])
+    module.bind([("data", (2, 5))], [("softmax_label", (2,))])
+    module.init_params()
+    with pytest.raises(error, match=text):
+        module.set_states(**call)
+
+
+def test_a_module_without_states_has_none_to_set():
+    module = mx.mod.BucketingModule(lambda key: (mlp(), ("data",), ("softmax_label",)), 1)
+    module.bind([("data", (2, 8))], [("softmax_label", (2,))])
+    module.init_params()
+    assert module.get_states() == []
+    with pytest.raises(StateError, match="given for"):
+        module.set_states([mx.nd.zeros((1,))])
+
+
+def test_outputs_come_in_lists_over_devices_unless_merged():
+    module = fit(mx.mod.Module(mlp()), epochs=1)
+    module.forward(next(iter(iterator())), is_train=False)
+    (merged,), ((alone,),) = module.get_outputs(), module.get_outputs(merge_multi_context=False)
+    assert merged is alone
+
+
 def test_fixed_parameters_stay():
     module = mx.mod.Module(mlp(), fixed_param_names=["fc1_weight"])
     fit(module, epochs=2)
@@ -494,3 +558,11 @@ def test_the_rate_of_a_module_s_optimizer_may_be_changed_between_steps(fused):
         module.update()
     assert values(module) == {"fc_weight": [-1.25]}
     assert module._optimizer.idx2name == dict(enumerate(module._exec_group.param_names))
+
+
+def test_the_last_callback_of_score_is_told_how_many_batches_there_were():
+    seen = []
+    module = fit(mx.mod.Module(mlp()), epochs=1)
+    for num_batch in (None, 2):
+        module.score(iterator(), "acc", num_batch, score_end_callback=lambda p: seen.append(p.nbatch))
+    assert seen == [6, 2]

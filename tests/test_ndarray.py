@@ -1078,3 +1078,31 @@ def test_distributions_that_cannot_be_are_refused():
     with pytest.raises(mx.OpAttributeError, match="low must be at most high"):
         mx.nd.random.uniform(1, 0, shape=(2,))
     assert mx.nd.random.uniform(1, 1, shape=(2,)).asnumpy().tolist() == [1, 1]
+
+
+def test_a_histogram_counts_as_in_mxnet():
+    """Numbers and types of MXNet 1.9.1."""
+    a = mx.nd.array([0, 1, 2.0, 3, 3.1, -1, float("nan")])
+    counts, edges = mx.nd.histogram(a, bins=3, range=(0, 3))
+    assert counts.asnumpy().tolist() == [1, 1, 2] and edges.asnumpy().tolist() == [0, 1, 2, 3]
+    assert counts.dtype == np.int64 and edges.dtype == np.float32
+    counts, edges = mx.nd.histogram(a, bins=mx.nd.array([0, 1, 3]))
+    assert counts.asnumpy().tolist() == [1, 3] and edges.asnumpy().tolist() == [0, 1, 3]
+    counts, edges = mx.nd.histogram(a[:6], bins=3)
+    assert counts.asnumpy().tolist() == [2, 1, 3] and counts.dtype == np.float32
+    np.testing.assert_allclose(edges.asnumpy(), [-1, 0.36666664, 1.7333332, 3.1], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("bins", "ends", "text"),
+    [
+        (0, (0, 1), "bins must be at least 1, got 0"),
+        (3, 1, r"range must be \(lowest, highest\), got 1"),
+        (3, (0, 1, 2), r"range must be \(lowest, highest\), got \(0, 1, 2\)"),
+        ([0, 1], None, r"bins must be a whole number, got \[0, 1\]"),
+        (mx.nd.array([1.0, 0.0]), None, "2 rising edges or more"),
+    ],
+)
+def test_a_histogram_refuses_what_makes_no_bins(bins, ends, text):
+    with pytest.raises((ValueError, TypeError), match=text):
+        mx.nd.histogram(mx.nd.array([0.5]), bins, ends)

@@ -17,11 +17,12 @@ def dense():
 def test_0_is_open_outside_and_a_size_inside():
     net = dense()
     assert net.infer_shape(data=(0, 3)) == (None, None, None)
-    assert net.infer_shape_partial(data=(0, 3)) == ([(0, 3), (), ()], [()], [])
+    assert net.infer_shape_partial(data=(0, 3)) == ([(0, 3), (4, 3), (4,)], [(0, 4)], [])
     with mx.util.np_shape():
         assert net.infer_shape(data=(0, 3)) == ([(0, 3), (4, 3), (4,)], [(0, 4)], [])
         assert net.infer_shape(data=(-1, 3)) == (None, None, None)
-        assert net.infer_shape_partial(data=(-1, 3)) == ([(-1, 3), None, None], [None], [])
+        assert net.infer_shape_partial(data=(-1, 3)) == ([(-1, 3), (4, 3), (4,)], [(-1, 4)], [])
+        assert net.infer_shape_partial() == ([None, None, None], [None], [])
     assert net.infer_shape(data=(0, 3)) == (None, None, None)
 
 

@@ -152,7 +152,7 @@ def test_a_store_holds_a_modules_parameters_themselves_and_the_update_stays_in_t
     store.push("fc_weight", mx.nd.ones((3, 4)))
     changed = module.get_params()[0]["fc_weight"].asnumpy()
     assert (changed < out.asnumpy()).all()  # by the module's optimizer, with its momentum
-    with pytest.raises(TypeError, match="kvstore is a KVStore, its name, or None"):
+    with pytest.raises(TypeError, match="kvstore must be a KVStore, its name, or None"):
         module.init_optimizer(kvstore=3, force_init=True)
     with pytest.raises(mx.MXNetError, match="several machines"):
         module.init_optimizer(kvstore="dist_sync", force_init=True)

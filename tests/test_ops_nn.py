@@ -377,6 +377,13 @@ def test_make_loss_normalizes_as_mxnet(attrs, want):
     close(layer.backward()["d_data"], np.full((3, 3), want))
 
 
+@pytest.mark.parametrize(("shape", "rows"), [((4,), 1), ((4, 3), 4), ((4, 3, 2), 12), ((2, 3, 4, 5), 24)])
+def test_make_loss_divides_by_rows_as_mxnet(shape, rows):
+    layer = Layer(MakeLoss, normalization="batch")
+    layer.forward(data=np.ones(shape))
+    close(layer.backward()["d_data"], np.full(shape, 1 / rows))
+
+
 def test_leaky_rectifiers_as_mxnet():
     """Numbers of MXNet 1.9.1 at -2, -0.5, 0, 0.5, 2, save selu's slope below zero, where MXNet is wrong."""
     data = np.array([[-2, -0.5, 0, 0.5, 2]])

@@ -96,6 +96,17 @@ MXNET = [
         {**COMMON, "clip_gradient": 0.8, "lower_bound": 0.5, "upper_bound": 0.9, "bias_correction": False},
         [0.391237199, -0.970991433, 1.89290679, 0.157568842],
     ),
+    ("lars", {**COMMON}, [0.500115514, -1.00009334, 1.99994314, 0.24980028]),
+    (
+        "lars",
+        {**COMMON, "momentum": 0.9, "clip_gradient": 0.8, "eta": 0.5, "eps": 0.1},
+        [0.543915153, -1.02404022, 1.97531819, 0.206165582],
+    ),
+    (
+        "lars",
+        {**COMMON, "eta": 0.5, "param_idx2name": {0: "a_bias"}},
+        [0.512499988, -1.10500002, 1.96500003, -0.950000048],
+    ),
 ]
 
 
@@ -128,6 +139,23 @@ def test_dcasgd_gathers_momentum() -> None:
     np.testing.assert_allclose(train(mine, weight, GRADS[1:2]), got + m, rtol=1e-5)
 
 
+def test_the_momentum_of_lars_follows_the_rate_as_in_mxnet() -> None:
+    schedule = mx.lr_scheduler.FactorScheduler(1, 0.5)
+    lars = optimizer.create("lars", momentum=0.9, eta=0.5, lr_scheduler=schedule, **COMMON)
+    got = train(optimizer.get_updater(lars), array(WEIGHT))
+    np.testing.assert_allclose(got, [0.50742352, -1.02476978, 1.99278009, 0.11227607], rtol=2e-6)
+    again = optimizer.create("lars", momentum=0.9, lr_scheduler=mx.lr_scheduler.FactorScheduler(1, 0.5))
+    again.set_progress(lars.progress())
+    assert again.progress() == lars.progress()
+
+
+def test_lars_leaves_a_weight_alone_that_is_zero_and_has_no_gradient() -> None:
+    updater = optimizer.get_updater(optimizer.create("lars", learning_rate=0.1))
+    zeros = np.zeros_like(WEIGHT)
+    np.testing.assert_array_equal(train(updater, array(zeros), np.zeros_like(GRADS)), zeros)
+    np.testing.assert_allclose(train(updater, array(zeros), GRADS[:1]), -0.1 * GRADS[0])
+
+
 def test_adamax_leaves_alone_what_never_had_a_gradient() -> None:
     updater = optimizer.get_updater(optimizer.create("adamax"))
     np.testing.assert_array_equal(train(updater, array(WEIGHT), np.zeros_like(GRADS)), WEIGHT)
@@ -145,7 +173,7 @@ def test_sgld_samples_around_the_weight_it_descends_to() -> None:
     assert abs(np.mean(seen)) < 0.05 and abs(np.std(seen) - 1) < 0.05
 
 
-@pytest.mark.parametrize("name", ["adamax", "nadam", "dcasgd", "sgld"])
+@pytest.mark.parametrize("name", ["adamax", "nadam", "dcasgd", "sgld", "lars"])
 def test_what_has_no_fused_form_trains_in_a_module(name: str, tmp_path: Any) -> None:
     x, y = np.random.RandomState(0).rand(12, 4), np.arange(12) % 3
     net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3), name="softmax")

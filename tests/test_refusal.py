@@ -178,3 +178,28 @@ def test_what_would_make_the_fixed_part_smaller_is_only_what_it_holds():
     assert "less state" in adam and "update inside" not in adam and "batch" not in adam
     held = net.memory_plan(data=(8, 784), grad_req="null").breakdown["arguments"]
     assert "model or batch would help" in fixed_line(held + 1000, grad_req="null")
+
+
+def test_what_would_help_is_reckoned_for_the_device_that_was_asked_for():
+    net, found = mx.models.get("lenet"), {}
+
+    def plan(batch, device):
+        return net.memory_plan(
+            optimizer=mx.optimizer.SGD(), device=device, memory_budget=4 << 20, data=(batch, 1, 28, 28)
+        )
+
+    for device in ("2GFLOP/s,900GB/s", None):
+        text = str(refusal(lambda _, device=device: plan(64, device)))
+        batch, percent = re.search(
+            r"batch (\d+) instead .*fits, .* with ([\d.]+) % extra time", text
+        ).groups()
+        assert f"{100 * plan(int(batch), device).extra_time:.1f}" == percent
+        found[device] = percent
+    assert len(set(found.values())) == 2
+
+
+@pytest.mark.parametrize("optimizer, holds", [(mx.optimizer.SGD(), False), (mx.optimizer.Adam(), True)])
+def test_less_state_of_an_optimizer_is_advised_where_there_is_some(optimizer, holds):
+    net = mx.models.get("mlp")
+    text = str(refusal(lambda b: net.memory_plan(memory_budget=b, optimizer=optimizer, data=(8, 784))))
+    assert ("an optimizer with less state" in text) == holds

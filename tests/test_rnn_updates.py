@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from functools import partial
 
 import numpy as np
@@ -16,6 +17,7 @@ from mxlite.backends.cpu.onednn import library
 from mxlite.backends.cpu.passes.rnn_updates import rnn_updates
 from mxlite.backends.passes.product_updates import LEAST_BYTES
 from mxlite.memplan import check
+from mxlite.ops.embedding import Embedding
 
 STEPS, BATCH, INPUTS, HIDDEN = 21, 17, 20, 24
 
@@ -129,6 +131,37 @@ def test_gradients_of_gates_lie_where_gates_lay(joined):
     assert names[pair[1]] == "rnn.gates"
     size = next(v.nbytes for v in plan.problem.values if v.name == "weights")
     assert [v.name for v in plan.problem.values if v.nbytes == size and not v.fixed] == []
+
+
+@pytest.mark.parametrize("mode", ["lstm", "gru"])
+def test_rows_of_a_table_are_looked_up_again_for_the_update(mode, joined, monkeypatch):
+    """The gradients of the gates, which come before, do without what the layers read."""
+    for name in ("lightened", "ways"):
+        module = importlib.import_module(f"mxlite.backends.passes.{name}")
+        monkeypatch.setattr(module, "LEAST_BYTES" if name == "ways" else "STEP_FLOPS", 0)
+    found = []
+    for cheap in (True, False):
+        monkeypatch.setattr(Embedding, "cheap", cheap)
+        table = mx.sym.Embedding(mx.sym.var("data"), mx.sym.var("table"), input_dim=9, output_dim=HIDDEN)
+        layers = mx.sym.RNN(
+            table, mx.sym.var("weights"), mx.sym.var("state"),
+            *([mx.sym.var("cell")] if mode == "lstm" else []), mode=mode, num_layers=2, state_size=HIDDEN,
+        )  # fmt: skip
+        net = mx.sym.MakeLoss(mx.sym.mean(mx.sym.square(layers - 0.25)))
+        exe = net.simple_bind(mx.cpu(), optimizer=mx.optimizer.SGD(momentum=0.9), data=(STEPS, BATCH))
+        rng = np.random.default_rng(0)
+        for array in exe.arg_dict.values():
+            array[:] = rng.standard_normal(array.shape) / 4
+        exe.arg_dict["data"][:] = rng.integers(0, 9, (STEPS, BATCH))
+        for _ in range(3):
+            exe.step([[0.5, 0.01] for _ in exe.updated])
+        check(exe.memory_plan)
+        again = [t.name for t in exe.memory_plan.problem.tasks if t.op == "Embedding"]
+        assert [n.endswith("_remade") for n in again] == ([False, True] if cheap else [False])
+        arrays = exe.arg_dict | exe.optimizer_states
+        found.append(({n: a.asnumpy().tobytes() for n, a in arrays.items()}, exe.memory_plan.peak_bytes))
+    assert found[0][0] == found[1][0]
+    assert found[0][1] < found[1][1]
 
 
 def test_every_budget_gives_the_same_bits(joined):

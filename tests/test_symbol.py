@@ -32,6 +32,7 @@ from mxlite.symbol import AttrScope, NameManager, Prefix
 
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "mxnet"
 LONG = 20_000
+A, B, C = map(sym.Variable, "abc")
 
 
 @pytest.fixture(autouse=True)
@@ -431,6 +432,66 @@ def test_unknown_dimensions_of_one_side_are_filled_from_the_other(a, b):
     assert (a + b).infer_shape(a=(2, 0), b=(0, 3))[0] == [(2, 3), (2, 3)]
     own = sym.Variable("own", shape=(0, 3))
     assert (own + b).infer_shape(b=(2, 0))[1] == [(2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("net", "known", "arguments", "outputs"),
+    [
+        (sym.FullyConnected(A, num_hidden=7), {"a": (0, 10)}, [(0, 10), (7, 10), (7,)], [(0, 7)]),
+        (sym.FullyConnected(A, num_hidden=7, flatten=False), {"a": (0, 0, 3)}, None, [(0, 0, 7)]),
+        (sym.Convolution(A, kernel=(3, 3), num_filter=8), {"a": (0, 3, 9, 9)}, None, [(0, 8, 7, 7)]),
+        (sym.Convolution(A, kernel=(3, 3), num_filter=8), {"a": (4, 3, 0, 0)}, None, [(4, 8, 0, 0)]),
+        (sym.Pooling(A, kernel=(2, 2), stride=(2, 2)), {"a": (0, 3, 8, 8)}, None, [(0, 3, 4, 4)]),
+        (sym.BatchNorm(A), {"a": (0, 3, 8, 8)}, [(0, 3, 8, 8), (3,), (3,)], None),
+        (sym.Embedding(A, input_dim=10, output_dim=4), {"a": (0, 3)}, [(0, 3), (10, 4)], [(0, 3, 4)]),
+        (sym.Reshape(A, shape=(-1, 6)), {"a": (0, 3, 4)}, None, [(0, 6)]),
+        (sym.Reshape(A, shape=(5, -1)), {"a": (0, 3, 4)}, None, [(5, 0)]),
+        (sym.Reshape(A, shape=(10, 12)), {"a": (0, 3, 4)}, [(10, 3, 4)], [(10, 12)]),
+        (sym.Concat(A, B), {"a": (0, 3), "b": (5, 4)}, [(5, 3), (5, 4)], [(5, 7)]),
+        (sym.stack(A, B), {"a": (0, 3), "b": (5, 0)}, [(5, 3), (5, 3)], [(2, 5, 3)]),
+        (sym.SoftmaxOutput(A), {"a": (0, 10)}, [(0, 10), (0,)], [(0, 10)]),
+        (sym.SoftmaxOutput(A, name="s"), {"a": (0, 10), "s_label": (4,)}, [(4, 10), (4,)], [(4, 10)]),
+        (sym.broadcast_add(A, B), {"a": (0, 3), "b": (0, 1)}, [(0, 3), (0, 1)], [(0, 3)]),
+        (sym.batch_dot(A, B), {"a": (0, 2, 3), "b": (7, 3, 5)}, [(7, 2, 3), (7, 3, 5)], [(7, 2, 5)]),
+        (sym.dot(A, B), {"a": (0, 0), "b": (3, 5)}, [(0, 3), (3, 5)], [(0, 5)]),
+        (sym.Concat(A, B) + C, {"a": (0, 3), "b": (0, 4), "c": (8, 0)}, [(8, 3), (8, 4), (8, 7)], None),
+        (sym.Flatten(A) + C, {"a": (0, 3, 4), "c": (5, 0)}, [(5, 3, 4), (5, 12)], [(5, 12)]),
+        (sym.Pooling(A, kernel=(2, 2)) + C, {"a": (0, 3, 8, 8), "c": (5, 0, 0, 0)}, None, [(5, 3, 7, 7)]),
+        (
+            sym.RNN(A, B, C, state_size=5, num_layers=1, mode="gru"),
+            {"a": (7, 0, 3), "c": (1, 4, 5)},
+            [(7, 4, 3), (150,), (1, 4, 5)],
+            [(7, 4, 5)],
+        ),
+    ],
+    ids=str,
+)
+def test_open_lengths_pass_through_operators_both_ways(net, known, arguments, outputs):
+    found = net.infer_shape_partial(**known)
+    assert arguments is None or found[0] == arguments
+    assert outputs is None or found[1] == outputs
+
+
+@pytest.mark.parametrize(
+    ("net", "known"),
+    [
+        (sym.SliceChannel(A, num_outputs=11)[0], {"a": (0, 3)}),
+        (sym.reshape_like(A, B), {"a": (0, 3), "b": (4, 0)}),
+        (sym.Concat(A, B, dim=0) + C, {"a": (0, 3), "b": (0, 3), "c": (6, 3)}),
+        (sym.broadcast_to(A, shape=(3, 5)), {"a": (3, 0)}),
+    ],
+    ids=str,
+)
+def test_a_length_that_might_be_another_stays_open(net, known):
+    assert net.infer_shape_partial(**known)[0] == [*known.values()]
+
+
+def test_a_batch_known_at_bind_alone_goes_through_what_was_declared_with_0():
+    data = sym.Variable("data", shape=(0, 3, 8, 8))
+    net = sym.FullyConnected(sym.Reshape(sym.Pooling(data, kernel=(2, 2)), shape=(0, -1)), num_hidden=4)
+    out = sym.SoftmaxOutput(net, name="softmax")
+    assert out.infer_shape_partial()[1] == [(0, 4)]
+    assert out.infer_shape(softmax_label=(6,))[1] == [(6, 4)]
 
 
 def test_shapes_of_states_are_inferred(a):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,18 @@ class Limited:
         self._worker.__exit__(None, None, None)
 
 
-def hold(net: Net, columns: Sequence[Column], terms: Terms, folder: Path, clock: Clock) -> Entries:
-    """Measure `net` in each of `columns` that fits it, while there is time. What fails has a note."""
+def hold(
+    net: Net,
+    columns: Sequence[Column],
+    terms: Terms,
+    folder: Path,
+    clock: Clock,
+    tell: Callable[[Entries], None] = lambda entries: None,
+) -> Entries:
+    """Measure `net` in each of `columns` that fits it, while there is time. What fails has a note.
+
+    tell: is called with all entries behind each column that was measured.
+    """
     say(net.title)
     entries = {c.name: Entry(c, note=c.missing()) for c in columns if c.fits(net)}
     try:
@@ -68,7 +78,11 @@ def hold(net: Net, columns: Sequence[Column], terms: Terms, folder: Path, clock:
         except Exception as error:
             e.note = failure(error)
             say(f"  {e.column.title}: {e.note}")
+        known = {n: replace(x) for n, x in entries.items()}
+        compare(known)  # what comes may be a better reference
+        tell(known)
     compare(entries)
+    tell(entries)
     for file in folder.iterdir():
         file.unlink()
     return entries
@@ -111,8 +125,9 @@ def measure(e: Entry, worker: Worker, terms: Terms) -> None:
 
 
 def compare(entries: Entries) -> None:
-    """Losses of all against PyTorch's in float32, or the first that there are."""
-    order = [n for n in ("eager-fp32", "eager-tf32", *entries) if n in entries and entries[n].losses]
+    """Losses of all against PyTorch's, in float32 if it was measured, or the first that there are."""
+    theirs = (n for n, e in entries.items() if e.column.side == "torch")
+    order = [n for n in ("eager-fp32", "eager-tf32", *theirs, *entries) if n in entries and entries[n].losses]
     for e in entries.values():
         if not e.losses:
             continue

@@ -42,12 +42,20 @@ def memonger(stages: tuple[int, ...], batch: int, rate: float) -> Net:
 
 
 def lstm(layers: int, hidden: int, length: int, batch: int) -> Net:
-    """A language model of words."""
+    """A language model of words; as PyTorch's it ends in the cross-entropy, a number."""
     states = dict.fromkeys(("lstm_state", "lstm_state_cell"), (layers, batch, hidden))
     return Net(
         "lstm",
         f"LSTM {layers}x{hidden} T{length} B{batch}",
-        partial(mx.models.get, "lstm", layers=layers, hidden=hidden, vocabulary=VOCABULARY, dropout=0.0),
+        partial(
+            mx.models.get,
+            "lstm",
+            layers=layers,
+            hidden=hidden,
+            vocabulary=VOCABULARY,
+            dropout=0.0,
+            loss="cross_entropy",
+        ),
         (length, batch),
         (length * batch,),
         VOCABULARY,
@@ -60,14 +68,14 @@ def lstm(layers: int, hidden: int, length: int, batch: int) -> Net:
 
 
 def decoder(layers: int, width: int, heads: int, length: int, batch: int, vocabulary: int) -> Net:
-    """A language model of tokens, as GPT-2."""
+    """A language model of tokens, as GPT-2; it ends in the cross-entropy, too."""
     options = dict(
         layers=layers, width=width, heads=heads, hidden=4 * width, vocabulary=vocabulary, length=length
     )
     return Net(
         "decoder",
         f"Transformer LM {layers}x{width} T{length} B{batch}",
-        partial(mx.models.get, "gpt2", **options, dropout=0.0),
+        partial(mx.models.get, "gpt2", **options, dropout=0.0, loss="cross_entropy"),
         (batch, length),
         (batch * length,),
         vocabulary,

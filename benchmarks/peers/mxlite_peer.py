@@ -18,7 +18,7 @@ from harness.worker import serve
 
 import mxlite as mx
 from mxlite.backends.cpu import onednn
-from mxlite.memplan import plan_memory, Problem
+from mxlite.memplan import MemoryPlan
 from mxlite.memplan.kept import kept_bound
 from peers.peer import Arrays, inferred, Peer, trained
 
@@ -114,10 +114,10 @@ class MXLite(Peer):
     def budgets(self, count: int) -> list[int]:
         """`count` budgets for the whole program, the least that works first, in equal ratios of the arena up
         to, not including, what it has now."""
-        plan, problem = self.module.memory_plan, self.budgeted()
-        fixed, most = problem.fixed_total, plan.arena_bytes
+        plan, budgeted = self.module.memory_plan, self.budgeted()
+        fixed, most = budgeted.problem.fixed_total, plan.arena_bytes
         try:
-            plan_memory(problem, 1)
+            budgeted.within(1)
             least = most
         except mx.MemoryBudgetError as error:
             least = error.least_feasible_bytes - fixed
@@ -142,7 +142,7 @@ class MXLite(Peer):
         plan = self.module.memory_plan
         bound = kept_bound(plan.problem)
         return {
-            "method": plan.method,
+            "method": plan.how,
             "extra_time": plan.extra_time,
             "predicted": plan.predicted_seconds,
             "recomputed": plan.recomputed,
@@ -151,19 +151,19 @@ class MXLite(Peer):
             "floor": plan.problem.fixed_total + bound.arena,
         }
 
-    def budgeted(self) -> Problem:
-        """What plans within a budget are plans of: without one, a step makes what is cheap again."""
+    def budgeted(self) -> MemoryPlan:
+        """One within a budget: without one, a step makes what is cheap again."""
         if not self.spec["train"]:
-            return self.module.memory_plan.problem
+            return self.module.memory_plan
         shapes = {d.name: d.shape for d in (*self.module.data_shapes, *self.module.label_shapes)}
         sgd = mx.optimizer.SGD(momentum=self.spec["momentum"])
         asked = dict(memory_budget=2**61, optimizer=sgd, amp=self.amp, **shapes)
-        return self.module.symbol.memory_plan(self.context, **asked).problem
+        return self.module.symbol.memory_plan(self.context, **asked)
 
     def least(self, nbytes: int) -> int:
         """`nbytes` if there is a plan for so many, else the least for which one is known."""
         try:
-            return plan_memory(self.budgeted(), nbytes).budget_bytes or nbytes
+            return self.budgeted().within(nbytes).budget_bytes or nbytes
         except mx.MemoryBudgetError as error:
             return error.least_feasible_bytes
 

@@ -193,7 +193,8 @@ class Backend:
     mapping), and returns (graph, new entry of each kept one that changed, number of forward operator nodes).
     `lighten`, alike, is asked after that where nobody names a budget: its step holds less and takes a little
     longer. `spare(graph)` takes back of a simplified forward graph what keeps more than it must for the sake
-    of time: it is asked where no plan of the other fits.
+    of time, and `spared` says what the step does instead: within a budget that the other exceeds, plans are
+    made of both (see `memplan/steps.py`).
     `pack(graph, constant, in_place)` may rewrite an inference pass so that it works on its constant entries
     in a form that its kernels read faster; it says which variables are to be kept in which form where they
     are. `identity()` are the facts that times of its kernels depend on.
@@ -227,6 +228,7 @@ class Backend:
         lambda graph, kept, num_forward: (graph, {}, num_forward)
     )
     spare: Callable[[Graph], Graph] = lambda graph: graph
+    spared: str = ""
     identity: Callable[[], tuple[str, ...]] = lambda: ()
     copy: Callable[[Any, Any], None] = np.copyto
     pack: Callable[[Graph, Set[Entry], bool], tuple[Graph, Mapping[Entry, Entry], Mapping[Entry, Any]]] = (

@@ -109,43 +109,60 @@ class _dense_cross_entropy(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(a, inputs, dtype))
+        return scratch_bytes(reference_pieces(inputs, dtype, a.gradients))
 
     @staticmethod
     def forward(
         xp: Any, a: Any, data: Any, weight: Any, bias: Any, label: Any, d_out: Any, *,
         out: Any, d_data: Any, d_weight: Any, d_bias: Any, work: Any,
     ) -> None:  # fmt: skip
-        count, (classes, width) = len(data), weight.shape
-        x = data.reshape(count, width)
-        scores, total, term, more, row, rest = carve(work, _pieces(a, (data.shape, weight.shape), x.dtype))
-        for gradient in (d_weight, d_bias):
-            if gradient is not None:
-                gradient.fill(0)
-        total.fill(0)
-        for begin in range(0, count, len(scores)):
-            part = slice(begin, min(begin + len(scores), count))
-            made, labels = scores[: part.stop - begin], label[part]
-            product(xp, x[part], weight.T, made, rest)
-            if bias is not None:
-                xp.add(made, bias, out=made)
-            softmax_cross_entropy.forward(xp, NoAttrs(), made, labels, out=term, work=rest)
-            xp.add(total, term, out=total)
-            if not a.gradients:
-                continue
-            softmax_cross_entropy.backward(xp, NoAttrs(), d_out, made, labels, d_data=made, work=rest)
-            if d_weight is not None:
-                for i in range(0, classes, _STRIP):
-                    target = d_weight[i : i + _STRIP]
-                    product(xp, made[:, i : i + _STRIP].T, x[part], more[: len(target)], rest)
-                    xp.add(target, more[: len(target)], out=target)
-            if d_bias is not None:
-                xp.add.reduce(made, axis=0, dtype=row.dtype, out=row)
-                xp.add(d_bias, row, out=d_bias)
-            if d_data is not None:
-                product(xp, made, weight, d_data.reshape(count, width)[part], rest)
-        if out is not None:
-            xp.copyto(out, total, casting="unsafe")
+        pieces = reference_pieces((data.shape, weight.shape), data.dtype, a.gradients)
+        scratch = carve(work, pieces)
+        if d_weight is not None:
+            d_weight.fill(0)
+        run_bands(xp, data, weight, bias, label, d_out, (out, d_data, d_weight, d_bias), scratch)
+
+
+def run_bands(
+    xp: Any, data: Any, weight: Any, bias: Any, label: Any, d_out: Any, outs: Any, scratch: Any,
+    factor: float = 1.0,
+) -> None:  # fmt: skip
+    """All bands, by the reference. outs: as of `_dense_cross_entropy`; the gradient in the weight, times
+    `factor`, is added to what is there. scratch: arrays of `reference_pieces`.
+    """
+    out, d_data, d_weight, d_bias = outs
+    count, (classes, width) = len(data), weight.shape
+    x = data.reshape(count, width)
+    scores, total, term, more, row, rest = scratch
+    if d_bias is not None:
+        d_bias.fill(0)
+    total.fill(0)
+    for begin in range(0, count, len(scores)):
+        part = slice(begin, min(begin + len(scores), count))
+        made, labels = scores[: part.stop - begin], label[part]
+        product(xp, x[part], weight.T, made, rest)
+        if bias is not None:
+            xp.add(made, bias, out=made)
+        softmax_cross_entropy.forward(xp, NoAttrs(), made, labels, out=term, work=rest)
+        xp.add(total, term, out=total)
+        if d_out is None:
+            continue
+        softmax_cross_entropy.backward(xp, NoAttrs(), d_out, made, labels, d_data=made, work=rest)
+        if d_weight is not None:
+            for i in range(0, classes, _STRIP):
+                target = d_weight[i : i + _STRIP]
+                parts = more[: len(target)]
+                product(xp, made[:, i : i + _STRIP].T, x[part], parts, rest)
+                if factor != 1:
+                    xp.multiply(parts, factor, out=parts)
+                xp.add(target, parts, out=target)
+        if d_bias is not None:
+            xp.add.reduce(made, axis=0, dtype=row.dtype, out=row)
+            xp.add(d_bias, row, out=d_bias)
+        if d_data is not None:
+            product(xp, made, weight, d_data.reshape(count, width)[part], rest)
+    if out is not None:
+        xp.copyto(out, total, casting="unsafe")
 
 
 def band_rows(rows: int, classes: int, dtype: DType) -> int:
@@ -156,8 +173,11 @@ def band_rows(rows: int, classes: int, dtype: DType) -> int:
     return min(rows, -(-even // _MULTIPLE) * _MULTIPLE)
 
 
-def _pieces(a: Any, inputs: Shapes, dtype: DType) -> list[Piece]:
-    """A band of scores, the loss and a band's part of it, such parts of gradients, scratch of the loss."""
+def reference_pieces(inputs: Shapes, dtype: DType, gradients: bool) -> list[Piece]:
+    """A band of scores, the loss and a band's part of it, such parts of gradients, scratch of the loss.
+
+    inputs: shapes of data and weight, first.
+    """
     rows, (classes, width) = inputs[0][0], inputs[1]
     band = (band_rows(rows, classes, dtype), classes)
     ask = softmax_cross_entropy.workspace, softmax_cross_entropy.backward_workspace
@@ -169,7 +189,7 @@ def _pieces(a: Any, inputs: Shapes, dtype: DType) -> list[Piece]:
         (band, dtype),
         ((1,), _double),
         ((1,), _double),
-        ((min(classes, _STRIP) if a.gradients else 0, width), wide),
-        ((classes if a.gradients else 0,), wide),
+        ((min(classes, _STRIP) if gradients else 0, width), wide),
+        ((classes if gradients else 0,), wide),
         ((nbytes,), _byte),
     ]

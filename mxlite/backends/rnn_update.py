@@ -27,7 +27,7 @@ from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from ..ops.product import product, product_bytes
 from ..ops.rnn_gates import _rnn_keeping_gates
-from ..ops.rnn_gradient import backward_pieces, run_backward
+from ..ops.rnn_gradient import backward_pieces, run_of
 from ..ops.rnn_layout import places, Sizes
 from ..ops.scratch import carve, Piece, scratch_bytes
 from .product_update import band_rows, JoinedUpdate, step_bytes
@@ -37,18 +37,22 @@ _byte = np.dtype("uint8")
 
 @dataclass(frozen=True)
 class GateGradientsAttrs:
-    """`rnn` are the attributes of the layers, `heads` the gradients that arrive."""
+    """`rnn` are the attributes of the layers, `data` the shape of what they read, `heads` the gradients that
+    arrive.
+    """
 
     rnn: Any
+    data: Shape
     heads: tuple[str, ...]
 
 
 class _rnn_gate_gradients(Op):
     """Backward of `_rnn_keeping_gates`, but for its parameters.
 
-    Inputs: heads, of `d_out`, `d_state_output` and `d_statecell_output` those that arrive; then the inputs
-    and outputs of the layers  ->  d_data, d_state, d_state_cell as of backward;  d_gates: (L*D, T, B, 4*H),
-    the gradients of the gates' sums;  d_biases: (L*D, 4*H), these added up over steps and samples. float32.
+    Inputs: heads, of `d_out`, `d_state_output` and `d_statecell_output` those that arrive; then the inputs,
+    but for data, and outputs of the layers  ->  d_data, d_state, d_state_cell as of backward;  d_gates:
+    (L*D, T, B, 4*H), the gradients of the gates' sums;  d_biases: (L*D, 4*H), these added up over steps and
+    samples. float32.
     """
 
     variadic = "args"
@@ -60,7 +64,7 @@ class _rnn_gate_gradients(Op):
     def input_names(cls, a: Any) -> tuple[str, ...]:
         rnn = _rnn_keeping_gates
         kept = [n for n in rnn.output_names(a.rnn) if n in ("out", "layers", "cells", "gates")]
-        return (*a.heads, *rnn.input_names(a.rnn), *kept)
+        return (*a.heads, *rnn.input_names(a.rnn)[1:], *kept)
 
     @classmethod
     def output_names(cls, a: Any) -> tuple[str, ...]:
@@ -76,7 +80,8 @@ class _rnn_gate_gradients(Op):
     def infer_shape(cls, a: Any, *shapes: Shape | None) -> tuple[Any, Shapes]:
         named: Any = dict(zip(cls.input_names(a), shapes))
         gates = named["gates"]
-        made = {f"d_{n}": named.get(n, named["state"]) for n in ("data", "state", "state_cell", "gates")}
+        made = {f"d_{n}": named.get(n, named["state"]) for n in ("state", "state_cell", "gates")}
+        made["d_data"] = a.data
         made["d_biases"] = (gates[0], gates[3])
         return shapes, tuple(made[n] for n in cls.output_names(a))
 
@@ -86,12 +91,11 @@ class _rnn_gate_gradients(Op):
 
     @classmethod
     def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return _rnn_keeping_gates.flops(a.rnn, (cls.named(a, inputs)["data"],), ())
+        return _rnn_keeping_gates.flops(a.rnn, (a.data,), ())
 
     @classmethod
     def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        s = Sizes.of(a.rnn, cls.named(a, inputs)["data"])
-        return scratch_bytes(backward_pieces(a.rnn, s, dtype).values())
+        return scratch_bytes(backward_pieces(a.rnn, Sizes.of(a.rnn, a.data), dtype).values())
 
     @classmethod
     def named(cls, a: Any, args: Any) -> dict[str, Any]:
@@ -104,11 +108,12 @@ class _rnn_gate_gradients(Op):
         d_data: Any, d_state: Any, d_gates: Any, d_biases: Any, work: Any, d_state_cell: Any = None,
     ) -> None:  # fmt: skip
         given = _rnn_gate_gradients.named(a, args)
-        run_backward(
-            xp, a.rnn, given["data"], given["parameters"], (given["state"], given.get("state_cell")), None,
+        run_of(
+            xp, a.rnn, Sizes.of(a.rnn, a.data), None, given["parameters"],
+            (given["state"], given.get("state_cell")), None,
             given["out"], given.get("layers"), given.get("cells"),
             tuple(given.get(n) for n in ("d_out", "d_state_output", "d_statecell_output")),
-            (d_data, None, d_state, d_state_cell), work, None, d_gates,
+            (d_data, None, d_state, d_state_cell), work, None, given["gates"], d_gates,
         )  # fmt: skip
         if d_biases is not None:
             for gates, sums in zip(d_gates, d_biases):

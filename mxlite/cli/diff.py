@@ -48,14 +48,14 @@ def run(arguments: argparse.Namespace) -> int:
     rows: list[tuple[object, ...]] = [
         (name, format_bytes(x), format_bytes(y), _signed(y - x)) for name, x, y in counted if x or y
     ]
-    x, y = (1e3 * (p.problem.step_seconds + p.schedule.extra_seconds) for p in (a, b))
+    x, y = (1e3 * p.predicted_seconds for p in (a, b))
     rows.append(("predicted step", f"{x:.2f} ms", f"{y:.2f} ms", f"{y - x:+.2f} ms"))
-    x, y = a.extra_time, b.extra_time
-    rows.append(("extra time", percent(x), percent(y), f"{100 * (y - x):+.1f} %"))
+    x, y = a.predicted_extra_time, b.predicted_extra_time
+    rows.append(("predicted extra time", percent(x), percent(y), f"{100 * (y - x):+.1f} %"))
     operations = len(a.problem.tasks), len(b.problem.tasks)
     for name, m, n in (("operations", *operations), ("run again", a.recomputed, b.recomputed)):
         rows.append((name, m, n, f"{n - m:+d}"))
-    print(f"A: {arguments.a}, {a.method}\nB: {arguments.b}, {b.method}\n")
+    print(f"A: {arguments.a}, {a.how}\nB: {arguments.b}, {b.how}\n")
     print(table(("", "A", "B", "B - A"), rows))
     return 0
 

@@ -52,12 +52,13 @@ def run(arguments: argparse.Namespace) -> int:
                 sums[key(h)] += h.nbytes
             print("\n" + table((heading, "bytes"), [(k, format_bytes(n)) for k, n in sums.most_common(top)]))
     full = plan.keep_all_peak_bytes
-    print(f"\nWhat each would save of the {format_bytes(full)} that keeping all takes:\n")
     rows = [
         (name, format_bytes(p.peak_bytes), format_bytes(full - p.peak_bytes), percent(p.extra_time))
         for name, p in remedies(request, full)
     ]
-    print(table(("remedy", "peak", "saves", "extra time"), rows))
+    if rows:
+        print(f"\nWhat each would save of the {format_bytes(full)} that keeping all takes:\n")
+        print(table(("remedy", "peak", "saves", "extra time"), rows))
     return code
 
 
@@ -85,10 +86,15 @@ def remedies(request: Request, full: int) -> Iterator[tuple[str, MemoryPlan]]:
             least = request.plan(1)
         except MemoryBudgetError as error:
             least = request.plan(error.least_feasible_bytes)
-        yield "recomputation, to the least", least
+        yield _named("recomputation, to the least", least)
         half = (least.peak_bytes + full) // 2
         if least.peak_bytes < half < full:
-            yield "recomputation, half of that", request.plan(half)
+            yield _named("recomputation, half of that", request.plan(half))
             if request.offload is None:
                 with_host = replace(request, offload="auto")
-                yield "that much with host memory too", with_host.plan(half)
+                yield _named("that much with host memory too", with_host.plan(half))
+
+
+def _named(what: str, plan: MemoryPlan) -> tuple[str, MemoryPlan]:
+    """With what another step than the usual one does."""
+    return f"{what}, {instead}" if (instead := plan.problem.instead) else what, plan

@@ -10,7 +10,7 @@ from typing import Any
 from ..core.bytesize import format_bytes, parse_bytes
 from ..core.errors import MemoryBudgetError, MXLiteError
 from ..core.table import percent
-from ..memplan import MemoryPlan, plan_memory, Template
+from ..memplan import MemoryPlan, Template
 from ..memplan.search import frontier_of
 from .request import add_model, add_request, Request, request_of
 
@@ -71,31 +71,34 @@ class _Search:
     def largest(self) -> tuple[int, MemoryPlan | None]:
         """The batch and its plan; a plan of None if batch 1 takes too long. MemoryBudgetError if it does not
         fit."""
-        best = self.try_batch(1, must=True)
-        if best is None:
-            return 0, None
-        low, high = 1, MOST + 1
+        best: MemoryPlan | None = None
+        batch, low, high, middle = 0, 0, MOST + 1, 1
         while high - low > 1:
-            middle = min(2 * low, MOST) if high > MOST else (low + high) // 2
-            plan = self.try_batch(middle)
-            if plan is not None:
-                low, best = middle, plan
-            else:
+            plan, is_slow = self.try_batch(middle, must=middle == 1)
+            if plan is None or (is_slow and plan.peak_bytes != plan.keep_all_peak_bytes):
                 high = middle
-        return low, replace(self.at_leisure(best), budget_bytes=self.budget)
+            else:
+                # What is made again although there is room, as 16-bit copies of weights, takes less of a
+                # larger batch's time: where that is too slow, more may not be.
+                low = middle
+                if not is_slow:
+                    batch, best = middle, plan
+            middle = min(2 * low, MOST) if high > MOST else (low + high) // 2
+        return batch, None if best is None else replace(self.at_leisure(best), budget_bytes=self.budget)
 
     def at_leisure(self, plan: MemoryPlan) -> MemoryPlan:
         """The plan that a search gives where a template was used, unless the template's is faster."""
         if not plan.recomputed:
             return plan
         try:
-            other = plan_memory(plan.problem, self.budget, strategy=self.request.strategy)
+            other = plan.within(self.budget)
         except MemoryBudgetError:
             return plan
         return other if other.extra_time <= plan.extra_time else plan
 
-    def try_batch(self, batch: int, must: bool = False) -> MemoryPlan | None:
-        """A plan that fits, or None. Only a batch between both bounds needs a search."""
+    def try_batch(self, batch: int, must: bool = False) -> tuple[MemoryPlan | None, bool]:
+        """A plan that fits, or None, and whether it takes too long. Only a batch between both bounds needs a
+        search."""
         plan = self.at(batch).keep_all()
         found: MemoryPlan | None = None
         if plan.peak_bytes <= self.budget:
@@ -115,19 +118,21 @@ class _Search:
                 verdict = "too slow" if slow else "fits"
                 why = f"{verdict}: {format_bytes(found.peak_bytes)}, {percent(found.extra_time)} extra time"
             print(f"batch {batch}: {why}", flush=True)
-        return None if slow else found
+        return found, slow
 
     def from_template(self, plan: MemoryPlan) -> MemoryPlan | None:
         """A plan for the step of `plan` that fits and is fast enough; None if no template gives one."""
         for template in self.templates:
-            found = template.plan(plan.problem, self.budget, frontier_of)
-            if found is not None and found.extra_time <= self.limit:
-                return found
+            for problem in () if plan.steps is None else plan.steps:
+                found = template.plan(problem, self.budget, frontier_of)
+                if found is not None and found.extra_time <= self.limit:
+                    kept = plan.keep_all_peak_bytes
+                    return replace(found, steps=plan.steps, keep_all_peak_bytes=kept)
         return None
 
     def searched(self, plan: MemoryPlan) -> MemoryPlan:
         """The fastest plan that fits for the step of `plan`; the next batches may use what is found."""
-        found = plan_memory(plan.problem, self.budget, strategy=self.request.strategy)
+        found = plan.within(self.budget)
         if self.request.strategy == "sharing" and self.request.offload is None:
             self.templates.insert(0, Template(found))
         return found

@@ -8,7 +8,7 @@ from typing import Any
 from ..core.bytesize import format_bytes
 from ..core.errors import MXLiteError
 from ..core.table import percent, table
-from ..memplan import MemoryPlan, plan_memory
+from ..memplan import MemoryPlan
 from ..memplan.report import budgets_between, curve_of
 from ..memplan.report.image import matplotlib
 from .request import add_model, add_request, Request, request_of
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
             format_bytes(p.peak_bytes),
             percent(p.extra_time),
             "#" * round(30 * p.extra_time / most) if most else "",
-            p.method,
+            p.how,
         )
         for p in plans
     ]
@@ -60,5 +60,4 @@ def run(arguments: argparse.Namespace) -> int:
 
 def frontier(request: Request, count: int) -> list[MemoryPlan]:
     """Plans for `count` budgets, the least that works first, in equal ratios up to keeping everything."""
-    problem = request.keep_all().problem  # all budgets' plans come from one frontier
-    return budgets_between(lambda budget: plan_memory(problem, budget, strategy=request.strategy), count)
+    return budgets_between(request.keep_all(), count)

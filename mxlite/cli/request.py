@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from ..core import as_dtype, cpu
-from ..core.bytesize import format_bytes, parse_bytes
+from ..core.bytesize import format_bytes, parse_bytes, UNBOUNDED
 from ..core.errors import DTypeError, MXLiteError, nearest, ShapeError
 from ..executor.amp import SHORT_NAMES
 from ..executor.offload import Offload
@@ -17,15 +17,13 @@ from ..executor.step import input_names
 from ..graph import Entry, infer_shapes, Node
 from ..graph.opdef import known_shape
 from ..memplan import MemoryPlan, STRATEGIES
+from ..memplan.device import MEASURED
 from ..module import optimizer as optimizers
 from ..symbol import Symbol
 from .source import call, named_options, parse_shapes, Shapes, Source
 
 DTYPES = {n: n for n in ("float32", "float64", "bfloat16", "float16")} | SHORT_NAMES
 """What `--dtype` takes, and which type each is."""
-
-MOST_BYTES = 2**62
-"""Of all results together; beyond, offsets no longer fit in 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class Request:
     def keep_all(self) -> MemoryPlan:
         """The plan that keeps everything, of the step that budgets are for: inference within one holds no
         constants, and training makes nothing again but what the planner says."""
-        return replace(self.plan(MOST_BYTES), budget_bytes=None)
+        return replace(self.plan(UNBOUNDED), budget_bytes=None)
 
     @property
     def is_mixed(self) -> bool:
@@ -91,7 +89,7 @@ class Request:
         if self.strategy != "sharing":
             parts.append(f"strategy {self.strategy}")
         if self.device is not None:
-            parts.append(f"times of {self.device}")
+            parts.append("measured times" if self.device == MEASURED else f"times of {self.device}")
         if self.offload is not None:
             parts.append(f"host memory {self.offload}")
         return ", ".join(parts)
@@ -172,9 +170,9 @@ def _checked_inputs(net: Symbol, shapes: Shapes) -> set[str]:
     if unknown:
         raise ShapeError(_unknown(net, unknown))
     total = sum(8 * prod(s) for s in found.values() if min(s, default=1) >= 0)
-    if total >= MOST_BYTES:
+    if total >= UNBOUNDED:
         raise ShapeError(
-            f"With these shapes the results have {format_bytes(total)} together; more than {MOST_BYTES} "
+            f"With these shapes the results have {format_bytes(total)} together; more than {UNBOUNDED} "
             f"bytes cannot be addressed. Is a shape wrong?"
         )
     return input_names(net.graph, list(shapes))

@@ -23,6 +23,7 @@ from .dtype import (
     is_floating as is_floating,
 )
 from .errors import (
+    ArgumentError as ArgumentError,
     BindError as BindError,
     BudgetError as BudgetError,
     DefinitionError as DefinitionError,

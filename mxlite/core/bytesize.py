@@ -20,6 +20,8 @@ _UNITS = {
     "tib": 2**40,
 }
 LONGEST = 100  # characters
+UNBOUNDED = 2**62 - 1
+"""A budget that everything fits, and the largest: beyond so many bytes offsets no longer fit in 64 bits."""
 _FORM = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([a-zA-Z]*)\s*")
 
 
@@ -34,9 +36,7 @@ def parse_bytes(size: object, what: str = "memory budget") -> int:
     if isinstance(size, bool) or not isinstance(size, (int, str)):
         raise BudgetError(f"The {what} is an int in bytes or text such as '64MiB' or '1.5GB'; got {size!r}.")
     if isinstance(size, int):
-        if size <= 0:
-            raise BudgetError(f"The {what} must be at least 1 byte, got {size}.")
-        return size
+        return _checked(size, size, what)
     match = _FORM.fullmatch(size) if len(size) <= LONGEST else None
     if match is None or match[2].lower() not in _UNITS:
         raise BudgetError(
@@ -49,8 +49,16 @@ def parse_bytes(size: object, what: str = "memory budget") -> int:
         nbytes = int(whole or 0) * unit + int(part) * unit // int(10 ** len(part))
     else:
         nbytes = int(match[1]) * unit
+    return _checked(nbytes, size, what)
+
+
+def _checked(nbytes: int, size: object, what: str) -> int:
     if nbytes <= 0:
         raise BudgetError(f"The {what} must be at least 1 byte, got {size!r}.")
+    if nbytes > UNBOUNDED:
+        raise BudgetError(
+            f"The {what} must be below 2**62 bytes, which is 4 EiB, got {str(size)[:LONGEST]!r}."
+        )
     return nbytes
 
 

@@ -27,7 +27,7 @@ class Context:
         if isinstance(device_type, Context):
             device_id = device_type.device_id
             device_type = device_type.device_type
-        if device_type not in _TYPES:
+        if not isinstance(device_type, str) or device_type not in _TYPES:
             raise DeviceError(f"There is no device {device_type!r}.{nearest(str(device_type), _TYPES)}")
         if isinstance(device_id, bool) or not isinstance(device_id, int) or device_id < 0:
             raise DeviceError(f"A device number is 0 or more, got {device_id!r}.")

@@ -6,6 +6,7 @@
   + ShapeError (ValueError)        shapes do not fit (the caller's fault)
   + DTypeError (TypeError)         element types do not fit or are not supported
   + OpAttributeError (TypeError)   an operator's parameter is unknown, missing or has a wrong value
+  + ArgumentError (TypeError)      a function was given something of another kind than it wants
   + UnknownNameError (ValueError)  a name that nothing has; suggests the nearest one
   + UnknownAttributeError (AttributeError) the same, of a module
   + BindError (ValueError)         arrays given to bind do not match the symbol's lists
@@ -52,6 +53,10 @@ class DTypeError(MXLiteError, TypeError):
 
 class OpAttributeError(MXLiteError, TypeError):
     """An operator's parameter is unknown, missing, or not of the right kind."""
+
+
+class ArgumentError(MXLiteError, TypeError):
+    """A function was given something of another kind than it wants."""
 
 
 class UnknownNameError(MXLiteError, ValueError):
@@ -161,5 +166,6 @@ class OperatorError(MXLiteError):
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """`" Did you mean 'x'?"` for the candidate most like `name`, or an empty string."""
-    found = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
+    names = [c for c in candidates if isinstance(c, str)]
+    found = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f" Did you mean {found[0]!r}?" if found else ""

@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any, IO
 
+from .wanted import wanted_path
+
 PIECE = 1 << 20  # bytes
 
 
@@ -30,6 +32,7 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", lasting: bool = Tr
     A reader sees the old file or the new one, never a part: also when the process is killed, and, if it is to
     be `lasting`, which waits for the disk, when the machine stops.
     """
+    path = wanted_path("The file to write", path)
     if os.path.exists(path) and not os.path.isfile(path):
         with open(path, mode, **_text(mode)) as file:
             yield file

@@ -6,23 +6,22 @@ from dataclasses import replace
 
 from ..core.bytesize import format_bytes
 from ..core.errors import BindError, PlanError
-from ..memplan import check, MemoryPlan
+from ..memplan import check, MemoryPlan, Problem
 from ..memplan.difference import first_difference
-from .lower import Lowered
 
 
-def is_of(plan: MemoryPlan, lowered: Lowered) -> bool:
-    """Whether `plan` is one of the step of `lowered`."""
-    return isinstance(plan, MemoryPlan) and first_difference(plan.problem, lowered.problem) is None
+def is_of(plan: MemoryPlan, problem: Problem) -> bool:
+    """Whether `plan` is one of `problem`."""
+    return isinstance(plan, MemoryPlan) and first_difference(plan.problem, problem) is None
 
 
-def adopted(plan: MemoryPlan, lowered: Lowered, budget: int | None) -> MemoryPlan:
-    """`plan` on the problem of `lowered`; PlanError if it is of another step, unsound, or above `budget`."""
+def adopted(plan: MemoryPlan, problem: Problem, budget: int | None) -> MemoryPlan:
+    """`plan` on `problem`; PlanError if it is of another step, unsound, or above `budget`."""
     if not isinstance(plan, MemoryPlan):
         raise BindError(
             f"plan must be a MemoryPlan, as MemoryPlan.from_json gives it; got {type(plan).__name__}."
         )
-    if (found := first_difference(plan.problem, lowered.problem)) is not None:
+    if (found := first_difference(plan.problem, problem)) is not None:
         raise PlanError(
             f"The plan was made for another step: {found}. Network, shapes, types, grad_req, optimizer, amp "
             f"must be those it was made with, and the kernels too (`mxlite doctor` lists what there is)."
@@ -32,7 +31,7 @@ def adopted(plan: MemoryPlan, lowered: Lowered, budget: int | None) -> MemoryPla
             f"The plan takes {plan.peak_bytes} bytes ({format_bytes(plan.peak_bytes)}), more than "
             f"memory_budget={budget}: leave the budget out, or plan anew for it."
         )
-    problem = replace(lowered.problem, host=plan.problem.host)  # how fast copies are is the plan's affair
+    problem = replace(problem, host=plan.problem.host)  # how fast copies are is the plan's affair
     plan = replace(plan, schedule=replace(plan.schedule, problem=problem))
     check(plan, plan.predecessors)  # in every order that an engine may choose
     return plan

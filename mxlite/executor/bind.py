@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from ..backends import backend_of, guard
 from ..backends.gpu import planning_backend
 from ..core import BindError, Context, current_context, DTypeError, nearest, parse_bytes, ShapeError
 from ..core.collection import no_collection
-from ..core.errors import DeviceError, MemoryBudgetError, PlanError
+from ..core.errors import DeviceError, MemoryBudgetError
 from ..core.npshape import from_user
 from ..graph import Entry, Graph, LOSS_SCALE, Shape, UpdateRule
 from ..graph.update import HISTORY
-from ..memplan import Device, HostLink, MemoryPlan, plan_memory, STRATEGIES, Template
+from ..memplan import Device, HostLink, MemoryPlan, plan_memory, Problem, Steps, STRATEGIES, Template
 from ..memplan.device import DEFAULT, device_of, MEASURED
 from ..ndarray import NDArray
 from .adopt import adopted, is_of
@@ -194,8 +194,8 @@ def simple_bind(
         templates = group.templates.get(place.owner, templates)
         like = group.first.get(place.owner)
 
-        def choose(lowered: Lowered) -> MemoryPlan:
-            arrivals.append(group.plan(*where, lowered, templates[0], place.bounded))
+        def choose(steps: Steps, usual: Lowered) -> MemoryPlan:
+            arrivals.append(group.plan(*where, steps, usual, templates[0], place.bounded))
             return arrivals[-1].plan
 
     def there(planned: Planned) -> dict[Key, NDArray]:
@@ -230,6 +230,7 @@ def simple_bind(
         watch=watch,
         room=room,
         like=like,
+        alone=place is not None and not (place.group.members or place.group.extra),
     )
     given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, device, offload, streams)
     given |= {"watch": watch, "grouped": place is not None}
@@ -401,18 +402,20 @@ def _plan(
     measure: Callable[[Lowered], Lowered] = lambda lowered: with_measured_costs(lowered)[0],
     plan: MemoryPlan | None = None,
     host: HostLink | None = None,
-    choose: Callable[[Lowered], MemoryPlan] | None = None,
+    choose: Callable[[Steps, Lowered], MemoryPlan] | None = None,
     template: Template | MemoryPlan | None = None,
     metrics: Sequence[Counted] = (),
     in_place: bool = True,
     watch: Watch | None = None,
     room: Callable[[Planned], None] = lambda planned: None,
     like: Planned | None = None,
+    alone: bool = False,
 ) -> tuple[Planned, dict[str, str]]:
     """Everything there is before arrays. `choose` makes the training step's plan, where its maker wants to;
     `template` is a plan of inference for other shapes. `in_place`: whether all parameters will be arrays that
     nobody else has, or arrays that can be away. `room` raises MemoryBudgetError where they have no room.
-    `like` is what was planned for other shapes.
+    `like` is what was planned for other shapes. `alone`: whether what would help may be said although
+    `choose` plans, for nobody else's bytes count.
     """
     if strategy not in STRATEGIES:
         raise BindError(
@@ -438,36 +441,59 @@ def _plan(
     wanted = [Entry(n) for n in computed.arguments if requests.get(n.name, "null") != "null"]
     looked = watched(computed, watch, [n.name for n in inferred.nodes], wanted)
     data |= {LOSS_SCALE} if scale is not None and rule is None else set()  # else the step changes it
-    # What inference keeps of its constants costs as much as the weights: not within a budget, nor to train.
-    keep = budget is None and watch is None and all(r == "null" for r in requests.values())
-    infer_step = forward_step(backend.simplify(looked.forward, False), data, train=False)
-    infer_lowered = lower(
-        infer_step,
-        backend,
-        constants=keep,
-        in_place=in_place and not guard.on,
-        like=None if like is None else like.infer,
-    )
-    held = constant_bytes(infer_lowered.step)
-    extra_fixed = {"arguments": held} if held else None
-    infer_plan = plan_memory(infer_lowered.problem, strategy=strategy, template=template)
+    no_gradients = all(r == "null" for r in requests.values())
+    like_train, like_infer = (None, None) if like is None else (like.train, like.infer)
     simple = backend.simplify(looked.training, True)
+    sharing = in_place and not guard.on
+    made: list[tuple[Lowered, Lowered, MemoryPlan]] = []  # a step, inference beside it, the plan of that
+
+    @cache
+    def inference(constants: bool) -> tuple[Lowered, MemoryPlan]:
+        step = forward_step(backend.simplify(looked.forward, False), data, train=False)
+        found = lower(step, backend, constants=constants, in_place=sharing, like=like_infer)
+        return found, plan_memory(found.problem, strategy=strategy, template=template)
 
     def step_of(graph: Graph) -> Step:
-        if all(r == "null" for r in requests.values()):
+        if no_gradients:
             return forward_step(graph, data, train=True)
         scaling = None if scale is None else scale.in_step()
         step = training_step(graph, data, requests, rule, scaling, looked.count, looked.points)
         return with_metrics(step, metrics, backend)
 
-    def lowered(step: Step, like: Lowered | None, light: bool) -> Lowered:
-        device = described or DEFAULT
+    @cache
+    def usual_step() -> Step:
+        return step_of(simple)
+
+    def lowered(step: Step, order: Lowered | None, light: bool, base: float = 0.0) -> Lowered:
+        # What inference keeps of its constants costs as much as the weights: not within a budget, nor to
+        # train.
+        infer_lowered, infer_plan = inference(light and watch is None and no_gradients)
+        held = constant_bytes(infer_lowered.step)
         found = lower(
-            step, backend, extra_fixed, infer_plan.placed_bytes, device=device, like=like, light=light
+            step,
+            backend,
+            {"arguments": held} if held else None,
+            infer_plan.placed_bytes,
+            device=described or DEFAULT,
+            # Where nobody wants gradients, the step of training is often that of inference: it has its order.
+            like=infer_lowered if like_train is None else order,
+            light=light,
         )
         if described is None:
             found = measure(found)
-        return found if host is None else replace(found, problem=replace(found.problem, host=host))
+        problem = replace(found.problem, host=host)
+        if base:  # small ones may be quicker by the model: then they are what is run if it fits
+            base = min(base, problem.step_seconds)
+            problem = replace(problem, base_seconds=base, instead=backend.spared)
+        found = replace(found, problem=problem)
+        made.append((found, infer_lowered, infer_plan))
+        return found
+
+    def within(order: Lowered | None, light: bool) -> Iterator[Problem]:
+        first = lowered(usual_step(), order, light).problem
+        yield first
+        if (spared := backend.spare(simple)) is not simple:
+            yield lowered(step_of(spared), order, light, first.step_seconds).problem
 
     def ask(
         within: int,
@@ -477,53 +503,46 @@ def _plan(
         amp: Any,
         host: HostLink | None,
     ) -> MemoryPlan:
-        asked = graph, ctx, given, requests, within, rule, strategy, amp_dtype(amp), scale
-        return _plan(*asked, host=host)[0].train_plan
+        kind = amp_dtype(amp)
+        scaling = None if kind is None else scale
+        asked = graph, ctx, given, requests, within, rule, strategy, kind, scaling, described  # untimed
+        more: dict[str, Any] = dict(metrics=metrics, in_place=in_place, watch=watch)
+        return _plan(*asked, host=host, **more)[0].train_plan
 
-    def planned(train_lowered: Lowered) -> Planned:
-        shown = (*looked.shown, *(Seen(name, key, True) for name, key in train_lowered.step.points))
-        may_advise = choose is None
+    def of(problem: Problem) -> tuple[Lowered, Lowered, MemoryPlan]:
+        return next(m for m in made if m[0].problem.tasks is problem.tasks)
+
+    def planned(steps: Steps) -> Planned:
+        may_advise = choose is None or alone
         try:
+            usual = steps.free if budget is None else steps.first
             if plan is not None:
-                train_plan = adopted(plan, train_lowered, budget)
+                mine = (p for p in (usual, steps.free, *steps) if is_of(plan, p))
+                found = replace(adopted(plan, next(mine, usual), budget), steps=steps)
             elif choose is not None:
-                train_plan = choose(train_lowered)
+                found = choose(steps, of(usual)[0])
             else:
-                train_plan = plan_memory(train_lowered.problem, budget, strategy=strategy)
-            found = Planned(inferred, infer_lowered, infer_plan, train_lowered, train_plan, shown)
+                found = plan_memory(steps, budget)
+            train, infer_lowered, infer_plan = of(found.problem)
+            shown = (*looked.shown, *(Seen(name, key, True) for name, key in train.step.points))
+            result = Planned(inferred, infer_lowered, infer_plan, train, found, shown)
             may_advise = True
-            room(found)
+            room(result)
         except MemoryBudgetError as error:
             if may_advise:
                 apart = (ctx or current_context()).device_type == "gpu"
-                known = inferred, frozenset(given), requests, rule, amp, host, apart, train_lowered, error
+                least = min((m[0] for m in made), key=lambda train: train.problem.lower_bound_bytes)
+                known = inferred, frozenset(given), requests, rule, amp, host, apart, least, error
                 error.advise = partial(advice, Question(*known, partial(ask, error.budget_bytes)))
             raise
-        return found
+        return result
 
-    step, light = step_of(simple), budget is None
-    # Where nobody wants gradients, the step of training is often that of inference: it has its order then.
-    order = infer_lowered if like is None else None
-    if like is not None:
+    def steps_of(order: Lowered | None, free: bool, bounded: bool) -> Steps:
+        """Without a budget and within one; each says whether its step is light."""
+        return Steps(lambda: lowered(usual_step(), order, free).problem, within(order, bounded), strategy)
+
+    if like_train is not None:
+        light = like_train.light
         with suppress(MemoryBudgetError):  # an order of these sizes' own may take less
-            return planned(lowered(step, like.train, like.train.light)), requests
-    first = lowered(step, order, light)
-    try:
-        return planned(first), requests
-    except (MemoryBudgetError, PlanError) as error:
-        # A plan that is given may have been made with a budget or without, or where nothing else fitted.
-        if plan is not None and is_of(plan, other := lowered(step, order, not light)):
-            return planned(other), requests
-        if (spared := backend.spare(simple)) is simple:
-            raise
-        last = lowered(step_of(spared), order, light)
-        base = first.problem.step_seconds
-        last = replace(last, problem=replace(last.problem, base_seconds=base))
-        if plan is not None and not is_of(plan, last):
-            raise
-        try:
-            return planned(last), requests
-        except MemoryBudgetError as second:
-            if isinstance(error, MemoryBudgetError):
-                raise min(error, second, key=lambda e: e.least_feasible_bytes) from None
-            raise
+            return planned(steps_of(like_train, light, light and budget is not None)), requests
+    return planned(steps_of(None, True, False)), requests

@@ -81,14 +81,15 @@ def with_measured_costs(lowered: Lowered, again: bool = False) -> tuple[Lowered,
     start = perf_counter()
     backend = lowered.backend
     timings = Timings.of(backend)
-    keys = [call_key(lowered, c) for c in range(len(lowered.calls))]
-    first = {key: c for c, key in reversed(list(enumerate(keys)))}
+    counted = [c for c, task in enumerate(lowered.problem.tasks) if not task.preview]
+    keys = {c: call_key(lowered, c) for c in counted}
+    first = {key: c for c, key in reversed(keys.items())}
     found: dict[str, Seconds] = {} if again else {k: s for k in first if (s := timings.get(k)) is not None}
     known = len(found)
     cache = timings.cache
     if cache is None or again:
         cache = (0, 0.0) if backend.is_remote else _cache()
-    missing = [k for k in dict.fromkeys(keys) if k not in found]
+    missing = [k for k in dict.fromkeys(keys.values()) if k not in found]
     if missing:
 
         def time_missing() -> None:
@@ -102,12 +103,12 @@ def with_measured_costs(lowered: Lowered, again: bool = False) -> tuple[Lowered,
     modelled = [call.seconds(DEFAULT) for call in lowered.calls]
     ratios = [found[k][0] / modelled[c] for k, c in first.items() if k in found and modelled[c]]
     scale = median(ratios) if ratios else 1.0
-    both = [found.get(key, (scale * s, scale * s)) for key, s in zip(keys, modelled)]
-    tasks = tuple(
-        replace(task, seconds=cold, warm=warm) for task, (cold, warm) in zip(lowered.problem.tasks, both)
-    )
+    tasks = list(lowered.problem.tasks)
+    for c in counted:
+        cold, warm = found.get(keys[c], (scale * modelled[c],) * 2)
+        tasks[c] = replace(tasks[c], seconds=cold, warm=warm)
     problem = replace(
-        lowered.problem, tasks=tasks, costs=MEASURED, cache_bytes=cache[0], others_bytes_per_s=cache[1]
+        lowered.problem, tasks=tuple(tasks), costs=MEASURED, cache_bytes=cache[0], others_bytes_per_s=cache[1]
     )
     calibration = Calibration(
         len(first),

@@ -12,6 +12,7 @@ from ..backends import Backend
 from ..core import Context, nearest, ShapeError, StateError, UnknownNameError
 from ..core.collection import no_collection
 from ..core.errors import OpAttributeError
+from ..core.wanted import wanted, wanted_function
 from ..graph import LOSS_SCALE, Node, output_name, Shape, state_name
 from ..graph.update import HISTORY, HYPER, MASTER
 from ..memplan import MemoryPlan, RUN, STORE, Template
@@ -370,6 +371,7 @@ class Executor:
         its backward. With mixed precision what is in 16 bits is shown so, gradients times the loss scale.
         """
         if callback is not None:
+            wanted_function("set_monitor_callback: callback", callback)
             watch = Watch(".*" if pattern is None else pattern, monitor_all)
             kept = pattern is None and self._given["grouped"] and self._given["watch"] is not None
             if self._given["watch"] != watch and not kept:
@@ -403,8 +405,10 @@ class Executor:
     ) -> None:
         """Copy values into arguments and auxiliary states by name."""
         for given, have in ((arg_params, self.arg_dict), (aux_params or {}, self.aux_dict)):
+            wanted("copy_params_from: parameters", given, "a dict of names and arrays", Mapping)
             for name, value in given.items():
                 if name in have:
+                    wanted(f"copy_params_from: {name!r}", value, "an NDArray", NDArray)
                     if value.shape != have[name].shape:
                         raise ShapeError(f"{name!r} is {have[name].shape} here, but {value.shape} was given.")
                     value.astype(have[name].dtype).copyto(have[name])
@@ -437,7 +441,7 @@ class Executor:
                 for o in schedule.outputs[s]
                 if o >= 0 and (b := plan.liveness.range_of[o]) >= 0
             ]
-            again = f" (run {k + 1})" if k else ""
+            again = f" (run {k + 1})" if k else " (where forward is called by itself)" if task.preview else ""
             lines.append(
                 f"{s:6d} {task.op} {task.name!r}{again} [{task.kernel}] -> {', '.join(places) or '-'}"
             )

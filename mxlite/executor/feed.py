@@ -16,6 +16,8 @@ from ..backends import Backend
 from ..backends.gpu.graph_inputs import Staging
 from ..backends.gpu.graph_numbers import dial_of, RandomState
 from ..core import BindError, Context, cpu, nearest, ShapeError
+from ..core.errors import ArgumentError
+from ..core.wanted import found
 from ..engine import get_engine, Var
 from ..graph import output_name
 from ..ndarray import array, NDArray, random as nd_random
@@ -153,6 +155,8 @@ class Feed:
             out_grads = [out_grads]
         elif isinstance(out_grads, Mapping):
             out_grads = [out_grads.get(o) for o in titles]
+        elif not isinstance(out_grads, (list, tuple)):
+            raise ArgumentError(f"backward: out_grads must be a list of NDArrays, got {found(out_grads)}.")
         if len(out_grads) not in (len(names), len(wanted)):
             raise BindError(f"backward() got {len(out_grads)} out_grads for {len(names)} outputs.")
         if len(out_grads) != len(names):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core import BindError, nearest
+from ..core.wanted import wanted
 from ..ndarray import NDArray
 from .executor import Executor
 from .planned import Planned
@@ -53,6 +54,7 @@ def by_name(arrays: Any, names: Sequence[str], what: str, complete: bool) -> dic
     if isinstance(arrays, Mapping):
         result = {n: arrays[n] for n in names if n in arrays}
     else:
+        wanted(what, arrays, "a list or a dict of NDArrays", list, tuple)
         if len(arrays) != len(names):
             raise BindError(
                 f"{what} has {len(arrays)} arrays, but the symbol lists {len(names)}: {list(names)}."
@@ -62,6 +64,6 @@ def by_name(arrays: Any, names: Sequence[str], what: str, complete: bool) -> dic
         other = [n for n in arrays if n not in names] if isinstance(arrays, Mapping) else ()
         raise BindError(f"{what} lacks {missing}.{nearest(missing[0], other)}")
     for name, a in result.items():
-        if a is not None and not isinstance(a, NDArray):
+        if (complete or a is not None) and not isinstance(a, NDArray):
             raise BindError(f"{what}: {name!r} must be an NDArray, got {type(a).__name__}.")
     return result

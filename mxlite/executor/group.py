@@ -29,7 +29,7 @@ import numpy as np
 from ..backends import Backend
 from ..core.errors import MemoryBudgetError, ShapeError
 from ..graph import Entry, Graph, Shape
-from ..memplan import MemoryPlan, plan_memory, Problem, structure, Template
+from ..memplan import MemoryPlan, plan_memory, Steps, structure, Template
 from ..ndarray import NDArray
 from .arena import Arena
 from .away import held_bytes
@@ -152,11 +152,14 @@ class ExecutorGroup:
         self,
         owner: Hashable,
         key: Hashable,
+        steps: Steps,
         lowered: Lowered,
         template: Template | None = None,
         bounded: bool = True,
     ) -> Arrival:
-        """What happens if `lowered` joins as (owner, key), in the place of who has that key now.
+        """What happens if one of `steps` joins as (owner, key), in the place of who has that key now.
+
+        `lowered` is any of them: what is outside the arena is the same in all.
 
         Changes nothing. Raises MemoryBudgetError, whose `least_feasible_bytes` is a budget for all members
         together that are in use, the new one included.
@@ -170,12 +173,12 @@ class ExecutorGroup:
         while True:
             fixed = self._fixed([lowered, *(m._planned.train for m in stay.values())])
             try:
-                plan = plan_memory(replace(lowered.problem, fixed_bytes=fixed), budget, template=template)
+                plan = plan_memory(steps.owning(fixed), budget, template=template)
                 plans = {k: self._within(k[0], m, fixed, budget) for k, m in stay.items()}
                 return Arrival((owner, key), plan, plans)
             except MemoryBudgetError as error:
                 if not spare:
-                    raise self._refused(error, lowered, stay, fixed) from None
+                    raise self._refused(error, steps, stay, fixed) from None
                 del stay[spare.pop(0)]
 
     def admit(self, arrival: Arrival, executor: Executor) -> None:
@@ -198,20 +201,23 @@ class ExecutorGroup:
         for k, plan in arrival.plans.items():
             self.members[k].adopt(plan)
 
-    def replan(self, key: tuple[Hashable, Hashable]) -> None:
+    def replan(self, key: tuple[Hashable, Hashable]) -> bool:
         """Plan a member's step anew, and what the others then need, after `extra` has changed.
 
-        Changes nothing if it raises MemoryBudgetError.
+        Changes nothing if it raises MemoryBudgetError, or says False: where another step is better now.
         """
         member = self.members[key]
-        backend = member._backend
+        backend, train = member._backend, member._planned.train
         template = self.templates[key[0]][0]
-        arrival = self.plan(*key, member._planned.train, template)
+        arrival = self.plan(*key, _steps_of(member.memory_plan), train, template)
+        if arrival.plan.problem.tasks is not train.problem.tasks:
+            return False
         planned = replace(member._planned, train_plan=arrival.plan)
         require_room(planned, backend, lambda _: member._arrays, *self.arena_bytes(arrival, backend))
         self.arena_for(arrival, backend)
         member.adopt(arrival.plan)
         self.admit(arrival, member)
+        return True
 
     def arena_bytes(self, arrival: Arrival, backend: Backend) -> tuple[int, int]:
         """What the largest member needs of the arena, with the newcomer, and what it has now."""
@@ -254,30 +260,34 @@ class ExecutorGroup:
     def _within(self, owner: Hashable, member: Executor, fixed: Fixed, budget: int | None) -> MemoryPlan:
         """A member's plan when `fixed` bytes are not for the arena: the one it has if that still fits."""
         plan = member.memory_plan
-        problem = replace(plan.problem, fixed_bytes=fixed)
-        plan = replace(plan, schedule=replace(plan.schedule, problem=problem), budget_bytes=budget)
+        problem, steps = replace(plan.problem, fixed_bytes=fixed), _steps_of(plan).owning(fixed)
+        plan = replace(
+            plan, schedule=replace(plan.schedule, problem=problem), budget_bytes=budget, steps=steps
+        )
         if budget is None or plan.peak_bytes <= budget:
             return plan
-        return plan_memory(problem, budget, template=self.templates[owner][0])
+        return replace(plan_memory(problem, budget, template=self.templates[owner][0]), steps=steps)
 
     def _refused(
         self,
         error: MemoryBudgetError,
-        lowered: Lowered,
+        steps: Steps,
         stay: Mapping[tuple[Hashable, Hashable], Executor],
         fixed: Fixed,
     ) -> MemoryBudgetError:
         """The error with a budget that holds for everybody."""
-        problems: list[Problem] = [lowered.problem, *(m._planned.train.problem for m in stay.values())]
+        everybody = [steps, *(Steps.of(m._planned.train.problem) for m in stay.values())]
+        members = [member.owning(fixed) for member in everybody]
         need, tried = error.least_feasible_bytes, -1
+        plans: list[MemoryPlan] = []
         while need != tried:
-            tried = need
-            for problem in problems:
+            tried, plans = need, []
+            for member in members:
                 try:
-                    plan_memory(replace(problem, fixed_bytes=fixed), need)
+                    plans.append(plan_memory(member, need))
                 except MemoryBudgetError as other:
                     need = max(need, other.least_feasible_bytes)
-        bound = max(replace(p, fixed_bytes=fixed).lower_bound_bytes for p in problems)
+        bound = max(member.lower_bound_bytes for member in members)
         text = str(error)
         if stay:
             text += (
@@ -289,7 +299,14 @@ class ExecutorGroup:
             budget_bytes=error.budget_bytes,
             least_feasible_bytes=need,
             lower_bound_bytes=bound,
+            keep_all_peak_bytes=max(plan.keep_all_peak_bytes for plan in plans),
+            least_extra_time=plans[0].extra_time,
         )
+
+
+def _steps_of(plan: MemoryPlan) -> Steps:
+    """Those that `plan` is of, or its own alone."""
+    return Steps.of(plan.problem) if plan.steps is None else plan.steps
 
 
 class Arrival:

@@ -8,6 +8,7 @@ from typing import Any
 from ..backends import Backend, backend_of
 from ..core import Context
 from ..core.dtype import is_floating
+from ..core.wanted import wanted
 from ..graph import state_name
 from ..graph.update import MASTER
 from ..ndarray import NDArray
@@ -22,6 +23,8 @@ from .storage import Allocator, plan_in_errors
 def arena_bytes(planned: Planned, backend: Backend, shared_exec: Executor | None) -> tuple[int, int]:
     """What the arena is to have, its own or that of `shared_exec`, and what it has now."""
     need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
+    if shared_exec is not None:
+        wanted("shared_exec", shared_exec, "an Executor", Executor)
     if shared_exec is None or shared_exec._arena.backend is not backend:
         return need, 0
     return max(need, shared_exec._arena.nbytes), shared_exec._arena.measured_bytes

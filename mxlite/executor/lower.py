@@ -14,11 +14,13 @@ import numpy as np
 
 from ..backends import Backend, Call, lower_graph
 from ..backends.gpu.graph_inputs import layout
+from ..backends.lower import LoweredGraph
 from ..graph import Entry, Graph, LOSS_SCALE, Shape
 from ..memplan import Device, Problem, reorder, structure
 from ..memplan.device import DEFAULT
 from .accumulate import accumulated
 from .constants import hoist
+from .preview import with_previews
 from .step import Key, Step
 
 RNG_KEY: Key = ("rng", 0)
@@ -80,6 +82,7 @@ def lower(
     threads = backend.threads()
     step = _rewritten(step, backend.combine)
     step = _rewritten(step, backend.lighten) if light else step
+    step = with_previews(step)
     if is_gpu(backend):
         step = _with_staging(step)
     if constants:
@@ -93,7 +96,7 @@ def lower(
             device=device,
             num_forward=step.num_forward,
         )
-    found = accumulated(found, step.num_forward)
+    found = _with_previews_marked(accumulated(found, step.num_forward), step)
     costs = "" if device == DEFAULT else str(device)
     uses_rng = any(n.op is not None and n.op.draws(n.attrs, step.train) for n in found.streams)
     fixed: dict[str, int] = dict(extra_fixed or {})
@@ -124,6 +127,15 @@ def lower(
         order,
         light,
     )
+
+
+def _with_previews_marked(found: LoweredGraph, step: Step) -> LoweredGraph:
+    """`found` that says which tasks a whole step leaves out: they take none of its time."""
+    tasks = (
+        replace(task, preview=True, seconds=0.0) if call.node in step.previews else task
+        for task, call in zip(found.tasks, found.calls)
+    )
+    return replace(found, tasks=tuple(tasks)) if step.previews else found
 
 
 def _differs_in_size_only(problem: Problem, step: Step, like: Lowered) -> bool:

@@ -4,7 +4,7 @@ A **segment** is a run of consecutive steps that the engine sees as one operatio
 tags of the arrays a user can see, so that whatever the user does with them in between falls into the
 right place. Among themselves segments are ordered by tags of their own, one each, after the plan's
 predecessors: data as well as bytes that change hands. Where the plan leaves segments unordered they may
-run side by side.
+run side by side. Previews (see `preview.py`) are segments that a whole step leaves out.
 
     segment 0   writes done0                      reads weights ...
     segment 1   writes done1   reads done0        reads weights ...      writes outputs
@@ -63,6 +63,7 @@ class Program:
         self.states = {} if states is None else states
         self.segments: list[Any] = []
         self.num_forward = 0  # segments
+        self.previews: frozenset[int] = frozenset()  # segments
         self.num_constant = 0  # segments
         self.kept: list[Kept] = []
         self._sources: tuple[Var, ...] = ()  # what the constant ones read
@@ -80,21 +81,7 @@ class Program:
 
         `told` is what a program on a GPU does just before, in the same operation; see GraphProgram.
         """
-        if self.kept:
-            settle(self.kept)
-        with LOCK if self.kept else nullcontext():
-            for kept in self.kept:
-                kept.ready()
-            self._push_forward(told)
-
-    def _push_forward(self, told: Sequence[Any]) -> None:
-        start = 0
-        if self.num_constant:
-            now = [v.pushes for v in self._sources]
-            if now == self._seen:
-                start = self.num_constant
-            self._seen = now
-        self._push(self.segments[start : self.num_forward], True, told)
+        self._enter(range(self.num_forward), told)
         self.arena.holder = self
         self.arena.tail = self._forward_tail
 
@@ -106,8 +93,24 @@ class Program:
 
     def push_step(self, told: Sequence[Any] = ()) -> None:
         """Push forward, backward and update at once."""
-        self.push_forward(told)
-        self.push_backward()
+        self._enter([g for g in range(len(self.segments)) if g not in self.previews], told)
+        self.arena.holder = None
+        self.arena.tail = self._tail
+
+    def _enter(self, segments: Sequence[int], told: Sequence[Any]) -> None:
+        """Push these, but for constant ones that would make the same again."""
+        if self.kept:
+            settle(self.kept)
+        with LOCK if self.kept else nullcontext():
+            for kept in self.kept:
+                kept.ready()
+            start = 0
+            if self.num_constant:
+                now = [v.pushes for v in self._sources]
+                if now == self._seen:
+                    start = self.num_constant
+                self._seen = now
+            self._push([self.segments[g] for g in segments if g >= start], True, told)
 
     def _push(self, segments: list[Any], first: bool, told: Sequence[Any]) -> None:
         assert not told
@@ -139,13 +142,17 @@ class Program:
         self.num_forward = groups[num_forward - 1] + 1 if num_forward else 0
         self.num_constant = groups[num_constant - 1] + 1 if num_constant else 0
         self.segments = self._linked(groups, calls)
-        before = self._before(groups, watchman is not None)
-        # Where the constant ones are skipped, the first of the others waits for the arena's former user.
-        start = self.num_constant
+        self.previews = previews_of(plan, groups)
+        before = bridged(self._before(groups, watchman is not None), self.previews)
+        # Where some are skipped, the first of the others waits for the arena's former user.
+        start = next(
+            (g for g in range(self.num_constant, len(before)) if g not in self.previews), len(before)
+        )
         for g in range(start + 1, len(before)):
             if all(p < start for p in before[g]):
                 before[g] = (*before[g], start)
-        self._sources = tuple({v: None for segment in self.segments[:start] for v in segment.reads})
+        constant = self.segments[: self.num_constant]
+        self._sources = tuple({v: None for segment in constant for v in segment.reads})
         for g, segment in enumerate(self.segments):
             segment.before = tuple(self.segments[p].done for p in before[g])
         self._forward_tail = self._sinks(before[: self.num_forward])
@@ -233,7 +240,7 @@ class Program:
         return self.arena.measured_bytes + held_bytes(list(self.arrays.values()))
 
     def _sinks(self, before: list[tuple[int, ...]]) -> tuple[Var, ...]:
-        waited = {p for row in before for p in row}
+        waited = {p for g, row in enumerate(before) if g not in self.previews for p in row}
         return tuple(self.segments[g].done for g in range(len(before)) if g not in waited)
 
     def _state(self, call: Call) -> dict[str, Any] | None:
@@ -290,18 +297,37 @@ class Program:
 
 
 def segments_of(plan: MemoryPlan, size: int, num_constant: int = 0) -> list[int]:
-    """The segment of each step: runs of `size` steps, cut behind the constant ones and the forward pass.
+    """The segment of each step: runs of `size` steps, cut behind the constant ones and the forward pass, and
+    around previews.
 
     Each copy is a segment by itself.
     """
-    schedule = plan.schedule
+    schedule, tasks = plan.schedule, plan.problem.tasks
     result: list[int] = []
-    group, taken = -1, size
-    for s, kind in enumerate(schedule.kinds):
-        if taken == size or kind != RUN or s in (num_constant, schedule.num_forward):
+    group, taken, cuts = -1, size, {num_constant, schedule.num_forward}
+    is_preview = False
+    for s, (kind, t) in enumerate(zip(schedule.kinds, schedule.task)):
+        was, is_preview = is_preview, kind == RUN and tasks[t].preview
+        if taken == size or kind != RUN or s in cuts or was != is_preview:
             group, taken = group + 1, 0
         taken = taken + 1 if kind == RUN else size
         result.append(group)
+    return result
+
+
+def previews_of(plan: MemoryPlan, groups: Sequence[int]) -> frozenset[int]:
+    """The segments that a whole step leaves out."""
+    schedule, tasks = plan.schedule, plan.problem.tasks
+    steps = zip(groups, schedule.kinds, schedule.task)
+    return frozenset(g for g, kind, t in steps if kind == RUN and tasks[t].preview)
+
+
+def bridged(before: list[tuple[int, ...]], left_out: Container[int]) -> list[tuple[int, ...]]:
+    """`before` where those who wait for a segment that may be left out wait for what that waits for, too."""
+    result: list[tuple[int, ...]] = []
+    for row in before:
+        more = (q for p in row if p in left_out for q in result[p])
+        result.append(tuple(dict.fromkeys((*row, *more))))
     return result
 
 
@@ -335,7 +361,7 @@ def segment_order(plan: MemoryPlan, groups: list[int]) -> list[tuple[int, ...]]:
 def step_order(plan: MemoryPlan, size: int, num_constant: int = 0) -> list[tuple[int, ...]]:
     """The order that the engine really enforces between steps, for the judge."""
     groups = segments_of(plan, size, num_constant)
-    before = segment_order(plan, groups)
+    before = bridged(segment_order(plan, groups), previews_of(plan, groups))
     last = {g: s for s, g in enumerate(groups)}
     return [
         (s - 1,) if s and groups[s - 1] == g else tuple(last[p] for p in before[g])

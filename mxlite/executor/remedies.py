@@ -83,6 +83,7 @@ def advice(question: Question) -> str:
     found = [
         *_safely(_fused, question, ask),
         *_safely(_mixed, question, ask),
+        *_safely(_unmixed, question, ask),
         *_safely(_offload, question, ask),
         *_safely(_input_gradients, question, ask),
         *_safely(_batch, question, ask),
@@ -139,6 +140,15 @@ def _mixed(q: Question, ask: _Asker) -> Iterator[str]:
     least = q.error.least_feasible_bytes
     about = f"about {format_bytes(least - arena // 2)} instead of {format_bytes(least)}"
     yield f'amp="bfloat16": {about} (an estimate: half of the arena)'
+
+
+def _unmixed(q: Question, ask: _Asker) -> Iterator[str]:
+    """Where 16 bits take more: a step that holds less may be one for float32 alone."""
+    if q.amp is None or ask.left < 1:
+        return
+    found = ask(amp=None)
+    if isinstance(found, MemoryPlan) or found.least_feasible_bytes < q.error.least_feasible_bytes:
+        yield f"float32 alone (amp=None): {_verdict(found)}"
 
 
 def _offload(q: Question, ask: _Asker) -> Iterator[str]:

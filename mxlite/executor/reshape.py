@@ -73,7 +73,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         update_rule(given["optimizer"]),
         amp=given["amp"],
         scale=given["loss_scale"],
-        choose=lambda lowered: plan_memory(lowered.problem, given["budget"], template=templates[0]),
+        choose=lambda steps, _: plan_memory(steps, given["budget"], template=templates[0]),
         template=templates[1],
         device=given["device"],
         host=host_link(given["offload"]),

@@ -16,7 +16,7 @@ from ..core.bytesize import format_bytes
 from ..core.errors import MemoryBudgetError
 from ..core.table import percent
 from ..engine import get_engine
-from ..memplan import MemoryPlan, plan_memory
+from ..memplan import MemoryPlan
 from .lower import is_gpu
 from .planned import Planned
 from .step import Key
@@ -73,7 +73,7 @@ def _refusal(plan: MemoryPlan, device: Any, room: Any, wanted: int) -> MemoryBud
         )
     budget = max(1, plan.peak_bytes - room.missing)
     try:
-        other = plan_memory(plan.problem, budget)
+        other = plan.within(budget)
     except MemoryBudgetError as error:
         lines += ["Of a plan with so much less:", str(error)]
         least, bound, extra = error.least_feasible_bytes, error.lower_bound_bytes, error.least_extra_time

@@ -77,7 +77,8 @@ class Step:
     `storage` maps entries that are made by a node to the storage they are written to (a variable without
     an entry here is stored under its own name). `owned` is everything
     that lies outside the arena: key -> (shape, dtype), and `category` the plan's category of each.
-    `points` are the gradients that are watched, by name, and where they are stored.
+    `points` are the gradients that are watched, by name, and where they are stored. `previews` are those
+    nodes of the forward pass that a whole step leaves out (see `preview.py`).
     `no_gradient` are arguments that asked for a gradient on which no output depends. The first `num_constant`
     operator nodes need running only when an argument has changed (see `constants.py`). `forms` are those of
     variables that are kept in another form in their own bytes (see `away.py`).
@@ -95,6 +96,7 @@ class Step:
     num_constant: int = 0
     forms: Mapping[Key, Any] = field(default_factory=dict)
     points: tuple[tuple[str, Key], ...] = ()
+    previews: frozenset[Node] = frozenset()
 
 
 @dataclass

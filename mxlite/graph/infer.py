@@ -15,10 +15,11 @@ import numpy as np
 
 from ..core.dtype import as_dtype
 from ..core.errors import DTypeError, OpAttributeError, ShapeError
-from ..core.npshape import from_user, UNKNOWN
+from ..core.npshape import from_user
 from .attrs import _tuple
 from .ir import Entry, Graph, Node, Shape
-from .opdef import known_shape, Op, require_possible
+from .opdef import agreed_shape, known_shape, Op, require_possible
+from .open_shapes import shapes_around
 
 
 def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
@@ -39,7 +40,7 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
         if old == shape:
             return
         if old is not None:
-            merged = _unify(old, shape)
+            merged = agreed_shape(old, shape)
             if merged is None:
                 what = node.op.op_name if node.op else "variable"
                 raise ShapeError(
@@ -84,7 +85,7 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
                 for e in entries:
                     s = shapes.get(e)
                     if s is not None:
-                        merged = s if found is None else _unify(found, s)
+                        merged = s if found is None else agreed_shape(found, s)
                         if merged is None:
                             raise ShapeError(
                                 f"all arrays must have one shape, got {found} and {s} ({_entry_name(e)!r})."
@@ -103,6 +104,12 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
                 for e, s in zip(node.inputs, node.op.infer_inputs(node.attrs, ins, outs)):
                     if s is not None:
                         learn(e, tuple(s), node)
+                ins = [shapes.get(e) for e in node.inputs]
+                needed = [s for n, s in zip(names, ins) if n not in inferred]
+                if None not in needed and not all(map(known_shape, needed)):
+                    for e, s in zip(entries, shapes_around(node.op, node.attrs, tuple(ins), tuple(outs))):
+                        if s is not None:
+                            learn(e, s, node)
                 return
             given = [s if known_shape(s) else None for s in ins]
             in_shapes, out_shapes = node.op.infer_shape(node.attrs, *given)
@@ -244,13 +251,6 @@ def _is_of_one_type(op: type[Op]) -> bool:
 def _forward_inputs(node: Node) -> dict[str, Entry]:
     assert node.forward is not None
     return dict(zip(node.forward.input_names, node.forward.inputs))
-
-
-def _unify(a: Shape, b: Shape) -> Shape | None:
-    """One shape that agrees with both, UNKNOWN standing for anything; None if there is none."""
-    if len(a) != len(b) or any(x != y and UNKNOWN not in (x, y) for x, y in zip(a, b)):
-        return None
-    return tuple(y if x == UNKNOWN else x for x, y in zip(a, b))
 
 
 def _entry_name(entry: Entry) -> str:

@@ -201,6 +201,11 @@ class Op:
         return cls.shape_only
 
     @classmethod
+    def preview(cls, node: Node) -> Node:
+        """A node with the first output of `node`, which is of this operator, that changes nothing."""
+        return node
+
+    @classmethod
     def inferred_names(cls, a: Any) -> tuple[str, ...]:
         """`inferred`; override when it depends on `a`. `infer_shape` may leave what stays unknown None."""
         return cls.inferred
@@ -394,6 +399,13 @@ _expand: Callable[[Any, Any, tuple[str, ...]], tuple[str, ...]] = functools.lru_
 def known_shape(shape: Shape | None) -> bool:
     """Whether a shape has no open axis."""
     return shape is not None and UNKNOWN not in shape
+
+
+def agreed_shape(a: Shape, b: Shape) -> Shape | None:
+    """One shape that agrees with both, UNKNOWN standing for anything; None if there is none."""
+    if len(a) != len(b) or any(x != y and UNKNOWN not in (x, y) for x, y in zip(a, b)):
+        return None
+    return tuple(y if x == UNKNOWN else x for x, y in zip(a, b))
 
 
 MOST_ELEMENTS = 2**58

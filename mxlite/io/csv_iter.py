@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import FormatError, ShapeError
+from ..core.wanted import wanted, whole
 from .iterator import DataDesc
 from .row_iter import Lines, RowIter
 
@@ -90,7 +91,9 @@ class CSVIter(RowIter):
 
 def shape_of(what: str, shape: Sequence[int] | int) -> tuple[int, ...]:
     """A shape as a tuple; ShapeError if it is none."""
-    result = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    if not isinstance(shape, int):
+        wanted(what, shape, "a whole number or a tuple of them", list, tuple, np.ndarray)
+    result = (shape,) if isinstance(shape, int) else tuple(whole(what, n, 0) for n in shape)
     if not result or min(result) < 1:
         raise ShapeError(f"{what} must have axes of length 1 and more, got {shape!r}.")
     return result

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..core.dtype import as_dtype
 from ..core.errors import FormatError, StateError
+from ..core.wanted import wanted
 from ..ndarray import NDArray
 
 
@@ -28,6 +29,7 @@ class DataDesc(tuple[str, tuple[int, ...]]):
     def __new__(
         cls, name: str, shape: Sequence[int], dtype: Any = np.float32, layout: str = "NCHW"
     ) -> DataDesc:
+        wanted("DataDesc: shape", shape, "a tuple of whole numbers", has=("__iter__",))
         desc = super().__new__(cls, (name, tuple(shape)))
         desc.dtype = as_dtype(dtype)
         desc.layout = layout
@@ -91,8 +93,8 @@ class DataBatch:
 
 
 class DataIter:
-    """Base of all iterators. A subclass defines `iter_next`, `getdata`, `getlabel` and `getpad`, or `next`,
-    and `provide_data` and `provide_label`, lists of DataDesc.
+    """Base of all iterators. A subclass defines `iter_next` and `getdata`, or `next`, and `provide_data` and
+    `provide_label`, lists of DataDesc; with labels `getlabel`, and `getpad` if it fills batches up.
     """
 
     def __init__(self, batch_size: int = 0) -> None:
@@ -121,9 +123,9 @@ class DataIter:
         """The present batch's data."""
         raise NotImplementedError(f"{type(self).__name__} must define getdata().")
 
-    def getlabel(self) -> list[NDArray]:
-        """The present batch's labels."""
-        raise NotImplementedError(f"{type(self).__name__} must define getlabel().")
+    def getlabel(self) -> list[NDArray] | None:
+        """The present batch's labels; None without any."""
+        return None
 
     def getindex(self) -> Any:
         """Numbers of the present batch's samples, if the iterator knows them."""
@@ -185,6 +187,7 @@ class ResizeIter(WholeBatches):
     def __init__(self, data_iter: DataIter, size: int, reset_internal: bool = True) -> None:
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ValueError(f"An epoch has at least 1 batch, got size {size!r}.")
+        wanted("ResizeIter: data_iter", data_iter, "a DataIter", has=("provide_data", "next", "reset"))
         super().__init__(data_iter.batch_size)
         self.data_iter = data_iter
         self.size = size

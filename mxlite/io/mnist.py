@@ -20,6 +20,7 @@ from typing import BinaryIO
 import numpy as np
 
 from ..core.errors import FormatError, ShapeError
+from ..core.wanted import wanted_path
 from .ndarray_iter import NDArrayIter
 
 _MAX_AXES = 8
@@ -31,7 +32,7 @@ def read_idx(path: str | os.PathLike[str], axes: int | None = None) -> np.ndarra
 
     `axes`: how many there must be. FormatError says what is wrong; FileNotFoundError if there is no file.
     """
-    name = os.fspath(path)
+    name = wanted_path("The file to read", path)
     nbytes = os.path.getsize(name)
     with open(name, "rb") as file:
         packed = file.read(2) == b"\x1f\x8b"

@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from ..core.errors import FormatError, ShapeError, StateError
+from ..core.wanted import wanted
 from .iterator import DataBatch, DataDesc, DataIter, WholeBatches
 
 
@@ -27,6 +28,8 @@ class PrefetchingIter(WholeBatches):
         self.iters: list[Any] = list(iters) if isinstance(iters, (list, tuple)) else [iters]
         if not self.iters:
             raise ValueError("PrefetchingIter needs at least one iterator.")
+        for i in self.iters:
+            wanted("PrefetchingIter: iters", i, "DataIters", has=("provide_data", "next", "reset"))
         for what, names in (("rename_data", rename_data), ("rename_label", rename_label)):
             if names is not None and len(names) != len(self.iters):
                 raise ValueError(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import FormatError, ShapeError, StateError
+from ..core.wanted import wanted_path
 from ..ndarray import from_numpy, NDArray
 from .iterator import DataBatch, DataDesc, DataIter
 
@@ -25,7 +26,7 @@ class Lines:
     """The lines of a file that are not empty, some at a time. None is longer than `longest` bytes."""
 
     def __init__(self, path: str | os.PathLike[str], longest: int) -> None:
-        self.name = os.fspath(path)
+        self.name = wanted_path("The file to read", path)
         self._longest = longest
         self._file = open(self.name, encoding="utf-8", errors="replace")
         self._number = 0

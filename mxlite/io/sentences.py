@@ -6,12 +6,13 @@ import logging
 import random
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..core.errors import FormatError, MXLiteError
+from ..core.wanted import wanted, whole
 from ..ndarray import array, NDArray
 from .iterator import DataBatch, DataDesc, DataIter
 
@@ -29,11 +30,13 @@ def encode_sentences(
     Without `vocab` every new word gets the next number from `start_label` on, but never `invalid_label`,
     which is that of `invalid_key`. With one, an unknown word is `unknown_token`, or an error if that is None.
     """
+    wanted("encode_sentences: sentences", sentences, "a list of lists of words", Iterable)
     is_new = vocab is None
     vocab = {invalid_key: invalid_label} if vocab is None else vocab
     number = start_label
     result = []
     for sentence in sentences:
+        wanted("encode_sentences: sentences", sentence, "a list of lists of words", Iterable)
         coded = []
         for word in sentence:
             if word not in vocab:
@@ -80,10 +83,13 @@ class BucketSentenceIter(DataIter):
         super().__init__(batch_size)
         if layout.find("N") not in (0, 1):
             raise ValueError(f"layout must be 'NT' (batch, length) or 'TN' (length, batch), got {layout!r}.")
-        if not buckets:
+        wanted("BucketSentenceIter: sentences", sentences, "a list of lists of numbers", Sequence)
+        for sentence in sentences:
+            wanted("BucketSentenceIter: sentences", sentence, "a list of lists of numbers", has=("__len__",))
+        if buckets is None or not len(wanted("BucketSentenceIter: buckets", buckets, "a list", list, tuple)):
             counts = Counter(len(s) for s in sentences)
             buckets = [length for length, n in counts.items() if n >= batch_size]
-        lengths = sorted(buckets)
+        lengths = sorted(whole("BucketSentenceIter: buckets", b, 1) for b in buckets)
         rows: list[list[np.ndarray]] = [[] for _ in lengths]
         left_out = 0
         for sentence in sentences:

@@ -36,4 +36,5 @@ from .split import (
     nested as nested,
     partial as partial,
 )
+from .steps import Steps as Steps
 from .template import structure as structure, Template as Template

@@ -6,6 +6,9 @@ order*: would it still be so if steps ran in any order that respects the given p
 judge knows all ancestors of each step (bit sets) and demands, whenever bytes change hands, that
 everybody who used the old content is an ancestor of the new writer.
 
+A whole step leaves previews out. So nobody else may read what they make, and an order must hold that does not
+go through them.
+
 Host memory is a second such range of bytes. Only copies read and write it, and they carry one value from
 one side to the other.
 
@@ -42,10 +45,18 @@ def _check_tasks(plan: MemoryPlan) -> None:
     """Every task runs once for real, forward before backward, on values that are its own."""
     problem, schedule = plan.problem, plan.schedule
     seen: set[tuple[int, int]] = set()
+    previewed = {v for t in problem.tasks if t.preview for v in t.outputs}
     for s, (kind, t, k) in enumerate(zip(schedule.kinds, schedule.task, schedule.copy, strict=True)):
         if kind != _RUN:
             continue
         task = problem.tasks[t]
+        if task.preview and (k or task.mutates or t >= problem.num_forward):
+            raise PlanError(
+                f"step {s}, {task.name!r}, is a preview that recomputes, changes state, or is late."
+            )
+        if not task.preview and (made := [v for v in task.inputs if v in previewed]):
+            what = problem.values[made[0]].name
+            raise PlanError(f"step {s}, {task.name!r}, reads {what!r}, which only a preview makes.")
         if (t, k) in seen:
             raise PlanError(f"step {s} runs copy {k} of {task.name!r} again.")
         seen.add((t, k))
@@ -137,12 +148,16 @@ class _Replay:
         self.ancestors: list[int] | None = None
         if before is not None:
             self.ancestors = []
+            previews = sum(1 << s for s, t in enumerate(schedule.task) if problem.tasks[t].preview)
             for s, earlier in enumerate(before):
                 bits = 0
                 for p in earlier:
                     if not 0 <= p < s:
                         raise PlanError(f"step {s} waits for step {p}, which is not before it.")
-                    bits |= self.ancestors[p] | 1 << p
+                    through = self.ancestors[p]
+                    if previews >> p & 1 and not previews >> s & 1:
+                        through &= previews
+                    bits |= through | 1 << p
                 self.ancestors.append(bits)
 
     def name(self, instance: int) -> str:

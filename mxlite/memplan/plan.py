@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ..core.bytesize import format_bytes
+from ..core.bytesize import format_bytes, parse_bytes
 from . import locality
 from .arena import place, place_disjoint
 from .liveness import host_ranges, live_ranges, Liveness, LiveRange
 from .order import Predecessors, predecessors
 from .problem import CATEGORIES, padded, Problem, SOMETIMES
 from .schedule import Choice, make_schedule, Schedule
+from .steps import Steps
 
 STRATEGIES = ("none", "inplace", "sharing")
 
@@ -24,7 +25,8 @@ class MemoryPlan:
 
     `peak_bytes` is what the program owns: fixed storage plus one arena. `offsets[b]` is the place of
     buffer `liveness.ranges[b]` in the arena. What waits in host memory, `host_ranges[h]`, lies at
-    `host_offsets[h]` of `host_bytes` there; they are not part of the peak.
+    `host_offsets[h]` of `host_bytes` there; they are not part of the peak. `steps` are all that the network
+    offers, where they are known; `bound_bytes` is what is proven of them, where somebody has asked, else 0.
     """
 
     schedule: Schedule
@@ -37,6 +39,8 @@ class MemoryPlan:
     host_ranges: tuple[LiveRange, ...] = ()
     host_offsets: tuple[int, ...] = ()
     host_bytes: int = 0
+    bound_bytes: int = field(default=0, compare=False)
+    steps: Steps | None = field(default=None, compare=False, repr=False)
 
     @property
     def problem(self) -> Problem:
@@ -54,8 +58,25 @@ class MemoryPlan:
 
     @property
     def lower_bound_bytes(self) -> int:
-        """Proven: no plan for this network and these shapes owns less."""
-        return self.problem.lower_bound_bytes
+        """Proven: no plan for this network and these shapes owns less, whichever step it runs."""
+        if self.bound_bytes:
+            return self.bound_bytes
+        return (self.problem if self.steps is None else self.steps).lower_bound_bytes
+
+    @property
+    def how(self) -> str:
+        """`method`, and what the step does in place of the one that would be run if it fitted."""
+        return f"{self.method}, {self.problem.instead}" if self.problem.instead else self.method
+
+    def within(self, budget: int | str) -> MemoryPlan:
+        """The plan for the same network, shapes and options within `budget` bytes, or text such as "4GiB".
+
+        It may run another step that the network offers. A plan out of a file knows only its own. Raises
+        MemoryBudgetError.
+        """
+        from .search import plan_memory
+
+        return plan_memory(self.problem if self.steps is None else self.steps, parse_bytes(budget))
 
     @cached_property
     def max_live_bytes(self) -> int:
@@ -161,7 +182,7 @@ class MemoryPlan:
         width = max(len(v) for _, v in rows)
         lines = [f"  {name:<24}{value:>{width}}" for name, value in rows]
         lines.insert(-1, "  " + "-" * (24 + width))
-        lines.insert(0, f"Memory plan: {len(self.problem.tasks)} operations, {self.method}")
+        lines.insert(0, f"Memory plan: {len(self.problem.tasks)} operations, {self.how}")
         if self.budget_bytes is not None:
             lines.append(f"  {'budget':<24}{format_bytes(self.budget_bytes):>{width}}")
         if self.keep_all_peak_bytes:
@@ -171,6 +192,9 @@ class MemoryPlan:
         lines.append(
             f"  {'predicted extra time':<24}{share:>{width}}   ({self.recomputed} operations run again)"
         )
+        if self.problem.instead:
+            share = f"{100 * (self.problem.slowdown - 1):.1f} %"
+            lines.append(f"  {'of it from the outset':<24}{share:>{width}}   ({self.problem.instead})")
         if self.problem.costs:
             took = f"{1e3 * self.predicted_seconds:.4g} ms"
             lines.append(f"  {'predicted step':<24}{took:>{width}}   ({self.problem.costs})")
@@ -207,7 +231,7 @@ class MemoryPlan:
         """
         from .report import along_budgets, write_html
 
-        write_html(self, path, [*plans, *along_budgets(self.problem, budgets)], title)
+        write_html(self, path, [*plans, *along_budgets(self, budgets)], title)
 
     def to_image(self, path: Any, *, title: str = "") -> None:
         """Write the arena as .svg, .png or .pdf, for print. Needs matplotlib (extra `viz`)."""

@@ -27,9 +27,10 @@ from .schedule import FETCH, RUN, Schedule
 if TYPE_CHECKING:
     from .plan import MemoryPlan
 
-VERSION = 4  # 1 had no host memory, 2 no cache, 3 nobody else in it
+VERSION = 5  # 1 had no host memory, 2 no cache, 3 nobody else in it, 4 no previews and no other steps
 MOST = 2**62  # bytes, and any other number: two of them still fit in 64 bits
-_APART = ("schedule", "liveness", "offsets", "host_ranges")  # of a plan: written in a form of their own
+_APART = ("schedule", "liveness", "offsets", "host_ranges", "steps")
+"""Of a plan: written in a form of their own, or not at all."""
 
 
 def dumps(plan: MemoryPlan) -> str:
@@ -61,6 +62,7 @@ def _encode(plan: MemoryPlan) -> dict[str, Any]:
     problem, schedule = plan.problem, plan.schedule
     data: dict[str, Any] = {"mxlite_memory_plan": VERSION}
     data |= {f.name: getattr(plan, f.name) for f in fields(plan) if f.name not in _APART}
+    data["bound_bytes"] = plan.lower_bound_bytes
     # What follows from the rest is there for those who read the file with other programs.
     for name in ("peak_bytes", "arena_bytes", "lower_bound_bytes", "extra_time", "breakdown"):
         data[name] = getattr(plan, name)
@@ -100,6 +102,7 @@ def _decode(data: Mapping[str, Any]) -> MemoryPlan:
     schedule = Schedule(problem=problem, **_fields(Schedule, data["schedule"], "the schedule"))
     _check_schedule(schedule)
     own = _fields(MemoryPlan, data, "the plan")
+    _within((own["bound_bytes"],), 0, problem.lower_bound_bytes + 1, "the lower bound")
     with _reading("buffers of the plan"):
         listed = _list(data["buffers"])
     liveness, offsets = _buffers(schedule, listed, own["placed_bytes"])

@@ -49,7 +49,8 @@ class Task:
     `inputs` and `outputs` are value numbers, outputs -1 where nobody reads them. `in_place` are the
     allowed (output value, input value) pairs, best first. `mutates` are fixed values that are also written.
     `seconds` is the modelled time of the call, `workspace` its scratch in bytes. `warm` is its time where all
-    that it touches is in the cache, 0 where nobody has measured that.
+    that it touches is in the cache, 0 where nobody has measured that. A `preview` runs where the forward pass
+    is called by itself; a whole step leaves it out, and its time does not count.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Task:
     kernel: str = ""  # which implementation runs
     always: tuple[int, ...] = ()  # outputs that each run makes, read or not
     warm: float = 0.0
+    preview: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,8 @@ class Problem:
     device. `least_arena` is needed in any case (by the inference pass that shares the arena). `host` is
     there if kept values may wait for backward in host memory. `cache_bytes` is what a cache holds where that
     was measured, else 0, and `others_bytes_per_s` what others touch of it; see `locality.py`. `base_seconds`
-    are those of the step that would be run if it fitted, where that is another one, else 0.
+    are those of the step that would be run if it fitted, where that is another one, else 0, and `instead`
+    says what this one does in place of it.
     """
 
     tasks: tuple[Task, ...]
@@ -113,6 +116,7 @@ class Problem:
     cache_bytes: int = 0
     others_bytes_per_s: float = 0.0
     base_seconds: float = 0.0
+    instead: str = ""
 
     @property
     def fixed_total(self) -> int:
@@ -198,6 +202,12 @@ class Problem:
     def slowdown(self) -> float:
         """Time of one step without any recomputation / time of the step that would be run if it fitted."""
         return self.step_seconds / self.base_seconds if self.base_seconds else 1.0
+
+    def seconds_left(self, extra_time: float) -> float:
+        """Seconds of recomputation with which the step takes that share more than the one that would be run
+        if it fitted; below 0 if it takes longer by itself.
+        """
+        return (1 + extra_time) * (self.base_seconds or self.step_seconds) - self.step_seconds
 
     @cached_property
     def task_bound(self) -> tuple[int, int]:

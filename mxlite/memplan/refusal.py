@@ -6,25 +6,36 @@ catches the error adds it (see executor/remedies.py).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..core.bytesize import format_bytes
 from ..core.errors import MemoryBudgetError
+from .frontier import Frontier
 from .holders import at_peak, describe_peak, held_table, short
 from .plan import MemoryPlan
 from .problem import Problem
+from .steps import Steps
 
+NOTABLE = 0.01  # the share of what is fixed from which on it is said that less of it would help
+TWICE = 1.0  # extra time, as a share
 TOP = 5  # lines of the table in the message
 PER_BATCH = ("inputs", "outputs")  # fixed bytes that grow with the batch
 
 
 def too_small(
-    problem: Problem, budget: int, least: MemoryPlan, doubled: MemoryPlan | None, keep_all: MemoryPlan
+    steps: Steps, budget: int, frontiers: Sequence[Frontier], keep_all: MemoryPlan
 ) -> MemoryBudgetError:
-    """The error for a `budget` that no plan fits; `least` is the smallest plan known, `doubled` that of at
-    most twice the time.
+    """The error for a `budget` that no plan of `frontiers` fits, those of `steps`.
+
+    `keep_all` is the first step's plan that recomputes nothing.
     """
+    least = min((f.least() for f in frontiers), key=lambda plan: (plan.peak_bytes, plan.extra_time))
+    quicker = (f.least_within(f.problem.seconds_left(TWICE)) for f in frontiers)
+    doubled = min((plan for plan in quicker if plan), key=lambda plan: plan.peak_bytes, default=None)
+    problem = min(steps, key=lambda step: step.lower_bound_bytes)
     bound = problem.lower_bound_bytes
     nearer = ""
-    if doubled is not None and least.extra_time > 1:
+    if doubled is not None and least.extra_time > TWICE:
         nearer = (
             f", one of {doubled.peak_bytes} bytes ({format_bytes(doubled.peak_bytes)}) with "
             f"{100 * doubled.extra_time:.1f} %"
@@ -63,7 +74,7 @@ def _fixed_line(problem: Problem, budget: int) -> str:
     held = {name: nbytes for name, nbytes in problem.fixed_bytes.items() if nbytes}
     rest = sum(nbytes for name, nbytes in held.items() if name not in PER_BATCH)
     ways = ["a smaller model or batch" if rest < budget else "a smaller model"]
-    if "optimizer" in held:
+    if held.get("optimizer", 0) > NOTABLE * problem.fixed_total:
         ways.append("an optimizer with less state")
     if "gradients" in held:
         ways.append("an update inside the step (fused, so that gradients need no arrays)")

@@ -13,46 +13,55 @@ from .frontier import Frontier, frontier
 from .plan import make_plan, MemoryPlan
 from .problem import Problem
 from .refusal import too_small
+from .steps import Steps
 from .template import Template
 
 REMEMBERED = 8  # plans kept for when the same problem comes again, as `memory_plan` and then `fit` do
 FRONTIERS = 4  # kept for other budgets of the same problem
 
-_plans: dict[tuple[str, int | None, str], MemoryPlan] = {}
+_plans: dict[tuple[str, int | None, str], MemoryPlan | None] = {}
 _frontiers: dict[tuple[str, str], Frontier] = {}
 
 
 def plan_memory(
-    problem: Problem,
+    steps: Problem | Steps,
     budget: int | None = None,
     *,
-    strategy: str = "sharing",
+    strategy: str | None = None,
     template: Template | MemoryPlan | None = None,
 ) -> MemoryPlan:
-    """The memory plan of `problem`.
+    """The memory plan of a problem, or of whichever of `steps` is the fastest; see `steps.py`.
 
     Without a budget nothing is recomputed except what the user marked. With one, the plan of least
-    recompute time among all candidates whose `peak_bytes` is within `budget` bytes; a larger budget never
-    gets a slower one. Raises MemoryBudgetError, with a budget that does work, when there is none.
+    extra time among all candidates of all steps whose `peak_bytes` is within `budget` bytes; a larger budget
+    never gets a slower one. Raises MemoryBudgetError, with a budget that does work, when there is none.
+    `strategy` is that of the steps unless given.
 
     `template`: a plan for other sizes. Where the structure is the same, what it has found out is used
     again, in a small part of the time; see `template.py`. Such a plan keeps the budget, but may be slower
     than that of a search, which is made where the template has nothing to offer.
     """
-    if template is not None and strategy == "sharing":
+    if isinstance(steps, Problem):
+        steps = Steps.of(steps, strategy or "sharing")
+    strategy = strategy or steps.strategy
+    if template is not None:
         template = template if isinstance(template, Template) else Template(template)
-        made = template.plan(problem, budget, frontier_of)
-        if made is not None:
-            return made
-    key = (problem.digest, budget, strategy)
-    if key not in _plans:
-        found = _search(problem, budget, strategy)
-        if len(_plans) >= REMEMBERED:
-            _plans.pop(next(iter(_plans)))
-        _plans[key] = found
-    # Names of two equal problems are equal too, but the graph behind is the caller's own.
-    found = _plans[key]
-    return replace(found, schedule=replace(found.schedule, problem=problem))
+    found, whole = None, _kept(steps.free if budget is None else steps.first, strategy, template)
+    if budget is None or whole.peak_bytes <= budget:
+        found = whole
+    elif template is not None and strategy == "sharing":
+        made = (template.plan(problem, budget, frontier_of) for problem in steps)
+        found = next((plan for plan in made if plan), None)
+    for problem in () if found is not None else steps:
+        # A step that takes longer from the outset than a plan that fits is not even searched.
+        if found is None or problem.slowdown - 1 < found.extra_time:
+            plan = _within(problem, budget, strategy)
+            if plan is not None and (found is None or plan.extra_time < found.extra_time):
+                found = plan
+    if found is None:
+        assert budget is not None
+        raise too_small(steps, budget, [frontier_of(p, strategy) for p in steps], whole)
+    return replace(found, steps=steps, budget_bytes=budget, keep_all_peak_bytes=whole.peak_bytes)
 
 
 def frontier_of(problem: Problem, strategy: str = "sharing") -> Frontier:
@@ -69,14 +78,37 @@ def frontier_of(problem: Problem, strategy: str = "sharing") -> Frontier:
     return _frontiers[key]
 
 
-def _search(problem: Problem, budget: int | None, strategy: str) -> MemoryPlan:
-    marked = split.forced(problem)
-    keep_all = make_plan(problem, marked, strategy=strategy, method=split.keeping(problem))
-    keep_all = replace(keep_all, budget_bytes=budget, keep_all_peak_bytes=keep_all.peak_bytes)
-    if budget is None or keep_all.peak_bytes <= budget:
-        return keep_all
-    points = frontier_of(problem, strategy)
-    found = points.at(budget - problem.fixed_total)
+def _kept(problem: Problem, strategy: str, template: Template | None) -> MemoryPlan:
+    """The plan that keeps everything but what the user marked."""
+    if template is not None and strategy == "sharing":
+        made = template.plan(problem, None, frontier_of)
+        if made is not None:
+            return made
+    found = _within(problem, None, strategy)
+    assert found is not None
+    return found
+
+
+def _within(problem: Problem, budget: int | None, strategy: str) -> MemoryPlan | None:
+    """The fastest plan of one step within a budget; None if there is none."""
+    key = (problem.digest, budget, strategy)
+    if key not in _plans:
+        found = _search(problem, budget, strategy)
+        if len(_plans) >= REMEMBERED:
+            _plans.pop(next(iter(_plans)))
+        _plans[key] = found
+    found = _plans[key]
     if found is None:
-        raise too_small(problem, budget, points.least(), points.least_within(problem.step_seconds), keep_all)
-    return replace(found, budget_bytes=budget, keep_all_peak_bytes=keep_all.peak_bytes)
+        return None
+    # Names of two equal problems are equal too, but the graph behind is the caller's own.
+    return replace(found, schedule=replace(found.schedule, problem=problem))
+
+
+def _search(problem: Problem, budget: int | None, strategy: str) -> MemoryPlan | None:
+    if budget is None:
+        marked = split.forced(problem)
+        return make_plan(problem, marked, strategy=strategy, method=split.keeping(problem))
+    keep_all = _within(problem, None, strategy)
+    if keep_all is not None and keep_all.peak_bytes <= budget:
+        return keep_all
+    return frontier_of(problem, strategy).at(budget - problem.fixed_total)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..core import StateError
+from ..core.wanted import wanted, wanted_function, whole
 from ..ndarray import array, concatenate, NDArray
 from . import metric as metric_module
 from .callback import BatchEndParam
@@ -27,6 +28,11 @@ def as_list(value: Any) -> list[Any]:
     if value is None:
         return []
     return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def by_device(arrays: list[Any], merged: bool) -> list[Any]:
+    """`arrays`, or as MXNet gives them unmerged: for each a list over devices, of which there is one."""
+    return arrays if merged else [[a] for a in arrays]
 
 
 class BaseModule:
@@ -65,8 +71,21 @@ class BaseModule:
     def update(self) -> None:
         raise TypeError(f"{type(self).__name__} does not say how to update.")
 
-    def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
+    def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
         raise TypeError(f"{type(self).__name__} does not say what its outputs are.")
+
+    def get_states(self, merge_multi_context: bool = True) -> list[Any]:
+        """The arrays named by `state_names`, if the module has any."""
+        self.need(params=True)
+        return []
+
+    def set_states(self, states: Any = None, value: float | None = None) -> None:
+        """Assign them; refused where there are none."""
+        self.need(params=True)
+        if states or value:
+            raise StateError(
+                f"set_states: this {type(self).__name__} has no states; name them in state_names."
+            )
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
         raise TypeError(f"{type(self).__name__} does not say how to update a metric.")
@@ -109,6 +128,10 @@ class BaseModule:
         if optimizer and not self.optimizer_initialized:
             raise StateError("call init_optimizer first: nothing says how to update.")
 
+    def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
+        """What loops after MXNet's `fit` call ahead of a batch's turn; nothing has to be done."""
+        self.need()
+
     def forward_backward(self, data_batch: Any) -> None:
         """Forward in training mode, then backward."""
         self.forward(data_batch, is_train=True)
@@ -139,6 +162,10 @@ class BaseModule:
     ) -> list[tuple[str, float]]:
         """Evaluate the metric over `eval_data`; (name, value) pairs."""
         self.need(params=True)
+        _check_data("score: eval_data", eval_data)
+        for what, given in (("batch_end", batch_end_callback), ("score_end", score_end_callback)):
+            _check_callbacks(f"score: {what}_callback", given)
+        num_batch = None if num_batch is None else whole("score: num_batch", num_batch, 0)
         if reset:
             eval_data.reset()
         eval_metric = metric_module.create(eval_metric)
@@ -149,7 +176,7 @@ class BaseModule:
                 break
             self.forward(batch, is_train=False)
             self._metric_of_batch(eval_metric, batch)
-            seen = nbatch
+            seen = nbatch + 1
             self._call(batch_end_callback, BatchEndParam(epoch, nbatch, eval_metric, locals()))
         self._call(score_end_callback, BatchEndParam(epoch, seen, eval_metric, locals()))
         return list(eval_metric.get_name_value())
@@ -165,6 +192,7 @@ class BaseModule:
     ) -> Iterator[tuple[list[NDArray], int, Any]]:
         """Yield (outputs, batch number, batch), padding rows cut off."""
         self.need(params=True)
+        _check_data("predict: eval_data", eval_data)
         if reset:
             eval_data.reset()
         for nbatch, batch in enumerate(eval_data):
@@ -239,6 +267,20 @@ class BaseModule:
         """
         if num_epoch is None:
             raise StateError("fit needs num_epoch: the number of epochs to train.")
+        num_epoch = whole("fit: num_epoch", num_epoch, 0)
+        begin_epoch = whole("fit: begin_epoch", begin_epoch, 0)
+        _check_data("fit: train_data", train_data)
+        if eval_data is not None:
+            _check_data("fit: eval_data", eval_data)
+        if monitor is not None:
+            wanted("fit: monitor", monitor, "a Monitor", has=("install", "tic", "toc_print"))
+        for what, given in (
+            ("epoch_end", epoch_end_callback),
+            ("batch_end", batch_end_callback),
+            ("eval_end", eval_end_callback),
+            ("eval_batch_end", eval_batch_end_callback),
+        ):
+            _check_callbacks(f"fit: {what}_callback", given)
         if resume and checkpoint_prefix is None:
             raise StateError("fit: resume=True needs the checkpoint_prefix of the run to continue.")
         self.prepare_fit()
@@ -317,6 +359,15 @@ class BaseModule:
     def _call(callbacks: Callbacks, *args: Any) -> None:
         for callback in as_list(callbacks):
             callback(*args)
+
+
+def _check_data(name: str, value: Any) -> None:
+    wanted(name, value, "a DataIter", has=("provide_data", "reset", "__iter__"))
+
+
+def _check_callbacks(name: str, value: Any) -> None:
+    for callback in as_list(value):
+        wanted_function(name, callback, "a function or a list of them")
 
 
 class _Interrupt:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..core import BindError, Context, nearest, ShapeError, StateError
 from ..core.errors import MemoryBudgetError
+from ..core.wanted import wanted
 from ..executor import Executor, ExecutorGroup, hold, Place, simple_bind
 from ..executor.amp import LossScale as Asked
 from ..executor.metrics import Counted
@@ -38,11 +39,13 @@ class Binding:
         label_names: Sequence[str],
         fixed: Sequence[str],
         amp: Any,
+        state_names: Sequence[str] = (),
     ) -> None:
         self.symbol = symbol
         self.context = context
         self.data_names = list(data_names)
         self.label_names = list(label_names)
+        self.state_names = list(state_names)  # inputs that no batch feeds
         self.fixed = list(fixed)
         self.amp = amp
         self.owner = object()  # a name in the group, which then does not keep this alive
@@ -67,7 +70,7 @@ class Binding:
     def anew(self) -> Binding:
         """The same with nothing bound, in a group of its own."""
         names = self.data_names, self.label_names, self.fixed
-        new = Binding(self.symbol, self.context, *names, self.amp)
+        new = Binding(self.symbol, self.context, *names, self.amp, self.state_names)
         new.device, new.offload, new.streams = self.device, self.offload, self.streams
         new.metrics, new.monitor = self.metrics, self.monitor
         return new
@@ -128,14 +131,20 @@ class Binding:
     @property
     def parameters(self) -> list[str]:
         """Arguments that are no inputs."""
-        inputs = {*self.data_names, *self.label_names}
+        inputs = {*self.data_names, *self.label_names, *self.state_names}
         return [n for n in self.symbol.list_arguments() if n not in inputs]
 
     def feed(self, batch: Any) -> dict[str, Any]:
         """The arrays of a batch by name; labels may be left out, all of them. Raises ShapeError."""
         data_names = [d.name for d in self.data_shapes]
         label_names = [d.name for d in self.label_shapes] or self.label_names
-        labels = getattr(batch, "label", None) or []  # a named tuple of data alone will do
+        labels = getattr(batch, "label", None)  # a named tuple of data alone will do
+        labels = [] if labels is None else labels
+        wanted("forward: the batch", batch, "a DataBatch", has=("data",))
+        wanted("forward: the batch's data", batch.data, "a list of NDArrays", list, tuple)
+        wanted("forward: the batch's label", labels, "a list of NDArrays", list, tuple)
+        for array in (*batch.data, *labels):
+            wanted("Each array of a batch", array, "an NDArray", has=("shape", "dtype"))
         if len(batch.data) != len(data_names):
             raise ShapeError(f"forward: the batch's data has {len(batch.data)} arrays for {data_names}.")
         if 0 < len(labels) < len(label_names):
@@ -166,7 +175,7 @@ class Binding:
         found = self.group.get(self.owner, _key(data, labels))
         graph = None
         if found is None and self.waits:
-            graph = hold(self.symbol.graph, self.context, *_given(data, labels), self.group)
+            graph = hold(self.symbol.graph, self.context, *self._given(data, labels), self.group)
         elif found is None:
             found = self._made(data, labels)
         self._executor, self._graph = found, graph
@@ -186,8 +195,8 @@ class Binding:
         before = self.optimizer, self.plan_gradients, self.waits
         now = optimizer, True, False
         if optimizer is None and before == now:  # the same step, with other bytes beside it
-            self.group.replan((self.owner, _key(self.data_shapes, self.label_shapes)))
-            return
+            if self.group.replan((self.owner, _key(self.data_shapes, self.label_shapes))):
+                return
         self.optimizer, self.plan_gradients, self.waits = now
         try:
             self.remake(loss_scale)
@@ -253,16 +262,29 @@ class Binding:
         found |= dict.fromkeys(self.data_names, usual if self.inputs_need_grad else "null")
         if isinstance(asked, str):
             return found
+        wanted("bind: grad_req", asked, "text, or a list or dict of it", Mapping)
         return found | {n: asked[n] for n in names if n in asked}  # one mapping may serve several networks
+
+    def _given(
+        self, data: Sequence[DataDesc], labels: Sequence[DataDesc]
+    ) -> tuple[dict[str, Shape], dict[str, np.dtype[Any]]]:
+        """Shapes and types of the inputs by name; those of states follow from the others."""
+        descs = [*data, *labels]
+        shapes = {d.name: tuple(d.shape) for d in descs}
+        types = {d.name: np.dtype(d.dtype) for d in descs}
+        if self.state_names:
+            found = dict(zip(self.symbol.list_arguments(), self.symbol.infer_shape_partial(**shapes)[0]))
+            shapes |= {n: found[n] for n in self.state_names if found[n]}
+        return shapes, types
 
     def _made(self, data: list[DataDesc], labels: list[DataDesc]) -> Executor:
         requests = self._requests() if self.plan_gradients else {}
-        shapes, types = _given(data, labels)
+        shapes, types = self._given(data, labels)
         arrays = {}
         if self._executor is not None:
             have = self._executor.arg_dict
             arrays = {n: have[n] for n, s in shapes.items() if n in have and have[n].shape == s}
-            arrays = {n: a for n, a in arrays.items() if np.dtype(a.dtype) == types[n]}
+            arrays = {n: a for n, a in arrays.items() if np.dtype(a.dtype) == types.get(n, a.dtype)}
         bind = partial(
             simple_bind,
             self.symbol.graph if self._graph is None else self._graph,
@@ -286,14 +308,6 @@ class Binding:
             if not self.metrics:
                 raise
             return bind()  # a budget without room for their sums
-
-
-def _given(
-    data: Sequence[DataDesc], labels: Sequence[DataDesc]
-) -> tuple[dict[str, Shape], dict[str, np.dtype[Any]]]:
-    """Shapes and types by name."""
-    descs = [*data, *labels]
-    return {d.name: tuple(d.shape) for d in descs}, {d.name: np.dtype(d.dtype) for d in descs}
 
 
 def _key(data: Sequence[DataDesc], labels: Sequence[DataDesc]) -> tuple[Any, ...]:

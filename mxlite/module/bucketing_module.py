@@ -20,7 +20,8 @@ import numpy as np
 
 from ..core import BindError, Context, MXLiteError, nearest, StateError
 from ..core.bytesize import parse_bytes
-from ..core.errors import MemoryBudgetError
+from ..core.errors import ArgumentError, MemoryBudgetError
+from ..core.wanted import found, wanted, wanted_function
 from ..executor.offload import Offload
 from ..formats import load_params
 from ..memplan import Device, MemoryPlan
@@ -70,7 +71,7 @@ class BucketingModule(BaseModule):
         super().__init__(logger)
         if default_bucket_key is None:
             raise StateError("BucketingModule needs default_bucket_key: the bucket to bind first.")
-        self._sym_gen = sym_gen
+        self._sym_gen = wanted_function("BucketingModule: sym_gen", sym_gen)
         self._default_key = default_bucket_key
         self._budget = None if memory_budget is None else parse_bytes(memory_budget)
         self._fused = fused_update
@@ -97,7 +98,13 @@ class BucketingModule(BaseModule):
 
     def _new_module(self, key: Any, **options: Any) -> Module:
         with NameManager():
-            symbol, data_names, label_names = self._sym_gen(key)
+            made = self._sym_gen(key)
+        if not isinstance(made, (list, tuple)) or len(made) != 3:
+            raise ArgumentError(
+                f"BucketingModule: sym_gen({key!r}) must give (symbol, data_names, label_names), "
+                f"got {found(made)}."
+            )
+        symbol, data_names, label_names = made
         symbol = self._loaded.get(key, symbol)
         return Module(
             symbol, data_names or (), label_names, fused_update=self._fused, **self._options, **options
@@ -254,6 +261,7 @@ class BucketingModule(BaseModule):
     def _switch_to(self, batch: Any) -> None:
         key = getattr(batch, "bucket_key", None)
         key = self._default_key if key is None else key
+        wanted("forward: the batch", batch, "a DataBatch", has=("data", "provide_data", "provide_label"))
         data_shapes, label_shapes = batch.provide_data, batch.provide_label
         if key not in self._buckets and data_shapes is None:
             raise BindError(
@@ -347,15 +355,25 @@ class BucketingModule(BaseModule):
         self.need(params=True, optimizer=True)
         self._current.update()
 
-    def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
-        """Outputs of the last forward."""
+    def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
+        """Outputs of the last forward; see Module.get_outputs."""
         self.need(params=True)
-        return self._current.get_outputs()
+        return self._current.get_outputs(merge_multi_context)
 
-    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray | None]:
+    def get_states(self, merge_multi_context: bool = True) -> list[Any]:
+        """States of the present bucket, which has its own; see Module.get_states."""
+        self.need(params=True)
+        return self._current.get_states(merge_multi_context)
+
+    def set_states(self, states: Any = None, value: float | None = None) -> None:
+        """Assign the states of the present bucket; see Module.set_states."""
+        self.need(params=True)
+        self._current.set_states(states, value)
+
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
         """Gradients of the data, if bound with inputs_need_grad."""
         self.need(params=True)
-        return self._current.get_input_grads()
+        return self._current.get_input_grads(merge_multi_context)
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
         """Let the metric see the outputs of the last forward."""
@@ -476,4 +494,6 @@ class _Named:
             budget_bytes=error.budget_bytes,
             least_feasible_bytes=error.least_feasible_bytes,
             lower_bound_bytes=error.lower_bound_bytes,
+            keep_all_peak_bytes=error.keep_all_peak_bytes,
+            least_extra_time=error.least_extra_time,
         ) from None

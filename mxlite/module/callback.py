@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..core.wanted import number, wanted, wanted_path, whole
 from .checkpoint import save_checkpoint
 
 
@@ -24,9 +25,14 @@ class BatchEndParam(NamedTuple):
     locals: Any
 
 
+def _at_least_one(name: str, value: Any) -> int:
+    return int(max(1, number(name, value)))
+
+
 def do_checkpoint(prefix: str, period: int = 1) -> Callable[..., None]:
     """Epoch-end callback: save network and parameters every `period` epochs."""
-    period = int(max(1, period))
+    period = _at_least_one("do_checkpoint: period", period)
+    prefix = wanted_path("do_checkpoint: prefix", prefix)
 
     def save(epoch: int, symbol: Any, arg_params: Any, aux_params: Any) -> None:
         if (epoch + 1) % period == 0:
@@ -39,7 +45,8 @@ def module_checkpoint(
     mod: Any, prefix: str, period: int = 1, save_optimizer_states: bool = False
 ) -> Callable[..., None]:
     """Epoch-end callback: `mod.save_checkpoint` every `period` epochs."""
-    period = int(max(1, period))
+    period = _at_least_one("module_checkpoint: period", period)
+    wanted("module_checkpoint: mod", mod, "a module", has=("save_checkpoint",))
 
     def save(epoch: int, symbol: Any = None, arg_params: Any = None, aux_params: Any = None) -> None:
         if (epoch + 1) % period == 0:
@@ -50,6 +57,7 @@ def module_checkpoint(
 
 def log_train_metric(period: int, auto_reset: bool = False) -> Callable[[BatchEndParam], None]:
     """Batch-end callback: log the metric every `period` batches; `auto_reset`: then start it anew."""
+    period = whole("log_train_metric: period", period, 1)
 
     def log(param: BatchEndParam) -> None:
         if param.nbatch % period == 0 and param.eval_metric is not None:
@@ -68,13 +76,14 @@ class Speedometer:
     """
 
     def __init__(self, batch_size: int, frequent: int = 50, auto_reset: bool = True) -> None:
-        self.batch_size = batch_size
-        self.frequent = int(max(1, frequent))
+        self.batch_size = number("Speedometer: batch_size", batch_size)
+        self.frequent = _at_least_one("Speedometer: frequent", frequent)
         self.auto_reset = auto_reset
         self.last_count = 0
         self._since: float | None = None  # seconds; None until a batch of this epoch has been seen
 
     def __call__(self, param: BatchEndParam) -> None:
+        wanted("Speedometer's param", param, "a BatchEndParam", has=("nbatch", "eval_metric"))
         count = param.nbatch
         if self.last_count > count:
             self._since = None
@@ -108,10 +117,11 @@ class ProgressBar:
     """Batch-end callback: log a bar of `length` characters; `total` is the number of batches in an epoch."""
 
     def __init__(self, total: int, length: int = 80) -> None:
-        self.total = total
-        self.bar_len = length
+        self.total = number("ProgressBar: total", total)
+        self.bar_len = whole("ProgressBar: length", length, 0)
 
     def __call__(self, param: BatchEndParam) -> None:
+        wanted("ProgressBar's param", param, "a BatchEndParam", has=("nbatch",))
         done = param.nbatch / float(self.total)
         filled = round(self.bar_len * done)
         bar = "=" * filled + "-" * (self.bar_len - filled)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.wanted import wanted
 from ..formats import load_params as load_file
 from ..ndarray import NDArray, save
 from ..symbol import load as load_symbol
@@ -21,8 +22,11 @@ def save_checkpoint(
 ) -> None:
     """Write the network (unless `symbol` is None) and its parameters after `epoch` epochs."""
     if symbol is not None:
+        wanted("save_checkpoint: symbol", symbol, "a Symbol", has=("save",))
         symbol.save(f"{prefix}-symbol.json")
     path = f"{prefix}-{epoch:04d}.params"
+    for what, given in (("arg_params", arg_params), ("aux_params", aux_params)):
+        wanted(f"save_checkpoint: {what}", given, "a dict of names and NDArrays", Mapping)
     named = {f"arg:{k}": v for k, v in arg_params.items()} | {f"aux:{k}": v for k, v in aux_params.items()}
     save(path, named)
     logging.info('Saved checkpoint to "%s"', path)

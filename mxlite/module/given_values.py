@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import ndarray as nd
 from ..core.errors import nearest, ShapeError, UnknownNameError
+from ..core.wanted import wanted, wanted_function, wanted_names
 from ..ndarray import NDArray
 
 
@@ -21,9 +22,8 @@ class Load:
     def __init__(
         self, param: str | Mapping[str, NDArray], default_init: Any = None, verbose: bool = False
     ) -> None:
-        loaded = nd.load(param) if isinstance(param, str) else param
-        if not isinstance(loaded, Mapping):
-            raise TypeError(f"Load needs arrays with names, got {type(loaded).__name__}.")
+        loaded: Any = nd.load(param) if isinstance(param, str) else param
+        wanted("Load: param", loaded, "a dict of names and arrays, or a file of one", Mapping)
         self.param = {n[4:] if n.startswith(("arg:", "aux:")) else n: a for n, a in loaded.items()}
         self.default_init = default_init
         self.verbose = verbose
@@ -49,6 +49,10 @@ class Mixed:
     """The first of several initializers whose regular expression matches the start of the name."""
 
     def __init__(self, patterns: Sequence[str], initializers: Sequence[Any]) -> None:
+        patterns = wanted_names("Mixed: patterns", patterns)
+        wanted("Mixed: initializers", initializers, "a list of initializers", list, tuple)
+        for initializer in initializers:
+            wanted_function("Mixed: initializers", initializer, "a list of initializers")
         if len(patterns) != len(initializers):
             raise ValueError(f"{len(patterns)} patterns need as many initializers, got {len(initializers)}.")
         self.map = [(re.compile(p), i) for p, i in zip(patterns, initializers)]

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import ndarray as nd
-from ..core.errors import nearest, ShapeError, UnknownNameError
+from ..core.errors import ArgumentError, nearest, ShapeError, UnknownNameError
+from ..core.wanted import number, wanted
 from ..ndarray import NDArray
 from .fused_weights import FusedWeights
 from .given_values import Load as Load, Mixed as Mixed
@@ -79,7 +80,8 @@ class Initializer:
     def __call__(self, desc: str, arr: NDArray) -> None:
         """Fill `arr`, the variable of that name. UnknownNameError if the name does not tell how."""
         if not isinstance(desc, str):
-            raise TypeError(f"An initializer takes a name (InitDesc or text) and an array; got {desc!r}.")
+            raise ArgumentError(f"An initializer takes a name (InitDesc or text) and an array; got {desc!r}.")
+        wanted(f"What {type(self).__name__} is to fill", arr, "an NDArray", NDArray)
         own = ""
         if isinstance(desc, InitDesc):
             if desc.global_init is None:
@@ -195,7 +197,7 @@ class Uniform(Initializer):
 
     def __init__(self, scale: float = 0.07) -> None:
         super().__init__(scale=scale)
-        self.scale = scale
+        self.scale = number("Uniform: scale", scale)
 
     def _init_weight(self, name: str, arr: NDArray) -> None:
         nd.random.uniform(-self.scale, self.scale, shape=arr.shape, out=arr)
@@ -207,7 +209,7 @@ class Normal(Initializer):
 
     def __init__(self, sigma: float = 0.01) -> None:
         super().__init__(sigma=sigma)
-        self.sigma = sigma
+        self.sigma = number("Normal: sigma", sigma)
 
     def _init_weight(self, name: str, arr: NDArray) -> None:
         nd.random.normal(0, self.sigma, shape=arr.shape, out=arr)
@@ -224,7 +226,7 @@ class Orthogonal(Initializer):
     def __init__(self, scale: float = 1.414, rand_type: str = "uniform") -> None:
         _one_of("rand_type", rand_type, ("uniform", "normal"))
         super().__init__(scale=scale, rand_type=rand_type)
-        self.scale = scale
+        self.scale = number("Orthogonal: scale", scale)
         self.rand_type = rand_type
 
     def _init_weight(self, name: str, arr: NDArray) -> None:
@@ -254,7 +256,7 @@ class Xavier(Initializer):
         super().__init__(rnd_type=rnd_type, factor_type=factor_type, magnitude=magnitude)
         self.rnd_type = rnd_type
         self.factor_type = factor_type
-        self.magnitude = float(magnitude)
+        self.magnitude = number("Xavier: magnitude", magnitude)
 
     def _init_weight(self, name: str, arr: NDArray) -> None:
         _at_least_2d(self, name, arr)

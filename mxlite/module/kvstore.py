@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..core import BindError, MXLiteError, nearest, replacing, ShapeError, StateError, UnknownNameError
+from ..core.wanted import wanted
 from ..ndarray import NDArray
 from .optimizer_base import Optimizer
 from .updater import get_updater
@@ -170,7 +171,7 @@ class KVStore:
         return self._stored[key]
 
     def _check_kind(self, key: Any) -> None:
-        if isinstance(key, bool) or not isinstance(key, (int, str)):
+        if isinstance(key, bool):
             raise TypeError(f"A key of a KVStore is a number or text, got {key!r}.")
         first = next(iter(self._stored), key)
         if isinstance(first, str) != isinstance(key, str):
@@ -193,7 +194,6 @@ def _pairs(key: Any, value: Any) -> Iterator[tuple[Any, NDArray]]:
         for k, v in zip(key, value):
             yield from _pairs(k, v)
         return
+    wanted("A key of a KVStore", key, "a number or text", int, str)
     for v in value if isinstance(value, (list, tuple)) else [value]:
-        if not isinstance(v, NDArray):
-            raise TypeError(f"KVStore: the value of {key!r} must be an NDArray, got {type(v).__name__}.")
-        yield key, v
+        yield key, wanted(f"KVStore: the value of {key!r}", v, "an NDArray", NDArray)

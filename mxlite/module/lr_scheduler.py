@@ -16,14 +16,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import FormatError, nearest
+from ..core.wanted import number, whole
 
 
 def _whole(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be a whole number of updates, got {value!r}.")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}.")
-    return int(value)
+    return whole(name, value, least, "updates")
 
 
 class LRScheduler:
@@ -36,10 +33,10 @@ class LRScheduler:
         warmup_begin_lr: float = 0,
         warmup_mode: str = "linear",
     ) -> None:
-        self.base_lr = base_lr
+        self.base_lr = base_lr = number("base_lr", base_lr)
         self.warmup_steps = _whole("warmup_steps", warmup_steps, 0)
         self.warmup_final_lr = base_lr
-        self.warmup_begin_lr = warmup_begin_lr
+        self.warmup_begin_lr = warmup_begin_lr = number("warmup_begin_lr", warmup_begin_lr)
         if warmup_begin_lr > base_lr:
             raise ValueError(f"Warm-up rises: warmup_begin_lr {warmup_begin_lr} is above base_lr {base_lr}.")
         if warmup_mode not in ("linear", "constant"):
@@ -93,13 +90,15 @@ class FactorScheduler(LRScheduler):
     ) -> None:
         super().__init__(base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
         self.step = _whole("step", step, 1)
+        factor = number("factor", factor)
         if factor > 1.0:
             raise ValueError(f"factor must not be above 1, or the rate would grow; got {factor}.")
         self.factor = factor
-        self.stop_factor_lr = stop_factor_lr
+        self.stop_factor_lr = number("stop_factor_lr", stop_factor_lr)
         self.count = 0
 
     def __call__(self, num_update: int) -> float:
+        num_update = _whole("num_update", num_update, 0)
         if num_update < self.warmup_steps:
             return self.get_warmup_lr(num_update)
         while num_update > self.count + self.step:  # several at once when training is continued
@@ -133,6 +132,7 @@ class MultiFactorScheduler(LRScheduler):
         self.step = [_whole(f"step[{i}]", s, 1) for i, s in enumerate(step)]
         if any(later <= earlier for earlier, later in zip(self.step, self.step[1:])):
             raise ValueError(f"step must increase, got {self.step}.")
+        factor = number("factor", factor)
         if factor > 1.0:
             raise ValueError(f"factor must not be above 1, or the rate would grow; got {factor}.")
         self.cur_step_ind = 0
@@ -140,6 +140,7 @@ class MultiFactorScheduler(LRScheduler):
         self.count = 0
 
     def __call__(self, num_update: int) -> float:
+        num_update = _whole("num_update", num_update, 0)
         if num_update < self.warmup_steps:
             return self.get_warmup_lr(num_update)
         while self.cur_step_ind < len(self.step) and num_update > self.step[self.cur_step_ind]:
@@ -178,6 +179,7 @@ class _Falling(LRScheduler):
         raise NotImplementedError
 
     def __call__(self, num_update: int) -> float:
+        num_update = _whole("num_update", num_update, 0)
         if num_update < self.warmup_steps:
             return self.get_warmup_lr(num_update)
         if num_update <= self.max_update:

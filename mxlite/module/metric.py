@@ -181,6 +181,8 @@ class Perplexity(Measured):
         self.axis = axis
 
     def measure(self, label: numpy.ndarray, pred: numpy.ndarray) -> tuple[float, int]:
+        if not -pred.ndim <= self.axis < pred.ndim:
+            raise ShapeError(f"{self.name} needs probabilities along axis {self.axis}, got {pred.shape}.")
         pred = numpy.moveaxis(pred, self.axis, -1)
         pred = pred.reshape(-1, pred.shape[-1])
         kept = (

@@ -14,10 +14,14 @@ from typing import Any, TypeVar
 import numpy
 
 from ..core.errors import ShapeError, UnknownNameError
+from ..core.wanted import wanted, wanted_function
+from ..ndarray import NDArray
 from .registry import Registry
 
 Class = TypeVar("Class", bound=type)
 Leaf = tuple["EvalMetric", Mapping[str, Any], Mapping[str, Any]]
+
+_SIZED = {True: ("an array", ("shape",)), False: ("a list of arrays", ("__len__",))}
 
 
 def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool = False) -> tuple[Any, Any]:
@@ -27,6 +31,9 @@ def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool 
     """
     if wrap:
         labels, preds = (x if isinstance(x, (list, tuple)) else [x] for x in (labels, preds))
+    what, has = _SIZED[shape]
+    wanted("A metric's labels", labels, what, has=has)
+    wanted("A metric's predictions", preds, what, has=has)
     found = (tuple(labels.shape), tuple(preds.shape)) if shape else (len(labels), len(preds))
     if found[0] != found[1]:
         what = "shape" if shape else "number"
@@ -71,6 +78,8 @@ class EvalMetric:
 
     def update_dict(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> None:
         """`update` with the arrays of the chosen names, or all in their order."""
+        wanted("update_dict: label", label, "a dict of names and arrays", Mapping)
+        wanted("update_dict: pred", pred, "a dict of names and arrays", Mapping)
         preds = list(pred.values()) if self.output_names is None else [pred[n] for n in self.output_names]
         labels = list(label.values()) if self.label_names is None else [label[n] for n in self.label_names]
         self.update(labels, preds)
@@ -175,6 +184,8 @@ class CompositeEvalMetric(EvalMetric):
     ) -> None:
         self.metrics: list[EvalMetric] = []
         super().__init__(name, output_names, label_names, has_global_stats=True)
+        if metrics is not None:
+            wanted("CompositeEvalMetric: metrics", metrics, "a list of metrics", list, tuple)
         self.metrics += [create(m) for m in metrics or ()]
 
     def add(self, metric: Any) -> None:
@@ -265,7 +276,7 @@ class CustomMetric(EvalMetric):
             allow_extra_outputs=allow_extra_outputs,
             has_global_stats=True,
         )
-        self._feval = feval
+        self._feval = wanted_function("CustomMetric: feval", feval)
         self._allow_extra_outputs = allow_extra_outputs
 
     def update(self, labels: Any, preds: Any) -> None:
@@ -281,4 +292,9 @@ class CustomMetric(EvalMetric):
 
 def fetched(array: Any) -> numpy.ndarray:
     """The array as numpy's; waits for it."""
-    return array.asnumpy() if hasattr(array, "asnumpy") else numpy.asarray(array)
+    if hasattr(array, "asnumpy"):
+        return array.asnumpy()
+    found = numpy.asarray(array)
+    if found.dtype.kind not in "biufV":
+        wanted("A label or prediction", array, "an array of numbers", NDArray)
+    return found

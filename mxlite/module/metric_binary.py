@@ -3,64 +3,51 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy
 
 from ..core.errors import ShapeError
-from .metric_base import check_label_shapes, EvalMetric, fetched, register
+from .metric_averaged import Averaged, Names
+from .metric_base import check_label_shapes, fetched, register
 
-Names = Sequence[str] | None
+
+class _Counts:
+    """Tally of how often (true positives, false positives, false negatives, true negatives) came."""
+
+    def __init__(self, of_counts: Callable[[int, int, int, int], float]) -> None:
+        self._of_counts = of_counts
+        self._counts = numpy.zeros(4, "int64")
+
+    def add(self, samples: Any) -> None:
+        self._counts += samples
+
+    @property
+    def value(self) -> float:
+        return self._of_counts(*self._counts.tolist())
+
+    @property
+    def weight(self) -> int:
+        return int(self._counts.sum())
 
 
-class _Binary(EvalMetric):
-    """A function of the counts (true positives, false positives, false negatives, true negatives).
-
-    label: N of 0 and 1, in any shape;  pred: (N, 2). `average="macro"`: the mean of each batch's value;
-    `"micro"`: the value of all samples together.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        output_names: Names = None,
-        label_names: Names = None,
-        average: str = "macro",
-    ) -> None:
-        if average not in ("macro", "micro"):
-            raise ValueError(f"average is 'macro' or 'micro', got {average!r}.")
-        self.average = average
-        super().__init__(name, output_names, label_names, has_global_stats=True)
+class _Binary(Averaged):
+    """A function of these counts. label: N of 0 and 1, in any shape;  pred: (N, 2)."""
 
     @staticmethod
     def of_counts(hit: int, false_alarm: int, missed: int, rejected: int) -> float:
         """The value of these counts."""
         raise NotImplementedError
 
-    def reset(self) -> None:
-        self._global_counts = numpy.zeros(4, "int64")
-        super().reset()
-
-    def reset_local(self) -> None:
-        self._counts = numpy.zeros(4, "int64")
-        super().reset_local()
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "average": self.average}
+    def tally(self) -> _Counts:
+        return _Counts(self.of_counts)
 
     def update(self, labels: Any, preds: Any) -> None:
-        for label, pred in zip(*check_label_shapes(labels, preds, True)):
-            self._count(fetched(label).astype("int32").ravel(), fetched(pred))
-        if self.average == "macro":
-            self._add(self.of_counts(*self._counts.tolist()), 1)
-            self._counts[:] = 0
-        else:
-            self.num_inst, self.global_num_inst = int(self._counts.sum()), int(self._global_counts.sum())
-            self.sum_metric = self.of_counts(*self._counts.tolist()) * self.num_inst
-            self.global_sum_metric = self.of_counts(*self._global_counts.tolist()) * self.global_num_inst
+        pairs = zip(*check_label_shapes(labels, preds, True))
+        self._see(sum(self._counted(fetched(x).astype("int32").ravel(), fetched(y)) for x, y in pairs))
 
-    def _count(self, label: numpy.ndarray, pred: numpy.ndarray) -> None:
+    def _counted(self, label: numpy.ndarray, pred: numpy.ndarray) -> numpy.ndarray:
         if pred.ndim != 2 or len(pred) != len(label):
             raise ShapeError(
                 f"{self.name} needs predictions (N, 2) for N labels, got {pred.shape} for {len(label)}."
@@ -68,9 +55,7 @@ class _Binary(EvalMetric):
         if len(numpy.unique(label)) > 2:
             raise ValueError(f"{self.name} is for two classes, got labels {numpy.unique(label).tolist()}.")
         said, true = numpy.argmax(pred, axis=1) == 1, label == 1
-        counts = [int(x.sum()) for x in (said & true, said & ~true, ~said & true, ~said & ~true)]
-        self._counts += counts
-        self._global_counts += counts
+        return numpy.array([x.sum() for x in (said & true, said & ~true, ~said & true, ~said & ~true)])
 
 
 @register
@@ -78,7 +63,7 @@ class F1(_Binary):
     """Harmonic mean of precision and recall of class 1 out of two.
 
     label: N of 0 and 1, in any shape;  pred: (N, 2). `average="macro"`: the mean of each batch's value;
-    `"micro"`: the value of all samples together. 0 where nothing is predicted or nothing is there.
+    `"micro"`: that of all samples together. 0 where nothing is predicted or nothing is there.
     """
 
     def __init__(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy
 
 from ..core.errors import ShapeError
+from .metric_averaged import Averaged, Names
 from .metric_base import check_label_shapes, EvalMetric, fetched, metrics_by_name, register
-
-Names = Sequence[str] | None
 
 
 class _Moments:
@@ -35,16 +33,18 @@ class _Moments:
             self.mean += apart * (n / total)
             self.count = total
 
+    weight = 1
+
     @property
-    def correlation(self) -> float:
-        """In [-1, 1]; nan where one of the two does not vary."""
+    def value(self) -> float:
+        """The correlation, in [-1, 1]; nan where one of the two does not vary."""
         (x, both), (_, y) = self.about_mean.tolist()
         return both / math.sqrt(x * y) if x * y > 0 else math.nan
 
 
 @metrics_by_name.alias("pearsonr")
 @register
-class PearsonCorrelation(EvalMetric):
+class PearsonCorrelation(Averaged):
     """Correlation of labels and predictions, as numbers. label, pred: (...), of one shape.
 
     `average="macro"`: the mean of each batch's correlation; `"micro"`: that of all samples together.
@@ -57,35 +57,16 @@ class PearsonCorrelation(EvalMetric):
         label_names: Names = None,
         average: str = "macro",
     ) -> None:
-        if average not in ("macro", "micro"):
-            raise ValueError(f"average is 'macro' or 'micro', got {average!r}.")
-        self.average = average
-        super().__init__(name, output_names, label_names, has_global_stats=True)
+        super().__init__(name, output_names, label_names, average)
 
-    def reset(self) -> None:
-        self._global_moments = _Moments()
-        super().reset()
-
-    def reset_local(self) -> None:
-        self._moments = _Moments()
-        super().reset_local()
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "average": self.average}
+    def tally(self) -> _Moments:
+        return _Moments()
 
     def update(self, labels: Any, preds: Any) -> None:
         for label, pred in zip(*check_label_shapes(labels, preds, True)):
             check_label_shapes(label, pred, False, True)
             rows = numpy.stack([fetched(x).ravel().astype("float64") for x in (label, pred)])
-            if self.average == "macro":
-                batch = _Moments()
-                batch.add(rows)
-                self._add(batch.correlation, 1)
-            else:
-                self._moments.add(rows)
-                self._global_moments.add(rows)
-                self.num_inst, self.sum_metric = 1, self._moments.correlation
-                self.global_num_inst, self.global_sum_metric = 1, self._global_moments.correlation
+            self._see(rows)
 
 
 @register
@@ -118,13 +99,13 @@ class PCC(EvalMetric):
     def update(self, labels: Any, preds: Any) -> None:
         for label, pred in zip(*check_label_shapes(labels, preds, True)):
             true, said = fetched(label), fetched(pred)
-            if said.shape != true.shape:
+            if said.shape != true.shape and said.ndim > 1:
                 said = numpy.argmax(said, axis=1)
             true, said = (x.astype("int64").ravel() for x in (true, said))
             if len(true) != len(said) or (len(true) and min(true.min(), said.min()) < 0):
                 raise ShapeError(
                     f"{self.name} needs a class of 0 or more for each prediction, got labels "
-                    f"{label.shape} for predictions {pred.shape}."
+                    f"{numpy.shape(label)} for predictions {numpy.shape(pred)}."
                 )
             self._counts = _counted(self._counts, said, true)
             self._global_counts = _counted(self._global_counts, said, true)

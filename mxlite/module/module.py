@@ -14,8 +14,10 @@ from ..core import (
     MXLiteError,
     nearest,
     parse_bytes,
+    ShapeError,
     StateError,
 )
+from ..core.wanted import wanted, wanted_names
 from ..executor import Executor
 from ..executor.amp import amp_dtype
 from ..executor.bind import check_streams
@@ -25,8 +27,9 @@ from ..io import DataDesc
 from ..memplan import Device, MemoryPlan
 from ..memplan.device import device_of
 from ..ndarray import NDArray
-from ..symbol import load as load_symbol
+from ..symbol import load as load_symbol, Symbol
 from . import kvstore as kvstores, parameters
+from .base_module import as_list, by_device
 from .binding import Binding
 from .bound_arrays import BoundArrays
 from .counting import Counting
@@ -61,6 +64,8 @@ class Module(SavedModule):
     `device`: what the plan's seconds are reckoned for: a `mx.memplan.Device`, text such as
     "20TFLOP/s,900GB/s", or "measured". It decides what is worth recomputing.
 
+    `state_names`: arguments that are neither fed nor trained: they hold what `set_states` gives them.
+
     `streams`: of kernels that a GPU may run side by side, where the plan leaves them unordered.
     """
 
@@ -86,23 +91,30 @@ class Module(SavedModule):
         streams: int = 1,
     ) -> None:
         super().__init__(logger)
-        contexts = [context] if isinstance(context, Context) else list(context or [current_context()])
+        contexts = as_list(context) or [current_context()]
+        for c in contexts:
+            wanted("Module: context", c, "a device such as mx.cpu()", Context)
         if len(contexts) != 1:
             raise MXLiteError(f"Module runs on one device, got {len(contexts)}: {contexts}.")
-        for name, value in (("state_names", state_names), ("group2ctxs", group2ctxs)):
-            if value:
-                raise MXLiteError(f"Module: {name} is not supported.")
+        if group2ctxs:
+            raise MXLiteError("Module: group2ctxs is not supported.")
         self._context = contexts[0]
         self._symbol = symbol
+        wanted("Module: symbol", symbol, "a Symbol", Symbol)
         arguments = symbol.list_arguments()
-        self._data_names = list(data_names or ())
-        self._label_names = [n for n in label_names or () if n in arguments]
-        self._fixed = list(fixed_param_names or ())
-        for kind, names in (("data_names", self._data_names), ("fixed_param_names", self._fixed)):
+        self._data_names = wanted_names("Module: data_names", data_names)
+        self._label_names = [n for n in wanted_names("Module: label_names", label_names) if n in arguments]
+        self._fixed = wanted_names("Module: fixed_param_names", fixed_param_names)
+        self._state_names = wanted_names("Module: state_names", state_names)
+        for kind, names in (
+            ("data_names", self._data_names),
+            ("fixed_param_names", self._fixed),
+            ("state_names", self._state_names),
+        ):
             for n in names:
                 if n not in arguments:
                     raise BindError(f"Module: {kind} has {n!r}, which is no argument.{nearest(n, arguments)}")
-        inputs = {*self._data_names, *self._label_names}
+        inputs = {*self._data_names, *self._label_names, *self._state_names}
         self._param_names = [n for n in arguments if n not in inputs]
         self._aux_names = symbol.list_auxiliary_states()
         self._output_names = symbol.list_outputs()
@@ -114,7 +126,13 @@ class Module(SavedModule):
             self._param_names, self._fixed, fused_update, LossScale.of(loss_scale, amp), logger
         )
         self._binding = Binding(
-            symbol, self._context, self._data_names, self._label_names, self._fixed, amp_dtype(amp)
+            symbol,
+            self._context,
+            self._data_names,
+            self._label_names,
+            self._fixed,
+            amp_dtype(amp),
+            self._state_names,
         )
         self._binding.device, self._binding.offload, self._binding.streams = device, offload, streams
         self._stepped = False
@@ -390,8 +408,8 @@ class Module(SavedModule):
             self.logger.warning("optimizer already initialized, ignoring...")
             return
         store = kvstores.create(kvstore) if isinstance(kvstore, str) else kvstore
-        if store is not None and not isinstance(store, kvstores.KVStore):
-            raise TypeError(f"init_optimizer: kvstore is a KVStore, its name, or None; got {kvstore!r}.")
+        if store is not None:
+            wanted("init_optimizer: kvstore", store, "a KVStore, its name, or None", kvstores.KVStore)
         optimizer = self._training.named(optimizer, optimizer_params, self._binding)
         if not self.for_training:
             raise StateError("init_optimizer: this module was bound with for_training=False.")
@@ -471,21 +489,51 @@ class Module(SavedModule):
         elif not self._stepped:
             raise StateError("update: run forward and backward first.")
 
-    def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
-        """Outputs of the last forward."""
+    def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
+        """Outputs of the last forward; each in a list of its own without `merge_multi_context`."""
         self.need(params=True)
-        return list(self._executor.outputs)
+        return by_device(list(self._executor.outputs), merge_multi_context)
 
-    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray | None]:
+    def get_states(self, merge_multi_context: bool = True) -> list[Any]:
+        """The arrays of `state_names`, in that order; as `get_outputs` gives them."""
+        self.need(params=True)
+        return by_device([self._executor.arg_dict[n] for n in self._state_names], merge_multi_context)
+
+    def set_states(self, states: Any = None, value: float | None = None) -> None:
+        """Assign all states: from a list of arrays, as `get_states` or `get_outputs` gives it, or one number.
+
+        They keep what they are given until the next call, for the shapes that are bound now.
+        """
+        self.need(params=True)
+        if (states is None) == (value is None):
+            raise StateError("set_states takes either states, a list of arrays, or value, a number.")
+        here = self._executor.arg_dict
+        if states is None:
+            for name in self._state_names:
+                here[name][:] = value
+            return
+        given = [s[0] if isinstance(s, (list, tuple)) and len(s) == 1 else s for s in as_list(states)]
+        if len(given) != len(self._state_names):
+            raise StateError(f"set_states: {len(given)} arrays were given for {self._state_names}.")
+        for name, state in zip(self._state_names, given):
+            wanted(f"set_states: {name!r}", state, "an NDArray", NDArray)
+            if state.shape != here[name].shape:
+                raise ShapeError(f"set_states: {name!r} is {here[name].shape}, but {state.shape} was given.")
+            state.copyto(here[name])
+
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
         """Gradients of the data, if bound with inputs_need_grad; None where grad_req is 'null'."""
         self.need(params=True)
         if not self.inputs_need_grad:
             raise StateError("get_input_grads: bind with inputs_need_grad=True.")
         grads = self._executor.grad_dict
-        return [grads[n] for n in self._data_names]
+        return by_device([grads[n] for n in self._data_names], merge_multi_context)
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
         """Let the metric see the outputs of the last forward; it need not have done so when this returns."""
+        wanted("update_metric: eval_metric", eval_metric, "an EvalMetric", has=("update_later",))
+        if labels is not None:
+            wanted("update_metric: labels", labels, "a list of NDArrays", list, tuple)
         names = [d.name for d in self._binding.label_shapes]
         fed, here = self._fed, self._executor.arg_dict
         # What was fed lies beside the outputs: on a GPU that saves the way.
@@ -495,6 +543,7 @@ class Module(SavedModule):
     def install_monitor(self, mon: Any) -> None:
         """Have a Monitor look into this module, for all shapes; plans anew, as what it watches is kept."""
         self.need()
+        wanted("install_monitor: mon", mon, "a Monitor", has=("install",))
         self._binding.monitor = mon
         self._training.remake(self._binding)
 

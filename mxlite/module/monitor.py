@@ -9,6 +9,7 @@ from math import sqrt
 from typing import Any
 
 from ..core import StateError
+from ..core.wanted import wanted, wanted_function, whole
 from ..ndarray import NDArray, norm
 
 
@@ -40,9 +41,13 @@ class Monitor:
         sort: bool = False,
         monitor_all: bool = False,
     ) -> None:
-        self.interval = interval
-        self.stat_func = stat_func if stat_func is not None else root_mean_square
-        self.re_prog = re.compile(pattern)
+        self.interval = whole("Monitor: interval", interval, 1)
+        self.stat_func = (
+            root_mean_square if stat_func is None else wanted_function("Monitor: stat_func", stat_func)
+        )
+        self.re_prog = re.compile(
+            wanted("Monitor: pattern", pattern, "a regular expression", str, re.Pattern)
+        )
         self.sort = sort
         self.monitor_all = monitor_all
         self.activated = False
@@ -52,6 +57,7 @@ class Monitor:
 
     def install(self, exe: Any) -> None:
         """Watch an executor, which is planned anew for that. A module has install_monitor."""
+        wanted("Monitor.install: exe", exe, "an Executor", has=("set_monitor_callback",))
         exe.set_monitor_callback(self.stat_helper, self.monitor_all, self.re_prog.pattern)
         if exe not in self.exes:
             self.exes.append(exe)

@@ -11,11 +11,18 @@ import math
 from typing import Any, ClassVar
 
 from .. import ops
+from ..core.wanted import number, wanted
 from ..graph.update import UpdateRule
 from ..ndarray import NDArray, zeros
 from ..ndarray.invoke import call_of, invoke
-from .optimizer_base import alias, create as create, number, Optimizer as Optimizer, register as register
-from .optimizer_imperative import Adamax as Adamax, DCASGD as DCASGD, Nadam as Nadam, SGLD as SGLD
+from .optimizer_base import alias, create as create, Optimizer as Optimizer, register as register
+from .optimizer_imperative import (
+    Adamax as Adamax,
+    DCASGD as DCASGD,
+    LARS as LARS,
+    Nadam as Nadam,
+    SGLD as SGLD,
+)
 from .updater import get_updater as get_updater, Updater as Updater
 
 
@@ -54,6 +61,8 @@ class _OperatorOptimizer(Optimizer):
         self._call(ops.find_op(mixed), index, weight, grad, (*_arrays(state), master))
 
     def _call(self, op: Any, index: Any, weight: NDArray, grad: NDArray, states: tuple[NDArray, ...]) -> None:
+        wanted("update: weight", weight, "an NDArray", NDArray)
+        wanted("update: grad", grad, "an NDArray", NDArray)
         rates = dict(zip(("lr", "wd", "t"), self.hyper(index)))
         if self.counts:
             rates["t"] = int(rates["t"])
@@ -380,4 +389,5 @@ class RMSProp(_OperatorOptimizer):
 
 
 def zeros_like(weight: NDArray) -> NDArray:
+    wanted("create_state: weight", weight, "an NDArray", NDArray)
     return zeros(weight.shape, weight.context, dtype=weight.dtype)

@@ -11,14 +11,14 @@ Schedules, multipliers and Adam's bias correction are computed on the host in Py
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from ..core.dtype import is_floating
 from ..core.errors import FormatError, OpAttributeError, StateError
+from ..core.wanted import number, wanted
 from ..graph.update import UpdateRule
 from ..ndarray import NDArray
 from .lr_scheduler import LRScheduler
@@ -39,6 +39,8 @@ class Optimizer:
     `multi_precision`, weights of float16 and bfloat16 are updated through a float32 copy kept with the state.
     `param_dict` belongs to Gluon; it is not used.
     """
+
+    decayed: ClassVar[tuple[str, ...]] = ("_weight", "_gamma")  # ends of names that get weight decay
 
     def __init__(
         self,
@@ -74,8 +76,10 @@ class Optimizer:
         self.begin_num_update = begin_num_update
         self.num_update = begin_num_update
         self.multi_precision = multi_precision
-        if param_idx2name is not None and not isinstance(param_idx2name, Mapping):
-            raise TypeError(f"param_idx2name maps indices to names, got {param_idx2name!r}.")
+        if param_idx2name is not None:
+            wanted("param_idx2name", param_idx2name, "a dict of indices and names", Mapping)
+        if sym is not None:
+            wanted("sym", sym, "a Symbol", has=("attr_dict", "list_arguments"))
         self.idx2name = dict(param_idx2name or {})
         self.sym_info: tuple[Any, ...] = () if sym is None else (sym.attr_dict(), sym.list_arguments())
         self.lr_mult: dict[Any, float] = {}
@@ -113,12 +117,14 @@ class Optimizer:
     def set_lr_mult(self, args_lr_mult: Mapping[Any, float]) -> None:
         """Multiply the learning rate of single parameters, by name or index; the symbol's `__lr_mult__` is
         kept where this mapping says nothing."""
+        wanted("set_lr_mult", args_lr_mult, "a dict of names and numbers", Mapping)
         self.lr_mult = self._multipliers("__lr_mult__")
         self.lr_mult.update((k, number(f"lr_mult of {k!r}", v)) for k, v in args_lr_mult.items())
 
     def set_wd_mult(self, args_wd_mult: Mapping[Any, float]) -> None:
         """Multiply the weight decay of single parameters; 0 for names that are neither weight nor gamma."""
-        self.wd_mult = {n: 0.0 for n in self.idx2name.values() if not n.endswith(("_weight", "_gamma"))}
+        wanted("set_wd_mult", args_wd_mult, "a dict of names and numbers", Mapping)
+        self.wd_mult = {n: 0.0 for n in self.idx2name.values() if not n.endswith(self.decayed)}
         self.wd_mult.update(self._multipliers("__wd_mult__"))
         self.wd_mult.update((k, number(f"wd_mult of {k!r}", v)) for k, v in args_wd_mult.items())
 
@@ -265,17 +271,6 @@ class Optimizer:
         ):
             raise FormatError(f"{type(self).__name__} has {sorted(mine)}, the saved one {sorted(settings)}.")
         vars(self).update(settings)
-
-
-def number(name: str, value: Any) -> float:
-    """`value` as a finite float; the error names the parameter."""
-    try:
-        result = float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number, got {value!r}.") from None
-    if not math.isfinite(result):
-        raise ValueError(f"{name} must be finite, got {value!r}.")
-    return result
 
 
 _registry: Registry[Optimizer] = Registry("optimizer", Optimizer)

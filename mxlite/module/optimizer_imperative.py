@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import FormatError
-from ..ndarray import maximum, NDArray, random, zeros
-from .optimizer_base import number, Optimizer, register
+from ..core.wanted import number
+from ..ndarray import maximum, NDArray, norm, random, zeros
+from .optimizer_base import Optimizer, register
 
 
 class _Imperative(Optimizer):
@@ -155,6 +156,80 @@ class DCASGD(_Imperative):
             step = m
         weight.copyto(before)
         weight += step
+
+
+@register
+class LARS(_Imperative):
+    """Descent whose rate follows, for each weight, how long it is beside its gradient.
+
+    `g = clip(rescale_grad * grad)`;  `m = momentum * m - lr * r * (g + wd * weight)`;  `weight += m`;
+    `r = eta * |weight| / (|rescale_grad * grad| + wd * |weight| + eps)`, or 1 where a length is 0, and for
+    names that end in gamma, beta or bias. The state is m, None without momentum. With `momentum_correction`,
+    momentum is multiplied by the ratio of this step's rate to that of the step before, for all weights; MXNet
+    does so for the first four only. Only names that end in `_weight` decay.
+
+    Y. You, I. Gitman and B. Ginsburg (2017), Large batch training of convolutional networks; P. Goyal and
+    others (2017), Accurate, large minibatch SGD.
+    """
+
+    decayed = ("_weight",)
+
+    def __init__(
+        self,
+        momentum: float = 0.0,
+        lazy_update: bool = True,
+        eta: float = 0.001,
+        eps: float = 0.0,
+        momentum_correction: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.momentum = number("momentum", momentum)
+        self.eta = number("eta", eta)
+        self.eps = number("eps", eps)
+        self.momentum_correction = momentum_correction
+        self._steps: list[tuple[int, float]] = []  # (num_update, rate) of the last two
+
+    def create_state(self, index: Any, weight: NDArray) -> Any:
+        return _zeros(weight) if self.momentum else None
+
+    def progress(self) -> dict[str, Any]:
+        return {**super().progress(), "rates": [[count, rate] for count, rate in self._steps]}
+
+    def set_progress(self, progress: Mapping[str, Any]) -> None:
+        super().set_progress(progress)
+        try:
+            self._steps = [(int(count), number("rate", rate)) for count, rate in progress["rates"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"The progress of LARS is corrupt: {error!r}.") from None
+
+    def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
+        lr, wd = self.hyper(index)
+        if not self._steps or self._steps[-1][0] != self.num_update:
+            self._steps = [*self._steps[-1:], (self.num_update, self.learning_rate)]
+        g = grad * self.rescale_grad
+        rate: Any = lr
+        if not str(self.idx2name.get(index, index)).endswith(("gamma", "beta", "bias")):
+            rate = lr * self._ratio(norm(weight), norm(g), wd)
+        if (bound := self._clip()) > 0:
+            g = g.clip(-bound, bound)
+        step = rate * (g + wd * weight)
+        if state is None:
+            weight -= step
+            return
+        state *= self.momentum * self._correction()
+        state -= step
+        weight += state
+
+    def _ratio(self, weight: NDArray, grad: NDArray, wd: float) -> NDArray:
+        """`eta` times one length by the other, (1,)."""
+        zero = weight * grad == 0
+        ratio = self.eta * weight / (grad + wd * weight + self.eps + zero)
+        return ratio * (1 - zero) + zero
+
+    def _correction(self) -> float:
+        before, now = self._steps[0][1], self._steps[-1][1]
+        return now / before if self.momentum_correction and before else 1.0
 
 
 def _zeros(weight: NDArray) -> NDArray:

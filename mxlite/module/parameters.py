@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..core import BindError, MXLiteError, nearest, ShapeError
+from ..core.wanted import wanted, wanted_function
 from ..ndarray import NDArray
 from .initializer import InitDesc
 
@@ -20,6 +21,8 @@ def fill(
     allow_missing: bool,
 ) -> None:
     """Give every target a value: that of its name in `given`, else by `initializer`, which sees `attrs`."""
+    _check(given)
+    wanted_function("init_params: initializer", initializer, "an Initializer")
     for name, target in targets.items():
         if given is not None and name in given:
             _assign(name, given[name], target)
@@ -34,6 +37,7 @@ def fill(
 
 def copy(given: Arrays | None, targets: Arrays) -> None:
     """Give every target whose name is given the value of that."""
+    _check(given)
     for name, target in targets.items():
         if given is not None and name in given:
             _assign(name, given[name], target)
@@ -41,6 +45,7 @@ def copy(given: Arrays | None, targets: Arrays) -> None:
 
 def refuse_missing(given: Arrays | None, names: Iterable[str]) -> None:
     """Raise MXLiteError if something is given, but no value for one of the names."""
+    _check(given)
     if given is None:
         return
     if missing := [n for n in names if n not in given]:
@@ -49,12 +54,19 @@ def refuse_missing(given: Arrays | None, names: Iterable[str]) -> None:
 
 def refuse_unknown(given: Arrays | None, known: Iterable[str], names: Iterable[str]) -> None:
     """Raise BindError if something is given that is none of `known`; it may be meant for one of `names`."""
+    _check(given)
     known = set(known)
     if given is not None and (extra := [n for n in given if n not in known]):
         raise BindError(f"{extra[0]!r} is no parameter of this symbol.{nearest(extra[0], list(names))}")
 
 
+def _check(given: Any) -> None:
+    if given is not None:
+        wanted("Given parameters", given, "a dict of names and NDArrays", Mapping)
+
+
 def _assign(name: str, value: NDArray, target: NDArray) -> None:
+    wanted(f"The value of {name!r}", value, "an NDArray", NDArray)
     if value.shape != target.shape:
         raise ShapeError(f"{name!r} is {target.shape} here, but {value.shape} was given.")
     value.astype(target.dtype).copyto(target)

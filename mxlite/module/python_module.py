@@ -11,7 +11,7 @@ import numpy as np
 from ..core import BindError, StateError
 from ..io import DataDesc
 from ..ndarray import array, NDArray
-from .base_module import BaseModule
+from .base_module import BaseModule, by_device
 
 
 class PythonModule(BaseModule):
@@ -156,9 +156,9 @@ class PythonLossModule(PythonModule):
         if self.for_training if is_train is None else is_train:
             self._labels = data_batch.label[0]
 
-    def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
+    def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
         """The scores."""
-        return [self._scores]
+        return by_device([self._scores], merge_multi_context)
 
     def backward(self, out_grads: Any = None) -> None:
         """Compute the gradient of the scores."""
@@ -175,6 +175,6 @@ class PythonLossModule(PythonModule):
         grad = self._grad_func(self._scores, self._labels)
         self._scores_grad = grad if isinstance(grad, NDArray) else array(np.asarray(grad))
 
-    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray]:
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
         """The gradient of the scores."""
-        return [self._scores_grad]
+        return by_device([self._scores_grad], merge_multi_context)

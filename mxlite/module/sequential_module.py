@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core import BindError, MXLiteError, nearest, StateError
+from ..core.wanted import wanted
 from ..ndarray import NDArray
 from .base_module import BaseModule
 
@@ -32,6 +33,7 @@ class SequentialModule(BaseModule):
 
     def add(self, module: Any, **kwargs: Any) -> SequentialModule:
         """Put a module at the end; gives itself back, so that calls can be chained. Bind anew afterwards."""
+        wanted("SequentialModule.add: module", module, "a module", BaseModule)
         known = (self.META_TAKE_LABELS, self.META_AUTO_WIRING)
         for key in kwargs:
             if key not in known:
@@ -214,18 +216,18 @@ class SequentialModule(BaseModule):
         for module in self._modules:
             module.update()
 
-    def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
-        """Outputs of the last module."""
+    def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
+        """Outputs of the last module; see Module.get_outputs."""
         self.need(params=True)
-        outputs: list[NDArray] = self._modules[-1].get_outputs()
+        outputs: list[Any] = self._modules[-1].get_outputs(merge_multi_context)
         return outputs
 
-    def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray | None]:
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
         """Gradients of the data, if bound with inputs_need_grad."""
         self.need(params=True)
         if not self.inputs_need_grad:
             raise StateError("get_input_grads: bind with inputs_need_grad=True.")
-        grads: list[NDArray | None] = self._modules[0].get_input_grads()
+        grads: list[Any] = self._modules[0].get_input_grads(merge_multi_context)
         return grads
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:

@@ -25,6 +25,7 @@ import numpy as np
 
 from ..core.dtype import as_dtype
 from ..core.errors import DTypeError, FormatError
+from ..core.wanted import wanted
 
 _MAGIC = b"MXLSTATE"
 _VERSION = 1
@@ -71,7 +72,7 @@ def unpack_state(data: bytes, what: str = "The state") -> Any:
 
     FormatError says what is wrong with them; `what` is what it calls them.
     """
-    data = bytes(data)
+    data = bytes(wanted(what, data, "bytes", bytes, bytearray, memoryview))
     if data[: len(_MAGIC)] != _MAGIC:
         raise FormatError(_not_ours(data, what))
     if len(data) < _HEAD.size:

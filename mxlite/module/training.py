@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..core import BindError, OpAttributeError
+from ..core.wanted import wanted
 from ..executor import Executor
 from ..executor.amp import LossScale as Asked
 from . import optimizer as optimizers, states
@@ -93,6 +94,7 @@ class Training:
                     f"init_optimizer: optimizer_params must be a dict or (name, value) pairs, got {params!r}."
                 ) from None
             return optimizers.create(optimizer, sym=binding.symbol, param_idx2name=names, **given)
+        wanted("init_optimizer: optimizer", optimizer, "an Optimizer or its name", optimizers.Optimizer)
         if not optimizer.idx2name:
             optimizer.idx2name = names
             optimizer.set_lr_mult({})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.errors import FormatError
+from ..core.wanted import wanted
 from ..ndarray import array, NDArray
 from .optimizer_base import Optimizer
 from .statefile import pack_state, unpack_state
@@ -17,7 +18,7 @@ class Updater:
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
-        self.optimizer = optimizer
+        self.optimizer = wanted("Updater: optimizer", optimizer, "an Optimizer", Optimizer)
         self.states: dict[Any, Any] = {}
 
     def __call__(self, index: Any, grad: Any, weight: Any) -> None:

@@ -45,6 +45,7 @@ from .dlpack import (
     to_dlpack_for_write as to_dlpack_for_write,
 )
 from .functions import _internal as _internal, FUNCTIONS as _FUNCTIONS, op as op
+from .histogram import histogram as histogram
 from .ndarray import NDArray as NDArray
 from .persistence import load as load, load_frombuffer as load_frombuffer, save as save
 from .rearrange import moveaxis as moveaxis, onehot_encode as onehot_encode, split_v2 as split_v2

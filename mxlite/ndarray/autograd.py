@@ -11,15 +11,16 @@ Modes belong to a thread. `tape.py` tells what is remembered, `differentiate.py`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from ..core import DTypeError, ShapeError, StateError
+from ..core.wanted import wanted
 from ..graph import Graph
 from .attachment import check_req
 from .differentiate import run_backward, scope, trace
 from .function import Function as Function
+from .invoke import call_of, invoke
 from .ndarray import NDArray
 from .recompute import checkpoint as checkpoint
 from .tape import Leaf, MODE, origin_of
@@ -106,12 +107,13 @@ def grad(
     A list, for one variable as well: as MXNet 1.9.1 gives it, whatever its description says. With
     `create_graph` the gradients are on the tape themselves, if this thread records: they can be
     differentiated, as far as the operators' derivatives are written with operators (DerivativeError where
-    not). `retain_graph` is as `create_graph` unless given.
+    not); that of a gradient which does not depend on its variable, as relu's, is 0. `retain_graph` is as
+    `create_graph` unless given.
     """
     arrays, grads = _heads(heads, head_grads)
-    wanted = _listed(variables)
+    asked = _listed(variables)
     origins = []
-    for i, v in enumerate(wanted):
+    for i, v in enumerate(asked):
         origin = origin_of(v)
         if origin is None:
             raise StateError(f"variable {i} is not on the tape: it needs attach_grad() before it is used.")
@@ -126,9 +128,17 @@ def grad(
         if id(g) in seen:  # a gradient that is another one, or a head gradient
             with scope(recording=create_graph):
                 g = g.copy()  # type: ignore[attr-defined]
+        if create_graph and MODE.recording and origin_of(g) is None:
+            g = _constant_in(asked[i], g)
         seen.add(id(g))
         result.append(g)
     return result
+
+
+def _constant_in(variable: NDArray, value: Any) -> Any:
+    """`value` on the tape, as a function of `variable` whose derivative is 0, whatever that holds."""
+    nowhere = invoke(call_of("zeros_like", {}), (variable,))
+    return invoke(call_of("where", {}), (nowhere, variable, value))
 
 
 def recorded_graph(x: NDArray) -> Graph:
@@ -141,6 +151,8 @@ def recorded_graph(x: NDArray) -> Graph:
 
 def _heads(heads: Any, head_grads: Any) -> tuple[list[NDArray], list[NDArray | None]]:
     arrays = _listed(heads)
+    for head in arrays:
+        wanted("A head", head, "an NDArray", NDArray)
     grads: list[Any] = [None] * len(arrays) if head_grads is None else _listed(head_grads)
     if not arrays or len(grads) != len(arrays):
         raise ShapeError(f"{len(arrays)} heads need as many gradients, got {len(grads)}.")
@@ -148,8 +160,9 @@ def _heads(heads: Any, head_grads: Any) -> tuple[list[NDArray], list[NDArray | N
 
 
 def _listed(arrays: Any) -> list[Any]:
-    found: Sequence[Any] = [arrays] if isinstance(arrays, NDArray) else list(arrays)
+    found = [arrays] if isinstance(arrays, NDArray) else arrays
+    wanted("What autograd works with", found, "an NDArray or a list of them", list, tuple)
     for a in found:
-        if a is not None and not isinstance(a, NDArray):
-            raise TypeError(f"autograd works with NDArrays, got {type(a).__name__}.")
+        if a is not None:
+            wanted("What autograd works with", a, "an NDArray or a list of them", NDArray)
     return list(found)

@@ -19,6 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..core import as_dtype, bfloat16, Context, ShapeError
+from ..core.wanted import wanted
 from ..engine import get_engine
 from .arithmetic import Arithmetic
 from .attachment import Attachment
@@ -229,8 +230,9 @@ class NDArray(Arithmetic, Methods, Attachment):
             shape = (keyword.pop("shape"),)
         if keyword or not shape:
             raise TypeError(f"reshape takes a shape and reverse, got {sorted(keyword) or 'nothing'}.")
-        wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)) else shape
-        call = call_of("Reshape", {"shape": tuple(wanted), "reverse": reverse})
+        lengths: Any = shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)) else shape
+        wanted("reshape: shape", lengths, "whole numbers", has=("__iter__",))
+        call = call_of("Reshape", {"shape": tuple(lengths), "reverse": reverse})
         try:
             _, (made,) = call.op.infer_shape(call.attrs, self.storage.shape)
         except ShapeError as error:

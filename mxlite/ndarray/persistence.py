@@ -11,6 +11,7 @@ import numpy as np
 from ..backends import backend_of
 from ..core import cpu, FormatError, replacing
 from ..core.dtype import as_dtype
+from ..core.wanted import wanted_path
 from ..engine import get_engine
 from .container import read_container, write_container
 from .ndarray import NDArray
@@ -44,8 +45,9 @@ def load(fname: str | os.PathLike[str]) -> Arrays:
 
     Raises FormatError, naming file and byte, for a file that is truncated, corrupt or of another kind.
     """
+    fname = wanted_path("load: fname", fname)
     with open(fname, "rb") as file:
-        return _read(file, os.fspath(fname))
+        return _read(file, fname)
 
 
 def load_frombuffer(buf: bytes | bytearray | memoryview) -> Arrays:

@@ -23,6 +23,7 @@ class Embedding(Op):
 
     inputs = ("data", "weight")
     inferred = ("weight",)
+    cheap = True
 
     @record
     class Attrs:

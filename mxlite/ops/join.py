@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..core.errors import ShapeError
+from ..core.npshape import UNKNOWN
 from ..core.record import record
-from ..graph.opdef import Op
+from ..graph.ir import Shape
+from ..graph.opdef import agreed_shape, Op
 from .cut import part_of
 from .reshape import axis_of
 
@@ -32,6 +36,17 @@ class Concat(Op):
             if len(s) != len(first) or s[:axis] != first[:axis] or s[axis + 1 :] != first[axis + 1 :]:
                 raise ShapeError(f"arg{i} {s} must equal arg0 {first} but for axis {a.dim}.")
         return shapes, ((*first[:axis], sum(s[axis] for s in shapes), *first[axis + 1 :]),)
+
+    @staticmethod
+    def infer_inputs(a, inputs, outputs):
+        def but_axis(s: Shape) -> Shape:
+            axis = axis_of(a.dim, len(s), "arg0")
+            return (*s[:axis], UNKNOWN, *s[axis + 1 :])
+
+        common = _common([None if s is None else but_axis(s) for s in (*inputs, *outputs)])
+        return (
+            inputs if common is None else [common if s is None else agreed_shape(common, s) for s in inputs]
+        )
 
     @staticmethod
     def flops(a, inputs, outputs):
@@ -83,6 +98,15 @@ class stack(Op):
         return shapes, ((*first[:at], len(shapes), *first[at:]),)
 
     @staticmethod
+    def infer_inputs(a, inputs, outputs):
+        (out,) = outputs
+        if out is not None:
+            at = axis_of(a.axis, len(out), "the result")
+            out = (*out[:at], *out[at + 1 :])
+        common = _common([*inputs, out])
+        return inputs if common is None else [common] * len(inputs)
+
+    @staticmethod
     def flops(a, inputs, outputs):
         return 0
 
@@ -103,3 +127,15 @@ class stack(Op):
     def derivative(w, a, ins, outs, heads):
         parts = w.all("SliceChannel", heads["out"], num_outputs=len(ins), axis=a.axis, squeeze_axis=True)
         return {n: w.reshape_like(part, ins[n]) for n, part in zip(ins, parts)}
+
+
+def _common(shapes: Sequence[Shape | None]) -> Shape | None:
+    """The one shape of them all as far as any says; None if none does."""
+    common: Shape | None = None
+    for shape in shapes:
+        if shape is not None:
+            agreed = shape if common is None else agreed_shape(common, shape)
+            if agreed is None:
+                raise ShapeError(f"{common} and {shape} do not go together.")
+            common = agreed
+    return common

@@ -304,8 +304,9 @@ class _Identity(Op):
 class MakeLoss(_Identity):
     """Make any expression a loss: identity, whose gradient is `grad_scale` whatever the head gradient.
 
-    data: (N, ...)  ->  out: (N, ...). `normalization` divides the gradient: 'batch' by N, 'valid' by the
-    number of elements above `valid_thresh`, at least 1.
+    data: (..., K)  ->  out: (..., K). `normalization` divides the gradient: 'batch' by the number of rows of
+    K elements (by 1 for a vector, as MXNet counts), 'valid' by the number of elements above `valid_thresh`,
+    at least 1.
     """
 
     is_loss = True
@@ -326,7 +327,7 @@ class MakeLoss(_Identity):
             return
         scale = a.grad_scale
         if a.normalization == "batch":
-            scale /= max(1, len(d_data))
+            scale /= max(1, prod(d_data.shape[:-1]))
         elif a.normalization == "valid":
             scale /= max(1, sum(int((x > a.valid_thresh).sum()) for _, x in _labels(data.reshape(-1))))
         d_data.fill(scale)

@@ -107,6 +107,17 @@ class sgd_mom_update(Update):
         xp.subtract(mom, t[0], out=mom)
         xp.add(weight, mom, out=out)
 
+    @staticmethod
+    def growth(a: Any) -> tuple[float, float] | None:
+        return (a.momentum, -a.rescale_grad) if a.clip_gradient < 0 else None
+
+    @staticmethod
+    def rest(xp: Any, a: Any, r: Any, t: Any, weight: Any, mom: Any, *, out: Any) -> None:
+        if r.wd:
+            xp.multiply(weight, r.lr * r.wd, out=t[0])
+            xp.subtract(mom, t[0], out=mom)
+        xp.add(weight, mom, out=out)
+
 
 class nag_mom_update(Update):
     """Nesterov's accelerated gradient; `mom` is changed in place.

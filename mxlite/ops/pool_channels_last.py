@@ -6,12 +6,13 @@ from dataclasses import asdict
 from math import prod
 from typing import Any
 
-from ..core.errors import OpAttributeError
+from ..core.errors import DTypeError, OpAttributeError
 from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, Shapes
 from .pool import check_rank, Pooling
 from .pool_kernels import backward_bytes, choose, forward_bytes, index_type, pool, spread, windows
+from .scratch import accumulator, carve, scratch_bytes
 
 
 @record
@@ -86,6 +87,57 @@ class _pooling_channels_last(Op):
         attrs = Pooling.Attrs(**asdict(a))
         found = Pooling.derivative(w, attrs, {"data": w._channels_first(data)}, plain, head)
         return {"data": w._channels_last(found["data"])}
+
+
+class _extreme_pooling_channels_last(Op):
+    """Of each window of an array with its channels last the largest element, of channels whose gamma is below
+    0 the smallest: of what a norm with that gamma makes, both are the largest.
+
+    data: (N, *S, C);  gamma: (C,)  ->  out, index: (N, *OS, C); index as of `_pooling_channels_last`.
+    There is no gradient.
+    """
+
+    inputs = ("data", "gamma")
+    outputs = ("out", "index")
+    hidden = 1
+    accepts = "float"
+    Attrs = ChannelsLastPoolingAttrs
+
+    flops = _pooling_channels_last.flops
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data = shapes[0]
+        assert data is not None
+        return (data, data[-1:]), _pooling_channels_last.infer_shape(a, data)[1]
+
+    @classmethod
+    def infer_type(
+        cls, a: Any, *dtypes: DType | None
+    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
+        data = dtypes[0]
+        require_kind(cls, data)
+        acc = None if data is None else accumulator(data)
+        if None not in (acc, dtypes[1]) and dtypes[1] != acc:
+            raise DTypeError(f"gamma must be {acc} for data of {data}, got {dtypes[1]}.")
+        return (data, acc), (data, index_type(a))
+
+    @staticmethod
+    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        own = scratch_bytes([(inputs[0], dtype), (inputs[1], dtype)])
+        return own + _pooling_channels_last.workspace(a, inputs, outputs, dtype)
+
+    @staticmethod
+    def forward(xp: Any, a: Any, data: Any, gamma: Any, *, out: Any, index: Any, work: Any) -> None:
+        pieces = [(data.shape, data.dtype), (gamma.shape, data.dtype)]
+        turned, sign = carve(work, pieces)
+        sign.fill(1)
+        sign[gamma < 0] = -1
+        xp.multiply(data, sign, out=turned)
+        rest = work[scratch_bytes(pieces) :]
+        _pooling_channels_last.forward(xp, a, turned, out=out, index=index, work=rest)
+        if out is not None:
+            xp.multiply(out, sign, out=out)
 
 
 class _chosen_pooling_channels_last(Op):

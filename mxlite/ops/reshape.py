@@ -6,6 +6,7 @@ from math import prod
 from typing import ClassVar
 
 from ..core.errors import ShapeError
+from ..core.npshape import UNKNOWN
 from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import Op, require_rank
@@ -36,6 +37,16 @@ class _View(Move):
     abstract = True
     in_place = {"out": "data"}
     backward_in_place = {"d_data": "d_out"}
+
+    @staticmethod
+    def infer_inputs(a, inputs, outputs):
+        (data,), (out,) = inputs, outputs
+        if data is None or out is None or UNKNOWN in out or data.count(UNKNOWN) != 1:
+            return inputs
+        rest = prod(d for d in data if d != UNKNOWN)
+        if not rest or prod(out) % rest:
+            return inputs
+        return (tuple(prod(out) // rest if d == UNKNOWN else d for d in data),)
 
     @staticmethod
     def forward(xp, a, data, *, out):
@@ -85,6 +96,12 @@ class Reshape(_View):
         reverse: bool = False
         target_shape: tuple[int, ...] = ()
         keep_highest: bool = False
+
+    @classmethod
+    def infer_inputs(cls, a, inputs, outputs):
+        """A shape of lengths alone is that of the result, whatever data may be."""
+        whole = a.shape if all(d > 0 for d in a.shape) else ()
+        return super().infer_inputs(a, inputs, (whole or outputs[0],))
 
     @staticmethod
     def infer_shape(a, data):

@@ -169,6 +169,15 @@ class Lstm:
         """Gates and cell states of a stretch. order: its steps as they were computed; off: mask of a step."""
         _add_hidden(xp, s.before, w.h, s.pre, spare)
         self._gates(xp, s.pre)
+        self._states(xp, s, spare, order, off)
+
+    def read(self, xp: Any, s: Stretch, gates: Any, spare: Any, order: Any, off: Any) -> None:
+        """As `recall`, of gates that were kept."""
+        xp.copyto(s.pre, gates)
+        self._states(xp, s, spare, order, off)
+
+    def _states(self, xp: Any, s: Stretch, spare: Any, order: Any, off: Any) -> None:
+        """Cell states of a stretch, and what was projected."""
         i, f, g, o = self._parts(s.pre)
         room = spare.reshape(-1)[: s.start.size].reshape(s.start.shape)
         c = s.start
@@ -279,6 +288,11 @@ class Gru:
         xp.multiply(s.own, rz[..., :n], out=part)
         xp.add(candidate, part, out=candidate)
         xp.tanh(candidate, out=candidate)
+
+    def read(self, xp: Any, s: Stretch, gates: Any, spare: Any, order: Any, off: Any) -> None:
+        n = s.own.shape[-1]
+        xp.copyto(s.pre, gates[..., : 3 * n])
+        xp.copyto(s.own, gates[..., 3 * n :])
 
     def backward(
         self,

@@ -26,14 +26,17 @@ from .rnn_run import (
 from .scratch import accumulator
 
 
-def backward_pieces(a: Any, s: Sizes, dtype: DType) -> Pieces:
-    """Scratch of one backward call: stretches, and a weight's gradient of one of them if there are more."""
+def backward_pieces(a: Any, s: Sizes, dtype: DType, weights: DType | None = None) -> Pieces:
+    """Scratch of one backward call: stretches, and a weight's gradient of one of them if there are more.
+
+    weights: the type of the parameters and of their gradient, if not `dtype`.
+    """
     kind = accumulator(dtype)
-    pieces = step_pieces(a, s, dtype)
+    pieces = step_pieces(a, s, dtype, weights)
     gates, rows = s.G * s.H, s.K * s.B
     plain, lstm, projected = s.G == 1, a.mode == "lstm", s.projected
     largest = max(gates * max(s.widest, s.P), s.P * s.H * projected)
-    pieces["d_weights"] = (s.parameters if kind != dtype else 0,), kind
+    pieces["d_weights"] = (s.parameters if kind != (weights or dtype) else 0,), kind
     pieces["product"] = (largest if s.stretches > 1 else 0,), kind
     pieces["spare"] = (0 if plain else rows, gates), kind
     pieces["before"] = (s.K, s.B, s.P), kind
@@ -50,14 +53,26 @@ def backward_pieces(a: Any, s: Sizes, dtype: DType) -> Pieces:
 
 def run_backward(
     xp: Any, a: Any, data: Any, parameters: Any, states: Any, lengths: Any, out: Any, layers: Any, cells: Any,
-    heads: Any, wanted: Any, work: Any, rng: Any, d_gates: Any = None,
+    heads: Any, wanted: Any, work: Any, rng: Any,
 ) -> None:  # fmt: skip
-    """heads: gradients of out and of the last states. wanted: of data, parameters and the first states.
+    """heads: gradients of out and of the last states. wanted: of data, parameters and the first states."""
+    run_of(
+        xp, a, Sizes.of(a, data.shape), data, parameters, states, lengths, out, layers, cells, heads, wanted,
+        work, rng,
+    )  # fmt: skip
 
-    d_gates: (L*D, T, B, 4*H), LSTM and GRU: the gradients of the gates' sums, if these are wanted, too.
+
+def run_of(
+    xp: Any, a: Any, s: Sizes, data: Any, parameters: Any, states: Any, lengths: Any, out: Any, layers: Any,
+    cells: Any, heads: Any, wanted: Any, work: Any, rng: Any, gates: Any = None, d_gates: Any = None,
+) -> None:  # fmt: skip
+    """`run_backward` of layers of these sizes.
+
+    gates: (L*D, T, B, 4*H), LSTM and GRU: what forward kept of them, if it did; data is not read then if the
+    parameters' gradient is not wanted. d_gates: alike, the gradients of the gates' sums, if these are wanted;
+    they may lie where the gates do.
     """
-    s = Sizes.of(a, data.shape)
-    have = scratch(work, backward_pieces(a, s, data.dtype))
+    have = scratch(work, backward_pieces(a, s, out.dtype, parameters.dtype))
     room, cell = room_of(have), cell_of(xp, a)
     d_out, *d_last = heads
     d_data, d_parameters, *d_first = wanted
@@ -96,15 +111,25 @@ def run_backward(
         dh, dc = have["dh"][number], have["dc"][number] if len(have["dc"]) else None
         begin, end = s.span(d, n)
         k = end - begin
-        source = results(layer - 1)[begin:end] if layer else data[begin:end]
-        x = layer_input(xp, a, s, layer, begin, source, rng, have)
+        x = None
+        if gates is None or dw is not None:
+            source = results(layer - 1)[begin:end] if layer else data[begin:end]
+            x = layer_input(xp, a, s, layer, begin, source, rng, have)
         stretch = _stretch(xp, s, d, n, number, begin, end, results(layer), states, cells, have, ended)
         order = range(k) if d == 0 else range(k - 1, -1, -1)
         if s.G == 1:
             xp.copyto(stretch.pre, results(layer)[begin:end, :, d * s.P : (d + 1) * s.P], casting="unsafe")
         else:
-            add_input(xp, w, x, cell, have["pre"][: len(x)], s.H)
-            cell.recall(xp, w, stretch, have["spare"], order, lambda j, begin=begin: ended(begin + j))
+
+            def off_at(j: int, begin: int = begin) -> Any:
+                return ended(begin + j)
+
+            if gates is not None:
+                cell.read(xp, stretch, gates[number, begin:end], have["spare"], order, off_at)
+            else:
+                assert x is not None
+                add_input(xp, w, x, cell, have["pre"][: len(x)], s.H)
+                cell.recall(xp, w, stretch, have["spare"], order, off_at)
         head = gradient(layer, begin, end)
         if head is not None:
             head = head[:, :, d * s.P : (d + 1) * s.P]

@@ -18,14 +18,14 @@ _STEP = 8192  # random numbers drawn at a time
 Pieces = dict[str, Piece]
 
 
-def forward_pieces(a: Any, s: Sizes, dtype: DType) -> Pieces:
-    """Scratch of one forward call.
+def forward_pieces(a: Any, s: Sizes, dtype: DType, weights: DType | None = None) -> Pieces:
+    """Scratch of one forward call. weights: the type of the parameters, if not `dtype`.
 
     between: results of a layer that the next one reads, where nobody keeps them: a stretch of them, or with
     two directions all of them, twice if there are more than two layers.
     """
     kind = accumulator(dtype)
-    pieces = step_pieces(a, s, dtype)
+    pieces = step_pieces(a, s, dtype, weights)
     pieces["h"] = (s.passes, s.B, s.P), kind
     pieces["c"] = (s.passes if a.mode == "lstm" else 0, s.B, s.H), kind
     pieces["rounded"] = (s.B, s.P), dtype
@@ -33,13 +33,13 @@ def forward_pieces(a: Any, s: Sizes, dtype: DType) -> Pieces:
     return pieces
 
 
-def step_pieces(a: Any, s: Sizes, dtype: DType) -> Pieces:
+def step_pieces(a: Any, s: Sizes, dtype: DType, weights: DType | None = None) -> Pieces:
     """Scratch that forward and backward both need."""
     kind, byte = accumulator(dtype), np.dtype("uint8")
     draws = min(s.T * s.B * s.D * s.P, _STEP) if a.p and s.L > 1 else 0
     copied = s.widest if kind != dtype else s.D * s.P if draws else 0
     return {
-        "weights": ((s.parameters if kind != dtype else 0,), kind),
+        "weights": ((s.parameters if kind != (weights or dtype) else 0,), kind),
         "pre": ((s.K * s.B, s.G * s.H), kind),
         "x": ((s.K * s.B, copied), kind),
         "gates": ((s.B, s.G * s.H), kind),
@@ -134,7 +134,7 @@ def run_forward(
 ) -> None:  # fmt: skip
     """Fill what is wanted of `out`, last states, `layers`, `cells`, `gates`. rng: None without dropout."""
     s = Sizes.of(a, data.shape)
-    have = scratch(work, forward_pieces(a, s, data.dtype))
+    have = scratch(work, forward_pieces(a, s, data.dtype, parameters.dtype))
     room, cell = room_of(have), cell_of(xp, a)
     weights = split(in_kind(xp, parameters, have["weights"]), s)
     h, c, off = have["h"], have["c"], have["off"] if a.use_sequence_length else None

@@ -45,6 +45,10 @@ class Update(Op):
 
     `step(xp, a, r, t, weight, grad, *states, out)` works on parts of at most CHUNK elements with `scratch`
     arrays `t` like them; `out` may be `weight`, and `grad` must stay as it is.
+
+    Where the gradient does no more than grow the one state, that may come first, and term by term of a
+    gradient that is a sum: ``state = k * state + lr * s * grad``, `growth(a)` being (k, s) then. What is left
+    of the step is `rest(xp, a, r, t, weight, state, out)`.
     """
 
     accepts = "float"
@@ -54,6 +58,7 @@ class Update(Op):
     scratch: ClassVar[int] = 1
     rates: ClassVar[tuple[str, ...]] = ("lr", "wd")
     step: ClassVar[Callable[..., None]]
+    rest: ClassVar[Callable[..., None]]
     step_of: ClassVar[type[Update]]
     form: ClassVar[str] = "plain"
 
@@ -76,6 +81,11 @@ class Update(Op):
             cls.step(xp, a, r, scratch, *parts[:-1], out=parts[-1])
 
     @staticmethod
+    def growth(a: Any) -> tuple[float, float] | None:
+        """How the gradient grows the state, for steps that can be made so."""
+        return None
+
+    @staticmethod
     def flops(a: Any, inputs: Any, outputs: Any) -> int:
         return 4 * len(inputs) * prod(inputs[0])
 
@@ -93,6 +103,14 @@ def master(cls: type[Update], xp: Any, a: Any, rates: Rates, arrays: Sequence[An
     one(cls, xp, a, rates, (wide, grad, *states, wide), work)
     if out is not None:
         xp.copyto(out, wide, casting="unsafe")
+
+
+def rest_of(cls: type[Update], xp: Any, a: Any, rates: Rates, weight: Any, state: Any, work: Any) -> None:
+    """What is left of a step where the gradient has grown `state`."""
+    real = weight.dtype.type
+    r = Rates(real(rates[0]), real(rates[1]), *map(float, rates[2:]))
+    for scratch, parts in chunks(xp, work, cls.scratch, (weight, state, weight)):
+        cls.rest(xp, a, r, scratch, *parts[:-1], out=parts[-1])
 
 
 def chunks(xp: Any, work: Any, count: int, arrays: Sequence[Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:

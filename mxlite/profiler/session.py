@@ -12,6 +12,7 @@ from typing import Any
 
 from ..backends.cpu.threads import num_threads
 from ..core import MXLiteError, nearest, replacing
+from ..core.wanted import wanted_path
 from ..engine import get_engine, watch
 from . import peak
 from .recorder import Recorder, Wanted
@@ -83,7 +84,7 @@ def set_config(**kwargs: Any) -> None:
         if name not in names:
             raise MXLiteError(f"set_config has no parameter {name!r}.{nearest(name, names)}")
     if "filename" in kwargs:  # wherever the program is when it ends
-        kwargs["filename"] = os.path.abspath(kwargs["filename"])
+        kwargs["filename"] = os.path.abspath(wanted_path("set_config: filename", kwargs["filename"]))
     SESSION.config = Config(**(asdict(SESSION.config) | kwargs))
     if "filename" in kwargs:
         SESSION.named = os.path.abspath(SESSION.config.filename)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import TracebackType
 
 from ..core.errors import OpAttributeError
+from ..core.wanted import wanted
 
 HIDDEN = ("ctx_group", "lr_mult", "wd_mult", "force_mirroring", "mirror_stage")
 """Keys that users write plainly and that are stored as `__key__`."""
@@ -57,7 +58,9 @@ class AttrScope(metaclass=_Current):
 
     def get(self, attr: Mapping[str, str] | None) -> dict[str, str]:
         """The scope's attributes, those in `attr` first."""
-        return {**self._all, **attr} if attr else dict(self._all)
+        if attr is None:
+            return dict(self._all)
+        return {**self._all, **wanted("attr", attr, "a dict of text", Mapping)}
 
     def __enter__(self) -> AttrScope:
         self._all = {**type(self).current._all, **self._own}

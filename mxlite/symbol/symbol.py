@@ -9,6 +9,7 @@ from typing import Any, overload, TYPE_CHECKING
 
 from ..core import Context, read_at_most, replacing
 from ..core.errors import FormatError, MXLiteError, nearest, OpAttributeError, UnknownNameError
+from ..core.wanted import wanted, wanted_path
 from ..graph import Entry, gradient, Graph, Node, output_name, Shape
 from ..ops import TABLE
 from . import inference
@@ -462,6 +463,7 @@ class Symbol(Arithmetic):
 
 def Group(symbols: Iterable[Symbol]) -> Symbol:
     """One symbol with the outputs of several, in order."""
+    wanted("Group: symbols", symbols, "a list of Symbols", Symbol, Iterable)
     members = [symbols] if isinstance(symbols, Symbol) else list(symbols)
     if not members or not all(isinstance(s, Symbol) for s in members):
         raise OpAttributeError(f"A group is made of one symbol or more, got {members!r}.")
@@ -477,6 +479,7 @@ def load_json(json_str: str) -> Symbol:
 
 def load(fname: str | os.PathLike[str]) -> Symbol:
     """The symbol in a file of `save` or of MXNet 0.8 to 1.9. Raises FormatError, naming file and node."""
+    fname = wanted_path("load: fname", fname)
     with open(fname, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > LONGEST_TEXT:

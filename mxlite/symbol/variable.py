@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core import flag_of
 from ..core.errors import MXLiteError, OpAttributeError, UnknownNameError
+from ..core.wanted import wanted
 from ..graph import Entry, Node, Shape
 from .attribute import AttrScope, HIDDEN, is_annotation, require_text, stored_key
 from .inference import checked_shape
@@ -43,7 +44,7 @@ def Variable(
         "__lr_mult__": lr_mult,
         "__wd_mult__": wd_mult,
         "__dtype__": None if dtype is None else flag_of(dtype),
-        "__init__": init if init is None or isinstance(init, str) else init.dumps(),
+        "__init__": init if init is None or isinstance(init, str) else _dumped(name, init),
     }
     for key in kwargs:
         if not is_annotation(key) or key in HIDDEN:
@@ -52,6 +53,11 @@ def Variable(
             )
     about |= {k: str(v) for k, v in {**settings, **kwargs}.items() if v is not None}
     return Symbol((Entry(Node(None, None, (), name, annotations=about)),))
+
+
+def _dumped(name: str, init: Any) -> str:
+    made: str = wanted(f"Variable {name!r}: init", init, "an Initializer or its text", has=("dumps",)).dumps()
+    return made
 
 
 var = Variable

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..core.errors import MXLiteError, OpAttributeError, ShapeError
 from ..core.npshape import from_user, UNKNOWN
+from ..core.wanted import wanted
 from ..graph import Entry, Graph, infer_shapes, infer_types, Node, Shape
 from ..symbol import Symbol
 from ..symbol.inference import checked_shape, known_by_name
@@ -131,6 +132,7 @@ def _checked(symbol: Symbol) -> Symbol:
 def _shapes(graph: Graph, shape: Mapping[str, Shape] | None) -> dict[Entry, Shape]:
     if shape is None:
         return infer_shapes(graph, {}).shapes
+    wanted("shape", shape, "a dict of names and shapes", Mapping)
     known = known_by_name(graph, (), shape, "shape")
     found = infer_shapes(graph, {k: from_user(checked_shape(k, v)) for k, v in known.items()}).shapes
     open_ = [n.name for n in graph.variables if UNKNOWN in found.get(Entry(n), (UNKNOWN,))]

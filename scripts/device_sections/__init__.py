@@ -32,16 +32,16 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # on the host, in each of many processes
 
 SECTIONS = (
     Section("about", "Machine and versions", "about", 40),
-    Section("faults", "What goes wrong, and what is said", "faults", 60),
-    Section("programs", "Programs: one graph, the CPU's numbers, the same bits", "programs", 120),
-    Section("kernels", "Operators against the reference", "kernels", 110, shards=12, env=ONE_THREAD),
+    Section("faults", "What goes wrong, and what is said", "faults", 40),
+    Section("programs", "Programs: one graph, the CPU's numbers, the same bits", "programs", 100),
+    Section("kernels", "Operators against the reference", "kernels", 100, shards=12, env=ONE_THREAD),
     Section("precision", "float32 means float32", "precision", 40, env={"MXLITE_ALLOW_TF32": "0"}),
     Section("tf32", "TF32 where it is allowed", "precision", 40, env={"MXLITE_ALLOW_TF32": "1"}),
     Section("ways", "Every way to compute a convolution or a product", "ways", 60),
-    Section("memory", "Planned bytes and real ones", "memory", 50),
-    Section("budgets", "The same gradients in any budget", "budgets", 70),
-    Section("races", "Arrays, copies and threads at random", "races", 40),
-    Section("exchange", "Memory shared with CuPy and PyTorch", "exchange", 40),
+    Section("memory", "Planned bytes and real ones", "memory", 40),
+    Section("budgets", "The same gradients in any budget", "budgets", 50),
+    Section("races", "Arrays, copies and threads at random", "races", 25),
+    Section("exchange", "Memory shared with CuPy and PyTorch", "exchange", 30),
     Section("benchmark", "benchmarks/gpu.py, the quick part", "benchmark", 240, least=30),
 )
 

@@ -25,5 +25,7 @@ def run(checks: Checks) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             code = None
-        found["files"] = [p.name for p in checks.out.glob("*-gpu.md")]
+        written = sorted(checks.out.glob("*-gpu.md"))
+        found["files"] = [p.name for p in written]
+        found["says"] = "".join(p.read_text(encoding="utf-8") for p in written)
         assert code == 0, "it did not end in time" if code is None else f"it ended with {code}"

@@ -21,6 +21,7 @@ CPU = Backend(
     combine=passes.combine,
     lighten=passes.lighten,
     spare=passes.forget_gates,
+    spared="gates computed again",
     pack=passes.pack,
     in_turn=cores.in_turn,
     join=join,

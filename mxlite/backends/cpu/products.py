@@ -32,7 +32,7 @@ bits are not generated: blocks for them would be larger than the matrices."""
 class Term(NamedTuple):
     """out = alpha * x @ y: names of arrays, and how they lie. `view(array)` finds the first element.
 
-    bias: the name of a row that is added. adds: to what `out` holds.
+    bias: the name of a row that is added. adds: times this what `out` holds.
     """
 
     x: str
@@ -41,7 +41,7 @@ class Term(NamedTuple):
     layouts: tuple[Layout, Layout, Layout]
     bias: str = ""
     alpha: float = 1.0
-    adds: bool = False
+    adds: float = 0.0
     views: tuple[Callable[[Any], Any] | None, ...] = (None, None, None)
 
     @property
@@ -115,11 +115,11 @@ def product_of(dtype: DType, term: Term, work: int = 0, made: DType | None = Non
         found = product(x, y, out, has_bias, term.alpha, term.adds)
         if found is not None:
             return found
-    if (
-        dtype.itemsize != 2 or term.alpha != 1 or max(term.work, work) < SMALL
-    ):  # small ones need less scratch without
+    if dtype.itemsize != 2 or term.alpha != 1 or term.adds not in (0, 1):
         return None
-    return compiled.product(x, y, out, dtype if has_bias else None, term.adds)
+    if max(term.work, work) < SMALL:  # they need less scratch without
+        return None
+    return compiled.product(x, y, out, dtype if has_bias else None, bool(term.adds))
 
 
 def _by_reference(op: type[Op], xp: Any, a: Any, *inputs: Any, work: Any, **outs: Any) -> None:

@@ -118,7 +118,7 @@ class BackwardLayers(Layers):
         self, xp: Any, data: Any, parameters: Any, states: Any, ends: Any, out: Any, layers: Any, cells: Any,
         gates: Any, heads: Any, wanted: Any, work: Any, rng: Any, d_gates: Any = None, d_biases: Any = None,
     ) -> Run:  # fmt: skip
-        """See `run_backward`; `gates` is what forward kept, or None; d_gates may be the same bytes."""
+        """See `run_of`; d_gates may be the same bytes as gates."""
         s, a = self.s, self.a
         pieces = self.pieces()
         self.have = have = dict(zip(pieces, carve(work, pieces.values())))
@@ -159,11 +159,13 @@ class BackwardLayers(Layers):
             w, dw = weights[number], gradients[number]
             begin, end = s.span(d, n)
             rows = (end - begin) * s.B
-            source = results(layer - 1)[begin:end] if layer else data[begin:end]
-            x = source.reshape(rows, source.shape[-1])
-            if self.narrow or (layer and self.drops):
-                x = have["x"].reshape(-1)[: x.size].reshape(x.shape)
-                calls.append(partial(layer_input, xp, a, s, layer, begin, source, rng, have))
+            x = None
+            if dw is not None or not self.kept:
+                source = results(layer - 1)[begin:end] if layer else data[begin:end]
+                x = source.reshape(rows, source.shape[-1])
+                if self.narrow or (layer and self.drops):
+                    x = have["x"].reshape(-1)[: x.size].reshape(x.shape)
+                    calls.append(partial(layer_input, xp, a, s, layer, begin, source, rng, have))
             if self._needs_befores:
                 calls += self._befores(xp, d, begin, end, results(layer), states[0][number], ends)
             head = gradient(layer, begin, end)

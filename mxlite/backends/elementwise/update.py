@@ -60,11 +60,26 @@ def trace(step: Any, attrs: Any, dtype: DType, decays: bool) -> Traced:
     return traced(_formula(step), attrs, len(step.inputs), step.scratch, dtype, decays)
 
 
+def trace_rest(step: Any, attrs: Any, dtype: DType, decays: bool) -> Traced:
+    """The same of its `rest`, which has no gradient among its inputs."""
+    return traced(_rest(step), attrs, len(step.inputs) - 1, step.scratch, dtype, decays)
+
+
 @functools.cache
 def _formula(step: Any) -> Callable[..., Sequence[Any]]:
     def formula(xp: Any, a: Any, r: Any, scratch: Any, arrays: Any) -> Sequence[Any]:
         weight, grad, *states = arrays
         step.step(xp, a, r, scratch, weight, grad, *states, out=weight)
+        return [weight, *states]
+
+    return formula
+
+
+@functools.cache
+def _rest(step: Any) -> Callable[..., Sequence[Any]]:
+    def formula(xp: Any, a: Any, r: Any, scratch: Any, arrays: Any) -> Sequence[Any]:
+        weight, *states = arrays
+        step.rest(xp, a, r, scratch, weight, *states, out=weight)
         return [weight, *states]
 
     return formula

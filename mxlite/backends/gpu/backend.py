@@ -47,6 +47,7 @@ class GPUBackend(Backend):
             identity=lambda: (f"device={device.name}",),
             simplify=passes.simplify,
             combine=passes.combine,
+            lighten=passes.lighten,
         )
 
     def choose(

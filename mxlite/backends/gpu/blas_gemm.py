@@ -24,6 +24,9 @@ _log = logging.getLogger("mxlite")
 
 MOST_SCRATCH = 32 << 20
 """Bytes that one call may use, which is what NVIDIA recommends for sm_90."""
+SHARE, LEAST_SCRATCH = 4, 256 << 10
+"""It may use a quarter of what its matrices have, if that is less, but always so many bytes: in a small
+network scratch would be more than all else."""
 MOST_CALLS = 8  # of one product: more are left to our own kernel, which takes them at once
 MOST_ALIGNED = 16  # bytes: what vector loads and copies by hardware ask for
 
@@ -130,7 +133,9 @@ def plans(device: Any, p: Product) -> list[Plan]:
 
 
 def _found(device: Any, form: Multiplication) -> tuple[Choice, ...]:
-    return _choices(device, form, MOST_SCRATCH)
+    a, b, c = form.m * form.k, form.k * form.n, form.m * form.n
+    nbytes = form.count * ((a + b) * SIZES[form.dtype] + c * SIZES[form.made])
+    return _choices(device, form, min(MOST_SCRATCH, max(LEAST_SCRATCH, nbytes // SHARE)))
 
 
 def connect(device: Any, plan: Plan, where: Addresses, work: int, room: int) -> Run | None:

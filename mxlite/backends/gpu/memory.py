@@ -146,9 +146,13 @@ class Pool:
         return block
 
     def exactly(self, nbytes: int) -> Block:
-        """A block of its own from the driver, given back to it when nobody holds it: a program's arena."""
+        """A block of its own from the driver, given back to it when nobody holds it: a program's arena.
+
+        What lies idle goes back before: kernels that were measured for the program have left much of it.
+        """
         with self._lock:
             self._collect()
+            self._trim()
             address = self._ask(nbytes)
             self._arenas += nbytes
         block = Block(address, nbytes, self._device, 0)

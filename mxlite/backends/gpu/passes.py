@@ -7,15 +7,19 @@ operator gets another form only where there is a kernel for that form, backwards
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
-from ...graph import Entry, Graph, Op
+from ...graph import Entry, Graph, Node, Op
+from ...graph.opdef import DType
 from ...ops.conv import Convolution
 from ...ops.conv_channels_last import _convolution_channels_last
 from ...ops.deconv import Deconvolution
 from ...ops.deconv_channels_last import _deconvolution_channels_last
 from ...ops.dense import FullyConnected
+from ...ops.norm_act import _norm_act, NormActAttrs
+from ...ops.norm_again import _norm_again
 from .. import passes
 from ..base import Request, Row
 from ..elementwise import chains as fusing
@@ -33,6 +37,10 @@ APART: tuple[type[Op], ...] = (
 )
 """Operators whose kernels compute the gradient in data apart from that in the weight."""
 
+STEP_FLOPS = 150
+"""As `lightened` has it. An H200 does 14 operations in float32 while it moves a byte (NVIDIA, H200 data
+sheet). Tensor cores do more, but then a step of convolutions and norms waits for memory most of its time."""
+
 
 @dataclass(frozen=True)
 class Passes:
@@ -45,18 +53,22 @@ class Passes:
         return any(row(r) is not None for row in self.kernels.get(r.op, ()))
 
     def simplify(self, graph: Graph, train: bool) -> Graph:
-        """Channels last, norms folded into convolutions at inference, norms with what follows them."""
+        """Channels last, norms folded into convolutions at inference, norms with what follows them, maxima
+        before activations, parameters of recurrent layers as they are."""
         work: Callable[[Graph, bool, Any], Graph]
         for work in (passes.channels_last, passes.fold, passes.norm_act):
             graph = work(graph, train, self.has_kernel)
-        return graph
+        return passes.wide_parameters(passes.pool_first(graph, train))
 
     def combine(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
-        """The gradients of convolutions and products apart, products with the activations beside them, chains
-        of elementwise operators as one, and updates of small parameters together."""
+        """The gradients of convolutions and products apart, updates that read gradients of 16 bits, products
+        with the activations beside them, chains of elementwise operators as one, and updates of small
+        parameters together."""
         apart = frozenset(op for op in APART if op.grad_op in self.kernels)
         graph, moved, num_forward = passes.split_gradients(graph, kept, num_forward, apart)
         both = {e: moved.get(e, e) for e in kept}
+        takes = partial(self._takes, graph)
+        graph = passes.narrow_gradients(graph, frozenset(both.values()), num_forward, takes)
         work: Callable[[Graph, frozenset[Entry], int], Combined]
         for work in (self._dense_epilogue, self._chains):
             graph, new, num_forward = work(graph, frozenset(both.values()), num_forward)
@@ -64,8 +76,38 @@ class Passes:
         graph, _, num_forward = group_updates(graph, kept, num_forward)
         return graph, both, num_forward
 
+    def lighten(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
+        """Results of norms and of other cheap operators made again; see `passes.lightened`."""
+        return passes.lightened(graph, kept, num_forward, self._makes_again, STEP_FLOPS)
+
+    def _makes_again(self, r: Request) -> bool:
+        """Whether a kernel has the bits of the first time: cuDNN's norms round in a way of their own."""
+        return self.has_kernel(r) and not (r.op is _norm_again and self._is_by_cudnn(_first_time(r)))
+
+    def _is_by_cudnn(self, r: Request) -> bool:
+        found = (row(r) for row in self.kernels.get(r.op, ()))
+        kernel = next((k for k in found if k is not None), None)
+        return kernel is not None and kernel.name.startswith("cudnn")
+
+    def _takes(self, graph: Graph, update: Node, dtype: DType) -> bool:
+        """Whether a kernel for `update` reads a gradient of that type."""
+        assert update.op is not None
+        shapes = tuple(graph.shapes[e] for e in update.inputs)
+        weight, _, *others = (graph.dtypes[e] for e in update.inputs)
+        kinds = (weight, dtype, *others)
+        return self.has_kernel(Request(update.op, update.attrs, shapes, (), weight, kinds))
+
     def _dense_epilogue(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
         return passes.dense_epilogue(graph, kept, num_forward, self.has_kernel)
 
     def _chains(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
         return fusing.chains(graph, kept, num_forward, KNOWN)
+
+
+def _first_time(r: Request) -> Request:
+    """The question that was asked for the norm whose result is to be made again."""
+    attrs = asdict(r.attrs)
+    add = bool(attrs.pop("plus"))
+    inputs, channels = r.inputs[:6], r.inputs[1]
+    outputs = (r.inputs[0], channels, channels)
+    return replace(r, op=_norm_act, attrs=NormActAttrs(**attrs, add=add), inputs=inputs, outputs=outputs)

@@ -5,12 +5,15 @@ Each pass is told by an argument which operators of another form the backend has
 
 from .banded import banded as banded
 from .channels_last import channels_last as channels_last
+from .convolution_updates import convolution_updates as convolution_updates
 from .dense_epilogue import dense_epilogue as dense_epilogue
 from .fold import fold as fold
+from .image_gradients import image_gradients as image_gradients
 from .lightened import lightened as lightened
 from .loaded_dense import loaded_dense as loaded_dense
 from .loaded_updates import loaded_updates as loaded_updates
 from .loss_bands import loss_bands as loss_bands
+from .loss_updates import loss_updates as loss_updates
 from .narrow_data import narrow_data as narrow_data
 from .narrow_gradients import narrow_gradients as narrow_gradients
 from .narrowed_dense import narrowed_dense as narrowed_dense
@@ -21,3 +24,4 @@ from .pooled_convolutions import pooled_convolutions as pooled_convolutions
 from .product_updates import product_updates as product_updates
 from .remade import remade as remade
 from .split_gradients import split_gradients as split_gradients
+from .wide_parameters import wide_parameters as wide_parameters

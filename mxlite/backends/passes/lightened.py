@@ -34,30 +34,38 @@ LEAST_BYTES = 128 * 1024
 
 
 def lightened(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
+    graph: Graph,
+    kept: frozenset[Entry],
+    num_forward: int,
+    has_kernel: Callable[[Request], bool],
+    step_flops: float | None = None,
 ) -> tuple[Graph, Mapping[Entry, Entry], int]:
     """`graph` that holds less; see `Backend.lighten`. O(inputs + arrays found * nodes).
 
-    `has_kernel` says for the operators of `again` whether the backend has one.
+    `has_kernel` says for the operators of `again` whether the backend has one; `step_flops` takes the place
+    of STEP_FLOPS.
     """
     reads = Reads(graph, num_forward)
     shown = kept.union(graph.outputs)
     ways = ways_of(graph, reads, shown, partial(again, has_kernel=has_kernel), LEAST_BYTES)
-    chosen = _chosen(graph, reads, ways, shown) if ways else []
+    most = STEP_FLOPS if step_flops is None else step_flops
+    chosen = _chosen(graph, reads, ways, shown, most) if ways else []
     if not chosen:
         return graph, {}, num_forward
     new, moved = with_ways(graph, reads, ways, chosen)
     return new, moved, num_forward
 
 
-def _chosen(graph: Graph, reads: Reads, ways: Mapping[Entry, Way], shown: Set[Entry]) -> Sequence[Entry]:
+def _chosen(
+    graph: Graph, reads: Reads, ways: Mapping[Entry, Way], shown: Set[Entry], step_flops: float
+) -> Sequence[Entry]:
     """What is made again: of all that saves something what saves most for its cost, as much as is cheap."""
     live = _live(graph, reads, shown)
     found = sorted(ways, key=lambda e: (ways[e].cost / graph.nbytes(e), reads.place[e.node]))
     found = _needed(graph, reads, ways, live, found)
     work = sum(work_of(graph, reads, node) for node in (*reads.forward, *reads.backward))
     costs = np.cumsum([ways[e].cost for e in found])
-    count = int((costs * STEP_FLOPS <= work).sum())
+    count = int((costs * step_flops <= work).sum())
     return found if count == len(found) else _needed(graph, reads, ways, live, found[:count])
 
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from ...graph import Entry, Graph
 from .ways import Reads, rerun, ways_of, with_ways, work_of
 
-LEAST_BYTES = 512 * 1024
+LEAST_BYTES = 256 * 1024
 """Of an array that is made again; with smaller ones the plan would only get longer."""
 
 LEAST_FLOPS = 200

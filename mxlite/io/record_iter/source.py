@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...core.errors import FormatError
+from ...core.wanted import wanted_path
 from ..recordio.files import read_index
 from ..recordio.record import next_record, read_record, record_offsets
 from .options import Options
@@ -30,7 +31,7 @@ class Records:
     """The records of one part of a file. `start` goes to a place in an epoch, `next` reads on from there."""
 
     def __init__(self, options: Options) -> None:
-        self.name = options.path_imgrec
+        self.name = wanted_path("path_imgrec", options.path_imgrec)
         self._file = open(self.name, "rb")
         self._shuffle = options.shuffle
         self._seed = options.seed

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, TextIO
 
 from ...core.errors import FormatError, nearest, StateError
+from ...core.wanted import wanted_path
 from .record import read_record, write_record
 
 Path = str | os.PathLike[str]
@@ -20,7 +21,7 @@ class MXRecordIO:
     """
 
     def __init__(self, uri: Path, flag: str) -> None:
-        self.uri = os.fspath(uri)
+        self.uri = wanted_path("MXRecordIO: uri", uri)
         self.flag = flag
         self.is_open = False
         self.pid: int | None = None

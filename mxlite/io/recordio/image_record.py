@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.errors import FormatError
+from ...core.errors import ArgumentError, FormatError
+from ...core.wanted import found, wanted
 from ..image_codec import decode, encode
 
 _HEAD = struct.Struct("<IfQQ")
@@ -32,7 +33,10 @@ class IRHeader(NamedTuple):
 
 def pack(header: IRHeader | tuple[Any, ...], s: bytes) -> bytes:
     """Head and bytes in one. A label that is no number is an array: `flag` becomes its length."""
-    head = IRHeader(*header)
+    try:
+        head = IRHeader(*header)
+    except TypeError:
+        raise ArgumentError(f"pack: header must be (flag, label, id, id2), got {found(header)}.") from None
     if isinstance(head.label, numbers.Number):
         return _HEAD.pack(0, head.label, head.id, head.id2) + bytes(s)
     labels = np.asarray(head.label, dtype="<f4")
@@ -41,6 +45,7 @@ def pack(header: IRHeader | tuple[Any, ...], s: bytes) -> bytes:
 
 def unpack(s: bytes) -> tuple[IRHeader, bytes]:
     """Head and bytes of a record; its label is a float, or a float32 array where there are several."""
+    wanted("unpack: s", s, "the bytes of a record", bytes, bytearray, memoryview)
     if len(s) < _HEAD.size:
         raise FormatError(f"A record with a label has at least {_HEAD.size} bytes, this one {len(s)}.")
     head = IRHeader(*_HEAD.unpack_from(s))

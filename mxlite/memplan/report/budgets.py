@@ -2,45 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...core.bytesize import parse_bytes
+from ...core.bytesize import UNBOUNDED
 from ...core.errors import BudgetError, MemoryBudgetError
 
 if TYPE_CHECKING:
     from ..plan import MemoryPlan
-    from ..problem import Problem
 
 MOST = 1000  # plans
 
 
-def along_budgets(problem: Problem, budgets: int | Sequence[int | str] | None) -> list[MemoryPlan]:
-    """Plans for these budgets, or for so many between the least and keeping everything; None: none.
+def along_budgets(plan: MemoryPlan, budgets: int | Sequence[int | str] | None) -> list[MemoryPlan]:
+    """Plans for what `plan` is for within these budgets, or within so many between the least and keeping
+    everything; None: none.
 
     Raises MemoryBudgetError where one cannot be kept.
     """
-    from ..search import plan_memory
-
     if budgets is None:
         return []
     if isinstance(budgets, int):
-        return budgets_between(lambda budget: plan_memory(problem, budget), budgets)
-    return [plan_memory(problem, parse_bytes(budget)) for budget in budgets]
+        return budgets_between(plan, budgets)
+    return [plan.within(budget) for budget in budgets]
 
 
-def budgets_between(plan: Callable[[int | None], MemoryPlan], count: int) -> list[MemoryPlan]:
-    """Plans for `count` budgets, the least that works first, in equal ratios up to keeping everything.
-
-    `plan(budget)` makes one; None stands for no budget.
-    """
+def budgets_between(plan: MemoryPlan, count: int) -> list[MemoryPlan]:
+    """Plans for `count` budgets, the least that works first, in equal ratios up to keeping everything."""
     if not 1 <= count <= MOST:
         raise BudgetError(f"Plans can be made for 1 to {MOST} budgets, got {count}.")
-    full = plan(None)
+    full = replace(plan.within(UNBOUNDED), budget_bytes=None)
     if count == 1:
         return [full]
     try:
-        plan(1)
+        plan.within(1)
         least = full.peak_bytes
     except MemoryBudgetError as error:
         least = error.least_feasible_bytes
@@ -48,4 +44,4 @@ def budgets_between(plan: Callable[[int | None], MemoryPlan], count: int) -> lis
         return [full]
     ratio = (full.peak_bytes / least) ** (1 / (count - 1))
     budgets = sorted({least, *(int(least * ratio**i) for i in range(1, count - 1))})
-    return [*map(plan, budgets), full]
+    return [*map(plan.within, budgets), full]

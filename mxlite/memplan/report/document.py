@@ -88,7 +88,7 @@ def _plan(plan: MemoryPlan) -> Data:
     size = {n: i for i, n in enumerate(sizes)}
     unit = int(np.gcd.reduce(np.array([0, *plan.offsets], np.int64))) or 1
     return {
-        "method": plan.method,
+        "method": plan.how,
         "budget": plan.budget_bytes,
         "peak": plan.peak_bytes,
         "arena": plan.arena_bytes,

@@ -118,7 +118,7 @@ def image_of(plan: MemoryPlan, form: str, title: str = "") -> bytes:
         extra = f"{100 * plan.extra_time:.1f} % extra time, {plan.recomputed:,} operations run again"
         heading = printable(title) or f"Memory plan: {len(plan.problem.tasks):,} operations"
         axes.set_title(f"{heading}\n", loc="left", fontsize=10, fontweight="bold", parse_math=False)
-        below = f"{printable(plan.method)}: {extra}; {certificate_of(plan)}"
+        below = f"{printable(plan.how)}: {extra}; {certificate_of(plan)}"
         axes.text(0, 1.018, below, transform=axes.transAxes, fontsize=7, color="#444", parse_math=False)
         _draw_names(axes, drawn, unit, wide, high)
         handles = [

@@ -30,7 +30,7 @@ def cell(plan: MemoryPlan) -> str:
     cells = "".join(_row(name, value) for name, value in rows)
     if plan.host_bytes:
         cells += _row("in host memory", format_bytes(plan.host_bytes))
-    heading = f"Memory plan: {len(plan.problem.tasks):,} operations, {html.escape(plan.method)}"
+    heading = f"Memory plan: {len(plan.problem.tasks):,} operations, {html.escape(plan.how)}"
     return (
         f"<div><p><b>{heading}</b><br>{html.escape(certificate_of(plan))}</p>"
         f'<div style="display:flex;flex-wrap:wrap;gap:1.5em;align-items:flex-start">'

@@ -74,7 +74,7 @@ def trace_of(plan: MemoryPlan) -> Event:
         events.append(_counter("arena and fixed bytes", end, fixed))
     events.sort(key=lambda e: e["ts"])
     about = {
-        "method": plan.method,
+        "method": plan.how,
         "peak bytes": plan.peak_bytes,
         "arena bytes": plan.arena_bytes,
         "fixed bytes": fixed,

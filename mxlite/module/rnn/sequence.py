@@ -8,6 +8,7 @@ from typing import Any
 from ... import symbol
 from ...core import ShapeError
 from ...core.errors import OpAttributeError
+from ...core.wanted import wanted
 from ...symbol import Symbol
 
 Steps = Symbol | Sequence[Symbol]
@@ -58,5 +59,6 @@ def as_asked(length: int | None, inputs: Any, layout: str, merge: bool | None) -
 def _check_length(length: int | None, inputs: Any) -> None:
     if inputs is None:
         raise ShapeError("unroll needs inputs: a symbol with a time axis, or a list with one for each step.")
+    wanted("unroll: inputs", inputs, "a Symbol or a list of them", list, tuple)
     if length is not None and len(inputs) != length:
         raise ShapeError(f"unroll over {length} steps needs {length} inputs, got {len(inputs)}.")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core import StateError
+from ...core.wanted import wanted
 from ...ndarray import NDArray
 from ...symbol import Symbol
 from .base_cell import BaseRNNCell, StateInfo
@@ -22,6 +23,7 @@ class CellGroup(BaseRNNCell):
 
     def _join(self, cell: BaseRNNCell) -> None:
         """Have `cell` as the last one; raises StateError if both bring parameters."""
+        wanted(f"{type(self).__name__}.add: cell", cell, "an RNN cell", BaseRNNCell)
         if self._override_cell_params:
             if not cell._own_params:
                 raise StateError(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ... import symbol
+from ...core.wanted import whole
 from ...ops import find_op
 from ...symbol import Symbol
 from ...symbol.functions import apply
@@ -19,7 +20,7 @@ class _StepCell(BaseRNNCell):
 
     def __init__(self, num_hidden: int, prefix: str, params: RNNParams | None, **i2h_bias: Any) -> None:
         super().__init__(prefix, params)
-        self._num_hidden = num_hidden
+        self._num_hidden = whole(f"{type(self).__name__}: num_hidden", num_hidden, 1)
         own = self._params
         self._iW, self._hW = own.get("i2h_weight"), own.get("h2h_weight")
         self._iB, self._hB = own.get("i2h_bias", **i2h_bias), own.get("h2h_bias")

@@ -109,7 +109,8 @@ class Form(NamedTuple):
     """What the code of a function depends on.
 
     kind: "max", "sum" or, of what `index` numbers, "chosen". index: the dtype of `index`, "" without it.
-    has_out: whether `out` is written.
+    has_out: whether `out` is written. signed: whether of channels whose weight is
+    below 0 the smallest are taken.
     """
 
     kind: str
@@ -117,6 +118,7 @@ class Form(NamedTuple):
     dtype: str
     index: str = ""  # type: ignore[assignment]  # hides tuple.index
     has_out: bool = True
+    signed: bool = False
 
 
 @functools.cache
@@ -245,6 +247,11 @@ class _Writer:
         f, n = self.f, self.n
         kind, numbered = self.form.kind, bool(self.index)
         written = self.lanes(self.whole("add", target, c), count)
+        signs: list[str] = []
+        if self.form.signed:
+            weights = [f.load(self.weights, i, mask=mask) for i in self.lanes(c, count)]
+            one, minus = f.const(1.0), f.const(-1.0)
+            signs = [f.select(f.compare("olt", w, f.const(0.0)), minus, one) for w in weights]
         firsts = [f.const(float("-inf") if kind == "max" else 0.0)] * count
         if kind == "chosen":
             chosen = [f.load(self.places, i, self.index, mask) for i in written]
@@ -259,6 +266,7 @@ class _Writer:
         def tap(w: str, element: str, number: str, values: Sequence[str]) -> Sequence[str]:
             places = self.lanes(self.whole("add", element, c), count)
             x = [f.load(self.data, i, self.dtype, mask) for i in places]
+            x = [f.mul(v, s) for v, s in zip(x, signs)] if signs else x
             if kind == "chosen":
                 here = [f.compare("oeq", v, number) for v in chosen]
                 return [f.select(b, new, v) for b, new, v in zip(here, x, values)]
@@ -281,7 +289,8 @@ class _Writer:
             weight = f.mul(self.weight(where[0], where[1]), self.last_weight(where[2]))
             found = tuple(f.mul(v, weight) for v in found)
         if self.form.has_out:
-            for v, i in zip(found, written):
+            made = [f.mul(v, s) for v, s in zip(found, signs)] if signs else found
+            for v, i in zip(made, written):
                 f.store(v, self.out, i, self.dtype, mask)
         if numbered and kind == "max":
             none = f.number(self.product(n["kernel_d"], n["kernel_h"], n["kernel_w"]))

@@ -7,7 +7,7 @@ from typing import Any
 
 from ....core import native
 from ....core.dtype import float32
-from ...elementwise.update import trace, Traced
+from ...elementwise.update import trace, trace_rest, Traced
 from .emit import emit
 from .emitter import Function, Module
 from .team import load
@@ -19,13 +19,16 @@ _ROWS, _COLUMNS, _MATRICES = 1, 2, 3  # of parts of rows; then every array, each
 
 
 @functools.lru_cache(maxsize=256)
-def code(step: Any, a: Any, dtypes: tuple[str, ...], master: bool, in_rows: bool = False) -> native.Code:
+def code(
+    step: Any, a: Any, dtypes: tuple[str, ...], master: bool, in_rows: bool = False, rest: bool = False
+) -> native.Code:
     """The function "update" of a step with these attributes (whose `row` is 0).
 
     dtypes: of weight, gradient and states; with `master` the last state is the weight in float32, and the
     weight only gets its rounded value. Slots: the address of the rates (float64, lr and wd), the number of
     elements, the addresses of the arrays. With `in_rows` the arrays are columns of matrices: instead of the
     number of elements those of rows and columns, and behind each address the elements from row to row.
+    rest: of what is left of the step behind its gradient, which is not among the arrays then.
     """
     module = Module()
     f = module.function("update")
@@ -43,7 +46,7 @@ def code(step: Any, a: Any, dtypes: tuple[str, ...], master: bool, in_rows: bool
     any_decay = f.emit(f"fcmp une double {wd[0]}, 0.0")
     no_decay = f.emit(f"xor i1 {any_decay}, true")
     for condition, decays in ((any_decay, True), (no_decay, False)):
-        formula = trace(step, a, float32, decays)
+        formula = (trace_rest if rest else trace)(step, a, float32, decays)
         with f.when(f.emit(f"and i1 {is_made}, {condition}")):
 
             def elements(at: list[str], start: str, stop: str, formula: Traced = formula) -> None:
@@ -53,8 +56,9 @@ def code(step: Any, a: Any, dtypes: tuple[str, ...], master: bool, in_rows: bool
                         values[0] = values.pop()
                     weight, *states = _computed(f, formula, [*values, lr[1], wd[1]])
                     f.store(weight, at[0], i, dtypes[0], mask=mask)
-                    for state, p in zip([*states, *([weight] if master else [])], at[2:]):
-                        f.store(state, p, i, mask=mask)
+                    for state, p in zip([*states, *([weight] if master else [])], at[1 if rest else 2 :]):
+                        if state not in values:  # else it stays as it is
+                            f.store(state, p, i, mask=mask)
 
                 f.sweep(start, stop, body)
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ....ops.pool_channels_last import _chosen_pooling_channels_last, _pooling_channels_last
+from ....ops.pool_channels_last import (
+    _chosen_pooling_channels_last,
+    _extreme_pooling_channels_last,
+    _pooling_channels_last,
+)
 from ....ops.pool_kernels import index_type, windows
 from ...base import ChosenKernel, connected, Request
 from ..compiled import call, storable, threads_for, usable
@@ -24,15 +28,16 @@ def _row(r: Request) -> ChosenKernel | None:
     t = tables(a, w)
     if a.pool_type == "max" and has_empty_window(w, t):
         return None
-    chooses = r.op is _chosen_pooling_channels_last
+    chooses, signed = r.op is _chosen_pooling_channels_last, r.op is _extreme_pooling_channels_last
     kind = "chosen" if chooses else "max" if a.pool_type == "max" else "sum"
     numbers = index_type(a).name
     table = t.backward if backward else t.forward
     threads = threads_for(r.dtype.itemsize * (prod(r.inputs[0]) + prod(r.outputs[0])))
 
-    def run(data: Any, out: Any, index: Any) -> Run:
-        form = Form(kind, backward, r.dtype.name, numbers if index is not None else "", out is not None)
-        addresses = [0 if x is None else address_of(x) for x in (data, out, index, table, t.weights)]
+    def run(data: Any, out: Any, index: Any, weights: Any = t.weights) -> Run:
+        numbered = numbers if index is not None else ""
+        form = Form(kind, backward, r.dtype.name, numbered, out is not None, signed)
+        addresses = [0 if x is None else address_of(x) for x in (data, out, index, table, weights)]
         return call(code(form), "pool", [*addresses, *arguments(sizes(w))], threads, keep=t)
 
     def forward(xp: Any, a: Any, data: Any, *, out: Any, index: Any) -> Run:
@@ -41,18 +46,22 @@ def _row(r: Request) -> ChosenKernel | None:
     def chosen(xp: Any, a: Any, data: Any, index: Any, *, out: Any) -> Run:
         return run(data, out, index)
 
+    def extreme(xp: Any, a: Any, data: Any, gamma: Any, *, out: Any, index: Any) -> Run:
+        return in_turn(()) if out is None and index is None else run(data, out, index, gamma)
+
     def gradient(xp: Any, a: Any, d_out: Any, index: Any, *, d_data: Any) -> Run:
         return in_turn(()) if d_data is None else run(d_data, d_out, index)
 
-    code(
-        Form(kind, backward, r.dtype.name, numbers if kind != "sum" else "")
-    )  # compiled while plans are made
-    what = f"{'chosen' if chooses else a.pool_type} pooling" + (", backward" if backward else "")
-    return connected(gradient if backward else chosen if chooses else forward, 0, f"compiled {what}")
+    # Compiled while plans are made.
+    code(Form(kind, backward, r.dtype.name, numbers if kind != "sum" else "", signed=signed))
+    way = gradient if backward else chosen if chooses else extreme if signed else forward
+    what = f"{'chosen' if chooses else 'extreme' if signed else a.pool_type} pooling"
+    return connected(way, 0, f"compiled {what}" + (", backward" if backward else ""))
 
 
 ROWS = {
     _pooling_channels_last: [_row],
     _pooling_channels_last.grad_op: [_row],
     _chosen_pooling_channels_last: [_row],
+    _extreme_pooling_channels_last: [_row],
 }

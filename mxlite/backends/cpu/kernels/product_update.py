@@ -128,15 +128,24 @@ def _band(w: Weight, rows: int) -> _Band | None:
 
 def step_kernel(w: Weight, shape: tuple[int, ...]) -> ChosenKernel:
     """The kernel of the step on some of a weight's numbers."""
-    op, attrs = w.step.op, w.step.attrs
-    shapes = (shape, shape, *(shape for _ in w.dtypes[1:-1]), w.hyper)
-    dtypes = (w.dtypes[0], w.dtype, *w.dtypes[1:])
+    return step_of(w.step, shape, w.dtype, w.dtypes, w.hyper)
+
+
+def step_of(
+    step: Any, shape: tuple[int, ...], dtype: DType, kinds: tuple[DType, ...], hyper: tuple[int, ...]
+) -> ChosenKernel:
+    """The kernel of a step on `shape` numbers, see `Weight` for the rest: gradients of `dtype`, `kinds` as
+    `dtypes` there.
+    """
+    op, attrs = step.op, step.attrs
+    shapes = (shape, shape, *(shape for _ in kinds[1:-1]), hyper)
+    dtypes = (kinds[0], dtype, *kinds[1:])
     asked = Request(op, attrs, shapes, (), dtypes[0], dtypes)
     for row in STEPS.get(op, ()):
         if (made := row(asked)) is not None:
             return made
-    step = Backend.reference(op, attrs, shapes, (), dtypes[0])
-    return replace(step, workspace=step_bytes(w.step, shape, w.dtype))
+    reference = Backend.reference(op, attrs, shapes, (), dtypes[0])
+    return replace(reference, workspace=step_bytes(step, shape, dtype))
 
 
 def _update(r: Request) -> ChosenKernel | None:

@@ -80,11 +80,10 @@ def _backward(r: Request) -> ChosenKernel | None:
 
 def _gate_gradients(r: Request) -> ChosenKernel | None:
     a = r.attrs
-    data = _rnn_gate_gradients.named(a, r.inputs)["data"]
-    if not fits(a.rnn, data, r.dtype):
+    if not fits(a.rnn, a.data, r.dtype):
         return None
     try:
-        made = BackwardLayers(a.rnn, data, (r.dtype, r.dtype), r.train, kept=True, leaves=True)
+        made = BackwardLayers(a.rnn, a.data, (r.dtype, r.dtype), r.train, kept=True, leaves=True)
     except Missing:
         return None
 
@@ -94,7 +93,7 @@ def _gate_gradients(r: Request) -> ChosenKernel | None:
     ) -> Run:  # fmt: skip
         given = _rnn_gate_gradients.named(a, args)
         return made.connect(
-            xp, given["data"], given["parameters"], (given["state"], given.get("state_cell")), None,
+            xp, None, given["parameters"], (given["state"], given.get("state_cell")), None,
             given["out"], given.get("layers"), given.get("cells"), given["gates"],
             tuple(given.get(n) for n in ("d_out", "d_state_output", "d_statecell_output")),
             (d_data, None, d_state, d_state_cell), work, None, d_gates, d_biases,

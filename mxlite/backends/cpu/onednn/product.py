@@ -77,7 +77,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Product:
-    """out = alpha * x @ y (+ bias) (+ out): how to compute it.
+    """out = alpha * x @ y (+ bias) (+ adds * out): how to compute it.
 
     `bind(x, y, out, bias, work)` takes arrays or addresses of first elements, and `work` of `scratch` bytes.
     """
@@ -94,10 +94,10 @@ def product(
     out: Layout,
     bias: bool = False,
     alpha: float = 1.0,
-    adds: bool = False,
+    adds: float = 0.0,
     any_width: bool = False,
 ) -> Product | None:
-    """The product of matrices x (..., M, K) and y (..., K, N); with `adds` it is added to what `out` holds.
+    """The product of matrices x (..., M, K) and y (..., K, N); it is added to `adds` times what `out` holds.
 
     bias: (N,), contiguous. None where oneDNN has nothing good for it; with `any_width` also a product with
     few columns, which fill no vectors, is good.
@@ -148,12 +148,12 @@ def turned(made: Product | None) -> Product | None:
     return Product(made.name, made.scratch, bound)
 
 
-def _blocked(x: Layout, y: Layout, out: Layout, bias: bool, alpha: float, adds: bool) -> Product | None:
+def _blocked(x: Layout, y: Layout, out: Layout, bias: bool, alpha: float, adds: float) -> Product | None:
     attr = Attr()
     if alpha != 1:
         attr.scales(SRC)
     if adds:
-        attr.add_to_output()
+        attr.add_to_output(adds)
     before = len(out.shape) - 1
     row = Layout((*(1,) * before, out.shape[-1]), (out.shape[-1],) * before + (1,), out.dtype)
     try:
@@ -179,7 +179,7 @@ def _blocked(x: Layout, y: Layout, out: Layout, bias: bool, alpha: float, adds: 
     return Product(f"onednn {made.implementation}", made.scratch, bound)
 
 
-def _of_copy(x: Layout, y: Layout, out: Layout, bias: bool, alpha: float, adds: bool) -> Product | None:
+def _of_copy(x: Layout, y: Layout, out: Layout, bias: bool, alpha: float, adds: float) -> Product | None:
     """The product of x without the gaps between its columns: with them there is no blocked kernel."""
     dense = Layout.dense(*x.turned.shape, dtype=x.dtype)
     made = _blocked(dense.turned, y, out, bias, alpha, adds)
@@ -228,7 +228,7 @@ def _has_plain() -> bool:
     return lib is not None and lib.isa & _AVX2 == _AVX2
 
 
-def _plain(x: Layout, y: Layout, out: Layout, alpha: float, adds: bool) -> Product | None:
+def _plain(x: Layout, y: Layout, out: Layout, alpha: float, adds: float) -> Product | None:
     """dnnl_sgemm: it finds its kernel at each call, and its threads too."""
     leads = x.lead, y.lead, out.lead
     if None in leads:
@@ -239,7 +239,7 @@ def _plain(x: Layout, y: Layout, out: Layout, alpha: float, adds: bool) -> Produ
     kinds = [ctypes.c_char(b"T" if z.is_turned else b"N") for z in (x, y)]
     sizes = [ctypes.c_int64(z) for z in (m, n, k)]
     lead_x, lead_y, lead_out = (ctypes.c_int64(z or 0) for z in leads)
-    factor, beta = ctypes.c_float(alpha), ctypes.c_float(1.0 if adds else 0.0)
+    factor, beta = ctypes.c_float(alpha), ctypes.c_float(adds)
     pointer, call = ctypes.c_void_p, lib.sgemm
 
     def bound(x_at: Any, y_at: Any, out_at: Any, bias: Any = None, work: Any = None) -> Run:

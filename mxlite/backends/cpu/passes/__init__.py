@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ....graph import Entry, Graph
-from ...passes import banded, narrow_data, pool_first, product_updates, remade
+from ...passes import banded, loss_updates, narrow_data, pool_first, product_updates, remade
 from .chains import chains
 from .channels_last import channels_last
+from .convolution_updates import convolution_updates
 from .fold import fold
+from .image_gradients import image_gradients
 from .keep_gates import forget_gates as forget_gates, keep_gates
 from .lighten import lighten as lighten
 from .loaded_dense import loaded_dense
@@ -37,12 +39,15 @@ SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
 )
 COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]], ...] = (
     loss_bands,
+    loss_updates,
     split_gradients,
+    image_gradients,
     normed_loads,
     narrow_gradients,
     loaded_dense,
     narrowed_dense,
     product_updates,
+    convolution_updates,
     rnn_updates,
     banded,
     chains,

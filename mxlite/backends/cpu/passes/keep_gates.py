@@ -9,9 +9,9 @@ from __future__ import annotations
 from ....core.dtype import float32
 from ....graph import Entry, Graph, Node, Rewriter
 from ....graph.opdef import known_shape
-from ....ops.cast import Cast
 from ....ops.rnn import RNN
 from ....ops.rnn_gates import _rnn_keeping_gates
+from ...passes.wide_parameters import widest
 from ..kernels.recurrent import fits
 
 
@@ -28,19 +28,11 @@ def keep_gates(graph: Graph, train: bool) -> Graph:
             r.keep(node)
         else:
             ins = [r.of(e) for e in node.inputs]
-            ins[1] = r.of(_widest(graph, node.inputs[1]))
+            ins[1] = r.of(widest(graph, node.inputs[1]))
             new = r.add(_rnn_keeping_gates, node.attrs, ins, node.name, node.annotations)
             for i in range(node.num_outputs):
                 r.put(Entry(node, i), Entry(new, i))
     return r.graph()
-
-
-def _widest(graph: Graph, parameters: Entry) -> Entry:
-    """What they are a narrow copy of, if that is float32."""
-    if parameters.node.op is not Cast or graph.dtypes[parameters].itemsize != 2:
-        return parameters
-    (source,) = parameters.node.inputs
-    return source if graph.dtypes[source] == float32 else parameters
 
 
 def forget_gates(graph: Graph) -> Graph:

@@ -49,7 +49,8 @@ def rnn_updates(
                 _stands_for(node, new, moved, shapes, dtypes)
             continue
         named = {n: moved.get(e, e) for n, e in zip(node.input_names, node.inputs)}
-        attrs = GateGradientsAttrs(node.attrs, tuple(n for n in _HEADS if n in named))
+        data = graph.shapes[node.inputs[node.input_names.index("data")]]
+        attrs = GateGradientsAttrs(node.attrs, data, tuple(n for n in _HEADS if n in named))
         ins = tuple(named[n] for n in _rnn_gate_gradients.input_names(attrs))
         gradients = Node(_rnn_gate_gradients, attrs, ins, node.name)
         order.append(gradients)

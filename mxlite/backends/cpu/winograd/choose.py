@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ....core.dtype import float32
+from ..compiled import width
 from ..threads import num_threads
 from .convolve import Convolution, Made
 from .correlate import Correlation
@@ -15,6 +16,7 @@ from .layer import fits, Layer, part_of
 from .tiles import Epilogue, Prologue
 
 PLAIN = Prologue()
+LEAST_HALVED = 64  # channels of a part: to transform the other side twice costs more where there are fewer
 MOST_SORTED = 64  # tiles of an image: more do not fit in a cache together
 
 
@@ -93,7 +95,7 @@ def d_weight(
     pad: tuple[int, int],
     dtype: Any,
     m: int = 4,
-    most: int = 32,
+    most: int | None = None,
     parts: tuple[int, int] | None = None,
     splits: int | None = None,
     prologue: Prologue = PLAIN,
@@ -107,14 +109,27 @@ def d_weight(
     threads = num_threads()
     if parts is None:
         parts = part_of(c, 64), part_of(f, 64)
+        halved = _for_each_thread(parts, (c // parts[0]) * (f // parts[1]), threads)
+        parts, most = halved, most or (32 if halved == parts else 16)
     if splits is None:
         items = (c // parts[0]) * (f // parts[1])
         splits = 1 if items % threads == 0 or items > 8 * threads else threads
     grid = grid_of(h + 2 * pad[0] - 2, w + 2 * pad[1] - 2, m)
     shape = Layer(n, h, w, c, f, (pad[0], pad[1]), str(np.dtype(dtype)), grid, threads)
     splits = min(splits, shape.units)  # each has something to add
-    most = max(1, most // shape.unit)
+    most = max(1, (most or 32) // shape.unit)
     return Correlation(**vars(shape), prologue=prologue, parts=parts, splits=splits, most=most, adds=adds)
+
+
+def _for_each_thread(parts: tuple[int, int], items: int, threads: int) -> tuple[int, int]:
+    """`parts`, halved where there are fewer than threads: each has sums of its own then, and those of half a
+    part are half as many as those of a whole one that is split by tiles.
+    """
+    found = list(parts)
+    for k in (1, 0):
+        if items < threads and found[k] >= LEAST_HALVED and found[k] // 2 % width() == 0:
+            found[k], items = found[k] // 2, 2 * items
+    return (found[0], found[1]) if items >= threads else parts
 
 
 def grid_of(oh: int, ow: int, m: int) -> Grid:

@@ -24,9 +24,9 @@ from typing import Any
 
 from ....ops.scratch import carve, Piece
 from ..compiled import call, width
-from ..onednn import in_turn, Run
+from ..onednn import Run
 from .grid import Grid, Round, round_of, whole_rounds
-from .kernels import far_of, weight_entry, weight_routine, WEIGHT_SLOTS
+from .kernels import far_of, weight_routine
 from .layer import address, BYTE, Layer, padded, vectors
 from .product import rows_routine
 from .routine import code_of, Int, Program
@@ -44,7 +44,7 @@ SLOTS = (
 
 
 class Made(IntEnum):
-    """When U is made: before, by all threads; by each thread, before its items; for each item."""
+    """When U is made: by all threads together, by each thread, before its items; for each item."""
 
     SHARED = 0
     BY_THREAD = 1
@@ -75,15 +75,18 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
     u_far = far_of(f, g["cs"], v)
     c_parts = f.over(g["c"], g["cs"])
 
-    def make_u(when: str, f0: Int, c0: Int) -> None:
-        with f.when(when):
-            source = f.at(g["weight"], f.plus(f.times(f0, g["lane"]), f.times(c0, g["step"])))
-            f.run(
-                weights, ("ptr", source), ("i64", g["lane"]), ("i64", g["step"]), ("i64", g["backwards"]),
-                ("ptr", u_at), ("i64", u_far), ("i64", panels), ("i64", 0), ("i64", g["cs"]),
-            )  # fmt: skip
+    def make_u(f0: Int, c0: Int, first: Int, last: Int) -> None:
+        source = f.at(g["weight"], f.plus(f.times(f0, g["lane"]), f.times(c0, g["step"])))
+        f.run(
+            weights, ("ptr", source), ("i64", g["lane"]), ("i64", g["step"]), ("i64", g["backwards"]),
+            ("ptr", u_at), ("i64", u_far), ("i64", panels), ("i64", first), ("i64", last),
+        )  # fmt: skip
 
-    make_u(f.is_("eq", g["made"], Made.BY_THREAD), 0, 0)
+    with f.when(f.is_("eq", g["made"], Made.BY_THREAD)):
+        make_u(0, 0, 0, g["cs"])
+    with f.when(shared):
+        make_u(0, 0, *f.share(g["cs"]))
+        f.meet()
     with f.items(f.times(f.over(g["f"], g["fs"]), g["groups"]), SLOTS.index("taken")) as item:
         f0 = f.times(f.over(item, g["groups"]), g["fs"])
         start, stop = round_of(f, 0, g["units"], g["groups"], f.rest(item, g["groups"]))
@@ -97,7 +100,8 @@ def convolve_entry(p: Program, grid: Grid, v: int, dtype: str, epilogue: Epilogu
             own_line = [f.at(g[x], f.times(c0, 4)) for x in LINE] if prologue.line else []
             own_data = f.at(g["data"], f.times(c0, size))
             images = Source(f, into, own_data, g["h"], g["w"], in_pixel, blocks, zeros, own_line)
-            make_u(by_item, f0, c0)
+            with f.when(by_item):
+                make_u(f0, c0, 0, g["cs"])
             fresh = f.emit(f"zext i1 {f.is_('eq', part.index, 0)} to i64")
             with f.loop("0", str(rounds)) as r:
                 begin, end = round_of(f, start, stop, rounds, r.index)
@@ -203,14 +207,7 @@ class Convolution(Layer):
             "factor": address(factor), "bias": address(bias), "out": address(out),
             "addend": address(addend), "work": address(own), **dict(zip(LINE, map(address, line))),
             "cs": self.parts[0], "fs": self.parts[1], "groups": self.groups, "most": self.most,
-            "has_bias": int(bias is not None), "made": int(self.made), "depth": self.c,
-            "taken": 0, "finished": 0,
-            "panels": self.f // (self.v * width()),
+            "has_bias": int(bias is not None), "made": int(self.made), "taken": 0, "finished": 0,
         }  # fmt: skip
-        calls = []
-        if self.made == Made.SHARED:
-            code, name = code_of(weight_entry, self.grid.m, self.v)
-            calls.append(call(code, name, [values[s] for s in WEIGHT_SLOTS], self.threads, keep))
         code, name = code_of(convolve_entry, self.grid, self.v, self.dtype, self.epilogue, self.prologue)
-        calls.append(call(code, name, [values[s] for s in SLOTS], self.threads, keep))
-        return in_turn(calls)
+        return call(code, name, [values[s] for s in SLOTS], self.threads, keep)

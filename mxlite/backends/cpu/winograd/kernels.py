@@ -55,22 +55,3 @@ def weight_routine(p: Program, m: int, v: int) -> str:
                 )
     f.done()
     return name
-
-
-WEIGHT_SLOTS = ("weight", "u", "panels", "depth", "lane", "step", "backwards")
-
-
-def weight_entry(p: Program, m: int, v: int) -> str:
-    """All of U; every thread makes some panels or, where there are few, some input channels of each."""
-    name = f"weights{m}x{v}"
-    routine = p.borrow(weight_routine, m, v)
-    f = p.entry(name)
-    g = {s: (f.pointer(k) if k < 2 else f.integer(k)) for k, s in enumerate(WEIGHT_SLOTS)}
-    first, last = f.share(g["depth"])
-    f.run(
-        routine, ("ptr", g["weight"]), ("i64", g["lane"]), ("i64", g["step"]), ("i64", g["backwards"]),
-        ("ptr", g["u"]),
-        ("i64", far_of(f, g["depth"], v)), ("i64", g["panels"]), ("i64", first), ("i64", last),
-    )  # fmt: skip
-    f.done()
-    return name

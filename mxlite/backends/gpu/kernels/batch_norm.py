@@ -21,6 +21,8 @@ from ....graph.ir import Shape
 from ....graph.opdef import Op
 from ....ops.norm import _contrib_SyncBatchNorm, BatchNorm, BatchNorm_v1
 from ....ops.norm_act import _norm_act
+from ....ops.norm_act_line import is_lined
+from ....ops.norm_again import _norm_again
 from ....ops.scratch import accumulator
 from ...base import ChosenKernel, connected, Request
 from ..channels import PARTS, Split, split, split_at_once
@@ -123,6 +125,14 @@ class Kernels:
             values = [*rest, *sources, *sizes, eps, ctypes.c_int(0), relu, y, pointer(0), pointer(0)]
             runs.append(launch("normalized", self.writes, values))
         return InOrder(runs)
+
+    def again(self, data: Any, gamma: Any, beta: Any, mean: Any, var: Any, addend: Any, out: Any) -> Run:
+        """The call that makes what `forward` made as `out` again, with the mean and 1 / std that it found."""
+        arrays = (data, addend, None if self.a.fix_gamma else gamma, beta, mean, var)
+        found, relu = ctypes.c_int(0), ctypes.c_int(self.relu)
+        values = [*map(self._pointer, arrays), *self.writes.numbers, ctypes.c_double(self.a.eps), found, relu]
+        values += [self._pointer(out), pointer(0), pointer(0)]
+        return self._launcher((data, addend, out), gradient=False)("normalized", self.writes, values)
 
     def backward(
         self,
@@ -240,7 +250,20 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
         return connected(connect, k.workspace, f"cuda {_name(r.op)}", like=r.op.forward, mutates=True)
 
-    table: dict[type[Op], list[Any]] = {}
+    def again(r: Request) -> ChosenKernel | None:
+        k = None if is_lined(r.attrs.plus) else kernels(r)
+        if k is None:
+            return None
+
+        def connect(
+            xp: Any, a: Any, data: Any, gamma: Any, beta: Any, mean: Any, var: Any, addend: Any = None,
+            addend_factor: Any = None, addend_shift: Any = None, *, out: Any, work: Any,
+        ) -> Run:  # fmt: skip
+            return nothing if data.size == 0 else k.again(data, gamma, beta, mean, var, addend, out)
+
+        return connected(connect, 0, "cuda norm again", like=r.op.forward)
+
+    table: dict[type[Op], list[Any]] = {_norm_again: [again]}
     for op in (BatchNorm, BatchNorm_v1, _contrib_SyncBatchNorm, _norm_act):
         table[op] = [forward]
         if op.grad_op is not None:

@@ -194,13 +194,13 @@ def _elementwise(device: Device, r: Request, f: Any, *names: str) -> ChosenKerne
 
 
 def _make_loss_gradient(device: Device, r: Request) -> ChosenKernel | None:
-    """grad_scale, divided by N or by how many elements are above the threshold."""
+    """grad_scale, divided by the number of rows or by how many elements are above the threshold."""
     a, (shape,) = r.attrs, r.inputs
     n = prod(shape)
     if not n or not floating(r.dtype):
         return None
     if a.normalization != "valid":
-        scale = a.grad_scale / (max(1, shape[0]) if a.normalization == "batch" else 1)
+        scale = a.grad_scale / (max(1, prod(shape[:-1])) if a.normalization == "batch" else 1)
         return _elementwise(device, r, lambda w: w.constant(scale))
     wide = sum_type(r.dtype)
     fold = Fold(device, r.dtype, (n,), (1,), ABOVE, ADD, PLAIN, a.valid_thresh)

@@ -15,7 +15,7 @@ from typing import Any
 from ....graph.ir import Shape
 from ....graph.opdef import Op
 from ....ops.pool import Pooling
-from ....ops.pool_channels_last import _pooling_channels_last
+from ....ops.pool_channels_last import _chosen_pooling_channels_last, _pooling_channels_last
 from ....ops.pool_gradients import _chosen_pooling, _max_pooling_d_data, _pooling_d_data
 from ....ops.pool_kernels import index_type, windows
 from ...base import ChosenKernel, connected, Request
@@ -119,6 +119,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     table[_max_pooling_d_data] = row(False, made, _max_spread)
     table[_max_pooling_d_data.grad_op] = row(False, made, _max_choose)  # type: ignore[index]
     table[_chosen_pooling] = row(False, first, _choose)
+    table[_chosen_pooling_channels_last] = row(True, first, _choose)
     table[_chosen_pooling.grad_op] = row(False, first, _choose_spread)  # type: ignore[index]
     return table
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ....graph.opdef import Op
 from ....ops import RNN
+from ....ops.rnn_wide import _rnn_wide
 from ...base import ChosenKernel, connected, Request
 from ..device import Device, Run
 from ..numpy_calls import Calls, Drops, ghost, ghost_at, Unsupported
@@ -80,5 +81,5 @@ def _products(device: Device, r: Request, own: int) -> int | None:
 def rows(device: Device) -> dict[type[Op], list[Any]]:
     """Rows of the backend's table for one device."""
     row = functools.partial(_row, device)
-    assert RNN.grad_op is not None
-    return {RNN: [row], RNN.grad_op: [row]}
+    assert RNN.grad_op is not None and _rnn_wide.grad_op is not None
+    return {op: [row] for op in (RNN, RNN.grad_op, _rnn_wide, _rnn_wide.grad_op)}

@@ -1,0 +1,279 @@
+"""Of a convolution that nobody asks a gradient in data of, behind it a norm and max pooling, backward keeps
+what pooling took.
+
+    x = convolution(data)                          x = convolution(data)
+    y, mean, var = norm(x)                         mean, var = norm(x)
+    z, index = pooling(y)                          chosen, index = pooling(x)
+                                                   z = norm of chosen, by mean and var
+                                                   sums, patches = sums over x and data
+    d_y = from d_z, index                          d_weight, ... = from d_z, chosen, index, data and sums
+    d_x, ... = from d_y, x, mean, var
+    d_weight = from d_x, data
+
+So x is dead when forward is through its first layers, and y, d_y and d_x are not made; see
+`ops/image_gradient.py`. z is cheap to make again of `chosen`, and its bits are the same: of a channel the
+norm makes each number alike, and never a larger one of a smaller one, or where gamma is below 0 the other way
+round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, replace
+from typing import Any, NamedTuple
+
+from ...graph import Entry, Graph, Node
+from ...ops.conv_channels_last import _convolution_channels_last, ChannelsLastAttrs
+from ...ops.image_gradient import _image_gradient, _image_sums, ImageGradientAttrs
+from ...ops.norm import BatchNorm
+from ...ops.norm_act import _norm_act
+from ...ops.norm_act_line import NormActLineAttrs
+from ...ops.norm_again import _norm_again
+from ...ops.normed_convolution import _norm_line
+from ...ops.pool_channels_last import _extreme_pooling_channels_last, _pooling_channels_last
+from ..base import Request
+from .norm_act import is_norm
+from .rewritten import output, renewed, rewritten
+
+_STAGE = "__mirror_stage__"
+
+
+class _Found(NamedTuple):
+    """The nodes of the first layers and their gradients, those in the order in which they run."""
+
+    convolution: Node
+    norm: Node
+    pool: Node
+    d_pool: Node
+    d_norm: Node
+    d_convolution: Node
+
+
+def image_gradients(
+    graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
+) -> tuple[Graph, Mapping[Entry, Entry], int]:
+    """`graph` with `_image_gradient`; see `Backend.combine`. O(nodes).
+
+    `has_kernel` says for the operators of `_requests` whether the backend has one. Run it after
+    `split_gradients`.
+    """
+    operators = [n for n in graph.nodes if n.op is not None]
+    forward = frozenset(operators[:num_forward])
+    pools = [n for n in forward if n.op is _pooling_channels_last and _is_windowed_max(n.attrs)]
+    if not pools or len(operators) == num_forward:
+        return graph, {}, num_forward
+    readers: dict[Entry, list[Node]] = {}
+    for node in graph.nodes:
+        for e in node.inputs:
+            readers.setdefault(e, []).append(node)
+    shown = kept.union(graph.outputs)
+    found = [f for pool in pools if (f := _found(graph, pool, readers, shown, forward)) is not None]
+    found = [f for f in found if all(has_kernel(r) for r in _requests(graph, f))]
+    if not found:
+        return graph, {}, num_forward
+    new, moved = _Rewrite(graph, found).result()
+    return new, moved, num_forward + 2 * len(found)
+
+
+def _found(
+    graph: Graph,
+    pool: Node,
+    readers: Mapping[Entry, list[Node]],
+    shown: frozenset[Entry],
+    forward: frozenset[Node],
+) -> _Found | None:
+    """What lies in front of a pooling, where nobody else reads it; None if it is something else."""
+    norm = pool.inputs[0].node
+    if not _is_plain(norm) or norm.attrs.axis % len(graph.shapes[Entry(norm)]) != 3:
+        return None
+    conv = norm.inputs[0].node
+    if conv.op is not _convolution_channels_last or not conv.attrs.no_bias:
+        return None
+    backward = []
+    for node, name in ((pool, "index"), (norm, "mean")):
+        later = [n for n in readers.get(output(node, name), ()) if n.forward is node]
+        backward += later[:1]
+    if len(backward) < 2:
+        return None
+    d_pool, d_norm = backward
+    d_data = output(d_norm, "d_data")
+    if len(readers.get(d_data, ())) != 1 or d_pool in forward or d_norm in forward:
+        return None
+    found = _Found(conv, norm, pool, d_pool, d_norm, readers[d_data][0])
+    d_conv = found.d_convolution
+    if d_conv.forward is not conv or output(d_conv, "d_data") in readers or "weight" not in d_conv.absent:
+        return None
+    alone = {
+        Entry(conv): {norm, d_norm},
+        Entry(norm): {pool},
+        output(norm, "mean"): {d_norm},
+        output(norm, "var"): {d_norm},
+        output(pool, "index"): {d_pool},
+        Entry(d_pool): {d_norm},
+        d_data: {d_conv},
+    }
+    if any(e in shown or not own.issuperset(readers.get(e, ())) for e, own in alone.items()):
+        return None
+    return None if any(n.annotations.get(_STAGE) for n in (conv, norm, pool)) else found
+
+
+def _is_windowed_max(a: Any) -> bool:
+    return a.pool_type == "max" and not a.global_pool
+
+
+def _is_plain(norm: Node) -> bool:
+    """Whether it is a norm by the batch's statistics over its last axis, with a rectifier at most."""
+    if not (is_norm(norm) or norm.op is _norm_act) or norm.absent or len(norm.inputs) != 5:
+        return False
+    return not (norm.attrs.fix_gamma or norm.attrs.use_global_stats)
+
+
+def _requests(graph: Graph, found: _Found) -> list[Request]:
+    """The questions for kernels of what is new."""
+    conv, norm, pool = found[:3]
+    data, weight = conv.inputs
+    channel = output(norm, "mean")
+    small, index = Entry(pool), output(pool, "index")
+
+    def ask(op: Any, attrs: Any, like: tuple[Entry, ...], outs: tuple[Any, ...]) -> Request:
+        shapes, dtypes = tuple(graph.shapes[e] for e in like), tuple(graph.dtypes[e] for e in like)
+        return Request(op, attrs, shapes, outs, dtypes[0], dtypes)
+
+    of_weight, of_channel = graph.shapes[weight], graph.shapes[channel]
+    pooled = (small, small, *(channel,) * 6, index, data)
+    request = ask(_image_gradient, _attrs(found), pooled, (of_weight, of_channel, of_channel))
+    request = replace(
+        request,
+        inputs=(*request.inputs, of_weight, of_weight[1:]),
+        dtypes=(*request.dtypes, *(graph.dtypes[channel],) * 2),
+    )
+    return [
+        ask(_image_sums, _own(conv), (Entry(conv), data, channel), (of_weight, of_weight[1:])),
+        ask(_norm_line, _line(norm), norm.inputs, (of_channel,) * 4),
+        ask(_extreme_pooling_channels_last, pool.attrs, (Entry(conv), channel), (graph.shapes[small],) * 2),
+        ask(_norm_again, _again(norm), (small, *(channel,) * 4), (graph.shapes[small],)),
+        request,
+    ]
+
+
+class _Rewrite:
+    """The graph with the first layers `found`."""
+
+    def __init__(self, graph: Graph, found: list[_Found]) -> None:
+        self.graph = graph
+        self.place = {n: f for f in found for n in (f.norm, f.pool, f.d_norm)}
+        self.gone = {n for f in found for n in (f.d_pool, f.d_convolution)}
+        self.shapes, self.dtypes = dict(graph.shapes), dict(graph.dtypes)
+        self.moved: dict[Entry, Entry] = {}
+        self.node_of: dict[Node, Node] = {}
+        self.order: list[Node] = []
+        self.kept: dict[_Found, tuple[Entry, Entry, Entry, Entry]] = {}
+
+    def result(self) -> tuple[Graph, Mapping[Entry, Entry]]:
+        """The graph, and what its entries have become."""
+        for node in self.graph.nodes:
+            found = self.place.get(node)
+            if found is not None:
+                make = {found.norm: self._norm, found.pool: self._pool, found.d_norm: self._gradient}[node]
+                make(found)
+            elif node not in self.gone:
+                new = renewed(node, self._inputs(node), self.node_of)
+                self.order.append(new)
+                if new is not node:
+                    self.node_of[node] = new
+                    for i in range(node.num_outputs):
+                        self._put(Entry(new, i), Entry(node, i))
+                        self.moved[Entry(node, i)] = Entry(new, i)
+        graph = rewritten(self.graph, self.order, self.moved, self.node_of, self.shapes, self.dtypes)
+        return graph, self.moved
+
+    def _inputs(self, node: Node) -> tuple[Entry, ...]:
+        return tuple(self.moved.get(e, e) for e in node.inputs)
+
+    def _put(self, e: Entry, like: Entry) -> None:
+        if like in self.shapes:  # of what nobody reads it may be unknown
+            self.shapes[e], self.dtypes[e] = self.shapes[like], self.dtypes[like]
+
+    def _norm(self, found: _Found) -> None:
+        """Only what the norm finds."""
+        norm = found.norm
+        new = Node(_norm_line, _line(norm), self._inputs(norm), f"{norm.name}_line")
+        self.order.append(new)
+        for i, name in enumerate(new.output_names):
+            self._put(Entry(new, i), output(norm, "mean"))
+            if name in ("mean", "var"):
+                self.moved[output(norm, name)] = Entry(new, i)
+
+    def _pool(self, found: _Found) -> None:
+        """What is kept, and what comes of it."""
+        conv, norm, pool = found[:3]
+        x, gamma, beta = self._inputs(norm)[:3]
+        mean, var = (self.moved[output(norm, n)] for n in ("mean", "var"))
+        data, weight = (self.moved.get(e, e) for e in conv.inputs)
+        chosen = Node(_extreme_pooling_channels_last, pool.attrs, (x, gamma), pool.name)
+        made = Node(_norm_again, _again(norm), (Entry(chosen), gamma, beta, mean, var), norm.name)
+        sums = Node(_image_sums, _own(conv), (x, data, mean), f"{conv.name}_sums")
+        self.order += [chosen, made, sums]
+        for e in (Entry(chosen), Entry(made)):
+            self._put(e, Entry(pool))
+        self._put(Entry(chosen, 1), output(pool, "index"))
+        for i, shape in enumerate((self.shapes[weight], self.shapes[weight][1:])):
+            self.shapes[Entry(sums, i)], self.dtypes[Entry(sums, i)] = shape, self.dtypes[mean]
+        self.moved[Entry(pool)] = Entry(made)
+        self.kept[found] = (Entry(chosen), Entry(chosen, 1), Entry(sums), Entry(sums, 1))
+
+    def _gradient(self, found: _Found) -> None:
+        """The gradients, where that of the norm was."""
+        head = dict(zip(found.d_pool.input_names, found.d_pool.inputs))["d_out"]
+        data = found.convolution.inputs[0]
+        _, gamma, beta, *moving = self._inputs(found.norm)
+        statistics = [self.moved[output(found.norm, n)] for n in ("mean", "var")]
+        chosen, index, *sums = self.kept[found]
+        grad, data = (self.moved.get(e, e) for e in (head, data))
+        inputs = (grad, chosen, gamma, beta, *statistics, *moving, index, data, *sums)
+        new = Node(_image_gradient, _attrs(found), inputs, found.d_convolution.name)
+        self.order.append(new)
+        for node in (found.d_norm, found.d_convolution):
+            for name in set(node.output_names).intersection(new.output_names):
+                self.moved[output(node, name)] = output(new, name)
+                self._put(output(new, name), output(node, name))
+
+
+def _own(conv: Node) -> ChannelsLastAttrs:
+    return ChannelsLastAttrs(**_of_convolution(conv))
+
+
+def _of_convolution(conv: Node) -> dict[str, Any]:
+    return {f.name: getattr(conv.attrs, f.name) for f in fields(ChannelsLastAttrs)}
+
+
+def _line(norm: Node) -> BatchNorm.Attrs:
+    own = {f.name for f in fields(BatchNorm.Attrs)}
+    return BatchNorm.Attrs(**{n: x for n, x in asdict(norm.attrs).items() if n in own})
+
+
+def _again(norm: Node) -> NormActLineAttrs:
+    """Of what makes the result of `norm` of what it has found."""
+    a = asdict(norm.attrs)
+    own = {f.name for f in fields(NormActLineAttrs)}
+    return NormActLineAttrs(
+        **{n: x for n, x in a.items() if n in own} | {"relu": _rectifies(norm), "plus": ""}
+    )
+
+
+def _rectifies(norm: Node) -> bool:
+    return bool(norm.op is _norm_act and norm.attrs.relu)
+
+
+def _attrs(found: _Found) -> ImageGradientAttrs:
+    a, norm = found.pool.attrs, found.norm.attrs
+    return ImageGradientAttrs(
+        **_of_convolution(found.convolution),
+        pool_kernel=a.kernel,
+        pool_stride=a.stride,
+        pool_pad=a.pad,
+        pooling_convention=a.pooling_convention,
+        eps=norm.eps,
+        momentum=norm.momentum,
+        relu=_rectifies(found.norm),
+    )

@@ -1,0 +1,164 @@
+"""A classifier's weight is updated where its gradient is made, and then that is never there as a whole.
+
+    forward     loss, d_data, d_weight = _dense_cross_entropy(data, weight, ...)
+                out = MakeLoss(loss)
+    backward    update(weight, d_weight, momentum)
+
+becomes
+
+    backward    loss, d_data = _dense_cross_entropy_update(data, weight, ..., momentum)
+                out = MakeLoss(loss)
+
+See `dense_cross_entropy_update.py`; it needs a step with momentum that looks at the gradient by no other way.
+A weight may not change in the forward pass, so that the loss, and what follows from it there, are made in the
+backward pass. Who wants to see them before has them made by their `preview`s, see `executor/preview.py`. So
+what follows has to be little, and must do nothing but follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ...core.dtype import float32
+from ...graph import Entry, Graph, Node
+from ...ops.reshape import Reshape
+from ..dense_cross_entropy import _dense_cross_entropy
+from ..dense_cross_entropy_update import _dense_cross_entropy_update, DenseLossUpdateAttrs
+from .product_updates import is_elementwise, LEAST_BYTES
+from .rewritten import output, renewed, rewritten
+
+_FEW_BYTES = 1024
+"""Of all that follows from a loss, at most: it is made twice where forward and backward are called apart."""
+
+
+class _Match(NamedTuple):
+    """A loss with its classifier, and the update of the classifier's weight."""
+
+    loss: Node
+    update: Node
+
+
+def loss_updates(
+    graph: Graph, kept: frozenset[Entry], num_forward: int, least_bytes: int = LEAST_BYTES
+) -> tuple[Graph, Mapping[Entry, Entry], int]:
+    """`graph` with updates inside of losses; see `Backend.combine`. Gradients of fewer than `least_bytes`
+    bytes stay as they are. Run it after `loss_bands`. O(inputs * losses).
+    """
+    forward = dict.fromkeys([n for n in graph.nodes if n.op is not None][:num_forward])
+    found, late = _matches(graph, kept, forward, least_bytes)
+    if not found:
+        return graph, {}, num_forward
+    of_loss = {m.loss: m for m in found}
+    joined = {m.update for m in found}
+    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
+    moved: dict[Entry, Entry] = {}
+    node_of: dict[Node, Node] = {}
+    fore: list[Node] = [n for n in graph.nodes if n.op is None]
+    first: list[Node] = []
+    back: list[Node] = []
+    for node in graph.nodes:
+        if node.op is None or node in joined:
+            continue
+        inputs = tuple(moved.get(e, e) for e in node.inputs)
+        new = _joined(of_loss[node], inputs) if node in of_loss else renewed(node, inputs, node_of)
+        (first if node in late else fore if node in forward else back).append(new)
+        if new is not node:
+            node_of[node] = new
+            for i, name in enumerate(node.output_names):
+                was = Entry(node, i)
+                if name in new.output_names and was in shapes:  # else nobody reads it
+                    e = moved[was] = output(new, name)
+                    shapes[e], dtypes[e] = shapes[was], dtypes[was]
+    made = rewritten(graph, [*fore, *first, *back], moved, node_of, shapes, dtypes)
+    effects = tuple(n for n in made.effects if n not in joined)
+    return replace(made, effects=effects), moved, num_forward - len(late)
+
+
+def _matches(
+    graph: Graph, kept: frozenset[Entry], forward: Mapping[Node, None], least_bytes: int
+) -> tuple[list[_Match], set[Node]]:
+    """What is joined, and the nodes of the forward pass that are made later for that."""
+    losses = [n for n in forward if n.op is _dense_cross_entropy and n.attrs.gradients]
+    found: list[_Match] = []
+    late: set[Node] = set()
+    uses = graph.uses() if losses else {}
+    for loss in losses:
+        gradient = output(loss, "d_weight")
+        updates = [n for n in graph.effects if len(n.inputs) > 1 and n.inputs[1] == gradient]
+        if len(updates) != 1 or uses[gradient] > 1 or gradient in kept:
+            continue
+        (update,) = updates
+        followers = _followers(graph, loss, forward)
+        if _suits(graph, loss, update, uses, least_bytes) and _is_little(graph, followers):
+            found.append(_Match(loss, update))
+            late |= {loss, *followers}
+    return found, late | _shapers(graph, kept, forward, late)
+
+
+def _suits(graph: Graph, loss: Node, update: Node, uses: Mapping[Entry, int], least_bytes: int) -> bool:
+    """Whether the step can be made of a gradient that comes part by part, of numbers that are there."""
+    weight, gradient, *others = update.inputs
+    if not is_elementwise(update.op) or len(others) != 2 or graph.nbytes(gradient) < least_bytes:
+        return False
+    step: Any = update.op.step_of  # type: ignore[union-attr]
+    if step.growth(update.attrs) is None or weight != loss.inputs[1]:
+        return False
+    if uses[weight] != 2 or uses[others[0]] != 1 or any(e.node.op is not None for e in (weight, *others)):
+        return False
+    return all(graph.dtypes[e] == float32 for e in (weight, gradient, others[0]))
+
+
+def _followers(graph: Graph, loss: Node, forward: Mapping[Node, None]) -> list[Node]:
+    """The nodes of the forward pass that read what is made of the loss, in their order."""
+    found = {loss: None}
+    for node in forward:
+        if any(e.node in found for e in node.inputs):
+            found[node] = None
+    return list(found)[1:]
+
+
+def _is_little(graph: Graph, nodes: Sequence[Node]) -> bool:
+    """Whether these nodes make few bytes, and as often as they are asked."""
+    nbytes = sum(graph.nbytes(Entry(n, i)) for n in nodes for i in range(n.num_outputs))
+    return nbytes <= _FEW_BYTES and all(map(_is_pure, nodes))
+
+
+def _is_pure(node: Node) -> bool:
+    """Whether it does nothing but make its outputs of its inputs."""
+    op = node.op
+    assert op is not None
+    if not op.recomputable or op.mutated(node.attrs) or op.has_stream(node.attrs):
+        return False
+    return "state" not in op.signature.services
+
+
+def _shapers(
+    graph: Graph, kept: frozenset[Entry], forward: Mapping[Node, None], late: Set[Node]
+) -> set[Node]:
+    """What gives arrays of the forward pass another shape for nobody but `late` nodes: that would be kept."""
+    found: set[Node] = set()
+    if not late:
+        return found
+    readers: dict[Entry, list[Node]] = {}
+    for node in graph.nodes:
+        for e in node.inputs:
+            readers.setdefault(e, []).append(node)
+    hidden = kept.union(graph.outputs)
+    for node in reversed(list(forward)):
+        e = Entry(node)
+        if (
+            node.op is Reshape
+            and e not in hidden
+            and all(n in late or n in found for n in readers.get(e, ()))
+        ):
+            found.add(node)
+    return found
+
+
+def _joined(m: _Match, inputs: tuple[Entry, ...]) -> Node:
+    """The loss that updates the weight."""
+    assert m.update.op is not None
+    attrs = DenseLossUpdateAttrs(m.loss.attrs.no_bias, m.update.op, m.update.attrs)
+    return Node(_dense_cross_entropy_update, attrs, (*inputs, *m.update.inputs[2:]), m.loss.name)

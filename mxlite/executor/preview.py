@@ -1,0 +1,55 @@
+"""Outputs that a step makes late, for a forward pass that is called by itself.
+
+A backend may move what makes an output behind the forward pass, where it may change weights as it goes (see
+`backends/passes/loss_updates.py`). Then a whole step makes its outputs there. Forward alone must show them as
+well, and change nothing: it runs **previews**, which make the same and are left out of a whole step.
+
+    forward, then the rest     body, preview -> outputs     loss, update -> outputs, ...
+    a whole step               body,                        loss, update -> outputs, ...
+
+Both write to the arrays of the outputs, the same numbers. Previews are planned as all else is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..graph import Entry, Node
+from .step import Step
+
+
+def with_previews(step: Step) -> Step:
+    """`step` with a preview of each output that is made behind the forward pass. O(inputs)."""
+    graph, count = step.graph, step.num_forward
+    operators = [n for n in graph.nodes if n.op is not None]
+    late = operators[count:]
+    wanted = {e.node for e, key in step.storage.items() if key[0] == "out"}.intersection(late)
+    if not wanted:
+        return step
+    previews: list[tuple[Node, Node]] = []
+    for node in reversed(late):
+        if node in wanted:
+            assert node.op is not None
+            previews.append((node, node.op.preview(node)))
+            wanted |= {e.node for e in previews[-1][1].inputs}
+    shapes, dtypes, storage = dict(graph.shapes), dict(graph.dtypes), dict(step.storage)
+    shown: dict[Entry, Entry] = {}
+    made: list[Node] = []
+    for node, preview in reversed(previews):
+        inputs = tuple(shown.get(e, e) for e in preview.inputs)
+        made.append(replace(preview, inputs=inputs, name=f"{node.name}_preview"))
+        for i in range(preview.num_outputs):
+            was, e = Entry(node, i), Entry(made[-1], i)
+            shown[was] = e
+            shapes[e], dtypes[e] = shapes[was], dtypes[was]
+            if was in storage:
+                storage[e] = storage[was]
+    variables = [n for n in graph.nodes if n.op is None]
+    order = (*variables, *operators[:count], *made, *late)
+    return replace(
+        step,
+        graph=replace(graph, order=order, shapes=shapes, dtypes=dtypes),
+        storage=storage,
+        num_forward=count + len(made),
+        previews=frozenset(made),
+    )

@@ -1,0 +1,85 @@
+"""The steps that one network offers to run: whoever plans for budgets plans over all of them.
+
+A backend may know a second way to compute the same outputs, which holds less and takes longer from the
+outset: gates of recurrent layers that backward computes again. That is another step, with tasks of its own,
+and so another problem with a frontier of its own:
+
+    extra time
+        |  .
+        |   `..second                  a budget's plan is the fastest of all that fit it, whichever step it
+        |      `--.------------        runs; times of both count from the step that is run where all fits
+        |          .
+        |           `.first
+        +---------------`------ bytes
+
+Of two frontiers in which a larger budget never gets a slower plan the faster is one as well.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from threading import Lock
+
+from .problem import Problem
+
+
+class Steps:
+    """Problems of one network, the one that is run if it fits first; the others are made when asked for.
+
+    `free` is the step that is run where nobody names a budget.
+    """
+
+    def __init__(self, free: Callable[[], Problem], within: Iterable[Problem], strategy: str = "sharing"):
+        self._free = free
+        self._rest = iter(within)
+        self._made: list[Problem] = []
+        self._lock = Lock()
+        self.strategy = strategy
+
+    @classmethod
+    def of(cls, problem: Problem, strategy: str = "sharing") -> Steps:
+        """The steps of somebody who has but one."""
+        return cls(lambda: problem, (problem,), strategy)
+
+    @cached_property
+    def free(self) -> Problem:
+        return self._free()
+
+    @property
+    def first(self) -> Problem:
+        """The step that is run within a budget if all of it fits."""
+        return next(iter(self))
+
+    def __iter__(self) -> Iterator[Problem]:
+        at = 0
+        while True:
+            with self._lock:  # a plan may be asked by several threads
+                if at == len(self._made):
+                    self._made += itertools.islice(self._rest, 1)
+            if at == len(self._made):
+                return
+            yield self._made[at]
+            at += 1
+
+    @cached_property
+    def lower_bound_bytes(self) -> int:
+        """Proven: no plan of any of the steps owns less than this."""
+        return min(problem.lower_bound_bytes for problem in self)
+
+    def owning(self, fixed_bytes: dict[str, int]) -> Steps:
+        """The same steps where so many bytes, by category, lie outside the arena."""
+
+        def owning(problem: Problem) -> Problem:
+            return replace(problem, fixed_bytes=fixed_bytes)
+
+        return Steps(lambda: owning(self.free), map(owning, self), self.strategy)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _known, (self.free, tuple(self), self.strategy)
+
+
+def _known(free: Problem, within: tuple[Problem, ...], strategy: str) -> Steps:
+    return Steps(lambda: free, within, strategy)

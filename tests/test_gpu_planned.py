@@ -1,0 +1,55 @@
+"""benchmarks/gpu_planned.py: what it says of PyTorch, counted by hand, and its table."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def benchmarks(monkeypatch):
+    """The benchmarks' packages can be imported; the tests have a module of the name of one of them."""
+    pytest.importorskip("torch")
+    for name in [n for n in sys.modules if n.split(".")[0] == "networks"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    yield importlib.import_module
+    for name in [n for n in sys.modules if n.split(".")[0] == "networks"]:
+        del sys.modules[name]
+
+
+def rounded(*numbers, itemsize=4):
+    return sum(-(-n * itemsize // 512) * 512 for n in numbers)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_pytorchs_peak_is_what_is_alive_at_the_fullest_moment(benchmarks):
+    """Of a layer with many outputs: their scores, what the logarithm made, and two gradients of that size."""
+    suite, torch_peak = benchmarks("networks.suite"), benchmarks("gpu_columns.torch_peak")
+    wide = 5000
+    net = replace(
+        suite.by_name(["mlp"])[0], data=(64, 16), labels=(64,), twin=("MLP", dict(widths=(16, wide)))
+    )
+    scores, weights = rounded(64 * wide), rounded(16 * wide, wide)
+    fixed = 2 * weights + rounded(64 * 16) + rounded(64, itemsize=8)
+    found = torch_peak.peak(net)
+    assert 0 <= found - (fixed + 3 * scores) <= 4096  # the loss and its like, and nothing else
+    narrow = torch_peak.peak(net, autocast=True)
+    assert narrow > found  # copies of weights and scores in 16 bits, and the loss in float32 all the same
+
+
+def test_a_quick_run_prints_each_step_and_plans_what_is_timed(benchmarks, monkeypatch, capsys):
+    planned, nets = benchmarks("gpu_planned"), benchmarks("gpu_columns.nets")
+    monkeypatch.setattr(sys, "argv", ["gpu_planned.py", "--quick"])
+    planned.main()
+    text = capsys.readouterr().out
+    for net in nets.small():
+        for precision in ("float32", "bfloat16"):
+            assert f"| {net.title}, {precision}" in text
+    assert {n.name for n in nets.nets()} >= {"resnet50", "resnet152", "resnet110", "lstm", "decoder"}
