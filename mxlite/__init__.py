@@ -68,6 +68,7 @@ from .module import (
     kvstore as kvstore,
     lr_scheduler as lr_scheduler,
     metric as metric,
+    misc as misc,
     model as model,
     monitor as monitor,
     optimizer as optimizer,
@@ -102,7 +103,6 @@ kv = kvstore
 mon = monitor
 rnd = random
 viz = visualization
-misc = lr_scheduler
 name = symbol.naming
 img = image
 util = core.npshape
@@ -119,6 +119,7 @@ for _module in (
     kvstore,
     lr_scheduler,
     metric,
+    misc,
     model,
     monitor,
     operator,

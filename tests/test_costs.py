@@ -25,6 +25,7 @@ from mxlite.memplan.problem import Problem, Task, Value
 from mxlite.memplan.schedule import OFFLOADED
 
 calibration = sys.modules["mxlite.executor.calibration"]
+Turns = calibration.Turns
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,8 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("MXLITE_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("MXLITE_KERNELS", "reference")
     monkeypatch.setattr("mxlite.executor.timings._made", {})
-    monkeypatch.setattr(calibration, "_cache", lambda: (2**20, 1e9))  # what it does has tests of its own
+    monkeypatch.setattr(calibration, "cache_bytes", lambda: 2**20)  # what they do has tests of its own
+    monkeypatch.setattr(calibration, "others_bytes_per_s", lambda cache, looks: 1e9)
     return tmp_path
 
 
@@ -229,42 +231,64 @@ def test_what_lasts_too_long_keeps_a_scaled_model(monkeypatch):
     assert done.measured == 0 and done.modelled == done.calls and done.step_s > 0
 
 
-def test_all_calls_take_turns_and_of_all_rounds_the_lower_quartile_counts(monkeypatch):
-    turns = []
+def test_all_calls_take_turns_and_of_all_rounds_the_median_counts(monkeypatch):
+    turns, looks = [], []
 
-    def time_call(lowered, c, flush):
+    def time_call(lowered, c, flush, near):
         turns.append(c)
-        return [(1.0 + len(turns), 0.5), (10.0, 20.0)]
+        return float(len(turns)), 0.5
+
+    def others(cache, count):
+        looks.append(len(turns))
+        return float(10 * len(looks))
 
     monkeypatch.setattr(calibration, "_time_call", time_call)
-    plan = chain().memory_plan(data=(16, 32), device="measured")
+    monkeypatch.setattr(calibration, "others_bytes_per_s", others)
+    problem = chain().memory_plan(data=(16, 32), device="measured").problem
     calls = len(turns) // calibration.ROUNDS
     assert calls > 3 and turns == turns[:calls] * calibration.ROUNDS
     assert len(set(turns)) == calls
-    # Of the call that was the first in each round: 2, 2 + calls, 2 + 2 * calls, and thrice 10.
-    assert plan.problem.tasks[turns[0]].seconds == sorted([2, 2 + calls, 2 + 2 * calls, 10, 10, 10])[1]
-    assert plan.problem.tasks[turns[0]].warm == 0.5
+    assert problem.tasks[turns[0]].seconds == 1 + calls * (calibration.ROUNDS // 2)
+    assert problem.tasks[turns[0]].warm == 0.5
+    # What others do is looked at in the same rounds.
+    assert looks == [calls * (r + 1) for r in range(calibration.ROUNDS)]
+    assert problem.others_bytes_per_s == 10 * (calibration.ROUNDS // 2 + 1)
+
+
+def test_rounds_may_be_of_some_calls_and_lie_apart(monkeypatch):
+    (lowered,) = lowered_for_timing(monkeypatch, chain())
+    monkeypatch.setattr(calibration, "_time_call", lambda lowered, c, flush, near: (2.0 + c, 1.0))
+    calls = calibration.distinct_calls(lowered)
+    turns, first = Turns(lowered, calls, 2**20), next(iter(calls))
+    turns.round([first])
+    assert turns.seconds() == {first: (2.0 + calls[first], 1.0)}
+    turns.round()
+    assert turns.seconds() == {key: (2.0 + c, 1.0) for key, c in calls.items()}
+
+
+def test_a_call_in_the_cache_takes_no_longer_than_out_of_it(monkeypatch):
+    monkeypatch.setattr(calibration, "_time_call", lambda lowered, c, flush, near: (1.0, 3.0))
+    tasks = chain().memory_plan(data=(16, 32), device="measured").problem.tasks
+    assert {(t.seconds, t.warm) for t in tasks} == {(1.0, 1.0)}
 
 
 def test_what_cannot_be_timed_is_tried_once(monkeypatch):
     turns = []
-    monkeypatch.setattr(calibration, "_time_call", lambda lowered, c, flush: turns.append(c) or [])
+    monkeypatch.setattr(calibration, "_time_call", lambda lowered, c, flush, near: turns.append(c))
     done = chain().calibrate(data=(16, 32))
     assert len(turns) == done.calls == done.modelled
 
 
-def test_a_cold_run_finds_an_empty_cache_and_threads_awake(monkeypatch):
-    monkeypatch.setattr(calibration, "CALL_S", 1e9)
-    monkeypatch.setattr(calibration, "AGAIN", 2)
-    monkeypatch.setattr(calibration, "LEAST_AGAIN", 1)
-    happened, times = [], iter([4.0, 3.0, 2.0, 5.0, 6.0, 7.0, 8.0, 3.0, 9.0])
-    seconds_of = lambda self, run: run() or next(times)  # noqa: E731
-    monkeypatch.setattr("mxlite.backends.base.Backend.seconds_of", seconds_of)
+def test_a_cold_run_finds_empty_caches_and_a_warm_one_the_nearest_empty_and_threads_awake(monkeypatch):
+    monkeypatch.setattr(calibration, "AGAIN", 4)
+    happened, times = [], iter([4.0, 3.0, 9.0, 2.0, 1.0])
+    monkeypatch.setattr("mxlite.backends.base.Backend.seconds_of", lambda self, run: run() or next(times))
     backend = replace(CPU, rouse=lambda threads: happened.append(threads))
     lowered = SimpleNamespace(backend=backend, threads=2, tuned=True)
-    run, flush = (lambda: happened.append("run")), (lambda: happened.append("flush"))
-    assert calibration._pairs(lowered, run, flush) == [(4.0, 2.0), (5.0, 6.0), (8.0, 3.0)]
-    assert happened == ["run", *["flush", 2, "run", "run", "run"] * 3]
+    run, flush, near = (lambda word=word: happened.append(word) for word in ("run", "flush", "near"))
+    monkeypatch.setattr(calibration, "CALL_S", 1e9)
+    assert calibration._pair(lowered, run, flush, near) == (4.0, 1.5)  # of the later half the median
+    assert happened == ["run", "flush", 2, "run", *["near", 2, "run"] * 4]
 
 
 def test_warm_runs_are_many_where_they_are_short_and_some_where_they_are_long(monkeypatch):
@@ -275,8 +299,16 @@ def test_warm_runs_are_many_where_they_are_short_and_some_where_they_are_long(mo
             "mxlite.backends.base.Backend.seconds_of", lambda self, run, s=seconds: run() or s
         )
         lowered = SimpleNamespace(backend=replace(CPU, rouse=lambda threads: None), threads=1, tuned=True)
-        pairs = calibration._pairs(lowered, lambda runs=runs: runs.append(1), lambda: None)
-        assert len(runs) == 1 + len(pairs) * (1 + count)
+        calibration._pair(lowered, lambda runs=runs: runs.append(1), lambda: None, lambda: None)
+        assert len(runs) == 2 + count
+
+
+def test_what_is_emptied_before_a_warm_run_is_what_the_cores_own_and_leaves_the_rest(monkeypatch):
+    (lowered,) = lowered_for_timing(monkeypatch, chain())
+    for cache, nbytes in ((2**25, calibration.NEAR * lowered.threads), (2**20, 2**18), (0, 0)):
+        turns = Turns(lowered, {}, cache)
+        assert sum(part.nbytes for part in turns._near._parts) == nbytes
+        assert sum(part.nbytes for part in turns._flush._parts) >= 2 * cache
 
 
 def test_to_wait_takes_no_seconds_of_a_kernel():
@@ -321,8 +353,11 @@ def test_a_timed_call_has_its_temporaries_in_one_block(monkeypatch):
 
 
 def lowered_for_timing(monkeypatch, net, **shapes):
-    found = []
-    monkeypatch.setattr(calibration, "_time_calls", lambda lowered, *_: found.append(lowered) or {})
+    found, costed = [], calibration.costed
+    monkeypatch.setattr(calibration, "TOTAL_S", -1.0)
+    monkeypatch.setattr(
+        calibration, "costed", lambda lowered, *_: found.append(lowered) or costed(lowered, *_)
+    )
     net.calibrate(**(shapes or {"data": (16, 32)}))
     return found
 
@@ -429,18 +464,20 @@ def emptied_after(seconds, looks=LOOKS):
 @pytest.mark.parametrize("rate", (1e9, 4e9, 16e9))
 def test_what_others_touch_is_the_rest_of_the_cache_in_the_time_that_a_part_of_it_stays(rate):
     cache = 32 * 2**20
-    found = others_bytes_per_s(cache, emptied_after((cache - cache // PART) / rate))
+    found = others_bytes_per_s(cache, seconds_after=emptied_after((cache - cache // PART) / rate))
     assert rate / 2**0.5 <= found <= rate * 2**0.5  # waits grow by a factor of 2
 
 
 def test_others_who_come_and_go_count_in_part():
-    often, seldom = (others_bytes_per_s(2**25, emptied_after(WAITS[2], looks)) for looks in (LOOKS, 3))
-    assert 0 < others_bytes_per_s(2**25, emptied_after(WAITS[-1])) < seldom < often
+    often, seldom = (
+        others_bytes_per_s(2**25, seconds_after=emptied_after(WAITS[2], looks)) for looks in (LOOKS, 3)
+    )
+    assert 0 < others_bytes_per_s(2**25, seconds_after=emptied_after(WAITS[-1])) < seldom < often
 
 
 def test_where_nobody_else_or_no_cache_is_to_be_seen_others_touch_nothing():
-    assert others_bytes_per_s(2**25, emptied_after(1.0)) == 0
-    assert others_bytes_per_s(2**25, lambda wait: 1.0) == 0 == others_bytes_per_s(0)
+    assert others_bytes_per_s(2**25, seconds_after=emptied_after(1.0)) == 0
+    assert others_bytes_per_s(2**25, seconds_after=lambda wait: 1.0) == 0 == others_bytes_per_s(0)
 
 
 def test_others_on_this_machine_touch_some_number_of_bytes(monkeypatch):

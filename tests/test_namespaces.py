@@ -39,3 +39,9 @@ def test_sparse_names_run_dense():
     assert mx.nd.sparse.dot(a, a).asnumpy().tolist() == [[1, 0], [0, 4]]
     net = mx.sym.sparse.dot(mx.sym.Variable("a"), mx.sym.Variable("b"))
     assert net.infer_shape(a=(2, 3), b=(3, 4))[1] == [(2, 4)]
+
+
+@pytest.mark.parametrize("name", ["csr_matrix", "row_sparse_array"])
+def test_sparse_storage_is_refused_by_name(name):
+    with pytest.raises(mx.MXLiteError, match=f"{name}: arrays are dense here"):
+        getattr(mx.nd.sparse, name)((2, 2))

@@ -205,6 +205,7 @@ def test_differences_are_found_wherever_they_are():
     assert first_difference(problem, problem) is None
     for changed, says in (
         (replace(problem, tasks=(*problem.tasks[:3], replace(task, seconds=9.0), *problem.tasks[4:])), None),
+        (replace(problem, tasks=(*problem.tasks[:3], replace(task, warm=9.0), *problem.tasks[4:])), None),
         (
             replace(problem, tasks=(*problem.tasks[:3], replace(task, workspace=9), *problem.tasks[4:])),
             "workspace",

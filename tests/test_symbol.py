@@ -455,6 +455,12 @@ def test_unknown_dimensions_of_one_side_are_filled_from_the_other(a, b):
         (sym.batch_dot(A, B), {"a": (0, 2, 3), "b": (7, 3, 5)}, [(7, 2, 3), (7, 3, 5)], [(7, 2, 5)]),
         (sym.dot(A, B), {"a": (0, 0), "b": (3, 5)}, [(0, 3), (3, 5)], [(0, 5)]),
         (sym.Concat(A, B) + C, {"a": (0, 3), "b": (0, 4), "c": (8, 0)}, [(8, 3), (8, 4), (8, 7)], None),
+        (
+            sym.Convolution(A, kernel=(3, 2), dilate=(2, 1), pad=(1, 0), num_filter=8) + C,
+            {"a": (0, 3, 0, 0), "c": (5, 8, 30, 31)},
+            [(5, 3, 32, 32), (8, 3, 3, 2), (8,), (5, 8, 30, 31)],
+            None,
+        ),
         (sym.Flatten(A) + C, {"a": (0, 3, 4), "c": (5, 0)}, [(5, 3, 4), (5, 12)], [(5, 12)]),
         (sym.Pooling(A, kernel=(2, 2)) + C, {"a": (0, 3, 8, 8), "c": (5, 0, 0, 0)}, None, [(5, 3, 7, 7)]),
         (
@@ -477,6 +483,7 @@ def test_open_lengths_pass_through_operators_both_ways(net, known, arguments, ou
     [
         (sym.SliceChannel(A, num_outputs=11)[0], {"a": (0, 3)}),
         (sym.reshape_like(A, B), {"a": (0, 3), "b": (4, 0)}),
+        (sym.Pooling(A, kernel=(2, 2), stride=(2, 2)) + C, {"a": (5, 3, 0, 0), "c": (5, 3, 4, 4)}),
         (sym.Concat(A, B, dim=0) + C, {"a": (0, 3), "b": (0, 3), "c": (6, 3)}),
         (sym.broadcast_to(A, shape=(3, 5)), {"a": (3, 0)}),
     ],

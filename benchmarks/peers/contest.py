@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -141,12 +141,19 @@ def compare(entries: Entries) -> None:
             )
 
 
-def take_turns(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> None:
+def take_turns(
+    entries: Entries,
+    workers: Mapping[str, Worker],
+    terms: Terms,
+    before: Callable[[int, int], None] = lambda r, rounds: None,
+) -> None:
     """Rounds in which each column of one precision runs steps for about `terms.seconds`, each round begun by
-    another column; then the other precision."""
+    another column; then the other precision. `before(r, rounds)` is called before each round."""
     check_idle(entries, workers)
     for precision in TOLERANCE:
         values: dict[str, list[float]] = {n: [] for n in workers if entries[n].column.precision == precision}
+        if not values:
+            continue
         for name in list(values):
             calibrate(entries[name], workers[name], values, terms)
         slow = any(v[0] > PATIENCE_S for v in values.values())
@@ -156,13 +163,14 @@ def take_turns(entries: Entries, workers: Mapping[str, Worker], terms: Terms) ->
             v.clear()
             processor[name] = []
         for r in range(rounds):
+            before(r, rounds)
             names = list(values)
             k = r % len(names) if names else 0
             for name in names[k:] + names[:k]:
-                before = workers[name].ask(do="processor")
+                start = workers[name].ask(do="processor")
                 run(entries[name], workers[name], values, terms.lead)
                 if name in values:
-                    spent = workers[name].ask(do="processor") - before
+                    spent = workers[name].ask(do="processor") - start
                     processor[name].append(spent / (terms.lead + entries[name].steps))
         spreads = {name: Spread(tuple(v)) for name, v in values.items()}
         for name, spread in spreads.items():

@@ -18,9 +18,11 @@ from harness.worker import serve
 
 import mxlite as mx
 from mxlite.backends.cpu import onednn
+from mxlite.executor import Executor
 from mxlite.memplan import MemoryPlan
 from mxlite.memplan.kept import kept_bound
 from peers.peer import Arrays, inferred, Peer, trained
+from peers.timed_calls import TimedCalls
 
 
 def numbers(version: Sequence[int]) -> str:
@@ -36,10 +38,15 @@ def llvm() -> str:
     return f"{numbers(binding.llvm_version_info)} for {binding.get_host_cpu_name()}"
 
 
-class MXLite(Peer):
+class MXLite(TimedCalls, Peer):
     """A Module whose step includes the update, as `fit` makes it."""
 
     context = mx.cpu()
+
+    @property
+    def executor(self) -> Executor:  # type: ignore[override]
+        executor: Executor = self.module._executor
+        return executor
 
     def versions(self) -> dict[str, str]:
         found = onednn.library()
@@ -58,7 +65,7 @@ class MXLite(Peer):
         memory_budget: int | str | None = None,
         device: str | None = None,
     ) -> None:
-        self.amp = amp
+        self.amp, self.costs = amp, device
         arrays = {k: Arrays(spec["arrays"], k) for k in ("arg", "aux", "data", "label")}
         train = spec["train"]
         self.labels = arrays["label"]["softmax_label"]
@@ -152,12 +159,13 @@ class MXLite(Peer):
         }
 
     def budgeted(self) -> MemoryPlan:
-        """One within a budget: without one, a step makes what is cheap again."""
+        """One within a budget: without one, a step makes what is cheap again. Its kernels are timed now, if
+        they are to be and were not."""
         if not self.spec["train"]:
             return self.module.memory_plan
         shapes = {d.name: d.shape for d in (*self.module.data_shapes, *self.module.label_shapes)}
         sgd = mx.optimizer.SGD(momentum=self.spec["momentum"])
-        asked = dict(memory_budget=2**61, optimizer=sgd, amp=self.amp, **shapes)
+        asked = dict(memory_budget=2**61, optimizer=sgd, amp=self.amp, device=self.costs, **shapes)
         return self.module.symbol.memory_plan(self.context, **asked)
 
     def least(self, nbytes: int) -> int:

@@ -46,18 +46,20 @@ def cache_bytes(sizes: tuple[int, ...] = SIZES, seconds_of_pass: Callable[[int],
     return max(size for size in sizes if least[size] < (quick + slow) / 2)
 
 
-def others_bytes_per_s(cache: int, seconds_after: Callable[[float], float] | None = None) -> float:
+def others_bytes_per_s(
+    cache: int, looks: int = LOOKS, seconds_after: Callable[[float], float] | None = None
+) -> float:
     """Bytes of the same cache that others touch in a second; 0 where what is in it stays for all WAITS.
 
     `cache` bytes are what it holds. `seconds_after(wait)` measures, unless given, how long it takes to pass
-    over 1 / PART of it `wait` seconds after a pass before; infinity: with nothing of it left. Takes about
-    half a second.
+    over 1 / PART of it `wait` seconds after a pass before; infinity: with nothing of it left. 7 `looks` at
+    each wait take about half a second.
     """
     if cache < PART:
         return 0.0
     measure = seconds_after or _passes_after(cache)
     times: dict[float, list[float]] = {wait: [] for wait in (0.0, *WAITS, float("inf"))}
-    for _ in range(LOOKS):
+    for _ in range(looks):
         for wait, found in times.items():
             found.append(measure(wait))
     quick, slow = median(times.pop(0.0)), median(times.pop(float("inf")))
@@ -65,7 +67,7 @@ def others_bytes_per_s(cache: int, seconds_after: Callable[[float], float] | Non
         return 0.0
     # How many of the waits it outlives: of each what is left after it, on the average of all looks.
     left = [min(1.0, max(0.0, (slow - s) / (slow - quick))) for found in times.values() for s in found]
-    outlived = sum(left) / LOOKS
+    outlived = sum(left) / looks
     if outlived > len(WAITS) - 0.5:
         return 0.0
     return (cache - cache // PART) / (WAITS[0] * RATIO ** (outlived - 0.5))

@@ -8,13 +8,14 @@ from typing import Any
 
 from .problem import Problem
 
-_FREE = ("name", "seconds")  # numbered names change when a network is built twice; seconds only weigh plans
+_FREE = ("name", "seconds", "warm")
+"""Numbered names change when a network is built twice; times only weigh plans."""
 LONGEST = 60  # characters of a name that is shown
 
 
 def first_difference(made: Problem, wanted: Problem) -> str | None:
     """The first task, value or number in which `made` is not `wanted`, in words; None where a plan of one
-    is a plan of the other. Names, modelled seconds and the category of fixed bytes may differ.
+    is a plan of the other. Names, modelled and measured seconds and the category of fixed bytes may differ.
     O(tasks + values).
     """
     for kind, ours, theirs in _lists(made, wanted):

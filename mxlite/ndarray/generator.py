@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from ..core import Context, cpu, StateError
-from ..core.wanted import number
+from ..core.wanted import wanted
 from ..ops.philox import RandomStream
 
 
@@ -73,7 +73,7 @@ class Generators:
     def seed(self, seed: int) -> None:
         """Start all devices again: cpu(0) from `seed` itself, each other from one of its own made of it."""
         with self._lock:
-            self._seed = int(number("seed", seed))
+            self._seed = int(wanted("seed", seed, "a number", has=("__int__",)))
             for ctx, generator in self._of.items():
                 generator.seed(self._seed_of(ctx))
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from ..core.dtype import float32
 from ..core.errors import OpAttributeError, ShapeError
+from ..core.npshape import UNKNOWN
 from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
@@ -102,7 +103,14 @@ class Convolution(Op):
         a: Any, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]
     ) -> Sequence[Shape | None]:
         data, out = inputs[0], outputs[0]
-        return inputs if data is None or out is None else ((out[0], *data[1:]), *inputs[1:])
+        if data is None or out is None or len(data) != len(a.kernel) + 2 or len(out) != len(data):
+            return inputs
+        rank, lengths = len(a.kernel), list(data[2:])
+        windows = [per_axis(n, getattr(a, n), rank, d) for n, d in (("stride", 1), ("dilate", 1), ("pad", 0))]
+        for i, (size, stride, dilate, pad) in enumerate(zip(a.kernel, *windows)):
+            if lengths[i] == UNKNOWN != out[2 + i] and stride == 1:  # others come from several lengths
+                lengths[i] = out[2 + i] + dilate * (size - 1) - 2 * pad
+        return ((out[0], data[1], *lengths), *inputs[1:])
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
