@@ -14,7 +14,7 @@ import mxlite as mx
 from mxlite.backends.gpu import passes
 from mxlite.memplan import check
 
-WAYS = importlib.import_module("mxlite.backends.passes.ways")
+PASS = importlib.import_module("mxlite.backends.passes.lightened")
 SGD = mx.optimizer.SGD(momentum=0.9)
 WHOLE = 2**40  # a budget for everything: then nothing is made again beforehand
 SHAPES = dict(data=(2, 3, 20, 18), softmax_label=(2,))
@@ -23,7 +23,7 @@ SHAPES = dict(data=(2, 3, 20, 18), softmax_label=(2,))
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Arrays of small networks count, and however long it takes."""
-    monkeypatch.setattr(WAYS, "LEAST_BYTES", 1024)
+    monkeypatch.setattr(PASS, "LEAST_BYTES", 1024)
     monkeypatch.setattr(passes, "STEP_FLOPS", 0)
 
 

@@ -16,7 +16,7 @@ from mxlite.memplan.kept import kept_bound
 
 pytestmark = pytest.mark.skipif(not usable(), reason="there is no compiler (llvmlite)")
 
-PASS, WAYS = (importlib.import_module(f"mxlite.backends.passes.{n}") for n in ("lightened", "ways"))
+PASS = importlib.import_module("mxlite.backends.passes.lightened")
 SGD = mx.optimizer.SGD(momentum=0.9)
 WHOLE = 2**40  # a budget for everything
 
@@ -24,7 +24,7 @@ WHOLE = 2**40  # a budget for everything
 @pytest.fixture(autouse=True)
 def small(monkeypatch: Any) -> None:
     """Arrays of small networks count, and however long it takes."""
-    monkeypatch.setattr(WAYS, "LEAST_BYTES", 2048)
+    monkeypatch.setattr(PASS, "LEAST_BYTES", 2048)
     monkeypatch.setattr(PASS, "STEP_FLOPS", 0)
 
 

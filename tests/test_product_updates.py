@@ -23,6 +23,7 @@ from mxlite.backends.product_update import (
     BAND_BYTES,
     band_rows,
     DEEP_BAND_BYTES,
+    FEWEST,
     ProductUpdateAttrs,
 )
 from mxlite.graph import Entry, NoAttrs, Node
@@ -38,6 +39,7 @@ def bands(monkeypatch):
     """Programs bound here make gradients of any size in bands of 48 rows at most, unless told not to."""
     for name in ("BAND_BYTES", "DEEP_BAND_BYTES"):
         monkeypatch.setattr(product_update, name, 48 * 4 * WIDTH)
+    monkeypatch.setattr(product_update, "FEWEST", 1)
 
     def use(least_bytes=0):
         added = partial(product_updates, least_bytes=(least_bytes, least_bytes))
@@ -228,3 +230,4 @@ def test_bands_are_even_and_of_whole_vectors():
                 band = band_rows(rows, columns, depth, float32)
                 assert 1 <= band <= rows and (band % 16 == 0 or band == rows)
                 assert band <= 16 or 4 * band * columns <= 1.5 * nbytes + 64 * columns
+                assert band <= -(-rows // FEWEST) + 15

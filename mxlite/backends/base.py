@@ -253,6 +253,8 @@ class Backend:
 
             return control_kernel(self, op, attrs, inputs, kinds, used)
         request = Request(op, attrs, inputs, outputs, dtype, kinds, used, train)
+        if issubclass(op, Composite):
+            return op.compose(self, request)
         return self.tuned(request) or self.reference(op, attrs, inputs, outputs, dtype)
 
     def tuned(self, request: Request) -> ChosenKernel | None:
@@ -399,6 +401,17 @@ class Backend:
     def address(self, array: Any) -> int:
         """Where an array begins."""
         return int(array.ctypes.data)
+
+
+class Composite(Op):
+    """An operator that is made of others, whose kernels are made of theirs."""
+
+    abstract = True
+
+    @classmethod
+    def compose(cls, backend: Backend, request: Request) -> ChosenKernel:
+        """The kernel for a request. It has no better one than the backend's kernels of its operators."""
+        raise NotImplementedError
 
 
 def backend_of(context: Context) -> Backend:

@@ -32,6 +32,9 @@ BAND_BYTES, DEEP_BAND_BYTES = 512 * 1024, 1024 * 1024
 """Of the gradient's rows in hand, about: they stay in the cache with their weights and states. Of a deep
 product more: for each band a kernel copies all of y once more."""
 
+FEWEST = 6
+"""Bands: of a smaller weight they are smaller."""
+
 _byte = np.dtype("uint8")
 _MULTIPLE = 16  # rows: whole vectors, in whichever way a kernel turns the product
 
@@ -125,7 +128,7 @@ def depth(inputs: Shapes) -> int:
 def band_rows(rows: int, columns: int, depth: int, dtype: DType) -> int:
     """Rows of a band, but for the last one: bands are about equal, and about as large as they should be."""
     target = BAND_BYTES if depth < DEEP else DEEP_BAND_BYTES
-    bands = max(1, round(rows * columns * dtype.itemsize / target))
+    bands = max(FEWEST, round(rows * columns * dtype.itemsize / target))
     even = -(-rows // bands)
     return min(rows, -(-even // _MULTIPLE) * _MULTIPLE)
 

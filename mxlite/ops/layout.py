@@ -53,7 +53,7 @@ class _channels_last(_Move):
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any) -> None:
-        _copy(xp, xp.moveaxis(data, 1, -1), out)
+        _copy(xp, xp.moveaxis(data, 1, -1) if a.moves else data.reshape(last(data.shape)), out)
 
     @staticmethod
     def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any) -> None:

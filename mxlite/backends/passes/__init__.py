@@ -3,6 +3,7 @@
 Each pass is told by an argument which operators of another form the backend has kernels for.
 """
 
+from .banded import banded as banded
 from .channels_last import channels_last as channels_last
 from .convolution_updates import convolution_updates as convolution_updates
 from .dense_epilogue import dense_epilogue as dense_epilogue

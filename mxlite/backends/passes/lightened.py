@@ -29,6 +29,9 @@ STEP_FLOPS = 250
 """Operations of the step for each byte that is moved, and each operation that is done, to make arrays again.
 A core does some 10 to 20 while it moves a byte, so that it takes a few percent of the time at most."""
 
+LEAST_BYTES = 128 * 1024
+"""Of an array that is made again: the fullest moment has none of it then."""
+
 
 def lightened(
     graph: Graph,
@@ -44,7 +47,7 @@ def lightened(
     """
     reads = Reads(graph, num_forward)
     shown = kept.union(graph.outputs)
-    ways = ways_of(graph, reads, shown, partial(again, has_kernel=has_kernel))
+    ways = ways_of(graph, reads, shown, partial(again, has_kernel=has_kernel), LEAST_BYTES)
     most = STEP_FLOPS if step_flops is None else step_flops
     chosen = _chosen(graph, reads, ways, shown, most) if ways else []
     if not chosen:

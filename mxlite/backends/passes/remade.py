@@ -17,6 +17,9 @@ from collections.abc import Mapping
 from ...graph import Entry, Graph
 from .ways import Reads, rerun, ways_of, with_ways, work_of
 
+LEAST_BYTES = 256 * 1024
+"""Of an array that is made again; with smaller ones the plan would only get longer."""
+
 LEAST_FLOPS = 200
 """Operations of those who read an array for each byte that is moved, and each operation that is done, to make
 it again. A core does some 10 to 20 operations of a product while it moves a byte, so that making it again
@@ -28,7 +31,7 @@ def remade(
 ) -> tuple[Graph, Mapping[Entry, Entry], int]:
     """`graph` with cheap results made again; see `Backend.combine`. O(inputs)."""
     reads = Reads(graph, num_forward)
-    ways = ways_of(graph, reads, kept.union(graph.outputs), rerun)
+    ways = ways_of(graph, reads, kept.union(graph.outputs), rerun, LEAST_BYTES)
     work = {e: sum(work_of(graph, reads, n) for n in reads.readers[e]) for e in ways}
     chosen = [e for e, way in ways.items() if work[e] >= LEAST_FLOPS * way.cost]
     if not chosen:

@@ -21,9 +21,6 @@ from ...ops.layout import _channels_first, _channels_last
 from ..facts import flops_of
 from .rewritten import renewed, rewritten
 
-LEAST_BYTES = 256 * 1024
-"""Of an array that is made again; with smaller ones the plan would only get longer."""
-
 SCATTERED = 8
 """How many times as long a byte takes where rows do not stay rows."""
 
@@ -93,15 +90,15 @@ def renamed(node: Node) -> Node:
     return replace(node, name=f"{node.name}_remade", annotations={})
 
 
-def ways_of(graph: Graph, reads: Reads, kept: Set[Entry], again: Again) -> dict[Entry, Way]:
+def ways_of(graph: Graph, reads: Reads, kept: Set[Entry], again: Again, least_bytes: int) -> dict[Entry, Way]:
     """How to make again the arrays that backward reads, of which there is a cheap way, in the graph's order.
 
-    `kept` are entries that are there in any case. O(inputs).
+    `kept` are entries that are there in any case; arrays of fewer than `least_bytes` stay. O(inputs).
     """
     ways: dict[Entry, Way] = {}
     for node in reads.forward:
         e = Entry(node)
-        if e in reads.first and e not in kept and graph.nbytes(e) >= LEAST_BYTES:
+        if e in reads.first and e not in kept and graph.nbytes(e) >= least_bytes:
             way = _way(graph, reads, ways, kept, node, again)
             if way is not None:
                 ways[e] = way

@@ -42,7 +42,7 @@ class Block(NamedTuple):
     columns: int | None
 
 
-FORWARD, BACKWARD = Block(1024, 256), Block(256, 1024)
+FORWARD, BACKWARD = Block(1024, 256), Block(256, 256)
 """In float32. Kernels copy both factors of a product: forwards the weight's columns once for each block of
 rows, backwards all of d_out once for each block of columns."""
 
@@ -110,11 +110,16 @@ def _sizes(dtypes: Iterable[DType], data: Shape, weight: Shape, block: Block) ->
 
 
 def _even(count: int, wanted: int | None, multiple: int) -> int:
-    """About `wanted`, so that parts of `count` are about equal; all of it for None."""
+    """About `wanted`, so that parts of `count` are about equal and the last is no sliver, which there are no
+    good products for; all of it for None.
+    """
     if wanted is None:
         return count
     each = -(-count // max(1, round(count / wanted)))
-    return min(count, -(-each // multiple) * multiple)
+    each = -(-each // multiple) * multiple
+    while 0 < count % each < _ROWS:
+        each += _ROWS
+    return min(count, each)
 
 
 def _forward(r: Request) -> ChosenKernel | None:

@@ -55,7 +55,10 @@ def _row(r: Request) -> ChosenKernel | None:
     def connect(xp: Any, a: Any, *inputs: Any, **outputs: Any) -> elementwise.Run:
         return loops.call([inputs[i] for i in places], [outputs[n] for n in p.outputs])
 
-    kernel = connected(connect, 0, "compiled elementwise", like=r.op.forward)
+    # A vector of all inputs is read before one of any output is written.
+    whole = tuple(n for n, v in zip(p.inputs, p.views) if v == p.shape) if not r.op.variadic else ()
+    over = dict.fromkeys(p.outputs, whole)
+    kernel = connected(connect, 0, "compiled elementwise", like=r.op.forward, in_place=over)
 
     def run(xp: Any, a: Any, *inputs: Any, **outputs: Any) -> None:
         """An imperative call: in the usual case half as long as what `connected` makes of it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ....graph import Entry, Graph
-from ...passes import loss_updates, narrow_data, pool_first, product_updates, remade
+from ...passes import banded, loss_updates, narrow_data, pool_first, product_updates, remade
 from .chains import chains
 from .channels_last import channels_last
 from .convolution_updates import convolution_updates
@@ -49,6 +49,7 @@ COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Ent
     product_updates,
     convolution_updates,
     rnn_updates,
+    banded,
     chains,
     remade,
 )
