@@ -187,7 +187,7 @@ def test_frontier_and_fit_batch_know_mixed_precision(ask):
         for kind in ("float32", "bf16")
         if (out := ask("fit-batch", "zoo:lenet", "--budget", "32MiB", "--dtype", kind)[1])
     ]
-    assert found[1] > 1.6 * found[0]
+    assert found[1] > 1.3 * found[0]  # images and indices of maxima take as much in both
 
 
 def test_float64_leaves_token_numbers_and_lengths_alone():

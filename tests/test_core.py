@@ -98,7 +98,7 @@ def test_any_text_is_a_positive_number_or_a_budget_error(text):
         pass
 
 
-@given(st.integers(1, 1 << 50), st.sampled_from(["kB", "MB", "GB", "KiB", "MiB", "GiB", "TiB"]))
+@given(st.integers(1, 1 << 21), st.sampled_from(["kB", "MB", "GB", "KiB", "MiB", "GiB", "TiB"]))
 def test_units_are_powers_of_1000_or_1024(n, unit):
     power = "kmgt".index(unit[0].lower()) + 1
     assert parse_bytes(f"{n}{unit}") == n * (1024 if "i" in unit else 1000) ** power
