@@ -52,7 +52,8 @@ plans the workspaces of its kernels, which MXNet does not: they lie in the arena
 sharing on ("of it ws": at the fullest step); for none and in-place "ws" comes on top, one for each call.
 
 - none: every result has bytes of its own. in-place: operators may overwrite an input.
-- sharing: in-place, and the bytes of the dead are used again. The default.
+- sharing: in-place, and the bytes of the dead are used again. The default, in whose backward pass norms, sums
+  and maxima are made again.
 - drop cheap: batch norm, activation, pooling and sums run again in backward.
 - sublinear: the least memory for at most one more forward pass (segments between cuts, Algorithm 7 and every
   stride); its time is what `memory_budget=` with these bytes needs.
