@@ -50,7 +50,7 @@ def test_the_variables_own_initializer_wins() -> None:
 
 
 def test_a_name_that_tells_nothing_is_an_error() -> None:
-    with pytest.raises(UnknownNameError, match=r"'h0'.*Mixed"):
+    with pytest.raises(UnknownNameError, match=r"'h0'.*init=mx.init.Zero"):
         filled(init.One(), "h0", (2,))
     with pytest.raises(TypeError, match="name"):
         init.One()(3, nd.zeros(2))  # type: ignore[arg-type]

@@ -307,3 +307,16 @@ def test_lstm_has_as_many_parameters_as_pytorch_s(tied):
     core = torch.nn.LSTM(20, 20, 2)
     count = sum(p.numel() for p in core.parameters()) + (1 if tied else 2) * 50 * 20 + 50
     assert models.parameters_of("lstm", hidden=20, vocabulary=50, tied=tied) == count
+
+
+def test_a_language_model_can_be_trained_from_any_initializer():
+    net = mx.models.get("lstm", layers=2, hidden=8, vocabulary=9)
+    states = [(n, (2, 3, 8)) for n in ("lstm_state", "lstm_state_cell")]
+    module = mx.mod.Module(net, ["data", *(n for n, _ in states)], ["softmax_label"])
+    module.bind([("data", (4, 3)), *states], [("softmax_label", (12,))])
+    module.init_params(mx.init.Xavier())
+    vector = module.get_params()[0]["lstm_parameters"].asnumpy()
+    assert vector.std() > 0.1 and set(vector[-4 * 8 * 4 :].tolist()) == {
+        0.0,
+        1.0,
+    }  # biases, of the forget gates 1

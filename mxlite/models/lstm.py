@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from .. import symbol as sym
 from ..symbol import Symbol
 from .layers import loss_of, require
@@ -30,7 +32,9 @@ def lstm(
     data = sym.Embedding(sym.Variable("data"), table, input_dim=vocabulary, output_dim=hidden, name="embed")
     if dropout:
         data = sym.Dropout(data, p=dropout, name="embed_drop")
-    out = sym.RNN(data, state_size=hidden, num_layers=layers, mode="lstm", p=dropout, name="lstm")
+    sizes = dict(init=None, num_hidden=hidden, num_layers=layers, mode="lstm")
+    weights = sym.Variable("lstm_parameters", init=json.dumps(["fusedrnn", sizes]))
+    out = sym.RNN(data, weights, state_size=hidden, num_layers=layers, mode="lstm", p=dropout, name="lstm")
     if dropout:
         out = sym.Dropout(out, p=dropout, name="lstm_drop")
     out = sym.Reshape(out, shape=(-3, -2), name="rows")

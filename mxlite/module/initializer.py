@@ -121,7 +121,7 @@ class Initializer:
         raise UnknownNameError(
             f"How to initialize {name!r} does not follow from its name: that works for names that end in "
             f"{', '.join(ending for ending, _ in self._PATTERNS)}. Say it with "
-            f"mx.sym.Variable({str(name)!r}, init=mx.init.Zero()) or use mx.init.Mixed."
+            f"mx.sym.Variable({str(name)!r}, init=mx.init.Zero()); FusedRNN is for the parameters of RNN."
         )
 
     def __eq__(self, other: object) -> bool:
