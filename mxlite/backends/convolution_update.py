@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from ..ops.normed_convolution import _normed_convolution_d_weight
 from ..ops.scratch import carve, Piece, scratch_bytes
@@ -55,21 +54,12 @@ class _convolution_update(JoinedUpdate):
     then `hyper`, as of the step. Weight and states are changed.
     """
 
-    outputs = ()
     Attrs = ConvolutionUpdateAttrs
 
     @classmethod
     def input_names(cls, a: Any) -> tuple[str, ...]:
         weight, _, *others = a.op.input_names(a.attrs)
         return (*a.made_of, weight, *others)
-
-    @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Any, Shapes]:
-        return shapes, ()
-
-    @classmethod
-    def infer_type(cls, a: Any, *dtypes: DType | None) -> Any:
-        return dtypes, ()
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:

@@ -56,6 +56,7 @@ class JoinedUpdate(Op):
     variadic = "args"
     recomputable = False
     makers: ClassVar[tuple[str, ...]] = ()
+    outputs: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def input_names(cls, a: Any) -> tuple[str, ...]:
@@ -66,6 +67,14 @@ class JoinedUpdate(Op):
     def mutated(cls, a: Any) -> tuple[str, ...]:
         changed: tuple[str, ...] = a.op.mutated(a.attrs)
         return changed
+
+    @classmethod
+    def infer_shape(cls, a: Any, *shapes: Shape | None) -> tuple[Any, Shapes]:
+        return shapes, ()
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> Any:
+        return dtypes, ()
 
     @classmethod
     def timed_as(cls, a: Any) -> Any:
@@ -80,16 +89,7 @@ class _product_update(JoinedUpdate):
     """
 
     makers = ("x", "y")
-    outputs = ()
     Attrs = ProductUpdateAttrs
-
-    @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Any, Shapes]:
-        return shapes, ()
-
-    @classmethod
-    def infer_type(cls, a: Any, *dtypes: DType | None) -> Any:
-        return dtypes, ()
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:

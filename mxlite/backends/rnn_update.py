@@ -194,21 +194,12 @@ class _rnn_update(JoinedUpdate):
     """
 
     makers = ("d_gates", "d_biases", "data", "state", "out", "layers")
-    outputs = ()
     Attrs = RNNUpdateAttrs
 
     @classmethod
     def input_names(cls, a: Any) -> tuple[str, ...]:
         names = super().input_names(a)
         return names if a.rnn.num_layers > 1 else tuple(n for n in names if n != "layers")
-
-    @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Any, Shapes]:
-        return shapes, ()
-
-    @classmethod
-    def infer_type(cls, a: Any, *dtypes: DType | None) -> Any:
-        return dtypes, ()
 
     @classmethod
     def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
