@@ -6,9 +6,10 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from case import apart, Case, integers, positive
+from case import apart, Case, fractions, integers, positive
 
 from mxlite import ops
+from mxlite.graph.attrs import parse_attrs
 
 
 def _many(data: tuple[int, ...]) -> tuple[int, ...]:
@@ -153,6 +154,32 @@ def _rois(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     corner, size = rng.uniform(-1.4, 4, (shape[0], 2)), rng.uniform(0.3, 6, (shape[0], 2))
     found = np.concatenate([np.arange(shape[0])[:, None] % 2, corner, corner + size], axis=1)
     found[-1:, 0] = -1
+    return found
+
+
+def _deformable(name: str, **attrs: Any) -> dict[str, Case]:
+    """Rows of a deformable convolution without and with a mask; windows read in and around the image."""
+    rows = {}
+    for label, kind in (
+        (name, "DeformableConvolution"),
+        (f"modulated-{name}", "ModulatedDeformableConvolution"),
+    ):
+        op = ops.find_op(f"_contrib_{kind}")
+        a = parse_attrs(op, attrs)
+        names = op.input_names(a)
+        shapes, large = (
+            op.infer_shape(a, data, *(None,) * (len(names) - 1))[0]
+            for data in ((2, 4, 4, 5), (2, 4, 150, 90))
+        )
+        make = {"offset": lambda rng, shape: fractions(rng, shape) / 2 + 0.01}
+        rows[label] = Case(op, attrs, shapes, make=make, large=large)
+    return rows
+
+
+def _real_rois(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Regions as `_rois`, all of images: of others MXNet reads and writes beyond its arrays."""
+    found = _rois(rng, shape)
+    found[-1:, 0] = 0
     return found
 
 
@@ -390,6 +417,47 @@ DETECTION = {
         make={"lhs": positive, "rhs": positive},
         large=[(60_000, 4), (1, 4)],
     ),
+    "box-encode": Case(
+        ops.find_op("_contrib_box_encode"),
+        {},
+        [(2, 7), (2, 7), (2, 7, 4), (2, 3, 4), (4,), (4,)],
+        make={
+            "samples": integers(-1, 2),
+            "matches": integers(0, 3),
+            "anchors": _boxes,
+            "refs": _boxes,
+            "stds": positive,
+        },
+        large=[(1, 60_000), (1, 60_000), (1, 60_000, 4), (1, 3, 4), (4,), (4,)],
+    ),
+    **{
+        name: Case(
+            ops.find_op("_contrib_box_decode"),
+            attrs,
+            [(3, 5, 4), (1, 5, 4)],
+            make={"anchors": _boxes},
+            large=[(3, 60_000, 4), (1, 60_000, 4)],
+        )
+        for name, attrs in {
+            "box-decode": {"std0": 0.1, "std1": 0.2, "std2": 0.3, "std3": 0.4},
+            "box-decode-corner": {"format": "corner", "clip": 0.5},
+        }.items()
+    },
+    **{
+        name: Case(ops.find_op("_contrib_bipartite_matching"), attrs, [(2, 5, 4)], large=[(3, 400, 500)])
+        for name, attrs in {
+            "bipartite-matching": {"threshold": 0.1},
+            "bipartite-matching-ascend": {"threshold": 0.5, "is_ascend": True},
+            "bipartite-matching-best": {"threshold": -9.0, "topk": 2},
+        }.items()
+    },
+    "bipartite-matching-ties": Case(
+        ops.find_op("_contrib_bipartite_matching"),
+        {"threshold": 0.5},
+        [(3, 2, 4, 6)],
+        make={"data": integers(0, 3)},
+        large=[(1, 1, 400, 500)],
+    ),
     "proposal": _proposal("Proposal", 1),
     "proposal-score": _proposal(
         "Proposal", 1, output_score=True, threshold=0.4, rpn_pre_nms_top_n=30, rpn_min_size=12
@@ -565,4 +633,51 @@ ROWS: dict[str, Case] = {
             "roi-align-position": {"spatial_scale": 1.0, "position_sensitive": True, "sample_ratio": 2},
         }.items()
     },
+    **{
+        name: Case(
+            ops.find_op("_contrib_PSROIPooling"),
+            attrs,
+            [(3, 8, 6, 7), (3, 5)],
+            make={"rois": _real_rois},
+            large=[(3, 8, 60, 70), (3, 5)],
+        )
+        for name, attrs in {
+            "psroi": {"spatial_scale": 1.0, "output_dim": 2, "pooled_size": 2},
+            "psroi-groups": {"spatial_scale": 0.6, "output_dim": 2, "pooled_size": 3, "group_size": 2},
+        }.items()
+    },
+    **{
+        name: Case(
+            ops.find_op("_contrib_DeformablePSROIPooling"),
+            {"spatial_scale": 0.8, "pooled_size": 3, **attrs},
+            [(3, 8, 6, 7), (3, 5), *trans],
+            make={"rois": _real_rois},
+            large=[(3, 8, 60, 70), (3, 5), *trans],
+        )
+        for name, trans, attrs in (
+            ("deformable-psroi", [(3, 4, 3, 3)], {"output_dim": 2, "group_size": 2, "trans_std": 0.1}),
+            (
+                "deformable-psroi-parts",
+                [(3, 2, 2, 2)],
+                {"output_dim": 2, "group_size": 2, "trans_std": 0.3, "part_size": 2, "sample_per_part": 3},
+            ),
+            (
+                "deformable-psroi-still",
+                [],
+                {"output_dim": 8, "group_size": 1, "no_trans": True, "sample_per_part": 2},
+            ),
+        )
+    },
+    **_deformable("deformable-convolution", kernel=(3, 2), num_filter=3, pad=(1, 1)),
+    **_deformable(
+        "deformable-convolution-groups",
+        kernel=(2, 3),
+        num_filter=4,
+        stride=(2, 1),
+        dilate=(1, 2),
+        pad=(1, 2),
+        num_group=2,
+        num_deformable_group=2,
+        no_bias=True,
+    ),
 }

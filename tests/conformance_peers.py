@@ -65,7 +65,7 @@ def close(got: Any, want: Any, case: Case, what: str, least: float = 1e-9) -> No
 
 
 @functools.cache
-def _stored() -> dict[str, dict[str, np.ndarray]]:
+def stored_rows() -> dict[str, dict[str, np.ndarray]]:
     """Row -> name -> array."""
     rows: dict[str, dict[str, np.ndarray]] = {}
     with np.load(ORACLES, allow_pickle=False) as file:
@@ -78,7 +78,7 @@ def _stored() -> dict[str, dict[str, np.ndarray]]:
 
 def check_mxnet(case: Case, row: str = "") -> None:
     """Outputs and gradients are what MXNet 1.9.1 gave."""
-    stored = _stored().get(row)
+    stored = stored_rows().get(row)
     if stored is None or case.mxnet is not True:
         return
     kind = "float32" if case.dtype == "float64" else case.dtype

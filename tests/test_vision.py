@@ -92,6 +92,19 @@ def test_double_backward_of_convolutions_agrees_with_torch(name, shape, attrs):
         ("_contrib_MultiBoxPrior", dict(sizes=(0.5,), ratios=(0.0,)), "above 0"),
         ("_contrib_MultiBoxDetection", dict(variances=(1.0, 1.0)), "four numbers"),
         ("_contrib_AdaptiveAvgPooling2D", dict(output_size=(0,)), "at least 1"),
+        ("_contrib_PSROIPooling", dict(spatial_scale=2.0, output_dim=1, pooled_size=2), r"in \[0, 1\]"),
+        ("_contrib_PSROIPooling", dict(spatial_scale=1.0, output_dim=0, pooled_size=2), "output_dim must be"),
+        (
+            "_contrib_DeformablePSROIPooling",
+            dict(spatial_scale=1.0, output_dim=1, pooled_size=2, group_size=0),
+            "group_size must be",
+        ),
+        ("_contrib_DeformableConvolution", dict(kernel=(3,), num_filter=1), "two numbers"),
+        (
+            "_contrib_DeformableConvolution",
+            dict(kernel=(3, 3), num_filter=1, num_deformable_group=0),
+            "num_deformable_group must be",
+        ),
     ],
 )
 def test_parameters_that_make_no_sense_are_named(op, attrs, text):
@@ -132,6 +145,32 @@ def test_parameters_that_make_no_sense_are_named(op, attrs, text):
         ("ROIPooling", dict(pooled_size=(2, 2), spatial_scale=1.0), [(1, 1, 4, 4), (3, 4)], r"rois \(R, 5\)"),
         ("_contrib_box_nms", {}, [(3, 5)], "at least 6"),
         ("_contrib_MultiBoxTarget", {}, [(1, 6, 4), (2, 3, 5), (2, 3, 7)], r"cls_pred must be \(2, K, 6\)"),
+        (
+            "_contrib_box_encode",
+            {},
+            [(2, 3), (2, 4), (2, 3, 4), (2, 5, 4), (4,), (4,)],
+            r"matches must be \(2, 3",
+        ),
+        ("_contrib_box_decode", {}, [(2, 3, 4), (2, 3, 4)], r"anchors must be \(1, 3, 4\)"),
+        ("_contrib_bipartite_matching", dict(threshold=0.5), [(3,)], "must be"),
+        (
+            "_contrib_PSROIPooling",
+            dict(spatial_scale=1.0, output_dim=2, pooled_size=3),
+            [(1, 17, 4, 4), (1, 5)],
+            r"at least 2 \* 3 \* 3 channels",
+        ),
+        (
+            "_contrib_DeformablePSROIPooling",
+            dict(spatial_scale=1.0, output_dim=4, pooled_size=2, group_size=1),
+            [(1, 4, 4, 4), (1, 5), (1, 6, 2, 2)],
+            "a K that divides output_dim 4",
+        ),
+        (
+            "_contrib_DeformableConvolution",
+            dict(kernel=(3, 3), num_filter=2, num_deformable_group=3),
+            [(1, 4, 5, 5), None, None, None],
+            "num_deformable_group=3 must divide",
+        ),
         ("_contrib_Proposal", {}, [(2, 24, 3, 3), (2, 48, 3, 3), (2, 3)], "MultiProposal"),
     ],
 )
@@ -350,3 +389,56 @@ def test_cubic_weights_outside_are_left_out():
     for o in range(8):
         weights = np.array([keys((o + 0.5) / 2 - 0.5 - i) for i in range(4)])
         assert got[0, o] == pytest.approx(weights @ x[0] / weights.sum())
+
+
+def test_an_undeformed_convolution_is_a_convolution():
+    data, weight, bias = (mx.nd.array(normal(*s)) for s in ((2, 4, 6, 5), (6, 2, 3, 3), (6,)))
+    how = dict(kernel=(3, 3), num_filter=6, pad=(1, 1), num_group=2)
+    want = mx.nd.Convolution(data, weight, bias, **how).asnumpy()
+    still = mx.nd.zeros((2, 18, 6, 5))
+    got = mx.nd.contrib.DeformableConvolution(data, still, weight, bias, **how)
+    np.testing.assert_allclose(got.asnumpy(), want, rtol=1e-5, atol=1e-5)
+    got = mx.nd.contrib.ModulatedDeformableConvolution(
+        data, still, 0.5 * mx.nd.ones((2, 9, 6, 5)), weight, 2 * bias, **how
+    )
+    np.testing.assert_allclose(
+        2 * got.asnumpy() - 3 * bias.asnumpy()[:, None, None], want, rtol=1e-4, atol=1e-4
+    )
+
+
+def test_offsets_that_are_not_finite_read_nothing():
+    data, weight = mx.nd.ones((1, 1, 3, 3)), mx.nd.ones((1, 1, 1, 1))
+    offset = np.zeros((1, 2, 3, 3))
+    offset[0, 0, 0, :2] = np.nan, 1e30
+    offset[0, 1, 1, 0] = -np.inf
+    got = mx.nd.contrib.DeformableConvolution(
+        data, mx.nd.array(offset), weight, kernel=(1, 1), num_filter=1, no_bias=True
+    )
+    assert got.asnumpy()[0, 0].tolist() == [[0, 0, 1], [0, 1, 1], [1, 1, 1]]
+
+
+def test_the_offset_of_a_deformed_convolution_is_inferred():
+    net = mx.sym.contrib.DeformableConvolution(
+        mx.sym.Variable("data"), kernel=(3, 3), num_filter=6, num_deformable_group=2, name="conv"
+    )
+    args, outs, _ = net.infer_shape(data=(2, 4, 7, 5))
+    assert dict(zip(net.list_arguments(), args))["conv_offset"] == (2, 36, 5, 3)
+    assert outs == [(2, 6, 5, 3)]
+    with pytest.raises(ShapeError, match=r"conv_offset.*\(2, 36, 5, 3\)"):
+        net.infer_shape(data=(2, 4, 7, 5), conv_offset=(2, 18, 5, 3))
+
+
+@pytest.mark.parametrize("name", ["PSROIPooling", "DeformablePSROIPooling"])
+def test_regions_of_no_image_are_zeros_and_of_too_many_an_error(name):
+    attrs = dict(spatial_scale=1.0, output_dim=2, pooled_size=2, group_size=1)
+    if name == "DeformablePSROIPooling":
+        attrs["no_trans"] = True
+    data, call = mx.nd.ones((1, 2, 4, 4)), getattr(mx.nd.contrib, name)
+    data.attach_grad()
+    with mx.autograd.record():
+        out = call(data, mx.nd.array([[-1, 0, 0, 3, 3], [0, 0, 0, 3, 3]]), **attrs)
+    out.backward()
+    assert not out.asnumpy()[0].any() and (out.asnumpy()[1] == 1).all()
+    assert data.grad.asnumpy().sum() == pytest.approx(8)
+    with pytest.raises(OperatorError, match=r"rois\[0\] names the image 1"):
+        call(data, mx.nd.array([[1, 0, 0, 3, 3]]), **attrs).wait_to_read()

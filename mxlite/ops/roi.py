@@ -24,12 +24,12 @@ def _check_size(a: Any) -> None:
         raise OpAttributeError(f"pooled_size must be two numbers of at least 1 (H, W), got {a.pooled_size}.")
 
 
-def _require(data: Shape, rois: Shape) -> None:
+def require_regions(data: Shape, rois: Shape) -> None:
     if len(data) != 4 or len(rois) != 2 or rois[1] != 5:
         raise ShapeError(f"data must be (N, C, H, W) and rois (R, 5), got {data} and {rois}.")
 
 
-def _regions(rois: Any, count: int) -> Iterator[tuple[int, int, list[float]]]:
+def regions(rois: Any, count: int) -> Iterator[tuple[int, int, list[float]]]:
     """Number of the region, its image, its corners (x1, y1, x2, y2); regions of image -1 are left out."""
     for r, row in enumerate(rois):
         image, *corners = (float(v) for v in row)
@@ -75,7 +75,7 @@ class ROIPooling(Op):
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
         data, rois = shapes
-        _require(data, rois)
+        require_regions(data, rois)
         out = (rois[0], data[1], *a.pooled_size)
         return shapes, (out, out)
 
@@ -98,8 +98,8 @@ class ROIPooling(Op):
         for x in (out, index):
             if x is not None:
                 x.fill(0 if x is out else -1)
-        for r, n, corners in _regions(rois, len(data)):
-            x1, y1, x2, y2 = (_round(v * a.spatial_scale) for v in corners)
+        for r, n, corners in regions(rois, len(data)):
+            x1, y1, x2, y2 = (rounded(v * a.spatial_scale) for v in corners)
             tops, bottoms = _parts(y1, y2, ph, h)
             lefts, rights = _parts(x1, x2, pw, w)
             top, bottom = int(tops.min()), int(bottoms.max())
@@ -126,8 +126,8 @@ class ROIPooling(Op):
         if d_data is None:
             return
         held, numbers, heads = carve(work, _pool_gradient_pieces(d_out.shape, d_data.shape, d_out.dtype))
-        images = [n for _, n, _ in _regions(rois, len(d_data))]
-        of = {r: n for r, n, _ in _regions(rois, len(d_data))}
+        images = [n for _, n, _ in regions(rois, len(d_data))]
+        of = {r: n for r, n, _ in regions(rois, len(d_data))}
         if not images or not d_data.size:
             d_data.fill(0)
             return
@@ -145,7 +145,7 @@ class ROIPooling(Op):
             xp.copyto(d_data[n].reshape(-1), held, casting="unsafe")
 
 
-def _round(x: float) -> int:
+def rounded(x: float) -> int:
     """The nearest whole number, halves away from zero; within 32 bits, and 0 for nan."""
     nearest = np.floor(abs(x) + 0.5) * (1 if x >= 0 else -1)
     return int(min(max(nearest, -(2.0**31)), 2.0**31)) if x == x else 0
@@ -262,7 +262,7 @@ class ROIAlign(Op):
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
         data, rois = shapes
-        _require(data, rois)
+        require_regions(data, rois)
         channels = data[1]
         if a.position_sensitive:
             if channels % prod(a.pooled_size):
@@ -291,7 +291,7 @@ class ROIAlign(Op):
         out.fill(0)
         image, half, small, wy, wx = carve(work, _align_pieces(a, data.shape, out.shape, data.dtype))
         held = -1
-        for r, n, corners in _regions(rois, len(data)):
+        for r, n, corners in regions(rois, len(data)):
             lines = _lattice(a, corners, data.shape[2:], (wy, wx))
             if lines is None:
                 continue
@@ -313,10 +313,10 @@ class ROIAlign(Op):
         if d_data is None:
             return
         image, half, small, wy, wx = carve(work, _align_pieces(a, d_data.shape, d_out.shape, d_out.dtype))
-        regions = list(_regions(rois, len(d_data)))
+        found = list(regions(rois, len(d_data)))
         for n in range(len(d_data)):
             image.fill(0)
-            for r, of, corners in regions:
+            for r, of, corners in found:
                 lines = _lattice(a, corners, d_data.shape[2:], (wy, wx)) if of == n else None
                 if lines is None:
                     continue
