@@ -8,6 +8,8 @@ the literals of `test_mxnet_programs.py` were made.
 import importlib
 import os
 import random
+import re
+import subprocess
 import sys
 import tempfile
 
@@ -623,13 +625,30 @@ PROGRAMS = (
 )
 
 
-def main():
+def numbers_of_mxnet(script):
+    """What the programs of a script print under the MXNet that MXLITE_MXNET_PYTHON names.
+
+    On one thread: on several, 2 of 8 runs predicted other numbers from the same ImageDetIter.
+    """
+    run = subprocess.run(
+        [os.environ["MXLITE_MXNET_PYTHON"], script, "mxnet"],
+        env=os.environ | {"MXNET_SUBGRAPH_BACKEND": "NONE", "MXNET_ENGINE_TYPE": "NaiveEngine"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = (re.match(r'    "(\w+)": \[(.*)\],$', line) for line in run.stdout.splitlines())
+    return {found[1]: [float(x) for x in found[2].split(",")] for found in lines if found}
+
+
+def print_numbers(programs):
+    """What each program gives under the framework that the command line names."""
     mx = importlib.import_module(sys.argv[1])
-    for program in PROGRAMS:
+    for program in programs:
         with tempfile.TemporaryDirectory() as folder:
             values = [round(float(x), 5) for x in program(mx, folder)]
         print(f'    "{program.__name__}": {values},')
 
 
 if __name__ == "__main__":
-    main()
+    print_numbers(PROGRAMS)

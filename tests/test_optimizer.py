@@ -107,6 +107,24 @@ MXNET = [
         {**COMMON, "eta": 0.5, "param_idx2name": {0: "a_bias"}},
         [0.512499988, -1.10500002, 1.96500003, -0.950000048],
     ),
+    ("lbsgd", {**COMMON, "momentum": 0.9}, [0.413149834, -1.10857463, 1.9336096, -3.15110278]),
+    (
+        "lbsgd",
+        {
+            **COMMON,
+            "momentum": 0.9,
+            "batch_scale": 3,
+            "warmup_strategy": "power2",
+            "warmup_epochs": 1,
+            "updates_per_epoch": 6,
+        },
+        [0.505500019, -1.051, 1.97950006, -0.350374997],
+    ),
+    (
+        "lbsgd",
+        {**COMMON, "warmup_strategy": "lars", "clip_gradient": 0.8},
+        [0.558908403, -1.01759219, 1.97099733, 0.1930874],
+    ),
 ]
 
 
@@ -147,6 +165,40 @@ def test_the_momentum_of_lars_follows_the_rate_as_in_mxnet() -> None:
     again = optimizer.create("lars", momentum=0.9, lr_scheduler=mx.lr_scheduler.FactorScheduler(1, 0.5))
     again.set_progress(lars.progress())
     assert again.progress() == lars.progress()
+
+
+@pytest.mark.parametrize("settings, fused", [({}, True), ({"batch_scale": 2, "warmup_epochs": 1}, False)])
+def test_large_batches_train_in_a_module(settings: dict[str, Any], fused: bool) -> None:
+    x, y = np.random.RandomState(0).rand(12, 4), np.arange(12) % 3
+    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3), name="softmax")
+    module = mx.mod.Module(net)
+    module.fit(
+        mx.io.NDArrayIter(x, y, 4),
+        optimizer="lbsgd",
+        optimizer_params={"learning_rate": 0.1, "momentum": 0.9, **settings},
+        num_epoch=2,
+    )
+    assert module.is_fused == fused and module.measured_bytes == module.memory_plan.peak_bytes
+
+
+def test_a_large_batch_goes_on_where_it_was_saved() -> None:
+    def make() -> optimizer.Updater:
+        settings = {"momentum": 0.5, "batch_scale": 4, "warmup_epochs": 2, "updates_per_epoch": 3}
+        return optimizer.get_updater(optimizer.create("lbsgd", learning_rate=0.1, **settings))
+
+    whole, first, then = make(), make(), make()
+    weight, other = array(WEIGHT), array(WEIGHT)
+    want = train(whole, weight, np.concatenate([GRADS, -GRADS, 2 * GRADS]))
+    train(first, other, np.concatenate([GRADS, -GRADS]))
+    then.set_states(first.get_states(True))
+    np.testing.assert_array_equal(train(then, other, 2 * GRADS), want)
+
+
+def test_large_batches_name_what_is_wrong() -> None:
+    with pytest.raises(OpAttributeError, match="Did you mean 'power2'"):
+        optimizer.create("lbsgd", warmup_strategy="power")
+    with pytest.raises(OpAttributeError, match="batch_scale must be at least 1, got 0"):
+        optimizer.create("lbsgd", batch_scale=0)
 
 
 def test_lars_leaves_a_weight_alone_that_is_zero_and_has_no_gradient() -> None:
@@ -208,7 +260,9 @@ def test_nag_with_clipping_is_nag_of_the_clipped_gradient() -> None:
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"clip_gradient": 0.8}])
-@pytest.mark.parametrize("name, extra", [("sgd", {}), ("sgd", {"momentum": 0.9}), ("adam", {})])
+@pytest.mark.parametrize(
+    "name, extra", [("sgd", {}), ("sgd", {"momentum": 0.9}), ("lbsgd", {}), ("adam", {})]
+)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_fused_and_imperative_updates_are_bitwise_equal(
     name: str, extra: dict[str, Any], kwargs: dict[str, Any], dtype: str

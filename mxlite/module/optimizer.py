@@ -8,14 +8,17 @@ imperatively or, by its `update_rule`, inside the graph (see optimizer_base.py),
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
-from .. import ops
-from ..core.wanted import number, wanted
-from ..graph.update import UpdateRule
-from ..ndarray import NDArray, zeros
-from ..ndarray.invoke import call_of, invoke
-from .optimizer_base import alias, create as create, Optimizer as Optimizer, register as register
+from ..core.wanted import number
+from .optimizer_base import create as create, Optimizer as Optimizer, register as register
+from .optimizer_descent import (
+    LBSGD as LBSGD,
+    NAG as NAG,
+    OperatorOptimizer,
+    SGD as SGD,
+    Signum as Signum,
+)
 from .optimizer_imperative import (
     Adamax as Adamax,
     DCASGD as DCASGD,
@@ -26,131 +29,7 @@ from .optimizer_imperative import (
 from .updater import get_updater as get_updater, Updater as Updater
 
 
-class _OperatorOptimizer(Optimizer):
-    """Family: the update is one operator, called `operator` and, inside the graph, `_fused_<operator>`."""
-
-    counts: ClassVar[bool] = False  # the operator wants the count of updates, `t`
-
-    def operator(self) -> tuple[str, tuple[str, ...]]:
-        """The operator's name without `_update`, and its states."""
-        raise NotImplementedError
-
-    def settings_of_operator(self) -> dict[str, Any]:
-        """The operator's parameters but the rates."""
-        return self._gradient_attrs()
-
-    def hyper(self, index: Any) -> tuple[float, ...]:
-        rates = super().hyper(index)
-        return (*rates, float(self._index_update_count[index])) if self.counts else rates
-
-    @property
-    def rates_follow_count(self) -> bool:
-        return (
-            self.lr_scheduler is not None or self.counts or type(self).hyper is not _OperatorOptimizer.hyper
-        )
-
-    def create_state(self, index: Any, weight: NDArray) -> Any:
-        return self.state_of(tuple(zeros_like(weight) for _ in self.operator()[1]))
-
-    def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
-        self._call(ops.find_op(_public(self.operator()[0])), index, weight, grad, _arrays(state))
-
-    def update_mixed(self, index: Any, weight: NDArray, grad: NDArray, master: NDArray, state: Any) -> None:
-        name = _public(self.operator()[0])
-        mixed = "_mp_adamw_update" if name == "_adamw_update" else f"mp_{name}"
-        self._call(ops.find_op(mixed), index, weight, grad, (*_arrays(state), master))
-
-    def _call(self, op: Any, index: Any, weight: NDArray, grad: NDArray, states: tuple[NDArray, ...]) -> None:
-        wanted("update: weight", weight, "an NDArray", NDArray)
-        wanted("update: grad", grad, "an NDArray", NDArray)
-        rates = dict(zip(("lr", "wd", "t"), self.hyper(index)))
-        if self.counts:
-            rates["t"] = int(rates["t"])
-        invoke(call_of(op, {**self.settings_of_operator(), **rates}), (weight, grad, *states), weight)
-
-    def update_rule(self) -> UpdateRule | None:
-        name, states = self.operator()
-        mixed = ops.find_op(f"_fused_mp_{name}") if self.multi_precision else None
-        attrs, rates = self.settings_of_operator(), 3 if self.counts else 2
-        return UpdateRule(ops.find_op(f"_fused_{name}"), attrs, states, mixed, rates)
-
-
-def _public(name: str) -> str:
-    return "_adamw_update" if name == "adamw" else f"{name}_update"
-
-
-def _arrays(state: Any) -> tuple[NDArray, ...]:
-    return () if state is None else state if isinstance(state, tuple) else (state,)
-
-
-@alias("ccsgd")  # its name in older examples
-@register
-class SGD(_OperatorOptimizer):
-    """Stochastic gradient descent with momentum.
-
-    `g = clip(rescale_grad * grad) + wd * weight;  m = momentum * m - lr * g;  weight += m`. The state is m,
-    or None without momentum. `lazy_update` concerns sparse gradients, which mxlite does not have.
-    """
-
-    def __init__(self, momentum: float = 0.0, lazy_update: bool = True, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.momentum = number("momentum", momentum)
-        self.lazy_update = lazy_update
-
-    def operator(self) -> tuple[str, tuple[str, ...]]:
-        return ("sgd_mom", ("mom",)) if self.momentum else ("sgd", ())
-
-    def settings_of_operator(self) -> dict[str, Any]:
-        own = {"momentum": self.momentum} if self.momentum else {}
-        return {**own, **self._gradient_attrs()}
-
-
-@register
-class NAG(_OperatorOptimizer):
-    """Nesterov's accelerated gradient.
-
-    `g = clip(rescale_grad * grad) + wd * weight;  m = momentum * m - lr * g;
-    weight += momentum * m - lr * g`.
-    MXNet 1.9.1 stores another m when it clips or decays; see the operator `nag_mom_update`.
-    """
-
-    def __init__(self, momentum: float = 0.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.momentum = number("momentum", momentum)
-
-    def operator(self) -> tuple[str, tuple[str, ...]]:
-        return ("nag_mom", ("mom",)) if self.momentum else ("sgd", ())
-
-    def settings_of_operator(self) -> dict[str, Any]:
-        own = {"momentum": self.momentum} if self.momentum else {}
-        return {**own, **self._gradient_attrs()}
-
-
-@register
-class Signum(_OperatorOptimizer):
-    """Descent by the sign of the gradient, or of its momentum.
-
-    `m = momentum * m - (1 - momentum) * (clip(rescale_grad * grad) + wd * weight);
-    weight = (1 - lr * wd_lh) * weight + lr * sign(m)`; without momentum
-    `weight = (1 - lr * wd) * weight - lr * sign(grad)`.
-    """
-
-    def __init__(
-        self, learning_rate: float = 0.01, momentum: float = 0.9, wd_lh: float = 0.0, **kwargs: Any
-    ) -> None:
-        super().__init__(learning_rate=learning_rate, **kwargs)
-        self.momentum = number("momentum", momentum)
-        self.wd_lh = number("wd_lh", wd_lh)
-
-    def operator(self) -> tuple[str, tuple[str, ...]]:
-        return ("signum", ("mom",)) if self.momentum > 0 else ("signsgd", ())
-
-    def settings_of_operator(self) -> dict[str, Any]:
-        own = {"momentum": self.momentum, "wd_lh": self.wd_lh} if self.momentum > 0 else {}
-        return {**own, **self._gradient_attrs()}
-
-
-class _AdamLike(_OperatorOptimizer):
+class _AdamLike(OperatorOptimizer):
     """Family: decaying means of the gradient and of its square."""
 
     def __init__(
@@ -293,7 +172,7 @@ class FTML(_AdamLike):
 
 
 @register
-class AdaGrad(_OperatorOptimizer):
+class AdaGrad(OperatorOptimizer):
     """AdaGrad (Duchi, Hazan and Singer, 2011, Adaptive subgradient methods).
 
     `g = clip(rescale_grad * grad);  h += g^2;  weight -= lr * (g / sqrt(h + eps) + wd * weight)`.
@@ -311,7 +190,7 @@ class AdaGrad(_OperatorOptimizer):
 
 
 @register
-class AdaDelta(_OperatorOptimizer):
+class AdaDelta(OperatorOptimizer):
     """AdaDelta (Zeiler, 2012); see the operator `adadelta_update`. Its step does not depend on the
     learning rate.
     """
@@ -329,7 +208,7 @@ class AdaDelta(_OperatorOptimizer):
 
 
 @register
-class Ftrl(_OperatorOptimizer):
+class Ftrl(OperatorOptimizer):
     """FTRL-proximal (McMahan et al., 2013), which makes weights exactly zero; see the operator
     `ftrl_update`.
     """
@@ -349,7 +228,7 @@ class Ftrl(_OperatorOptimizer):
 
 
 @register
-class RMSProp(_OperatorOptimizer):
+class RMSProp(OperatorOptimizer):
     """RMSProp (Tieleman and Hinton, 2012); with `centered`, the form of Graves (2013), equations 38 to 45.
 
     `g = clip(rescale_grad * grad + wd * weight);  n = gamma1 n + (1 - gamma1) g^2;
@@ -386,8 +265,3 @@ class RMSProp(_OperatorOptimizer):
         if self.centered:
             own["gamma2"] = self.gamma2
         return {**own, **self._gradient_attrs()}
-
-
-def zeros_like(weight: NDArray) -> NDArray:
-    wanted("create_state: weight", weight, "an NDArray", NDArray)
-    return zeros(weight.shape, weight.context, dtype=weight.dtype)

@@ -4,6 +4,7 @@ Images are NDArrays (H, W, C), uint8 as they are read, red green blue. Random ch
 `random` and, for noise, of numpy's global generator, as in MXNet: with equal seeds the crops are MXNet's.
 """
 
+from . import detection as detection
 from .augmenter import (
     Augmenter as Augmenter,
     CastAug as CastAug,
@@ -36,7 +37,20 @@ from .crop import (
     random_size_crop as random_size_crop,
     scale_down as scale_down,
 )
+from .detection import (
+    CreateDetAugmenter as CreateDetAugmenter,
+    CreateMultiRandCropAugmenter as CreateMultiRandCropAugmenter,
+    DetAugmenter as DetAugmenter,
+    DetBorrowAug as DetBorrowAug,
+    DetHorizontalFlipAug as DetHorizontalFlipAug,
+    DetRandomCropAug as DetRandomCropAug,
+    DetRandomPadAug as DetRandomPadAug,
+    DetRandomSelectAug as DetRandomSelectAug,
+    ImageDetIter as ImageDetIter,
+)
 from .image_iter import ImageIter as ImageIter
 from .reading import imdecode as imdecode, imread as imread
 from .resize import imresize as imresize, resize_short as resize_short
 from .rotate import imrotate as imrotate, random_rotate as random_rotate
+
+det = detection

@@ -20,7 +20,7 @@ class Augmenter:
     """Base of all augmenters. A subclass defines `__call__` and gives its parameters to `__init__`."""
 
     def __init__(self, **kwargs: Any) -> None:
-        self._kwargs = {k: _plain(v) for k, v in kwargs.items()}
+        self._kwargs = {k: plain(v) for k, v in kwargs.items()}
 
     def dumps(self) -> Any:
         """Its name in lower case and its parameters, as JSON."""
@@ -30,7 +30,7 @@ class Augmenter:
         raise NotImplementedError(f"{type(self).__name__} must define __call__(src).")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, (np.ndarray, NDArray)) else value
 
 

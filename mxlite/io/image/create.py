@@ -66,7 +66,31 @@ def CreateAugmenter(
         steps.append(CenterCropAug(size, inter_method))
     if rand_mirror:
         steps.append(HorizontalFlipAug(0.5))
-    steps.append(CastAug())
+    return steps + color_steps(
+        brightness=brightness,
+        contrast=contrast,
+        saturation=saturation,
+        hue=hue,
+        pca_noise=pca_noise,
+        rand_gray=rand_gray,
+        mean=mean,
+        std=std,
+    )
+
+
+def color_steps(
+    *,
+    brightness: float,
+    contrast: float,
+    saturation: float,
+    hue: float,
+    pca_noise: float,
+    rand_gray: float,
+    mean: Any,
+    std: Any,
+) -> list[Augmenter]:
+    """To float32, and what changes colours: the last steps of `CreateAugmenter`."""
+    steps: list[Augmenter] = [CastAug()]
     if brightness or contrast or saturation:
         steps.append(ColorJitterAug(brightness, contrast, saturation))
     if hue:

@@ -163,11 +163,18 @@ class ImageIter(DataIter):
             except RuntimeError as error:
                 logging.debug("An image is left out: %s", error)
                 continue
-            image = self.postprocess_data(self.augmentation_transform(image))
+            found = self._sample(image, value)
+            if found is None:
+                continue
+            image = self.postprocess_data(found[0])
             data[row] = image.asnumpy() if isinstance(image, NDArray) else image
-            label[row] = self._label(value)
+            label[row] = found[1]
             row += 1
         return row
+
+    def _sample(self, image: NDArray, label: Any) -> tuple[NDArray, Any] | None:
+        """The image varied, and its rows of a batch's labels; None for an image to be left out."""
+        return self.augmentation_transform(image), self._label(label)
 
     def _label(self, value: Any) -> Any:
         given = np.asarray(value, np.float32).reshape(-1)

@@ -1,0 +1,15 @@
+"""mx.image.detection, also mx.image.det: what of `mx.image` varies images together with boxes."""
+
+from .det_augmenter import (
+    DetAugmenter as DetAugmenter,
+    DetBorrowAug as DetBorrowAug,
+    DetHorizontalFlipAug as DetHorizontalFlipAug,
+    DetRandomCropAug as DetRandomCropAug,
+    DetRandomPadAug as DetRandomPadAug,
+    DetRandomSelectAug as DetRandomSelectAug,
+)
+from .det_create import (
+    CreateDetAugmenter as CreateDetAugmenter,
+    CreateMultiRandCropAugmenter as CreateMultiRandCropAugmenter,
+)
+from .det_iter import ImageDetIter as ImageDetIter
