@@ -82,6 +82,31 @@ def batches_of_boxes(mx, folder):
     return found
 
 
+def records_of_boxes(mx, folder):
+    """What ImageDetRecordIter does without chance."""
+    rec, _ = pictures(mx, folder)
+    found = []
+    for settings in (
+        {},
+        {"mean_r": 20, "mean_g": 30, "mean_b": 40, "std_r": 2, "scale": 0.5, "label_pad_width": 22},
+        {"rand_mirror_prob": 1, "resize": 20, "label_pad_value": 7, "round_batch": False},
+        {"resize_mode": "fit", "inter_method": 0},
+        {"resize_mode": "shrink", "data_shape": (3, 40, 30)},
+    ):
+        how = {"data_shape": (3, 16, 18), "batch_size": 4, "preprocess_threads": 1, "verbose": False}
+        data = mx.io.ImageDetRecordIter(path_imgrec=rec, **(how | settings))
+        found += [*data.provide_data[0][1], *data.provide_label[0][1]]
+        for batch in list(data):
+            used = 4 - batch.pad
+            label, pixels = batch.label[0].asnumpy()[:used], batch.data[0].asnumpy()[:used]
+            found += [batch.pad, *digest(label), *label[0]]
+            for rows, columns, image in zip(
+                label[:, 1], label[:, 2], pixels
+            ):  # behind them MXNet has garbage
+                found.append(image[:, : int(rows), : int(columns)].mean(dtype="float64"))
+    return found
+
+
 def features(mx, layer, filters, name):
     layer = mx.sym.Convolution(
         layer, kernel=(3, 3), pad=(1, 1), num_filter=filters, no_bias=True, name=f"{name}_conv"
@@ -343,6 +368,7 @@ def large_batches(mx, folder):
 
 PROGRAMS = (
     batches_of_boxes,
+    records_of_boxes,
     detector_learns_from_records,
     deformed_network,
     regions_with_channels_of_their_own,

@@ -139,3 +139,112 @@ def test_boxes_are_drawn(records):
     label, _ = it.next_sample()
     x1, y1, x2, _ = (int(v) for v in label[5:9] * (24, 28, 24, 28))
     assert (drawn[0][y1, x1:x2] == [1, 0, 255]).all()
+
+
+RANDOM = dict(
+    rand_crop_prob=0.7,
+    num_crop_sampler=2,
+    min_crop_scales=(0.4, 0.6),
+    min_crop_aspect_ratios=0.5,
+    max_crop_aspect_ratios=2.0,
+    min_crop_object_coverages=(1.0, 0.9),
+    rand_pad_prob=0.7,
+    max_pad_scale=1.5,
+    rand_mirror_prob=0.5,
+    inter_method=0,
+)
+
+
+def one_record(tmp_path, *boxes, pixels=None):
+    """A file of one picture, black but for its boxes."""
+    if pixels is None:
+        pixels = np.zeros((40, 60, 3), "uint8")
+        for _, x1, y1, x2, y2 in boxes:
+            pixels[int(y1 * 40) : int(y2 * 40), int(x1 * 60) : int(x2 * 60)] = 200
+    path = str(tmp_path / "one.rec")
+    file = mx.recordio.MXRecordIO(path, "w")
+    label = [2, 5, *(v for box in boxes for v in box)]
+    file.write(mx.recordio.pack(mx.recordio.IRHeader(0, label, 0, 0), png(pixels)))
+    file.close()
+    return dict(path_imgrec=path, data_shape=(3, 40, 60), batch_size=1, verbose=False)
+
+
+def test_boxes_of_records_stay_on_what_they_show(tmp_path):
+    base = one_record(tmp_path, (0, 0.2, 0.2, 0.5, 0.6))
+    labels = set()
+    with mx.io.ImageDetRecordIter(**base, **RANDOM, fill_value=9, seed=3) as it:
+        for _ in range(30):
+            (batch,) = list(it)
+            it.reset()
+            label = batch.label[0].asnumpy()[0]
+            assert label[:7].tolist() == [3, 40, 60, 7, 2, 5, 0]
+            x1, y1, x2, y2 = label[7:] * (60, 40, 60, 40)
+            shown = batch.data[0].asnumpy()[0, 0] == 200
+            rows, columns = np.flatnonzero(shown.any(axis=1)), np.flatnonzero(shown.any(axis=0))
+            edges = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
+            np.testing.assert_allclose(edges, (x1, y1, x2, y2), atol=3)  # pixels are whole, boxes are not
+            labels.add(tuple(label))
+    assert len(labels) > 20
+
+
+@pytest.mark.parametrize("mode", ["center", "overlap"])
+def test_objects_that_a_part_does_not_show_are_dropped(tmp_path, mode):
+    """Object 0 must lie inside, so where the part is can be told from it; object 1 is too large to."""
+    base = one_record(tmp_path, (0, 0.45, 0.4, 0.55, 0.6), (1, 0.5, 0.0, 1.0, 1.0))
+    how = dict(rand_crop_prob=1.0, min_crop_scales=0.4, max_crop_scales=0.5, max_crop_trials=500)
+    how |= dict(min_crop_object_coverages=0.999, crop_emit_mode=mode, emit_overlap_thresh=0.25)
+    seen = []
+    with mx.io.ImageDetRecordIter(**base, **how) as it:
+        for _ in range(40):
+            row = it.next().label[0].asnumpy()[0].astype("float64")
+            it.reset()
+            objects = row[6 : 4 + int(row[3])].reshape(-1, 5)
+            assert objects[0, 0] == 0 and (row[4 + int(row[3]) :] == -1).all()
+            width, height = 0.1 / (objects[0, 3] - objects[0, 1]), 0.2 / (objects[0, 4] - objects[0, 2])
+            x, y = 0.45 - objects[0, 1] * width, 0.4 - objects[0, 2] * height
+            if mode == "center":
+                found = x <= 0.75 < x + width and y <= 0.5 < y + height
+            else:
+                found = max(0, min(1, x + width) - 0.5) * height / 0.5 > 0.25
+            assert objects[1:, 0].tolist() == [1] * int(found)
+            seen.append(int(found))
+    assert 0 < sum(seen) < 40
+
+
+def test_records_with_boxes_follow_from_the_seed_and_go_on_where_they_were(records):
+    how = dict(path_imgrec=records[0], data_shape=(3, 12, 12), batch_size=2, verbose=False, shuffle=True)
+
+    def epochs(threads, state=None):
+        with mx.io.ImageDetRecordIter(**how, **RANDOM, seed=5, preprocess_threads=threads) as it:
+            if state is not None:
+                it.set_state(state)
+                return [b.data[0].asnumpy() for b in it]
+            first = it.next()
+            return it.state(), [first.data[0].asnumpy(), *(b.data[0].asnumpy() for b in it)]
+
+    state, one = epochs(1)
+    _, other = epochs(3)
+    np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(epochs(1, state), one[1:])
+
+
+@pytest.mark.parametrize(
+    "more, error, words",
+    [
+        ({"min_crop_scales": 0.9, "max_crop_scales": 0.5}, mx.OpAttributeError, "A crop sampler has a least"),
+        ({"num_crop_sampler": 3, "max_crop_trials": (1, 2)}, mx.OpAttributeError, "needs one value, or 3"),
+        ({"mean_img": "mean.nd"}, mx.OpAttributeError, "mean_img is not supported"),
+        ({"rand_crop_probe": 1}, mx.OpAttributeError, "Did you mean 'rand_crop_prob'"),
+        ({"label_pad_width": 6}, ShapeError, "label_pad_width is 6, but a label has 7 numbers"),
+        ({"label_width": 6}, ShapeError, "7 labels, but label_width is 6"),
+    ],
+)
+def test_records_with_boxes_name_what_is_wrong(tmp_path, more, error, words):
+    base = one_record(tmp_path, (0, 0.2, 0.2, 0.5, 0.6))
+    with pytest.raises(error, match=words):
+        mx.io.ImageDetRecordIter(**base, **more).next()
+
+
+def test_a_record_that_has_no_boxes_is_named(tmp_path):
+    with pytest.raises(mx.FormatError, match=r"the record at byte 0: the label \[2\.0, 5\.0\]\.\.\. of 2"):
+        mx.io.ImageDetRecordIter(**one_record(tmp_path, pixels=PIXELS)).next()

@@ -12,6 +12,7 @@ from .mnist import MNISTIter as MNISTIter, read_idx as read_idx
 from .ndarray_iter import NDArrayIter as NDArrayIter
 from .prefetch import PrefetchingIter as PrefetchingIter
 from .record_iter import (
+    ImageDetRecordIter as ImageDetRecordIter,
     ImageRecordInt8Iter as ImageRecordInt8Iter,
     ImageRecordIter as ImageRecordIter,
     ImageRecordUInt8Iter as ImageRecordUInt8Iter,

@@ -65,13 +65,7 @@ class Augmentation:
         return resample(image, width, height, self._method(w, h, width, height, rng))
 
     def _method(self, old_w: int, old_h: int, new_w: int, new_h: int, rng: np.random.Generator) -> int:
-        """9 and 10 of `inter_method` decided."""
-        method = self.options.inter_method
-        if method == 9:
-            if new_w > old_w and new_h > old_h:
-                return CUBIC
-            return AREA if new_w < old_w and new_h < old_h else LINEAR
-        return int(rng.integers(_ALL_METHODS)) if method == 10 else method
+        return chosen_method(self.options.inter_method, old_w, old_h, new_w, new_h, rng)
 
     def _random_part(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """A part of random area, form and place, resized; the middle if ten did not fit."""
@@ -142,3 +136,14 @@ class Augmentation:
         else:
             y, x = y // 2, x // 2
         return image[y : y + height, x : x + width]
+
+
+def chosen_method(
+    method: int, old_w: int, old_h: int, new_w: int, new_h: int, rng: np.random.Generator
+) -> int:
+    """9 and 10 of `inter_method` decided."""
+    if method == 9:
+        if new_w > old_w and new_h > old_h:
+            return CUBIC
+        return AREA if new_w < old_w and new_h < old_h else LINEAR
+    return int(rng.integers(_ALL_METHODS)) if method == 10 else method

@@ -19,7 +19,7 @@ def varied(image: np.ndarray, o: Options, rng: np.random.Generator) -> np.ndarra
     ]
     for i in rng.permutation(len(steps)) if steps else ():
         step, amount = steps[i]
-        image = _cut(step(image, 1 + rng.uniform(-amount, amount)))
+        image = cut(step(image, 1 + rng.uniform(-amount, amount)))
     if (o.random_h or o.random_s or o.random_l) and image.shape[2] == 3:
         h, s, l_ = (
             int(rng.uniform(-most, most)) if most else 0 for most in (o.random_h, o.random_s, o.random_l)
@@ -27,11 +27,12 @@ def varied(image: np.ndarray, o: Options, rng: np.random.Generator) -> np.ndarra
         image = shifted_hls(image, h, l_, s)
     if o.pca_noise > 0 and image.shape[2] == 3:
         noise = rng.normal(0, o.pca_noise, 3)
-        image = _cut(image + (IMAGENET_EIGVEC * noise) @ IMAGENET_EIGVAL)
+        image = cut(image + (IMAGENET_EIGVEC * noise) @ IMAGENET_EIGVAL)
     return image
 
 
-def _cut(values: np.ndarray) -> np.ndarray:
+def cut(values: np.ndarray) -> np.ndarray:
+    """Rounded, and cut to uint8."""
     return np.clip(np.rint(values), 0, 255).astype(np.uint8)
 
 
@@ -94,4 +95,4 @@ def from_hls(hls: np.ndarray) -> np.ndarray:
         at = np.mod(hue + turn, 360)
         share = np.clip(np.minimum(at / 60, (240 - at) / 60), 0, 1)
         rgb.append(low + (high - low) * share)
-    return _cut(np.stack(rgb, axis=2) * 255)
+    return cut(np.stack(rgb, axis=2) * 255)

@@ -18,8 +18,8 @@ import numpy as np
 
 from ...core.errors import ShapeError, StateError
 from .buffers import Buffers
-from .decoder import Decoder
-from .options import Options
+from .decoder import Decoder, RecordDecoder
+from .options import Options, ReadOptions
 from .source import Records
 
 
@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """A batch whose images are being made. data: (N, C, H, W), label: (N, label_width)."""
+    """A batch whose images are being made. data: (N, C, H, W), label: (N, width)."""
 
     data: np.ndarray
     label: np.ndarray
@@ -44,13 +44,13 @@ class Begun(NamedTuple):
 class Feeder:
     """Makes the batches of an epoch, `prefetch_buffer` of them ahead."""
 
-    def __init__(self, options: Options, records: Records, decoder: Decoder, dtype: str) -> None:
+    def __init__(self, options: ReadOptions, records: Records, decoder: RecordDecoder, dtype: str) -> None:
         self.options = options
         self._records = records
         self._decoder = decoder
         n, ahead = options.batch_size, options.prefetch_buffer
         self._data = Buffers((n, *options.data_shape), dtype, ahead + 2)
-        self._label = Buffers((n, options.label_width), np.float32, ahead + 2)
+        self._label = Buffers((n, decoder.width), np.float32, ahead + 2)
         self._reader = ThreadPoolExecutor(1, "mxlite-records")
         self._decoders = ThreadPoolExecutor(options.preprocess_threads, "mxlite-decode")
         self._closed = False

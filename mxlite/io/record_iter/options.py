@@ -14,8 +14,8 @@ _ANY = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Options:
-    """Parameters by name; which mean what stands in `ImageRecordIter`."""
+class ReadOptions:
+    """What iterators over records have in common: which images, in which order, by how many threads."""
 
     path_imgrec: str
     data_shape: tuple[int, ...]
@@ -25,7 +25,6 @@ class Options:
     label_width: int = 1
     data_name: str = "data"
     label_name: str = "softmax_label"
-    dtype: Literal["float32", "uint8", "int8"] | None = None
 
     shuffle: bool = False
     seed: int = 0
@@ -38,6 +37,55 @@ class Options:
 
     resize: int = -1
     inter_method: Literal[0, 1, 2, 3, 4, 9, 10] = 1
+    mean_img: str = ""
+    mean_r: float = 0.0
+    mean_g: float = 0.0
+    mean_b: float = 0.0
+    mean_a: float = 0.0
+    scale: float = 1.0
+
+    verbose: bool = True
+    # About how MXNet's own iterators work inside; nothing here depends on them.
+    ctx: str = "gpu"
+    device_id: int = -1
+    # Not supported: anything but these is refused.
+    shuffle_chunk_size: int = 0
+    shuffle_chunk_seed: int = 0
+
+    def __post_init__(self) -> None:
+        refuse(
+            bool(self.shuffle_chunk_size or self.shuffle_chunk_seed),
+            "shuffle_chunk_size and shuffle_chunk_seed are not supported: shuffle=True shuffles all records.",
+        )
+        if len(self.data_shape) != 3 or min(self.data_shape) < 1 or self.data_shape[0] not in _CHANNELS:
+            raise ShapeError(
+                f"data_shape is (channels, height, width) with 1, 3 or 4 channels, got {self.data_shape}."
+            )
+        for name, least, most in (
+            ("batch_size", 1, _ANY),
+            ("num_parts", 1, _ANY),
+            ("preprocess_threads", 1, 64),
+            ("prefetch_buffer", 1, 64),
+        ):
+            self.require(name, least, most)
+        if not 0 <= self.part_index < self.num_parts:
+            raise OpAttributeError(
+                f"part_index is in [0, num_parts) = [0, {self.num_parts}), got {self.part_index}."
+            )
+        refuse(self.resize != -1 and self.resize < 1, f"resize is at least 1, or -1, got {self.resize}.")
+
+    def require(self, name: str, least: float, most: float) -> None:
+        """OpAttributeError unless the parameter is in [least, most]."""
+        value = getattr(self, name)
+        refuse(not least <= value <= most, f"{name} must be in [{least}, {most}], got {value}.")
+
+
+@dataclass(frozen=True)
+class Options(ReadOptions):
+    """Parameters of `ImageRecordIter` by name; which mean what stands there."""
+
+    dtype: Literal["float32", "uint8", "int8"] | None = None
+
     rand_crop: bool = False
     max_crop_size: int = -1
     min_crop_size: int = -1
@@ -68,54 +116,21 @@ class Options:
     max_random_contrast: float = 0.0
     max_random_illumination: float = 0.0
 
-    mean_img: str = ""
-    mean_r: float = 0.0
-    mean_g: float = 0.0
-    mean_b: float = 0.0
-    mean_a: float = 0.0
     std_r: float = 1.0
     std_g: float = 1.0
     std_b: float = 1.0
     std_a: float = 1.0
-    scale: float = 1.0
-
-    verbose: bool = True
-    # About how MXNet's own iterator works inside; nothing here depends on them.
-    ctx: str = "gpu"
-    device_id: int = -1
     # Not supported: anything but these is refused.
     aug_seq: str = "aug_default"
-    shuffle_chunk_size: int = 0
-    shuffle_chunk_seed: int = 0
     rotate_list: str = ""
 
     def __post_init__(self) -> None:
-        _refuse(self.aug_seq != "aug_default", "aug_seq other than 'aug_default' is not supported.")
-        _refuse(
-            bool(self.shuffle_chunk_size or self.shuffle_chunk_seed),
-            "shuffle_chunk_size and shuffle_chunk_seed are not supported: shuffle=True shuffles all records.",
-        )
-        _refuse(bool(self.rotate_list), "rotate_list is not supported; rotate and max_rotate_angle are.")
-        if len(self.data_shape) != 3 or min(self.data_shape) < 1 or self.data_shape[0] not in _CHANNELS:
-            raise ShapeError(
-                f"data_shape is (channels, height, width) with 1, 3 or 4 channels, got {self.data_shape}."
-            )
-        for name, least, most in (
-            ("batch_size", 1, _ANY),
-            ("label_width", 1, _ANY),
-            ("num_parts", 1, _ANY),
-            ("preprocess_threads", 1, 64),
-            ("prefetch_buffer", 1, 64),
-            ("pad", 0, 1 << 14),
-            ("fill_value", 0, 255),
-        ):
-            value = getattr(self, name)
-            _refuse(not least <= value <= most, f"{name} must be in [{least}, {most}], got {value}.")
-        if not 0 <= self.part_index < self.num_parts:
-            raise OpAttributeError(
-                f"part_index is in [0, num_parts) = [0, {self.num_parts}), got {self.part_index}."
-            )
-        _refuse(self.resize != -1 and self.resize < 1, f"resize is at least 1, or -1, got {self.resize}.")
+        refuse(self.aug_seq != "aug_default", "aug_seq other than 'aug_default' is not supported.")
+        refuse(bool(self.rotate_list), "rotate_list is not supported; rotate and max_rotate_angle are.")
+        super().__post_init__()
+        self.require("label_width", 1, _ANY)
+        self.require("pad", 0, 1 << 14)
+        self.require("fill_value", 0, 255)
         self._check_crops()
 
     def _check_crops(self) -> None:
@@ -126,23 +141,23 @@ class Options:
                 f"min_crop_size and max_crop_size go together, the smaller first, got "
                 f"{self.min_crop_size} and {self.max_crop_size}."
             )
-        _refuse(0 in (self.max_crop_size, self.min_crop_size), "A crop has at least 1 pixel.")
+        refuse(0 in (self.max_crop_size, self.min_crop_size), "A crop has at least 1 pixel.")
         if self.random_resized_crop:
             clash = self.max_crop_size != -1 or self.rand_crop or self.scaled
-            _refuse(
+            refuse(
                 clash,
                 "random_resized_crop goes without rand_crop, min_crop_size, max_crop_size and random scales.",
             )
-            _refuse(
+            refuse(
                 not 0 < self.min_random_area <= self.max_random_area <= 1,
                 f"0 < min_random_area <= max_random_area <= 1, got {self.min_random_area} and "
                 f"{self.max_random_area}.",
             )
             least = 1.0 if self.min_aspect_ratio is None else self.min_aspect_ratio
             most = self.max_aspect_ratio or 1.0
-            _refuse(not 0 < least <= most, f"0 < min_aspect_ratio <= max_aspect_ratio, got {least}, {most}.")
+            refuse(not 0 < least <= most, f"0 < min_aspect_ratio <= max_aspect_ratio, got {least}, {most}.")
         else:
-            _refuse(
+            refuse(
                 self.min_aspect_ratio is not None
                 or (self.min_random_area, self.max_random_area) != (1.0, 1.0),
                 "min_aspect_ratio and random areas are of random_resized_crop: set it to True.",
@@ -154,7 +169,8 @@ class Options:
         return (self.min_random_scale, self.max_random_scale) != (1.0, 1.0)
 
 
-def _refuse(wrong: bool, message: str) -> None:
+def refuse(wrong: bool, message: str) -> None:
+    """OpAttributeError with `message` if something is wrong."""
     if wrong:
         raise OpAttributeError(message)
 

@@ -16,7 +16,7 @@ from ...core.errors import FormatError
 from ...core.wanted import wanted_path
 from ..recordio.files import read_index
 from ..recordio.record import next_record, read_record, record_offsets
-from .options import Options
+from .options import ReadOptions
 
 
 class Mark(NamedTuple):
@@ -30,7 +30,7 @@ class Mark(NamedTuple):
 class Records:
     """The records of one part of a file. `start` goes to a place in an epoch, `next` reads on from there."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: ReadOptions) -> None:
         self.name = wanted_path("path_imgrec", options.path_imgrec)
         self._file = open(self.name, "rb")
         self._shuffle = options.shuffle
@@ -45,7 +45,7 @@ class Records:
         self._at = 0
         self.start(0, 0)
 
-    def _known(self, o: Options) -> np.ndarray | None:
+    def _known(self, o: ReadOptions) -> np.ndarray | None:
         """Bytes of this part's records, in the file's order; None without an index."""
         size = os.fstat(self._file.fileno()).st_size
         if o.path_imgidx:
@@ -63,7 +63,7 @@ class Records:
             )
         return part
 
-    def _stretch(self, o: Options) -> tuple[int, int]:
+    def _stretch(self, o: ReadOptions) -> tuple[int, int]:
         """[begin, end) of this part in bytes, as MXNet cuts a file: each record is in one part."""
         size = os.fstat(self._file.fileno()).st_size
         each = -(-size // o.num_parts)
