@@ -457,3 +457,41 @@ def test_a_total_of_another_type_says_that_it_stops_there():
     for op in (ops.cumsum, ops.cumprod):
         with pytest.raises(DerivativeError, match="Cast the result instead"):
             op.derivative(writer, op.Attrs(dtype="float64"), {}, {}, {"out": None})
+
+
+@pytest.mark.parametrize(
+    "name, attrs, factor",
+    [
+        ("round_ste", {}, 1),
+        ("sign_ste", {}, 1),
+        ("gradientmultiplier", {"scalar": -0.5}, -0.5),
+        ("gradientmultiplier", {}, 1),
+    ],
+)
+def test_a_gradient_is_what_it_is_said_to_be(name, attrs, factor):
+    data, head = np.array([-1.5, -0.2, 0, 1.5, 2.7], "float32"), np.array([1, 2, 3, 4, 5], "float32")
+    x = mx.nd.array(data)
+    x.attach_grad()
+    with mx.autograd.record():
+        out = getattr(mx.nd.contrib, name)(x, **attrs)
+    out.backward(mx.nd.array(head))
+    plain = {"round_ste": mx.nd.round, "sign_ste": mx.nd.sign}.get(name, lambda a: a)
+    np.testing.assert_array_equal(out.asnumpy(), plain(x).asnumpy())
+    np.testing.assert_array_equal(x.grad.asnumpy(), factor * head)
+
+
+def test_frequent_classes_are_drawn_more_often():
+    mx.random.seed(4)
+    samples, true, sampled = mx.nd.contrib.rand_zipfian(mx.nd.array([0, 3]), 20_000, 5)
+    share = np.log(np.arange(2, 7) / np.arange(1, 6)) / np.log(6)
+    found = samples.asnumpy()
+    assert found.dtype == "int64" and true.dtype == sampled.dtype == np.float64
+    np.testing.assert_allclose(np.bincount(found) / 20_000, share, atol=0.015)
+    np.testing.assert_allclose(true.asnumpy(), 20_000 * share[[0, 3]])
+    np.testing.assert_allclose(sampled.asnumpy(), 20_000 * share[found])
+    with pytest.raises(mx.OpAttributeError, match="at least 1, got 3 and 0"):
+        mx.nd.contrib.rand_zipfian(mx.nd.array([0]), 3, 0)
+    net = mx.sym.Group(mx.sym.contrib.rand_zipfian(mx.sym.Variable("true"), 6, 4))
+    exe = net.simple_bind(mx.cpu(), grad_req="null", true=(2,))
+    first, again = exe.forward(true=mx.nd.array([1, 2]))[0].asnumpy(), exe.forward()[0].asnumpy()
+    assert first.shape == (6,) and ((first >= 0) & (first < 4)).all() and (first != again).any()

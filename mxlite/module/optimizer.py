@@ -28,6 +28,8 @@ from .optimizer_imperative import (
 )
 from .updater import get_updater as get_updater, Updater as Updater
 
+ccSGD = SGD  # its name in older programs
+
 
 class _AdamLike(OperatorOptimizer):
     """Family: decaying means of the gradient and of its square."""
