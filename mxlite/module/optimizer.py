@@ -15,7 +15,7 @@ from .optimizer_base import create as create, Optimizer as Optimizer, register a
 from .optimizer_descent import (
     LBSGD as LBSGD,
     NAG as NAG,
-    OperatorOptimizer,
+    OperatorOptimizer as _OperatorOptimizer,
     SGD as SGD,
     Signum as Signum,
 )
@@ -31,7 +31,7 @@ from .updater import get_updater as get_updater, Updater as Updater
 ccSGD = SGD  # its name in older programs
 
 
-class _AdamLike(OperatorOptimizer):
+class _AdamLike(_OperatorOptimizer):
     """Family: decaying means of the gradient and of its square."""
 
     def __init__(
@@ -174,7 +174,7 @@ class FTML(_AdamLike):
 
 
 @register
-class AdaGrad(OperatorOptimizer):
+class AdaGrad(_OperatorOptimizer):
     """AdaGrad (Duchi, Hazan and Singer, 2011, Adaptive subgradient methods).
 
     `g = clip(rescale_grad * grad);  h += g^2;  weight -= lr * (g / sqrt(h + eps) + wd * weight)`.
@@ -192,7 +192,7 @@ class AdaGrad(OperatorOptimizer):
 
 
 @register
-class AdaDelta(OperatorOptimizer):
+class AdaDelta(_OperatorOptimizer):
     """AdaDelta (Zeiler, 2012); see the operator `adadelta_update`. Its step does not depend on the
     learning rate.
     """
@@ -210,7 +210,7 @@ class AdaDelta(OperatorOptimizer):
 
 
 @register
-class Ftrl(OperatorOptimizer):
+class Ftrl(_OperatorOptimizer):
     """FTRL-proximal (McMahan et al., 2013), which makes weights exactly zero; see the operator
     `ftrl_update`.
     """
@@ -230,7 +230,7 @@ class Ftrl(OperatorOptimizer):
 
 
 @register
-class RMSProp(OperatorOptimizer):
+class RMSProp(_OperatorOptimizer):
     """RMSProp (Tieleman and Hinton, 2012); with `centered`, the form of Graves (2013), equations 38 to 45.
 
     `g = clip(rescale_grad * grad + wd * weight);  n = gamma1 n + (1 - gamma1) g^2;

@@ -147,8 +147,8 @@ class LBSGD(SGD):
     mean, at a learning rate of lr * m, and the others change nothing. m grows from 1 to `batch_scale` in the
     first `warmup_epochs` * `updates_per_epoch` updates u, the first of epoch `begin_epoch` being number
     begin_epoch * updates_per_epoch + 1: by `warmup_strategy` "linear", with u, "power2", with u^2, or "sqrt".
-    With "lars" there is no warm-up: m = sqrt(|weight|^2 / (|mean gradient|^2 + wd * |weight|^2)) in [0.01,
-    100], lengths before `rescale_grad`.
+    With "lars" there is no warm-up: `m = sqrt(|weight|^2 / (|g|^2 + wd * |weight|^2))` in [0.01, 100], where
+    g is the mean gradient before `rescale_grad`.
 
     A scheduler gives the rate of the update before, as in MXNet. Of the very first gradient MXNet adds up
     what its array holds by the second update: under Module that is the second gradient, here it is the
