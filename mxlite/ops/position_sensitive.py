@@ -93,11 +93,11 @@ class PSROIPooling(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_rows_pieces(a, inputs[0], dtype))
+        return scratch_bytes([_lines_piece(a, inputs[0], dtype)])
 
     @staticmethod
     def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes([(inputs[0][1:], accumulator(dtype))])
+        return scratch_bytes([_lines_piece(a, inputs[0], dtype), (inputs[0][1:], accumulator(dtype))])
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, rois: Any, *, out: Any, work: Any) -> None:
@@ -106,52 +106,80 @@ class PSROIPooling(Op):
         out.fill(0)
         if not out.size:
             return
-        line, sums = carve(work, _rows_pieces(a, data.shape, data.dtype))
-        g, p = a.group_size or a.pooled_size, a.pooled_size
-        group = _groups(p, g, data.dtype)
+        (held,) = carve(work, [_lines_piece(a, data.shape, data.dtype)])
         for r, n, corners in regions(rois, len(data)):
-            (tops, bottoms), (lefts, rights) = _parts(a, corners, data.shape[2:], data.dtype)
-            channels = data[n, : a.output_dim * g * g].reshape(a.output_dim, g, g, *data.shape[2:])
-            edges = np.stack([lefts, rights], axis=1).reshape(-1)
-            area = (bottoms - tops)[:, None] * (rights - lefts)
-            for i in range(p):
-                if not (area[i] > 0).any():
-                    continue
-                rows = channels[:, group[i], :, tops[i] : bottoms[i]]
-                # One column more, for parts that begin or end behind the last one.
-                line[..., -1] = 0
-                xp.add.reduce(rows, axis=2, out=line[..., :-1], dtype=line.dtype)
-                xp.add.reduceat(line, edges, axis=2, out=sums)
-                found = sums[:, group, 2 * np.arange(p)]
-                out[r, :, i] = np.where(area[i] > 0, found / np.maximum(area[i], 1), 0)
+            parts = _Parts(a, corners, data.shape, data.dtype)
+            if not parts.area.any():
+                continue
+            channels, lines = parts.channels(data[n]), parts.lines(held)
+            for i in range(a.pooled_size):
+                rows = channels[:, parts.group[i], :, parts.rows(i), parts.across]
+                xp.add.reduce(rows, axis=2, out=lines[i], dtype=lines.dtype)
+            for j in range(a.pooled_size):
+                total = lines[:, :, parts.group[j], parts.columns(j)].sum(axis=-1)
+                out[r, :, :, j] = total.T / np.maximum(parts.area[:, j], 1)
 
     @staticmethod
     def backward(xp: Any, a: Any, d_out: Any, rois: Any, *, d_data: Any, work: Any) -> None:
         if d_data is None:
             return
-        (image,) = carve(work, [(d_data.shape[1:], accumulator(d_data.dtype))])
-        g, p = a.group_size or a.pooled_size, a.pooled_size
-        group = _groups(p, g, d_data.dtype)
+        held, image = carve(
+            work,
+            [_lines_piece(a, d_data.shape, d_data.dtype), (d_data.shape[1:], accumulator(d_data.dtype))],
+        )
         found = list(regions(rois, len(d_data)))
-        channels = image[: a.output_dim * g * g].reshape(a.output_dim, g, g, *image.shape[1:])
         for n in range(len(d_data)):
             image.fill(0)
             for r, of, corners in found:
-                if of != n:
+                parts = _Parts(a, corners, d_data.shape, d_data.dtype) if of == n else None
+                if parts is None or not parts.area.any():
                     continue
-                (tops, bottoms), (lefts, rights) = _parts(a, corners, d_data.shape[2:], d_data.dtype)
-                area = (bottoms - tops)[:, None] * (rights - lefts)
-                for i, j in np.argwhere((bottoms > tops)[:, None] & (rights > lefts)).tolist():
-                    part = channels[:, group[i], group[j], tops[i] : bottoms[i], lefts[j] : rights[j]]
-                    head = d_out[r, :, i, j].astype(image.dtype) / area[i, j]
-                    xp.add(part, head[:, None, None], out=part)
+                channels, lines = parts.channels(image), parts.lines(held)
+                lines.fill(0)
+                for j in range(a.pooled_size):
+                    head = d_out[r, :, :, j].astype(image.dtype).T / np.maximum(parts.area[:, j, None], 1)
+                    line = lines[:, :, parts.group[j], parts.columns(j)]
+                    xp.add(line, head[..., None], out=line)
+                for i in range(a.pooled_size):
+                    rows = channels[:, parts.group[i], :, parts.rows(i), parts.across]
+                    xp.add(rows, lines[i][:, :, None], out=rows)
             xp.copyto(d_data[n], image, casting="unsafe")
 
 
-def _rows_pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
-    """The sum of some rows, for one row of groups, and of parts of it."""
-    g, acc = a.group_size or a.pooled_size, accumulator(dtype)
-    return [((a.output_dim, g, data[3] + 1), acc), ((a.output_dim, g, 2 * a.pooled_size), acc)]
+def _lines_piece(a: Any, data: Shape, dtype: DType) -> Piece:
+    """For each row of parts the sums of its rows: of each channel of that group, column by column."""
+    groups = a.group_size or a.pooled_size
+    return (a.pooled_size * a.output_dim * groups * data[3],), accumulator(dtype)
+
+
+class _Parts:
+    """Where the parts of a region are. area: (P, P) pixels; group: (P,); across: the columns of them all."""
+
+    def __init__(self, a: Any, corners: list[float], data: Shape, dtype: DType) -> None:
+        self.a, self.groups = a, a.group_size or a.pooled_size
+        (self._tops, self._bottoms), (self._lefts, self._rights) = _parts(a, corners, data[2:], dtype)
+        heights = np.maximum(self._bottoms - self._tops, 0)
+        self.area = heights[:, None] * np.maximum(self._rights - self._lefts, 0)
+        self.group = _groups(a.pooled_size, self.groups, dtype)
+        self.across = slice(int(self._lefts.min()), int(self._rights.max()))
+
+    def channels(self, image: Any) -> Any:
+        """The channels (D, G, G, H, W) of an image."""
+        d, g = self.a.output_dim, self.groups
+        return image[: d * g * g].reshape(d, g, g, *image.shape[1:])
+
+    def lines(self, held: Any) -> Any:
+        """Scratch (P, D, G, columns)."""
+        shape = self.a.pooled_size, self.a.output_dim, self.groups, self.across.stop - self.across.start
+        return held[: prod(shape)].reshape(shape)
+
+    def rows(self, i: int) -> slice:
+        return slice(int(self._tops[i]), int(self._bottoms[i]))
+
+    def columns(self, j: int) -> slice:
+        """Within `across`."""
+        begin = self.across.start
+        return slice(int(self._lefts[j]) - begin, max(int(self._rights[j]) - begin, 0))
 
 
 def _parts(a: Any, corners: list[float], size: Shape, dtype: DType) -> list[tuple[Any, Any]]:
