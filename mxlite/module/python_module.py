@@ -11,7 +11,8 @@ import numpy as np
 from ..core import BindError, StateError
 from ..io import DataDesc
 from ..ndarray import array, NDArray
-from .base_module import BaseModule, by_device
+from .base_module import BaseModule
+from .module_contract import by_device
 
 
 class PythonModule(BaseModule):
