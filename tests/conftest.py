@@ -46,6 +46,8 @@ def pytest_collection_finish():
     # Modules and tests are millions of objects, and stay: else each gc.collect() of a test visits them all.
     gc.collect()
     gc.freeze()
+    # Planning makes objects by the hundred thousand, few of them in cycles; a test of cycles collects itself.
+    gc.set_threshold(20_000, 20, 50)
 
 
 def pytest_terminal_summary(terminalreporter):
