@@ -27,7 +27,6 @@ LONG = (
     "test_node_cases_of_the_standard",
     "test_random_bodies_are_their_unrolled_loops",
     "test_pytorch_has_the_same_losses",
-    "test_a_chain_of_20000_operators",
     "test_a_stopped_example_resumes",
     "test_commands_print_what_the_page_says",
     "test_a_step_of_lenet_is_measured",
