@@ -47,6 +47,7 @@ class BoundModule(BaseModule):
 
     @property
     def label_names(self) -> list[str]:
+        """Names of the labels that a batch feeds."""
         return self._names.label
 
     @property

@@ -131,6 +131,7 @@ class BucketingModule(BaseModule):
 
     @property
     def label_names(self) -> list[str]:
+        """Names of the labels that a batch feeds."""
         return self._current.label_names
 
     @property

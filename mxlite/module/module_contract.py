@@ -41,25 +41,57 @@ class ModuleContract:
 
     # -- what subclasses do --------------------------------------------------------------------
 
+    @property
+    def data_names(self) -> Any:
+        """Names of the data that a batch feeds."""
+        raise TypeError(f"{type(self).__name__} does not say what its data is called.")
+
+    @property
+    def output_names(self) -> Any:
+        """Names of the outputs."""
+        raise TypeError(f"{type(self).__name__} does not say what its outputs are called.")
+
+    @property
+    def data_shapes(self) -> Any:
+        """What it is bound for: a DataDesc, or (name, shape), for each of `data_names`."""
+        raise TypeError(f"{type(self).__name__} does not say what its data is.")
+
+    @property
+    def label_shapes(self) -> Any:
+        """What it is bound for of labels; nothing where it has none."""
+        raise TypeError(f"{type(self).__name__} does not say what its labels are.")
+
+    @property
+    def output_shapes(self) -> Any:
+        """(name, shape) of each output."""
+        raise TypeError(f"{type(self).__name__} does not say what its outputs are.")
+
     def bind(self, data_shapes: Any, label_shapes: Any = None, **options: Any) -> None:
+        """Plan and allocate for these input shapes: lists of (name, shape) or DataDesc."""
         raise TypeError(f"{type(self).__name__} does not say how to bind.")
 
     def init_params(self, *args: Any, **options: Any) -> None:
+        """Give every parameter a value."""
         raise TypeError(f"{type(self).__name__} does not say how to initialise parameters.")
 
     def init_optimizer(self, *args: Any, **options: Any) -> None:
+        """Make what updates the parameters."""
         raise TypeError(f"{type(self).__name__} does not say how to make an optimizer.")
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
+        """Run forward on a batch; `is_train` None: as it was bound."""
         raise TypeError(f"{type(self).__name__} does not say how to run forward.")
 
     def backward(self, out_grads: Any = None) -> None:
+        """Run backward, with the gradients of the outputs unless they are losses."""
         raise TypeError(f"{type(self).__name__} does not say how to run backward.")
 
     def update(self) -> None:
+        """Apply the optimizer to all parameters."""
         raise TypeError(f"{type(self).__name__} does not say how to update.")
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
+        """Outputs of the last forward."""
         raise TypeError(f"{type(self).__name__} does not say what its outputs are.")
 
     def get_states(self, merge_multi_context: bool = True) -> list[Any]:
@@ -76,21 +108,26 @@ class ModuleContract:
             )
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
+        """Let the metric see the outputs of the last forward."""
         raise TypeError(f"{type(self).__name__} does not say how to update a metric.")
 
     def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
+        """Copies of (arguments, auxiliary states) by name."""
         raise TypeError(f"{type(self).__name__} does not say what its parameters are.")
 
     def install_monitor(self, mon: Any) -> None:
+        """Have a Monitor look into this module."""
         raise TypeError(f"{type(self).__name__} has nothing that a monitor could look into.")
 
     def prepare_fit(self) -> None:
         """Called by `fit` before bind."""
 
     def save_resume_state(self, prefix: str, epoch: int, nbatch: int, train_data: Any) -> None:
+        """Write what `load_resume_state` reads."""
         raise TypeError(f"{type(self).__name__} cannot be resumed.")
 
     def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
+        """Go on from there: (epoch, batches done in it); None if nothing was written."""
         raise TypeError(f"{type(self).__name__} cannot be resumed.")
 
     # -- using it ------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ class PythonModule(BaseModule):
 
     @property
     def label_names(self) -> list[str]:
+        """Names of the labels that a batch feeds."""
         return self._label_names
 
     @property
