@@ -264,5 +264,6 @@ def _lengths_ratio(weight: NDArray, grad: NDArray, wd: float) -> NDArray:
 
 
 def zeros_like(weight: NDArray) -> NDArray:
+    """A state of zeros, of the shape, type and device of `weight`."""
     wanted("create_state: weight", weight, "an NDArray", NDArray)
     return zeros(weight.shape, weight.context, dtype=weight.dtype)
