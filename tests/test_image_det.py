@@ -241,10 +241,12 @@ def test_records_with_boxes_follow_from_the_seed_and_go_on_where_they_were(recor
 )
 def test_records_with_boxes_name_what_is_wrong(tmp_path, more, error, words):
     base = one_record(tmp_path, (0, 0.2, 0.2, 0.5, 0.6))
-    with pytest.raises(error, match=words):
-        mx.io.ImageDetRecordIter(**base, **more).next()
+    with pytest.raises(error, match=words), mx.io.ImageDetRecordIter(**base, **more) as it:
+        it.next()
 
 
 def test_a_record_that_has_no_boxes_is_named(tmp_path):
-    with pytest.raises(mx.FormatError, match=r"the record at byte 0: the label \[2\.0, 5\.0\]\.\.\. of 2"):
-        mx.io.ImageDetRecordIter(**one_record(tmp_path, pixels=PIXELS)).next()
+    words = r"the record at byte 0: the label \[2\.0, 5\.0\]\.\.\. of 2"
+    base = one_record(tmp_path, pixels=PIXELS)
+    with pytest.raises(mx.FormatError, match=words), mx.io.ImageDetRecordIter(**base) as it:
+        it.next()
