@@ -15,7 +15,7 @@ from ..core.wanted import number, wanted
 from ..graph.update import UpdateRule
 from ..ndarray import NDArray, zeros
 from ..ndarray.invoke import call_of, invoke
-from .optimizer_base import alias, create as create, Optimizer as Optimizer, register as register
+from .optimizer_base import alias, alike, create as create, Optimizer as Optimizer, register as register
 from .optimizer_imperative import (
     Adamax as Adamax,
     DCASGD as DCASGD,
@@ -39,6 +39,7 @@ class _OperatorOptimizer(Optimizer):
         """The operator's parameters but the rates."""
         return self._gradient_attrs()
 
+    @alike
     def hyper(self, index: Any) -> tuple[float, ...]:
         rates = super().hyper(index)
         return (*rates, float(self._index_update_count[index])) if self.counts else rates
@@ -190,6 +191,7 @@ class Adam(_AdamLike):
     def operator(self) -> tuple[str, tuple[str, ...]]:
         return "adam", ("mean", "var")
 
+    @alike
     def hyper(self, index: Any) -> tuple[float, ...]:
         """As in Optimizer, with the bias correction in the learning rate."""
         lr, wd = super().hyper(index)
@@ -221,6 +223,7 @@ class AdamW(_AdamLike):
     def operator(self) -> tuple[str, tuple[str, ...]]:
         return "adamw", ("mean", "var")
 
+    @alike
     def hyper(self, index: Any) -> tuple[float, ...]:
         """Learning rate with the bias correction in it, and decay times the learning rate without."""
         lr, wd = super().hyper(index)

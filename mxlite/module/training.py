@@ -175,8 +175,8 @@ class Training:
             if self.optimizer.rates_follow_count or self.scale.has_other(executor):
                 self.settle(binding)
             self.scale.expect(executor, self.optimizer.progress)
-        rows = [self.optimizer.hyper(i) for i in self._updated(executor)]
-        return np.array(rows, np.float64).reshape(-1, self.optimizer.update_rule().rates)
+        rows = self.optimizer.hypers(self._updated(executor))
+        return rows.reshape(-1, self.optimizer.update_rule().rates)
 
     def _updated(self, executor: Executor) -> list[int]:
         return [self.index[n] for n in executor.updated]
