@@ -95,6 +95,7 @@ class Optimizer:
         self.wd_mult: dict[Any, float] = {}
         self._index_update_count: dict[Any, int] = {}
         self._kinds: tuple[Any, Any] | None = None  # of parameters, and what that was found for
+        self._even: tuple[Any, ...] | None = None  # parameters whose counts are known to be equal
         self.set_lr_mult({})
         self.set_wd_mult({})
 
@@ -157,25 +158,28 @@ class Optimizer:
         self._update_count(index)
         return self._get_lr(index), self._get_wd(index)
 
-    def hypers(self, indices: Sequence[Any]) -> np.ndarray:
+    def hypers(self, indices: tuple[Any, ...]) -> np.ndarray:
         """`hyper` of each of these parameters in turn, a row each, float64.
 
         Parameters of equal count and multipliers are asked about once where `hyper` is `alike`: a step of a
         deep network has thousands. O(indices) of a few dictionary look-ups otherwise.
         """
-        counts = self._index_update_count
-        is_alike = getattr(type(self).hyper, "is_alike", False) and self._has_plain_rates
-        known = set(map(counts.get, indices))
-        if not is_alike or len(known) != 1 or None in known:  # the first time in their own order
+        if not (getattr(type(self).hyper, "is_alike", False) and self._has_plain_rates):
             return np.array([self.hyper(i) for i in indices], np.float64)
+        counts = self._index_update_count
+        if indices is not self._even:
+            known = set(map(counts.get, indices))
+            if len(known) != 1 or None in known:  # the first time in their own order
+                return np.array([self.hyper(i) for i in indices], np.float64)
         firsts, others, inverse = self._kinds_of(indices)
         rows = [self.hyper(i) for i in firsts]
         counts.update(dict.fromkeys(others, counts[firsts[0]]))
+        self._even = indices
         return np.array(rows, np.float64)[inverse]
 
-    def _kinds_of(self, indices: Sequence[Any]) -> tuple[list[Any], list[Any], np.ndarray]:
+    def _kinds_of(self, indices: tuple[Any, ...]) -> tuple[list[Any], list[Any], np.ndarray]:
         """The first parameter of each pair of multipliers, all the others, and of each its pair's number."""
-        key = (tuple(indices), self.lr_mult, self.wd_mult, self.idx2name)
+        key = (indices, self.lr_mult, self.wd_mult, self.idx2name)
         if self._kinds is None or self._kinds[0] != key:
             pairs = [
                 tuple(self._multiplied(1.0, m, i) for m in (self.lr_mult, self.wd_mult)) for i in indices
@@ -192,6 +196,7 @@ class Optimizer:
         return found
 
     def _update_count(self, index: Any) -> None:
+        self._even = None
         for i in index if isinstance(index, (list, tuple)) else (index,):
             count = self._index_update_count.get(i, self.begin_num_update) + 1
             self._index_update_count[i] = count
@@ -199,6 +204,7 @@ class Optimizer:
 
     def count(self, indices: Sequence[Any], updates: int) -> None:
         """Count so many updates more of each of these parameters."""
+        self._even = None
         for i in indices if updates else ():
             self._index_update_count[i] = self._index_update_count.get(i, self.begin_num_update) + updates
             self.num_update = max(self._index_update_count[i], self.num_update)
@@ -298,7 +304,7 @@ class Optimizer:
         if self.lr_scheduler is not None:
             self.lr_scheduler.set_state(scheduler)
         self.num_update, self.begin_num_update = num_update, begin
-        self._index_update_count = counts
+        self._index_update_count, self._even = counts, None
 
     def settings(self) -> dict[str, Any]:
         """The optimizer's own public numbers: rate, decay, momentum and the like."""
