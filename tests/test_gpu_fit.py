@@ -280,6 +280,25 @@ def test_a_batch_on_the_gpu_is_copied_by_the_operation_of_its_step(monkeypatch):
     np.testing.assert_allclose(results[1], results[0], rtol=1e-5, atol=1e-6)
 
 
+@needs_compiler
+@pytest.mark.parametrize("of", [CPU, GPU], ids=str)
+def test_a_batch_that_failed_is_told_and_the_next_one_counts_again(of):
+    def failed():
+        x = mx.nd.zeros((4, 8), of)
+        get_engine().push(lambda: 1 / 0, (), (x.var,), name="spoilt")
+        return x
+
+    with recorded_gpus():
+        executor = bound(mlp(), GPU, dict(data=(4, 8), softmax_label=(4,)))
+        good = mx.nd.ones((4, 8), of)
+        want = get(executor.forward_backward(data=good)[0])
+        for _ in range(2):  # before there is a graph, and with one
+            executor.forward_backward(data=failed())
+            with pytest.raises(mx.MXLiteError, match="spoilt"):
+                get(executor.outputs[0])
+            assert np.array_equal(get(executor.forward_backward(data=good)[0]), want)
+
+
 # -- metrics -------------------------------------------------------------------------------------------------
 
 
