@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 
+import numpy as np
 import pytest
 from emulated_device import compiler
 from gpu_programs import fused_steps, get, GPU, recorded_gpus, same
@@ -15,8 +16,11 @@ from mxlite.memplan import check
 
 PASS = importlib.import_module("mxlite.backends.passes.lightened")
 SGD = mx.optimizer.SGD(momentum=0.9)
-SHAPES = dict(data=(2, 3, 12, 10), softmax_label=(2,))
+SHAPES = dict(data=(2, 3, 8, 6), softmax_label=(2,))
 WHOLE = 2**40  # a budget for everything
+
+
+needs_compiler = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 
 
 def part(data, name, filters=8, size=1):
@@ -32,7 +36,7 @@ def head(x):
     return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(x, num_hidden=5, name="fc"), name="softmax")
 
 
-def residual(blocks=4):
+def residual(blocks=3):
     x = part(mx.sym.var("data"), "stem", size=3)
     for i in range(blocks):
         y = part(part(x, f"a{i}", filters=4, size=3), f"b{i}")
@@ -82,7 +86,33 @@ def bound(**how):
     return exe
 
 
-@pytest.mark.skipif(compiler is None, reason="g++ is not installed")
+@needs_compiler
+def test_inference_normalizes_by_the_moving_averages():
+    x = mx.sym.var("data")
+    y = mx.sym.LeakyReLU(mx.sym.BatchNorm(x, fix_gamma=False, name="bn"), slope=0.1, name="leaky")
+    net = mx.sym.elemwise_add(x, y, name="both")
+    results = []
+    for ctx in (mx.cpu(), GPU):
+        with recorded_gpus():
+            exe = net.simple_bind(ctx, data=(2, 3, 6, 5))
+            fill_by_kind(exe, 0.2)
+            results.append(get(exe.forward(is_train=False)[0]))
+            kernels = [t.kernel for t in exe._planned.infer.problem.tasks]
+    assert "cuda norm, rectifier, sum" in kernels
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-5, atol=1e-6)
+
+
+@needs_compiler
+def test_in_16_bits_what_is_made_again_has_the_same_bits(monkeypatch):
+    monkeypatch.setattr(PASS, "LEAST_BYTES", 512)
+    monkeypatch.setattr(passes, "STEP_FLOPS", 0)
+    with recorded_gpus():
+        whole, light = (bound(amp="bfloat16", memory_budget=budget) for budget in (WHOLE, None))
+        assert "_norm_again" in {t.op for t in light.memory_plan.problem.tasks}
+        same(fused_steps(light, 0.1, 2), fused_steps(whole, 0.1, 2))
+
+
+@needs_compiler
 def test_steps_have_the_bits_of_operators_apart_in_any_budget(monkeypatch):
     monkeypatch.setattr(PASS, "LEAST_BYTES", 1024)  # arrays of small networks count
     monkeypatch.setattr(passes, "STEP_FLOPS", 0)
@@ -96,10 +126,10 @@ def test_steps_have_the_bits_of_operators_apart_in_any_budget(monkeypatch):
         apart = bound(memory_budget=WHOLE)
         assert "BatchNorm" in {t.op for t in apart.memory_plan.problem.tasks}
         assert light.memory_plan.peak_bytes < plan.peak_bytes < apart.memory_plan.peak_bytes
-        want = fused_steps(apart, 0.1)
+        want = fused_steps(apart, 0.1, 2)
         for exe in (whole, light, tight):
             check(exe.memory_plan)
-            same(fused_steps(exe, 0.1), want)
+            same(fused_steps(exe, 0.1, 2), want)
             for name, x in exe.aux_dict.items():
                 assert (get(x) == get(apart.aux_dict[name])).all(), name
             assert exe.measured_bytes == exe.memory_plan.peak_bytes
