@@ -24,7 +24,7 @@ def _torch_norm_act(a: Any, data: Any, gamma: Any, beta: Any, mean: Any, var: An
     ).movedim(1, a.axis)
     if addend is not None:
         out = out + addend
-    return out.relu() if a.relu else out
+    return torch.nn.functional.leaky_relu(out, a.slope) if a.relu else out
 
 
 def _norm_act(data: tuple[int, ...], large: tuple[int, ...] | None = None, **attrs: Any) -> Case:
@@ -55,8 +55,35 @@ ROWS = {
     "norm-act-many-positions": _norm_act((3, 2, 9, 10), (64, 2, 96, 96), add=True),
     "norm-act-large-planes": _norm_act((2, 2, 3, 30), (2, 2, 300, 300)),
     "norm-act-two-axes": _norm_act((9, 4)),
+    "norm-act-leaky": _norm_act((6, 3, 2, 2), slope=0.25),
+    "norm-act-leaky-last-axis-add": _norm_act((3, 4, 2, 17), (2048, 4, 2, 17), axis=3, add=True, slope=0.1),
     "norm-act-global": _norm_act((5, 3, 2, 2), use_global_stats=True),
     "norm-act-global-add": _norm_act((5, 3, 4), use_global_stats=True, add=True, axis=2),
+}
+
+
+def _norm_act_sum(data: tuple[int, ...], large: tuple[int, ...], **attrs: Any) -> Case:
+    channel = (data[attrs.get("axis", 1)],)
+    return Case(
+        ops._norm_act_sum,
+        {"fix_gamma": False} | attrs,
+        [data, *[channel] * 4, data],
+        make={"moving_var": positive},
+        tolerance=1e-5,
+        large=[large, *[channel] * 4, large],
+        torch=_torch_norm_act_sum,
+    )
+
+
+def _torch_norm_act_sum(a: Any, *inputs: Any) -> Any:
+    *norm, addend = inputs
+    return _torch_norm_act(a, *norm) + addend
+
+
+ROWS |= {
+    "norm-act-sum": _norm_act_sum((3, 4, 2, 17), (2048, 4, 2, 17), axis=3),
+    "norm-act-sum-leaky": _norm_act_sum((6, 3, 2, 2), (32768, 3, 2, 2), slope=0.25),
+    "norm-act-sum-global": _norm_act_sum((5, 3, 2), (65536, 3, 2), use_global_stats=True, fix_gamma=True),
 }
 
 
@@ -127,14 +154,18 @@ def _norm_again(data: tuple[int, ...], rows: int, plus: str = "", **attrs: Any) 
 
 def _torch_norm_again(a: Any, data: Any, gamma: Any, beta: Any, mean: Any, var: Any, *more: Any) -> Any:
     """`var` is the inverse standard deviation."""
+    from torch.nn.functional import leaky_relu
+
     shape = [1] * data.ndim
     shape[a.axis] = -1
     factor = (var if a.fix_gamma else gamma * var).reshape(shape)
     out = (data - mean.reshape(shape)) * factor + beta.reshape(shape)
+    if a.plus == "behind":
+        return leaky_relu(out, a.slope) + more[0]
     if more:
         added = more[0] * more[1].reshape(shape) + more[2].reshape(shape) if more[1:] else more[0]
         out = out + (added.relu() if a.plus == "relu" else added)
-    return out.relu() if a.relu else out
+    return leaky_relu(out, a.slope) if a.relu else out
 
 
 ROWS |= {
@@ -143,6 +174,8 @@ ROWS |= {
     "norm-again-of-line": _norm_again((3, 4, 2, 17), 2048, "line"),
     "norm-again-of-relu": _norm_again((3, 4, 2, 5), 4096, "relu", relu=False),
     "norm-again-fix-gamma": _norm_again((9, 4), 32768, "relu", fix_gamma=True),
+    "norm-again-leaky": _norm_again((3, 4, 2, 17), 2048, "array", slope=0.1),
+    "norm-again-behind": _norm_again((5, 4, 3), 32768, "behind", slope=0.25),
     "norm-again-planes": _norm_again((4, 3, 2, 2), 32768, "array", axis=1),
 }
 

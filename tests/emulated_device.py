@@ -70,7 +70,7 @@ class EmulatedDevice:
         return _library(source)[name]
 
     def launch(self, function: Any, grid: Grid, block: Grid, shared: int, arguments: Arguments) -> Run:
-        assert (why := refusal(function, grid, block, shared, self.shared_bytes)) is None, why
+        assert (why := refusal(function, grid, block, shared, self.shared_bytes, arguments)) is None, why
         numbers, ranges = ctypes.c_uint * 3, self._extents.of(arguments)
 
         def run() -> None:
@@ -83,16 +83,33 @@ class EmulatedDevice:
         return run
 
 
-def refusal(function: Any, grid: Grid, block: Grid, shared: int, most: int) -> str | None:
+MOST_ARGUMENTS = 4096  # bytes; later versions of CUDA allow more
+
+
+def refusal(
+    function: Any, grid: Grid, block: Grid, shared: int, most: int, arguments: Arguments
+) -> str | None:
     """Why CUDA would not launch this (CUDA C++ Programming Guide, "Technical Specifications per Compute
-    Capability"), or None. A block of more threads than a kernel was compiled for is one reason.
+    Capability", "Function Parameters"), or None. A block of more threads than a kernel was compiled for is
+    one reason.
     """
     threads = block[0] * block[1] * block[2]
     if not all(0 < n for n in (*grid, *block)) or grid[0] >= 2**31 or max(grid[1:]) > 65535:
         return f"{function.name}: a grid of {grid}"
     if threads > min(1024, function.most_threads) or block[2] > 64:
         return f"{function.name}: blocks of {block}, made for {function.most_threads} threads"
+    if (nbytes := _argument_bytes(arguments)) > MOST_ARGUMENTS:
+        return f"{function.name}: {nbytes} bytes of arguments"
     return f"{function.name}: {shared} bytes shared" if shared > most else None
+
+
+def _argument_bytes(arguments: Arguments) -> int:
+    """What the arguments take, each where its type may begin."""
+    end = 0
+    for value in arguments.values:
+        align = ctypes.alignment(value)
+        end = -(-end // align) * align + ctypes.sizeof(value)
+    return end
 
 
 def _threads(bounds: str, text: str) -> int:

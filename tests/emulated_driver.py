@@ -225,7 +225,7 @@ class EmulatedDriver:
 
     def launch(self, function: int, grid: Any, block: Any, shared: int, stream: int, arguments: Any) -> None:
         kernel = self.functions[function]
-        if (why := refusal(kernel, grid, block, shared, self.shared_bytes)) is not None:
+        if (why := refusal(kernel, grid, block, shared, self.shared_bytes, arguments)) is not None:
             raise DriverError(why, name="cudaErrorInvalidConfiguration")
         numbers = ctypes.c_uint * 3
 

@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 import pytest
-from emulated_device import compiler, EmulatedDevice
+from emulated_device import compiler, EmulatedDevice, refusal
 from emulated_driver import EmulatedDriver
 
 from mxlite.backends.gpu.device import Arguments, pointer
@@ -46,6 +46,19 @@ extern "C" __global__ void leaves_shared(const float *x, float *y, int at) {
 }
 """
 SOURCE = Source(shared("types") + TEXT)
+
+
+def test_a_launch_with_more_arguments_than_cuda_takes_is_refused():
+    """Parameters of all kernels together, where their types may begin: 4 KiB."""
+    device, driver = EmulatedDevice(), EmulatedDriver()
+    number, most = ctypes.c_int(0), (ctypes.c_uint64 * 511)()
+    one, kernel = (1, 1, 1), device.function(SOURCE, "reads")
+    assert refusal(kernel, one, one, 0, 0, Arguments([number, most])) is None
+    too_many = Arguments([number, most, number])
+    with pytest.raises(AssertionError, match="reads: 4100 bytes of arguments"):
+        device.launch(kernel, one, one, 0, too_many)
+    with pytest.raises(DriverError, match="reads: 4100 bytes of arguments"):
+        driver.launch(driver.function(driver.load(SOURCE), "reads"), one, one, 0, 0, too_many)
 
 
 LIMITED = Source(

@@ -247,6 +247,58 @@ def test_a_batch_goes_up_before_the_step_before_is_over():
         assert [o for o in order if o == ("copy", False)] == [("copy", False)]
 
 
+def test_a_batch_on_the_gpu_is_copied_by_the_operation_of_its_step(monkeypatch):
+    """Which is all that is pushed, also where it is of another type, or a part of a larger array."""
+    rng = np.random.default_rng(1)
+    sent = rng.standard_normal((6, 4, 8)).astype("float32")
+    pushed, results = [], []
+    for ctx in (CPU, GPU):
+        with recorded_gpus(late=0.02, seed=3):
+            executor = bound(mlp(), ctx, dict(data=(4, 8), softmax_label=(4,)))
+            batches = mx.nd.array(sent, ctx=ctx)
+            wide = mx.nd.array(sent[5], ctx=ctx, dtype="float64")
+            engine = get_engine()
+            push = type(engine).push
+            with monkeypatch.context() as m:
+
+                def noted(*args, push=push, **how):
+                    pushed.append(how.get("name"))
+                    push(*args, **how)
+
+                m.setattr(type(engine), "push", noted)
+                outputs = []
+                for k in range(6):
+                    batch = batches[k] if k < 5 else wide
+                    engine.wait_all()
+                    pushed.clear()
+                    executor.forward_backward(data=batch)
+                    if ctx is GPU:
+                        assert len(pushed) == 1, pushed
+                    batch[:] = 0  # comes after the step has read it
+                    outputs.append(executor.outputs[0].copy())
+                results.append([get(o) for o in outputs])
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-5, atol=1e-6)
+
+
+@needs_compiler
+@pytest.mark.parametrize("of", [CPU, GPU], ids=str)
+def test_a_batch_that_failed_is_told_and_the_next_one_counts_again(of):
+    def failed():
+        x = mx.nd.zeros((4, 8), of)
+        get_engine().push(lambda: 1 / 0, (), (x.var,), name="spoilt")
+        return x
+
+    with recorded_gpus():
+        executor = bound(mlp(), GPU, dict(data=(4, 8), softmax_label=(4,)))
+        good = mx.nd.ones((4, 8), of)
+        want = get(executor.forward_backward(data=good)[0])
+        for _ in range(2):  # before there is a graph, and with one
+            executor.forward_backward(data=failed())
+            with pytest.raises(mx.MXLiteError, match="spoilt"):
+                get(executor.outputs[0])
+            assert np.array_equal(get(executor.forward_backward(data=good)[0]), want)
+
+
 # -- metrics -------------------------------------------------------------------------------------------------
 
 

@@ -31,14 +31,16 @@ def norm_act(data, axis, narrow=False, **attrs):
     "data, axis, dtype", [(LAST, 3, "float32"), (LAST, 3, "bfloat16"), (FIRST, 1, "float32")]
 )
 def test_channels_that_several_blocks_share(data, axis, dtype):
-    """Also with a sum and without a rectifier: the same kernels told otherwise."""
+    """Also with a sum, without a rectifier and with a leaky one: the same kernels told otherwise."""
     i, c, p = (int(np.prod(x)) for x in (data[:axis], data[axis], data[axis + 1 :]))
     pack = 4 if dtype == "float32" else 8
     assert split_at_once((i, c, p), pack) is None and split((i, c, p), pack, 1024, 8).num_parts > 1
     agree(norm_act(data, axis, narrow=dtype == "bfloat16"), dtype)
+    agree(norm_act(data, axis, narrow=dtype == "bfloat16", slope=0.25), dtype)
     if dtype == "float32":
         agree(norm_act(data, axis, add=True), dtype)
         agree(norm_act(data, axis, relu=False, use_global_stats=True), dtype)
+        agree(norm_act(data, axis, add=True, slope=0.1), dtype)
 
 
 @pytest.mark.parametrize("data, axis", [(LAST, 3), (FIRST, 1), ((64, 8), 1)])

@@ -12,6 +12,7 @@ import mxlite as mx
 from mxlite.backends.cpu import passes
 from mxlite.backends.cpu.compiled import storable, usable
 from mxlite.backends.cpu.passes.norm_act import norm_act
+from mxlite.backends.passes import norm_act as shared_norm_act
 from mxlite.executor.infer import infer
 
 needs_compiler = pytest.mark.skipif(
@@ -110,6 +111,22 @@ def test_a_stretched_norm_and_float64_stay_alone():
     stretched = relu(mx.sym.broadcast_add(norm_of(X, "a"), Y))
     assert "_norm_act" not in [o for o, _ in simplified(stretched, x=(1, 4, 5, 5), y=(2, 4, 5, 5))]
     assert simplified(relu(norm_of(X, "a")), kind="float64") == [("BatchNorm", "a"), ("Activation", "relu")]
+
+
+def test_a_leaky_rectifier_is_taken_where_a_backend_has_a_kernel_for_its_slope():
+    def made(how: Any, **attrs: Any) -> list[Any]:
+        y = mx.sym.LeakyReLU(how(norm_of(X, "a")), name="leaky", **attrs)
+        graph = infer(y.graph, {"x": (2, 4, 5, 5)}, {"x": "float32"})
+        new = shared_norm_act(graph, True, lambda r: True)
+        return [(n.op.op_name, getattr(n.attrs, "slope", None)) for n in new.nodes if n.op is not None]
+
+    assert made(lambda a: a) == [("_norm_act", 0.25)]
+    assert made(lambda a: a + X, slope=0.1) == [("_norm_act", 0.1)]
+    for other in ({"slope": 1.5}, {"slope": -0.1}, {"act_type": "elu"}):  # falls where data rise, or no line
+        assert [op for op, _ in made(lambda a: a, **other)] == ["BatchNorm", "LeakyReLU"]
+    assert simplified(mx.sym.LeakyReLU(norm_of(X, "a"), name="leaky")) == [
+        ("BatchNorm", "a"), ("LeakyReLU", "leaky")
+    ]  # fmt: skip
 
 
 def test_without_a_compiler_nothing_changes(monkeypatch):

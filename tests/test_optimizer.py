@@ -328,6 +328,65 @@ def test_each_parameter_counts_its_own_updates() -> None:
     assert opt.num_update == 2
 
 
+NAMES = {0: "a_weight", 1: "a_bias", 2: "b_weight", 3: "b_bias", 4: "c_gamma"}
+
+
+def ways_to_have_rates() -> dict[str, Any]:
+    def of(name: str, **more: Any) -> Any:
+        return optimizer.create(name, learning_rate=0.1, wd=0.01, param_idx2name=NAMES, **more)
+
+    class Slower(optimizer.SGD):
+        def _get_lr(self, index: Any) -> float:
+            return super()._get_lr(index) / (1 + index)
+
+    class Own(optimizer.Adam):
+        def hyper(self, index: Any) -> tuple[float, ...]:
+            lr, wd = super().hyper(index)
+            return lr * index, wd
+
+    scheduled = lambda name: of(name, lr_scheduler=FactorScheduler(2, 0.5, base_lr=0.3))  # noqa: E731
+    return {
+        **{name: lambda name=name: of(name) for name in ("sgd", "adam", "adamw", "ftml", "lamb")},
+        **{f"{name}, scheduled": lambda name=name: scheduled(name) for name in ("sgd", "lamb")},
+        "a rate of its own": lambda: Slower(learning_rate=0.1, param_idx2name=NAMES),
+        "a `hyper` of its own": lambda: Own(learning_rate=0.1, param_idx2name=NAMES),
+    }
+
+
+@pytest.mark.parametrize("how", ways_to_have_rates())
+def test_rates_of_all_parameters_are_those_of_each(how: str) -> None:
+    together, apart = (ways_to_have_rates()[how]() for _ in range(2))
+    indices = tuple(NAMES)
+    for step in range(8):
+        if step == 2:  # also in place
+            for o in (together, apart):
+                o.set_lr_mult({"b_weight": 3.0})
+        elif step == 3:
+            together.wd_mult["a_bias"] = apart.wd_mult["a_bias"] = 0.25
+        elif step == 4:
+            together.hyper(3), apart.hyper(3)  # one counts on
+        elif step == 6:
+            together.set_progress(apart.progress())
+        want = np.array([apart.hyper(i) for i in indices])
+        np.testing.assert_array_equal(together.hypers(indices), want)
+        assert together.progress() == apart.progress()
+
+
+def test_parameters_that_are_alike_are_asked_about_once(monkeypatch: Any) -> None:
+    asked: list[Any] = []
+    hyper = optimizer.SGD.hyper
+    counted = lambda self, index: (asked.append(index), hyper(self, index))[1]  # noqa: E731
+    monkeypatch.setattr(optimizer._OperatorOptimizer, "hyper", optimizer.alike(counted))
+    names = {i: f"{i}_{'weight' if i % 2 else 'bias'}" for i in range(1000)}
+    sgd = optimizer.SGD(learning_rate=0.1, wd=0.01, param_idx2name=names)
+    sgd.hypers(tuple(names))  # the first time counts them in their order
+    asked.clear()
+    rows = sgd.hypers(tuple(names))
+    assert sorted(asked) == [0, 1]
+    assert {count for _, count in sgd.progress()["counts"]} == {2}
+    np.testing.assert_array_equal(rows[:, 1], [0.0, 0.01] * 500)
+
+
 def test_schedule_sees_the_largest_count() -> None:
     opt = optimizer.create("sgd", lr_scheduler=FactorScheduler(2, 0.5, base_lr=1.0))
     assert [opt.hyper(0)[0] for _ in range(3)] == [1.0, 1.0, 0.5]

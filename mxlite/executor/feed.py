@@ -121,10 +121,19 @@ class Feed:
                 )
             if self._staging is not None and name in self._staging.inputs and value.context != self._ctx:
                 waiting.append((name, value))
-            elif value is not target:
+            elif value is target:
+                continue
+            elif self._is_gpu and value.context == self._ctx:
+                self._take_over(target, value)
+            else:
                 value.copyto(target)
         if waiting:
             self._stage(waiting)
+
+    def _take_over(self, target: NDArray, value: NDArray) -> None:
+        """Copy on the device in the next program's operation: one of its own costs the host more."""
+        run = partial(self._backend.assign, target.storage, value.storage)
+        self._told.append(Told(run, (value.var,), (target.var,)))
 
     def _stage(self, values: Sequence[tuple[str, NDArray]]) -> None:
         """Push copies to staging, and tell the next program to take them from there."""

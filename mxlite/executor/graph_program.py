@@ -98,6 +98,9 @@ class GraphProgram(Program):
             reads, writes = (*s.reads, *s.before), (s.done, *s.writes)
             if n == 0:
                 writes += tail
+                # What is told is there before the calls read it: a failure that it had does not count.
+                fresh = {var for t in told for var in t.writes}
+                reads = tuple(var for var in reads if var not in fresh)
                 for t in told:
                     reads += t.reads
                     writes += t.writes

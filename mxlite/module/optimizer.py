@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from ..core.wanted import number
-from .optimizer_base import create as create, Optimizer as Optimizer, register as register
+from .optimizer_base import alike, create as create, Optimizer as Optimizer, register as register
 from .optimizer_descent import (
     LBSGD as LBSGD,
     NAG as NAG,
@@ -71,6 +71,7 @@ class Adam(_AdamLike):
     def operator(self) -> tuple[str, tuple[str, ...]]:
         return "adam", ("mean", "var")
 
+    @alike
     def hyper(self, index: Any) -> tuple[float, ...]:
         """As in Optimizer, with the bias correction in the learning rate."""
         lr, wd = super().hyper(index)
@@ -102,6 +103,7 @@ class AdamW(_AdamLike):
     def operator(self) -> tuple[str, tuple[str, ...]]:
         return "adamw", ("mean", "var")
 
+    @alike
     def hyper(self, index: Any) -> tuple[float, ...]:
         """Learning rate with the bias correction in it, and decay times the learning rate without."""
         lr, wd = super().hyper(index)

@@ -25,6 +25,15 @@ from .lr_scheduler import LRScheduler
 from .registry import Registry
 
 Class = TypeVar("Class", bound=type)
+Hyper = TypeVar("Hyper", bound=Callable[..., tuple[float, ...]])
+
+
+def alike(hyper: Hyper) -> Hyper:
+    """Decorator of an `Optimizer.hyper` that follows from count, multipliers and attributes alone: parameters
+    that are alike in these have equal rates.
+    """
+    hyper.is_alike = True  # type: ignore[attr-defined]
+    return hyper
 
 
 class Optimizer:
@@ -85,6 +94,8 @@ class Optimizer:
         self.lr_mult: dict[Any, float] = {}
         self.wd_mult: dict[Any, float] = {}
         self._index_update_count: dict[Any, int] = {}
+        self._kinds: tuple[Any, Any] | None = None  # of parameters, and what that was found for
+        self._even: tuple[Any, ...] | None = None  # parameters whose counts are known to be equal
         self.set_lr_mult({})
         self.set_wd_mult({})
 
@@ -140,13 +151,52 @@ class Optimizer:
             return value * multipliers[index]
         return value * multipliers.get(self.idx2name.get(index), 1.0)
 
+    @alike
     def hyper(self, index: Any) -> tuple[float, ...]:
         """Learning rate and weight decay of one parameter for its next update, which this counts; and
         the count, if `update_rule` has three rates."""
         self._update_count(index)
         return self._get_lr(index), self._get_wd(index)
 
+    def hypers(self, indices: tuple[Any, ...]) -> np.ndarray:
+        """`hyper` of each of these parameters in turn, a row each, float64.
+
+        Parameters of equal count and multipliers are asked about once where `hyper` is `alike`: a step of a
+        deep network has thousands. O(indices) of a few dictionary look-ups otherwise.
+        """
+        if not (getattr(type(self).hyper, "is_alike", False) and self._has_plain_rates):
+            return np.array([self.hyper(i) for i in indices], np.float64)
+        counts = self._index_update_count
+        if indices is not self._even:
+            known = set(map(counts.get, indices))
+            if len(known) != 1 or None in known:  # the first time in their own order
+                return np.array([self.hyper(i) for i in indices], np.float64)
+        firsts, others, inverse = self._kinds_of(indices)
+        rows = [self.hyper(i) for i in firsts]
+        counts.update(dict.fromkeys(others, counts[firsts[0]]))
+        self._even = indices
+        return np.array(rows, np.float64)[inverse]
+
+    def _kinds_of(self, indices: tuple[Any, ...]) -> tuple[list[Any], list[Any], np.ndarray]:
+        """The first parameter of each pair of multipliers, all the others, and of each its pair's number."""
+        key = (indices, self.lr_mult, self.wd_mult, self.idx2name)
+        if self._kinds is None or self._kinds[0] != key:
+            pairs = [
+                tuple(self._multiplied(1.0, m, i) for m in (self.lr_mult, self.wd_mult)) for i in indices
+            ]
+            first = dict(zip(reversed(pairs), reversed(indices)))
+            number = {p: n for n, p in enumerate(first)}
+            inverse = np.array([number[p] for p in pairs], np.intp)
+            firsts = list(first.values())
+            others = list(set(indices).difference(firsts))
+            # Copies: what is changed in place is another key then.
+            kept = key[0], dict(self.lr_mult), dict(self.wd_mult), dict(self.idx2name)
+            self._kinds = kept, (firsts, others, inverse)
+        found: tuple[list[Any], list[Any], np.ndarray] = self._kinds[1]
+        return found
+
     def _update_count(self, index: Any) -> None:
+        self._even = None
         for i in index if isinstance(index, (list, tuple)) else (index,):
             count = self._index_update_count.get(i, self.begin_num_update) + 1
             self._index_update_count[i] = count
@@ -154,6 +204,7 @@ class Optimizer:
 
     def count(self, indices: Sequence[Any], updates: int) -> None:
         """Count so many updates more of each of these parameters."""
+        self._even = None
         for i in indices if updates else ():
             self._index_update_count[i] = self._index_update_count.get(i, self.begin_num_update) + updates
             self.num_update = max(self._index_update_count[i], self.num_update)
@@ -161,16 +212,18 @@ class Optimizer:
     @property
     def rates_follow_count(self) -> bool:
         """Whether `hyper` depends on how many updates there were."""
-        return self.lr_scheduler is not None or not self._has_plain_rates(Optimizer.hyper)
+        is_plain = type(self).hyper is Optimizer.hyper and self._has_plain_rates
+        return self.lr_scheduler is not None or not is_plain
 
-    def _has_plain_rates(self, hyper: Any) -> bool:
+    @property
+    def _has_plain_rates(self) -> bool:
         """Whether no subclass has a rate of its own beside `hyper`."""
         cls = type(self)
         return (
-            cls.hyper is hyper
+            cls.learning_rate is Optimizer.learning_rate
+            and cls._update_count is Optimizer._update_count
             and cls._get_lr is Optimizer._get_lr
             and cls._get_wd is Optimizer._get_wd
-            and cls.learning_rate is Optimizer.learning_rate
         )
 
     def _get_lr(self, index: Any) -> float:
@@ -251,7 +304,7 @@ class Optimizer:
         if self.lr_scheduler is not None:
             self.lr_scheduler.set_state(scheduler)
         self.num_update, self.begin_num_update = num_update, begin
-        self._index_update_count = counts
+        self._index_update_count, self._even = counts, None
 
     def settings(self) -> dict[str, Any]:
         """The optimizer's own public numbers: rate, decay, momentum and the like."""

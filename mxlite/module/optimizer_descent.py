@@ -14,7 +14,7 @@ from ..core.wanted import number, wanted
 from ..graph.update import UpdateRule
 from ..ndarray import NDArray, zeros
 from ..ndarray.invoke import call_of, invoke
-from .optimizer_base import alias, Optimizer, register
+from .optimizer_base import alias, alike, Optimizer, register
 
 
 class OperatorOptimizer(Optimizer):
@@ -30,6 +30,7 @@ class OperatorOptimizer(Optimizer):
         """The operator's parameters but the rates."""
         return self._gradient_attrs()
 
+    @alike
     def hyper(self, index: Any) -> tuple[float, ...]:
         rates = super().hyper(index)
         return (*rates, float(self._index_update_count[index])) if self.counts else rates

@@ -41,6 +41,7 @@ class Training:
         self.scale = scale
         self.logger = logger
         self.index = {n: i for i, n in enumerate(names.parameters)}
+        self._numbers: tuple[tuple[str, ...], tuple[int, ...]] = (), ()  # see `_updated`
         self.optimizer: Any = None
         self._updater: Updater | None = None
         self._store: KVStore | None = None
@@ -125,6 +126,7 @@ class Training:
             raise BindError(f"borrow_optimizer: the other module has no parameter {missing[0]!r}.")
         self.optimizer, self._updater = other.optimizer, other._updater
         self.index, self.scale = other.index, other.scale
+        self._numbers = (), ()
 
     def keep_states(self, binding: Binding) -> None:
         """After binding anew: the arrays of a fused step's states are new, their values are not."""
@@ -174,11 +176,14 @@ class Training:
             if self.optimizer.rates_follow_count or self.scale.has_other(executor):
                 self.settle(binding)
             self.scale.expect(executor, self.optimizer.progress)
-        rows = [self.optimizer.hyper(i) for i in self._updated(executor)]
-        return np.array(rows, np.float64).reshape(-1, self.optimizer.update_rule().rates)
+        rows = self.optimizer.hypers(self._updated(executor))
+        return rows.reshape(-1, self.optimizer.update_rule().rates)
 
-    def _updated(self, executor: Executor) -> list[int]:
-        return [self.index[n] for n in executor.updated]
+    def _updated(self, executor: Executor) -> tuple[int, ...]:
+        """The numbers of what a fused step updates; the same tuple as long as the executor's is the same."""
+        if self._numbers[0] is not executor.updated:
+            self._numbers = executor.updated, tuple(self.index[n] for n in executor.updated)
+        return self._numbers[1]
 
     # -- the loss scale ------------------------------------------------------------------------
 

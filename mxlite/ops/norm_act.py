@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.errors import OpAttributeError
 from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Shapes
@@ -18,24 +19,33 @@ from .scratch import accumulator, carve, Piece, scratch_bytes
 
 @record
 class NormActAttrs(BatchNorm.Attrs):
-    """As of BatchNorm; `add`: whether an array is added to the result; `relu`: what is negative becomes 0."""
+    """As of BatchNorm; `add`: whether an array is added to the result; `relu`: what is negative becomes 0, or
+    is multiplied by `slope`, a number of [0, 1).
+    """
 
     relu: bool = True
     add: bool = False
+    slope: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.slope < 1:
+            raise OpAttributeError(f"slope must be in [0, 1), got {self.slope}.")
 
 
 class _norm_act(BatchNorm):
-    """Batch normalization, a sum and a rectifier, ``out = max(BatchNorm(data) + addend, 0)``.
+    """Batch normalization, a sum and a rectifier, ``out = max(y, slope * y), y = BatchNorm(data) + addend``.
 
     data, addend: (N, C, ...) with C at `axis`;  gamma, beta, moving_mean, moving_var: (C,)
     ->  out: as data;  mean, var: (C,), both hidden.
 
     Attributes, statistics and moving averages are BatchNorm's; `add` and `relu` say which of the two follow.
+    A rectifier that is not leaky has the slope 0.
     Data of two bytes is computed in float32 throughout and rounded once.
 
     Backward keeps `data` and the statistics. Where the rectifier let through is computed again from them, so
     that `out` lives only as long as others need it; with an addend it is read off `out`, which the next
-    convolution keeps anyway, where the addend might not be kept. At 0 the gradient is 0.
+    convolution keeps anyway, where the addend might not be kept. At 0 the gradient is the slope.
     """
 
     inputs = (*BatchNorm.inputs, "addend")  # type: ignore[assignment]
@@ -84,7 +94,7 @@ class _norm_act(BatchNorm):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        own = scratch_bytes(_forward_pieces(_split(a, inputs[0]), dtype))
+        own = scratch_bytes(_forward_pieces(a, _split(a, inputs[0]), dtype))
         return own + BatchNorm.workspace(a, inputs, outputs, dtype)
 
     @staticmethod
@@ -109,8 +119,8 @@ class _norm_act(BatchNorm):
         train: bool,
     ) -> None:
         shape = _split(a, data.shape)
-        pieces = _forward_pieces(shape, data.dtype)
-        box, columns, wide = carve(work, pieces)
+        pieces = _forward_pieces(a, shape, data.dtype)
+        box, columns, wide, below = carve(work, pieces)
         mean = columns[0] if mean is None else mean
         var = columns[1] if var is None else var
         BatchNorm.forward(
@@ -126,8 +136,7 @@ class _norm_act(BatchNorm):
             line = _times_plus(xp, x[where], _at(scale, where), _at(shift, where), box)
             if plus is not None:
                 xp.add(line, plus[where], out=line)
-            if a.relu:
-                xp.maximum(line, 0, out=line)
+            rectify(xp, a, line, below)
             xp.copyto(y[where], line, casting="unsafe")
 
     @staticmethod
@@ -187,7 +196,7 @@ class _Head:
 
     def __init__(self, xp: Any, a: Any, d_out: Any, x: Any, out: Any, stats: Any, s: _Scratch) -> None:
         self.xp, self.d, self.x, self.s = xp, d_out.reshape(x.shape), x, s
-        self.masked = a.relu
+        self.masked, self.slope = a.relu, a.slope
         self.out = None if out is None or not a.relu else out.reshape(x.shape)
         if a.relu and self.out is None:
             gamma, beta, mean, var = stats
@@ -212,7 +221,11 @@ class _Head:
             else:
                 scale, shift = _at(self.scale, where), _at(self.shift, where)
                 xp.greater(_times_plus(xp, self.x[where], scale, shift, self.s.head), 0, out=positive)
-            return xp.multiply(d, positive, out=box)
+            if not self.slope:
+                return xp.multiply(d, positive, out=box)
+            xp.copyto(box, d)
+            xp.logical_not(positive, out=positive)
+            return xp.multiply(box, self.slope, out=box, where=positive)
         if d.dtype == box.dtype:
             return d
         xp.copyto(box, d)
@@ -229,11 +242,21 @@ class _Scratch:
         self.head, self.line, self.positive, self.part, self.wide, self.columns = pieces
 
 
-def _forward_pieces(shape: tuple[int, int, int], dtype: DType) -> list[Piece]:
-    """A box of data; mean, var, scale and shift; the last two spread out."""
+def rectify(xp: Any, a: Any, y: Any, below: Any) -> None:
+    """What follows by `relu` and `slope` of `a`, in place; `below`: scratch for as much where it is leaky."""
+    if a.relu and a.slope:
+        leaked = xp.multiply(y, a.slope, out=below[: y.size].reshape(y.shape))
+        xp.maximum(y, leaked, out=y)
+    elif a.relu:
+        xp.maximum(y, 0, out=y)
+
+
+def _forward_pieces(a: Any, shape: tuple[int, int, int], dtype: DType) -> list[Piece]:
+    """A box of data; mean, var, scale and shift; the last two spread out; another box where it is leaky."""
     acc = accumulator(dtype)
     _, c, p = shape
-    return [((_box(shape),), acc), ((4, c), acc), ((2, *spread_shape(c, p)), acc)]
+    box = _box(shape)
+    return [((box,), acc), ((4, c), acc), ((2, *spread_shape(c, p)), acc), ((box * bool(a.slope),), acc)]
 
 
 def _backward_pieces(shape: tuple[int, int, int], dtype: DType) -> list[Piece]:

@@ -20,13 +20,14 @@ from .norm import _gain, _split, BatchNorm
 from .norm_act import _norm_act
 from .scratch import accumulator, carve, Piece, scratch_bytes
 
-ADDENDS = ("", "array", "line", "relu")
-"""What is added: nothing, the addend, a line of it for each channel, a rectified line."""
+ADDENDS = ("", "array", "behind", "line", "relu")
+"""What is added: nothing, the addend, the addend behind the rectifier (of `_norm_again` alone), a line of it
+for each channel, a rectified line."""
 
 
 def is_lined(addend: str) -> bool:
     """Whether there is a line for the addend."""
-    return addend in ADDENDS[2:]
+    return addend in ("line", "relu")
 
 
 def addend_names(cls: type[Op], a: Any) -> tuple[str, ...]:
@@ -41,10 +42,11 @@ def addend_first(cls: type[Op], a: Any) -> Mapping[str, tuple[str, ...]]:
 
 @record
 class NormActLineAttrs(BatchNorm.Attrs):
-    """As of BatchNorm; `relu`: what is negative becomes 0; `plus`: see `ADDENDS`."""
+    """As of BatchNorm; `relu` and `slope`: as of `_norm_act`; `plus`: see `ADDENDS`."""
 
     relu: bool = True
     plus: str = ""
+    slope: float = 0.0
 
 
 class _norm_act_line(_norm_act):

@@ -9,16 +9,17 @@ from ..core.errors import DTypeError
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .norm import BatchNorm
+from .norm_act import rectify
 from .norm_act_line import _added, _line, _pieces, _terms, addend_first, addend_names, line, NormActLineAttrs
-from .scratch import carve, in_accumulator, scratch_bytes
+from .scratch import accumulator, carve, in_accumulator, Piece, scratch_bytes
 
 
 class _norm_again(Op):
-    """What `_norm_act` or `_norm_act_line` made, bit for bit, of the statistics that it found.
+    """What `_norm_act`, its line or `_norm_act_sum` made, bit for bit, of the statistics that it found.
 
     data, addend: (N, C, ...) with C at `axis`;  gamma, beta, mean, var, addend_factor, addend_shift: (C,)
-    ->  out: as data, ``max(data * factor + shift + added, 0)``. As of BatchNorm `var` is the inverse standard
-    deviation; attributes and what is added are those of `_norm_act_line`. There is no gradient.
+    ->  out: as data, ``data * factor + shift + added``, rectified. As of BatchNorm `var` is the inverse
+    standard deviation; attributes and what is added are those of `_norm_act_line`. There is no gradient.
     """
 
     inputs = ("data", "gamma", "beta", "mean", "var", "addend", "addend_factor", "addend_shift")
@@ -51,7 +52,7 @@ class _norm_again(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(a, inputs[0], dtype))
+        return scratch_bytes(_all_pieces(a, inputs[0], dtype))
 
     @staticmethod
     def forward(
@@ -69,13 +70,19 @@ class _norm_again(Op):
         out: Any,
         work: Any,
     ) -> None:
-        added, total, columns = carve(work, _pieces(a, data.shape, data.dtype))
+        added, total, columns, below = carve(work, _all_pieces(a, data.shape, data.dtype))
         factor, shift = columns[:2]
         _line(xp, a, gamma, beta, mean, var, factor, shift)
         plus = _added(xp, a, addend, addend_factor, addend_shift, added)
         line(xp, data, factor, shift, a.axis, total)
-        if plus is not None:
+        if plus is not None and a.plus != "behind":
             xp.add(total, plus, out=total)
-        if a.relu:
-            xp.maximum(total, 0, out=total)
+        rectify(xp, a, total, below)
+        if a.plus == "behind":
+            xp.add(total, plus, out=total)
         xp.copyto(out, total, casting="unsafe")
+
+
+def _all_pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
+    """Those of `_norm_act_line`, and as much as data where the rectifier is leaky."""
+    return [*_pieces(a, data, dtype), ((prod(data) * bool(a.slope),), accumulator(dtype))]

@@ -62,15 +62,15 @@ class Passes:
 
     def combine(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
         """The gradients of convolutions and products apart, updates that read gradients of 16 bits, products
-        with the activations beside them, chains of elementwise operators as one, and updates of small
-        parameters together."""
+        with the activations beside them, norms with the sums behind them, chains of elementwise operators as
+        one, and updates of small parameters together."""
         apart = frozenset(op for op in APART if op.grad_op in self.kernels)
         graph, moved, num_forward = passes.split_gradients(graph, kept, num_forward, apart)
         both = {e: moved.get(e, e) for e in kept}
         takes = partial(self._takes, graph)
         graph = passes.narrow_gradients(graph, frozenset(both.values()), num_forward, takes)
         work: Callable[[Graph, frozenset[Entry], int], Combined]
-        for work in (self._dense_epilogue, self._chains):
+        for work in (self._dense_epilogue, self._norm_sums, self._chains):
             graph, new, num_forward = work(graph, frozenset(both.values()), num_forward)
             both = {e: new.get(now, now) for e, now in both.items()}
         graph, _, num_forward = group_updates(graph, kept, num_forward)
@@ -82,7 +82,9 @@ class Passes:
 
     def _makes_again(self, r: Request) -> bool:
         """Whether a kernel has the bits of the first time: cuDNN's norms round in a way of their own."""
-        return self.has_kernel(r) and not (r.op is _norm_again and self._is_by_cudnn(_first_time(r)))
+        if r.op is _norm_again and r.attrs.plus != "behind" and self._is_by_cudnn(_first_time(r)):
+            return False
+        return self.has_kernel(r)
 
     def _is_by_cudnn(self, r: Request) -> bool:
         found = (row(r) for row in self.kernels.get(r.op, ()))
@@ -99,6 +101,9 @@ class Passes:
 
     def _dense_epilogue(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
         return passes.dense_epilogue(graph, kept, num_forward, self.has_kernel)
+
+    def _norm_sums(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
+        return passes.norm_sums(graph, kept, num_forward, self.has_kernel)
 
     def _chains(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
         return fusing.chains(graph, kept, num_forward, KNOWN)

@@ -20,7 +20,7 @@ from .device import Arguments, Device, InOrder, nothing, Run
 THREADS = 256
 PACK = 4
 CHUNK = 2 * THREADS * PACK  # elements of a block, at least
-TABLE_BYTES = 3840
+ARGUMENT_BYTES = 4096  # of a launch
 MOST_BLOCKS = 2**31 - 1
 
 _FIXED = 10  # 8-byte words of a weight in the table besides its addresses
@@ -77,9 +77,12 @@ def text(arrays: int, capacity: int, rates: str = "double") -> str:
     return names + STRUCT
 
 
-def capacity_for(arrays: int, count: int) -> int:
-    """Weights of a table: 1, or the largest power of two that there is room for. A text for each."""
-    most: int = 1 << ((TABLE_BYTES // (8 * (arrays + _FIXED))).bit_length() - 1)
+def capacity_for(arrays: int, count: int, more: Sequence[Any] = ()) -> int:
+    """Weights of a table: 1, or the largest power of two that there is room for beside the arguments `more`,
+    numbers of 8 bytes or arrays of such. A text for each.
+    """
+    room = ARGUMENT_BYTES - 8 - sum(map(ctypes.sizeof, more))
+    most: int = 1 << ((room // (8 * (arrays + _FIXED))).bit_length() - 1)
     return 1 if count == 1 else most
 
 

@@ -18,6 +18,7 @@ from .narrow_data import narrow_data as narrow_data
 from .narrow_gradients import narrow_gradients as narrow_gradients
 from .narrowed_dense import narrowed_dense as narrowed_dense
 from .norm_act import norm_act as norm_act
+from .norm_sums import norm_sums as norm_sums
 from .normed_loads import normed_loads as normed_loads
 from .pool_first import pool_first as pool_first
 from .pooled_convolutions import pooled_convolutions as pooled_convolutions

@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from ...graph import Entry, Graph, Node
 from ...ops.norm_act import _norm_act
 from ...ops.norm_act_line import _norm_act_line, NormActLineAttrs
+from ...ops.norm_act_sum import _norm_act_sum
 from ...ops.norm_again import _norm_again
 from ...ops.pool_channels_last import _chosen_pooling_channels_last, _pooling_channels_last
 from ..base import Request
@@ -39,7 +40,7 @@ def again(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> tu
 
 
 def _is_norm(node: Node) -> bool:
-    return node.op in (_norm_act, _norm_act_line) and not node.absent
+    return node.op in (_norm_act, _norm_act_line, _norm_act_sum) and not node.absent
 
 
 def _pooled(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> tuple[Node, ...]:
@@ -57,7 +58,10 @@ def _pooled(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> 
 def _normalized(norm: Node, data: Entry) -> Node:
     """`norm` of `data`, by the statistics that it has found."""
     a = norm.attrs
-    plus = "array" if norm.op is _norm_act and a.add else getattr(a, "plus", "")
+    if norm.op is _norm_act_sum:
+        plus = "behind"
+    else:
+        plus = "array" if norm.op is _norm_act and a.add else getattr(a, "plus", "")
     attrs = asdict(a) | {"plus": plus}
     attrs.pop("add", None)
     mean, var = (Entry(norm, norm.output_names.index(n)) for n in ("mean", "var"))

@@ -22,7 +22,7 @@ from ...ops.leaky import LeakyReLU
 from ..base import Request
 from ..dense.operators import _dense_activation, _dense_slope, DenseActivationAttrs, DenseSlopeAttrs
 from .norm_act import agree
-from .rewritten import renewed, rewritten
+from .rewritten import only_readers, renewed, rewritten
 
 
 def dense_epilogue(
@@ -32,7 +32,7 @@ def dense_epilogue(
 
     `has_kernel` says for a `_dense_activation` and a `_dense_slope` whether the backend has a kernel.
     """
-    reader = _only_readers(graph, kept)
+    reader = only_readers(graph, kept)
     end_of: dict[Node, Node] = {}  # of a product, the activation that it takes along
     for node in graph.nodes:
         found = _match(graph, reader, node)
@@ -77,18 +77,6 @@ def activation_of(node: Node) -> str:
     if node.op is gelu:
         return "gelu" if node.attrs.approximate == "none" else "gelu_tanh"
     return "gelu" if node.op is LeakyReLU and node.attrs.act_type == "gelu" else ""
-
-
-def _only_readers(graph: Graph, kept: frozenset[Entry]) -> dict[Entry, Node]:
-    """The reader of every entry that is read once, and is neither kept nor an output."""
-    once: dict[Entry, Node] = {}
-    more = set(kept) | set(graph.outputs)
-    for node in graph.nodes:
-        for e in node.inputs:
-            if e in once or e in more:
-                more.add(e)
-            once[e] = node
-    return {e: n for e, n in once.items() if e not in more}
 
 
 def _match(

@@ -122,10 +122,11 @@ def _is_windowed_max(a: Any) -> bool:
 
 
 def _is_plain(norm: Node) -> bool:
-    """Whether it is a norm by the batch's statistics over its last axis, with a rectifier at most."""
+    """Whether it is a norm by the batch's statistics over its last axis; with a rectifier, if not leaky."""
     if not (is_norm(norm) or norm.op is _norm_act) or norm.absent or len(norm.inputs) != 5:
         return False
-    return not (norm.attrs.fix_gamma or norm.attrs.use_global_stats)
+    a = norm.attrs
+    return not (a.fix_gamma or a.use_global_stats or getattr(a, "slope", 0.0))
 
 
 def _requests(graph: Graph, found: _Found) -> list[Request]:

@@ -3,20 +3,21 @@
     BatchNorm -> relu                             becomes  _norm_act
     BatchNorm -> + addend -> relu                 becomes  _norm_act(..., addend)
 
-Nothing is stored between them, forwards or backwards. What lies between must have no other reader, and be
-no output. Where both sides of the sum are norms, the left one is taken.
+The rectifier may be leaky. Nothing is stored between them, forwards or backwards. What lies between must have
+no other reader, and be no output. Where both sides of the sum are norms, the left one is taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 from ...graph import Entry, Graph, Node, Rewriter
 from ...ops.activation import Activation, relu
 from ...ops.broadcast import broadcast_add
 from ...ops.elemwise import elemwise_add
+from ...ops.leaky import LeakyReLU
 from ...ops.norm import _contrib_SyncBatchNorm, BatchNorm, BatchNorm_v1
 from ...ops.norm_act import _norm_act, NormActAttrs
 from ..base import Request
@@ -38,7 +39,7 @@ def norm_act(graph: Graph, train: bool, has_kernel: Callable[[Request], bool]) -
     found: dict[Node, tuple[Node, Node | None, Entry | None]] = {}
     taken: set[Node] = set()
     for node in graph.nodes:
-        match = _match(graph, uses, node, lambda *found: _has_kernel(graph, train, asked, *found))
+        match = _match(graph, uses, node, partial(_has_kernel, graph, train, asked))
         if match is not None:
             found[node] = match
             taken.update(n for n in match[:2] if n is not None)
@@ -50,7 +51,8 @@ def norm_act(graph: Graph, train: bool, has_kernel: Callable[[Request], bool]) -
         if node in found:
             norm, _, addend = found[node]
             ins = [r.of(e) for e in (*norm.inputs, *(() if addend is None else (addend,)))]
-            order.append(r.add(_norm_act, _attrs(norm, addend is not None), ins, node.name, node.annotations))
+            attrs = _attrs(norm, addend is not None, slope_of(node))
+            order.append(r.add(_norm_act, attrs, ins, node.name, node.annotations))
             r.put(Entry(node), Entry(order[-1]))
         elif node not in taken:
             order.append(r.keep(node))
@@ -72,14 +74,23 @@ def is_relu(node: Node) -> bool:
     return node.op is relu or (node.op is Activation and node.attrs.act_type == "relu")
 
 
+def slope_of(node: Node) -> float | None:
+    """What a rectifier multiplies by what is negative; None for any other node."""
+    if is_relu(node):
+        return 0.0
+    is_leaky = node.op is LeakyReLU and node.attrs.act_type == "leaky" and 0 <= node.attrs.slope < 1
+    return node.attrs.slope if is_leaky else None
+
+
 def _match(
-    graph: Graph, uses: Mapping[Entry, int], node: Node, fits: Callable[[Node, Entry | None], bool]
+    graph: Graph, uses: Mapping[Entry, int], node: Node, fits: Callable[[float, Node, Entry | None], bool]
 ) -> tuple[Node, Node | None, Entry | None] | None:
     """The norm, the sum and the other addend that end in the rectifier `node`."""
-    if not is_relu(node):
+    slope = slope_of(node)
+    if slope is None:
         return None
     (source,) = node.inputs
-    if _is_free(uses, source, node) and fits(source.node, None):
+    if _is_free(uses, source, node) and fits(slope, source.node, None):
         return source.node, None, None
     both = source.node
     if not is_sum(both) or uses[source] > 1 or not agree(both, node):
@@ -87,7 +98,7 @@ def _match(
     for mine, other in (both.inputs, both.inputs[::-1]):
         # broadcast_add stretches; a norm that is stretched is another thing.
         same = graph.shapes[mine] == graph.shapes[other] and graph.dtypes[mine] == graph.dtypes[other]
-        if same and _is_free(uses, mine, node) and fits(mine.node, other):
+        if same and _is_free(uses, mine, node) and fits(slope, mine.node, other):
             return mine.node, both, other
     return None
 
@@ -106,14 +117,20 @@ def _is_free(uses: Mapping[Entry, int], entry: Entry, end: Node) -> bool:
 
 
 def _has_kernel(
-    graph: Graph, train: bool, has_kernel: Callable[[Request], bool], norm: Node, addend: Entry | None
+    graph: Graph,
+    train: bool,
+    has_kernel: Callable[[Request], bool],
+    slope: float,
+    norm: Node,
+    addend: Entry | None,
 ) -> bool:
     """Whether the backend has kernels for a norm with what follows it, backwards too where it is trained."""
     entries = [*norm.inputs, *(() if addend is None else (addend,))]
     dtypes = tuple(graph.dtypes[e] for e in entries)
     made = tuple(graph.shapes[Entry(norm, i)] for i in range(norm.num_outputs))
     ins = tuple(graph.shapes[e] for e in entries)
-    r = Request(_norm_act, _attrs(norm, addend is not None), ins, made, dtypes[0], dtypes, None, train)
+    attrs = _attrs(norm, addend is not None, slope)
+    r = Request(_norm_act, attrs, ins, made, dtypes[0], dtypes, None, train)
     grad_op = _norm_act.grad_op
     assert grad_op is not None
     return has_kernel(r) and (not train or has_kernel(replace(r, op=grad_op)))
@@ -125,7 +142,7 @@ def agree(inner: Node, end: Node) -> bool:
     return here.get(_MIRROR) == there.get(_MIRROR) and here.get(_STAGE) in (None, there.get(_STAGE))
 
 
-def _attrs(norm: Node, add: bool) -> NormActAttrs:
+def _attrs(norm: Node, add: bool, slope: float | None) -> NormActAttrs:
     a = norm.attrs
     return NormActAttrs(
         eps=a.eps,
@@ -135,4 +152,5 @@ def _attrs(norm: Node, add: bool) -> NormActAttrs:
         axis=a.axis,
         relu=True,
         add=add,
+        slope=slope or 0.0,
     )

@@ -245,8 +245,8 @@ class _Rewrite:
 
 
 def _is_last_axis(graph: Graph, node: Node) -> bool:
-    """Whether `node` is a norm over its last axis with nothing behind it but a sum and a rectifier."""
-    if not (is_norm(node) or node.op is _norm_act) or node.absent:
+    """Whether `node` is a norm over its last axis, behind it a sum and a rectifier at most, not leaky."""
+    if not (is_norm(node) or node.op is _norm_act) or node.absent or bool(getattr(node.attrs, "slope", 0.0)):
         return False
     rank = len(graph.shapes[Entry(node)])
     return bool(node.attrs.axis % rank == rank - 1 > 0) and _STAGE not in node.annotations

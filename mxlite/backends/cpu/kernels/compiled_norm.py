@@ -100,6 +100,8 @@ def _form(r: Request, train: bool) -> Form | None:
     if not fits(r.dtype) or 0 in r.inputs[0]:
         return None
     a = r.attrs
+    if getattr(a, "slope", 0.0) or _added(r) == "behind":
+        return None
     batch = train and not a.use_global_stats
     return Form(r.dtype.name, batch, gamma=not a.fix_gamma, relu=getattr(a, "relu", False))
 

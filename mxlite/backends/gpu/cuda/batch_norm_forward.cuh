@@ -56,7 +56,8 @@ struct Channel {
 };
 
 __device__ __forceinline__ void write_out(
-    const T *x, const T *addend, T *out, const Size &n, const Part &part, int64 c0, const Channel *k, int relu) {
+    const T *x, const T *addend, T *out, const Size &n, const Part &part, int64 c0, const Channel *k, A below,
+    int behind) {
     for (Walk walk(n, part, c0); walk.inside();) {
         Batch<2> batch(walk);
         Elements x_[2], plus_[2];
@@ -70,8 +71,9 @@ __device__ __forceinline__ void write_out(
                 for (int e = 0; e < V; ++e) {
                     const Channel &of = k[OF(e)];
                     A y = line(to<A>(x_[b].at[e]), of.mean, of.scale, of.beta);
-                    if (addend) y += to<A>(plus_[b].at[e]);
-                    if (relu && y < A(0)) y = A(0);
+                    if (addend && !behind) y += to<A>(plus_[b].at[e]);
+                    if (y < A(0)) y = leaked(y, below);
+                    if (addend && behind) y += to<A>(plus_[b].at[e]);
                     x_[b].at[e] = from<T>(y);
                 }
                 store(out, batch.at[b], x_[b]);
@@ -119,11 +121,11 @@ extern "C" __global__ void __launch_bounds__(256) statistics(
     }
 }
 
-// out = (x - mean) * gamma * inverse + beta, + addend, rectified. `moving`: `from_var` is a variance, and mean and
+// out = (x - mean) * gamma * inverse + beta, + addend, rectified; or rectified, + addend. `moving`: `from_var` is a variance, and mean and
 // inverse are written as well where `mean_out` and `var_out` are there.
 extern "C" __global__ void __launch_bounds__(256) normalized(
     const T *x, const T *addend, const A *gamma, const A *beta, const A *from_mean, const A *from_var, SIZE, double eps,
-    int moving, int relu, T *out, A *mean_out, A *var_out) {
+    int moving, double below, int behind, T *out, A *mean_out, A *var_out) {
     SIZE_OF(n);
     Channel k[W];
     int64 c0 = first_channel();
@@ -136,12 +138,12 @@ extern "C" __global__ void __launch_bounds__(256) normalized(
             if (var_out) var_out[c0 + w] = inverse;
         }
     }
-    if (out) write_out(x, addend, out, n, Part(n, blockIdx.x), c0, k, relu);
+    if (out) write_out(x, addend, out, n, Part(n, blockIdx.x), c0, k, (A)below, behind);
 }
 
 // All of it where one part is enough: a launch in the place of three.
 extern "C" __global__ void __launch_bounds__(256) normalized_at_once(
-    const T *x, const T *addend, const A *gamma, const A *beta, SIZE, double eps, int relu, T *out, A *mean_out,
+    const T *x, const T *addend, const A *gamma, const A *beta, SIZE, double eps, double below, int behind, T *out, A *mean_out,
     A *var_out) {
     SIZE_OF(n);
     __shared__ Moments S[256 * W];
@@ -159,5 +161,5 @@ extern "C" __global__ void __launch_bounds__(256) normalized_at_once(
             if (var_out) var_out[c0 + w] = inverse;
         }
     }
-    if (out) write_out(x, addend, out, n, part, c0, k, relu);
+    if (out) write_out(x, addend, out, n, part, c0, k, (A)below, behind);
 }

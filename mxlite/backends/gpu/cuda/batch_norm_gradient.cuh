@@ -2,7 +2,7 @@
 //
 //     d_data = factor * (d - sum(d) / M - (x - mean) * inverse^2 * sum(d * (x - mean)) / M),   factor = gamma * inverse
 //
-// with M numbers in a channel; d is the head gradient where the rectifier let through, else 0. The moving averages
+// with M numbers in a channel; d is the head gradient where the rectifier let through, else its slope times that. The moving averages
 // move here.
 #pragma once
 
@@ -13,9 +13,10 @@ struct Inputs {
     const T *d, *x, *out;
     const A *gamma, *beta, *mean, *var;
     int mask;
+    A below;
 };
-#define INPUTS const T *in_d, const T *in_x, const T *in_out, const A *gamma, const A *beta, const A *mean, const A *var, int mask
-#define INPUTS_OF(in) Inputs in = {in_d, in_x, in_out, gamma, beta, mean, var, mask}
+#define INPUTS const T *in_d, const T *in_x, const T *in_out, const A *gamma, const A *beta, const A *mean, const A *var, int mask, double below
+#define INPUTS_OF(in) Inputs in = {in_d, in_x, in_out, gamma, beta, mean, var, mask, (A)below}
 
 struct Slope {
     A mean, factor, beta, slope, offset;
@@ -36,9 +37,9 @@ template <int N> struct Loaded {
     // The head gradient behind the rectifier.
     __device__ A head(const Inputs &in, int b, int e, const Slope &of) const {
         A d_ = to<A>(d[b].at[e]);
-        if (in.mask == MASK_LINE) return line(to<A>(x[b].at[e]), of.mean, of.factor, of.beta) > A(0) ? d_ : A(0);
-        if (in.mask == MASK_OUT) return to<A>(out[b].at[e]) > A(0) ? d_ : A(0);
-        return d_;
+        if (in.mask == MASK_NONE) return d_;
+        A y = in.mask == MASK_OUT ? to<A>(out[b].at[e]) : line(to<A>(x[b].at[e]), of.mean, of.factor, of.beta);
+        return y > A(0) ? d_ : leaked(d_, in.below);
     }
 };
 

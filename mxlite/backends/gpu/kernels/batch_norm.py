@@ -22,6 +22,7 @@ from ....graph.opdef import Op
 from ....ops.norm import _contrib_SyncBatchNorm, BatchNorm, BatchNorm_v1
 from ....ops.norm_act import _norm_act
 from ....ops.norm_act_line import is_lined
+from ....ops.norm_act_sum import _norm_act_sum
 from ....ops.norm_again import _norm_again
 from ....ops.scratch import accumulator
 from ...base import ChosenKernel, connected, Request
@@ -49,7 +50,8 @@ def source(dtype: str, last: bool, pack: int, aligned: bool, gradient: bool) -> 
 class Kernels:
     """The launches for one shape and type."""
 
-    def __init__(self, device: Device, a: Any, data: Shape, dtype: str) -> None:
+    def __init__(self, device: Device, a: Any, data: Shape, dtype: str, behind: bool = False) -> None:
+        """`behind`: whether what is added comes behind the rectifier."""
         axis = a.axis % len(data)
         self.shape = _, c, p = prod(data[:axis]), data[axis], prod(data[axis + 1 :])
         self.device, self.a, self.dtype = device, a, dtype
@@ -59,7 +61,9 @@ class Kernels:
         while (c if p == 1 else p) % self.pack:
             self.pack //= 2
         self.pack_bytes = self.pack * item
-        self.relu = int(getattr(a, "relu", False))
+        self.relu = bool(getattr(a, "relu", False))
+        self.below = ctypes.c_double(getattr(a, "slope", 0.0) if self.relu else 1.0)
+        self.behind = ctypes.c_int(behind)
 
     @functools.cached_property
     def at_once(self) -> Split | None:
@@ -101,14 +105,14 @@ class Kernels:
         gain = self._pointer(None if a.fix_gamma else gamma)
         rest = [x, plus, gain, self._pointer(beta)]
         outs = [y, self._pointer(mean), self._pointer(var)]
-        relu, parts, sizes = ctypes.c_int(self.relu), self.writes.num_parts, self.writes.numbers
+        after, sizes = [self.below, self.behind], self.writes.numbers
         if moving:
             sources = [self._pointer(v) for v in moving]
             return launch(
-                "normalized", self.writes, [*rest, *sources, *sizes, eps, ctypes.c_int(1), relu, *outs]
+                "normalized", self.writes, [*rest, *sources, *sizes, eps, ctypes.c_int(1), *after, *outs]
             )
         if self.at_once is not None:
-            values = [*rest, *self.at_once.numbers, eps, relu, *outs]
+            values = [*rest, *self.at_once.numbers, eps, *after, *outs]
             return launch("normalized_at_once", self.at_once, values)
         s, base, row = self.sums, device.address(work), self.wide * self.shape[1]
         parts = s.num_parts
@@ -122,16 +126,15 @@ class Kernels:
             launch("statistics", None, [means, squares, *s.numbers, ctypes.c_int64(parts), eps, *sources]),
         ]
         if out is not None:
-            values = [*rest, *sources, *sizes, eps, ctypes.c_int(0), relu, y, pointer(0), pointer(0)]
+            values = [*rest, *sources, *sizes, eps, ctypes.c_int(0), *after, y, pointer(0), pointer(0)]
             runs.append(launch("normalized", self.writes, values))
         return InOrder(runs)
 
     def again(self, data: Any, gamma: Any, beta: Any, mean: Any, var: Any, addend: Any, out: Any) -> Run:
         """The call that makes what `forward` made as `out` again, with the mean and 1 / std that it found."""
         arrays = (data, addend, None if self.a.fix_gamma else gamma, beta, mean, var)
-        found, relu = ctypes.c_int(0), ctypes.c_int(self.relu)
-        values = [*map(self._pointer, arrays), *self.writes.numbers, ctypes.c_double(self.a.eps), found, relu]
-        values += [self._pointer(out), pointer(0), pointer(0)]
+        values = [*map(self._pointer, arrays), *self.writes.numbers, ctypes.c_double(self.a.eps)]
+        values += [ctypes.c_int(0), self.below, self.behind, self._pointer(out), pointer(0), pointer(0)]
         return self._launcher((data, addend, out), gradient=False)("normalized", self.writes, values)
 
     def backward(
@@ -162,7 +165,7 @@ class Kernels:
         ins: list[Any] = [
             self._pointer(x) for x in (d_out, data, out, None if a.fix_gamma else gamma, beta, mean, var)
         ]
-        ins.append(ctypes.c_int(mask))
+        ins += [ctypes.c_int(mask), self.below]
         columns: list[Any] = [
             self._pointer(x) for x in (d_gamma, d_beta, *(moving if moves else (None, None)))
         ]
@@ -210,7 +213,8 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         data, acc = r.dtypes[0], accumulator(r.dtypes[0])
         if str(data) not in FLOATS or any(d != acc for d in r.dtypes[1:5]):
             return None
-        found = Kernels(device, r.attrs, r.inputs[0], str(data))
+        behind = r.op is _norm_act_sum or getattr(r.attrs, "plus", "") == "behind"
+        found = Kernels(device, r.attrs, r.inputs[0], str(data), behind)
         return found if found.fits else None
 
     def forward(r: Request) -> ChosenKernel | None:
@@ -263,7 +267,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
         return connected(connect, 0, "cuda norm again", like=r.op.forward)
 
-    table: dict[type[Op], list[Any]] = {_norm_again: [again]}
+    table: dict[type[Op], list[Any]] = {_norm_again: [again], _norm_act_sum: [forward]}
     for op in (BatchNorm, BatchNorm_v1, _contrib_SyncBatchNorm, _norm_act):
         table[op] = [forward]
         if op.grad_op is not None:
@@ -273,5 +277,5 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
 def _name(op: type[Op]) -> str:
     of = op.forward_op or op
-    words = "norm, sum, rectifier" if of is _norm_act else "batch norm"
+    words = {_norm_act: "norm, sum, rectifier", _norm_act_sum: "norm, rectifier, sum"}.get(of, "batch norm")
     return words if of is op else f"{words} gradient"

@@ -70,6 +70,8 @@ class Case:
         a, rank = self.a, len(self.shape)
         if str(self.dtype) not in DTYPES or a.fix_gamma or a.use_global_stats or 0 in self.shape:
             return False
+        if getattr(a, "slope", 0.0):
+            return False  # its rectifiers are not told of a slope
         if rank < 2 or a.axis % rank != rank - 1:
             return False
         if not self.gradient or self.relu == self.add:

@@ -150,7 +150,7 @@ def _finite(device: Device, r: Request) -> ChosenKernel | None:
         target = pointer(device.address(out))
         runs: list[Run] = []
         for dtype, weights in _grouped(device, args, False).items():
-            capacity = capacity_for(1, len(weights))
+            capacity = capacity_for(1, len(weights), [target])
             source = finite_source(dtype.name, capacity)
             if not runs:
                 one = device.function(source, "set_one")
@@ -171,7 +171,7 @@ def _squares(device: Device, r: Request) -> ChosenKernel | None:
         runs: list[Run] = []
         sums = pointer(device.address(work))
         for dtype, weights in _grouped(device, args, True, [first + 4 * i for i in range(len(args))]).items():
-            capacity = capacity_for(2, len(weights))
+            capacity = capacity_for(2, len(weights), [sums])
             source = squares_source(dtype.name, capacity)
             for table, count, blocks in tables(weights, capacity):
                 values = Arguments([table, ctypes.c_int(count), sums])

@@ -163,12 +163,13 @@ class Layers:
 
     def run(self, weights: Sequence[Weight], work: Any) -> Run:
         """The call that changes these layers. `work` has 16 bytes for each of their blocks."""
-        device, capacity = self.device, capacity_for(len(self.dtypes) + 1, len(weights))
+        device = self.device
+        more = [numbers(*self.first), numbers(*self.second), pointer(device.address(work))]
+        more += [ctypes.c_double(self.attrs.lower_bound), ctypes.c_double(self.attrs.upper_bound)]
+        capacity = capacity_for(len(self.dtypes) + 1, len(weights), more)
         first, second = (tuple(map(shape_of, pair)) for pair in (self.first, self.second))
         made = source(first, second, self.dtypes, self.master, capacity)
         runs: list[Run] = []
-        more = [numbers(*self.first), numbers(*self.second), pointer(device.address(work))]
-        more += [ctypes.c_double(self.attrs.lower_bound), ctypes.c_double(self.attrs.upper_bound)]
         for table, count, blocks in tables(weights, capacity):
             if blocks == 0:
                 continue

@@ -52,14 +52,13 @@ class Step:
 
     def run(self, weights: Sequence[Weight], work: Any = None) -> Run:
         """The call that changes these weights."""
-        capacity = capacity_for(len(self.dtypes) + 1, len(weights))
         decaying, plain = self.both
+        more = [numbers(decaying, plain)]
+        capacity = capacity_for(len(self.dtypes) + 1, len(weights), more)
         shape = [shape_of(t) for t in self.both]
         made = source(shape[0], shape[1], self.dtypes, self.master, self.rates, capacity)
         function = self.device.function(made, "update")
-        return Updates(
-            self, weights, launches(self.device, function, weights, capacity, [numbers(decaying, plain)])
-        )
+        return Updates(self, weights, launches(self.device, function, weights, capacity, more))
 
     @staticmethod
     def workspace(sizes: Sequence[int]) -> int:
