@@ -284,10 +284,12 @@ BUDGETS = [
     "9" * 5000,
     "1." + "9" * 5000,
     1.5,
+    10**5000,
+    -(10**5000),
 ]
 
 
-@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("budget", BUDGETS, ids=range(len(BUDGETS)))
 def test_what_is_no_budget(budget):
     with pytest.raises(mx.BudgetError) as caught:
         network().memory_plan(data=(2, 8), memory_budget=budget)

@@ -473,6 +473,32 @@ def test_a_notebook_gets_a_table_and_a_drawing_without_script():
     assert repr(plan).startswith("MemoryPlan(schedule=")
 
 
+def test_a_notebook_says_what_the_summary_says():
+    """Also where costs were measured: then predicted times are not the plain sums."""
+    problem = replace(recomputing().problem, cache_bytes=2**20, costs="measured")
+    tasks = tuple(replace(t, warm=t.seconds / (2 + i % 5)) for i, t in enumerate(problem.tasks))
+    plan = make_plan(replace(problem, tasks=tasks), [1] * problem.num_forward, method="all again")
+    assert f"{plan.extra_time:.3f}" != f"{plan.predicted_extra_time:.3f}"
+    for shown in (plan, offloading()):
+        text = "".join(ElementTree.fromstring(shown._repr_html_().replace("<br>", "<br/>")).itertext())
+        for line in shown.summary().splitlines()[1:-1]:
+            if line.endswith(" 0 B"):
+                continue
+            for part in re.split(r"  +", line.strip("- ")):
+                assert part.strip("()") in text, part
+
+
+def test_inference_has_no_backward_pass_in_a_notebook():
+    plan = mx.models.get("lenet").memory_plan(data=(2, 1, 28, 28), grad_req="null")
+    assert ">forward<" in plan._repr_html_() and ">backward<" not in plan._repr_html_()
+
+
+def test_a_plan_from_elsewhere_gives_a_terminal_nothing_to_obey():
+    plan = replace(recomputing(), method="\x1b[2Jgone")
+    again = mx.memplan.MemoryPlan.from_json(plan.to_json())
+    assert "\x1b" not in again.summary() and "\\x1b[2Jgone" in str(again)
+
+
 # -- traces --------------------------------------------------------------------------------------------
 
 
