@@ -254,6 +254,15 @@ PIXELS = """(() => {
 """How many pixels of the arena are of the colours of forward, recomputed and backward."""
 
 
+BLUEST = """(() => {
+  const { data } = arena.getContext("2d").getImageData(100, 0, arena.width - 100, arena.height);
+  let most = 0;
+  for (let i = 0; i < data.length; i += 4) most = Math.max(most, data[i + 2] - data[i]);
+  return most;
+})()"""
+"""By how much blue exceeds red at most."""
+
+
 def test_the_page_works_in_a_browser(browser, tmp_path):
     plan = recomputing()
     others = [recomputing(stride=s) for s in (1, 4, 6)] + [make_plan(plan.problem)]
@@ -354,6 +363,16 @@ def test_a_page_of_ten_thousand_buffers_is_small_and_quick(browser, tmp_path):
     )
     assert min(frames) < 50
     assert colours_of(tab.screenshot()) > 30 and tab.complaints() == []
+    tab.close()
+
+
+def test_what_a_search_does_not_find_is_faint_however_many_lie_on_each_other(browser, tmp_path):
+    make_plan(residual(700, 2)).to_html(tmp_path / "plan.html")
+    tab = browser.open(tmp_path / "plan.html", 700, 500)
+    tab.evaluate("query.value = 'nowhere'; query.dispatchEvent(new Event('input')); 1")
+    tab.settle()
+    assert tab.text("#found") == "0 found"
+    assert 0.15 * (168 - 76) < tab.evaluate(BLUEST) < 30  # what is written on the axes has 26
     tab.close()
 
 

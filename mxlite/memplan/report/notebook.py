@@ -34,8 +34,12 @@ def _row(row: Row) -> str:
     name, value, note = map(html.escape, row)
     if name == "peak":
         name, value = f"<b>{name}</b>", f"<b>{value}</b>"
-    note = f'<td style="text-align:left">{note}</td>' if note else ""
-    return f'<tr><td style="text-align:left">{name}</td><td style="text-align:right">{value}</td>{note}</tr>'
+    about = f"<br><small>{note}</small>" if note else ""
+    left = 'style="text-align:left;max-width:14em;overflow-wrap:anywhere"'
+    return (
+        f'<tr style="vertical-align:top"><td {left}>{name}{about}</td>'
+        f'<td style="text-align:right;white-space:nowrap">{value}</td></tr>'
+    )
 
 
 def _drawing(plan: MemoryPlan) -> str:
