@@ -21,6 +21,7 @@ from mxlite.cli import frontier, main
 from mxlite.cli.request import Request, types_of
 from mxlite.cli.source import named_options, parse_shape, Source
 from mxlite.cli.writing import write
+from mxlite.core.table import table
 from mxlite.memplan.holders import at_peak, peak_step
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -421,28 +422,27 @@ def test_doctor_says_what_a_gpu_is_and_what_holds_it(ask):
     )
 
 
-@pytest.mark.parametrize("columns", [60, 80])
-def test_lines_end_at_words_in_a_terminal_and_are_whole_in_a_pipe(ask, monkeypatch, columns):
+def test_lines_end_at_words_in_a_terminal_and_are_whole_in_a_pipe(ask, monkeypatch):
     """Rows of tables too, where what is written above and below their last cell leaves room for it."""
-    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("MXLITE_KERNELS", "reference")
+    monkeypatch.setenv("COLUMNS", "80")
     asked = (
-        ("plan", "zoo:resnet20_cifar", "--budget", "2MiB"),
-        ("explain", "zoo:gpt2,layers=1,width=32,heads=2,vocabulary=99,length=8", "--top", 3),
-        ("plan", CHAIN, "--budget", "300KiB", "--device", "1TFLOP/s,9GB/s", "--offload", "auto"),
+        ("plan", "zoo:mlp,hidden=(8,)", "--budget", "2KiB"),
+        ("plan", "zoo:mlp,hidden=(8,)", "--budget", "80KiB", "--offload", "auto"),
         ("plan", "zoo:lenet", "--optimizer", "sdg"),
     )
-    for argv in asked:
-        monkeypatch.undo()
-        code, whole, error = ask(*argv)
-        assert max(map(len, (whole + error).splitlines())) > columns
-        monkeypatch.setenv("COLUMNS", str(columns))
-        for out in (sys.stdout, sys.stderr):
-            monkeypatch.setattr(out, "isatty", lambda: True)
-        again, broken, aside = ask(*argv)
-        assert again == code
-        assert max(map(len, (broken + aside).splitlines())) <= columns, broken + aside
-        if "gpt2" not in argv[1]:  # whose names are cut
-            assert (broken + aside).split() == (whole + error).split()
+    rows = [("layer0_" + "x" * 90 + "_out", "1 B"), ("short", "2 B")]
+    whole = [ask(*argv) for argv in asked]
+    assert rows[0][0] in table(("tensor", "bytes"), rows, gives_way=0)
+    for out in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(out, "isatty", lambda: True)
+    for argv, (code, *before) in zip(asked, whole):
+        again, *broken = ask(*argv)
+        lines, words = [t.splitlines() for t in before + broken], [t.split() for t in before + broken]
+        assert again == code and words[:2] == words[2:]
+        assert max(map(len, lines[0] + lines[1])) > 80 >= max(map(len, lines[2] + lines[3]))
+    cut = table(("tensor", "bytes"), rows, gives_way=0).splitlines()
+    assert max(map(len, cut)) == 80 and "layer0_xx" in cut[2] and "..." in cut[2] and "x_out " in cut[2]
 
 
 # -- bad usage and bad input -------------------------------------------------------------------
