@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import random
+import re
 import sys
 import weakref
 
@@ -260,9 +261,14 @@ def test_a_bucket_that_does_not_fit_is_named_with_what_would_do():
     assert enough.measured_bytes == enough.planned_bytes <= no.value.least_feasible_bytes
 
 
-def test_the_first_bucket_is_named_too():
-    with pytest.raises(mx.MemoryBudgetError, match="Bucket 6"):
+def test_the_first_bucket_is_named_too_and_its_advice_waits_for_a_reader(monkeypatch):
+    asked = []
+    bind = sys.modules["mxlite.executor.bind"]
+    monkeypatch.setattr(bind, "advice", lambda question: asked.append(1) or "Buy memory.")
+    with pytest.raises(mx.MemoryBudgetError) as no:
         bound(fused_update=True, memory_budget=2000)
+    assert not asked
+    assert re.match(r"Bucket 6 (.|\n)*Buy memory\.$", str(no.value)) and asked == [1]
 
 
 def test_a_bucket_that_comes_later_makes_the_others_recompute():

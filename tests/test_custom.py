@@ -232,6 +232,9 @@ def test_json_round_trip():
     net = network()
     again = mx.sym.load_json(net.tojson())
     assert again.tojson() == net.tojson()
+    with mx.AttrScope(force_mirroring="True", lr_mult="2"):  # which is said about a node, not to its operator
+        about = mx.sym.Custom(mx.sym.var("x"), mx.sym.var("w"), op_type="test_scale", k=1, name="about")
+    assert mx.sym.load_json(about.tojson()).tojson() == about.tojson()
     assert '"op": "Custom"' in net.tojson() and '"op_type": "test_scale"' in net.tojson()
     a, b = train(bound(net)), train(bound(again))
     for name in a:

@@ -324,14 +324,15 @@ def test_a_broken_file_is_refused(change):
         MemoryPlan.from_json(change(text))
 
 
-@pytest.mark.parametrize("rate", [0, -1.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("rate", [0, -1.0, float("inf"), float("nan"), 1e-300, 1e300, "12e9", True, None])
 def test_rates_of_a_link_are_positive(rate):
     with pytest.raises(BindError, match="store_bytes_per_s"):
         HostLink(store_bytes_per_s=rate)
     with pytest.raises(BindError, match="fetch_bytes_per_s"):
         HostLink(fetch_bytes_per_s=rate)
-    with pytest.raises(BindError, match="capacity"):
-        HostLink(capacity=-1)
+    for capacity in (-1, "4GiB", 1e9, True, -(10**5000)):
+        with pytest.raises(BindError, match="capacity"):
+            HostLink(capacity=capacity)
 
 
 # -- bound programs --------------------------------------------------------------------------------------

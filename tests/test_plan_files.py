@@ -54,6 +54,8 @@ def test_every_truncation_is_refused():
     text = make_plan(residual(2, 1), [1] * 7).to_json()
     for stop in range(len(text)):
         assert outcome(text[:stop]) is None
+    with pytest.raises(FormatError, match="not the JSON of a memory plan, or it is cut short"):
+        MemoryPlan.from_json(text[:-1])
 
 
 def test_no_byte_can_fall_over_unseen():
@@ -284,10 +286,12 @@ BUDGETS = [
     "9" * 5000,
     "1." + "9" * 5000,
     1.5,
+    10**5000,
+    -(10**5000),
 ]
 
 
-@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("budget", BUDGETS, ids=range(len(BUDGETS)))
 def test_what_is_no_budget(budget):
     with pytest.raises(mx.BudgetError) as caught:
         network().memory_plan(data=(2, 8), memory_budget=budget)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from functools import partial
 
@@ -85,6 +86,17 @@ def test_advice_is_worked_out_when_it_is_read_and_once():
     assert not asked
     assert str(error) == str(error) == "No.\nBuy memory." and asked == [1]
     assert str(MemoryBudgetError("No.", budget_bytes=1, least_feasible_bytes=2, lower_bound_bytes=1)) == "No."
+
+
+def test_a_refusal_reaches_another_process_whole():
+    net = mx.models.get("mlp")
+    error = refusal(lambda b: net.memory_plan(data=(8, 784), memory_budget=b))
+    assert error.advise is not None
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is MemoryBudgetError and str(again) == str(error) and "What would help" in str(again)
+    for name in ("budget_bytes", "least_feasible_bytes", "lower_bound_bytes", "keep_all_peak_bytes"):
+        assert getattr(again, name) == getattr(error, name) > 0
+    assert again.least_extra_time == error.least_extra_time
 
 
 def test_the_batch_named_fits_and_the_next_does_not():

@@ -254,6 +254,15 @@ PIXELS = """(() => {
 """How many pixels of the arena are of the colours of forward, recomputed and backward."""
 
 
+BLUEST = """(() => {
+  const { data } = arena.getContext("2d").getImageData(100, 0, arena.width - 100, arena.height);
+  let most = 0;
+  for (let i = 0; i < data.length; i += 4) most = Math.max(most, data[i + 2] - data[i]);
+  return most;
+})()"""
+"""By how much blue exceeds red at most."""
+
+
 def test_the_page_works_in_a_browser(browser, tmp_path):
     plan = recomputing()
     others = [recomputing(stride=s) for s in (1, 4, 6)] + [make_plan(plan.problem)]
@@ -354,6 +363,16 @@ def test_a_page_of_ten_thousand_buffers_is_small_and_quick(browser, tmp_path):
     )
     assert min(frames) < 50
     assert colours_of(tab.screenshot()) > 30 and tab.complaints() == []
+    tab.close()
+
+
+def test_what_a_search_does_not_find_is_faint_however_many_lie_on_each_other(browser, tmp_path):
+    make_plan(residual(700, 2)).to_html(tmp_path / "plan.html")
+    tab = browser.open(tmp_path / "plan.html", 700, 500)
+    tab.evaluate("query.value = 'nowhere'; query.dispatchEvent(new Event('input')); 1")
+    tab.settle()
+    assert tab.text("#found") == "0 found"
+    assert 0.15 * (168 - 76) < tab.evaluate(BLUEST) < 30  # what is written on the axes has 26
     tab.close()
 
 
@@ -471,6 +490,32 @@ def test_a_notebook_gets_a_table_and_a_drawing_without_script():
     assert "<script" not in cell and "<style" not in cell and len(cell) < 30_000
     assert "<script" not in named(plan, HOSTILE)._repr_html_()
     assert repr(plan).startswith("MemoryPlan(schedule=")
+
+
+def test_a_notebook_says_what_the_summary_says():
+    """Also where costs were measured: then predicted times are not the plain sums."""
+    problem = replace(recomputing().problem, cache_bytes=2**20, costs="measured")
+    tasks = tuple(replace(t, warm=t.seconds / (2 + i % 5)) for i, t in enumerate(problem.tasks))
+    plan = make_plan(replace(problem, tasks=tasks), [1] * problem.num_forward, method="all again")
+    assert f"{plan.extra_time:.3f}" != f"{plan.predicted_extra_time:.3f}"
+    for shown in (plan, offloading()):
+        text = "".join(ElementTree.fromstring(shown._repr_html_().replace("<br>", "<br/>")).itertext())
+        for line in shown.summary().splitlines()[1:-1]:
+            if line.endswith(" 0 B"):
+                continue
+            for part in re.split(r"  +", line.strip("- ")):
+                assert part.strip("()") in text, part
+
+
+def test_inference_has_no_backward_pass_in_a_notebook():
+    plan = mx.models.get("lenet").memory_plan(data=(2, 1, 28, 28), grad_req="null")
+    assert ">forward<" in plan._repr_html_() and ">backward<" not in plan._repr_html_()
+
+
+def test_a_plan_from_elsewhere_gives_a_terminal_nothing_to_obey():
+    plan = replace(recomputing(), method="\x1b[2Jgone")
+    again = mx.memplan.MemoryPlan.from_json(plan.to_json())
+    assert "\x1b" not in again.summary() and "\\x1b[2Jgone" in str(again)
 
 
 # -- traces --------------------------------------------------------------------------------------------

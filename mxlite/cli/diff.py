@@ -8,10 +8,11 @@ from typing import Any
 
 from ..core.bytesize import format_bytes
 from ..core.errors import FormatError, MemoryBudgetError, MXLiteError, PlanError
-from ..core.table import percent, table
+from ..core.table import percent, printable, table
 from ..memplan import MemoryPlan
 from .request import add_request, budget_of, request_of
 from .source import ZOO
+from .words import show
 
 LARGEST_FILE = 1 << 30  # bytes of a plan file
 MARK = '"mxlite_memory_plan"'  # a plan's first key
@@ -36,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             plans.append(_plan(arguments, text))
         except MemoryBudgetError as error:
-            print(f"{text}\n\n{error}")
+            show(f"{text}\n\n{error}")
             return 1
     a, b = plans
     counted = [
@@ -49,14 +50,16 @@ def run(arguments: argparse.Namespace) -> int:
         (name, format_bytes(x), format_bytes(y), _signed(y - x)) for name, x, y in counted if x or y
     ]
     x, y = (1e3 * p.predicted_seconds for p in (a, b))
-    rows.append(("predicted step", f"{x:.2f} ms", f"{y:.2f} ms", f"{y - x:+.2f} ms"))
+    rows.append(("predicted step", f"{x:.4g} ms", f"{y:.4g} ms", f"{y - x:+.3g} ms"))
     x, y = a.predicted_extra_time, b.predicted_extra_time
     rows.append(("predicted extra time", percent(x), percent(y), f"{100 * (y - x):+.1f} %"))
     operations = len(a.problem.tasks), len(b.problem.tasks)
     for name, m, n in (("operations", *operations), ("run again", a.recomputed, b.recomputed)):
         rows.append((name, m, n, f"{n - m:+d}"))
-    print(f"A: {arguments.a}, {a.how}\nB: {arguments.b}, {b.how}\n")
-    print(table(("", "A", "B", "B - A"), rows))
+    for letter, text, plan in (("A", arguments.a, a), ("B", arguments.b, b)):
+        show(f"{letter}: {printable(text)}, {printable(plan.how)}")
+    show()
+    show(table(("", "A", "B", "B - A"), rows))
     return 0
 
 

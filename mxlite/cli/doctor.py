@@ -24,6 +24,7 @@ from ..core.errors import DeviceError, MXLiteError
 from ..core.table import table
 from ..ops import ALL
 from . import doctor_gpu
+from .words import show
 
 REQUIRED = ("numpy", "ml_dtypes", "tqdm")
 WHEELS = "onednn-cpu-gomp on Linux, onednn-cpu-vcomp on Windows, both for x86-64 processors"
@@ -68,11 +69,11 @@ def run(arguments: argparse.Namespace) -> int:
         ("operators", len(ALL)),
         ("models of the zoo", len(models.list_models())),
     ]  # fmt: skip
-    print(table(("what", "found"), rows, left=(0, 1)))
-    print("\n" + table(("kernels", "found"), _kernels(), left=(0, 1)))
-    print("\n" + table(("GPU", "found"), doctor_gpu.rows(), left=(0, 1)))
+    show(table(("what", "found"), rows, left=(0, 1)))
+    show("\n" + table(("kernels", "found"), _kernels(), left=(0, 1)))
+    show("\n" + table(("GPU", "found"), doctor_gpu.rows(), left=(0, 1)))
     extras = [(name, extra, _version(name), use) for name, (extra, use) in EXTRAS.items()]
-    print(
+    show(
         "\n" + table(("extra package", "pip install mxlite[...]", "found", "for"), extras, left=(0, 1, 2, 3))
     )
     return 0

@@ -14,6 +14,7 @@ from ..core.table import percent, table
 from ..memplan import MemoryPlan
 from ..memplan.holders import at_peak, describe_peak, held_table
 from .request import add_model, add_request, budget_of, Request, request_of
+from .words import show
 
 TOP = 12
 FUSED = "sgd"
@@ -35,30 +36,30 @@ def run(arguments: argparse.Namespace) -> int:
     if top < 1:
         raise MXLiteError(f"--top must be at least 1, got {top}.")
     code = 0
-    print(f"{request.describe()}\n")
+    show(f"{request.describe()}\n")
     try:
         plan = request.plan(budget)
     except MemoryBudgetError as error:
-        print(f"{error}\n\nWhat follows explains the plan that keeps everything.\n")
+        show(f"{error}\n\nWhat follows explains the plan that keeps everything.\n")
         plan, code = request.plan(), 1
-    print(plan.summary())
+    show(plan.summary())
     held = at_peak(plan)
     if held:
-        print(f"\nThe arena is fullest at {describe_peak(plan)}:\n")
-        print(held_table(held, top))
+        show(f"\nThe arena is fullest at {describe_peak(plan)}:\n")
+        show(held_table(held, top))
         for heading, key in (("what", lambda h: h.kind), ("made by", lambda h: h.op)):
             sums: Counter[str] = Counter()
             for h in held:
                 sums[key(h)] += h.nbytes
-            print("\n" + table((heading, "bytes"), [(k, format_bytes(n)) for k, n in sums.most_common(top)]))
+            show("\n" + table((heading, "bytes"), [(k, format_bytes(n)) for k, n in sums.most_common(top)]))
     full = plan.keep_all_peak_bytes
     rows = [
         (name, format_bytes(p.peak_bytes), format_bytes(full - p.peak_bytes), percent(p.extra_time))
         for name, p in remedies(request, full)
     ]
     if rows:
-        print(f"\nWhat each would save of the {format_bytes(full)} that keeping all takes:\n")
-        print(table(("remedy", "peak", "saves", "extra time"), rows))
+        show(f"\nWhat each would save of the {format_bytes(full)} that keeping all takes:\n")
+        show(table(("remedy", "peak", "saves", "extra time"), rows))
     return code
 
 

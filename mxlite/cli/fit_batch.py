@@ -13,6 +13,7 @@ from ..core.table import percent
 from ..memplan import MemoryPlan, Template
 from ..memplan.search import frontier_of
 from .request import add_model, add_request, Request, request_of
+from .words import show
 
 MOST = 1 << 20  # samples
 
@@ -42,15 +43,15 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         batch, plan = search.largest()
     except MemoryBudgetError as error:
-        print(f"{search.at(1).describe()}\n\n{error}")
+        show(f"{search.at(1).describe()}\n\n{error}")
         return 1
     if plan is None:
-        print(f"Batch 1 fits {format_bytes(budget)} only with more than {percent(limit)} extra time.")
+        show(f"Batch 1 fits {format_bytes(budget)} only with more than {percent(limit)} extra time.")
         return 1
-    print(f"{replace(request, batch=batch).describe()}\n\n{plan.summary()}\n")
+    show(f"{replace(request, batch=batch).describe()}\n\n{plan.summary()}\n")
     within = "" if arguments.extra_time is None else f" with at most {percent(limit)} extra time"
-    more = "" if batch == MOST else f" Batch {batch + 1} does not."
-    print(f"Batch {batch} fits {format_bytes(budget)}{within}.{more}")
+    more = " No larger one is tried." if batch == MOST else f" Batch {batch + 1} does not."
+    show(f"Batch {batch} fits {format_bytes(budget)}{within}.{more}")
     return 0
 
 
@@ -117,7 +118,7 @@ class _Search:
             else:
                 verdict = "too slow" if slow else "fits"
                 why = f"{verdict}: {format_bytes(found.peak_bytes)}, {percent(found.extra_time)} extra time"
-            print(f"batch {batch}: {why}", flush=True)
+            show(f"batch {batch}: {why}")
         return found, slow
 
     def from_template(self, plan: MemoryPlan) -> MemoryPlan | None:

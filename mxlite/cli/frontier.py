@@ -12,6 +12,7 @@ from ..memplan import MemoryPlan
 from ..memplan.report import budgets_between, curve_of
 from ..memplan.report.image import matplotlib
 from .request import add_model, add_request, Request, request_of
+from .words import show
 from .writing import check_writable, write
 
 BUDGETS = 12
@@ -48,10 +49,10 @@ def run(arguments: argparse.Namespace) -> int:
         )
         for p in plans
     ]
-    print(f"{request.describe()}\n")
-    print(table(("budget", "peak", "extra time", "", "how"), rows, left=(3, 4)))
+    show(f"{request.describe()}\n")
+    show(table(("budget", "peak", "extra time", "", "how"), rows, left=(3, 4)))
     bound, least = (format_bytes(n) for n in (plans[0].lower_bound_bytes, plans[0].peak_bytes))
-    print(f"\nProven lower bound: {bound}. Nothing below {least} is known.")
+    show(f"\nProven lower bound: {bound}. Nothing below {least} is known.")
     for form, path in (("svg", arguments.svg), ("png", arguments.png)):
         if path:
             write(path, curve_of(request.describe(), plans, form))

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..core.errors import MXLiteError, PlanError
 from . import diff, doctor, explain, fit_batch, frontier, plan
+from .words import show
 
 COMMANDS = (plan, frontier, fit_batch, explain, diff, doctor)
 LONGEST_MESSAGE = 800  # characters; names in it come out of files
@@ -63,12 +64,12 @@ def _say(error: Exception) -> int:
     text = _LONG_WORD.sub(lambda word: f"{word[0][:60]}...{word[0][-20:]}", " ".join(text.split()))
     if len(text) > LONGEST_MESSAGE:
         text = f"{text[:LONGEST_MESSAGE]}..."
-    print(f"mxlite: error: {text}", file=sys.stderr)
+    show(f"mxlite: error: {text}", aside=True)
     return BAD
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
-    print(f"mxlite: warning: {' '.join(str(message).split())}", file=sys.stderr)
+    show(f"mxlite: warning: {' '.join(str(message).split())}", aside=True)
 
 
 def _parser() -> argparse.ArgumentParser:

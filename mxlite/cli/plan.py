@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from typing import Any
 
@@ -13,6 +12,7 @@ from ..core.errors import MemoryBudgetError, MXLiteError
 from ..memplan.report import drawn, form_of, image_of, page_of, trace_of
 from .frontier import frontier
 from .request import add_model, add_request, budget_of, request_of
+from .words import show
 from .writing import check_writable, write
 
 PLANS = 10  # of a page's slider
@@ -51,15 +51,15 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         plan = request.plan(budget)
     except MemoryBudgetError as error:
-        print(f"{request.describe()}\n\n{error}")
+        show(f"{request.describe()}\n\n{error}")
         return 1
     if arguments.verbose:
-        print(f"Planned in {time.perf_counter() - start:.2f} s.", file=sys.stderr)
-    print(f"{request.describe()}\n\n{plan.summary()}")
+        show(f"Planned in {time.perf_counter() - start:.2f} s.", aside=True)
+    show(f"{request.describe()}\n\n{plan.summary()}")
     if budget is not None:
-        print(f"\nIt fits: {format_bytes(budget - plan.peak_bytes)} of {format_bytes(budget)} stay free.")
+        show(f"\nIt fits: {format_bytes(budget - plan.peak_bytes)} of {format_bytes(budget)} stay free.")
     if arguments.draw:
-        print(f"\n{drawn(plan)}")
+        show(f"\n{drawn(plan)}")
     if arguments.html:
         plans = frontier(request, arguments.budgets) if arguments.budgets > 1 else []
         write(arguments.html, page_of(plan, plans, request.describe()).encode())

@@ -6,6 +6,7 @@ import operator
 import re
 
 from .errors import BudgetError
+from .wanted import found
 
 _UNITS = {
     "": 1,
@@ -54,11 +55,9 @@ def parse_bytes(size: object, what: str = "memory budget") -> int:
 
 def _checked(nbytes: int, size: object, what: str) -> int:
     if nbytes <= 0:
-        raise BudgetError(f"The {what} must be at least 1 byte, got {size!r}.")
+        raise BudgetError(f"The {what} must be at least 1 byte, got {found(size)}.")
     if nbytes > UNBOUNDED:
-        raise BudgetError(
-            f"The {what} must be below 2**62 bytes, which is 4 EiB, got {str(size)[:LONGEST]!r}."
-        )
+        raise BudgetError(f"The {what} must be below 2**62 bytes, which is 4 EiB, got {found(size)}.")
     return nbytes
 
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
+from functools import partial
 
 
 class MXLiteError(RuntimeError):
@@ -122,6 +123,18 @@ class MemoryBudgetError(MXLiteError):
         if advise is not None and (advice := advise()):
             self.args = (f"{self.args[0]}\n{advice}",)
         return super().__str__()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """For another process: with the whole message, since what was asked stays here."""
+        return partial(
+            type(self),
+            str(self),
+            budget_bytes=self.budget_bytes,
+            least_feasible_bytes=self.least_feasible_bytes,
+            lower_bound_bytes=self.lower_bound_bytes,
+            keep_all_peak_bytes=self.keep_all_peak_bytes,
+            least_extra_time=self.least_extra_time,
+        ), ()
 
 
 class OutOfMemoryError(MXLiteError, MemoryError):

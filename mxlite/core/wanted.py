@@ -13,6 +13,8 @@ from typing import Any
 
 from .errors import ArgumentError
 
+LONGEST = 199  # bits of a number of 60 digits
+
 
 def wanted(name: str, value: Any, what: str, *kinds: type, has: Sequence[str] = ()) -> Any:
     """`value`, if it is of one of these kinds, or has all of these attributes. Raises ArgumentError."""
@@ -70,6 +72,8 @@ def number(name: str, value: Any) -> float:
 
 def found(value: Any) -> str:
     """`value` in an error: itself if it is short and plain, else its type."""
+    if isinstance(value, int) and value.bit_length() > LONGEST:
+        return f"a whole number of {value.bit_length()} bits"  # Python writes none of thousands of digits
     if value is None or isinstance(value, (bool, int, float, str)):
         return f"{value!r:.60}"
     text = repr(value) if isinstance(value, (list, tuple, dict)) else ""

@@ -464,7 +464,7 @@ def _plan(
     def usual_step() -> Step:
         return step_of(simple)
 
-    def lowered(step: Step, order: Lowered | None, light: bool, base: float = 0.0) -> Lowered:
+    def lowered(step: Step, order: Lowered | None, light: bool) -> Lowered:
         # What inference keeps of its constants costs as much as the weights: not within a budget, nor to
         # train.
         infer_lowered, infer_plan = inference(light and watch is None and no_gradients)
@@ -481,19 +481,29 @@ def _plan(
         )
         if described is None:
             found = measure(found)
-        problem = replace(found.problem, host=host)
-        if base:  # small ones may be quicker by the model: then they are what is run if it fits
-            base = min(base, problem.step_seconds)
-            problem = replace(problem, base_seconds=base, instead=backend.spared)
-        found = replace(found, problem=problem)
+        found = replace(found, problem=replace(found.problem, host=host))
         made.append((found, infer_lowered, infer_plan))
         return found
 
     def within(order: Lowered | None, light: bool) -> Iterator[Problem]:
-        first = lowered(usual_step(), order, light).problem
+        """The quickest first: a small step that keeps less may be that, as it also moves less."""
+        first, instead = lowered(usual_step(), order, light).problem, backend.spared
+        if (spared := backend.spare(simple)) is simple:
+            yield first
+            return
+        other = lowered(step_of(spared), order, light).problem
+        if other.step_seconds < first.step_seconds:
+            first, other, instead = other, first, f"no {instead}"
         yield first
-        if (spared := backend.spare(simple)) is not simple:
-            yield lowered(step_of(spared), order, light, first.step_seconds).problem
+        yield against(other, first, instead)
+
+    def against(problem: Problem, first: Problem, instead: str) -> Problem:
+        """`problem` whose times count from those of `first`."""
+        at = next(i for i, m in enumerate(made) if m[0].problem is problem)
+        found, infer_lowered, infer_plan = made[at]
+        found = replace(found, problem=replace(problem, base_seconds=first.step_seconds, instead=instead))
+        made[at] = found, infer_lowered, infer_plan
+        return found.problem
 
     def ask(
         within: int,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from math import isfinite
 
 from ..core.errors import DeviceError
+from ..core.wanted import found
 
 FLOPS_PER_S = 10e12  # of the device that plans are reckoned for, unless another is described
 BYTES_PER_S = 600e9
@@ -14,11 +14,24 @@ BYTES_PER_S = 600e9
 MEASURED = "measured"
 """What to write for a device whose kernels shall be timed, see `mx.calibrate`."""
 
+SLOWEST, FASTEST = 1e-9, 1e30
+"""Rates between which sums of seconds are neither infinite nor lost."""
+
 _PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18}
 _RATE = re.compile(
     r"([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)\s*([kmgtpe]?)(flops?|b|bytes)\s*/\s*s", re.IGNORECASE
 )
 LONGEST_TEXT = 100  # characters
+
+
+def is_rate(rate: object) -> bool:
+    """Whether it is a number of something a second that times can be reckoned with."""
+    if isinstance(rate, (bool, str)):
+        return False
+    try:
+        return SLOWEST <= float(rate) <= FASTEST  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +50,12 @@ class Device:
     def __post_init__(self) -> None:
         for field in ("flops_per_s", "bytes_per_s"):
             rate = getattr(self, field)
-            try:
-                if isinstance(rate, (bool, str)):
-                    raise TypeError
-                rate = float(rate)
-            except (TypeError, ValueError, OverflowError):
-                rate = float("nan")
-            if not isfinite(rate) or rate <= 0:
+            if not is_rate(rate):
                 raise DeviceError(
-                    f"Device: {field} must be a finite number above 0, got "
-                    f"{str(getattr(self, field))[:40]!r}; as in "
-                    f"Device(flops_per_s=20e12, bytes_per_s=900e9)."
+                    f"Device: {field} must be a finite number above 0, from {SLOWEST:g} to {FASTEST:g}, got "
+                    f"{found(rate)}; as in Device(flops_per_s=20e12, bytes_per_s=900e9)."
                 )
-            object.__setattr__(self, field, rate)
+            object.__setattr__(self, field, float(rate))
         if not isinstance(self.name, str):
             raise DeviceError(f"Device: name must be text, got {type(self.name).__name__}.")
 

@@ -73,7 +73,7 @@ def held_table(held: Sequence[Held], top: int) -> str:
     rows = [(short(h.name), h.kind, h.op, format_bytes(h.nbytes)) for h in held[:top]]
     if len(held) > top:
         rows.append((f"{len(held) - top} more", "", "", format_bytes(sum(h.nbytes for h in held[top:]))))
-    return table(("tensor", "what", "made by", "bytes"), rows, left=(0, 1, 2))
+    return table(("tensor", "what", "made by", "bytes"), rows, left=(0, 1, 2), gives_way=0)
 
 
 def short(name: str) -> str:

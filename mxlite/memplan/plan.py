@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ..core.bytesize import format_bytes, parse_bytes
+from ..core.bytesize import parse_bytes
+from ..core.table import printable
 from . import locality
 from .arena import place, place_disjoint
 from .liveness import host_ranges, live_ranges, Liveness, LiveRange
@@ -177,36 +178,23 @@ class MemoryPlan:
     def summary(self) -> str:
         """The plan as a table."""
         from .report.certificate import certificate_of
+        from .report.rows import rows_of
 
-        rows = [(c, format_bytes(n)) for c, n in self.breakdown.items()]
-        rows.append(("peak", format_bytes(self.peak_bytes)))
-        width = max(len(v) for _, v in rows)
-        lines = [f"  {name:<24}{value:>{width}}" for name, value in rows]
-        lines.insert(-1, "  " + "-" * (24 + width))
-        lines.insert(0, f"Memory plan: {len(self.problem.tasks)} operations, {self.how}")
-        if self.budget_bytes is not None:
-            lines.append(f"  {'budget':<24}{format_bytes(self.budget_bytes):>{width}}")
-        if self.keep_all_peak_bytes:
-            lines.append(f"  {'peak, keeping all':<24}{format_bytes(self.keep_all_peak_bytes):>{width}}")
-        lines.append(f"  {'proven lower bound':<24}{format_bytes(self.lower_bound_bytes):>{width}}")
-        share = f"{100 * self.predicted_extra_time:.1f} %"
-        lines.append(
-            f"  {'predicted extra time':<24}{share:>{width}}   ({self.recomputed} operations run again)"
+        parts, rows = rows_of(self)
+        width = max(len(value) for _, value, _ in [*parts, *rows])
+
+        def line(name: str, value: str, note: str) -> str:
+            return f"  {name:<24}{value:>{width}}" + (f"   ({printable(note)})" if note else "")
+
+        return "\n".join(
+            [
+                f"Memory plan: {len(self.problem.tasks)} operations, {printable(self.how)}",
+                *(line(*row) for row in parts),
+                "  " + "-" * (24 + width),
+                *(line(*row) for row in rows),
+                f"  {certificate_of(self)}",
+            ]
         )
-        if self.problem.instead:
-            share = f"{100 * (self.problem.slowdown - 1):.1f} %"
-            lines.append(f"  {'of it from the outset':<24}{share:>{width}}   ({self.problem.instead})")
-        if self.problem.costs:
-            took = f"{1e3 * self.predicted_seconds:.4g} ms"
-            lines.append(f"  {'predicted step':<24}{took:>{width}}   ({self.problem.costs})")
-        if self.problem.host is not None:
-            wait = 1e3 * self.schedule.waiting_seconds
-            lines.append(
-                f"  {'host memory':<24}{format_bytes(self.host_bytes):>{width}}   "
-                f"({self.offloaded} arrays copied out and back, {wait:.3g} ms of waiting for them)"
-            )
-        lines.append(f"  {certificate_of(self)}")
-        return "\n".join(lines)
 
     def __str__(self) -> str:
         return self.summary()

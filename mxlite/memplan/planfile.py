@@ -50,6 +50,8 @@ def loads(text: str) -> MemoryPlan:
         plan = _decode(data)
     except (FormatError, PlanError):
         raise
+    except json.JSONDecodeError as error:
+        raise FormatError(f"This is not the JSON of a memory plan, or it is cut short: {error}.") from None
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         kind, what = type(error).__name__, str(error)[:200]
         raise FormatError(f"The memory plan cannot be read: {kind}: {what}.") from None

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..core.errors import BindError
+from ..core.wanted import found
+from .device import FASTEST, is_rate, SLOWEST
 
 CATEGORIES = (
     "arguments",
@@ -87,10 +89,16 @@ class HostLink:
     def __post_init__(self) -> None:
         for name in ("store_bytes_per_s", "fetch_bytes_per_s"):
             rate = getattr(self, name)
-            if not 0 < rate < float("inf"):
-                raise BindError(f"{name} of a HostLink must be a positive number, got {rate!r}.")
-        if self.capacity is not None and self.capacity < 0:
-            raise BindError(f"The capacity of a HostLink is in bytes, 0 or more, got {self.capacity}.")
+            if not is_rate(rate):
+                raise BindError(
+                    f"{name} of a HostLink must be a number from {SLOWEST:g} to {FASTEST:g}, got "
+                    f"{found(rate)}; as in HostLink(store_bytes_per_s=12e9)."
+                )
+        if self.capacity is not None and (type(self.capacity) is not int or self.capacity < 0):
+            raise BindError(
+                f"The capacity of a HostLink is a whole number of bytes, 0 or more, got "
+                f"{found(self.capacity)}; mx.parse_bytes('4GiB') is one."
+            )
 
 
 @dataclass(frozen=True)

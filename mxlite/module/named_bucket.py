@@ -23,10 +23,11 @@ class NamedBucket:
         others = [k for k in self.bound if k != self.key]
         beside = f" beside buckets {', '.join(map(repr, others))}" if others else ""
         raise MemoryBudgetError(
-            f"Bucket {self.key!r} ({shapes}) does not fit{beside}.\n{error}",
+            f"Bucket {self.key!r} ({shapes}) does not fit{beside}.\n{error.args[0]}",
             budget_bytes=error.budget_bytes,
             least_feasible_bytes=error.least_feasible_bytes,
             lower_bound_bytes=error.lower_bound_bytes,
             keep_all_peak_bytes=error.keep_all_peak_bytes,
             least_extra_time=error.least_extra_time,
+            advise=error.advise,
         ) from None

@@ -126,7 +126,7 @@ def _read_node(i: int, raw: Any, before: _Nodes, version: int) -> Node:
             raise FormatError(f"{who} is a variable and cannot have inputs.")
         return Node(None, None, (), name, annotations=move_hidden_keys(attrs, None, [], version))
     try:
-        op = custom_operator(attrs) if op_name == "Custom" else find_op(op_name)
+        op = custom_operator(_parameters(attrs)) if op_name == "Custom" else find_op(op_name)
         return _operator(op, name, attrs, inputs, version, subgraphs_of(op, raw, who))
     except (OpAttributeError, UnknownNameError) as error:
         raise FormatError(f"Node {i}, {name!r}: {error}") from None
@@ -147,7 +147,7 @@ def _operator(
     who = f"{op.op_name} {name!r}"
     attrs = move_hidden_keys(attrs, op, inputs, version)
     annotations = {k: v for k, v in attrs.items() if is_annotation(k)}
-    given = without_changed_defaults({k: v for k, v in attrs.items() if not is_annotation(k)}, op, version)
+    given = without_changed_defaults(_parameters(attrs), op, version)
     if op.variadic:
         given.setdefault("num_args", str(len(inputs) + len(subgraphs)))
     typed = typed_attrs(op, {**given, **subgraphs}, who)
@@ -159,6 +159,11 @@ def _operator(
         raise FormatError(f"{who} takes {len(names)} inputs, {', '.join(names[:12])}; it has {len(inputs)}.")
     set_initial_values(op, names, inputs, version)
     return Node(op, typed, tuple(inputs), name, given, annotations)
+
+
+def _parameters(attrs: Mapping[str, str]) -> dict[str, str]:
+    """Those of the operator's own."""
+    return {k: v for k, v in attrs.items() if not is_annotation(k)}
 
 
 def _attributes(raw: Any, field: str, who: str) -> dict[str, str]:

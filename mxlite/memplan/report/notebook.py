@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...core.bytesize import format_bytes
 from .boxes import boxes, COLOURS, kinds_in, MEANINGS
 from .certificate import certificate_of
+from .rows import Row, rows_of
 from .vector import number, paths
 
 if TYPE_CHECKING:
@@ -18,18 +19,9 @@ WIDTH, HEIGHT = 640, 240  # pixels of the drawing
 
 def cell(plan: MemoryPlan) -> str:
     """HTML with everything inline: notebooks keep neither scripts nor style sheets of untrusted output."""
-    rows = [(name, format_bytes(nbytes)) for name, nbytes in plan.breakdown.items() if nbytes]
-    rows.append(("<b>peak</b>", f"<b>{format_bytes(plan.peak_bytes)}</b>"))
-    if plan.budget_bytes is not None:
-        rows.append(("budget", format_bytes(plan.budget_bytes)))
-    if plan.keep_all_peak_bytes:
-        rows.append(("peak, keeping all", format_bytes(plan.keep_all_peak_bytes)))
-    rows.append(("proven lower bound", format_bytes(plan.lower_bound_bytes)))
-    rows.append(("predicted extra time", f"{100 * plan.extra_time:.1f} %"))
-    rows.append(("run again", f"{plan.recomputed:,}"))
-    cells = "".join(_row(name, value) for name, value in rows)
-    if plan.host_bytes:
-        cells += _row("in host memory", format_bytes(plan.host_bytes))
+    parts, rows = rows_of(plan)
+    shown = [row for row, nbytes in zip(parts, plan.breakdown.values()) if nbytes]
+    cells = "".join(map(_row, [*shown, *rows]))
     heading = f"Memory plan: {len(plan.problem.tasks):,} operations, {html.escape(plan.how)}"
     return (
         f"<div><p><b>{heading}</b><br>{html.escape(certificate_of(plan))}</p>"
@@ -38,8 +30,16 @@ def cell(plan: MemoryPlan) -> str:
     )
 
 
-def _row(name: str, value: str) -> str:
-    return f'<tr><td style="text-align:left">{name}</td><td style="text-align:right">{value}</td></tr>'
+def _row(row: Row) -> str:
+    name, value, note = map(html.escape, row)
+    if name == "peak":
+        name, value = f"<b>{name}</b>", f"<b>{value}</b>"
+    about = f"<br><small>{note}</small>" if note else ""
+    left = 'style="text-align:left;max-width:14em;overflow-wrap:anywhere"'
+    return (
+        f'<tr style="vertical-align:top"><td {left}>{name}{about}</td>'
+        f'<td style="text-align:right;white-space:nowrap">{value}</td></tr>'
+    )
 
 
 def _drawing(plan: MemoryPlan) -> str:
@@ -48,8 +48,7 @@ def _drawing(plan: MemoryPlan) -> str:
         return ""
     left, top = 4, 18
     step_px, byte_px = (WIDTH - 2 * left) / steps, HEIGHT / arena
-    bottom = top + HEIGHT
-    split = left + plan.schedule.num_forward * step_px
+    bottom, trains = top + HEIGHT, plan.schedule.num_forward < steps
     key, x = [], float(left)
     for kind in kinds_in(plan):
         words = MEANINGS[kind]
@@ -64,8 +63,16 @@ def _drawing(plan: MemoryPlan) -> str:
         f'<text x="{left}" y="12">arena {format_bytes(arena)} (up) against {steps:,} steps (right)</text>'
         f"{''.join(paths(boxes(plan), left, bottom, step_px, byte_px))}"
         f'<path fill="none" stroke="#222" d="M{left} {top}H{WIDTH - left}V{bottom}H{left}z"/>'
-        f'<path stroke="#222" stroke-dasharray="4 3" d="M{number(split)} {top}V{bottom + 14}"/>'
-        f'<text x="{number(split - 5)}" y="{bottom + 13}" text-anchor="end">forward</text>'
-        f'<text x="{number(split + 5)}" y="{bottom + 13}">backward</text>'
-        f"{''.join(key)}</svg>"
+        f"{_passes(left + plan.schedule.num_forward * step_px, top, bottom, trains)}{''.join(key)}</svg>"
+    )
+
+
+def _passes(x: float, top: int, bottom: int, trains: bool) -> str:
+    """Where forward ends, and backward begins if there is one."""
+    forward = f'<text x="{number(x - 5)}" y="{bottom + 13}" text-anchor="end">forward</text>'
+    if not trains:
+        return forward
+    return (
+        f'<path stroke="#222" stroke-dasharray="4 3" d="M{number(x)} {top}V{bottom + 14}"/>'
+        f'{forward}<text x="{number(x + 5)}" y="{bottom + 13}">backward</text>'
     )

@@ -29,7 +29,20 @@ class Arena {
     this.inks = this.kinds.map((kind) => colour(`on-${kind}`));
     const tile = document.createElement("canvas");
     tile.width = tile.height = 8;
-    const pen = tile.getContext("2d");
+    const pen = tile.getContext("2d", { willReadFrequently: true });
+    // Not see-through: where a thousand hairs lie on each other they would add up.
+    this.faints = this.fills.map((fill) => {
+      pen.globalAlpha = 1;
+      pen.fillStyle = this.colours.plot;
+      pen.fillRect(0, 0, 8, 8);
+      pen.globalAlpha = 0.16;
+      pen.fillStyle = fill;
+      pen.fillRect(0, 0, 8, 8);
+      const [r, g, b] = pen.getImageData(0, 0, 1, 1).data;
+      return `rgb(${r}, ${g}, ${b})`;
+    });
+    pen.globalAlpha = 1;
+    pen.clearRect(0, 0, 8, 8);
     pen.strokeStyle = "rgba(0,0,0,.28)";
     pen.lineWidth = 1.2;
     for (const x of [-8, 0, 8]) {
@@ -178,15 +191,16 @@ class Arena {
     c.beginPath();
     c.rect(this.plotLeft, this.plotTop, this.plotWidth, this.plotHeight);
     c.clip();
-    this.drawBuffers();
+    const large = this.drawBuffers();
     this.drawLive();
+    for (const [b, x, y, w, h] of large) this.drawName(b, x, y, w, h); // over the line, which would hide letters
     this.drawChosen();
     c.restore();
     this.drawLines();
     this.canvas.dataset.milliseconds = (performance.now() - began).toFixed(1);
   }
 
-  // Pixels of a buffer: left, top, width, height; null if it is out of sight.
+  // Pixels of a buffer: left, top, width, height, and both unrounded; null if it is out of sight.
   frame(b) {
     const p = this.plan;
     const x0 = this.x(this.timeOf(p.start[b]));
@@ -199,9 +213,18 @@ class Arena {
     const top = Math.round(Math.max(y0, -9));
     const right = Math.round(Math.min(x1, this.width + 9));
     const bottom = Math.round(Math.min(y1, this.height + 9));
-    return [left, top, Math.max(1, right - left), Math.max(1, bottom - top)];
+    return [left, top, Math.max(1, right - left), Math.max(1, bottom - top), x1 - x0, y1 - y0];
   }
 
+  // Fills a frame and gives its width and height as filled. What is not rounded decides on an edge: equal
+  // buffers have all one or none.
+  fill([x, y, w, h, wide, high]) {
+    const edge = wide > 4 && high > 4 ? 1 : 0; // the background is the edge between neighbours
+    this.context.fillRect(x, y, w - edge, h - edge);
+    return [w - edge, h - edge];
+  }
+
+  // All rectangles; the answer is those that have room for a name.
   drawBuffers() {
     const c = this.context;
     const p = this.plan;
@@ -209,37 +232,35 @@ class Arena {
     const large = [];
     const marked = [];
     const byKind = this.kinds.map(() => []);
+    const faint = this.kinds.map(() => []);
     for (let b = 0; b < p.start.length; b++) {
       const f = this.frame(b);
-      if (f) byKind[p.kind[b]].push(b, f);
+      if (f) (this.found && !this.found[b] ? faint : byKind)[p.kind[b]].push(b, f);
     }
+    faint.forEach((list, kind) => {
+      c.fillStyle = this.faints[kind];
+      for (let i = 0; i < list.length; i += 2) this.fill(list[i + 1]);
+    });
     byKind.forEach((list, kind) => {
       c.fillStyle = this.fills[kind];
       for (let i = 0; i < list.length; i += 2) {
-        const b = list[i];
-        let [x, y, w, h] = list[i + 1];
-        const faint = this.found && !this.found[b];
-        c.globalAlpha = faint ? 0.16 : 1;
-        if (this.found && !faint) marked.push(list[i + 1]);
-        if (w > 3 && h > 3) {
-          w -= 1; // the background is the edge between neighbours
-          h -= 1;
-        }
-        c.fillRect(x, y, w, h);
-        if (kind === again && w > 5 && h > 5 && !faint) {
+        const frame = list[i + 1];
+        const [x, y, , , wide, high] = frame;
+        const [w, h] = this.fill(frame);
+        if (this.found) marked.push(frame);
+        if (kind === again && wide > 6 && high > 6) {
           c.fillStyle = this.hatch;
           c.fillRect(x, y, w, h);
           c.fillStyle = this.fills[kind];
         }
-        if (!faint && ((w > 34 && h > 12) || (w > 12 && h > 44))) large.push([b, x, y, w, h]);
+        if ((w > 34 && h > 12) || (w > 12 && h > 44)) large.push([list[i], x, y, w, h]);
       }
     });
-    c.globalAlpha = 1;
     this.drawSplit();
-    for (const [b, x, y, w, h] of large) this.drawName(b, x, y, w, h);
     c.strokeStyle = this.colours.found;
     c.lineWidth = 2;
     for (const [x, y, w, h] of marked) c.strokeRect(x - 1, y - 1, Math.max(w, 3) + 2, Math.max(h, 3) + 2);
+    return large;
   }
 
   // The name within the part of the rectangle that is seen, upright where it is too narrow to lie.

@@ -1,0 +1,39 @@
+"""What a plan is in numbers: the rows of its table, in a terminal and in a notebook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...core.bytesize import format_bytes
+from ...core.table import percent
+
+if TYPE_CHECKING:
+    from ..plan import MemoryPlan
+
+Row = tuple[str, str, str]
+"""What, how much, and a note in brackets or nothing."""
+
+
+def rows_of(plan: MemoryPlan) -> tuple[list[Row], list[Row]]:
+    """Bytes by category, and what they come to: the peak with what it is to be compared with, and times."""
+    problem = plan.problem
+    parts = [(name, format_bytes(nbytes), "") for name, nbytes in plan.breakdown.items()]
+    rows = [("peak", format_bytes(plan.peak_bytes), "")]
+    if plan.budget_bytes is not None:
+        rows.append(("budget", format_bytes(plan.budget_bytes), ""))
+    if plan.keep_all_peak_bytes:
+        rows.append(("peak, keeping all", format_bytes(plan.keep_all_peak_bytes), ""))
+    rows.append(("proven lower bound", format_bytes(plan.lower_bound_bytes), ""))
+    again = f"{plan.recomputed} operation{'' if plan.recomputed == 1 else 's'} run again"
+    rows.append(("predicted extra time", percent(plan.predicted_extra_time), again))
+    if problem.instead:
+        rows.append(("of it from the outset", percent(problem.slowdown - 1), problem.instead))
+    if problem.costs:
+        rows.append(("predicted step", f"{1e3 * plan.predicted_seconds:.4g} ms", problem.costs))
+    if problem.host is not None:
+        wait = 1e3 * plan.schedule.waiting_seconds
+        arrays = f"{plan.offloaded} array{'' if plan.offloaded == 1 else 's'} copied out and back"
+        rows.append(
+            ("host memory", format_bytes(plan.host_bytes), f"{arrays}, {wait:.3g} ms of waiting for them")
+        )
+    return parts, rows
