@@ -123,8 +123,8 @@ def calibrate(
     """
     done: list[Calibration] = []
 
-    def measure(lowered: Lowered) -> Lowered:
-        lowered, calibration = with_measured_costs(lowered, again)
+    def measure(lowered: Lowered, budget: int | None) -> Lowered:
+        lowered, calibration = with_measured_costs(lowered, again, budget)
         done.append(calibration)
         return lowered
 
@@ -387,6 +387,10 @@ def update_rule(optimizer: Any) -> UpdateRule | None:
     return rule
 
 
+def _measured(lowered: Lowered, budget: int | None) -> Lowered:
+    return with_measured_costs(lowered, budget=budget)[0]
+
+
 @no_collection()
 def _plan(
     inferred: Graph,
@@ -399,7 +403,7 @@ def _plan(
     amp: Any = None,
     scale: LossScale | None = None,
     device: Device | str | None = None,
-    measure: Callable[[Lowered], Lowered] = lambda lowered: with_measured_costs(lowered)[0],
+    measure: Callable[[Lowered, int | None], Lowered] = _measured,
     plan: MemoryPlan | None = None,
     host: HostLink | None = None,
     choose: Callable[[Steps, Lowered], MemoryPlan] | None = None,
@@ -480,7 +484,7 @@ def _plan(
             light=light,
         )
         if described is None:
-            found = measure(found)
+            found = measure(found, budget)
         problem = replace(found.problem, host=host)
         if base:  # small ones may be quicker by the model: then they are what is run if it fits
             base = min(base, problem.step_seconds)
