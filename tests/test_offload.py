@@ -300,7 +300,7 @@ def test_a_file_of_version_1_is_refused_by_its_number():
     text = make_plan(residual(3, 1)).to_json()
     old = text.replace('"mxlite_memory_plan": 6', '"mxlite_memory_plan": 1')
     assert old != text
-    with pytest.raises(FormatError, match="version 5; its version is '1'"):
+    with pytest.raises(FormatError, match="version 6; its version is '1'"):
         MemoryPlan.from_json(old)
 
 
