@@ -21,7 +21,7 @@ from ..memplan.device import DEFAULT, device_of, MEASURED
 from ..ndarray import NDArray
 from .adopt import adopted, is_of
 from .amp import amp_dtype, LossScale, mixed
-from .calibration import Calibration, with_measured_costs
+from .calibration import Calibration, tried, with_measured_costs
 from .constants import constant_bytes
 from .executor import Executor
 from .given import by_name, check_apart, shared_arrays
@@ -528,6 +528,8 @@ def _plan(
             else:
                 found = plan_memory(steps, budget)
             train, infer_lowered, infer_plan = of(found.problem)
+            if described is None and plan is None:
+                found = tried(train, found)
             shown = (*looked.shown, *(Seen(name, key, True) for name, key in train.step.points))
             result = Planned(inferred, infer_lowered, infer_plan, train, found, shown)
             may_advise = True

@@ -44,6 +44,7 @@ import numpy as np
 from ..backends import bind_call, Call
 from ..core import OutOfMemoryError
 from ..engine import get_engine, Var
+from ..memplan import MemoryPlan
 from ..memplan.device import DEFAULT, MEASURED
 from ..memplan.locality import walk
 from ..memplan.plan import make_plan
@@ -139,21 +140,7 @@ def in_steps(lowered: Lowered, budget: int | None) -> dict[str, Seconds]:
     if first is None:
         return {}
     of_plans = [first, plans.least()]
-    rows: list[list[list[float]]] = [[] for _ in of_plans]
-
-    def run() -> None:
-        end = perf_counter() + REHEARSED_S
-        with lowered.backend.running(lowered.threads) if lowered.tuned else nullcontext():
-            try:
-                rehearsal = Rehearsal(lowered, of_plans)
-            except OutOfMemoryError:
-                return
-            while len(rows[-1]) < (REHEARSED if perf_counter() < end else LEAST_REHEARSED):
-                for p, found in enumerate(rows):
-                    found.append(rehearsal(p))
-
-    with np.errstate(all="ignore"):
-        _run_where_kernels_run(lowered, run)
+    rows = _rehearse(lowered, of_plans)
     if not rows[-1]:
         return {}
     keys = {c: call_key(lowered, c) for c in _counted(lowered)}
@@ -163,6 +150,48 @@ def in_steps(lowered: Lowered, budget: int | None) -> dict[str, Seconds]:
         seen.append([Place(keys[t], call.lost, median(of)) for t, call, of in steps if t in keys and any(of)])
     tasks = {key: problem.tasks[c] for c, key in keys.items()}
     return settled(seen, {key: Seconds(task.cold, task.warm) for key, task in tasks.items()})
+
+
+def tried(lowered: Lowered, plan: MemoryPlan) -> MemoryPlan:
+    """`plan` with what its step takes on scratch arrays; as it is where these have no room.
+
+    Tried once: the time is kept like those of calls. What cannot be run counts with its modelled time.
+    """
+    if lowered.backend.is_remote or not plan.schedule.task or plan.host_bytes:
+        return plan
+    timings = Timings.of(lowered.backend)
+    text = repr((plan.problem.digest, plan.schedule.task, plan.offsets))
+    key = hashlib.sha256(text.encode()).hexdigest()
+    known = timings.get(key)
+    if known is None:
+        (rows,) = _rehearse(lowered, [plan])
+        if not rows:
+            return plan
+        times = [median(of) for of in zip(*rows)]
+        took = sum(t or call.seconds for t, call in zip(times, walk(plan)))
+        known = Seconds(took, took, took)
+        timings.update({key: known}, timings.cache or (0, 0.0))
+    return replace(plan, rehearsed_seconds=known.usual)
+
+
+def _rehearse(lowered: Lowered, plans: Sequence[MemoryPlan]) -> list[list[list[float]]]:
+    """Of each plan seconds by round and step of its schedule; no rounds where there is no room."""
+    rows: list[list[list[float]]] = [[] for _ in plans]
+
+    def run() -> None:
+        end = perf_counter() + REHEARSED_S
+        with lowered.backend.running(lowered.threads) if lowered.tuned else nullcontext():
+            try:
+                rehearsal = Rehearsal(lowered, plans)
+            except OutOfMemoryError:
+                return
+            while len(rows[-1]) < (REHEARSED if perf_counter() < end else LEAST_REHEARSED):
+                for p, found in enumerate(rows):
+                    found.append(rehearsal(p))
+
+    with np.errstate(all="ignore"):
+        _run_where_kernels_run(lowered, run)
+    return rows
 
 
 class Place(NamedTuple):
