@@ -8,8 +8,7 @@
 Each network is bound once without a budget and once for each budget; then all its executors take turns, so
 that whatever else the machine does meets each alike. A turn is two steps, of which the second counts: the
 first finds in the cache what another executor has left there. Extra time is the median of what each round
-says, against the step that keeps all in the same round. Before each round some of the kernel calls are timed,
-each alone; of all plans that is what the predictions are made from.
+says, against the step that keeps all in the same round.
 """
 
 from __future__ import annotations
@@ -26,22 +25,19 @@ from typing import Any
 import numpy as np
 from harness import heading, markdown, RESULTS, Spread
 from harness.machine import today
-from peers.timed_calls import TimedCalls
-from planning.timed import TimedBeside
 
 import mxlite as mx
 from mxlite.core.errors import MemoryBudgetError
 from mxlite.memplan import locality, MemoryPlan
 
 ABOUT = """\
-Extra time is what recomputation adds, as a share of the step that keeps all: predicted by the plan from the
-kernels' own times and what is known of the cache (`device="measured"`), and measured. Kernels are timed
-before the networks are bound, by which plans are chosen (`bound` is what they say then), and again in the
-rounds in which steps are measured, by which they are predicted. Points are the difference of predicted and
-measured per cents; the aim is 5. `sum` is what the kernels' times out of the cache say, `modelled` what the
-default costs (10 TFLOP/s, 600 GB/s) say of the same plan. With --kernels follow the milliseconds of a step
-of each plan by kernel: as predicted, and as `mx.profiler` finds them by the clock, medians of steps of their
-own.
+Extra time is what recomputation adds, as a share of the step that keeps all: predicted by the plan from its
+kernels' times alone and in steps, and from what is known of the cache (`device="measured"`), and measured.
+Kernels are timed before the networks are bound. Points are the difference of predicted and measured per
+cents; the aim is 5. `sum` is what the kernels' mean times in steps say, by which plans are chosen,
+`modelled` what the default costs (10 TFLOP/s, 600 GB/s) say of the same plan. With --kernels follow the
+milliseconds of a step of each plan by kernel: as predicted, and as `mx.profiler` finds them by the clock,
+medians of steps of their own.
 
 """
 
@@ -82,7 +78,6 @@ class Row:
     """One budget: shares of the step that keeps all, and seconds of the whole step."""
 
     budget: int
-    bound: float
     predicted: float
     summed: float
     modelled: float
@@ -132,44 +127,31 @@ def study(case: Case, rounds: int, clock: Clock, with_kernels: bool) -> Study:
     for executor in executors:
         for array in executor.arg_arrays:
             array[:] = fill.normal(scale=0.05, size=array.shape)
-    here = {str(i): Here(e) for i, e in enumerate(executors)}
-    timed = TimedBeside(here)
-    times = interleaved([step_of(e) for e in executors], rounds, clock, timed)
-    plans = [h.plan_by(**timed.found()) for h in here.values()]
-    keep = plans[0]
+    times = interleaved([step_of(e) for e in executors], rounds, clock)
+    plans = [e.memory_plan for e in executors]
     rows = []
-    for executor, plan, budget, seconds in zip(executors[1:], plans[1:], budgets, times[1:]):
+    for plan, budget, seconds in zip(plans[1:], budgets, times[1:]):
         described = net.memory_plan(mx.cpu(), memory_budget=2**61, **ask).problem
         modelled = [t.seconds for t in described.tasks]
         again = sum(modelled[t] for t, k in zip(plan.schedule.task, plan.schedule.copy) if k)
         rows.append(
             Row(
-                budget, executor.memory_plan.predicted_seconds / whole.predicted_seconds - 1,
-                plan.predicted_seconds / keep.predicted_seconds - 1, plan.extra_time, again / sum(modelled),
-                (seconds / times[0]).median - 1, plan.predicted_seconds, seconds.median,
+                budget, plan.predicted_seconds / whole.predicted_seconds - 1, plan.extra_time,
+                again / sum(modelled), (seconds / times[0]).median - 1,
+                plan.predicted_seconds, seconds.median,
             )
         )  # fmt: skip
     kernels = [kernels_of(e, p) for e, p in zip(executors, plans)] if with_kernels else []
-    return Study(keep.predicted_seconds, times[0].median, str(done), rows, kernels)
-
-
-class Here(TimedCalls):
-    """An executor of this process, asked like another process."""
-
-    def __init__(self, executor: Any) -> None:
-        self.executor = executor
-
-    def ask(self, *, do: str, **told: Any) -> Any:
-        return getattr(self, do)(**told)
+    return Study(whole.predicted_seconds, times[0].median, str(done), rows, kernels)
 
 
 def kernels_of(executor: Any, plan: MemoryPlan) -> str:
     """Calls and milliseconds of a step by kernel, the slowest first."""
     step = step_of(executor)
     found: dict[tuple[str, str], np.ndarray] = defaultdict(lambda: np.zeros(3))
-    for t, seconds in zip(plan.schedule.task, locality.call_seconds(plan)):
+    for t, call in zip(plan.schedule.task, locality.walk(plan)):
         task = plan.problem.tasks[t]
-        found[task.op, task.kernel] += (1, 1e3 * seconds, 0)
+        found[task.op, task.kernel] += (1, 1e3 * call.seconds, 0)
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
     step()
     for _ in range(PROFILED):
@@ -197,14 +179,10 @@ def step_of(executor: Any) -> Callable[[], None]:
     return step
 
 
-def interleaved(
-    steps: list[Callable[[], None]], rounds: int, clock: Clock, before: Callable[[int, int], None]
-) -> list[Spread]:
+def interleaved(steps: list[Callable[[], None]], rounds: int, clock: Clock) -> list[Spread]:
     """Seconds of each step by round; all take turns, after one round that does not count."""
     times: list[list[float]] = [[] for _ in steps]
     for r in range(rounds + 1):
-        if r:
-            before(r - 1, rounds)
         for step, found in zip(steps, times):
             step()
             start = clock()
@@ -237,7 +215,6 @@ def main() -> None:
         table = [
             (
                 mx.format_bytes(r.budget),
-                f"{100 * r.bound:.1f}",
                 f"{100 * r.predicted:.1f}",
                 f"{100 * r.measured:.1f}",
                 f"{100 * (r.predicted - r.measured):+.1f}",
@@ -248,7 +225,7 @@ def main() -> None:
             )
             for r in found.rows
         ]
-        head = ("budget", "bound, %", "predicted, %", "measured, %", "points", "sum, %", "modelled, %")
+        head = ("budget", "predicted, %", "measured, %", "points", "sum, %", "modelled, %")
         part += markdown((*head, "predicted, ms", "measured, ms"), table) + "\n"
         for name, kernels in zip(("keep all", *(row[0] for row in table)), found.kernels):
             part += f"### {name}\n\n{kernels}\n"

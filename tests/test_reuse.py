@@ -1,11 +1,11 @@
-"""Reuse distances, and what of them a cache holds, against counting byte by byte."""
+"""Reuse distances against counting byte by byte, and what a cache is expected to have lost of them."""
 
 from __future__ import annotations
 
 import random
-from itertools import accumulate, pairwise
 from math import inf
 
+import numpy as np
 import pytest
 
 from mxlite.memplan.reuse import Reuse, Touched
@@ -59,56 +59,29 @@ def test_distances_are_those_counted_byte_by_byte(seed, alone):
         reuse.others(theirs)
 
 
-def lru_misses(steps, cache):
-    """Bytes that a cache of `cache` bytes has to load in each step; it drops what was touched longest ago.
-
-    A step touches the first byte of each span, then all second ones, each span at the pace that it is done
-    with the step.
-    """
-    held = {}
-    for spans in steps:
-        order = sorted(((b - low + 0.5) / (high - low), b) for low, high in spans for b in range(low, high))
-        missed = 0
-        for _, b in order:
-            missed += not held.pop(b, False)
-            held[b] = True
-            if len(held) > cache:
-                del held[next(iter(held))]
-        yield missed
+def lost(distance, cache, rng, tries=400):
+    """How often a byte is gone behind `distance` others, each of which takes the place of any of `cache`."""
+    return sum(any(rng.randrange(cache) == 0 for _ in range(distance)) for _ in range(tries)) / tries
 
 
-def whole_buffers(seed):
-    """Steps that touch some of ten buffers."""
-    rng = random.Random(seed)
-    bounds = [0, *accumulate(rng.choice((4, 8, 12, 24)) for _ in range(10))]
-    return [rng.sample([*pairwise(bounds)], rng.randint(1, 4)) for _ in range(60)]
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0, 2.5])
+def test_bytes_are_missing_as_often_as_a_cache_that_drops_at_random_has_lost_them(share):
+    cache, rng = 200, random.Random(1)
+    distance = int(share * cache)
+    missing = Touched(1000, distance, distance).missing(cache) / 1000
+    assert missing == pytest.approx(lost(distance, cache, rng), abs=0.08)
 
 
-@pytest.mark.parametrize("cache", [4, 16, 31, 48, 80])
-def test_bytes_beyond_the_cache_are_those_that_it_drops(cache):
-    missed = modelled = touched = 0
-    for steps in map(whole_buffers, range(8)):
-        reuse = Reuse(len(steps))
-        modelled += sum(x.beyond(cache) for spans in steps for x in reuse.touch(spans))
-        missed += sum(lru_misses(steps, cache))
-        touched += sum(high - low for spans in steps for low, high in spans)
-    assert modelled == pytest.approx(missed, abs=0.02 * touched)
+def test_of_distances_that_run_from_one_to_another_the_mean_counts():
+    cache = 100
+    for first, last in ((0, 50), (50, 0), (20, 400), (0, 1), (99.9999999, 100)):
+        points = [Touched(1, d, d).missing(cache) for d in np.linspace(first, last, 2001)]
+        assert Touched(7, first, last).missing(cache) == pytest.approx(7 * np.mean(points), rel=1e-3)
 
 
-def test_what_fits_is_never_beyond_and_what_does_not_fit_in_a_loop_always_is():
-    for cache, share in ((60, 0.0), (61, 0.0), (40, 1.0)):
-        reuse = Reuse(20)
-        loop = [[(0, 20)], [(20, 50)], [(50, 60)]]
-        for spans in loop:
-            assert reuse.touch(spans) == [Touched(spans[0][1] - spans[0][0], inf, inf)]
-        for spans in loop * 2:
-            (found,) = reuse.touch(spans)
-            assert found.first == found.last == 60
-            assert found.beyond(cache + 1) == share * found.nbytes
-
-
-def test_distances_that_reach_over_the_cache_count_in_part():
-    assert Touched(100, 10, 30).beyond(20) == 50 == Touched(100, 30, 10).beyond(20)
-    assert Touched(100, 10, 30).beyond(25) == 25 and Touched(100, 10, 30).beyond(31) == 0
-    assert Touched(100, 20, 20).beyond(20) == 100 and Touched(100, 20, 20).beyond(21) == 0
-    assert Touched(100, 10, 30).beyond(10) == 100 == Touched(100, inf, inf).beyond(10**18)
+def test_what_was_just_touched_is_there_and_what_never_was_is_not():
+    assert Touched(100, 0, 0).missing(1000) == 0.0
+    assert Touched(100, inf, inf).missing(10**18) == 100
+    assert Touched(100, 1e9, 2e9).missing(1) == 100
+    values = [Touched(100, d, 2 * d).missing(1000) for d in (1, 10, 100, 1000, 10000)]
+    assert values == sorted(values) and 0 < values[0] < 1 and 99 < values[-1] < 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -141,14 +141,10 @@ def compare(entries: Entries) -> None:
             )
 
 
-def take_turns(
-    entries: Entries,
-    workers: Mapping[str, Worker],
-    terms: Terms,
-    before: Callable[[int, int], None] = lambda r, rounds: None,
-) -> None:
+def take_turns(entries: Entries, workers: Mapping[str, Worker], terms: Terms) -> None:
     """Rounds in which each column of one precision runs steps for about `terms.seconds`, each round begun by
-    another column; then the other precision. `before(r, rounds)` is called before each round."""
+    another column; then the other precision.
+    """
     check_idle(entries, workers)
     for precision in TOLERANCE:
         values: dict[str, list[float]] = {n: [] for n in workers if entries[n].column.precision == precision}
@@ -163,7 +159,6 @@ def take_turns(
             v.clear()
             processor[name] = []
         for r in range(rounds):
-            before(r, rounds)
             names = list(values)
             k = r % len(names) if names else 0
             for name in names[k:] + names[:k]:

@@ -22,7 +22,6 @@ from mxlite.executor import Executor
 from mxlite.memplan import MemoryPlan
 from mxlite.memplan.kept import kept_bound
 from peers.peer import Arrays, inferred, Peer, trained
-from peers.timed_calls import TimedCalls
 
 
 def numbers(version: Sequence[int]) -> str:
@@ -38,7 +37,7 @@ def llvm() -> str:
     return f"{numbers(binding.llvm_version_info)} for {binding.get_host_cpu_name()}"
 
 
-class MXLite(TimedCalls, Peer):
+class MXLite(Peer):
     """A Module whose step includes the update, as `fit` makes it."""
 
     context = mx.cpu()

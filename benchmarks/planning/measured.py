@@ -17,7 +17,6 @@ from peers.column import Column, OURS, TORCH
 from peers.contest import compare, Entries, Entry, load, reason, take_turns, Terms, weigh
 
 from planning.report import Report, say
-from planning.timed import TimedBeside
 
 TITLE = "Run: "
 BUDGETS = 5
@@ -36,10 +35,9 @@ the cores, but threads that wait for one another in a kernel run. Bytes are of t
 gradients, momentum, batch and all else. "Measured" counts the arrays that the program owns. "Same bits":
 weights, statistics and momentum after three steps equal those of keeping all, bit by bit.
 
-Plans are chosen by kernels that were timed here, each alone, before the rounds (`device="measured"`);
-"bound +%" is what they said then. "Predicted" is what the same plans say by times of the same kernels in the
-same rounds: before each round some of them have a turn, and what others touch of the cache is looked at.
-Both are against the same plan that keeps all, and no time of a step goes into either.
+Before the rounds kernels are timed (`device="measured"`): each alone, and in steps on scratch arrays, one
+that keeps all and the one of least bytes known. By that plans are chosen, and "predicted" is what they said
+then; no step of the rounds goes into it.
 
 Then PyTorch's columns take turns with ours at their peaks. For PyTorch, bytes are what its allocator's
 running sum says at the peak of a step, on top of weights, momentum and batch: scratch of its libraries is not
@@ -118,12 +116,8 @@ def hold(net: Net, terms: Terms, torches: list[Column], without: Collection[str]
             if found.entries[name].note:
                 workers.pop(name).__exit__(None, None, None)
         ours = {n: w for n, w in workers.items() if found.entries[n].column.side == "ours"}
-        timed = TimedBeside(ours)
-        take_turns(found.entries, ours, terms, timed)
+        take_turns(found.entries, ours, terms)
         weigh(found.entries, ours, terms)
-        for name in ours:
-            if (plan := found.entries[name].plan) is not None:
-                plan["beside"] = timed.predicted(name)
         _race(found, workers, terms)
     return found
 
@@ -200,7 +194,7 @@ def within_budgets(found: Found) -> str:
     for name in ("keep", *reversed(found.budgets)):
         e = found.entries[name]
         if e.seconds is None or keep.seconds is None or e.plan is None:
-            rows.append([e.column.title, *["-"] * 9, e.note])
+            rows.append([e.column.title, *["-"] * 8, e.note])
             continue
         assert e.processor is not None and keep.processor is not None
         planned, measured = (f"{e.memory[k] / MIB:.1f}" for k in ("planned", "measured"))
@@ -211,21 +205,18 @@ def within_budgets(found: Found) -> str:
         same = "yes" if found.digests[name] == found.digests["keep"] else "NO"
         rows.append(
             [
-                e.column.title, planned, measured, f"{100 * predicted(e, keep, 'predicted'):.1f}",
-                f"{100 * predicted(e, keep):.1f}", measured_s, processor_s,
-                f"{1e3 * e.plan['beside']:.0f}", f"{1e3 * e.seconds.median:.0f}", same, e.plan["method"],
+                e.column.title, planned, measured, f"{100 * predicted(e, keep):.1f}", measured_s, processor_s,
+                f"{1e3 * e.plan['predicted']:.0f}", f"{1e3 * e.seconds.median:.0f}", same, e.plan["method"],
             ]
         )  # fmt: skip
-    head = ["budget MiB", "planned", "measured", "bound +%", "predicted +%", "measured +%", "CPU +%"]
+    head = ["budget MiB", "planned", "measured", "predicted +%", "measured +%", "CPU +%"]
     return markdown([*head, "predicted ms", "ms", "same bits", "how"], rows)
 
 
-def predicted(e: Entry, keep: Entry, when: str = "beside") -> float:
-    """Predicted extra time against the step that it is measured against, by kernels timed in the same rounds
-    ("beside"), or as it was said when it was bound ("predicted").
-    """
+def predicted(e: Entry, keep: Entry) -> float:
+    """Predicted extra time against the step that it is measured against, as it was said when it was bound."""
     assert e.plan is not None and keep.plan is not None
-    return float(e.plan[when]) / float(keep.plan[when]) - 1
+    return float(e.plan["predicted"]) / float(keep.plan["predicted"]) - 1
 
 
 def beside_torch(found: Found) -> str:
@@ -253,7 +244,7 @@ def beside_torch(found: Found) -> str:
 def tally(found: Found) -> dict[str, Any]:
     """How many of a network's plans are as promised, and the ratios at PyTorch's peaks."""
     keep = found.entries["keep"]
-    counts = {"plans": 0, "kept": 0, "bits": 0, "bound": 0, "near": 0}
+    counts = {"plans": 0, "kept": 0, "bits": 0, "near": 0}
     for name, e in found.entries.items():
         if e.column.side != "ours" or e.seconds is None or e.plan is None or keep.seconds is None:
             continue
@@ -262,7 +253,6 @@ def tally(found: Found) -> dict[str, Any]:
         counts["plans"] += 1
         counts["kept"] += e.memory["measured"] == e.memory["planned"] <= limit
         counts["bits"] += found.digests[name] == found.digests["keep"]
-        counts["bound"] += 100 * abs(extra - predicted(e, keep, "predicted")) <= POINTS
         counts["near"] += 100 * abs(extra - predicted(e, keep)) <= POINTS
     ratios: dict[str, float] = {}
     for name, (theirs, ours) in found.races.items():
@@ -274,13 +264,11 @@ def tally(found: Found) -> dict[str, Any]:
 def targets(report: Report) -> None:
     """What was promised, over all networks that were run."""
     tallies = [t for title, t in report.tallies.items() if title.startswith(TITLE)]
-    counted = ("plans", "kept", "bits", "bound", "near")
-    count, kept, bits, bound, near = (sum(t[n] for t in tallies) for n in counted)
+    counted = ("plans", "kept", "bits", "near")
+    count, kept, bits, near = (sum(t[n] for t in tallies) for n in counted)
     report.target("measured bytes = planned <= budget", f"{count} plans", f"{kept}", kept == count)
     report.target("bits equal keep-all's", f"{count} plans", f"{bits}", bits == count)
     name = f"measured extra time within {POINTS:g} points of what the plan said when bound"
-    report.target(name, f"{count} plans", f"{bound}", bound == count)
-    name = "the same, of kernels timed in the same rounds"
     report.target(name, f"{count} plans", f"{near}", near == count)
     ratios = {where: ratio for t in tallies for where, ratio in t["ratios"].items()}
     if ratios:

@@ -21,7 +21,7 @@ from ..memplan.device import DEFAULT, device_of, MEASURED
 from ..ndarray import NDArray
 from .adopt import adopted, is_of
 from .amp import amp_dtype, LossScale, mixed
-from .calibration import Calibration, with_measured_costs
+from .calibration import Calibration, tried, with_measured_costs
 from .constants import constant_bytes
 from .executor import Executor
 from .given import by_name, check_apart, shared_arrays
@@ -123,8 +123,8 @@ def calibrate(
     """
     done: list[Calibration] = []
 
-    def measure(lowered: Lowered) -> Lowered:
-        lowered, calibration = with_measured_costs(lowered, again)
+    def measure(lowered: Lowered, budget: int | None) -> Lowered:
+        lowered, calibration = with_measured_costs(lowered, again, budget)
         done.append(calibration)
         return lowered
 
@@ -387,6 +387,10 @@ def update_rule(optimizer: Any) -> UpdateRule | None:
     return rule
 
 
+def _measured(lowered: Lowered, budget: int | None) -> Lowered:
+    return with_measured_costs(lowered, budget=budget)[0]
+
+
 @no_collection()
 def _plan(
     inferred: Graph,
@@ -399,7 +403,7 @@ def _plan(
     amp: Any = None,
     scale: LossScale | None = None,
     device: Device | str | None = None,
-    measure: Callable[[Lowered], Lowered] = lambda lowered: with_measured_costs(lowered)[0],
+    measure: Callable[[Lowered, int | None], Lowered] = _measured,
     plan: MemoryPlan | None = None,
     host: HostLink | None = None,
     choose: Callable[[Steps, Lowered], MemoryPlan] | None = None,
@@ -480,7 +484,7 @@ def _plan(
             light=light,
         )
         if described is None:
-            found = measure(found)
+            found = measure(found, budget)
         found = replace(found, problem=replace(found.problem, host=host))
         made.append((found, infer_lowered, infer_plan))
         return found
@@ -534,6 +538,8 @@ def _plan(
             else:
                 found = plan_memory(steps, budget)
             train, infer_lowered, infer_plan = of(found.problem)
+            if described is None and plan is None:
+                found = tried(train, found)
             shown = (*looked.shown, *(Seen(name, key, True) for name, key in train.step.points))
             result = Planned(inferred, infer_lowered, infer_plan, train, found, shown)
             may_advise = True

@@ -1,31 +1,30 @@
-"""Measured costs: how long this device's kernels take, for plans that are to weigh real seconds.
+"""Measured costs: how long this device's kernels take, for plans that weigh real seconds.
 
-Each distinct kernel call of a lowered step (operator, attributes, shapes, types, kernel, threads) is run by
-itself on scratch arrays: first with everything out of the cache, then again a number of times with all of it
+Each distinct kernel call of a lowered step (operator, attributes, shapes, types, kernel, threads) is first
+run by itself on scratch arrays: with everything out of the cache, then again a number of times with all of it
 there, as far as it goes in. A cache takes in what it has not seen for long only by and by: after three runs
 a convolution of 4 MiB still took a fifth longer than after ten; so the later half of these runs counts, and
-of it the median: the quickest is one that nobody disturbs, and a step is not that lucky in each of its calls
-(its predicted time was 5 to 20 % low).
-
-The caches nearest to a core (and a kernel's code in them) are emptied before each run: in a step other calls
-lie between two that touch the same bytes. Run again at once, the calls of a small LSTM took a third less than
-in its step.
-
+of it the median: the quickest is one that nobody disturbs, and a step is not that lucky in each of its calls.
 All calls take turns, several times, so that what else the machine does for a while meets each alike; of all
 rounds the median counts. In each round it is measured, too, what others touch of the cache (cache_probe.py):
-that changes within minutes, and with it what a step finds there. Seconds are those of this thread, for one
-that waits for a core works on no kernel. Plans are chosen by the first time; what a plan's step is predicted
-to take has both (memplan/locality.py). The times and what is known of the cache are kept in the process and
-on disk (timings.py), so that the next plan of the same network measures nothing.
+that changes within minutes, and with it what a step finds there.
 
-A call shall find what it finds in a step. So its arrays lie as they do there: what is in the arena in one
-block, which is so large that the system gives it huge pages (without, convolutions of 2 MiB took up to a
-fifth more), and weights in arrays of their own. And the threads of its team are awake: after a pause they
+What this says is how much the cache matters to a call. How long it takes in a step is measured in two
+(rehearsal.py): the one that keeps all, or the plan within the budget, and the one of least bytes, which finds
+most in the cache. The mean over all its places in both is the time by which plans are chosen; the predicted
+time of a plan's step goes from there by what each call finds in the cache (memplan/locality.py).
+Seconds are those of this thread, for one that waits for a core works on no kernel. The times and what is
+known of the cache are kept in the process and on disk (timings.py), so that the next plan of the same network
+measures nothing.
+
+A call by itself shall find what it finds in a step. So its arrays lie as they do there: what is in the arena
+in one block, which is so large that the system gives it huge pages (without, convolutions of 2 MiB took up to
+a fifth more), and weights in arrays of their own. And the threads of its team are awake: after a pause they
 sleep, and to wake them took as long as many a kernel of an LSTM.
 
-No array of the user's is touched, and there is room for one call's arrays at a time. A call that cannot be
-run by itself keeps its modelled time, scaled to what was measured of the others: operators of the user's own
-(their code is run when they say so), and kernels that refuse the values they are given here.
+No array of the user's is touched. A call that cannot be run by itself keeps its modelled time, scaled to what
+was measured of the others: operators of the user's own (their code is run when they say so), and kernels that
+refuse the values they are given here.
 """
 
 from __future__ import annotations
@@ -34,21 +33,27 @@ import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from statistics import median
+from itertools import chain
+from statistics import mean, median
 from threading import Thread
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backends import Backend, bind_call, Call
-from ..core.dtype import is_floating
+from ..backends import bind_call, Call
+from ..core import OutOfMemoryError
 from ..engine import get_engine, Var
+from ..memplan import MemoryPlan
 from ..memplan.device import DEFAULT, MEASURED
+from ..memplan.locality import walk
+from ..memplan.plan import make_plan
 from ..memplan.problem import padded
+from ..memplan.search import frontier_of
 from ..ops.philox import RandomStream
 from .cache_probe import cache_bytes, others_bytes_per_s
 from .lower import Lowered
+from .rehearsal import can_be_run, fill, Rehearsal
 from .timings import Cache, Seconds, Timings
 
 ROUNDS = 5  # in which all calls take turns: once out of the cache, then
@@ -58,11 +63,12 @@ CALL_S = 0.01
 TOTAL_S = 60.0  # for one network; what is not measured by then keeps its scaled model
 FLUSH = 2  # times as much as the cache holds is touched before a cold run
 LEAST_FLUSH = 8 * 2**20  # bytes, where no cache is to be seen
-NEAR = 2 * 2**20  # bytes for each thread: as much as the caches of a core hold
-NEAR_SHARE = 4  # and no more than 1 / NEAR_SHARE of the last cache: the rest shall stay
 LOOKS = 2  # in each round at what others do
 LEAST_BLOCK = 8 * 2**20  # bytes: from 4 MiB on, numpy asks the system for huge pages
-PATTERN = 8191  # numbers, repeated to fill an array; a prime, so that no row is like another
+REHEARSED = 8  # steps of each plan that count, one after the other that puts its bytes into the cache
+REHEARSED_S = 20.0  # for them, and
+LEAST_REHEARSED = 3  # steps where they take longer
+LEAST_SHARE, MOST_SHARE = 0.5, 1.5  # of what the cache matters to calls alone is what it does in a step
 
 
 @dataclass(frozen=True)
@@ -86,13 +92,18 @@ class Calibration:
         )
 
 
-def with_measured_costs(lowered: Lowered, again: bool = False) -> tuple[Lowered, Calibration]:
-    """`lowered` with measured seconds in its tasks; `again`: times from before do not count."""
+def with_measured_costs(
+    lowered: Lowered, again: bool = False, budget: int | None = None
+) -> tuple[Lowered, Calibration]:
+    """`lowered` with measured seconds in its tasks; `again`: times from before do not count.
+
+    No more than `budget` bytes are taken to run steps in.
+    """
     start = perf_counter()
     timings = Timings.of(lowered.backend)
     calls = distinct_calls(lowered)
     found: dict[str, Seconds] = {} if again else {k: s for k in calls if (s := timings.get(k)) is not None}
-    known = len(found)
+    known = dict(found)
     missing = {key: c for key, c in calls.items() if key not in found}
     cache = timings.cache
     if missing or cache is None:
@@ -103,17 +114,111 @@ def with_measured_costs(lowered: Lowered, again: bool = False) -> tuple[Lowered,
             turns.round()
         found |= turns.seconds()
         cache = (cache[0], turns.others_bytes_per_s())
-    timings.update({k: found[k] for k in missing if k in found}, cache)
+    if not lowered.backend.is_remote and any(not s.usual for s in found.values()):
+        seen = in_steps(costed(lowered, found, cache), budget)
+        if seen:  # what no step can run takes as long as alone
+            alone = {k: s._replace(usual=s.cold) for k, s in found.items()}
+            found |= {k: seen.get(k, alone[k]) for k, s in found.items() if not s.usual}
+    timings.update({k: s for k, s in found.items() if known.get(k) != s}, cache)
     lowered = costed(lowered, found, cache)
     calibration = Calibration(
         len(calls),
-        len(found) - known,
-        known,
+        len(found) - len(known),
+        len(known),
         len(calls) - len(found),
         perf_counter() - start,
         lowered.problem.step_seconds,
     )
     return lowered, calibration
+
+
+def in_steps(lowered: Lowered, budget: int | None) -> dict[str, Seconds]:
+    """Of calls by key their times in two plans; none where no plan is within `budget` bytes, or has room."""
+    problem = lowered.problem
+    plans = frontier_of(problem)
+    first = make_plan(problem) if budget is None else plans.at(budget - problem.fixed_total)
+    if first is None:
+        return {}
+    of_plans = [first, plans.least()]
+    rows = _rehearse(lowered, of_plans)
+    if not rows[-1]:
+        return {}
+    keys = {c: call_key(lowered, c) for c in _counted(lowered)}
+    seen: list[list[Place]] = []
+    for plan, times in zip(of_plans, rows):
+        steps = zip(plan.schedule.task, walk(plan), zip(*times))
+        seen.append([Place(keys[t], call.lost, median(of)) for t, call, of in steps if t in keys and any(of)])
+    tasks = {key: problem.tasks[c] for c, key in keys.items()}
+    return settled(seen, {key: Seconds(task.cold, task.warm) for key, task in tasks.items()})
+
+
+def tried(lowered: Lowered, plan: MemoryPlan) -> MemoryPlan:
+    """`plan` with what its step takes on scratch arrays; as it is where these have no room.
+
+    Tried once: the time is kept like those of calls. What cannot be run counts with its modelled time.
+    """
+    if lowered.backend.is_remote or not plan.schedule.task or plan.host_bytes:
+        return plan
+    timings = Timings.of(lowered.backend)
+    text = repr((plan.problem.digest, plan.schedule.task, plan.offsets))
+    key = hashlib.sha256(text.encode()).hexdigest()
+    known = timings.get(key)
+    if known is None:
+        (rows,) = _rehearse(lowered, [plan])
+        if not rows:
+            return plan
+        times = [median(of) for of in zip(*rows)]
+        took = sum(t or call.seconds for t, call in zip(times, walk(plan)))
+        known = Seconds(took, took, took)
+        timings.update({key: known}, timings.cache or (0, 0.0))
+    return replace(plan, rehearsed_seconds=known.usual)
+
+
+def _rehearse(lowered: Lowered, plans: Sequence[MemoryPlan]) -> list[list[list[float]]]:
+    """Of each plan seconds by round and step of its schedule; no rounds where there is no room."""
+    rows: list[list[list[float]]] = [[] for _ in plans]
+
+    def run() -> None:
+        end = perf_counter() + REHEARSED_S
+        with lowered.backend.running(lowered.threads) if lowered.tuned else nullcontext():
+            try:
+                rehearsal = Rehearsal(lowered, plans)
+            except OutOfMemoryError:
+                return
+            while len(rows[-1]) < (REHEARSED if perf_counter() < end else LEAST_REHEARSED):
+                for p, found in enumerate(rows):
+                    found.append(rehearsal(p))
+
+    with np.errstate(all="ignore"):
+        _run_where_kernels_run(lowered, run)
+    return rows
+
+
+class Place(NamedTuple):
+    """A call in a plan's step: its key, the share of its bytes that the cache has lost, and its seconds."""
+
+    key: str
+    lost: float
+    seconds: float
+
+
+def settled(plans: Sequence[Sequence[Place]], alone: Mapping[str, Seconds]) -> dict[str, Seconds]:
+    """The times of calls that took these `alone`, and those of their places in the steps of two `plans`.
+
+    A call's mean is that of all its places. What the cache matters to it is what it did alone, times one
+    number for all calls, with which the difference of both steps is the one that was seen.
+    """
+    of: dict[str, list[Place]] = {}
+    for place in chain(*plans):
+        of.setdefault(place.key, []).append(place)
+    usual = {key: mean(p.seconds for p in places) for key, places in of.items()}
+    lost = {key: mean(p.lost for p in places) for key, places in of.items()}
+    matters = {key: alone[key].cold - alone[key].warm for key in of}
+    first, last = (sum(p.seconds - usual[p.key] for p in plan) for plan in plans)
+    by_loss = [sum(matters[p.key] * (p.lost - lost[p.key]) for p in plan) for plan in plans]
+    lever = by_loss[1] - by_loss[0]
+    share = min(MOST_SHARE, max(LEAST_SHARE, (last - first) / lever)) if lever else 1.0
+    return {key: alone[key].in_steps(usual[key], lost[key], share) for key in of}
 
 
 def distinct_calls(lowered: Lowered) -> dict[str, int]:
@@ -134,12 +239,12 @@ def costed(lowered: Lowered, seconds: Mapping[str, Seconds], cache: Cache) -> Lo
     keys = {c: call_key(lowered, c) for c in _counted(lowered)}
     modelled = [call.seconds(DEFAULT) for call in lowered.calls]
     models = {key: modelled[c] for c, key in keys.items()}
-    ratios = [seconds[k][0] / s for k, s in models.items() if k in seconds and s]
+    ratios = [(seconds[k].usual or seconds[k].cold) / s for k, s in models.items() if k in seconds and s]
     scale = median(ratios) if ratios else 1.0
     tasks = list(lowered.problem.tasks)
     for c, key in keys.items():
-        cold, warm = seconds.get(key, (scale * modelled[c],) * 2)
-        tasks[c] = replace(tasks[c], seconds=cold, warm=warm)
+        cold, warm, usual = seconds.get(key, Seconds(*(scale * modelled[c],) * 2))
+        tasks[c] = replace(tasks[c], seconds=usual or cold, warm=warm, cold=cold)
     problem = replace(
         lowered.problem, tasks=tuple(tasks), costs=MEASURED, cache_bytes=cache[0], others_bytes_per_s=cache[1]
     )
@@ -157,9 +262,8 @@ class Turns:
         self, lowered: Lowered, calls: Mapping[str, int], cache: int, end: float = float("inf")
     ) -> None:
         self._lowered, self._calls, self._cache, self._end = lowered, calls, cache, end
-        remote, threads = lowered.backend.is_remote, lowered.threads
-        self._flush = Flush(0 if remote else max(LEAST_FLUSH, FLUSH * cache), threads)
-        self._near = Flush(0 if remote else min(NEAR * threads, cache // NEAR_SHARE), threads)
+        nbytes = 0 if lowered.backend.is_remote else max(LEAST_FLUSH, FLUSH * cache)
+        self._flush = Flush(nbytes, lowered.threads)
         self._pairs: dict[str, list[Seconds]] = {key: [] for key in calls}
         self._others: list[float] = []
 
@@ -175,7 +279,7 @@ class Turns:
                 for key in taken:
                     if perf_counter() > self._end:
                         break
-                    pair = _time_call(lowered, self._calls[key], self._flush, self._near)
+                    pair = _time_call(lowered, self._calls[key], self._flush)
                     if pair is None:
                         del self._pairs[key]
                     else:
@@ -186,7 +290,7 @@ class Turns:
             self._others.append(others_bytes_per_s(self._cache, LOOKS))
 
     def seconds(self) -> dict[str, Seconds]:
-        """(cold, warm) of each call that has had a turn: medians of all rounds."""
+        """Of each call that has had a turn: medians of all rounds."""
         return {key: _medians(pairs) for key, pairs in self._pairs.items() if pairs}
 
     def others_bytes_per_s(self) -> float:
@@ -234,14 +338,14 @@ def call_key(lowered: Lowered, c: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _time_call(lowered: Lowered, c: int, flush: Flush, near: Flush) -> Seconds | None:
-    """(cold, warm) seconds of one call, or None where it cannot be run by itself."""
-    if "state" in lowered.calls[c].kernel.signature.services:
+def _time_call(lowered: Lowered, c: int, flush: Flush) -> Seconds | None:
+    """Seconds of one call, or None where it cannot be run by itself."""
+    if not can_be_run(lowered.calls[c]):
         return None
     try:
         with np.errstate(all="ignore"):
             run, kept = _scratch_call(lowered, c)
-            pair = _pair(lowered, run, flush, near)
+            pair = _pair(lowered, run, flush)
             del kept
             return pair
     except Exception:  # made-up values need not suit a kernel
@@ -266,7 +370,7 @@ def _scratch_call(lowered: Lowered, c: int) -> tuple[Callable[[], None], list[An
         part = block[low : low + lowered.problem.values[v].nbytes]
         arrays[v] = part.view(lowered.dtype[v]).reshape(lowered.shape[v])
     for array in arrays.values():
-        _fill(backend, array)
+        fill(backend, array)
     rng = RandomStream(backend.seeds(np.array([1, 1], np.uint64)), call.stream) if call.stream >= 0 else None
     assert call.node.op is not None
     run = bind_call(
@@ -284,39 +388,27 @@ def _scratch_call(lowered: Lowered, c: int) -> tuple[Callable[[], None], list[An
     return run, [*arrays.values(), block, rng]
 
 
-def _fill(backend: Backend, array: Any) -> None:
-    """Numbers in [0.5, 1.5) where there are fractions, else 0: no denormals, and indices that exist.
-
-    Arithmetic on denormal numbers is many times slower, and garbage is full of them.
-    """
-    if not is_floating(array.dtype):
-        backend.fill(array, 0)
-        return
-    pattern = np.random.default_rng(1).uniform(0.5, 1.5, PATTERN)
-    backend.from_host(array, np.resize(pattern.astype(array.dtype), array.shape))
-
-
-def _pair(lowered: Lowered, run: Callable[[], None], flush: Flush, near: Flush) -> Seconds:
-    """(cold, warm) seconds after a first run."""
+def _pair(lowered: Lowered, run: Callable[[], None], flush: Flush) -> Seconds:
+    """Seconds out of the cache and in it, after a first run."""
     backend, threads = lowered.backend, lowered.threads if lowered.tuned else 1
 
-    def timed(empty: Flush) -> float:
-        empty()
+    def timed() -> float:
         backend.rouse(threads)
         return backend.seconds_of(run)
 
     run()
-    cold = timed(flush)
+    flush()
+    cold = timed()
     warm: list[float] = []
     while len(warm) < LEAST_AGAIN or (len(warm) < AGAIN and sum(warm) < CALL_S):
-        warm.append(timed(near))
-    return cold, median(warm[len(warm) // 2 :])
+        warm.append(timed())
+    return Seconds(cold, median(warm[len(warm) // 2 :]))
 
 
 def _medians(pairs: Sequence[Seconds]) -> Seconds:
     """Of both; what is in the cache is never slower than what is not."""
-    cold, warm = map(median, zip(*pairs))
-    return cold, min(cold, warm)
+    cold, warm = (median(pair[n] for pair in pairs) for n in (0, 1))
+    return Seconds(cold, min(cold, warm))
 
 
 class Flush:

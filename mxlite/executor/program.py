@@ -20,14 +20,14 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from ..backends import bind_call, guard
+from ..backends import guard
 from ..core import config
 from ..engine import get_engine, Var
 from ..graph import Node
 from ..memplan import check, MemoryPlan, RUN
-from ..ops.philox import RandomStream
 from .arena import Arena
 from .away import held_bytes, Kept, LOCK, settle
+from .calls import call_of, views_of
 from .guard import Layout, Watchman
 from .lower import Call, Lowered
 from .segment import Segment
@@ -133,7 +133,7 @@ class Program:
             watchman = Watchman(lowered, plan, layout, block, self.arrays)
         views = self._views(block, offsets)
         with lowered.backend.running(lowered.threads):
-            calls = [self._call(s, t, views, block, offsets) for s, t in enumerate(plan.schedule.task)]
+            calls = [self._call(s, views, block, offsets) for s in range(len(plan.schedule.task))]
         self.kept = self._residents(calls)
         if watchman is not None:
             calls = [watchman.watched(s, call) for s, call in enumerate(calls)]
@@ -174,23 +174,13 @@ class Program:
 
     def _views(self, block: Any, offsets: tuple[int, ...]) -> list[Any]:
         """The array of each instance: its owner's, or a part of the arena or of host memory."""
-        plan, lowered = self.plan, self.lowered
-        hosted = plan.hosted
-        host_block: Any = self.arena.host_block if hosted else None
-        views: list[Any] = [None] * len(plan.schedule.value_of)
-        for i, v in enumerate(plan.schedule.value_of):
-            where = lowered.key[v]
-            if where is not None:
-                away = where in lowered.step.forms
-                views[i] = self.arrays[where].away.plain if away else self.arrays[where].storage
-            elif i in hosted:
-                low, high = hosted[i]
-                views[i] = host_block[low:high].view(lowered.dtype[v]).reshape(lowered.shape[v])
-            elif (b := plan.liveness.range_of[i]) >= 0:
-                low = offsets[b]
-                nbytes = plan.problem.values[v].nbytes
-                views[i] = block[low : low + nbytes].view(lowered.dtype[v]).reshape(lowered.shape[v])
-        return views
+
+        def owned(where: Key) -> Any:
+            array = self.arrays[where]
+            return array.away.plain if where in self.lowered.step.forms else array.storage
+
+        host_block: Any = self.arena.host_block if self.plan.hosted else None
+        return views_of(self.lowered, self.plan, owned, block, offsets, host_block)
 
     def _linked(self, groups: list[int], calls: list[Callable[[], None]]) -> list[Any]:
         """Segments with their calls, and what each reads and writes of what users can see."""
@@ -264,35 +254,11 @@ class Program:
         """A call that carries an array to host memory or back."""
         return partial(self.lowered.backend.copy, target, source)
 
-    def _call(
-        self, s: int, t: int, views: list[Any], block: Any, offsets: tuple[int, ...]
-    ) -> Callable[[], None]:
-        schedule, lowered = self.plan.schedule, self.lowered
+    def _call(self, s: int, views: list[Any], block: Any, offsets: tuple[int, ...]) -> Callable[[], None]:
+        plan, schedule = self.plan, self.plan.schedule
         if schedule.kinds[s] != RUN:
             return self._copy(views[schedule.outputs[s][0]], views[schedule.inputs[s][0]])
-        call = lowered.calls[t]
-        task = self.plan.problem.tasks[t]
-        of_input = {v: views[i] for v, i in zip(task.inputs, schedule.inputs[s])}
-        of_output = {v: views[o] for v, o in zip(task.outputs, schedule.outputs[s]) if o >= 0}
-        work = block[:0]  # a kernel that asks for 0 bytes gets an array of none
-        if (b := self.plan.liveness.workspace_of.get(s)) is not None:
-            work = block[offsets[b] : offsets[b] + task.workspace]
-        rng = None
-        if call.stream >= 0 and self.rng_state is not None:
-            rng = RandomStream(self.rng_state, call.stream)
-        return bind_call(
-            call.kernel,
-            lowered.backend.xp,
-            call.node.op,  # type: ignore[arg-type]
-            call.node.attrs,
-            [of_input.get(v) for v in call.inputs],
-            [of_output.get(v) for v in call.outputs],
-            work=work,
-            rng=rng,
-            train=lowered.step.train,
-            shapes=call.shapes,
-            state=self._state(call),
-        )
+        return call_of(self.lowered, plan, s, views, block, offsets, self.rng_state, self._state)
 
 
 def segments_of(plan: MemoryPlan, size: int, num_constant: int = 0) -> list[int]:

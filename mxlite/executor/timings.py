@@ -2,11 +2,12 @@
 
 One file for each machine and set of libraries, `timings/<digest>.json` below `config.cache_dir()`:
 
-    {"mxlite_timings": 5, "facts": ["processor=...", ...], "cache": [8388608, 4e9],
-     "seconds": {"<digest of a call>": [0.00012, 0.0001], ...}}
+    {"mxlite_timings": 6, "facts": ["processor=...", ...], "cache": [8388608, 4e9],
+     "seconds": {"<digest of a call>": [0.00012, 0.0001, 0.00011], ...}}
 
-Of each call there are two times: with what it touches out of the cache, and with all of it there. Of the
-cache there is how many bytes it holds, and how many others touch in a second.
+Of each call there are three times: with what it touches out of the cache, with all of it there, and its mean
+time in steps, 0 where none was run. Of the cache there is how many bytes it holds, and how many others touch
+in a second.
 
 Nothing in it is more than a number, and a file that is not exactly so is as good as none: the worst that a
 forged one does is a slow plan. A directory that cannot be written is no cache.
@@ -20,19 +21,41 @@ import os
 import re
 import threading
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from ..backends import Backend
 from ..core import config, kept
 from ..core.files import replacing
 
-VERSION = 5  # 1 had one time for each call, 2 those of sleeping threads, 3 those of half a warm cache, 4 the
-# quickest of runs that found everything in the nearest cache
+VERSION = 6  # 1 had one time for each call, 2 those of sleeping threads, 3 those of half a warm cache, 4 the
+# quickest of runs that found everything in the nearest cache, 5 none of calls in a step
 MOST_CALLS = 20_000  # kept; the oldest go
 MOST_BYTES = 4 * 2**20  # of a file: more than MOST_CALLS take
 LONGEST_S = 1e6  # of a call that can be believed
 MOST_CACHE = 2**40  # bytes that can be believed
 MOST_RATE = 1e15  # bytes in a second that can be believed
-Seconds = tuple[float, float]
+STEEPEST = 0.75  # of a call's time in a step that its bytes' absence from the cache may be
+
+
+class Seconds(NamedTuple):
+    """Of a call: out of the cache, in it, and in steps as they are; 0 where it was run in none."""
+
+    cold: float
+    warm: float
+    usual: float = 0.0
+
+    def in_steps(self, usual: float, lost: float, share: float = 1.0) -> Seconds:
+        """The same where it took `usual` seconds in steps in which it had lost such a share of its bytes.
+
+        How long it takes in a step is known now; the cache matters `share` times as much as it did alone.
+        """
+        matters = share * (self.cold - self.warm)
+        if lost:
+            matters = min(matters, STEEPEST * usual / lost)
+        warm = usual - matters * lost
+        return Seconds(warm + matters, warm, usual)
+
+
 Cache = tuple[int, float]
 """Bytes that it holds, and bytes of it that others touch in a second."""
 _KEY = re.compile("[0-9a-f]{64}")
@@ -60,7 +83,7 @@ class Timings:
             return _made[name, path]
 
     def get(self, key: str) -> Seconds | None:
-        """(cold, warm) seconds of a call; equal where there is no cache to tell them apart."""
+        """The times of a call; equal where there is no cache to tell them apart."""
         return self.seconds.get(key)
 
     def update(self, found: Mapping[str, Seconds], cache: Cache) -> None:
@@ -98,13 +121,15 @@ class Timings:
             return nothing
         if data.get("facts") != list(self.facts) or not isinstance(data.get("seconds"), dict):
             return nothing
-        seconds = {k: (s[0], s[1]) for k, s in data["seconds"].items() if _KEY.fullmatch(k) and _is_pair(s)}
+        seconds = {k: Seconds(*s) for k, s in data["seconds"].items() if _KEY.fullmatch(k) and _are_times(s)}
         return seconds, _cache(data.get("cache"))
 
 
-def _is_pair(x: object) -> bool:
-    """Whether these are two times that can be believed."""
-    return isinstance(x, list) and len(x) == 2 and all(isinstance(s, float) and 0 < s < LONGEST_S for s in x)
+def _are_times(x: object) -> bool:
+    """Whether these are three times that can be believed."""
+    if not isinstance(x, list) or len(x) != 3 or not all(isinstance(s, float) for s in x):
+        return False
+    return all(0 < s < LONGEST_S for s in x[:2]) and 0 <= x[2] < LONGEST_S
 
 
 def _cache(x: object) -> Cache | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .problem import Problem
 
-_FREE = ("name", "seconds", "warm")
+_FREE = ("name", "seconds", "warm", "cold")
 """Numbered names change when a network is built twice; times only weigh plans."""
 LONGEST = 60  # characters of a name that is shown
 

@@ -1,57 +1,61 @@
 """Predicted time of a plan's step where a cache is known: what was touched lately costs less to touch again.
 
-A task has two times: `seconds` where nothing it touches is in the cache, `warm` where all of it is. Its time
-lies between them by the share of its bytes whose reuse distance (see `reuse.py`) is `cache_bytes` or more.
-Addresses are those of the plan: a small arena is touched again and again, so steps within a budget may be
-quicker than their kernels' sum says.
+A task has two times: `cold` where nothing it touches is in the cache, `warm` where all of it is. Its time
+lies between them by the share of its bytes that the cache has lost, which their reuse distances say (see
+`reuse.py`). Addresses are those of the plan: a small arena is touched again and again, so steps within a
+budget may be quicker than their kernels' sum says.
 
 The cache is shared, with other programs and often with other machines on the same processor. While a task
 runs, they touch `others_bytes_per_s`, and what they touch counts in distances as well. So a slow kernel finds
 less in the cache than a quick one behind which as many bytes were touched.
 
 Known weaknesses. Others may do more or less when the step runs than they did when they were measured. Caches
-before the last one are not told apart: `warm` has what it touches in the nearest that holds it, and out of
-that the calls of an LSTM took 6 % longer. And a real cache does not drop strictly what was touched longest
-ago.
+before the last one are not told apart.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import NamedTuple, TYPE_CHECKING
 
 from .problem import Task
-from .reuse import Reuse, Span, Touched
+from .reuse import Reuse, Span
 from .schedule import RUN
 
 if TYPE_CHECKING:
     from .plan import MemoryPlan
 
 
+class Found(NamedTuple):
+    """Of a step's call: the share of the bytes it touches that the cache has lost, and predicted seconds."""
+
+    lost: float
+    seconds: float
+
+
 def step_seconds(plan: MemoryPlan) -> float:
     """Predicted seconds of one step behind others, copies to host memory not counted. O(steps log steps)."""
-    return sum(call_seconds(plan))
+    return sum(call.seconds for call in walk(plan))
 
 
-def call_seconds(plan: MemoryPlan) -> list[float]:
-    """Predicted seconds of each step's call; copies to host memory take none."""
+def walk(plan: MemoryPlan) -> list[Found]:
+    """Of each step's call; copies to host memory take no time."""
     problem, schedule, rows = plan.problem, plan.schedule, touched(plan)
     reuse = Reuse(2 * len(rows))
     for _ in range(2):  # the second time finds what the first has left
         result = []
         for kind, t, row in zip(schedule.kinds, schedule.task, rows):
-            found = reuse.touch(row)
-            seconds = _seconds(problem.tasks[t], found, problem.cache_bytes) if kind == RUN else 0.0
+            bytes_found = reuse.touch(row)
+            nbytes = sum(x.nbytes for x in bytes_found)
+            lost = sum(x.missing(problem.cache_bytes) for x in bytes_found) / nbytes if nbytes else 0.0
+            seconds = _seconds(problem.tasks[t], lost) if kind == RUN else 0.0
             reuse.others(int(problem.others_bytes_per_s * seconds))
-            result.append(seconds)
+            result.append(Found(lost, seconds))
     return result
 
 
-def _seconds(task: Task, found: list[Touched], cache_bytes: int) -> float:
-    """The time of a call that touches what was `found`."""
-    nbytes = sum(x.nbytes for x in found)
-    cold = sum(x.beyond(cache_bytes) for x in found)
-    warm = min(task.warm or task.seconds, task.seconds)
-    return warm + (task.seconds - warm) * (cold / nbytes if nbytes else 0.0)
+def _seconds(task: Task, lost: float) -> float:
+    """The time of a call that has lost such a share of what it touches."""
+    return task.warm + (task.cold - task.warm) * lost if task.cold else task.seconds
 
 
 def touched(plan: MemoryPlan) -> list[tuple[Span, ...]]:

@@ -42,6 +42,7 @@ class MemoryPlan:
     host_bytes: int = 0
     bound_bytes: int = field(default=0, compare=False)
     steps: Steps | None = field(default=None, compare=False, repr=False)
+    rehearsed_seconds: float = field(default=0.0, compare=False)
 
     @property
     def problem(self) -> Problem:
@@ -99,21 +100,30 @@ class MemoryPlan:
         """Time of a step in which nothing runs again: the sum of its kernels' times, each by itself."""
         return self.problem.step_seconds
 
-    @cached_property
+    @property
     def predicted_seconds(self) -> float:
-        """Predicted time of this plan's step; where a cache was measured, with what it holds."""
+        """Predicted time of this plan's step: what it took on scratch arrays, where it was tried on some when
+        it was bound, else `modelled_seconds`.
+        """
+        if self.rehearsed_seconds:
+            return self.rehearsed_seconds + self.schedule.waiting_seconds
+        return self.modelled_seconds
+
+    @cached_property
+    def modelled_seconds(self) -> float:
+        """Time of this plan's step by its kernels' times; where a cache was measured, with what it holds."""
         if not self.problem.cache_bytes:
             return self.problem.step_seconds + self.schedule.extra_seconds
         return locality.step_seconds(self) + self.schedule.waiting_seconds
 
     @cached_property
     def predicted_extra_time(self) -> float:
-        """Predicted time beyond a step in which nothing runs again, as a share of that step. Below 0 where
+        """Modelled time beyond a step in which nothing runs again, as a share of that step. Below 0 where
         running something again costs less than touching more memory.
         """
         if not self.problem.cache_bytes:
             return self.extra_time
-        return self._beyond_base(self.predicted_seconds / make_plan(self.problem).predicted_seconds - 1)
+        return self._beyond_base(self.modelled_seconds / make_plan(self.problem).modelled_seconds - 1)
 
     def _beyond_base(self, extra: float) -> float:
         """What is beyond this step's time as a share of that of the step that would be run if it fitted."""

@@ -27,7 +27,8 @@ from .schedule import FETCH, RUN, Schedule
 if TYPE_CHECKING:
     from .plan import MemoryPlan
 
-VERSION = 5  # 1 had no host memory, 2 no cache, 3 nobody else in it, 4 no previews and no other steps
+VERSION = 6  # 1 had no host memory, 2 no cache, 3 nobody else in it, 4 no previews and no other steps, 5 no
+# time of a call in a step beside those in and out of the cache
 MOST = 2**62  # bytes, and any other number: two of them still fit in 64 bits
 _APART = ("schedule", "liveness", "offsets", "host_ranges", "steps")
 """Of a plan: written in a form of their own, or not at all."""

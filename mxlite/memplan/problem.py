@@ -50,9 +50,10 @@ class Task:
 
     `inputs` and `outputs` are value numbers, outputs -1 where nobody reads them. `in_place` are the
     allowed (output value, input value) pairs, best first. `mutates` are fixed values that are also written.
-    `seconds` is the modelled time of the call, `workspace` its scratch in bytes. `warm` is its time where all
-    that it touches is in the cache, 0 where nobody has measured that. A `preview` runs where the forward pass
-    is called by itself; a whole step leaves it out, and its time does not count.
+    `seconds` is the time of the call by which plans are chosen, `workspace` its scratch in bytes. `warm` and
+    `cold` are its times where all and where nothing of what it touches is in the cache, 0 where nobody has
+    measured that. A `preview` runs where the forward pass is called by itself; a whole step leaves it out,
+    and its time does not count.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Task:
     kernel: str = ""  # which implementation runs
     always: tuple[int, ...] = ()  # outputs that each run makes, read or not
     warm: float = 0.0
+    cold: float = 0.0
     preview: bool = False
 
 

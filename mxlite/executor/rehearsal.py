@@ -1,0 +1,105 @@
+"""A planned step on scratch arrays, each call timed where it stands: behind the calls before it.
+
+What a kernel takes depends on what others have left in the caches, on the threads' last share of the same
+bytes, on code that was or was not run lately. Alone none of it is as in a step: the calls of a ResNet-56 took
+half as long again, those of element by element arithmetic twice as long, as in the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from time import thread_time
+from typing import Any
+
+import numpy as np
+
+from ..backends import Backend
+from ..core.dtype import is_floating
+from ..memplan import MemoryPlan
+from .calls import call_of, views_of
+from .lower import Call, Lowered
+from .step import Key
+
+Run = Callable[[], None]
+PATTERN = 8191  # numbers, repeated to fill an array; a prime, so that no row is like another
+
+
+class Rehearsal:
+    """`plans` of `lowered`, in turns on the same arrays: as many bytes as the largest plan has.
+
+    Raises OutOfMemoryError. Calls that know more than their arrays are left out, for a user's operator is not
+    run to be timed, and so are calls that fail. What kernels find are made-up numbers, which may become
+    infinite or none on the way; no kernel takes longer for that.
+    """
+
+    def __init__(self, lowered: Lowered, plans: Sequence[MemoryPlan]) -> None:
+        self._lowered = lowered
+        backend = lowered.backend
+        self._arrays: dict[Key, Any] = {}
+        for v, where in enumerate(lowered.key):
+            if where is not None and where not in self._arrays:
+                self._arrays[where] = backend.array(lowered.shape[v], lowered.dtype[v])
+        block = backend.empty(max(plan.arena_bytes for plan in plans))
+        seeds = backend.seeds(np.array([1, 1], np.uint64))
+        self._calls: list[list[Run | None]] = []
+        for plan in plans:
+            views = views_of(lowered, plan, self._arrays.__getitem__, block, plan.offsets)
+            calls: list[Run | None] = [
+                call_of(lowered, plan, s, views, block, plan.offsets, seeds)
+                if can_be_run(lowered.calls[t]) and not plan.problem.tasks[t].preview
+                else None
+                for s, t in enumerate(plan.schedule.task)
+            ]
+            self._calls.append(calls)
+            self._fill()
+            for s, call in enumerate(calls):
+                calls[s] = call if call is not None and _succeeds(call) else None
+
+    def __call__(self, p: int) -> list[float]:
+        """Run plan `p` twice on this thread. Of each step of its schedule the seconds of this thread in the
+        second run, which finds what the first has left; 0 if left out.
+        """
+        self._fill()
+        self._run(p)
+        stamps = self._run(p)
+        pairs = zip(self._calls[p], pairwise(stamps))
+        return [0.0 if call is None else after - before for call, (before, after) in pairs]
+
+    def _run(self, p: int) -> list[float]:
+        look, stamps = thread_time, [thread_time()]
+        for call in self._calls[p]:
+            if call is not None:
+                call()
+            stamps.append(look())
+        return stamps
+
+    def _fill(self) -> None:
+        """What is outside the arena is as at first: steps change parameters, and soon beyond all bounds."""
+        for array in self._arrays.values():
+            fill(self._lowered.backend, array)
+
+
+def _succeeds(call: Run) -> bool:
+    try:
+        call()
+    except Exception:  # made-up values need not suit a kernel
+        return False
+    return True
+
+
+def can_be_run(call: Call) -> bool:
+    """Whether a call has all that it needs in its arrays."""
+    return "state" not in call.kernel.signature.services
+
+
+def fill(backend: Backend, array: Any) -> None:
+    """Numbers in [0.5, 1.5) where there are fractions, else 0: no denormals, and indices that exist.
+
+    Arithmetic on denormal numbers is many times slower, and garbage is full of them.
+    """
+    if not is_floating(array.dtype):
+        backend.fill(array, 0)
+        return
+    pattern = np.random.default_rng(1).uniform(0.5, 1.5, PATTERN)
+    backend.from_host(array, np.resize(pattern.astype(array.dtype), array.shape))
