@@ -56,6 +56,8 @@ class Module(SavedModule):
     whole step and `update` finishes it.
 
     `amp`: 'bfloat16' or 'float16' for mixed precision (docs/mixed_precision.md); parameters stay float32.
+    `narrow_params`: for inference alone, those that are read in 16 bits are kept so; what is loaded is
+    rounded once, and `get_params` gives what is kept.
     `loss_scale`: a number, or 'dynamic', that 16-bit gradients are multiplied with while they are 16-bit; an
     update whose gradients are not all finite is skipped, and 'dynamic' then halves the scale. bfloat16
     needs none. With float16 and none, gradients of 16-bit results below 6e-8 count as 0. All gradients are
@@ -89,6 +91,7 @@ class Module(SavedModule):
         device: Device | str | None = None,
         offload: Offload = None,
         streams: int = 1,
+        narrow_params: bool = False,
     ) -> None:
         super().__init__(logger)
         contexts = as_list(context) or [current_context()]
@@ -135,6 +138,9 @@ class Module(SavedModule):
             self._state_names,
         )
         self._binding.device, self._binding.offload, self._binding.streams = device, offload, streams
+        if narrow_params and amp is None:
+            raise BindError("Module: narrow_params is for mixed precision; give amp='bfloat16' as well.")
+        self._binding.narrow_params = narrow_params
         self._stepped = False
         self._fed: dict[str, Any] = {}  # arrays of the last batch
         self._counting = Counting()
@@ -241,6 +247,11 @@ class Module(SavedModule):
         """Plan and allocate for these input shapes: lists of (name, shape) or DataDesc."""
         if self.stays_bound(force_rebind):
             return
+        if for_training and self._binding.narrow_params:
+            raise BindError(
+                "bind: with narrow_params no float32 parameters are left to train; bind with "
+                "for_training=False, or make the module without."
+            )
         kept = self.get_params() if self.binded and self.params_initialized else None
         old = self._binding
         new = old.anew()
