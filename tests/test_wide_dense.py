@@ -29,9 +29,10 @@ needs_kernels = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Bands of 16 samples, of copies of 4 KiB or more; products of 16 bits, however small."""
-    monkeypatch.setattr(wide_dense, "BAND", 16)
-    monkeypatch.setattr(rule, "BAND", 16)
+    monkeypatch.setattr(wide_dense, "BAND_BYTES", 16)
+    monkeypatch.setattr(wide_dense, "LEAST_BAND", 16)
     monkeypatch.setattr(rule, "LEAST_BYTES", 4096)
+    monkeypatch.setattr(rule, "LEAST_SAMPLES", 32)
     monkeypatch.setattr("mxlite.backends.cpu.products.SMALL", 1)
 
 
@@ -81,7 +82,7 @@ def close(got: Any, want: Any, limit: float) -> None:
 
 def test_bands_have_each_sample_once():
     for count in (1, 7, 16, 23, 25, 64, 1000):
-        parts = bands(count)
+        parts = bands(count, WIDTH)
         assert [i for part in parts for i in range(count)[part]] == list(range(count))
         assert len({part.stop - part.start for part in parts}) <= 2
 

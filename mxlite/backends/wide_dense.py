@@ -28,8 +28,9 @@ from ..ops.dense import FullyConnected
 from ..ops.product import product, product_bytes
 from ..ops.scratch import carve, Piece, scratch_bytes
 
-BAND = 256
-"""Samples of a band, about. A kernel copies the weight, or adds to its gradient, once for each."""
+BAND_BYTES, LEAST_BAND = 128 * 1024, 64
+"""Of narrow data in hand, about, and samples that are in hand at least: for each band a kernel copies the
+weight, or adds to its gradient."""
 
 _NARROW = np.dtype("float16")  # as long as any type of 16 bits
 
@@ -53,7 +54,7 @@ class _wide_dense(Op):
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         (hidden, width), count = inputs[1], prod(outputs[0][:-1])
-        rows = band_of(count)
+        rows = band_of(count, width)
         own = scratch_bytes([((rows, width), _NARROW)])
         return own + product_bytes(rows, width, hidden, _NARROW)
 
@@ -61,10 +62,10 @@ class _wide_dense(Op):
     def forward(xp: Any, a: Any, data: Any, weight: Any, bias: Any = None, *, out: Any, work: Any) -> None:
         hidden, width = weight.shape
         x, y = data.reshape(-1, width), out.reshape(-1, hidden)
-        pieces = [((band_of(len(x)), width), weight.dtype)]
+        pieces = [((band_of(len(x), width), width), weight.dtype)]
         (held,) = carve(work, pieces)
         rest = work[scratch_bytes(pieces) :]
-        for rows in bands(len(x)):
+        for rows in bands(len(x), width):
             narrow = held[: rows.stop - rows.start]
             xp.copyto(narrow, x[rows], casting="unsafe")
             product(xp, narrow, weight.T, y[rows], rest)
@@ -106,7 +107,7 @@ class _wide_dense_d_weight(Op):
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         hidden, width = a.shape
-        rows = band_of(prod(inputs[0]) // hidden)
+        rows = band_of(prod(inputs[0]) // hidden, width)
         return scratch_bytes(_gradient_pieces(rows, a.shape, _NARROW)) + product_bytes(
             hidden, rows, width, _NARROW
         )
@@ -115,26 +116,27 @@ class _wide_dense_d_weight(Op):
     def forward(xp: Any, a: Any, d_out: Any, data: Any, *, d_weight: Any, work: Any) -> None:
         hidden, width = a.shape
         d, x = d_out.reshape(-1, hidden), data.reshape(-1, width)
-        pieces = _gradient_pieces(band_of(len(x)), a.shape, d_out.dtype)
+        pieces = _gradient_pieces(band_of(len(x), width), a.shape, d_out.dtype)
         held, term = carve(work, pieces)
         rest = work[scratch_bytes(pieces) :]
         d_weight.fill(0)
-        for rows in bands(len(x)):
+        for rows in bands(len(x), width):
             narrow = held[: rows.stop - rows.start]
             xp.copyto(narrow, x[rows], casting="unsafe")
             product(xp, d[rows].T, narrow, term, rest)
             xp.add(d_weight, term, out=d_weight)
 
 
-def band_of(count: int) -> int:
+def band_of(count: int, width: int) -> int:
     """Samples of a band, but for the last, of `count`: bands are about equal."""
-    each = -(-count // max(1, round(count / BAND)))
+    wanted = max(LEAST_BAND, BAND_BYTES // (2 * width))
+    each = -(-count // max(1, round(count / wanted)))
     return min(count, -(-each // 16) * 16)
 
 
-def bands(count: int) -> list[slice]:
+def bands(count: int, width: int) -> list[slice]:
     """The samples of each band."""
-    step = max(1, band_of(count))
+    step = max(1, band_of(count, width))
     return [slice(i, min(i + step, count)) for i in range(0, count, step)]
 
 

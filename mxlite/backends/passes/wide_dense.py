@@ -24,11 +24,11 @@ from ...graph import Entry, Graph, Node
 from ...ops.cast import Cast
 from ...ops.dense import FullyConnected
 from ..base import Request
-from ..wide_dense import _wide_dense, _wide_dense_d_weight, BAND, WideGradientAttrs
+from ..wide_dense import _wide_dense, _wide_dense_d_weight, WideGradientAttrs
 from .rewritten import output, renewed, rewritten
 
-LEAST_BYTES = 256 * 1024
-"""Of a copy that is not made."""
+LEAST_BYTES, LEAST_SAMPLES = 256 * 1024, 512
+"""Of a copy that is not made, and of the batch: several bands."""
 
 
 def wide_dense(
@@ -134,7 +134,7 @@ class _Search:
         if node.op is FullyConnected:
             outs = (graph.shapes[Entry(node)],)
             ins = (cast.inputs[0], *node.inputs[1:])
-            return prod(outs[0][:-1]) >= 2 * BAND and self._has(_wide_dense, node.attrs, ins, outs)
+            return prod(outs[0][:-1]) >= LEAST_SAMPLES and self._has(_wide_dense, node.attrs, ins, outs)
         if node.op is not FullyConnected.grad_op or node.absent != {"weight"} or "d_out" not in named:
             return False
         d_weight = output(node, "d_weight")
@@ -143,7 +143,7 @@ class _Search:
             return False
         weight = graph.shapes[d_weight]
         count = prod(graph.shapes[named["d_out"]]) // max(1, weight[0])
-        if graph.dtypes[Entry(readers[0])] != float32 or count < 2 * max(BAND, weight[0]) + BAND:
+        if graph.dtypes[Entry(readers[0])] != float32 or count < max(LEAST_SAMPLES, 3 * weight[0]):
             return False
         self.widening[node] = readers[0]
         ins = (named["d_out"], cast.inputs[0])

@@ -28,7 +28,7 @@ def forward(r: Request) -> ChosenKernel | None:
     count = prod(r.outputs[0][:-1])
     bias = "" if r.attrs.no_bias else "bias"
     made: dict[int, Product] = {}
-    for rows in _heights(count):
+    for rows in _heights(count, width):
         layouts = Layout.dense(rows, width), Layout.dense(hidden, width).turned, Layout.dense(rows, hidden)
         found = product_of(dtype, Term("data", "weight", "out", layouts, bias), count * hidden * width)
         if found is None:
@@ -36,7 +36,7 @@ def forward(r: Request) -> ChosenKernel | None:
         made[rows] = found
     casts = Casts(dtype, [(rows, width) for rows in made])
     pieces: list[Piece] = [
-        ((band_of(count), width), dtype),
+        ((band_of(count, width), width), dtype),
         ((max(p.scratch for p in made.values()),), _byte),
     ]
 
@@ -44,13 +44,13 @@ def forward(r: Request) -> ChosenKernel | None:
         held, scratch = carve(work, pieces)
         x, y = data.reshape(count, width), out.reshape(count, hidden)
         calls: list[Run] = []
-        for rows in bands(count):
+        for rows in bands(count, width):
             narrow = held[: rows.stop - rows.start]
             calls.append(casts.call(x[rows], narrow))
             calls.append(made[len(narrow)].bind(narrow, weight, y[rows], bias, scratch))
         return in_turn(calls)
 
-    return connected(connect, scratch_bytes(pieces), _name(made, count))
+    return connected(connect, scratch_bytes(pieces), _name(made, band_of(count, width)))
 
 
 def by_weight(r: Request) -> ChosenKernel | None:
@@ -60,7 +60,7 @@ def by_weight(r: Request) -> ChosenKernel | None:
         return None
     count = prod(r.inputs[0]) // hidden
     made: dict[tuple[int, bool], Product] = {}
-    for rows in _heights(count):
+    for rows in _heights(count, width):
         for adds in (False, True):
             layouts = (
                 Layout.dense(rows, hidden).turned,
@@ -72,9 +72,9 @@ def by_weight(r: Request) -> ChosenKernel | None:
             if found is None:
                 return None
             made[rows, adds] = found
-    casts = Casts(dtype, [(rows, width) for rows in _heights(count)])
+    casts = Casts(dtype, [(rows, width) for rows in _heights(count, width)])
     pieces: list[Piece] = [
-        ((band_of(count), width), dtype),
+        ((band_of(count, width), width), dtype),
         ((max(p.scratch for p in made.values()),), _byte),
     ]
 
@@ -82,26 +82,27 @@ def by_weight(r: Request) -> ChosenKernel | None:
         held, scratch = carve(work, pieces)
         d, x = d_out.reshape(count, hidden), data.reshape(count, width)
         calls: list[Run] = []
-        for rows in bands(count):
+        for rows in bands(count, width):
             narrow = held[: rows.stop - rows.start]
             calls.append(casts.call(x[rows], narrow))
             how = made[len(narrow), rows.start > 0]
             calls.append(how.bind(d[rows], narrow, d_weight, None, scratch))
         return in_turn(calls)
 
-    return connected(connect, scratch_bytes(pieces), _name({n: p for (n, _), p in made.items()}, count))
+    return connected(
+        connect, scratch_bytes(pieces), _name({n: p for (n, _), p in made.items()}, band_of(count, width))
+    )
 
 
 def _fits(r: Request, dtype: Any) -> bool:
     return dtype.itemsize == 2 and not any(0 in s for s in (*r.inputs, *r.outputs))
 
 
-def _heights(count: int) -> set[int]:
-    return {s.stop - s.start for s in bands(count)}
+def _heights(count: int, width: int) -> set[int]:
+    return {s.stop - s.start for s in bands(count, width)}
 
 
-def _name(made: Mapping[int, Product], count: int) -> str:
-    rows = band_of(count)
+def _name(made: Mapping[int, Product], rows: int) -> str:
     return f"compiled cast, {made[rows].name}, {rows} samples at a time"
 
 
