@@ -111,9 +111,7 @@ def typed(
 def amp_types(
     graph: Graph, shapes: Mapping[str, Shape], types: Mapping[str, Any] | None, amp: Any
 ) -> dict[str, np.dtype[Any]]:
-    """Types of the arguments that mixed precision reads in 16 bits alone: stored so they give the same
-    results. O(nodes).
-    """
+    """Types of the arguments that mixed precision reads in 16 bits alone: they may be stored so. O(nodes)."""
     dtype = amp_dtype(amp)
     if dtype is None:
         return {}

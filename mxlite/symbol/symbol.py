@@ -327,8 +327,8 @@ class Symbol(Arithmetic):
     ) -> dict[str, Any]:
         """The arguments that mixed precision reads in 16 bits alone, with that type: for `type_dict`.
 
-        Stored so they take half the bytes, nothing is kept of them twice, and no output changes: of the data
-        while training, of parameters too for inference. `kwargs` are the shapes of inputs.
+        Stored so they take half the bytes, and nothing is kept of them twice: data in training, parameters
+        too in inference. `kwargs` are the shapes of inputs.
         """
         from ..executor import amp_types
 
