@@ -86,7 +86,7 @@ def test_parameters_of_16_bits_infer_the_same_with_nothing_kept_twice():
     again = alone.reshape(data=(7, 3, 8, 8), softmax_label=(7,), allow_up_sizing=True)
     again.forward(is_train=False, data=values(net)["data"][:7])
     assert {n for n, a in again.arg_dict.items() if a.dtype == bfloat16} == NARROW
-    np.testing.assert_allclose(again.outputs[0].asnumpy(), want[:7], rtol=1e-2)
+    np.testing.assert_allclose(again.outputs[0].asnumpy(), want[:7], atol=2e-2)
 
 
 def test_arrays_of_16_bits_may_be_bound_beside_others():
