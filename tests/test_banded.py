@@ -192,6 +192,16 @@ def test_a_weight_is_read_before_its_update_changes_it(monkeypatch):
         np.testing.assert_allclose(got[name], x, rtol=2e-5, atol=2e-6, err_msg=name)
 
 
+def test_a_16_bit_copy_of_a_weight_is_read_before_the_update(monkeypatch):
+    """Else the copy would be there besides while the weight is updated."""
+    updates = importlib.import_module("mxlite.backends.passes.product_updates")
+    monkeypatch.setattr(updates.product_updates, "__defaults__", ((1, 1),))
+    monkeypatch.setattr("mxlite.backends.cpu.products.SMALL", 1)
+    exe, _ = trained(network(units=9 * WIDTH), amp="bfloat16")
+    names = [t.name for t in exe._planned.train.listed.tasks]
+    assert names.index(LAYER) < names.index("wide_weight_update")
+
+
 def banded_calls(exe: Any) -> list[Any]:
     return [c for c in exe._planned.train.calls if c.node.op in (_banded, _banded_gradient)]
 

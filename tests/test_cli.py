@@ -169,12 +169,13 @@ def test_an_optimizer_takes_the_place_of_gradients(ask):
 
 @pytest.mark.parametrize("dtype", ["bf16", "bfloat16", "fp16", "float16"])
 def test_16_bit_types_are_mixed_precision(ask, dtype):
-    """Parameters and data stay float32; what lies between is halved."""
+    """Parameters stay float32; what lies between is halved, and so is a batch that nobody reads otherwise."""
     full, mixed = (
         ask("plan", "zoo:resnet20_cifar", "--batch", 64, "--dtype", kind)[1] for kind in ("float32", dtype)
     )
-    for fixed in ("arguments", "gradients", "auxiliary", "inputs", "outputs"):
+    for fixed in ("arguments", "gradients", "auxiliary", "outputs"):
         assert size(mixed, fixed) == size(full, fixed), fixed
+    assert 0.5 <= size(mixed, "inputs") / size(full, "inputs") < 0.51
     assert 0.45 < size(mixed, "activations") / size(full, "activations") < 0.55
     assert "operations, keep all\n" in full and "operations, keep all, run Cast again\n" in mixed
     name = {"bf16": "bfloat16", "fp16": "float16"}.get(dtype, dtype)
@@ -189,6 +190,25 @@ def test_frontier_and_fit_batch_know_mixed_precision(ask):
         if (out := ask("fit-batch", "zoo:lenet", "--budget", "32MiB", "--dtype", kind)[1])
     ]
     assert found[1] > 1.3 * found[0]  # images and indices of maxima take as much in both
+
+
+def test_a_perceptron_of_16_bits_takes_a_larger_batch(ask):
+    """Most of its bytes are the batch, which is fed in 16 bits."""
+    found = [
+        int(re.search(r"^Batch (\d+) fits", out, re.MULTILINE)[1])
+        for kind in ("float32", "bf16")
+        if (out := ask("fit-batch", "zoo:mlp", "--budget", "32MiB", "--dtype", kind)[1])
+    ]
+    assert found[1] > 1.8 * found[0]
+
+
+def test_inference_of_16_bits_has_narrow_parameters(ask):
+    full, mixed = (
+        ask("plan", "zoo:resnet20_cifar", "--batch", 2, "--infer", "--dtype", kind)[1]
+        for kind in ("float32", "bf16")
+    )
+    assert "mixed bfloat16 and float32, narrow parameters, inference" in mixed
+    assert size(mixed, "arguments") < 0.51 * size(full, "arguments")
 
 
 def test_float64_leaves_token_numbers_and_lengths_alone():

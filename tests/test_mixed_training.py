@@ -59,7 +59,9 @@ def test_fit_owns_what_its_plan_says(kind, scale):
     assert all(x.dtype == "float32" for x in params(module).values())
     assert all(np.all(np.isfinite(x)) for x in params(module).values())
     assert module.get_outputs()[0].dtype == np.float32
-    for desc in module.data_shapes:
+    for desc in module.data_shapes:  # fed in 16 bits, which is all that is read of it
+        assert str(np.dtype(module._executor.arg_dict[desc.name].dtype)) == kind
+    for desc in module.label_shapes:
         assert module._executor.arg_dict[desc.name].dtype == np.float32
 
 

@@ -169,7 +169,7 @@ def test_every_budget_gives_the_same_bits(fast):
 
 @needs_kernels
 def test_with_many_samples_a_copy_stays(fast):
-    shapes = dict(data=(65, 4, 5), softmax_label=(65,))
+    shapes = dict(data=(129, 4, 5), softmax_label=(129,))
     plan = network().memory_plan(mx.cpu(), optimizer=mx.optimizer.SGD(), amp="bfloat16", **shapes)
     assert operators(plan)["second"] == "FullyConnected"
 

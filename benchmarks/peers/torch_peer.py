@@ -1,4 +1,4 @@
-"""PyTorch's side: eager, channels last, compiled, or with bf16 autocast."""
+"""PyTorch's side: eager, channels last, compiled, with bf16 autocast, or with bf16 parameters."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ class PyTorch(Peer):
         autocast: bool = False,
         checkpointed: bool | str = False,
         activation_budget: float | None = None,
+        narrow_params: bool = False,
     ) -> None:
         if activation_budget is not None:
             import torch._functorch.config as functorch
@@ -55,6 +56,8 @@ class PyTorch(Peer):
         if channels_last:
             net = net.to(memory_format=torch.channels_last)
             x = x.contiguous(memory_format=torch.channels_last)
+        if narrow_params:
+            net, x = net.to(torch.bfloat16), x if spec["is_tokens"] else x.to(torch.bfloat16)
         self.x, self.net = x, net.train(spec["train"])
         self.autocast = autocast
 

@@ -30,6 +30,9 @@ from ..ops.scratch import carve, Piece, scratch_bytes
 BAND_BYTES = 1024 * 1024
 """Of narrowed rows in hand, about: they stay in the cache."""
 
+FEWEST = 8
+"""Bands: of a smaller weight they are smaller."""
+
 _MULTIPLE = 16  # rows: whole vectors, in whichever way a kernel turns the product
 
 
@@ -125,7 +128,7 @@ class _narrowed_dense_d_data(Op):
 def band_of(weight: Shape) -> Shape:
     """Rows of a band of `weight`, but for the last, and their length: bands are about equal."""
     rows, width = weight
-    count = max(1, -(-2 * rows * width // BAND_BYTES))
+    count = max(FEWEST, -(-2 * rows * width // BAND_BYTES))
     even = -(-rows // count)
     return min(rows, -(-even // _MULTIPLE) * _MULTIPLE), width
 

@@ -50,7 +50,7 @@ class Request:
         return net.memory_plan(
             cpu(),
             grad_req=grad_req,
-            type_dict=types_of(net, set(shapes)) if self.dtype == "float64" else None,
+            type_dict=self._types(net, shapes, inputs),
             memory_budget=budget,
             optimizer=self._optimizer() if self.train else None,
             strategy=self.strategy,
@@ -64,6 +64,17 @@ class Request:
         """The plan that keeps everything, of the step that budgets are for: inference within one holds no
         constants, and training makes nothing again but what the planner says."""
         return replace(self.plan(UNBOUNDED), budget_bytes=None)
+
+    def _types(self, net: Symbol, shapes: Shapes, inputs: set[str]) -> Mapping[str, Any] | None:
+        """Types of arguments. What is read in 16 bits alone is stored so: batches, as a Module has them, and
+        parameters that are not to be trained.
+        """
+        if self.dtype == "float64":
+            return types_of(net, set(shapes))
+        if not self.is_mixed:
+            return None
+        found = net.amp_types(self.dtype, None, **shapes)
+        return {n: t for n, t in found.items() if not self.train or n in inputs}
 
     @property
     def is_mixed(self) -> bool:
@@ -81,6 +92,8 @@ class Request:
         batch = self.source.batch_of(self.batch)
         parts = [self.source.name, *([f"batch {batch}"] if batch is not None else [])]
         parts.append(f"mixed {self.dtype} and float32" if self.is_mixed else self.dtype)
+        if self.is_mixed and not self.train:
+            parts.append("narrow parameters")
         parts.append("training" if self.train else "inference")
         if self.train:
             parts.append(
@@ -109,7 +122,7 @@ def add_request(command: argparse.ArgumentParser, *, batch: bool = True) -> None
     )  # fmt: skip
     command.add_argument(
         "--dtype", choices=tuple(DTYPES), default="float32",
-        help="float32, float64, or a 16-bit type for mixed precision: parameters stay float32",
+        help="float32, float64, or a 16-bit type for mixed precision: what is trained stays float32",
     )  # fmt: skip
     mode = command.add_mutually_exclusive_group()
     mode.add_argument("--train", action="store_true", default=True, help="forward and backward (default)")

@@ -1,3 +1,4 @@
+from .amp import amp_types as amp_types
 from .arena import Arena as Arena
 from .bind import (
     bind as bind,

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..core import as_dtype, bfloat16, BindError, DTypeError
-from ..graph import Graph, mixed_precision, Policy, Scaling
+from ..core.dtype import float32
+from ..graph import Entry, Graph, mixed_precision, Policy, Scaling, Shape
 from ..ops.cast import _shore, Cast
 from ..ops.finite import multi_all_finite
 from ..ops.precision import precision_of, wide_inputs
 from ..ops.scaled_update import _scaled_update
+from .infer import infer, shapes_of_variables
+from .step import input_names
 
 FIRST = 2.0**16  # a dynamic loss scale
 LARGEST = 2.0**24
@@ -81,10 +84,46 @@ class LossScale:
         return Scaling(multi_all_finite, _scaled_update, attrs)
 
 
-def mixed(graph: Graph, amp: Any, data: Collection[str], scaled: bool) -> Graph:
-    """`graph`, with shapes and dtypes, in mixed precision; itself if `amp` is None."""
+def mixed(graph: Graph, amp: Any, data: Collection[str], scaled: bool, stored: Collection[str] = ()) -> Graph:
+    """`graph`, with shapes and dtypes, in mixed precision; itself if `amp` is None. `stored`: variables that
+    are 16-bit themselves.
+    """
     dtype = amp_dtype(amp)
     if dtype is None:
         return graph
     policy = Policy(dtype, precision_of, wide_inputs, Cast, _shore if scaled else None)
-    return mixed_precision(graph, policy, data)
+    return mixed_precision(graph, policy, data, stored)
+
+
+def typed(
+    graph: Graph, shapes: Mapping[str, Shape], types: Mapping[str, Any] | None, amp: Any
+) -> tuple[Graph, frozenset[str]]:
+    """`graph` with all shapes and types but those that `amp` changes, and which arguments are stored in 16
+    bits: those whose type in `types` is that of `amp`, which is no news of the others then.
+    """
+    types, dtype = types or {}, amp_dtype(amp)
+    if dtype is None or not isinstance(types, Mapping):
+        return infer(graph, shapes, types), frozenset()
+    stored = {n.name for n in graph.arguments if n.name in types and as_dtype(types[n.name]) == dtype}
+    return infer(graph, shapes, {n: t for n, t in types.items() if n not in stored}), frozenset(stored)
+
+
+def amp_types(
+    graph: Graph, shapes: Mapping[str, Shape], types: Mapping[str, Any] | None, amp: Any
+) -> dict[str, np.dtype[Any]]:
+    """Types of the arguments that mixed precision reads in 16 bits alone: they may be stored so. O(nodes)."""
+    dtype = amp_dtype(amp)
+    if dtype is None:
+        return {}
+    shapes = shapes_of_variables(graph, shapes)
+    inferred, stored = typed(graph, shapes, types, dtype)
+    made = mixed(inferred, dtype, input_names(inferred, list(shapes)), False, stored)
+    wide, narrow = set(made.outputs), set[Entry]()
+    for node in made.nodes:
+        is_narrowing = node.op is Cast and made.dtypes[Entry(node)] == dtype
+        (narrow if is_narrowing else wide).update(node.inputs)
+    return {
+        n.name: dtype
+        for n in made.arguments
+        if (Entry(n) in narrow and Entry(n) not in wide and made.dtypes[Entry(n)] == float32)
+    }

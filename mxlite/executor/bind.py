@@ -13,20 +13,19 @@ from ..backends.gpu import planning_backend
 from ..core import BindError, Context, current_context, DTypeError, nearest, parse_bytes, ShapeError
 from ..core.collection import no_collection
 from ..core.errors import DeviceError, MemoryBudgetError
-from ..core.npshape import from_user
 from ..graph import Entry, Graph, LOSS_SCALE, Shape, UpdateRule
 from ..graph.update import HISTORY
 from ..memplan import Device, HostLink, MemoryPlan, plan_memory, Problem, Steps, STRATEGIES, Template
 from ..memplan.device import DEFAULT, device_of, MEASURED
 from ..ndarray import NDArray
 from .adopt import adopted, is_of
-from .amp import amp_dtype, LossScale, mixed
+from .amp import amp_dtype, LossScale, mixed, typed
 from .calibration import Calibration, tried, with_measured_costs
 from .constants import constant_bytes
 from .executor import Executor
 from .given import by_name, check_apart, shared_arrays
 from .group import Arrival, ExecutorGroup
-from .infer import infer
+from .infer import shapes_of_variables
 from .link import arena_bytes, link
 from .lower import lower, Lowered
 from .metrics import Counted, with_metrics
@@ -60,12 +59,6 @@ class Place:
         return self.bounded and self.group.can_go_away
 
 
-def _shapes_of_variables(graph: Graph, shapes: Shapes) -> Shapes:
-    """The shapes that a user gave. Names of no variable are left out, as in MXNet."""
-    names = {n.name for n in graph.variables}
-    return {n: from_user(s, n) for n, s in shapes.items() if n in names}
-
-
 def memory_plan(
     graph: Graph,
     ctx: Context | None,
@@ -86,9 +79,9 @@ def memory_plan(
     `device` is what seconds are reckoned for: a `Device`, text such as "20TFLOP/s,900GB/s", or "measured".
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
-    shapes = _shapes_of_variables(graph, shapes)
-    inferred = infer(graph, shapes, type_dict or {})
+    shapes = shapes_of_variables(graph, shapes)
     amp, scale = _amp(amp, loss_scale, optimizer)
+    inferred, stored = typed(graph, shapes, type_dict, amp)
     planned, _ = _plan(
         inferred,
         ctx,
@@ -99,6 +92,7 @@ def memory_plan(
         strategy,
         amp=amp,
         scale=scale,
+        stored=stored,
         device=device,
         host=host_link(offload),
     )
@@ -128,9 +122,9 @@ def calibrate(
         done.append(calibration)
         return lowered
 
-    shapes = _shapes_of_variables(graph, shapes)
-    inferred = infer(graph, shapes, type_dict or {})
+    shapes = shapes_of_variables(graph, shapes)
     amp, scale = _amp(amp, loss_scale, optimizer)
+    inferred, stored = typed(graph, shapes, type_dict, amp)
     rule = update_rule(optimizer)
     _plan(
         inferred,
@@ -141,6 +135,7 @@ def calibrate(
         rule,
         amp=amp,
         scale=scale,
+        stored=stored,
         device=MEASURED,
         measure=measure,
     )
@@ -181,9 +176,9 @@ def simple_bind(
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
     backend = backend_of(ctx)
-    shapes = _shapes_of_variables(graph, shapes)
-    inferred = infer(graph, shapes, type_dict or {})
+    shapes = shapes_of_variables(graph, shapes)
     amp, scale = _amp(amp, loss_scale, optimizer)
+    inferred, stored = typed(graph, shapes, type_dict, amp)
     arrivals: list[Arrival] = []
     templates: tuple[Template | None, Template | None] = (None, None)
     like: Planned | None = None
@@ -220,6 +215,7 @@ def simple_bind(
         update_rule(optimizer),
         amp=amp,
         scale=scale,
+        stored=stored,
         host=host_link(offload),
         device=device,
         plan=plan,
@@ -281,9 +277,9 @@ def bind(
     }
     requests = {n: r if n in grads or optimizer is not None else "null" for n, r in requests.items()}
     everything = {**given, **states}
-    inferred = infer(
-        graph, {n: a.shape for n, a in everything.items()}, {n: a.dtype for n, a in everything.items()}
-    )
+    amp, scale = _amp(amp, loss_scale, optimizer)
+    shapes, types = {n: a.shape for n, a in everything.items()}, {n: a.dtype for n, a in everything.items()}
+    inferred, stored = typed(graph, shapes, types, amp)
     for n in inferred.variables:
         if everything[n.name].shape != inferred.shapes[Entry(n)]:
             raise ShapeError(
@@ -300,7 +296,6 @@ def bind(
         if any(r != "null" for r in requests.values())
         else set()
     )
-    amp, scale = _amp(amp, loss_scale, optimizer)
     arrays: dict[Key, NDArray] = {("var", n): a for n, a in everything.items()}
     arrays |= {("grad", n): g for n, g in grads.items()}
 
@@ -316,6 +311,7 @@ def bind(
         update_rule(optimizer),
         amp=amp,
         scale=scale,
+        stored=stored,
         device=device,
         plan=plan,
         host=host_link(offload),
@@ -402,6 +398,7 @@ def _plan(
     strategy: str = "sharing",
     amp: Any = None,
     scale: LossScale | None = None,
+    stored: frozenset[str] = frozenset(),
     device: Device | str | None = None,
     measure: Callable[[Lowered, int | None], Lowered] = _measured,
     plan: MemoryPlan | None = None,
@@ -418,6 +415,7 @@ def _plan(
     """Everything there is before arrays. `choose` makes the training step's plan, where its maker wants to;
     `template` is a plan of inference for other shapes. `in_place`: whether all parameters will be arrays that
     nobody else has, or arrays that can be away. `room` raises MemoryBudgetError where they have no room.
+    `stored`: arguments that have the type `amp` themselves.
     `like` is what was planned for other shapes. `alone`: whether what would help may be said although
     `choose` plans, for nobody else's bytes count.
     """
@@ -441,7 +439,7 @@ def _plan(
                 f"grad_req of {added[0]!r} is 'add', which needs a gradient to add to; "
                 f"an update inside the step (optimizer=) leaves none."
             )
-    computed = mixed(inferred, amp, data, scale is not None)
+    computed = mixed(inferred, amp, data, scale is not None, stored)
     wanted = [Entry(n) for n in computed.arguments if requests.get(n.name, "null") != "null"]
     looked = watched(computed, watch, [n.name for n in inferred.nodes], wanted)
     data |= {LOSS_SCALE} if scale is not None and rule is None else set()  # else the step changes it
@@ -519,8 +517,8 @@ def _plan(
     ) -> MemoryPlan:
         kind = amp_dtype(amp)
         scaling = None if kind is None else scale
-        asked = graph, ctx, given, requests, within, rule, strategy, kind, scaling, described  # untimed
-        more: dict[str, Any] = dict(metrics=metrics, in_place=in_place, watch=watch)
+        asked = graph, ctx, given, requests, within, rule, strategy, kind, scaling, stored, described
+        more: dict[str, Any] = dict(metrics=metrics, in_place=in_place, watch=watch)  # untimed
         return _plan(*asked, host=host, **more)[0].train_plan
 
     def of(problem: Problem) -> tuple[Lowered, Lowered, MemoryPlan]:

@@ -8,10 +8,17 @@ from math import prod
 from typing import Any
 
 from ..core import BindError, nearest, ShapeError, UnknownNameError
+from ..core.npshape import from_user
 from ..graph import Entry, Graph, infer_shapes, infer_types, Shape
 from ..graph.opdef import known_shape
 
 MOST_BYTES = 2**62  # of all results together; beyond, sums no longer fit in 64 bits
+
+
+def shapes_of_variables(graph: Graph, shapes: Mapping[str, Shape]) -> Mapping[str, Shape]:
+    """The shapes that a user gave. Names of no variable are left out, as in MXNet."""
+    names = {n.name for n in graph.variables}
+    return {n: from_user(s, n) for n, s in shapes.items() if n in names}
 
 
 def infer(graph: Graph, shapes: Mapping[str, Shape], types: Mapping[str, Any]) -> Graph:

@@ -11,9 +11,9 @@ from ..graph import Entry, Graph, LOSS_SCALE
 from ..graph.update import HISTORY
 from ..memplan import plan_memory
 from ..ndarray import NDArray
+from .amp import typed
 from .bind import _plan, locals_of, Shapes, update_rule
 from .executor import Executor
-from .infer import infer
 from .link import arena_bytes, link
 from .lower import STAGING
 from .offload import host_link
@@ -36,7 +36,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         if name not in old:
             raise BindError(f"reshape: {name!r} is no argument of this symbol.{nearest(name, old)}")
     types = {n: a.dtype for n, a in {**executor.arg_dict, **executor.aux_dict}.items()}
-    inferred = infer(bare, known, types)
+    inferred, stored = typed(bare, known, types, given["amp"])
     for n in inferred.arguments:
         new = inferred.shapes[Entry(n)]
         if new != old[n.name] and n.name not in data and not partial_shaping:
@@ -73,6 +73,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         update_rule(given["optimizer"]),
         amp=given["amp"],
         scale=given["loss_scale"],
+        stored=stored,
         choose=lambda steps, _: plan_memory(steps, given["budget"], template=templates[0]),
         template=templates[1],
         device=given["device"],

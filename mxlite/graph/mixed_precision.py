@@ -20,6 +20,8 @@ Inputs that have no gradient are indices, labels, lengths or statistics: they ke
 16 bits would round token 257 to 256. Entries that are not float32 in the graph given (float64, or 16-bit
 types that the user chose) are left alone, and so is every operator that computes with one.
 
+A variable may be **stored** in 16 bits: then those who read 16 bits read it as it is, and others a wide copy.
+
 There is one cast for each (entry, dtype), right before its first user. Casts of variables are marked to be
 dropped after forward and made again before backward: the 16-bit copies of all weights would else be kept,
 which for a large network and a small batch is more than the activations save.
@@ -75,17 +77,20 @@ class _Made:
     weak: bool = False
 
 
-def mixed_precision(graph: Graph, policy: Policy, data: Collection[str]) -> Graph:
+def mixed_precision(
+    graph: Graph, policy: Policy, data: Collection[str], stored: Collection[str] = ()
+) -> Graph:
     """`graph`, with all shapes and dtypes, computed in `policy.dtype` where that is harmless; O(nodes).
 
-    Variables and the types of the outputs stay. `data` names the variables that are no parameters.
+    Variables and the types of the outputs stay, but for the float32 variables in `stored`, which become
+    `policy.dtype`. `data` names the variables that are no parameters.
     """
-    return _Pass(graph, policy, data).run()
+    return _Pass(graph, policy, data, stored).run()
 
 
 class _Pass:
-    def __init__(self, graph: Graph, policy: Policy, data: Collection[str]) -> None:
-        self.graph, self.policy, self.data = graph, policy, data
+    def __init__(self, graph: Graph, policy: Policy, data: Collection[str], stored: Collection[str]) -> None:
+        self.graph, self.policy, self.data, self.stored = graph, policy, data, stored
         self.shapes, self.dtypes = dict(graph.shapes), dict(graph.dtypes)
         self.made: dict[Entry, _Made] = {}
         self.node: dict[Node, Node] = {}  # of the old graph -> of the new
@@ -104,6 +109,8 @@ class _Pass:
             if node.op is None:
                 e = Entry(node)
                 kind = self.graph.dtypes[e]
+                if kind == float32 and node.name in self.stored:
+                    kind = self.dtypes[e] = self.policy.dtype
                 self.made[e] = _Made(e, kind, kind, weak=node.name not in self.data)
                 self.node[node] = node
                 self.order.append(node)

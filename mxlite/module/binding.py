@@ -11,7 +11,7 @@ import numpy as np
 from ..core import BindError, Context, nearest, ShapeError, StateError
 from ..core.errors import MemoryBudgetError
 from ..core.wanted import wanted
-from ..executor import Executor, ExecutorGroup, hold, Place, simple_bind
+from ..executor import amp_types, Executor, ExecutorGroup, hold, Place, simple_bind
 from ..executor.amp import LossScale as Asked
 from ..executor.metrics import Counted
 from ..executor.watch import Watch
@@ -44,6 +44,7 @@ class Binding:
         self.optimizer: Any = None  # whose update is part of the step
         self.plan_gradients = False
         self.waits = False  # for its optimizer
+        self.narrow_params = False
         self.metrics: tuple[Counted, ...] = ()  # that training steps add to
         self.monitor: Any = None
         self._shown: Executor | None = None  # to the monitor
@@ -55,6 +56,7 @@ class Binding:
         """The same with nothing bound, in a group of its own."""
         new = Binding(self.symbol, self.context, self.names, **self.options)
         new.metrics, new.monitor = self.metrics, self.monitor
+        new.narrow_params = self.narrow_params
         return new
 
     @property
@@ -253,9 +255,23 @@ class Binding:
             shapes |= {n: found[n] for n in self.names.states if found[n]}
         return shapes, types
 
+    def _narrowed(self, shapes: Mapping[str, Shape], types: Mapping[str, Any]) -> dict[str, np.dtype[Any]]:
+        """Types of what mixed precision reads in 16 bits alone and who uses the module never sees: batches,
+        and if they are to be narrow parameters.
+
+        Batches for a GPU stay wide: the device narrows them faster than the host.
+        """
+        asked = self._requests()
+        names = {n for n in self.names.data if self.context.device_type == "cpu" and asked[n] == "null"}
+        names |= set(self.names.parameters) if self.narrow_params else set()
+        found = amp_types(self.symbol.graph, shapes, types, self.options["amp"])
+        return {n: t for n, t in found.items() if n in names}
+
     def _made(self, data: list[DataDesc], labels: list[DataDesc]) -> Executor:
         requests = self._requests() if self.plan_gradients else {}
         shapes, types = self._given(data, labels)
+        if self.options["amp"] is not None:
+            types |= self._narrowed(shapes, types)
         arrays = {}
         if self._executor is not None:
             have = self._executor.arg_dict

@@ -129,6 +129,11 @@ class BoundModule(BaseModule):
         """Plan and allocate for these input shapes: lists of (name, shape) or DataDesc."""
         if self.stays_bound(force_rebind):
             return
+        if for_training and self._binding.narrow_params:
+            raise BindError(
+                "bind: with narrow_params no float32 parameters are left to train; bind with "
+                "for_training=False, or make the module without."
+            )
         kept = self.get_params() if self.binded and self.params_initialized else None
         old = self._binding
         new = old.anew()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..core import Context, current_context, MXLiteError, parse_bytes, StateError
+from ..core import BindError, Context, current_context, MXLiteError, parse_bytes, StateError
 from ..core.wanted import wanted
 from ..executor.amp import amp_dtype
 from ..executor.bind import check_streams
@@ -43,6 +43,8 @@ class Module(SavedModule):
     whole step and `update` finishes it.
 
     `amp`: 'bfloat16' or 'float16' for mixed precision (docs/mixed_precision.md); parameters stay float32.
+    `narrow_params`: for inference alone, those that are read in 16 bits are kept so; what is loaded is
+    rounded once, and `get_params` gives what is kept.
     `loss_scale`: a number, or 'dynamic', that 16-bit gradients are multiplied with while they are 16-bit; an
     update whose gradients are not all finite is skipped, and 'dynamic' then halves the scale. bfloat16
     needs none. With float16 and none, gradients of 16-bit results below 6e-8 count as 0. All gradients are
@@ -76,6 +78,7 @@ class Module(SavedModule):
         device: Device | str | None = None,
         offload: Offload = None,
         streams: int = 1,
+        narrow_params: bool = False,
     ) -> None:
         contexts = as_list(context) or [current_context()]
         for c in contexts:
@@ -92,7 +95,11 @@ class Module(SavedModule):
         check_streams(streams)
         training = Training(names, fused_update, LossScale.of(loss_scale, amp), logger)
         options = dict(amp=amp_dtype(amp), device=device, offload=offload, streams=streams)
-        super().__init__(Binding(symbol, contexts[0], names, **options), training, budget, logger)
+        if narrow_params and amp is None:
+            raise BindError("Module: narrow_params is for mixed precision; give amp='bfloat16' as well.")
+        binding = Binding(symbol, contexts[0], names, **options)
+        binding.narrow_params = narrow_params
+        super().__init__(binding, training, budget, logger)
         self._stepped = False
         self._fed: dict[str, Any] = {}  # arrays of the last batch
         self._counting = Counting()

@@ -35,9 +35,12 @@ class NormedAttrs(ChannelsLastAttrs):
 
 @record
 class NormedGradientAttrs(NormedAttrs):
-    """`plus`: what is added between the norm and the rectifier; see `norm_act_line.ADDENDS`."""
+    """`plus`: what is added between the norm and the rectifier; see `norm_act_line.ADDENDS`. `wide`: whether
+    gradients of 16-bit data are float32.
+    """
 
     plus: str = ""
+    wide: bool = False
 
 
 class _norm_line(Op):
@@ -208,6 +211,8 @@ class _normed_convolution_d_weight(Op):
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
         ins, outs = super().infer_type(a, *dtypes[:2], *dtypes[4:5])
         lines = _line_types(ins[0], *dtypes[2:4]), _line_types(ins[0], *dtypes[5:])
+        if a.wide and ins[0] is not None:
+            outs = (accumulator(ins[0]),) * len(outs)
         return (*ins[:2], *lines[0], *ins[2:], *lines[1][: len(dtypes[5:])]), outs
 
     @staticmethod

@@ -322,6 +322,18 @@ class Symbol(Arithmetic):
             offload=offload,
         )
 
+    def amp_types(
+        self, amp: Any, type_dict: Mapping[str, Any] | None = None, **kwargs: Shape
+    ) -> dict[str, Any]:
+        """The arguments that mixed precision reads in 16 bits alone, with that type: for `type_dict`.
+
+        Stored so they take half the bytes, and nothing is kept of them twice: data in training, parameters
+        too in inference. `kwargs` are the shapes of inputs.
+        """
+        from ..executor import amp_types
+
+        return amp_types(self.graph, kwargs, type_dict, amp)
+
     def calibrate(
         self,
         ctx: Context | None = None,
@@ -379,7 +391,8 @@ class Symbol(Arithmetic):
         optimizer: its update becomes part of the step, and gradients die at once.
         shared_exec: an executor whose arrays are used where shapes agree.
         amp: 'bfloat16' or 'float16' for mixed precision: parameters, statistics, losses and outputs stay
-        float32, what lies between is computed in 16 bits where that is harmless.
+        float32, what lies between is computed in 16 bits where that is harmless. An argument that `type_dict`
+        gives this type is stored in it; see `amp_types`.
         loss_scale: what 16-bit gradients are multiplied with while they are; float16 needs it, bfloat16 not.
         device: what seconds are reckoned for, as in `memory_plan`.
         plan: the plan to run, as from `MemoryPlan.from_json`, instead of a new one. The judge sees it first;

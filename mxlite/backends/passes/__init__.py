@@ -25,4 +25,6 @@ from .pooled_convolutions import pooled_convolutions as pooled_convolutions
 from .product_updates import product_updates as product_updates
 from .remade import remade as remade
 from .split_gradients import split_gradients as split_gradients
+from .wide_convolutions import wide_convolutions as wide_convolutions
+from .wide_dense import wide_dense as wide_dense
 from .wide_parameters import wide_parameters as wide_parameters

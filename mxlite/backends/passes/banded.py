@@ -6,7 +6,8 @@
 
 So d_y is never there as a whole, nor d_x where it cannot take the place of what it is made of; see
 `banded.py`. What lies between two of them must be large, have no other reader, and be no output. The node
-stands where the last one stood, or, where an update has changed a weight by then, where the first one did.
+stands where the last one stood, or, where an update has changed a weight by then, where the first one did:
+of a weight in mixed precision too, whose 16-bit copy would else be there while it is updated.
 What the others read must be there before the first one.
 
 A row of operators is taken as far as that saves bytes: where what the last one makes is smaller than what
@@ -157,8 +158,13 @@ class _Search:
         readers = (n for e in made for n in reads.readers.get(e, ()) if n not in own)
         if any(reads.place[e.node] >= start for e in inputs):
             return None  # what is there would wait for what is not
-        changed = any(start < reads.written.get(e, inf) < end for e in inputs)
+        changed = any(start < self._written(e) < end for e in inputs)
         return row[0] if changed or any(reads.place[n] <= end for n in readers) else row[-1]
+
+    def _written(self, e: Entry) -> float:
+        """The place of the first node that changes `e`, or what `e` is a copy of: that would be kept then."""
+        is_copy = e.node.op is Cast and e.node.inputs[0].node.op is None
+        return self.reads.written.get(e.node.inputs[0] if is_copy else e, inf)
 
     def _saves(self, row: Sequence[Node]) -> bool:
         """Whether less is there with the operators of `row` as one."""

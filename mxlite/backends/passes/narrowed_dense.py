@@ -18,15 +18,15 @@ from ...graph import Entry, Graph, Node
 from ...ops.cast import Cast
 from ...ops.dense import FullyConnected
 from ..base import Request
-from ..narrowed_dense import _narrowed_dense, _narrowed_dense_d_data, BAND_BYTES, NarrowedGradientAttrs
+from ..narrowed_dense import _narrowed_dense, _narrowed_dense_d_data, NarrowedGradientAttrs
 from .rewritten import renewed, rewritten
 
-LEAST_BYTES = 4 * BAND_BYTES
+LEAST_BYTES = 512 * 1024
 """Of a copy that is not made."""
 
-MOST_SAMPLES = 64
-"""Rows of data up to which to read the weight takes most of the time. With more, products of some rows of the
-weight are slower than one of all."""
+MOST_SAMPLES = 128
+"""Rows of data up to which to read the weight takes much of the time, and a copy of it most of the bytes.
+With more, products of some rows of the weight are slower than one of all."""
 
 
 def narrowed_dense(

@@ -72,7 +72,7 @@ def normed_forward(g: Geometry, weight: DType, bias: bool, relu: bool) -> Any:
         layer = winograd.forward(*_sizes(g), g.dtype, prologue=winograd.Prologue(True, relu))
         if layer is not None:
             return GeneratedForward(g, weight, layer)
-    return _once(num_threads(), NormedPointwiseForward, g, bias, relu)
+    return _once(num_threads(), NormedPointwiseForward, g, bias, relu) if weight == g.dtype else None
 
 
 def normed_by_weight(g: Geometry, weight: DType, bias: bool, relu: bool, addend: str) -> Any:
@@ -83,8 +83,7 @@ def normed_by_weight(g: Geometry, weight: DType, bias: bool, relu: bool, addend:
         layer = winograd.d_weight(*_sizes(g), g.dtype, prologue=winograd.Prologue(True, relu, addend))
         if layer is not None:
             return GeneratedByWeight(g, weight, layer, _column_sum(g, weight, bias))
-    way = _once(num_threads(), NormedPointwiseByWeight, g, bias, relu, addend)
-    if way is not None:
+    if weight == g.dtype and (way := _once(num_threads(), NormedPointwiseByWeight, g, bias, relu, addend)):
         return way
     if g.groups > 1:  # so little is computed with each number that to normalize it takes as long
         return None

@@ -94,12 +94,15 @@ def backward(r: base.Request) -> base.ChosenKernel | None:
 
 
 def _geometry(r: base.Request) -> tuple[Geometry, DType] | None:
-    """The convolution and the type of its weight, where there may be a kernel: floats, and not empty."""
-    if len(set(r.dtypes)) != 1 or r.dtypes[0] not in _STORED:
+    """The convolution and the type of its weight, which may be wider, where there may be a kernel: of floats,
+    and not empty.
+    """
+    weight = r.dtypes[1]
+    if weight not in (r.dtypes[0], float32) or r.dtypes[0] not in _STORED or {*r.dtypes[2:]} - {weight}:
         return None
     if 0 in r.inputs[0] or 0 in r.outputs[0] or 0 in r.inputs[1]:
         return None
-    return geometry(r.attrs, first(r.inputs[0]), r.dtypes[0]), r.dtypes[0]
+    return geometry(r.attrs, first(r.inputs[0]), r.dtypes[0]), weight
 
 
 ROWS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....core.dtype import float32
 from ....graph.opdef import DType
 from ....ops.conv import geometry
 from ....ops.conv_kernels import Geometry
@@ -67,11 +68,19 @@ def by_weight(r: base.Request) -> base.ChosenKernel | None:
 
 
 def _geometry(r: base.Request, data: Any, out: Any) -> tuple[Geometry, DType] | None:
-    """The convolution and the type of its weight, where there may be a kernel: floats, and not empty."""
-    kinds = {k for n, k in zip(r.op.input_names(r.attrs), r.dtypes) if not n.endswith(("factor", "shift"))}
-    if len(kinds) != 1 or not (usable() and r.dtypes[0].name in storable()) or 0 in data or 0 in out:
+    """The convolution and the type of its weight, which may be wider, where there may be a kernel: of floats,
+    and not empty.
+    """
+    named = dict(zip(r.op.input_names(r.attrs), r.dtypes))
+    kinds = {k for n, k in named.items() if not n.endswith(("factor", "shift", "weight", "bias"))}
+    weights = {k for n, k in named.items() if n in ("weight", "bias")} or {r.dtypes[0]}
+    if getattr(r.attrs, "wide", False):
+        weights = {float32}
+    if len(kinds) != 1 or len(weights) != 1 or not weights <= {r.dtypes[0], float32}:
         return None
-    return geometry(r.attrs, first(data), r.dtypes[0]), r.dtypes[0]
+    if not (usable() and r.dtypes[0].name in storable()) or 0 in data or 0 in out:
+        return None
+    return geometry(r.attrs, first(data), r.dtypes[0]), weights.pop()
 
 
 ROWS = {_normed_convolution: [forward], _normed_convolution_d_weight: [by_weight]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from math import prod
 from typing import Any
@@ -41,7 +41,7 @@ def forward(r: Request) -> ChosenKernel | None:
     made = _of_each(r.inputs[1], make)
     if made is None:
         return None
-    cast = _Cast(r.dtype, r.inputs[1])
+    cast = Casts(r.dtype, _shapes(r.inputs[1]))
     pieces: list[Piece] = [
         (band_of(r.inputs[1]), r.dtype), ((count * hidden,), r.dtype),
         ((max(p.scratch for p in made.values()),), _byte),
@@ -80,7 +80,7 @@ def by_data(r: Request) -> ChosenKernel | None:
     fresh, more = (_of_each(r.inputs[1], partial(make, adds=adds)) for adds in (False, True))
     if fresh is None or more is None:
         return None
-    cast = _Cast(r.dtype, r.inputs[1])
+    cast = Casts(r.dtype, _shapes(r.inputs[1]))
     scratch_of = max(p.scratch for p in (*fresh.values(), *more.values()))
     pieces: list[Piece] = [
         (band_of(r.inputs[1]), r.dtype), ((count * hidden,), r.dtype), ((count, width), float32),
@@ -102,15 +102,14 @@ def by_data(r: Request) -> ChosenKernel | None:
     return connected(connect, scratch_bytes(pieces), _name(more, r.inputs[1]))
 
 
-class _Cast:
-    """Casts of float32 to `dtype`, with a kernel for each shape: bands, and the sum of a gradient."""
+class Casts:
+    """Casts of float32 to `dtype`, with a kernel for each shape; those for `shapes` are made now."""
 
-    def __init__(self, dtype: DType, weight: Shape) -> None:
+    def __init__(self, dtype: DType, shapes: Iterable[Shape]) -> None:
         self.attrs = Cast.Attrs(dtype=dtype.name)
-        self.dtype = dtype
         self.kernels: dict[Shape, ChosenKernel] = {}
-        for rows in {s.stop - s.start for s in bands(weight)}:
-            self.kernel((rows, weight[1]))
+        for shape in shapes:
+            self.kernel(shape)
 
     def kernel(self, shape: Shape) -> ChosenKernel:
         if shape not in self.kernels:
@@ -123,6 +122,11 @@ class _Cast:
     def call(self, source: Any, target: Any) -> Run:
         kernel = self.kernel(source.shape)
         return kernel.link(kernel.run, np, self.attrs, source, out=target)
+
+
+def _shapes(weight: Shape) -> set[Shape]:
+    """Of the bands of `weight`."""
+    return {(s.stop - s.start, weight[1]) for s in bands(weight)}
 
 
 def _parts(columns: Any, whole: Any, weight: Shape) -> list[tuple[Any, Any]]:

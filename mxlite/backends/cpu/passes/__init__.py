@@ -27,6 +27,8 @@ from .pack import pack as pack
 from .pooled_convolutions import pooled_convolutions
 from .rnn_updates import rnn_updates
 from .split_gradients import split_gradients
+from .wide_convolutions import wide_convolutions
+from .wide_dense import wide_dense
 
 SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
     channels_last,
@@ -43,6 +45,8 @@ COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Ent
     split_gradients,
     image_gradients,
     normed_loads,
+    wide_dense,
+    wide_convolutions,
     narrow_gradients,
     loaded_dense,
     narrowed_dense,

@@ -1,0 +1,161 @@
+"""In mixed precision, dense layers read a float32 batch as it is, and narrow it some samples at a time.
+
+    data -> Cast -> FullyConnected(., weight)          _wide_dense(data, weight)
+            Cast -> gradient in the weight -> Cast     _wide_dense_d_weight(d_out, data)
+
+So the copy of the batch in 16 bits is never there as a whole; see `wide_dense.py`. It is made again for the
+backward pass in any case, so that either pass may do without by itself: if all that read it there can. A copy
+of what is no variable stays: that dies when it is made.
+
+The gradient in the weight is float32 at once, and its bias's a node of its own. That takes more bytes than a
+gradient of 16 bits, or bands of one (`product_updates`): with so few samples that it is more than the copy,
+the copy stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from ...core.dtype import float32
+from ...graph import Entry, Graph, Node
+from ...ops.cast import Cast
+from ...ops.dense import FullyConnected
+from ..base import Request
+from ..wide_dense import _wide_dense, _wide_dense_d_weight, WideGradientAttrs
+from .rewritten import output, renewed, rewritten
+
+LEAST_BYTES, LEAST_SAMPLES = 256 * 1024, 512
+"""Of a copy that is not made, and of the batch: several bands."""
+
+
+def wide_dense(
+    graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
+) -> tuple[Graph, Mapping[Entry, Entry], int]:
+    """`graph` with dense layers that narrow their data; see `Backend.combine`. O(inputs).
+
+    `has_kernel` says for such a layer, and for its gradient, whether the backend has a kernel. Run it after
+    `split_gradients`, and before updates take gradients in.
+    """
+    search = _Search(graph, kept, num_forward, has_kernel)
+    changed = search.changed()
+    if not changed:
+        return graph, {}, num_forward
+    read = kept | {e for n in graph.nodes for e in n.inputs}
+    widened = {search.widening[n] for n in changed if n in search.widening}
+    gone = widened | {
+        cast for cast in changed.values() if all(changed.get(n) is cast for n in search.readers[Entry(cast)])
+    }
+    shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
+    moved: dict[Entry, Entry] = {}
+    node_of: dict[Node, Node] = {}
+    order: list[Node] = []
+
+    def add(node: Node, new: Node) -> None:
+        node_of[node] = new
+        order.append(new)
+        for i, name in enumerate(node.output_names):
+            was = Entry(node, i)
+            if name in new.output_names and was in shapes:
+                e = moved[was] = output(new, name)
+                shapes[e], dtypes[e] = shapes[was], dtypes[was]
+
+    seen = fewer = 0  # operators, and those of the forward pass that are gone
+    for node in graph.nodes:
+        seen += node.op is not None
+        if node in gone:
+            fewer += seen <= num_forward
+            continue
+        inputs = tuple(moved.get(e, e) for e in node.inputs)
+        if node not in changed:
+            new = renewed(node, inputs, node_of)
+            if new is node:
+                order.append(node)
+            else:
+                add(node, new)
+            continue
+        named = dict(zip(node.input_names, inputs)) | {"data": changed[node].inputs[0]}
+        if node.op is FullyConnected:
+            add(node, replace(node, op=_wide_dense, inputs=tuple(named[n] for n in node.input_names)))
+            continue
+        new = _gradient(graph, node, named)
+        order.append(new)
+        made, wide = Entry(new), Entry(search.widening[node])
+        moved[wide] = made
+        shapes[made], dtypes[made] = shapes[wide], dtypes[wide]
+        if any(output(node, n) in read for n in node.output_names if n == "d_bias"):
+            add(node, replace(node, inputs=(named["d_out"],), absent=node.absent | {"data"}))
+    return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward - fewer
+
+
+class _Search:
+    """What can change. widening: the cast of each gradient in a weight, if that alone reads it."""
+
+    def __init__(
+        self, graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
+    ) -> None:
+        self.graph, self.has_kernel = graph, has_kernel
+        self.shown = kept.union(graph.outputs)
+        self.forward = frozenset([n for n in graph.nodes if n.op is not None][:num_forward])
+        self.casts = [n for n in graph.nodes if n.op is Cast and self._is_copy(n)]
+        self.readers: dict[Entry, list[Node]] = {}
+        for node in graph.nodes if self.casts else ():
+            for e in node.inputs:
+                self.readers.setdefault(e, []).append(node)
+        self.widening: dict[Node, Node] = {}
+
+    def changed(self) -> dict[Node, Node]:
+        """The nodes that read a batch as it is, with the cast of it that they do without."""
+        found: dict[Node, Node] = {}
+        for cast in self.casts:
+            readers = self.readers.get(Entry(cast), [])
+            for part in (
+                [n for n in readers if n in self.forward],
+                [n for n in readers if n not in self.forward],
+            ):
+                if all(self._takes(n, cast) for n in part):
+                    found |= dict.fromkeys(part, cast)
+        return found
+
+    def _is_copy(self, cast: Node) -> bool:
+        graph, made, source = self.graph, Entry(cast), cast.inputs[0]
+        is_narrowing = graph.dtypes[source] == float32 and graph.dtypes[made].itemsize == 2
+        is_large = is_narrowing and graph.nbytes(made) >= LEAST_BYTES
+        return is_large and source.node.op is None and made not in self.shown
+
+    def _takes(self, node: Node, cast: Node) -> bool:
+        """Whether `node` can do without the copy that `cast` makes, and that is worth it."""
+        graph = self.graph
+        named = dict(zip(node.input_names, node.inputs))
+        if named.get("data") != Entry(cast) or node.inputs.count(Entry(cast)) > 1:
+            return False
+        if node.op is FullyConnected:
+            outs = (graph.shapes[Entry(node)],)
+            ins = (cast.inputs[0], *node.inputs[1:])
+            return prod(outs[0][:-1]) >= LEAST_SAMPLES and self._has(_wide_dense, node.attrs, ins, outs)
+        if node.op is not FullyConnected.grad_op or node.absent != {"weight"} or "d_out" not in named:
+            return False
+        d_weight = output(node, "d_weight")
+        readers = self.readers.get(d_weight, [])
+        if len(readers) != 1 or readers[0].op is not Cast.grad_op or d_weight in self.shown:
+            return False
+        weight = graph.shapes[d_weight]
+        count = prod(graph.shapes[named["d_out"]]) // max(1, weight[0])
+        if graph.dtypes[Entry(readers[0])] != float32 or count < max(LEAST_SAMPLES, 3 * weight[0]):
+            return False
+        self.widening[node] = readers[0]
+        ins = (named["d_out"], cast.inputs[0])
+        return self._has(_wide_dense_d_weight, WideGradientAttrs(weight), ins, (weight,))
+
+    def _has(self, op: Any, attrs: Any, ins: Sequence[Entry], outs: tuple[tuple[int, ...], ...]) -> bool:
+        graph = self.graph
+        shapes, dtypes = tuple(graph.shapes[e] for e in ins), tuple(graph.dtypes[e] for e in ins)
+        return self.has_kernel(Request(op, attrs, shapes, outs, dtypes[0], dtypes))
+
+
+def _gradient(graph: Graph, node: Node, named: Mapping[str, Entry]) -> Node:
+    """The node that makes the gradient in the weight, as `node` does."""
+    attrs = WideGradientAttrs(graph.shapes[output(node, "d_weight")])
+    return Node(_wide_dense_d_weight, attrs, (named["d_out"], named["data"]), node.name)
