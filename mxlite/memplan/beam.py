@@ -30,7 +30,7 @@ from .stages import MOST, Stages
 
 Array = np.ndarray
 
-WIDTH = 100  # labels of each budget
+LABELS = 4000  # of all budgets together that go on from one stage to the next
 BUDGETS = 64  # at most
 NEAR = 8  # units of seconds that count as nothing
 BELOW, SLOWEST = (0.98, 0.95, 0.92), 3  # of the least bytes known; seconds there, of those of that point
@@ -66,9 +66,7 @@ class Labels:
 class Beam:
     """Searches of one problem, within `budgets` bytes each, for less than `upper` units of seconds."""
 
-    def __init__(
-        self, stages: Stages, budgets: Array, upper: Array, width: int = WIDTH, forced: int = 0
-    ) -> None:
+    def __init__(self, stages: Stages, budgets: Array, upper: Array, width: int, forced: int = 0) -> None:
         self.stages, self.budgets, self.upper, self.width = stages, budgets, upper, width
         self.first = stages.useful[0] & ~(forced & stages.free)
         self.prices = Prices(stages, budgets)
@@ -239,7 +237,7 @@ class Beam:
         return found
 
 
-def beam(pool: Pool, width: int = WIDTH) -> None:
+def beam(pool: Pool) -> None:
     """Search for what beats the points of the frontier, each within the bytes up to the next larger one's,
     and for what lies below the least of them.
     """
@@ -256,6 +254,7 @@ def beam(pool: Pool, width: int = WIDTH) -> None:
         budgets.append(int(points[-1].live_bytes * share))
         upper.append(round(SLOWEST * points[-1].seconds / stages.unit))
     forced = sum(1 << u for u in np.flatnonzero(pool.forced).tolist())
+    width = LABELS // len(budgets)
     found = Beam(stages, np.array(budgets, np.int64), np.array(upper, np.int64), width, forced).run()
     if found:
         pool.held("beam", pool.holds.of_sets(np.stack([*found.values()])))
