@@ -139,7 +139,12 @@ def compare_with_the_least(problem: Problem, shares: Sequence[float], within: fl
 
 
 # (seed, layers, share): recompute seconds of the optimum, proven once by `solve` in seconds of work.
-PROVED_BEFORE = {(34, 26, 0.6): 66.0, (1078, 28, 0.6): 63.0}
+PROVED_BEFORE = {
+    (34, 26, 0.6): 66.0,
+    (1078, 28, 0.6): 63.0,
+    (16, 26, 0.5): 108.0,
+    (6, 26, 0.5): 187.0,
+}
 
 
 @pytest.mark.parametrize("case", PROVED_BEFORE)

@@ -36,24 +36,24 @@ WARM = 0.01, 0.02  # how much worse, in shares of a step, the next state may be 
 NEAR = 4  # places that a change is away from the one before, at most, half of the time
 
 
-def anneal(pool: Pool, limit: int) -> None:
+def anneal(pool: Pool, limit: int, seed: int = 1) -> None:
     """Search from the points of the frontier for `limit` visits, changing what is held, or not at all where
-    these are too few.
+    these are too few. Each `seed` searches otherwise.
     """
     if pool.evaluator.runs_by_stage and len(pool.holds.free):
         points = [p for p in pool.points if p.array.min(initial=0) >= 0]
         if points:
-            _anneal(pool, points, _Spans(pool), limit)
+            _anneal(pool, points, _Spans(pool), limit, seed)
 
 
 def anneal_counts(pool: Pool, places: np.ndarray, limit: int) -> None:
     """As `anneal`, changing mirror counts of `places`: coarser steps, and far less work for each."""
     points = [p for p in pool.points if p.runs is None and p.array.min(initial=0) >= 0]
     if len(places) and points:
-        _anneal(pool, points, _Counts(pool, np.sort(places)), limit)
+        _anneal(pool, points, _Counts(pool, np.sort(places)), limit, 1)
 
 
-def _anneal(pool: Pool, points: Sequence[Point], space: _Spans | _Counts, limit: int) -> None:
+def _anneal(pool: Pool, points: Sequence[Point], space: _Spans | _Counts, limit: int, seed: int) -> None:
     rows = limit // len(pool.problem.tasks)
     least_steps = min(STEPS, STEPS_EACH * space.places)
     each = min(EACH, rows // (BUDGETS * least_steps))
@@ -64,7 +64,7 @@ def _anneal(pool: Pool, points: Sequence[Point], space: _Spans | _Counts, limit:
     steps = rows // searches
     least, most = points[-1].live_bytes, points[0].live_bytes
     budgets = np.repeat(np.maximum(1.0, np.linspace(BELOW * least, most, BUDGETS, False)), each)
-    draws = _Draws()
+    draws = _Draws(seed)
     space.begin([next((p for p in points if p.live_bytes <= b), points[-1]) for b in budgets.tolist()])
     space.draw(draws, _places(steps, searches, space.places, draws))
     size = int(len(pool.problem.tasks) > FEW)
@@ -163,8 +163,8 @@ class _Spans:
 class _Draws:
     """Random numbers, the same on every machine and in every version of numpy."""
 
-    def __init__(self) -> None:
-        self._bits = np.random.PCG64(1)
+    def __init__(self, seed: int) -> None:
+        self._bits = np.random.PCG64(seed)
 
     def below(self, bound: int, *shape: int) -> np.ndarray:
         """Whole numbers in [0, bound), for bounds up to 2**24."""

@@ -12,7 +12,8 @@ import itertools
 import numpy as np
 
 from . import offload, split
-from .anneal import anneal, anneal_counts
+from .anneal import anneal, anneal_counts, FEW
+from .beam import beam
 from .blocks import Blocks
 from .chain import Chain, counts_of, filled, Table
 from .deep import Deep
@@ -43,7 +44,8 @@ RUNGS = 1.02  # ratio of the budgets that the chain programme is asked for
 # counts, and more for more tasks: fewer visits.
 SMALL_VISITS, VISITS, MORE_VISITS = 300, 3_000_000, 300
 COUNTED, MOST_COUNTED, MORE_COUNTED = 150, (1_000_000, 2_000_000), 4400
-ANNEALED, MOST_ANNEALED, MORE_ANNEALED = 900, (1_000_000, 3_500_000), 240_000_000
+ANNEALED, MOST_ANNEALED, MORE_ANNEALED = 300, (1_000_000, 3_500_000), 240_000_000
+TIMES = 8  # that annealing of what is held begins anew, for up to FEW tasks
 SQUEEZED, MORE_SQUEEZED = (250_000, 400_000), 880
 EXCHANGED, MOST_EXCHANGED, MORE_EXCHANGED = 1500, 1_000_000, 85_000_000
 
@@ -145,10 +147,14 @@ def _search_runs(pool: Pool) -> None:
     """What is held, around the points that there are."""
     number = len(pool.problem.tasks)
     low, high = MOST_ANNEALED
-    anneal(pool, min(ANNEALED * number**2, max(low, min(high, MORE_ANNEALED // number))))
+    limit = min(ANNEALED * number**2, max(low, min(high, MORE_ANNEALED // number)))
+    for seed in range(1, 1 + (TIMES if number <= FEW else 1)):
+        anneal(pool, limit, seed)
     fewest, most = SQUEEZED
     squeeze(pool, max(fewest, min(most, MORE_SQUEEZED * number)))
     exchange(pool, max(EXCHANGED * number, min(MOST_EXCHANGED, MORE_EXCHANGED // number)))
+    if number <= FEW:
+        beam(pool)
 
 
 def _schemes(pool: Pool, cuts: split.Cuts) -> None:

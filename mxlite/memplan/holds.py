@@ -173,6 +173,18 @@ class Holds:
         self.settle(state)
         return state
 
+    def of_sets(self, sets: Array) -> Held:
+        """Of each row of `sets` what is held when each stage begins: sets of tasks as bits, task 0 lowest."""
+        bits = []
+        for row in sets.tolist():
+            for u in range(self.number):
+                stages = [j for j in range(self.stages) if row[j] >> u & 1]
+                bits += self._sets([stages])
+        held = self._rows(bits).reshape(len(sets), -1)
+        state = Held(held, np.zeros((len(sets), self.size), self.kind))
+        self.settle(state)
+        return state
+
     def settle(self, states: Held) -> None:
         """Find what runs again from what is held, of all tasks."""
         changed = self.scratch[0].array

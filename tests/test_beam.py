@@ -1,0 +1,83 @@
+"""Beam search: what it says of bytes and seconds, and that it finds the least where all can be tried."""
+
+from __future__ import annotations
+
+import exact_graphs as graphs
+import numpy as np
+import pytest
+from exact_schedule import brute_force
+from problems import random_problem, residual
+
+from mxlite.memplan import Problem
+from mxlite.memplan.beam import Beam, beam
+from mxlite.memplan.pool import Pool
+from mxlite.memplan.stages import Stages
+
+NO_LIMIT = 1 << 50  # units of seconds
+
+NETS = {
+    "drawn": lambda: graphs.step(graphs.drawn(3, 14)),
+    "uneven": lambda: graphs.step(graphs.wave(12)),
+    "u-net": lambda: graphs.step(graphs.u_net(3)),
+    "residual": lambda: graphs.step(graphs.residual(2)),
+    "branched": lambda: graphs.step(graphs.branched(2)),
+    "updates": lambda: residual(3, 2, update=True),
+}
+
+
+def searched(
+    problem: Problem, budgets: list[int], width: int = 50
+) -> list[tuple[int, np.ndarray, float, float]]:
+    """(budget, bytes by stage, seconds, seconds as the search counts them) of what it finds."""
+    pool = Pool(problem)
+    stages = Stages(problem, pool.evaluator.profiles)
+    sizes = np.array(budgets, np.int64)
+    found = Beam(stages, sizes, np.full(len(sizes), NO_LIMIT), width).run()
+    rows = np.stack([*found.values()])
+    live, seconds = pool.held("beam", pool.holds.of_sets(rows))
+    counted = np.zeros(len(rows))
+    for j in range(stages.stages):
+        said = stages.most_bytes(j, rows[:, j], rows[:, j + 1])
+        if not problem.updates:  # which may wait for what runs again
+            assert (live[:, stages.number + j] <= said).all()
+        assert (said <= sizes[[*found]]).all()
+        again = stages.missing(rows[:, j], stages.asked[j] | rows[:, j + 1])
+        counted += stages.cost(again) * stages.unit
+    return [(budgets[b], live[i], seconds[i], counted[i]) for i, b in enumerate(found)]
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_what_is_found_keeps_its_budget_and_takes_no_more_than_the_seconds_counted(name):
+    problem = NETS[name]()
+    keep_all = Pool(problem).evaluator.one([0] * problem.num_forward)[0]
+    found = searched(problem, [int(share * keep_all) for share in (0.95, 0.85, 0.75, 0.65)])
+    assert found
+    for budget, live, seconds, counted in found:
+        assert live.max() <= budget
+        assert seconds <= counted * (1 + 1e-4)  # what turns out to be of no use does not run
+
+
+@pytest.mark.parametrize("layers", [graphs.wave(4), graphs.drawn(3, 4), graphs.drawn(7, 4)])
+def test_of_a_tiny_problem_it_finds_what_trying_everything_finds(layers):
+    problem = graphs.step(layers)
+    front = [point for point in brute_force(problem) if point[1]]
+    found = {budget: seconds for budget, _, seconds, _ in searched(problem, [n for n, _ in front])}
+    assert front
+    for nbytes, extra in front:
+        assert found[nbytes] <= extra + 1e-9
+
+
+def test_a_known_optimum_that_changes_of_a_few_tasks_do_not_reach():
+    """26 random layers in half of their bytes: 108 seconds are proven to be the least."""
+    problem = graphs.step(graphs.drawn(16, 26))
+    (found,) = searched(problem, [21248], 100)
+    assert found[1].max() <= 21248
+    assert found[2] == 108.0
+
+
+def test_keeping_everything_alone_is_not_searched():
+    problem = random_problem(3, 8)
+    pool = Pool(problem)
+    pool.add("keep all", np.zeros((1, problem.num_forward), np.int64))
+    beam(pool)
+    assert len(pool.points) == 1
