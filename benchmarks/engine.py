@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from harness import heading, markdown, mxnet_python, RESULTS, Spread, Worker
-from harness.machine import today
+from harness.machine import write_page
 
 PUSHES = {
     "a += 1": 10_000,
@@ -123,12 +123,7 @@ def main() -> None:
         text = heading("Microseconds of a tiny operation", peer) + f"- rounds: {rounds}, alternated\n\n"
         agree(workers)
         text += report(measure(workers, rounds, args.quick), workers)
-    print(text)
-    if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-        path = output / f"{today()}-engine.md"
-        path.write_text(text)
-        print(f"written: {path.name}", file=sys.stderr)
+    write_page(text, output, "engine")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import mean
 
 from harness import heading, markdown, RESULTS
-from harness.machine import today
+from harness.machine import write_page
 
 from mxlite.core import SearchLimitError
 from mxlite.memplan import exact, LiveRange, place
@@ -108,12 +108,7 @@ def main() -> None:
     code = "machine code by llvmlite" if exact.machine_code() else "Python"  # compiles before the clock runs
     text = heading("Offsets of hard problems", None) + f"- inner loops: {code}\n\n"
     text += measure(paths, QUICK if args.quick else exact.LIMIT)
-    print(text)
-    if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-        path = output / f"{today()}-offsets.md"
-        path.write_text(text)
-        print(f"written: {path.name}", file=sys.stderr)
+    write_page(text, output, "offsets")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import heading, markdown, RESULTS, Spread, Worker
-from harness.machine import today
+from harness.machine import write_page
 
 SETTINGS = {
     "joined": {"MXLITE_KERNELS": "onednn,compiled"},
@@ -140,12 +140,7 @@ def main() -> None:
         }
         times = measure(workers, rounds)
     text += f"- rounds: {rounds}, alternated\n\n" + report(times, binding(rounds))
-    print(text)
-    if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-        path = output / f"{today()}-overhead.md"
-        path.write_text(text)
-        print(f"written: {path.name}", file=sys.stderr)
+    write_page(text, output, "overhead")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from mxlite.ops import find_op
 pytestmark = pytest.mark.skipif(not usable(), reason="there is no compiler (llvmlite)")
 
 PASS = importlib.import_module("mxlite.backends.passes.banded")
+PLAIN = importlib.import_module("mxlite.backends.banded")
 SGD = mx.optimizer.SGD(momentum=0.5)
 SAMPLES, ROWS, WIDTH = 7, 48, 40
 BANDED = {"_banded", "_banded_gradient"}
@@ -273,3 +274,17 @@ def test_generated_gradients_may_lie_over_whatever_they_read(name):
         over = own[names.index(donor)]
         bind_call(kernel, np, grad, attrs, own, [over])()
         np.testing.assert_array_equal(over, want, err_msg=donor)
+
+
+@pytest.mark.parametrize("count", [0, 2, 6, 7])
+def test_sizes_of_bands_are_those_of_the_list(count: int) -> None:
+    a = BandedAttrs((), 0, (), (), count, 2)
+    assert a.num_bands == len(a.bands)
+    assert a.sizes == list(dict.fromkeys(b.stop - b.start for b in a.bands))
+
+
+def test_planning_lists_no_bands(monkeypatch: Any) -> None:
+    """A batch that no memory holds has too many, and is planned all the same."""
+    monkeypatch.setattr(BandedAttrs, "bands", property(lambda a: pytest.fail("all bands were listed")))
+    plan = PLAIN._Plan(BandedAttrs((), 0, (), (), 2**60 + 1, 2), PLAIN._reference)
+    assert list(plan.kernels) == [2, 1]

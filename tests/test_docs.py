@@ -211,6 +211,31 @@ def test_the_interface_lists_every_class_that_a_user_would_make_or_extend():
                 assert here in listed, f"docs/api.md lacks {namespace.__name__}.{name}"
 
 
+def public_without_description():
+    """What `mx.NAME` and its namespaces show that does not say what it is, methods included."""
+    namespaces = {n: v for n in PUBLIC if inspect.ismodule(v := getattr(mx, n))}
+    shown = {f"mx.{n}": v for n in PUBLIC if n not in namespaces and callable(v := getattr(mx, n))}
+    for space, module in namespaces.items():
+        for n, v in vars(module).items():
+            if not n.startswith("_") and (inspect.isclass(v) or inspect.isfunction(v)):
+                shown[f"mx.{space}.{n}"] = v
+    for name, here in shown.items():
+        if not here.__module__.startswith("mxlite"):
+            continue
+        if not inspect.getdoc(here) or (inspect.isclass(here) and not here.__doc__):
+            yield name
+        if inspect.isclass(here) and not here.__module__.startswith("mxlite.ops."):
+            for n in dir(here):
+                member = inspect.getattr_static(here, n)
+                ours = isinstance(member, (property, staticmethod, classmethod)) or inspect.isfunction(member)
+                if ours and not n.startswith("_") and not inspect.getdoc(getattr(here, n)):
+                    yield f"{name}.{n}"
+
+
+def test_all_that_is_public_says_what_it_is():
+    assert list(public_without_description()) == []
+
+
 def test_descriptions_have_no_marks_that_a_page_would_stumble_over():
     """Sphinx takes `*x` for the start of emphasis and `|x|` for a substitution: make docs fails there."""
     for name, here in listed_in_api().items():

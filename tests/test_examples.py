@@ -56,7 +56,7 @@ def test_a_resnet_trains_inside_its_budget(tmp_path):
 
 
 def test_a_stopped_example_resumes(tmp_path):
-    arguments = ("--depth", 20, "--budget", "none", "--epochs", 2, "--prefix", "r")
+    arguments = ("--depth", 11, "--budget", "none", "--epochs", 2, "--prefix", "r")
     child = subprocess.Popen(
         command("train_resnet", *arguments), cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
     )
@@ -75,6 +75,23 @@ def test_a_stopped_example_resumes(tmp_path):
     assert (whole / "r-0002.params").read_bytes() == (tmp_path / "r-0002.params").read_bytes()
 
 
+def run_here(monkeypatch, capsys, folder, name, *arguments):
+    """Exit status and all that is printed, in this process: starting one would be nearly all of the time."""
+    monkeypatch.chdir(folder)
+    _, program, *arguments = command(name, *arguments)
+    monkeypatch.setattr(sys, "argv", [program, *arguments])
+    try:
+        runpy.run_path(program, run_name="__main__")
+        ended = 0
+    except SystemExit as end:
+        ended = end.code
+    except Exception as error:
+        ended = str(error)
+    said = ended if isinstance(ended, str) else ""  # Python prints that, and ends with 1
+    printed = capsys.readouterr()
+    return 1 if said else ended, printed.out + printed.err + said
+
+
 @pytest.mark.parametrize(
     "arguments, code, text",
     [
@@ -87,21 +104,10 @@ def test_a_stopped_example_resumes(tmp_path):
     ],
 )
 def test_bad_arguments_are_explained(tmp_path, monkeypatch, capsys, arguments, code, text):
-    """In this process: nothing is trained, and starting one would be nearly all of the time."""
-    monkeypatch.chdir(tmp_path)
-    _, program, *arguments = command("train_resnet", *arguments)
-    monkeypatch.setattr(sys, "argv", [program, *arguments])
-    try:
-        runpy.run_path(program, run_name="__main__")
-        ended = 0
-    except SystemExit as end:
-        ended = end.code
-    except Exception as error:
-        ended = str(error)
-    said = ended if isinstance(ended, str) else ""  # Python prints that, and ends with 1
-    assert (1 if said else ended) == code
-    printed = capsys.readouterr()
-    assert text in printed.out + printed.err + said
+    """Nothing is trained, nothing written."""
+    ended, printed = run_here(monkeypatch, capsys, tmp_path, "train_resnet", *arguments)
+    assert ended == code
+    assert text in printed
     assert os.listdir(tmp_path) == []
 
 
@@ -118,11 +124,13 @@ def test_an_lstm_learns_inside_its_budget(tmp_path):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_bad_arguments_are_one_line(tmp_path, name):
-    said = run(tmp_path, name, "--epochs", 0, code=2)
+def test_bad_arguments_are_one_line(tmp_path, monkeypatch, capsys, name):
+    ended, said = run_here(monkeypatch, capsys, tmp_path, name, "--epochs", 0)
+    assert ended == 2
     assert said.splitlines()[-1].endswith("--epochs must be at least 1, got 0")
     if name != "mixed_loop":
-        said = run(tmp_path, name, "--budget", "lots", code=2)
+        ended, said = run_here(monkeypatch, capsys, tmp_path, name, "--budget", "lots")
+        assert ended == 2
         assert "Cannot read the memory budget 'lots'" in said.splitlines()[-1]
 
 

@@ -510,12 +510,12 @@ def test_an_update_overlaps_with_the_rest_of_backward(monkeypatch):
     assert waited == [True]
 
 
-def test_a_chain_of_20000_operators_is_planned():
+def test_a_chain_of_10000_operators_is_planned():
     h = mx.sym.Variable("x")
-    for _ in range(20_000):
+    for _ in range(10_000):
         h = h * 1.001
     plan = mx.sym.MakeLoss(h).memory_plan(mx.cpu(), x=(16,))
-    assert len(plan.problem.tasks) >= 40_000
+    assert len(plan.problem.tasks) >= 20_000
     assert plan.placed_bytes == plan.max_live_bytes == 64
 
 

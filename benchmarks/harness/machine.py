@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,16 @@ def heading(title: str, peer: dict[str, str] | None) -> str:
 def today() -> str:
     """The date as in file names, UTC."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def write_page(text: str, folder: Path | None, name: str) -> None:
+    """Print a page of results, and write it into `folder`, if there is one, as today's of that name."""
+    print(text)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{today()}-{name}.md"
+        path.write_text(text)
+        print(f"written: {path.name}", file=sys.stderr)
 
 
 def cpu_model() -> str:

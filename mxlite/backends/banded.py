@@ -96,6 +96,15 @@ class BandedAttrs:
         """The samples of each band."""
         return [slice(i, min(i + self.each, self.count)) for i in range(0, self.count, self.each)]
 
+    @property
+    def num_bands(self) -> int:
+        return -(-self.count // self.each)
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many samples a band may have. Of a batch that no memory holds there are too many to list."""
+        return [n for n in (min(self.each, self.count), self.count % self.each) if n]
+
 
 class _banded(Composite):
     """Operators on `each` samples at a time.
@@ -196,13 +205,12 @@ class _Plan:
 
     def __init__(self, a: BandedAttrs, choose: Callable[[Link, int], ChosenKernel]) -> None:
         self.a = a
-        counts = dict.fromkeys(b.stop - b.start for b in a.bands)
-        self.kernels = {n: [_Kernel(k, n, choose(k, n)) for k in a.links] for n in counts}
+        self.kernels = {n: [_Kernel(k, n, choose(k, n)) for k in a.links] for n in a.sizes}
         self.place = self._places()
         self.sums = [i for i, x in enumerate(a.arrays) if x.sums]
         inner = dict.fromkeys(self.place.values())
         pieces: list[Piece] = [((a.each, *a.arrays[i].shape[1:]), a.arrays[i].dtype) for i in inner]
-        pieces += [((len(a.bands), *a.arrays[i].shape), a.arrays[i].dtype) for i in self.sums]
+        pieces += [((a.num_bands, *a.arrays[i].shape), a.arrays[i].dtype) for i in self.sums]
         nbytes = max((k.nbytes for row in self.kernels.values() for k in row), default=0)
         self.pieces: list[Piece] = [*pieces, ((nbytes,), _byte)]
         self.inner = list(inner)

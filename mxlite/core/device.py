@@ -36,6 +36,7 @@ class Context:
 
     @property
     def device_typeid(self) -> int:
+        """MXNet's number of `device_type`."""
         return _TYPES[self.device_type]
 
     def __eq__(self, other: object) -> bool:

@@ -134,10 +134,12 @@ class Engine(ABC):
         """Come to rest; see `process.py`."""
 
     @abstractmethod
-    def after_fork_in_parent(self) -> None: ...
+    def after_fork_in_parent(self) -> None:
+        """Go on where `before_fork` stopped."""
 
     @abstractmethod
-    def after_fork_in_child(self) -> None: ...
+    def after_fork_in_child(self) -> None:
+        """Begin anew: of the threads only the caller is there."""
 
     def _raise_failure_of(self, vars: tuple[Var, ...]) -> None:
         for var in vars:

@@ -24,6 +24,8 @@ from .var import Var
 
 
 class NaiveEngine(Engine):
+    """Runs each operation inside the call that pushes it: the oracle of ThreadedEngine."""
+
     def __init__(self) -> None:
         super().__init__()
         # Reentrant, since a finalizer may push in the middle of a push; it then finds `_current` or a queue.

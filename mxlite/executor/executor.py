@@ -117,22 +117,27 @@ class Executor:
 
     @property
     def context(self) -> Context:
+        """The device that it is bound to."""
         return self._ctx
 
     @property
     def arg_dict(self) -> dict[str, NDArray]:
+        """The arguments by name: the arrays that the program reads."""
         return dict(zip(self._arguments, self.arg_arrays))
 
     @property
     def grad_dict(self) -> dict[str, NDArray | None]:
+        """Their gradients by name; None where none is asked for."""
         return dict(zip(self._arguments, self.grad_arrays))
 
     @property
     def aux_dict(self) -> dict[str, NDArray]:
+        """The auxiliary states by name."""
         return dict(zip(self._auxiliary, self.aux_arrays))
 
     @property
     def output_dict(self) -> dict[str, NDArray]:
+        """The last forward's outputs by name."""
         return dict(zip(self._output_names, self.outputs))
 
     @property

@@ -53,8 +53,8 @@ class ExecutorGroup:
     `held` are parameters and auxiliary states that were made before any program; see `hold`.
     """
 
-    def __init__(self, budget: int | None = None) -> None:
-        self.budget = budget
+    def __init__(self) -> None:
+        self.budget: int | None = None
         self.extra: Mapping[str, int] = {}
         self.members: dict[tuple[Hashable, Hashable], Executor] = {}
         self.arena: Arena | None = None

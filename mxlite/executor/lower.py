@@ -23,7 +23,6 @@ from .constants import hoist
 from .preview import with_previews
 from .step import Key, Step
 
-RNG_KEY: Key = ("rng", 0)
 RNG_BYTES = 16  # seed and step, uint64 each
 STAGING: Key = ("staging", 0)
 """Where batches wait next to a GPU program's inputs."""

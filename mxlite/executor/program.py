@@ -50,7 +50,6 @@ class Program:
         arena: Arena,
         rng_state: Any = None,
         rng_var: Var | None = None,
-        bulk_size: int | None = None,
         states: dict[Node, dict[str, Any]] | None = None,
     ) -> None:
         self.lowered = lowered
@@ -59,7 +58,7 @@ class Program:
         self.arena = arena
         self.rng_state = rng_state
         self.rng_var = rng_var
-        self.bulk_size = bulk_size or config.bulk_size()
+        self.bulk_size = config.bulk_size()
         self.states = {} if states is None else states
         self.segments: list[Any] = []
         self.num_forward = 0  # segments

@@ -41,6 +41,7 @@ class Node:
 
     @property
     def output_names(self) -> tuple[str, ...]:
+        """One name for each output, the hidden ones included."""
         return self.op.output_names(self.attrs) if self.op else ("out",)
 
     @property
@@ -50,6 +51,7 @@ class Node:
 
     @property
     def num_visible_outputs(self) -> int:
+        """Of the outputs, those that a user sees."""
         return self.op.num_visible_outputs(self.attrs) if self.op else 1
 
     @property

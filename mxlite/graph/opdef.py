@@ -41,7 +41,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..core.dtype import float32, is_floating
+from ..core.dtype import is_floating
 from ..core.errors import DefinitionError, DTypeError, ShapeError
 from ..core.npshape import UNKNOWN
 from .ir import Entry, Node, Shape
@@ -435,7 +435,3 @@ def require_kind(op: type[Op], dtype: DType | None) -> None:
     if not is_floating(dtype) and (op.accepts == "float" or dtype == np.dtype(bool)):
         wanted = "a floating type" if op.accepts == "float" else "numbers, not bool"
         raise DTypeError(f"needs {wanted}, got {dtype}; convert with Cast (astype), to float32 for instance.")
-
-
-def dtype_or_float32(dtype: DType | None) -> DType:
-    return float32 if dtype is None else dtype

@@ -40,10 +40,12 @@ class DataDesc(tuple[str, tuple[int, ...]]):
 
     @property
     def name(self) -> str:
+        """Of the argument that it feeds."""
         return self[0]
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Of a whole batch."""
         return self[1]
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@ not              the last batch is filled with zeros, `pad` counts them
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,6 @@ from ..core.errors import FormatError, ShapeError, StateError
 from ..core.wanted import wanted_path
 from ..ndarray import from_numpy, NDArray
 from .iterator import DataBatch, DataDesc, DataIter
-
-Parse = Callable[[list[str], int], list[np.ndarray]]
-"""From lines and the number of the first one to arrays with as many rows."""
 
 
 class Lines:

@@ -44,6 +44,7 @@ class MemoryPlan:
 
     @property
     def problem(self) -> Problem:
+        """What was planned: tasks, values and their sizes in bytes."""
         return self.schedule.problem
 
     @property

@@ -14,12 +14,11 @@ from ..core.wanted import wanted
 from ..executor import Executor, ExecutorGroup, hold, Place, simple_bind
 from ..executor.amp import LossScale as Asked
 from ..executor.metrics import Counted
-from ..executor.offload import Offload
 from ..executor.watch import Watch
 from ..graph import Graph, Node, Shape
 from ..io import DataDesc
-from ..memplan import Device
 from ..ndarray import NDArray
+from .argument_names import ArgumentNames
 
 
 class Binding:
@@ -31,23 +30,11 @@ class Binding:
     binding `waits`. Until then it has parameters, and plans a program for inference if somebody wants one.
     """
 
-    def __init__(
-        self,
-        symbol: Any,
-        context: Context,
-        data_names: Sequence[str],
-        label_names: Sequence[str],
-        fixed: Sequence[str],
-        amp: Any,
-        state_names: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, symbol: Any, context: Context, names: ArgumentNames, **options: Any) -> None:
         self.symbol = symbol
         self.context = context
-        self.data_names = list(data_names)
-        self.label_names = list(label_names)
-        self.state_names = list(state_names)  # inputs that no batch feeds
-        self.fixed = list(fixed)
-        self.amp = amp
+        self.names = names
+        self.options = options  # of every `simple_bind`: amp, device, offload, streams
         self.owner = object()  # a name in the group, which then does not keep this alive
         self.group = ExecutorGroup()
         self.data_shapes: list[DataDesc] = []
@@ -57,9 +44,6 @@ class Binding:
         self.optimizer: Any = None  # whose update is part of the step
         self.plan_gradients = False
         self.waits = False  # for its optimizer
-        self.device: Device | str | None = None
-        self.offload: Offload = None
-        self.streams = 1
         self.metrics: tuple[Counted, ...] = ()  # that training steps add to
         self.monitor: Any = None
         self._shown: Executor | None = None  # to the monitor
@@ -69,9 +53,7 @@ class Binding:
 
     def anew(self) -> Binding:
         """The same with nothing bound, in a group of its own."""
-        names = self.data_names, self.label_names, self.fixed
-        new = Binding(self.symbol, self.context, *names, self.amp, self.state_names)
-        new.device, new.offload, new.streams = self.device, self.offload, self.streams
+        new = Binding(self.symbol, self.context, self.names, **self.options)
         new.metrics, new.monitor = self.metrics, self.monitor
         return new
 
@@ -128,16 +110,10 @@ class Binding:
             return [self._graph.shapes[e] for e in self._graph.outputs]
         return [o.shape for o in self.executor.outputs]
 
-    @property
-    def parameters(self) -> list[str]:
-        """Arguments that are no inputs."""
-        inputs = {*self.data_names, *self.label_names, *self.state_names}
-        return [n for n in self.symbol.list_arguments() if n not in inputs]
-
     def feed(self, batch: Any) -> dict[str, Any]:
         """The arrays of a batch by name; labels may be left out, all of them. Raises ShapeError."""
         data_names = [d.name for d in self.data_shapes]
-        label_names = [d.name for d in self.label_shapes] or self.label_names
+        label_names = [d.name for d in self.label_shapes] or self.names.label
         labels = getattr(batch, "label", None)  # a named tuple of data alone will do
         labels = [] if labels is None else labels
         wanted("forward: the batch", batch, "a DataBatch", has=("data",))
@@ -169,8 +145,8 @@ class Binding:
 
     def use(self, data_shapes: Any, label_shapes: Any, loss_scale: Asked | None) -> None:
         """Have an executor for these shapes, a kept or a new one. Nothing changes if that fails."""
-        data = self._described(data_shapes, self.data_names, "data")
-        labels = self._described(label_shapes, self.label_names, "label") if label_shapes else []
+        data = self._described(data_shapes, self.names.data, "data")
+        labels = self._described(label_shapes, self.names.label, "label") if label_shapes else []
         self._loss_scale = loss_scale
         found = self.group.get(self.owner, _key(data, labels))
         graph = None
@@ -240,7 +216,7 @@ class Binding:
         for d, given in zip(descs, shapes):
             if not isinstance(given, DataDesc) and len(given) == 2 and d.name in bound:
                 d.dtype = bound[d.name]
-        known = {*self.label_names, *self.data_names}
+        known = {*self.names.label, *self.names.data}
         found = [d.name for d in descs]
         for name in names:
             if name not in found:
@@ -258,8 +234,8 @@ class Binding:
         if isinstance(asked, (list, tuple)):
             return dict(zip(names, asked))
         usual = asked if isinstance(asked, str) else "write"
-        found = {n: "null" if n in self.fixed else usual for n in self.parameters}
-        found |= dict.fromkeys(self.data_names, usual if self.inputs_need_grad else "null")
+        found = {n: "null" if n in self.names.fixed else usual for n in self.names.parameters}
+        found |= dict.fromkeys(self.names.data, usual if self.inputs_need_grad else "null")
         if isinstance(asked, str):
             return found
         wanted("bind: grad_req", asked, "text, or a list or dict of it", Mapping)
@@ -272,9 +248,9 @@ class Binding:
         descs = [*data, *labels]
         shapes = {d.name: tuple(d.shape) for d in descs}
         types = {d.name: np.dtype(d.dtype) for d in descs}
-        if self.state_names:
+        if self.names.states:
             found = dict(zip(self.symbol.list_arguments(), self.symbol.infer_shape_partial(**shapes)[0]))
-            shapes |= {n: found[n] for n in self.state_names if found[n]}
+            shapes |= {n: found[n] for n in self.names.states if found[n]}
         return shapes, types
 
     def _made(self, data: list[DataDesc], labels: list[DataDesc]) -> Executor:
@@ -294,13 +270,10 @@ class Binding:
             type_dict=types,
             optimizer=self.optimizer,
             arrays=arrays if (data, labels) == (self.data_shapes, self.label_shapes) else {},
-            amp=self.amp,
             loss_scale=self._loss_scale,
-            device=self.device,
-            offload=self.offload,
-            streams=self.streams,
             watch=self._watch,
             place=Place(self.group, self.owner, _key(data, labels), bounded=not self.waits),
+            **self.options,
         )
         try:
             return bind(metrics=self.metrics)

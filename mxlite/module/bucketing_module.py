@@ -20,7 +20,7 @@ import numpy as np
 
 from ..core import BindError, Context, MXLiteError, nearest, StateError
 from ..core.bytesize import parse_bytes
-from ..core.errors import ArgumentError, MemoryBudgetError
+from ..core.errors import ArgumentError
 from ..core.wanted import found, wanted, wanted_function
 from ..executor.offload import Offload
 from ..formats import load_params
@@ -31,6 +31,7 @@ from ..symbol.naming import NameManager
 from .base_module import BaseModule
 from .metric import EvalMetric
 from .module import Module
+from .named_bucket import NamedBucket
 
 Generator = Callable[[Any], tuple[Any, Sequence[str] | None, Sequence[str] | None]]
 
@@ -131,6 +132,7 @@ class BucketingModule(BaseModule):
 
     @property
     def label_names(self) -> list[str]:
+        """Names of the labels that a batch feeds."""
         return self._current.label_names
 
     @property
@@ -212,7 +214,7 @@ class BucketingModule(BaseModule):
         self.for_training = for_training
         self.inputs_need_grad = inputs_need_grad
         self._grad_req = grad_req
-        with _Named(self, self._default_key, data_shapes):
+        with NamedBucket(self._default_key, data_shapes, self._buckets):
             self._first.bind(
                 data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind, grad_req=grad_req
             )
@@ -237,7 +239,7 @@ class BucketingModule(BaseModule):
             if self.optimizer_initialized:
                 module.borrow_optimizer(first)
             module.share_metric(first)
-            with _Named(self, bucket_key, data_shapes):
+            with NamedBucket(bucket_key, data_shapes, self._buckets):
                 module.bind(
                     data_shapes,
                     label_shapes,
@@ -321,7 +323,7 @@ class BucketingModule(BaseModule):
         for module in others.values():
             module._binding.leave()
         self._buckets = {self._default_key: self._first}
-        with _Named(self, self._default_key, self._first.data_shapes):
+        with NamedBucket(self._default_key, self._first.data_shapes, self._buckets):
             self._first.init_optimizer(kvstore, optimizer, optimizer_params, force_init)
         self.optimizer_initialized = True
         key = self._key
@@ -335,14 +337,14 @@ class BucketingModule(BaseModule):
         """Run forward on a batch in its bucket, which is bound if it is new."""
         self.need(params=True)
         self._switch_to(data_batch)
-        with _Named(self, self._key, data_batch.provide_data):
+        with NamedBucket(self._key, data_batch.provide_data, self._buckets):
             self._current.forward(data_batch, is_train)
 
     def forward_backward(self, data_batch: Any) -> None:
         """See Module.forward_backward; in the batch's bucket."""
         self.need(params=True)
         self._switch_to(data_batch)
-        with _Named(self, self._key, data_batch.provide_data):
+        with NamedBucket(self._key, data_batch.provide_data, self._buckets):
             self._current.forward_backward(data_batch)
 
     def backward(self, out_grads: Any = None) -> None:
@@ -473,27 +475,3 @@ class BucketingModule(BaseModule):
     def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
         """See Module.load_resume_state."""
         return self._first.load_resume_state(prefix, train_data)
-
-
-class _Named:
-    """Inside it, a budget that is too small is an error that names the bucket."""
-
-    def __init__(self, module: BucketingModule, key: Any, shapes: Any) -> None:
-        self.module, self.key, self.shapes = module, key, shapes
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, MemoryBudgetError):
-            return
-        shapes = ", ".join(f"{s[0]} {tuple(s[1])}" for s in self.shapes or ())
-        others = [k for k in self.module.bucket_keys if k != self.key]
-        beside = f" beside buckets {', '.join(map(repr, others))}" if others else ""
-        raise MemoryBudgetError(
-            f"Bucket {self.key!r} ({shapes}) does not fit{beside}.\n{error}",
-            budget_bytes=error.budget_bytes,
-            least_feasible_bytes=error.least_feasible_bytes,
-            lower_bound_bytes=error.lower_bound_bytes,
-            keep_all_peak_bytes=error.keep_all_peak_bytes,
-            least_extra_time=error.least_extra_time,
-        ) from None

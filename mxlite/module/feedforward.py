@@ -16,12 +16,13 @@ from ..core.errors import nearest
 from ..ndarray import NDArray
 from ..symbol import Symbol
 from . import array_data, metric as metrics, optimizer as optimizers
-from .base_module import BaseModule, Callbacks
+from .base_module import BaseModule
 from .bucketing_module import BucketingModule
 from .callback import BatchEndParam, LogValidationMetricsCallback
 from .checkpoint import load_checkpoint, save_checkpoint
 from .initializer import Uniform
 from .module import Module
+from .scored_module import Callbacks
 
 Params = Mapping[str, NDArray]
 

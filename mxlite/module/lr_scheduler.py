@@ -157,11 +157,11 @@ class _Falling(LRScheduler):
     def __init__(
         self,
         max_update: int,
-        base_lr: float,
-        final_lr: float,
-        warmup_steps: int,
-        warmup_begin_lr: float,
-        warmup_mode: str,
+        base_lr: float = 0.01,
+        final_lr: float = 0,
+        warmup_steps: int = 0,
+        warmup_begin_lr: float = 0,
+        warmup_mode: str = "linear",
     ) -> None:
         super().__init__(base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
         self.max_update = _whole("max_update", max_update, 1)
@@ -210,17 +210,6 @@ class PolyScheduler(_Falling):
 
 class CosineScheduler(_Falling):
     """`final_lr + (base_lr - final_lr) * (1 + cos(pi t)) / 2`, t from 0 after warm-up to 1 at the end."""
-
-    def __init__(
-        self,
-        max_update: int,
-        base_lr: float = 0.01,
-        final_lr: float = 0,
-        warmup_steps: int = 0,
-        warmup_begin_lr: float = 0,
-        warmup_mode: str = "linear",
-    ) -> None:
-        super().__init__(max_update, base_lr, final_lr, warmup_steps, warmup_begin_lr, warmup_mode)
 
     def falling(self, num_update: int) -> float:
         turn = math.pi * (num_update - self.warmup_steps) / self.max_steps

@@ -85,6 +85,7 @@ class EvalMetric:
         self.update(labels, preds)
 
     def update(self, labels: Any, preds: Any) -> None:
+        """Add a batch: lists of as many labels as predictions."""
         raise NotImplementedError(f"{type(self).__name__} must define update(labels, preds).")
 
     def update_later(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> None:

@@ -128,7 +128,7 @@ def _collected(name: str) -> property:
     def set(self: Measured, value: Any) -> None:
         self.__dict__[mine] = value
 
-    return property(get, set)
+    return property(get, set, doc=f"EvalMetric's `{name}`, when all that was pushed has been measured.")
 
 
 for _name in ("sum_metric", "num_inst", "global_sum_metric", "global_num_inst"):

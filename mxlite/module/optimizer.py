@@ -389,5 +389,6 @@ class RMSProp(_OperatorOptimizer):
 
 
 def zeros_like(weight: NDArray) -> NDArray:
+    """A state of zeros, of the shape, type and device of `weight`."""
     wanted("create_state: weight", weight, "an NDArray", NDArray)
     return zeros(weight.shape, weight.context, dtype=weight.dtype)

@@ -32,6 +32,7 @@ class _Imperative(Optimizer):
         self.step(weight, g, state, lr, wd, self._index_update_count[index])
 
     def step(self, weight: NDArray, g: NDArray, state: Any, lr: float, wd: float, t: int) -> None:
+        """Update `weight` and `state` in place by the gradient `g`; `t` counts the updates, from 1."""
         raise NotImplementedError
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from ..core import BindError, StateError
 from ..io import DataDesc
 from ..ndarray import array, NDArray
-from .base_module import BaseModule, by_device
+from .base_module import BaseModule
+from .module_contract import by_device
 
 
 class PythonModule(BaseModule):
@@ -40,6 +41,7 @@ class PythonModule(BaseModule):
 
     @property
     def label_names(self) -> list[str]:
+        """Names of the labels that a batch feeds."""
         return self._label_names
 
     @property

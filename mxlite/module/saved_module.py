@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from ..core import Context, replacing
+from ..core import replacing
 from ..formats import load_params, save_params
-from ..ndarray import NDArray
 from . import resume
-from .base_module import BaseModule
-from .binding import Binding
-from .training import Training
+from .bound_module import BoundModule
 
 
-class SavedModule(BaseModule):
-    """A module of one symbol, as far as files are concerned. What it saves is set up by Module."""
+class SavedModule(BoundModule):
+    """A module of one symbol, as far as files are concerned."""
 
-    _symbol: Any
-    _context: Context
-    _binding: Binding
-    _training: Training
-
-    def __init__(self, logger: Any) -> None:
-        super().__init__(logger)
-        self._preloaded: tuple[dict[str, NDArray], dict[str, NDArray]] | None = None
-        self._preload_states: str | None = None
-
-    def _parameters(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
-        """The arrays themselves, arguments and auxiliary states."""
-        raise NotImplementedError
-
-    def set_params(
-        self,
-        arg_params: Mapping[str, NDArray],
-        aux_params: Mapping[str, NDArray],
-        allow_missing: bool = False,
-        force_init: bool = True,
-        allow_extra: bool = False,
-    ) -> None:
-        """Assign parameters."""
-        raise NotImplementedError
+    _preload_states: str | None = None  # of a checkpoint, for the optimizer to come
 
     def save_params(self, fname: str) -> None:
         """Write parameters as MXNet's container with `arg:` and `aux:` names."""

@@ -6,7 +6,6 @@ Updater that has them. Which it is, the executor of a binding says; everything h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from ..core.wanted import wanted
 from ..executor import Executor
 from ..executor.amp import LossScale as Asked
 from . import optimizer as optimizers, states
+from .argument_names import ArgumentNames
 from .binding import Binding
 from .kvstore import KVStore
 from .loss_scale import are_finite, LossScale
@@ -30,18 +30,17 @@ class Training:
 
     def __init__(
         self,
-        parameters: Sequence[str],
-        fixed: Sequence[str],
+        names: ArgumentNames,
         fused: bool | None,
         scale: LossScale | None,
         logger: Any,
     ) -> None:
-        self.parameters = list(parameters)
-        self.fixed = list(fixed)
+        self.parameters = names.parameters
+        self.fixed = names.fixed
         self.fused = fused
         self.scale = scale
         self.logger = logger
-        self.index = {n: i for i, n in enumerate(parameters)}
+        self.index = {n: i for i, n in enumerate(names.parameters)}
         self.optimizer: Any = None
         self._updater: Updater | None = None
         self._store: KVStore | None = None

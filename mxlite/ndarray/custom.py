@@ -77,12 +77,15 @@ class CustomOpProp:
         self.need_top_grad_ = need_top_grad
 
     def list_arguments(self) -> list[str]:
+        """Names of the inputs."""
         return ["data"]
 
     def list_outputs(self) -> list[str]:
+        """Names of the outputs."""
         return ["output"]
 
     def list_auxiliary_states(self) -> list[str]:
+        """Names of the arrays that `forward` may change."""
         return []
 
     def infer_shape(self, in_shape: list[list[int]]) -> Any:
@@ -152,6 +155,7 @@ class PropAdapter:
             ) from error
 
     def describe(self, parameters: Parameters) -> Description:
+        """Names of arrays, and which of them backward reads."""
         prop = self.prop(parameters)
         arguments, outputs = tuple(prop.list_arguments()), tuple(prop.list_outputs())
         states = tuple(prop.list_auxiliary_states() or ())
@@ -163,9 +167,11 @@ class PropAdapter:
         return Description(arguments, outputs, states, reads, any(f"d_{o}" in reads for o in outputs))
 
     def infer_shape(self, parameters: Parameters, shapes: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """Shapes of arguments, outputs and states."""
         return self._three(self.prop(parameters).infer_shape([list(s) for s in shapes]))
 
     def infer_type(self, parameters: Parameters, dtypes: Sequence[DType]) -> tuple[Any, Any, Any]:
+        """Types of arguments, outputs and states."""
         ins, outs, states = self._three(self.prop(parameters).infer_type([d.type for d in dtypes]))
         return [as_dtype(d) for d in ins], [as_dtype(d) for d in outs], [as_dtype(d) for d in states]
 
@@ -174,6 +180,7 @@ class PropAdapter:
         return ins, outs, rest[0] if rest else []
 
     def forward(self, call: KernelCall) -> None:
+        """Have the user's operator run forward on the arrays of a call."""
         with _user_code(call, "forward"):
             kinds = self._kinds(call)
             outs = [self._wrap(a, k) for a, k in zip(call.outputs, kinds[1])]
@@ -187,6 +194,7 @@ class PropAdapter:
             )
 
     def backward(self, call: KernelCall) -> None:
+        """Have the user's operator run backward; a head gradient that has not come is 0."""
         with _user_code(call, "backward"):
             kinds = self._kinds(call)
             heads = [_around(a) for a in call.d_outputs]

@@ -6,12 +6,12 @@ from __future__ import annotations
 from math import prod
 from typing import Any, ClassVar
 
-from ..core.errors import DTypeError, OpAttributeError, ShapeError
+from ..core.errors import OpAttributeError, ShapeError
 from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, Shapes
 from .channels import Block, block_shape, blocks, channel_dot, channel_sum, spread, spread_shape, sum_piece
-from .scratch import accumulator, carve, Piece, scratch_bytes
+from .scratch import accumulator, carve, in_accumulator, Piece, scratch_bytes
 
 
 class BatchNorm(Op):
@@ -81,12 +81,9 @@ class BatchNorm(Op):
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
         data = dtypes[0]
         require_kind(cls, data)
+        acc = in_accumulator(data, cls.inputs[1:], dtypes[1:])
         if data is None:
             return dtypes, (None,) * 3
-        acc = accumulator(data)
-        for name, dtype in zip(cls.inputs[1:], dtypes[1:]):
-            if dtype is not None and dtype != acc:
-                raise DTypeError(f"{name} must be {acc} for data of {data}, got {dtype}.")
         return (data, *(acc,) * 4), (data, acc, acc)
 
     @staticmethod

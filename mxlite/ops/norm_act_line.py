@@ -15,7 +15,7 @@ from typing import Any
 
 from ..core.record import record
 from ..graph.ir import Shape
-from ..graph.opdef import DType, Shapes
+from ..graph.opdef import DType, Op, Shapes
 from .norm import _gain, _split, BatchNorm
 from .norm_act import _norm_act
 from .scratch import accumulator, carve, Piece, scratch_bytes
@@ -27,6 +27,16 @@ ADDENDS = ("", "array", "line", "relu")
 def is_lined(addend: str) -> bool:
     """Whether there is a line for the addend."""
     return addend in ADDENDS[2:]
+
+
+def addend_names(cls: type[Op], a: Any) -> tuple[str, ...]:
+    """The inputs there are; the last three are addend, addend_factor and addend_shift."""
+    return cls.inputs[: len(cls.inputs) - (0 if is_lined(a.plus) else 2 if a.plus else 3)]
+
+
+def addend_first(cls: type[Op], a: Any) -> Mapping[str, tuple[str, ...]]:
+    """What `out` may overwrite."""
+    return {"out": ("addend", "data") if a.plus else ("data",)}
 
 
 @record
@@ -54,13 +64,8 @@ class _norm_act_line(_norm_act):
     inferred = (*_norm_act.inferred, "addend_factor", "addend_shift")  # type: ignore[assignment]
     Attrs = NormActLineAttrs  # type: ignore[assignment]
 
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return cls.inputs[: 8 if is_lined(a.plus) else 6 if a.plus else 5]
-
-    @classmethod
-    def in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
-        return {"out": ("addend", "data") if a.plus else ("data",)}
+    input_names = classmethod(addend_names)
+    in_place_options = classmethod(addend_first)
 
     @classmethod
     def unneeded(cls, a: Any) -> frozenset[str]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 from typing import Any
 
 from ..core.errors import DTypeError
 from ..graph.ir import Shape
-from ..graph.opdef import DType, Op, require_kind, Shapes
+from ..graph.opdef import DType, Op, Shapes
 from .norm import BatchNorm
-from .norm_act_line import _added, _line, _pieces, _terms, is_lined, line, NormActLineAttrs
-from .scratch import accumulator, carve, scratch_bytes
+from .norm_act_line import _added, _line, _pieces, _terms, addend_first, addend_names, line, NormActLineAttrs
+from .scratch import carve, in_accumulator, scratch_bytes
 
 
 class _norm_again(Op):
@@ -27,13 +26,8 @@ class _norm_again(Op):
     cheap = True
     Attrs = NormActLineAttrs
 
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return cls.inputs[: 8 if is_lined(a.plus) else 6 if a.plus else 5]
-
-    @classmethod
-    def in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
-        return {"out": ("addend", "data") if a.plus else ("data",)}
+    input_names = classmethod(addend_names)
+    in_place_options = classmethod(addend_first)
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
@@ -44,14 +38,12 @@ class _norm_again(Op):
     def infer_type(
         cls, a: Any, *dtypes: DType | None
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-        data = dtypes[0]
-        require_kind(cls, data)
-        acc = None if data is None else accumulator(data)
-        wanted = (data, *(acc,) * 4, data, acc, acc)[: len(dtypes)]
-        for name, dtype, want in zip(cls.inputs, dtypes, wanted):
-            if dtype is not None and want is not None and dtype != want:
-                raise DTypeError(f"{name} must be {want} for data of {data}, got {dtype}.")
-        return wanted, (data,)
+        (data, *columns), _ = BatchNorm.infer_type(a, *dtypes[:5])
+        wide = in_accumulator(data, cls.inputs[6:], dtypes[6:])
+        for addend in dtypes[5:6]:
+            if None not in (data, addend) and addend != data:
+                raise DTypeError(f"addend must be {data} for data of {data}, got {addend}.")
+        return (data, *columns, data, wide, wide)[: len(dtypes)], (data,)
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from ..core.errors import DTypeError, ShapeError
+from ..core.errors import ShapeError
 from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
@@ -22,8 +22,8 @@ from .conv import backward_bytes, bias_bytes, bias_gradient, geometry, make_grad
 from .conv_channels_last import _convolution_channels_last, ChannelsLastAttrs
 from .layout import first
 from .norm import _gain, _split, BatchNorm
-from .norm_act_line import is_lined, line as line_of
-from .scratch import accumulator, carve, Piece, scratch_bytes
+from .norm_act_line import addend_names, is_lined, line as line_of
+from .scratch import accumulator, carve, in_accumulator, Piece, scratch_bytes
 
 
 @record
@@ -185,9 +185,7 @@ class _normed_convolution_d_weight(Op):
     recomputable = False
     Attrs = NormedGradientAttrs
 
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return cls.inputs[: 7 if is_lined(a.plus) else 5 if a.plus else 4]
+    input_names = classmethod(addend_names)
 
     @classmethod
     def output_names(cls, a: Any) -> tuple[str, ...]:
@@ -253,12 +251,7 @@ class _normed_convolution_d_weight(Op):
 
 def _line_types(data: DType | None, *line: DType | None) -> tuple[DType | None, DType | None]:
     """Of factor and shift."""
-    if data is None:
-        return None, None
-    wide = accumulator(data)
-    for name, dtype in zip(("factor", "shift"), line):
-        if dtype is not None and dtype != wide:
-            raise DTypeError(f"{name} must be {wide} for data of {data}, got {dtype}.")
+    wide = in_accumulator(data, ("factor", "shift"), line)
     return wide, wide
 
 

@@ -6,13 +6,14 @@ from dataclasses import asdict
 from math import prod
 from typing import Any
 
-from ..core.errors import DTypeError, OpAttributeError
+from ..core.errors import OpAttributeError
 from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, Shapes
 from .pool import check_rank, Pooling
+from .pool_gradients import _chosen_pooling
 from .pool_kernels import backward_bytes, choose, forward_bytes, index_type, pool, spread, windows
-from .scratch import accumulator, carve, scratch_bytes
+from .scratch import carve, in_accumulator, scratch_bytes
 
 
 @record
@@ -117,10 +118,7 @@ class _extreme_pooling_channels_last(Op):
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
         data = dtypes[0]
         require_kind(cls, data)
-        acc = None if data is None else accumulator(data)
-        if None not in (acc, dtypes[1]) and dtypes[1] != acc:
-            raise DTypeError(f"gamma must be {acc} for data of {data}, got {dtypes[1]}.")
-        return (data, acc), (data, index_type(a))
+        return (data, in_accumulator(data, cls.inputs[1:], dtypes[1:])), (data, index_type(a))
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
@@ -153,18 +151,12 @@ class _chosen_pooling_channels_last(Op):
 
     flops = _pooling_channels_last.flops
     workspace = _pooling_channels_last.workspace
+    infer_type = _chosen_pooling.infer_type
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
         (data, *_), outs = _pooling_channels_last.infer_shape(a, shapes[0])
         return (data, outs[0]), outs[:1]
-
-    @classmethod
-    def infer_type(
-        cls, a: Any, *dtypes: DType | None
-    ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
-        require_kind(_pooling_channels_last, dtypes[0])
-        return (dtypes[0], index_type(a)), (dtypes[0],)
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, index: Any, *, out: Any, work: Any) -> None:

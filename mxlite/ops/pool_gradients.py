@@ -27,7 +27,8 @@ class _pooling_d_data(Op):
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
         if a.pool_type not in ("avg", "sum"):
             raise OpAttributeError(f"pool_type must be 'avg' or 'sum' here, got {a.pool_type!r}.")
-        return ((*shapes[1][:2], *windows(a, shapes[1]).out), shapes[1]), (shapes[1],)
+        like = shapes[1]
+        return (_pooled(a, like), like), (like,)
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
@@ -60,10 +61,13 @@ class _max_pooling_d_data(Op):
     shape_only = ("like",)
     Attrs = Pooling.Attrs
 
+    workspace = _pooling_d_data.workspace
+    backward_workspace = _pooling_d_data.backward_workspace
+
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        grad = (*shapes[1][:2], *windows(a, shapes[1]).out)
-        return (grad, shapes[1], grad), (shapes[1],)
+        like, grad = shapes[1], _pooled(a, shapes[1])
+        return (grad, like, grad), (like,)
 
     @classmethod
     def infer_type(
@@ -72,14 +76,6 @@ class _max_pooling_d_data(Op):
         dtype = dtypes[0] if dtypes[0] is not None else dtypes[1]
         require_kind(Pooling, dtype)
         return (dtype, dtype, index_type(a)), (dtype,)
-
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return backward_bytes(windows(a, outputs[0]), dtype)
-
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return forward_bytes(windows(a, outputs[0]), dtype)
 
     @staticmethod
     def forward(xp: Any, a: Any, grad: Any, like: Any, index: Any, *, out: Any, work: Any) -> None:
@@ -103,10 +99,13 @@ class _chosen_pooling(Op):
     inputs = ("data", "index")
     Attrs = Pooling.Attrs
 
+    workspace = Pooling.workspace
+    backward_workspace = Pooling.backward_workspace
+
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        out = (*shapes[0][:2], *windows(a, shapes[0]).out)
-        return (shapes[0], out), (out,)
+        data, out = shapes[0], _pooled(a, shapes[0])
+        return (data, out), (out,)
 
     @classmethod
     def infer_type(
@@ -114,14 +113,6 @@ class _chosen_pooling(Op):
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
         require_kind(Pooling, dtypes[0])
         return (dtypes[0], index_type(a)), (dtypes[0],)
-
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return forward_bytes(windows(a, inputs[0]), dtype)
-
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return backward_bytes(windows(a, inputs[0]), dtype)
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, index: Any, *, out: Any, work: Any) -> None:
@@ -136,3 +127,9 @@ class _chosen_pooling(Op):
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
         return {"data": w._max_pooling_d_data(heads["out"], ins["data"], ins["index"], **asdict(a))}
+
+
+def _pooled(a: Any, data: Shape) -> Shape:
+    """The shape of what pooling makes of `data`."""
+    out: Shape = Pooling.infer_shape(a, data)[1][0]
+    return out

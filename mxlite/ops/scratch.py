@@ -6,13 +6,14 @@ call; so the bytes asked for and the bytes used cannot drift apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ..core.dtype import float32
+from ..core.errors import DTypeError
 from ..graph.ir import Shape
 from ..graph.opdef import DType
 
@@ -41,6 +42,19 @@ def carve(work: Any, pieces: Iterable[Piece]) -> list[Any]:
 def accumulator(dtype: DType) -> DType:
     """The type to add up numbers of `dtype` in: float32 for the two-byte floats, else `dtype`."""
     return float32 if dtype.itemsize == 2 else np.dtype(dtype)
+
+
+def in_accumulator(data: DType | None, names: Sequence[str], dtypes: Sequence[DType | None]) -> DType | None:
+    """The accumulator of `data`, None where that is unknown. Raises DTypeError for the first of `names` whose
+    type of `dtypes` is known, and another.
+    """
+    if data is None:
+        return None
+    wide = accumulator(data)
+    for name, dtype in zip(names, dtypes):
+        if dtype is not None and dtype != wide:
+            raise DTypeError(f"{name} must be {wide} for data of {data}, got {dtype}.")
+    return wide
 
 
 def _padded(nbytes: int) -> int:

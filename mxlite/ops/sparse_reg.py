@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ..core.errors import DTypeError, OpAttributeError
+from ..core.errors import OpAttributeError
 from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, require_rank, Shapes
 from .channels import channel_sum, sum_piece
-from .scratch import accumulator, carve, Piece, scratch_bytes
+from .scratch import accumulator, carve, in_accumulator, Piece, scratch_bytes
 
 
 class IdentityAttachKLSparseReg(Op):
@@ -59,11 +59,8 @@ class IdentityAttachKLSparseReg(Op):
     ) -> tuple[tuple[DType | None, ...], tuple[DType | None, ...]]:
         data, average = dtypes
         require_kind(cls, data)
-        if data is None:
-            return dtypes, (None,)
-        if average not in (None, accumulator(data)):
-            raise DTypeError(f"moving_avg must be {accumulator(data)} for data of {data}, got {average}.")
-        return (data, accumulator(data)), (data,)
+        wide = in_accumulator(data, ("moving_avg",), (average,))
+        return (data, average if wide is None else wide), (data,)
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:

@@ -22,15 +22,19 @@ class Domain:
         return self.name
 
     def new_task(self, name: str) -> Task:
+        """A task of this domain."""
         return Task(self, name)
 
     def new_frame(self, name: str) -> Frame:
+        """A frame of this domain."""
         return Frame(self, name)
 
     def new_counter(self, name: str, value: float | None = None) -> Counter:
+        """A counter of this domain, at `value` if one is given."""
         return Counter(self, name, value)
 
     def new_marker(self, name: str) -> Marker:
+        """A marker of this domain."""
         return Marker(self, name)
 
 
@@ -101,16 +105,19 @@ class Counter:
         return self.name
 
     def set_value(self, value: float) -> None:
+        """Be `value` from now on."""
         with self._lock:
             self._value = value
             self._note()
 
     def increment(self, delta: float = 1) -> None:
+        """Be more by `delta` from now on."""
         with self._lock:
             self._value += delta
             self._note()
 
     def decrement(self, delta: float = 1) -> None:
+        """Be less by `delta` from now on."""
         self.increment(-delta)
 
     def __iadd__(self, delta: float) -> Counter:

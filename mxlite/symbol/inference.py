@@ -65,6 +65,7 @@ def _parts(graph: Graph) -> tuple[list[Entry], Sequence[Entry], list[Entry]]:
 
 
 def checked_shape(name: str, value: Any) -> Shape:
+    """`value` as a shape, -1 for a length that is not known. Raises ShapeError, which names `name`."""
     if not isinstance(value, Iterable) or isinstance(value, (str, bytes)):
         raise ShapeError(f"The shape of {name!r} must be a tuple of whole numbers, got {value!r}.")
     dims = tuple(value)

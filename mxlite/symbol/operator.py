@@ -67,12 +67,15 @@ class PythonOp:
         in_grad[0][:] = 1.0
 
     def infer_shape(self, in_shape: list[list[int]]) -> Any:
+        """(shapes of inputs, of outputs); the default: one output as the first input."""
         return in_shape, [in_shape[0]]
 
     def list_outputs(self) -> list[str]:
+        """Names of the outputs."""
         return ["output"]
 
     def list_arguments(self) -> list[str]:
+        """Names of the inputs."""
         return ["data"]
 
     def need_top_grad(self) -> bool:
@@ -82,6 +85,7 @@ class PythonOp:
     def declare_backward_dependency(
         self, out_grad: list[int], in_data: list[int], out_data: list[int]
     ) -> list[int]:
+        """See CustomOpProp.declare_backward_dependency."""
         return [*(out_grad if self.need_top_grad() else ()), *in_data, *out_data]
 
     _view: Callable[[NDArray], Any] = staticmethod(lambda a: a)

@@ -136,9 +136,8 @@ class OnnxNode:
         found = self._typed(name, "ints", default)
         return tuple(found) if name in self.attributes else found
 
-    def reals(self, name: str, default: Any = ...) -> Any:
-        found = self._typed(name, "floats", default)
-        return tuple(found) if name in self.attributes else found
+    def reals(self, name: str) -> tuple[float, ...]:
+        return tuple(self._typed(name, "floats", ...))
 
     def tensor(self, name: str) -> np.ndarray:
         return self.reader.read(self._typed(name, "t", ...), f"attribute {name!r}")

@@ -36,9 +36,9 @@ class Attr:
         self.operands: dict[int, Memory] = {}
         self._count = 0
 
-    def eltwise(self, alg: int, alpha: float = 0.0, beta: float = 0.0) -> Attr:
+    def eltwise(self, alg: int) -> Attr:
         self._append(
-            "dnnl_post_ops_append_eltwise", ctypes.c_int(alg), ctypes.c_float(alpha), ctypes.c_float(beta)
+            "dnnl_post_ops_append_eltwise", ctypes.c_int(alg), ctypes.c_float(0.0), ctypes.c_float(0.0)
         )
         return self
 
@@ -123,10 +123,10 @@ class Primitive:
         """Whether oneDNN has only slow reference code for this. Recurrent kernels are named so, yet fast."""
         return "ref" in self.implementation and "rnn" not in self.implementation
 
-    def wants(self, arg: int, index: int = 0) -> Memory | None:
+    def wants(self, arg: int) -> Memory | None:
         """The layout this primitive wants of an argument; None if it has no such argument."""
         handle = self._lib.handle.dnnl_primitive_desc_query_md(
-            self.descriptor, ctypes.c_int(QUERY_MD[arg]), ctypes.c_int(index)
+            self.descriptor, ctypes.c_int(QUERY_MD[arg]), ctypes.c_int(0)
         )
         if not handle:
             return None

@@ -206,9 +206,9 @@ class Routine(Function):
     def write(self, value: str, pointer: str, dtype: str = "float32") -> None:
         self.store(value, pointer, "0", dtype)
 
-    def repeated(self, pointer: str, dtype: str = "float32") -> str:
-        """The number at an address, in all lanes."""
-        return self.load_one(pointer, "0", dtype)
+    def repeated(self, pointer: str) -> str:
+        """The float32 number at an address, in all lanes."""
+        return self.load_one(pointer, "0", "float32")
 
 
 @functools.lru_cache(maxsize=256)

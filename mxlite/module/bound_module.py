@@ -1,0 +1,277 @@
+"""A symbol bound on one device: what it is fed and gives, what its steps take in memory, its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..core import BindError, Context, ShapeError, StateError
+from ..core.wanted import wanted
+from ..executor import Executor
+from ..io import DataDesc
+from ..memplan import MemoryPlan
+from ..ndarray import NDArray
+from . import parameters
+from .base_module import BaseModule
+from .binding import Binding
+from .bound_arrays import BoundArrays
+from .initializer import Uniform
+from .module_contract import as_list, by_device
+from .training import Training
+
+
+class BoundModule(BaseModule):
+    """A module of one symbol, as far as it can be bound. `training` says which step is planned.
+
+    `memory_budget` is in bytes, None for none.
+    """
+
+    def __init__(self, binding: Binding, training: Training, memory_budget: int | None, logger: Any) -> None:
+        super().__init__(logger)
+        self._symbol = binding.symbol
+        self._context: Context = binding.context
+        self._names = binding.names
+        self._param_names = binding.names.parameters  # these two by their names in MXNet
+        self._aux_names: list[str] = binding.symbol.list_auxiliary_states()
+        self._output_names: list[str] = binding.symbol.list_outputs()
+        self._memory_budget = memory_budget
+        self._binding = binding
+        self._training = training
+        self._preloaded: tuple[dict[str, NDArray], dict[str, NDArray]] | None = None
+
+    # -- what it is ----------------------------------------------------------------------------
+
+    @property
+    def data_names(self) -> list[str]:
+        return self._names.data
+
+    @property
+    def label_names(self) -> list[str]:
+        """Names of the labels that a batch feeds."""
+        return self._names.label
+
+    @property
+    def output_names(self) -> list[str]:
+        return self._output_names
+
+    @property
+    def data_shapes(self) -> list[DataDesc]:
+        self.need()
+        return self._binding.data_shapes
+
+    @property
+    def label_shapes(self) -> list[DataDesc]:
+        self.need()
+        return self._binding.label_shapes
+
+    @property
+    def output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+        self.need()
+        return list(zip(self._output_names, self._binding.output_shapes))
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """The plan of the step that is run for the present shapes.
+
+        Its fixed bytes are all that this module owns outside the arena: parameters, states, and inputs and
+        outputs for each of the last shapes. Its arena is the part of the module's that this step needs.
+        """
+        self.need()
+        return self._executor.memory_plan
+
+    @property
+    def planned_bytes(self) -> int:
+        """What this module owns, with all modules that share its parameters, when their steps have run.
+
+        Everything that is shared once, inputs and outputs for each of the last shapes, and one arena, as
+        large as the largest step needs. `memory_budget` bounds this.
+        """
+        self.need()
+        return self._binding.planned_bytes
+
+    @property
+    def measured_bytes(self) -> int:
+        """Bytes really allocated by now: every array, optimizer states included, and the arena."""
+        self.need()
+        group = self._binding.group
+        return group.measured_bytes + sum(group.extra.values())
+
+    @property
+    def _executor(self) -> Executor:
+        return self._binding.executor
+
+    @property
+    def _exec_group(self) -> BoundArrays:
+        """See `bound_arrays.py`: private in MXNet, too, and used all the same."""
+        self.need()
+        batch = self._binding.data_shapes[0].shape[0]
+        return BoundArrays(
+            self._executor, self._names.parameters, self._names.data, batch, self.install_monitor
+        )
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether the update is part of the planned step."""
+        return self._binding.is_fused
+
+    # -- bind ----------------------------------------------------------------------------------
+
+    def bind(  # type: ignore[override]  # MXNet's signature
+        self,
+        data_shapes: Any,
+        label_shapes: Any = None,
+        for_training: bool = True,
+        inputs_need_grad: bool = False,
+        force_rebind: bool = False,
+        shared_module: BoundModule | None = None,
+        grad_req: Any = "write",
+    ) -> None:
+        """Plan and allocate for these input shapes: lists of (name, shape) or DataDesc."""
+        if self.stays_bound(force_rebind):
+            return
+        kept = self.get_params() if self.binded and self.params_initialized else None
+        old = self._binding
+        new = old.anew()
+        if shared_module is not None:
+            shared_module.need(params=True)
+            new.group = shared_module._binding.group
+            if self._memory_budget not in (None, new.group.budget):
+                raise BindError(
+                    "Modules that share parameters have one memory_budget: give it to the first of them."
+                )
+        else:
+            new.group.budget = self._memory_budget
+            new.group.extra = old.group.extra
+        new.inputs_need_grad = inputs_need_grad
+        new.grad_req = grad_req
+        new.optimizer = self._training.in_step(inputs_need_grad) if for_training else None
+        new.waits = for_training and self._training.waits
+        new.plan_gradients = for_training and not new.waits
+        self._training.use(new, data_shapes, label_shapes, before=old)
+        self._binding = new
+        self.for_training = for_training
+        self.inputs_need_grad = inputs_need_grad
+        self.binded = True
+        if shared_module is not None:
+            self.params_initialized = True
+        elif kept is not None:
+            self.set_params(*kept)
+            self._training.keep_states(new)
+            self._training.fill_store(new)
+        elif self._preloaded is not None:
+            self.set_params(*self._preloaded)
+            self._preloaded = None
+
+    def reshape(self, data_shapes: Any, label_shapes: Any = None) -> None:
+        """Bind for other input shapes; parameters, states and the arena stay, and what was bound is kept.
+
+        Up to four sets of shapes are kept, the least recently used is given up first.
+        """
+        self.need()
+        self._training.use(self._binding, data_shapes, label_shapes)
+
+    def install_monitor(self, mon: Any) -> None:
+        """Have a Monitor look into this module, for all shapes; plans anew, as what it watches is kept."""
+        self.need()
+        wanted("install_monitor: mon", mon, "a Monitor", has=("install",))
+        self._binding.monitor = mon
+        self._training.remake(self._binding)
+
+    # -- parameters ----------------------------------------------------------------------------
+
+    def init_params(
+        self,
+        initializer: Any = None,
+        arg_params: Mapping[str, NDArray] | None = None,
+        aux_params: Mapping[str, NDArray] | None = None,
+        allow_missing: bool = False,
+        force_init: bool = False,
+        allow_extra: bool = False,
+    ) -> None:
+        """Give every parameter a value: from `arg_params` and `aux_params`, else by the initializer.
+
+        Names beyond the symbol's are ignored. Raises MXLiteError for one that is not given, unless
+        `allow_missing`.
+        """
+        self.need()
+        if self.params_initialized and not force_init:
+            return
+        initializer = initializer if initializer is not None else Uniform(0.01)
+        attrs = self._symbol.attr_dict()
+        args, aux = self._parameters()
+        for targets, given in ((args, arg_params), (aux, aux_params)):
+            parameters.fill(targets, given, initializer, attrs, allow_missing)
+        self._binding.refresh_masters()
+        self.params_initialized = True
+
+    def _parameters(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
+        """The arrays themselves, arguments and auxiliary states."""
+        args, aux = self._binding.arg_dict, self._binding.aux_dict
+        return {n: args[n] for n in self._names.parameters}, aux
+
+    def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
+        """Copies of (arguments, auxiliary states) by name."""
+        self.need(params=True)
+        args, aux = self._parameters()
+        return {n: a.copy() for n, a in args.items()}, {n: a.copy() for n, a in aux.items()}
+
+    def set_params(
+        self,
+        arg_params: Mapping[str, NDArray],
+        aux_params: Mapping[str, NDArray],
+        allow_missing: bool = False,
+        force_init: bool = True,
+        allow_extra: bool = False,
+    ) -> None:
+        """Assign parameters. With `allow_missing` those that are not given stay as they are.
+
+        Without it extra names are ignored, as in MXNet; with it they are a BindError unless
+        `allow_extra`. Without `force_init` nothing happens once the parameters have values.
+        """
+        self.need()
+        if self.params_initialized and not force_init:
+            self.logger.warning(
+                "Parameters are initialised already; set_params(force_init=False) leaves them."
+            )
+            return
+        args, aux = self._parameters()
+        for targets, given, known in (
+            (args, arg_params, self._symbol.list_arguments()),
+            (aux, aux_params, aux),
+        ):
+            if not allow_missing:
+                parameters.refuse_missing(given, targets)
+            elif not allow_extra:
+                parameters.refuse_unknown(given, known, targets)
+            parameters.copy(given, targets)
+        self._binding.refresh_masters()
+        self.params_initialized = True
+
+    # -- states --------------------------------------------------------------------------------
+
+    def get_states(self, merge_multi_context: bool = True) -> list[Any]:
+        """The arrays of `state_names`, in that order; as `get_outputs` gives them."""
+        self.need(params=True)
+        return by_device([self._executor.arg_dict[n] for n in self._names.states], merge_multi_context)
+
+    def set_states(self, states: Any = None, value: float | None = None) -> None:
+        """Assign all states: from a list of arrays, as `get_states` or `get_outputs` gives it, or one number.
+
+        They keep what they are given until the next call, for the shapes that are bound now.
+        """
+        self.need(params=True)
+        if (states is None) == (value is None):
+            raise StateError("set_states takes either states, a list of arrays, or value, a number.")
+        here = self._executor.arg_dict
+        if states is None:
+            for name in self._names.states:
+                here[name][:] = value
+            return
+        given = [s[0] if isinstance(s, (list, tuple)) and len(s) == 1 else s for s in as_list(states)]
+        if len(given) != len(self._names.states):
+            raise StateError(f"set_states: {len(given)} arrays were given for {self._names.states}.")
+        for name, state in zip(self._names.states, given):
+            wanted(f"set_states: {name!r}", state, "an NDArray", NDArray)
+            if state.shape != here[name].shape:
+                raise ShapeError(f"set_states: {name!r} is {here[name].shape}, but {state.shape} was given.")
+            state.copyto(here[name])

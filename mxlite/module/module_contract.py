@@ -1,0 +1,175 @@
+"""What every kind of module can do, and in which states it can be."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from ..core import StateError
+from ..ndarray import NDArray
+from .metric_base import EvalMetric
+
+
+def as_list(value: Any) -> list[Any]:
+    """A list or tuple as a list, None as the empty one, anything else as a list of one."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def by_device(arrays: list[Any], merged: bool) -> list[Any]:
+    """`arrays`, or as MXNet gives them unmerged: for each a list over devices, of which there is one."""
+    return arrays if merged else [[a] for a in arrays]
+
+
+class ModuleContract:
+    """What `fit`, `score` and `predict` need; see Module.
+
+    A subclass has bind, init_params, init_optimizer, forward, backward, update, get_outputs, update_metric,
+    get_params, set_params and the three `save_resume_state`, `load_resume_state`, `prepare_fit`.
+    """
+
+    def __init__(self, logger: Any = logging) -> None:
+        self.logger = logger
+        self.binded = False
+        self.for_training = False
+        self.inputs_need_grad = False
+        self.params_initialized = False
+        self.optimizer_initialized = False
+        self._symbol: Any = None
+
+    # -- what subclasses do --------------------------------------------------------------------
+
+    @property
+    def data_names(self) -> Any:
+        """Names of the data that a batch feeds."""
+        raise TypeError(f"{type(self).__name__} does not say what its data is called.")
+
+    @property
+    def output_names(self) -> Any:
+        """Names of the outputs."""
+        raise TypeError(f"{type(self).__name__} does not say what its outputs are called.")
+
+    @property
+    def data_shapes(self) -> Any:
+        """What it is bound for: a DataDesc, or (name, shape), for each of `data_names`."""
+        raise TypeError(f"{type(self).__name__} does not say what its data is.")
+
+    @property
+    def label_shapes(self) -> Any:
+        """What it is bound for of labels; nothing where it has none."""
+        raise TypeError(f"{type(self).__name__} does not say what its labels are.")
+
+    @property
+    def output_shapes(self) -> Any:
+        """(name, shape) of each output."""
+        raise TypeError(f"{type(self).__name__} does not say what its outputs are.")
+
+    def bind(self, data_shapes: Any, label_shapes: Any = None, **options: Any) -> None:
+        """Plan and allocate for these input shapes: lists of (name, shape) or DataDesc."""
+        raise TypeError(f"{type(self).__name__} does not say how to bind.")
+
+    def init_params(self, *args: Any, **options: Any) -> None:
+        """Give every parameter a value."""
+        raise TypeError(f"{type(self).__name__} does not say how to initialise parameters.")
+
+    def init_optimizer(self, *args: Any, **options: Any) -> None:
+        """Make what updates the parameters."""
+        raise TypeError(f"{type(self).__name__} does not say how to make an optimizer.")
+
+    def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
+        """Run forward on a batch; `is_train` None: as it was bound."""
+        raise TypeError(f"{type(self).__name__} does not say how to run forward.")
+
+    def backward(self, out_grads: Any = None) -> None:
+        """Run backward, with the gradients of the outputs unless they are losses."""
+        raise TypeError(f"{type(self).__name__} does not say how to run backward.")
+
+    def update(self) -> None:
+        """Apply the optimizer to all parameters."""
+        raise TypeError(f"{type(self).__name__} does not say how to update.")
+
+    def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
+        """Outputs of the last forward."""
+        raise TypeError(f"{type(self).__name__} does not say what its outputs are.")
+
+    def get_states(self, merge_multi_context: bool = True) -> list[Any]:
+        """The arrays named by `state_names`, if the module has any."""
+        self.need(params=True)
+        return []
+
+    def set_states(self, states: Any = None, value: float | None = None) -> None:
+        """Assign them; refused where there are none."""
+        self.need(params=True)
+        if states or value:
+            raise StateError(
+                f"set_states: this {type(self).__name__} has no states; name them in state_names."
+            )
+
+    def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
+        """Let the metric see the outputs of the last forward."""
+        raise TypeError(f"{type(self).__name__} does not say how to update a metric.")
+
+    def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
+        """Copies of (arguments, auxiliary states) by name."""
+        raise TypeError(f"{type(self).__name__} does not say what its parameters are.")
+
+    def install_monitor(self, mon: Any) -> None:
+        """Have a Monitor look into this module."""
+        raise TypeError(f"{type(self).__name__} has nothing that a monitor could look into.")
+
+    def prepare_fit(self) -> None:
+        """Called by `fit` before bind."""
+
+    def save_resume_state(self, prefix: str, epoch: int, nbatch: int, train_data: Any) -> None:
+        """Write what `load_resume_state` reads."""
+        raise TypeError(f"{type(self).__name__} cannot be resumed.")
+
+    def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
+        """Go on from there: (epoch, batches done in it); None if nothing was written."""
+        raise TypeError(f"{type(self).__name__} cannot be resumed.")
+
+    # -- using it ------------------------------------------------------------------------------
+
+    @property
+    def symbol(self) -> Any:
+        """The network."""
+        return self._symbol
+
+    def stays_bound(self, force_rebind: bool) -> bool:
+        """Whether `bind` has nothing to do, which it says in the log: MXNet keeps an existing binding."""
+        if not self.binded or force_rebind:
+            return False
+        self.logger.warning("Already bound, ignoring bind()")
+        return True
+
+    def need(self, *, params: bool = False, optimizer: bool = False) -> None:
+        """Raise StateError unless bound (and initialised)."""
+        if not self.binded:
+            raise StateError("call bind before adding anything else: this module has no arrays yet.")
+        if params and not self.params_initialized:
+            raise StateError("call init_params first: the parameters have no values yet.")
+        if optimizer and not self.optimizer_initialized:
+            raise StateError("call init_optimizer first: nothing says how to update.")
+
+    def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
+        """What loops after MXNet's `fit` call ahead of a batch's turn; nothing has to be done."""
+        self.need()
+
+    def forward_backward(self, data_batch: Any) -> None:
+        """Forward in training mode, then backward."""
+        self.forward(data_batch, is_train=True)
+        self.backward()
+
+    def prepare_metric(self, metric: EvalMetric) -> None:
+        """Called by `fit` before there is an optimizer: `metric` is what it will look at."""
+
+    def counting(self) -> AbstractContextManager[None]:
+        """Inside, training steps may add to that metric by themselves."""
+        return nullcontext()
+
+    def train_step(self, data_batch: Any) -> None:
+        """One step of training: forward, backward, update."""
+        self.forward_backward(data_batch)
+        self.update()

@@ -1,0 +1,32 @@
+"""Buckets in errors about memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from ..core.errors import MemoryBudgetError
+
+
+class NamedBucket:
+    """Inside it, a budget that is too small is an error that names the bucket, of those that are `bound`."""
+
+    def __init__(self, key: Any, shapes: Any, bound: Collection[Any]) -> None:
+        self.key, self.shapes, self.bound = key, shapes, bound
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, MemoryBudgetError):
+            return
+        shapes = ", ".join(f"{s[0]} {tuple(s[1])}" for s in self.shapes or ())
+        others = [k for k in self.bound if k != self.key]
+        beside = f" beside buckets {', '.join(map(repr, others))}" if others else ""
+        raise MemoryBudgetError(
+            f"Bucket {self.key!r} ({shapes}) does not fit{beside}.\n{error}",
+            budget_bytes=error.budget_bytes,
+            least_feasible_bytes=error.least_feasible_bytes,
+            lower_bound_bytes=error.lower_bound_bytes,
+            keep_all_peak_bytes=error.keep_all_peak_bytes,
+            least_extra_time=error.least_extra_time,
+        ) from None
