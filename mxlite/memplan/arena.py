@@ -12,7 +12,7 @@ import numpy as np
 
 from .exact import tighten
 from .findings import found
-from .fullest import stacked
+from .fullest import fullest_parts, MORE_WORK, PART_WORK, PartSearch
 from .gaps import lowest_gaps
 from .liveness import LiveRange, most_live
 from .problem import padded
@@ -85,9 +85,16 @@ def _are_apart(start: np.ndarray, stop: np.ndarray, nbytes: np.ndarray, offsets:
 def _searched(ranges: Sequence[LiveRange], lower_bound: int, best: Placement) -> Placement:
     """The best of `best` and of what takes longer."""
     if best.nbytes > lower_bound:
-        best = _fullest_exactly(ranges, lower_bound, best)
-    if len(ranges) > MANY:
-        return best
+        best = _fullest_exactly(ranges, lower_bound, best, 1, PART_WORK)
+    if len(ranges) <= MANY:
+        best = _otherwise(ranges, lower_bound, best)
+    if best.nbytes > lower_bound:
+        best = _fullest_exactly(ranges, lower_bound, best, GROWN, MORE_WORK)
+    return best
+
+
+def _otherwise(ranges: Sequence[LiveRange], lower_bound: int, best: Placement) -> Placement:
+    """The best of `best`, of six orders and of a short search among all offsets."""
     for key in KEYS:
         if best.nbytes <= lower_bound:
             return best
@@ -146,29 +153,57 @@ def greedy_by_time(ranges: Sequence[LiveRange]) -> Placement:
 
 
 ROUNDS = 3  # of promotion, for each part that was searched
+GROWN = 12  # times that a part is searched where nothing else has helped
 
 
-def _fullest_exactly(ranges: Sequence[LiveRange], lower_bound: int, best: Placement) -> Placement:
+def _fullest_exactly(
+    ranges: Sequence[LiveRange], lower_bound: int, best: Placement, times: int, work: int
+) -> Placement:
     """The best of `best` and of orders that begin as the exact search has stacked the fullest ranges.
 
-    The others follow by fullness. Those of them that end above the bound come before the rest in the next
-    round: they are hard to place, and the rest is not (Joslin and Clements 1999, "Squeaky Wheel
-    Optimization").
+    Each part is searched so many `times`, after the first with what did not fit behind it.
     """
     start, stop, size = _columns(ranges)
     fullness = _fullest(start, stop, size)
     every = np.lexsort((start, -size, -fullness))
-    for part in stacked(start, stop, size, fullness, lower_bound):
-        others = every[np.isin(every, part, invert=True)]
-        for _ in range(ROUNDS):
-            found = _first_gap(ranges, np.concatenate([part, others]).tolist())
-            if found.nbytes < best.nbytes:
-                best = found
+    search = PartSearch(start, stop, size, lower_bound, work)
+    for part in fullest_parts(start, stop, size, fullness):
+        for _ in range(times):
+            order = search.stacked(part)
+            if order is None:
+                break
+            others = every[np.isin(every, part, invert=True)]
+            found, high = _filled(ranges, size, order, others, lower_bound)
+            best = min(best, found, key=lambda p: p.nbytes)
             if best.nbytes <= lower_bound:
                 return best
-            high = (np.array(found.offsets) + size > lower_bound)[others]
-            others = np.concatenate([others[high], others[~high]])
+            part = np.concatenate([part, high])
+        if search.is_over:
+            break
     return best
+
+
+def _filled(
+    ranges: Sequence[LiveRange], size: np.ndarray, part: np.ndarray, others: np.ndarray, lower_bound: int
+) -> tuple[Placement, np.ndarray]:
+    """The best placement that begins with `part`, and those of the `others` that ended above the bound.
+
+    These come before the rest in the next round: they are hard to place, and the rest is not (Joslin and
+    Clements 1999, "Squeaky Wheel Optimization").
+    """
+    best: Placement | None = None
+    ever = np.zeros(len(ranges), bool)
+    for _ in range(ROUNDS):
+        found = _first_gap(ranges, np.concatenate([part, others]).tolist())
+        if best is None or found.nbytes < best.nbytes:
+            best = found
+        if best.nbytes <= lower_bound:
+            break
+        high = (np.array(found.offsets) + size > lower_bound)[others]
+        others = np.concatenate([others[high], others[~high]])
+        ever[others[: np.count_nonzero(high)]] = True
+    assert best is not None
+    return best, np.flatnonzero(ever)
 
 
 def _first_gap(ranges: Sequence[LiveRange], order: Sequence[int]) -> Placement:

@@ -36,17 +36,21 @@ def solve(ranges: Sequence[LiveRange], capacity: int, limit: int = LIMIT) -> tup
     Sizes count as rounded up to the alignment. Raises SearchLimitError when the search has placed `limit`
     buffers and knows neither. Deterministic, and the same with and without machine code.
     """
+    return counted(ranges, capacity, limit)[0]
+
+
+def counted(ranges: Sequence[LiveRange], capacity: int, limit: int) -> tuple[tuple[int, ...] | None, int]:
+    """As `solve`, and how many buffers were placed for it."""
     some = [i for i, r in enumerate(ranges) if r.nbytes and r.start < r.stop]
     offsets = [0] * len(ranges)
     if not some:
-        return tuple(offsets) if capacity >= 0 else None
-    sections = Sections.of([ranges[i] for i in some], capacity)
-    found = sections.solve(limit)
+        return (tuple(offsets) if capacity >= 0 else None), 0
+    found, placed = Sections.of([ranges[i] for i in some], capacity).solve(limit)
     if found is None:
-        return None
+        return None, placed
     for i, offset in zip(some, found):
         offsets[i] = offset
-    return tuple(offsets)
+    return tuple(offsets), placed
 
 
 def tighten(ranges: Sequence[LiveRange], bound: int, height: int, work: int) -> tuple[int, ...] | None:
@@ -109,19 +113,19 @@ class Sections:
             order,
         )
 
-    def solve(self, limit: int) -> list[int] | None:
-        """Starts until one finishes. Offsets in bytes, in the caller's order."""
+    def solve(self, limit: int) -> tuple[list[int] | None, int]:
+        """Starts until one finishes. Offsets in bytes, in the caller's order, and how many were placed."""
         if self.capacity < int(self.load().max()):
-            return None
+            return None, 0
         run = _Run(self)
         left = limit
         for start, rank in enumerate(self.ranks(run.blame)):
             answer, placed = run(rank, min(left, FIRST_START * _luby(start + 1)), self.capacity)
-            if answer == FOUND:
-                return run.offsets()
-            if answer == IMPOSSIBLE:
-                return None
             left -= placed
+            if answer == FOUND:
+                return run.offsets(), limit - left
+            if answer == IMPOSSIBLE:
+                return None, limit - left
             if left <= 0:
                 break
         raise SearchLimitError(

@@ -13,7 +13,8 @@ those that have the most live bytes at one of their steps:
 
 That is a small problem, whatever the length of the schedule. Its buffers then are the first to be given the
 lowest gap, from the bottom up, so none lies higher than the search has put it: what lay below it came before
-it and lies no higher either. Where the others do not fit, a larger part is searched.
+it and lies no higher either. Where the others do not fit, a larger part is searched. Where that does not help
+either, those that did not fit join the part, which is searched again, and so on.
 """
 
 from __future__ import annotations
@@ -23,26 +24,65 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..core.errors import SearchLimitError
-from .exact import solve
+from .exact import counted
 from .liveness import LiveRange
 
-FIRST = 48  # buffers in the first search, besides those below; each next one may have half as many again
+FIRST = 48  # buffers in the first part, besides those below; each next one may have half as many again
 EACH = 100  # places of a search for each of its buffers
-WORK = 2_000_000  # of all searches, in places times buffers: tenths of a second
+PART_WORK = 4_000_000  # of all searches: a tenth of a second
+MORE_WORK = 48_000_000  # where nothing else has helped: about a second
+FILL = 60  # work of placing all ranges behind one part, for each of them
+CROWD = 8  # buffers in a section that a place looks at for as much work as one without
 
 
-def stacked(
-    start: np.ndarray, stop: np.ndarray, size: np.ndarray, fullness: np.ndarray, bound: int
-) -> Iterator[np.ndarray]:
-    """The fullest buffers in the order to be placed, for one part after the other, each larger than the last.
+class PartSearch:
+    """The exact search of parts of the ranges, within `bound` bytes and `work` for all of them.
 
-    Parts for which the search has no answer are left out. Ends with all buffers, with the work, or with the
-    proof that a part has no offsets within `bound` bytes.
+    `is_over`: there is no more work to do, or a part is proved to have no offsets.
     """
+
+    def __init__(self, start: np.ndarray, stop: np.ndarray, size: np.ndarray, bound: int, work: int) -> None:
+        self.start, self.stop, self.size, self.bound = start, stop, size, bound
+        self.left = work
+        self.is_over = False
+
+    def stacked(self, part: np.ndarray) -> np.ndarray | None:
+        """The ranges `part` in the order to be placed; None if the search has no answer."""
+        start, stop, size = self.start, self.stop, self.size
+        first, last, through = _cut(start[part], stop[part])
+        below, others = part[through], part[~through]
+        number = len(others)
+        # A place looks at all buffers once, and at those in each section of its own more closely.
+        crowd = _members(first[~through], last[~through])
+        each = number + int((crowd * crowd).sum()) // (CROWD * max(1, number))
+        self.left -= FILL * len(start)
+        limit = min(EACH * number, self.left // max(1, each))
+        if limit < number:
+            self.is_over = True
+            return None
+        columns = (first[~through], last[~through] + 1, size[others])
+        ranges = [LiveRange((), *row) for row in zip(*(c.tolist() for c in columns))]
+        try:
+            offsets, placed = counted(ranges, self.bound - int(size[below].sum()), limit)
+        except SearchLimitError:
+            self.left -= limit * each
+            return None
+        self.left -= placed * each
+        if offsets is None:
+            self.is_over = True
+            return None
+        below = below[np.lexsort((-size[below], start[below] - stop[below]))]
+        return np.concatenate([below, others[np.argsort(offsets, kind="stable")]])
+
+
+def fullest_parts(
+    start: np.ndarray, stop: np.ndarray, size: np.ndarray, fullness: np.ndarray
+) -> Iterator[np.ndarray]:
+    """The fullest ranges, in one part after the other, each larger than the last. Ends with all."""
     some = np.flatnonzero(size > 0)
     order = some[np.lexsort((-size[some], -fullness[some]))]
     ends = np.flatnonzero(np.diff(fullness[order], append=-1)) + 1  # equally full ones stay together
-    left, most, begin = WORK, FIRST, 0
+    most, begin = FIRST, 0
     while begin < len(ends):
         low, high = begin, len(ends) - 1
         while low < high:
@@ -54,25 +94,14 @@ def stacked(
                 high = middle - 1
         begin = low + 1
         part = order[: ends[low]]
-        first, last, through = _cut(start[part], stop[part])
-        below, others = part[through], part[~through]
-        number = len(others)
-        most = max(most, number) * 3 // 2
-        limit = min(EACH * number, left // max(1, number))
-        if limit < number:
-            return
-        columns = (first[~through], last[~through] + 1, size[others])
-        ranges = [LiveRange((), *row) for row in zip(*(c.tolist() for c in columns))]
-        try:
-            offsets = solve(ranges, bound - int(size[below].sum()), limit)
-        except SearchLimitError:
-            left -= limit * number
-            continue
-        left -= number * number
-        if offsets is None:
-            return
-        below = below[np.lexsort((-size[below], start[below] - stop[below]))]
-        yield np.concatenate([below, others[np.argsort(offsets, kind="stable")]])
+        yield part
+        most = max(most, int(np.count_nonzero(~_cut(start[part], stop[part])[2]))) * 3 // 2
+
+
+def _members(first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """The number of ranges in each section, from the first sections that they live in and the last."""
+    end = int(last.max(initial=-1)) + 2
+    return np.cumsum(np.bincount(first, minlength=end) - np.bincount(last + 1, minlength=end))
 
 
 def _cut(start: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
