@@ -495,7 +495,9 @@ def test_a_notebook_gets_a_table_and_a_drawing_without_script():
 def test_a_notebook_says_what_the_summary_says():
     """Also where costs were measured: then predicted times are not the plain sums."""
     problem = replace(recomputing().problem, cache_bytes=2**20, costs="measured")
-    tasks = tuple(replace(t, warm=t.seconds / (2 + i % 5)) for i, t in enumerate(problem.tasks))
+    tasks = tuple(
+        replace(t, warm=t.seconds / (2 + i % 5), cold=t.seconds) for i, t in enumerate(problem.tasks)
+    )
     plan = make_plan(replace(problem, tasks=tasks), [1] * problem.num_forward, method="all again")
     assert f"{plan.extra_time:.3f}" != f"{plan.predicted_extra_time:.3f}"
     for shown in (plan, offloading()):
