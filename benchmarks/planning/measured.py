@@ -91,18 +91,18 @@ def hold(net: Net, terms: Terms, torches: list[Column], without: Collection[str]
     with ExitStack() as stack:
         workers: dict[str, Worker] = {}
 
-        def start(names: list[str]) -> None:
+        def start(names: list[str], at_once: int = 1) -> None:
             for name in names:
                 if not found.entries[name].note:
                     workers[name] = stack.enter_context(found.entries[name].column.start(terms.threads))
             ready = [n for n in names if n in workers]
-            with ThreadPoolExecutor(2) as pool:
+            with ThreadPoolExecutor(at_once) as pool:
                 list(pool.map(lambda n: load(spec, found.entries[n], net, workers, terms), ready))
 
-        start(["keep"])  # alone, for it times the kernels
+        start(["keep"])  # ours alone, for they time kernels and try their plans
         if "keep" not in workers:
             return found
-        start([n for n in found.entries if n != "keep"])
+        start([n for n in found.entries if n != "keep"], 2)
         *_, most = _budgets(found, workers["keep"])
         _peaks(found, workers, terms)
         more = _asked(found, most)
