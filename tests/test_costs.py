@@ -664,9 +664,9 @@ def test_a_plan_that_is_bound_has_been_tried_once(monkeypatch):
     tried, ask = [], {"data": (16, 32), "device": "measured"}
     found = calibration._rehearse
 
-    def look(lowered, plans):
+    def look(lowered, plans, rounds):
         tried.append(len(plans))
-        rows = found(lowered, plans)
+        rows = found(lowered, plans, rounds)
         return [[[1.0] * len(times) for times in of] for of in rows]
 
     monkeypatch.setattr(calibration, "_rehearse", look)
@@ -684,9 +684,24 @@ def test_a_plan_that_is_bound_has_been_tried_once(monkeypatch):
     assert net.memory_plan(data=(16, 32)).rehearsed_seconds == 0.0
 
 
+def test_of_several_tries_of_a_plan_the_least_counts_but_of_their_steps_the_medians(monkeypatch):
+    many = calibration.REHEARSED
+
+    def rehearse(lowered, plans, rounds):
+        """The second try is disturbed, and some steps are lucky."""
+        seconds = [3.0] * many + [9.0] * many + [2.0] * (many - 1) + [0.1] + [0.2]
+        return [[[s] * len(p.schedule.task) for s in seconds[: rounds + 1]] for p in plans]
+
+    monkeypatch.setattr(calibration, "_rehearse", rehearse)
+    plan = chain().memory_plan(data=(16, 32), device="measured")
+    assert plan.predicted_seconds == 2.0 * len(plan.schedule.task)
+
+
 def test_a_plan_whose_calls_cannot_all_be_run_takes_their_modelled_times_for_them(monkeypatch):
     monkeypatch.setattr(
-        calibration, "_rehearse", lambda lowered, plans: [[[0.0] * len(p.schedule.task)] * 3 for p in plans]
+        calibration,
+        "_rehearse",
+        lambda lowered, plans, rounds: [[[0.0] * len(p.schedule.task)] * 3 for p in plans],
     )
     plan = chain().memory_plan(data=(16, 32), device="measured")
     assert plan.predicted_seconds == pytest.approx(plan.modelled_seconds)
