@@ -697,6 +697,13 @@ def test_of_several_tries_of_a_plan_the_least_counts_but_of_their_steps_the_medi
     assert plan.predicted_seconds == 2.0 * len(plan.schedule.task)
 
 
+@pytest.mark.parametrize("most, disturbed", [(1e-6, True), (1e6, False)])
+def test_a_try_far_above_what_the_kernels_say_was_disturbed(monkeypatch, most, disturbed):
+    monkeypatch.setattr(calibration, "MOST_OVER", most)
+    plan = chain().memory_plan(data=(16, 32), device="measured")
+    assert (plan.predicted_seconds == plan.modelled_seconds) == disturbed
+
+
 def test_a_plan_whose_calls_cannot_all_be_run_takes_their_modelled_times_for_them(monkeypatch):
     monkeypatch.setattr(
         calibration,

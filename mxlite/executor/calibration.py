@@ -68,7 +68,8 @@ LEAST_BLOCK = 8 * 2**20  # bytes: from 4 MiB on, numpy asks the system for huge 
 REHEARSED = 8  # steps of each plan that count, one after the other that puts its bytes into the cache
 REHEARSED_S = 20.0  # for them, and
 LEAST_REHEARSED = 3  # steps where they take longer
-TRIES = 3  # of so many steps of the plan that is chosen
+TRIES = 3  # of so many steps of the plan that is chosen; what takes
+MOST_OVER = 1.2  # times as long as its kernels' times say was disturbed
 LEAST_SHARE, MOST_SHARE = 0.5, 1.5  # of what the cache matters to calls alone is what it does in a step
 
 
@@ -173,6 +174,8 @@ def tried(lowered: Lowered, plan: MemoryPlan) -> MemoryPlan:
         tries = [rows[i : i + REHEARSED] for i in range(0, len(rows), REHEARSED)]
         whole = [rows for rows in tries if len(rows) == REHEARSED] or tries
         took = min(sum(median(of) or m for of, m in zip(zip(*rows), modelled)) for rows in whole)
+        if took > MOST_OVER * sum(modelled):  # they took them all the while
+            took = sum(modelled)
         known = Seconds(took, took, took)
         timings.update({key: known}, timings.cache or (0, 0.0))
     return replace(plan, rehearsed_seconds=known.usual)
