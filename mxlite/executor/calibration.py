@@ -99,7 +99,7 @@ def with_measured_costs(
 ) -> tuple[Lowered, Calibration]:
     """`lowered` with measured seconds in its tasks; `again`: times from before do not count.
 
-    No more than `budget` bytes are taken to run steps in.
+    No more than `budget` bytes are taken to run steps in, or those of the least plan.
     """
     start = perf_counter()
     timings = Timings.of(lowered.backend)
@@ -135,13 +135,15 @@ def with_measured_costs(
 
 
 def in_steps(lowered: Lowered, budget: int | None) -> dict[str, Seconds]:
-    """Of calls by key their times in two plans; none where no plan is within `budget` bytes, or has room."""
+    """Of calls by key their times in two plans; none where these have no room.
+
+    Where no plan is within `budget` bytes, of the least one alone: by its times it is told which bytes do.
+    """
     problem = lowered.problem
     plans = frontier_of(problem)
-    first = make_plan(problem) if budget is None else plans.at(budget - problem.fixed_total)
-    if first is None:
-        return {}
-    of_plans = [first, plans.least()]
+    least = plans.least()
+    first = make_plan(problem) if budget is None else plans.at(budget - problem.fixed_total) or least
+    of_plans = [first, least]
     rows = _rehearse(lowered, of_plans, REHEARSED)
     if not rows[-1]:
         return {}
