@@ -259,15 +259,23 @@ def test_all_calls_take_turns_and_of_all_rounds_the_median_counts(monkeypatch):
     assert problem.others_bytes_per_s == 10 * (calibration.ROUNDS // 2 + 1)
 
 
-def test_rounds_may_be_of_some_calls_and_lie_apart(monkeypatch):
+def test_times_are_there_behind_each_round(monkeypatch):
     (lowered,) = lowered_for_timing(monkeypatch, chain())
     monkeypatch.setattr(calibration, "_time_call", lambda lowered, c, flush: Seconds(2.0 + c, 1.0))
     calls = calibration.distinct_calls(lowered)
-    turns, first = Turns(lowered, calls, 2**20), next(iter(calls))
-    turns.round([first])
-    assert turns.seconds() == {first: (2.0 + calls[first], 1.0, 0.0)}
-    turns.round()
-    assert turns.seconds() == {key: (2.0 + c, 1.0, 0.0) for key, c in calls.items()}
+    turns = Turns(lowered, calls, 2**20)
+    assert turns.seconds() == {}
+    for _ in range(2):
+        turns.round()
+        assert turns.seconds() == {key: (2.0 + c, 1.0, 0.0) for key, c in calls.items()}
+
+
+@pytest.mark.parametrize("kind", ["compute", "team"])
+def test_made_up_values_warn_nobody_on_whichever_thread_kernels_run(kind):
+    seen = []
+    lowered = SimpleNamespace(backend=CPU, threads=1, tuned=True, kind=kind)
+    calibration._run_where_kernels_run(lowered, lambda: seen.append(set(np.geterr().values())))
+    assert seen == [{"ignore"}]
 
 
 def test_a_call_in_the_cache_takes_no_longer_than_out_of_it(monkeypatch):

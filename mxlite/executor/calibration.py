@@ -30,7 +30,7 @@ refuse the values they are given here.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -191,17 +191,15 @@ def _rehearse(lowered: Lowered, plans: Sequence[MemoryPlan], rounds: int) -> lis
 
     def run() -> None:
         end = perf_counter() + REHEARSED_S
-        with lowered.backend.running(lowered.threads) if lowered.tuned else nullcontext():
-            try:
-                rehearsal = Rehearsal(lowered, plans)
-            except OutOfMemoryError:
-                return
-            while len(rows[-1]) < (rounds if perf_counter() < end else LEAST_REHEARSED):
-                for p, found in enumerate(rows):
-                    found.append(rehearsal(p))
+        try:
+            rehearsal = Rehearsal(lowered, plans)
+        except OutOfMemoryError:
+            return
+        while len(rows[-1]) < (rounds if perf_counter() < end else LEAST_REHEARSED):
+            for p, found in enumerate(rows):
+                found.append(rehearsal(p))
 
-    with np.errstate(all="ignore"):
-        _run_where_kernels_run(lowered, run)
+    _run_where_kernels_run(lowered, run)
     return rows
 
 
@@ -263,7 +261,7 @@ def costed(lowered: Lowered, seconds: Mapping[str, Seconds], cache: Cache) -> Lo
 
 
 class Turns:
-    """Calls that take turns in being timed, in rounds that may lie apart.
+    """Calls that take turns in being timed, in rounds.
 
     `calls` are tasks by key, `cache` is how many bytes the last cache holds. Rounds end at `end` of
     `perf_counter`, and calls that cannot be run by themselves have one turn.
@@ -278,23 +276,19 @@ class Turns:
         self._pairs: dict[str, list[Seconds]] = {key: [] for key in calls}
         self._others: list[float] = []
 
-    def round(self, keys: Collection[str] | None = None) -> None:
-        """Each call once, or each of `keys`, and a look at what others do; on the thread that will run these
-        kernels, if there is one such.
-        """
+    def round(self) -> None:
+        """Each call once, where kernels run, and a look at what others do."""
         lowered = self._lowered
-        taken = [k for k in self._pairs if keys is None or k in keys]
 
         def run() -> None:
-            with lowered.backend.running(lowered.threads) if lowered.tuned else nullcontext():
-                for key in taken:
-                    if perf_counter() > self._end:
-                        break
-                    pair = _time_call(lowered, self._calls[key], self._flush)
-                    if pair is None:
-                        del self._pairs[key]
-                    else:
-                        self._pairs[key].append(pair)
+            for key in list(self._pairs):
+                if perf_counter() > self._end:
+                    break
+                pair = _time_call(lowered, self._calls[key], self._flush)
+                if pair is None:
+                    del self._pairs[key]
+                else:
+                    self._pairs[key].append(pair)
 
         _run_where_kernels_run(lowered, run)
         if self._cache:
@@ -310,16 +304,22 @@ class Turns:
 
 
 def _run_where_kernels_run(lowered: Lowered, run: Callable[[], None]) -> None:
-    """`run()` on the thread that will run these kernels, if there is one such.
+    """`run()` with the threads of these kernels, on the thread that will run them, if there is one such.
 
     A thread that has run a parallel kernel has a team of OpenMP threads for good, and with a second team the
     program's own would fall asleep at every barrier (see `engine/threaded.py`).
     """
+
+    def there() -> None:
+        threads = lowered.backend.running(lowered.threads) if lowered.tuned else nullcontext()
+        with threads, np.errstate(all="ignore"):  # made-up values; and each thread has a state of its own
+            run()
+
     if lowered.kind != "team":
-        run()
+        there()
         return
     done, engine = Var("timings"), get_engine()
-    engine.push(run, (), (done,), name="timing kernels", kind="team")
+    engine.push(there, (), (done,), name="timing kernels", kind="team")
     engine.wait_for(done)
 
 
@@ -354,11 +354,10 @@ def _time_call(lowered: Lowered, c: int, flush: Flush) -> Seconds | None:
     if not can_be_run(lowered.calls[c]):
         return None
     try:
-        with np.errstate(all="ignore"):
-            run, kept = _scratch_call(lowered, c)
-            pair = _pair(lowered, run, flush)
-            del kept
-            return pair
+        run, kept = _scratch_call(lowered, c)
+        pair = _pair(lowered, run, flush)
+        del kept
+        return pair
     except Exception:  # made-up values need not suit a kernel
         return None
 

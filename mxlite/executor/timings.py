@@ -44,7 +44,7 @@ class Seconds(NamedTuple):
     warm: float
     usual: float = 0.0
 
-    def in_steps(self, usual: float, lost: float, share: float = 1.0) -> Seconds:
+    def in_steps(self, usual: float, lost: float, share: float) -> Seconds:
         """The same where it took `usual` seconds in steps in which it had lost such a share of its bytes.
 
         How long it takes in a step is known now; the cache matters `share` times as much as it did alone.
