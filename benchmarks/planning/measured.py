@@ -36,8 +36,8 @@ gradients, momentum, batch and all else. "Measured" counts the arrays that the p
 weights, statistics and momentum after three steps equal those of keeping all, bit by bit.
 
 Before the rounds kernels are timed (`device="measured"`): each alone, and in steps on scratch arrays, one
-that keeps all and the one of least bytes known. By that plans are chosen, and "predicted" is what they said
-then; no step of the rounds goes into it.
+that keeps all and the one of least bytes known. By that plans are chosen. Then the steps of all plans take
+turns on scratch arrays (`calibrate(budgets=...)`), which is "predicted"; no step of the rounds goes into it.
 
 Then PyTorch's columns take turns with ours at their peaks. For PyTorch, bytes are what its allocator's
 running sum says at the peak of a step, on top of weights, momentum and batch: scratch of its libraries is not
@@ -65,7 +65,7 @@ MOST_COMPILED = 300  # layers; compiling more takes longer than everything else
 @dataclass
 class Found:
     """Entries of one network. `at` maps PyTorch's column to ours that has its peak as a budget, `races` to
-    seconds of both in the same rounds.
+    seconds of both in the same rounds; `predicted` are seconds of a step by budget, 0 for none.
     """
 
     net: Net
@@ -76,6 +76,11 @@ class Found:
     least: int = 0
     peaks: dict[str, int] = field(default_factory=dict)
     races: dict[str, tuple[Spread, Spread]] = field(default_factory=dict)
+    predicted: dict[int, float] = field(default_factory=dict)
+
+    def predicted_s(self, e: Entry) -> float:
+        """Of a step of ours."""
+        return self.predicted[e.column.options.get("memory_budget", 0)]
 
 
 def hold(net: Net, terms: Terms, torches: list[Column], without: Collection[str], folder: Path) -> Found:
@@ -99,7 +104,7 @@ def hold(net: Net, terms: Terms, torches: list[Column], without: Collection[str]
             with ThreadPoolExecutor(at_once) as pool:
                 list(pool.map(lambda n: load(spec, found.entries[n], net, workers, terms), ready))
 
-        start(["keep"])  # ours alone, for they time kernels and try their plans
+        start(["keep"])  # alone, for it times kernels
         if "keep" not in workers:
             return found
         start([n for n in found.entries if n != "keep"], 2)
@@ -107,7 +112,10 @@ def hold(net: Net, terms: Terms, torches: list[Column], without: Collection[str]
         _peaks(found, workers, terms)
         more = _asked(found, most)
         found.entries |= {c.name: Entry(c) for c in more}
-        start([c.name for c in more])
+        asked = sorted(c.options["memory_budget"] for c in more)
+        seconds = workers["keep"].ask(terms.limit, do="tried", budgets=asked)
+        found.predicted = dict(zip((0, *asked), seconds, strict=True))
+        start([c.name for c in more], 2)
         for name, e in found.entries.items():
             if name in workers and e.column.side == "ours":
                 found.digests[name] = workers[name].ask(do="digest")
@@ -205,18 +213,17 @@ def within_budgets(found: Found) -> str:
         same = "yes" if found.digests[name] == found.digests["keep"] else "NO"
         rows.append(
             [
-                e.column.title, planned, measured, f"{100 * predicted(e, keep):.1f}", measured_s, processor_s,
-                f"{1e3 * e.plan['predicted']:.0f}", f"{1e3 * e.seconds.median:.0f}", same, e.plan["method"],
+                e.column.title, planned, measured, f"{100 * beyond(found, e):.1f}", measured_s, processor_s,
+                f"{1e3 * found.predicted_s(e):.0f}", f"{1e3 * e.seconds.median:.0f}", same, e.plan["method"],
             ]
         )  # fmt: skip
     head = ["budget MiB", "planned", "measured", "predicted +%", "measured +%", "CPU +%"]
     return markdown([*head, "predicted ms", "ms", "same bits", "how"], rows)
 
 
-def predicted(e: Entry, keep: Entry) -> float:
-    """Predicted extra time against the step that it is measured against, as it was said when it was bound."""
-    assert e.plan is not None and keep.plan is not None
-    return float(e.plan["predicted"]) / float(keep.plan["predicted"]) - 1
+def beyond(found: Found, e: Entry) -> float:
+    """Predicted extra time against the step that it is measured against."""
+    return found.predicted_s(e) / found.predicted_s(found.entries["keep"]) - 1
 
 
 def beside_torch(found: Found) -> str:
@@ -253,7 +260,7 @@ def tally(found: Found) -> dict[str, Any]:
         counts["plans"] += 1
         counts["kept"] += e.memory["measured"] == e.memory["planned"] <= limit
         counts["bits"] += found.digests[name] == found.digests["keep"]
-        counts["near"] += 100 * abs(extra - predicted(e, keep)) <= POINTS
+        counts["near"] += 100 * abs(extra - beyond(found, e)) <= POINTS
     ratios: dict[str, float] = {}
     for name, (theirs, ours) in found.races.items():
         if found.peaks[name] >= found.entries[found.at[name]].memory.get("measured", 0):
@@ -268,7 +275,7 @@ def targets(report: Report) -> None:
     count, kept, bits, near = (sum(t[n] for t in tallies) for n in counted)
     report.target("measured bytes = planned <= budget", f"{count} plans", f"{kept}", kept == count)
     report.target("bits equal keep-all's", f"{count} plans", f"{bits}", bits == count)
-    name = f"measured extra time within {POINTS:g} points of what the plan said when bound"
+    name = f"measured extra time within {POINTS:g} points of what was predicted"
     report.target(name, f"{count} plans", f"{near}", near == count)
     ratios = {where: ratio for t in tallies for where, ratio in t["ratios"].items()}
     if ratios:

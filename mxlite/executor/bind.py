@@ -20,7 +20,7 @@ from ..memplan.device import DEFAULT, device_of, MEASURED
 from ..ndarray import NDArray
 from .adopt import adopted, is_of
 from .amp import amp_dtype, LossScale, mixed, typed
-from .calibration import Calibration, tried, with_measured_costs
+from .calibration import Calibration, with_measured_costs
 from .constants import constant_bytes
 from .executor import Executor
 from .given import by_name, check_apart, shared_arrays
@@ -34,6 +34,7 @@ from .planned import Planned
 from .remedies import advice, Question
 from .room import require_room
 from .step import check_grad_req, forward_step, input_names, Key, Step, training_step
+from .trials import tried, tried_in_turns
 from .watch import Seen, Watch, watched
 
 Shapes = Mapping[str, Shape]
@@ -105,6 +106,7 @@ def calibrate(
     shapes: Shapes,
     *,
     again: bool = False,
+    budgets: Sequence[int | str] = (),
     grad_req: Any = "write",
     type_dict: Mapping[str, Any] | None = None,
     optimizer: Any = None,
@@ -113,33 +115,42 @@ def calibrate(
 ) -> Calibration:
     """Time the kernel calls of a step and keep the times for plans with `device="measured"`.
 
-    `again`: also those that are known already. The other arguments are those of `memory_plan`.
+    `again`: also those that are known already. With `budgets` the plan of each and the one without a budget
+    are tried in turns, in as many bytes as that has. The other arguments are those of `memory_plan`. Raises
+    MemoryBudgetError, before anything is tried, where a budget is too small.
     """
     done: list[Calibration] = []
+    chosen: list[tuple[Lowered, MemoryPlan]] = []
 
     def measure(lowered: Lowered, budget: int | None) -> Lowered:
-        lowered, calibration = with_measured_costs(lowered, again, budget)
+        lowered, calibration = with_measured_costs(lowered, again and not done, budget)
         done.append(calibration)
         return lowered
+
+    def attempt(lowered: Lowered, plan: MemoryPlan) -> MemoryPlan:
+        chosen.append((lowered, plan))
+        return plan
 
     shapes = shapes_of_variables(graph, shapes)
     amp, scale = _amp(amp, loss_scale, optimizer)
     inferred, stored = typed(graph, shapes, type_dict, amp)
     rule = update_rule(optimizer)
-    _plan(
-        inferred,
-        ctx,
-        set(shapes),
-        grad_req,
-        None,
-        rule,
-        amp=amp,
-        scale=scale,
-        stored=stored,
-        device=MEASURED,
-        measure=measure,
-    )
-    return done[0]
+    for budget in (None, *map(parse_bytes, budgets)):
+        _plan(
+            inferred,
+            ctx,
+            set(shapes),
+            grad_req,
+            budget,
+            rule,
+            amp=amp,
+            scale=scale,
+            stored=stored,
+            device=MEASURED,
+            measure=measure,
+            attempt=attempt if budgets else tried,
+        )
+    return replace(done[0], plans=tuple(tried_in_turns(chosen)) if chosen else ())
 
 
 @no_collection()
@@ -401,6 +412,7 @@ def _plan(
     stored: frozenset[str] = frozenset(),
     device: Device | str | None = None,
     measure: Callable[[Lowered, int | None], Lowered] = _measured,
+    attempt: Callable[[Lowered, MemoryPlan], MemoryPlan] = tried,
     plan: MemoryPlan | None = None,
     host: HostLink | None = None,
     choose: Callable[[Steps, Lowered], MemoryPlan] | None = None,
@@ -537,7 +549,7 @@ def _plan(
                 found = plan_memory(steps, budget)
             train, infer_lowered, infer_plan = of(found.problem)
             if described is None and plan is None:
-                found = tried(train, found)
+                found = attempt(train, found)
             shown = (*looked.shown, *(Seen(name, key, True) for name, key in train.step.points))
             result = Planned(inferred, infer_lowered, infer_plan, train, found, shown)
             may_advise = True
