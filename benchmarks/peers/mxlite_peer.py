@@ -175,7 +175,7 @@ class MXLite(Peer):
     def _step(self) -> dict[str, Any]:
         """What a training step is planned for."""
         shapes = {d.name: d.shape for d in (*self.module.data_shapes, *self.module.label_shapes)}
-        return dict(optimizer=mx.optimizer.SGD(momentum=self.spec["momentum"]), amp=self.amp, **shapes)
+        return dict(optimizer=self.module._optimizer, amp=self.amp, **shapes)
 
     def least(self, nbytes: int) -> int:
         """`nbytes` if there is a plan for so many, else the least for which one is known."""
