@@ -151,7 +151,6 @@ class MXLite(Peer):
         return {
             "method": plan.how,
             "extra_time": plan.extra_time,
-            "predicted": plan.predicted_seconds,
             "recomputed": plan.recomputed,
             "fixed": plan.problem.fixed_total,
             "kept": bound.kept,
