@@ -20,7 +20,7 @@ from planning.report import Report, say
 
 TITLE = "Run: "
 BUDGETS = 5
-BLOCKS = 5  # of rounds, each after a prediction
+BLOCKS = 3  # of rounds, each after a prediction
 ROUNDS, RACES = 15, 5  # of ours; of PyTorch's, whose ratios are far from their target
 LIMIT_S = 600  # for a column to load and to run its first steps, two at a time
 FASTER = 1.3  # target at each of PyTorch's peaks
@@ -246,7 +246,7 @@ def within_budgets(found: Found) -> str:
         rows.append(
             [
                 e.column.title, planned, measured, f"{100 * beyond(found, e):.1f}", measured_s, processor_s,
-                *(f"{1e3 * of.median:.0f}" for of in (found.predicted_s(e), e.seconds)), same, e.plan["method"],
+                *(f"{1e3 * s.median:.0f}" for s in (found.predicted_s(e), e.seconds)), same, e.plan["method"],
             ]
         )  # fmt: skip
     head = ["budget MiB", "planned", "measured", "predicted +%", "measured +%", "CPU +%"]

@@ -53,7 +53,7 @@ from .cache_probe import cache_bytes, others_bytes_per_s
 from .lower import Lowered
 from .rehearsal import can_be_run, fill
 from .timings import Cache, Seconds, Timings
-from .trials import REHEARSED, rehearsed, where_kernels_run
+from .trials import rehearsed, where_kernels_run
 
 ROUNDS = 5  # in which all calls take turns: once out of the cache, then
 AGAIN = 10  # times at most in the cache, and
@@ -64,6 +64,7 @@ FLUSH = 2  # times as much as the cache holds is touched before a cold run
 LEAST_FLUSH = 8 * 2**20  # bytes, where no cache is to be seen
 LOOKS = 2  # in each round at what others do
 LEAST_BLOCK = 8 * 2**20  # bytes: from 4 MiB on, numpy asks the system for huge pages
+REHEARSED = 8  # steps of each of both plans that count
 LEAST_SHARE, MOST_SHARE = 0.5, 1.5  # of what the cache matters to calls alone is what it does in a step
 
 

@@ -2,7 +2,7 @@
 
 Neighbours take the cores or the cache for a second or an hour. What takes turns meets that alike: so the
 seconds of plans tried together may be compared, while those of plans tried at different times may differ by
-what others did. Of several tries the one counts that took least, of the steps in it the medians.
+what others did. Of many rounds the median counts.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from .lower import Lowered
 from .rehearsal import Rehearsal
 from .timings import Seconds, Timings
 
-REHEARSED = 8  # steps of each plan that count, one after the other that puts its bytes into the cache
-REHEARSED_S = 20.0  # for them, and
-LEAST_REHEARSED = 3  # steps where they take longer
-TRIES = 3  # of so many steps of what is chosen; what takes
+ROUNDS = 24  # in which a plan that is tried takes its turn
+ROUNDS_S = 20.0  # for them, and
+LEAST_ROUNDS = 3  # where they take longer
 MOST_OVER = 1.2  # times as long as its kernels' times say was disturbed
 
 Rounds = list[list[float]]
@@ -59,13 +58,11 @@ def tried_in_turns(pairs: Sequence[tuple[Lowered, MemoryPlan]]) -> list[MemoryPl
     for i in can:
         steps.setdefault(id(pairs[i][0]), (pairs[i][0], []))[1].append(plans[i])
     can.sort(key=lambda i: list(steps).index(id(pairs[i][0])))
-    rounds = rehearsed(list(steps.values()), TRIES * REHEARSED)
+    rounds = rehearsed(list(steps.values()), ROUNDS)
     if not can or not rounds[0]:
         return plans
     modelled = [[call.seconds for call in walk(plans[i])] for i in can]
-    tries = [[of[t : t + REHEARSED] for of in rounds] for t in range(0, len(rounds[0]), REHEARSED)]
-    whole = [rows for rows in tries if len(rows[0]) == REHEARSED] or tries
-    took = min(([_seconds(*of) for of in zip(rows, modelled)] for rows in whole), key=sum)
+    took = [_seconds(*of) for of in zip(rounds, modelled)]
     if sum(took) > MOST_OVER * sum(map(sum, modelled)):  # others took the cores all the while
         took = [sum(of) for of in modelled]
     timings = Timings.of(pairs[can[0]][0].backend)
@@ -97,8 +94,8 @@ def rehearsed(steps: Sequence[tuple[Lowered, Sequence[MemoryPlan]]], rounds: int
         where_kernels_run(lowered, partial(make, lowered, plans))
     if len(turns) < len(found):
         return found
-    end = perf_counter() + REHEARSED_S
-    while found and len(found[-1]) < (rounds if perf_counter() < end else LEAST_REHEARSED):
+    end = perf_counter() + ROUNDS_S
+    while found and len(found[-1]) < (rounds if perf_counter() < end else LEAST_ROUNDS):
         for lowered, run in turns:
             where_kernels_run(lowered, run)
     return found
@@ -135,5 +132,5 @@ def _key(plan: MemoryPlan) -> str:
 
 
 def _seconds(rows: Rounds, modelled: Sequence[float]) -> float:
-    """A step: of each call the median, or the modelled time of what was not run."""
-    return sum(median(of) or m for of, m in zip(zip(*rows), modelled))
+    """A step, with the modelled time of what was not run."""
+    return median(sum(s or m for s, m in zip(row, modelled)) for row in rows)
