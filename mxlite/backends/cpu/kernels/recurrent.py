@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....core.dtype import float32
 from ....graph.opdef import DType
 from ....ops.rnn import RNN
 from ....ops.rnn_gates import _rnn_keeping_gates
@@ -83,7 +84,7 @@ def _gate_gradients(r: Request) -> ChosenKernel | None:
     if not fits(a.rnn, a.data, r.dtype):
         return None
     try:
-        made = BackwardLayers(a.rnn, a.data, (r.dtype, r.dtype), r.train, kept=True, leaves=True)
+        made = BackwardLayers(a.rnn, a.data, (r.dtype, float32), r.train, kept=True, leaves=True)
     except Missing:
         return None
 
