@@ -8,6 +8,7 @@ from ....core.dtype import float32
 from ....graph.opdef import DType
 from ....ops.rnn import RNN
 from ....ops.rnn_gates import _rnn_keeping_gates
+from ....ops.rnn_wide import _rnn_wide
 from ...base import ChosenKernel, connected, Request
 from ...rnn_update import _rnn_gate_gradients
 from ..compiled import storable, usable
@@ -109,4 +110,6 @@ ROWS = {
     RNN.grad_op: [_backward],
     _rnn_keeping_gates: [_forward],
     _rnn_keeping_gates.grad_op: [_backward],
+    _rnn_wide: [_forward],
+    _rnn_wide.grad_op: [_backward],
 }
