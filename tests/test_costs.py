@@ -70,9 +70,26 @@ def test_devices_are_read_from_text(text, flops, nbytes):
     assert Device.parse(str(device)) == device
 
 
+def test_products_have_rates_of_their_own():
+    device = Device(1e12, 1e9, tf32_flops_per_s=4e12)
+    assert device.seconds(4e12, 1) == device.seconds(4e12, 1, "half") == 4
+    assert device.seconds(4e12, 1, "tf32") == 1 and device.seconds(4e12, 2e9, "tf32") == 2
+    text = "67 TFLOP/s, 4.8 TB/s, 494.5 TFLOP/s tf32, 989.5 TFLOP/s half"
+    found = Device.parse(text)
+    assert (found.tf32_flops_per_s, found.half_flops_per_s) == (pytest.approx(494.5e12), 989.5e12)
+    assert str(found) == text
+    half = Device.parse("67TFLOP/s,4.8TB/s,989TFLOP/s Half")
+    assert half == Device(67e12, 4.8e12, half_flops_per_s=989e12)
+    with pytest.raises(mx.DeviceError, match="half_flops_per_s must be a finite number above 0"):
+        Device(half_flops_per_s=0)
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        "1TFLOP/s tf32,1GB/s", "1TFLOP/s,1GB/s half", "1TFLOP/s,1GB/s,1TFLOP/s", "1TFLOP/s,1GB/s,1GB/s half",
+        "1TFLOP/s,1GB/s,1TFLOP/s half,2TFLOP/s half", "1TFLOP/s,1GB/s,1TFLOP/s fp8",
+        "1TFLOP/s half,1TFLOP/s,1GB/s", "1TFLOP/s,1GB/s,",
         "", "20TFLOP/s", "900GB/s,20TFLOP/s", "20,900", "20TFLOP,900GB", "-1TFLOP/s,1GB/s",
         "0TFLOP/s,1GB/s",
         "nanFLOP/s,1GB/s", "1e999FLOP/s,1GB/s", "1TFLOP/s,1GB/s,1GB/s", "measure",

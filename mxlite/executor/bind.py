@@ -16,7 +16,7 @@ from ..core.errors import DeviceError, MemoryBudgetError
 from ..graph import Entry, Graph, LOSS_SCALE, Shape, UpdateRule
 from ..graph.update import HISTORY
 from ..memplan import Device, HostLink, MemoryPlan, plan_memory, Problem, Steps, STRATEGIES, Template
-from ..memplan.device import DEFAULT, device_of, MEASURED
+from ..memplan.device import device_of, MEASURED
 from ..ndarray import NDArray
 from .adopt import adopted, is_of
 from .amp import amp_dtype, LossScale, mixed, typed
@@ -435,13 +435,14 @@ def _plan(
         raise BindError(
             f"strategy must be one of {STRATEGIES}, got {strategy!r}.{nearest(strategy, STRATEGIES)}"
         )
-    described = device_of(device)
+    measured = device_of(device) is None
     try:
         backend = backend_of(ctx or current_context())
     except DeviceError:
-        if described is None:
+        if measured:
             raise
         backend = planning_backend()
+    described = device_of(device, backend.rates)
     data = input_names(inferred, list(given))
     requests = check_grad_req(inferred, grad_req)
     if rule is not None:
@@ -488,12 +489,12 @@ def _plan(
             backend,
             {"arguments": held} if held else None,
             infer_plan.placed_bytes,
-            device=described or DEFAULT,
+            device=described,
             # Where nobody wants gradients, the step of training is often that of inference: it has its order.
             like=infer_lowered if like_train is None else order,
             light=light,
         )
-        if described is None:
+        if measured:
             found = measure(found, budget)
         found = replace(found, problem=replace(found.problem, host=host))
         made.append((found, infer_lowered, infer_plan))
@@ -548,7 +549,7 @@ def _plan(
             else:
                 found = plan_memory(steps, budget)
             train, infer_lowered, infer_plan = of(found.problem)
-            if described is None and plan is None:
+            if measured and plan is None:
                 found = attempt(train, found)
             shown = (*looked.shown, *(Seen(name, key, True) for name, key in train.step.points))
             result = Planned(inferred, infer_lowered, infer_plan, train, found, shown)

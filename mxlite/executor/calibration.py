@@ -43,7 +43,7 @@ import numpy as np
 from ..backends import bind_call, Call
 from ..core.bytesize import format_bytes
 from ..memplan import MemoryPlan
-from ..memplan.device import DEFAULT, MEASURED
+from ..memplan.device import MEASURED
 from ..memplan.locality import walk
 from ..memplan.plan import make_plan
 from ..memplan.problem import padded
@@ -207,7 +207,7 @@ def _counted(lowered: Lowered) -> list[int]:
 def costed(lowered: Lowered, seconds: Mapping[str, Seconds], cache: Cache) -> Lowered:
     """`lowered` with these times of its calls, and scaled models of those that have none."""
     keys = {c: call_key(lowered, c) for c in _counted(lowered)}
-    modelled = [call.seconds(DEFAULT) for call in lowered.calls]
+    modelled = [call.seconds(lowered.backend.rates) for call in lowered.calls]
     models = {key: modelled[c] for c, key in keys.items()}
     ratios = [(seconds[k].usual or seconds[k].cold) / s for k, s in models.items() if k in seconds and s]
     scale = median(ratios) if ratios else 1.0
