@@ -55,6 +55,16 @@ def test_networks_run_within_the_budget_named(name, batch, options):
     assert error.budget_bytes == 1
 
 
+def test_a_plan_that_is_asked_for_another_budget_says_what_would_help_too():
+    net, shapes = mx.models.get("mlp"), mx.models.shapes_of("mlp", 64)
+    plan = net.memory_plan(**shapes)
+    said = str(refusal(plan.within))
+    assert said == str(refusal(lambda b: net.memory_plan(memory_budget=b, **shapes)))
+    assert "What would help:" in said
+    read = mx.memplan.MemoryPlan.from_json(plan.to_json())  # the network is not in the file
+    assert "What would help:" not in str(refusal(read.within))
+
+
 def test_the_table_names_who_holds_the_peak():
     problem = residual(6, 2)
     error = refusal(lambda b: plan_memory(problem, b))

@@ -524,8 +524,14 @@ def _plan(
     def of(problem: Problem) -> tuple[Lowered, Lowered, MemoryPlan]:
         return next(m for m in made if m[0].problem.tasks is problem.tasks)
 
+    def advise(error: MemoryBudgetError) -> str:
+        apart = (ctx or current_context()).device_type == "gpu"
+        least = min((m[0] for m in made), key=lambda train: train.problem.lower_bound_bytes)
+        known = inferred, frozenset(given), requests, rule, amp, host, apart, least, error
+        return advice(Question(*known, partial(ask, error.budget_bytes)))
+
     def planned(steps: Steps) -> Planned:
-        may_advise = choose is None or alone
+        may_advise = steps.advise is not None
         try:
             usual = steps.free if budget is None else steps.first
             if plan is not None:
@@ -544,16 +550,17 @@ def _plan(
             room(result)
         except MemoryBudgetError as error:
             if may_advise:
-                apart = (ctx or current_context()).device_type == "gpu"
-                least = min((m[0] for m in made), key=lambda train: train.problem.lower_bound_bytes)
-                known = inferred, frozenset(given), requests, rule, amp, host, apart, least, error
-                error.advise = partial(advice, Question(*known, partial(ask, error.budget_bytes)))
+                error.advise = partial(advise, error)
             raise
         return result
 
     def steps_of(order: Lowered | None, free: bool, bounded: bool) -> Steps:
         """Without a budget and within one; each says whether its step is light."""
-        return Steps(lambda: lowered(usual_step(), order, free).problem, within(order, bounded), strategy)
+
+        def usual() -> Problem:
+            return lowered(usual_step(), order, free).problem
+
+        return Steps(usual, within(order, bounded), strategy, advise if choose is None or alone else None)
 
     if like_train is not None:
         light = like_train.light

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from ..core.bytesize import parse_bytes
+from ..core.errors import MemoryBudgetError
 from ..core.table import printable
 from . import locality
 from .arena import place, place_disjoint
@@ -79,7 +80,13 @@ class MemoryPlan:
         """
         from .search import plan_memory
 
-        return plan_memory(self.problem if self.steps is None else self.steps, parse_bytes(budget))
+        steps = Steps.of(self.problem) if self.steps is None else self.steps
+        try:
+            return plan_memory(steps, parse_bytes(budget))
+        except MemoryBudgetError as error:
+            if steps.advise is not None:
+                error.advise = partial(steps.advise, error)
+            raise
 
     @cached_property
     def max_live_bytes(self) -> int:

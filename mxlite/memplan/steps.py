@@ -23,17 +23,26 @@ from dataclasses import replace
 from functools import cached_property
 from threading import Lock
 
+from ..core.errors import MemoryBudgetError
 from .problem import Problem
 
 
 class Steps:
     """Problems of one network, the one that is run if it fits first; the others are made when asked for.
 
-    `free` is the step that is run where nobody names a budget.
+    `free` is the step that is run where nobody names a budget. `advise(error)` is what would help where no
+    plan fits, from those who know the network.
     """
 
-    def __init__(self, free: Callable[[], Problem], within: Iterable[Problem], strategy: str = "sharing"):
+    def __init__(
+        self,
+        free: Callable[[], Problem],
+        within: Iterable[Problem],
+        strategy: str = "sharing",
+        advise: Callable[[MemoryBudgetError], str] | None = None,
+    ) -> None:
         self._free = free
+        self.advise = advise
         self._rest = iter(within)
         self._made: list[Problem] = []
         self._lock = Lock()
@@ -75,9 +84,10 @@ class Steps:
         def owning(problem: Problem) -> Problem:
             return replace(problem, fixed_bytes=fixed_bytes)
 
-        return Steps(lambda: owning(self.free), map(owning, self), self.strategy)
+        return Steps(lambda: owning(self.free), map(owning, self), self.strategy, self.advise)
 
     def __reduce__(self) -> tuple[object, ...]:
+        """For another process: without advice, as the network stays here."""
         return _known, (self.free, tuple(self), self.strategy)
 
 
