@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from ..core.bytesize import parse_bytes
@@ -84,8 +84,7 @@ class MemoryPlan:
         try:
             return plan_memory(steps, parse_bytes(budget))
         except MemoryBudgetError as error:
-            if steps.advise is not None:
-                error.advise = partial(steps.advise, error)
+            steps.explain(error)
             raise
 
     @cached_property
