@@ -298,8 +298,8 @@ class Binding:
                 return bind()  # a budget without room for their sums
             if requests and self.optimizer is None and not self.group.extra:
                 error.remark(
-                    "An optimizer's states come on top, with init_optimizer: with momentum as many bytes as the "
-                    "parameters have, with adam twice as many."
+                    "An optimizer's states come on top, with init_optimizer: as many bytes as all parameters "
+                    "with momentum, twice as many with adam."
                 )
             raise
 
