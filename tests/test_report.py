@@ -404,6 +404,16 @@ def test_thousands_of_thin_boxes_keep_their_colour():
     assert share > 0.3 and blue.mean() / (0.88 * 0.74) > 0.8 * share
 
 
+def test_the_line_of_a_budget_crosses_no_words():
+    pytest.importorskip("matplotlib")
+    plan = recomputing()
+    for above, is_tight in ((64, True), (plan.arena_bytes // 4, False)):
+        drawn = image_of(replace(plan, budget_bytes=plan.peak_bytes + above), "svg").decode()
+        # Words and the place of their line: `<text ... transform="translate(x y)">peak 1 B ...</text>`.
+        at = {w: float(y) for y, w in re.findall(r'<text[^>]* ([\d.]+)\)">(peak|budget) ', drawn)}
+        assert set(at) == {"peak", "budget"} and (at["peak"] == at["budget"]) == is_tight, at
+
+
 def test_an_image_without_matplotlib_or_of_another_kind_is_refused(monkeypatch, tmp_path):
     plan = recomputing(3)
     with pytest.raises(MXLiteError, match=r"\.svg, \.png or \.pdf"):
