@@ -18,6 +18,7 @@ from emulated_driver import emulated_gpus
 
 import mxlite as mx
 from mxlite.cli import frontier, main
+from mxlite.cli.doctor import EXTRAS
 from mxlite.cli.request import Request, types_of
 from mxlite.cli.source import named_options, parse_shape, Source
 from mxlite.cli.writing import write
@@ -434,6 +435,21 @@ def test_doctor_lists_versions_and_extras(ask):
         assert word in out
     for word in ("GPUs", "CuPy", "NVRTC", "cuBLASLt", "operators with GPU kernels"):
         assert re.search(rf"^ *{word} ", out, re.MULTILINE), out
+
+
+def test_doctor_looks_for_the_packages_of_every_extra():
+    """But those of cuDNN, which its table of GPUs has, and those that only its authors want."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {
+        re.match(r"[\w-]+", package)[0]: extra
+        for extra, packages in project["optional-dependencies"].items()
+        if extra not in ("cudnn", "dev", "docs", "gpu-compile")
+        for package in packages
+    }
+    libraries = {name for name in wanted if name.startswith("nvidia-")}
+    assert {n: extra for n, (extra, _) in EXTRAS.items()} == {
+        n: e for n, e in wanted.items() if n not in libraries
+    }
 
 
 def test_doctor_says_what_a_gpu_is_and_what_holds_it(ask):
