@@ -290,10 +290,8 @@ class ExecutorGroup:
         bound = max(member.lower_bound_bytes for member in members)
         text = str(error)
         if stay:
-            text += (
-                f"\nWith what {len(stay)} other bound "
-                f"{'shape' if len(stay) == 1 else 'shapes'} own, {need} bytes are enough for all."
-            )
+            others = "1 other bound shape owns" if len(stay) == 1 else f"{len(stay)} other bound shapes own"
+            text += f"\nWith what {others}, {need} bytes are enough for all."
         refused = MemoryBudgetError(
             text,
             budget_bytes=error.budget_bytes,
