@@ -237,7 +237,6 @@ def simple_bind(
         watch=watch,
         room=room,
         like=like,
-        alone=place is not None and not (place.group.members or place.group.extra),
     )
     given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, device, offload, streams)
     given |= {"watch": watch, "grouped": place is not None}
@@ -398,6 +397,11 @@ def _measured(lowered: Lowered, budget: int | None) -> Lowered:
     return with_measured_costs(lowered, budget=budget)[0]
 
 
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """Bytes by category."""
+    return {c: one.get(c, 0) + other.get(c, 0) for c in {**one, **other}}
+
+
 @no_collection()
 def _plan(
     inferred: Graph,
@@ -422,14 +426,12 @@ def _plan(
     watch: Watch | None = None,
     room: Callable[[Planned], None] = lambda planned: None,
     like: Planned | None = None,
-    alone: bool = False,
 ) -> tuple[Planned, dict[str, str]]:
     """Everything there is before arrays. `choose` makes the training step's plan, where its maker wants to;
     `template` is a plan of inference for other shapes. `in_place`: whether all parameters will be arrays that
     nobody else has, or arrays that can be away. `room` raises MemoryBudgetError where they have no room.
     `stored`: arguments that have the type `amp` themselves.
-    `like` is what was planned for other shapes. `alone`: whether what would help may be said although
-    `choose` plans, for nobody else's bytes count.
+    `like` is what was planned for other shapes.
     """
     if strategy not in STRATEGIES:
         raise BindError(
@@ -522,23 +524,37 @@ def _plan(
 
     def ask(
         within: int,
+        besides: Mapping[str, int],
         graph: Graph,
         requests: Mapping[str, str],
-        rule: UpdateRule | None,
+        update: UpdateRule | None,
         amp: Any,
         host: HostLink | None,
     ) -> MemoryPlan:
         kind = amp_dtype(amp)
         scaling = None if kind is None else scale
-        asked = graph, ctx, given, requests, within, rule, strategy, kind, scaling, stored, described
-        more: dict[str, Any] = dict(metrics=metrics, in_place=in_place, watch=watch)  # untimed
+        asked = graph, ctx, given, requests, within, update, strategy, kind, scaling, stored, described
+        if update is not rule:  # whose states are no longer beside the step
+            besides = {c: n for c, n in besides.items() if c != "optimizer"}
+
+        def choose(steps: Steps, usual: Lowered) -> MemoryPlan:
+            return plan_memory(steps.owning(_sum(usual.problem.fixed_bytes, besides)), within)
+
+        more: dict[str, Any] = dict(metrics=metrics, in_place=in_place, watch=watch, choose=choose)  # untimed
         return _plan(*asked, host=host, **more)[0].train_plan
 
     def of(problem: Problem) -> tuple[Lowered, Lowered, MemoryPlan]:
         return next(m for m in made if m[0].problem.tasks is problem.tasks)
 
+    def advise(error: MemoryBudgetError, besides: Mapping[str, int]) -> str:
+        apart = (ctx or current_context()).device_type == "gpu"
+        least = min((m[0] for m in made), key=lambda train: train.problem.lower_bound_bytes)
+        problem = replace(least.problem, fixed_bytes=_sum(least.problem.fixed_bytes, besides))
+        known = inferred, frozenset(given), requests, rule, amp, host, apart, replace(least, problem=problem)
+        return advice(Question(*known, error, partial(ask, error.budget_bytes, besides)))
+
     def planned(steps: Steps) -> Planned:
-        may_advise = choose is None or alone
+        may_advise = choose is None  # else who chooses knows what is beside the step
         try:
             usual = steps.free if budget is None else steps.first
             if plan is not None:
@@ -557,16 +573,17 @@ def _plan(
             room(result)
         except MemoryBudgetError as error:
             if may_advise:
-                apart = (ctx or current_context()).device_type == "gpu"
-                least = min((m[0] for m in made), key=lambda train: train.problem.lower_bound_bytes)
-                known = inferred, frozenset(given), requests, rule, amp, host, apart, least, error
-                error.advise = partial(advice, Question(*known, partial(ask, error.budget_bytes)))
+                steps.explain(error)
             raise
         return result
 
     def steps_of(order: Lowered | None, free: bool, bounded: bool) -> Steps:
         """Without a budget and within one; each says whether its step is light."""
-        return Steps(lambda: lowered(usual_step(), order, free).problem, within(order, bounded), strategy)
+
+        def usual() -> Problem:
+            return lowered(usual_step(), order, free).problem
+
+        return Steps(usual, within(order, bounded), strategy, advise)
 
     if like_train is not None:
         light = like_train.light
