@@ -79,7 +79,7 @@ class SGD(OperatorOptimizer):
     """Stochastic gradient descent with momentum.
 
     `g = clip(rescale_grad * grad) + wd * weight;  m = momentum * m - lr * g;  weight += m`. The state is m,
-    or None without momentum. `lazy_update` concerns sparse gradients, which mxlite does not have.
+    or None without momentum. With `lazy_update` a row_sparse gradient leaves the rows alone that it has not.
     """
 
     def __init__(self, momentum: float = 0.0, lazy_update: bool = True, **kwargs: Any) -> None:
@@ -91,7 +91,9 @@ class SGD(OperatorOptimizer):
         return ("sgd_mom", ("mom",)) if self.momentum else ("sgd", ())
 
     def settings_of_operator(self) -> dict[str, Any]:
-        own = {"momentum": self.momentum} if self.momentum else {}
+        own: dict[str, Any] = {"momentum": self.momentum} if self.momentum else {}
+        if not self.lazy_update:
+            own["lazy_update"] = False
         return {**own, **self._gradient_attrs()}
 
 

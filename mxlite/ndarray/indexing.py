@@ -78,6 +78,8 @@ def get_item(array: NDArray, key: Any) -> NDArray:
 def set_item(array: NDArray, key: Any, value: Any) -> None:
     """Write a number, an NDArray or what numpy makes one of, broadcast and converted to `array`'s dtype."""
     where, basic = _normal(key, array.storage.shape)
+    if isinstance(value, Storage) and value.storage.device == "sparse":
+        value = value.plain()
     backend, target = array.backend, array.storage
     place = backend.part(target, where) if basic else None
     shape = place.shape if place is not None else _indexed_shape(target.shape, where)
