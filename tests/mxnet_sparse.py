@@ -77,7 +77,8 @@ def one_array(mx, folder):
             found.append(told(act(x)))
         for name in (
             "abs sign square cbrt sin cos tan arctan sinh tanh exp expm1 relu ceil floor round rint fix "
-            "trunc negative degrees radians zeros_like ones_like norm sum mean identity BlockGrad max transpose"
+            "trunc negative degrees radians zeros_like ones_like norm sum mean identity BlockGrad max "
+            "transpose"
         ).split():
             found.append([name, *told(getattr(mx.nd, name)(x))])
         found.append(told(mx.nd.clip(x, -0.5, 0.5)))
@@ -215,7 +216,241 @@ def lines_of_a_file(mx, folder):
     return found
 
 
-PROGRAMS = (two_arrays, one_array, products, creation, files, steps, lines_of_a_file)
+def batches_of_rows(mx, folder):
+    """NDArrayIter over a csr matrix."""
+    csr = formed(mx, made(mx, 12, 5, 4, empty_row=3), "csr")
+    batches = mx.io.NDArrayIter(csr, np.arange(5), 2, last_batch_handle="discard")
+    return [[told(b.data[0]), told(b.label[0]), b.pad] for b in batches]
+
+
+def numbers(module):
+    arguments, _ = module.get_params()
+    return [[name, *rounded(arguments[name].asnumpy())] for name in sorted(arguments)]
+
+
+def rows_of_features(seed, count, features, each=3):
+    """A matrix with few features in each row, and a label of -1 or 1 for each."""
+    draw = np.random.RandomState(seed)
+    x = np.zeros((count, features), "float32")
+    for row in x:
+        row[draw.choice(features, each, replace=False)] = draw.randn(each)
+    return x, (draw.rand(count) < 0.5).astype("float32")
+
+
+def libsvm_file(folder, x, y):
+    path = os.path.join(folder, "rows")
+    with open(path, "w") as file:
+        for row, label in zip(x, y):
+            pairs = " ".join(f"{i}:{row[i]}" for i in np.flatnonzero(row))
+            file.write(f"{label} {pairs}\n")
+    return path
+
+
+def starting(mx, module, seed=5):
+    """Give every parameter its value out of numpy."""
+    draw = np.random.RandomState(seed)
+    shapes = {n: a.shape for n, a in module._exec_group.execs[0].arg_dict.items()}
+    module.init_params(
+        initializer=None,
+        arg_params={n: mx.nd.array((draw.rand(*shapes[n]) - 0.5) * 0.4) for n in sorted(module._param_names)},
+    )
+
+
+def linear_classification(mx, folder):
+    """csr data, a row_sparse weight, several optimizers, rows pulled before each batch."""
+    x, y = rows_of_features(0, 12, 30)
+    path, found = libsvm_file(folder, x, y), []
+    for name, given in (
+        ("sgd", {"momentum": 0.9, "wd": 0.01}),
+        ("sgd", {"momentum": 0.9, "wd": 0.01, "lazy_update": False}),
+        ("adam", {"wd": 0.01}),
+        ("ftrl", {"wd": 0.01}),
+        ("adagrad", {}),
+    ):
+        data = mx.sym.Variable("data", stype="csr")
+        weight = mx.sym.Variable("weight", shape=(30, 2), stype="row_sparse")
+        bias = mx.sym.Variable("bias", shape=(2,))
+        scores = mx.sym.broadcast_add(mx.sym.sparse.dot(data, weight), bias)
+        net = mx.sym.SoftmaxOutput(scores, mx.sym.Variable("softmax_label"), name="out")
+        batches = mx.io.LibSVMIter(data_libsvm=path, data_shape=(30,), batch_size=4)
+        module = mx.mod.Module(net, data_names=["data"], label_names=["softmax_label"])
+        module.bind(data_shapes=batches.provide_data, label_shapes=batches.provide_label)
+        starting(mx, module)
+        store = mx.kv.create("local")
+        given = {"learning_rate": 0.1, "rescale_grad": 0.25, **given}
+        module.init_optimizer(kvstore=store, optimizer=name, optimizer_params=given)
+        metric = mx.metric.create("nll_loss")
+        for _ in range(2):
+            for batch in batches:
+                module.prepare(batch, sparse_row_id_fn=lambda b: {"weight": b.data[0].indices})
+                module.forward_backward(batch)
+                module.update()
+                module.update_metric(metric, batch.label)
+            batches.reset()
+        found.append([name, round(metric.get()[1], 4), *numbers(module)])
+    return found
+
+
+def factorization_machine(mx, folder):
+    """Two weights by rows, one of them used three times, one through its squares."""
+    x, y = rows_of_features(1, 12, 20)
+    data = mx.sym.Variable("data", stype="csr")
+    factors = mx.sym.Variable("v", shape=(20, 4), stype="row_sparse")
+    weight = mx.sym.Variable("w1_weight", shape=(20, 1), stype="row_sparse")
+    first = mx.sym.broadcast_add(mx.sym.dot(data, weight), mx.sym.Variable("w1_bias", shape=(1,)))
+    squares = mx.sym.dot(mx.sym.square(data), mx.sym._internal._square_sum(factors, axis=1, keepdims=True))
+    pairs = mx.sym.Concat(first, 0.5 * mx.sym.square(mx.sym.dot(data, factors)), dim=1)
+    score = mx.sym.sum(pairs, axis=1, keepdims=True) + 0.5 * mx.sym.negative(squares)
+    net = mx.sym.LogisticRegressionOutput(score, mx.sym.Variable("softmax_label"), name="out")
+    found = []
+    for name, given in (("sgd", {"momentum": 0.9, "wd": 0.05}), ("adam", {"wd": 0.05})):
+        csr = mx.nd.array(x).tostype("csr")
+        batches = mx.io.NDArrayIter(csr, y.reshape(-1, 1), 4, last_batch_handle="discard")
+        module = mx.mod.Module(net)
+        module.bind(data_shapes=batches.provide_data, label_shapes=batches.provide_label)
+        starting(mx, module)
+        module.init_optimizer(optimizer=name, optimizer_params={"learning_rate": 0.05, **given})
+        for _ in range(2):
+            for batch in batches:
+                module.forward_backward(batch)
+                module.update()
+            batches.reset()
+        found.append([name, *numbers(module)])
+    return found
+
+
+def table(mx, number, what, size, sparse):
+    weight = mx.sym.Variable(what + "_weight", stype="row_sparse" if sparse else "default")
+    return mx.sym.Embedding(number, weight, input_dim=size, output_dim=3, sparse_grad=sparse, name=what)
+
+
+def matrix_factorization(mx, folder):
+    """Two embeddings with gradients by rows; weights that the gradient does not reach stay."""
+    draw = np.random.RandomState(2)
+    users, items = draw.randint(0, 9, 16).astype("float32"), draw.randint(0, 7, 16).astype("float32")
+    scores = draw.rand(16).astype("float32")
+    found = []
+    for name, given, sparse in (
+        ("sgd", {"momentum": 0.9, "wd": 0.1}, True),
+        ("sgd", {"momentum": 0.9, "wd": 0.1}, False),
+        ("adam", {"wd": 0.1}, True),
+        ("ftrl", {"wd": 0.1}, True),
+    ):
+        user = table(mx, mx.sym.Variable("user"), "user_table", 12, sparse)
+        item = table(mx, mx.sym.Variable("item"), "item_table", 10, sparse)
+        item = mx.sym.FullyConnected(mx.sym.Activation(item, act_type="relu"), num_hidden=3, name="fc")
+        score = mx.sym.Flatten(mx.sym.sum(user * item, axis=1))
+        net = mx.sym.LinearRegressionOutput(score, mx.sym.Variable("score"), name="out")
+        batches = mx.io.NDArrayIter({"user": users, "item": items}, {"score": scores}, 4)
+        module = mx.mod.Module(net, data_names=["item", "user"], label_names=["score"])
+        module.bind(data_shapes=batches.provide_data, label_shapes=batches.provide_label)
+        starting(mx, module)
+        module.init_optimizer(
+            optimizer=name, optimizer_params={"learning_rate": 0.1, "rescale_grad": 0.25, **given}
+        )
+        for _ in range(2):
+            for batch in batches:
+                module.forward_backward(batch)
+                module.update()
+            batches.reset()
+        found.append([name, *numbers(module)])
+    return found
+
+
+def wide_and_deep(mx, folder):
+    """A linear part on csr data beside embeddings and dense layers; fit."""
+    x, y = rows_of_features(4, 12, 15)
+    draw = np.random.RandomState(6)
+    deep = np.concatenate([draw.randint(0, 5, (12, 2)), draw.rand(12, 3)], axis=1).astype("float32")
+    wide_data, dense_data = mx.sym.Variable("csr_data", stype="csr"), mx.sym.Variable("dns_data")
+    wide_weight = mx.sym.Variable("linear_weight", stype="row_sparse", shape=(15, 2))
+    wide = mx.sym.sparse.dot(wide_data, wide_weight)
+    wide = mx.sym.broadcast_add(wide, mx.sym.Variable("linear_bias", shape=(2,)))
+    parts = []
+    for i in range(2):
+        number = mx.sym.slice_axis(dense_data, axis=1, begin=i, end=i + 1)
+        weight = mx.sym.Variable(f"embed_{i}_weight", stype="row_sparse")
+        embedded = mx.sym.Embedding(number, weight, input_dim=8, output_dim=2, sparse_grad=True)
+        parts.append(mx.sym.reshape(embedded, shape=(-1, 2)))
+    parts.append(mx.sym.slice_axis(dense_data, axis=1, begin=2, end=5))
+    hidden = mx.sym.FullyConnected(mx.sym.concat(*parts, dim=1), num_hidden=4, name="fc1")
+    hidden = mx.sym.FullyConnected(mx.sym.relu(hidden), num_hidden=2, name="fc2")
+    net = mx.sym.SoftmaxOutput(wide + hidden, mx.sym.Variable("softmax_label"), name="model")
+    batches = mx.io.NDArrayIter(
+        {"csr_data": mx.nd.array(x).tostype("csr"), "dns_data": deep}, y, 4, last_batch_handle="discard"
+    )
+    module = mx.mod.Module(net, data_names=["csr_data", "dns_data"], label_names=["softmax_label"])
+    module.bind(data_shapes=batches.provide_data, label_shapes=batches.provide_label)
+    starting(mx, module)
+    module.init_optimizer(optimizer="adam", optimizer_params={"learning_rate": 0.02, "wd": 0.1})
+    for _ in range(3):
+        for batch in batches:
+            module.forward_backward(batch)
+            module.update()
+        batches.reset()
+    return numbers(module)
+
+
+def by_an_executor(mx, folder):
+    """simple_bind, row_sparse gradients, and updates by hand."""
+    data, weight = mx.sym.Variable("data", stype="csr"), mx.sym.Variable("weight", stype="row_sparse")
+    net = mx.sym.LinearRegressionOutput(mx.sym.sparse.dot(data, weight), mx.sym.Variable("label"), name="out")
+    exe = net.simple_bind(mx.cpu(), data=(3, 6), weight=(6, 2), label=(3, 2), grad_req={"weight": "write"})
+    x = np.zeros((3, 6), "float32")
+    x[0, 1], x[1, 4], x[2, 1] = 1, 2, -1
+    exe.arg_dict["data"][:] = mx.nd.array(x).tostype("csr")
+    mx.nd.ones((6, 2)).tostype("row_sparse").copyto(exe.arg_dict["weight"])
+    exe.arg_dict["label"][:] = mx.nd.array([[1, 2], [3, 4], [5, 6]])
+    found = []
+    for name, given in (
+        ("sgd", {"momentum": 0.9}),
+        ("adam", {}),
+        ("ftrl", {}),
+        ("sgd", {"lazy_update": False}),
+    ):
+        updater = mx.optimizer.get_updater(mx.optimizer.create(name, learning_rate=0.1, wd=0.1, **given))
+        for _ in range(2):
+            exe.forward(is_train=True)
+            exe.backward()
+            grad = exe.grad_dict["weight"]
+            updater("weight", grad, exe.arg_dict["weight"])
+        found.append([name, *told(grad), rounded(grad.indices.asnumpy()), rounded(grad.data.asnumpy())])
+        found.append([rounded(exe.arg_dict["weight"].asnumpy()), rounded(exe.outputs[0].asnumpy())])
+    return found
+
+
+def key_values(mx, folder):
+    """A store of a row_sparse array: pushes of gradients by rows, pulls of some rows."""
+    store = mx.kv.create("local")
+    store.init("w", mx.nd.ones((5, 2)).tostype("row_sparse"))
+    out = mx.nd.sparse.zeros("row_sparse", (5, 2))
+    found = []
+    store.row_sparse_pull("w", out=out, row_ids=mx.nd.array([3, 0, 3]))
+    found += [told(out), rounded(out.indices.asnumpy())]
+    grad = mx.nd.sparse.row_sparse_array(([[1, 2], [3, -4]], [1, 3]), shape=(5, 2))
+    store.set_optimizer(mx.optimizer.SGD(learning_rate=0.1, momentum=0.9, wd=0.1))
+    for _ in range(2):
+        store.push("w", [grad, grad])
+    store.row_sparse_pull("w", out=out, row_ids=mx.nd.array([0, 1, 2, 3, 4]))
+    return [*found, told(out), rounded(out.indices.asnumpy())]
+
+
+PROGRAMS = (
+    two_arrays,
+    one_array,
+    products,
+    creation,
+    files,
+    steps,
+    lines_of_a_file,
+    batches_of_rows,
+    linear_classification,
+    factorization_machine,
+    matrix_factorization,
+    wide_and_deep,
+    by_an_executor,
+    key_values,
+)
 
 
 def run(mx, program):

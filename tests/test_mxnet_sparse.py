@@ -1,6 +1,7 @@
 """Programs on sparse arrays give what MXNet 1.9.1 gave; see `mxnet_sparse.py` for the golden file."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import mxnet_sparse
@@ -29,3 +30,19 @@ def test_a_program_gives_the_numbers_of_mxnet(program):
     assert len(mine) == len(theirs)
     for one, other in zip(mine, theirs):
         agree(one, other)
+
+
+TRAINED = ("linear_classification", "factorization_machine", "matrix_factorization", "wide_and_deep")
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_program_whose_update_is_in_the_step_gives_the_numbers_of_mxnet(name, monkeypatch):
+    made, make = [], partial(mx.mod.Module, fused_update=True)
+
+    def module(*args, **options):
+        made.append(make(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(mx.mod, "Module", module)
+    agree(mxnet_sparse.run(mx, getattr(mxnet_sparse, name)), GOLDEN[name])
+    assert all(m.is_fused and m.planned_bytes == m.measured_bytes for m in made)

@@ -140,3 +140,19 @@ def test_a_matrix_of_scipy_becomes_a_csr_array():
         made = make(FakeScipyMatrix())
         assert made.stype == "csr" and (made.asnumpy() == X).all()
         assert made.indices.dtype == np.int64
+
+
+@pytest.mark.parametrize("handle", ["pad", "discard", "roll_over"])
+def test_batches_of_a_csr_matrix_are_those_of_the_dense_one(handle):
+    draw = np.random.RandomState(1)
+    x = (draw.randn(7, 4) * (draw.rand(7, 4) < 0.4)).astype("float32")
+    x[2] = 0
+    given = {"batch_size": 3, "shuffle": True, "last_batch_handle": handle, "seed": 3}
+    dense, csr = mx.io.NDArrayIter(x, **given), mx.io.NDArrayIter(mx.nd.sparse.csr_matrix(x), **given)
+    assert csr.provide_data == dense.provide_data
+    for _ in range(2):
+        for mine, theirs in zip(csr, dense, strict=True):
+            assert mine.data[0].stype == "default" and mine.pad == theirs.pad
+            np.testing.assert_array_equal(mine.data[0].asnumpy(), theirs.data[0].asnumpy())
+        csr.reset()
+        dense.reset()

@@ -219,7 +219,7 @@ class AdaDelta(_OperatorOptimizer):
 @register
 class Ftrl(_OperatorOptimizer):
     """FTRL-proximal (McMahan et al., 2013), which makes weights exactly zero; see the operator
-    `ftrl_update`.
+    `ftrl_update`. A row_sparse gradient leaves the rows of a row_sparse weight alone that it has not.
     """
 
     def __init__(
@@ -228,6 +228,9 @@ class Ftrl(_OperatorOptimizer):
         super().__init__(learning_rate=learning_rate, **kwargs)
         self.lamda1 = number("lamda1", lamda1)
         self.beta = number("beta", beta)
+
+    lazy_update = True
+    lazy_always = False
 
     def operator(self) -> tuple[str, tuple[str, ...]]:
         return "ftrl", ("z", "n")

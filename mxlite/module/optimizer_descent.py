@@ -26,6 +26,9 @@ class OperatorOptimizer(Optimizer):
         """The operator's name without `_update`, and its states."""
         raise NotImplementedError
 
+    lazy_update = False  # whether a row_sparse gradient leaves the rows alone that it has not
+    lazy_always = True  # or only of a weight that is declared as row_sparse
+
     def settings_of_operator(self) -> dict[str, Any]:
         """The operator's parameters but the rates."""
         return self._gradient_attrs()
@@ -62,7 +65,8 @@ class OperatorOptimizer(Optimizer):
         name, states = self.operator()
         mixed = ops.find_op(f"_fused_mp_{name}") if self.multi_precision else None
         attrs, rates = self.settings_of_operator(), 3 if self.counts else 2
-        return UpdateRule(ops.find_op(f"_fused_{name}"), attrs, states, mixed, rates)
+        lazy = ops.find_op(f"_lazy_{name}") if self.lazy_update else None
+        return UpdateRule(ops.find_op(f"_fused_{name}"), attrs, states, mixed, rates, lazy, self.lazy_always)
 
 
 def _public(name: str) -> str:

@@ -11,6 +11,7 @@ and run later.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -24,7 +25,8 @@ from .ndarray import NDArray
 from .plan import Call
 from .sparse_form import Array, csr_of, CSRForm, empty_form, Form, index_type, row_sparse_of
 from .storage import Storage
-from .transfer import put
+from .tape import MODE
+from .transfer import push_on, put
 
 
 class BaseSparseNDArray(NDArray):
@@ -110,15 +112,18 @@ class BaseSparseNDArray(NDArray):
         if isinstance(other, Context):
             if other.device_type == "gpu":
                 raise DeviceError(f"Sparse arrays are on the CPU; plain arrays can be copied to {other}.")
-            return type(self).of(self.form, other)
+            return sparse_array(self.form, other)
         if not isinstance(other, NDArray):
             raise TypeError(f"copyto needs an NDArray or a Context, got {type(other).__name__}.")
         if other.shape != self.shape:
             raise ShapeError(f"copyto needs equal shapes, got {self.shape} and {other.shape}.")
         if isinstance(other, BaseSparseNDArray):
             other.take_over(self)
-        else:
+        elif MODE.flags or other.backend.is_remote:
             self.plain().copyto(other)
+        else:  # what a step is fed needs no dense copy on its way
+            run = partial(self.form.write_to, other.storage)
+            push_on(other.backend, run, (other.var,) * other.partial, (other.var,), name="copyto")
         return other
 
     def take_over(self, source: NDArray) -> None:
@@ -134,7 +139,7 @@ class BaseSparseNDArray(NDArray):
         kind = as_dtype(dtype)
         if kind == self.form.dtype and not copy:
             return self
-        return type(self).of(self.form.like(self.form.data.astype(kind)), self.context)
+        return sparse_array(self.form.like(self.form.data.astype(kind)), self.context)  # type: ignore[return-value]
 
     def as_in_context(self, context: Context) -> Self:
         return self if context == self.context else self.copyto(context)
@@ -142,10 +147,10 @@ class BaseSparseNDArray(NDArray):
     as_in_ctx = as_in_context
 
     def detach(self) -> Self:
-        return type(self).of(self.form, self.context)
+        return sparse_array(self.form, self.context)  # type: ignore[return-value]
 
     def __reduce__(self) -> Any:
-        return _restored, (type(self), self.form)
+        return sparse_array, (self.form,)
 
     def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
         raise StateError(
@@ -308,7 +313,3 @@ def zeros_of(stype: str, shape: Any, ctx: Context | None, dtype: Any) -> BaseSpa
     if stype not in ("csr", "row_sparse"):
         raise OpAttributeError(f"stype must be 'default', 'csr' or 'row_sparse', got {stype!r}.")
     return sparse_array(empty_form(stype, shape, as_dtype(dtype)), ctx)
-
-
-def _restored(kind: type[BaseSparseNDArray], form: Form) -> BaseSparseNDArray:
-    return kind.of(form)

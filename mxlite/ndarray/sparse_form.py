@@ -65,6 +65,12 @@ class Form:
 
     def dense(self) -> Array:
         """All elements."""
+        made = np.empty(self.shape, self.dtype)
+        self.write_to(made)
+        return made
+
+    def write_to(self, dense: Array) -> None:
+        """Write all elements into an array of this shape, converted."""
         raise NotImplementedError
 
     def check(self, full: bool = True) -> None:
@@ -94,11 +100,10 @@ class CSRForm(Form):
     def like(self, data: Array) -> CSRForm:
         return CSRForm(self.shape, data, self.indices, self.indptr)
 
-    def dense(self) -> Array:
+    def write_to(self, dense: Array) -> None:
         self.check()
-        made = np.zeros(self.shape, self.dtype)
-        made[self.rows, self.indices] = self.data
-        return made
+        dense.fill(0)
+        dense[self.rows, self.indices] = self.data
 
     def check(self, full: bool = True) -> None:
         rows, columns = self.shape
@@ -118,6 +123,14 @@ class CSRForm(Form):
             row = int((self.indptr[1:] < self.indptr[:-1]).argmax())
             raise FormatError(f"The row starts of a csr array rise, but row {row} ends before it begins.")
         check_range(self.indices, columns, "columns", "column")
+
+    def take(self, rows: Array) -> CSRForm:
+        """The rows with these numbers, in this order."""
+        lengths = np.diff(self.indptr)[rows]
+        indptr = np.concatenate(([0], np.cumsum(lengths))).astype(index_type)
+        within = np.arange(indptr[-1]) - np.repeat(indptr[:-1], lengths)
+        places = np.repeat(self.indptr[rows], lengths) + within
+        return CSRForm((len(rows), self.shape[1]), self.data[places], self.indices[places], indptr)
 
     def part(self, rows: tuple[int, int], columns: tuple[int, int]) -> CSRForm:
         """Rows [a, b) of columns [c, d)."""
@@ -145,11 +158,10 @@ class RowSparseForm(Form):
     def like(self, data: Array) -> RowSparseForm:
         return RowSparseForm((self.shape[0], *data.shape[1:]), data, self.indices)
 
-    def dense(self) -> Array:
+    def write_to(self, dense: Array) -> None:
         self.check()
-        made = np.zeros(self.shape, self.dtype)
-        made[self.indices] = self.data
-        return made
+        dense.fill(0)
+        dense[self.indices] = self.data
 
     def check(self, full: bool = True) -> None:
         if self.indices.ndim != 1 or self.data.shape != (len(self.indices), *self.shape[1:]):

@@ -290,9 +290,9 @@ LAZY = frozenset(["sgd_update", "sgd_mom_update", "adam_update", "ftrl_update", 
 """Updates that leave those rows alone that a row_sparse gradient does not store."""
 
 
-def _is_lazy(op: type[Op], attrs: Any, weight: NDArray) -> bool:
+def _is_lazy(op: type[Op], attrs: Any, weight: NDArray, grad: NDArray) -> bool:
     if op.op_name == "ftrl_update":  # MXNet looks at the weight
-        return weight.stype == "row_sparse"
+        return weight.stype == "row_sparse" or getattr(grad, "of_sparse", False)
     return op.op_name in LAZY and getattr(attrs, "lazy_update", True)
 
 
@@ -300,7 +300,7 @@ def _update(call: Call, inputs: Sequence[NDArray], out: Any) -> Any:
     """A step by a row_sparse gradient: on its rows where the update is lazy, else on all."""
     weight, grad, *states = inputs
     target = weight if out is None else out
-    if not _is_lazy(call.op, call.attrs, weight):
+    if not _is_lazy(call.op, call.attrs, weight, grad):
         plain = [a.plain() for a in inputs]
         made = invoke(call, plain, plain[0])
         for given, place in ((made, target), *zip(plain[2:], states)):

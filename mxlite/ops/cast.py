@@ -41,6 +41,10 @@ class Cast(Move):
     def backward(xp, a, d_out, *, d_data):
         xp.copyto(d_data, d_out, casting="unsafe")
 
+    @classmethod
+    def touched_rows(cls, a, ins, out_rows, csr):
+        return {} if out_rows is None else {"data": out_rows}
+
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         return {"data": w._cast_like(heads["out"], ins["data"])}

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from ..core.errors import OpAttributeError
+from math import prod
+
+from ..core.dtype import FLAGS
+from ..core.errors import OpAttributeError, ShapeError
 from ..core.record import record
 from ..graph.opdef import Op
 from .blocks import accumulate, accumulate_bytes
+from .places import bounded, whole
 from .reduce import kept_shape, reduced_axes, spread, sum
+
+uint8 = FLAGS[3]
 
 STYPES = ("default", "csr", "row_sparse")
 
@@ -59,10 +65,9 @@ class _square_sum(Op):
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):
-        square = dtype.itemsize
-        for d in inputs[0]:
-            square *= d
-        return -(-square // 64) * 64 + accumulate_bytes(kept_shape(a, inputs[0]), dtype)
+        return -(-prod(inputs[0]) * dtype.itemsize // 64) * 64 + accumulate_bytes(
+            kept_shape(a, inputs[0]), dtype
+        )
 
     @staticmethod
     def forward(xp, a, data, *, out, work):
@@ -77,6 +82,10 @@ class _square_sum(Op):
         xp.multiply(data, d_out.reshape(kept_shape(a, data.shape)), out=d_data)
         xp.multiply(d_data, 2, out=d_data)
 
+    @classmethod
+    def touched_rows(cls, a, ins, out_rows, csr):
+        return {"data": out_rows} if out_rows is not None and a.keepdims and a.axis == (1,) else {}
+
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         return {
@@ -84,3 +93,57 @@ class _square_sum(Op):
                 w._mul_scalar(ins["data"], scalar=2.0), spread(w, a, heads["out"], ins["data"])
             )
         }
+
+
+class _touched_rows(Op):
+    """1 for the rows of a table that these numbers name, 0 for the others.
+
+    data: (...) whole numbers in any dtype  ->  out: (`size`,) uint8. An index out of range is moved to the
+    nearest end.
+    """
+
+    inputs = ("data",)
+
+    @record
+    class Attrs:
+        size: int
+
+    @staticmethod
+    def infer_shape(a, data):
+        return (data,), ((a.size,),)
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        return dtypes, (uint8,)
+
+    @staticmethod
+    def workspace(a, inputs, outputs, dtype):
+        return 8 * prod(inputs[0])
+
+    @staticmethod
+    def forward(xp, a, data, *, out, work):
+        out.fill(0)
+        out[bounded(xp, whole(xp, data, work), a.size, "clip", "_touched_rows")] = 1
+
+
+class _touched_columns(Op):
+    """1 for the columns of a matrix in which something is not 0, 0 for the others.
+
+    data: (M, N)  ->  out: (N,) uint8.
+    """
+
+    inputs = ("data",)
+
+    @staticmethod
+    def infer_shape(a, data):
+        if len(data) != 2:
+            raise ShapeError(f"data must be a matrix, got {data}.")
+        return (data,), ((data[1],),)
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        return dtypes, (uint8,)
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        xp.any(data, axis=0, out=out.view(bool))
