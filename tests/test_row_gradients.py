@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import mxlite as mx
+from mxlite.module import optimizer_base
 
 DATA = np.array([1, 4, 1], "float32")
 
@@ -172,3 +173,27 @@ def test_rows_are_pulled_into_row_sparse_arrays_alone():
         store.row_sparse_pull("w", out=mx.nd.ones((3, 2)), row_ids=mx.nd.array([2]))
     with pytest.raises(mx.ShapeError, match="1 arrays of 'w' need as many row_ids, not 2"):
         store.row_sparse_pull("w", out=[out], row_ids=[mx.nd.array([2])] * 2)
+
+
+@pytest.mark.parametrize("name", sorted(set(optimizer_base._registry) - {"test"}))
+def test_an_update_in_the_step_changes_the_rows_that_one_by_hand_does(name):
+    options = {"learning_rate": 0.1, "wd": 0.1}
+    by_hand, fused = (mx.optimizer.create(name, **options) for _ in range(2))
+    if fused.update_rule() is None:
+        return
+    start = np.arange(12).reshape(6, 2) / 10
+    exe = bound(loss(embedded()))
+    step = loss(embedded()).simple_bind(
+        mx.cpu(), data=(3,), optimizer=fused, grad_req={"table_weight": "write"}
+    )
+    updater = mx.optimizer.get_updater(by_hand)
+    step.arg_dict["data"][:] = DATA
+    for e in (exe, step):
+        e.arg_dict["table_weight"][:] = start
+    for _ in range(2):
+        exe.forward(is_train=True)
+        exe.backward()
+        updater(0, exe.grad_dict["table_weight"], exe.arg_dict["table_weight"])
+        step.step(fused.hypers((0,)))
+    got, want = (e.arg_dict["table_weight"].asnumpy() for e in (step, exe))
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)

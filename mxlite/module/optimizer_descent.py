@@ -113,6 +113,7 @@ class NAG(OperatorOptimizer):
     def __init__(self, momentum: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.momentum = number("momentum", momentum)
+        self.lazy_update = not self.momentum  # then it is SGD
 
     def operator(self) -> tuple[str, tuple[str, ...]]:
         return ("nag_mom", ("mom",)) if self.momentum else ("sgd", ())

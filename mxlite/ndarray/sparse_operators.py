@@ -293,6 +293,8 @@ LAZY = frozenset(["sgd_update", "sgd_mom_update", "adam_update", "ftrl_update", 
 def _is_lazy(op: type[Op], attrs: Any, weight: NDArray, grad: NDArray) -> bool:
     if op.op_name == "ftrl_update":  # MXNet looks at the weight
         return weight.stype == "row_sparse" or getattr(grad, "of_sparse", False)
+    if op.op_name == "adagrad_update":  # MXNet refuses decay; without it the other rows do not change anyway
+        return not attrs.wd
     return op.op_name in LAZY and getattr(attrs, "lazy_update", True)
 
 
