@@ -156,3 +156,15 @@ def test_batches_of_a_csr_matrix_are_those_of_the_dense_one(handle):
             np.testing.assert_array_equal(mine.data[0].asnumpy(), theirs.data[0].asnumpy())
         csr.reset()
         dense.reset()
+
+
+def test_random_sparse_arrays_are_as_dense_as_is_said():
+    np.random.seed(0)
+    csr, (indptr, indices, data) = mx.test_utils.rand_sparse_ndarray((20, 30), "csr", density=0.2)
+    assert csr.stype == "csr" and indptr[-1] == len(indices) == len(data) and 60 < len(data) < 180
+    csr.check_format()
+    rows, (data, indices) = mx.test_utils.rand_sparse_ndarray((9, 2), "row_sparse", rsp_indices=[1, 4])
+    assert rows.stype == "row_sparse" and indices.tolist() == [1, 4] and data.shape == (2, 2)
+    assert mx.test_utils.rand_ndarray((3, 4), "csr", density=1.0, modifier_func=lambda x: 2).sum() == 24
+    with pytest.raises(mx.OpAttributeError, match="uniform"):
+        mx.test_utils.rand_sparse_ndarray((3, 4), "csr", distribution="powerlaw")
