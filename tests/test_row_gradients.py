@@ -197,3 +197,22 @@ def test_an_update_in_the_step_changes_the_rows_that_one_by_hand_does(name):
         step.step(fused.hypers((0,)))
     got, want = (e.arg_dict["table_weight"].asnumpy() for e in (step, exe))
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("amp, scale", [("bfloat16", None), ("float16", 64.0)])
+def test_mixed_precision_keeps_gradients_by_rows(amp, scale):
+    data, weight = mx.sym.Variable("data", stype="csr"), mx.sym.Variable("weight")
+    net = mx.sym.LinearRegressionOutput(mx.sym.dot(data, weight), mx.sym.Variable("label"), name="out")
+    exe = net.simple_bind(
+        mx.cpu(),
+        data=(2, 4),
+        weight=(4, 2),
+        label=(2, 2),
+        grad_req={"weight": "write"},
+        amp=amp,
+        loss_scale=scale,
+    )
+    exe.forward(is_train=True, data=mx.nd.sparse.csr_matrix(([1.0, 2], [3, 1], [0, 1, 2]), shape=(2, 4)))
+    exe.backward()
+    assert exe.grad_dict["weight"].indices.asnumpy().tolist() == [1, 3]
+    assert exe.memory_plan.peak_bytes == exe.measured_bytes

@@ -24,7 +24,7 @@ from ..ops.sparse_storage import ZERO_AT_ZERO
 STORAGE = "__storage_type__"
 STYPES = {"default": "0", "row_sparse": "1", "csr": "2"}
 
-_KEEPS_CSR = ZERO_AT_ZERO | {"_mul_scalar", "_div_scalar", "Cast", "amp_cast"}
+_KEEPS_CSR = ZERO_AT_ZERO | {"_mul_scalar", "_div_scalar", "Cast", "amp_cast", "_shore"}
 
 
 def touched_rows(graph: Graph, weights: Sequence[Entry]) -> tuple[dict[Entry, Entry], list[Node]]:

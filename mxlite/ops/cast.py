@@ -120,6 +120,10 @@ class _shore(Move):
         return (data, (2,)), (data,)
 
     @classmethod
+    def touched_rows(cls, a, ins, out_rows, csr):
+        return {} if out_rows is None else {"data": out_rows}
+
+    @classmethod
     def infer_type(cls, a, *dtypes):
         if dtypes[1] not in (None, float32):
             raise DTypeError(f"scale must be float32, got {dtypes[1]}.")
