@@ -252,6 +252,8 @@ def stacked(parts: Sequence[CSRForm]) -> CSRForm:
 
 def united(a: Form, b: Form, ufunc: np.ufunc) -> Form:
     """``ufunc(a, b)`` in every place that either stores; both are of one kind."""
+    if all(np.array_equal(x, y) for x, y in zip(a.places, b.places)):
+        return a.like(ufunc(a.data, b.data))
     if isinstance(a, CSRForm):
         assert isinstance(b, CSRForm)
         width = a.shape[1]
