@@ -23,7 +23,7 @@ from .amp import amp_dtype, LossScale, mixed, typed
 from .calibration import Calibration, with_measured_costs
 from .constants import constant_bytes
 from .executor import Executor
-from .given import by_name, check_apart, shared_arrays
+from .given import by_name, check_apart, plain, refuse_sparse, shared_arrays
 from .group import Arrival, ExecutorGroup
 from .infer import shapes_of_variables
 from .link import arena_bytes, link
@@ -279,8 +279,8 @@ def bind(
     backend = backend_of(ctx)
     arguments = [n.name for n in graph.arguments]
     auxiliary = [n.name for n in graph.auxiliary]
-    given = by_name(args, arguments, "args", complete=True)
-    states = by_name(aux_states, auxiliary, "aux_states", complete=True)
+    given = plain(by_name(args, arguments, "args", complete=True))
+    states = plain(by_name(aux_states, auxiliary, "aux_states", complete=True))
     requests = check_grad_req(graph, grad_req)
     grads = {
         k: v for k, v in by_name(args_grad, arguments, "args_grad", complete=False).items() if v is not None
@@ -300,6 +300,7 @@ def bind(
             raise ShapeError(f"args_grad: {name!r} is {given[name].shape}, its gradient {grad.shape}.")
         if grad.dtype != given[name].dtype:
             raise DTypeError(f"args_grad: {name!r} is {given[name].dtype}, its gradient {grad.dtype}.")
+    refuse_sparse(grads)
     check_apart(grads, requests)
     data = (
         {n for n, r in requests.items() if r == "null"}

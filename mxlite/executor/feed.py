@@ -114,6 +114,8 @@ class Feed:
             target = self._arrays["var", name]
             if not isinstance(value, NDArray):
                 value = array(value, cpu() if self._is_gpu else None, target.dtype)
+            elif self._is_gpu:
+                value = value.plain()
             if value.shape != target.shape:
                 raise ShapeError(
                     f"{name!r} was bound as {target.shape}, but got an array of {value.shape}; "
