@@ -831,6 +831,76 @@ def test_function_serves_one_call_and_is_checked():
         z.backward()
 
 
+class handed(autograd.Function):
+    """a + b, whose gradients are the very arrays in `given`, None for the one that arrives."""
+
+    def __init__(self, *given):
+        super().__init__()
+        self.given = given
+
+    def forward(self, a, b):
+        return a + b
+
+    def backward(self, dy):
+        return tuple(dy if g is None else g for g in self.given)
+
+
+def test_a_gradient_that_a_function_gives_is_not_written_over():
+    """It may be one array for both arguments, the user's head gradient, or any other array of the user's."""
+    x, y, kept = leaf([-1, 2, 3]), leaf([1, -2, 3]), nd.array([5, 6, 7])
+    for given, want in (((None, None), [0, 2, 2]), ((kept, None), [0, 12, 14])):
+        head = nd.ones(3)
+        with autograd.record():
+            z = handed(*given)(nd.relu(x * 2), nd.relu(y * 2))
+        z.backward(head)
+        same(x.grad, want)
+        same(y.grad, [2, 0, 2])
+        same(head, [1, 1, 1])
+        same(kept, [5, 6, 7])
+
+
+def test_a_gradient_that_a_function_gives_is_not_given_away():
+    x, y, kept = leaf([1, 2]), leaf([3, 4]), nd.array([5, 6])
+    with autograd.record():
+        z = handed(kept, kept)(x, y)
+    for g in autograd.grad(z, [x, y]):
+        g += 1
+        same(g, [6, 7])
+    same(kept, [5, 6])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int32", "float64"])
+def test_a_gradient_that_a_function_gives_is_converted_to_its_input(dtype):
+    """A fast kernel reads memory as the type that it was chosen for."""
+    x, y = leaf(np.arange(32).reshape(1, 2, 4, 4)), leaf(np.zeros((1, 2, 4, 4)))
+    weight = nd.ones((2, 2, 3, 3))
+    given = nd.ones((1, 2, 4, 4), dtype=dtype)
+    with autograd.record():
+        made = nd.Convolution(x, weight, num_filter=2, kernel=(3, 3), pad=(1, 1), no_bias=True)
+        z = handed(given, None)(made, y)
+    z.backward()
+    same(x.grad[0, 0, :2], [[8, 12, 12, 8], [12, 18, 18, 12]])
+
+
+def test_a_missing_gradient_of_a_function_is_zeros_of_the_input_s_type():
+    class left_out(autograd.Function):
+        def forward(self, a, b):
+            self.dtypes = a.dtype, b.dtype
+            return a.astype("float32") + b
+
+        def backward(self, dy):
+            return None, dy
+
+    x, y = leaf([1, 2], dtype="float16"), leaf([3, 4])
+    f = left_out()
+    with autograd.record():
+        z = f(x * 2, y)
+    g = f.differentiate([nd.ones(2)], (True, True))
+    assert [a.dtype for a in g] == list(f.dtypes)
+    z.backward()
+    same(x.grad, [0, 0])
+
+
 # -- checkpoint --------------------------------------------------------------------------------------
 
 
