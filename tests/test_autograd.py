@@ -775,6 +775,17 @@ def test_names_that_the_tape_keeps_are_those_the_gradient_reads():
         assert kept_names(call.op, call.attrs) == want
 
 
+@pytest.mark.parametrize("req", ["write", "add"])
+def test_one_gradient_goes_to_all_leaves_that_have_it(req):
+    x, y, z = leaf([1, 2], req), leaf([3, 4], req), leaf([5, 6])
+    with autograd.record():
+        s = nd.elemwise_add(nd.elemwise_add(x, y), z)
+        out = s * s
+    out.backward()
+    for a in (x, y, z):
+        same(a.grad, [18, 24])
+
+
 # -- Function ----------------------------------------------------------------------------------------
 
 

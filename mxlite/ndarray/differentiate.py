@@ -161,7 +161,7 @@ def run_backward(
     if leaves:
         with scope(recording=False, training=False):
             for leaf, g in zip(leaves, grads):
-                if g is None or g not in destination:
+                if g is None or destination.get(g) is not leaf.grad:
                     _deliver(leaf, None if g is None else run.values[g])
     else:
         results = [None if g is None else run.result(g) for g in grads]
