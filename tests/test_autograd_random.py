@@ -85,7 +85,7 @@ def play(program, values, side, wrap=lambda f, *x: f(*x), pause=None):
 
 
 def on_tape(head, x):
-    """A head that depends on a leaf in any case; else the leaves' gradients stay what the program makes them."""
+    """A head that depends on a leaf in any case, and no more on it than the program says."""
     return head if head.origin is not None else head + x * 0
 
 
