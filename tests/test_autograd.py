@@ -870,6 +870,31 @@ def test_a_gradient_that_a_function_gives_is_not_written_over():
         same(kept, [5, 6, 7])
 
 
+def test_a_backward_pass_that_was_broken_off_cannot_be_taken_up_again():
+    """What the operators behind the failure had kept is gone, and nothing counts as zeros instead."""
+
+    class Interrupt(BaseException):
+        pass
+
+    class breaking(autograd.Function):
+        def forward(self, x):
+            return x * 1
+
+        def backward(self, dy):
+            raise Interrupt
+
+    x = leaf([1, 2])
+    for retain in (False, True):
+        with autograd.record():
+            y = breaking()(x)
+            z = y * y
+        with pytest.raises(Interrupt):
+            z.backward(retain_graph=retain)
+        with pytest.raises(Interrupt if retain else StateError):
+            z.backward()
+    assert not autograd.is_recording()
+
+
 def test_a_gradient_that_a_function_gives_is_not_given_away():
     x, y, kept = leaf([1, 2]), leaf([3, 4]), nd.array([5, 6])
     with autograd.record():

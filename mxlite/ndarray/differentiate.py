@@ -53,6 +53,11 @@ class Traced:
     kept: dict[Entry, tuple[Any, Var, int]] = field(default_factory=dict)
     owner: dict[Entry, tuple[str, str]] = field(default_factory=dict)  # operator and name, for errors
 
+    def free(self) -> None:
+        """Let go of what its steps have kept."""
+        for step in self.steps:
+            step.free()
+
 
 _CONSTANT = variable("constant")
 
@@ -155,8 +160,13 @@ def run_backward(
     run.check_versions()
     run.values.update((e, arrays[i]) for i, e in entries.items())
     destination = {} if create else _destinations(leaves, grads, run)
-    for node in made:
-        run.call(node, destination)
+    try:
+        for node in made:
+            run.call(node, destination)
+    except BaseException:  # a Python function's own, an interrupt: some of what was kept is gone
+        if not retain:
+            traced.free()
+        raise
     results: list[Storage | None] = []
     if leaves:
         with scope(recording=False, training=False):
@@ -166,8 +176,7 @@ def run_backward(
     else:
         results = [None if g is None else run.result(g) for g in grads]
     if not retain:
-        for step in traced.steps:
-            step.free()
+        traced.free()
     return results
 
 
