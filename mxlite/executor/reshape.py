@@ -83,11 +83,6 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         like=executor._planned,
         room=room,
     )
-    if planned.train_plan.arena_bytes > executor._arena.nbytes and not allow_up_sizing:
-        raise ShapeError(
-            f"reshape needs an arena of {planned.train_plan.arena_bytes} bytes, the executor has "
-            f"{executor._arena.nbytes}; allow_up_sizing=True allocates a larger one."
-        )
     settings = locals_of(
         known,
         executor._grad_req,

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from ..core.errors import StateError
 from ..graph import Graph
+from .amp import typed
 from .bind import _plan, update_rule
 from .executor import Executor
-from .infer import infer
 from .link import arena_bytes
 from .offload import host_link
 from .planned import Planned
@@ -28,10 +28,11 @@ def rewatch(executor: Executor, watch: Watch | None) -> None:
     if given["grouped"]:
         raise StateError("This executor is a Module's: call the module's install_monitor.")
     arrays = {**executor.arg_dict, **executor.aux_dict}
-    inferred = infer(
+    inferred, stored = typed(
         Graph(old.graph.outputs),
         {n: a.shape for n, a in arrays.items()},
         {n: a.dtype for n, a in arrays.items()},
+        given["amp"],
     )
     inputs = {k[1] for k, c in old.train.step.category.items() if c == "inputs" and k[1] in executor.arg_dict}
     scale = given["loss_scale"]
@@ -55,6 +56,7 @@ def rewatch(executor: Executor, watch: Watch | None) -> None:
         update_rule(given["optimizer"]),
         amp=given["amp"],
         scale=None if scale is None else replace(scale, value=executor.loss_scale),
+        stored=stored,
         device=given["device"],
         host=host_link(given["offload"]),
         watch=watch,
