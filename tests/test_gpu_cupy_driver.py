@@ -256,7 +256,7 @@ def test_asking_for_an_event_after_a_fault_raises_it():
         driver = gpu_backend(0).device.driver
         event = driver.event()
         cuda.device.fault = DriverError("lost", name="cudaErrorIllegalAddress")
-        with pytest.raises(DriverError, match="illegal memory access.*launched before") as caught:
+        with pytest.raises(DriverError, match=r"illegal memory access.*launched before") as caught:
             driver.has_come(event)
         assert caught.value.is_lasting
 
