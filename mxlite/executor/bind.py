@@ -75,9 +75,9 @@ def memory_plan(
     `device` is what seconds are reckoned for: a `Device`, text such as "20TFLOP/s,900GB/s", or "measured".
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
-    shapes = shapes_of_variables(graph, shapes)
+    asked, shapes = shapes, shapes_of_variables(graph, shapes)
     amp, scale = _amp(amp, loss_scale, optimizer)
-    inferred, stored = typed(graph, shapes, type_dict, amp)
+    inferred, stored = typed(graph, shapes, type_dict, amp, asked)
     planned, _ = Planning(
         Candidates(
             inferred=inferred,
@@ -128,9 +128,9 @@ def calibrate(
         chosen.append((lowered, plan))
         return plan
 
-    shapes = shapes_of_variables(graph, shapes)
+    named, shapes = shapes, shapes_of_variables(graph, shapes)
     amp, scale = _amp(amp, loss_scale, optimizer)
-    inferred, stored = typed(graph, shapes, type_dict, amp)
+    inferred, stored = typed(graph, shapes, type_dict, amp, named)
     asked = Candidates(
         inferred=inferred,
         ctx=ctx,
@@ -182,9 +182,9 @@ def simple_bind(
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
     backend = backend_of(ctx)
-    shapes = shapes_of_variables(graph, shapes)
+    asked, shapes = shapes, shapes_of_variables(graph, shapes)
     amp, scale = _amp(amp, loss_scale, optimizer)
-    inferred, stored = typed(graph, shapes, type_dict, amp)
+    inferred, stored = typed(graph, shapes, type_dict, amp, asked)
     arrivals: list[Arrival] = []
     templates: tuple[Template | None, Template | None] = (None, None)
     like: Planned | None = None
