@@ -488,13 +488,18 @@ def _attrs(
     check: Callable[[Any], None] | None = None,
 ) -> type:
     """The parameters of `base` but those in `without`, between others: `first` says their types, `last` types
-    and defaults. `check` looks at each instance.
+    and defaults. The step's own check looks at each instance, and `check` does.
     """
     own = base.Attrs
     kept = {n: kind for n, kind in inspect.get_annotations(own).items() if n not in without}
     body: dict[str, Any] = {n: getattr(own, n) for n in kept if hasattr(own, n)}
     body |= {n: default for n, (_, default) in last.items()}
     body["__annotations__"] = {**first, **kept, **{n: kind for n, (kind, _) in last.items()}}
-    if check is not None:
-        body["__post_init__"] = check
+    checks = [c for c in (getattr(own, "__post_init__", None), check) if c is not None]
+
+    def check_all(self: Any) -> None:
+        for one_check in checks:
+            one_check(self)
+
+    body["__post_init__"] = check_all
     return record(type(name, (), dict(body, __module__=own.__module__)))
