@@ -530,7 +530,7 @@ def test_lines_end_at_words_in_a_terminal_and_are_whole_in_a_pipe(ask, monkeypat
         (["plan", "zoo:lenet", "--html", "no/such/folder.html"], "cannot be written"),
         (["fit-batch", "zoo:lenet"], "--budget"),
         (["fit-batch", "zoo:lenet", "--budget", "1GB", "--extra-time", "-1"], "at least 0"),
-        (["fit-batch", "model.json", "--budget", "1GB"], "data:N,3,224,224"),
+        (["fit-batch", "model.json", "--budget", "1GB"], "model.json: No such file"),
         (["frontier", "zoo:lenet", "--budgets", "1"], "from 2"),
         (["diff", "zoo:lenet", "nowhere.json"], "nowhere.json"),
         (["plan", "zoo:unet,batch=3"], "no option 'batch'"),

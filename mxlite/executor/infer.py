@@ -23,14 +23,16 @@ OPTIONS = (
 
 
 def shapes_of_variables(graph: Graph, shapes: Mapping[str, Shape]) -> Mapping[str, Shape]:
-    """The shapes that a user gave. Shapes of no variable are left out, as in MXNet; what is no shape is an
-    option that is misspelt."""
+    """The shapes that a user gave. What is of no variable is left out, as in MXNet, but an option that is
+    misspelt: no shape, and a name that is nearly one of `OPTIONS`."""
     names = {n.name for n in graph.variables}
     for name, shape in shapes.items():
-        if name not in names and not isinstance(shape, (tuple, list)):
+        if name in names or isinstance(shape, (tuple, list)):
+            continue
+        if meant := nearest(name, OPTIONS):
             raise UnknownNameError(
                 f"{name!r} is neither an input of the network nor an option, and {str(shape)[:80]!r} is no "
-                f"shape.{nearest(name, (*names, *OPTIONS))}"
+                f"shape.{meant}"
             )
     return {n: from_user(s, n) for n, s in shapes.items() if n in names}
 
