@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..backends import backend_of
@@ -18,7 +18,7 @@ from .amp import amp_dtype, LossScale, typed
 from .calibration import Calibration, with_measured_costs
 from .candidates import Candidates
 from .executor import Executor
-from .given import by_name, check_apart, shared_arrays
+from .given import by_name, check_apart, plain, refuse_sparse, shared_arrays
 from .group import Arrival, ExecutorGroup
 from .infer import shapes_of_variables
 from .link import arena_bytes, link
@@ -29,6 +29,7 @@ from .planned import Planned
 from .planning import Planning
 from .room import require_room
 from .step import check_grad_req, Key
+from .trials import tried, tried_in_turns
 from .watch import Watch
 
 Shapes = Mapping[str, Shape]
@@ -74,9 +75,9 @@ def memory_plan(
     `device` is what seconds are reckoned for: a `Device`, text such as "20TFLOP/s,900GB/s", or "measured".
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
-    shapes = shapes_of_variables(graph, shapes)
+    asked, shapes = shapes, shapes_of_variables(graph, shapes)
     amp, scale = _amp(amp, loss_scale, optimizer)
-    inferred, stored = typed(graph, shapes, type_dict, amp)
+    inferred, stored = typed(graph, shapes, type_dict, amp, asked)
     planned, _ = Planning(
         Candidates(
             inferred=inferred,
@@ -102,6 +103,7 @@ def calibrate(
     shapes: Shapes,
     *,
     again: bool = False,
+    budgets: Sequence[int | str] = (),
     grad_req: Any = "write",
     type_dict: Mapping[str, Any] | None = None,
     optimizer: Any = None,
@@ -110,33 +112,40 @@ def calibrate(
 ) -> Calibration:
     """Time the kernel calls of a step and keep the times for plans with `device="measured"`.
 
-    `again`: also those that are known already. The other arguments are those of `memory_plan`.
+    `again`: also those that are known already. With `budgets` the plan of each and the one without a budget
+    are tried in turns, in as many bytes as that has. The other arguments are those of `memory_plan`. Raises
+    MemoryBudgetError, before anything is tried, where a budget is too small.
     """
     done: list[Calibration] = []
+    chosen: list[tuple[Lowered, MemoryPlan]] = []
 
     def measure(lowered: Lowered, budget: int | None) -> Lowered:
-        lowered, calibration = with_measured_costs(lowered, again, budget)
+        lowered, calibration = with_measured_costs(lowered, again and not done, budget)
         done.append(calibration)
         return lowered
 
-    shapes = shapes_of_variables(graph, shapes)
+    def attempt(lowered: Lowered, plan: MemoryPlan) -> MemoryPlan:
+        chosen.append((lowered, plan))
+        return plan
+
+    named, shapes = shapes, shapes_of_variables(graph, shapes)
     amp, scale = _amp(amp, loss_scale, optimizer)
-    inferred, stored = typed(graph, shapes, type_dict, amp)
-    Planning(
-        Candidates(
-            inferred=inferred,
-            ctx=ctx,
-            given=frozenset(shapes),
-            grad_req=grad_req,
-            rule=update_rule(optimizer),
-            amp=amp,
-            scale=scale,
-            stored=stored,
-            device=MEASURED,
-            measure=measure,
-        ),
-    ).run()
-    return done[0]
+    inferred, stored = typed(graph, shapes, type_dict, amp, named)
+    asked = Candidates(
+        inferred=inferred,
+        ctx=ctx,
+        given=frozenset(shapes),
+        grad_req=grad_req,
+        rule=update_rule(optimizer),
+        amp=amp,
+        scale=scale,
+        stored=stored,
+        device=MEASURED,
+        measure=measure,
+    )
+    for budget in (None, *map(parse_bytes, budgets)):
+        Planning(replace(asked, budget=budget), attempt=attempt if budgets else tried).run()
+    return replace(done[0], plans=tuple(tried_in_turns(chosen)) if chosen else ())
 
 
 @no_collection()
@@ -173,9 +182,9 @@ def simple_bind(
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
     backend = backend_of(ctx)
-    shapes = shapes_of_variables(graph, shapes)
+    asked, shapes = shapes, shapes_of_variables(graph, shapes)
     amp, scale = _amp(amp, loss_scale, optimizer)
-    inferred, stored = typed(graph, shapes, type_dict, amp)
+    inferred, stored = typed(graph, shapes, type_dict, amp, asked)
     arrivals: list[Arrival] = []
     templates: tuple[Template | None, Template | None] = (None, None)
     like: Planned | None = None
@@ -225,7 +234,6 @@ def simple_bind(
         plan=plan,
         choose=choose,
         room=room,
-        alone=place is not None and not (place.group.members or place.group.extra),
     ).run()
     given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, device, offload, streams)
     given |= {"watch": watch, "grouped": place is not None}
@@ -268,8 +276,8 @@ def bind(
     backend = backend_of(ctx)
     arguments = [n.name for n in graph.arguments]
     auxiliary = [n.name for n in graph.auxiliary]
-    given = by_name(args, arguments, "args", complete=True)
-    states = by_name(aux_states, auxiliary, "aux_states", complete=True)
+    given = plain(by_name(args, arguments, "args", complete=True))
+    states = plain(by_name(aux_states, auxiliary, "aux_states", complete=True))
     requests = check_grad_req(graph, grad_req)
     grads = {
         k: v for k, v in by_name(args_grad, arguments, "args_grad", complete=False).items() if v is not None
@@ -289,6 +297,7 @@ def bind(
             raise ShapeError(f"args_grad: {name!r} is {given[name].shape}, its gradient {grad.shape}.")
         if grad.dtype != given[name].dtype:
             raise DTypeError(f"args_grad: {name!r} is {given[name].dtype}, its gradient {grad.dtype}.")
+    refuse_sparse(grads)
     check_apart(grads, requests)
     data = (
         {n for n, r in requests.items() if r == "null"}

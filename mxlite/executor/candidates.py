@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -10,10 +10,10 @@ from typing import Any
 from ..backends import Backend, backend_of, guard
 from ..backends.gpu import planning_backend
 from ..core import BindError, Context, current_context
-from ..core.errors import DeviceError
+from ..core.errors import DeviceError, MemoryBudgetError
 from ..graph import Entry, Graph, LOSS_SCALE, UpdateRule
 from ..memplan import Device, HostLink, MemoryPlan, plan_memory, Problem, Steps, Template
-from ..memplan.device import DEFAULT, device_of
+from ..memplan.device import device_of
 from .amp import LossScale, mixed
 from .calibration import with_measured_costs
 from .constants import constant_bytes
@@ -21,6 +21,8 @@ from .lower import lower, Lowered
 from .metrics import Counted, with_metrics
 from .step import check_grad_req, forward_step, input_names, Step, training_step
 from .watch import Watch, Watched, watched
+
+Advise = Callable[[MemoryBudgetError, Mapping[str, int]], str]
 
 
 def measured(lowered: Lowered, budget: int | None) -> Lowered:
@@ -74,15 +76,20 @@ class Candidates:
     @cached_property
     def described(self) -> Device | None:
         """What seconds are reckoned for; None: this machine, measured."""
-        return device_of(self.device)
+        return device_of(self.device, self.backend.rates)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether seconds are those of this machine's kernels."""
+        return device_of(self.device) is None
 
     @cached_property
     def backend(self) -> Backend:
-        described = self.described
+        measured = self.is_measured
         try:
             return backend_of(self.ctx or current_context())
         except DeviceError:
-            if described is None:
+            if measured:
                 raise
             return planning_backend()
 
@@ -165,23 +172,24 @@ class Candidates:
             self.backend,
             {"arguments": held} if held else None,
             infer_plan.placed_bytes,
-            device=self.described or DEFAULT,
+            device=self.described,
             # Where nobody wants gradients, the step of training is often that of inference: it has its order.
             like=infer if self.like is None else order,
             light=light,
         )
-        if self.described is None:
+        if self.is_measured:
             found = self.measure(found, self.budget)
         found = replace(found, problem=replace(found.problem, host=self.host))
         self.made.append(Candidate(found, infer, infer_plan))
         return found
 
-    def steps(self, order: Lowered | None, free: bool, bounded: bool) -> Steps:
-        """Without a budget and within one; each says whether its step is light."""
-        usual = self._lowered
-        return Steps(
-            lambda: usual(self.usual_step, order, free).problem, self._within(order, bounded), self.strategy
-        )
+    def steps(self, order: Lowered | None, free: bool, bounded: bool, advise: Advise) -> Steps:
+        """Without a budget and within one; each says whether its step is light. `advise` as for `Steps`."""
+
+        def usual() -> Problem:
+            return self._lowered(self.usual_step, order, free).problem
+
+        return Steps(usual, self._within(order, bounded), self.strategy, advise)
 
     def _within(self, order: Lowered | None, light: bool) -> Iterator[Problem]:
         """The quickest first: a small step that keeps less may be that, as it also moves less."""

@@ -87,12 +87,16 @@ class Bindable:
         amp: Any = None,
         loss_scale: float | None = None,
         again: bool = False,
+        budgets: Sequence[int | str] = (),
         **kwargs: Shape,
     ) -> Calibration:
         """Time each kernel call of a step on scratch arrays, for plans with `device="measured"`.
 
         The times are kept on disk; `again`: measure also what is known. Such plans make this call
         themselves; it is here for those who want to choose when, and to see what was measured.
+        budgets: of these (bytes, or text such as "512MiB") and of none the plans are tried in turns, so that
+        others on the machine meet each alike: that says best how much time which budget takes. As many bytes
+        are taken as the step without a budget has. Raises MemoryBudgetError where there is no plan for one.
         """
         from ..executor import calibrate
 
@@ -101,6 +105,7 @@ class Bindable:
             ctx,
             kwargs,
             again=again,
+            budgets=budgets,
             grad_req=grad_req,
             type_dict=type_dict,
             optimizer=optimizer,
