@@ -492,6 +492,38 @@ def test_masters_follow_weights_that_are_set_and_keep_what_rounding_would_lose()
     np.testing.assert_allclose(exe.optimizer_states["w:weight32"].asnumpy(), 3 - 1e-4, rtol=1e-7)
 
 
+@pytest.mark.parametrize("weights_are_set", [True, False])
+def test_masters_that_an_interrupt_left_unmade_are_made_by_the_next_step(
+    monkeypatch, weights_are_set
+) -> None:
+    opt = optimizer.create("sgd", learning_rate=0.0, multi_precision=True)
+    net = mx.sym.MakeLoss(mx.sym.FullyConnected(mx.sym.Variable("x"), num_hidden=2, name="fc"))
+    names = ("fc_weight", "fc_bias")
+    exe = net.simple_bind(
+        mx.cpu(), type_dict=dict.fromkeys((*names, "x"), "float16"), optimizer=opt, x=(1, 2)
+    )
+    hyper = [opt.hyper(i) for i in range(2)]
+    exe.step(hyper)
+    values = {n: array(np.full(exe.arg_dict[n].shape, 3.0)) for n in names}
+    astype, count = mx.nd.NDArray.astype, iter(range(100))
+
+    def interrupted(*args: Any, **keywords: Any) -> Any:
+        if next(count) == 1:
+            raise KeyboardInterrupt
+        return astype(*args, **keywords)
+
+    if not weights_are_set:
+        for n in names:
+            exe.arg_dict[n][:] = 3
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(mx.nd.NDArray, "astype", interrupted)
+        exe.copy_params_from(values) if weights_are_set else exe.refresh_masters()
+    want = {n: exe.arg_dict[n].asnumpy() for n in names}
+    exe.step(hyper)
+    for n in names:
+        np.testing.assert_array_equal(exe.arg_dict[n].asnumpy(), want[n])
+
+
 @pytest.mark.parametrize("name, kwargs, expected", MXNET)
 def test_resumed_training_is_bitwise_that_which_never_stopped(
     name: str, kwargs: dict[str, Any], expected: list[float]

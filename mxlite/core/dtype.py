@@ -42,7 +42,7 @@ def as_dtype(kind: Any) -> np.dtype[Any]:
         dtype: np.dtype[Any] = np.dtype(kind)
     except (TypeError, ValueError, SyntaxError):
         near = nearest(kind, _BY_NAME) if isinstance(kind, str) else ""
-        raise DTypeError(f"{kind!r} is not a dtype; use one of {sorted(_BY_NAME)}.{near}") from None
+        raise DTypeError(f"dtype {kind!r} is not supported; use one of {sorted(_BY_NAME)}.{near}") from None
     if dtype not in _FLAG_OF:
         raise DTypeError(f"dtype {str(dtype)!r} is not supported; use one of {sorted(_BY_NAME)}.")
     return dtype

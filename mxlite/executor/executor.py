@@ -301,11 +301,12 @@ class Executor:
 
         Done before the first step and by `copy_params_from`; who changes weights by other means calls this.
         """
-        self._masters.made = True
+        self._masters.made = False
         for name in self.updated:
             master = self._arrays.get(("var", state_name(name, MASTER)))
             if master is not None:
                 self._arrays["var", name].astype("float32").copyto(master)
+        self._masters.made = True  # all of them: an interrupt may come while a push waits for room
 
     def _check_hyper(self, hyper: Any) -> np.ndarray:
         shape = self._arrays["var", HYPER].shape
@@ -425,6 +426,7 @@ class Executor:
         allow_extra_params: bool = False,
     ) -> None:
         """Copy values into arguments and auxiliary states by name."""
+        self._masters.made = False
         for given, have in ((arg_params, self.arg_dict), (aux_params or {}, self.aux_dict)):
             wanted("copy_params_from: parameters", given, "a dict of names and arrays", Mapping)
             for name, value in given.items():

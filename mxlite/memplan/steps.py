@@ -43,11 +43,11 @@ class Steps:
         within: Iterable[Problem],
         strategy: str = "sharing",
         advise: Callable[[MemoryBudgetError, Fixed], str] | None = None,
-        besides: Fixed | None = None,
+        besides: Callable[[], Fixed] = dict,
     ) -> None:
         self._free = free
         self._advise = advise
-        self.besides = besides or {}
+        self._besides = besides
         self._rest = iter(within)
         self._made: list[Problem] = []
         self._lock = Lock()
@@ -83,6 +83,11 @@ class Steps:
         """Proven: no plan of any of the steps owns less than this."""
         return min(problem.lower_bound_bytes for problem in self)
 
+    @property
+    def besides(self) -> Fixed:
+        """Bytes by category that lie outside the arena besides those of the step."""
+        return self._besides()
+
     def explain(self, error: MemoryBudgetError) -> None:
         """Let `error`, that none of the steps fits, say what would help, when somebody reads it."""
         if self._advise is not None:
@@ -94,9 +99,11 @@ class Steps:
         def owning(problem: Problem) -> Problem:
             return replace(problem, fixed_bytes=fixed_bytes)
 
-        own = self.first.fixed_bytes
-        more = {c: n - own.get(c, 0) + self.besides.get(c, 0) for c, n in fixed_bytes.items()}
-        besides = {c: n for c, n in more.items() if n}
+        def besides() -> Fixed:  # asked where no step fits: then the first is made
+            own, more = self.first.fixed_bytes, self.besides
+            found = {c: n - own.get(c, 0) + more.get(c, 0) for c, n in fixed_bytes.items()}
+            return {c: n for c, n in found.items() if n}
+
         return Steps(lambda: owning(self.free), map(owning, self), self.strategy, self._advise, besides)
 
     def __reduce__(self) -> tuple[object, ...]:
