@@ -68,7 +68,7 @@ class Executor:
         self._given = dict(given)
         self._states: dict[Node, dict[str, Any]] = {}
         graph = planned.graph
-        self._arguments = [n.name for n in graph.arguments]
+        self._arguments = dict.fromkeys(n.name for n in graph.arguments)
         self._auxiliary = [n.name for n in graph.auxiliary]
         self._output_names = [output_name(e) for e in graph.outputs]
         self.arg_arrays: list[NDArray] = [arrays["var", n] for n in self._arguments]
@@ -136,6 +136,10 @@ class Executor:
     def arg_dict(self) -> dict[str, NDArray]:
         """The arguments by name: the arrays that the program reads."""
         return dict(zip(self._arguments, self.arg_arrays))
+
+    def has_argument(self, name: str) -> bool:
+        """Whether an argument has that name."""
+        return name in self._arguments
 
     @property
     def grad_dict(self) -> dict[str, NDArray | None]:

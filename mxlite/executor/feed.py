@@ -61,7 +61,7 @@ class Feed:
     def renew(self, planned: Planned, arrays: Mapping[Key, NDArray]) -> None:
         """From now on feed `arrays` of the same inputs."""
         self._planned, self._arrays = planned, arrays
-        self._arguments = [n.name for n in planned.graph.arguments]
+        self._arguments = dict.fromkeys(n.name for n in planned.graph.arguments)
 
     def take(self) -> list[Told]:
         """What the next program is told."""
