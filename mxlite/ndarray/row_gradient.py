@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,28 @@ from .ndarray import NDArray
 from .sparse_array import RowSparseNDArray
 from .sparse_form import Array, index_type, RowSparseForm
 from .storage import Shape
+
+
+class _Present(RowSparseForm):
+    """What is stored now, looked up when it is asked for: many ask for the shape alone."""
+
+    def __init__(self, whole: NDArray, flags: NDArray) -> None:
+        self.__dict__.update(shape=whole.shape, _whole=whole, _flags=flags)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        kind: np.dtype[Any] = self.__dict__["_whole"].storage.dtype
+        return kind
+
+    @cached_property
+    def indices(self) -> Array:
+        rows: Array = np.flatnonzero(self.__dict__["_flags"].look()).astype(index_type)
+        return rows
+
+    @cached_property
+    def data(self) -> Array:
+        rows: Array = self.__dict__["_whole"].look()[self.indices]
+        return rows
 
 
 class RowGradient(RowSparseNDArray):
@@ -29,9 +52,8 @@ class RowGradient(RowSparseNDArray):
 
     @property
     def storage(self) -> Any:
-        """What is stored now. Waits."""
-        rows = np.flatnonzero(self.flags.look()).astype(index_type)
-        return RowSparseForm(self.whole.shape, self.whole.look()[rows], rows)
+        """What is stored now. Waits when somebody looks at it."""
+        return _Present(self.whole, self.flags)
 
     @storage.setter
     def storage(self, form: Any) -> None:
@@ -39,6 +61,12 @@ class RowGradient(RowSparseNDArray):
         flags = np.zeros(len(form), np.uint8)
         flags[form.indices] = 1
         self.flags[:] = flags
+
+    @property
+    def form(self) -> Any:
+        """What is stored now, for good."""
+        now = self.storage
+        return RowSparseForm(now.shape, now.data, now.indices)
 
     @property
     def shape(self) -> Shape:
