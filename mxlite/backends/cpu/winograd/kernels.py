@@ -13,7 +13,6 @@ from .linear import both_sides
 from .routine import Int, Program, Routine
 from .taps import read_taps
 
-
 _AHEAD = 4
 """Input channels whose kernels are asked for before they are read: weights come from memory, and lie in more
 places than a processor looks ahead in.
