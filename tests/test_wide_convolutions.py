@@ -131,7 +131,7 @@ def test_a_residual_network_of_small_images_takes_less_than_in_float32():
 
 @pytest.mark.skipif(library() is None or not library().has_bf16, reason="16 bits are widened, not multiplied")
 def test_a_large_weight_is_narrowed_some_filters_at_a_time(monkeypatch):
-    """Of the convolution with a stride, 192 filters by 64; the bits are those of oneDNN's reorder."""
+    """Of the convolution with a stride, 192 filters in parts of 64; the bits are oneDNN's reorder's."""
     x = mx.sym.tanh(conv(mx.sym.var("data"), "first", 64))
     x = mx.sym.tanh(conv(x, "large", 192, stride=(2, 2)))
     net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(x, num_hidden=5, name="fc"), name="softmax")
