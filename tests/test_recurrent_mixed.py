@@ -74,3 +74,34 @@ def test_no_copy_of_parameters_is_made():
     most = max(t.workspace for t in problem.tasks)
     assert most < 4 * before.size, "neither weights nor their gradient once more"
     assert all(v.nbytes < 4 * before.size for v in problem.values if not v.fixed)
+
+
+def stepped(steps=9, batch=4, **how):
+    """Parameters after two steps, outputs of both passes forward before, and the plan."""
+    shapes = dict(data=(steps, batch, WIDE), state=(3, batch, WIDE), cell=(3, batch, WIDE))
+    exe = network().simple_bind(mx.cpu(), amp="bfloat16", optimizer=mx.optimizer.SGD(), **shapes, **how)
+    rng = np.random.default_rng(0)
+    for x in exe.arg_dict.values():
+        x[:] = rng.standard_normal(x.shape) / 16
+    outs = [exe.forward(is_train=train)[0].asnumpy() for train in (True, False)]
+    for _ in range(2):
+        exe.step([[0.01, 0.0] for _ in exe.updated])
+    return exe.arg_dict["parameters"].asnumpy(), outs, exe.memory_plan
+
+
+def test_inference_reads_parameters_as_training_does():
+    _, (trained, inferred), plan = stepped()
+    np.testing.assert_array_equal(trained, inferred)
+    parameters = 4 * 3 * 4 * WIDE * (2 * WIDE + 2)
+    assert plan.problem.least_arena < parameters // 2, "neither rounded nor widened again"
+
+
+def test_a_budget_without_room_for_gates_gives_the_same_numbers():
+    free, _, plan = stepped(60, 16)
+    with pytest.raises(mx.MemoryBudgetError) as refused:
+        stepped(60, 16, memory_budget=1)
+    least = refused.value.least_feasible_bytes
+    tight, _, small = stepped(60, 16, memory_budget=least)
+    assert small.peak_bytes <= least < plan.peak_bytes
+    assert "_rnn_wide" in {t.op for t in small.problem.tasks}
+    np.testing.assert_allclose(tight, free, rtol=1e-6, atol=1e-8)
