@@ -32,12 +32,12 @@ from mxlite.memplan import locality, MemoryPlan
 
 ABOUT = """\
 Extra time is what recomputation adds, as a share of the step that keeps all: predicted by the plan from its
-kernels' times alone and in steps, and from what is known of the cache (`device="measured"`), and measured.
-Kernels are timed before the networks are bound. Points are the difference of predicted and measured per
-cents; the aim is 5. `sum` is what the kernels' mean times in steps say, by which plans are chosen,
-`modelled` what the default costs (10 TFLOP/s, 600 GB/s) say of the same plan. With --kernels follow the
-milliseconds of a step of each plan by kernel: as predicted, and as `mx.profiler` finds them by the clock,
-medians of steps of their own.
+step on scratch arrays (`device="measured"`), and measured. Kernels are timed before the networks are bound,
+then all plans are tried in turns. Points are the difference of predicted and measured per cents; the aim is
+5. `sum` is what the kernels' mean times in steps say, by which plans are chosen, `modelled` what the default
+costs (10 TFLOP/s, 600 GB/s) say of the same plan. With --kernels follow the milliseconds of a step of each
+plan by kernel: as predicted from its time in steps and what it finds in the cache, and as `mx.profiler` finds
+them by the clock, medians of steps of their own.
 
 """
 
@@ -109,20 +109,22 @@ def study(case: Case, rounds: int, clock: Clock, with_kernels: bool) -> Study:
     net, shapes = case.symbol()
     ask = dict(grad_req=requests(net, shapes), **shapes)
     done = net.calibrate(mx.cpu(), **ask)
-    full = net.simple_bind(mx.cpu(), device="measured", **ask)
-    whole = full.memory_plan
-    executors, budgets = [full], []
+    whole, budgets = net.memory_plan(mx.cpu(), device="measured", **ask), []
     for share in SHARES:
         budget = whole.problem.fixed_total + int(share * whole.arena_bytes)
         try:
-            executor = net.simple_bind(mx.cpu(), device="measured", memory_budget=budget, **ask)
+            net.memory_plan(mx.cpu(), device="measured", memory_budget=budget, **ask)
         except MemoryBudgetError as error:
-            if error.least_feasible_bytes >= whole.peak_bytes or error.least_feasible_bytes in budgets:
-                continue
             budget = error.least_feasible_bytes
-            executor = net.simple_bind(mx.cpu(), device="measured", memory_budget=budget, **ask)
+            if budget >= whole.peak_bytes or budget in budgets:
+                continue
         budgets.append(budget)
-        executors.append(executor)
+    net.calibrate(mx.cpu(), budgets=budgets, **ask)
+    executors = [
+        net.simple_bind(mx.cpu(), device="measured", memory_budget=budget, **ask)
+        for budget in (None, *budgets)
+    ]
+    whole = executors[0].memory_plan
     fill = np.random.default_rng(0)
     for executor in executors:
         for array in executor.arg_arrays:

@@ -10,6 +10,7 @@ scratch.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
@@ -26,6 +27,13 @@ import mxlite as mx
 
 GIB = 2**30
 PRECISIONS = {"float32": None, "bfloat16": "bfloat16"}
+TF32 = "MXLITE_ALLOW_TF32"
+RATES: dict[str, tuple[str | None, str]] = {
+    "float32": (None, "0"),
+    "TF32": (None, "1"),
+    "bfloat16": ("bfloat16", "1"),
+}
+"""What products are computed in, by what `amp` and TF32 say."""
 TARGET = 0.7
 
 ABOUT = """\
@@ -62,19 +70,26 @@ def peaks(nets: Sequence[Net]) -> str:
 
 
 def budgets(net: Net, limits: dict[str, int]) -> str:
-    """What budgets cost."""
-    free = planned(net)
-    rows = [["none", f"{free.peak_bytes / GIB:.3f}", "-", "-"]]
-    for name, limit in limits.items():
-        start = perf_counter()
-        try:
-            plan = planned(net, budget=limit)
-            row = [f"{plan.peak_bytes / GIB:.3f}", f"{100 * plan.extra_time:.1f} %"]
-        except mx.MemoryBudgetError as error:
-            row = [f"{error.least_feasible_bytes / GIB:.3f} at least", "-"]
-        rows.append([name, *row, f"{perf_counter() - start:.1f}"])
-        print(*rows[-1], flush=True)
-    return markdown(["budget", "planned", "extra time, predicted", "seconds to plan"], rows)
+    """What budgets cost, at the rates of an H200 for each precision."""
+    rows, before = [], os.environ.get(TF32)
+    for precision, (amp, tf32) in RATES.items():
+        os.environ[TF32] = tf32
+        free = planned(net, amp)
+        rows.append([precision, "none", f"{free.peak_bytes / GIB:.3f}", "-", "-"])
+        for name, limit in limits.items():
+            start = perf_counter()
+            try:
+                plan = planned(net, amp, budget=limit)
+                row = [f"{plan.peak_bytes / GIB:.3f}", f"{100 * plan.extra_time:.1f} %"]
+            except mx.MemoryBudgetError as error:
+                row = [f"{error.least_feasible_bytes / GIB:.3f} at least", "-"]
+            rows.append([precision, name, *row, f"{perf_counter() - start:.1f}"])
+            print(*rows[-1], flush=True)
+    del os.environ[TF32]
+    if before is not None:
+        os.environ[TF32] = before
+    columns = ["products in", "budget", "planned", "extra time, predicted", "seconds to plan"]
+    return markdown(columns, rows)
 
 
 def batches(net: Net, nbytes: int) -> str:

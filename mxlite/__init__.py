@@ -136,5 +136,8 @@ for _module in (
 ):
     _name = "visualization" if _module is visualization else _module.__name__.rpartition(".")[2]
     _sys.modules.setdefault(f"{__name__}.{_name}", _module)
+for _module in (contrib.text, contrib.text.embedding, contrib.text.utils, contrib.text.vocab):
+    _name = _module.__name__.rpartition("io.")[2]
+    _sys.modules.setdefault(f"{__name__}.contrib.{_name}", _module)
 
 __version__ = "0.1.0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from case import Case, positive
@@ -65,7 +66,8 @@ def _rows() -> dict[str, Case]:
         base = op.op_name
         if op.__module__ not in _MODULES or base in _STEPS:
             continue
-        rows |= _fused(op) if base.startswith("_fused") else _other(op)
+        kinds = {"_fused": _fused, "_lazy": _lazy}
+        rows |= kinds.get(base[: base.find("_", 1)], _other)(op)
     return rows
 
 
@@ -75,7 +77,7 @@ _MODULES = ("mxlite.ops.optimizer_ops", "mxlite.ops.adaptive_updates", "mxlite.o
 def _step_of(op: Any) -> str:
     """The step that a form belongs to."""
     name = op.op_name.lstrip("_")
-    for prefix in ("preloaded_", "multi_", "fused_", "mp_"):
+    for prefix in ("preloaded_", "multi_", "fused_", "lazy_", "mp_"):
         name = name.removeprefix(prefix)
     name = name if "_update" in name else f"{name}_update"
     return "_adamw_update" if name == "adamw_update" else name
@@ -96,6 +98,19 @@ def _fused(op: Any) -> dict[str, Case]:
             dtype="float32" if mixed else "float64",
             dtypes={"hyper": "float64"} | (dict.fromkeys(("weight", "grad"), "float16") if mixed else {}),
             make=make,
+        )
+    }
+
+
+def _lazy(op: Any) -> dict[str, Case]:
+    """As `_fused`, with flags of the rows."""
+    ((name, case),) = _fused(op).items()
+    return {
+        name: replace(
+            case,
+            shapes=[*case.shapes[:-2], (3,), case.shapes[-1]],
+            dtypes={**case.dtypes, "rows": "uint8"},
+            make={**case.make, "rows": lambda rng, shape: rng.integers(0, 2, shape).astype(float)},
         )
     }
 

@@ -45,7 +45,9 @@ class Cuda:
 
     def __init__(self, devices: int = 1, **how: Any) -> None:
         self.devices = [EmulatedDriver(i, **how) for i in range(devices)]
-        self.current = 0  # one for all threads: tests that use several devices have one thread
+        # One for all threads: tests that use several devices have one thread. None: it has chosen none yet.
+        self.current: int | None = None
+        self.contexts: set[int] = set()  # devices that have one
         self.calls: list[tuple[str, str, tuple[Any, ...]]] = []
         self.fails: dict[str, FakeError] = {}
         self.driver_version, self.runtime_version = 13000, 13020
@@ -57,7 +59,12 @@ class Cuda:
 
     @property
     def device(self) -> EmulatedDriver:
-        return self.devices[self.current]
+        self.choose(self.current or 0)
+        return self.devices[self.current or 0]
+
+    def choose(self, index: int) -> None:
+        self.current = index
+        self.contexts.add(index)
 
     def bindings(self) -> Bindings:
         return Bindings(Runtime(self), Driver(self))
@@ -119,7 +126,7 @@ class Runtime(Module):
                 "multiProcessorCount": 2,
                 "sharedMemPerBlockOptin": 227 * 1024,
             },
-            "setDevice": lambda i: setattr(cuda, "current", i),
+            "setDevice": cuda.choose,
             "free": lambda address: cuda.device.free(address) if address else cuda.device.activate(),
             "hostAlloc": lambda nbytes, flags: cuda.device.host_malloc(nbytes),
             "memcpyAsync": lambda target, source, n, kind, stream: cuda.device.copy(
@@ -173,6 +180,8 @@ class Driver(Module):
                 "moduleGetFunction": lambda m, name: cuda.device.function(cuda.modules[m], name),
                 "funcGetAttribute": lambda attribute, function: cuda.own_shared,
                 "funcSetAttribute": lambda function, attribute, value: None,
+                "ctxGetCurrent": lambda: 0 if cuda.current is None else cuda.current + 1,
+                "ctxSetCurrent": lambda ctx: setattr(cuda, "current", ctx - 1 if ctx else None),
                 "launchKernel": launch,
             },
         )

@@ -775,6 +775,17 @@ def test_names_that_the_tape_keeps_are_those_the_gradient_reads():
         assert kept_names(call.op, call.attrs) == want
 
 
+@pytest.mark.parametrize("req", ["write", "add"])
+def test_one_gradient_goes_to_all_leaves_that_have_it(req):
+    x, y, z = leaf([1, 2], req), leaf([3, 4], req), leaf([5, 6])
+    with autograd.record():
+        s = nd.elemwise_add(nd.elemwise_add(x, y), z)
+        out = s * s
+    out.backward()
+    for a in (x, y, z):
+        same(a.grad, [18, 24])
+
+
 # -- Function ----------------------------------------------------------------------------------------
 
 
@@ -829,6 +840,101 @@ def test_function_serves_one_call_and_is_checked():
         z = wrong()(x)
     with pytest.raises(ShapeError, match=r"wrong\.backward"):
         z.backward()
+
+
+class handed(autograd.Function):
+    """a + b, whose gradients are the very arrays in `given`, None for the one that arrives."""
+
+    def __init__(self, *given):
+        super().__init__()
+        self.given = given
+
+    def forward(self, a, b):
+        return a + b
+
+    def backward(self, dy):
+        return tuple(dy if g is None else g for g in self.given)
+
+
+def test_a_gradient_that_a_function_gives_is_not_written_over():
+    """It may be one array for both arguments, the user's head gradient, or any other array of the user's."""
+    x, y, kept = leaf([-1, 2, 3]), leaf([1, -2, 3]), nd.array([5, 6, 7])
+    for given, want in (((None, None), [0, 2, 2]), ((kept, None), [0, 12, 14])):
+        head = nd.ones(3)
+        with autograd.record():
+            z = handed(*given)(nd.relu(x * 2), nd.relu(y * 2))
+        z.backward(head)
+        same(x.grad, want)
+        same(y.grad, [2, 0, 2])
+        same(head, [1, 1, 1])
+        same(kept, [5, 6, 7])
+
+
+def test_a_backward_pass_that_was_broken_off_cannot_be_taken_up_again():
+    """What the operators behind the failure had kept is gone, and nothing counts as zeros instead."""
+
+    class Interrupt(BaseException):
+        pass
+
+    class breaking(autograd.Function):
+        def forward(self, x):
+            return x * 1
+
+        def backward(self, dy):
+            raise Interrupt
+
+    x = leaf([1, 2])
+    for retain in (False, True):
+        with autograd.record():
+            y = breaking()(x)
+            z = y * y
+        with pytest.raises(Interrupt):
+            z.backward(retain_graph=retain)
+        with pytest.raises(Interrupt if retain else StateError):
+            z.backward()
+    assert not autograd.is_recording()
+
+
+def test_a_gradient_that_a_function_gives_is_not_given_away():
+    x, y, kept = leaf([1, 2]), leaf([3, 4]), nd.array([5, 6])
+    with autograd.record():
+        z = handed(kept, kept)(x, y)
+    for g in autograd.grad(z, [x, y]):
+        g += 1
+        same(g, [6, 7])
+    same(kept, [5, 6])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int32", "float64"])
+def test_a_gradient_that_a_function_gives_is_converted_to_its_input(dtype):
+    """A fast kernel reads memory as the type that it was chosen for."""
+    x, y = leaf(np.arange(32).reshape(1, 2, 4, 4)), leaf(np.zeros((1, 2, 4, 4)))
+    weight = nd.ones((2, 2, 3, 3))
+    given = nd.ones((1, 2, 4, 4), dtype=dtype)
+    with autograd.record():
+        made = nd.Convolution(x, weight, num_filter=2, kernel=(3, 3), pad=(1, 1), no_bias=True)
+        z = handed(given, None)(made, y)
+    z.backward()
+    same(x.grad[0, 0, :2], [[8, 12, 12, 8], [12, 18, 18, 12]])
+
+
+def test_a_missing_gradient_of_a_function_is_zeros_of_the_input_s_type():
+    class left_out(autograd.Function):
+        def forward(self, a, b):
+            self.dtypes = a.dtype, b.dtype
+            return a.astype("float32") + b
+
+        def backward(self, dy):
+            return None, dy
+
+    x, y = leaf([1, 2], dtype="float16"), leaf([3, 4])
+    f = left_out()
+    with autograd.record():
+        z = f(x * 2, y)
+    g = f.differentiate([nd.ones(2)], (True, True))
+    assert [a.dtype for a in g] == list(f.dtypes)
+    z.backward()
+    same(x.grad, [0, 0])
 
 
 # -- checkpoint --------------------------------------------------------------------------------------

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,6 +13,7 @@ import pytest
 
 import mxlite as mx
 from mxlite.backends.cpu.onednn import library
+from mxlite.engine import get_engine
 
 pytestmark = pytest.mark.skipif(library() is None, reason="oneDNN is not there")
 
@@ -79,6 +84,57 @@ def test_weights_take_no_second_place_and_results_are_those_of_a_budget(pair):
     other, _ = bound(memory_budget=2 * plan.peak_bytes)
     np.testing.assert_allclose(got, out(other), rtol=0, atol=1e-5 * np.abs(got).max())
     assert all(is_away(exe.arg_dict[n]) for n in ("a_weight", "b_weight", "c_weight"))
+
+
+@pytest.mark.parametrize("gone", ["view", "executor"])
+def test_a_copy_is_there_as_long_as_a_call_that_was_pushed_reads_it(gone):
+    with mx.engine.use_engine("threaded") as engine:
+        exe, _ = bound()
+        view = exe.arg_dict["a_weight"][0]
+        want = out(exe)
+        (copy,) = (k._copy for k in exe._infer.kept if k._copy is not None)
+        copy = weakref.ref(copy)
+        gate = threading.Event()
+        engine.push(lambda: gate.wait(10), (), (exe.arg_dict["data"].var,), kind="io")
+        try:
+            got = exe.forward()[0]
+            del view
+            if gone == "view":
+                exe.forward()
+            else:
+                del exe
+            gc.collect()
+            assert copy() is not None
+        finally:
+            gate.set()
+        np.testing.assert_array_equal(got.asnumpy(), want)
+        engine.wait_all()
+        gc.collect()
+        assert copy() is None
+
+
+def test_an_interrupt_of_a_push_leaves_a_weight_as_it_is_noted(monkeypatch):
+    """Ctrl-C while weights are on their way to their kernel's order: what was pushed is so, no more."""
+    with mx.engine.use_engine("threaded"):
+        exe, values = bound()
+        want = out(exe)
+        for pushed in (0, 1):
+            for name in ("a_weight", "b_weight"):
+                exe.arg_dict[name].asnumpy()
+            left = iter([get_engine().push] * pushed)
+
+            def push(*args, left=left, **keywords):
+                for go_on in left:
+                    return go_on(*args, **keywords)
+                raise KeyboardInterrupt
+
+            with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+                engine = SimpleNamespace(push=push, wait_to_write=get_engine().wait_to_write)
+                patched.setattr("mxlite.executor.away.get_engine", lambda engine=engine: engine)
+                exe.forward()
+            for name in ("a_weight", "b_weight", "c_weight"):
+                np.testing.assert_array_equal(exe.arg_dict[name].asnumpy(), values[name])
+            np.testing.assert_array_equal(out(exe), want)
 
 
 @pytest.mark.skipif(library() is None or not library().has_bf16, reason="bfloat16 is widened on this machine")

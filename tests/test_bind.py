@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 from small_networks import fill, mlp
@@ -10,7 +12,8 @@ import mxlite as mx
 from mxlite.backends import lower_graph
 from mxlite.backends.base import Backend
 from mxlite.backends.cpu import CPU
-from mxlite.executor.infer import infer
+from mxlite.core import ShapeError, UnknownNameError
+from mxlite.executor.infer import infer, OPTIONS
 
 sym = mx.sym
 
@@ -379,3 +382,20 @@ def test_gradients_of_products_of_matrices_with_one_row(m, n, k, transpose_a, tr
         (exe.grad_dict["b"].asnumpy(), turn[1](a.swapaxes(1, 2) @ d)),
     ):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_misspelt_budget_is_no_shape_that_nobody_reads():
+    net = mx.models.get("lenet")
+    for bind in (net.simple_bind, net.memory_plan):
+        for name, value in (("budget", "2MiB"), ("memory_buget", 1 << 20), ("optimiser", mx.optimizer.SGD())):
+            with pytest.raises(UnknownNameError, match=f"'{name}' is neither .* Did you mean '(mem|opt)"):
+                bind(mx.cpu(), data=(2, 1, 28, 28), **{name: value})
+        with pytest.raises(ShapeError, match=r"from nothing; .* 'dta' is no input. Did you mean 'data'\?"):
+            bind(mx.cpu(), dta=(2, 1, 28, 28))
+    net.memory_plan(mx.cpu(), data=(2, 1, 28, 28), label_that_is_not_there=(2,))  # as in MXNet
+
+
+def test_the_options_that_a_misspelt_one_may_mean_are_those_there_are():
+    parameters = set(inspect.signature(mx.Symbol.simple_bind).parameters)
+    mxnets = {"stype_dict", "group2ctx", "shared_arg_names", "shared_exec", "shared_buffer"}
+    assert set(OPTIONS) == parameters - mxnets - {"self", "ctx", "kwargs"}

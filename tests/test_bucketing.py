@@ -263,8 +263,8 @@ def test_a_bucket_that_does_not_fit_is_named_with_what_would_do():
 
 def test_the_first_bucket_is_named_too_and_its_advice_waits_for_a_reader(monkeypatch):
     asked = []
-    bind = sys.modules["mxlite.executor.bind"]
-    monkeypatch.setattr(bind, "advice", lambda question: asked.append(1) or "Buy memory.")
+    planning = sys.modules["mxlite.executor.planning"]
+    monkeypatch.setattr(planning, "advice", lambda question: asked.append(1) or "Buy memory.")
     with pytest.raises(mx.MemoryBudgetError) as no:
         bound(fused_update=True, memory_budget=2000)
     assert not asked

@@ -18,6 +18,7 @@ from emulated_driver import emulated_gpus
 
 import mxlite as mx
 from mxlite.cli import frontier, main
+from mxlite.cli.doctor import EXTRAS
 from mxlite.cli.request import Request, types_of
 from mxlite.cli.source import named_options, parse_shape, Source
 from mxlite.cli.writing import write
@@ -264,7 +265,9 @@ def test_onnx_files_are_planned(ask, tmp_path):
     onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)]), path)
     code, out, _ = ask("plan", path, "--shape", "x:N,3", "--batch", 1000)
     assert code == 0 and size(out, "inputs") >= 1000 * 3 * 4
-    assert "--shape NAME:N,3,224,224" in refused(ask("plan", path))
+    said = refused(ask("plan", path))
+    assert said.endswith("input 'x' is (batch, 3): give its shape, as in --shape x:N,3.")
+    assert refused(ask("plan", path, "--batch", 8)) == said
     assert "types of its inputs itself" in refused(
         ask("plan", path, "--shape", "x:2,3", "--dtype", "float64")
     )
@@ -274,6 +277,8 @@ def test_onnx_files_are_planned(ask, tmp_path):
     onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)]), tmp_path / "fixed.onnx")
     said = ask("plan", tmp_path / "fixed.onnx")[1]
     assert said.split("\n", 1)[1] == ask("plan", path, "--shape", "x:7,3")[1].split("\n", 1)[1]
+    said = refused(ask("fit-batch", tmp_path / "fixed.onnx", "--budget", "1MiB"))
+    assert "('x' (7, 3)): export it with a batch that is left open" in said
     code, out, _ = ask("explain", path, "--shape", "x:N,3")
     assert code == 0 and "mixed bfloat16 instead of float32" in out and "inference only" in out
 
@@ -432,6 +437,21 @@ def test_doctor_lists_versions_and_extras(ask):
         assert re.search(rf"^ *{word} ", out, re.MULTILINE), out
 
 
+def test_doctor_looks_for_the_packages_of_every_extra():
+    """But those of cuDNN, which its table of GPUs has, and those that only its authors want."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {
+        re.match(r"[\w-]+", package)[0]: extra
+        for extra, packages in project["optional-dependencies"].items()
+        if extra not in ("cudnn", "dev", "docs", "gpu-compile")
+        for package in packages
+    }
+    libraries = {name for name in wanted if name.startswith("nvidia-")}
+    assert {n: extra for n, (extra, _) in EXTRAS.items()} == {
+        n: e for n, e in wanted.items() if n not in libraries
+    }
+
+
 def test_doctor_says_what_a_gpu_is_and_what_holds_it(ask):
     with emulated_gpus(count=2, capacity=2**30) as opened:
         code, out, _ = ask("doctor")
@@ -538,6 +558,21 @@ def test_a_file_without_shapes_says_which_inputs_need_them(ask, tmp_path):
     (mx.sym.FullyConnected(first, num_hidden=2) + second).save(str(path))
     said = refused(ask("plan", str(path)))
     assert "The shapes of 'a', 'b' are not known" in said
+
+
+def test_where_no_batch_is_known_the_inputs_are_called_by_their_names(ask, tmp_path):
+    path = tmp_path / "net.json"
+    pixels = mx.sym.Variable("pixels", shape=(4, 8))
+    mx.sym.dot(pixels, mx.sym.Variable("more", shape=(8, 2))).save(str(path))
+    for command in (["plan", path, "--batch", 3], ["fit-batch", path, "--budget", "1MiB"]):
+        assert refused(ask(*command)).endswith("as in --shape pixels:N,8 --shape more:N,2.")
+    said = refused(ask("plan", path, "--batch", 3, "--shape", "pixels:4,8", "--shape", "more:8,2"))
+    assert said.endswith(
+        "do not agree on one batch: write N where it stands, as in --shape pixels:N,8 --shape more:N,2."
+    )
+    mx.sym.FullyConnected(mx.sym.Variable("tokens"), num_hidden=2).save(str(path))
+    for command in (["plan", path, "--batch", 3], ["fit-batch", path, "--budget", "1MiB"]):
+        assert "The shape of 'tokens' is not known" in refused(ask(*command))
 
 
 BAD_SYMBOLS = {

@@ -134,6 +134,11 @@ def test_each_dtype_has_its_number_and_its_name(flag):
     assert as_dtype(dtype.type) == dtype
 
 
+def test_names_are_numpys_as_in_mxnet():
+    for name in ("f", "<f4", "d", "e", "i4", "u1", "?", "half", "single", "double", "float", "int"):
+        assert as_dtype(name) == np.dtype(name)
+
+
 def test_numbers_are_mxnets():
     wanted = {
         "float32": 0,
@@ -156,7 +161,7 @@ def test_only_floating_types_have_gradients():
     assert not is_floating(int)
 
 
-@pytest.mark.parametrize("kind", ["float23", "Float32", "", "f4", ">f4", "complex64", "object", "str"])
+@pytest.mark.parametrize("kind", ["float23", "Float32", "", "(", "f,i", ">f4", "complex64", "object", "str"])
 def test_unsupported_names_are_refused(kind):
     with pytest.raises(DTypeError, match="float32"):
         as_dtype(kind)

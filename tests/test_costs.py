@@ -26,6 +26,7 @@ from mxlite.memplan.problem import Problem, Task, Value
 from mxlite.memplan.schedule import OFFLOADED
 
 calibration = sys.modules["mxlite.executor.calibration"]
+trials = sys.modules["mxlite.executor.trials"]
 Turns, Place, settled = calibration.Turns, calibration.Place, calibration.settled
 
 
@@ -69,9 +70,26 @@ def test_devices_are_read_from_text(text, flops, nbytes):
     assert Device.parse(str(device)) == device
 
 
+def test_products_have_rates_of_their_own():
+    device = Device(1e12, 1e9, tf32_flops_per_s=4e12)
+    assert device.seconds(4e12, 1) == device.seconds(4e12, 1, "half") == 4
+    assert device.seconds(4e12, 1, "tf32") == 1 and device.seconds(4e12, 2e9, "tf32") == 2
+    text = "67 TFLOP/s, 4.8 TB/s, 494.5 TFLOP/s tf32, 989.5 TFLOP/s half"
+    found = Device.parse(text)
+    assert (found.tf32_flops_per_s, found.half_flops_per_s) == (pytest.approx(494.5e12), 989.5e12)
+    assert str(found) == text
+    half = Device.parse("67TFLOP/s,4.8TB/s,989TFLOP/s Half")
+    assert half == Device(67e12, 4.8e12, half_flops_per_s=989e12)
+    with pytest.raises(mx.DeviceError, match="half_flops_per_s must be a finite number above 0"):
+        Device(half_flops_per_s=0)
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        "1TFLOP/s tf32,1GB/s", "1TFLOP/s,1GB/s half", "1TFLOP/s,1GB/s,1TFLOP/s", "1TFLOP/s,1GB/s,1GB/s half",
+        "1TFLOP/s,1GB/s,1TFLOP/s half,2TFLOP/s half", "1TFLOP/s,1GB/s,1TFLOP/s fp8",
+        "1TFLOP/s half,1TFLOP/s,1GB/s", "1TFLOP/s,1GB/s,",
         "", "20TFLOP/s", "900GB/s,20TFLOP/s", "20,900", "20TFLOP,900GB", "-1TFLOP/s,1GB/s",
         "0TFLOP/s,1GB/s",
         "nanFLOP/s,1GB/s", "1e999FLOP/s,1GB/s", "1TFLOP/s,1GB/s,1GB/s", "measure",
@@ -274,7 +292,7 @@ def test_times_are_there_behind_each_round(monkeypatch):
 def test_made_up_values_warn_nobody_on_whichever_thread_kernels_run(kind):
     seen = []
     lowered = SimpleNamespace(backend=CPU, threads=1, tuned=True, kind=kind)
-    calibration._run_where_kernels_run(lowered, lambda: seen.append(set(np.geterr().values())))
+    trials.where_kernels_run(lowered, lambda: seen.append(set(np.geterr().values())))
     assert seen == [{"ignore"}]
 
 
@@ -622,7 +640,7 @@ def test_each_call_of_a_step_is_timed_where_it_stands_in_two_plans(monkeypatch):
             made.append(list(plans))
             super().__init__(lowered, plans)
 
-    monkeypatch.setattr(calibration, "Rehearsal", Looked)
+    monkeypatch.setattr(trials, "Rehearsal", Looked)
     lowered, budget, seen = rehearsed(monkeypatch, chain(12))
     keep, least = made[0]
     assert budget is None and keep.recomputed == 0 < least.recomputed
@@ -660,21 +678,21 @@ def test_no_more_than_the_budget_is_taken_to_run_steps(monkeypatch):
             most.append(max(plan.peak_bytes for plan in plans))
             super().__init__(lowered, plans)
 
-    monkeypatch.setattr(calibration, "Rehearsal", Looked)
+    monkeypatch.setattr(trials, "Rehearsal", Looked)
     assert net.memory_plan(data=(16, 32), device="measured", memory_budget=budget).peak_bytes <= budget
     assert len(most) == 2 and max(most) <= budget  # two plans for their calls, then the plan that was chosen
 
 
 def test_a_plan_that_is_bound_has_been_tried_once(monkeypatch):
     tried, ask = [], {"data": (16, 32), "device": "measured"}
-    found = calibration._rehearse
+    found = trials.rehearsed
 
-    def look(lowered, plans, rounds):
-        tried.append(len(plans))
-        rows = found(lowered, plans, rounds)
-        return [[[1.0] * len(times) for times in of] for of in rows]
+    def look(steps, rounds):
+        tried.append(sum(len(plans) for _, plans in steps))
+        return [[[1.0] * len(times) for times in of] for of in found(steps, rounds)]
 
-    monkeypatch.setattr(calibration, "_rehearse", look)
+    monkeypatch.setattr(trials, "rehearsed", look)
+    monkeypatch.setattr(calibration, "rehearsed", look)
     net = chain(12)
     plan = net.memory_plan(**ask)
     assert tried == [2, 1]
@@ -689,34 +707,68 @@ def test_a_plan_that_is_bound_has_been_tried_once(monkeypatch):
     assert net.memory_plan(data=(16, 32)).rehearsed_seconds == 0.0
 
 
-def test_of_several_tries_of_a_plan_the_least_counts_but_of_their_steps_the_medians(monkeypatch):
-    many = calibration.REHEARSED
+def test_of_many_steps_of_a_plan_the_median_counts(monkeypatch):
+    def rehearsed(steps, rounds):
+        """Some steps are disturbed, and some are lucky."""
+        seconds = [9.0, 2.0, 2.0, 0.1, 2.0, 9.0, 0.2]
+        return [[[s] * len(p.schedule.task) for s in seconds] for _, plans in steps for p in plans]
 
-    def rehearse(lowered, plans, rounds):
-        """The second try is disturbed, and some steps are lucky."""
-        seconds = [3.0] * many + [9.0] * many + [2.0] * (many - 1) + [0.1] + [0.2]
-        return [[[s] * len(p.schedule.task) for s in seconds[: rounds + 1]] for p in plans]
-
-    monkeypatch.setattr(calibration, "_rehearse", rehearse)
+    monkeypatch.setattr(trials, "rehearsed", rehearsed)
+    monkeypatch.setattr(calibration, "rehearsed", rehearsed)
     plan = chain().memory_plan(data=(16, 32), device="measured")
     assert plan.predicted_seconds == 2.0 * len(plan.schedule.task)
 
 
 @pytest.mark.parametrize("most, disturbed", [(1e-6, True), (1e6, False)])
 def test_a_try_far_above_what_the_kernels_say_was_disturbed(monkeypatch, most, disturbed):
-    monkeypatch.setattr(calibration, "MOST_OVER", most)
+    monkeypatch.setattr(trials, "MOST_OVER", most)
     plan = chain().memory_plan(data=(16, 32), device="measured")
     assert (plan.predicted_seconds == plan.modelled_seconds) == disturbed
 
 
 def test_a_plan_whose_calls_cannot_all_be_run_takes_their_modelled_times_for_them(monkeypatch):
     monkeypatch.setattr(
-        calibration,
-        "_rehearse",
-        lambda lowered, plans, rounds: [[[0.0] * len(p.schedule.task)] * 3 for p in plans],
+        trials,
+        "rehearsed",
+        lambda steps, rounds: [[[0.0] * len(p.schedule.task)] * 3 for _, plans in steps for p in plans],
     )
     plan = chain().memory_plan(data=(16, 32), device="measured")
     assert plan.predicted_seconds == pytest.approx(plan.modelled_seconds)
+
+
+def test_plans_of_budgets_are_tried_in_turns_and_known_when_they_are_bound(monkeypatch):
+    ran = []
+
+    class Looked(Rehearsal):
+        def __call__(self, p):
+            times = super().__call__(p)
+            ran.append((self, p))
+            return [1.0 / len(ran)] * len(times)
+
+    net, ask = chain(12), {"data": (16, 32)}
+    whole = net.memory_plan(device="measured", **ask)
+    arena, fixed = whole.arena_bytes, whole.problem.fixed_total
+    budgets = [fixed + arena * 3 // 4, fixed + arena // 2]
+    monkeypatch.setattr(trials, "Rehearsal", Looked)
+    done = net.calibrate(budgets=[*budgets, f"{whole.peak_bytes + 1}B"], **ask)
+    of = done.plans
+    assert [p.budget_bytes for p in of] == [None, *budgets, whole.peak_bytes + 1]
+    assert all(p.peak_bytes <= b for p, b in zip(of[1:], budgets))
+    turns = ran[-4 * trials.ROUNDS :]
+    assert len(set(turns)) == 4 and turns == turns[:4] * (len(turns) // 4)
+    ratio = of[2].predicted_seconds / of[0].predicted_seconds
+    assert ratio == pytest.approx(len(of[2].schedule.task) / len(of[0].schedule.task), rel=0.05)
+    assert str(done).splitlines()[3].endswith(f"ms, {100 * (ratio - 1):+.1f} %")
+    monkeypatch.setattr(trials, "rehearsed", None)  # nothing is tried again
+    for plan, budget in zip(of, (None, *budgets)):
+        bound = net.simple_bind(mx.cpu(), device="measured", memory_budget=budget, **ask).memory_plan
+        assert bound.predicted_seconds == plan.predicted_seconds
+
+
+def test_a_budget_that_is_too_small_is_refused_before_anything_is_tried(monkeypatch):
+    monkeypatch.setattr(trials, "tried_in_turns", None)
+    with pytest.raises(mx.MemoryBudgetError):
+        chain(4).calibrate(budgets=["1GiB", 1], data=(16, 32))
 
 
 def test_what_is_said_to_work_works_whichever_budget_was_asked_for_first(monkeypatch):
@@ -727,7 +779,7 @@ def test_what_is_said_to_work_works_whichever_budget_was_asked_for_first(monkeyp
             made.append([plan.peak_bytes for plan in plans])
             super().__init__(lowered, plans)
 
-    monkeypatch.setattr(calibration, "Rehearsal", Looked)
+    monkeypatch.setattr(trials, "Rehearsal", Looked)
     with pytest.raises(mx.MemoryBudgetError) as no:
         net.memory_plan(memory_budget=1, **ask)
     least = no.value.least_feasible_bytes
@@ -743,7 +795,7 @@ def test_without_room_for_a_step_calls_alone_count(monkeypatch):
     def full(lowered, plans):
         raise mx.OutOfMemoryError("full")
 
-    monkeypatch.setattr(calibration, "Rehearsal", full)
+    monkeypatch.setattr(trials, "Rehearsal", full)
     tasks = chain().memory_plan(data=(16, 32), device="measured").problem.tasks
     assert all(t.seconds == t.cold for t in tasks)
 

@@ -260,6 +260,16 @@ def test_links_between_pages_lead_somewhere(page):
             assert (page.parent / target).exists(), f"{name_of(page)} points to {target}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_that_a_page_names_exist(page):
+    """A path from the repository, `mxlite/` or a package that the page is about; or a name alone."""
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    parts = "mxlite", "tests", "scripts", "examples", "benchmarks"
+    sources = {p.relative_to(ROOT).as_posix() for part in parts for p in (ROOT / part).rglob("*.py")}
+    for named in re.findall(r"`(?:python )?([\w/]+\.py)(?: [^`]*)?`", text):
+        assert any(f"/{path}".endswith(f"/{named}") for path in sources), f"{name_of(page)} names {named}"
+
+
 def test_every_page_is_in_the_table_of_contents():
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     contents = set(index.split("```{toctree}", 1)[1].split("```", 1)[0].split())

@@ -17,7 +17,17 @@ import pytest
 from watchdog import in_time
 
 from mxlite.core.errors import EngineError, MXLiteError, OperatorError
-from mxlite.engine import Engine, get_engine, NaiveEngine, set_engine, ThreadedEngine, use_engine, Var
+from mxlite.engine import (
+    Engine,
+    get_engine,
+    inline_engine,
+    NaiveEngine,
+    process,
+    set_engine,
+    ThreadedEngine,
+    use_engine,
+    Var,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -742,6 +752,48 @@ def test_after_a_fork_both_sides_go_on_computing(kind: str) -> None:
         """)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "111 81\n"
+
+
+def test_an_engine_that_is_made_while_others_come_to_rest_is_left_alone(monkeypatch) -> None:
+    """Only what was brought to rest before a fork is woken after it."""
+    known: weakref.WeakSet[Engine] = weakref.WeakSet()
+    monkeypatch.setattr(process, "_live", known)
+    made: list[Engine] = []
+
+    class Making(NaiveEngine):
+        def before_fork(self) -> None:
+            super().before_fork()
+            made.append(NaiveEngine())
+
+    engine = Making()
+    for after in (process._after_fork_in_parent, process._after_fork_in_child):
+        process._before_fork()
+        assert made[-1] in known
+        after()
+    for e in (engine, *made):
+        v = Var("v")
+        e.push(lambda: None, (), (v,))
+        e.wait_for(v)
+        assert v.version == 1
+
+
+def test_an_engine_of_an_operation_is_nobody_else_s(monkeypatch) -> None:
+    known: weakref.WeakSet[Engine] = weakref.WeakSet()
+    monkeypatch.setattr(process, "_live", known)
+    with inline_engine():
+        assert not len(known)
+
+
+def test_engines_are_listed_while_other_threads_make_some(monkeypatch) -> None:
+    class Changing(set):
+        def __iter__(self):
+            if len(self) < 3:
+                self.add(len(self))
+                raise RuntimeError("Set changed size during iteration")
+            return super().__iter__()
+
+    monkeypatch.setattr(process, "_live", Changing())
+    assert process._engines() == [0, 1, 2]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")

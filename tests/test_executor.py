@@ -359,6 +359,17 @@ def test_reshape_shares_parameters_and_arena():
     assert exe.reshape(allow_up_sizing=True, data=(500, 3)).outputs[0].shape == (500, 5)
 
 
+def test_reshape_to_less_asks_no_leave_for_what_kernels_need_besides():
+    """Arrays may not grow unasked; the arena may, as a kernel for fewer rows may take more scratch."""
+    exe = mlp().simple_bind(mx.cpu(), data=(8, 3))
+    fill(exe)
+    exe._arena.resize(64, 0)
+    small = exe.reshape(data=(2, 3))
+    assert small.memory_plan.arena_bytes > 64
+    small.forward(is_train=True, data=np.ones((2, 3), "float32"))
+    assert small.measured_bytes == small.memory_plan.peak_bytes
+
+
 def test_a_failing_kernel_names_its_node_and_the_users_line(monkeypatch):
     monkeypatch.setenv("MXLITE_BULK_SIZE", "64")
     net, shapes = mlp(), dict(data=(2, 3))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import fake_cudnn
 import numpy as np
 import pytest
@@ -34,6 +36,31 @@ def device(monkeypatch):
     monkeypatch.setattr(fake_cudnn.state, "refuse", lambda graph: False)
     monkeypatch.setattr(fake_cudnn.state, "stream", 0)
     return StreamedDevice()
+
+
+def test_handles_and_plans_are_made_while_the_device_is_this_threads(device, monkeypatch):
+    chosen, made = [], []
+
+    class Chosen(StreamedDevice):
+        @contextmanager
+        def active(self):
+            chosen.append(self)
+            yield
+            chosen.pop()
+
+    def noted(name, make):
+        def call(*arguments, **named):
+            made.append((name, len(chosen)))
+            return make(*arguments, **named)
+
+        return call
+
+    for name in ("create_handle", "pygraph"):
+        monkeypatch.setattr(fake_cudnn, name, noted(name, getattr(fake_cudnn, name)))
+    op, a, shapes = small()
+    kernel_of(Chosen(), op, a, shapes, "float32")
+    assert {name for name, _ in made} == {"create_handle", "pygraph"}
+    assert all(count == 1 for _, count in made)
 
 
 def kernel_of(device, op, attrs, shapes, dtype, used=None):

@@ -13,11 +13,12 @@ from problems import random_problem
 from mxlite.backends.gpu.cublaslt import CublasError
 from mxlite.backends.gpu.cuda_device import CudaDevice
 from mxlite.backends.gpu.cudnn import CudnnError
+from mxlite.backends.gpu.driver import DriverError
 from mxlite.backends.gpu.graph import Graph, GraphError
 from mxlite.backends.gpu.graph_numbers import dial_of, RandomState
 from mxlite.backends.gpu.graph_streams import COMPUTE, FETCH, Order, order_of, STORE
 from mxlite.backends.gpu.recorder import marked, RecordingDriver
-from mxlite.core import PlanError
+from mxlite.core import DeviceError, PlanError
 from mxlite.executor.graph_program import passes_of, program_order, realised_order
 from mxlite.memplan import check, HostLink, make_plan
 
@@ -166,7 +167,55 @@ def test_a_call_that_may_not_be_captured_after_all_is_done_without():
     for _ in range(3):
         graph()
     assert graph.graphs == 0 and "captured" in graph.why_not[0]
+    assert not driver.graphs  # nothing is left of what was captured by then
     assert device.empty(64).nbytes == 64
+
+
+def test_a_capture_that_fails_on_several_streams_leaves_all_of_them_usable():
+    driver = EmulatedDriver()
+    device = CudaDevice(driver, 0)
+    values, fails = np.zeros(4), [True]
+
+    def picky():
+        if device.is_capturing and fails[0]:
+            raise ValueError("not now")
+
+    calls = [Add(driver, device, values, s, s, 1) for s in range(3)] + [picky]
+    order = order_of([()] * 4, [COMPUTE] * 4, [1.0] * 4, 3)
+    assert len(set(order.stream)) > 1
+    graph = Graph(device, calls, order)
+    graph()
+    with pytest.raises(GraphError) as caught:
+        graph()
+    assert caught.value.place == 3 and isinstance(caught.value.__cause__, ValueError)
+    assert not driver.graphs and all(s.capture is None for s in driver.streams.values())
+    fails[0] = False
+    graph()
+    device.synchronize()
+    assert graph.graphs == 1 and not graph.why_not
+
+
+def test_a_fault_in_a_replay_is_that_of_no_call_and_closes_the_device():
+    driver = EmulatedDriver(late=0)
+    device = CudaDevice(driver, 0)
+    values = np.zeros(3)
+    calls = [Add(driver, device, values, s, s, 1) for s in range(3)]
+    order = order_of([()] * 3, [COMPUTE] * 3, [1.0] * 3)
+    graph = Graph(device, calls, order)
+    for _ in range(3):
+        graph()
+    assert graph.graphs == 1
+
+    def launch(*_):
+        driver.fault = DriverError("an illegal address.", name="cudaErrorIllegalAddress", is_lasting=True)
+        raise driver.fault
+
+    driver.launch_graph = launch
+    with pytest.raises(DriverError, match="illegal address"), device.active():
+        graph()
+    with pytest.raises(DeviceError, match=r"gpu\(0\) cannot be used any more"):
+        device.synchronize()
+    del graph  # what frees it touches nothing
 
 
 @pytest.mark.parametrize("kind", [CublasError, CudnnError])

@@ -32,6 +32,11 @@ NETWORKS: dict[str, tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]] = {
     "channels apart": ("mobilenet_v1", {}, image(8, 64)),
     "U": ("unet", {"width": 16, "levels": 3}, image(4, 64)),
     "recurrent": ("lstm", {"hidden": 64, "vocabulary": 500}, mx.models.shapes_of("lstm", 16, hidden=64)),
+    "recurrent, with its loss": (
+        "lstm",
+        {"hidden": 64, "vocabulary": 10_000, "loss": "cross_entropy"},
+        mx.models.shapes_of("lstm", 16, hidden=64),
+    ),
     "encoder": ("bert_base", BODY, TOKENS),
     "encoder, norms first": ("bert_base", BODY | {"pre_norm": True}, TOKENS),
     "decoder": ("gpt2", BODY, dict(data=(8, 64))),
@@ -58,7 +63,17 @@ def test_training_takes_no_more(kind):
 
 
 @pytest.mark.parametrize(
-    "kind", ["perceptron", "LeNet", "residual, narrow", "VGG", "U", "encoder", "decoder"]
+    "kind",
+    [
+        "perceptron",
+        "LeNet",
+        "residual, narrow",
+        "VGG",
+        "U",
+        "recurrent, with its loss",
+        "encoder",
+        "decoder",
+    ],
 )
 def test_the_least_of_training_is_no_more(kind):
     name, options, shapes = NETWORKS[kind]

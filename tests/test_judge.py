@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
-from problems import residual
+from plan_mutants import Broken, Machine, mutants, order_of
+from problems import random_problem, residual
 
 from mxlite.core import FormatError, PlanError
 from mxlite.memplan import (
@@ -169,9 +172,38 @@ def test_a_workspace_that_is_missing_too_small_outside_or_over_an_input():
     refuse(replace(made, liveness=replace(made.liveness, workspace_of={})), "workspace")
     small = tuple(replace(r, nbytes=99) if i == b else r for i, r in enumerate(made.liveness.ranges))
     refuse(replace(made, liveness=replace(made.liveness, ranges=small)), "workspace")
-    outside = tuple(made.placed_bytes if i == b else o for i, o in enumerate(made.offsets))
-    refuse(replace(made, offsets=outside), "workspace")
+    for low in (made.placed_bytes, made.placed_bytes + 64, -64, 8):
+        moved = tuple(low if i == b else o for i, o in enumerate(made.offsets))
+        refuse(replace(made, offsets=moved), f"workspace .* at {low} of")
     refuse(replace(made, offsets=(0, 0)), "over its input 'a'")
+
+
+def test_an_instance_that_is_looked_for_elsewhere_than_it_lies(plan, away):
+    """Programs go by `range_of` and `hosted`, which must say what the buffers' members say."""
+    for made in (plan, away):
+        liveness = made.liveness
+        for i, b in enumerate(liveness.range_of):
+            for other in {-1, 0, 1} - {b}:
+                turned = replace(
+                    liveness, range_of=(*liveness.range_of[:i], other, *liveness.range_of[i + 1 :])
+                )
+                refuse(replace(made, liveness=turned), "looked for in buffer")
+    i = next(i for i, b in enumerate(away.liveness.range_of) if b == 0)
+    both = replace(away.host_ranges[0], members=(*away.host_ranges[0].members, i))
+    refuse(replace(away, host_ranges=(both, away.host_ranges[1])), "host memory, but is not there alone")
+
+
+def test_an_output_that_every_run_makes_is_left_out():
+    values = (Value("x", 64, True), Value("a", 64), Value("b", 64), Value("y", 64, True))
+    tasks = (Task("two", "op", (0,), (1, 2), always=(2,)), Task("y", "op", (1,), (3,)))
+    made = plan_of(tasks, values)
+    check(made, made.predecessors)
+    refuse(broken(made, outputs=((1, -1), made.schedule.outputs[1])), "'two', never writes 'b'")
+
+
+def test_a_plan_above_its_budget(plan):
+    check(replace(plan, budget_bytes=plan.peak_bytes))
+    refuse(replace(plan, budget_bytes=plan.peak_bytes - 1), "more than its budget")
 
 
 def test_two_outputs_of_one_task_that_overlap():
@@ -214,6 +246,48 @@ def test_a_read_of_a_weight_after_its_update():
 
     early = broken(made, task=swap(s.task), inputs=swap(s.inputs), outputs=swap(s.outputs))
     refuse(early, "'dx' reads 'w' after .*'u'.* changed it")
+
+
+# -- many mutants ----------------------------------------------------------------------------------------
+
+
+def some_plan(seed, rng):
+    """Of a random step, with runs again, outputs that each run makes, and copies to the host."""
+    problem = random_problem(seed, forward=3 + seed % 9)
+    if seed % 3 == 0:
+        problem = residual(1 + seed % 2, 1, update=True)
+    tasks = [replace(t, always=tuple(v for v in t.outputs if v >= 0)[seed % 2 :]) for t in problem.tasks]
+    problem = replace(problem, tasks=tuple(tasks), host=HostLink() if seed % 4 == 0 else None)
+    choices = (0, 0, 1, OFFLOADED if seed % 4 == 0 else 2)
+    return make_plan(problem, [rng.choice(choices) for _ in range(problem.num_forward)])
+
+
+def test_what_the_judge_lets_pass_runs_right_in_every_order():
+    refused = Counter()
+    for seed in range(36):
+        rng = random.Random(seed)
+        made = some_plan(seed, rng)
+        check(made, made.predecessors)
+        for _ in range(3):
+            Machine(made).play(order_of(made.predecessors, rng))
+        for name, mutant, before in mutants(made, rng):
+            steps = len(mutant.schedule.task)
+            if before == "as listed":
+                before, orders = None, [range(steps)]
+            else:
+                before = made.predecessors if before is None else before
+                orders = [range(steps), *(order_of(before, rng) for _ in range(3))]
+            try:
+                check(mutant, before)
+            except PlanError:
+                refused[name] += 1
+                continue
+            try:
+                for order in orders:
+                    Machine(mutant).play(order)
+            except Broken as error:
+                pytest.fail(f"seed {seed}: {name}, and the judge let it pass: {error}")
+    assert len(refused) == 14 and min(refused.values()) > 5, refused
 
 
 # -- order -----------------------------------------------------------------------------------------------

@@ -44,10 +44,14 @@ def given(dtype="float32", label="float32", no_bias=False, rows=ROWS):
     return [data, weight, *([] if no_bias else [bias]), labels, head]
 
 
-def apart(arrays, no_bias=False):
-    """out and gradients in float64, all scores at once."""
+def apart(arrays, rounded=None):
+    """out and gradients in float64, all scores at once; they and their gradient are rounded to a type."""
+
+    def stored(x):
+        return x if rounded is None else x.astype(rounded).astype(np.float64)
+
     data, weight, *bias, label, head = (np.asarray(x, np.float64) for x in arrays)
-    scores = data @ weight.T + (bias[0] if bias else 0)
+    scores = stored(data @ weight.T + (bias[0] if bias else 0))
     top = scores.max(1, keepdims=True)
     powers = np.exp(scores - top)
     label = np.trunc(label).astype(int)
@@ -56,7 +60,7 @@ def apart(arrays, no_bias=False):
     losses = (np.log(powers.sum(1)) + top[:, 0])[rows] - scores[rows, label[rows]]
     d = powers / powers.sum(1, keepdims=True)
     d[rows, label[rows]] -= 1
-    d *= head[0] * known[:, None]
+    d = stored(d * head[0] * known[:, None])
     return {
         "out": losses.sum(keepdims=True),
         "d_data": d @ weight,

@@ -6,6 +6,7 @@ import threading
 from contextlib import nullcontext
 from functools import partial
 
+import ml_dtypes
 import numpy as np
 import pytest
 from fast_kernels import only
@@ -34,7 +35,8 @@ from test_loss_bands import (
 
 import mxlite as mx
 from mxlite.backends import bind_call
-from mxlite.backends.cpu import CPU, passes
+from mxlite.backends.cpu import CPU, passes, products
+from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.dense_cross_entropy_update import _dense_cross_entropy_update, DenseLossUpdateAttrs
 from mxlite.engine import use_engine
 from mxlite.executor import lower, step_order
@@ -103,8 +105,8 @@ def run(arrays, kinds, momentum=0.9, wd=0.0, rescale=0.5, wanted=("out", "d_data
     return found, kernel, state
 
 
-def expected(arrays, state, momentum=0.9, wd=0.0, rescale=0.5):
-    want = apart(arrays)
+def expected(arrays, state, momentum=0.9, wd=0.0, rescale=0.5, rounded=None):
+    want = apart(arrays, rounded)
     weight = arrays[1].astype(np.float64)
     after = momentum * state - 0.1 * wd * weight - 0.1 * rescale * want.pop("d_weight")
     return want | {"state": after, "weight": weight + after}
@@ -143,6 +145,29 @@ def test_the_reference_computes_in_float64():
     close(got, expected(arrays, state, wd=0.3), 1e-12)
 
 
+@pytest.mark.parametrize("kinds", ["reference", TUNED])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("no_bias", [False, True])
+def test_in_16_bits_weight_and_momentum_are_float32_and_so_is_what_adds_up(
+    kinds, dtype, no_bias, monkeypatch
+):
+    monkeypatch.setattr(products, "SMALL", 1)
+    arrays = given(dtype, no_bias=no_bias)
+    arrays[1] = arrays[1].astype("float32")
+    rates = dict(wd=0.3, momentum=0.8)
+    got, kernel, state = run(arrays, kinds, **rates)
+    assert ("rows at a time" in kernel.name) == (kinds != "reference")
+    types = {n: x.dtype.name for n, x in got.items()}
+    assert types == dict.fromkeys(got, "float32") | {"d_data": dtype}
+    close(got, expected(arrays, state, **rates), 2e-2 if dtype == "bfloat16" else 3e-3)
+    want = expected(arrays, state, **rates, rounded=np.dtype(dtype))
+    step, by = want["state"] - 0.8 * state, got["state"] - want["state"]
+    rounding = float(ml_dtypes.finfo(dtype).eps) / 2
+    if kinds == "reference" and not no_bias:  # it rounds scores before it adds a bias, too
+        return
+    assert np.linalg.norm(by) < 0.2 * rounding * np.linalg.norm(step), "more than scores is rounded"
+
+
 # -- the pass ---------------------------------------------------------------------------------------
 
 TOGETHER = {n: NETS[n] for n in ("usual", "no-bias", "scaled", "make-loss", "frozen-data", "two")}
@@ -170,6 +195,37 @@ def test_training_goes_as_with_a_whole_gradient_in_fewer_bytes(net, how, monkeyp
     assert at_the_loss(found[2]) < at_the_loss(before[2])
 
 
+@pytest.mark.skipif(not usable(), reason="llvmlite is not there")
+@pytest.mark.parametrize("amp", ["bfloat16", "float16"])
+@pytest.mark.parametrize("net", [network(), network(no_bias=True)], ids=["usual", "no-bias"])
+def test_mixed_precision_goes_as_with_a_whole_gradient_in_fewer_bytes(net, amp, monkeypatch):
+    found = trained(net, amp=amp)
+    names = [t.name for t in found[2].problem.tasks]
+    assert joined(found[2]) == ["loss"]
+    assert not any("score_weight" in n for n in names), "neither a copy nor a gradient"
+    same_bits(found, trained(net, amp=amp, apart=True))
+    use(monkeypatch)
+    before = trained(net, amp=amp)
+    assert not joined(before[2]) and "score_weight_update" in [t.name for t in before[2].problem.tasks]
+    np.testing.assert_allclose(found[0], before[0], rtol=1e-3)
+    for name, x in before[1].items():
+        np.testing.assert_allclose(found[1][name], x, rtol=0, atol=1e-2 * np.abs(x).max(), err_msg=name)
+    assert at_the_loss(found[2]) < at_the_loss(before[2])
+
+
+@pytest.mark.parametrize("amp", [None, "bfloat16"])
+def test_a_weight_larger_than_the_scores_is_updated_so_too(amp, monkeypatch):
+    """A gradient that is there as a whole would take more bytes than the scores."""
+    net = network(hidden=ROWS)
+    assert not [t for t in plan_of(net, amp=amp).problem.tasks if "_dense_cross_entropy" in t.op]
+    any_size = {passes.loss_bands: partial(passes.loss_bands, least_bytes=0)}
+    rest = passes.COMBINE
+    monkeypatch.setattr(passes, "COMBINE", tuple(any_size.get(p, p) for p in rest))
+    assert joined(plan_of(net, amp=amp)) == ["loss"]
+    clipped = plan_of(net, amp=amp, optimizer=sgd(clip_gradient=1.0))
+    assert not [t for t in clipped.problem.tasks if "_dense_cross_entropy" in t.op]
+
+
 def sgd(**more):
     return mx.optimizer.SGD(**{"momentum": 0.9, "rescale_grad": 1 / ROWS, **more})
 
@@ -181,7 +237,7 @@ APART = {
     "squares of the gradient": (network(), dict(optimizer=mx.optimizer.Adam())),
     "a norm of the gradient": (network(), dict(optimizer=mx.optimizer.LAMB())),
     "gradients are looked at first": NETS["loss-scale"],
-    "16 bits": (network(), dict(amp="bfloat16")),
+    "parameters of 16 bits": (network(), dict(amp="bfloat16", type_dict={"score_weight": "bfloat16"})),
     "two gradients of one weight": (tied(), dict(data=(ROWS,))),
     "much follows": (noisy(), {}),
     "nobody wants it": NETS["frozen"],
@@ -205,6 +261,9 @@ def test_the_weight_has_no_other_reader():
     net = mx.sym.Group([network(weight=weight), mx.sym.BlockGrad(mx.sym.sum(weight))])
     assert not joined(plan_of(net))
     assert joined(plan_of(beside()))
+    product = mx.sym.BlockGrad(mx.sym.dot(weight, weight, transpose_a=True))
+    mixed = plan_of(mx.sym.Group([network(weight=weight), product]), amp="bfloat16")
+    assert not joined(mixed)
 
 
 def test_no_array_of_the_plan_is_as_large_as_the_weight():

@@ -34,14 +34,8 @@ def test_sparse_embedding_is_a_dense_look_up():
     assert net.infer_shape(data=(2, 5))[1] == [(2, 5, 3)]
 
 
-def test_sparse_names_run_dense():
+def test_sparse_names_run_on_dense_arrays():
     a = mx.nd.array([[1, 0], [0, 2]])
     assert mx.nd.sparse.dot(a, a).asnumpy().tolist() == [[1, 0], [0, 4]]
     net = mx.sym.sparse.dot(mx.sym.Variable("a"), mx.sym.Variable("b"))
     assert net.infer_shape(a=(2, 3), b=(3, 4))[1] == [(2, 4)]
-
-
-@pytest.mark.parametrize("name", ["csr_matrix", "row_sparse_array"])
-def test_sparse_storage_is_refused_by_name(name):
-    with pytest.raises(mx.MXLiteError, match=f"{name}: arrays are dense here"):
-        getattr(mx.nd.sparse, name)((2, 2))

@@ -399,7 +399,8 @@ def with_counts(monkeypatch, pattern):
         n = problem.num_forward
         return make_plan(problem, (pattern * n)[:n], strategy=strategy)
 
-    monkeypatch.setattr(sys.modules["mxlite.executor.bind"], "plan_memory", plan)
+    for name in ("candidates", "planning"):
+        monkeypatch.setattr(sys.modules[f"mxlite.executor.{name}"], "plan_memory", plan)
 
 
 @pytest.mark.parametrize("name", NETS)

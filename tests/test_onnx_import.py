@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper, TensorProto
 
 import mxlite as mx
 from mxlite.core import FormatError, MXLiteError, UnknownNameError
-from mxlite.formats.onnx import backend, get_model_metadata, import_model, NotSupportedError
+from mxlite.formats.onnx import backend, get_model_metadata, import_model, NotSupportedError, OpenShapeError
 
 GOLDEN = Path(__file__).resolve().parent / "golden" / "onnx"
 EXPORTED = sorted(GOLDEN.glob("*.onnx"))
@@ -260,8 +260,9 @@ def test_a_function_that_calls_itself_is_refused():
 
 def test_open_lengths_need_a_shape():
     path = GOLDEN / "resnet18-torchscript.onnx"
-    with pytest.raises(FormatError, match=r"input 'input' is \(batch, 3, 32, 32\): give its shape"):
+    with pytest.raises(FormatError, match=r"input 'input' is \(batch, 3, 32, 32\): give its shape") as raised:
         import_model(path)
+    assert str(raised.value).endswith("import_model(path, shapes={'input': (1, 3, 32, 32)}).")
     with pytest.raises(
         FormatError, match=r"'input' must be \('batch', 3, 32, 32\), got the shape \(2, 1, 32, 32\)"
     ):
@@ -270,6 +271,20 @@ def test_open_lengths_need_a_shape():
         UnknownNameError, match=r"no input 'inputs'; it has \['input'\]. Did you mean 'input'"
     ):
         import_model(path, shapes={"inputs": (2, 3, 32, 32)})
+
+
+def test_all_inputs_whose_lengths_are_open_are_named_at_once():
+    proto = model([helper.make_node("Add", ["x", "b"], ["y"])], {"x": X, "b": X})
+    x, b = proto.graph.input
+    x.type.tensor_type.shape.dim[0].dim_param = "batch"
+    b.type.tensor_type.ClearField("shape")
+    with pytest.raises(
+        OpenShapeError, match=r"'x' is \(batch, 3\), input 'b' is of any shape: give"
+    ) as raised:
+        import_model(proto)
+    assert raised.value.example("N") == {"x": ("N", 3), "b": ("N", 3, 224, 224)}
+    net, _, _ = import_model(proto, {"x": (2, 3), "b": (2, 3)})
+    assert net.list_arguments() == ["x", "b"]
 
 
 def test_a_shape_that_depends_on_an_input_is_refused_by_name():

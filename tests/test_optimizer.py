@@ -387,6 +387,35 @@ def test_parameters_that_are_alike_are_asked_about_once(monkeypatch: Any) -> Non
     np.testing.assert_array_equal(rows[:, 1], [0.0, 0.01] * 500)
 
 
+@pytest.mark.parametrize("how", ways_to_have_rates())
+def test_counts_are_there_for_whoever_looks_after_some_steps(how: str) -> None:
+    together, apart = (ways_to_have_rates()[how]() for _ in range(2))
+    indices, others = tuple(NAMES), tuple(reversed(NAMES))
+    for step in range(12):
+        if step == 2:  # another is the first of its kind
+            together.lr_mult[0] = apart.lr_mult[0] = 0.5
+        order = others if step in (7, 8) else indices
+        want = np.array([apart.hyper(i) for i in order])
+        np.testing.assert_array_equal(together.hypers(order), want)
+        if step in (3, 5, 8, 11):
+            assert together.progress() == apart.progress()
+
+
+def test_counts_are_right_where_a_schedule_fails() -> None:
+    def schedule(count: int) -> float:
+        if count == 3:
+            raise ValueError("third")
+        return 0.1
+
+    sgd = optimizer.SGD(lr_scheduler=schedule, param_idx2name=NAMES)
+    for _ in range(2):
+        sgd.hypers(tuple(NAMES))
+    with pytest.raises(ValueError, match="third"):
+        sgd.hypers(tuple(NAMES))
+    counts = dict(sgd._index_update_count)
+    assert sorted(counts) == sorted(NAMES) and sorted(counts.values())[:-1] == [2] * (len(NAMES) - 1)
+
+
 def test_schedule_sees_the_largest_count() -> None:
     opt = optimizer.create("sgd", lr_scheduler=FactorScheduler(2, 0.5, base_lr=1.0))
     assert [opt.hyper(0)[0] for _ in range(3)] == [1.0, 1.0, 0.5]

@@ -4,7 +4,7 @@ import pytest
 from mxlite import ops
 from mxlite.backends import bind_call
 from mxlite.backends.cpu import CPU
-from mxlite.core.errors import ShapeError
+from mxlite.core.errors import OpAttributeError, ShapeError
 from mxlite.graph.attrs import parse_attrs
 from mxlite.graph.infer import infer_shapes, infer_types
 from mxlite.graph.ir import Entry, Graph, Node, variable
@@ -127,3 +127,12 @@ def test_a_fused_step_is_an_effect_of_a_graph_and_its_states_take_the_weights_sh
 def test_a_row_that_hyper_does_not_have_is_an_error():
     with pytest.raises(ShapeError, match=r"hyper must be \(P, 2\) with a row 2, got \(2, 2\)"):
         ops._fused_sgd.infer_shape(parse_attrs(ops._fused_sgd, {"row": 2}), (3,), (3,), (2, 2))
+
+
+@pytest.mark.parametrize("name", ["ftml_update", "_fused_ftml", "_fused_mp_ftml", "multi_ftml_update"])
+def test_every_form_of_a_step_checks_the_steps_parameters(name):
+    op = ops.find_op(name)
+    rates = {"row": 0} if "fused" in name else {"lr": 0.1, "t": 1}
+    many = {"num_args": 5, "lrs": (0.1,), "wds": (0.0,), "step_count": (1,)}
+    with pytest.raises(OpAttributeError, match=r"beta1 and beta2 must be in \[0, 1\], got -1.0"):
+        parse_attrs(op, {**(many if "multi" in name else rates), "beta1": -1.0})

@@ -11,7 +11,7 @@ import pytest
 from small_networks import fill, mlp
 
 import mxlite as mx
-from mxlite.engine import use_engine
+from mxlite.engine import get_engine, use_engine
 from mxlite.ndarray import random as nd_random
 
 sym = mx.sym
@@ -76,6 +76,79 @@ def test_who_takes_over_the_arena_waits_for_every_step_of_its_former_user(single
             mx.nd.waitall()
             del segment.calls[0]
         assert len(touched) == len(other._infer.segments)
+
+
+class Interrupted:
+    """An engine whose push is interrupted at the `count`th, as by Ctrl-C while it waits for room."""
+
+    def __init__(self, engine, count):
+        self.engine, self.left = engine, count
+
+    def push(self, *args, **keywords):
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+        self.engine.push(*args, **keywords)
+
+
+@pytest.mark.parametrize("part", ["forward", "backward", "step"])
+def test_who_comes_after_an_interrupt_waits_for_all_that_was_pushed(single_steps, monkeypatch, part):
+    """Hold up the last step that was pushed: no step of the next program touches the bytes meanwhile."""
+    exe = branches().simple_bind(mx.cpu(), x=(8,))
+    other = meeting().bind(mx.cpu(), {"x": mx.nd.ones((8,))}, shared_exec=exe)
+    heads = [mx.nd.ones((8,))] * 3
+    exe.forward(is_train=True)
+    exe.backward(heads)
+    other.forward()
+    want = [a.asnumpy() for a in (*exe.outputs, exe.grad_arrays[0])]
+    program, touched = exe._train, []
+    for segment in other._infer.segments:
+        segment.calls.insert(0, lambda: touched.append(1))
+    pushed = {
+        "forward": program.segments[: program.num_forward],
+        "backward": program.segments[program.num_forward :],
+        "step": program.segments,
+    }[part]
+    for held, segment in enumerate(pushed[:-1]):
+        if part == "backward":
+            exe.forward(is_train=True)
+        mx.nd.waitall()
+        gate = threading.Event()
+        segment.calls.insert(0, lambda gate=gate: gate.wait(10))
+        engine = Interrupted(get_engine(), held + 1)
+        try:
+            with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+                patched.setattr("mxlite.executor.program.get_engine", lambda engine=engine: engine)
+                getattr(program, f"push_{part}")()
+            with pytest.raises(mx.MXLiteError, match="right before"):
+                exe.backward(heads)  # half of it is gone
+            touched.clear()
+            other.forward()
+            threading.Event().wait(0.005)
+            assert not touched, f"{segment.names} was still to run"
+        finally:
+            gate.set()
+            mx.nd.waitall()
+            del segment.calls[0]
+        exe.forward(is_train=True)
+        exe.backward(heads)
+        for a, w in zip((*exe.outputs, exe.grad_arrays[0]), want):
+            np.testing.assert_array_equal(a.asnumpy(), w)
+
+
+def test_after_an_interrupt_constants_are_computed_anew(monkeypatch):
+    """They are known by their parameters' writes; those of a pass that was not pushed do not count."""
+    net = sym.FullyConnected(sym.Variable("x"), sym.square(sym.Variable("w")), num_hidden=2, no_bias=True)
+    exe = net.simple_bind(mx.cpu(), grad_req="null", x=(1, 3))
+    exe.arg_dict["x"][:] = 1
+    exe.forward()
+    assert exe._infer.num_constant
+    exe.arg_dict["w"][:] = 1
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        engine = Interrupted(get_engine(), 0)
+        patched.setattr("mxlite.executor.program.get_engine", lambda: engine)
+        exe.forward()
+    np.testing.assert_array_equal(exe.forward()[0].asnumpy(), [[3, 3]])
 
 
 def test_the_hyper_parameters_of_the_next_step_wait_for_this_one():

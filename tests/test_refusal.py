@@ -11,6 +11,7 @@ from problems import chain, random_problem, residual
 
 import mxlite as mx
 from mxlite.core import MemoryBudgetError
+from mxlite.executor import remedies
 from mxlite.memplan import check, plan_memory, Problem, Task, Value
 from mxlite.memplan.holders import at_peak
 
@@ -53,6 +54,42 @@ def test_networks_run_within_the_budget_named(name, batch, options):
     plan = net.memory_plan(memory_budget=error.least_feasible_bytes, **shapes)
     assert plan.peak_bytes <= error.least_feasible_bytes
     assert error.budget_bytes == 1
+
+
+def test_a_plan_that_is_asked_for_another_budget_says_what_would_help_too():
+    net, shapes = mx.models.get("mlp"), mx.models.shapes_of("mlp", 64)
+    plan = net.memory_plan(**shapes)
+    said = str(refusal(plan.within))
+    assert said == str(refusal(lambda b: net.memory_plan(memory_budget=b, **shapes)))
+    assert "What would help:" in said
+    read = mx.memplan.MemoryPlan.from_json(plan.to_json())  # the network is not in the file
+    assert "What would help:" not in str(refusal(read.within))
+
+
+def test_states_that_come_after_binding_are_announced_and_then_counted_in_what_would_help():
+    net, images = mx.models.get("mlp"), [("data", (64, 784))]
+    labels = [("softmax_label", (64,))]
+    budget = refusal(lambda b: mx.mod.Module(net, memory_budget=b).bind(images, labels)).least_feasible_bytes
+    said = str(refusal(lambda b: mx.mod.Module(net, memory_budget=b).bind(images, labels)))
+    assert "states come on top, with init_optimizer" in said
+    module = mx.mod.Module(net, memory_budget=budget)
+    module.bind(images, labels)
+    module.init_params()
+    error = refusal(lambda b: module.init_optimizer(optimizer="adam"))
+    said = str(error)
+    assert "come on top" not in said
+    assert "no smaller batch: 1.67 MiB do not" in said  # parameters, gradients, two states of each
+    error = refusal(lambda b: module.init_optimizer(optimizer="sgd", optimizer_params={"momentum": 0.9}))
+    inside = re.search(r"update inside the step .*, with sgd: fits, ([\d.]+ MiB)", str(error))
+    sgd = net.memory_plan(memory_budget=budget, optimizer=mx.optimizer.SGD(), data=(64, 784))
+    assert inside and inside[1] == mx.format_bytes(sgd.peak_bytes)  # the states went with the update
+
+
+def test_what_takes_no_less_is_no_help():
+    net = mx.models.get("lenet")
+    error = refusal(lambda b: net.memory_plan(mx.gpu(), memory_budget=b, data=(64, 1, 28, 28)), 4 << 20)
+    needs = re.findall(r"not enough, needs ([\d.]+ MiB)", str(error))
+    assert needs and all(mx.parse_bytes(n) < error.least_feasible_bytes for n in needs)
 
 
 def test_the_table_names_who_holds_the_peak():
@@ -132,7 +169,8 @@ def test_remedies_say_what_they_would_take():
     assert "offload" not in text  # a CPU's memory is the host's
 
 
-def test_devices_of_their_own_memory_may_offload():
+def test_devices_of_their_own_memory_may_offload(monkeypatch):
+    monkeypatch.setattr(remedies, "WORK", 0)  # nothing is planned for it
     net = mx.models.get("lenet")
     text = str(refusal(lambda b: net.memory_plan(mx.gpu(), memory_budget=b, data=(64, 1, 28, 28)), 4 << 20))
     assert 'offload="auto"' in text

@@ -404,6 +404,16 @@ def test_thousands_of_thin_boxes_keep_their_colour():
     assert share > 0.3 and blue.mean() / (0.88 * 0.74) > 0.8 * share
 
 
+def test_the_line_of_a_budget_crosses_no_words():
+    pytest.importorskip("matplotlib")
+    plan = recomputing()
+    for above, is_tight in ((64, True), (plan.arena_bytes // 4, False)):
+        drawn = image_of(replace(plan, budget_bytes=plan.peak_bytes + above), "svg").decode()
+        # Words and the place of their line: `<text ... transform="translate(x y)">peak 1 B ...</text>`.
+        at = {w: float(y) for y, w in re.findall(r'<text[^>]* ([\d.]+)\)">(peak|budget) ', drawn)}
+        assert set(at) == {"peak", "budget"} and (at["peak"] == at["budget"]) == is_tight, at
+
+
 def test_an_image_without_matplotlib_or_of_another_kind_is_refused(monkeypatch, tmp_path):
     plan = recomputing(3)
     with pytest.raises(MXLiteError, match=r"\.svg, \.png or \.pdf"):
@@ -559,12 +569,15 @@ def test_the_certificate_says_what_is_proven():
     words = f"arena = most live bytes ({mx.format_bytes(plan.max_live_bytes)}): no smaller arena exists"
     assert words in plan.summary() and certificate_of(plan).startswith(words)
     gap = replace(plan, placed_bytes=plan.placed_bytes + 64)
-    assert "64 B" in certificate_of(gap) and " %) above the most live bytes" in certificate_of(gap)
+    assert "64 B" in certificate_of(gap) and " %) above the most live bytes: lost to gaps" in certificate_of(
+        gap
+    )
     shared = replace(plan.problem, least_arena=plan.placed_bytes + 4096)
     inference = replace(plan, schedule=replace(plan.schedule, problem=shared))
     assert "inference" in certificate_of(inference) and "most live" not in certificate_of(inference)
-    none = make_plan(plan.problem, strategy="none")
-    assert "no smaller" not in none.summary()
+    for strategy in ("none", "inplace"):
+        said = certificate_of(make_plan(plan.problem, strategy=strategy))
+        assert said.endswith("above the most live bytes: no two buffers share bytes")
 
 
 def test_boxes_are_the_plans_buffers():

@@ -90,9 +90,10 @@ NETS = {
 }
 
 
+@pytest.mark.parametrize("amp", [None, "bfloat16"])
 @pytest.mark.parametrize("kinds", ["onednn,compiled", "updates by numpy"])
 @pytest.mark.parametrize("attrs", NETS.values(), ids=NETS)
-def test_numbers_are_those_of_a_whole_gradient_in_fewer_bytes(joined, attrs, kinds, monkeypatch):
+def test_numbers_are_those_of_a_whole_gradient_in_fewer_bytes(joined, attrs, kinds, amp, monkeypatch):
     net = network(**attrs)
     if kinds == "updates by numpy":
         from mxlite.backends.cpu import CPU
@@ -100,12 +101,12 @@ def test_numbers_are_those_of_a_whole_gradient_in_fewer_bytes(joined, attrs, kin
 
         for op in (_rnn_gate_gradients, _rnn_update):
             monkeypatch.delitem(CPU.kernels, op)
-    now, plan = trained(net)
+    now, plan = trained(net, amp=amp)
     assert "_rnn_update" in operators(plan)
     chosen = {t.op: t.kernel for t in plan.problem.tasks}
     assert ("rows at a time" in chosen["_rnn_update"]) == (kinds == "onednn,compiled")
     joined(1 << 30)
-    before, whole = trained(net)
+    before, whole = trained(net, amp=amp)
     assert "_rnn_update" not in operators(whole)
     for name in before:
         np.testing.assert_allclose(now[name], before[name], rtol=2e-4, atol=2e-6, err_msg=name)
@@ -184,7 +185,7 @@ def test_every_budget_gives_the_same_bits(joined):
         "lengths": ({"use_sequence_length": True, "sequence_length": mx.sym.var("lengths")}, {}),
         "no gates": ({"mode": "rnn_tanh"}, {}),
         "a norm of all gradients": ({}, {"optimizer": mx.optimizer.LAMB()}),
-        "16 bits": ({}, {"amp": "bfloat16"}),
+        "parameters of 16 bits": ({}, {"amp": "bfloat16", "type_dict": {"weights": "bfloat16"}}),
     }.values(),
 )
 def test_others_keep_the_whole_gradient(joined, attrs, how):

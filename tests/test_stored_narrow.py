@@ -83,10 +83,22 @@ def test_parameters_of_16_bits_infer_the_same_with_nothing_kept_twice():
     assert {n for n, a in alone.arg_dict.items() if a.dtype == bfloat16} == NARROW
     small, large = (e.memory_plan.breakdown["arguments"] for e in (alone, both))
     assert 2 * small < 0.8 * large
-    again = alone.reshape(data=(7, 3, 8, 8), softmax_label=(7,), allow_up_sizing=True)
+    again = alone.reshape(data=(7, 3, 8, 8), softmax_label=(7,))
     again.forward(is_train=False, data=values(net)["data"][:7])
     assert {n for n, a in again.arg_dict.items() if a.dtype == bfloat16} == NARROW
     np.testing.assert_allclose(again.outputs[0].asnumpy(), want[:7], atol=2e-2)
+
+
+@pytest.mark.parametrize("grad_req", ["null", "write"])
+def test_an_executor_with_parameters_of_16_bits_can_be_watched(grad_req):
+    net = network()
+    exe = bound(net, grad_req=grad_req, type_dict=net.amp_types("bfloat16", **SHAPES))
+    want = exe.forward(is_train=True)[0].asnumpy()
+    seen = {}
+    exe.set_monitor_callback(seen.__setitem__, pattern="conv_.*")
+    np.testing.assert_array_equal(exe.forward(is_train=True)[0].asnumpy(), want)
+    assert list(seen) == ["conv_output"] and seen["conv_output"].dtype == bfloat16
+    assert {n for n, a in exe.arg_dict.items() if a.dtype == bfloat16} == NARROW
 
 
 def test_arrays_of_16_bits_may_be_bound_beside_others():

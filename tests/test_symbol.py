@@ -225,7 +225,11 @@ def test_variadic_operators_count_their_inputs(a, b):
         (lambda a, b: sym.Variable(3), OpAttributeError, "must be text"),
         (lambda a, b: sym.Variable("v", foo=1), UnknownNameError, "'__foo__'"),
         (lambda a, b: sym.Variable("v", attr={"x": 3}), OpAttributeError, "must be text"),
-        (lambda a, b: sym.Variable("v", stype="row_sparse"), MXLiteError, "sparse"),
+        (
+            lambda a, b: sym.Variable("v", stype="rows"),
+            OpAttributeError,
+            "stype is one of default, row_sparse, csr",
+        ),
         (lambda a, b: sym.Variable("v", shape=(2, -1)), ShapeError, "whole numbers"),
         (lambda a, b: AttrScope(x=3), OpAttributeError, "must be text"),
     ],

@@ -37,14 +37,14 @@ def forward(module, n=16):
 def lowered(monkeypatch):
     """Steps that have been lowered, "training" or "inference"."""
     found = []
-    binding = sys.modules["mxlite.executor.bind"]
-    lower = binding.lower
+    candidates = sys.modules["mxlite.executor.candidates"]
+    lower = candidates.lower
 
     def seen(step, *args, **kwargs):
         found.append("training" if step.train else "inference")
         return lower(step, *args, **kwargs)
 
-    monkeypatch.setattr(binding, "lower", seen)
+    monkeypatch.setattr(candidates, "lower", seen)
     return found
 
 

@@ -11,6 +11,7 @@ from small_networks import fill_by_kind
 import mxlite as mx
 from mxlite.backends.cpu import passes
 from mxlite.backends.cpu.compiled import usable
+from mxlite.backends.cpu.convolution import choice, direct
 from mxlite.backends.cpu.onednn import library
 from mxlite.memplan import check
 
@@ -126,3 +127,23 @@ def test_a_residual_network_of_small_images_takes_less_than_in_float32():
         net.memory_plan(mx.cpu(), optimizer=sgd, amp=kind, **shapes) for kind in (None, "bfloat16")
     )
     assert mixed.peak_bytes < full.peak_bytes
+
+
+@pytest.mark.skipif(library() is None or not library().has_bf16, reason="16 bits are widened, not multiplied")
+def test_a_large_weight_is_narrowed_some_filters_at_a_time(monkeypatch):
+    """Of the convolution with a stride, 192 filters in parts of 64; the bits are oneDNN's reorder's."""
+    x = mx.sym.tanh(conv(mx.sym.var("data"), "first", 64))
+    x = mx.sym.tanh(conv(x, "large", 192, stride=(2, 2)))
+    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(x, num_hidden=5, name="fc"), name="softmax")
+    made, found = [], []
+    calls = direct.Narrowing.calls
+    monkeypatch.setattr(direct.Narrowing, "calls", lambda *args: made.append(args[0]) or calls(*args))
+    monkeypatch.setattr(choice, "_once", lambda threads, way, *args: way(*args))  # no kernel is kept
+    monkeypatch.setattr(direct, "NARROWED", 1)
+    for least in (0, 1 << 60):
+        monkeypatch.setattr(direct, "LEAST_NARROWED", least)
+        found.append(learned(net)[0])
+        count, made[:] = [len(n.parts) for n in made].count(3), []
+        assert (count >= 2) == (least == 0), "forward and gradient"
+    for name, x in found[0].items():
+        np.testing.assert_array_equal(x, found[1][name], name)

@@ -151,7 +151,6 @@ class MXLite(Peer):
         return {
             "method": plan.how,
             "extra_time": plan.extra_time,
-            "predicted": plan.predicted_seconds,
             "recomputed": plan.recomputed,
             "fixed": plan.problem.fixed_total,
             "kept": bound.kept,
@@ -163,10 +162,19 @@ class MXLite(Peer):
         they are to be and were not."""
         if not self.spec["train"]:
             return self.module.memory_plan
-        shapes = {d.name: d.shape for d in (*self.module.data_shapes, *self.module.label_shapes)}
-        sgd = mx.optimizer.SGD(momentum=self.spec["momentum"])
-        asked = dict(memory_budget=2**61, optimizer=sgd, amp=self.amp, device=self.costs, **shapes)
+        asked = dict(memory_budget=2**61, device=self.costs, **self._step())
         return self.module.symbol.memory_plan(self.context, **asked)
+
+    def tried(self, budgets: Sequence[int]) -> list[float]:
+        """Predicted seconds of a step without a budget, then within each, all plans tried in turns: also what
+        plans predict that are bound with `device="measured"` from then on."""
+        done = self.module.symbol.calibrate(self.context, budgets=budgets, **self._step())
+        return [plan.predicted_seconds for plan in done.plans]
+
+    def _step(self) -> dict[str, Any]:
+        """What a training step is planned for."""
+        shapes = {d.name: d.shape for d in (*self.module.data_shapes, *self.module.label_shapes)}
+        return dict(optimizer=self.module._optimizer, amp=self.amp, **shapes)
 
     def least(self, nbytes: int) -> int:
         """`nbytes` if there is a plan for so many, else the least for which one is known."""

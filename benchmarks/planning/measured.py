@@ -20,7 +20,8 @@ from planning.report import Report, say
 
 TITLE = "Run: "
 BUDGETS = 5
-ROUNDS, RACES = 13, 5  # of ours; of PyTorch's, whose ratios are far from their target
+BLOCKS = 3  # of rounds, each after a prediction
+ROUNDS, RACES = 15, 5  # of ours; of PyTorch's, whose ratios are far from their target
 LIMIT_S = 600  # for a column to load and to run its first steps, two at a time
 FASTER = 1.3  # target at each of PyTorch's peaks
 POINTS = 5.0  # predicted and measured extra time differ by at most so many per cent of a step
@@ -36,8 +37,11 @@ gradients, momentum, batch and all else. "Measured" counts the arrays that the p
 weights, statistics and momentum after three steps equal those of keeping all, bit by bit.
 
 Before the rounds kernels are timed (`device="measured"`): each alone, and in steps on scratch arrays, one
-that keeps all and the one of least bytes known. By that plans are chosen, and "predicted" is what they said
-then; no step of the rounds goes into it.
+that keeps all and the one of least bytes known. By that plans are chosen. What they say changes with what
+others do of the memory they share with this machine: from one quarter of an hour to the next a step took 100
+or 125 ms. So `calibrate(budgets=...)`, where the steps of all plans take turns on scratch arrays, is asked
+{blocks} times, before every few rounds: "predicted" is the median of what it said. No step of the rounds goes
+into it.
 
 Then PyTorch's columns take turns with ours at their peaks. For PyTorch, bytes are what its allocator's
 running sum says at the peak of a step, on top of weights, momentum and batch: scratch of its libraries is not
@@ -65,7 +69,8 @@ MOST_COMPILED = 300  # layers; compiling more takes longer than everything else
 @dataclass
 class Found:
     """Entries of one network. `at` maps PyTorch's column to ours that has its peak as a budget, `races` to
-    seconds of both in the same rounds.
+    seconds of both in the same rounds; `predicted` are seconds of a step by budget, 0 for none, as often as
+    they were asked for.
     """
 
     net: Net
@@ -76,6 +81,11 @@ class Found:
     least: int = 0
     peaks: dict[str, int] = field(default_factory=dict)
     races: dict[str, tuple[Spread, Spread]] = field(default_factory=dict)
+    predicted: dict[int, list[float]] = field(default_factory=dict)
+
+    def predicted_s(self, e: Entry) -> Spread:
+        """Of a step of ours."""
+        return Spread(tuple(self.predicted[e.column.options.get("memory_budget", 0)]))
 
 
 def hold(net: Net, terms: Terms, torches: list[Column], without: Collection[str], folder: Path) -> Found:
@@ -99,7 +109,7 @@ def hold(net: Net, terms: Terms, torches: list[Column], without: Collection[str]
             with ThreadPoolExecutor(at_once) as pool:
                 list(pool.map(lambda n: load(spec, found.entries[n], net, workers, terms), ready))
 
-        start(["keep"])  # ours alone, for they time kernels and try their plans
+        start(["keep"])  # alone, for it times kernels
         if "keep" not in workers:
             return found
         start([n for n in found.entries if n != "keep"], 2)
@@ -107,7 +117,8 @@ def hold(net: Net, terms: Terms, torches: list[Column], without: Collection[str]
         _peaks(found, workers, terms)
         more = _asked(found, most)
         found.entries |= {c.name: Entry(c) for c in more}
-        start([c.name for c in more])
+        _predict(found, workers["keep"], terms)
+        start([c.name for c in more], 2)
         for name, e in found.entries.items():
             if name in workers and e.column.side == "ours":
                 found.digests[name] = workers[name].ask(do="digest")
@@ -116,7 +127,7 @@ def hold(net: Net, terms: Terms, torches: list[Column], without: Collection[str]
             if found.entries[name].note:
                 workers.pop(name).__exit__(None, None, None)
         ours = {n: w for n, w in workers.items() if found.entries[n].column.side == "ours"}
-        take_turns(found.entries, ours, terms)
+        _take_turns(found, ours, terms)
         weigh(found.entries, ours, terms)
         _race(found, workers, terms)
     return found
@@ -169,6 +180,35 @@ def _asked(found: Found, most: int) -> list[Column]:
     return columns
 
 
+def _predict(found: Found, worker: Worker, terms: Terms) -> None:
+    """Ask once more how long the steps of all budgets take."""
+    asked = sorted({e.column.options.get("memory_budget", 0) for e in found.entries.values()} - {0})
+    seconds = worker.ask(terms.limit, do="tried", budgets=asked)
+    for budget, s in zip((0, *asked), seconds, strict=True):
+        found.predicted.setdefault(budget, []).append(s)
+
+
+def _take_turns(found: Found, ours: dict[str, Worker], terms: Terms) -> None:
+    """Rounds in blocks, with a prediction before each."""
+    seconds: dict[str, tuple[float, ...]] = {}
+    processor: dict[str, tuple[float, ...]] = {}
+    found.predicted.clear()  # what was said while others were loaded
+    blocks = min(BLOCKS, terms.rounds)
+    for _ in range(blocks):
+        _predict(found, ours["keep"], terms)
+        take_turns(found.entries, ours, replace(terms, rounds=terms.rounds // blocks))
+        for name in ours:
+            e = found.entries[name]
+            if not e.note and e.seconds is not None and e.processor is not None:
+                seconds[name] = seconds.get(name, ()) + e.seconds.values
+                processor[name] = processor.get(name, ()) + e.processor.values
+    for name in seconds:
+        e = found.entries[name]
+        failed = bool(e.note)
+        e.seconds = None if failed else Spread(seconds[name])
+        e.processor = None if failed else Spread(processor[name])
+
+
 def _race(found: Found, workers: dict[str, Worker], terms: Terms) -> None:
     """PyTorch's columns in rounds beside ours at their peaks."""
     pairs = {t: o for t, o in found.at.items() if t in workers and o in workers}
@@ -205,18 +245,17 @@ def within_budgets(found: Found) -> str:
         same = "yes" if found.digests[name] == found.digests["keep"] else "NO"
         rows.append(
             [
-                e.column.title, planned, measured, f"{100 * predicted(e, keep):.1f}", measured_s, processor_s,
-                f"{1e3 * e.plan['predicted']:.0f}", f"{1e3 * e.seconds.median:.0f}", same, e.plan["method"],
+                e.column.title, planned, measured, f"{100 * beyond(found, e):.1f}", measured_s, processor_s,
+                *(f"{1e3 * s.median:.0f}" for s in (found.predicted_s(e), e.seconds)), same, e.plan["method"],
             ]
         )  # fmt: skip
     head = ["budget MiB", "planned", "measured", "predicted +%", "measured +%", "CPU +%"]
     return markdown([*head, "predicted ms", "ms", "same bits", "how"], rows)
 
 
-def predicted(e: Entry, keep: Entry) -> float:
-    """Predicted extra time against the step that it is measured against, as it was said when it was bound."""
-    assert e.plan is not None and keep.plan is not None
-    return float(e.plan["predicted"]) / float(keep.plan["predicted"]) - 1
+def beyond(found: Found, e: Entry) -> float:
+    """Predicted extra time against the step that it is measured against."""
+    return (found.predicted_s(e) / found.predicted_s(found.entries["keep"])).median - 1
 
 
 def beside_torch(found: Found) -> str:
@@ -253,7 +292,7 @@ def tally(found: Found) -> dict[str, Any]:
         counts["plans"] += 1
         counts["kept"] += e.memory["measured"] == e.memory["planned"] <= limit
         counts["bits"] += found.digests[name] == found.digests["keep"]
-        counts["near"] += 100 * abs(extra - predicted(e, keep)) <= POINTS
+        counts["near"] += 100 * abs(extra - beyond(found, e)) <= POINTS
     ratios: dict[str, float] = {}
     for name, (theirs, ours) in found.races.items():
         if found.peaks[name] >= found.entries[found.at[name]].memory.get("measured", 0):
@@ -268,7 +307,7 @@ def targets(report: Report) -> None:
     count, kept, bits, near = (sum(t[n] for t in tallies) for n in counted)
     report.target("measured bytes = planned <= budget", f"{count} plans", f"{kept}", kept == count)
     report.target("bits equal keep-all's", f"{count} plans", f"{bits}", bits == count)
-    name = f"measured extra time within {POINTS:g} points of what the plan said when bound"
+    name = f"measured extra time within {POINTS:g} points of what was predicted"
     report.target(name, f"{count} plans", f"{near}", near == count)
     ratios = {where: ratio for t in tallies for where, ratio in t["ratios"].items()}
     if ratios:
@@ -302,7 +341,9 @@ def measure(
         profiled=0,
         lead=1,
     )
-    report.put("Run", ABOUT.format(threads=threads, rounds=terms.rounds, seconds=terms.seconds))
+    blocks = min(BLOCKS, terms.rounds)
+    about = dict(threads=threads, rounds=terms.rounds, seconds=terms.seconds, blocks=blocks)
+    report.put("Run", ABOUT.format(**about))
     for net in networks(quick, full):
         if names is not None and net.name not in names:
             continue

@@ -24,6 +24,7 @@ from ..engine import Var
 from ..graph.ir import Entry, Graph, Shape
 from ..graph.opdef import DType, Op, Shapes, Signature
 from ..memplan import Device
+from ..memplan.device import DEFAULT, Precision
 from . import guard
 
 MOST_ELEMENTS = 2**36
@@ -66,10 +67,10 @@ class ChosenKernel:
     """A kernel for one node: what to run, its scratch in bytes, and what to call it in a plan.
 
     `link` makes the call from `run` and its arguments. `seconds(device)` is the kernel's own estimate of a
-    call's time, None where flops and bytes tell. `is_reference`: all threads it has are those of the array
-    module. `always` are outputs that every run makes if the node has them, also a run that is there to make
-    others again: a kernel that can only make all at once would else make those in another way, with other
-    roundings.
+    call's time, None where flops and bytes tell; `precision`: what its products are computed in.
+    `is_reference`: all threads it has are those of the array module. `always` are outputs that every run
+    makes if the node has them, also a run that is there to make others again: a kernel that can only make all
+    at once would else make those in another way, with other roundings.
     """
 
     run: Callable[..., None]
@@ -81,6 +82,7 @@ class ChosenKernel:
     is_reference: bool = False
     always: tuple[str, ...] = ()
     in_place: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    precision: Precision = ""
 
     def in_place_options(self, op: type[Op], a: Any) -> Mapping[str, tuple[str, ...]]:
         """The inputs that each output may be written over: the operator's, then this kernel's."""
@@ -129,13 +131,14 @@ def connected(
     mutates: bool = False,
     always: tuple[str, ...] = (),
     in_place: Mapping[str, tuple[str, ...]] | None = None,
+    precision: Precision = "",
 ) -> ChosenKernel:
     """A kernel that is connected to its arrays once and then only run, as one that keeps their addresses.
 
     `connect(xp, a, <inputs>, *, <outputs>, <services>)` has the parameters of a kernel and returns the call.
     A bound program connects when it is built; an imperative call connects and runs. Arrays that reach
     `connect` are in C order. `like`: the function whose parameters count, where `connect` takes whatever
-    comes. `always`, `in_place`: see ChosenKernel.
+    comes. `always`, `in_place`, `precision`: see ChosenKernel.
     """
 
     def link(_: Any, xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
@@ -154,7 +157,15 @@ def connected(
 
     signature = Signature.of(like or connect)
     return ChosenKernel(
-        run, workspace, name, signature, link, seconds, always=always, in_place=in_place or {}
+        run,
+        workspace,
+        name,
+        signature,
+        link,
+        seconds,
+        always=always,
+        in_place=in_place or {},
+        precision=precision,
     )
 
 
@@ -197,7 +208,8 @@ class Backend:
     made of both (see `memplan/steps.py`).
     `pack(graph, constant, in_place)` may rewrite an inference pass so that it works on its constant entries
     in a form that its kernels read faster; it says which variables are to be kept in which form where they
-    are. `identity()` are the facts that times of its kernels depend on.
+    are. `rates` is what seconds are reckoned for where no device is described; `identity()` are the facts
+    that measured ones depend on.
 
     `copy(target, source)` carries an array to host memory or back, from and to blocks of `empty` and
     `host_empty`, while kernels run; it returns when all is there.
@@ -229,6 +241,7 @@ class Backend:
     )
     spare: Callable[[Graph], Graph] = lambda graph: graph
     spared: str = ""
+    rates: Device = DEFAULT
     identity: Callable[[], tuple[str, ...]] = lambda: ()
     copy: Callable[[Any, Any], None] = np.copyto
     pack: Callable[[Graph, Set[Entry], bool], tuple[Graph, Mapping[Entry, Entry], Mapping[Entry, Any]]] = (

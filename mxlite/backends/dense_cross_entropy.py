@@ -63,9 +63,9 @@ class _dense_cross_entropy(Op):
     gradients.
 
     data: (N, ...) read as (N, K);  weight: (M, K);  bias: (M,);  label: (N,), class numbers;  d_out: (1,)  ->
-    out: (1,), d_data, d_weight, d_bias. For data of 16 bits all but d_data, and d_out, are float32. Cost:
-    2 * N * M * K flops, three times as many with gradients. A label that is no class adds nothing to any of
-    them.
+    out: (1,), d_data, d_weight, d_bias. For data of 16 bits all but d_data, and d_out, are float32. The
+    weight may be: a kernel reads it so, or narrows some rows of it at a time. Cost: 2 * N * M * K flops,
+    three times as many with gradients. A label that is no class adds nothing to any of them.
     """
 
     inputs = ("data", "weight", "bias", "label", "d_out")

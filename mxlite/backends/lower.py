@@ -15,7 +15,6 @@ import numpy as np
 from ..core.dtype import float32
 from ..graph import Entry, Graph, Node, Shape, Shapes
 from ..memplan import Device, Task, Value
-from ..memplan.device import DEFAULT
 from .base import Backend, ChosenKernel
 from .facts import flops_of
 
@@ -44,7 +43,7 @@ class Call:
         """Modelled time on `device`: the kernel's own estimate where it has one, else of flops and bytes."""
         if self.kernel.seconds is not None:
             return self.kernel.seconds(device)
-        return device.seconds(self.flops, self.nbytes)
+        return device.seconds(self.flops, self.nbytes, self.kernel.precision)
 
 
 @dataclass(frozen=True)
@@ -79,16 +78,17 @@ def lower_graph(
     backend: Backend,
     streams: Mapping[Node, int] | None = None,
     train: bool = True,
-    device: Device = DEFAULT,
+    device: Device | None = None,
     num_forward: int = 0,
 ) -> LoweredGraph:
     """Choose kernels and number everything. O(nodes).
 
     `storage` maps entries to where they are kept; a variable without an entry there is ("var", its name).
     `streams` are numbers that nodes have already; `train`: whether it is a step of training.
-    `device` is what the tasks' seconds are reckoned for. The first `num_forward` operator nodes are the
-    forward pass: a plan may move updates that read none of its results.
+    `device` is what the tasks' seconds are reckoned for, the backend's rates if None. The first `num_forward`
+    operator nodes are the forward pass: a plan may move updates that read none of its results.
     """
+    device = device or backend.rates
     number: dict[Entry, int] = {}
     values: list[Value] = []
     shape: list[Shape] = []

@@ -29,7 +29,7 @@ from ..ops.product import product, product_bytes
 from ..ops.rnn_gates import _rnn_keeping_gates
 from ..ops.rnn_gradient import backward_pieces, run_of
 from ..ops.rnn_layout import places, Sizes
-from ..ops.scratch import carve, Piece, scratch_bytes
+from ..ops.scratch import accumulator, carve, Piece, scratch_bytes
 from .product_update import band_rows, JoinedUpdate, step_bytes
 
 _byte = np.dtype("uint8")
@@ -52,7 +52,7 @@ class _rnn_gate_gradients(Op):
     Inputs: heads, of `d_out`, `d_state_output` and `d_statecell_output` those that arrive; then the inputs,
     but for data, and outputs of the layers  ->  d_data, d_state, d_state_cell as of backward;  d_gates:
     (L*D, T, B, 4*H), the gradients of the gates' sums;  d_biases: (L*D, 4*H), these added up over steps and
-    samples. float32.
+    samples. Parameters, gates and the gradients of gates and biases are float32, all else may be of 16 bits.
     """
 
     variadic = "args"
@@ -87,7 +87,9 @@ class _rnn_gate_gradients(Op):
 
     @classmethod
     def infer_type(cls, a: Any, *dtypes: DType | None) -> Any:
-        return dtypes, (dtypes[0],) * len(cls.output_names(a))
+        data = dtypes[0]
+        wide = None if data is None else accumulator(data)
+        return dtypes, tuple(wide if n in ("d_gates", "d_biases") else data for n in cls.output_names(a))
 
     @classmethod
     def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -95,7 +97,8 @@ class _rnn_gate_gradients(Op):
 
     @classmethod
     def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(backward_pieces(a.rnn, Sizes.of(a.rnn, a.data), dtype).values())
+        pieces = backward_pieces(a.rnn, Sizes.of(a.rnn, a.data), dtype, accumulator(dtype))
+        return scratch_bytes(pieces.values())
 
     @classmethod
     def named(cls, a: Any, args: Any) -> dict[str, Any]:
@@ -173,7 +176,27 @@ def biases(rnn: Any, s: Sizes) -> Iterator[tuple[int, int, slice]]:
             yield number, column * s.H, slice(begin, begin + count * s.H)
 
 
-def befores(s: Sizes, number: int, results: Any, state: Any) -> Iterator[tuple[slice, Any]]:
+def factor_of(given: Mapping[str, Any], s: Sizes, part: Part, room: Any) -> tuple[Any, list[tuple[Any, Any]]]:
+    """What a matrix multiplied, (T, B, columns) in the type of `room`, whose numbers it lies in unless it is
+    there as it is; and the copies that make it first, (target, source).
+    """
+    layer = part.pass_ // s.D
+    source = _results(given, s, layer - 1) if layer else given["data"]
+    if not part.of_hidden and source.dtype == room.dtype:
+        return source, []
+    into = room[: s.T * s.B * part.columns].reshape(s.T, s.B, part.columns)
+    if not part.of_hidden:
+        return into, [(into, source)]
+    known = _befores(s, part.pass_, _results(given, s, layer), given["state"])
+    return into, [(into[steps], states) for steps, states in known]
+
+
+def factor_numbers(s: Sizes, copies: bool) -> int:
+    """Of the longest factor that has to be copied. copies: whether those that are there as they are, too."""
+    return s.T * s.B * max(s.P, s.widest if copies else 0)
+
+
+def _befores(s: Sizes, number: int, results: Any, state: Any) -> Iterator[tuple[slice, Any]]:
     """The hidden states before each step, in the order of time: (steps, what they are)."""
     d = number % s.D
     mine = results[:, :, d * s.P : (d + 1) * s.P]
@@ -188,9 +211,9 @@ def befores(s: Sizes, number: int, results: Any, state: Any) -> Iterator[tuple[s
 class _rnn_update(JoinedUpdate):
     """An optimizer's step for the parameters of recurrent layers, from the gradients of their gates' sums.
 
-    d_gates, d_biases: as of `_rnn_gate_gradients`;  data, state, out, layers: as of the layers;  parameters
-    and states of the step: (number of parameters,), both changed;  then `hyper`. float32. Cost: as many flops
-    as the layers forward, and the step's.
+    d_gates, d_biases: as of `_rnn_gate_gradients`;  data, state, out, layers: as of the layers, which may be
+    of 16 bits;  parameters and states of the step: (number of parameters,), both changed;  then `hyper`.
+    Cost: as many flops as the layers forward, and the step's.
     """
 
     makers = ("d_gates", "d_biases", "data", "state", "out", "layers")
@@ -220,23 +243,20 @@ class _rnn_update(JoinedUpdate):
     @staticmethod
     def forward(xp: Any, a: Any, *args: Any, work: Any) -> None:
         given, (*own, hyper) = _rnn_update.halves(a, args)
-        data, state = given["data"], given["state"]
-        s = Sizes.of(a.rnn, data.shape)
-        before, room, rest = carve(work, _pieces(a, data.shape, data.dtype))
+        data = given["data"].shape
+        s = Sizes.of(a.rnn, data)
+        factor, room, rest = carve(work, _pieces(a, data, given["d_gates"].dtype))
         count = s.T * s.B
 
         def step(where: slice, gradient: Any) -> None:
             a.op.forward(xp, a.attrs, own[0][where], gradient, *(x[where] for x in own[1:]), hyper, work=rest)
 
         for part in matrices(a.rnn, s):
-            layer = part.pass_ // s.D
-            y = results(given, s, layer - 1) if layer else data
-            if part.of_hidden:
-                for steps, states in befores(s, part.pass_, results(given, s, layer), state):
-                    xp.copyto(before[steps], states)
-                y = before
+            y, copies = factor_of(given, s, part, factor)
+            for target, source in copies:
+                xp.copyto(target, source, casting="unsafe")
             d = given["d_gates"][part.pass_].reshape(count, -1)[:, part.column : part.column + part.rows]
-            band = band_rows(part.rows, part.columns, count, data.dtype)
+            band = band_rows(part.rows, part.columns, count, room.dtype)
             for begin in range(0, part.rows, band):
                 rows = min(band, part.rows - begin)
                 made = room[: rows * part.columns]
@@ -248,17 +268,17 @@ class _rnn_update(JoinedUpdate):
             step(where, given["d_biases"][number, column : column + where.stop - where.start])
 
 
-def results(given: Mapping[str, Any], s: Sizes, layer: int) -> Any:
+def _results(given: Mapping[str, Any], s: Sizes, layer: int) -> Any:
     """What a layer has made of its inputs."""
     return given["out"] if layer == s.L - 1 else given["layers"][layer]
 
 
 def _pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
-    """Hidden states before each step, a band of a gradient, and scratch of products and of the step."""
+    """What a matrix multiplied, a band of a gradient, and scratch of products and of the step."""
     s = Sizes.of(a.rnn, data)
     count, most, nbytes = s.T * s.B, 0, step_bytes(a, (s.G * s.H,), dtype)
     for part in matrices(a.rnn, s):
         shape = band_rows(part.rows, part.columns, count, dtype), part.columns
         most = max(most, prod(shape))
         nbytes = max(nbytes, step_bytes(a, shape, dtype), product_bytes(shape[0], count, shape[1], dtype))
-    return [((s.T, s.B, s.P), dtype), ((most,), dtype), ((nbytes,), _byte)]
+    return [((factor_numbers(s, True),), dtype), ((most,), dtype), ((nbytes,), _byte)]

@@ -31,12 +31,14 @@ WHEELS = "onednn-cpu-gomp on Linux, onednn-cpu-vcomp on Windows, both for x86-64
 
 EXTRAS = {
     "llvmlite": ("compile", "generated kernels, exact offsets"),
-    "matplotlib": ("viz", "frontier --svg, --png"),
+    "matplotlib": ("viz", "plan --image, frontier --svg, --png"),
     "graphviz": ("viz", "plot_network"),
     "onnx": ("onnx", "ONNX files"),
+    "pillow": ("image", "mx.image, ImageRecordIter"),
     "cupy-cuda13x": ("gpu", "GPUs with a driver of CUDA 13"),
     "cupy-cuda12x": ("gpu12", "GPUs with a driver of CUDA 12"),
     "scikit-learn": ("examples", "the digits data set"),
+    "ortools": ("exact", "proofs of the planner's tests"),
 }
 """Package -> extra, what for."""
 

@@ -37,8 +37,6 @@ def run(arguments: argparse.Namespace) -> int:
     limit = float("inf") if arguments.extra_time is None else arguments.extra_time / 100
     if not limit >= 0:
         raise MXLiteError(f"--extra-time must be at least 0, got {arguments.extra_time}.")
-    if not request.source.has_batch:
-        raise MXLiteError(request.source.no_batch)
     search = _Search(request, budget, limit, arguments.verbose)
     try:
         batch, plan = search.largest()

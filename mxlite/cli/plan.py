@@ -23,7 +23,9 @@ def add(commands: Any) -> argparse.ArgumentParser:
         "plan", help="the memory plan of a training step, and whether it fits a budget"
     )
     add_model(command)
-    command.add_argument("--budget", metavar="BYTES", help="as 4GiB; without it nothing is recomputed")
+    command.add_argument(
+        "--budget", metavar="BYTES", help="as 4GiB; without it the planner recomputes nothing"
+    )
     add_request(command)
     command.add_argument("--draw", action="store_true", help="draw the arena with characters")
     command.add_argument("--html", metavar="FILE", help="write the plan as one page that opens offline")

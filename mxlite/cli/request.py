@@ -43,6 +43,8 @@ class Request:
         """The plan. Raises MemoryBudgetError if nothing that fits is found."""
         net, shapes = call(self.source.name, self.source.read, self.batch)
         inputs = _checked_inputs(net, shapes)
+        if self.batch is not None and not self.source.has_batch:
+            raise ShapeError(self.source.no_batch(net, shapes))
         if not self.train:
             grad_req: Any = "null"
         else:

@@ -14,11 +14,12 @@ from typing import Any
 
 from .. import models, symbol
 from ..core.errors import FormatError, MXLiteError, OpAttributeError, ShapeError
-from ..graph import Shape
+from ..graph import Entry, infer_shapes, Shape
 from ..symbol import Symbol
 
 BATCH = 32  # of zoo networks, and for N in a shape, unless told otherwise
 ZOO = "zoo:"
+ONNX = ".onnx"
 
 Dims = tuple[int | str, ...]
 Shapes = dict[str, Shape]
@@ -49,13 +50,18 @@ class Source:
         """The batch that `read(batch)` has, if it is known."""
         return self._marked[1] if batch is None else batch
 
-    @property
-    def no_batch(self) -> str:
-        """What to do where no batch size can be chosen."""
+    def no_batch(self, net: Symbol, shapes: Shapes) -> str:
+        """What to do where no batch size can be chosen, for what `read` gives."""
         why = f"{self.name} says the shapes of its inputs itself"
+        if self.text.endswith(ONNX) and not self.given:
+            fixed = ", ".join(f"{n!r} {dims}" for n, dims in list(shapes.items())[:4])
+            return f"{why} ({fixed}): export it with a batch that is left open (`dynamic_axes` in PyTorch)."
+        found = infer_shapes(net.graph, shapes).shapes
+        said = {n.name: found[Entry(n)] for n in net.graph.arguments if "__shape__" in n.annotations}
         if self.given:
             why = f"The shapes of {', '.join(map(repr, self.given))} do not agree on one batch"
-        return f"{why}: write N where it stands, as in --shape data:N,3,224,224."
+        marked = {n: ("N", *dims[1:]) for n, dims in (self.given or said).items() if dims}
+        return f"{why}: write N where it stands, as in {shape_options(marked)}."
 
     @cached_property
     def _marked(self) -> tuple[dict[str, Dims], int | None]:
@@ -89,12 +95,14 @@ class Source:
         """The network and the shapes of its inputs."""
         if not self.text:
             raise FormatError("The name of the model is empty; it is a file (.json, .onnx) or zoo:NAME.")
-        shapes = self._shapes(batch)
+        marked, known = self._marked
+        chosen = batch or known or BATCH
+        shapes = {n: tuple(chosen if d == "N" else int(d) for d in dims) for n, dims in marked.items()}
         if self._zoo is not None:
             return self._zoo[0], shapes
         if os.path.isdir(self.text):
             raise FormatError(f"{self.text} is a folder; a model is a file (.json, .onnx) or zoo:NAME.")
-        if self.text.endswith(".onnx"):
+        if self.text.endswith(ONNX):
             return self._onnx(shapes)
         if not os.path.exists(self.text) and self.text in models.list_models():
             raise FormatError(f"There is no file {self.text!r}. Did you mean {ZOO + self.text!r}?")
@@ -107,29 +115,25 @@ class Source:
                 ) from None
             raise
 
-    def _shapes(self, batch: int | None) -> Shapes:
-        marked, known = self._marked
-        if batch is not None and known is None:
-            raise ShapeError(self.no_batch)
-        chosen = batch or known or BATCH
-        return {n: tuple(chosen if d == "N" else int(d) for d in dims) for n, dims in marked.items()}
-
     def _onnx(self, shapes: Shapes) -> tuple[Symbol, Shapes]:
-        from ..formats.onnx import get_model_metadata, import_model
+        from ..formats.onnx import get_model_metadata, import_model, OpenShapeError
 
         try:
             net, _, _ = import_model(self.text, shapes)
+        except OpenShapeError as error:
+            example = shape_options(error.example("N"))
+            raise FormatError(f"{self.text}: {error.wanted}, as in {example}.") from None
         except FormatError as error:
-            if "import_model(" in str(error):
-                what = str(error).partition(": give its shape")[0]
-                raise FormatError(
-                    f"{self.text}: {what}: give its shape, as in --shape NAME:N,3,224,224."
-                ) from None
             named = str(error).startswith(self.text)
             raise FormatError(str(error) if named else f"{self.text}: {error}") from None
         names = set(net.list_arguments())
         said = get_model_metadata(self.text)["input_tensor_data"]
         return net, {**{n: shape for n, shape in said if n in names and all(shape)}, **shapes}
+
+
+def shape_options(shapes: Mapping[str, Dims]) -> str:
+    """The options that say these shapes, the first four of them."""
+    return " ".join(f"--shape {n}:{','.join(map(str, dims))}" for n, dims in list(shapes.items())[:4])
 
 
 def parse_shape(text: str) -> tuple[str, Dims]:

@@ -30,32 +30,19 @@ _FLAG_OF = {d: f for f, d in FLAGS.items()}
 float32 = FLAGS[0]
 
 
-_OTHER_NAMES = {
-    "half": "float16",
-    "single": "float32",
-    "double": "float64",
-    "float": "float64",
-    "int": "int64",
-}
-"""numpy's, which MXNet's programs use, too."""
-
-
 def as_dtype(kind: Any) -> np.dtype[Any]:
-    """The supported dtype that `kind` names: a numpy dtype or type, a name, or None for float32."""
+    """The supported dtype that `kind` names: a numpy dtype, type or name for one ("f", "double"), or None for
+    float32.
+    """
     if kind is None:
         return float32
-    if isinstance(kind, str):
-        if kind not in _BY_NAME and kind in _OTHER_NAMES:
-            kind = _OTHER_NAMES[kind]
-        if kind not in _BY_NAME:
-            raise DTypeError(
-                f"dtype {kind!r} is not supported; use one of {sorted(_BY_NAME)}.{nearest(kind, _BY_NAME)}"
-            )
+    if isinstance(kind, str) and kind in _BY_NAME:
         return _BY_NAME[kind]
     try:
         dtype: np.dtype[Any] = np.dtype(kind)
-    except TypeError:
-        raise DTypeError(f"{kind!r} is not a dtype; use one of {sorted(_BY_NAME)}.") from None
+    except (TypeError, ValueError, SyntaxError):
+        near = nearest(kind, _BY_NAME) if isinstance(kind, str) else ""
+        raise DTypeError(f"{kind!r} is not a dtype; use one of {sorted(_BY_NAME)}.{near}") from None
     if dtype not in _FLAG_OF:
         raise DTypeError(f"dtype {str(dtype)!r} is not supported; use one of {sorted(_BY_NAME)}.")
     return dtype

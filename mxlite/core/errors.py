@@ -121,8 +121,12 @@ class MemoryBudgetError(MXLiteError):
     def __str__(self) -> str:
         advise, self.advise = self.advise, None
         if advise is not None and (advice := advise()):
-            self.args = (f"{self.args[0]}\n{advice}",)
+            self.remark(advice)
         return super().__str__()
+
+    def remark(self, line: str) -> None:
+        """Add a line to the message."""
+        self.args = (f"{self.args[0]}\n{line}",)
 
     def __reduce__(self) -> tuple[object, ...]:
         """For another process: with the whole message, since what was asked stays here."""

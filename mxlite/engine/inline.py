@@ -17,6 +17,8 @@ class InlineEngine(NaiveEngine):
     very operation that asks: it is an EngineError.
     """
 
+    outlives_its_thread = False  # an end or a fork of the process finds its work done, or its thread gone
+
     def push(
         self,
         fn: Callable[[], object],

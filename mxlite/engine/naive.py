@@ -26,6 +26,8 @@ from .var import Var
 class NaiveEngine(Engine):
     """Runs each operation inside the call that pushes it: the oracle of ThreadedEngine."""
 
+    outlives_its_thread = True
+
     def __init__(self) -> None:
         super().__init__()
         # Reentrant, since a finalizer may push in the middle of a push; it then finds `_current` or a queue.
@@ -36,7 +38,8 @@ class NaiveEngine(Engine):
         self._runner = 0
         self._finished = 0
         self._stopped = False
-        look_after(self)
+        if self.outlives_its_thread:
+            look_after(self)
 
     def push(
         self,

@@ -18,19 +18,29 @@ import os
 import sys
 import traceback
 import weakref
+from threading import get_ident
 
 from ..core.errors import MXLiteError
 from .engine import Engine
 
 _live: weakref.WeakSet[Engine] = weakref.WeakSet()
+_held: dict[int, list[Engine]] = {}  # engines that a thread which forks has brought to rest, by thread
 
 
 def look_after(engine: Engine) -> None:
     _live.add(engine)
 
 
+def _engines() -> list[Engine]:
+    while True:
+        try:
+            return list(_live)
+        except RuntimeError:  # another thread has made one meanwhile
+            continue
+
+
 def _at_exit() -> None:
-    for engine in list(_live):
+    for engine in _engines():
         try:
             engine.stop()
         except MXLiteError:
@@ -39,17 +49,21 @@ def _at_exit() -> None:
 
 
 def _before_fork() -> None:
-    for engine in list(_live):
+    held = _held[get_ident()] = []
+    for engine in _engines():
         engine.before_fork()
+        held.append(engine)  # one that is made from here on is not at rest, and is left alone afterwards
 
 
 def _after_fork_in_parent() -> None:
-    for engine in list(_live):
+    for engine in _held.pop(get_ident(), ()):
         engine.after_fork_in_parent()
 
 
 def _after_fork_in_child() -> None:
-    for engine in list(_live):
+    held = _held.pop(get_ident(), [])
+    _held.clear()
+    for engine in held:
         engine.after_fork_in_child()
 
 

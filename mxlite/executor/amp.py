@@ -96,16 +96,22 @@ def mixed(graph: Graph, amp: Any, data: Collection[str], scaled: bool, stored: C
 
 
 def typed(
-    graph: Graph, shapes: Mapping[str, Shape], types: Mapping[str, Any] | None, amp: Any
+    graph: Graph,
+    shapes: Mapping[str, Shape],
+    types: Mapping[str, Any] | None,
+    amp: Any,
+    given: Mapping[str, Shape] | None = None,
 ) -> tuple[Graph, frozenset[str]]:
     """`graph` with all shapes and types but those that `amp` changes, and which arguments are stored in 16
-    bits: those whose type in `types` is that of `amp`, which is no news of the others then.
+    bits: those whose type in `types` is that of `amp`, which is no news of the others then. `given` is for
+    `infer`.
     """
     types, dtype = types or {}, amp_dtype(amp)
     if dtype is None or not isinstance(types, Mapping):
-        return infer(graph, shapes, types), frozenset()
+        return infer(graph, shapes, types, given), frozenset()
     stored = {n.name for n in graph.arguments if n.name in types and as_dtype(types[n.name]) == dtype}
-    return infer(graph, shapes, {n: t for n, t in types.items() if n not in stored}), frozenset(stored)
+    others = {n: t for n, t in types.items() if n not in stored}
+    return infer(graph, shapes, others, given), frozenset(stored)
 
 
 def amp_types(

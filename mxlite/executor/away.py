@@ -107,10 +107,13 @@ class Resident:
             return True
         if self.memory.nbytes < form.nbytes or not self.is_free():
             return False
+        # What is pushed is noted when it is: an interrupt may come while a push waits for room.
         if self.form is not None:
             self._push(self.form.unpack, "weight in order again")
-        self.form, self._around = form, around
+            self.form = None
+        self._around = around
         self._push(form.pack, "weight in its kernel's order")
+        self.form = form
         return True
 
     def is_free(self) -> bool:
@@ -162,8 +165,8 @@ class Kept:
             return
         if resident.take(self.form, self._around):
             if self._copy is not None:
-                self._copy = None
                 self._push(lambda: self._point(resident.memory))
+                self._copy = None  # calls that were pushed before have it until then
             return
         if self._copy is None:
             self._copy, self._seen = np.empty(self.form.nbytes, np.uint8), -1

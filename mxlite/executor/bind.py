@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
 from typing import Any
 
-from ..backends import backend_of, guard
-from ..backends.gpu import planning_backend
-from ..core import BindError, Context, current_context, DTypeError, nearest, parse_bytes, ShapeError
+from ..backends import backend_of
+from ..core import BindError, Context, current_context, DTypeError, parse_bytes, ShapeError
 from ..core.collection import no_collection
-from ..core.errors import DeviceError, MemoryBudgetError
 from ..graph import Entry, Graph, LOSS_SCALE, Shape, UpdateRule
 from ..graph.update import HISTORY
-from ..memplan import Device, HostLink, MemoryPlan, plan_memory, Problem, Steps, STRATEGIES, Template
-from ..memplan.device import DEFAULT, device_of, MEASURED
+from ..memplan import Device, MemoryPlan, Steps, Template
+from ..memplan.device import MEASURED
 from ..ndarray import NDArray
-from .adopt import adopted, is_of
-from .amp import amp_dtype, LossScale, mixed, typed
-from .calibration import Calibration, tried, with_measured_costs
-from .constants import constant_bytes
+from .amp import amp_dtype, LossScale, typed
+from .calibration import Calibration, with_measured_costs
+from .candidates import Candidates
 from .executor import Executor
-from .given import by_name, check_apart, shared_arrays
+from .given import by_name, check_apart, plain, refuse_sparse, shared_arrays
 from .group import Arrival, ExecutorGroup
 from .infer import shapes_of_variables
 from .link import arena_bytes, link
-from .lower import lower, Lowered
-from .metrics import Counted, with_metrics
+from .lower import Lowered
+from .metrics import Counted
 from .offload import host_link, Offload
 from .planned import Planned
-from .remedies import advice, Question
+from .planning import Planning
 from .room import require_room
-from .step import check_grad_req, forward_step, input_names, Key, Step, training_step
-from .watch import Seen, Watch, watched
+from .step import check_grad_req, Key
+from .trials import tried, tried_in_turns
+from .watch import Watch
 
 Shapes = Mapping[str, Shape]
 
@@ -79,23 +75,25 @@ def memory_plan(
     `device` is what seconds are reckoned for: a `Device`, text such as "20TFLOP/s,900GB/s", or "measured".
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
-    shapes = shapes_of_variables(graph, shapes)
+    asked, shapes = shapes, shapes_of_variables(graph, shapes)
     amp, scale = _amp(amp, loss_scale, optimizer)
-    inferred, stored = typed(graph, shapes, type_dict, amp)
-    planned, _ = _plan(
-        inferred,
-        ctx,
-        set(shapes),
-        grad_req,
-        budget,
-        update_rule(optimizer),
-        strategy,
-        amp=amp,
-        scale=scale,
-        stored=stored,
-        device=device,
-        host=host_link(offload),
-    )
+    inferred, stored = typed(graph, shapes, type_dict, amp, asked)
+    planned, _ = Planning(
+        Candidates(
+            inferred=inferred,
+            ctx=ctx,
+            given=frozenset(shapes),
+            grad_req=grad_req,
+            budget=budget,
+            rule=update_rule(optimizer),
+            strategy=strategy,
+            amp=amp,
+            scale=scale,
+            stored=stored,
+            device=device,
+            host=host_link(offload),
+        ),
+    ).run()
     return planned.train_plan
 
 
@@ -105,6 +103,7 @@ def calibrate(
     shapes: Shapes,
     *,
     again: bool = False,
+    budgets: Sequence[int | str] = (),
     grad_req: Any = "write",
     type_dict: Mapping[str, Any] | None = None,
     optimizer: Any = None,
@@ -113,33 +112,40 @@ def calibrate(
 ) -> Calibration:
     """Time the kernel calls of a step and keep the times for plans with `device="measured"`.
 
-    `again`: also those that are known already. The other arguments are those of `memory_plan`.
+    `again`: also those that are known already. With `budgets` the plan of each and the one without a budget
+    are tried in turns, in as many bytes as that has. The other arguments are those of `memory_plan`. Raises
+    MemoryBudgetError, before anything is tried, where a budget is too small.
     """
     done: list[Calibration] = []
+    chosen: list[tuple[Lowered, MemoryPlan]] = []
 
     def measure(lowered: Lowered, budget: int | None) -> Lowered:
-        lowered, calibration = with_measured_costs(lowered, again, budget)
+        lowered, calibration = with_measured_costs(lowered, again and not done, budget)
         done.append(calibration)
         return lowered
 
-    shapes = shapes_of_variables(graph, shapes)
+    def attempt(lowered: Lowered, plan: MemoryPlan) -> MemoryPlan:
+        chosen.append((lowered, plan))
+        return plan
+
+    named, shapes = shapes, shapes_of_variables(graph, shapes)
     amp, scale = _amp(amp, loss_scale, optimizer)
-    inferred, stored = typed(graph, shapes, type_dict, amp)
-    rule = update_rule(optimizer)
-    _plan(
-        inferred,
-        ctx,
-        set(shapes),
-        grad_req,
-        None,
-        rule,
+    inferred, stored = typed(graph, shapes, type_dict, amp, named)
+    asked = Candidates(
+        inferred=inferred,
+        ctx=ctx,
+        given=frozenset(shapes),
+        grad_req=grad_req,
+        rule=update_rule(optimizer),
         amp=amp,
         scale=scale,
         stored=stored,
         device=MEASURED,
         measure=measure,
     )
-    return done[0]
+    for budget in (None, *map(parse_bytes, budgets)):
+        Planning(replace(asked, budget=budget), attempt=attempt if budgets else tried).run()
+    return replace(done[0], plans=tuple(tried_in_turns(chosen)) if chosen else ())
 
 
 @no_collection()
@@ -176,9 +182,9 @@ def simple_bind(
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
     backend = backend_of(ctx)
-    shapes = shapes_of_variables(graph, shapes)
+    asked, shapes = shapes, shapes_of_variables(graph, shapes)
     amp, scale = _amp(amp, loss_scale, optimizer)
-    inferred, stored = typed(graph, shapes, type_dict, amp)
+    inferred, stored = typed(graph, shapes, type_dict, amp, asked)
     arrivals: list[Arrival] = []
     templates: tuple[Template | None, Template | None] = (None, None)
     like: Planned | None = None
@@ -206,28 +212,29 @@ def simple_bind(
         else:
             require_room(planned, backend, there, *place.group.arena_bytes(arrivals[-1], backend))
 
-    planned, requests = _plan(
-        inferred,
-        ctx,
-        set(shapes),
-        grad_req,
-        budget,
-        update_rule(optimizer),
-        amp=amp,
-        scale=scale,
-        stored=stored,
-        host=host_link(offload),
-        device=device,
+    planned, requests = Planning(
+        Candidates(
+            inferred=inferred,
+            ctx=ctx,
+            given=frozenset(shapes),
+            grad_req=grad_req,
+            budget=budget,
+            rule=update_rule(optimizer),
+            amp=amp,
+            scale=scale,
+            stored=stored,
+            host=host_link(offload),
+            device=device,
+            template=templates[1],
+            metrics=metrics,
+            in_place=shared_exec is None and not arrays and (place is None or place.can_go_away),
+            watch=watch,
+            like=None if like is None else like.lowered,
+        ),
         plan=plan,
         choose=choose,
-        template=templates[1],
-        metrics=metrics,
-        in_place=shared_exec is None and not arrays and (place is None or place.can_go_away),
-        watch=watch,
         room=room,
-        like=like,
-        alone=place is not None and not (place.group.members or place.group.extra),
-    )
+    ).run()
     given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, device, offload, streams)
     given |= {"watch": watch, "grouped": place is not None}
     shared = there(planned)
@@ -269,8 +276,8 @@ def bind(
     backend = backend_of(ctx)
     arguments = [n.name for n in graph.arguments]
     auxiliary = [n.name for n in graph.auxiliary]
-    given = by_name(args, arguments, "args", complete=True)
-    states = by_name(aux_states, auxiliary, "aux_states", complete=True)
+    given = plain(by_name(args, arguments, "args", complete=True))
+    states = plain(by_name(aux_states, auxiliary, "aux_states", complete=True))
     requests = check_grad_req(graph, grad_req)
     grads = {
         k: v for k, v in by_name(args_grad, arguments, "args_grad", complete=False).items() if v is not None
@@ -290,6 +297,7 @@ def bind(
             raise ShapeError(f"args_grad: {name!r} is {given[name].shape}, its gradient {grad.shape}.")
         if grad.dtype != given[name].dtype:
             raise DTypeError(f"args_grad: {name!r} is {given[name].dtype}, its gradient {grad.dtype}.")
+    refuse_sparse(grads)
     check_apart(grads, requests)
     data = (
         {n for n, r in requests.items() if r == "null"}
@@ -302,21 +310,23 @@ def bind(
     def room(planned: Planned) -> None:
         require_room(planned, backend, lambda _: arrays, *arena_bytes(planned, backend, shared_exec))
 
-    planned, requests = _plan(
-        inferred,
-        ctx,
-        data,
-        requests,
-        budget,
-        update_rule(optimizer),
-        amp=amp,
-        scale=scale,
-        stored=stored,
-        device=device,
+    planned, requests = Planning(
+        Candidates(
+            inferred=inferred,
+            ctx=ctx,
+            given=frozenset(data),
+            grad_req=requests,
+            budget=budget,
+            rule=update_rule(optimizer),
+            amp=amp,
+            scale=scale,
+            stored=stored,
+            device=device,
+            host=host_link(offload),
+        ),
         plan=plan,
-        host=host_link(offload),
         room=room,
-    )
+    ).run()
     shapes = {n: a.shape for n, a in given.items()}
     settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale, device, offload, streams)
     settings["inputs"] = data or set(shapes)  # where no gradient is asked for, nothing tells which is which
@@ -381,182 +391,3 @@ def update_rule(optimizer: Any) -> UpdateRule | None:
         )
     assert isinstance(rule, UpdateRule)
     return rule
-
-
-def _measured(lowered: Lowered, budget: int | None) -> Lowered:
-    return with_measured_costs(lowered, budget=budget)[0]
-
-
-@no_collection()
-def _plan(
-    inferred: Graph,
-    ctx: Context | None,
-    given: set[str],
-    grad_req: Any,
-    budget: int | None,
-    rule: UpdateRule | None,
-    strategy: str = "sharing",
-    amp: Any = None,
-    scale: LossScale | None = None,
-    stored: frozenset[str] = frozenset(),
-    device: Device | str | None = None,
-    measure: Callable[[Lowered, int | None], Lowered] = _measured,
-    plan: MemoryPlan | None = None,
-    host: HostLink | None = None,
-    choose: Callable[[Steps, Lowered], MemoryPlan] | None = None,
-    template: Template | MemoryPlan | None = None,
-    metrics: Sequence[Counted] = (),
-    in_place: bool = True,
-    watch: Watch | None = None,
-    room: Callable[[Planned], None] = lambda planned: None,
-    like: Planned | None = None,
-    alone: bool = False,
-) -> tuple[Planned, dict[str, str]]:
-    """Everything there is before arrays. `choose` makes the training step's plan, where its maker wants to;
-    `template` is a plan of inference for other shapes. `in_place`: whether all parameters will be arrays that
-    nobody else has, or arrays that can be away. `room` raises MemoryBudgetError where they have no room.
-    `stored`: arguments that have the type `amp` themselves.
-    `like` is what was planned for other shapes. `alone`: whether what would help may be said although
-    `choose` plans, for nobody else's bytes count.
-    """
-    if strategy not in STRATEGIES:
-        raise BindError(
-            f"strategy must be one of {STRATEGIES}, got {strategy!r}.{nearest(strategy, STRATEGIES)}"
-        )
-    described = device_of(device)
-    try:
-        backend = backend_of(ctx or current_context())
-    except DeviceError:
-        if described is None:
-            raise
-        backend = planning_backend()
-    data = input_names(inferred, list(given))
-    requests = check_grad_req(inferred, grad_req)
-    if rule is not None:
-        requests = {n: "null" if n in data else r for n, r in requests.items()}
-        if added := [n for n, r in requests.items() if r == "add"]:
-            raise BindError(
-                f"grad_req of {added[0]!r} is 'add', which needs a gradient to add to; "
-                f"an update inside the step (optimizer=) leaves none."
-            )
-    computed = mixed(inferred, amp, data, scale is not None, stored)
-    wanted = [Entry(n) for n in computed.arguments if requests.get(n.name, "null") != "null"]
-    looked = watched(computed, watch, [n.name for n in inferred.nodes], wanted)
-    data |= {LOSS_SCALE} if scale is not None and rule is None else set()  # else the step changes it
-    no_gradients = all(r == "null" for r in requests.values())
-    like_train, like_infer = (None, None) if like is None else (like.train, like.infer)
-    simple = backend.simplify(looked.training, True)
-    sharing = in_place and not guard.on
-    made: list[tuple[Lowered, Lowered, MemoryPlan]] = []  # a step, inference beside it, the plan of that
-
-    @cache
-    def inference(constants: bool) -> tuple[Lowered, MemoryPlan]:
-        step = forward_step(backend.simplify(looked.forward, False), data, train=False)
-        found = lower(step, backend, constants=constants, in_place=sharing, like=like_infer)
-        return found, plan_memory(found.problem, strategy=strategy, template=template)
-
-    def step_of(graph: Graph) -> Step:
-        if no_gradients:
-            return forward_step(graph, data, train=True)
-        scaling = None if scale is None else scale.in_step()
-        step = training_step(graph, data, requests, rule, scaling, looked.count, looked.points)
-        return with_metrics(step, metrics, backend)
-
-    @cache
-    def usual_step() -> Step:
-        return step_of(simple)
-
-    def lowered(step: Step, order: Lowered | None, light: bool) -> Lowered:
-        # What inference keeps of its constants costs as much as the weights: not within a budget, nor to
-        # train.
-        infer_lowered, infer_plan = inference(light and watch is None and no_gradients)
-        held = constant_bytes(infer_lowered.step)
-        found = lower(
-            step,
-            backend,
-            {"arguments": held} if held else None,
-            infer_plan.placed_bytes,
-            device=described or DEFAULT,
-            # Where nobody wants gradients, the step of training is often that of inference: it has its order.
-            like=infer_lowered if like_train is None else order,
-            light=light,
-        )
-        if described is None:
-            found = measure(found, budget)
-        found = replace(found, problem=replace(found.problem, host=host))
-        made.append((found, infer_lowered, infer_plan))
-        return found
-
-    def within(order: Lowered | None, light: bool) -> Iterator[Problem]:
-        """The quickest first: a small step that keeps less may be that, as it also moves less."""
-        first, instead = lowered(usual_step(), order, light).problem, backend.spared
-        if (spared := backend.spare(simple)) is simple:
-            yield first
-            return
-        other = lowered(step_of(spared), order, light).problem
-        if other.step_seconds < first.step_seconds:
-            first, other, instead = other, first, f"no {instead}"
-        yield first
-        yield against(other, first, instead)
-
-    def against(problem: Problem, first: Problem, instead: str) -> Problem:
-        """`problem` whose times count from those of `first`."""
-        at = next(i for i, m in enumerate(made) if m[0].problem is problem)
-        found, infer_lowered, infer_plan = made[at]
-        found = replace(found, problem=replace(problem, base_seconds=first.step_seconds, instead=instead))
-        made[at] = found, infer_lowered, infer_plan
-        return found.problem
-
-    def ask(
-        within: int,
-        graph: Graph,
-        requests: Mapping[str, str],
-        rule: UpdateRule | None,
-        amp: Any,
-        host: HostLink | None,
-    ) -> MemoryPlan:
-        kind = amp_dtype(amp)
-        scaling = None if kind is None else scale
-        asked = graph, ctx, given, requests, within, rule, strategy, kind, scaling, stored, described
-        more: dict[str, Any] = dict(metrics=metrics, in_place=in_place, watch=watch)  # untimed
-        return _plan(*asked, host=host, **more)[0].train_plan
-
-    def of(problem: Problem) -> tuple[Lowered, Lowered, MemoryPlan]:
-        return next(m for m in made if m[0].problem.tasks is problem.tasks)
-
-    def planned(steps: Steps) -> Planned:
-        may_advise = choose is None or alone
-        try:
-            usual = steps.free if budget is None else steps.first
-            if plan is not None:
-                mine = (p for p in (usual, steps.free, *steps) if is_of(plan, p))
-                found = replace(adopted(plan, next(mine, usual), budget), steps=steps)
-            elif choose is not None:
-                found = choose(steps, of(usual)[0])
-            else:
-                found = plan_memory(steps, budget)
-            train, infer_lowered, infer_plan = of(found.problem)
-            if described is None and plan is None:
-                found = tried(train, found)
-            shown = (*looked.shown, *(Seen(name, key, True) for name, key in train.step.points))
-            result = Planned(inferred, infer_lowered, infer_plan, train, found, shown)
-            may_advise = True
-            room(result)
-        except MemoryBudgetError as error:
-            if may_advise:
-                apart = (ctx or current_context()).device_type == "gpu"
-                least = min((m[0] for m in made), key=lambda train: train.problem.lower_bound_bytes)
-                known = inferred, frozenset(given), requests, rule, amp, host, apart, least, error
-                error.advise = partial(advice, Question(*known, partial(ask, error.budget_bytes)))
-            raise
-        return result
-
-    def steps_of(order: Lowered | None, free: bool, bounded: bool) -> Steps:
-        """Without a budget and within one; each says whether its step is light."""
-        return Steps(lambda: lowered(usual_step(), order, free).problem, within(order, bounded), strategy)
-
-    if like_train is not None:
-        light = like_train.light
-        with suppress(MemoryBudgetError):  # an order of these sizes' own may take less
-            return planned(steps_of(like_train, light, light and budget is not None)), requests
-    return planned(steps_of(None, True, False)), requests

@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 from statistics import mean, median
@@ -42,10 +41,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..backends import bind_call, Call
-from ..core import OutOfMemoryError
-from ..engine import get_engine, Var
+from ..core.bytesize import format_bytes
 from ..memplan import MemoryPlan
-from ..memplan.device import DEFAULT, MEASURED
+from ..memplan.device import MEASURED
 from ..memplan.locality import walk
 from ..memplan.plan import make_plan
 from ..memplan.problem import padded
@@ -53,8 +51,9 @@ from ..memplan.search import frontier_of
 from ..ops.philox import RandomStream
 from .cache_probe import cache_bytes, others_bytes_per_s
 from .lower import Lowered
-from .rehearsal import can_be_run, fill, Rehearsal
+from .rehearsal import can_be_run, fill
 from .timings import Cache, Seconds, Timings
+from .trials import rehearsed, where_kernels_run
 
 ROUNDS = 5  # in which all calls take turns: once out of the cache, then
 AGAIN = 10  # times at most in the cache, and
@@ -65,11 +64,7 @@ FLUSH = 2  # times as much as the cache holds is touched before a cold run
 LEAST_FLUSH = 8 * 2**20  # bytes, where no cache is to be seen
 LOOKS = 2  # in each round at what others do
 LEAST_BLOCK = 8 * 2**20  # bytes: from 4 MiB on, numpy asks the system for huge pages
-REHEARSED = 8  # steps of each plan that count, one after the other that puts its bytes into the cache
-REHEARSED_S = 20.0  # for them, and
-LEAST_REHEARSED = 3  # steps where they take longer
-TRIES = 3  # of so many steps of the plan that is chosen; what takes
-MOST_OVER = 1.2  # times as long as its kernels' times say was disturbed
+REHEARSED = 8  # steps of each of both plans that count
 LEAST_SHARE, MOST_SHARE = 0.5, 1.5  # of what the cache matters to calls alone is what it does in a step
 
 
@@ -77,6 +72,8 @@ LEAST_SHARE, MOST_SHARE = 0.5, 1.5  # of what the cache matters to calls alone i
 class Calibration:
     """What `calibrate` did: `calls` distinct kernel calls, of which `measured` were timed now and `known`
     from before; `modelled` could not be timed. `wall_s` is how long it took, `step_s` the sum over the step.
+
+    `plans` are those of the budgets that were named, without a budget first, tried in turns.
     """
 
     calls: int
@@ -85,13 +82,24 @@ class Calibration:
     modelled: int
     wall_s: float
     step_s: float
+    plans: tuple[MemoryPlan, ...] = ()
 
     def __str__(self) -> str:
-        return (
+        lines = [
             f"{self.calls} distinct kernel calls: {self.measured} timed in {self.wall_s:.1f} s, {self.known} "
             f"known from before, {self.modelled} modelled; "
             f"a step is predicted to take {1e3 * self.step_s:.2f} ms"
-        )
+        ]
+        for plan in self.plans:
+            seconds, beyond = plan.predicted_seconds, plan.predicted_seconds / self.plans[0].predicted_seconds
+            within = (
+                "without a budget"
+                if plan.budget_bytes is None
+                else f"within {format_bytes(plan.budget_bytes)}"
+            )
+            extra = "" if plan is self.plans[0] else f", {100 * (beyond - 1):+.1f} %"
+            lines.append(f"{within}, {format_bytes(plan.peak_bytes)}: {1e3 * seconds:.2f} ms{extra}")
+        return "\n".join(lines)
 
 
 def with_measured_costs(
@@ -144,7 +152,7 @@ def in_steps(lowered: Lowered, budget: int | None) -> dict[str, Seconds]:
     least = plans.least()
     first = make_plan(problem) if budget is None else plans.at(budget - problem.fixed_total) or least
     of_plans = [first, least]
-    rows = _rehearse(lowered, of_plans, REHEARSED)
+    rows = rehearsed([(lowered, of_plans)], REHEARSED)
     if not rows[-1]:
         return {}
     keys = {c: call_key(lowered, c) for c in _counted(lowered)}
@@ -154,53 +162,6 @@ def in_steps(lowered: Lowered, budget: int | None) -> dict[str, Seconds]:
         seen.append([Place(keys[t], call.lost, median(of)) for t, call, of in steps if t in keys and any(of)])
     tasks = {key: problem.tasks[c] for c, key in keys.items()}
     return settled(seen, {key: Seconds(task.cold, task.warm) for key, task in tasks.items()})
-
-
-def tried(lowered: Lowered, plan: MemoryPlan) -> MemoryPlan:
-    """`plan` with what its step takes on scratch arrays; as it is where these have no room.
-
-    Tried once: the time is kept like those of calls. What cannot be run counts with its modelled time.
-    """
-    if lowered.backend.is_remote or not plan.schedule.task or plan.host_bytes:
-        return plan
-    timings = Timings.of(lowered.backend)
-    text = repr((plan.problem.digest, plan.schedule.task, plan.offsets))
-    key = hashlib.sha256(text.encode()).hexdigest()
-    known = timings.get(key)
-    if known is None:
-        (rows,) = _rehearse(lowered, [plan], TRIES * REHEARSED)
-        if not rows:
-            return plan
-        modelled = [call.seconds for call in walk(plan)]
-        # Others take the cores or the cache for a second now and then: of several tries the least.
-        tries = [rows[i : i + REHEARSED] for i in range(0, len(rows), REHEARSED)]
-        whole = [rows for rows in tries if len(rows) == REHEARSED] or tries
-        took = min(sum(median(of) or m for of, m in zip(zip(*rows), modelled)) for rows in whole)
-        if took > MOST_OVER * sum(modelled):  # they took them all the while
-            took = sum(modelled)
-        known = Seconds(took, took, took)
-        timings.update({key: known}, timings.cache or (0, 0.0))
-    return replace(plan, rehearsed_seconds=known.usual)
-
-
-def _rehearse(lowered: Lowered, plans: Sequence[MemoryPlan], rounds: int) -> list[list[list[float]]]:
-    """Of each plan seconds by round and step of its schedule; fewer rounds where they take long, and none
-    where there is no room.
-    """
-    rows: list[list[list[float]]] = [[] for _ in plans]
-
-    def run() -> None:
-        end = perf_counter() + REHEARSED_S
-        try:
-            rehearsal = Rehearsal(lowered, plans)
-        except OutOfMemoryError:
-            return
-        while len(rows[-1]) < (rounds if perf_counter() < end else LEAST_REHEARSED):
-            for p, found in enumerate(rows):
-                found.append(rehearsal(p))
-
-    _run_where_kernels_run(lowered, run)
-    return rows
 
 
 class Place(NamedTuple):
@@ -246,7 +207,7 @@ def _counted(lowered: Lowered) -> list[int]:
 def costed(lowered: Lowered, seconds: Mapping[str, Seconds], cache: Cache) -> Lowered:
     """`lowered` with these times of its calls, and scaled models of those that have none."""
     keys = {c: call_key(lowered, c) for c in _counted(lowered)}
-    modelled = [call.seconds(DEFAULT) for call in lowered.calls]
+    modelled = [call.seconds(lowered.backend.rates) for call in lowered.calls]
     models = {key: modelled[c] for c, key in keys.items()}
     ratios = [(seconds[k].usual or seconds[k].cold) / s for k, s in models.items() if k in seconds and s]
     scale = median(ratios) if ratios else 1.0
@@ -290,7 +251,7 @@ class Turns:
                 else:
                     self._pairs[key].append(pair)
 
-        _run_where_kernels_run(lowered, run)
+        where_kernels_run(lowered, run)
         if self._cache:
             self._others.append(others_bytes_per_s(self._cache, LOOKS))
 
@@ -301,26 +262,6 @@ class Turns:
     def others_bytes_per_s(self) -> float:
         """What others have touched of the cache in the same rounds."""
         return median(self._others) if self._others else 0.0
-
-
-def _run_where_kernels_run(lowered: Lowered, run: Callable[[], None]) -> None:
-    """`run()` with the threads of these kernels, on the thread that will run them, if there is one such.
-
-    A thread that has run a parallel kernel has a team of OpenMP threads for good, and with a second team the
-    program's own would fall asleep at every barrier (see `engine/threaded.py`).
-    """
-
-    def there() -> None:
-        threads = lowered.backend.running(lowered.threads) if lowered.tuned else nullcontext()
-        with threads, np.errstate(all="ignore"):  # made-up values; and each thread has a state of its own
-            run()
-
-    if lowered.kind != "team":
-        there()
-        return
-    done, engine = Var("timings"), get_engine()
-    engine.push(there, (), (done,), name="timing kernels", kind="team")
-    engine.wait_for(done)
 
 
 def call_key(lowered: Lowered, c: int) -> str:

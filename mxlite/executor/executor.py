@@ -13,10 +13,11 @@ from ..core import Context, nearest, ShapeError, StateError, UnknownNameError
 from ..core.collection import no_collection
 from ..core.errors import OpAttributeError
 from ..core.wanted import wanted, wanted_function
-from ..graph import LOSS_SCALE, Node, output_name, Shape, state_name
+from ..graph import Entry, LOSS_SCALE, Node, output_name, Shape, state_name
 from ..graph.update import HISTORY, HYPER, MASTER
 from ..memplan import MemoryPlan, RUN, STORE, Template
 from ..ndarray import NDArray
+from ..ndarray.row_gradient import RowGradient
 from .arena import Arena
 from .away import held_bytes, with_copies
 from .feed import Feed
@@ -25,6 +26,7 @@ from .lower import Lowered
 from .metrics import sums_key, taken_key
 from .planned import Planned
 from .program import Program
+from .row_gradients import is_row_sparse
 from .step import Key
 from .storage import plan_in_errors
 from .watch import Watch
@@ -66,11 +68,11 @@ class Executor:
         self._given = dict(given)
         self._states: dict[Node, dict[str, Any]] = {}
         graph = planned.graph
-        self._arguments = [n.name for n in graph.arguments]
+        self._arguments = dict.fromkeys(n.name for n in graph.arguments)
         self._auxiliary = [n.name for n in graph.auxiliary]
         self._output_names = [output_name(e) for e in graph.outputs]
         self.arg_arrays: list[NDArray] = [arrays["var", n] for n in self._arguments]
-        self.grad_arrays: list[NDArray | None] = [arrays.get(("grad", n)) for n in self._arguments]
+        self.grad_arrays: list[NDArray | None] = [self._gradient(n) for n in graph.arguments]
         self.aux_arrays: list[NDArray] = [arrays["var", n] for n in self._auxiliary]
         self.outputs: list[NDArray] = [arrays["out", i] for i in range(len(graph.outputs))]
         self._feed = Feed(planned, context, backend, self._arrays)
@@ -81,6 +83,16 @@ class Executor:
         self._loss_scale: float | None = None
         if ("var", LOSS_SCALE) in arrays:
             self.loss_scale = given["loss_scale"].value
+
+    def _gradient(self, argument: Node) -> NDArray | None:
+        """The gradient as a user sees it: row_sparse where there are flags of its rows."""
+        grad = self._arrays.get(("grad", argument.name))
+        flags = self._arrays.get(("rows", argument.name))
+        return (
+            grad
+            if grad is None or flags is None
+            else RowGradient(grad, flags, is_row_sparse(Entry(argument)))
+        )
 
     # -- what it holds -------------------------------------------------------------------------
 
@@ -124,6 +136,10 @@ class Executor:
     def arg_dict(self) -> dict[str, NDArray]:
         """The arguments by name: the arrays that the program reads."""
         return dict(zip(self._arguments, self.arg_arrays))
+
+    def has_argument(self, name: str) -> bool:
+        """Whether an argument has that name."""
+        return name in self._arguments
 
     @property
     def grad_dict(self) -> dict[str, NDArray | None]:

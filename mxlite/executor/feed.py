@@ -61,7 +61,7 @@ class Feed:
     def renew(self, planned: Planned, arrays: Mapping[Key, NDArray]) -> None:
         """From now on feed `arrays` of the same inputs."""
         self._planned, self._arrays = planned, arrays
-        self._arguments = [n.name for n in planned.graph.arguments]
+        self._arguments = dict.fromkeys(n.name for n in planned.graph.arguments)
 
     def take(self) -> list[Told]:
         """What the next program is told."""
@@ -114,6 +114,8 @@ class Feed:
             target = self._arrays["var", name]
             if not isinstance(value, NDArray):
                 value = array(value, cpu() if self._is_gpu else None, target.dtype)
+            elif self._is_gpu:
+                value = value.plain()
             if value.shape != target.shape:
                 raise ShapeError(
                     f"{name!r} was bound as {target.shape}, but got an array of {value.shape}; "

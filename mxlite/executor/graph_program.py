@@ -53,11 +53,10 @@ class GraphProgram(Program):
         state = None if random is None else random.array
         super().__init__(lowered, plan, arrays, arena, state, rng_var, states=states)
 
-    def push_step(self, told: Sequence[Told] = ()) -> None:
+    def _push_whole(self, told: Sequence[Told]) -> None:
         whole = self.whole
         self._push([whole], True, told)
-        self.arena.holder = None
-        self.arena.tail = (whole.done,)
+        self.arena.holder, self.arena.tail = None, (whole.done,)
 
     @property
     def whole(self) -> GraphSegment:

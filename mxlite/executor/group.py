@@ -290,11 +290,9 @@ class ExecutorGroup:
         bound = max(member.lower_bound_bytes for member in members)
         text = str(error)
         if stay:
-            text += (
-                f"\nWith what {len(stay)} other bound "
-                f"{'shape' if len(stay) == 1 else 'shapes'} own, {need} bytes are enough for all."
-            )
-        return MemoryBudgetError(
+            others = "1 other bound shape owns" if len(stay) == 1 else f"{len(stay)} other bound shapes own"
+            text += f"\nWith what {others}, {need} bytes are enough for all."
+        refused = MemoryBudgetError(
             text,
             budget_bytes=error.budget_bytes,
             least_feasible_bytes=need,
@@ -302,6 +300,9 @@ class ExecutorGroup:
             keep_all_peak_bytes=max(plan.keep_all_peak_bytes for plan in plans),
             least_extra_time=plans[0].extra_time,
         )
+        if not stay:  # what helps one shape need not help the others
+            members[0].explain(refused)
+        return refused
 
 
 def _steps_of(plan: MemoryPlan) -> Steps:

@@ -15,14 +15,36 @@ from ..graph.opdef import known_shape
 MOST_BYTES = 2**62  # of all results together; beyond, sums no longer fit in 64 bits
 
 
+OPTIONS = (
+    "grad_req", "type_dict", "memory_budget", "optimizer", "amp", "loss_scale", "device", "plan", "offload",
+    "streams",
+)  # fmt: skip
+"""What else stands among the shapes of inputs in a call of `simple_bind`."""
+
+
 def shapes_of_variables(graph: Graph, shapes: Mapping[str, Shape]) -> Mapping[str, Shape]:
-    """The shapes that a user gave. Names of no variable are left out, as in MXNet."""
+    """The shapes that a user gave. Shapes of no variable are left out, as in MXNet; what is no shape is an
+    option that is misspelt."""
     names = {n.name for n in graph.variables}
+    for name, shape in shapes.items():
+        if name not in names and not isinstance(shape, (tuple, list)):
+            raise UnknownNameError(
+                f"{name!r} is neither an input of the network nor an option, and {str(shape)[:80]!r} is no "
+                f"shape.{nearest(name, (*names, *OPTIONS))}"
+            )
     return {n: from_user(s, n) for n, s in shapes.items() if n in names}
 
 
-def infer(graph: Graph, shapes: Mapping[str, Shape], types: Mapping[str, Any]) -> Graph:
-    """`graph` with every shape and dtype known. Raises ShapeError naming what is missing, or too large."""
+def infer(
+    graph: Graph,
+    shapes: Mapping[str, Shape],
+    types: Mapping[str, Any],
+    given: Mapping[str, Shape] | None = None,
+) -> Graph:
+    """`graph` with every shape and dtype known. Raises ShapeError naming what is missing, or too large.
+
+    `given` are the shapes as the user wrote them, also those of names that nothing has.
+    """
     names = [n.name for n in graph.variables]
     known = set(names)
     if len(known) < len(names):
@@ -39,12 +61,12 @@ def infer(graph: Graph, shapes: Mapping[str, Shape], types: Mapping[str, Any]) -
     graph = infer_types(infer_shapes(graph, shapes), types, default="float32")
     unknown = [n.name for n in graph.variables if not known_shape(graph.shapes.get(Entry(n)))]
     if unknown:
-        given = ", ".join(f"{k}={_written(v)}" for k, v in shapes.items()) or "nothing"
+        said = ", ".join(f"{k}={_written(v)}" for k, v in shapes.items()) or "nothing"
         if any(min(s, default=0) < 0 for s in shapes.values()):
-            given += ", where ? is 0 or below and leaves an axis open"
+            said += ", where ? is 0 or below and leaves an axis open"
         raise ShapeError(
-            f"The shapes of {unknown[:8]} do not follow from {given}; give them as well"
-            f"{_near_given(unknown, shapes, names)}."
+            f"The shapes of {unknown[:8]} do not follow from {said}; give them as well."
+            f"{_near_given(unknown, given or {}, names)}"
         )
     for entry in graph.entries():
         if not known_shape(graph.shapes.get(entry)):
@@ -65,7 +87,7 @@ def _written(shape: Shape) -> str:
 def _near_given(unknown: Sequence[str], shapes: Mapping[str, Shape], names: Sequence[str]) -> str:
     for name in shapes:
         if name not in names:
-            return f" ({name!r} is no argument.{nearest(name, unknown)})"
+            return f" {name!r} is no input.{nearest(name, unknown)}"
     return ""
 
 

@@ -65,7 +65,7 @@ def lower(
     least_arena: int = 0,
     constants: bool = False,
     in_place: bool = False,
-    device: Device = DEFAULT,
+    device: Device | None = None,
     like: Lowered | None = None,
     light: bool = False,
 ) -> Lowered:
@@ -74,10 +74,12 @@ def lower(
     `extra_fixed` adds bytes by category that the program's owner holds besides (optimizer state of an
     imperative update). `constants`: whether what depends on parameters alone is kept from call to call;
     `in_place`: whether parameters may be kept in another form where they are.
-    `device` is what seconds are reckoned for. `like`: the same step for other sizes; where no more than these
-    differ its order is taken, with which plans for its sizes are templates for plans of these.
+    `device` is what seconds are reckoned for, the backend's rates if None. `like`: the same step for other
+    sizes; where no more than these differ its order is taken, with which plans for its sizes are templates
+    for plans of these.
     `light`: whether it is to hold less for a little more time, see `Backend.lighten`.
     """
+    device = device or backend.rates
     threads = backend.threads()
     step = _rewritten(step, backend.combine)
     step = _rewritten(step, backend.lighten) if light else step

@@ -20,3 +20,8 @@ class Planned:
     train: Lowered
     train_plan: MemoryPlan
     shown: tuple[Seen, ...] = ()
+
+    @property
+    def lowered(self) -> tuple[Lowered, Lowered]:
+        """Training and inference."""
+        return self.train, self.infer

@@ -80,21 +80,47 @@ class Program:
 
         `told` is what a program on a GPU does just before, in the same operation; see GraphProgram.
         """
-        self._enter(range(self.num_forward), told)
-        self.arena.holder = self
-        self.arena.tail = self._forward_tail
+        try:
+            self._enter(range(self.num_forward), told)
+            self.arena.holder, self.arena.tail = self, self._forward_tail
+        except BaseException:
+            self._break_off()
+            raise
 
     def push_backward(self, told: Sequence[Any] = ()) -> None:
         """Push backward and update; the forward pass must have been the last to use the arena."""
-        self._push(self.segments[self.num_forward :], False, told)
-        self.arena.holder = None
-        self.arena.tail = self._tail
+        try:
+            self._push(self.segments[self.num_forward :], False, told)
+            self.arena.holder, self.arena.tail = None, self._tail
+        except BaseException:
+            self._break_off()
+            raise
 
     def push_step(self, told: Sequence[Any] = ()) -> None:
         """Push forward, backward and update at once."""
+        try:
+            self._push_whole(told)
+        except BaseException:
+            self._break_off()
+            raise
+
+    def _push_whole(self, told: Sequence[Any]) -> None:
         self._enter([g for g in range(len(self.segments)) if g not in self.previews], told)
+        self.arena.holder, self.arena.tail = None, self._tail
+
+    @property
+    def passes(self) -> list[Any]:
+        """All segments there are by now."""
+        return self.segments
+
+    def _break_off(self) -> None:
+        """An interrupt came between two pushes, often while one waits for room: what was pushed happens.
+
+        So who is next waits for every segment. Nothing that this program has computed can be relied on.
+        """
         self.arena.holder = None
-        self.arena.tail = self._tail
+        self.arena.tail = tuple(dict.fromkeys((*self.arena.tail, *(s.done for s in self.passes))))
+        self._seen = []
 
     def _enter(self, segments: Sequence[int], told: Sequence[Any]) -> None:
         """Push these, but for constant ones that would make the same again."""

@@ -124,7 +124,7 @@ def _fused(q: Question, ask: _Asker) -> Iterator[str]:
     name = "update inside the step (optimizer=, or fused_update=True of Module)"
     if ask.left > 0:
         rule = UpdateRule(find_op("_fused_sgd"), {"rescale_grad": 1.0, "clip_gradient": -1.0})
-        yield f"{name}, with sgd: {_verdict(ask(rule=rule))}"
+        yield from _planned(q, f"{name}, with sgd", ask(rule=rule))
         return
     nbytes = q.lowered.problem.fixed_bytes.get("gradients", 0)
     yield f"{name}: up to {format_bytes(nbytes)} of gradients need no arrays"
@@ -134,7 +134,7 @@ def _mixed(q: Question, ask: _Asker) -> Iterator[str]:
     if q.amp is not None or not any(d == np.dtype("float32") for d in q.lowered.dtype):
         return
     if ask.left > 0:
-        yield f'amp="bfloat16": {_verdict(ask(amp="bfloat16"))}'
+        yield from _planned(q, 'amp="bfloat16"', ask(amp="bfloat16"))
         return
     arena = q.error.least_feasible_bytes - q.lowered.problem.fixed_total
     least = q.error.least_feasible_bytes
@@ -146,16 +146,14 @@ def _unmixed(q: Question, ask: _Asker) -> Iterator[str]:
     """Where 16 bits take more: a step that holds less may be one for float32 alone."""
     if q.amp is None or ask.left < 1:
         return
-    found = ask(amp=None)
-    if isinstance(found, MemoryPlan) or found.least_feasible_bytes < q.error.least_feasible_bytes:
-        yield f"float32 alone (amp=None): {_verdict(found)}"
+    yield from _planned(q, "float32 alone (amp=None)", ask(amp=None))
 
 
 def _offload(q: Question, ask: _Asker) -> Iterator[str]:
     if q.host is not None or not q.apart:
         return
     if ask.left > 0:
-        yield f'offload="auto": {_verdict(ask(host=HostLink()))}'
+        yield from _planned(q, 'offload="auto"', ask(host=HostLink()))
         return
     yield 'offload="auto": kept arrays may wait in host memory (not planned here)'
 
@@ -200,7 +198,7 @@ def _batch(q: Question, ask: _Asker) -> Iterator[str]:
             guess = min(max(on_line, low + 1), high - 1) if plan is None else (low + high) // 2
     if plan is not None:
         rest = f"; {low + 1} does not" if high == low + 1 else ""
-        yield f"{what.format(low)}: {_verdict(plan)}{rest}"
+        yield f"{what.format(low)}: {_fits(plan)}{rest}"
     elif high == 1:
         yield "no smaller batch: a batch of 1 does not fit either"
     elif estimate >= 1:
@@ -238,10 +236,16 @@ def _data(q: Question) -> set[str]:
     return input_names(q.inferred, list(q.given))
 
 
-def _verdict(found: MemoryPlan | MemoryBudgetError) -> str:
+def _planned(q: Question, what: str, found: MemoryPlan | MemoryBudgetError) -> Iterator[str]:
+    """What came out of planning a remedy; nothing where it takes no less than what was asked for."""
     if isinstance(found, MemoryPlan):
-        return f"fits, {format_bytes(found.peak_bytes)} with {percent(found.extra_time)} extra time"
-    return f"not enough, needs {format_bytes(found.least_feasible_bytes)}"
+        yield f"{what}: {_fits(found)}"
+    elif found.least_feasible_bytes < q.error.least_feasible_bytes:
+        yield f"{what}: not enough, needs {format_bytes(found.least_feasible_bytes)}"
+
+
+def _fits(plan: MemoryPlan) -> str:
+    return f"fits, {format_bytes(plan.peak_bytes)} with {percent(plan.extra_time)} extra time"
 
 
 def _shape(shape: Shape) -> str:

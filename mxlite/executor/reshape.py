@@ -12,12 +12,14 @@ from ..graph.update import HISTORY
 from ..memplan import plan_memory
 from ..ndarray import NDArray
 from .amp import typed
-from .bind import _plan, locals_of, Shapes, update_rule
+from .bind import locals_of, Shapes, update_rule
+from .candidates import Candidates
 from .executor import Executor
 from .link import arena_bytes, link
 from .lower import STAGING
 from .offload import host_link
 from .planned import Planned
+from .planning import Planning
 from .room import require_room
 from .step import input_names, Key
 
@@ -64,30 +66,27 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         require_room(planned, backend, there, *arena_bytes(planned, backend, executor))
 
     templates = executor.templates()
-    planned, requests = _plan(
-        inferred,
-        executor.context,
-        set(known),
-        executor._grad_req,
-        given["budget"],
-        update_rule(given["optimizer"]),
-        amp=given["amp"],
-        scale=given["loss_scale"],
-        stored=stored,
+    planned, requests = Planning(
+        Candidates(
+            inferred=inferred,
+            ctx=executor.context,
+            given=frozenset(known),
+            grad_req=executor._grad_req,
+            budget=given["budget"],
+            rule=update_rule(given["optimizer"]),
+            amp=given["amp"],
+            scale=given["loss_scale"],
+            stored=stored,
+            device=given["device"],
+            host=host_link(given["offload"]),
+            template=templates[1],
+            like=executor._planned.lowered,
+            in_place=bool(executor._planned.infer.step.forms),
+            watch=given["watch"],
+        ),
         choose=lambda steps, _: plan_memory(steps, given["budget"], template=templates[0]),
-        template=templates[1],
-        device=given["device"],
-        host=host_link(given["offload"]),
-        in_place=bool(executor._planned.infer.step.forms),
-        watch=given["watch"],
-        like=executor._planned,
         room=room,
-    )
-    if planned.train_plan.arena_bytes > executor._arena.nbytes and not allow_up_sizing:
-        raise ShapeError(
-            f"reshape needs an arena of {planned.train_plan.arena_bytes} bytes, the executor has "
-            f"{executor._arena.nbytes}; allow_up_sizing=True allocates a larger one."
-        )
+    ).run()
     settings = locals_of(
         known,
         executor._grad_req,

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 from ..core.errors import StateError
 from ..graph import Graph
-from .bind import _plan, update_rule
+from .amp import typed
+from .bind import update_rule
+from .candidates import Candidates
 from .executor import Executor
-from .infer import infer
 from .link import arena_bytes
 from .offload import host_link
 from .planned import Planned
+from .planning import Planning
 from .room import require_room
 from .step import Key
 from .storage import Allocator
@@ -28,10 +30,11 @@ def rewatch(executor: Executor, watch: Watch | None) -> None:
     if given["grouped"]:
         raise StateError("This executor is a Module's: call the module's install_monitor.")
     arrays = {**executor.arg_dict, **executor.aux_dict}
-    inferred = infer(
+    inferred, stored = typed(
         Graph(old.graph.outputs),
         {n: a.shape for n, a in arrays.items()},
         {n: a.dtype for n, a in arrays.items()},
+        given["amp"],
     )
     inputs = {k[1] for k, c in old.train.step.category.items() if c == "inputs" and k[1] in executor.arg_dict}
     scale = given["loss_scale"]
@@ -46,20 +49,23 @@ def rewatch(executor: Executor, watch: Watch | None) -> None:
         backend = executor._backend
         require_room(planned, backend, there, *arena_bytes(planned, backend, executor))
 
-    planned, _ = _plan(
-        inferred,
-        executor.context,
-        inputs,
-        executor._grad_req,
-        given["budget"],
-        update_rule(given["optimizer"]),
-        amp=given["amp"],
-        scale=None if scale is None else replace(scale, value=executor.loss_scale),
-        device=given["device"],
-        host=host_link(given["offload"]),
-        watch=watch,
+    planned, _ = Planning(
+        Candidates(
+            inferred=inferred,
+            ctx=executor.context,
+            given=frozenset(inputs),
+            grad_req=executor._grad_req,
+            budget=given["budget"],
+            rule=update_rule(given["optimizer"]),
+            amp=given["amp"],
+            scale=None if scale is None else replace(scale, value=executor.loss_scale),
+            stored=stored,
+            device=given["device"],
+            host=host_link(given["offload"]),
+            watch=watch,
+        ),
         room=room,
-    )
+    ).run()
     allocator = Allocator(executor.context, executor._backend)
     result = {k: a for k, a in executor._arrays.items() if k[0] in ("var", "grad")}
     for lowered in (planned.train, planned.infer):

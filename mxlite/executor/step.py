@@ -7,6 +7,7 @@ named by a key; everything else is left to the memory planner.
     ("var", name)        an argument, auxiliary state or optimizer state: a variable of the graph
     ("out", i)           output i
     ("grad", name)       the gradient of an argument
+    ("rows", name)       which of its rows the gradient reaches, if MXNet would store those alone
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from ..graph import (
     variable,
 )
 from ..graph.update import HISTORY, HYPER
+from .row_gradients import is_row_sparse, touched_rows
 
 Key = tuple[str, Any]
 GRAD_REQS = ("null", "write", "add")
@@ -189,10 +191,18 @@ def training_step(
         owned.add(("var", e.node.name), graph, e, "inputs")
 
     found = [(x, g) for x, g in zip(wanted, grads) if g is not None]
+    flags, made = touched_rows(graph, [x for x, _ in found])
     if rule is not None:
-        trained = _with_updates(replace(trained, outputs=graph.outputs), rule, found, owned, scaling)
+        flags = {x: f for x, f in flags.items() if rule.lazy and (rule.lazy_always or is_row_sparse(x))}
+        if flags:
+            trained = replace(trained, order=(*trained.nodes, *made))
+        trained = _with_updates(replace(trained, outputs=graph.outputs), rule, found, owned, scaling, flags)
     else:
+        flags = {x: f for x, f in flags.items() if grad_req[x.node.name] == "write"}
+        if flags:
+            trained = replace(trained, order=(*trained.nodes, *made))
         trained = _with_gradient_storage(trained, graph, found, grad_req, storage)
+        trained = _with_flags_stored(trained, flags, storage, owned)
         for weight in wanted:
             owned.add(("grad", weight.node.name), graph, weight, "gradients")
     trained, shown = _with_points_stored(trained, there, storage, owned)
@@ -244,12 +254,13 @@ def _with_updates(
     found: Sequence[tuple[Entry, Entry]],
     owned: _Owned,
     scaling: Scaling | None,
+    flags: Mapping[Entry, Entry],
 ) -> Graph:
     """Add an update for each (parameter, gradient); gradients need no storage then, states do."""
     scale = next((Entry(n) for n in trained.variables if n.name == LOSS_SCALE), None)
     if scale is None and scaling is not None:
         scale = variable(LOSS_SCALE)  # of a network that has nothing in 16 bits
-    trained = fuse_updates(trained, rule, found, scaling, scale)
+    trained = fuse_updates(trained, rule, found, scaling, scale, flags)
     shapes: dict[str, Shape] = {HYPER: (max(1, len(found)), rule.rates)}
     types: dict[str, Any] = {HYPER: "float64"}
     if scaling is not None and found:
@@ -265,6 +276,26 @@ def _with_updates(
     for node in trained.variables:
         if node.name in shapes:
             owned.add(("var", node.name), trained, Entry(node), "optimizer")
+    return trained
+
+
+def _with_flags_stored(
+    trained: Graph, flags: Mapping[Entry, Entry], storage: dict[Entry, Key], owned: _Owned
+) -> Graph:
+    """Keep the flags of the rows that gradients reach, each in storage of its own."""
+    order, kept = list(trained.nodes), []
+    for weight, flag in flags.items():
+        if flag in storage:
+            order.append(Node(_copy, NoAttrs(), (flag,), f"{weight.node.name}_rows"))
+            flag = Entry(order[-1])
+        storage[flag] = ("rows", weight.node.name)
+        kept.append(flag)
+    if not kept:
+        return trained
+    outputs = (*trained.outputs, *kept)
+    trained = infer_types(infer_shapes(replace(trained, outputs=outputs, order=tuple(order)), {}), {})
+    for flag in kept:
+        owned.add(storage[flag], trained, flag, "outputs")
     return trained
 
 

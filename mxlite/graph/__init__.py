@@ -18,7 +18,14 @@ from .ir import (
     variable as variable,
 )
 from .mixed_precision import LOSS_SCALE as LOSS_SCALE, mixed_precision as mixed_precision, Policy as Policy
-from .opdef import DType as DType, NoAttrs as NoAttrs, Op as Op, Shapes as Shapes, Signature as Signature
+from .opdef import (
+    DType as DType,
+    NoAttrs as NoAttrs,
+    Op as Op,
+    Shapes as Shapes,
+    Signature as Signature,
+    Touched as Touched,
+)
 from .rewrite import Rewriter as Rewriter
 from .update import (
     fuse_updates as fuse_updates,

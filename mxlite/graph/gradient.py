@@ -19,7 +19,7 @@ Every forward node meets its `grad_op`, which is given exactly the arrays that t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
 from ..core.errors import DerivativeError, MXLiteError
@@ -100,67 +100,92 @@ def backward(
     gradient node, and differentiating through that one raises DerivativeError.
     """
     wanted = carries_gradient(graph, wrt)
-    parts: dict[Entry, Entry] = {}
-    made: list[Node] = []
-
-    def arrive(at: Entry, term: Entry) -> None:
-        if at not in parts:
-            parts[at] = term
-            return
-        name = f"{at.node.name}_grad_sum"
-        made.append(Node(_grad_add, _grad_add.Attrs(), (parts[at], term), name))
-        parts[at] = Entry(made[-1])
-
-    heads = {e.node for e in graph.outputs[:starts]}
+    walk = _Backward(wanted, again)
     for i, e in enumerate(graph.outputs):
         if i in head_gradients and e in wanted:
-            head = head_gradients[i].node
-            if head.op is not None and head not in made:
-                made.append(head)
-            arrive(e, head_gradients[i])
-
+            walk.begin(e, head_gradients[i])
+    heads = {e.node for e in graph.outputs[:starts]}
     for node in reversed(graph.nodes):
+        if node.op is not None and any(e in wanted for e in node.inputs):
+            walk.visit(node, node in heads)
+    grads = [walk.parts.get(x) for x in wrt]
+    outputs = (*graph.outputs, *(g for g in grads if g is not None))
+    order = _ordered(graph, outputs, walk.made)
+    return replace(graph, outputs=outputs, order=order), grads
+
+
+class _Backward:
+    """A pass over the nodes in reverse: the gradient that has arrived at each entry by now, `parts`, and the
+    nodes it took, `made`. `wanted` are the entries that gradients may go to."""
+
+    def __init__(self, wanted: Container[Entry], again: FindOp | None) -> None:
+        self.wanted = wanted
+        self.again = again
+        self.parts: dict[Entry, Entry] = {}
+        self.made: list[Node] = []
+
+    def begin(self, at: Entry, head: Entry) -> None:
+        """The gradient of an output is given."""
+        if head.node.op is not None and head.node not in self.made:
+            self.made.append(head.node)
+        self.arrive(at, head)
+
+    def arrive(self, at: Entry, term: Entry) -> None:
+        """One more term of a gradient."""
+        if at not in self.parts:
+            self.parts[at] = term
+            return
+        name = f"{at.node.name}_grad_sum"
+        self.made.append(Node(_grad_add, _grad_add.Attrs(), (self.parts[at], term), name))
+        self.parts[at] = Entry(self.made[-1])
+
+    def visit(self, node: Node, is_head: bool) -> None:
+        """Send what has arrived at a node's outputs on to its inputs. A loss that is a head starts itself."""
         op = node.op
-        if op is None or not any(e in wanted for e in node.inputs):
-            continue
+        assert op is not None
         names = node.output_names
-        arrived = {f"d_{y}": parts.get(Entry(node, i)) for i, y in enumerate(names)}
+        arrived = {f"d_{y}": self.parts.get(Entry(node, i)) for i, y in enumerate(names)}
         has_gradient = any(e is not None for e in arrived.values())
-        starts_here = op.is_loss and node in heads and not needs_head_gradient(node)
-        if not has_gradient and not starts_here:
-            continue
-        ins = node.input_names
-        for name, x in zip(ins, node.inputs):
+        if not has_gradient and not (op.is_loss and is_head and not needs_head_gradient(node)):
+            return
+        for name, x in zip(node.input_names, node.inputs):
             key = _gradient_is(op, name)
             same = arrived.get(key) if key is not None else None
-            if same is not None and x in wanted:
-                arrive(x, same)
-        if again is not None and op.derivative is not None:
-            heads_by_name = {y: g for y in names if (g := arrived[f"d_{y}"]) is not None}
-            writer = Writer(again, node.name)
-            outs = {y: Entry(node, i) for i, y in enumerate(names)}
-            found = op.derivative(writer, node.attrs, dict(zip(ins, node.inputs)), outs, heads_by_name)
-            made += writer.made
-            for name, x in zip(ins, node.inputs):
-                if name in found and x in wanted:
-                    arrive(x, found[name])
-            continue
-        if node.forward is not None:
+            if same is not None and x in self.wanted:
+                self.arrive(x, same)
+        if self.again is not None and op.derivative is not None:
+            self.write(node, arrived, self.again)
+        elif node.forward is not None:
             raise DerivativeError(
                 f"The gradient of {node.forward.op.op_name} {node.forward.name!r} cannot be differentiated "  # type: ignore[union-attr]
                 f"again: docs/operators.md lists the operators whose gradients can."
             )
-        grad_op = op.grad_op
-        if grad_op is None:
-            continue
+        elif op.grad_op is not None:
+            self.call(node, arrived, op.grad_op)
+
+    def write(self, node: Node, arrived: Mapping[str, Entry | None], again: FindOp) -> None:
+        """The gradients as the operator writes them with operators."""
+        op, names, ins = node.op, node.output_names, node.input_names
+        assert op is not None and op.derivative is not None
+        heads = {y: g for y in names if (g := arrived[f"d_{y}"]) is not None}
+        outs = {y: Entry(node, i) for i, y in enumerate(names)}
+        writer = Writer(again, node.name)
+        found = op.derivative(writer, node.attrs, dict(zip(ins, node.inputs)), outs, heads)
+        self.made += writer.made
+        for name, x in zip(ins, node.inputs):
+            if name in found and x in self.wanted:
+                self.arrive(x, found[name])
+
+    def call(self, node: Node, arrived: Mapping[str, Entry | None], grad_op: type[Op]) -> None:
+        """The gradients by a call of the gradient operator, which is given no more than it reads."""
+        ins = node.input_names
         makes = grad_op.output_names(node.attrs)
-        if not any(f"d_{n}" in makes and x in wanted for n, x in zip(ins, node.inputs)):
-            continue
+        if not any(f"d_{n}" in makes and x in self.wanted for n, x in zip(ins, node.inputs)):
+            return
         have: dict[str, Entry | None] = dict(zip(ins, node.inputs))
-        have |= {y: Entry(node, i) for i, y in enumerate(names)}
+        have |= {y: Entry(node, i) for i, y in enumerate(node.output_names)}
         have |= arrived
         needs = grad_op.input_names(node.attrs)
-        absent = frozenset(n for n in needs if have.get(n) is None)
         back = Node(
             grad_op,
             node.attrs,
@@ -168,17 +193,12 @@ def backward(
             f"{node.name}_backward",
             annotations=node.annotations,
             forward=node,
-            absent=absent,
+            absent=frozenset(n for n in needs if have.get(n) is None),
         )
-        made.append(back)
+        self.made.append(back)
         for name, x in zip(ins, node.inputs):
-            if f"d_{name}" in makes and x in wanted:
-                arrive(x, Entry(back, makes.index(f"d_{name}")))
-
-    grads = [parts.get(x) for x in wrt]
-    outputs = (*graph.outputs, *(g for g in grads if g is not None))
-    order = _ordered(graph, outputs, made)
-    return replace(graph, outputs=outputs, order=order), grads
+            if f"d_{name}" in makes and x in self.wanted:
+                self.arrive(x, Entry(back, makes.index(f"d_{name}")))
 
 
 def _gradient_is(op: type[Op], name: str) -> str | None:

@@ -7,7 +7,7 @@ than these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,11 +32,38 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
 
     Raises ShapeError, naming the node, for shapes that contradict each other.
     """
-    shapes: dict[Entry, Shape] = dict(graph.shapes)
-    learned: list[Entry] = []
+    found = _Shapes(graph)
+    found.start(known)
+    _sweep(graph, found.visit, found.learned, lambda e: known_shape(found.shapes.get(e)))
+    return replace(graph, shapes=found.shapes)
 
-    def learn(entry: Entry, shape: Shape, node: Node) -> None:
-        old = shapes.get(entry)
+
+class _Shapes:
+    """What is known of a graph's shapes by now; `learned` are the entries that it became known of."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.shapes: dict[Entry, Shape] = dict(graph.shapes)
+        self.learned: list[Entry] = []
+
+    def start(self, known: Mapping[str, Shape]) -> None:
+        """Take over what is known of variables."""
+        for node in self.graph.variables:
+            own = node.annotations.get("__shape__")
+            if own is not None and not (
+                known_shape(known.get(node.name)) or known_shape(self.shapes.get(Entry(node)))
+            ):
+                try:
+                    shape = from_user(_tuple(own, int))
+                except ValueError as error:
+                    raise ShapeError(f"variable {node.name!r}: its '__shape__' {error}") from None
+                self.learn(Entry(node), shape, node)
+            if node.name in known:
+                self.learn(Entry(node), tuple(known[node.name]), node)
+
+    def learn(self, entry: Entry, shape: Shape, node: Node) -> None:
+        """`node` says that `entry` is of this shape, as far as it is known."""
+        old = self.shapes.get(entry)
         if old == shape:
             return
         if old is not None:
@@ -50,80 +77,78 @@ def infer_shapes(graph: Graph, known: Mapping[str, Shape]) -> Graph:
                 return
             shape = merged
         require_possible(shape, _entry_name(entry))
-        shapes[entry] = shape
-        learned.append(entry)
+        self.shapes[entry] = shape
+        self.learned.append(entry)
 
-    for node in graph.variables:
-        own = node.annotations.get("__shape__")
-        if own is not None and not (
-            known_shape(known.get(node.name)) or known_shape(graph.shapes.get(Entry(node)))
-        ):
-            try:
-                shape = from_user(_tuple(own, int))
-            except ValueError as error:
-                raise ShapeError(f"variable {node.name!r}: its '__shape__' {error}") from None
-            learn(Entry(node), shape, node)
-        if node.name in known:
-            learn(Entry(node), tuple(known[node.name]), node)
-
-    def visit(node: Node) -> None:
+    def visit(self, node: Node) -> None:
+        """Learn what follows at one node."""
         if node.forward is not None:
-            of = _forward_inputs(node)
-            for i, name in enumerate(node.output_names):  # a gradient is as large as what it belongs to
-                shape = shapes.get(of[name.removeprefix("d_")])
-                if shape is not None and shapes.get(Entry(node, i)) != shape:
-                    shapes[Entry(node, i)] = shape
-                    learned.append(Entry(node, i))
+            self.follow(node)
             return
         assert node.op is not None
         entries = [*node.inputs, *(Entry(node, i) for i in range(node.num_outputs))]
-        names = node.input_names
-        ins = [shapes.get(e) for e in node.inputs]
         try:
             if node.op.same_shape:
-                found: Shape | None = None
-                for e in entries:
-                    s = shapes.get(e)
-                    if s is not None:
-                        merged = s if found is None else agreed_shape(found, s)
-                        if merged is None:
-                            raise ShapeError(
-                                f"all arrays must have one shape, got {found} and {s} ({_entry_name(e)!r})."
-                            )
-                        found = merged
-                if found is None:
-                    return
-                if known_shape(found) and node.op.infer_shape is not Op.infer_shape:
-                    node.op.infer_shape(node.attrs, *(found for _ in ins))  # it may refuse the shape
-                for e in entries:
-                    learn(e, found, node)
+                self.equate(node, entries)
                 return
-            inferred = node.op.inferred_names(node.attrs)
-            if any(not known_shape(s) for n, s in zip(names, ins) if n not in inferred):
-                outs = [shapes.get(Entry(node, i)) for i in range(node.num_outputs)]
-                for e, s in zip(node.inputs, node.op.infer_inputs(node.attrs, ins, outs)):
-                    if s is not None:
-                        learn(e, tuple(s), node)
-                ins = [shapes.get(e) for e in node.inputs]
-                needed = [s for n, s in zip(names, ins) if n not in inferred]
-                if None not in needed and not all(map(known_shape, needed)):
-                    for e, s in zip(entries, shapes_around(node.op, node.attrs, tuple(ins), tuple(outs))):
-                        if s is not None:
-                            learn(e, s, node)
-                return
-            given = [s if known_shape(s) else None for s in ins]
-            in_shapes, out_shapes = node.op.infer_shape(node.attrs, *given)
+            found = self.ask(node, entries)
         except (ShapeError, OpAttributeError) as error:
             text = str(error)
             if not text.startswith(node.op.op_name):
                 text = f"{node.op.op_name} {node.name!r}: {text}"
             raise type(error)(text) from None
-        for e, s in zip(entries, (*in_shapes, *out_shapes)):
+        for e, s in zip(entries, found):
             if s is not None:
-                learn(e, tuple(s), node)
+                self.learn(e, tuple(s), node)
 
-    _sweep(graph, visit, learned, lambda e: known_shape(shapes.get(e)))
-    return replace(graph, shapes=shapes)
+    def follow(self, node: Node) -> None:
+        """A gradient is as large as what it belongs to."""
+        of = _forward_inputs(node)
+        for i, name in enumerate(node.output_names):
+            shape = self.shapes.get(of[name.removeprefix("d_")])
+            if shape is not None and self.shapes.get(Entry(node, i)) != shape:
+                self.shapes[Entry(node, i)] = shape
+                self.learned.append(Entry(node, i))
+
+    def equate(self, node: Node, entries: Sequence[Entry]) -> None:
+        """All arrays of the node are of one shape."""
+        op = node.op
+        assert op is not None
+        found: Shape | None = None
+        for e in entries:
+            s = self.shapes.get(e)
+            if s is not None:
+                merged = s if found is None else agreed_shape(found, s)
+                if merged is None:
+                    raise ShapeError(
+                        f"all arrays must have one shape, got {found} and {s} ({_entry_name(e)!r})."
+                    )
+                found = merged
+        if found is None:
+            return
+        if known_shape(found) and op.infer_shape is not Op.infer_shape:
+            op.infer_shape(node.attrs, *(found for _ in node.inputs))  # it may refuse the shape
+        for e in entries:
+            self.learn(e, found, node)
+
+    def ask(self, node: Node, entries: Sequence[Entry]) -> Iterable[Shape | None]:
+        """What the operator says of all its arrays, of none as long as it lacks the shape of one."""
+        op, names = node.op, node.input_names
+        assert op is not None
+        ins = [self.shapes.get(e) for e in node.inputs]
+        inferred = op.inferred_names(node.attrs)
+        if all(known_shape(s) for n, s in zip(names, ins) if n not in inferred):
+            in_shapes, out_shapes = op.infer_shape(node.attrs, *(s if known_shape(s) else None for s in ins))
+            return (*in_shapes, *out_shapes)
+        outs = [self.shapes.get(Entry(node, i)) for i in range(node.num_outputs)]
+        for e, s in zip(node.inputs, op.infer_inputs(node.attrs, ins, outs)):
+            if s is not None:
+                self.learn(e, tuple(s), node)
+        ins = [self.shapes.get(e) for e in node.inputs]
+        needed = [s for n, s in zip(names, ins) if n not in inferred]
+        if None in needed or all(map(known_shape, needed)):
+            return ()
+        return shapes_around(op, node.attrs, tuple(ins), tuple(outs))
 
 
 def infer_types(graph: Graph, known: Mapping[str, Any], default: Any = None) -> Graph:

@@ -50,6 +50,8 @@ SERVICES = ("work", "rng", "train", "shapes", "state")
 
 DType = np.dtype[Any]
 Shapes = tuple[Shape, ...]
+Touched = frozenset[tuple[str, Entry, int]]
+"""Rows of a table: those that an operator makes flags of from an entry, for so many rows, or for several."""
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,17 @@ class Op:
     def unneeded(cls, a: Any) -> frozenset[str]:
         """Of what `backward` names, that which it does not read under `a`: it gets None instead."""
         return frozenset()
+
+    @classmethod
+    def touched_rows(
+        cls, a: Any, ins: Mapping[str, Entry], out_rows: Touched | None, csr: frozenset[Entry]
+    ) -> Mapping[str, Touched]:
+        """The rows that the gradient of an input can reach, for the inputs of which that is not all.
+
+        `ins` are the inputs by name, `csr` the entries that MXNet would store as csr, `out_rows` the rows of
+        the first output that its own gradient can reach, None for all.
+        """
+        return {}
 
     @classmethod
     def draws(cls, a: Any, train: bool) -> bool:

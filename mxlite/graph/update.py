@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..core.dtype import float32
+from ..core.errors import BindError
 from .attrs import parse_attrs
 from .ir import Entry, Graph, Node, variable
 from .opdef import Op
@@ -27,7 +28,9 @@ class UpdateRule:
 
     `op` has inputs (weight, grad, *states, hyper) and no outputs; it mutates weight and states.
     `attrs` are its parameters without `row`, which is the parameter's row in `hyper`; a row has `rates`
-    numbers. `mixed` stands in for `op` where the weight is of 16 bits, with MASTER as its last state.
+    numbers. `mixed` stands in for `op` where the weight is of 16 bits, with MASTER as its last state; `lazy`
+    where the gradient has flags of its rows, which it gets before `hyper`, if the weight is declared as
+    row_sparse or `lazy_always`.
     """
 
     op: type[Op]
@@ -35,6 +38,8 @@ class UpdateRule:
     states: tuple[str, ...] = ()
     mixed: type[Op] | None = None
     rates: int = 2
+    lazy: type[Op] | None = None
+    lazy_always: bool = True
 
     def op_of(self, dtype: Any) -> type[Op]:
         """The operator for a weight of this type."""
@@ -70,12 +75,15 @@ def fuse_updates(
     gradients: Sequence[tuple[Entry, Entry]],
     scaling: Scaling | None = None,
     scale: Entry | None = None,
+    rows: Mapping[Entry, Entry] = {},
 ) -> Graph:
     """`graph` with one update node for each (parameter variable, gradient entry), as effects.
 
     Weights whose type `graph` does not know count as float32. States become variables `state_name(parameter,
     state)`. The updates stand last in `order`; the planner runs each as soon as its gradient is there and
     the old weight is read no more.
+
+    `rows` are flags of the rows that a weight's gradient can reach: its update is the rule's lazy one.
 
     With `scaling` no update runs before all gradients have been looked at, so they live until then; `scale`
     is the variable of the loss scale.
@@ -99,6 +107,14 @@ def fuse_updates(
         op = rule.op_of(dtype)
         states = [variable(state_name(weight.node.name, s)) for s in rule.states_of(dtype)]
         extra += [s.node for s in states]
+        if weight in rows and rule.lazy is not None:
+            if op is not rule.op:
+                raise BindError(
+                    f"{weight.node.name!r} is of {dtype} and has a row_sparse gradient: lazy updates are of "
+                    f"float32 weights. Make the optimizer with lazy_update=False."
+                )
+            op = rule.lazy
+            states.append(rows[weight])
         effects.append(
             Node(
                 op,

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ..core.errors import FormatError, ShapeError
+from ..ndarray import from_numpy, NDArray
+from ..ndarray.sparse_array import sparse_array
+from ..ndarray.sparse_form import CSRForm, index_type, stacked
 from .csv_iter import shape_of
 from .iterator import DataDesc
 from .row_iter import Lines, RowIter
@@ -19,13 +23,14 @@ _LONGEST_PAIR = 64
 
 
 class LibSVMIter(RowIter):
-    """Batches of the rows of a LIBSVM file, **as dense arrays**; MXNet gives csr ones, which mxlite has not.
+    """Batches of the rows of a LIBSVM file, as csr arrays; with `stype` 'default' as dense ones.
 
     data: (N, `data_shape`);  label: (N,), or (N, `label_shape`) out of `label_libsvm`, a second file of the
-    same form. A batch takes 4 * N * data_shape bytes, whatever is 0 in it. FormatError names the
-    line that is malformed. Part `part_index` of `num_parts` has the lines whose number, from 0 on, leaves
-    that remainder (MXNet cuts the file by bytes). `round_batch` must be True, as in MXNet. `prefetch_buffer`
-    and `ctx` are accepted for MXNet's sake.
+    same form, stored as the data. A dense batch takes 4 * N * data_shape bytes, whatever is 0 in it; a csr
+    one 12 bytes for each element that the file names. FormatError names the line that is malformed. Part
+    `part_index` of `num_parts` has the lines whose number, from 0 on, leaves that remainder (MXNet cuts the
+    file by bytes). `round_batch` must be True, as in MXNet. `prefetch_buffer` and `ctx` are accepted for
+    MXNet's sake.
     """
 
     def __init__(
@@ -42,7 +47,11 @@ class LibSVMIter(RowIter):
         label_name: str = "softmax_label",
         prefetch_buffer: int = 4,
         ctx: str = "gpu",
+        stype: str = "csr",
     ) -> None:
+        if stype not in ("csr", "default"):
+            raise ValueError(f"LibSVMIter: stype is 'csr' or 'default', got {stype!r}.")
+        self._stype = stype
         if not round_batch:
             raise ValueError("LibSVMIter fills its last batch from the front: round_batch must be True.")
         if not 0 <= part_index < num_parts:
@@ -75,7 +84,7 @@ class LibSVMIter(RowIter):
         for file in self._files:
             file.rewind()
 
-    def _take(self, count: int) -> list[np.ndarray]:
+    def _take(self, count: int) -> list[Any]:
         (columns,), (labels,) = self._shapes
         data, own = _parsed(self._files[0], self._lines(self._files[0], count), columns)
         if len(self._files) == 1:
@@ -86,6 +95,14 @@ class LibSVMIter(RowIter):
                 f"{self._files[1].name} ends before {self._files[0].name}: each row of data needs a label."
             )
         return [data, given]
+
+    def _join(self, parts: Sequence[Any]) -> Any:
+        return stacked(parts) if isinstance(parts[0], CSRForm) else super()._join(parts)
+
+    def _as_array(self, values: Any) -> NDArray:
+        if not isinstance(values, CSRForm):
+            return super()._as_array(values)
+        return sparse_array(values) if self._stype == "csr" else from_numpy(values.dense())
 
     def _lines(self, file: Lines, count: int) -> list[tuple[int, str]]:
         """Up to `count` lines of this part."""
@@ -110,10 +127,10 @@ class LibSVMIter(RowIter):
             self.close()
 
 
-def _parsed(file: Lines, lines: list[tuple[int, str]], columns: int) -> tuple[np.ndarray, np.ndarray]:
+def _parsed(file: Lines, lines: list[tuple[int, str]], columns: int) -> tuple[CSRForm, np.ndarray]:
     """(lines, columns) and the labels, (lines,)."""
-    rows = np.zeros((len(lines), columns), np.float32)
     labels = np.zeros(len(lines), np.float32)
+    found: list[tuple[np.ndarray, np.ndarray]] = []
     for row, (number, line) in enumerate(lines):
         fields = line.replace(":", " ").split()
         if len(fields) % 2 == 0 or line.count(":") != len(fields) // 2:
@@ -130,8 +147,16 @@ def _parsed(file: Lines, lines: list[tuple[int, str]], columns: int) -> tuple[np
                 f"[0, {columns})."
             )
         labels[row] = values[0]
-        rows[row, places.astype(np.intp)] = values[2::2]
-    return rows, labels
+        found.append((values[2::2].astype(np.float32), places.astype(index_type)))
+    data, indices = (np.concatenate([x[i] for x in found] or [np.zeros(0)]) for i in range(2))
+    indptr = np.cumsum([0, *(len(x[0]) for x in found)])
+    form = CSRForm(
+        (len(lines), columns),
+        data.astype(np.float32, copy=False),
+        indices.astype(index_type, copy=False),
+        indptr.astype(index_type, copy=False),
+    )
+    return form, labels
 
 
 def _malformed(file: Lines, number: int, line: str) -> FormatError:

@@ -19,7 +19,11 @@ import numpy as np
 
 from ..core.errors import FormatError, nearest, ShapeError, StateError
 from ..ndarray import from_numpy, NDArray
+from ..ndarray.sparse import CSRNDArray
+from ..ndarray.sparse_form import CSRForm
 from .iterator import DataDesc, DataIter
+
+Source = np.ndarray | CSRForm
 
 _HANDLES = ("pad", "discard", "roll_over")
 
@@ -29,7 +33,8 @@ class NDArrayIter(DataIter):
 
     data, label: one array, a list of arrays (named `_0_data`, `_1_data`, ...) or a dict by name (used in
     sorted order), all with the same length N along the batch axis of `layout`. NDArrays keep their dtype,
-    others become float32. A float32 numpy array is not copied: change it, and later batches change.
+    others become float32. A float32 numpy array is not copied: change it, and later batches change. The rows
+    of a csr array are axis 0; its batches are dense, as MXNet's.
 
     With `shuffle` rows are permuted at the start and at each `reset`, by numpy's global generator as in MXNet
     (`np.random.seed` repeats it), or by one of its own when `seed` is given.
@@ -109,7 +114,7 @@ class NDArrayIter(DataIter):
         """Names, batch shapes and types of the labels."""
         return self._describe(self._label)
 
-    def _describe(self, sources: list[tuple[str, np.ndarray]]) -> list[DataDesc]:
+    def _describe(self, sources: list[tuple[str, Source]]) -> list[DataDesc]:
         n = self._axis
         return [
             DataDesc(k, (*v.shape[:n], self.batch_size, *v.shape[n + 1 :]), v.dtype, self.layout)
@@ -119,12 +124,12 @@ class NDArrayIter(DataIter):
     @property
     def data(self) -> list[tuple[str, NDArray]]:
         """All data in the order of this epoch; copies."""
-        return [(k, _array(np.take(v, self._order, self._axis))) for k, v in self._data]
+        return [(k, _taken(v, self._order, self._axis)) for k, v in self._data]
 
     @property
     def label(self) -> list[tuple[str, NDArray]]:
         """All labels in the order of this epoch; copies."""
-        return [(k, _array(np.take(v, self._order, self._axis))) for k, v in self._label]
+        return [(k, _taken(v, self._order, self._axis)) for k, v in self._label]
 
     # -- moving --------------------------------------------------------------------------------
 
@@ -184,9 +189,9 @@ class NDArrayIter(DataIter):
     def getlabel(self) -> list[NDArray]:
         return self._batch(self._label)
 
-    def _batch(self, sources: list[tuple[str, np.ndarray]]) -> list[NDArray]:
+    def _batch(self, sources: list[tuple[str, Source]]) -> list[NDArray]:
         rows = self.rows()
-        return [_array(np.take(v, rows, self._axis)) for _, v in sources]
+        return [_taken(v, rows, self._axis) for _, v in sources]
 
     def getpad(self) -> int:
         if self.last_batch_handle == "pad":
@@ -244,8 +249,8 @@ class NDArrayIter(DataIter):
         self._order, self._permutation, self._carried, self.cursor = order, permutation, carried, cursor
 
 
-def _named(arrays: Any, what: str, default_name: str) -> list[tuple[str, np.ndarray]]:
-    """[(name, numpy array)], sorted by name."""
+def _named(arrays: Any, what: str, default_name: str) -> list[tuple[str, Source]]:
+    """[(name, numpy array or csr form)], sorted by name."""
     if isinstance(arrays, (np.ndarray, NDArray)):
         arrays = [arrays]
     if isinstance(arrays, (list, tuple)):
@@ -264,7 +269,11 @@ def _named(arrays: Any, what: str, default_name: str) -> list[tuple[str, np.ndar
     return [(name, _host(what, name, arrays[name])) for name in sorted(arrays)]
 
 
-def _host(what: str, name: str, source: Any) -> np.ndarray:
+def _host(what: str, name: str, source: Any) -> Source:
+    if isinstance(source, CSRNDArray):
+        source.check_format()
+        form: CSRForm = source.form
+        return form
     if isinstance(source, NDArray):
         return source.asnumpy()
     try:
@@ -273,8 +282,11 @@ def _host(what: str, name: str, source: Any) -> np.ndarray:
         raise TypeError(f"{what} {name!r} cannot become an array of float32: {error}.") from None
 
 
-def _array(source: np.ndarray) -> NDArray:
-    return from_numpy(source)  # fresh from np.take: nobody else holds it
+def _taken(source: Source, rows: np.ndarray, axis: int) -> NDArray:
+    """A new array of these rows."""
+    return from_numpy(
+        source.take(rows).dense() if isinstance(source, CSRForm) else np.take(source, rows, axis)
+    )
 
 
 def _generator_state(values: Any) -> tuple[Any, ...]:

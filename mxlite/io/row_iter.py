@@ -8,7 +8,7 @@ not              the last batch is filled with zeros, `pad` counts them
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,14 +65,14 @@ class RowIter(DataIter):
         self.round_batch = round_batch
         self.provide_data = descs
         self.provide_label = labels
-        self._present: list[np.ndarray] | None = None
+        self._present: list[Any] | None = None
         self._pad = 0
         self._ended = False
         self._read = 0
         """Rows of the file that are behind."""
         self._next_epoch_at = 0
 
-    def _take(self, count: int) -> list[np.ndarray]:
+    def _take(self, count: int) -> list[Any]:
         """Up to `count` rows of each array, data first."""
         raise NotImplementedError
 
@@ -110,13 +110,21 @@ class RowIter(DataIter):
                     f"they must fill one."
                 )
             self._read = self._next_epoch_at = missing
-            parts = [np.concatenate(pair) for pair in zip(parts, front)]
+            parts = [self._join(pair) for pair in zip(parts, front)]
         elif missing:
             parts = [np.concatenate([p, np.zeros((missing, *p.shape[1:]), p.dtype)]) for p in parts]
         self._present = parts
         return True
 
-    def _arrays(self) -> list[np.ndarray]:
+    def _join(self, parts: Sequence[Any]) -> Any:
+        """Rows of one array, one part after another."""
+        return np.concatenate(parts)
+
+    def _as_array(self, values: Any) -> NDArray:
+        """Rows as they are given out."""
+        return from_numpy(values)
+
+    def _arrays(self) -> list[Any]:
         if self._present is None:
             raise StateError("There is no present batch: call next(), or reset() at the end of an epoch.")
         return self._present
@@ -127,10 +135,10 @@ class RowIter(DataIter):
         return DataBatch([self.getdata()], [self.getlabel()], self.getpad(), self.getindex())
 
     def getdata(self) -> NDArray:  # type: ignore[override]  # one array, as those of MXNet's iterators in C++
-        return from_numpy(self._arrays()[0])
+        return self._as_array(self._arrays()[0])
 
     def getlabel(self) -> NDArray:  # type: ignore[override]
-        return from_numpy(self._arrays()[1])
+        return self._as_array(self._arrays()[1])
 
     def getpad(self) -> int:
         return self._pad

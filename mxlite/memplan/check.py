@@ -18,13 +18,14 @@ Tests call it on every plan; MXLITE_CHECK_PLAN=1 makes the executor call it too.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..core.errors import PlanError
 
 if TYPE_CHECKING:
+    from .liveness import LiveRange
     from .plan import MemoryPlan
 
 _RUN, _STORE, _FETCH = 0, 1, 2  # kinds of steps, as a plan writes them
@@ -36,6 +37,8 @@ def check(plan: MemoryPlan, before: Sequence[Sequence[int]] | None = None) -> No
     `before[s]` are the steps that the engine surely finishes before step s starts; None judges the
     plan's own sequence only. O(steps^2 / 64) with `before`, else O(steps log steps).
     """
+    if plan.budget_bytes is not None and plan.peak_bytes > plan.budget_bytes:
+        raise PlanError(f"The plan takes {plan.peak_bytes} B, more than its budget of {plan.budget_bytes} B.")
     _check_tasks(plan)
     _check_copies(plan)
     _Replay(plan, before).run()
@@ -71,7 +74,7 @@ def _check_tasks(plan: MemoryPlan) -> None:
         for o, v in zip(schedule.outputs[s], task.outputs, strict=True):
             if o >= 0 and schedule.value_of[o] != v:
                 raise PlanError(f"step {s}, {task.name!r}, writes {schedule.value_of[o]} for value {v}.")
-            if o < 0 and k == 0 and v >= 0 and problem.values[v].fixed:
+            if o < 0 and v >= 0 and (k == 0 if problem.values[v].fixed else v in task.always):
                 raise PlanError(f"step {s}, {task.name!r}, never writes {problem.values[v].name!r}.")
             if o >= 0 and k and problem.values[v].fixed:
                 raise PlanError(f"step {s} writes {problem.values[v].name!r} a second time.")
@@ -103,40 +106,56 @@ def _check_copies(plan: MemoryPlan) -> None:
         raise PlanError(f"The plan takes {plan.host_bytes} B of host memory, and may take {most} B.")
 
 
+def _places(
+    plan: MemoryPlan, offsets: Sequence[int], ranges: Sequence[LiveRange], size: int, where: str
+) -> dict[int, tuple[int, int]]:
+    """The bytes [low, high) of each instance, in the arena or in host memory."""
+    found = {}
+    for low, r in zip(offsets, ranges, strict=True):
+        for i in r.members:
+            value = plan.problem.values[plan.schedule.value_of[i]]
+            found[i] = _place(repr(value.name), value.nbytes, r.nbytes, low, size, where)
+    return found
+
+
+def _place(what: str, need: int, have: int, low: int, size: int, where: str) -> tuple[int, int]:
+    if low < 0 or low % 64 or low + need > size or have < need:
+        raise PlanError(f"{what} needs {need} B, but has {have} B at {low} of {size} B of {where}.")
+    return low, low + need
+
+
+def _check_found(plan: MemoryPlan, place: Container[int], host_place: Container[int]) -> None:
+    """A program looks for an instance by `range_of` and `hosted`: it must be there, and nowhere else."""
+    range_of, members = plan.liveness.range_of, dict[int, int]()
+    for b, r in enumerate(plan.liveness.ranges):
+        members.update((i, b) for i in r.members)
+    for i, v in enumerate(plan.schedule.value_of):
+        b, is_hosted = range_of[i], i in plan.hosted
+        if b != members.get(i, -1) or is_hosted != (i in host_place) or (is_hosted and i in place):
+            name = plan.problem.values[v].name
+            raise PlanError(
+                f"{name!r} is looked for in buffer {b} or in host memory, but is not there alone."
+            )
+
+
 class _Replay:
     def __init__(self, plan: MemoryPlan, before: Sequence[Sequence[int]] | None) -> None:
         self.plan = plan
         problem, schedule, liveness = plan.problem, plan.schedule, plan.liveness
         self.problem = problem
-        arena_bytes = plan.arena_bytes
-        self.place: dict[int, tuple[int, int]] = {}
-        for b, r in enumerate(liveness.ranges):
-            for i in r.members:
-                need = problem.values[schedule.value_of[i]].nbytes
-                low = plan.offsets[b]
-                if low < 0 or low % 64 or low + need > arena_bytes or r.nbytes < need:
-                    raise PlanError(
-                        f"{self.name(i)} needs {need} B, but has {r.nbytes} B at {low} of {arena_bytes}."
-                    )
-                self.place[i] = (low, low + need)
-        self.host_place: dict[int, tuple[int, int]] = {}
-        for low, r in zip(plan.host_offsets, plan.host_ranges, strict=True):
-            for i in r.members:
-                need = problem.values[schedule.value_of[i]].nbytes
-                if low < 0 or low % 64 or low + need > plan.host_bytes or r.nbytes < need:
-                    raise PlanError(
-                        f"{self.name(i)} needs {need} B of host memory, but has {r.nbytes} B at {low} of "
-                        f"{plan.host_bytes}."
-                    )
-                self.host_place[i] = (low, low + need)
+        self.place = _places(plan, plan.offsets, liveness.ranges, plan.arena_bytes, "arena")
+        self.host_place = _places(plan, plan.host_offsets, plan.host_ranges, plan.host_bytes, "host memory")
+        _check_found(plan, self.place, self.host_place)
         self.workspace = {}
         for s, t in enumerate(schedule.task):
             need = problem.tasks[t].workspace
             if need and schedule.kinds[s] == _RUN:
                 b = liveness.workspace_of.get(s, -1)
-                if b < 0 or liveness.ranges[b].nbytes < need or plan.offsets[b] + need > arena_bytes:
+                if b < 0:
                     raise PlanError(f"step {s} needs {need} B of workspace and does not have it.")
-                self.workspace[s] = (plan.offsets[b], plan.offsets[b] + need)
+                have, low = liveness.ranges[b].nbytes, plan.offsets[b]
+                what = f"step {s} of workspace"
+                self.workspace[s] = _place(what, need, have, low, plan.arena_bytes, "arena")
         # Content of the arena: pieces (low, high, content) sorted; content is an instance or ~step
         # (workspace). And of the host's memory.
         self.held: list[tuple[int, int, int]] = []

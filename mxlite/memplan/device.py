@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from ..core.errors import DeviceError
 from ..core.wanted import found
@@ -14,14 +15,18 @@ BYTES_PER_S = 600e9
 MEASURED = "measured"
 """What to write for a device whose kernels shall be timed, see `mx.calibrate`."""
 
+Precision = Literal["", "tf32", "half"]
+"""What the products of a call are computed in, where that has a rate of its own."""
+
 SLOWEST, FASTEST = 1e-9, 1e30
 """Rates between which sums of seconds are neither infinite nor lost."""
 
 _PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18}
 _RATE = re.compile(
-    r"([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)\s*([kmgtpe]?)(flops?|b|bytes)\s*/\s*s", re.IGNORECASE
+    r"([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)\s*([kmgtpe]?)(flops?|b|bytes)\s*/\s*s(?:\s+(tf32|half))?",
+    re.IGNORECASE,
 )
-LONGEST_TEXT = 100  # characters
+LONGEST_TEXT = 200  # characters
 
 
 def is_rate(rate: object) -> bool:
@@ -39,17 +44,23 @@ class Device:
     """A device with `flops_per_s` of arithmetic and `bytes_per_s` of memory traffic.
 
     A call takes `max(flops / flops_per_s, bytes / bytes_per_s)` seconds: the roofline of Samuel Williams,
-    Andrew Waterman and David Patterson (2009). `name` is only shown. Raises DeviceError unless both rates are
-    finite numbers above 0.
+    Andrew Waterman and David Patterson (2009). A GPU's products (convolutions, dense and recurrent layers,
+    attention) have rates of their own: `half_flops_per_s` where they multiply float16 or bfloat16,
+    `tf32_flops_per_s` where they multiply float32 as TF32; `flops_per_s` where that is None. `name` is only
+    shown. Raises DeviceError unless rates are finite numbers above 0.
     """
 
     flops_per_s: float = FLOPS_PER_S
     bytes_per_s: float = BYTES_PER_S
     name: str = ""
+    tf32_flops_per_s: float | None = None
+    half_flops_per_s: float | None = None
 
     def __post_init__(self) -> None:
-        for field in ("flops_per_s", "bytes_per_s"):
+        for field in ("flops_per_s", "bytes_per_s", "tf32_flops_per_s", "half_flops_per_s"):
             rate = getattr(self, field)
+            if rate is None and field in ("tf32_flops_per_s", "half_flops_per_s"):
+                continue
             if not is_rate(rate):
                 raise DeviceError(
                     f"Device: {field} must be a finite number above 0, from {SLOWEST:g} to {FASTEST:g}, got "
@@ -59,38 +70,47 @@ class Device:
         if not isinstance(self.name, str):
             raise DeviceError(f"Device: name must be text, got {type(self.name).__name__}.")
 
-    def seconds(self, flops: float, nbytes: float) -> float:
+    def seconds(self, flops: float, nbytes: float, precision: Precision = "") -> float:
         """Modelled time of a call: the slower of arithmetic and memory traffic."""
-        return max(flops / self.flops_per_s, nbytes / self.bytes_per_s)
+        rate = {"tf32": self.tf32_flops_per_s, "half": self.half_flops_per_s}.get(precision)
+        return max(flops / (rate or self.flops_per_s), nbytes / self.bytes_per_s)
 
     def __str__(self) -> str:
         rates = f"{_rate(self.flops_per_s)}FLOP/s, {_rate(self.bytes_per_s)}B/s"
+        for rate, precision in ((self.tf32_flops_per_s, "tf32"), (self.half_flops_per_s, "half")):
+            rates += "" if rate is None else f", {_rate(rate)}FLOP/s {precision}"
         return f"{self.name} ({rates})" if self.name else rates
 
     @classmethod
     def parse(cls, text: str) -> Device:
-        """The device of `"20TFLOP/s,900GB/s"`: arithmetic, then memory traffic, with powers of 1000."""
+        """The device of `"20TFLOP/s,900GB/s"`: arithmetic, then memory traffic, with powers of 1000; behind
+        them there may be rates of a GPU's products, `"150TFLOP/s tf32"`, `"300TFLOP/s half"`.
+        """
         parts = [_RATE.fullmatch(p.strip()) for p in text.split(",")] if len(text) <= LONGEST_TEXT else []
-        rates = [
-            (float(p[1]) * _PREFIX[p[2].lower()], p[3].lower().startswith("flop"))
+        rates = {
+            (p[3].lower().startswith("flop"), (p[4] or "").lower()): float(p[1]) * _PREFIX[p[2].lower()]
             for p in parts
             if p is not None
-        ]
-        if len(parts) != 2 or [is_flops for _, is_flops in rates] != [True, False]:
+        }
+        order = list(rates)
+        special = {(True, "tf32"), (True, "half")}
+        if len(order) != len(parts) or order[:2] != [(True, ""), (False, "")] or set(order[2:]) - special:
             raise DeviceError(
                 f"Cannot read the device {text[:LONGEST_TEXT]!r}: write arithmetic and memory traffic, as in "
-                f"'20TFLOP/s,900GB/s', or {MEASURED!r}."
+                f"'20TFLOP/s,900GB/s', or with '150TFLOP/s tf32' and '300TFLOP/s half' behind them, or "
+                f"{MEASURED!r}."
             )
-        return cls(rates[0][0], rates[1][0])
+        flops, nbytes = rates[True, ""], rates[False, ""]
+        return cls(flops, nbytes, "", rates.get((True, "tf32")), rates.get((True, "half")))
 
 
 DEFAULT = Device()
 
 
-def device_of(device: Device | str | None) -> Device | None:
-    """What an argument `device=` means: None for `"measured"`, the default device for None."""
+def device_of(device: Device | str | None, default: Device = DEFAULT) -> Device | None:
+    """What an argument `device=` means: None for `"measured"`, `default` for None."""
     if device is None:
-        return DEFAULT
+        return default
     if isinstance(device, Device):
         return device
     if isinstance(device, str):

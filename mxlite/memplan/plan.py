@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ..core.bytesize import parse_bytes
+from ..core.errors import MemoryBudgetError
 from ..core.table import printable
 from . import locality
 from .arena import place, place_disjoint
@@ -79,7 +80,12 @@ class MemoryPlan:
         """
         from .search import plan_memory
 
-        return plan_memory(self.problem if self.steps is None else self.steps, parse_bytes(budget))
+        steps = Steps.of(self.problem) if self.steps is None else self.steps
+        try:
+            return plan_memory(steps, parse_bytes(budget))
+        except MemoryBudgetError as error:
+            steps.explain(error)
+            raise
 
     @cached_property
     def max_live_bytes(self) -> int:

@@ -18,22 +18,36 @@ Of two frontiers in which a larger budget never gets a slower plan the faster is
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock
 
+from ..core.errors import MemoryBudgetError
 from .problem import Problem
+
+Fixed = Mapping[str, int]
 
 
 class Steps:
     """Problems of one network, the one that is run if it fits first; the others are made when asked for.
 
-    `free` is the step that is run where nobody names a budget.
+    `free` is the step that is run where nobody names a budget. `besides` are bytes, by category, that lie
+    outside the arena next to those of the step itself. `advise(error, besides)` is what would help where no
+    plan fits, from those who know the network.
     """
 
-    def __init__(self, free: Callable[[], Problem], within: Iterable[Problem], strategy: str = "sharing"):
+    def __init__(
+        self,
+        free: Callable[[], Problem],
+        within: Iterable[Problem],
+        strategy: str = "sharing",
+        advise: Callable[[MemoryBudgetError, Fixed], str] | None = None,
+        besides: Fixed | None = None,
+    ) -> None:
         self._free = free
+        self._advise = advise
+        self.besides = besides or {}
         self._rest = iter(within)
         self._made: list[Problem] = []
         self._lock = Lock()
@@ -69,15 +83,24 @@ class Steps:
         """Proven: no plan of any of the steps owns less than this."""
         return min(problem.lower_bound_bytes for problem in self)
 
-    def owning(self, fixed_bytes: dict[str, int]) -> Steps:
+    def explain(self, error: MemoryBudgetError) -> None:
+        """Let `error`, that none of the steps fits, say what would help, when somebody reads it."""
+        if self._advise is not None:
+            error.advise = partial(self._advise, error, self.besides)
+
+    def owning(self, fixed_bytes: Fixed) -> Steps:
         """The same steps where so many bytes, by category, lie outside the arena."""
 
         def owning(problem: Problem) -> Problem:
             return replace(problem, fixed_bytes=fixed_bytes)
 
-        return Steps(lambda: owning(self.free), map(owning, self), self.strategy)
+        own = self.first.fixed_bytes
+        more = {c: n - own.get(c, 0) + self.besides.get(c, 0) for c, n in fixed_bytes.items()}
+        besides = {c: n for c, n in more.items() if n}
+        return Steps(lambda: owning(self.free), map(owning, self), self.strategy, self._advise, besides)
 
     def __reduce__(self) -> tuple[object, ...]:
+        """For another process: without advice, as the network stays here."""
         return _known, (self.free, tuple(self), self.strategy)
 
 

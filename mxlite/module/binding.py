@@ -293,10 +293,15 @@ class Binding:
         )
         try:
             return bind(metrics=self.metrics)
-        except MemoryBudgetError:
-            if not self.metrics:
-                raise
-            return bind()  # a budget without room for their sums
+        except MemoryBudgetError as error:
+            if self.metrics:
+                return bind()  # a budget without room for their sums
+            if requests and self.optimizer is None and not self.group.extra:
+                error.remark(
+                    "An optimizer's states come on top, with init_optimizer: as many bytes as all parameters "
+                    "with momentum, twice as many with adam."
+                )
+            raise
 
 
 def _key(data: Sequence[DataDesc], labels: Sequence[DataDesc]) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..core import BindError, Context, ShapeError, StateError
+from ..core import BindError, Context, nearest, ShapeError, StateError, UnknownNameError
 from ..core.wanted import wanted
 from ..executor import Executor
 from ..io import DataDesc
@@ -174,6 +174,23 @@ class BoundModule(BaseModule):
         """
         self.need()
         self._training.use(self._binding, data_shapes, label_shapes)
+
+    def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
+        """What loops after MXNet's `fit` call ahead of a batch's turn.
+
+        `sparse_row_id_fn(batch)` gives the rows of row_sparse parameters that the batch needs, by name; all
+        rows are there already, so that only the names are looked at.
+        """
+        self.need()
+        if sparse_row_id_fn is None:
+            return
+        rows = wanted("prepare: what sparse_row_id_fn gives", sparse_row_id_fn(data_batch), "a dict", dict)
+        for name in rows:
+            if name not in self._names.parameters:
+                raise UnknownNameError(
+                    f"prepare: sparse_row_id_fn names {name!r}, which is no parameter."
+                    f"{nearest(name, self._names.parameters)}"
+                )
 
     def install_monitor(self, mon: Any) -> None:
         """Have a Monitor look into this module, for all shapes; plans anew, as what it watches is kept."""

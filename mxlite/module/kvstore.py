@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..core import BindError, MXLiteError, nearest, replacing, ShapeError, StateError, UnknownNameError
+from ..core.errors import ArgumentError
 from ..core.wanted import wanted
 from ..ndarray import NDArray
+from ..ndarray.sparse import retain
 from .optimizer_base import Optimizer
 from .updater import get_updater
 
@@ -123,8 +125,27 @@ class KVStore:
         self.pull(key, out, priority)
 
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
-        """Refused: all arrays are dense."""
-        raise MXLiteError("row_sparse_pull: sparse arrays are not supported; pull copies whole arrays.")
+        """Copy rows of the stored array of each key to `out`, row_sparse arrays; the other rows become 0.
+
+        row_ids: the numbers of the rows, an NDArray for each of `out`, or one for all.
+        """
+        if out is None or row_ids is None:
+            raise TypeError("KVStore.row_sparse_pull needs out=, the arrays to be written, and row_ids=.")
+        for k, outs in _keyed(key, out):
+            ids = _at_key(row_ids, key, k)
+            rows = ids if isinstance(ids, (list, tuple)) else [ids] * len(outs)
+            if len(rows) != len(outs):
+                raise ShapeError(
+                    f"KVStore: {len(outs)} arrays of {k!r} need as many row_ids, not {len(rows)}."
+                )
+            stored: Any = self._at(k).tostype("row_sparse")
+            for target, numbers in zip(outs, rows):
+                if target.stype != "row_sparse":
+                    raise ArgumentError(
+                        f"row_sparse_pull writes row_sparse arrays, but out of {k!r} is {target.stype}; "
+                        f"pull copies whole arrays."
+                    )
+                retain(stored, numbers).copyto(target)
 
     def set_gradient_compression(self, compression_params: Any) -> None:
         """Refused: nothing is sent anywhere."""
@@ -176,6 +197,15 @@ class KVStore:
         first = next(iter(self._stored), key)
         if isinstance(first, str) != isinstance(key, str):
             raise BindError(f"KVStore: its keys are like {first!r}, all numbers or all text; got {key!r}.")
+
+
+def _at_key(values: Any, keys: Any, key: Any) -> Any:
+    """Of one value for all keys, or as many as there are keys, that of `key`."""
+    if not isinstance(keys, (list, tuple)) or not isinstance(values, (list, tuple)):
+        return values
+    if len(values) != len(keys):
+        raise ShapeError(f"KVStore: {len(keys)} keys need as many row_ids, got {len(values)}.")
+    return values[list(keys).index(key)]
 
 
 def _keyed(key: Any, value: Any) -> Iterator[Keyed]:

@@ -118,7 +118,7 @@ def are_finite(gradients: Iterable[NDArray]) -> bool:
     for g in gradients:
         g.wait_to_read()
         with np.errstate(invalid="ignore"):
-            total = np.add.reduce(g.storage, axis=None, dtype=np.float64)
+            total = np.add.reduce(g.plain().storage, axis=None, dtype=np.float64)
         if not np.isfinite(total):
             return False
     return True

@@ -213,8 +213,7 @@ class Module(SavedModule):
         feed = self._binding.feed(data_batch)
         if (shapes := self._binding.other_shapes(data_batch, feed)) is not None:
             self.reshape(*shapes)
-        known = self._executor.arg_dict
-        feed = self._fed = {n: a for n, a in feed.items() if n in known}
+        feed = self._fed = {n: a for n, a in feed.items() if self._executor.has_argument(n)}
         if is_train and self._is_waiting_for_optimizer():
             raise StateError(
                 "this module was made with fused_update=True: call init_optimizer before training."

@@ -147,7 +147,7 @@ class ModuleContract:
     def need(self, *, params: bool = False, optimizer: bool = False) -> None:
         """Raise StateError unless bound (and initialised)."""
         if not self.binded:
-            raise StateError("call bind before adding anything else: this module has no arrays yet.")
+            raise StateError("call bind first: this module has no arrays yet.")
         if params and not self.params_initialized:
             raise StateError("call init_params first: the parameters have no values yet.")
         if optimizer and not self.optimizer_initialized:

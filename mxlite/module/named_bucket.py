@@ -23,7 +23,8 @@ class NamedBucket:
         others = [k for k in self.bound if k != self.key]
         beside = f" beside buckets {', '.join(map(repr, others))}" if others else ""
         raise MemoryBudgetError(
-            f"Bucket {self.key!r} ({shapes}) does not fit{beside}.\n{error.args[0]}",
+            f"Bucket {self.key!r} ({shapes}) does not fit{beside}.\n{error.args[0]}\n"
+            f"Each bucket that comes later brings inputs and outputs of its own.",
             budget_bytes=error.budget_bytes,
             least_feasible_bytes=error.least_feasible_bytes,
             lower_bound_bytes=error.lower_bound_bytes,

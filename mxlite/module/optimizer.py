@@ -53,7 +53,8 @@ class Adam(_AdamLike):
 
     `g = clip(rescale_grad * grad + wd * weight);  m = beta1 m + (1 - beta1) g;
     v = beta2 v + (1 - beta2) g^2;  weight -= lr sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)`,
-    t the count of updates of this weight. The state is (m, v). Unlike SGD's, clipping comes after decay.
+    t the count of updates of this weight. The state is (m, v). Unlike SGD's, clipping comes after decay. With
+    `lazy_update` a row_sparse gradient leaves the rows alone that it has not.
     """
 
     def __init__(
@@ -70,6 +71,10 @@ class Adam(_AdamLike):
 
     def operator(self) -> tuple[str, tuple[str, ...]]:
         return "adam", ("mean", "var")
+
+    def settings_of_operator(self) -> dict[str, Any]:
+        own = super().settings_of_operator()
+        return own if self.lazy_update else {**own, "lazy_update": False}
 
     @alike
     def hyper(self, index: Any) -> tuple[float, ...]:
@@ -214,7 +219,7 @@ class AdaDelta(_OperatorOptimizer):
 @register
 class Ftrl(_OperatorOptimizer):
     """FTRL-proximal (McMahan et al., 2013), which makes weights exactly zero; see the operator
-    `ftrl_update`.
+    `ftrl_update`. A row_sparse gradient leaves the rows of a row_sparse weight alone that it has not.
     """
 
     def __init__(
@@ -223,6 +228,9 @@ class Ftrl(_OperatorOptimizer):
         super().__init__(learning_rate=learning_rate, **kwargs)
         self.lamda1 = number("lamda1", lamda1)
         self.beta = number("beta", beta)
+
+    lazy_update = True
+    lazy_always = False
 
     def operator(self) -> tuple[str, tuple[str, ...]]:
         return "ftrl", ("z", "n")

@@ -93,8 +93,10 @@ class Optimizer:
         self.sym_info: tuple[Any, ...] = () if sym is None else (sym.attr_dict(), sym.list_arguments())
         self.lr_mult: dict[Any, float] = {}
         self.wd_mult: dict[Any, float] = {}
-        self._index_update_count: dict[Any, int] = {}
+        self._counts: dict[Any, int] = {}
+        self._behind: tuple[list[Any], int] | None = None  # parameters whose count is not there yet, and it
         self._kinds: tuple[Any, Any] | None = None  # of parameters, and what that was found for
+        self._rows: tuple[Any, Any, Any] = (None, None, None)  # rates of kinds, kinds, rates of all
         self._even: tuple[Any, ...] | None = None  # parameters whose counts are known to be equal
         self.set_lr_mult({})
         self.set_wd_mult({})
@@ -151,6 +153,17 @@ class Optimizer:
             return value * multipliers[index]
         return value * multipliers.get(self.idx2name.get(index), 1.0)
 
+    @property
+    def _index_update_count(self) -> dict[Any, int]:
+        """How often each parameter was updated."""
+        self._write_counts()
+        return self._counts
+
+    def _write_counts(self) -> None:
+        if self._behind is not None:
+            self._counts.update(dict.fromkeys(*self._behind))
+            self._behind = None
+
     @alike
     def hyper(self, index: Any) -> tuple[float, ...]:
         """Learning rate and weight decay of one parameter for its next update, which this counts; and
@@ -162,20 +175,30 @@ class Optimizer:
         """`hyper` of each of these parameters in turn, a row each, float64.
 
         Parameters of equal count and multipliers are asked about once where `hyper` is `alike`: a step of a
-        deep network has thousands. O(indices) of a few dictionary look-ups otherwise.
+        deep network has thousands. The counts of all others are written down when somebody looks. The array
+        is not to be written to.
         """
         if not (getattr(type(self).hyper, "is_alike", False) and self._has_plain_rates):
             return np.array([self.hyper(i) for i in indices], np.float64)
-        counts = self._index_update_count
         if indices is not self._even:
-            known = set(map(counts.get, indices))
+            known = set(map(self._index_update_count.get, indices))
             if len(known) != 1 or None in known:  # the first time in their own order
                 return np.array([self.hyper(i) for i in indices], np.float64)
         firsts, others, inverse = self._kinds_of(indices)
-        rows = [self.hyper(i) for i in firsts]
-        counts.update(dict.fromkeys(others, counts[firsts[0]]))
+        if self._behind is not None and self._behind[0] is not others:
+            self._write_counts()  # who is asked about is another now
+        behind, self._behind = self._behind, None  # of those nobody asks below
+        try:
+            rows = [self.hyper(i) for i in firsts]
+            behind = others, self._counts[firsts[0]]
+        finally:
+            self._behind = behind
         self._even = indices
-        return np.array(rows, np.float64)[inverse]
+        if self._rows[0] != rows or self._rows[1] is not inverse:
+            self._rows = rows, inverse, np.array(rows, np.float64)[inverse]
+            self._rows[2].setflags(write=False)
+        found: np.ndarray = self._rows[2]
+        return found
 
     def _kinds_of(self, indices: tuple[Any, ...]) -> tuple[list[Any], list[Any], np.ndarray]:
         """The first parameter of each pair of multipliers, all the others, and of each its pair's number."""
@@ -304,7 +327,7 @@ class Optimizer:
         if self.lr_scheduler is not None:
             self.lr_scheduler.set_state(scheduler)
         self.num_update, self.begin_num_update = num_update, begin
-        self._index_update_count, self._even = counts, None
+        self._counts, self._behind, self._even = counts, None, None
 
     def settings(self) -> dict[str, Any]:
         """The optimizer's own public numbers: rate, decay, momentum and the like."""

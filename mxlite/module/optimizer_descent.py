@@ -26,6 +26,9 @@ class OperatorOptimizer(Optimizer):
         """The operator's name without `_update`, and its states."""
         raise NotImplementedError
 
+    lazy_update = False  # whether a row_sparse gradient leaves the rows alone that it has not
+    lazy_always = True  # or only of a weight that is declared as row_sparse
+
     def settings_of_operator(self) -> dict[str, Any]:
         """The operator's parameters but the rates."""
         return self._gradient_attrs()
@@ -62,7 +65,8 @@ class OperatorOptimizer(Optimizer):
         name, states = self.operator()
         mixed = ops.find_op(f"_fused_mp_{name}") if self.multi_precision else None
         attrs, rates = self.settings_of_operator(), 3 if self.counts else 2
-        return UpdateRule(ops.find_op(f"_fused_{name}"), attrs, states, mixed, rates)
+        lazy = ops.find_op(f"_lazy_{name}") if self.lazy_update else None
+        return UpdateRule(ops.find_op(f"_fused_{name}"), attrs, states, mixed, rates, lazy, self.lazy_always)
 
 
 def _public(name: str) -> str:
@@ -79,7 +83,7 @@ class SGD(OperatorOptimizer):
     """Stochastic gradient descent with momentum.
 
     `g = clip(rescale_grad * grad) + wd * weight;  m = momentum * m - lr * g;  weight += m`. The state is m,
-    or None without momentum. `lazy_update` concerns sparse gradients, which mxlite does not have.
+    or None without momentum. With `lazy_update` a row_sparse gradient leaves the rows alone that it has not.
     """
 
     def __init__(self, momentum: float = 0.0, lazy_update: bool = True, **kwargs: Any) -> None:
@@ -91,7 +95,9 @@ class SGD(OperatorOptimizer):
         return ("sgd_mom", ("mom",)) if self.momentum else ("sgd", ())
 
     def settings_of_operator(self) -> dict[str, Any]:
-        own = {"momentum": self.momentum} if self.momentum else {}
+        own: dict[str, Any] = {"momentum": self.momentum} if self.momentum else {}
+        if not self.lazy_update:
+            own["lazy_update"] = False
         return {**own, **self._gradient_attrs()}
 
 
@@ -107,6 +113,7 @@ class NAG(OperatorOptimizer):
     def __init__(self, momentum: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.momentum = number("momentum", momentum)
+        self.lazy_update = not self.momentum  # then it is SGD
 
     def operator(self) -> tuple[str, tuple[str, ...]]:
         return ("nag_mom", ("mom",)) if self.momentum else ("sgd", ())

@@ -49,6 +49,7 @@ from .histogram import histogram as histogram
 from .ndarray import NDArray as NDArray
 from .persistence import load as load, load_frombuffer as load_frombuffer, save as save
 from .rearrange import moveaxis as moveaxis, onehot_encode as onehot_encode, split_v2 as split_v2
+from .sparse_array import cast_storage as cast_storage
 from .waiting import waitall as waitall
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..core import DTypeError, nearest, OpAttributeError
 from ..core.dtype import is_floating
 from .differentiate import run_backward
-from .storage import require_dense, Storage
+from .storage import Storage
 from .tape import Leaf
 from .transfer import push_fill
 
@@ -28,7 +28,11 @@ class Attachment(Storage):
         On an array that was recorded, what came before it is forgotten: gradients end here.
         """
         check_req(self, grad_req)
-        require_dense(stype)
+        if stype not in (None, "default"):
+            raise OpAttributeError(
+                f"attach_grad: gradients of autograd are dense (stype 'default'), got {stype!r}; those of a "
+                f"bound symbol can be row_sparse."
+            )
         grad = self.fresh(self.storage.shape, self.storage.dtype, self.context)
         push_fill(grad, 0, name="attach_grad")
         self.origin = (Leaf(grad, grad_req), 0)

@@ -17,9 +17,8 @@ cannot say it (no axes, or an axis of length 0).
 
 A file is untrusted: each size in it is compared with the bytes that are left before anything is allocated.
 
-**Sparse arrays are read into dense ones**: rows or elements that are not stored are 0, and where an index
-comes twice the last one counts in a row_sparse array and the sum in a csr one. A few bytes can name a dense
-array of any size, so it may take at most 64 MiB or 256 times the bytes of the file, whichever is more.
+Sparse arrays are read and written as Forms (`sparse_form.py`); their indices are written as int64, as by
+MXNet.
 
 An array without axes in V0 to V2 (MXNet's mark of one that holds nothing) is read as float32 of shape (0,).
 """
@@ -37,7 +36,8 @@ from typing import Any, BinaryIO, IO
 import numpy as np
 
 from ..core.dtype import flag_of, FLAGS, float32
-from ..core.errors import FormatError
+from ..core.errors import FormatError, ShapeError
+from .sparse_form import CSRForm, Form, index_type, RowSparseForm
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Allocate = Callable[[tuple[int, ...], np.dtype[Any]], Array]
@@ -47,17 +47,18 @@ _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 _MAX_AXES = 32
 _DEVICE_TYPES = (1, 2, 3, 5)  # cpu, gpu, pinned, shared: all are read into the CPU's memory
 _DENSE, _ROW_SPARSE, _CSR = 0, 1, 2
-_DENSE_FORM_NBYTES = 64 * 2**20
-_DENSE_FORM_RATIO = 256
 _LITTLE = sys.byteorder == "little"
 
 
-def write_container(file: IO[Any], arrays: Sequence[Array], names: Sequence[str] = ()) -> None:
+def write_container(file: IO[Any], arrays: Sequence[Array | Form], names: Sequence[str] = ()) -> None:
     """Write `arrays`, and their `names` if there are any, at the file's position."""
     if names and len(names) != len(arrays):
         raise FormatError(f"{len(arrays)} arrays need as many names or none, got {len(names)}.")
     file.write(struct.pack("<QQQ", MAGIC, 0, len(arrays)))
     for array in arrays:
+        if isinstance(array, Form):
+            _write_sparse(file, array)
+            continue
         array = np.asarray(array, order="C")
         shape = array.shape
         magic = _V2 if shape and 0 not in shape else _V3
@@ -68,17 +69,35 @@ def write_container(file: IO[Any], arrays: Sequence[Array], names: Sequence[str]
                 *(1, 0, flag_of(array.dtype)),  # of cpu(0)
             )
         )
-        raw = _raw(array)
-        file.write(raw.data if _LITTLE else raw.reshape(-1, array.itemsize)[:, ::-1].tobytes())
+        _write_raw(file, array)
     file.write(struct.pack("<Q", len(names)))
     for name in names:
         text = name.encode()
         file.write(struct.pack("<Q", len(text)) + text)
 
 
+def _write_sparse(file: IO[Any], form: Form) -> None:
+    form.check()
+    flags = [struct.pack("<i", flag_of(index_type)) + _shape(x.shape) for x in form.places]
+    stype = _CSR if isinstance(form, CSRForm) else _ROW_SPARSE
+    file.write(struct.pack("<Ii", _V2, stype) + _shape(form.data.shape) + _shape(form.shape))
+    file.write(struct.pack("<iii", 1, 0, flag_of(form.dtype)) + b"".join(flags))
+    for part in (form.data, *form.places):
+        _write_raw(file, np.asarray(part, order="C"))
+
+
+def _shape(shape: tuple[int, ...]) -> bytes:
+    return struct.pack(f"<i{len(shape)}q", len(shape), *shape)
+
+
+def _write_raw(file: IO[Any], array: Array) -> None:
+    raw = _raw(array)
+    file.write(raw.data if _LITTLE else raw.reshape(-1, array.itemsize)[:, ::-1].tobytes())
+
+
 def read_container(
     file: BinaryIO | bytes | bytearray | memoryview, what: str = "", allocate: Allocate = np.empty
-) -> tuple[list[Array], list[str]]:
+) -> tuple[list[Array | Form], list[str]]:
     """Arrays and names (none, or one for each array) of a seekable file from its position on, or of a buffer.
 
     `what` names the source in errors. `allocate(shape, dtype)` gives the memory for each array. Bytes after
@@ -120,14 +139,14 @@ class _Reader:
         self.left -= nbytes
         return struct.unpack("<" + form, data)
 
-    def container(self) -> tuple[list[Array], list[str]]:
+    def container(self) -> tuple[list[Array | Form], list[str]]:
         magic, _, count = self.numbers("QQQ", "the header")
         if magic != MAGIC:
             raise FormatError(
                 f"{self.what} is not an NDArray file: it starts with {magic:#x}, wanted {MAGIC:#x}."
             )
         self.claim(4 * count, f"a list of {count} arrays")
-        arrays = []
+        arrays: list[Array | Form] = []
         for index in range(count):
             arrays.append(self.array(f"array {index}"))
         (named,) = self.numbers("Q", "the number of names")
@@ -145,7 +164,7 @@ class _Reader:
             self.left -= nbytes
         return arrays, names
 
-    def array(self, part: str) -> Array:
+    def array(self, part: str) -> Array | Form:
         (magic,) = self.numbers("I", part)
         if magic in (_V2, _V3):
             (stype,) = self.numbers("i", part)
@@ -219,7 +238,7 @@ class _Reader:
         except (ValueError, OverflowError) as error:  # an axis beyond any address, next to one of length 0
             raise self.error(f"{part} has the impossible shape {shape}: {error}") from None
 
-    def sparse(self, stype: int, part: str) -> Array:
+    def sparse(self, stype: int, part: str) -> Array | Form:
         stored = self.shape(f"what is stored of {part}")
         shape = self.shape(part)
         if not shape:
@@ -234,51 +253,27 @@ class _Reader:
             kinds.append((name, kind, self.shape(f"{name} of {part}")))
         if stored is None:
             raise self.error(f"{part} does not say how much of it is stored.")
-        nbytes = prod(shape) * dtype.itemsize
-        limit = max(_DENSE_FORM_NBYTES, _DENSE_FORM_RATIO * self.nbytes)
-        if nbytes > limit:
-            raise self.error(
-                f"{part} is sparse, and as a dense array of shape {shape} it would take {nbytes} bytes; "
-                f"for a file of this size at most {limit} are allowed."
-            )
         values = self.data(stored, dtype, part, np.empty)
-        aux = [self.data(dims or (), kind, f"{name} of {part}", np.empty) for name, kind, dims in kinds]
-        dense = self.new(shape, dtype, part, self.allocate)
-        dense[...] = 0
+        aux = [
+            self.data(dims or (), kind, f"{name} of {part}", np.empty).astype(index_type, copy=False)
+            for name, kind, dims in kinds
+        ]
+        form: Form
         if stype == _ROW_SPARSE:
-            self.put_rows(dense, values, aux[0], part)
+            rows = aux[0]
+            if rows.ndim == 1 and values.shape[:1] == rows.shape:  # MXNet lets a user give them in any order
+                order = np.argsort(rows, kind="stable")
+                rows, values = rows[order], values[order]
+            form = RowSparseForm(shape, values, rows)
+        elif len(shape) == 2:
+            form = CSRForm(shape, values, aux[1], aux[0])
         else:
-            self.put_csr(dense, values, aux[0], aux[1], part)
-        return dense
-
-    def put_rows(self, dense: Array, values: Array, rows: Array, part: str) -> None:
-        if rows.ndim != 1 or values.shape != (len(rows), *dense.shape[1:]):
-            raise self.error(
-                f"{part} of shape {dense.shape} stores {values.shape} for row numbers of shape {rows.shape}."
-            )
-        if len(rows) and (rows.min() < 0 or rows.max() >= len(dense)):
-            raise self.error(f"{part} has {len(dense)} rows, but stores rows {rows.min()} to {rows.max()}.")
-        dense[rows] = values
-
-    def put_csr(self, dense: Array, values: Array, indptr: Array, columns: Array, part: str) -> None:
-        if (
-            dense.ndim != 2
-            or values.ndim != 1
-            or columns.shape != values.shape
-            or indptr.shape != (len(dense) + 1,)
-            or indptr[0] != 0
-            or indptr[-1] != len(values)
-            or (indptr[1:] < indptr[:-1]).any()
-        ):
-            raise self.error(
-                f"{part} of shape {dense.shape} has a row table that does not fit {values.shape} values."
-            )
-        if len(columns) and (columns.min() < 0 or columns.max() >= dense.shape[1]):
-            raise self.error(
-                f"{part} has {dense.shape[1]} columns, but stores columns {columns.min()} to {columns.max()}."
-            )
-        rows = np.repeat(np.arange(len(dense)), np.diff(indptr.astype("int64")))
-        np.add.at(dense, (rows, columns), values)
+            raise self.error(f"{part} is a csr array of shape {shape}; wanted 2 axes.")
+        try:
+            form.check()
+        except (FormatError, ShapeError) as problem:
+            raise self.error(f"{part}: {problem}") from None
+        return form
 
 
 def _raw(array: Array) -> Array:

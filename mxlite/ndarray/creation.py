@@ -10,15 +10,20 @@ import numpy as np
 from ..core import as_dtype, Context, current_context, ShapeError
 from .invoke import call_of, invoke
 from .ndarray import NDArray
-from .storage import check_shape, require_dense, target
+from .storage import check_shape, target
 from .transfer import push_fill, put
 
 
 def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
     """A new array with the values of a number, nested lists, a numpy array or an NDArray.
 
-    `dtype` None: that of an NDArray, else float32, also for numpy arrays of other types, as in MXNet.
+    A sparse array, also one of scipy, gives a sparse one. `dtype` None: that of an NDArray, else float32,
+    also for numpy arrays of other types, as in MXNet.
     """
+    if getattr(source_array, "stype", "default") != "default" or hasattr(source_array, "tocsr"):
+        from .sparse_creation import array as sparse_array
+
+        return sparse_array(source_array, ctx, dtype)
     if isinstance(source_array, NDArray):
         kind = source_array.storage.dtype if dtype is None else as_dtype(dtype)
         result = NDArray.fresh(source_array.shape, kind, ctx or current_context())
@@ -36,8 +41,9 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
 
 
 def empty(shape: Any, ctx: Context | None = None, dtype: Any = None, stype: str | None = None) -> NDArray:
-    """An array of `shape` (an int or ints) that holds garbage."""
-    require_dense(stype)
+    """An array of `shape` (an int or ints) that holds garbage; zeros, if `stype` is a sparse one."""
+    if stype not in (None, "default"):
+        return _sparse_zeros(stype, shape, ctx, dtype)
     device, kind = target(ctx, dtype)
     return NDArray.fresh(check_shape(shape), kind, device)
 
@@ -58,8 +64,15 @@ def zeros(
     shape: Any, ctx: Context | None = None, dtype: Any = None, stype: str | None = None, **kwargs: Any
 ) -> NDArray:
     """An array of zeros; `zeros(3)` is of shape (3,)."""
-    require_dense(stype)
+    if stype not in (None, "default"):
+        return _sparse_zeros(stype, shape, ctx, dtype)
     return full(shape, 0, ctx, dtype, **kwargs)
+
+
+def _sparse_zeros(stype: str, shape: Any, ctx: Context | None, dtype: Any) -> NDArray:
+    from .sparse_array import zeros_of
+
+    return zeros_of(stype, check_shape(shape), ctx, dtype)
 
 
 def ones(shape: Any, ctx: Context | None = None, dtype: Any = None, **kwargs: Any) -> NDArray:

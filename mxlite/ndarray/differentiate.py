@@ -53,6 +53,11 @@ class Traced:
     kept: dict[Entry, tuple[Any, Var, int]] = field(default_factory=dict)
     owner: dict[Entry, tuple[str, str]] = field(default_factory=dict)  # operator and name, for errors
 
+    def free(self) -> None:
+        """Let go of what its steps have kept."""
+        for step in self.steps:
+            step.free()
+
 
 _CONSTANT = variable("constant")
 
@@ -155,18 +160,23 @@ def run_backward(
     run.check_versions()
     run.values.update((e, arrays[i]) for i, e in entries.items())
     destination = {} if create else _destinations(leaves, grads, run)
-    for node in made:
-        run.call(node, destination)
-    results: list[Storage | None] = [None if g is None else run.values[g] for g in grads]
+    try:
+        for node in made:
+            run.call(node, destination)
+    except BaseException:  # a Python function's own, an interrupt: some of what was kept is gone
+        if not retain:
+            traced.free()
+        raise
+    results: list[Storage | None] = []
     if leaves:
         with scope(recording=False, training=False):
-            for leaf, g, result in zip(leaves, grads, results):
-                if g is None or g not in destination:
-                    _deliver(leaf, result)
-        results = []
+            for leaf, g in zip(leaves, grads):
+                if g is None or destination.get(g) is not leaf.grad:
+                    _deliver(leaf, None if g is None else run.values[g])
+    else:
+        results = [None if g is None else run.result(g) for g in grads]
     if not retain:
-        for step in traced.steps:
-            step.free()
+        traced.free()
     return results
 
 
@@ -244,7 +254,9 @@ class _Run:
         self.cls = cls
         self.context = context
         self.values: dict[Entry, Storage] = {}
-        self.owned: set[Entry] = set()  # made here: a kernel may write over its last use
+        # Made here: a kernel may write over its last use. What a Python function gave is not: it may be the
+        # gradient it got, one array for two arguments, or an array of the user's.
+        self.owned: set[Entry] = set()
         self.uses: dict[Entry, int] = {}
         self.mode = MODE.recording, MODE.training
         self.step_of = dict(traced.step_of)
@@ -291,6 +303,15 @@ class _Run:
         self.values[e] = found
         return found
 
+    def result(self, e: Entry) -> Storage:
+        """The array of a gradient that was asked for, which nobody else has."""
+        found = self.values[e]
+        if not _is_host(e.node):
+            return found
+        with scope(recording=self.create):
+            copied: Storage = found.copy()  # type: ignore[attr-defined]
+        return copied
+
     def kind(self, e: Entry) -> tuple[Shape, DType, Context]:
         """Shape, dtype and device of a forward entry."""
         step = self.step_of.get(e.node)
@@ -333,7 +354,7 @@ class _Run:
                 result = invoke(call_with(op, node.attrs), ins, target)
             made = {outs[0]: result}
         self.values.update((e, a) for e, a in made.items() if e in self.uses)
-        if not self.create:
+        if not self.create and not _is_host(node):
             self.owned.update(e for e in made if e not in destination)
         for e in node.inputs:
             self.uses[e] -= 1

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..core import DTypeError, MXLiteError, ShapeError, StateError
+from ..core import Context, DTypeError, MXLiteError, ShapeError, StateError
+from ..graph.opdef import DType
 from .differentiate import scope
 from .host import note_python
-from .storage import Storage
+from .storage import form_of, Shape, Storage
 from .tape import MODE, origin_of
+from .transfer import push_fill
 
 
 class Function:
@@ -26,14 +28,15 @@ class Function:
                 return dy * (1 - y * y)
 
     Both give one array or a tuple: forward the outputs, backward a gradient for each input, None for one that
-    has none. `forward` is not recorded. An object serves one call; what that needs later may be kept on it.
+    has none; it is converted to the input's dtype and device. `forward` is not recorded. An object serves one
+    call; what that needs later may be kept on it.
     """
 
     def __init__(self) -> None:
         self._used = False
         self._saved: tuple[Any, ...] = ()
         self._versions: tuple[int, ...] = ()
-        self._inputs: tuple[Any, ...] = ()
+        self._inputs: tuple[tuple[Shape, DType, Context] | None, ...] = ()
 
     def forward(self, *inputs: Any) -> Any:
         """The outputs."""
@@ -72,7 +75,7 @@ class Function:
         arrays = [x for x in inputs if isinstance(x, Storage)]
         origins = [origin_of(x) for x in arrays]
         if MODE.recording and any(o is not None for o in origins):
-            self._inputs = tuple((isinstance(x, Storage), getattr(x, "shape", ())) for x in inputs)
+            self._inputs = tuple((*form_of(x), x.context) if isinstance(x, Storage) else None for x in inputs)
             note_python(type(self).__name__, self, origins, arrays, outs)
         return tuple(outs) if isinstance(made, (tuple, list)) else outs[0]
 
@@ -89,19 +92,27 @@ class Function:
                 f"got {len(grads)}."
             )
         result: list[Any] = []
-        for (is_array, shape), grad in zip(self._inputs, grads):
-            if not is_array:
+        for kind, grad in zip(self._inputs, grads):
+            if kind is None:
                 continue
-            want = wanted[len(result)]
-            if grad is None and want:
-                grad = heads[0].fresh(shape, heads[0].storage.dtype, heads[0].context)
-                grad[:] = 0
-            elif want and not isinstance(grad, Storage):
-                raise DTypeError(f"{name}.backward must return NDArrays, got {type(grad).__name__}.")
-            elif want and grad.storage.shape != shape:
-                raise ShapeError(
-                    f"{name}.backward returned a gradient of shape {grad.storage.shape} for an input of "
-                    f"shape {shape}."
-                )
-            result.append(grad)
+            if not wanted[len(result)]:
+                result.append(None)
+            elif grad is None:
+                result.append(heads[0].fresh(*kind))
+                push_fill(result[-1], 0, name="full")
+            else:
+                result.append(self._checked(grad, kind))
         return result
+
+    def _checked(self, grad: Any, kind: tuple[Shape, DType, Context]) -> Any:
+        """A gradient that `backward` gave, as one of an input of this kind."""
+        shape, dtype, context = kind
+        name = type(self).__name__
+        if not isinstance(grad, Storage):
+            raise DTypeError(f"{name}.backward must return NDArrays, got {type(grad).__name__}.")
+        if grad.storage.shape != shape:
+            raise ShapeError(
+                f"{name}.backward returned a gradient of shape {grad.storage.shape} for an input of "
+                f"shape {shape}."
+            )
+        return grad.as_in_context(context).astype(dtype, copy=False)  # type: ignore[attr-defined]

@@ -78,6 +78,11 @@ def get_item(array: NDArray, key: Any) -> NDArray:
 def set_item(array: NDArray, key: Any, value: Any) -> None:
     """Write a number, an NDArray or what numpy makes one of, broadcast and converted to `array`'s dtype."""
     where, basic = _normal(key, array.storage.shape)
+    if isinstance(value, Storage) and value.storage.device == "sparse":
+        if basic and array.backend.part(array.storage, where).shape == array.storage.shape:
+            value.copyto(array)
+            return
+        value = value.plain()
     backend, target = array.backend, array.storage
     place = backend.part(target, where) if basic else None
     shape = place.shape if place is not None else _indexed_shape(target.shape, where)

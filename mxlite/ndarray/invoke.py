@@ -47,6 +47,8 @@ def invoke(
         key = backend_of(ctx).place
     plan = call.plans.get(key)
     if plan is None:
+        if (kind := sparse_kind(inputs)) is not None:
+            return kind.call(call, inputs, out)
         plan = call.plan(key, inputs, inputs[0].context if inputs else ctx or current_context())
     if out is not None:
         if plan.in_place and out is inputs[0] and (len(inputs) == 1 or inputs[1].var is not inputs[0].var):
@@ -102,6 +104,8 @@ def _invoke_noted(
         key = backend_of(ctx).place
     plan = call.noted.get((key, MODE.training, recorded))
     if plan is None:
+        if (kind := sparse_kind(inputs)) is not None:
+            return kind.call(call, inputs, out)
         plan = call.plan(key, inputs, ctx, MODE.training, recorded)
     device = ctx or current_context()
     stream = next_stream(device) if plan.random else None
@@ -133,6 +137,11 @@ def _invoke_noted(
     if recorded:
         note(plan, origins, inputs, versions, outs, stream, state)
     return given[0] if len(given) == 1 else given
+
+
+def sparse_kind(inputs: Sequence[Storage]) -> Any:
+    """The class of the first input that is a sparse array, which knows what to do; None for dense ones."""
+    return next((type(a) for a in inputs if a.storage.device == "sparse"), None)
 
 
 def capture(array: Storage) -> None:
@@ -207,6 +216,11 @@ def _check_out(plan: Plan, outs: Sequence[Storage]) -> None:
     for o, (shape, dtype) in zip(outs, plan.makes):
         if o.storage.shape != shape:
             raise ShapeError(f"{plan.name} needs out to be of shape {shape}, but it is {o.storage.shape}.")
+        if o.storage.device == "sparse":
+            raise DTypeError(
+                f"{plan.name} makes a dense array, but out is a {o.storage.stype} one; "
+                f"make it without out=, and copyto(out)."
+            )
         if o.storage.device != plan.backend.place:
             raise DeviceError(f"{plan.name} runs on {plan.backend.place}, but out is on {o.context}.")
         if o.storage.dtype != dtype:

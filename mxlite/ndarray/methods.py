@@ -9,7 +9,7 @@ import numpy as np
 
 from .invoke import call_of, invoke
 from .operator_methods import OperatorMethods
-from .storage import require_dense, Shape, Storage
+from .storage import Shape, Storage
 
 if TYPE_CHECKING:
     from .ndarray import NDArray
@@ -31,9 +31,12 @@ class Methods(OperatorMethods):
         return self.reshape(tuple(shape))  # type: ignore[attr-defined]
 
     def tostype(self, stype: str) -> NDArray:
-        """A copy, as every array here is of the storage type 'default'."""
-        require_dense(stype)
-        return self._apply("_copy")
+        """A copy of the storage type 'default', 'csr' or 'row_sparse'; for the last two it waits."""
+        if stype == "default":
+            return self._apply("_copy")
+        from .sparse_array import form_of_dense, sparse_array
+
+        return sparse_array(form_of_dense(stype, self.look().copy()))
 
     def sum(
         self, axis: Axis = None, keepdims: bool = False, exclude: bool = False, out: Any = None

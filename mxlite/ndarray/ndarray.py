@@ -66,7 +66,7 @@ class NDArray(Arithmetic, Methods, Attachment):
 
     @property
     def stype(self) -> str:
-        """How the elements are stored; always 'default', which is dense."""
+        """How the elements are stored: 'default', which is dense; see `sparse_array.py` for the others."""
         return "default"
 
     def __len__(self) -> int:
@@ -189,9 +189,15 @@ class NDArray(Arithmetic, Methods, Attachment):
             raise TypeError(f"copyto needs an NDArray or a Context, got {type(other).__name__}.")
         if other.shape != self.shape:
             raise ShapeError(f"copyto needs equal shapes, got {self.shape} and {other.shape}.")
-        if other is not self:
+        if other.stype != "default":
+            other.take_over(self)
+        elif other is not self:
             self._copy_into(other, "copyto")
         return other
+
+    def plain(self) -> NDArray:
+        """The array itself; of a sparse one a dense copy."""
+        return self
 
     def _copy_into(self, other: Storage, name: str) -> None:
         if MODE.flags and note_copy(self, other, name):

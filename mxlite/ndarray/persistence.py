@@ -15,6 +15,8 @@ from ..core.wanted import wanted_path
 from ..engine import get_engine
 from .container import read_container, write_container
 from .ndarray import NDArray
+from .sparse_array import sparse_array
+from .sparse_form import Form
 
 Arrays = list[NDArray] | dict[str, NDArray]
 
@@ -37,7 +39,7 @@ def save(fname: str | os.PathLike[str], data: NDArray | Sequence[NDArray] | Mapp
             raise TypeError(f"save takes NDArrays, got {type(array).__name__}.")
     get_engine().wait_for(*(a.var for a in arrays))
     with replacing(fname) as file:
-        write_container(file, [a.look() for a in arrays], names)
+        write_container(file, [a.look() if a.stype == "default" else a.storage for a in arrays], names)
 
 
 def load(fname: str | os.PathLike[str]) -> Arrays:
@@ -64,7 +66,7 @@ def _read(source: BinaryIO | bytes | bytearray | memoryview, what: str) -> Array
         return backend.array(shape, as_dtype(dtype))
 
     raw, names = read_container(source, what, allocate)
-    arrays = [NDArray(a) for a in raw]
+    arrays = [sparse_array(a) if isinstance(a, Form) else NDArray(a) for a in raw]
     if not names:
         return arrays
     if len(set(names)) < len(names):

@@ -1,26 +1,33 @@
-"""mx.nd.sparse: MXNet's names of operators on sparse arrays, served by the dense ones.
+"""mx.nd.sparse: arrays that store only some of their elements, and the operators under MXNet's names.
 
-Storage is dense: `mx.nd.sparse.dot(a, b)` is `mx.nd.dot(a, b)`, on arrays that hold their zeros.
+What is stored, and which operators keep it so: `sparse_array.py` and `sparse_operators.py`.
 """
 
-from typing import Any as _Any
+from functools import partial as _partial
 
-from ..core.errors import MXLiteError as _MXLiteError
 from ..core.namespace import namespace as _namespace
 from .functions import FUNCTIONS as _FUNCTIONS
+from .sparse_array import (
+    BaseSparseNDArray as BaseSparseNDArray,
+    cast_storage as cast_storage,
+    combined as _combined,
+    CSRNDArray as CSRNDArray,
+    retain as retain,
+    RowSparseNDArray as RowSparseNDArray,
+)
+from .sparse_creation import (
+    array as array,
+    csr_matrix as csr_matrix,
+    empty as empty,
+    row_sparse_array as row_sparse_array,
+    zeros as zeros,
+)
+
+add = _partial(_combined, "add")
+subtract = _partial(_combined, "sub")
+multiply = _partial(_combined, "mul")
+divide = _partial(_combined, "div")
 
 __getattr__, __dir__ = _namespace(
     globals(), "mx.nd.sparse", ("_sparse_", ""), _FUNCTIONS, _FUNCTIONS.__getitem__
 )
-
-
-def csr_matrix(*args: _Any, **options: _Any) -> _Any:
-    """Refused: there is no sparse storage."""
-    raise _MXLiteError("mx.nd.sparse.csr_matrix: arrays are dense here; mx.nd.array keeps the zeros, too.")
-
-
-def row_sparse_array(*args: _Any, **options: _Any) -> _Any:
-    """Refused: there is no sparse storage."""
-    raise _MXLiteError(
-        "mx.nd.sparse.row_sparse_array: arrays are dense here; mx.nd.array keeps the zeros, too."
-    )

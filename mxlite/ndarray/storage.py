@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self, TYPE_CHECKING
 import numpy as np
 
 from ..backends import Backend, backend_of
-from ..core import as_dtype, Context, current_context, OpAttributeError, ShapeError
+from ..core import as_dtype, Context, current_context, ShapeError
 from ..core.device import cpu, gpu
 from ..engine import get_engine, Var
 
@@ -148,12 +148,6 @@ def context_of(storage: RawArray, like: Context = _CPU) -> Context:
     if place == "cpu":
         return like if like.device_type != "gpu" else _CPU
     return gpu(place.index)
-
-
-def require_dense(stype: str | None) -> None:
-    """OpAttributeError unless `stype`, MXNet's word for how elements are stored, is 'default' or None."""
-    if stype not in (None, "default"):
-        raise OpAttributeError(f"arrays are dense (stype 'default') here, got {stype!r}.")
 
 
 def check_shape(shape: Any) -> Shape:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..core.errors import OpAttributeError
 from ..core.record import record
-from .update import clipped, decayed, fused, many, mixed, prepared, Update
+from .update import clipped, decayed, fused, lazy, many, mixed, prepared, Update
 
 
 @record
@@ -438,3 +438,6 @@ for _name, _step in _STEPS:  # the forms of each; see `update.py`
     _multi = "_multi_mp_adamw_update" if _name == "adamw" else f"multi_mp_{_name}_update"
     globals()[_multi] = many(_step, _multi, masters=True, counts=_counts)
 del _step
+
+_lazy_adam = lazy(adam_update, "_lazy_adam")
+_lazy_ftrl = lazy(ftrl_update, "_lazy_ftrl")

@@ -41,6 +41,10 @@ class Cast(Move):
     def backward(xp, a, d_out, *, d_data):
         xp.copyto(d_data, d_out, casting="unsafe")
 
+    @classmethod
+    def touched_rows(cls, a, ins, out_rows, csr):
+        return {} if out_rows is None else {"data": out_rows}
+
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         return {"data": w._cast_like(heads["out"], ins["data"])}
@@ -114,6 +118,10 @@ class _shore(Move):
     @staticmethod
     def infer_shape(a, data, scale=None):
         return (data, (2,)), (data,)
+
+    @classmethod
+    def touched_rows(cls, a, ins, out_rows, csr):
+        return {} if out_rows is None else {"data": out_rows}
 
     @classmethod
     def infer_type(cls, a, *dtypes):

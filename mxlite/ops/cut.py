@@ -48,7 +48,7 @@ class slice(Move):
 
     @staticmethod
     def infer_shape(a, data):
-        keys = _slices(a)
+        keys = slices_of(a)
         if len(keys) > len(data):
             raise ShapeError(f"begin {a.begin} names more axes than data {data} has.")
         out = tuple(len(range(*k.indices(d))) for k, d in zip(keys, data)) + data[len(keys) :]
@@ -56,18 +56,18 @@ class slice(Move):
 
     @staticmethod
     def forward(xp, a, data, *, out):
-        xp.copyto(out, data[_slices(a)])
+        xp.copyto(out, data[slices_of(a)])
 
     @staticmethod
     def backward(xp, a, d_out, *, d_data):
         d_data.fill(0)
-        xp.copyto(d_data[_slices(a)], d_out)
+        xp.copyto(d_data[slices_of(a)], d_out)
 
 
 _adjoint_slice = adjoint_of(slice)
 
 
-def _slices(a: Any) -> tuple[builtins.slice, ...]:
+def slices_of(a: Any) -> tuple[builtins.slice, ...]:
     begin, end, step = _limits(a.begin, "begin"), _limits(a.end, "end"), _limits(a.step, "step")
     if len(begin) != len(end) or len(step) not in (0, len(begin)):
         raise ShapeError(f"begin {a.begin}, end {a.end} and step {a.step} must be equally long.")
@@ -140,15 +140,15 @@ class _slice_assign(Op):
     @staticmethod
     def forward(xp, a, lhs, rhs, *, out):
         copy(xp, lhs, out)
-        xp.copyto(out[_slices(a)], rhs)
+        xp.copyto(out[slices_of(a)], rhs)
 
     @staticmethod
     def backward(xp, a, d_out, *, d_lhs, d_rhs):
         if d_rhs is not None:
-            xp.copyto(d_rhs, d_out[_slices(a)])
+            xp.copyto(d_rhs, d_out[slices_of(a)])
         if d_lhs is not None:
             copy(xp, d_out, d_lhs)
-            d_lhs[_slices(a)] = 0
+            d_lhs[slices_of(a)] = 0
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -192,12 +192,12 @@ class _slice_assign_scalar(Move):
     @staticmethod
     def forward(xp, a, data, *, out):
         copy(xp, data, out)
-        out[_slices(a)] = weak(out, a.scalar)
+        out[slices_of(a)] = weak(out, a.scalar)
 
     @staticmethod
     def backward(xp, a, d_out, *, d_data):
         copy(xp, d_out, d_data)
-        d_data[_slices(a)] = 0
+        d_data[slices_of(a)] = 0
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):

@@ -18,7 +18,7 @@ class Embedding(Op):
 
     data: (...) whole numbers in any dtype;  weight: (`input_dim`, `output_dim`)  ->  out: (..., `output_dim`)
     An index out of range is moved to the nearest end. The gradient of `weight` is dense, summed in the order
-    of the indices; `data` has none. `sparse_grad` is read and has no effect.
+    of the indices; `data` has none. With `sparse_grad` lazy updates leave the rows alone that no index names.
     """
 
     inputs = ("data", "weight")
@@ -76,6 +76,10 @@ class Embedding(Op):
         else:
             combine(xp, xp.add, d_weight[None], flat, rows[None])
 
+    @classmethod
+    def touched_rows(cls, a, ins, out_rows, csr):
+        return {"weight": frozenset([("_touched_rows", ins["data"], a.input_dim)])} if a.sparse_grad else {}
+
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         zeros = w.zeros_like(ins["weight"])
@@ -85,8 +89,8 @@ class Embedding(Op):
 class _contrib_SparseEmbedding(Embedding):
     """Rows of a table, ``out[...] = weight[data[...]]``: `Embedding` under the name of its sparse kind.
 
-    Storage is dense, and so is the gradient of `weight`. `deterministic` is read and has no effect: equal
-    runs always give equal bits.
+    Lazy updates leave the rows alone that no index names. `sparse_grad` and `deterministic` are read and have
+    no effect: equal runs always give equal bits.
     """
 
     @record
@@ -96,6 +100,10 @@ class _contrib_SparseEmbedding(Embedding):
         dtype: str = "float32"
         sparse_grad: bool = False
         deterministic: bool = False
+
+    @classmethod
+    def touched_rows(cls, a, ins, out_rows, csr):
+        return {"weight": frozenset([("_touched_rows", ins["data"], a.input_dim)])}
 
 
 def _add_sorted(xp: Any, target: Any, flat: Any, source: Any, work: Any) -> None:

@@ -12,7 +12,7 @@ from ..graph.opdef import Op
 
 @record
 class DotAttrs:
-    """`forward_stype` chooses among sparse forms in MXNet; here it is read and has no effect."""
+    """`forward_stype` is the storage type of a product of sparse arrays; of dense ones it has no effect."""
 
     transpose_a: bool = False
     transpose_b: bool = False
@@ -61,6 +61,12 @@ class dot(Op):
             _to_lhs(xp, a, d_out, rhs, d_lhs)
         if d_rhs is not None:
             _to_rhs(xp, a, d_out, lhs, d_rhs)
+
+    @classmethod
+    def touched_rows(cls, a, ins, out_rows, csr):
+        if ins["lhs"] not in csr or a.transpose_a or a.transpose_b:
+            return {}
+        return {"rhs": frozenset([("_touched_columns", ins["lhs"], 0)])}
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.record import record
-from .update import fused, many, mixed, prepared, Update
+from .update import fused, lazy, many, mixed, prepared, Update
 
 
 @record
 class SGDAttrs:
-    """`lazy_update` is about sparse gradients in MXNet; here it is read and has no effect."""
+    """With `lazy_update` a row_sparse gradient changes its own rows alone."""
 
     lr: float
     wd: float = 0.0
@@ -209,6 +209,8 @@ mp_signum_update = mixed(signum_update)
 
 _fused_sgd = fused(sgd_update, "_fused_sgd")
 _fused_sgd_mom = fused(sgd_mom_update, "_fused_sgd_mom")
+_lazy_sgd = lazy(sgd_update, "_lazy_sgd")
+_lazy_sgd_mom = lazy(sgd_mom_update, "_lazy_sgd_mom")
 _fused_nag_mom = fused(nag_mom_update, "_fused_nag_mom")
 _fused_signsgd = fused(signsgd_update, "_fused_signsgd")
 _fused_signum = fused(signum_update, "_fused_signum")

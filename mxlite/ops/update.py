@@ -8,6 +8,7 @@ A class here says its formula once, as `step` on matching parts of the arrays. F
                       from a row of `hyper`, a float64 array (P, R), when it runs: a schedule needs no
                       new program. A learning rate that is nan leaves weight and states as they are
     _fused_mp_X       both
+    _lazy_X           _fused_X that changes those rows alone whose flag in `rows`, uint8, is not 0
     multi_X_update    many weights in one call, arrays weight by weight: w0, g0, s0, w1, g1, s1, ...
 
 All give the same bits. Arithmetic is in the type of the weight (of the master copy), in chunks whose scratch
@@ -29,7 +30,7 @@ from ..graph.opdef import Op
 
 CHUNK = 16384  # elements at a time
 
-_float64 = FLAGS[1]
+_float64, _uint8 = FLAGS[1], FLAGS[3]
 
 
 class Rates(NamedTuple):
@@ -271,6 +272,90 @@ def fused(base: type[Update], name: str, masters: bool = False) -> type[Op]:
     )
 
 
+def lazy(base: type[Update], name: str) -> type[Op]:
+    """`_lazy_X`: the step inside a training program, on the rows that are flagged."""
+    inputs = (*base.inputs, "rows", "hyper")
+
+    def block(weight: Any) -> tuple[int, int]:
+        """How many rows are changed at a time, and the elements of one."""
+        width = prod(weight[1:])
+        return min(weight[0], max(1, CHUNK // max(1, width))), width
+
+    def run(xp: Any, a: Any, arrays: Sequence[Any], work: Any) -> None:
+        *own, flags, hyper = arrays
+        rates = Rates(*hyper[a.row])
+        if rates.lr != rates.lr:
+            return
+        count, width = block(own[0].shape)
+        tables = [x.reshape(len(flags), width) for x in own]
+        room = count * width * own[0].dtype.itemsize
+        gathered = [
+            work[i * room : (i + 1) * room].view(own[0].dtype).reshape(count, width) for i in range(len(own))
+        ]
+        rest = work[-(-len(own) * room // 64) * 64 :]
+        for begin in range(0, len(flags), max(1, count)):
+            chosen = flags[begin : begin + count].view(bool)
+            found = xp.count_nonzero(chosen)
+            if not found:
+                continue
+            parts = [t[begin : begin + count] for t in tables]
+            if found == len(chosen):
+                one(base, xp, a, rates, (*parts, parts[0]), rest)
+                continue
+            taken = [
+                xp.compress(chosen, part, axis=0, out=into[:found]) for part, into in zip(parts, gathered)
+            ]
+            one(base, xp, a, rates, (*taken, taken[0]), rest)
+            for i, part in enumerate(parts):
+                if i != 1:  # the gradient stays as it is
+                    part[chosen] = taken[i]
+
+    def infer_shape(a: Any, *shapes: Any) -> Any:
+        weight, rows, hyper = shapes[0], shapes[-2], shapes[-1]
+        if not weight or (rows is not None and rows != weight[:1]):
+            raise ShapeError(f"rows must have a flag for each row of the weight, {weight}, got {rows}.")
+        if any(s is not None and s != weight for s in shapes[1:-2]):
+            raise ShapeError(
+                f"the gradient and the states must be as the weight, {weight}, got {shapes[1:-2]}."
+            )
+        if len(hyper) != 2 or hyper[1] != len(base.rates) or not 0 <= a.row < hyper[0]:
+            raise ShapeError(f"hyper must be (P, {len(base.rates)}) with a row {a.row}, got {hyper}.")
+        return (*(weight for _ in shapes[:-2]), weight[:1], hyper), ()
+
+    def infer_type(cls: type[Op], a: Any, *dtypes: Any) -> Any:
+        known = [d for d in dtypes[:-2] if d is not None]
+        if any(d != known[0] for d in known) or (known and not is_floating(known[0])):
+            raise DTypeError(
+                f"weight, gradient and states must have one floating dtype, got {[str(d) for d in dtypes]}."
+            )
+        return ((known[0] if known else None),) * (len(dtypes) - 2) + (_uint8, _float64), ()
+
+    def workspace(a: Any, inputs: Any, outputs: Any, dtype: Any) -> int:
+        count, width = block(inputs[0])
+        gathered = -(-len(base.inputs) * count * width * dtype.itemsize // 64) * 64
+        return gathered + _workspace(base.scratch)(a, ((count, width),), outputs, dtype)
+
+    return _form(
+        base,
+        name,
+        "lazy",
+        f"`{base.op_name}` in a program, of the rows that `rows` flags; the others stay as they are.\n\n"
+        f"{', '.join(base.inputs)}: (R, ...);  rows: (R,) uint8;  hyper: (P, {len(base.rates)}) float64, row "
+        f"`row` is [{', '.join(base.rates)}], read when it runs.",
+        inputs=inputs,
+        outputs=(),
+        inferred=(*base.inputs[2:], "rows"),
+        mutates=("weight", *base.inputs[2:]),
+        Attrs=_row_attrs(base),
+        infer_shape=staticmethod(infer_shape),
+        infer_type=classmethod(infer_type),
+        workspace=staticmethod(workspace),
+        forward=staticmethod(_kernel(inputs, (), run)),
+        timed_as=staticmethod(lambda a: replace(a, row=0)),
+        has_master=False,
+    )
+
+
 def many(
     base: type[Update], name: str, masters: bool = False, preloaded: bool = False, counts: str = ""
 ) -> type[Op]:
@@ -403,13 +488,18 @@ def _attrs(
     check: Callable[[Any], None] | None = None,
 ) -> type:
     """The parameters of `base` but those in `without`, between others: `first` says their types, `last` types
-    and defaults. `check` looks at each instance.
+    and defaults. The step's own check looks at each instance, and `check` does.
     """
     own = base.Attrs
     kept = {n: kind for n, kind in inspect.get_annotations(own).items() if n not in without}
     body: dict[str, Any] = {n: getattr(own, n) for n in kept if hasattr(own, n)}
     body |= {n: default for n, (_, default) in last.items()}
     body["__annotations__"] = {**first, **kept, **{n: kind for n, (kind, _) in last.items()}}
-    if check is not None:
-        body["__post_init__"] = check
+    checks = [c for c in (getattr(own, "__post_init__", None), check) if c is not None]
+
+    def check_all(self: Any) -> None:
+        for one_check in checks:
+            one_check(self)
+
+    body["__post_init__"] = check_all
     return record(type(name, (), dict(body, __module__=own.__module__)))

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core import flag_of
-from ..core.errors import MXLiteError, OpAttributeError, UnknownNameError
+from ..core.errors import OpAttributeError, UnknownNameError
 from ..core.wanted import wanted
+from ..executor.row_gradients import STYPES
 from ..graph import Entry, Node, Shape
 from .attribute import AttrScope, HIDDEN, is_annotation, require_text, stored_key
 from .inference import checked_shape
@@ -29,12 +30,13 @@ def Variable(
 
     shape: tuple, 0 for unknown dimensions.  dtype: as numpy's.  lr_mult, wd_mult: factors on the learning
     rate and the weight decay.  init: an initializer, or its text form.  kwargs: `__key__` attributes.
-    Raises UnknownNameError for other keywords, MXLiteError for a sparse `stype`.
+    stype: 'default', 'csr' or 'row_sparse'; a bound program has dense arrays all the same, but knows which
+    rows a gradient reaches. Raises UnknownNameError for other keywords.
     """
     if not isinstance(name, str) or not name:
         raise OpAttributeError(f"The name of a variable must be text, got {name!r}.")
-    if stype not in (None, "default"):
-        raise MXLiteError(f"Variable {name!r}: sparse arrays (stype={stype!r}) are not supported.")
+    if stype is not None and stype not in STYPES:
+        raise OpAttributeError(f"Variable {name!r}: stype is one of {', '.join(STYPES)}, got {stype!r}.")
     about: dict[str, str] = {}
     for key, value in AttrScope.current.get(attr).items():
         require_text(key, value, f"Variable {name!r}")
@@ -44,6 +46,7 @@ def Variable(
         "__lr_mult__": lr_mult,
         "__wd_mult__": wd_mult,
         "__dtype__": None if dtype is None else flag_of(dtype),
+        "__storage_type__": None if stype is None else STYPES[stype],
         "__init__": init if init is None or isinstance(init, str) else _dumped(name, init),
     }
     for key in kwargs:

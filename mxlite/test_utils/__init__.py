@@ -39,6 +39,7 @@ from .random_arrays import (
     rand_shape_2d as rand_shape_2d,
     rand_shape_3d as rand_shape_3d,
     rand_shape_nd as rand_shape_nd,
+    rand_sparse_ndarray as rand_sparse_ndarray,
     random_arrays as random_arrays,
     random_sample as random_sample,
     random_uniform_arrays as random_uniform_arrays,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core import OpAttributeError
-from ..ndarray import array, NDArray
+from ..ndarray import array, NDArray, sparse
 from .tolerances import default_dtype
 
 
@@ -73,12 +73,52 @@ def rand_ndarray(
     distribution: str | None = None,
     ctx: Any = None,
 ) -> NDArray:
-    """An NDArray of normal numbers. Only dense ones (`stype` "default"); the rest is about sparse ones."""
-    if stype != "default":
-        raise OpAttributeError(
-            f"rand_ndarray makes dense arrays (stype 'default'); there are no {stype!r} ones."
+    """An NDArray of normal numbers, of the storage type `stype`; see `rand_sparse_ndarray` for the rest."""
+    if stype == "default":
+        return array(random_arrays(tuple(shape)), ctx=ctx, dtype=dtype or default_dtype())
+    return rand_sparse_ndarray(
+        shape, stype, density, dtype, distribution, None, None, modifier_func, shuffle_csr_indices, ctx
+    )[0]
+
+
+def rand_sparse_ndarray(
+    shape: Sequence[int],
+    stype: str,
+    density: float | None = None,
+    dtype: Any = None,
+    distribution: str | None = None,
+    data_init: float | None = None,
+    rsp_indices: Sequence[int] | None = None,
+    modifier_func: Callable[[float], float] | None = None,
+    shuffle_csr_indices: bool = False,
+    ctx: Any = None,
+) -> tuple[NDArray, tuple[np.ndarray, ...]]:
+    """A sparse array of normal numbers, and what it stores: (data, indices), of csr (indptr, indices, data).
+
+    `density` is the share of elements, of rows if `stype` is 'row_sparse', that are stored; a random one if
+    None. `rsp_indices` names the rows instead. `data_init` is what all stored elements are, `modifier_func`
+    what each becomes. The numbers are not those of MXNet's function. OpAttributeError for a `distribution`
+    other than 'uniform', and for shuffled indices.
+    """
+    if distribution not in (None, "uniform") or shuffle_csr_indices:
+        raise OpAttributeError("rand_sparse_ndarray: only uniform distributions, with indices in order.")
+    share = float(np.random.rand()) if density is None else density
+    values = np.array(random_arrays(tuple(shape)), np.float64)
+    if data_init is not None:
+        values[...] = data_init
+    values = assign_each(values, modifier_func).astype(dtype or default_dtype())
+    if stype == "row_sparse":
+        rows = (
+            np.flatnonzero(np.random.rand(shape[0]) < share) if rsp_indices is None else np.array(rsp_indices)
         )
-    return array(random_arrays(tuple(shape)), ctx=ctx, dtype=dtype or default_dtype())
+        made: Any = sparse.row_sparse_array((values[rows], rows), tuple(shape), ctx)
+        return made, (made.data.asnumpy(), made.indices.asnumpy())
+    rows, columns = np.nonzero(np.random.rand(*shape) < share)
+    indptr = np.searchsorted(rows, np.arange(shape[0] + 1))
+    if stype != "csr":
+        raise OpAttributeError(f"stype is 'csr' or 'row_sparse', got {stype!r}.")
+    made = sparse.csr_matrix((values[rows, columns], columns, indptr), tuple(shape), ctx)
+    return made, (made.indptr.asnumpy(), made.indices.asnumpy(), made.data.asnumpy())
 
 
 def assign_each(the_input: np.ndarray, function: Callable[[Any], Any] | None) -> np.ndarray:

@@ -32,7 +32,8 @@ bits are not generated: blocks for them would be larger than the matrices."""
 class Term(NamedTuple):
     """out = alpha * x @ y: names of arrays, and how they lie. `view(array)` finds the first element.
 
-    bias: the name of a row that is added. adds: times this what `out` holds.
+    bias: the name of a row that is added. adds: times this what `out` holds. alpha: None for a number that is
+    known when it runs, `factor` of `Product`.
     """
 
     x: str
@@ -40,7 +41,7 @@ class Term(NamedTuple):
     out: str
     layouts: tuple[Layout, Layout, Layout]
     bias: str = ""
-    alpha: float = 1.0
+    alpha: float | None = 1.0
     adds: float = 0.0
     views: tuple[Callable[[Any], Any] | None, ...] = (None, None, None)
 
@@ -99,19 +100,19 @@ def products(
     return chosen
 
 
-def product_of(dtype: DType, term: Term, work: int = 0, made: DType | None = None) -> Product | None:
+def product_of(
+    dtype: DType, term: Term, work: int = 0, kinds: tuple[DType, DType, DType] | None = None
+) -> Product | None:
     """How to compute a term of arrays of one type; None where there is no good way.
 
-    work: multiplications of all terms that one call computes in turn, if this is one of several. made: the
-    type of what the term makes, if it is another one.
+    work: multiplications of all terms that one call computes in turn, if this is one of several. kinds: the
+    types of x, y and what the term makes, of 16 bits or float32, if not all are `dtype`.
     """
     has_bias = bool(term.bias)
     if dtype == float32:
         return product(*term.layouts, has_bias, term.alpha, term.adds)
-    lib = library()
-    kinds = dtype, dtype, made or dtype
-    x, y, out = (replace(side, dtype=kind) for side, kind in zip(term.layouts, kinds))
-    if dtype == _bfloat16 and lib is not None and lib.has_bf16:
+    x, y, out = (replace(side, dtype=kind) for side, kind in zip(term.layouts, kinds or (dtype,) * 3))
+    if x.dtype == y.dtype and multiplies(x.dtype):
         found = product(x, y, out, has_bias, term.alpha, term.adds)
         if found is not None:
             return found
@@ -120,6 +121,12 @@ def product_of(dtype: DType, term: Term, work: int = 0, made: DType | None = Non
     if max(term.work, work) < SMALL:  # they need less scratch without
         return None
     return compiled.product(x, y, out, dtype if has_bias else None, bool(term.adds))
+
+
+def multiplies(dtype: DType) -> bool:
+    """Whether oneDNN multiplies numbers of this type of 16 bits here, and fast."""
+    lib = library()
+    return dtype == _bfloat16 and lib is not None and lib.has_bf16
 
 
 def _by_reference(op: type[Op], xp: Any, a: Any, *inputs: Any, work: Any, **outs: Any) -> None:

@@ -87,22 +87,27 @@ class BackwardLayers(Layers):
         if not self.kept:
             packed.append(recurrent.packed_numbers(self.form, False))
         apart = self.narrow or (s.D == 2 and self.drops)
-        return self.common_pieces() | {
-            "d_weights": ((s.parameters if self.widens else 0,), float32),
-            "packed": ((max(packed),), float32),
-            "h": ((0 if self.kept else 2, s.B, s.H), float32),
-            "c": ((0 if self.kept or not self.lstm else s.B, s.H), float32),
-            "gates": ((0 if self.leaves else rows, self.columns), float32),
-            "before": ((s.K if self._needs_befores else 0, s.B, s.H), float32),
-            "cells": ((s.K if self.lstm else 0, s.B, s.H), float32),
-            "start": ((s.B if self.lstm else 0, s.H), float32),
-            "d_x": ((rows if apart else 0, s.widest), float32),
-            "dh": ((s.passes, s.B, s.H), float32),
-            "dc": ((lstm, s.B, s.H), float32),
-            "sums": ((0 if self.leaves else s.passes, self.columns), float32),
-            "between": (between(s), float32),
-            "off": ((s.B if self.form.ends else 0, 1), _bool),
-        }
+        more: Pieces = {"x": ((0,), float32)} if self.leaves else {}  # of data nothing is read then
+        return (
+            self.common_pieces()
+            | more
+            | {
+                "d_weights": ((s.parameters if self.widens else 0,), float32),
+                "packed": ((max(packed),), float32),
+                "h": ((0 if self.kept else 2, s.B, s.H), float32),
+                "c": ((0 if self.kept or not self.lstm else s.B, s.H), float32),
+                "gates": ((0 if self.leaves else rows, self.columns), float32),
+                "before": ((s.K if self._needs_befores else 0, s.B, s.H), float32),
+                "cells": ((s.K if self.lstm else 0, s.B, s.H), float32),
+                "start": ((s.B if self.lstm else 0, s.H), float32),
+                "d_x": ((rows if apart else 0, s.widest), float32),
+                "dh": ((s.passes, s.B, s.H), float32),
+                "dc": ((lstm, s.B, s.H), float32),
+                "sums": ((0 if self.leaves else s.passes, self.columns), float32),
+                "between": (between(s), float32),
+                "off": ((s.B if self.form.ends else 0, 1), _bool),
+            }
+        )
 
     @property
     def _needs_befores(self) -> bool:

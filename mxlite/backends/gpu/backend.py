@@ -22,6 +22,7 @@ from .elements import convert, fill
 from .host_kernel import on_host
 from .kernels import table
 from .passes import Passes
+from .rates import H200
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class GPUBackend(Backend):
             place=device,
             is_remote=True,
             device=device,
+            rates=H200,
             identity=lambda: (f"device={device.name}",),
             simplify=passes.simplify,
             combine=passes.combine,

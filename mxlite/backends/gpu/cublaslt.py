@@ -21,9 +21,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import glob
-import os
-import sysconfig
 import threading
 import weakref
 from collections.abc import Sequence
@@ -32,6 +29,7 @@ from typing import Any
 
 from ...core import config
 from ...core.errors import DeviceError, MXLiteError
+from .libraries import candidates
 
 NAMES = ("libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so", "cublasLt64_13.dll", "cublasLt64_12.dll")
 FOLDERS = ("nvidia/cu13/lib", "nvidia/cublas/lib", "nvidia/cu13/bin/x86_64", "nvidia/cublas/bin")
@@ -257,9 +255,7 @@ def library() -> Library | None:
             return Library(asked)
         except (OSError, AttributeError) as error:
             raise MXLiteError(f"MXLITE_CUBLASLT_LIB {asked!r} is no cuBLASLt: {error}.") from None
-    site = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    found = [p for s in site for f in FOLDERS for n in NAMES for p in glob.glob(os.path.join(s, f, n))]
-    for path in (*found, *NAMES):
+    for path in candidates(FOLDERS, NAMES):
         try:
             return Library(path)
         except (OSError, AttributeError):

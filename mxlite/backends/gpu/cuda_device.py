@@ -306,7 +306,7 @@ class CudaDevice:
                     run()
             except BaseException:
                 try:
-                    self.driver.end_capture(stream)
+                    self.driver.destroy_graph(self.driver.end_capture(stream))
                 except DriverError:
                     pass  # it was broken by what is raised already
                 raise

@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import glob
 import importlib
-import os
-import sysconfig
 import threading
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +27,7 @@ from ...core import config
 from ...core.errors import DeviceError
 from ...graph.ir import Shape
 from .device import Run
+from .libraries import candidates
 
 Build = Callable[["Maker"], None]
 
@@ -55,9 +54,7 @@ def library() -> Any:
 
 
 def _has_cublas() -> bool:
-    site = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    found = [p for s in site for f in _FOLDERS for n in _CUBLAS for p in glob.glob(os.path.join(s, f, n))]
-    for path in (*found, *_CUBLAS):
+    for path in candidates(_FOLDERS, _CUBLAS):
         try:
             ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
         except OSError:
@@ -155,7 +152,8 @@ class CudnnError(DeviceError):
 
 
 class Session:
-    """cuDNN on one device. `stream()` is the stream that is current; plans are kept by key.
+    """cuDNN on one device. `stream()` is the stream that is current; plans are kept by key, and made where
+    `active()` has made the device this thread's.
 
     `place` is what a graph is planned for: `{"handle": ...}`, or properties of a device that is not there.
 
@@ -163,12 +161,20 @@ class Session:
     would make its own things at its first call, which a capture does not allow. Threads take turns.
     """
 
-    def __init__(self, cudnn: Any, stream: Callable[[], int], place: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        cudnn: Any,
+        stream: Callable[[], int],
+        place: Mapping[str, Any] | None = None,
+        active: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self.cudnn = cudnn
         self.stream = stream
+        self._active = active
         self._lock = threading.Lock()
         self._using = threading.Lock()
-        self._handle = None if place else cudnn.create_handle()
+        with active():  # a handle is that of the device which is current
+            self._handle = None if place else cudnn.create_handle()
         self._set: int | None = None  # the stream that the handle was told of
         self._place = dict(place or {"handle": self._handle})
         self._plans: dict[Any, Plan | None] = {}
@@ -187,7 +193,8 @@ class Session:
         key = (key, dtype, limit, tf32)
         with self._lock:
             if key not in self._plans:
-                made = self._made(name, dtype, build, limit, tf32)
+                with self._active():
+                    made = self._made(name, dtype, build, limit, tf32)
                 if made is not None:
                     made.names = names
                 self._plans[key] = made
@@ -253,7 +260,12 @@ def _opened(device: Any) -> Session | None:
         device: Any = kept()
         return int(device.stream)
 
+    def active() -> AbstractContextManager[None]:
+        device: Any = kept()
+        chosen: AbstractContextManager[None] = getattr(device, "active", nullcontext)()
+        return chosen
+
     try:
-        return Session(cudnn, stream)
+        return Session(cudnn, stream, active=active)
     except Exception:  # no driver, or one that is too old for this cuDNN
         return None

@@ -192,12 +192,25 @@ class CupyDriver:
 
     def _error(self, call: str, error: Exception) -> DriverError:
         name = _name(error)
+        is_lasting = name in _LASTING
+        whose = " It comes of what was launched before this call, a kernel as a rule." if is_lasting else ""
         return DriverError(
-            f"{call} on gpu({self._index}): {str(error).rstrip('.')}.",
+            f"{call} on gpu({self._index}): {str(error).rstrip('.')}.{whose}",
             name=name,
             is_memory=name in _MEMORY,
-            is_lasting=name in _LASTING,
+            is_lasting=is_lasting,
         )
+
+    def _visit(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call it for a finalizer, which may run on any thread in the middle of anything: a thread without a
+        device would make a context on the first, and one of CuPy's or PyTorch's must find its own again.
+        """
+        before = self._call(self._driver.ctxGetCurrent)
+        self.activate()
+        try:
+            self._call(function, *arguments)
+        finally:
+            self._call(self._driver.ctxSetCurrent, before)
 
     def activate(self) -> None:
         # Each time: other drivers, CuPy or PyTorch may have sent this thread to another device meanwhile.
@@ -214,13 +227,13 @@ class CupyDriver:
         return int(self._call(self._runtime.malloc, nbytes))
 
     def free(self, address: int) -> None:
-        self._call(self._runtime.free, address)
+        self._visit(self._runtime.free, address)
 
     def host_malloc(self, nbytes: int) -> int:
         return int(self._call(self._runtime.hostAlloc, max(1, nbytes), self._runtime.hostAllocPortable))
 
     def host_free(self, address: int) -> None:
-        self._call(self._runtime.freeHost, address)
+        self._visit(self._runtime.freeHost, address)
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
         self._call(self._runtime.memcpyAsync, target, source, nbytes, self._runtime.memcpyDefault, stream)
@@ -308,4 +321,4 @@ class CupyDriver:
         self._call(self._runtime.graphLaunch, graph, stream)
 
     def destroy_graph(self, graph: int) -> None:
-        self._call(self._runtime.graphExecDestroy, graph)
+        self._visit(self._runtime.graphExecDestroy, graph)

@@ -11,7 +11,8 @@ are graphs of their own, and it is made between their launches.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -31,6 +32,17 @@ class GraphError(Exception):
     def __init__(self, place: int) -> None:
         super().__init__(place)
         self.place = place
+
+
+@contextmanager
+def _at(place: int) -> Iterator[None]:
+    """Inside is the call at `place`. A fault that shows there is that of any kernel before it, and stays."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, DriverError) and error.is_lasting:
+            raise
+        raise GraphError(place) from error
 
 
 class HostCopy:
@@ -98,20 +110,16 @@ class Graph:
                 return
             self._pieces = self._captured()
         for place, run in self._pieces:
-            try:
+            with _at(place):
                 run()
-            except Exception as error:
-                raise GraphError(place) from error
 
     def one_by_one(self, after: Callable[[], None] | None = None) -> None:
         """The same without a graph, on one stream; `after` is called behind each call."""
         if self.prologue is not None:
             self.prologue()
         for place, call in enumerate(self.calls):
-            try:
+            with _at(place):
                 call()
-            except Exception as error:
-                raise GraphError(place) from error
             if after is not None:
                 after()
 

@@ -12,11 +12,11 @@ import functools
 import glob
 import os
 import re
-import sysconfig
 from dataclasses import dataclass
 from typing import Any
 
 from ...core.errors import DeviceError, MXLiteError
+from .libraries import candidates
 from .source import Source
 
 NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "nvrtc64_130_0.dll", "nvrtc64_120_0.dll")
@@ -42,9 +42,7 @@ def library() -> Any:
     """The library, or None where there is none: wheels of this Python first, then the system's, then a
     toolkit's where cuda-pathfinder (which CuPy brings) finds one.
     """
-    site = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    found = [p for s in site for f in FOLDERS for n in NAMES for p in glob.glob(os.path.join(s, f, n))]
-    for name in (*found, *NAMES, None):
+    for name in (*candidates(FOLDERS, NAMES), None):
         try:
             path = name or _elsewhere()
             lib = ctypes.CDLL(path)

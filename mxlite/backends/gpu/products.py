@@ -15,6 +15,7 @@ from ...graph.opdef import Op, Signature
 from ..base import ChosenKernel, connected, Request
 from .device import Device, InOrder, Run
 from .gemm import fits, kernel_name, Product, product, row_sums, row_sums_workspace, workspace
+from .rates import precision_of
 
 ALIGN = 256  # bytes
 
@@ -132,7 +133,8 @@ def products(
 
     nbytes = max([scratch, *(max(workspace(device, p), row_sums_workspace(p)) for _, p, _ in made)])
     names = dict.fromkeys(kernel_name(device, p) for _, p, _ in made)
-    chosen = connected(connect, nbytes + ALIGN if nbytes else 0, ", ".join(names) or "cuda gemm")
+    called, room = ", ".join(names) or "cuda gemm", nbytes + ALIGN if nbytes else 0
+    chosen = connected(connect, room, called, precision=precision_of(dtype))
     return replace(chosen, signature=Signature(ins, op.signature.makes, frozenset({"work"})))
 
 

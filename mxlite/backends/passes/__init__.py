@@ -13,7 +13,7 @@ from .lightened import lightened as lightened
 from .loaded_dense import loaded_dense as loaded_dense
 from .loaded_updates import loaded_updates as loaded_updates
 from .loss_bands import loss_bands as loss_bands
-from .loss_updates import loss_updates as loss_updates
+from .loss_updates import loss_updates as loss_updates, updated_losses as updated_losses
 from .narrow_data import narrow_data as narrow_data
 from .narrow_gradients import narrow_gradients as narrow_gradients
 from .narrowed_dense import narrowed_dense as narrowed_dense

@@ -13,12 +13,13 @@ the updates that read them, which for that come first in the backward pass.
 
 The gradient in the weight is there as a whole then, unlike with `product_updates`: it pays where rows are
 more than the weight has columns. In mixed precision it is made in float32, and the casts behind it are gone;
-scores are half as many bytes, and it takes twice the rows to pay.
+scores are half as many bytes, and it takes twice the rows to pay. It always pays where that gradient goes
+into the update band by band, see `loss_updates.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 from ...graph import Entry, Graph, Node
@@ -27,6 +28,7 @@ from ...ops.cross_entropy import softmax_cross_entropy
 from ...ops.dense import FullyConnected
 from ...ops.scratch import accumulator
 from ...ops.wide_losses import _wide_softmax_cross_entropy
+from .. import dense_cross_entropy
 from ..dense_cross_entropy import _dense_cross_entropy, band_rows, DenseLossAttrs
 from .rewritten import renewed, rewritten
 
@@ -37,7 +39,8 @@ _LOSSES = (softmax_cross_entropy, _wide_softmax_cross_entropy)
 class _Match:
     """A loss, the classifier before it, the gradients of both, and the nodes that make d_loss, in order.
 
-    `casts` widen gradients of the classifier, by their names.
+    `casts` widen gradients of the classifier, by their names. pays: whether it does with a gradient in the
+    weight that is there as a whole.
     """
 
     loss: Node
@@ -46,6 +49,7 @@ class _Match:
     head: Entry | None = None
     sources: tuple[Node, ...] = ()
     casts: Mapping[Node, str] = field(default_factory=dict)
+    pays: bool = True
 
     @property
     def gone(self) -> tuple[Node, ...]:
@@ -61,13 +65,31 @@ class _Match:
 
 
 def loss_bands(
-    graph: Graph, kept: frozenset[Entry], num_forward: int, narrow: Set[str] = frozenset()
+    graph: Graph,
+    kept: frozenset[Entry],
+    num_forward: int,
+    narrow: Set[str] = frozenset(),
+    updated: Callable[[Graph, frozenset[Entry], int], Set[Node]] | None = None,
 ) -> tuple[Graph, Mapping[Entry, Entry], int]:
     """`graph` with a node for each classifier and its loss; see `Backend.combine`. O(inputs).
 
-    `narrow` are the types of 16 bits that the backend makes bands of.
+    `narrow` are the types of 16 bits that the backend makes bands of. `updated` says which of these nodes
+    will have no gradient in the weight as a whole, as `updated_losses` does.
     """
     found = _matches(graph, kept, num_forward, narrow)
+    if updated is None or all(m.pays for m in found):
+        return _combined(graph, num_forward, [m for m in found if m.pays])
+    made = _combined(graph, num_forward, found)
+    after, moved, count = made
+    joined = updated(after, frozenset(moved.get(e, e) for e in kept), count)
+    those = [m for m in found if m.pays or moved[Entry(m.loss)].node in joined]
+    return made if len(those) == len(found) else _combined(graph, num_forward, those)
+
+
+def _combined(
+    graph: Graph, num_forward: int, found: list[_Match]
+) -> tuple[Graph, Mapping[Entry, Entry], int]:
+    """`graph` with a node for each of `found`."""
     if not found:
         return graph, {}, num_forward
     of_loss = {m.loss: m for m in found}
@@ -163,12 +185,12 @@ def _matches(graph: Graph, kept: frozenset[Entry], num_forward: int, narrow: Set
         casts = _casts(graph, by_dense, readers)
         if casts is None or any(e in hidden for n in (by_dense, *casts) for e in _outputs(n)):
             continue
-        if Entry(by_dense, by_dense.output_names.index("d_weight")) in readers and not _pays(graph, dense):
-            continue
+        is_grown = Entry(by_dense, by_dense.output_names.index("d_weight")) in readers
+        pays = not is_grown or _pays(graph, dense)
         head = dict(zip(by_loss.input_names, by_loss.inputs))["d_out"]
         sources = _sources(head, forward, hidden)
         if sources is not None:
-            found.append(_Match(loss, dense, (by_loss, by_dense), head, sources, casts))
+            found.append(_Match(loss, dense, (by_loss, by_dense), head, sources, casts, pays))
     return found
 
 
@@ -196,7 +218,7 @@ def _is_large(graph: Graph, dense: Node, narrow: Set[str]) -> bool:
     kinds = {graph.dtypes[e] for e in dense.inputs}
     if kinds != {dtype} or not rows or not classes or (dtype.itemsize < 4 and dtype.name not in narrow):
         return False
-    return rows >= 2 * band_rows(rows, classes, dtype)
+    return dense_cross_entropy.LEAST_ROWS <= band_rows(rows, classes, dtype) < rows
 
 
 def _pays(graph: Graph, dense: Node) -> bool:

@@ -10,6 +10,7 @@ becomes
                 out = MakeLoss(loss)
 
 See `dense_cross_entropy_update.py`; it needs a step with momentum that looks at the gradient by no other way.
+In mixed precision the loss reads the float32 weight, which the step changes, and no copy of it.
 A weight may not change in the forward pass, so that the loss, and what follows from it there, are made in the
 backward pass. Who wants to see them before has them made by their `preview`s, see `executor/preview.py`. So
 what follows has to be little, and must do nothing but follow.
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 
 from ...core.dtype import float32
 from ...graph import Entry, Graph, Node
+from ...ops.cast import Cast
 from ...ops.reshape import Reshape
 from ..dense_cross_entropy import _dense_cross_entropy
 from ..dense_cross_entropy_update import _dense_cross_entropy_update, DenseLossUpdateAttrs
@@ -39,6 +41,12 @@ class _Match(NamedTuple):
     loss: Node
     update: Node
 
+    @property
+    def cast(self) -> Node | None:
+        """The node that narrows the weight for the loss."""
+        node = self.loss.inputs[1].node
+        return None if node.op is None else node
+
 
 def loss_updates(
     graph: Graph, kept: frozenset[Entry], num_forward: int, least_bytes: int = LEAST_BYTES
@@ -52,6 +60,7 @@ def loss_updates(
         return graph, {}, num_forward
     of_loss = {m.loss: m for m in found}
     joined = {m.update for m in found}
+    casts = {m.cast for m in found}
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
     moved: dict[Entry, Entry] = {}
     node_of: dict[Node, Node] = {}
@@ -59,7 +68,7 @@ def loss_updates(
     first: list[Node] = []
     back: list[Node] = []
     for node in graph.nodes:
-        if node.op is None or node in joined:
+        if node.op is None or node in joined or node in casts:
             continue
         inputs = tuple(moved.get(e, e) for e in node.inputs)
         new = _joined(of_loss[node], inputs) if node in of_loss else renewed(node, inputs, node_of)
@@ -73,7 +82,15 @@ def loss_updates(
                     shapes[e], dtypes[e] = shapes[was], dtypes[was]
     made = rewritten(graph, [*fore, *first, *back], moved, node_of, shapes, dtypes)
     effects = tuple(n for n in made.effects if n not in joined)
-    return replace(made, effects=effects), moved, num_forward - len(late)
+    return replace(made, effects=effects), moved, num_forward - len(late) - len(casts.intersection(forward))
+
+
+def updated_losses(
+    graph: Graph, kept: frozenset[Entry], num_forward: int, least_bytes: int = LEAST_BYTES
+) -> set[Node]:
+    """The losses that `loss_updates` would give the update of their weight."""
+    forward = dict.fromkeys([n for n in graph.nodes if n.op is not None][:num_forward])
+    return {m.loss for m in _matches(graph, kept, forward, least_bytes)[0]}
 
 
 def _matches(
@@ -91,7 +108,11 @@ def _matches(
             continue
         (update,) = updates
         followers = _followers(graph, loss, forward)
-        if _suits(graph, loss, update, uses, least_bytes) and _is_little(graph, followers):
+        if (
+            loss.inputs[1] not in kept
+            and _suits(graph, loss, update, uses, least_bytes)
+            and _is_little(graph, followers)
+        ):
             found.append(_Match(loss, update))
             late |= {loss, *followers}
     return found, late | _shapers(graph, kept, forward, late)
@@ -103,7 +124,9 @@ def _suits(graph: Graph, loss: Node, update: Node, uses: Mapping[Entry, int], le
     if not is_elementwise(update.op) or len(others) != 2 or graph.nbytes(gradient) < least_bytes:
         return False
     step: Any = update.op.step_of  # type: ignore[union-attr]
-    if step.growth(update.attrs) is None or weight != loss.inputs[1]:
+    copy = loss.inputs[1]
+    is_narrowed = copy.node.op is Cast and copy.node.inputs == (weight,) and uses[copy] == 1
+    if step.growth(update.attrs) is None or (weight != copy and not is_narrowed):
         return False
     if uses[weight] != 2 or uses[others[0]] != 1 or any(e.node.op is not None for e in (weight, *others)):
         return False
@@ -161,4 +184,6 @@ def _joined(m: _Match, inputs: tuple[Entry, ...]) -> Node:
     """The loss that updates the weight."""
     assert m.update.op is not None
     attrs = DenseLossUpdateAttrs(m.loss.attrs.no_bias, m.update.op, m.update.attrs)
-    return Node(_dense_cross_entropy_update, attrs, (*inputs, *m.update.inputs[2:]), m.loss.name)
+    weight, _, *others = m.update.inputs
+    data, _, *rest = inputs
+    return Node(_dense_cross_entropy_update, attrs, (data, weight, *rest, *others), m.loss.name)

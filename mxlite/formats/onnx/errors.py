@@ -1,8 +1,42 @@
-"""What is raised for a model that is sound but uses something mxlite does not have."""
+"""What is raised for a sound model: one that uses something mxlite does not have, or leaves shapes open."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...core import FormatError
+
+Declared = tuple[int | str, ...] | None
+"""Lengths of an input as a model has them: an open one by its name or as "?". None: of any number of axes."""
+
+
+class OpenShapeError(FormatError):
+    """A model leaves the shapes of `inputs` open: name -> what it says of them."""
+
+    def __init__(self, inputs: Mapping[str, Declared]) -> None:
+        self.inputs = dict(inputs)
+        super().__init__(f"{self.wanted}, as in import_model(path, shapes={self.example(1)}).")
+
+    @property
+    def wanted(self) -> str:
+        """Which inputs are open, and that their shapes are to be given."""
+        said = [f"input {name!r} is {_shown(dims)}" for name, dims in self.inputs.items()]
+        return f"{', '.join(said)}: give {'its shape' if len(said) == 1 else 'their shapes'}"
+
+    def example(self, batch: int | str) -> dict[str, tuple[int | str, ...]]:
+        """A shape for each: `batch` where the first length is open, and lengths that are usual."""
+        return {name: _usual(dims, batch) for name, dims in self.inputs.items()}
+
+
+def _usual(declared: Declared, batch: int | str) -> tuple[int | str, ...]:
+    if declared is None:
+        return batch, 3, 224, 224
+    usual = 224 if len(declared) == 4 else 128  # of pictures, of sequences
+    return tuple(d if isinstance(d, int) else usual if axis else batch for axis, d in enumerate(declared))
+
+
+def _shown(declared: Declared) -> str:
+    return "of any shape" if declared is None else f"({', '.join(map(str, declared))})"
 
 
 class NotSupportedError(FormatError):

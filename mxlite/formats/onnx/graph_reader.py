@@ -16,7 +16,7 @@ from ...core import FormatError, MXLiteError
 from ...graph import Shape
 from .builder import Builder
 from .dtypes import NUMBER, numpy_type
-from .errors import NotSupportedError
+from .errors import Declared, NotSupportedError
 from .node import OnnxNode
 from .package import onnx_package
 from .table import CONVERTERS
@@ -226,26 +226,29 @@ def _resolved(proto: Any, outer: Mapping[str, Any] | None) -> dict[str, Any]:
     return found
 
 
+def declared_shape(info: Any) -> Declared:
+    """What a model says of the lengths of an input."""
+    shape = info.type.tensor_type.shape
+    if not info.type.tensor_type.HasField("shape"):
+        return None
+    return tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or "?") for d in shape.dim)
+
+
 def input_shape(info: Any, given: Shape | None) -> tuple[Shape, np.dtype[Any]]:
-    """Shape and type of a graph's input. Raises FormatError where the model leaves a length open."""
+    """Shape and type of a graph's input, whose open lengths are `given`."""
     kind = info.type.WhichOneof("value")
     what = f"input {info.name!r}"
     if kind != "tensor_type":
         raise NotSupportedError(f"{what} is no tensor but a {kind or 'value without type'}")
     tensor = info.type.tensor_type
     dtype = numpy_type(tensor.elem_type, what)
-    declared = [d.dim_value if d.HasField("dim_value") else (d.dim_param or "?") for d in tensor.shape.dim]
-    known_rank = tensor.HasField("shape")
+    declared = declared_shape(info)
     if given is None:
-        if not known_rank or any(isinstance(d, str) for d in declared):
-            shown = f"({', '.join(map(str, declared))})" if known_rank else "of any shape"
-            raise FormatError(
-                f"{what} is {shown}: give its shape, as in "
-                f"import_model(path, shapes={{{info.name!r}: (1, ...)}})."
-            )
-        given = tuple(d for d in declared if not isinstance(d, str))
+        given = tuple(d for d in declared or () if not isinstance(d, str))
     shape = tuple(int(d) for d in given)
-    fits = len(shape) == len(declared) and all(isinstance(d, str) or d == s for d, s in zip(declared, shape))
-    if any(d < 0 for d in shape) or (known_rank and not fits):
-        raise FormatError(f"{what} must be {tuple(declared)}, got the shape {shape}.")
+    fits = declared is None or (
+        len(shape) == len(declared) and all(isinstance(d, str) or d == s for d, s in zip(declared, shape))
+    )
+    if any(d < 0 for d in shape) or not fits:
+        raise FormatError(f"{what} must be {declared}, got the shape {shape}.")
     return shape, dtype

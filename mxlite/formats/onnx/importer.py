@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ from ...core import FormatError
 from ...core.errors import nearest, UnknownNameError
 from ...graph import Shape
 from ...symbol import Group, Symbol
-from .graph_reader import GraphReader, input_shape, Scope
+from .errors import Declared, OpenShapeError
+from .graph_reader import declared_shape, GraphReader, input_shape, Scope
 from .model import open_model
 
 Imported = tuple[Symbol, dict[str, nd.NDArray], dict[str, nd.NDArray]]
@@ -27,7 +28,8 @@ def import_model(model_file: Any, shapes: Mapping[str, Shape] | None = None) -> 
     Floating initializers with axes become arguments under their own names, means and variances of batch
     normalization auxiliary states; constants become arguments whose learning rate is multiplied by 0.
 
-    Raises FormatError for a broken file, NotSupportedError for what mxlite cannot run.
+    Raises FormatError for a broken file, OpenShapeError where a shape has to be given, NotSupportedError for
+    what mxlite cannot run.
     """
     proto, folder = open_model(model_file)
     symbol, arrays = build(proto, folder, shapes or {}, {})
@@ -59,6 +61,8 @@ def build(
                 f"The model has no input {name!r}; it has {[i.name for i in inputs]}."
                 f"{nearest(name, [i.name for i in inputs])}"
             )
+    if unknown := {n: d for n, d in _open(inputs).items() if n not in shapes}:
+        raise OpenShapeError(unknown)
     for info in inputs:
         shape, dtype = input_shape(info, shapes.get(info.name))
         array = known.get(info.name)
@@ -75,6 +79,13 @@ def build(
     if not outputs:
         raise FormatError("The model has no outputs.")
     return Group(outputs), reader.builder.arrays
+
+
+def _open(inputs: Iterable[Any]) -> dict[str, Declared]:
+    """The inputs whose lengths the model does not say, or not all of them."""
+    tensors = [i for i in inputs if i.type.WhichOneof("value") == "tensor_type"]
+    declared = {i.name: declared_shape(i) for i in tensors}
+    return {n: d for n, d in declared.items() if d is None or any(isinstance(length, str) for length in d)}
 
 
 def _output(reader: GraphReader, value: Any, name: str) -> Symbol:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ...core.bytesize import format_bytes
+from ..problem import padded
 
 if TYPE_CHECKING:
     from ..plan import MemoryPlan
 
 
 def certificate_of(plan: MemoryPlan) -> str:
-    """That no smaller arena exists for this schedule, or how many bytes are lost to gaps.
+    """That no smaller arena exists for this schedule, or how many bytes are lost: to gaps, or because each
+    buffer keeps its own (strategies "none" and "inplace").
 
     Buffers that are alive at one step need bytes of their own, so the most live bytes are a proven bound for
     the arena of this schedule; another schedule may have another bound.
@@ -23,10 +26,13 @@ def certificate_of(plan: MemoryPlan) -> str:
         return f"arena = most live bytes ({format_bytes(live)}): no smaller arena exists for this schedule"
     gap = placed - live
     share = f" ({_percent(gap / live)})" if live else ""
-    return (
-        f"arena ({format_bytes(placed)}) is {format_bytes(gap)}{share} above the most live bytes: "
-        f"lost to gaps"
-    )
+    why = "no two buffers share bytes" if _is_disjoint(plan) else "lost to gaps"
+    return f"arena ({format_bytes(placed)}) is {format_bytes(gap)}{share} above the most live bytes: {why}"
+
+
+def _is_disjoint(plan: MemoryPlan) -> bool:
+    places = sorted((at, at + padded(r.nbytes)) for r, at in zip(plan.liveness.ranges, plan.offsets))
+    return all(stop <= start for (_, stop), (start, _) in pairwise(places))
 
 
 def _percent(share: float) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FORMS = ("svg", "png", "pdf")
 SIZE = (10.0, 6.2)  # inches
 DPI = 160  # of PNG
+LINE = 10  # points that a line of words is high
 LABEL = 6.0  # points
 LEAST_EDGED = 1.5  # points; what is thinner has no edge
 LEAST_LETTERS = 8  # of a name that is shortened
@@ -97,8 +98,10 @@ def image_of(plan: MemoryPlan, form: str, title: str = "") -> bytes:
             f"peak {format_bytes(plan.peak_bytes)} = arena {format_bytes(plan.arena_bytes)} "
             f"+ fixed {format_bytes(fixed)}"
         )
+        # Above its line, and above the budget's where that passes there.
+        line = room if arena < room and (room - arena) * high < LINE else arena
         axes.annotate(
-            peak_text, (steps, arena / unit), (-3, 2), textcoords="offset points", ha="right", fontsize=7
+            peak_text, (steps, line / unit), (-3, 2), textcoords="offset points", ha="right", fontsize=7
         )
         if budget is not None and room <= top:
             axes.axhline(room / unit, color="#b3261e", lw=0.9, ls="--")

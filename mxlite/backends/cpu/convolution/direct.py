@@ -21,10 +21,11 @@ import ml_dtypes
 import numpy as np
 
 from ....core.dtype import float32
+from ....graph.ir import Shape
 from ....graph.opdef import DType
 from ....ops.conv_kernels import Geometry
 from ....ops.scratch import carve, Piece, scratch_bytes
-from ..onednn import Attr, bind, in_turn, library, Memory, Primitive, reorder, Run
+from ..onednn import Attr, bind, in_turn, library, Memory, memory, Primitive, reorder, Run
 from ..onednn.constants import (
     BIAS,
     DIFF_BIAS,
@@ -49,13 +50,52 @@ from .shapes import (
     vector_memory,
     weight_memory,
 )
-from .slabs import Slabs
+from .slabs import part_of as part_of_memory, Slabs
+
+LEAST_NARROWED, NARROWED = 2 << 20, 512 << 10
+"""Bytes of a float32 weight that is narrowed before it is reordered, and of narrow filters in hand, about."""
+
+_FILTERS = 64
+"""What the blocks of any layout divide."""
 
 PART = 4 << 20
 """Bytes of float32 samples to be widened at a time: work for all threads that stays near the caches."""
 
 _byte = np.dtype("uint8")
 _bfloat16 = np.dtype(ml_dtypes.bfloat16)
+
+
+class Narrowing:
+    """Makes of a plain float32 weight of `shape` one of 16 bits in another layout, some filters at a time.
+
+    They are narrowed where they are read, in their order, and reordered in the cache: of kernels of several
+    taps oneDNN's reorder reads so many places of memory at once that it takes up to twice as long. Raises
+    LookupError where filters of the layout are not apart.
+    """
+
+    def __init__(self, shape: Shape, dtype: DType, layout: Memory) -> None:
+        one = prod(shape[1:]) * dtype.itemsize
+        rows = max(1, NARROWED // one // _FILTERS) * _FILTERS
+        self.parts: list[tuple[slice, Memory, Memory, Memory]] = []
+        self.moves: list[tuple[Primitive, Primitive]] = []
+        self.nbytes, self.scratch = min(rows, shape[0]) * one, 0
+        for start in range(0, shape[0], rows):
+            some = (min(rows, shape[0] - start), *shape[1:])
+            there = part_of_memory(layout, start, some)
+            if there is None:
+                raise LookupError
+            wide, narrow = memory(some, float32), memory(some, dtype)
+            self.parts.append((slice(start, start + some[0]), wide, narrow, there))
+            self.moves.append((reorder(wide, narrow), reorder(narrow, there)))
+            self.scratch = max(self.scratch, *(m.scratch for m in self.moves[-1]))
+
+    def calls(self, weight: Any, target: Any, held: Any, scratch: Any) -> list[Run]:
+        """held: `nbytes` bytes."""
+        found = []
+        for (rows, wide, narrow, there), (cast, move) in zip(self.parts, self.moves):
+            found.append(bind(cast, {SRC: (wide, weight[rows]), DST: (narrow, held)}, scratch))
+            found.append(bind(move, {SRC: (narrow, held), DST: (there, target)}, scratch))
+        return found
 
 
 class Direct:
@@ -89,9 +129,40 @@ class Direct:
         made = self._moves[name] = reorder(source, target, attr)
         self._scratch = max(self._scratch, made.scratch)
 
+    def add_weight(self) -> None:
+        """Make what `reordered` needs."""
+        self.add_move("weight", self.plain, self.layout)
+        if self.narrowing is not None:
+            self._scratch = max(self._scratch, self.narrowing.scratch)
+
     def move(self, name: str, source: Memory, x: Any, target: Memory, y: Any, scratch: Any) -> Run:
         """The call of reorder `name` from `x` to `y`."""
         return bind(self._moves[name], {SRC: (source, x), DST: (target, y)}, scratch)
+
+    @cached_property
+    def narrowing(self) -> Narrowing | None:
+        """How a large float32 weight gets into a layout of 16 bits."""
+        g, dtype = self.g, self.part.dtype
+        shape = (g.f, g.c, *g.kernel)
+        if g.groups > 1 or self.weight_dtype != float32 or dtype.itemsize != 2 or prod(g.kernel) == 1:
+            return None
+        if 4 * prod(shape) < LEAST_NARROWED or self.layout.nbytes != 2 * prod(shape):
+            return None
+        try:
+            return Narrowing(shape, dtype, self.layout)
+        except LookupError:
+            return None
+
+    def reordered(self, weight: Any, held: Any, narrow: Any, scratch: Any) -> list[Run]:
+        """The calls that make of the plain weight the other in `held`. narrow: bytes, as of `for_narrow`."""
+        if self.narrowing is not None:
+            return self.narrowing.calls(weight, held, narrow, scratch)
+        return [self.move("weight", self.plain, weight, self.layout, held, scratch)]
+
+    @property
+    def for_narrow(self) -> int:
+        """Bytes of scratch for `reordered`."""
+        return 0 if self.narrowing is None else self.narrowing.nbytes
 
     @property
     def is_wide(self) -> bool:
@@ -157,7 +228,7 @@ class Forward(Direct):
             if self.over is None:
                 raise LookupError
             self._scratch = max(self._scratch, self.over.scratch)
-        self.add_move("weight", self.plain, self.layout)
+        self.add_weight()
         self.add_move("bias", vector_memory(g, weight), vector_memory(g))
 
     def packed(self) -> Forward | None:
@@ -193,17 +264,17 @@ class Forward(Direct):
         vector = self.g.f * (self.bias and self.weight_dtype != float32)
         addend = self.buffers("out") if self.add else [((0,), float32)]
         return [
-            ((held,), _byte), ((vector,), float32), *self.buffers("data", "out"), *addend,
-            ((self._scratch,), _byte),
+            ((held,), _byte), ((self.for_narrow if held else 0,), _byte), ((vector,), float32),
+            *self.buffers("data", "out"), *addend, ((self._scratch,), _byte),
         ]  # fmt: skip
 
     def connect(
         self, data: Any, weight: Any, bias: Any, addend: Any, out: Any, work: Any, factor: Any = None
     ) -> Run:
-        held, vector, x, y, z, scratch = carve(work, self.pieces)
+        held, narrow, vector, x, y, z, scratch = carve(work, self.pieces)
         calls: list[Run] = []
         if held.size:
-            calls.append(self.move("weight", self.plain, weight, self.layout, held, scratch))
+            calls += self.reordered(weight, held, narrow, scratch)
             weight = held
         arrays: dict[int, tuple[Memory, Any]] = {WEIGHTS: (self.layout, weight)}
         behind = 0  # operands before the addend
@@ -251,18 +322,20 @@ class ByData(Direct):
         if primitive is None:
             raise LookupError
         super().__init__(g, weight, primitive, WEIGHTS)
-        self.add_move("weight", self.plain, self.layout)
+        self.add_weight()
 
     @property
     def pieces(self) -> list[Piece]:
         held = self.layout.nbytes * (self.layout != self.plain)
-        return [((held,), _byte), *self.buffers("data", "out"), ((self._scratch,), _byte)]
+        narrow = self.for_narrow if held else 0
+        buffers = self.buffers("data", "out")
+        return [((held,), _byte), ((narrow,), _byte), *buffers, ((self._scratch,), _byte)]
 
     def connect(self, d_out: Any, weight: Any, d_data: Any, work: Any) -> Run:
-        held, x, y, scratch = carve(work, self.pieces)
+        held, narrow, x, y, scratch = carve(work, self.pieces)
         calls: list[Run] = []
         if held.size:
-            calls.append(self.move("weight", self.plain, weight, self.layout, held, scratch))
+            calls += self.reordered(weight, held, narrow, scratch)
             weight = held
         in_memory, on_memory = data_memory(self.part), out_memory(self.part)
         stored_in, stored_on = data_memory(self.stored_part), out_memory(self.stored_part)

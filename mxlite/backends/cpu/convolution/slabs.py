@@ -38,7 +38,7 @@ class Slabs:
         one = prod(shape[1:]) * dtype.itemsize
         for step in _STEPS:
             count, rest = divmod(shape[0], step)
-            there = _part(layout, 0, (step, *shape[1:])) if count else None
+            there = part_of(layout, 0, (step, *shape[1:])) if count else None
             if (
                 there is None
                 or there.nbytes != step * one
@@ -54,7 +54,7 @@ class Slabs:
             self._whole = memory((step, *shape[1:]), dtype), there
             self._last: tuple[Memory, Memory] | None = None
             if rest:
-                end = _part(layout, count * step, (rest, *shape[1:]))
+                end = part_of(layout, count * step, (rest, *shape[1:]))
                 if end is None:
                     raise LookupError
                 self._last = memory((rest, *shape[1:]), dtype), end
@@ -108,7 +108,7 @@ class Slabs:
         point(run, WEIGHTS, array)
 
 
-def _part(layout: Memory, first: int, shape: Shape) -> Memory | None:
+def part_of(layout: Memory, first: int, shape: Shape) -> Memory | None:
     """The part of `layout` that begins at filter `first`; None where its blocks are larger."""
     lib = library()
     assert lib is not None

@@ -221,8 +221,8 @@ class _Bands:
 
 
 def _known(dtype: DType, term: Term, work: int, made: DType | None = None) -> Product:
-    """The product; LookupError where there is none."""
-    found = product_of(dtype, term, work, made)
+    """The product, of numbers of type `made`; LookupError where there is none."""
+    found = product_of(dtype, term, work, (dtype, dtype, made or dtype))
     if found is None:
         raise LookupError
     return found

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....core.dtype import float32
 from ....graph.opdef import DType
 from ....ops.rnn import RNN
 from ....ops.rnn_gates import _rnn_keeping_gates
+from ....ops.rnn_wide import _rnn_wide
 from ...base import ChosenKernel, connected, Request
 from ...rnn_update import _rnn_gate_gradients
 from ..compiled import storable, usable
@@ -83,7 +85,7 @@ def _gate_gradients(r: Request) -> ChosenKernel | None:
     if not fits(a.rnn, a.data, r.dtype):
         return None
     try:
-        made = BackwardLayers(a.rnn, a.data, (r.dtype, r.dtype), r.train, kept=True, leaves=True)
+        made = BackwardLayers(a.rnn, a.data, (r.dtype, float32), r.train, kept=True, leaves=True)
     except Missing:
         return None
 
@@ -108,4 +110,6 @@ ROWS = {
     RNN.grad_op: [_backward],
     _rnn_keeping_gates: [_forward],
     _rnn_keeping_gates.grad_op: [_backward],
+    _rnn_wide: [_forward],
+    _rnn_wide.grad_op: [_backward],
 }

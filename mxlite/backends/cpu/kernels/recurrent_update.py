@@ -10,7 +10,7 @@ import numpy as np
 from ....ops.rnn_layout import Sizes
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
-from ...rnn_update import _rnn_update, befores, biases, matrices, results
+from ...rnn_update import _rnn_update, biases, factor_numbers, factor_of, matrices
 from ..onednn import in_turn, Run
 from .product_update import Bands, bands, step_kernel, Weight
 
@@ -33,7 +33,7 @@ def _update(r: Request) -> ChosenKernel | None:
         found[key] = made
     of_biases = {n: step_kernel(weight, (n,)) for n in {w.stop - w.start for *_, w in biases(a.rnn, s)}}
     pieces: list[Piece] = [
-        ((s.T, s.B, s.P), r.dtype),
+        ((factor_numbers(s, r.dtypes[2] != r.dtype),), r.dtype),
         ((max(b.numbers for b in found.values()),), r.dtype),
         ((max(b.for_product for b in found.values()),), _byte),
         ((max(*(b.for_step for b in found.values()), *(k.workspace for k in of_biases.values())),), _byte),
@@ -41,15 +41,11 @@ def _update(r: Request) -> ChosenKernel | None:
 
     def connect(xp: Any, a: Any, *args: Any, work: Any) -> Run:
         given, (*own, hyper) = _rnn_update.halves(a, args)
-        before, *room = carve(work, pieces)
+        factor, *room = carve(work, pieces)
         calls: list[Run] = []
         for part in matrices(a.rnn, s):
-            layer = part.pass_ // s.D
-            y = results(given, s, layer - 1) if layer else given["data"]
-            if part.of_hidden:
-                for steps, states in befores(s, part.pass_, results(given, s, layer), given["state"]):
-                    calls.append(partial(xp.copyto, before[steps], states))
-                y = before
+            y, copies = factor_of(given, s, part, factor)
+            calls += (partial(xp.copyto, *pair, casting="unsafe") for pair in copies)
             d = given["d_gates"][part.pass_].reshape(count, stride)[:, part.column : part.column + part.rows]
             mine = [x[part.slice].reshape(part.shape) for x in own]
             key = part.pass_ % s.D, part.shape

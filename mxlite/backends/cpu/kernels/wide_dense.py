@@ -68,7 +68,7 @@ def by_weight(r: Request) -> ChosenKernel | None:
                 Layout.dense(hidden, width),
             )
             term = Term("d_out", "data", "d_weight", layouts, adds=adds)
-            found = product_of(dtype, term, count * hidden * width, float32)
+            found = product_of(dtype, term, count * hidden * width, (dtype, dtype, float32))
             if found is None:
                 return None
             made[rows, adds] = found

@@ -192,10 +192,11 @@ def bind(primitive: Primitive, arrays: Mapping[int, tuple[Memory, Any]], work: A
     """
     lib = primitive._lib
     handles = _Handles(lib)
+    arrays = dict(arrays)
     if primitive.scratch:
         scratch = primitive.wants(SCRATCHPAD)
         assert scratch is not None and work is not None and work.nbytes >= primitive.scratch
-        arrays = {**arrays, SCRATCHPAD: (scratch, work)}
+        arrays[SCRATCHPAD] = scratch, work
     args = (_Arg * len(arrays))(
         *(_Arg(arg, handles.add(md, address_of(array))) for arg, (md, array) in arrays.items())
     )
@@ -205,15 +206,15 @@ def bind(primitive: Primitive, arrays: Mapping[int, tuple[Memory, Any]], work: A
 
 
 def point(run: Run, arg: int, array: Any) -> None:
-    """From here on a call made by `bind`, or several in turn, finds its argument `arg` in `array`.
-
-    The caller keeps that alive.
+    """From here on a call made by `bind`, or several in turn, finds its argument `arg` in `array`, and keeps
+    that in place of the one before.
     """
     for call in run if isinstance(run, Calls) else (run,):
         primitive, handles, arrays = call.keep  # type: ignore[attr-defined]
         if arg in arrays:
             handle = handles.handles[list(arrays).index(arg)]
             primitive._lib.call("dnnl_memory_set_data_handle", handle, ctypes.c_void_p(address_of(array)))
+            arrays[arg] = arrays[arg][0], array
 
 
 def address_of(array: Any) -> int:

@@ -80,6 +80,7 @@ class Product:
     """out = alpha * x @ y (+ bias) (+ adds * out): how to compute it.
 
     `bind(x, y, out, bias, work)` takes arrays or addresses of first elements, and `work` of `scratch` bytes.
+    For an alpha of None it takes `factor` too, an array of one float32 number that is read when it runs.
     """
 
     name: str
@@ -93,7 +94,7 @@ def product(
     y: Layout,
     out: Layout,
     bias: bool = False,
-    alpha: float = 1.0,
+    alpha: float | None = 1.0,
     adds: float = 0.0,
     any_width: bool = False,
 ) -> Product | None:
@@ -142,13 +143,15 @@ def turned(made: Product | None) -> Product | None:
     if made is None:
         return None
 
-    def bound(x: Any, y: Any, out: Any, bias: Any = None, work: Any = None) -> Run:
-        return made.bind(y, x, out, bias, work)
+    def bound(x: Any, y: Any, out: Any, bias: Any = None, work: Any = None, **more: Any) -> Run:
+        return made.bind(y, x, out, bias, work, **more)
 
     return Product(made.name, made.scratch, bound)
 
 
-def _blocked(x: Layout, y: Layout, out: Layout, bias: bool, alpha: float, adds: float) -> Product | None:
+def _blocked(
+    x: Layout, y: Layout, out: Layout, bias: bool, alpha: float | None, adds: float
+) -> Product | None:
     attr = Attr()
     if alpha != 1:
         attr.scales(SRC)
@@ -164,22 +167,27 @@ def _blocked(x: Layout, y: Layout, out: Layout, bias: bool, alpha: float, adds: 
         return _of_copy(x, y, out, bias, alpha, adds)
     if made.is_reference:
         return None
-    factor = (ctypes.c_float * 16)(alpha)
+    own = (ctypes.c_float * 16)(1.0 if alpha is None else alpha)
 
-    def bound(x_at: Any, y_at: Any, out_at: Any, bias_at: Any = None, work: Any = None) -> Run:
+    def bound(
+        x_at: Any, y_at: Any, out_at: Any, bias_at: Any = None, work: Any = None, factor: Any = None
+    ) -> Run:
         arrays = {SRC: (x.memory, x_at), WEIGHTS: (y.memory, y_at), DST: (out.memory, out_at)}
         if bias:
             arrays[BIAS] = (row.memory, bias_at)
         if alpha != 1:
-            arrays[SCALES | SRC] = (attr.operands[SCALES | SRC], ctypes.addressof(factor))
+            number = ctypes.addressof(own) if alpha is not None else factor
+            arrays[SCALES | SRC] = (attr.operands[SCALES | SRC], number)
         run = bind(made, arrays, work)
-        run.factor = factor  # type: ignore[attr-defined]
+        run.factor = own  # type: ignore[attr-defined]
         return run
 
     return Product(f"onednn {made.implementation}", made.scratch, bound)
 
 
-def _of_copy(x: Layout, y: Layout, out: Layout, bias: bool, alpha: float, adds: float) -> Product | None:
+def _of_copy(
+    x: Layout, y: Layout, out: Layout, bias: bool, alpha: float | None, adds: float
+) -> Product | None:
     """The product of x without the gaps between its columns: with them there is no blocked kernel."""
     dense = Layout.dense(*x.turned.shape, dtype=x.dtype)
     made = _blocked(dense.turned, y, out, bias, alpha, adds)
@@ -188,10 +196,12 @@ def _of_copy(x: Layout, y: Layout, out: Layout, bias: bool, alpha: float, adds: 
         return None
     pieces: list[Piece] = [(dense.shape, x.dtype), ((made.scratch,), _byte)]
 
-    def bound(x_at: Any, y_at: Any, out_at: Any, bias_at: Any = None, work: Any = None) -> Run:
+    def bound(
+        x_at: Any, y_at: Any, out_at: Any, bias_at: Any = None, work: Any = None, factor: Any = None
+    ) -> Run:
         near, rest = carve(work, pieces)
         first = bind(copy, {SRC: (x.turned.memory, x_at), DST: (dense.memory, near)})
-        return in_turn([first, made.bind(near, y_at, out_at, bias_at, rest)])
+        return in_turn([first, made.bind(near, y_at, out_at, bias_at, rest, factor)])
 
     return Product(made.name, scratch_bytes(pieces), bound)
 
@@ -228,10 +238,10 @@ def _has_plain() -> bool:
     return lib is not None and lib.isa & _AVX2 == _AVX2
 
 
-def _plain(x: Layout, y: Layout, out: Layout, alpha: float, adds: float) -> Product | None:
+def _plain(x: Layout, y: Layout, out: Layout, alpha: float | None, adds: float) -> Product | None:
     """dnnl_sgemm: it finds its kernel at each call, and its threads too."""
     leads = x.lead, y.lead, out.lead
-    if None in leads:
+    if alpha is None or None in leads:
         return None
     lib = library()
     assert lib is not None

@@ -29,6 +29,7 @@ from .rnn_updates import rnn_updates
 from .split_gradients import split_gradients
 from .wide_convolutions import wide_convolutions
 from .wide_dense import wide_dense
+from .wide_parameters import wide_parameters
 
 SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
     channels_last,
@@ -38,6 +39,7 @@ SIMPLIFY: tuple[Callable[[Graph, bool], Graph], ...] = (
     pooled_convolutions,
     narrow_data,
     keep_gates,
+    wide_parameters,
 )
 COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]], ...] = (
     loss_bands,

@@ -1,16 +1,15 @@
 """A recurrent network that is trained keeps its gates, and backward does not compute them again.
 
-In mixed precision it reads its parameters as they are, in float32, and not rounded: its kernels would widen
-them again, and their gradient, which adds up over stretches of steps, would be there in both types.
+In mixed precision it reads its parameters as they are, see `passes/wide_parameters.py`.
 """
 
 from __future__ import annotations
 
-from ....core.dtype import float32
-from ....graph import Entry, Graph, Node, Rewriter
+from ....graph import Entry, Graph, Rewriter
 from ....graph.opdef import known_shape
 from ....ops.rnn import RNN
 from ....ops.rnn_gates import _rnn_keeping_gates
+from ....ops.rnn_wide import _rnn_wide
 from ...passes.wide_parameters import widest
 from ..kernels.recurrent import fits
 
@@ -36,11 +35,8 @@ def keep_gates(graph: Graph, train: bool) -> Graph:
 
 
 def forget_gates(graph: Graph) -> Graph:
-    """`graph` with RNN in place of each `_rnn_keeping_gates` of float32; see `Backend.spare`. O(nodes).
-
-    In mixed precision the parameters are of another type than data, which RNN does not take.
-    """
-    forgotten = {n for n in graph.nodes if n.op is _rnn_keeping_gates and _is_float32(graph, n)}
+    """`graph` with RNN in place of each `_rnn_keeping_gates`; see `Backend.spare`. O(nodes)."""
+    forgotten = {n for n in graph.nodes if n.op is _rnn_keeping_gates}
     if not forgotten:
         return graph
     r = Rewriter(graph)
@@ -48,11 +44,14 @@ def forget_gates(graph: Graph) -> Graph:
         if node not in forgotten:
             r.keep(node)
             continue
-        new = r.add(RNN, node.attrs, [r.of(e) for e in node.inputs], node.name, node.annotations)
+        data, parameters = (graph.dtypes[e] for e in node.inputs[:2])
+        new = r.add(
+            RNN if data == parameters else _rnn_wide,
+            node.attrs,
+            [r.of(e) for e in node.inputs],
+            node.name,
+            node.annotations,
+        )
         for i in range(new.num_outputs):
             r.put(Entry(node, i), Entry(new, i))
     return r.graph()
-
-
-def _is_float32(graph: Graph, node: Node) -> bool:
-    return all(graph.dtypes[e] == float32 for e in node.inputs)

@@ -78,7 +78,8 @@ def _suits(graph: Graph, update: Node, least_bytes: int) -> bool:
     a = made.attrs
     if RNN.draws(a, True) or a.use_sequence_length or graph.nbytes(gradient) < least_bytes:
         return False
-    return all(graph.dtypes[e] == float32 for e in (*made.inputs, *update.inputs[:2]))
+    named = dict(zip(made.input_names, made.inputs))
+    return all(graph.dtypes[e] == float32 for e in (named["parameters"], named["gates"], *update.inputs[:2]))
 
 
 def _stands_for(

@@ -13,6 +13,11 @@ from .linear import both_sides
 from .routine import Int, Program, Routine
 from .taps import read_taps
 
+_AHEAD = 4
+"""Input channels whose kernels are asked for before they are read: weights come from memory, and lie in more
+places than a processor looks ahead in.
+"""
+
 
 def far_of(f: Routine, depth: Int, v: int) -> Int:
     """Bytes between the products of U for K = depth."""
@@ -29,6 +34,7 @@ def weight_routine(p: Program, m: int, v: int) -> str:
     name = f"winograd_weight{m}x{v}x{width()}"
     matrix = algorithm(m).kernel
     n = m + 2
+    p.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     f = p.routine(
         name, weight="ptr", lane="i64", step="i64", backwards="i64", u="ptr", far="i64", panels="i64",
         first="i64",
@@ -44,7 +50,10 @@ def weight_routine(p: Program, m: int, v: int) -> str:
             for j in range(v):
                 base = f.at(source, f.plus(f.times(k.index, "%step"), f.times("%lane", j * f.width)))
                 to = f.at(target, f.plus(f.times(k.index, line * v), line * j))
-
+                ahead = f.at(base, f.times("%step", _AHEAD))
+                for i in range(f.width):
+                    kernel = f.at(ahead, f.times("%lane", i))
+                    f.do(f"call void @llvm.prefetch.p0(ptr {kernel}, i32 0, i32 3, i32 1)")
                 taps = read_taps(f, base, "%lane")
                 taps = [f.select(backwards, b, a) for a, b in zip(taps, taps[::-1])]
                 both_sides(

@@ -11,6 +11,7 @@ from ..attention import Attention
 from ..attention_blocks import Blocks
 from ..device import Device, InOrder, Run
 from ..products import ALIGN, gradient_of
+from ..rates import precision_of
 
 
 def _aligned(device: Device, work: Any) -> int:
@@ -36,9 +37,9 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
                 return blocks.connect(arrays, _aligned(device, work), rng, train)
             return whole.forward(arrays, rng, train)
 
-        if blocks is not None:
-            return connected(connect, blocks.nbytes + ALIGN, "cublasLt attention", like=r.op.forward)
-        return connected(connect, 0, "cuda attention", like=r.op.forward)
+        nbytes, name = (0, "cuda") if blocks is None else (blocks.nbytes + ALIGN, "cublasLt")
+        precision = precision_of(whole.dtype)
+        return connected(connect, nbytes, f"{name} attention", like=r.op.forward, precision=precision)
 
     def backward(r: Request) -> ChosenKernel | None:
         whole = Attention.of(device, r.attrs, r.inputs, r.dtypes)
@@ -55,10 +56,9 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             of_mask = whole.backward(mask_only, room, rng, train)
             return InOrder([of_mask, blocks.connect(arrays, room, rng, train)])
 
-        if blocks is not None:
-            nbytes = max(blocks.nbytes, whole.delta_bytes)
-            return connected(connect, nbytes + ALIGN, "cublasLt attention", like=r.op.forward)
-        return connected(connect, whole.delta_bytes + ALIGN, "cuda attention", like=r.op.forward)
+        nbytes = whole.delta_bytes if blocks is None else max(blocks.nbytes, whole.delta_bytes)
+        name, precision = "cuda" if blocks is None else "cublasLt", precision_of(whole.dtype)
+        return connected(connect, nbytes + ALIGN, f"{name} attention", like=r.op.forward, precision=precision)
 
     op = scaled_dot_product_attention
     return {op: [forward], gradient_of(op): [backward]}

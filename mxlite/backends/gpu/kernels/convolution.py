@@ -29,6 +29,7 @@ from ..convolution.choice import chosen
 from ..convolution.numbers import sides
 from ..convolution.windowed import ChannelSums
 from ..device import Device, InOrder, Run
+from ..rates import precision_of
 
 BIAS = "bias"
 Form = Mapping[str, tuple[str, ...]]
@@ -161,6 +162,5 @@ def _kernel(case: Case, ways: Mapping[str, Any]) -> ChosenKernel:
         return InOrder(runs)
 
     nbytes = max(w.nbytes for w in ways.values())
-    return connected(
-        connect, nbytes, ", ".join(dict.fromkeys(w.name for w in ways.values())), like=r.op.forward
-    )
+    called = ", ".join(dict.fromkeys(w.name for w in ways.values()))
+    return connected(connect, nbytes, called, like=r.op.forward, precision=precision_of(r.dtype))

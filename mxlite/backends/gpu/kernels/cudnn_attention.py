@@ -20,6 +20,7 @@ from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
 from ..cudnn import dense, Maker, Plan, Session, session, Tensor
 from ..device import Device, InOrder, Run
+from ..rates import precision_of
 
 ALIGN = 16  # bytes: of addresses
 MOST_WIDTH, WIDTHS = 128, 8  # of a head: the most, and what it is a multiple of
@@ -48,9 +49,9 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             return _call(device, plan, dict(zip(NAMES, inputs)) | made, {n: shapes[n] for n in made}, r, work)
 
         spare = scratch_bytes(_pieces({n: shapes[n] for n in ("out", "log_sum")}, r))
-        return connected(
-            connect, spare + plan.workspace, plan.name, like=r.op.forward, always=("out", "log_sum")
-        )
+        always, precision = ("out", "log_sum"), precision_of(r.dtype)
+        nbytes = spare + plan.workspace
+        return connected(connect, nbytes, plan.name, like=r.op.forward, always=always, precision=precision)
 
     def backward(r: Request) -> ChosenKernel | None:
         if not _fits(r) or not r.is_used("d_out"):
@@ -68,7 +69,8 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             return _call(device, plan, given | made, {n: shapes[n] for n in made}, r, work)
 
         spare = scratch_bytes(_pieces({n: shapes[n] for n in gradients}, r))
-        return connected(connect, spare + plan.workspace, plan.name, like=r.op.forward, always=gradients)
+        nbytes, precision = spare + plan.workspace, precision_of(r.dtype)
+        return connected(connect, nbytes, plan.name, like=r.op.forward, always=gradients, precision=precision)
 
     op = scaled_dot_product_attention
     assert op.grad_op is not None

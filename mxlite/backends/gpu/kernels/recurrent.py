@@ -17,6 +17,7 @@ from ....ops.rnn_wide import _rnn_wide
 from ...base import ChosenKernel, connected, Request
 from ..device import Device, Run
 from ..numpy_calls import Calls, Drops, ghost, ghost_at, Unsupported
+from ..rates import precision_of
 from ..recurrent_cells import FUSED_CELLS
 from .elementwise import FLOATS
 
@@ -51,7 +52,9 @@ def _row(device: Device, r: Request) -> ChosenKernel | None:
         op.forward(calls, a, *given, **outs, work=scratch, rng=drops, train=train)
         return calls.run()
 
-    return connected(connect, own + more, "cuda recurrent", like=op.forward)
+    # Two-byte floats are multiplied as float32.
+    precision = precision_of("float32") if r.dtype.itemsize <= 4 else ""
+    return connected(connect, own + more, "cuda recurrent", like=op.forward, precision=precision)
 
 
 def _products(device: Device, r: Request, own: int) -> int | None:

@@ -1,0 +1,44 @@
+"""Where files of NVIDIA's libraries may be: those that the driver can run come first.
+
+Wheels for CUDA 12 and for CUDA 13 may lie in one Python. A library of a newer major version than the driver's
+loads there, and then fails, or makes machine code that the driver does not take.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import glob
+import os
+import re
+import sysconfig
+from collections.abc import Sequence
+
+_MAJOR = re.compile(r"\.so\.(\d+)|64_(\d{2})\d*(?:_\d+)?\.dll")
+
+
+@functools.cache
+def driver_version() -> int | None:
+    """What CUDA the driver is for, as 13020; None where there is no driver. Needs no GPU, and opens none."""
+    number = ctypes.c_int()
+    for name in ("libcuda.so.1", "nvcuda.dll"):
+        try:
+            if ctypes.CDLL(name).cuDriverGetVersion(ctypes.byref(number)) == 0:
+                return number.value
+        except (OSError, AttributeError):
+            continue
+    return None
+
+
+def major(path: str) -> int:
+    """The CUDA that a file is of, by its name; 0 where that does not say."""
+    found = _MAJOR.search(os.path.basename(path))
+    return int(found[1] or found[2]) if found else 0
+
+
+def candidates(folders: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Files to try, one after the other: in these folders of this Python's wheels, then by name alone."""
+    site = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    found = [p for s in site for f in folders for n in names for p in glob.glob(os.path.join(s, f, n))]
+    there = driver_version()
+    return sorted((*found, *names), key=lambda path: there is not None and major(path) > there // 1000)

@@ -1,0 +1,24 @@
+"""What plans for a GPU are reckoned for: an H200, whichever GPU there is, so that they are equal on all.
+
+Rates are those of NVIDIA's data sheet of the H200 (2024, the SXM form): 67 TFLOPS in FP32, 989 in TF32 and
+1,979 in BFLOAT16 and FP16 with sparsity, of which dense products have half, and 4.8 TB/s. They are the most
+that the hardware does, and not measured.
+"""
+
+from __future__ import annotations
+
+from ...core import config
+from ...memplan import Device
+from ...memplan.device import Precision
+
+H200 = Device(67e12, 4.8e12, "NVIDIA H200", tf32_flops_per_s=494.5e12, half_flops_per_s=989.5e12)
+
+
+def precision_of(dtype: object, tf32: bool | None = None) -> Precision:
+    """What products of that dtype are computed in. `tf32`: whether it may be TF32; None: as
+    MXLITE_ALLOW_TF32 says.
+    """
+    if str(dtype) in ("float16", "bfloat16"):
+        return "half"
+    allowed = config.allow_tf32() if tf32 is None else tf32
+    return "tf32" if allowed and str(dtype) == "float32" else ""

@@ -1,0 +1,216 @@
+"""The steps that a network offers: differentiated and lowered when a planner asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from ..backends import Backend, backend_of, guard
+from ..backends.gpu import planning_backend
+from ..core import BindError, Context, current_context
+from ..core.errors import DeviceError, MemoryBudgetError
+from ..graph import Entry, Graph, LOSS_SCALE, UpdateRule
+from ..memplan import Device, HostLink, MemoryPlan, plan_memory, Problem, Steps, Template
+from ..memplan.device import device_of
+from .amp import LossScale, mixed
+from .calibration import with_measured_costs
+from .constants import constant_bytes
+from .lower import lower, Lowered
+from .metrics import Counted, with_metrics
+from .step import check_grad_req, forward_step, input_names, Step, training_step
+from .watch import Watch, Watched, watched
+
+Advise = Callable[[MemoryBudgetError, Mapping[str, int]], str]
+
+
+def measured(lowered: Lowered, budget: int | None) -> Lowered:
+    """`lowered` with the times of its kernels on this machine."""
+    return with_measured_costs(lowered, budget=budget)[0]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A step of training, the inference beside it, and the plan of that."""
+
+    train: Lowered
+    infer: Lowered
+    infer_plan: MemoryPlan
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidates:
+    """What is asked for, and the steps that do it; a plan keeps them for other budgets, so no array is here.
+
+    `inferred` has all shapes and types but those that `amp` changes; `given` are the arguments whose shapes
+    were given. `stored`: arguments that have the type `amp` themselves. `measure` times kernels where
+    `device` says so. `template` is a plan of inference for other shapes, `like` training and inference as
+    they were lowered for these. `in_place`: whether all parameters will be arrays that nobody else has, or
+    arrays that can be away.
+    """
+
+    inferred: Graph
+    ctx: Context | None
+    given: frozenset[str]
+    grad_req: Any = "write"
+    budget: int | None = None
+    rule: UpdateRule | None = None
+    strategy: str = "sharing"
+    amp: Any = None
+    scale: LossScale | None = None
+    stored: frozenset[str] = frozenset()
+    device: Device | str | None = None
+    measure: Callable[[Lowered, int | None], Lowered] = measured
+    host: HostLink | None = None
+    template: Template | MemoryPlan | None = None
+    like: tuple[Lowered, Lowered] | None = None
+    metrics: Sequence[Counted] = ()
+    in_place: bool = True
+    watch: Watch | None = None
+    made: list[Candidate] = field(default_factory=list, init=False, repr=False)
+    _inference: dict[bool, tuple[Lowered, MemoryPlan]] = field(default_factory=dict, init=False, repr=False)
+
+    # -- what follows from these --------------------------------------------------------
+
+    @cached_property
+    def described(self) -> Device | None:
+        """What seconds are reckoned for; None: this machine, measured."""
+        return device_of(self.device, self.backend.rates)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether seconds are those of this machine's kernels."""
+        return device_of(self.device) is None
+
+    @cached_property
+    def backend(self) -> Backend:
+        measured = self.is_measured
+        try:
+            return backend_of(self.ctx or current_context())
+        except DeviceError:
+            if measured:
+                raise
+            return planning_backend()
+
+    @cached_property
+    def inputs(self) -> set[str]:
+        """Arguments that are data."""
+        return input_names(self.inferred, list(self.given))
+
+    @cached_property
+    def requests(self) -> dict[str, str]:
+        """The gradient request of each argument."""
+        requests = check_grad_req(self.inferred, self.grad_req)
+        if self.rule is not None:
+            requests = {n: "null" if n in self.inputs else r for n, r in requests.items()}
+            if added := [n for n, r in requests.items() if r == "add"]:
+                raise BindError(
+                    f"grad_req of {added[0]!r} is 'add', which needs a gradient to add to; "
+                    f"an update inside the step (optimizer=) leaves none."
+                )
+        return requests
+
+    @property
+    def trains(self) -> bool:
+        """Whether anybody asks for a gradient."""
+        return any(r != "null" for r in self.requests.values())
+
+    @cached_property
+    def looked(self) -> Watched:
+        """The graph in its types, with what is watched."""
+        computed = mixed(self.inferred, self.amp, self.inputs, self.scale is not None, self.stored)
+        wanted = [Entry(n) for n in computed.arguments if self.requests.get(n.name, "null") != "null"]
+        return watched(computed, self.watch, [n.name for n in self.inferred.nodes], wanted)
+
+    @cached_property
+    def simple(self) -> Graph:
+        """That graph as the backend prefers to train it."""
+        return self.backend.simplify(self.looked.training, True)
+
+    @cached_property
+    def data(self) -> set[str]:
+        """Arguments that the caller writes: data, and a loss scale that is not the step's own."""
+        return self.inputs | ({LOSS_SCALE} if self.scale is not None and self.rule is None else set())
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    @cached_property
+    def usual_step(self) -> Step:
+        return self._step(self.simple)
+
+    def _step(self, graph: Graph) -> Step:
+        """Of training on `graph`."""
+        if not self.trains:
+            return forward_step(graph, self.data, train=True)
+        scaling = None if self.scale is None else self.scale.in_step()
+        looked = self.looked
+        step = training_step(graph, self.data, self.requests, self.rule, scaling, looked.count, looked.points)
+        return with_metrics(step, self.metrics, self.backend)
+
+    def _infer(self, constants: bool) -> tuple[Lowered, MemoryPlan]:
+        """Inference, lowered and planned."""
+        found = self._inference.get(constants)
+        if found is None:
+            graph = self.backend.simplify(self.looked.forward, False)
+            step = forward_step(graph, self.data, train=False)
+            like = None if self.like is None else self.like[1]
+            in_place = self.in_place and not guard.on
+            lowered = lower(step, self.backend, constants=constants, in_place=in_place, like=like)
+            plan = plan_memory(lowered.problem, strategy=self.strategy, template=self.template)
+            found = self._inference[constants] = lowered, plan
+        return found
+
+    def _lowered(self, step: Step, order: Lowered | None, light: bool) -> Lowered:
+        """A step of training, with inference beside it."""
+        # What inference keeps of its constants costs as much as the weights: not within a budget, nor to
+        # train.
+        infer, infer_plan = self._infer(light and self.watch is None and not self.trains)
+        held = constant_bytes(infer.step)
+        found = lower(
+            step,
+            self.backend,
+            {"arguments": held} if held else None,
+            infer_plan.placed_bytes,
+            device=self.described,
+            # Where nobody wants gradients, the step of training is often that of inference: it has its order.
+            like=infer if self.like is None else order,
+            light=light,
+        )
+        if self.is_measured:
+            found = self.measure(found, self.budget)
+        found = replace(found, problem=replace(found.problem, host=self.host))
+        self.made.append(Candidate(found, infer, infer_plan))
+        return found
+
+    def steps(self, order: Lowered | None, free: bool, bounded: bool, advise: Advise) -> Steps:
+        """Without a budget and within one; each says whether its step is light. `advise` as for `Steps`."""
+
+        def usual() -> Problem:
+            return self._lowered(self.usual_step, order, free).problem
+
+        return Steps(usual, self._within(order, bounded), self.strategy, advise)
+
+    def _within(self, order: Lowered | None, light: bool) -> Iterator[Problem]:
+        """The quickest first: a small step that keeps less may be that, as it also moves less."""
+        first, instead = self._lowered(self.usual_step, order, light).problem, self.backend.spared
+        if (spared := self.backend.spare(self.simple)) is self.simple:
+            yield first
+            return
+        other = self._lowered(self._step(spared), order, light).problem
+        if other.step_seconds < first.step_seconds:
+            first, other, instead = other, first, f"no {instead}"
+        yield first
+        yield self._against(other, first, instead)
+
+    def _against(self, problem: Problem, first: Problem, instead: str) -> Problem:
+        """`problem` whose times count from those of `first`."""
+        at = next(i for i, m in enumerate(self.made) if m.train.problem is problem)
+        problem = replace(problem, base_seconds=first.step_seconds, instead=instead)
+        made = self.made[at]
+        self.made[at] = replace(made, train=replace(made.train, problem=problem))
+        return problem
+
+    def of(self, problem: Problem) -> Candidate:
+        """The step whose plan is of `problem`."""
+        return next(m for m in self.made if m.train.problem.tasks is problem.tasks)

@@ -1,0 +1,138 @@
+"""From what is asked for to what a program will be: a step, its plan, and what would help without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from ..core import BindError, current_context, nearest
+from ..core.collection import no_collection
+from ..core.errors import MemoryBudgetError
+from ..graph import Graph, UpdateRule
+from ..memplan import HostLink, MemoryPlan, plan_memory, Steps, STRATEGIES
+from .adopt import adopted, is_of
+from .amp import amp_dtype
+from .candidates import Candidates
+from .lower import Lowered
+from .planned import Planned
+from .remedies import advice, Question
+from .trials import tried
+from .watch import Seen
+
+
+def any_room(planned: Planned) -> None:
+    """For plans whose arrays nobody makes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Planning:
+    """How one of `candidates` and its plan are chosen; `run` does it, once.
+
+    `plan` is one that somebody brings. `choose` makes the training step's plan, where its maker wants to.
+    `attempt` tries a plan whose seconds are measured. `room` raises MemoryBudgetError where the arrays have
+    no room.
+    """
+
+    candidates: Candidates
+    plan: MemoryPlan | None = None
+    choose: Callable[[Steps, Lowered], MemoryPlan] | None = None
+    room: Callable[[Planned], None] = any_room
+    attempt: Callable[[Lowered, MemoryPlan], MemoryPlan] = tried
+
+    def run(self) -> tuple[Planned, dict[str, str]]:
+        """What the program will be, and the gradient request of each argument."""
+        asked = self.candidates
+        if asked.strategy not in STRATEGIES:
+            raise BindError(
+                f"strategy must be one of {STRATEGIES}, got {asked.strategy!r}."
+                f"{nearest(asked.strategy, STRATEGIES)}"
+            )
+        advise = partial(_advice, asked)
+        with no_collection():
+            if asked.like is not None:
+                train, _ = asked.like
+                with suppress(MemoryBudgetError):  # an order of these sizes' own may take less
+                    bounded = train.light and asked.budget is not None
+                    return self._planned(asked.steps(train, train.light, bounded, advise)), asked.requests
+            return self._planned(asked.steps(None, True, False, advise)), asked.requests
+
+    def _planned(self, steps: Steps) -> Planned:
+        asked = self.candidates
+        may_advise = self.choose is None  # else who chooses knows what is beside the step
+        try:
+            found = self._chosen(steps)
+            made = asked.of(found.problem)
+            if asked.is_measured and self.plan is None:
+                found = self.attempt(made.train, found)
+            shown = (*asked.looked.shown, *(Seen(name, key, True) for name, key in made.train.step.points))
+            result = Planned(asked.inferred, made.infer, made.infer_plan, made.train, found, shown)
+            may_advise = True
+            self.room(result)
+        except MemoryBudgetError as error:
+            if may_advise:
+                steps.explain(error)
+            raise
+        return result
+
+    def _chosen(self, steps: Steps) -> MemoryPlan:
+        """The plan that was brought, that `choose` makes, or the quickest within the budget."""
+        budget = self.candidates.budget
+        usual = steps.free if budget is None else steps.first
+        if self.plan is not None:
+            mine = (p for p in (usual, steps.free, *steps) if is_of(self.plan, p))
+            return replace(adopted(self.plan, next(mine, usual), budget), steps=steps)
+        if self.choose is not None:
+            return self.choose(steps, self.candidates.of(usual).train)
+        return plan_memory(steps, budget)
+
+
+def _advice(asked: Candidates, error: MemoryBudgetError, besides: Mapping[str, int]) -> str:
+    """What would help where no plan fits, with such bytes beside those of the step."""
+    apart = (asked.ctx or current_context()).device_type == "gpu"
+    least = min((m.train for m in asked.made), key=lambda train: train.problem.lower_bound_bytes)
+    problem = replace(least.problem, fixed_bytes=_sum(least.problem.fixed_bytes, besides))
+    known = asked.inferred, asked.given, asked.requests, asked.rule, asked.amp, asked.host
+    ask = partial(_ask, asked, error.budget_bytes, besides)
+    return advice(Question(*known, apart, replace(least, problem=problem), error, ask))
+
+
+def _ask(
+    asked: Candidates,
+    budget: int,
+    besides: Mapping[str, int],
+    inferred: Graph,
+    requests: Mapping[str, str],
+    rule: UpdateRule | None,
+    amp: Any,
+    host: HostLink | None,
+) -> MemoryPlan:
+    """The plan of another question within `budget`. Nothing is timed for it."""
+    if rule is not asked.rule:  # whose states are no longer beside the step
+        besides = {c: n for c, n in besides.items() if c != "optimizer"}
+
+    def choose(steps: Steps, usual: Lowered) -> MemoryPlan:
+        return plan_memory(steps.owning(_sum(usual.problem.fixed_bytes, besides)), budget)
+
+    kind = amp_dtype(amp)
+    other = replace(
+        asked,
+        inferred=inferred,
+        grad_req=requests,
+        budget=budget,
+        rule=rule,
+        amp=kind,
+        scale=None if kind is None else asked.scale,
+        device=asked.described,
+        host=host,
+        template=None,
+        like=None,
+    )
+    return Planning(other, choose=choose).run()[0].train_plan
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """Bytes by category."""
+    return {c: one.get(c, 0) + other.get(c, 0) for c in {**one, **other}}

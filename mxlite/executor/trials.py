@@ -1,0 +1,136 @@
+"""Trials of plans: their steps on scratch arrays, in turns.
+
+Neighbours take the cores or the cache for a second or an hour. What takes turns meets that alike: so the
+seconds of plans tried together may be compared, while those of plans tried at different times may differ by
+what others did. Of many rounds the median counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+
+from ..core import OutOfMemoryError
+from ..engine import get_engine, Var
+from ..memplan import MemoryPlan
+from ..memplan.locality import walk
+from .lower import Lowered
+from .rehearsal import Rehearsal
+from .timings import Seconds, Timings
+
+ROUNDS = 24  # in which a plan that is tried takes its turn
+ROUNDS_S = 20.0  # for them, and
+LEAST_ROUNDS = 3  # where they take longer
+MOST_OVER = 1.2  # times as long as its kernels' times say was disturbed
+
+Rounds = list[list[float]]
+"""Of a plan: seconds by round and step of its schedule; 0 where a call cannot be run."""
+
+
+def tried(lowered: Lowered, plan: MemoryPlan) -> MemoryPlan:
+    """`plan` with what its step takes on scratch arrays; as it is where these have no room.
+
+    Tried once: the time is kept like those of calls. What cannot be run counts with its modelled time.
+    """
+    if not _can_be_tried(lowered, plan):
+        return plan
+    known = Timings.of(lowered.backend).get(_key(plan))
+    if known is None:
+        return tried_in_turns([(lowered, plan)])[0]
+    return replace(plan, rehearsed_seconds=known.usual)
+
+
+def tried_in_turns(pairs: Sequence[tuple[Lowered, MemoryPlan]]) -> list[MemoryPlan]:
+    """Plans of steps, each with what it takes where all take turns, whether that was known or not.
+
+    As many bytes are taken as the largest plan of each step has. As they are where these have no room.
+    """
+    plans = [plan for _, plan in pairs]
+    can = [i for i, pair in enumerate(pairs) if _can_be_tried(*pair)]
+    steps: dict[int, tuple[Lowered, list[MemoryPlan]]] = {}
+    for i in can:
+        steps.setdefault(id(pairs[i][0]), (pairs[i][0], []))[1].append(plans[i])
+    can.sort(key=lambda i: list(steps).index(id(pairs[i][0])))
+    rounds = rehearsed(list(steps.values()), ROUNDS)
+    if not can or not rounds[0]:
+        return plans
+    modelled = [[call.seconds for call in walk(plans[i])] for i in can]
+    took = [_seconds(*of) for of in zip(rounds, modelled)]
+    if sum(took) > MOST_OVER * sum(map(sum, modelled)):  # others took the cores all the while
+        took = [sum(of) for of in modelled]
+    timings = Timings.of(pairs[can[0]][0].backend)
+    timings.update({_key(plans[i]): Seconds(s, s, s) for i, s in zip(can, took)}, timings.cache or (0, 0.0))
+    for i, seconds in zip(can, took):
+        plans[i] = replace(plans[i], rehearsed_seconds=seconds)
+    return plans
+
+
+def rehearsed(steps: Sequence[tuple[Lowered, Sequence[MemoryPlan]]], rounds: int) -> list[Rounds]:
+    """The plans of each step in turns, `rounds` times: fewer where they take long, and not at all where there
+    is no room.
+    """
+    found: list[Rounds] = [[] for _, plans in steps for _ in plans]
+    turns: list[tuple[Lowered, Callable[[], None]]] = []
+
+    def turn(rehearsal: Rehearsal, p: int, of: Rounds) -> None:
+        of.append(rehearsal(p))
+
+    def make(lowered: Lowered, plans: Sequence[MemoryPlan]) -> None:
+        try:
+            rehearsal = Rehearsal(lowered, plans)
+        except OutOfMemoryError:
+            return
+        for p in range(len(plans)):
+            turns.append((lowered, partial(turn, rehearsal, p, found[len(turns)])))
+
+    for lowered, plans in steps:
+        where_kernels_run(lowered, partial(make, lowered, plans))
+    if len(turns) < len(found):
+        return found
+    end = perf_counter() + ROUNDS_S
+    while found and len(found[-1]) < (rounds if perf_counter() < end else LEAST_ROUNDS):
+        for lowered, run in turns:
+            where_kernels_run(lowered, run)
+    return found
+
+
+def where_kernels_run(lowered: Lowered, run: Callable[[], None]) -> None:
+    """`run()` with the threads of these kernels, on the thread that will run them, if there is one such.
+
+    A thread that has run a parallel kernel has a team of OpenMP threads for good, and with a second team the
+    program's own would fall asleep at every barrier (see `engine/threaded.py`).
+    """
+
+    def there() -> None:
+        threads = lowered.backend.running(lowered.threads) if lowered.tuned else nullcontext()
+        with threads, np.errstate(all="ignore"):  # made-up values; and each thread has a state of its own
+            run()
+
+    if lowered.kind != "team":
+        there()
+        return
+    done, engine = Var("timings"), get_engine()
+    engine.push(there, (), (done,), name="timing kernels", kind="team")
+    engine.wait_for(done)
+
+
+def _can_be_tried(lowered: Lowered, plan: MemoryPlan) -> bool:
+    return not lowered.backend.is_remote and bool(plan.schedule.task) and not plan.host_bytes
+
+
+def _key(plan: MemoryPlan) -> str:
+    """The digest of a plan as it is run."""
+    text = repr((plan.problem.digest, plan.schedule.task, plan.offsets))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _seconds(rows: Rounds, modelled: Sequence[float]) -> float:
+    """A step, with the modelled time of what was not run."""
+    return median(sum(s or m for s, m in zip(row, modelled)) for row in rows)

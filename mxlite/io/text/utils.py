@@ -1,0 +1,25 @@
+"""Counting words."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from ...core.wanted import wanted
+
+
+def count_tokens_from_str(
+    source_str: str,
+    token_delim: str = " ",
+    seq_delim: str = "\n",
+    to_lower: bool = False,
+    counter_to_update: Counter[str] | None = None,
+) -> Counter[str]:
+    """How often each token comes in a text.
+
+    Tokens are what lies between matches of the regular expressions `token_delim` and `seq_delim`. They are
+    added to a copy of `counter_to_update`.
+    """
+    text = wanted("count_tokens_from_str: source_str", source_str, "a text", str)
+    found = [t for t in re.split(f"{token_delim}|{seq_delim}", text.lower() if to_lower else text) if t]
+    return Counter(found) + (Counter() if counter_to_update is None else counter_to_update)

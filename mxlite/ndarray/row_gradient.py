@@ -1,0 +1,66 @@
+"""The row_sparse gradient of a bound program: a planned dense array, and planned flags of its rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .ndarray import NDArray
+from .sparse_array import RowSparseNDArray
+from .sparse_form import Array, index_type, RowSparseForm
+from .storage import Shape
+
+
+class RowGradient(RowSparseNDArray):
+    """`whole` (R, ...) with the rows that are flagged in `flags`, (R,) uint8; all others are 0.
+
+    `of_sparse`: whether the weight was declared with stype='row_sparse'.
+    """
+
+    __slots__ = ("flags", "of_sparse", "whole")
+
+    def __init__(self, whole: NDArray, flags: NDArray, of_sparse: bool) -> None:
+        self.whole, self.flags, self.of_sparse = whole, flags, of_sparse
+        self.context = whole.context
+        self.var = whole.var
+        self.partial = False
+        self.origin = None
+
+    @property
+    def storage(self) -> Any:
+        """What is stored now. Waits."""
+        rows = np.flatnonzero(self.flags.look()).astype(index_type)
+        return RowSparseForm(self.whole.shape, self.whole.look()[rows], rows)
+
+    @storage.setter
+    def storage(self, form: Any) -> None:
+        self.whole[:] = form.dense()
+        flags = np.zeros(len(form), np.uint8)
+        flags[form.indices] = 1
+        self.flags[:] = flags
+
+    @property
+    def shape(self) -> Shape:
+        return self.whole.shape
+
+    @property
+    def dtype(self) -> type[Any]:
+        return self.whole.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.whole.ndim
+
+    @property
+    def size(self) -> int:
+        return self.whole.size
+
+    def plain(self) -> NDArray:
+        return self.whole
+
+    def asnumpy(self) -> Array:
+        return self.whole.asnumpy()
+
+    def look(self) -> Array:
+        return self.whole.look()

@@ -1,0 +1,231 @@
+"""What a symbol is made to run with: plans, executors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TYPE_CHECKING
+
+from ..core import Context
+from ..core.errors import MXLiteError
+from ..graph import Graph, Shape
+
+if TYPE_CHECKING:
+    from ..executor import Calibration, Executor
+    from ..executor.offload import Offload
+    from ..memplan import Device, MemoryPlan
+
+
+class Bindable:
+    """The methods of `Symbol` that plan and bind; the executor's layer is above, so each asks for it."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def graph(self) -> Graph: ...
+
+        def list_auxiliary_states(self) -> list[str]: ...
+
+    def memory_plan(
+        self,
+        ctx: Context | None = None,
+        grad_req: Any = "write",
+        type_dict: Mapping[str, Any] | None = None,
+        memory_budget: int | str | None = None,
+        optimizer: Any = None,
+        strategy: str = "sharing",
+        amp: Any = None,
+        loss_scale: float | None = None,
+        device: Device | str | None = None,
+        offload: Offload = None,
+        **kwargs: Shape,
+    ) -> MemoryPlan:
+        """The plan that `simple_bind` with these arguments would run; allocates no array.
+
+        `kwargs` are the shapes of inputs. `device` is what seconds are reckoned for: a `mx.memplan.Device`,
+        text such as "20TFLOP/s,900GB/s", or "measured" (see `calibrate`); it decides what is worth
+        recomputing. A plan for a GPU that is not here counts what mxlite's own kernels need; libraries may
+        want scratch on top. Raises MemoryBudgetError if no plan is found that fits the budget.
+        The rest is as in `simple_bind`.
+        """
+        from ..executor import memory_plan
+
+        return memory_plan(
+            self.graph,
+            ctx,
+            kwargs,
+            grad_req=grad_req,
+            type_dict=type_dict,
+            memory_budget=memory_budget,
+            optimizer=optimizer,
+            strategy=strategy,
+            amp=amp,
+            loss_scale=loss_scale,
+            device=device,
+            offload=offload,
+        )
+
+    def amp_types(
+        self, amp: Any, type_dict: Mapping[str, Any] | None = None, **kwargs: Shape
+    ) -> dict[str, Any]:
+        """The arguments that mixed precision reads in 16 bits alone, with that type: for `type_dict`.
+
+        Stored so they take half the bytes, and nothing is kept of them twice: data in training, parameters
+        too in inference. `kwargs` are the shapes of inputs.
+        """
+        from ..executor import amp_types
+
+        return amp_types(self.graph, kwargs, type_dict, amp)
+
+    def calibrate(
+        self,
+        ctx: Context | None = None,
+        grad_req: Any = "write",
+        type_dict: Mapping[str, Any] | None = None,
+        optimizer: Any = None,
+        amp: Any = None,
+        loss_scale: float | None = None,
+        again: bool = False,
+        budgets: Sequence[int | str] = (),
+        **kwargs: Shape,
+    ) -> Calibration:
+        """Time each kernel call of a step on scratch arrays, for plans with `device="measured"`.
+
+        The times are kept on disk; `again`: measure also what is known. Such plans make this call
+        themselves; it is here for those who want to choose when, and to see what was measured.
+        budgets: of these (bytes, or text such as "512MiB") and of none the plans are tried in turns, so that
+        others on the machine meet each alike: that says best how much time which budget takes. As many bytes
+        are taken as the step without a budget has. Raises MemoryBudgetError where there is no plan for one.
+        """
+        from ..executor import calibrate
+
+        return calibrate(
+            self.graph,
+            ctx,
+            kwargs,
+            again=again,
+            budgets=budgets,
+            grad_req=grad_req,
+            type_dict=type_dict,
+            optimizer=optimizer,
+            amp=amp,
+            loss_scale=loss_scale,
+        )
+
+    def simple_bind(
+        self,
+        ctx: Context | None = None,
+        grad_req: Any = "write",
+        type_dict: Mapping[str, Any] | None = None,
+        stype_dict: Mapping[str, str] | None = None,
+        group2ctx: Mapping[str, Context] | None = None,
+        shared_arg_names: Sequence[str] | None = None,
+        shared_exec: Executor | None = None,
+        shared_buffer: Mapping[str, Any] | None = None,
+        memory_budget: int | str | None = None,
+        optimizer: Any = None,
+        amp: Any = None,
+        loss_scale: float | None = None,
+        device: Device | str | None = None,
+        plan: MemoryPlan | None = None,
+        offload: Offload = None,
+        streams: int = 1,
+        **kwargs: Shape,
+    ) -> Executor:
+        """An executor with arrays of its own, all zero; `kwargs` are the shapes of inputs.
+
+        grad_req: 'write', 'add' or 'null', for all arguments or as a list or dict.
+        memory_budget: bytes, or text such as "512MiB", that everything the executor owns must fit in.
+        optimizer: its update becomes part of the step, and gradients die at once.
+        shared_exec: an executor whose arrays are used where shapes agree.
+        amp: 'bfloat16' or 'float16' for mixed precision: parameters, statistics, losses and outputs stay
+        float32, what lies between is computed in 16 bits where that is harmless. An argument that `type_dict`
+        gives this type is stored in it; see `amp_types`.
+        loss_scale: what 16-bit gradients are multiplied with while they are; float16 needs it, bfloat16 not.
+        device: what seconds are reckoned for, as in `memory_plan`.
+        plan: the plan to run, as from `MemoryPlan.from_json`, instead of a new one. The judge sees it first;
+        PlanError if it is not sound, or made for another step: then it names the first difference.
+        offload: within a budget, arrays that backward needs may wait in host memory: "auto", or at most so
+        many bytes. On mx.cpu() that is a simulation, and saves nothing.
+        streams: of kernels that a GPU may run side by side, where the plan leaves them unordered.
+        """
+        _refuse(stype_dict=stype_dict, group2ctx=group2ctx, shared_buffer=shared_buffer)
+        from ..executor import simple_bind
+
+        return simple_bind(
+            self.graph,
+            ctx,
+            kwargs,
+            grad_req=grad_req,
+            type_dict=type_dict,
+            shared_exec=shared_exec,
+            memory_budget=memory_budget,
+            optimizer=optimizer,
+            amp=amp,
+            loss_scale=loss_scale,
+            device=device,
+            plan=plan,
+            offload=offload,
+            streams=streams,
+        )
+
+    def bind(
+        self,
+        ctx: Context | None,
+        args: Any,
+        args_grad: Any = None,
+        grad_req: Any = "write",
+        aux_states: Any = None,
+        group2ctx: Mapping[str, Context] | None = None,
+        shared_exec: Executor | None = None,
+        memory_budget: int | str | None = None,
+        optimizer: Any = None,
+        amp: Any = None,
+        loss_scale: float | None = None,
+        device: Device | str | None = None,
+        plan: MemoryPlan | None = None,
+        offload: Offload = None,
+        streams: int = 1,
+    ) -> Executor:
+        """An executor on the arrays given: lists in the order of `list_arguments`, or dicts.
+
+        Arguments without an array in `args_grad` get no gradient. `memory_budget`, `optimizer`, `amp`,
+        `loss_scale`, `device`, `plan`, `offload` and `streams` are as in `simple_bind`.
+        """
+        _refuse(group2ctx=group2ctx)
+        from ..executor import bind
+
+        return bind(
+            self.graph,
+            ctx,
+            args,
+            args_grad=args_grad,
+            grad_req=grad_req,
+            aux_states=aux_states,
+            shared_exec=shared_exec,
+            memory_budget=memory_budget,
+            optimizer=optimizer,
+            amp=amp,
+            loss_scale=loss_scale,
+            device=device,
+            plan=plan,
+            offload=offload,
+            streams=streams,
+        )
+
+    def eval(self, ctx: Context | None = None, **kwargs: Any) -> list[Any]:
+        """The outputs for arrays given by name; for looking at values, as it binds anew each time."""
+        states = {k: kwargs[k] for k in self.list_auxiliary_states() if k in kwargs}
+        args = {k: v for k, v in kwargs.items() if k not in states}
+        executor = self.bind(ctx, args, grad_req="null", aux_states=states)
+        outputs: list[Any] = executor.forward()
+        return outputs
+
+
+def _refuse(**options: Any) -> None:
+    for key, value in options.items():
+        if value:
+            raise MXLiteError(
+                f"{key} is not supported: a program runs on one device, with dense arrays of its own."
+            )

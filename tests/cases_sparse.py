@@ -1,0 +1,19 @@
+"""Rows of the operators that are about sparse storage."""
+
+from __future__ import annotations
+
+from case import Case, few, integers
+
+from mxlite import ops
+
+OWN = "MXNet's wants sparse arrays: see mxnet_sparse.py"
+
+ROWS = {
+    "cast_storage": Case(ops.cast_storage, {"stype": "csr"}, [(3, 4)], mxnet=OWN),
+    "_square_sum": Case(ops._square_sum, {"axis": (1,), "keepdims": True}, [(5, 4)], mxnet=OWN),
+    "_touched_rows": Case(
+        ops._touched_rows, {"size": 7}, [(3, 2)], make={"data": integers(-1, 9)}, large=[(100_000, 2)]
+    ),
+    "_touched_columns": Case(ops._touched_columns, {}, [(4, 5)], make={"data": few}),
+    "_square_sum-0": Case(ops._square_sum, {"axis": (0,)}, [(5, 4)], mxnet=OWN),
+}
