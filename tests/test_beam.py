@@ -8,7 +8,7 @@ import pytest
 from exact_schedule import brute_force
 from problems import random_problem, residual
 
-from mxlite.memplan import Problem
+from mxlite.memplan import beam as search, Problem
 from mxlite.memplan.beam import Beam, beam
 from mxlite.memplan.pool import Pool
 from mxlite.memplan.stages import Stages
@@ -73,6 +73,22 @@ def test_a_known_optimum_that_changes_of_a_few_tasks_do_not_reach():
     (found,) = searched(problem, [21248], 100)
     assert found[1].max() <= 21248
     assert found[2] == 108.0
+
+
+def test_what_is_found_is_searched_on_from(monkeypatch):
+    """Between what is found and the points around it there is more to find."""
+    problem = graphs.step(graphs.drawn(24, 12))
+    rows = np.concatenate(
+        [np.zeros((1, problem.num_forward), np.int64), np.eye(problem.num_forward, dtype=np.int64)]
+    )
+    found = []
+    for rounds in (1, 2):
+        monkeypatch.setattr(search, "ROUNDS", rounds)
+        pool = Pool(problem)
+        pool.add("one dropped", rows)
+        search.beam(pool)
+        found.append({(p.live_bytes, p.seconds) for p in pool.points})
+    assert len(found[1]) > len(found[0])
 
 
 def test_keeping_everything_alone_is_not_searched():

@@ -10,11 +10,15 @@ do; or a task runs that reads what is dropped, to be held instead.
     too much  drop a      drop b      drop c
     still     drop a, b   drop a, c   drop b, c    fits: labels of the next stage
 
-A later stage may have no room for all that would run again for it, so a few tasks may also run before they
-are read. A label ends when it and what it must still run take as long as the point of the frontier that is to
+A stage may have no room for all that would run again for it. So in the stage before, a task that is read
+later may run too, with all that must run for it; where that is too much, results are dropped as above. Some
+tasks then run three times and more.
+
+A label ends when it and what it must still run take as long as the point of the frontier that is to
 be beaten. Of each budget only a number of labels go on: those of the fewest seconds so far and still to be
-run, with what is held counted at `prices.py`. B. T. Lowerre 1976, "The HARPY speech recognition system", is
-where beams come from.
+run, with what is held counted at `prices.py`. Where all labels of a budget have ended, others get its places.
+What is found leaves gaps in bytes to the points around it, so these are searched once more. B. T. Lowerre
+1976, "The HARPY speech recognition system", is where beams come from.
 """
 
 from __future__ import annotations
@@ -24,17 +28,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .pool import Pool
+from .pool import Point, Pool
 from .prices import Prices
 from .stages import MOST, Stages
 
 Array = np.ndarray
 
-LABELS = 4000  # of all budgets together that go on from one stage to the next
+LABELS = 2500  # of all budgets together that go on from one stage to the next
+WIDEST, WIDER = 250, 4  # labels of one budget at first; how many times as many when others have ended
 BUDGETS = 64  # at most
 NEAR = 8  # units of seconds that count as nothing
 BELOW, SLOWEST = (0.98, 0.95, 0.92), 3  # of the least bytes known; seconds there, of those of that point
-SOONER = 3  # tasks that a label may run in one stage before they are read
+ROUNDS = 2  # searches, each for what beats the points that the one before has left
+LONG = 1_200_000  # labels looked at in a search that no other one follows
+SOONER = 8  # one in so many labels that go on comes from tasks that run before they are read
 NEVER = 1 << 58  # units of seconds
 
 
@@ -64,12 +71,16 @@ class Labels:
 
 
 class Beam:
-    """Searches of one problem, within `budgets` bytes each, for less than `upper` units of seconds."""
+    """Searches of one problem, within `budgets` bytes each, for less than `upper` units of seconds. Of each
+    budget `width` labels go on, and more when others have ended.
+    """
 
     def __init__(self, stages: Stages, budgets: Array, upper: Array, width: int, forced: int = 0) -> None:
         self.stages, self.budgets, self.upper, self.width = stages, budgets, upper, width
+        self.labels, self.widest = width * len(budgets), width * WIDER
         self.first = stages.useful[0] & ~(forced & stages.free)
         self.prices = Prices(stages, budgets)
+        self.looked_at = 0
 
     def run(self) -> dict[int, Array]:
         """Of each budget for which there is one the fastest schedule found: what is held when each stage
@@ -109,75 +120,74 @@ class Beam:
                 fits = live <= self.budgets[labels.budget]
                 done.append(labels[fits])
                 labels = self._dropped(labels[~fits], (past | ends) & stages.free)
-                labels = self._best(labels, 0, prices)
+                labels = self._best(labels, 0, prices, self.width)
             if not done:
                 return labels
-            labels = self._best(Labels.joined(done), 0, prices)
+            labels = self._best(Labels.joined(done), 0, prices, self.width)
         return labels
 
     def _stage(self, j: int, labels: Labels) -> Labels:
         """The labels behind stage j that go on from `labels`."""
         stages, useful = self.stages, self.stages.useful[j + 1]
+        if len(labels):
+            self.width = min(self.labels // len(np.unique(labels.budget)), self.widest)
         held = labels.after
         present = held | stages.missing(held, stages.asked[j])
         wish = present & useful
         labels = Labels(labels.budget, held, wish, labels.now, labels.now, np.arange(len(labels)))
         labels = self._costed(labels, j)
-        prices = self.prices.of(j)
         # What the stage reads is there in any case.
         may = useful & stages.free & ~(stages.asked[j] & ~stages.own_donors[j])
-        done = []
+        labels = self._fitting(labels, j, may, wish, self.width)
+        if stages.asked[j + 1]:  # else what it would be for can as well run there
+            some = self.width // SOONER
+            sooner = self._best(self._costed(self._sooner(labels, j), j), j + 1, self.prices.of(j + 1), some)
+            sooner = self._fitting(sooner, j, may, np.full(len(held), useful), some)
+            labels = Labels.joined([labels, sooner])
+        return self._best(labels, j + 1, self.prices.of(j + 1), self.width, final=True)
+
+    def _fitting(self, labels: Labels, j: int, may: int, wish: Array, width: int) -> Labels:
+        """The labels behind stage j that fit, of `labels` and of those without some of what they `may` do
+        without and is in their `wish`.
+        """
+        stages, prices, done = self.stages, self.prices.of(j), [labels[:0]]
         while len(labels):
             fits = stages.most_bytes(j, labels.held, labels.after) <= self.budgets[labels.budget]
             done.append(labels[fits])
             labels = self._dropped(labels[~fits], may, j, wish)
-            labels = self._best(self._costed(labels, j), j + 1, prices)
-        if not done:
-            return labels
-        prices = self.prices.of(j + 1)
-        labels = self._best(Labels.joined(done), j + 1, prices)
-        done = [labels]
-        for _ in range(SOONER):
-            labels = self._costed(self._sooner(labels, j), j)
-            fits = stages.most_bytes(j, labels.held, labels.after) <= self.budgets[labels.budget]
-            labels = self._best(labels[fits], j + 1, prices)
-            done.append(labels)
-            if not len(labels):
-                break
-        return self._best(Labels.joined(done), j + 1, prices, final=True)
+            labels = self._best(self._costed(labels, j), j + 1, prices, width)
+        return self._best(Labels.joined(done), j + 1, self.prices.of(j + 1), self.width)
 
     def _dropped(self, labels: Labels, may: int, j: int = -1, wish: Array | None = None) -> Labels:
         """Each of `labels` without one of the tasks that it `may` do without, or with a reader instead."""
-        stages, rows, sets = self.stages, [], []
-        present = labels.held | stages.missing(labels.held, stages.asked[j] if j >= 0 else 0)
-        for x in range(stages.number):
-            if may >> x & 1:
-                at = np.flatnonzero(labels.after >> x & 1)
-                after = labels.after[at] & ~(1 << x)
-                if wish is None:
-                    rows.append(at)
-                    sets.append(after)
-                    continue
-                kept = wish[labels.origin[at]] >> x & 1 == 1
-                rows.append(at[kept])
-                sets.append(after[kept])
-                for u in stages.readers[x]:
-                    if stages.useful[j + 1] >> u & 1:
-                        some = np.flatnonzero((present[at] | after) >> u & 1 == 0)
-                        rows.append(at[some])
-                        sets.append(after[some] | 1 << u)
+        stages = self.stages
+        x = np.array([x for x in range(stages.number) if may >> x & 1], np.int64)
+        mine = labels.after if wish is None else labels.after & wish[labels.origin]
+        at, which = np.nonzero(mine[:, None] >> x & 1)
+        after = labels.after[at] & ~(1 << x[which])
+        rows, sets = [at], [after]
+        if wish is not None:
+            present = labels.held | stages.missing(labels.held, stages.asked[j])
+            later = stages.useful[j + 1]
+            readers = np.array([sum(1 << u for u in stages.readers[y]) & later for y in x.tolist()], np.int64)
+            lacking = readers[which] & ~(present[at] | after)
+            some = np.flatnonzero(lacking)
+            each, u = np.nonzero(lacking[some, None] >> np.arange(stages.number) & 1)
+            rows.append(at[some[each]])
+            sets.append(after[some[each]] | 1 << u)
         return self._changed(labels, rows, sets)
 
     def _sooner(self, labels: Labels, j: int) -> Labels:
-        """Each of `labels` with one task more that runs before it is read: one whose inputs are there."""
+        """Each of `labels` with one task more that runs before it is read, and all that runs for that."""
         stages, rows, sets = self.stages, [], []
-        there = labels.after | labels.held | stages.missing(labels.held, stages.asked[j])
-        wanted = stages.missing(labels.after, stages.later[j + 1]) & ~there
+        useful = stages.useful[j + 1]
+        there = labels.after | labels.held | stages.missing(labels.held, stages.asked[j] | labels.after)
         for u in range(stages.number):
-            if stages.free & stages.useful[j + 1] >> u & 1:
-                some = np.flatnonzero((wanted >> u & 1 == 1) & (stages.reads[u] & ~there == 0))
-                rows.append(some)
-                sets.append(labels.after[some] | 1 << u)
+            if stages.free & stages.later[j + 1] >> u & 1:
+                some = np.flatnonzero(labels.after >> u & 1 == 0)
+                if len(some):
+                    rows.append(some)
+                    sets.append((labels.after[some] | stages.missing(there[some], 1 << u) | 1 << u) & useful)
         return self._changed(labels, rows, sets)
 
     @staticmethod
@@ -195,9 +205,10 @@ class Beam:
         labels = Labels(labels.budget, labels.held, labels.after, labels.spent, now, labels.origin)
         return labels[(again & ~stages.allowed[j]) == 0]
 
-    def _best(self, labels: Labels, j: int, price: Array, final: bool = False) -> Labels:
+    def _best(self, labels: Labels, j: int, price: Array, width: int, final: bool = False) -> Labels:
         """Of each budget the labels that go on, where stages from j on are still to come."""
         stages = self.stages
+        self.looked_at += len(labels)
         missing = stages.missing(labels.after, stages.later[j])
         total = labels.now + stages.cost(missing)
         use = ((missing & ~stages.free) == 0) & (total < self.upper[labels.budget])
@@ -205,10 +216,10 @@ class Beam:
         needed = stages.later[j] | stages.read_by(missing)
         bits = (labels.after & needed)[:, None] >> np.arange(stages.number) & 1
         total += (bits * price[labels.budget]).sum(axis=1)
-        some = self._ranked(labels, total, 2 * self.width if final else self.width)
+        some = self._ranked(labels, total, 2 * width if final else width)
         if final:
             some = some[self._undominated(labels[some])]
-            some = some[self._ranked(labels[some], total[some], self.width)]
+            some = some[self._ranked(labels[some], total[some], width)]
         return labels[some]
 
     def _ranked(self, labels: Labels, total: Array, width: int) -> Array:
@@ -224,10 +235,11 @@ class Beam:
         """Whether no label of the same budget holds more at no more seconds; they are in order of budgets."""
         if not len(labels):
             return np.zeros(0, bool)
+        budgets, budget = np.unique(labels.budget, return_inverse=True)
         rank = np.arange(len(labels)) - np.searchsorted(labels.budget, labels.budget)
-        shape = len(self.budgets), int(rank.max()) + 1
+        shape = len(budgets), int(rank.max()) + 1
         after, now = np.zeros(shape, np.int64), np.full(shape, NEVER)
-        at = labels.budget, rank
+        at = budget, rank
         after[at], now[at] = labels.after, labels.now
         more = (after[:, :, None] & ~after[:, None]) == 0
         equal = (after[:, :, None] == after[:, None]) & (now[:, :, None] == now[:, None])
@@ -245,16 +257,27 @@ def beam(pool: Pool) -> None:
     if not pool.evaluator.runs_by_stage or problem.num_forward > MOST or len(pool.points) < 2:
         return
     stages = Stages(problem, pool.evaluator.profiles)
-    points = pool.points
+    forced = sum(1 << u for u in np.flatnonzero(pool.forced).tolist())
+    done: set[tuple[int, int]] = set()
+    for _ in range(ROUNDS):
+        todo = [way for way in dict.fromkeys(_budgets(pool.points, stages.unit)) if way not in done]
+        done.update(todo)
+        if not todo:
+            return
+        budgets, upper = np.array(todo, np.int64).T
+        width = min(WIDEST, LABELS // len(budgets))
+        search = Beam(stages, budgets, upper, width, forced)
+        found = search.run()
+        if found:
+            pool.held("beam", pool.holds.of_sets(np.stack([*found.values()])))
+        if not found or search.looked_at > LONG:
+            return
+
+
+def _budgets(points: Sequence[Point], unit: float) -> list[tuple[int, int]]:
+    """(budget, units of seconds to beat) of the points, and below the least."""
     some = [i for i, p in enumerate(points) if i and p.array.min(initial=0) >= 0]
     some = [some[k * len(some) // BUDGETS] for k in range(BUDGETS)] if len(some) > BUDGETS else some
-    budgets = [points[i - 1].live_bytes - 1 for i in some]
-    upper = [round(points[i].seconds / stages.unit) - NEAR for i in some]
-    for share in BELOW:
-        budgets.append(int(points[-1].live_bytes * share))
-        upper.append(round(SLOWEST * points[-1].seconds / stages.unit))
-    forced = sum(1 << u for u in np.flatnonzero(pool.forced).tolist())
-    width = LABELS // len(budgets)
-    found = Beam(stages, np.array(budgets, np.int64), np.array(upper, np.int64), width, forced).run()
-    if found:
-        pool.held("beam", pool.holds.of_sets(np.stack([*found.values()])))
+    found = [(points[i - 1].live_bytes - 1, round(points[i].seconds / unit) - NEAR) for i in some]
+    least = points[-1]
+    return found + [(int(least.live_bytes * share), round(SLOWEST * least.seconds / unit)) for share in BELOW]
