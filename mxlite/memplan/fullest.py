@@ -29,10 +29,9 @@ from .liveness import LiveRange
 
 FIRST = 48  # buffers in the first part, besides those below; each next one may have half as many again
 EACH = 100  # places of a search for each of its buffers
-PART_WORK = 4_000_000  # of all searches: a tenth of a second
-MORE_WORK = 48_000_000  # where nothing else has helped: about a second
+PART_WORK = 8_000_000  # of all searches: a tenth of a second
+MORE_WORK = 40_000_000  # where nothing else has helped: half a second
 FILL = 60  # work of placing all ranges behind one part, for each of them
-CROWD = 8  # buffers in a section that a place looks at for as much work as one without
 
 
 class PartSearch:
@@ -52,9 +51,9 @@ class PartSearch:
         first, last, through = _cut(start[part], stop[part])
         below, others = part[through], part[~through]
         number = len(others)
-        # A place looks at all buffers once, and at those in each section of its own more closely.
+        # A place looks at all buffers once, and in each section of its own at those there.
         crowd = _members(first[~through], last[~through])
-        each = number + int((crowd * crowd).sum()) // (CROWD * max(1, number))
+        each = number + int((crowd * crowd).sum()) // max(1, number)
         self.left -= FILL * len(start)
         limit = min(EACH * number, self.left // max(1, each))
         if limit < number:
