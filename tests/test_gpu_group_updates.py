@@ -37,7 +37,7 @@ def backend(monkeypatch):
         made = Backend("emulated", np, table, join=join)
         if grouped:
             made = dataclasses.replace(made, combine=group_updates)
-        for place in ("bind", "link"):
+        for place in ("bind", "candidates", "link"):
             monkeypatch.setattr(sys.modules[f"mxlite.executor.{place}"], "backend_of", lambda context: made)
         return device
 

@@ -123,12 +123,14 @@ def test_a_module_and_a_plan_from_a_file_do_so_too():
     assert not keeps_gates(module.memory_plan) and module.memory_plan.peak_bytes <= least
 
 
-def test_mixed_precision_keeps_its_gates_and_says_what_fits():
+def test_mixed_precision_keeps_its_gates_where_they_fit_and_says_what_fits():
     how = dict(optimizer=mx.optimizer.SGD(), amp="bfloat16", **SHAPES)
+    assert keeps_gates(network().memory_plan(mx.cpu(), **how))
     with pytest.raises(mx.MemoryBudgetError) as error:
         network().memory_plan(mx.cpu(), memory_budget=1, **how)
     least = error.value.least_feasible_bytes
-    assert keeps_gates(network().memory_plan(mx.cpu(), memory_budget=least, **how))
+    plan = network().memory_plan(mx.cpu(), memory_budget=least, **how)
+    assert not keeps_gates(plan) and plan.peak_bytes <= least
 
 
 # -- every tool plans over both steps ------------------------------------------------------------------------
