@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from statistics import median
 from time import perf_counter
 
@@ -53,12 +54,12 @@ def tried_in_turns(pairs: Sequence[tuple[Lowered, MemoryPlan]]) -> list[MemoryPl
     As many bytes are taken as the largest plan of each step has. As they are where these have no room.
     """
     plans = [plan for _, plan in pairs]
-    can = [i for i, pair in enumerate(pairs) if _can_be_tried(*pair)]
-    steps: dict[int, tuple[Lowered, list[MemoryPlan]]] = {}
-    for i in can:
-        steps.setdefault(id(pairs[i][0]), (pairs[i][0], []))[1].append(plans[i])
-    can.sort(key=lambda i: list(steps).index(id(pairs[i][0])))
-    rounds = rehearsed(list(steps.values()), ROUNDS)
+    of_step: dict[int, list[int]] = {}  # plans of one step share its arrays
+    for i, (lowered, plan) in enumerate(pairs):
+        if _can_be_tried(lowered, plan):
+            of_step.setdefault(id(lowered), []).append(i)
+    can = list(chain.from_iterable(of_step.values()))
+    rounds = rehearsed([(pairs[own[0]][0], [plans[i] for i in own]) for own in of_step.values()], ROUNDS)
     if not can or not rounds[0]:
         return plans
     modelled = [[call.seconds for call in walk(plans[i])] for i in can]
