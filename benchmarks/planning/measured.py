@@ -20,7 +20,7 @@ from planning.report import Report, say
 
 TITLE = "Run: "
 BUDGETS = 5
-BLOCKS = 3  # of rounds, each after a prediction
+BLOCKS = 5  # of rounds, each after a prediction
 ROUNDS, RACES = 15, 5  # of ours; of PyTorch's, whose ratios are far from their target
 LIMIT_S = 600  # for a column to load and to run its first steps, two at a time
 FASTER = 1.3  # target at each of PyTorch's peaks
@@ -41,7 +41,8 @@ that keeps all and the one of least bytes known. By that plans are chosen. What 
 others do of the memory they share with this machine: from one quarter of an hour to the next a step took 100
 or 125 ms. So `calibrate(budgets=...)`, where the steps of all plans take turns on scratch arrays, is asked
 {blocks} times, before every few rounds: "predicted" is the median of what it said. No step of the rounds goes
-into it.
+into it. Least and most are of single blocks of rounds, or of single answers: how far the same thing differs
+from itself.
 
 Then PyTorch's columns take turns with ours at their peaks. For PyTorch, bytes are what its allocator's
 running sum says at the peak of a step, on top of weights, momentum and batch: scratch of its libraries is not
@@ -70,7 +71,7 @@ MOST_COMPILED = 300  # layers; compiling more takes longer than everything else
 class Found:
     """Entries of one network. `at` maps PyTorch's column to ours that has its peak as a budget, `races` to
     seconds of both in the same rounds; `predicted` are seconds of a step by budget, 0 for none, as often as
-    they were asked for.
+    they were asked for; `blocks` of rounds were measured, each behind one such question.
     """
 
     net: Net
@@ -82,10 +83,31 @@ class Found:
     peaks: dict[str, int] = field(default_factory=dict)
     races: dict[str, tuple[Spread, Spread]] = field(default_factory=dict)
     predicted: dict[int, list[float]] = field(default_factory=dict)
+    blocks: int = 1
 
     def predicted_s(self, e: Entry) -> Spread:
         """Of a step of ours."""
         return Spread(tuple(self.predicted[e.column.options.get("memory_budget", 0)]))
+
+    def predicted_extra(self, e: Entry) -> Spread:
+        """Per cent of the step that keeps all, by answer."""
+        return _per_cent(self.predicted_s(e) / self.predicted_s(self.entries["keep"]))
+
+    def measured_extra(self, e: Entry) -> Spread:
+        """Per cent of the step that keeps all, by round."""
+        kept = self.entries["keep"].seconds
+        assert e.seconds is not None and kept is not None
+        return _per_cent(e.seconds / kept)
+
+    def by_block(self, e: Entry) -> Spread:
+        """What each block of rounds alone says."""
+        extra = self.measured_extra(e).values
+        each = len(extra) // self.blocks
+        return Spread(tuple(Spread(extra[i : i + each]).median for i in range(0, len(extra), each)))
+
+
+def _per_cent(ratio: Spread) -> Spread:
+    return Spread(tuple(100 * (r - 1) for r in ratio.values))
 
 
 def hold(net: Net, terms: Terms, torches: list[Column], without: Collection[str], folder: Path) -> Found:
@@ -193,10 +215,10 @@ def _take_turns(found: Found, ours: dict[str, Worker], terms: Terms) -> None:
     seconds: dict[str, tuple[float, ...]] = {}
     processor: dict[str, tuple[float, ...]] = {}
     found.predicted.clear()  # what was said while others were loaded
-    blocks = min(BLOCKS, terms.rounds)
-    for _ in range(blocks):
+    found.blocks = min(BLOCKS, terms.rounds)
+    for _ in range(found.blocks):
         _predict(found, ours["keep"], terms)
-        take_turns(found.entries, ours, replace(terms, rounds=terms.rounds // blocks))
+        take_turns(found.entries, ours, replace(terms, rounds=terms.rounds // found.blocks))
         for name in ours:
             e = found.entries[name]
             if not e.note and e.seconds is not None and e.processor is not None:
@@ -238,14 +260,12 @@ def within_budgets(found: Found) -> str:
             continue
         assert e.processor is not None and keep.processor is not None
         planned, measured = (f"{e.memory[k] / MIB:.1f}" for k in ("planned", "measured"))
-        measured_s, processor_s = (
-            f"{100 * ((own / kept).median - 1):.1f}"
-            for own, kept in ((e.seconds, keep.seconds), (e.processor, keep.processor))
-        )
+        extra = _least_to_most(found.by_block(e), found.measured_extra(e).median)
         same = "yes" if found.digests[name] == found.digests["keep"] else "NO"
         rows.append(
             [
-                e.column.title, planned, measured, f"{100 * beyond(found, e):.1f}", measured_s, processor_s,
+                e.column.title, planned, measured, _least_to_most(found.predicted_extra(e)),
+                extra, f"{_per_cent(e.processor / keep.processor).median:.1f}",
                 *(f"{1e3 * s.median:.0f}" for s in (found.predicted_s(e), e.seconds)), same, e.plan["method"],
             ]
         )  # fmt: skip
@@ -253,9 +273,10 @@ def within_budgets(found: Found) -> str:
     return markdown([*head, "predicted ms", "ms", "same bits", "how"], rows)
 
 
-def beyond(found: Found, e: Entry) -> float:
-    """Predicted extra time against the step that it is measured against."""
-    return (found.predicted_s(e) / found.predicted_s(found.entries["keep"])).median - 1
+def _least_to_most(of: Spread, middle: float | None = None) -> str:
+    """`middle`, or the median, between its extremes."""
+    at = of.median if middle is None else middle
+    return f"{at:.1f} ({min(of.values):.1f} to {max(of.values):.1f})"
 
 
 def beside_torch(found: Found) -> str:
@@ -283,16 +304,18 @@ def beside_torch(found: Found) -> str:
 def tally(found: Found) -> dict[str, Any]:
     """How many of a network's plans are as promised, and the ratios at PyTorch's peaks."""
     keep = found.entries["keep"]
-    counts = {"plans": 0, "kept": 0, "bits": 0, "near": 0}
+    counts = {"plans": 0, "kept": 0, "bits": 0, "near": 0, "steady": 0}
     for name, e in found.entries.items():
         if e.column.side != "ours" or e.seconds is None or e.plan is None or keep.seconds is None:
             continue
         limit = found.budgets.get(name) or e.column.options.get("memory_budget") or e.memory["planned"]
-        extra = (e.seconds / keep.seconds).median - 1
+        blocks = found.by_block(e).values
         counts["plans"] += 1
         counts["kept"] += e.memory["measured"] == e.memory["planned"] <= limit
         counts["bits"] += found.digests[name] == found.digests["keep"]
-        counts["near"] += 100 * abs(extra - beyond(found, e)) <= POINTS
+        apart = found.measured_extra(e).median - found.predicted_extra(e).median
+        counts["near"] += abs(apart) <= POINTS
+        counts["steady"] += max(blocks) - min(blocks) <= POINTS
     ratios: dict[str, float] = {}
     for name, (theirs, ours) in found.races.items():
         if found.peaks[name] >= found.entries[found.at[name]].memory.get("measured", 0):
@@ -303,12 +326,14 @@ def tally(found: Found) -> dict[str, Any]:
 def targets(report: Report) -> None:
     """What was promised, over all networks that were run."""
     tallies = [t for title, t in report.tallies.items() if title.startswith(TITLE)]
-    counted = ("plans", "kept", "bits", "near")
-    count, kept, bits, near = (sum(t[n] for t in tallies) for n in counted)
+    counted = ("plans", "kept", "bits", "near", "steady")
+    count, kept, bits, near, steady = (sum(t[n] for t in tallies) for n in counted)
     report.target("measured bytes = planned <= budget", f"{count} plans", f"{kept}", kept == count)
     report.target("bits equal keep-all's", f"{count} plans", f"{bits}", bits == count)
     name = f"measured extra time within {POINTS:g} points of what was predicted"
     report.target(name, f"{count} plans", f"{near}", near == count)
+    name = f"measured extra time of all blocks of rounds within {POINTS:g} points of one another"
+    report.target(name, "none: noise", f"{steady} of {count}", None)
     ratios = {where: ratio for t in tallies for where, ratio in t["ratios"].items()}
     if ratios:
         where, worst = min(ratios.items(), key=lambda pair: pair[1])

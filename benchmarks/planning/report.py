@@ -40,9 +40,9 @@ class Report:
         self.sections[title] = f"Measured {self.began}.\n\n{body}" if self.began else body
         self.write()
 
-    def target(self, name: str, target: str, reached: str, met: bool) -> None:
-        """Add a line to the targets, or replace it."""
-        self.targets[name] = [name, target, reached, "yes" if met else "NO"]
+    def target(self, name: str, target: str, reached: str, met: bool | None) -> None:
+        """Add a line to the targets, or replace it; `met` None: no target, but what belongs to one."""
+        self.targets[name] = [name, target, reached, {True: "yes", False: "NO", None: "-"}[met]]
 
     def write(self) -> None:
         """Everything so far, where it belongs."""
