@@ -161,22 +161,10 @@ class _Writer:
     # -- the last axis -----------------------------------------------------------------------------
 
     def _run(self, at: str, begin: str, end: str, number: str) -> None:
-        f, s = self.f, self.stream
-        # Up to a block's first number.
-        before = self.whole("and", self.whole("sub", "0", self.whole("add", number, begin)), "3")
-        middle = self._least(self.whole("add", begin, before), end)
-        with f.loop(begin, middle, f.width) as head:  # once or never
-            bits = s.at(s.spread(self.whole("add", number, head.index), "1"))
-            self._drop(bits, self.whole("add", at, head.index), f.tail(head.index, middle))
-        count = self.whole("sub", end, middle)
-        until = self.whole("add", middle, self.whole("and", count, str(-2 * f.width)))
-        for whole, first, stop in ((True, middle, until), (False, until, end)):
-            with f.loop(first, stop, 2 * f.width) as loop:
-                block = self.whole("lshr", self.whole("add", number, loop.index), "2")
-                for k, bits in enumerate(s.run(block)):
-                    index = self.whole("add", loop.index, str(k * f.width))
-                    mask = None if whole else f.tail(index, stop)
-                    self._drop(bits, self.whole("add", at, index), mask)
+        def body(bits: str, i: str, mask: str | None) -> None:
+            self._drop(bits, self.whole("add", at, i), mask)
+
+        self.stream.sweep(number, begin, end, body)
 
     def _one(self, at: str, begin: str, end: str, number: str) -> None:
         keep = self._kept(self.stream.one(number))

@@ -12,9 +12,15 @@ behind the other in a stream:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from .emitter import Function
+from ....core import native
+from ....ops.philox import RandomStream
+from .doubles import Doubles
+from .emitter import Function, Module
+from .team import call, LEAST_NBYTES, load
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
@@ -55,6 +61,27 @@ class Philox:
             picked = ", ".join(f"i32 {k + first + n * side}" for k in range(0, n, 2) for side in (0, 1))
             found.append(self._picked(low, high, picked))
         return found[0], found[1]
+
+    def sweep(self, number: str, begin: str, end: str, body: Callable[[str, str, str | None], None]) -> None:
+        """`body(bits, index, mask)` for every vector of [begin, end); index i has number `number` + i."""
+        f = self.f
+        # Up to a block's first number.
+        sum_of = f.emit(f"add i64 {number}, {begin}")
+        before = f.emit(f"and i64 {f.emit(f'sub i64 0, {sum_of}')}, 3")
+        middle = f.emit(f"add i64 {begin}, {before}")
+        short = f.emit(f"icmp slt i64 {middle}, {end}")
+        middle = f.emit(f"select i1 {short}, i64 {middle}, i64 {end}")
+        with f.loop(begin, middle, f.width) as head:  # once or never
+            bits = self.at(self.spread(f.emit(f"add i64 {number}, {head.index}"), "1"))
+            body(bits, head.index, f.tail(head.index, middle))
+        count = f.emit(f"sub i64 {end}, {middle}")
+        until = f.emit(f"add i64 {middle}, {f.emit(f'and i64 {count}, {-2 * f.width}')}")
+        for whole, first, stop in ((True, middle, until), (False, until, end)):
+            with f.loop(first, stop, 2 * f.width) as loop:
+                block = f.emit(f"lshr i64 {f.emit(f'add i64 {number}, {loop.index}')}, 2")
+                for k, bits in enumerate(self.run(block)):
+                    index = f.emit(f"add i64 {loop.index}, {k * f.width}")
+                    body(bits, index, None if whole else f.tail(index, stop))
 
     def at(self, numbers: Halves) -> str:
         """Those numbers of a stream: 32 bits a lane. A block is made for each."""
@@ -147,3 +174,61 @@ class Philox:
         a, b = (f.emit(f"trunc {self.kind} {x} to <{n} x i32>") for x in numbers)
         lanes = ", ".join(f"i32 {k}" for k in range(2 * n))
         return f.emit(f"shufflevector <{n} x i32> {a}, <{n} x i32> {b}, <{2 * n} x i32> <{lanes}>")
+
+
+# -- arrays of numbers -----------------------------------------------------------------------------
+
+
+class FastStream(RandomStream):
+    """A stream whose numbers generated code makes, on `threads` threads where there are many: for reference
+    kernels, in place of what numpy does.
+    """
+
+    __slots__ = ("threads",)
+
+    def __init__(self, state: Any, stream: int, threads: int) -> None:
+        super().__init__(state, stream)
+        self.threads = threads
+
+    def fill_bits(self, xp: Any, out: Any, work: Any, start: int = 0) -> None:
+        self._fill(out, start)
+
+    def fill_uniform(self, xp: Any, out: Any, work: Any, start: int = 0) -> None:
+        self._fill(out, start)
+
+    def _fill(self, out: Any, start: int) -> None:
+        state = self.state.__array_interface__["data"][0]
+        args = [out.__array_interface__["data"][0], state, self.stream, start, out.size]
+        threads = self.threads if out.nbytes >= LEAST_NBYTES else 1
+        call(code(out.dtype.name), "draw", args, threads)()
+
+
+_BITS = {"float32": 24, "float64": 24, "float16": 11, "bfloat16": 8}
+
+
+@functools.cache
+def code(dtype: str) -> native.Code:
+    """The code with one function, `draw`: it fills an array with numbers of a stream, from number `start` on;
+    its arguments are the array, [seed, step], the stream, `start` and how many.
+    """
+    module = Module()
+    f = module.function("draw")
+    stream = Philox(f, f.pointer(1), f.integer(2))
+    out, start, count = f.pointer(0), f.integer(3), f.integer(4)
+    doubles, bits = Doubles(f), _BITS.get(dtype, 32)
+
+    def put(numbers: str, at: str, mask: str | None) -> None:
+        if dtype == "uint32":
+            f.store(f.as_float(numbers), out, at, "float32", mask)
+            return
+        upper = f.emit(f"lshr {f.ints} {numbers}, splat (i32 {32 - bits})")
+        value = f.mul(f.emit(f"sitofp {f.ints} {upper} to {f.vector}"), f.const(2.0**-bits))
+        if dtype == "float64":
+            doubles.store(doubles.widen(value), out, at, mask)
+        else:
+            f.store(value, out, at, dtype, mask)
+
+    first, last = f.share(count, 2 * f.width)
+    stream.sweep(start, first, last, put)
+    f.done()
+    return load(module)
