@@ -59,8 +59,8 @@ def batch_of(length, seed=0, n=BATCH):
     )
 
 
-def bound(default=LONGEST, optimizer="sgd", params=SGD, **options):
-    module = mx.mod.BucketingModule(sym_gen, default_bucket_key=default, **options)
+def bound(default=LONGEST, optimizer="sgd", params=SGD, nets=sym_gen, **options):
+    module = mx.mod.BucketingModule(nets, default_bucket_key=default, **options)
     first = batch_of(default)
     module.prepare_fit()
     module.bind(first.provide_data, first.provide_label)
@@ -271,6 +271,86 @@ def test_the_first_bucket_is_named_too_and_its_advice_waits_for_a_reader(monkeyp
     assert re.match(r"Bucket 6 (.|\n)*Buy memory\.$", str(no.value)) and asked == [1]
 
 
+def few_nodes(length):
+    """A net in which words do not know of each other: quick to search."""
+    words = mx.sym.Embedding(mx.sym.Variable("data"), input_dim=WORDS, output_dim=HIDDEN, name="embed")
+    hidden = mx.sym.Activation(mx.sym.Reshape(words, shape=(-1, HIDDEN)), act_type="tanh")
+    logits = mx.sym.FullyConnected(hidden, num_hidden=WORDS, name="logits")
+    label = mx.sym.Reshape(mx.sym.Variable("softmax_label"), shape=(-1,))
+    return mx.sym.SoftmaxOutput(logits, label, name="softmax"), ("data",), ("softmax_label",)
+
+
+def declared(*lengths):
+    return {n: (batch_of(n).provide_data, batch_of(n).provide_label) for n in lengths}
+
+
+@pytest.mark.parametrize("default, fused", [(2, True), (6, False)])
+def test_the_first_refusal_names_a_budget_for_all_declared_buckets(default, fused):
+    buckets = declared(2, 3, 6)
+
+    def run(budget):
+        return bound(default, nets=few_nodes, fused_update=fused, memory_budget=budget, buckets=buckets)
+
+    with pytest.raises(mx.MemoryBudgetError, match=rf"Bucket {default} .*beside buckets") as no:
+        run(2000)
+    least = no.value.least_feasible_bytes
+    assert f"A budget of {least} bytes" in str(no.value)
+    module = run(least)
+    assert sorted(module.bucket_keys) == [2, 3, 6]  # before the first step
+    plans = [m.memory_plan for m in module._buckets.values()]
+    free = bound(default, nets=few_nodes, fused_update=fused, buckets=buckets)
+    assert free.bucket_keys == [default]
+    assert same(trained(module, (3, 6, 2, 6)), trained(free, (3, 6, 2, 6)))
+    assert [m.memory_plan for m in module._buckets.values()] == plans  # there was room for all from the start
+    assert module.measured_bytes == module.planned_bytes <= least
+    with pytest.raises(mx.MemoryBudgetError) as no:
+        run(least - 1)
+    assert no.value.least_feasible_bytes == least
+
+
+def test_buckets_declared_for_inference_are_bound_with_the_parameters():
+    def run(budget):
+        module = mx.mod.BucketingModule(
+            few_nodes, default_bucket_key=2, memory_budget=budget, buckets=declared(2, 5)
+        )
+        module.bind(batch_of(2).provide_data, batch_of(2).provide_label, for_training=False)
+        module.init_params(mx.init.Xavier())
+        return module
+
+    with pytest.raises(mx.MemoryBudgetError) as no:
+        run(1)
+    module = run(no.value.least_feasible_bytes)
+    assert module.bucket_keys == [2, 5] and module.bucket_key == 2
+    module.forward(batch_of(5))
+    mx.nd.waitall()
+    assert module.measured_bytes == module.planned_bytes <= no.value.least_feasible_bytes
+
+
+@pytest.mark.parametrize("buckets, said", [([3], "must be a dict"), ({3: 4}, "3 must have")])
+def test_what_declares_no_buckets_is_refused(buckets, said):
+    with pytest.raises((mx.core.BindError, TypeError), match=said):
+        mx.mod.BucketingModule(sym_gen, default_bucket_key=3, buckets=buckets)
+
+
+def test_a_refused_optimizer_leaves_the_module_as_it_was():
+    least = refused_budget(lambda b: bound(4, nets=few_nodes, fused_update=False, memory_budget=b))
+    module = mx.mod.BucketingModule(few_nodes, 4, fused_update=False, memory_budget=least)
+    module.bind(batch_of(4).provide_data, batch_of(4).provide_label)
+    module.init_params(mx.init.Xavier())
+    with pytest.raises(mx.MemoryBudgetError):
+        module.init_optimizer(optimizer="adam")
+    assert not module.optimizer_initialized
+    module.init_optimizer(optimizer_params=SGD)
+    trained(module, (4,))
+    assert module.measured_bytes == module.planned_bytes <= least
+
+
+def refused_budget(run):
+    with pytest.raises(mx.MemoryBudgetError) as no:
+        run(1)
+    return no.value.least_feasible_bytes
+
+
 def test_a_bucket_that_comes_later_makes_the_others_recompute():
     """The first fills the budget; what the second owns is then missing."""
     free = bound(fused_update=True)
@@ -323,6 +403,19 @@ def test_fit_score_and_predict_go_through_buckets():
     assert module.label_names == ["softmax_label"]
     assert dict(module.data_shapes)["data"] == (BATCH, module.bucket_key)
     assert module.output_shapes == [("softmax_output", (BATCH * module.bucket_key, WORDS))]
+
+
+def test_fit_declares_what_its_iterator_provides():
+    def fit(budget):
+        data = mx.io.ResizeIter(iterator(), 1)
+        module = mx.mod.BucketingModule(few_nodes, data.default_bucket_key, memory_budget=budget)
+        module.fit(data, eval_metric=mx.metric.Perplexity(None), optimizer="adam", num_epoch=1)
+        return module
+
+    least = refused_budget(fit)
+    module = fit(least)
+    assert sorted(module.bucket_keys) == [2, 4, 5]
+    assert module.measured_bytes == module.planned_bytes <= least
 
 
 def test_checkpoints_hold_all_buckets(tmp_path):

@@ -1,7 +1,14 @@
+import fast_kernels
+import ml_dtypes
 import numpy as np
 import pytest
+from case import Case
+from conformance import Call
 from hypothesis import given, settings, strategies as st
 
+from mxlite import ops
+from mxlite.backends.cpu.compiled.philox import FastStream
+from mxlite.core import native
 from mxlite.ops.philox import CHUNK, philox4x32, RandomStream
 
 WORK = np.empty(RandomStream.WORK_BYTES, np.uint8)
@@ -92,3 +99,46 @@ def test_neighbouring_numbers_streams_and_steps_are_not_correlated():
     base = uniform()
     for other in (uniform(start=1), uniform(number=4), uniform(step=6), uniform(seed=12)):
         assert abs(np.corrcoef(base, other)[0, 1]) < 4 / np.sqrt(100_000)
+
+
+compiled = pytest.mark.skipif(not native.available(), reason="llvmlite is not there")
+
+
+@compiled
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", ml_dtypes.bfloat16, "uint32"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_generated_code_fills_arrays_with_the_same_bits(dtype, threads):
+    source = stream(seed=2**64 - 3, step=2**33 + 1)
+    fast = FastStream(source.state, source.stream, threads)
+    for start, count in ((0, 1), (1, 7), (2, 15), (3, 16), (5, 17), (4 * 0xFFFFFFF0 - 40, 65), (9, 40003)):
+        got, want = np.zeros(count + 2, dtype), np.empty(count, dtype)
+        for it, out in ((fast, got[1:-1]), (source, want)):
+            fill = it.fill_bits if dtype == "uint32" else it.fill_uniform
+            fill(np, out, WORK, start)
+        np.testing.assert_array_equal(got[1:-1], want)
+        assert got[0] == got[-1] == 0
+
+
+@compiled
+@pytest.mark.parametrize(
+    "op, attrs, shapes",
+    [
+        (ops._random_uniform, {"shape": (1003,), "low": -1.0}, []),
+        (ops._random_uniform_like, {}, [(5, 7)]),
+        (ops._random_normal, {"shape": (1003,)}, []),
+        (ops._random_normal_like, {}, [(5, 7)]),
+        (ops._random_randint, {"shape": (1003,), "low": 0, "high": 10}, []),
+        (ops.scaled_dot_product_attention, {"p": 0.4}, [(2, 4, 33, 6)] * 3),
+    ],
+)
+def test_operators_draw_the_same_numbers_with_generated_code(op, attrs, shapes):
+    case = Case(op, attrs, shapes)
+    arrays = case.inputs(dtype="float32")
+    heads = fast_kernels.heads_of(case, "float32") if op is ops.scaled_dot_product_attention else None
+    with fast_kernels.only("compiled"):
+        call = Call.of(case, dtype="float32")
+        assert all(
+            call.kernel(o).name == "compiled random numbers" for o in (op, op.grad_op if heads else op)
+        )
+    got = fast_kernels.run(case, "float32", "compiled", arrays, heads)
+    fast_kernels.close(got, fast_kernels.run(case, "float32", "reference", arrays, heads), 0)

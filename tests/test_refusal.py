@@ -85,6 +85,63 @@ def test_states_that_come_after_binding_are_announced_and_then_counted_in_what_w
     assert inside and inside[1] == mx.format_bytes(sgd.peak_bytes)  # the states went with the update
 
 
+@pytest.mark.parametrize(
+    "said, optimizer, params",
+    [
+        (r"a budget of (\d+) bytes does with sgd with momentum", "sgd", {"momentum": 0.9}),
+        (r"one of (\d+) with adam", "adam", {}),
+        (r"A budget of (\d+) bytes .* does work", "sgd", {}),
+    ],
+)
+def test_the_budgets_named_for_optimizers_before_there_is_one_are_right(said, optimizer, params):
+    net, data, labels = mx.models.get("mlp"), [("data", (8, 784))], [("softmax_label", (8,))]
+
+    def run(budget):
+        module = mx.mod.Module(net, memory_budget=budget, fixed_param_names=["fc1_weight"])
+        module.bind(data, labels)
+        module.init_params()
+        module.init_optimizer(optimizer=optimizer, optimizer_params=params)
+
+    least = int(re.search(said, str(refusal(run)))[1])
+    run(least)
+    refusal(run, least - 1)
+
+
+def test_who_updates_by_himself_is_bound_by_fit_too():
+    class Own(mx.mod.Module):
+        def init_optimizer(self, *args, **options):
+            self.optimizer_initialized = True
+
+        def update(self):
+            for name, grad in self._exec_group.execs[0].grad_dict.items():
+                if grad is not None:
+                    self._exec_group.execs[0].arg_dict[name][:] -= 0.1 * grad
+
+    data = mx.io.NDArrayIter(mx.nd.ones((8, 6)), mx.nd.zeros((8,)), 4)
+    module = Own(mx.models.get("mlp", hidden=(4,)), fused_update=False)
+    module.fit(data, num_epoch=1)
+    assert abs(module.get_params()[0]["fc2_bias"].asnumpy()).max() > 0
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "nadam"])
+@pytest.mark.parametrize("fused", [None, False])
+@pytest.mark.parametrize("kind", ["module", "sequential"])
+def test_fit_is_refused_once_as_it_knows_its_optimizer(optimizer, fused, kind):
+    data = mx.io.NDArrayIter(mx.nd.ones((8, 6)), mx.nd.zeros((8,)), 4)
+
+    def fit(budget):
+        module = mx.mod.Module(mx.models.get("mlp", hidden=(4,)), memory_budget=budget, fused_update=fused)
+        whole = mx.mod.SequentialModule().add(module, take_labels=True) if kind == "sequential" else module
+        whole.fit(data, optimizer=optimizer, num_epoch=1)
+        mx.nd.waitall()
+        return module
+
+    error = refusal(fit)
+    module = fit(error.least_feasible_bytes)
+    assert module.measured_bytes == module.planned_bytes <= error.least_feasible_bytes
+    assert refusal(fit, error.least_feasible_bytes - 1).least_feasible_bytes == error.least_feasible_bytes
+
+
 def test_what_takes_no_less_is_no_help():
     net = mx.models.get("lenet")
     error = refusal(lambda b: net.memory_plan(mx.gpu(), memory_budget=b, data=(64, 1, 28, 28)), 4 << 20)

@@ -3,6 +3,7 @@ from .arena import Arena as Arena
 from .bind import (
     bind as bind,
     calibrate as calibrate,
+    expect as expect,
     memory_plan as memory_plan,
     Place as Place,
     simple_bind as simple_bind,

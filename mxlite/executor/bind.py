@@ -19,7 +19,7 @@ from .calibration import Calibration, with_measured_costs
 from .candidates import Candidates
 from .executor import Executor
 from .given import by_name, check_apart, plain, refuse_sparse, shared_arrays
-from .group import Arrival, ExecutorGroup
+from .group import Arrival, ExecutorGroup, Expected
 from .infer import shapes_of_variables
 from .link import arena_bytes, link
 from .lower import Lowered
@@ -146,6 +146,44 @@ def calibrate(
     for budget in (None, *map(parse_bytes, budgets)):
         Planning(replace(asked, budget=budget), attempt=attempt if budgets else tried).run()
     return replace(done[0], plans=tuple(tried_in_turns(chosen)) if chosen else ())
+
+
+@no_collection()
+def expect(
+    graph: Graph,
+    ctx: Context | None,
+    shapes: Shapes,
+    *,
+    place: Place,
+    grad_req: Any = "write",
+    type_dict: Mapping[str, Any] | None = None,
+    optimizer: Any = None,
+    amp: Any = None,
+    loss_scale: float | str | LossScale | None = None,
+    device: Device | str | None = None,
+    offload: Offload = None,
+    watch: Watch | None = None,
+) -> None:
+    """Let the group at `place` count what `simple_bind` with these arguments will make; makes no array."""
+    asked, shapes = shapes, shapes_of_variables(graph, shapes)
+    amp, scale = _amp(amp, loss_scale, optimizer)
+    inferred, stored = typed(graph, shapes, type_dict, amp, asked)
+    candidates = Candidates(
+        inferred=inferred,
+        ctx=ctx,
+        given=frozenset(shapes),
+        grad_req=grad_req,
+        budget=place.group.budget,
+        rule=update_rule(optimizer),
+        amp=amp,
+        scale=scale,
+        stored=stored,
+        host=host_link(offload),
+        device=device,
+        watch=watch,
+    )
+    steps = candidates.steps(None, True, False, lambda *_: "")
+    place.group.expected[place.owner] = Expected(steps, candidates.of(steps.first).train)
 
 
 @no_collection()

@@ -14,13 +14,14 @@ all:
 A budget holds for that sum. Who comes later brings inputs and outputs, and so leaves less for the arena:
 members whose arena is then too large are planned anew, with fewer bytes and more recomputation. Where that
 fails too, members that are only kept for when their shapes come again are given up, least recently used
-first.
+first. Who is `expected` counts from the start, as if he were there: a refusal then names a budget for those
+to come as well, and who is planned leaves them room.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -44,13 +45,22 @@ Fixed = dict[str, int]
 KEPT = 4  # members of one owner: executors for so many shapes, the present ones included
 
 
+@dataclass(frozen=True)
+class Expected:
+    """A program that is to come: its steps, and one of them lowered, of which all own the same arrays."""
+
+    steps: Steps
+    lowered: Lowered
+
+
 class ExecutorGroup:
     """Members by key, least recently used first. A key is (owner, anything): owners are modules.
 
     `budget` bounds `planned_bytes`. `extra` are bytes by category that the group's user owns besides.
     `current` is the key that each owner uses now: nobody else's arrival takes that from him. `templates`
     are, for each owner, of the plans of training and of inference that it had first, `first` all of that.
-    `held` are parameters and auxiliary states that were made before any program; see `hold`.
+    `held` are parameters and auxiliary states that were made before any program; see `hold`. `expected` are
+    programs of owners who have none yet; each is forgotten when his first one comes.
     """
 
     def __init__(self) -> None:
@@ -62,6 +72,7 @@ class ExecutorGroup:
         self.current: dict[Hashable, Hashable] = {}
         self.templates: dict[Hashable, tuple[Template, Template]] = {}
         self.first: dict[Hashable, Planned] = {}
+        self.expected: dict[Hashable, Expected] = {}
 
     # -- what it owns --------------------------------------------------------------------------
 
@@ -162,23 +173,27 @@ class ExecutorGroup:
         `lowered` is any of them: what is outside the arena is the same in all.
 
         Changes nothing. Raises MemoryBudgetError, whose `least_feasible_bytes` is a budget for all members
-        together that are in use, the new one included.
+        together that are in use, the new one and those that are expected included.
         """
         budget = self.budget if bounded else None
+        coming = [e for o, e in self.expected.items() if o != owner]
         stay = {k: m for k, m in self.members.items() if k != (owner, key)}
         old = [k for k in stay if k[0] == owner]
         for k in old[: max(0, len(old) + 1 - KEPT)]:
             del stay[k]
         spare = [k for k in stay if k[0] == owner or self.current.get(k[0]) != k[1]]
         while True:
-            fixed = self._fixed([lowered, *(m._planned.train for m in stay.values())])
+            there = (m._planned.train for m in stay.values())
+            fixed = self._fixed([lowered, *there, *(e.lowered for e in coming)])
             try:
                 plan = plan_memory(steps.owning(fixed), budget, template=template)
                 plans = {k: self._within(k[0], m, fixed, budget) for k, m in stay.items()}
                 return Arrival((owner, key), plan, plans)
             except MemoryBudgetError as error:
                 if not spare:
-                    raise self._refused(error, steps, stay, fixed) from None
+                    others = [Steps.of(m._planned.train.problem) for m in stay.values()]
+                    others += [e.steps for e in coming]
+                    raise self._refused(error, steps, [o.owning(fixed) for o in others], fixed) from None
                 del stay[spare.pop(0)]
 
     def admit(self, arrival: Arrival, executor: Executor) -> None:
@@ -186,6 +201,7 @@ class ExecutorGroup:
         self.members = {k: self.members[k] for k in arrival.plans}
         self.members[arrival.key] = executor
         self.current[arrival.key[0]] = arrival.key[1]
+        self.expected.pop(arrival.key[0], None)
         planned, old = executor._planned, self.templates.get(arrival.key[0])
         searched = old is not None and not old[0].has_ladder and planned.train_plan.recomputed > 0
         if (
@@ -269,40 +285,31 @@ class ExecutorGroup:
         return replace(plan_memory(problem, budget, template=self.templates[owner][0]), steps=steps)
 
     def _refused(
-        self,
-        error: MemoryBudgetError,
-        steps: Steps,
-        stay: Mapping[tuple[Hashable, Hashable], Executor],
-        fixed: Fixed,
+        self, error: MemoryBudgetError, steps: Steps, others: Sequence[Steps], fixed: Fixed
     ) -> MemoryBudgetError:
-        """The error with a budget that holds for everybody."""
-        everybody = [steps, *(Steps.of(m._planned.train.problem) for m in stay.values())]
-        members = [member.owning(fixed) for member in everybody]
-        need, tried = error.least_feasible_bytes, -1
-        plans: list[MemoryPlan] = []
-        while need != tried:
-            tried, plans = need, []
-            for member in members:
-                try:
-                    plans.append(plan_memory(member, need))
-                except MemoryBudgetError as other:
-                    need = max(need, other.least_feasible_bytes)
-        bound = max(member.lower_bound_bytes for member in members)
-        text = str(error)
-        if stay:
-            others = "1 other bound shape owns" if len(stay) == 1 else f"{len(stay)} other bound shapes own"
-            text += f"\nWith what {others}, {need} bytes are enough for all."
-        refused = MemoryBudgetError(
-            text,
-            budget_bytes=error.budget_bytes,
-            least_feasible_bytes=need,
-            lower_bound_bytes=bound,
-            keep_all_peak_bytes=max(plan.keep_all_peak_bytes for plan in plans),
-            least_extra_time=plans[0].extra_time,
-        )
-        if not stay:  # what helps one shape need not help the others
-            members[0].explain(refused)
-        return refused
+        """The error with a budget that holds for everybody, as who needs most of the arena has it."""
+        if not others:
+            steps.owning(fixed).explain(error)
+            return error
+        bound = 0
+        for member in (steps.owning(fixed), *others):
+            least, proven = _least(member, error.budget_bytes)
+            bound = max(bound, proven)
+            if least is not None and least.least_feasible_bytes > error.least_feasible_bytes:
+                error = least
+        error.lower_bound_bytes = max(bound, error.lower_bound_bytes)
+        others_own = "1 other shape owns" if len(others) == 1 else f"{len(others)} other shapes own"
+        error.remark(f"With what {others_own}, {error.least_feasible_bytes} bytes are enough for all.")
+        return error
+
+
+def _least(steps: Steps, budget: int) -> tuple[MemoryBudgetError | None, int]:
+    """The refusal of `budget`, None if it is enough, and the proven lower bound."""
+    try:
+        plan_memory(steps, budget)
+    except MemoryBudgetError as error:
+        return error, error.lower_bound_bytes
+    return None, steps.lower_bound_bytes
 
 
 def _steps_of(plan: MemoryPlan) -> Steps:

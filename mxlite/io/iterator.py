@@ -197,8 +197,9 @@ class ResizeIter(WholeBatches):
         self.cur = 0
         self.provide_data = data_iter.provide_data  # type: ignore[attr-defined]
         self.provide_label = data_iter.provide_label  # type: ignore[attr-defined]
-        if hasattr(data_iter, "default_bucket_key"):
-            self.default_bucket_key = data_iter.default_bucket_key
+        for name in ("default_bucket_key", "provide_buckets"):
+            if hasattr(data_iter, name):
+                setattr(self, name, getattr(data_iter, name))
 
     def reset(self) -> None:
         self.cur = 0

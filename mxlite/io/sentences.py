@@ -65,8 +65,9 @@ class BucketSentenceIter(DataIter):
     `buckets` there is one for each length that at least `batch_size` sentences have.
 
     data, label: (batch_size, length), with layout "TN" (length, batch_size). A batch has `bucket_key`, its
-    length; `default_bucket_key` is the largest. `reset` shuffles by Python's `random` (batches) and numpy's
-    global generator (sentences within a bucket).
+    length; `default_bucket_key` is the largest, and `provide_buckets` has (data shapes, label shapes) of all
+    that come, by key. `reset` shuffles by Python's `random` (batches) and numpy's global generator (sentences
+    within a bucket).
     """
 
     def __init__(
@@ -119,9 +120,12 @@ class BucketSentenceIter(DataIter):
         self.layout = layout
         self.major_axis = layout.find("N")
         self.default_bucket_key = max(self.buckets)
-        shape = self._shape(self.default_bucket_key)
-        self.provide_data = [DataDesc(data_name, shape, dtype, layout)]
-        self.provide_label = [DataDesc(label_name, shape, dtype, layout)]
+        self.provide_data, self.provide_label = self._described(self.default_bucket_key)
+        self.provide_buckets = {
+            length: self._described(length)
+            for length, r in zip(self.buckets, self.data)
+            if len(r) >= batch_size
+        }
         self.idx = [
             (i, j)
             for i, rows_ in enumerate(self.data)
@@ -133,8 +137,11 @@ class BucketSentenceIter(DataIter):
         self.ndlabel: list[NDArray] = []
         self.reset()
 
-    def _shape(self, length: int) -> tuple[int, int]:
-        return (self.batch_size, length) if self.major_axis == 0 else (length, self.batch_size)
+    def _described(self, length: int) -> tuple[list[DataDesc], list[DataDesc]]:
+        shape = (self.batch_size, length) if self.major_axis == 0 else (length, self.batch_size)
+        names = self.data_name, self.label_name
+        data, label = ([DataDesc(name, shape, self.dtype, self.layout)] for name in names)
+        return data, label
 
     def reset(self) -> None:
         """Shuffle, and start from the first batch."""

@@ -71,7 +71,7 @@ class BaseModule(ScoredModule):
             check_callbacks(f"fit: {what}_callback", given)
         if resume and checkpoint_prefix is None:
             raise StateError("fit: resume=True needs the checkpoint_prefix of the run to continue.")
-        self.prepare_fit()
+        self.prepare_fit(train_data)
         self.bind(
             data_shapes=train_data.provide_data,
             label_shapes=train_data.provide_label,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,12 @@ import numpy as np
 from ..core import BindError, Context, nearest, ShapeError, StateError
 from ..core.errors import MemoryBudgetError
 from ..core.wanted import wanted
-from ..executor import amp_types, Executor, ExecutorGroup, hold, Place, simple_bind
+from ..executor import amp_types, Executor, ExecutorGroup, expect, hold, Place, simple_bind
 from ..executor.amp import LossScale as Asked
+from ..executor.infer import infer
 from ..executor.metrics import Counted
 from ..executor.watch import Watch
-from ..graph import Graph, Node, Shape
+from ..graph import Entry, Graph, Node, Shape
 from ..io import DataDesc
 from ..ndarray import NDArray
 from .argument_names import ArgumentNames
@@ -36,6 +36,7 @@ class Binding:
         self.names = names
         self.options = options  # of every `simple_bind`: amp, device, offload, streams
         self.owner = object()  # a name in the group, which then does not keep this alive
+        self.others: Callable[[ExecutorGroup], None] | None = None  # lets it expect who is to come
         self.group = ExecutorGroup()
         self.data_shapes: list[DataDesc] = []
         self.label_shapes: list[DataDesc] = []
@@ -57,6 +58,7 @@ class Binding:
         new = Binding(self.symbol, self.context, self.names, **self.options)
         new.metrics, new.monitor = self.metrics, self.monitor
         new.narrow_params = self.narrow_params
+        new.owner, new.others = self.owner, self.others
         return new
 
     @property
@@ -160,6 +162,18 @@ class Binding:
         self.data_shapes, self.label_shapes = data, labels
         self._show()
 
+    def expect(self, data_shapes: Any, label_shapes: Any, loss_scale: Asked | None) -> None:
+        """Let the group count what `use` of these shapes will make."""
+        data = self._described(data_shapes, self.names.data, "data")
+        labels = self._described(label_shapes, self.names.label, "label") if label_shapes else []
+        self._loss_scale = loss_scale
+        shapes, asked = self._asked(data, labels)
+        expect(self.symbol.graph, self.context, shapes, **asked)
+
+    def _expect_others(self) -> None:
+        if self.others is not None and self.group.budget is not None:
+            self.others(self.group)
+
     def remake(self, loss_scale: Asked | None) -> None:
         """The executor anew, after what is asked of it has changed; those for other shapes are given up."""
         self._loss_scale = loss_scale
@@ -173,6 +187,7 @@ class Binding:
         before = self.optimizer, self.plan_gradients, self.waits
         now = optimizer, True, False
         if optimizer is None and before == now:  # the same step, with other bytes beside it
+            self._expect_others()
             if self.group.replan((self.owner, _key(self.data_shapes, self.label_shapes))):
                 return
         self.optimizer, self.plan_gradients, self.waits = now
@@ -267,41 +282,63 @@ class Binding:
         found = amp_types(self.symbol.graph, shapes, types, self.options["amp"])
         return {n: t for n, t in found.items() if n in names}
 
-    def _made(self, data: list[DataDesc], labels: list[DataDesc]) -> Executor:
-        requests = self._requests() if self.plan_gradients else {}
+    def _asked(
+        self, data: Sequence[DataDesc], labels: Sequence[DataDesc]
+    ) -> tuple[dict[str, Shape], dict[str, Any]]:
+        """Shapes of the inputs, and what else the group's programs are bound with."""
         shapes, types = self._given(data, labels)
         if self.options["amp"] is not None:
             types |= self._narrowed(shapes, types)
-        arrays = {}
-        if self._executor is not None:
-            have = self._executor.arg_dict
-            arrays = {n: have[n] for n, s in shapes.items() if n in have and have[n].shape == s}
-            arrays = {n: a for n, a in arrays.items() if np.dtype(a.dtype) == types.get(n, a.dtype)}
-        bind = partial(
-            simple_bind,
-            self.symbol.graph if self._graph is None else self._graph,
-            self.context,
-            shapes,
-            grad_req=requests or "null",
+        asked = dict(
+            grad_req=self._wants_gradients or "null",
             type_dict=types,
             optimizer=self.optimizer,
-            arrays=arrays if (data, labels) == (self.data_shapes, self.label_shapes) else {},
             loss_scale=self._loss_scale,
             watch=self._watch,
             place=Place(self.group, self.owner, _key(data, labels), bounded=not self.waits),
-            **self.options,
+            amp=self.options["amp"],
+            device=self.options["device"],
+            offload=self.options["offload"],
         )
+        return shapes, asked
+
+    @property
+    def _wants_gradients(self) -> dict[str, str]:
+        return self._requests() if self.plan_gradients else {}
+
+    def _made(self, data: list[DataDesc], labels: list[DataDesc]) -> Executor:
+        if not self.waits:
+            self._expect_others()
+        shapes, asked = self._asked(data, labels)
+        types, arrays = asked["type_dict"], {}
+        if self._executor is not None and (data, labels) == (self.data_shapes, self.label_shapes):
+            have = self._executor.arg_dict
+            arrays = {n: have[n] for n, s in shapes.items() if n in have and have[n].shape == s}
+            arrays = {n: a for n, a in arrays.items() if np.dtype(a.dtype) == types.get(n, a.dtype)}
+        graph = self.symbol.graph if self._graph is None else self._graph
+        asked |= dict(arrays=arrays, streams=self.options["streams"])
         try:
-            return bind(metrics=self.metrics)
+            return simple_bind(graph, self.context, shapes, metrics=self.metrics, **asked)
         except MemoryBudgetError as error:
             if self.metrics:
-                return bind()  # a budget without room for their sums
-            if requests and self.optimizer is None and not self.group.extra:
-                error.remark(
-                    "An optimizer's states come on top, with init_optimizer: as many bytes as all parameters "
-                    "with momentum, twice as many with adam."
-                )
+                # A budget without room for their sums.
+                return simple_bind(graph, self.context, shapes, **asked)
+            if self._wants_gradients and self.optimizer is None and not self.group.extra:
+                self._announce_states(error, shapes, types)
             raise
+
+    def _announce_states(
+        self, error: MemoryBudgetError, shapes: Mapping[str, Shape], types: Mapping[str, Any]
+    ) -> None:
+        """Say what budgets would do with an optimizer, of which nobody knows yet."""
+        graph = infer(self.symbol.graph, shapes, types)
+        trained = {*self.names.parameters} - {*self.names.fixed}
+        nbytes = sum(graph.nbytes(Entry(n)) for n in graph.arguments if n.name in trained)
+        least = error.least_feasible_bytes
+        error.remark(
+            f"An optimizer's states come on top, with init_optimizer: a budget of {least + nbytes} bytes "
+            f"does with sgd with momentum, one of {least + 2 * nbytes} with adam."
+        )
 
 
 def _key(data: Sequence[DataDesc], labels: Sequence[DataDesc]) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core import BindError, Context, nearest, ShapeError, StateError, UnknownNameError
 from ..core.wanted import wanted
-from ..executor import Executor
+from ..executor import Executor, ExecutorGroup
 from ..io import DataDesc
 from ..memplan import MemoryPlan
 from ..ndarray import NDArray
@@ -136,7 +136,7 @@ class BoundModule(BaseModule):
             )
         kept = self.get_params() if self.binded and self.params_initialized else None
         old = self._binding
-        new = old.anew()
+        new = self._begun(for_training, inputs_need_grad, grad_req)
         if shared_module is not None:
             shared_module.need(params=True)
             new.group = shared_module._binding.group
@@ -147,11 +147,6 @@ class BoundModule(BaseModule):
         else:
             new.group.budget = self._memory_budget
             new.group.extra = old.group.extra
-        new.inputs_need_grad = inputs_need_grad
-        new.grad_req = grad_req
-        new.optimizer = self._training.in_step(inputs_need_grad) if for_training else None
-        new.waits = for_training and self._training.waits
-        new.plan_gradients = for_training and not new.waits
         self._training.use(new, data_shapes, label_shapes, before=old)
         self._binding = new
         self.for_training = for_training
@@ -166,6 +161,30 @@ class BoundModule(BaseModule):
         elif self._preloaded is not None:
             self.set_params(*self._preloaded)
             self._preloaded = None
+
+    def _begun(self, for_training: bool, inputs_need_grad: bool, grad_req: Any) -> Binding:
+        """A binding for that, in a group of its own, with nothing bound."""
+        new = self._binding.anew()
+        new.inputs_need_grad = inputs_need_grad
+        new.grad_req = grad_req
+        new.optimizer = self._training.in_step(inputs_need_grad) if for_training else None
+        new.waits = for_training and self._training.waits
+        new.plan_gradients = for_training and not new.waits
+        return new
+
+    def expect_in(
+        self,
+        group: ExecutorGroup,
+        data_shapes: Any,
+        label_shapes: Any,
+        for_training: bool,
+        inputs_need_grad: bool,
+        grad_req: Any,
+    ) -> None:
+        """Let a group count what `bind` with these arguments will make in it."""
+        new = self._begun(for_training, inputs_need_grad, grad_req)
+        new.group = group
+        self._training.expect(new, data_shapes, label_shapes)
 
     def reshape(self, data_shapes: Any, label_shapes: Any = None) -> None:
         """Bind for other input shapes; parameters, states and the arena stay, and what was bound is kept.

@@ -22,6 +22,7 @@ from ..core import BindError, Context, MXLiteError, nearest, StateError
 from ..core.bytesize import parse_bytes
 from ..core.errors import ArgumentError
 from ..core.wanted import found, wanted, wanted_function
+from ..executor import ExecutorGroup
 from ..executor.offload import Offload
 from ..formats import load_params
 from ..memplan import Device, MemoryPlan
@@ -34,6 +35,7 @@ from .module import Module
 from .named_bucket import NamedBucket
 
 Generator = Callable[[Any], tuple[Any, Sequence[str] | None, Sequence[str] | None]]
+Buckets = Mapping[Any, tuple[Any, Any]]  # data and label shapes by key
 
 
 class BucketingModule(BaseModule):
@@ -46,6 +48,12 @@ class BucketingModule(BaseModule):
     `memory_budget` bounds all buckets together: parameters, gradients, auxiliary and optimizer states once,
     the inputs and outputs of every bucket met so far, and one arena. A bucket that does not fit beside the
     others raises MemoryBudgetError with its key and a budget that would do for all of them.
+
+    `buckets` declares those that will come: key -> (data shapes, label shapes), as batches have them in
+    `provide_data` and `provide_label`. Where it is not given, `fit` takes its iterator's `provide_buckets`.
+    With a budget, declared buckets count in the first plan already, so that its refusal names a budget for
+    all of them, and are bound before the first step: with `init_optimizer`, or with `init_params` if there is
+    no training.
     `fused_update`, `amp`, `loss_scale`, `device`, `offload` and `streams` are as in Module.
     """
 
@@ -68,6 +76,7 @@ class BucketingModule(BaseModule):
         device: Device | str | None = None,
         offload: Offload = None,
         streams: int = 1,
+        buckets: Buckets | None = None,
     ) -> None:
         super().__init__(logger)
         if default_bucket_key is None:
@@ -93,9 +102,28 @@ class BucketingModule(BaseModule):
         self._loaded: dict[Any, Any] = {}  # symbols of a checkpoint by key
         self._preloaded: tuple[dict[str, NDArray], dict[str, NDArray]] | None = None
         self._buckets: dict[Any, Module] = {}
+        self._asked = None if buckets is None else _declared("BucketingModule: buckets", buckets)
+        self._declared = self._asked or {}
+        self._to_come: dict[Any, tuple[Any, Any]] = {}  # shapes by key, in this binding
+        self._coming: dict[Any, Module] = {}  # those of them that the group expects
         self._key: Any = default_bucket_key
-        # Made at once, so that mistakes in names show here.
-        self._first = self._new_module(default_bucket_key, memory_budget=self._budget)
+        self._first = self._new_first()  # at once, so that mistakes in names show here
+
+    def _new_first(self) -> Module:
+        first = self._new_module(self._default_key, memory_budget=self._budget)
+        first._binding.others = self._expect
+        return first
+
+    def _new_bucket(self, key: Any) -> Module:
+        """The module of a bucket that is not the default. Raises BindError."""
+        module, first = self._new_module(key), self._first
+        if missing := [n for n in module._param_names if n not in first._param_names]:
+            raise BindError(
+                f"Bucket {key!r} has a parameter {missing[0]!r}, which the default bucket "
+                f"{self._default_key!r} has not.{nearest(missing[0], first._param_names)}"
+            )
+        module._binding.monitor = self._monitor
+        return module
 
     def _new_module(self, key: Any, **options: Any) -> Module:
         with NameManager():
@@ -189,10 +217,39 @@ class BucketingModule(BaseModule):
 
     # -- bind ----------------------------------------------------------------------------------
 
-    def prepare_fit(self) -> None:
+    def prepare_fit(self, train_data: Any = None) -> None:
         if not self.binded:
             self._first.prepare_fit()
             self._fused = self._first._training.fused
+        if self._asked is None:
+            provided = getattr(train_data, "provide_buckets", None) or {}
+            self._declared = _declared("fit: train_data.provide_buckets", provided)
+
+    def await_optimizer(self) -> None:
+        self._first.await_optimizer()
+
+    def _named(self, key: Any, data_shapes: Any) -> NamedBucket:
+        return NamedBucket(key, data_shapes, self._buckets, self._to_come)
+
+    def _expect(self, group: ExecutorGroup) -> None:
+        """Have the group of the default bucket count those that are to come."""
+        training = self._first._training
+        for key, (data_shapes, label_shapes) in self._to_come.items():
+            if key == self._default_key or key in self._buckets:
+                continue
+            module = self._coming.pop(key, None) or self._new_bucket(key)
+            if training.optimizer is not None:
+                module._training.borrow(training)
+            how = self.for_training, self.inputs_need_grad, self._grad_req
+            module.expect_in(group, data_shapes, label_shapes, *how)
+            self._coming[key] = module
+
+    def _bind_all(self, shapes: Mapping[Any, tuple[Any, Any]]) -> None:
+        """Bind buckets ahead of their turns, so that no budget is refused by then; the present one stays."""
+        key = self._key
+        for other, described in shapes.items():
+            self.switch_bucket(other, *described)
+        self._key = key
 
     def bind(  # type: ignore[override]  # MXNet's signature
         self,
@@ -209,12 +266,12 @@ class BucketingModule(BaseModule):
             return
         if shared_module is not None:
             raise MXLiteError("BucketingModule.bind: shared_module is not supported.")
-        self._buckets = {}
+        self._buckets, self._coming, self._to_come = {}, {}, dict(self._declared)
         self._key = self._default_key
         self.for_training = for_training
         self.inputs_need_grad = inputs_need_grad
         self._grad_req = grad_req
-        with NamedBucket(self._default_key, data_shapes, self._buckets):
+        with self._named(self._default_key, data_shapes):
             self._first.bind(
                 data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind, grad_req=grad_req
             )
@@ -229,17 +286,12 @@ class BucketingModule(BaseModule):
         self.need()
         if bucket_key not in self._buckets:
             self.need(params=True)
-            module = self._new_module(bucket_key)
+            module = self._coming.get(bucket_key) or self._new_bucket(bucket_key)
             first = self._first
-            if missing := [n for n in module._param_names if n not in first._param_names]:
-                raise BindError(
-                    f"Bucket {bucket_key!r} has a parameter {missing[0]!r}, which the default bucket "
-                    f"{self._default_key!r} has not.{nearest(missing[0], first._param_names)}"
-                )
             if self.optimizer_initialized:
                 module.borrow_optimizer(first)
             module.share_metric(first)
-            with NamedBucket(bucket_key, data_shapes, self._buckets):
+            with self._named(bucket_key, data_shapes):
                 module.bind(
                     data_shapes,
                     label_shapes,
@@ -249,8 +301,7 @@ class BucketingModule(BaseModule):
                     grad_req=self._grad_req,
                 )
             self._buckets[bucket_key] = module
-            if self._monitor is not None:
-                module.install_monitor(self._monitor)
+            self._coming.pop(bucket_key, None)
         self._key = bucket_key
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
@@ -285,7 +336,12 @@ class BucketingModule(BaseModule):
         """Give every parameter a value, once for all buckets; see Module.init_params."""
         self.need()
         self._first.init_params(initializer, arg_params, aux_params, allow_missing, force_init, allow_extra)
+        self._have_params()
+
+    def _have_params(self) -> None:
         self.params_initialized = True
+        if not self.for_training and self._budget is not None:
+            self._bind_all(self._to_come)
 
     def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
         """Copies of (arguments, auxiliary states) by name, those of the default bucket: all there are."""
@@ -303,7 +359,7 @@ class BucketingModule(BaseModule):
         """Assign parameters; see Module.set_params."""
         self.need()
         self._first.set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
-        self.params_initialized = True
+        self._have_params()
 
     def init_optimizer(
         self,
@@ -317,19 +373,17 @@ class BucketingModule(BaseModule):
         if self.optimizer_initialized and not force_init:
             self.logger.warning("optimizer already initialized, ignoring...")
             return
-        # Buckets that are bound already are planned anew with the optimizer, one after another.
+        # Buckets that are bound already are planned anew with the optimizer.
         others = {k: m for k, m in self._buckets.items() if m is not self._first}
-        shapes = {k: (m.data_shapes, m.label_shapes) for k, m in others.items()}
+        met = {k: (m.data_shapes, m.label_shapes) for k, m in others.items()}
+        self._to_come = {**self._declared, **met}
         for module in others.values():
             module._binding.leave()
         self._buckets = {self._default_key: self._first}
-        with NamedBucket(self._default_key, self._first.data_shapes, self._buckets):
+        with self._named(self._default_key, self._first.data_shapes):
             self._first.init_optimizer(kvstore, optimizer, optimizer_params, force_init)
         self.optimizer_initialized = True
-        key = self._key
-        for k, (data_shapes, label_shapes) in shapes.items():
-            self.switch_bucket(k, data_shapes, label_shapes)
-        self._key = key
+        self._bind_all(met if self._budget is None else self._to_come)
 
     # -- running -------------------------------------------------------------------------------
 
@@ -337,14 +391,14 @@ class BucketingModule(BaseModule):
         """Run forward on a batch in its bucket, which is bound if it is new."""
         self.need(params=True)
         self._switch_to(data_batch)
-        with NamedBucket(self._key, data_batch.provide_data, self._buckets):
+        with self._named(self._key, data_batch.provide_data):
             self._current.forward(data_batch, is_train)
 
     def forward_backward(self, data_batch: Any) -> None:
         """See Module.forward_backward; in the batch's bucket."""
         self.need(params=True)
         self._switch_to(data_batch)
-        with NamedBucket(self._key, data_batch.provide_data, self._buckets):
+        with self._named(self._key, data_batch.provide_data):
             self._current.forward_backward(data_batch)
 
     def backward(self, out_grads: Any = None) -> None:
@@ -397,7 +451,9 @@ class BucketingModule(BaseModule):
     def install_monitor(self, mon: Any) -> None:
         """Have a Monitor look into all buckets, those to come included."""
         self.need()
-        self._monitor = mon
+        self._monitor = wanted("install_monitor: mon", mon, "a Monitor", has=("install",))
+        for module in self._coming.values():
+            module._binding.monitor = mon
         for module in self._buckets.values():
             module.install_monitor(mon)
 
@@ -464,7 +520,7 @@ class BucketingModule(BaseModule):
             raise StateError("BucketingModule.load_dict needs sym_gen, arg_params and aux_params.")
         module = BucketingModule(sym_gen, default_bucket_key, **kwargs)
         module._loaded = dict(sym_dict or {})
-        module._first = module._new_module(default_bucket_key, memory_budget=module._budget)
+        module._first = module._new_first()
         module._preloaded = dict(arg_params), dict(aux_params)
         return module
 
@@ -475,3 +531,12 @@ class BucketingModule(BaseModule):
     def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
         """See Module.load_resume_state."""
         return self._first.load_resume_state(prefix, train_data)
+
+
+def _declared(what: str, buckets: Any) -> dict[Any, tuple[Any, Any]]:
+    """Data and label shapes by key. Raises BindError."""
+    wanted(what, buckets, "a dict: key -> (data shapes, label shapes)", Mapping)
+    for key, shapes in buckets.items():
+        if not isinstance(shapes, (tuple, list)) or len(shapes) != 2:
+            raise BindError(f"{what}: {key!r} must have (data shapes, label shapes), got {found(shapes)}.")
+    return {key: (data, labels) for key, (data, labels) in buckets.items()}

@@ -157,7 +157,9 @@ class FeedForward:
         else:
             module = Module(self.symbol, *names, **options)
         if monitor is None:
-            module.prepare_fit()
+            module.prepare_fit(data)
+        else:
+            module.await_optimizer()
         module.bind(data.provide_data, data.provide_label, for_training=True)
         if monitor is not None:
             module.install_monitor(monitor)

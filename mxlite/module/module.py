@@ -117,9 +117,13 @@ class Module(SavedModule):
 
     # -- optimizer -----------------------------------------------------------------------------
 
-    def prepare_fit(self) -> None:
+    def prepare_fit(self, train_data: Any = None) -> None:
+        self.await_optimizer()
         if self._training.fused is None and not self.binded:
             self._training.fused = True
+
+    def await_optimizer(self) -> None:
+        self._training.awaits = not self.binded
 
     def init_optimizer(
         self,
@@ -214,10 +218,12 @@ class Module(SavedModule):
         if (shapes := self._binding.other_shapes(data_batch, feed)) is not None:
             self.reshape(*shapes)
         feed = self._fed = {n: a for n, a in feed.items() if self._executor.has_argument(n)}
-        if is_train and self._is_waiting_for_optimizer():
-            raise StateError(
-                "this module was made with fused_update=True: call init_optimizer before training."
-            )
+        if is_train and self._binding.waits:
+            if self._training.fused:
+                raise StateError(
+                    "this module was made with fused_update=True: call init_optimizer before training."
+                )
+            self._training.plan(self._binding)  # somebody has an update of his own
         self._stepped = False
         if is_train and self.for_training:
             self._counting.step()
@@ -226,9 +232,6 @@ class Module(SavedModule):
         if not self.is_fused:
             self._training.follow(self._binding)
         return feed
-
-    def _is_waiting_for_optimizer(self) -> bool:
-        return bool(self._training.fused) and self.for_training and not self.optimizer_initialized
 
     def backward(self, out_grads: Any = None) -> None:
         """Run backward; with a fused update this runs the update as well."""

@@ -119,8 +119,12 @@ class ModuleContract:
         """Have a Monitor look into this module."""
         raise TypeError(f"{type(self).__name__} has nothing that a monitor could look into.")
 
-    def prepare_fit(self) -> None:
+    def prepare_fit(self, train_data: Any = None) -> None:
         """Called by `fit` before bind."""
+        self.await_optimizer()
+
+    def await_optimizer(self) -> None:
+        """Called before bind by who is sure to call `init_optimizer`: a budget is for its states too."""
 
     def save_resume_state(self, prefix: str, epoch: int, nbatch: int, train_data: Any) -> None:
         """Write what `load_resume_state` reads."""

@@ -9,10 +9,10 @@ from ..core.errors import MemoryBudgetError
 
 
 class NamedBucket:
-    """Inside it, a budget that is too small is an error that names the bucket, of those that are `bound`."""
+    """Inside it, a budget that is too small is an error that names the bucket, and others that count."""
 
-    def __init__(self, key: Any, shapes: Any, bound: Collection[Any]) -> None:
-        self.key, self.shapes, self.bound = key, shapes, bound
+    def __init__(self, key: Any, shapes: Any, bound: Collection[Any], declared: Collection[Any]) -> None:
+        self.key, self.shapes, self.bound, self.declared = key, shapes, bound, declared
 
     def __enter__(self) -> None: ...
 
@@ -20,11 +20,12 @@ class NamedBucket:
         if not isinstance(error, MemoryBudgetError):
             return
         shapes = ", ".join(f"{s[0]} {tuple(s[1])}" for s in self.shapes or ())
-        others = [k for k in self.bound if k != self.key]
+        others = list(dict.fromkeys(k for k in (*self.bound, *self.declared) if k != self.key))
         beside = f" beside buckets {', '.join(map(repr, others))}" if others else ""
         raise MemoryBudgetError(
             f"Bucket {self.key!r} ({shapes}) does not fit{beside}.\n{error.args[0]}\n"
-            f"Each bucket that comes later brings inputs and outputs of its own.",
+            f"Each bucket that comes later brings inputs and outputs of its own; one that is declared "
+            f"(buckets=) counts from the start.",
             budget_bytes=error.budget_bytes,
             least_feasible_bytes=error.least_feasible_bytes,
             lower_bound_bytes=error.lower_bound_bytes,

@@ -119,6 +119,10 @@ class SequentialModule(BaseModule):
             )
         return [(name, s[1]) for name, s in zip(names, shapes)]
 
+    def await_optimizer(self) -> None:
+        for module in self._modules:
+            module.await_optimizer()
+
     # -- parameters and optimizer --------------------------------------------------------------
 
     def init_params(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core import BindError, OpAttributeError
+from ..core import BindError, MemoryBudgetError, OpAttributeError
 from ..core.wanted import wanted
 from ..executor import Executor
 from ..executor.amp import LossScale as Asked
@@ -25,7 +25,8 @@ from .updater import get_updater, Updater
 class Training:
     """The optimizer of a module, its states, KVStore and loss scale. `index` numbers its parameters.
 
-    `fused` is what the user asks for, None where that is left to `fit`.
+    `fused` is what the user asks for, None where that is left to `fit`. `awaits`: whether an optimizer will
+    surely come before a step is run.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Training:
         self.parameters = names.parameters
         self.fixed = names.fixed
         self.fused = fused
+        self.awaits = False
         self.scale = scale
         self.logger = logger
         self.index = {n: i for i, n in enumerate(names.parameters)}
@@ -55,8 +57,9 @@ class Training:
 
     @property
     def waits(self) -> bool:
-        """Whether the step cannot be planned yet: the update is to be part of it, and is not known."""
-        return bool(self.fused) and self.optimizer is None
+        """Whether the step is not to be planned yet: the optimizer, which is part of it or owns states beside
+        it, is not known."""
+        return (bool(self.fused) or self.awaits) and self.optimizer is None
 
     def in_step(self, inputs_need_grad: bool) -> Any:
         """The optimizer, where its update can be, and is to be, part of the step; else None."""
@@ -81,6 +84,10 @@ class Training:
         binding.use(data_shapes, label_shapes, self._asked(before or binding))
         self._give(binding)
 
+    def expect(self, binding: Binding, data_shapes: Any, label_shapes: Any) -> None:
+        """Let the binding's group count the program for these shapes, which is to come."""
+        binding.expect(data_shapes, label_shapes, self._asked(binding))
+
     # -- who updates ---------------------------------------------------------------------------
 
     def named(self, optimizer: Any, params: Any, binding: Binding) -> Any:
@@ -102,7 +109,17 @@ class Training:
         return optimizer
 
     def start(self, optimizer: Any, store: KVStore | None, binding: Binding) -> None:
-        """Train by this optimizer from now on, with new states."""
+        """Train by this optimizer from now on, with new states. Nothing changes if no plan has room."""
+        before = self.optimizer, self._updater, binding.group.extra
+        try:
+            self._start(optimizer, binding)
+        except MemoryBudgetError:
+            self.optimizer, self._updater, binding.group.extra = before
+            raise
+        self._store = store
+        self.fill_store(binding)
+
+    def _start(self, optimizer: Any, binding: Binding) -> None:
         self.optimizer, self._updater = optimizer, get_updater(optimizer)
         if self.in_step(binding.inputs_need_grad) is not None:
             binding.group.extra = {}
@@ -117,8 +134,6 @@ class Training:
             self.updater.states |= made
             binding.group.extra = {"optimizer": states.nbytes(list(made.values()))}
             self.plan(binding)
-        self._store = store
-        self.fill_store(binding)
 
     def borrow(self, other: Training) -> None:
         """Learn by another module's optimizer and states: those of one parameter are for both."""

@@ -150,6 +150,24 @@ def _drawn(a: Any, shape: Shape) -> Shape:
     return tuple(1 if i in shared else n for i, n in enumerate(shape))
 
 
+def numbers(a: Any, shape: Shape, is_last: bool) -> tuple[Shape, Shape]:
+    """Axes of the data in their order in memory, and the steps that an element's number takes along them.
+
+    is_last: whether channels are. Axes of length 1 are left out, others joined where they can be.
+    """
+    drawn = _drawn(a, first(shape) if is_last else shape)
+    steps = [0 if n == 1 else prod(drawn[i + 1 :]) for i, n in enumerate(drawn)]
+    if is_last:
+        steps = [steps[0], *steps[2:], steps[1]]
+    joined: list[tuple[int, int]] = []
+    for n, step in zip(shape, steps):
+        if n != 1 and joined and joined[-1][1] == step * n:
+            joined[-1] = joined[-1][0] * n, step
+        elif n != 1:
+            joined.append((n, step))
+    return tuple(n for n, _ in joined), tuple(step for _, step in joined)
+
+
 def _pieces(a: Any, shape: Shape) -> list[Piece]:
     """Random numbers, all of them where they are shared, and the generator's own scratch."""
     size = prod(_drawn(a, shape))

@@ -19,7 +19,7 @@ from ..core.errors import OpAttributeError, ShapeError
 from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
-from .roi import regions, require_regions, rounded
+from .roi import regions, require_regions
 from .scratch import accumulator, carve, Piece, scratch_bytes
 
 
@@ -39,12 +39,18 @@ def _require_channels(data: Shape, output_dim: int, groups: int) -> None:
         )
 
 
-def _along(first: float, last: float, scale: float, dtype: DType, offset: float = 0.0) -> tuple[Any, Any]:
-    """Where a region begins along an axis and how long it is, in pixels; numbers of `dtype`, as in MXNet."""
+def _along(first: Any, last: Any, scale: float, dtype: DType, offset: float = 0.0) -> tuple[Any, Any]:
+    """Where regions begin along an axis and how long they are, in pixels; numbers of `dtype`, as in MXNet."""
     t = accumulator(dtype).type
-    begin, end = t(rounded(first)) * t(scale), t(rounded(last) + 1) * t(scale)
-    begin, end = t(begin - offset), t(end - offset)
-    return begin, max(t(end - begin), t(0.1))
+    begin, end = t(_rounded(first)) * t(scale), t(_rounded(last) + 1) * t(scale)
+    begin, end = begin - t(offset), end - t(offset)
+    return begin, np.maximum(end - begin, t(0.1))
+
+
+def _rounded(x: Any) -> Any:
+    """The nearest whole numbers, halves away from zero; within 32 bits, and 0 for nan."""
+    x = np.nan_to_num(np.asarray(x, np.float64), posinf=2.0**31, neginf=-(2.0**31))
+    return np.clip(np.copysign(np.floor(np.abs(x) + 0.5), x), -(2.0**31), 2.0**31)
 
 
 def _groups(parts: int, groups: int, dtype: DType) -> Any:
@@ -157,10 +163,10 @@ class _Parts:
 
     def __init__(self, a: Any, corners: list[float], data: Shape, dtype: DType) -> None:
         self.a, self.groups = a, a.group_size or a.pooled_size
-        (self._tops, self._bottoms), (self._lefts, self._rights) = _parts(a, corners, data[2:], dtype)
-        heights = np.maximum(self._bottoms - self._tops, 0)
-        self.area = heights[:, None] * np.maximum(self._rights - self._lefts, 0)
-        self.group = _groups(a.pooled_size, self.groups, dtype)
+        bounds = part_bounds(a, np.asarray([corners]), data[2:], dtype)
+        self._tops, self._bottoms, self._lefts, self._rights = bounds[0]
+        self.area = (self._bottoms - self._tops)[:, None] * (self._rights - self._lefts)
+        self.group = part_groups(a, dtype)
         self.across = slice(int(self._lefts.min()), int(self._rights.max()))
 
     def channels(self, image: Any) -> Any:
@@ -179,19 +185,27 @@ class _Parts:
     def columns(self, j: int) -> slice:
         """Within `across`."""
         begin = self.across.start
-        return slice(int(self._lefts[j]) - begin, max(int(self._rights[j]) - begin, 0))
+        return slice(int(self._lefts[j]) - begin, int(self._rights[j]) - begin)
 
 
-def _parts(a: Any, corners: list[float], size: Shape, dtype: DType) -> list[tuple[Any, Any]]:
-    """Begin and end of each part, along the rows and along the columns, cut to the image."""
+def part_bounds(a: Any, corners: Any, size: Shape, dtype: DType) -> Any:
+    """(R, 4, P) whole numbers: rows [top, bottom) and columns [left, right) of parts, cut to an image of
+    `size`, as top, bottom, left, right. corners: (R, 4), x1, y1, x2, y2.
+    """
     t, p = accumulator(dtype).type, a.pooled_size
-    found = []
-    for first, last, n in ((corners[1], corners[3], size[0]), (corners[0], corners[2], size[1])):
-        begin, length = _along(first, last, a.spatial_scale, dtype)
-        step, i = t(length / t(p)), np.arange(p, dtype=t)
-        starts, ends = np.floor(i * step + begin), np.ceil((i + 1) * step + begin)
-        found.append(tuple(np.clip(x, 0, n).astype(np.int64) for x in (starts, ends)))
+    found = np.empty((len(corners), 4, p), np.int64)
+    for axis, n in enumerate(size):
+        begin, length = _along(corners[:, 1 - axis], corners[:, 3 - axis], a.spatial_scale, dtype)
+        step, i = (length / t(p))[:, None], np.arange(p, dtype=t)
+        starts, ends = np.floor(i * step + begin[:, None]), np.ceil((i + 1) * step + begin[:, None])
+        low = np.clip(starts, 0, n)
+        found[:, 2 * axis], found[:, 2 * axis + 1] = low, np.maximum(np.clip(ends, 0, n), low)
     return found
+
+
+def part_groups(a: Any, dtype: DType) -> Any:
+    """The group (P,) of each part along an axis, rising."""
+    return _groups(a.pooled_size, a.group_size or a.pooled_size, dtype)
 
 
 class DeformablePSROIPooling(Op):

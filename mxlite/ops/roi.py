@@ -39,6 +39,15 @@ def regions(rois: Any, count: int) -> Iterator[tuple[int, int, list[float]]]:
             yield r, int(image), corners
 
 
+def images_of(rois: Any, count: int) -> Any:
+    """The image (R,) of each region, -1 for those that are left out. Raises OperatorError as `regions`."""
+    named = np.asarray(rois[:, 0], np.float64)
+    if (named >= count).any():
+        r = int((named >= count).argmax())
+        raise OperatorError(f"rois[{r}] names the image {named[r]:g}, but data has {count}.")
+    return np.where(named >= 0, named, -1).astype(np.int64)
+
+
 class ROIPooling(Op):
     """The maximum over each part of each region, ``out[r, c, i, j] = max of data[n, c] over part (i, j) of
     region r``.

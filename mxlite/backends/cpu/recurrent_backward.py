@@ -13,7 +13,7 @@ from typing import Any
 from ...core.dtype import as_dtype, float32
 from ...graph.opdef import DType
 from ...ops.rnn_layout import split, Weights
-from ...ops.rnn_run import between, drop, drop_start, layer_input, Pieces
+from ...ops.rnn_run import between, Pieces
 from ...ops.scratch import carve, scratch_bytes
 from .compiled import call, recurrent
 from .onednn import in_turn
@@ -124,7 +124,7 @@ class BackwardLayers(Layers):
         gates: Any, heads: Any, wanted: Any, work: Any, rng: Any, d_gates: Any = None, d_biases: Any = None,
     ) -> Run:  # fmt: skip
         """See `run_of`; d_gates may be the same bytes as gates."""
-        s, a = self.s, self.a
+        s = self.s
         pieces = self.pieces()
         self.have = have = dict(zip(pieces, carve(work, pieces.values())))
         d_out, *d_last = heads
@@ -167,10 +167,8 @@ class BackwardLayers(Layers):
             x = None
             if dw is not None or not self.kept:
                 source = results(layer - 1)[begin:end] if layer else data[begin:end]
-                x = source.reshape(rows, source.shape[-1])
-                if self.narrow or (layer and self.drops):
-                    x = have["x"].reshape(-1)[: x.size].reshape(x.shape)
-                    calls.append(partial(layer_input, xp, a, s, layer, begin, source, rng, have))
+                x, put = self.input_of(xp, layer, begin, source, rng, have)
+                calls += put
             if self._needs_befores:
                 calls += self._befores(xp, d, begin, end, results(layer), states[0][number], ends)
             head = gradient(layer, begin, end)
@@ -330,7 +328,7 @@ class BackwardLayers(Layers):
         how = self._to_input(rows, s.width(layer), adds and not apart)
         yield how.bind(made, w.x, into, None, have["scratch"])
         if drops:
-            yield partial(drop, xp, into, drop_start(s, layer, begin), self.a.p, rng, have)
+            yield self.dropped(into, into, layer, begin, rng)
         if apart and adds:
             yield partial(xp.add, target, into, out=target, casting="unsafe")
         elif apart:

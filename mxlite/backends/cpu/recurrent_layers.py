@@ -15,18 +15,17 @@ import numpy as np
 
 from ...core.dtype import float32
 from ...graph.opdef import DType
-from ...ops.philox import RandomStream
 from ...ops.rnn_layout import Sizes, split
-from ...ops.rnn_run import between, layer_input, Pieces
+from ...ops.rnn_run import between, drop_start, Pieces
 from ...ops.scratch import carve, scratch_bytes
 from .compiled import call, recurrent, threads_for
+from .compiled.dropout import dropped, whole_run
 from .compiled.recurrent import Form
 from .onednn import in_turn
 from .onednn.primitive import address_of, Run
 from .onednn.product import Layout, Product, product
 
 _int64, _float64, _byte = (np.dtype(n) for n in ("int64", "float64", "uint8"))
-_DRAWS = 8192  # random numbers at a time, as in the reference kernel
 
 
 class Missing(Exception):
@@ -83,8 +82,7 @@ class Layers:
     def common_pieces(self) -> Pieces:
         """Scratch that forward and backward both need."""
         s = self.s
-        draws = min(s.T * s.B * s.D * s.P, _DRAWS) if self.drops else 0
-        copied = s.widest if self.narrow else s.D * s.P if draws else 0
+        copied = s.widest if self.narrow else s.D * s.P if self.drops else 0
         ends = self.form.ends
         return {
             "weights": ((s.parameters if self.widens else 0,), float32),
@@ -92,10 +90,27 @@ class Layers:
             "x": ((s.K * s.B, copied), float32),
             "lengths": ((s.B if ends else 0,), _int64),
             "ceilings": ((s.B if ends else 0,), _float64),
-            "numbers": ((draws,), float32),
-            "generator": ((RandomStream.work_bytes(draws) if draws else 0,), _byte),
             "scratch": ((self.scratch,), _byte),
         }
+
+    def input_of(
+        self, xp: Any, layer: int, begin: int, source: Any, rng: Any, have: Mapping[str, Any]
+    ) -> tuple[Any, list[Run]]:
+        """What a layer reads in a stretch that starts at step `begin`, (k*B, width) in float32, and the calls
+        that make it. source: the steps of the stretch, in the type of the data.
+        """
+        rows = source.reshape(-1, source.shape[-1])
+        drops = layer and self.drops and rng is not None
+        if not self.narrow and not drops:
+            return rows, []
+        x = have["x"].reshape(-1)[: rows.size].reshape(rows.shape)
+        if drops:
+            return x, [self.dropped(rows, x, layer, begin, rng)]
+        return x, [partial(xp.copyto, x, rows, casting="unsafe")]
+
+    def dropped(self, x: Any, into: Any, layer: int, begin: int, rng: Any) -> Run:
+        """The call that drops elements of what `layer` reads from step `begin` on, or of its gradient."""
+        return dropped(x, into, whole_run(x.size), rng, self.a.p, drop_start(self.s, layer, begin))
 
 
 def add_bias(xp: Any, w: Any, hidden: int, gates: int, into: Any) -> Iterator[Run]:
@@ -192,10 +207,8 @@ class ForwardLayers(Layers):
             if n and cells is not None:
                 calls.append(partial(xp.copyto, cells[number, n - 1], c[number]))
             source = results(layer - 1, begin, end) if layer else data[begin:end]
-            x = source.reshape(-1, source.shape[-1])
-            if self.narrow or (layer and self.drops):
-                x = have["x"].reshape(-1)[: x.size].reshape(x.shape)
-                calls.append(partial(layer_input, xp, a, s, layer, begin, source, rng, have))
+            x, put = self.input_of(xp, layer, begin, source, rng, have)
+            calls += put
             pre = have["pre"] if gates is None else gates[number, begin:end].reshape(k * s.B, self.columns)
             made = self.inputs(k * s.B, s.width(layer))
             calls.append(made.bind(x, w.x, pre, have["bias"], have["scratch"]))

@@ -41,11 +41,23 @@ class Doubles:
         """A float64 vector rounded to float32."""
         return self.f.emit(f"fptrunc {self.vector} {a} to {self.f.vector}")
 
-    def load(self, pointer: str, index: str) -> str:
-        return self.f.emit(f"load {self.vector}, ptr {self.f.offset(pointer, index, 8)}, align 8")
+    def load(self, pointer: str, index: str, mask: str | None = None) -> str:
+        """The vector at element `index`; lanes outside `mask` are 0."""
+        f, at = self.f, self.f.offset(pointer, index, 8)
+        if mask is None:
+            return f.emit(f"load {self.vector}, ptr {at}, align 8")
+        given = (("ptr", at), ("i32", "8"), (f.bits, mask), (self.vector, self.zero))
+        return f.call(self.vector, f"llvm.masked.load.v{f.width}f64.p0", *given)
 
-    def store(self, a: str, pointer: str, index: str) -> None:
-        self.f.do(f"store {self.vector} {a}, ptr {self.f.offset(pointer, index, 8)}, align 8")
+    def store(self, a: str, pointer: str, index: str, mask: str | None = None) -> None:
+        """Write `a` from element `index` on, but not the lanes outside `mask`."""
+        f, at = self.f, self.f.offset(pointer, index, 8)
+        if mask is None:
+            f.do(f"store {self.vector} {a}, ptr {at}, align 8")
+            return
+        name = f"llvm.masked.store.v{f.width}f64.p0"
+        f.module.declare(f"void @{name}({self.vector}, ptr, i32, {f.bits})")
+        f.do(f"call void @{name}({self.vector} {a}, ptr {at}, i32 8, {f.bits} {mask})")
 
     def op(self, name: str, *values: str) -> str:
         """An instruction: `fadd`, `fdiv`, ..."""

@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ....graph.ir import Shape
 from ....graph.opdef import Op
-from ....ops.dropout import _drawn, _dropout_channels_last, Dropout
-from ....ops.layout import first
+from ....ops.dropout import _dropout_channels_last, Dropout, numbers
 from ...base import ChosenKernel, connected, Request
 from ..device import Arguments, Device, nothing, pointer, Run
 from ..elements import blocks
@@ -46,7 +44,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     def row(r: Request) -> ChosenKernel | None:
         shape, dtype = r.inputs[0], str(r.dtype)
         is_last = (r.op.forward_op or r.op) is _dropout_channels_last
-        lengths, strides = _numbers(r.attrs, shape, is_last)
+        lengths, strides = numbers(r.attrs, shape, is_last)
         size = int(np.prod(shape, dtype=np.int64))
         if dtype not in FLOATS or len(lengths) > MOST_AXES or size > NUMBERS:
             return None
@@ -79,18 +77,3 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         return connected(connect, 0, "cuda dropout", like=r.op.forward)
 
     return {op: [row] for o in (Dropout, _dropout_channels_last) for op in (o, o.grad_op) if op is not None}
-
-
-def _numbers(a: Any, shape: Shape, is_last: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Axes of the data in their order in memory, and the steps that an element's number takes along them."""
-    drawn = _drawn(a, first(shape) if is_last else shape)
-    steps = [0 if n == 1 else prod(drawn[i + 1 :]) for i, n in enumerate(drawn)]
-    if is_last:
-        steps = [steps[0], *steps[2:], steps[1]]
-    joined: list[tuple[int, int]] = []
-    for n, step in zip(shape, steps):
-        if n != 1 and joined and joined[-1][1] == step * n:
-            joined[-1] = joined[-1][0] * n, step
-        elif n != 1:
-            joined.append((n, step))
-    return tuple(n for n, _ in joined), tuple(step for _, step in joined)

@@ -1,0 +1,163 @@
+"""Position-sensitive pooling over regions, as generated code.
+
+Where parts lie, a table says, which is made of the regions when the call runs: (R, 4, P) numbers, of a
+region the first row, the row behind the last, the first column and the column behind the last of each part
+along an axis. Forward a thread takes some regions in some channels of the result. Backward it takes channels
+of the data, of which it adds up a plane in scratch of its own, region by region: so threads do not meet, and
+sums are those of one thread.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ....core import native
+from .emitter import Function, Module, width
+from .team import load
+
+TOP, BOTTOM, LEFT, RIGHT = range(4)
+
+
+def plane_floats(height: int, columns: int) -> int:
+    """float32 numbers of scratch that a thread has backward: a whole number of vectors."""
+    return -(-height * columns // width()) * width()
+
+
+@functools.cache
+def code(dtype: str) -> native.Code:
+    """The code with two functions, for data and results of `dtype`.
+
+    forward: arguments are data, out, the image of each region (below 0: none), table, group of each part,
+    then R, D, P, G, C, H, W.
+    backward: d_data, d_out, the regions ordered by image, where those of an image begin (N + 1), table, for
+    each group its first part and the part behind its last (G, 2), scratch, floats of scratch for a thread,
+    then N, D, P, G, C, H, W.
+    """
+    module = Module()
+    for name, kind in (("forward", _Forward), ("backward", _Backward)):
+        f = module.function(name)
+        kind(f, dtype).write()
+        f.done()
+    return load(module)
+
+
+class _Writer:
+    """What both have."""
+
+    table: str
+
+    def __init__(self, f: Function, dtype: str) -> None:
+        self.f, self.dtype = f, dtype
+
+    def op(self, op: str, a: str, b: str | int) -> str:
+        return self.f.emit(f"{op} i64 {a}, {b}")
+
+    def entry(self, table: str, *index: tuple[str, str | int]) -> str:
+        """An i64 of an array: `index` are places, each with the length of its axis."""
+        return self.f.emit(f"load i64, ptr {self.f.offset(table, self.at(*index), 8)}, align 8")
+
+    def at(self, *index: tuple[str, str | int]) -> str:
+        """The number of an element in C order."""
+        found = index[0][0]
+        for place, length in index[1:]:
+            found = self.op("add", self.op("mul", found, length), place)
+        return found
+
+    def bounds(self, r: str, i: str, first: int) -> tuple[str, str]:
+        """[begin, end) of part i of region r along an axis."""
+        found = [self.entry(self.table, (r, ""), (str(first + k), 4), (i, self.p)) for k in (0, 1)]
+        return found[0], found[1]
+
+    def area(self, rows: tuple[str, str], columns: tuple[str, str]) -> str:
+        """Pixels of a part, at least 1, as a number in all lanes; bounds are in order."""
+        size = self.op("mul", self.op("sub", rows[1], rows[0]), self.op("sub", columns[1], columns[0]))
+        some = self.f.emit(f"icmp sgt i64 {size}, 1")
+        return self.f.number(self.f.emit(f"select i1 {some}, i64 {size}, i64 1"))
+
+    def numbers(self, first: int) -> None:
+        """D, P, G, C, H, W are arguments from `first` on."""
+        self.d, self.p, self.g, self.c, self.h, self.w = (self.f.integer(first + k) for k in range(6))
+
+
+class _Forward(_Writer):
+    def write(self) -> None:
+        f = self.f
+        data, out, images, self.table, groups = (f.pointer(k) for k in range(5))
+        regions = f.integer(5)
+        self.numbers(6)
+        first, last = f.share(self.op("mul", regions, self.d))
+        with f.loop(first, last) as item:
+            r, d = self.op("udiv", item.index, self.d), self.op("urem", item.index, self.d)
+            image = self.entry(images, (r, ""))
+            there = f.emit(f"icmp sge i64 {image}, 0")
+            with f.loop("0", self.p) as down, f.loop("0", self.p) as along:
+                i, j = down.index, along.index
+                target = self.at((item.index, ""), (i, self.p), (j, self.p))
+                f.store_one(f.const(0.0), out, target, self.dtype)
+                with f.when(there):
+                    rows, columns = self.bounds(r, i, TOP), self.bounds(r, j, LEFT)
+                    gi, gj = (self.entry(groups, (k, "")) for k in (i, j))
+                    plane = self.at((image, ""), (self.at((d, ""), (gi, self.g), (gj, self.g)), self.c))
+                    with f.loop(*rows, 1, [f.const(0.0)]) as row:
+                        line = self.op("mul", self.at((plane, ""), (row.index, self.h)), self.w)
+                        with f.loop(*columns, f.width, row.values) as column:
+                            mask = f.tail(column.index, columns[1])
+                            place = self.op("add", line, column.index)
+                            column.again(f.add(column.values[0], f.load(data, place, self.dtype, mask)))
+                        row.again(*column.results)
+                    mean = f.div(f.total(row.results[0]), self.area(rows, columns))
+                    f.store_one(mean, out, target, self.dtype)
+
+
+class _Backward(_Writer):
+    def write(self) -> None:
+        f = self.f
+        d_data, d_out, order, starts, self.table, parts, scratch = (f.pointer(k) for k in range(7))
+        floats, images = f.integer(7), f.integer(8)
+        self.numbers(9)
+        held = f.offset(scratch, self.op("mul", f.thread, floats), 4)
+        squared = self.op("mul", self.g, self.g)
+        used = self.op("mul", self.d, squared)
+        first, last = f.share(self.c)
+        with f.loop(first, last) as channel, f.loop("0", images) as image:
+            c, n = channel.index, image.index
+            with f.loop("0", floats, f.width) as loop:
+                f.store(f.const(0.0), held, loop.index)
+            with f.when(f.emit(f"icmp slt i64 {c}, {used}")):
+                d = self.op("udiv", c, squared)
+                group = self.op("urem", c, squared)
+                gi, gj = self.op("udiv", group, self.g), self.op("urem", group, self.g)
+                begin, end = (self.entry(starts, (k, "")) for k in (n, self.op("add", n, 1)))
+                with f.loop(begin, end) as region:
+                    r = self.entry(order, (region.index, ""))
+                    with self.part(parts, gi) as i, self.part(parts, gj) as j:
+                        head = self.at((r, ""), (d, self.d), (i, self.p), (j, self.p))
+                        self.add(held, r, i, j, f.load_one(d_out, head, self.dtype))
+            base = self.op("mul", self.op("mul", self.at((n, ""), (c, self.c)), self.h), self.w)
+
+            def put(at: str, mask: str | None, base: str = base) -> None:
+                place = self.op("add", base, at)
+                f.store(f.load(held, at, mask=mask), d_data, place, self.dtype, mask)
+
+            f.sweep("0", self.op("mul", self.h, self.w), put)
+
+    @contextmanager
+    def part(self, parts: str, group: str) -> Iterator[str]:
+        """The parts of a group along an axis."""
+        low, high = (self.entry(parts, (group, ""), (str(k), 2)) for k in (0, 1))
+        with self.f.loop(low, high) as loop:
+            yield loop.index
+
+    def add(self, held: str, r: str, i: str, j: str, head: str) -> None:
+        """Add a head gradient's share to each pixel of a part."""
+        f = self.f
+        rows, columns = self.bounds(r, i, TOP), self.bounds(r, j, LEFT)
+        share = f.div(head, self.area(rows, columns))
+        with f.loop(*rows) as row:
+            line = self.op("mul", row.index, self.w)
+            with f.loop(*columns, f.width) as column:
+                mask = f.tail(column.index, columns[1])
+                place = self.op("add", line, column.index)
+                f.store(f.add(f.load(held, place, mask=mask), share), held, place, mask=mask)
