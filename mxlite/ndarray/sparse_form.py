@@ -23,8 +23,6 @@ Shape = tuple[int, ...]
 
 index_type = np.dtype(np.int64)
 
-_PRODUCTS = 1 << 20  # elements of the products that are summed at a time
-
 
 @dataclass(frozen=True, eq=False)
 class Form:
@@ -278,35 +276,3 @@ def in_both(a: CSRForm, b: CSRForm) -> CSRForm:
     both, mine, theirs = np.intersect1d(one, other, return_indices=True)
     rows, columns = np.divmod(both, width)
     return CSRForm(a.shape, a.data[mine] * b.data[theirs], columns, starts(rows, a.shape[0]))
-
-
-def times_dense(a: CSRForm, b: Array) -> Array:
-    """(M, K) ``a @ b``, each row summed in the order of its elements."""
-    made = np.zeros((a.shape[0], b.shape[1]), np.result_type(a.dtype, b.dtype))
-    _add_products(made, a.data, a.indices, a.indptr, b, np.arange(a.shape[0]))
-    return made
-
-
-def transposed_times_dense(a: CSRForm, b: Array) -> RowSparseForm:
-    """(N, K) ``a.T @ b``: the rows of those columns that `a` stores something in."""
-    order = np.argsort(a.indices, kind="stable")
-    columns = a.indices[order]
-    first = np.flatnonzero(np.concatenate(([True], columns[1:] != columns[:-1]))) if len(columns) else order
-    made = np.zeros((len(first), b.shape[1]), np.result_type(a.dtype, b.dtype))
-    ends = np.concatenate((first, [len(columns)]))
-    _add_products(made, a.data[order], a.rows[order], ends, b, np.arange(len(first)))
-    return RowSparseForm((a.shape[1], b.shape[1]), made, columns[first].astype(index_type))
-
-
-def _add_products(made: Array, data: Array, lines: Array, ends: Array, b: Array, rows: Array) -> None:
-    """``made[r] += sum of data[k] * b[lines[k]]`` for k in [ends[r], ends[r+1]), some rows at a time."""
-    rows = rows[ends[1:] > ends[:-1]]
-    most = max(1, _PRODUCTS // max(1, b.shape[1]))
-    at = 0
-    while at < len(rows):
-        begin = ends[rows[at]]
-        upto = max(at + 1, int(np.searchsorted(ends[rows + 1], begin + most, side="right")))
-        span = slice(begin, ends[rows[upto - 1] + 1])
-        products = data[span, None] * b[lines[span]]
-        made[rows[at:upto]] = np.add.reduceat(products, ends[rows[at:upto]] - begin, axis=0)
-        at = upto

@@ -34,6 +34,7 @@ from .invoke import invoke
 from .ndarray import NDArray
 from .plan import Call, call_of
 from .sparse_array import BaseSparseNDArray, dense_array, form_of_dense, RowSparseNDArray, sparse_array
+from .sparse_dot import times_dense, transposed_times_dense
 from .sparse_form import (
     Array,
     CSRForm,
@@ -42,8 +43,6 @@ from .sparse_form import (
     in_both,
     RowSparseForm,
     stacked,
-    times_dense,
-    transposed_times_dense,
     united,
 )
 from .tape import MODE, origin_of

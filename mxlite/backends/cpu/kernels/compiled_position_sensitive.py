@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def _row(r: Request) -> ChosenKernel | None:
     count, d, p, g = rois[0], a.output_dim, a.pooled_size, a.group_size or a.pooled_size
     module, group = code(r.dtype.name), part_groups(a, r.dtype)
     parts = np.searchsorted(group, np.stack([np.arange(g), np.arange(1, g + 1)], axis=1)).astype(_int64)
-    threads, floats_each = threads_for(4 * max(np.prod(data), np.prod(r.outputs[0]))), plane_floats(*data[2:])
+    threads, floats_each = threads_for(4 * max(prod(data), prod(r.outputs[0]))), plane_floats(*data[2:])
     pieces: list[Piece] = [
         ((rois[0],), _int64),
         ((count * 4 * p,), _int64),

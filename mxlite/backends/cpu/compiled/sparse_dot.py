@@ -1,0 +1,229 @@
+"""Products of a csr matrix, as generated code.
+
+Rows of the result are shared out so that each thread has as many elements of the matrix. A row is summed by
+one thread, in the order of its elements, some vectors of columns at a time: so the bits do not depend on the
+number of threads. For the transposed product elements are put in order of their columns first, which is
+counting sort, by one thread; or, if the dense matrix is narrow, each thread looks at all elements and adds
+those of its own columns.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from ....core import native
+from .doubles import Doubles
+from .emitter import Function, Module
+from .team import load
+
+BLOCK = 4  # vectors of columns that are summed together
+
+
+@functools.cache
+def sums(dtype: str) -> native.Code:
+    """The code with one function, `sums`, for "float32" or "float64": its arguments are data, lines, ends,
+    rhs, out, M and K.
+    """
+    module = Module()
+    f = module.function("sums")
+    _Sums(f, dtype).write()
+    f.done()
+    return load(module)
+
+
+def _entry(f: Function, array: str, index: str) -> str:
+    return f.emit(f"load i64, ptr {f.offset(array, index, 8)}, align 8")
+
+
+class _Sums:
+    """Writes the function."""
+
+    def __init__(self, f: Function, dtype: str) -> None:
+        self.f, self.wide = f, Doubles(f) if dtype == "float64" else None
+        self.nbytes = 8 if self.wide else 4
+        self.data, self.lines, self.ends, self.rhs, self.out = (f.pointer(k) for k in range(5))
+        self.rows, self.columns = f.integer(5), f.integer(6)
+
+    def write(self) -> None:
+        f = self.f
+        first = self.row_of(f.thread)
+        last = self.row_of(f.emit(f"add i64 {f.thread}, 1"))
+        with f.loop(first, last) as row:
+            begin, end = (_entry(f, self.ends, k) for k in (row.index, f.emit(f"add i64 {row.index}, 1")))
+            target = f.emit(f"mul i64 {row.index}, {self.columns}")
+            done = "0"
+            for count in (BLOCK, 1):
+                step = count * f.width
+                left = f.emit(f"sub i64 {self.columns}, {done}")
+                until = f.emit(f"add i64 {done}, {f.emit(f'and i64 {left}, {-step}')}")
+                with f.loop(done, until, step) as column:
+                    self.block(begin, end, target, column.index, count, None)
+                done = until
+            with f.loop(done, self.columns, f.width) as column:  # once or never
+                mask = f.tail(column.index, self.columns)
+                self.block(begin, end, target, column.index, 1, mask)
+
+    def row_of(self, thread: str) -> str:
+        """The first row of a thread: a row counts as much as an element of the matrix."""
+        f = self.f
+        base = _entry(f, self.ends, "0")
+        all_of = f.emit(
+            f"add i64 {f.emit(f'sub i64 {_entry(f, self.ends, self.rows)}, {base}')}, {self.rows}"
+        )
+        mine = f.emit(f"sdiv i64 {f.emit(f'mul i64 {all_of}, {thread}')}, {f.threads}")
+        with f.loop("0", "64", 1, ["0", self.rows], "i64") as search:
+            low, high = search.values
+            middle = f.emit(f"lshr i64 {f.emit(f'add i64 {low}, {high}')}, 1")
+            there = f.emit(f"sub i64 {_entry(f, self.ends, middle)}, {base}")
+            before = f.emit(f"icmp slt i64 {f.emit(f'add i64 {there}, {middle}')}, {mine}")
+            some = f.emit(f"icmp slt i64 {low}, {high}")
+            up, down = f.emit(f"and i1 {before}, {some}"), f.emit(f"xor i1 {before}, true")
+            down = f.emit(f"and i1 {down}, {some}")
+            above = f.emit(f"add i64 {middle}, 1")
+            search.again(
+                f.emit(f"select i1 {up}, i64 {above}, i64 {low}"),
+                f.emit(f"select i1 {down}, i64 {middle}, i64 {high}"),
+            )
+        return search.results[0]
+
+    def block(self, begin: str, end: str, target: str, column: str, count: int, mask: str | None) -> None:
+        """`count` vectors of columns of one row."""
+        f, wide = self.f, self.wide
+        zero = wide.zero if wide else f.const(0.0)
+        kind = wide.vector if wide else f.vector
+        with f.loop(begin, end, 1, [zero] * count, kind) as element:
+            line = f.emit(f"mul i64 {_entry(f, self.lines, element.index)}, {self.columns}")
+            here = f.offset(self.rhs, f.emit(f"add i64 {line}, {column}"), self.nbytes)
+            new = []
+            if wide:
+                at = f.offset(self.data, element.index, 8)
+                factor = wide.every(f.emit(f"load double, ptr {at}, align 8"))
+            else:
+                factor = f.load_one(self.data, element.index)
+            for k, value in enumerate(element.values):
+                place = str(k * f.width)
+                if wide:
+                    product = wide.op("fmul", factor, wide.load(here, place, mask))
+                    new.append(wide.op("fadd", value, product))
+                else:
+                    new.append(f.add(value, f.mul(factor, f.load(here, place, mask=mask))))
+            element.again(*new)
+        here = f.offset(self.out, f.emit(f"add i64 {target}, {column}"), self.nbytes)
+        for k, value in enumerate(element.results):
+            if wide:
+                wide.store(value, here, str(k * f.width), mask)
+            else:
+                f.store(value, here, str(k * f.width), mask=mask)
+
+
+@functools.cache
+def columns_sums(dtype: str) -> native.Code:
+    """The code with one function, `sums`: its arguments are data, indices, indptr, rhs, out, touched, then M,
+    K and the number of columns.
+    """
+    module = Module()
+    f = module.function("sums")
+    _ColumnSums(f, dtype).write()
+    f.done()
+    return load(module)
+
+
+class _ColumnSums:
+    """Writes the function."""
+
+    def __init__(self, f: Function, dtype: str) -> None:
+        self.f, self.wide = f, Doubles(f) if dtype == "float64" else None
+        self.nbytes = 8 if self.wide else 4
+        self.data, self.indices, self.indptr, self.rhs, self.out, self.touched = (
+            f.pointer(k) for k in range(6)
+        )
+        self.rows, self.width, self.columns = (f.integer(k) for k in range(6, 9))
+
+    def write(self) -> None:
+        f = self.f
+        low, high = f.share(self.columns)
+        begin, end = (f.emit(f"mul i64 {c}, {self.width}") for c in (low, high))
+        f.sweep(begin, end, lambda i, mask: self.put(self.zero, self.out, i, mask))
+        with f.loop(low, high) as loop:
+            f.do(f"store i8 0, ptr {f.offset(self.touched, loop.index)}")
+        with f.loop("0", self.rows) as row:
+            line = f.offset(self.rhs, f.emit(f"mul i64 {row.index}, {self.width}"), self.nbytes)
+            first, last = (_entry(f, self.indptr, k) for k in (row.index, f.emit(f"add i64 {row.index}, 1")))
+            with f.loop(first, last) as element:
+                column = _entry(f, self.indices, element.index)
+                mine = f.emit(f"icmp sge i64 {column}, {low}")
+                mine = f.emit(f"and i1 {mine}, {f.emit(f'icmp slt i64 {column}, {high}')}")
+                with f.when(mine):
+                    f.do(f"store i8 1, ptr {f.offset(self.touched, column)}")
+                    target = f.offset(self.out, f.emit(f"mul i64 {column}, {self.width}"), self.nbytes)
+                    factor = self.one(element.index)
+                    f.sweep("0", self.width, lambda i, mask: self.add(factor, line, target, i, mask))
+
+    @property
+    def zero(self) -> str:
+        return self.wide.zero if self.wide else self.f.const(0.0)
+
+    def one(self, index: str) -> str:
+        """An element of the matrix, in all lanes."""
+        f = self.f
+        if self.wide is None:
+            return f.load_one(self.data, index)
+        return self.wide.every(f.emit(f"load double, ptr {f.offset(self.data, index, 8)}, align 8"))
+
+    def add(self, factor: str, line: str, target: str, i: str, mask: str | None) -> None:
+        if self.wide:
+            product = self.wide.op("fmul", factor, self.wide.load(line, i, mask))
+            made = self.wide.op("fadd", self.wide.load(target, i, mask), product)
+        else:
+            product = self.f.mul(factor, self.f.load(line, i, mask=mask))
+            made = self.f.add(self.f.load(target, i, mask=mask), product)
+        self.put(made, target, i, mask)
+
+    def put(self, value: str, target: str, i: str, mask: str | None) -> None:
+        if self.wide:
+            self.wide.store(value, target, i, mask)
+        else:
+            self.f.store(value, target, i, mask=mask)
+
+
+@functools.cache
+def by_columns(nbytes: int) -> native.Code:
+    """The code with one function, `sort`, for elements of 4 or 8 bytes: its arguments are data, indices,
+    indptr, values, rows, starts, the number of rows, of columns and of elements. One thread does all.
+    """
+    module = Module()
+    f = module.function("sort")
+    data, indices, indptr, values, rows, starts = (f.pointer(k) for k in range(6))
+    height, columns, size = (f.integer(k) for k in range(6, 9))
+    kind = f"i{8 * nbytes}"
+
+    def put(value: str, index: str) -> None:
+        f.do(f"store i64 {value}, ptr {f.offset(starts, index, 8)}, align 8")
+
+    def load_of(index: str) -> str:
+        return _entry(f, starts, index)
+
+    with f.loop("0", f.emit(f"add i64 {columns}, 1")) as loop:
+        put("0", loop.index)
+    # The count of column c two places further, so that sums stand one further, and grow to where c ends.
+    last = f.emit(f"sub i64 {columns}, 1")
+    with f.loop("0", size) as element:
+        column = _entry(f, indices, element.index)
+        with f.when(f.emit(f"icmp slt i64 {column}, {last}")):
+            place = f.emit(f"add i64 {column}, 2")
+            put(f.emit(f"add i64 {load_of(place)}, 1"), place)
+    with f.loop("2", f.emit(f"add i64 {columns}, 1"), 1, ["0"], "i64") as loop:
+        total = f.emit(f"add i64 {loop.values[0]}, {load_of(loop.index)}")
+        put(total, loop.index)
+        loop.again(total)
+    with f.loop("0", height) as row:
+        begin, end = (_entry(f, indptr, k) for k in (row.index, f.emit(f"add i64 {row.index}, 1")))
+        with f.loop(begin, end) as element:
+            behind = f.emit(f"add i64 {_entry(f, indices, element.index)}, 1")
+            place = load_of(behind)
+            put(f.emit(f"add i64 {place}, 1"), behind)
+            value = f.emit(f"load {kind}, ptr {f.offset(data, element.index, nbytes)}, align {nbytes}")
+            f.do(f"store {kind} {value}, ptr {f.offset(values, place, nbytes)}, align {nbytes}")
+            f.do(f"store i64 {row.index}, ptr {f.offset(rows, place, 8)}, align 8")
+    f.done()
+    return load(module)
