@@ -135,13 +135,13 @@ class _contrib_allclose(Op):
         equal_nan: bool = True
 
     @staticmethod
-    def infer_shape(how, a, b):
-        if a != b:
-            raise ShapeError(f"a and b must have one shape, got {a} and {b}.")
-        return (a, b), ((),)
+    def infer_shape(a, *shapes):
+        if shapes[0] != shapes[1]:
+            raise ShapeError(f"a and b must have one shape, got {shapes[0]} and {shapes[1]}.")
+        return shapes, ((),)
 
     @classmethod
-    def infer_type(cls, how, *dtypes):
+    def infer_type(cls, a, *dtypes):
         kind = next((d for d in dtypes if d is not None), None)
         return (kind, kind), (FLAGS[3],)
 
