@@ -390,9 +390,9 @@ class Executor:
     ) -> None:
         """Call `callback(name, array)` for every inner result after each pass; None: no longer.
 
-        Names are `fc1_output` for what nodes give, with `monitor_all` also `fc1_data` for what they read, and
-        `fc1_backward_output1` for the gradient of what fc1 reads in second place. The array holds that result
-        until the next pass overwrites it.
+        Names are `fc1_output` for what nodes give, with `monitor_all` also `fc1_data` for what they read,
+        before it `data` if that is a variable, and `fc1_backward_output1` for the gradient of what fc1 reads
+        in second place. The array holds that result until the next pass overwrites it.
 
         What `pattern` (None: everything) matches from the start of its name is kept outside the arena, and
         the program is planned anew for that: `memory_plan` counts it as outputs. So a narrow pattern costs
