@@ -51,6 +51,7 @@ from .core import (
     OperatorError as OperatorError,
     OutOfMemoryError as OutOfMemoryError,
     parse_bytes as parse_bytes,
+    PlaceError as PlaceError,
     PlanError as PlanError,
     SearchLimitError as SearchLimitError,
     ShapeError as ShapeError,

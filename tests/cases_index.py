@@ -396,6 +396,7 @@ _ELEMENTS = {
 
 _NUMBERS = {
     "one_hot": Case(ops.one_hot, {"depth": 4}, [(3, 2)], make={"indices": integers(-1, 6)}, torch=_one_hot),
+    "one_hot-none": Case(ops.one_hot, {"depth": 0}, [(3, 2)], make={"indices": integers(-1, 6)}, mxnet=False),
     "one_hot-values": Case(
         ops.one_hot,
         {"depth": 4, "on_value": 2.5, "off_value": -1, "dtype": "float64"},

@@ -472,6 +472,16 @@ LOSSES = {
         large=[(60_000, 3, 2, 2), *[(3,)] * 4],
         mxnet="computes a batch's variance in one pass: fewer digits",
     ),
+    "sync-bn-variance": Case(
+        ops._contrib_SyncBatchNorm,
+        {"fix_gamma": False, "key": "bn0", "output_mean_var": True},
+        [(6, 3, 2, 2), *[(3,)] * 4],
+        make={"moving_var": positive},
+        grad_inputs=(),  # the statistics take no part in it, as in MXNet; see test_layers.py
+        tolerance=1e-5,
+        large=[(60_000, 3, 2, 2), *[(3,)] * 4],
+        mxnet="waits for other devices",
+    ),
     "sync-bn": Case(
         ops._contrib_SyncBatchNorm,
         {"fix_gamma": False, "key": "bn0"},

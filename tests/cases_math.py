@@ -223,6 +223,13 @@ ROWS: dict[str, Case] = {
         make={"data": apart},
         torch=lambda a, x: (x * a.alpha + a.beta).clamp(0, 1),
     ),
+    "allclose": Case(ops._contrib_allclose, {"rtol": 5.0, "atol": 50.0}, [(3, 4)] * 2),
+    "allclose-apart": Case(ops._contrib_allclose, {}, [(3, 4)] * 2),
+    "quadratic": Case(
+        ops._contrib_quadratic,
+        {"a": 0.5, "b": -2.0, "c": 3.0},
+        torch=lambda a, x: a.a * x * x + a.b * x + a.c,
+    ),
     "erf-far": Case(ops.erf, {}, [(5, 8)], make={"data": lambda rng, s: 4 * rng.standard_normal(s)}),
     "broadcast_like": Case(ops.broadcast_like, {}, [(3, 1, 5), (3, 4, 5)]),
     "broadcast_like-rank": Case(ops.broadcast_like, {}, [(1, 5), (3, 4, 5)], large=[(1, 5), (9000, 4, 5)]),

@@ -488,6 +488,12 @@ _CONSTANTS = {
     "_linspace-open": Case(ops._linspace, {"start": 1, "stop": 0, "num": 300_001, "endpoint": False}, []),
     "_eye": Case(ops._eye, {"N": 601, "M": 500, "k": -3, "dtype": "int32"}, []),
     "_eye-square": Case(ops._eye, {"N": 601, "k": 600}, []),
+    "_arange-whole": Case(
+        ops._arange,
+        {"start": 0.5, "stop": 10, "step": 1.6, "repeat": 2, "dtype": "int32"},
+        [],
+        large_attrs={"stop": 480_000},
+    ),
     "_contrib_arange_like": Case(
         ops._contrib_arange_like,
         {"start": 0.5, "step": 1.5, "repeat": 2},

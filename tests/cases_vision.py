@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from case import apart, Case, fractions, integers, positive
+from case import apart, Case, few, fractions, integers, positive
 
 from mxlite import ops
 from mxlite.graph.attrs import parse_attrs
@@ -587,6 +587,30 @@ ROWS: dict[str, Case] = {
         ),
         large=[(3, 2, 300, 300), (3, 6)],
     ),
+    "image-normalize": Case(
+        ops._image_normalize,
+        {"mean": (1, 0, -2), "std": (2, 0.5, 3)},
+        [(3, 4, 5)],
+        empty=False,
+        large=[(3, 300, 400)],
+    ),
+    "image-normalize-several": Case(ops._image_normalize, {"mean": 0.5, "std": 4.0}, [(2, 3, 4, 5)]),
+    "image-to-tensor": Case(
+        ops._image_to_tensor, {}, [(4, 5, 3)], dtypes={"data": "uint8"}, make={"data": integers(0, 256)}
+    ),
+    "image-to-tensor-several": Case(ops._image_to_tensor, {}, [(2, 4, 5, 3)], dtype="float32"),
+    "image-left-right": Case(ops._image_flip_left_right, {}, [(4, 5, 3)]),
+    "image-left-right-several": Case(ops._image_flip_left_right, {}, [(2, 4, 5, 3)]),
+    "image-top-bottom": Case(ops._image_flip_top_bottom, {}, [(4, 5, 3)]),
+    "image-top-bottom-several": Case(ops._image_flip_top_bottom, {}, [(2, 4, 5, 3)]),
+    "image-crop": Case(
+        ops._image_crop,
+        {"x": 1, "y": 2, "width": 3, "height": 2},
+        [(4, 5, 3)],
+        empty=False,
+        large=[(4, 5, 100_000)],
+    ),
+    "image-crop-several": Case(ops._image_crop, {"x": 1, "y": 2, "width": 3, "height": 2}, [(2, 4, 5, 3)]),
     "correlation": Case(
         ops.Correlation,
         {"max_displacement": 2, "stride2": 2, "pad_size": 2},
@@ -603,6 +627,14 @@ ROWS: dict[str, Case] = {
         ops.Correlation,
         {"max_displacement": 1, "pad_size": 1, "is_multiply": False},
         [(2, 3, 4, 5)] * 2,
+        large=[(40, 16, 16, 16)] * 2,
+    ),
+    "correlation-equals": Case(
+        ops.Correlation,
+        {"max_displacement": 1, "pad_size": 1, "is_multiply": False},
+        [(2, 3, 4, 5)] * 2,
+        make={"data1": few, "data2": few},
+        grad_inputs=(),
         large=[(40, 16, 16, 16)] * 2,
     ),
     "roi-pooling": Case(

@@ -661,6 +661,15 @@ def test_a_subgraph_is_compared_by_its_text():
         mx.graph.parse_attrs(ops._foreach, {"body": "{", "num_args": 2, "num_outputs": 1})
 
 
+def test_a_lone_state_of_a_loop_may_come_back_without_its_list():
+    for back in (lambda s: s, lambda s: [s]):
+        for given in (Z, [Z]):
+            _, last = S.contrib.while_loop(lambda s: S.sum(s) < 5, lambda s: ([], back(s + 1)), given, 9)  # noqa: B023
+            (state,) = last if isinstance(last, list) else [last]
+            assert isinstance(last, list) == isinstance(given, list)
+            assert state.bind(mx.cpu(), {"s": mx.nd.ones((2,))}).forward()[0].asnumpy().tolist() == [3, 3]
+
+
 # -- errors ----------------------------------------------------------------------------------------------
 
 

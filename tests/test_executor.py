@@ -396,21 +396,55 @@ def test_a_failing_kernel_names_its_node_and_the_users_line(monkeypatch):
     mx.nd.waitall()
 
 
+def test_an_index_out_of_range_is_an_index_error_too():
+    data, places = mx.nd.ones((2, 2)), mx.nd.array([[5], [0]])
+    with pytest.raises(IndexError, match=r"gather_nd.*in \[-2, 2\), got 5"):
+        mx.nd.gather_nd(data, places).asnumpy()
+    net = mx.sym.gather_nd(mx.sym.Variable("x"), mx.sym.Variable("i"))
+    exe = net.bind(mx.cpu(), {"x": data, "i": places})
+    with pytest.raises(IndexError, match=r"gather_nd.*got 5") as caught:
+        exe.forward()[0].asnumpy()
+    assert isinstance(caught.value, mx.PlaceError)
+    mx.nd.waitall()
+
+
 # -- bad input -------------------------------------------------------------------------------------------
 
 
-def test_backward_needs_its_own_forward():
+def test_backward_behind_an_inference_pass_is_refused():
     exe = mlp().simple_bind(mx.cpu(), data=(2, 3))
-    with pytest.raises(mx.StateError, match="forward"):
-        exe.backward()
     exe.forward(is_train=True)
     exe.forward(is_train=False)
     with pytest.raises(mx.StateError, match="right before"):
         exe.backward()
+
+
+def test_backward_without_a_forward_computes_it():
+    exe = (mx.sym.Variable("x") * mx.sym.Variable("y")).simple_bind(mx.cpu(), x=(2,), y=(2,))
+    exe.arg_dict["x"][:] = [2, 3]
+    exe.backward(mx.nd.array([1, 10]))
+    assert exe.grad_dict["y"].asnumpy().tolist() == [2, 30]
+    exe.backward(mx.nd.array([1, 1]))
+    assert exe.grad_dict["y"].asnumpy().tolist() == [2, 3]
+
+
+def test_a_second_backward_has_the_random_numbers_of_the_first():
+    exe = mx.sym.Dropout(mx.sym.Variable("x")).simple_bind(mx.cpu(), x=(64,))
+    exe.arg_dict["x"][:] = 1
+    first = exe.forward(is_train=True)[0].asnumpy()
+    for _ in range(2):
+        exe.backward(mx.nd.ones(64))
+        assert (exe.grad_dict["x"].asnumpy() == first).all()
     exe.forward(is_train=True)
-    exe.backward()
-    with pytest.raises(mx.StateError, match="already used"):
-        exe.backward()
+    exe.backward(mx.nd.ones(64))
+    assert (exe.grad_dict["x"].asnumpy() != first).any()
+
+
+def test_head_gradients_beyond_the_outputs_are_not_looked_at():
+    exe = (mx.sym.Variable("x") * 2).simple_bind(mx.cpu(), x=(2,))
+    exe.forward(is_train=True)
+    exe.backward([mx.nd.ones(2), mx.nd.ones(7)])
+    assert exe.grad_dict["x"].asnumpy().tolist() == [2, 2]
 
 
 def test_heads_that_are_no_losses_need_gradients():

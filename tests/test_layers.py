@@ -513,3 +513,22 @@ def test_dropout_at_its_limits_and_along_axes(axes, p):
         assert (out == np.take(out, [0], axis=axis)).all()
     if not axes and p == 0.5:
         assert abs(out.mean() - 1) < 4 / math.sqrt(out.size)
+
+
+def test_sync_batch_norm_shows_the_variance_itself():
+    rng = np.random.default_rng(3)
+    x, head = (rng.standard_normal((6, 3, 2), np.float32) for _ in range(2))
+    grads, moved = [], []
+    for shown in (False, True):
+        params = [mx.nd.array(v) for v in ([1.0] * 3, [0.0] * 3, [0.0] * 3, [1.0] * 3)]
+        data = mx.nd.array(x)
+        data.attach_grad()
+        with mx.autograd.record():
+            made = mx.nd.contrib.SyncBatchNorm(data, *params, key="k", output_mean_var=shown, eps=0.1)
+        out, *statistics = made if shown else [made]
+        out.backward(mx.nd.array(head))
+        grads.append(data.grad.asnumpy())
+        moved.append(params[3].asnumpy())
+    np.testing.assert_allclose(statistics[1].asnumpy(), x.var((0, 2)), rtol=1e-5)
+    np.testing.assert_allclose(*grads, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(*moved, rtol=1e-5)

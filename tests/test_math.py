@@ -495,3 +495,20 @@ def test_frequent_classes_are_drawn_more_often():
     exe = net.simple_bind(mx.cpu(), grad_req="null", true=(2,))
     first, again = exe.forward(true=mx.nd.array([1, 2]))[0].asnumpy(), exe.forward()[0].asnumpy()
     assert first.shape == (6,) and ((first >= 0) & (first < 4)).all() and (first != again).any()
+
+
+@pytest.mark.parametrize(
+    "b, equal_nan, close",
+    [
+        ([np.nan, np.inf, 1], True, 1),
+        ([np.nan, np.inf, 1], False, 0),
+        ([np.nan, -np.inf, 1], True, 0),
+        ([np.nan, 1, 1], True, 0),
+        ([1, np.inf, 1], True, 0),
+    ],
+)
+def test_nan_and_infinities_are_close_to_themselves(b, equal_nan, close):
+    a = mx.nd.array([np.nan, np.inf, 1])
+    made = mx.nd.contrib.allclose(a, mx.nd.array(b), equal_nan=equal_nan)
+    assert made.shape == ()
+    assert made.asnumpy() == close

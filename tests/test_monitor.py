@@ -238,3 +238,11 @@ def test_one_monitor_looks_into_all_modules_of_a_row_and_all_buckets():
             assert names[-1] == ("first_weight" if module is row else "fc_backward_output1")
             assert names.count("fc_output") == 1 and "softmax_output" in names
             assert ("first_output" in names) == (module is row)
+
+
+def test_variables_are_shown_by_their_own_names_before_what_reads_them():
+    net = mx.sym.FullyConnected(mx.sym.exp(mx.sym.Variable("x"), name="e"), num_hidden=2, name="fc")
+    exe = net.simple_bind(mx.cpu(), grad_req="null", x=(1, 3))
+    seen = watch(exe, monitor_all=True)
+    exe.forward()
+    assert list(seen) == ["x", "e_data", "e_output", "fc_data", "fc_weight", "fc_bias", "fc_output"]

@@ -169,3 +169,19 @@ def test_random_sparse_arrays_are_as_dense_as_is_said():
     assert mx.test_utils.rand_ndarray((3, 4), "csr", density=1.0, modifier_func=lambda x: 2).sum() == 24
     with pytest.raises(mx.OpAttributeError, match="uniform"):
         mx.test_utils.rand_sparse_ndarray((3, 4), "csr", distribution="powerlaw")
+
+
+def test_a_row_sparse_array_may_have_one_axis():
+    a = mx.nd.array([1, 0, 2]).tostype("row_sparse")
+    assert a.indices.asnumpy().tolist() == [0, 2]
+    both = a + mx.nd.sparse.row_sparse_array(([5], [1]), shape=(3,))
+    assert both.stype == "row_sparse" and both.asnumpy().tolist() == [1, 5, 2]
+    assert mx.nd.sparse.zeros("row_sparse", (2,)).asnumpy().tolist() == [0, 0]
+    with pytest.raises(mx.ShapeError, match="at least 1 axis"):
+        mx.nd.sparse.zeros("row_sparse", ())
+
+
+def test_a_parabola_through_0_keeps_a_csr_array_sparse(csr):
+    through, above = (mx.nd.contrib.quadratic(csr, a=2, b=1, c=c) for c in (0, 1))
+    assert (through.stype, above.stype) == ("csr", "default")
+    assert (through.asnumpy() == 2 * X**2 + X).all() and (above.asnumpy() == 2 * X**2 + X + 1).all()

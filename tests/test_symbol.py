@@ -682,15 +682,21 @@ def test_constants_of_a_graph_have_mxnets_names_and_values():
     assert [o.asnumpy().tolist() for o in again.eval()] == [o.asnumpy().tolist() for o in net.eval()]
 
 
+def test_a_range_is_as_long_as_what_it_is_used_with():
+    ranges = [sym.arange(2, infer_range=True), sym.zeros(-1)]
+    for range_, wanted in zip(ranges, ([2, 3, 4], [0, 0, 0])):
+        exe = (range_ + sym.zeros(3)).bind(mx.cpu(), {})
+        assert exe.forward()[0].asnumpy().tolist() == wanted
+
+
 @pytest.mark.parametrize(
     "make, error",
     [
-        (lambda: sym.zeros((2, -1)), ShapeError),
+        (lambda: sym.zeros((2, -2)), ShapeError),
         (lambda: sym.zeros(None), ShapeError),
         (lambda: sym.linspace(0, 1, -1), OpAttributeError),
         (lambda: sym.arange(0, 3, step=0), OpAttributeError),
         (lambda: sym.arange(0, 3, repeat=0), OpAttributeError),
-        (lambda: sym.arange(0, infer_range=True), OpAttributeError),
     ],
 )
 def test_impossible_constants_are_refused(make, error):

@@ -123,6 +123,11 @@ def test_small_helpers():
     assert len(tries) == 3
 
 
+def test_a_random_sparse_array_may_store_no_row():
+    made, (values, rows) = tu.rand_sparse_ndarray((3, 2), "row_sparse", rsp_indices=[])
+    assert (made.asnumpy() == 0).all() and values.shape == (0, 2) and rows.shape == (0,)
+
+
 def test_random_inputs_are_mxnets():
     np.random.seed(5)
     assert tu.rand_shape_3d() == (4, 7, 7)

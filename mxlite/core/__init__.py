@@ -39,6 +39,7 @@ from .errors import (
     OpAttributeError as OpAttributeError,
     OperatorError as OperatorError,
     OutOfMemoryError as OutOfMemoryError,
+    PlaceError as PlaceError,
     PlanError as PlanError,
     SearchLimitError as SearchLimitError,
     ShapeError as ShapeError,

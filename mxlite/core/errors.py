@@ -20,6 +20,7 @@
   + DeviceError                    the device is not there, or has no backend
   + EngineError                    the engine was misused (push after stop, wait inside an operation)
   + OperatorError                  an operation failed while running
+    + PlaceError (IndexError)      as an index is out of range
 """
 
 from __future__ import annotations
@@ -179,6 +180,10 @@ class OperatorError(MXLiteError):
         super().__init__(message)
         self.operation = operation
         self.where = where
+
+
+class PlaceError(OperatorError, IndexError):
+    """An operation failed as an index, which it saw only while running, is out of range."""
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:

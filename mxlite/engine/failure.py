@@ -6,7 +6,7 @@ import threading
 import traceback
 from collections import deque
 
-from ..core.errors import OperatorError
+from ..core.errors import OperatorError, PlaceError
 from .source_line import describe, SourceLine
 
 
@@ -22,21 +22,22 @@ class Failure:
         self.error = error
 
     def to_exception(self) -> OperatorError:
-        """A new OperatorError at each call: a raised exception collects tracebacks, a shared one too many."""
+        """A new error at each call: a raised exception collects tracebacks, a shared one too many."""
         where = describe(self.where)
+        kind = PlaceError if isinstance(self.error, IndexError) else OperatorError
         if isinstance(self.error, OperatorError) and not self.error.operation:  # a kernel's own words
-            error = OperatorError(
+            error = kind(
                 f"{self.operation}: {self.error} (called at {where})", operation=self.operation, where=where
             )
             error.__cause__ = self.error
             return error
         if isinstance(self.error, OperatorError):  # an operation that is many calls names the one that failed
             inner = self.error
-            error = OperatorError(f"{inner} (called at {where})", operation=inner.operation, where=where)
+            error = kind(f"{inner} (called at {where})", operation=inner.operation, where=where)
             error.__cause__ = inner.__cause__ or inner
             return error
         what = traceback.format_exception_only(self.error)[-1].strip()
-        error = OperatorError(
+        error = kind(
             f"{self.operation}, called at {where}, failed with {what}", operation=self.operation, where=where
         )
         error.__cause__ = self.error

@@ -256,11 +256,19 @@ class Executor:
         `out_grads` are head gradients, one for each output that is not a loss (or for each output). Where no
         output depends on what asked for a gradient there is nothing to do: those were set to 0 by binding.
         `is_train` is accepted for MXNet's sake: a forward for training comes before in any case.
+
+        A backward without a forward of its own, as a second one after the same forward, computes the forward
+        pass again, from the arguments as they are now and with the same random numbers. Where another
+        forward pass waits in the arena for its own backward, StateError.
         """
         if not self._has_backward:
             return
         self._check_backward()
         self._feed.heads(out_grads)
+        if self._arena.holder is None:
+            program = self._training_program(anew=True)
+            self._feed.draw(program, again=True)
+            program.push_forward(self._feed.take())
         self._push_backward()
 
     def step(self, hyper: Any, **inputs: Any) -> list[NDArray]:
@@ -332,8 +340,7 @@ class Executor:
         if self._arena.holder is not program:
             raise StateError(
                 "backward() needs a forward(is_train=True) of this executor right before it: "
-                "its forward values are not there (never computed, already used, or the arena was used "
-                "otherwise)."
+                "its forward values are not there, as another forward pass has used the arena since."
             )
         program.push_backward(self._feed.take())
         self._show(backward=True)
@@ -383,9 +390,9 @@ class Executor:
     ) -> None:
         """Call `callback(name, array)` for every inner result after each pass; None: no longer.
 
-        Names are `fc1_output` for what nodes give, with `monitor_all` also `fc1_data` for what they read, and
-        `fc1_backward_output1` for the gradient of what fc1 reads in second place. The array holds that result
-        until the next pass overwrites it.
+        Names are `fc1_output` for what nodes give, with `monitor_all` also `fc1_data` for what they read,
+        before it `data` if that is a variable, and `fc1_backward_output1` for the gradient of what fc1 reads
+        in second place. The array holds that result until the next pass overwrites it.
 
         What `pattern` (None: everything) matches from the start of its name is kept outside the arena, and
         the program is planned anew for that: `memory_plan` counts it as outputs. So a narrow pattern costs

@@ -50,6 +50,7 @@ class Feed:
             self._staging = staging_of(arrays, planned.train)
         self.random: Any = None
         self.random_var: Var | None = None
+        self._drawn: tuple[int, int] | None = None
         self.nbytes = 0  # of the random state
         if planned.train.uses_rng or planned.infer.uses_rng:
             state: Any = backend.array((2,), np.dtype(np.uint64))
@@ -68,13 +69,15 @@ class Feed:
         told, self._told = self._told, []
         return told
 
-    def draw(self, program: Program) -> None:
-        """Give the program the random step that it draws from, if it does."""
+    def draw(self, program: Program, again: bool = False) -> None:
+        """Give the program the random step that it draws from, if it does; `again`: that of the last pass."""
         if not program.lowered.uses_rng:
             return
         random, var = self.random, self.random_var
         assert random is not None and var is not None
-        seed, step = nd_random.next_step(self._ctx)
+        if self._drawn is None or not again:
+            self._drawn = nd_random.next_step(self._ctx)
+        seed, step = self._drawn
         if self._is_gpu:
             self._told.append(Told(partial(random.expect, seed, step), (), (var,)))
             return
@@ -150,7 +153,10 @@ class Feed:
         self._told.append(Told(partial(staging.receive, names), (var,), writes))
 
     def heads(self, out_grads: Any) -> None:
-        """Copy head gradients: of each output, or of each that is no loss; by place or by name."""
+        """Copy head gradients: of each output, or of each that is no loss; by place or by name.
+
+        A list may be longer, as in MXNet; the rest of it is not looked at.
+        """
         graph, names = self._planned.graph, self._planned.train.step.head_names
         titles = [output_name(e) for e in graph.outputs]
         wanted = [n for n in names if n is not None]
@@ -168,9 +174,9 @@ class Feed:
             out_grads = [out_grads.get(o) for o in titles]
         elif not isinstance(out_grads, (list, tuple)):
             raise ArgumentError(f"backward: out_grads must be a list of NDArrays, got {found(out_grads)}.")
-        if len(out_grads) not in (len(names), len(wanted)):
+        if len(out_grads) < len(names) and len(out_grads) != len(wanted):
             raise BindError(f"backward() got {len(out_grads)} out_grads for {len(names)} outputs.")
-        if len(out_grads) != len(names):
+        if len(out_grads) < len(names):
             rest = iter(out_grads)
             out_grads = [next(rest) if n is not None else None for n in names]
         for i, (name, grad) in enumerate(zip(names, out_grads)):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from ..backends.gpu.checks import name_checks
 from ..backends.gpu.graph import Graph, GraphError
-from ..core import OperatorError
+from ..core import OperatorError, PlaceError
 from ..engine import Var
 from .segment import Record, Run
 from .sheet import Sheet
@@ -126,9 +126,8 @@ class GraphSegment:
         name = self.names[at]
         if isinstance(error, OperatorError) and error.operation == name:
             raise error
-        raise OperatorError(
-            f"{name!r} failed with {type(error).__name__}: {error}", operation=name
-        ) from error
+        kind = PlaceError if isinstance(error, IndexError) else OperatorError
+        raise kind(f"{name!r} failed with {type(error).__name__}: {error}", operation=name) from error
 
 
 class Operation:

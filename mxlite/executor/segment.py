@@ -11,7 +11,7 @@ from typing import NoReturn, Protocol
 
 import numpy as np
 
-from ..core import OperatorError
+from ..core import OperatorError, PlaceError
 from ..engine import SWITCHING, Var
 from .sheet import Sheet
 
@@ -98,6 +98,5 @@ class Segment:
         name = self.names[at]
         if isinstance(error, OperatorError) and error.operation == name:
             raise error
-        raise OperatorError(
-            f"{name!r} failed with {type(error).__name__}: {error}", operation=name
-        ) from error
+        kind = PlaceError if isinstance(error, IndexError) else OperatorError
+        raise kind(f"{name!r} failed with {type(error).__name__}: {error}", operation=name) from error

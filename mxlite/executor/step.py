@@ -121,16 +121,18 @@ def input_names(graph: Graph, given: Sequence[str]) -> set[str]:
 
 
 def check_grad_req(graph: Graph, grad_req: Any) -> dict[str, str]:
-    """A request for every argument from one word, a list, or a dict (names left out are 'null')."""
+    """A request for every argument from one word, a list, or a dict (names left out are 'null').
+
+    A dict may name what is no argument, as in MXNet; not where that looks like one that it leaves out.
+    """
     names = [n.name for n in graph.arguments]
     if isinstance(grad_req, str):
         result = dict.fromkeys(names, grad_req)
     elif isinstance(grad_req, Mapping):
+        left_out = [n for n in names if n not in grad_req]
         for name in grad_req:
-            if name not in names:
-                raise UnknownNameError(
-                    f"grad_req names {name!r}, which is no argument.{nearest(name, names)}"
-                )
+            if name not in names and (meant := nearest(name, left_out)):
+                raise UnknownNameError(f"grad_req names {name!r}, which is no argument.{meant}")
         result = {n: grad_req.get(n, "null") for n in names}
     else:
         if not isinstance(grad_req, Sequence):

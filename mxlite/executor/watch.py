@@ -30,8 +30,9 @@ from .step import Key
 class Watch:
     """Which results: those whose names `pattern` matches from their start.
 
-    Names are those of outputs (`fc1_output`), with `inputs` also of what each node reads (`fc1_data`), and
-    `fc1_backward_output1` for the gradient of what a node reads in second place, here its weight.
+    Names are those of outputs (`fc1_output`), with `inputs` also of what each node reads (`fc1_data`, before
+    it `data` if that is a variable), and `fc1_backward_output1` for the gradient of what a node reads in
+    second place, here its weight.
     """
 
     pattern: str = ".*"
@@ -94,6 +95,8 @@ def watched(graph: Graph, watch: Watch | None, names: Sequence[str], wanted: Seq
     for node in nodes:
         if watch.inputs:
             for key, entry in zip(node.input_names, node.inputs):
+                if entry.node.op is None:
+                    show(entry.node.name, entry)
                 show(f"{node.name}_{key}", entry)
         for i in range(node.num_visible_outputs):
             entry = Entry(node, i)

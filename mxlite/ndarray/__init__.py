@@ -6,7 +6,7 @@ Every operator of `mxlite.ops` is a function here under each of its names: `mx.n
 from typing import Any
 
 from ..core.errors import UnknownAttributeError as _UnknownAttributeError
-from . import contrib as contrib, linalg as linalg, random as random, sparse as sparse
+from . import contrib as contrib, image as image, linalg as linalg, random as random, sparse as sparse
 from .binary import (
     add as add,
     divide as divide,

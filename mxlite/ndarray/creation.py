@@ -91,7 +91,8 @@ def arange(
 ) -> NDArray:
     """start, start + step, ... as long as it is before `stop`, each `repeat` times.
 
-    With one number, `arange(n)` counts from 0. `infer_range` is accepted for MXNet's sake and must be False.
+    With one number, `arange(n)` counts from 0. Of a whole-number dtype, `start` and `step` are cut towards 0,
+    as many numbers as there were. `infer_range` is accepted for MXNet's sake and must be False.
     """
     if infer_range:
         raise ShapeError("arange cannot infer its range: an array by itself has no users to infer it from.")
@@ -99,6 +100,8 @@ def arange(
         start, stop = 0, start
     device, kind = target(ctx, dtype)
     values = np.arange(start, stop, step, dtype="float64" if kind.kind not in "iu" else None)
+    if kind.kind in "iu" and values.dtype.kind == "f":
+        values = np.arange(len(values)) * int(step) + int(start)
     if repeat < 1:
         raise ShapeError(f"arange: repeat must be at least 1, got {repeat}.")
     return array(np.repeat(values, repeat), device, kind)

@@ -54,8 +54,8 @@ def row_sparse_array(
     if len(arg1) != 2:
         raise ShapeError(f"row_sparse_array takes (data, indices), got {len(arg1)} parts.")
     data, rows = _values(arg1[0], dtype), _places(arg1[1])
-    if data.ndim < 2:
-        raise ShapeError(f"The rows of a row_sparse array have axes of their own, got data of {data.shape}.")
+    if data.ndim < 1:
+        raise ShapeError(f"row_sparse_array takes a list of rows, got data of shape {data.shape}.")
     if shape is None:
         shape = (int(rows.max(initial=-1)) + 1, *data.shape[1:])
     order = np.argsort(rows, kind="stable") if rows.ndim == 1 and len(rows) == len(data) else slice(None)

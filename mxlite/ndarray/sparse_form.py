@@ -211,9 +211,9 @@ def csr_of(dense: Array) -> CSRForm:
 
 def row_sparse_of(dense: Array) -> RowSparseForm:
     """The rows in which something is not 0."""
-    if dense.ndim < 2:
-        raise ShapeError(f"A row_sparse array has at least 2 axes, got the shape {dense.shape}.")
-    rows = np.flatnonzero(dense.reshape(len(dense), -1).any(axis=1))
+    if dense.ndim < 1:
+        raise ShapeError(f"A row_sparse array has at least 1 axis, got the shape {dense.shape}.")
+    rows = np.flatnonzero(dense.any(axis=tuple(range(1, dense.ndim))))
     return RowSparseForm(dense.shape, dense[rows], rows.astype(index_type))
 
 
@@ -229,8 +229,8 @@ def empty_form(stype: str, shape: Shape, dtype: np.dtype[Any]) -> Form:
         if len(shape) != 2:
             raise ShapeError(f"A csr array has 2 axes, got the shape {shape}.")
         return CSRForm(shape, np.zeros(0, dtype), none, np.zeros(shape[0] + 1, index_type))
-    if len(shape) < 2:
-        raise ShapeError(f"A row_sparse array has at least 2 axes, got the shape {shape}.")
+    if len(shape) < 1:
+        raise ShapeError(f"A row_sparse array has at least 1 axis, got the shape {shape}.")
     return RowSparseForm(shape, np.zeros((0, *shape[1:]), dtype), none)
 
 

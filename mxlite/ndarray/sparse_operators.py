@@ -342,7 +342,7 @@ def _put_rows(array: NDArray, rows: Array, values: Array) -> None:
 
 _BY_NUMBER = """
     _mul_scalar _div_scalar clip _equal_scalar _not_equal_scalar _greater_scalar _greater_equal_scalar
-    _lesser_scalar _lesser_equal_scalar
+    _lesser_scalar _lesser_equal_scalar _contrib_quadratic
 """.split()
 
 _RULES: dict[str, Rule] = {

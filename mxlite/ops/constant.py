@@ -6,7 +6,7 @@ from math import ceil, isfinite
 
 from ..core.dtype import as_dtype, FLAGS
 from ..core.errors import OpAttributeError, ShapeError
-from ..core.npshape import from_user, is_np_shape
+from ..core.npshape import from_user, UNKNOWN
 from ..core.record import record
 from ..graph.opdef import Op
 from .blocks import require_finite, weak
@@ -16,8 +16,8 @@ from .like import fill_range
 class Constant(Op):
     """No input; the shape and the dtype are attributes. In a graph, it is written again at every run.
 
-    A length of 0 is open, as in MXNet, and follows from what the array is used with; inside `np_shape` it is
-    a length like others, and -1 is open.
+    A length of 0 or -1 is open, as in MXNet, and follows from what the array is used with; inside `np_shape`
+    0 is a length like others.
     """
 
     cheap = True
@@ -32,7 +32,7 @@ class Constant(Op):
     def infer_shape(a):
         if a.shape is None:
             raise ShapeError("needs the parameter 'shape': nothing else tells it.")
-        if min(a.shape, default=0) < (-1 if is_np_shape() else 0):
+        if min(a.shape, default=0) < -1:
             raise ShapeError(f"shape must be lengths, got {a.shape}.")
         return (), (from_user(a.shape),)
 
@@ -90,8 +90,8 @@ class _arange(Constant):
     """`start`, `start` + `step`, ... as long as it is before `stop`, each `repeat` times.
 
     ->  out: (N,) of `dtype`, float32 unless given, where N = ceil((stop - start) / step) * repeat. Without
-    `stop`, from 0 to `start`. `infer_range` is there for MXNet's files and must be False. `ctx` is where
-    the array will live.
+    `stop`, from 0 to `start`; or with `infer_range` from `start`, as many as what the array is used with
+    says. Of a whole-number `dtype`, `start` and `step` are cut towards 0. `ctx` is where the array will live.
     """
 
     @record
@@ -106,12 +106,12 @@ class _arange(Constant):
 
     @staticmethod
     def infer_shape(a):
-        if a.infer_range:
-            raise OpAttributeError("_arange: infer_range=True is not supported; give a stop.")
         if a.step == 0 or a.repeat < 1:
             raise OpAttributeError(
                 f"_arange: step must not be 0 nor repeat below 1, got {a.step}, {a.repeat}."
             )
+        if _is_open(a):
+            return (), ((UNKNOWN,),)
         begin, end = _range(a)
         if not isfinite((end - begin) / a.step):
             raise OpAttributeError(f"_arange: from {begin} to {end} by {a.step} is no finite count.")
@@ -122,8 +122,12 @@ class _arange(Constant):
         fill_range(xp, out, _range(a)[0], a.step, a.repeat)
 
 
+def _is_open(a):
+    return a.infer_range and a.stop is None
+
+
 def _range(a):
-    return (0.0, a.start) if a.stop is None else (a.start, a.stop)
+    return (0.0, a.start) if a.stop is None and not a.infer_range else (a.start, a.stop)
 
 
 class _linspace(Constant):

@@ -74,7 +74,8 @@ class Correlation(Op):
 
     out[n, d, i, j] = mean over a patch of kernel_size**2 * C numbers of data1 * data2, or with
     `is_multiply=False` of |data1 - data2|, where the patch of data2 lies d further. A. Dosovitskiy et al.,
-    2015, "FlowNet: learning optical flow with convolutional networks". The padded maps are not kept.
+    2015, "FlowNet: learning optical flow with convolutional networks". The padded maps are not kept. Where
+    numbers are equal the gradient of their difference is 1, as in MXNet.
     """
 
     inputs = ("data1", "data2")
@@ -164,8 +165,9 @@ class Correlation(Op):
                         xp.multiply(plane, x, out=part)
                         xp.add(d_y, part, out=d_y)
                     else:
-                        xp.subtract(x, y, out=part)
-                        xp.sign(part, out=part)
+                        xp.greater_equal(x, y, out=part)
+                        xp.multiply(part, 2, out=part)
+                        xp.subtract(part, 1, out=part)
                         xp.multiply(part, plane, out=part)
                         xp.add(d_x, part, out=d_x)
                         xp.subtract(d_y, part, out=d_y)

@@ -1,4 +1,4 @@
-"""Whether gradients overflowed, for loss scaling: no element may be inf or nan."""
+"""Whether all elements are finite, as of gradients for loss scaling, or close to others."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..core.dtype import float32, is_floating
-from ..core.errors import DTypeError, OpAttributeError
+from ..core.dtype import FLAGS, float32, is_floating
+from ..core.errors import DTypeError, OpAttributeError, ShapeError
 from ..core.record import record
 from ..graph.opdef import Op
+from .blocks import pieces
 
 PIECE = 65536  # elements that are looked at at a time
 
@@ -115,3 +116,39 @@ class multi_all_finite(Op):
     @staticmethod
     def forward(xp, a, *args, out, work):
         out.fill(finite_pieces(xp, args, work))
+
+
+class _contrib_allclose(Op):
+    """1 if all elements of two arrays are close to each other, ``|a - b| <= atol + rtol * |b|``, else 0.
+
+    a, b: (...), of one shape and type  ->  out: () uint8. No gradient. With `equal_nan`, the default here as
+    in MXNet, nan is close to nan; an infinity is close to itself alone.
+    """
+
+    inputs = ("a", "b")
+    recomputable = False
+
+    @record
+    class Attrs:
+        rtol: float = 1e-5
+        atol: float = 1e-8
+        equal_nan: bool = True
+
+    @staticmethod
+    def infer_shape(a, *shapes):
+        if shapes[0] != shapes[1]:
+            raise ShapeError(f"a and b must have one shape, got {shapes[0]} and {shapes[1]}.")
+        return shapes, ((),)
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        kind = next((d for d in dtypes if d is not None), None)
+        return (kind, kind), (FLAGS[3],)
+
+    @staticmethod
+    def forward(xp, how, a, b, *, out):
+        for first, second in pieces(a, b):
+            if not xp.isclose(first, second, how.rtol, how.atol, equal_nan=how.equal_nan).all():
+                out.fill(0)
+                return
+        out.fill(1)

@@ -33,8 +33,8 @@ class one_hot(Op):
 
     @staticmethod
     def infer_shape(a, indices):
-        if a.depth < 1:
-            raise ShapeError(f"depth must be at least 1, got {a.depth}.")
+        if a.depth < 0:
+            raise ShapeError(f"depth must be at least 0, got {a.depth}.")
         return (indices,), ((*indices, a.depth),)
 
     @classmethod

@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from ..core.dtype import is_floating
 from ..core.errors import OpAttributeError, ShapeError
 from ..core.record import record
 from .blocks import copy, PIECE
@@ -198,8 +199,13 @@ class _contrib_arange_like(Move):
 
 
 def fill_range(xp, out, start, step, repeat):
-    """``start + (i // repeat) * step`` into the i-th element of `out`, formed in float64."""
+    """``start + (i // repeat) * step`` into the i-th element of `out`, formed in float64.
+
+    Of whole numbers `start` and `step` are cut towards 0 before, as numpy and MXNet do.
+    """
     flat = out.reshape(-1)
+    if not is_floating(out.dtype):
+        start, step = int(start), int(step)
     for first in range(0, flat.size, PIECE):
         part = flat[first : first + PIECE]
         values = xp.arange(first, first + part.size) // repeat * step

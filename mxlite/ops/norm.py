@@ -197,9 +197,7 @@ class BatchNorm(Op):
         if moves:
             step, batch = s.columns[0], s.columns[1]
             _move(xp, moving_mean, mean, a.momentum, step)
-            xp.multiply(var, var, out=batch)  # the batch's variance again, out of 1 / sqrt(var + eps)
-            xp.divide(1.0, batch, out=batch)
-            xp.subtract(batch, a.eps, out=batch)
+            _variance(xp, a, var, batch)
             _move(xp, moving_var, batch, a.momentum, step)
 
 
@@ -222,8 +220,9 @@ class BatchNorm_v1(BatchNorm):
 class _contrib_SyncBatchNorm(BatchNorm):
     """Batch normalization over several devices; here over one: BatchNorm with the channels on axis 1.
 
-    data: (N, C, ...);  gamma, beta, moving_mean, moving_var: (C,)  ->  out: as data;  mean, var: (C,).
-    `ndev` and `key` have no effect: a batch that lies on one device has nothing to wait for.
+    data: (N, C, ...);  gamma, beta, moving_mean, moving_var: (C,)  ->  out: as data;  mean, var: (C,). As in
+    MXNet `var`, where it is shown, is the variance itself, not BatchNorm's inverse deviation. `ndev` and
+    `key` have no effect: a batch that lies on one device has nothing to wait for.
     """
 
     @record
@@ -236,6 +235,68 @@ class _contrib_SyncBatchNorm(BatchNorm):
         output_mean_var: bool = False
         ndev: int = 1
         axis: ClassVar[int] = 1
+
+    @staticmethod
+    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        nbytes = BatchNorm.backward_workspace(a, inputs, outputs, dtype)
+        return nbytes + inputs[0][1] * accumulator(dtype).itemsize if a.output_mean_var else nbytes
+
+    @staticmethod
+    def forward(
+        xp: Any,
+        a: Any,
+        data: Any,
+        gamma: Any,
+        beta: Any,
+        moving_mean: Any,
+        moving_var: Any,
+        *,
+        out: Any,
+        mean: Any,
+        var: Any,
+        work: Any,
+        train: bool,
+    ) -> None:
+        ins = (data, gamma, beta, moving_mean, moving_var)
+        BatchNorm.forward(xp, a, *ins, out=out, mean=mean, var=var, work=work, train=train)
+        if a.output_mean_var and var is not None:
+            _variance(xp, a, var, var)
+
+    @staticmethod
+    def backward(
+        xp: Any,
+        a: Any,
+        d_out: Any,
+        data: Any,
+        gamma: Any,
+        mean: Any,
+        var: Any,
+        moving_mean: Any,
+        moving_var: Any,
+        *,
+        d_data: Any,
+        d_gamma: Any,
+        d_beta: Any,
+        work: Any,
+        train: bool,
+    ) -> None:
+        if a.output_mean_var:
+            begin = BatchNorm.backward_workspace(a, (data.shape,), (), data.dtype)
+            factor = work[begin : begin + var.nbytes].view(var.dtype)
+            xp.add(var, a.eps, out=factor)
+            xp.sqrt(factor, out=factor)
+            xp.divide(1.0, factor, out=factor)
+            var = factor
+        ins = (d_out, data, gamma, mean, var, moving_mean, moving_var)
+        outs = {"d_data": d_data, "d_gamma": d_gamma, "d_beta": d_beta}
+        BatchNorm.backward(xp, a, *ins, **outs, work=work, train=train)
+
+
+def _variance(xp: Any, a: Any, factor: Any, out: Any) -> None:
+    """out = the variance of which `factor` is 1 / sqrt(var + eps)."""
+    xp.multiply(factor, factor, out=out)
+    xp.divide(1.0, out, out=out)
+    xp.subtract(out, a.eps, out=out)
 
 
 def _split(a: Any, shape: Shape) -> tuple[int, int, int]:

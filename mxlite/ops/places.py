@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..core.dtype import float32
-from ..core.errors import DTypeError, OperatorError
+from ..core.errors import DTypeError, PlaceError
 from ..graph.ir import Shape
 from ..graph.opdef import DType
 from .blocks import PIECE
@@ -42,7 +42,7 @@ def bounded(xp: Any, flat: Any, length: int, mode: str, what: str) -> Any:
         least, most = flat.min(), flat.max()
         if least < (-length if mode == "ends" else 0) or most >= length:
             begin = -length if mode == "ends" else 0
-            raise OperatorError(
+            raise PlaceError(
                 f"{what}: indices must be in [{begin}, {length}), got {least} to {most}.", operation=what
             )
         if least < 0:

@@ -365,3 +365,39 @@ class hard_sigmoid(_Real):
         y = outs["out"]
         inside = w.elemwise_mul(w._greater_scalar(y, scalar=0), w._lesser_scalar(y, scalar=1))
         return {"data": w._mul_scalar(w.elemwise_mul(heads["out"], inside), scalar=a.alpha)}
+
+
+class _contrib_quadratic(_Unary):
+    """``out = a * data**2 + b * data + c``.
+
+    data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * (2 * a * data + b)``.
+    """
+
+    accepts = "number"
+    backward_in_place = {"d_data": ("d_out", "data")}
+
+    @record
+    class Attrs:
+        a: float = 0.0
+        b: float = 0.0
+        c: float = 0.0
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        for x, into in pieces(data, out):
+            made = x * a.a
+            made += a.b
+            made *= x
+            xp.add(made, a.c, out=into, casting="unsafe")
+
+    @staticmethod
+    def backward(xp, a, d_out, data, *, d_data):
+        for d, x, into in pieces(d_out, data, d_data):
+            slope = x * (2 * a.a)
+            slope += a.b
+            xp.multiply(d, slope, out=into, casting="unsafe")
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        slope = w._plus_scalar(w._mul_scalar(ins["data"], scalar=2 * a.a), scalar=a.b)
+        return {"data": w.elemwise_mul(heads["out"], slope)}

@@ -3,7 +3,7 @@
 import sys as _sys
 from typing import Any
 
-from . import contrib as contrib, linalg as linalg, random as random, sparse as sparse
+from . import contrib as contrib, image as image, linalg as linalg, random as random, sparse as sparse
 from .arithmetic import hypot as hypot, maximum as maximum, minimum as minimum, pow as pow, power as power
 from .attribute import AttrScope as AttrScope
 from .creation import (

@@ -122,8 +122,8 @@ def while_loop(
         )
         outs, out_form = _symbols(outs, "while_loop: an output of func")
         news, new_form = _symbols(new_states, "while_loop: a loop_var from func")
-        if form is None and new_form == [None]:
-            new_form = None
+        if form in (None, [None]) and new_form in (None, [None]):  # one by itself, or in a list
+            new_form = form
         _same_form(form, new_form, "while_loop: func", len(states), len(news))
         sub = trace.subgraph([*outs, *news], "while_loop: func")
     for k, (symbol, v) in enumerate(zip(states, func_vars)):

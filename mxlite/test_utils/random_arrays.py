@@ -109,7 +109,9 @@ def rand_sparse_ndarray(
     values = assign_each(values, modifier_func).astype(dtype or default_dtype())
     if stype == "row_sparse":
         rows = (
-            np.flatnonzero(np.random.rand(shape[0]) < share) if rsp_indices is None else np.array(rsp_indices)
+            np.flatnonzero(np.random.rand(shape[0]) < share)
+            if rsp_indices is None
+            else np.array(rsp_indices, np.int64)
         )
         made: Any = sparse.row_sparse_array((values[rows], rows), tuple(shape), ctx)
         return made, (made.data.asnumpy(), made.indices.asnumpy())

@@ -223,6 +223,11 @@ _add("sqrt", _unary("sqrt"), lambda w, a, d_out, out: {"d_data": d_out / out * 0
 _add("rsqrt", _unary("rsqrt"), lambda w, a, d_out, out: {"d_data": d_out * out * out * out * -0.5})
 _add("reciprocal", lambda w, a, data: 1 / data, lambda w, a, d_out, out: {"d_data": -(d_out * out * out)})
 _add("square", lambda w, a, data: data * data, lambda w, a, d_out, data: {"d_data": d_out * data * 2})
+_add(
+    "_contrib_quadratic",
+    lambda w, a, data: (data * w.constant(a.a) + w.constant(a.b)) * data + w.constant(a.c),
+    lambda w, a, d_out, data: {"d_data": d_out * (data * w.constant(2 * a.a) + w.constant(a.b))},
+)
 _add("abs", _unary("abs"), _to_data(lambda w, a, x: w("sign", x)))
 _add("negative", _unary("neg"), lambda w, a, d_out: {"d_data": -d_out})
 _add("sign", _unary("sign"))

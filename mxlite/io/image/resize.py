@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from ...core.errors import ShapeError
+from ...core.errors import OpAttributeError, ShapeError
 from ...ndarray import from_numpy, NDArray
 from ..resample import AREA, CUBIC, LINEAR, METHODS, resample
 from .reading import given
@@ -37,7 +37,7 @@ def interpolation(interp: int, sizes: Sequence[int] = ()) -> int:
     if interp == _RANDOM:
         return random.randint(0, 4)
     if interp not in METHODS:
-        raise ValueError(f"interp is 0 to 4, 9 or 10, got {interp!r}.")
+        raise OpAttributeError(f"parameter 'interp' is 0 to 4, 9 or 10, got {interp!r}.")
     return interp
 
 

@@ -50,7 +50,8 @@ extern "C" __global__ void __launch_bounds__(256) correlate_gradient(
                 if (i >= m.out_h || j >= m.out_w) continue;
                 sum += to<A>(d_out[(((int64)sample * side * side + d) * m.out_h + i) * m.out_w + j]);
             }
-            total += sum * (m.multiply ? theirs : mx_sign(mine - theirs));
+            bool above = turned ? mine > theirs : mine >= theirs;
+            total += sum * (m.multiply ? theirs : above ? (A)1 : (A)-1);
         }
         d_own[at] = from<T>(total / (A)(m.kernel * m.kernel * m.channels));
     }

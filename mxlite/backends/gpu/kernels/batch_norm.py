@@ -213,6 +213,8 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         data, acc = r.dtypes[0], accumulator(r.dtypes[0])
         if str(data) not in FLOATS or any(d != acc for d in r.dtypes[1:5]):
             return None
+        if (r.op.forward_op or r.op) is _contrib_SyncBatchNorm and r.attrs.output_mean_var:
+            return None  # it gives its variance in another form
         behind = r.op is _norm_act_sum or getattr(r.attrs, "plus", "") == "behind"
         found = Kernels(device, r.attrs, r.inputs[0], str(data), behind)
         return found if found.fits else None

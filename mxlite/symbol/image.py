@@ -1,0 +1,7 @@
+"""mx.sym.image: `mx.sym.image.X` is the operator `_image_X`."""
+
+from ..core.namespace import namespace as _namespace
+from ..ops import TABLE as _TABLE
+from .functions import operator_function as _operator_function
+
+__getattr__, __dir__ = _namespace(globals(), "mx.sym.image", ("_image_",), _TABLE, _operator_function)
