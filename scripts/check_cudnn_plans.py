@@ -147,6 +147,8 @@ def patterns(session):
         "a row": (16, 64, (256,), 64, (5,), 1, 2),
         "a volume": (2, 16, (16, 16, 16), 32, (3, 3, 3), 1, 1),
     }
+    # A gradient with a sum: none with strides, groups or few channels, and in true float32 hardly any.
+    adds = ("3x3", "a row", "a volume")
     for dtype in ("float32", "float16", "bfloat16"):
         for name, case in cases.items():
             g = geometry(dtype, *case)
@@ -154,6 +156,11 @@ def patterns(session):
                 yield (
                     f"convolution {name}, {kind}, {dtype}",
                     lambda kind=kind, g=g: planned(session, kind, g, True, Tail()),
+                )
+            if name in ("1x1", "depthwise") or (name in adds and dtype != "float32"):
+                yield (
+                    f"convolution {name}, {DATA}, added, {dtype}",
+                    lambda g=g: planned(session, DATA, g, True, Tail(addend=True)),
                 )
         g = geometry(dtype, *cases["3x3"])
         tails = [Tail(bias=True), Tail(True, False, True), Tail(True, True, True)]

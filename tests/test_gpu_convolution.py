@@ -153,7 +153,8 @@ def test_slices_of_positions_add_up_to_the_gradient(monkeypatch):
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("limit", [1 << 20, 1])
-def test_columns_of_some_samples_at_a_time(dtype, limit):
+@pytest.mark.parametrize("add", [False, True])
+def test_columns_of_some_samples_at_a_time(dtype, limit, add):
     """Products with a column matrix, of all samples at once and of each by itself."""
     a = LAST.Attrs(kernel=(3, 2), num_filter=8, stride=(2, 1), pad=(1, 1), dilate=(1, 2))
     ins, outs = LAST.infer_shape(a, (3, 6, 7, 5), None, None)
@@ -166,12 +167,17 @@ def test_columns_of_some_samples_at_a_time(dtype, limit):
         (DATA, "d_data", d_out, w, ins[0]),
         (WEIGHT, "d_weight", x, d_out, ins[1]),
     ):
-        way = columns.Columns(DEVICE, kind, g, Tail(bias=kind == OUT), limit)
+        adds = add and kind != WEIGHT
+        way = columns.Columns(DEVICE, kind, g, Tail(bias=kind == OUT, addend=adds), limit)
         assert way.fits()
         out, work = np.full(shape, np.nan, dtype), DEVICE.empty(way.nbytes)
         work.fill(0xFF)
-        way.connect(first, second, out, work, **({"bias": bias} if kind == OUT else {}))()
-        close({name: out}, {name: host[name]})
+        want, more = host[name], {"bias": bias} if kind == OUT else {}
+        if adds:
+            out[...] = arrays([shape], dtype, 1)[0]
+            want, more["addend"] = want + out, out
+        way.connect(first, second, out, work, **more)()
+        close({name: out}, {name: want})
 
 
 def test_an_epilogue_may_write_over_its_addend():

@@ -180,6 +180,16 @@ def test_batches_and_sums(device):
     assert runs(device) == []
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_is_added_lies_in_the_result_or_elsewhere(device, apart):
+    p = Product(
+        6, 7, 10, "float32", batch=(2, 3), strides_a=(180, 60), strides_b=(0, 70), strides_c=(126, 42)
+    )
+    for one in (replace(p, beta=1.0), replace(p, beta=0.5, bias="columns", activation="gelu")):
+        check(one, device=device, apart=apart)
+        assert len(runs(device)) == 2
+
+
 def test_whole_numbers_and_empty_sums_are_left_to_our_own_kernel(device):
     for p in (Product(4, 5, 6, "int32"), Product(4, 5, 0, "float32")):
         assert kernel_name(device, p) == "cuda gemm"

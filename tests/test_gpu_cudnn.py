@@ -12,7 +12,9 @@ from test_gpu_convolution import arrays, close, HOST
 
 from mxlite import ops
 from mxlite.backends import Backend, bind_call, Request
+from mxlite.backends.added_gradient import _added_gradient
 from mxlite.backends.gpu import autotune, cudnn
+from mxlite.backends.gpu.convolution import choice
 from mxlite.backends.gpu.device import InOrder
 from mxlite.backends.gpu.kernels import convolution, cudnn_attention, table
 from mxlite.backends.gpu.passes import Passes
@@ -232,7 +234,75 @@ def test_a_plan_is_made_once(device):
     assert session is cudnn.session(device)
     for _ in range(3):
         kernel_of(device, op, a, shapes, "float32")
-    assert len(session._plans) == 2  # one that may take scratch, one lean
+    assert len(session._plans) == 1
+
+
+def test_of_a_plan_that_takes_much_scratch_there_is_a_lean_one_too(device, monkeypatch):
+    monkeypatch.setattr(choice, "LEAN", fake_cudnn.WORKSPACE - 1)
+    op, a, shapes = small()
+    kernel_of(device, op, a, shapes, "float32")
+    assert [key[2] for key in cudnn.session(device)._plans] == [cudnn.LIMIT, choice.LEAN]
+
+
+ADDED = (
+    _added_gradient,
+    ops._convolution_channels_last,
+    dict(kernel=(3, 3), num_filter=8, stride=(2, 1), pad=(1, 1), no_bias=True),
+)
+
+
+def added(dtype):
+    """A gradient that is added to another: operator, attributes, shapes, inputs and what it makes."""
+    op, of, attrs = ADDED
+    a = of.Attrs(**attrs)
+    (data, weight), (out,) = of.infer_shape(a, (2, 6, 7, 4), None)
+    shapes = ((out, weight, data), (data,))
+    inputs = arrays(shapes[0], dtype)
+    wanted = frozenset({"d_out", "weight", "d_data"})
+    grads = HOST.choose(of.grad_op, a, (data, weight), (out,), np.dtype(dtype), used=wanted)
+    made, work = np.empty(data, dtype), np.empty(grads.workspace, np.uint8)
+    given = [inputs[0], None, inputs[1], None][: len(of.grad_op.input_names(a))]
+    outs = [made if n == "d_data" else None for n in of.grad_op.output_names(a)]
+    bind_call(grads, np, of.grad_op, a, given, outs, work=work, shapes=((data, weight), (out,)))()
+    return op, op.Attrs(of, a), shapes, inputs, made
+
+
+@pytest.mark.parametrize("faster", ["at once", "apart"])
+def test_a_gradient_is_added_as_it_is_made_or_apart_as_the_clock_says(device, monkeypatch, tmp_path, faster):
+    """At once it may lie where the other term lay; apart it may not, since it comes first."""
+    monkeypatch.setenv("MXLITE_CACHE_DIR", str(tmp_path))
+    op, a, shapes, inputs, made = added("float32")
+
+    def time(run, repeats=5):
+        fake_cudnn.state.executed.clear()
+        with np.errstate(all="ignore"):
+            run()
+        graphs = len(fake_cudnn.state.executed)
+        at_once = graphs and len(fake_cudnn.state.executed[0].inputs) == 3
+        return 1.0 if graphs and (at_once == (faster == "at once")) else 2.0
+
+    monkeypatch.setattr(StreamedDevice, "time", staticmethod(time), raising=False)
+    autotune.forget()
+    there = StreamedDevice()
+    kernel = kernel_of(there, op, a, shapes, "float32")
+    assert kernel.name == "cudnn convolution by data" + (", sum" if faster == "apart" else "")
+    assert kernel.in_place == ({"out": ("addend",)} if faster == "at once" else {})
+    given = [aligned(there, x) for x in inputs]
+    out = given[2] if faster == "at once" else aligned(there, np.full(shapes[1][0], np.nan, "float32"))
+    work = there.empty(kernel.workspace)
+    bind_call(kernel, np, op, a, given, [out], work=work, shapes=shapes)()
+    close({"out": out}, {"out": inputs[2] + made})
+    autotune.forget()
+
+
+def test_where_cudnn_cannot_add_our_own_kernel_does(device, monkeypatch):
+    monkeypatch.setattr(fake_cudnn.state, "refuse", lambda graph: any(t.how[0] == "add" for t in graph.made))
+    op, a, shapes, inputs, made = added("float32")
+    kernel = kernel_of(device, op, a, shapes, "float32")
+    assert kernel.name.startswith("cuda convolution")
+    want, work = inputs[2] + made, device.empty(kernel.workspace)
+    bind_call(kernel, np, op, a, inputs, [inputs[2]], work=work, shapes=shapes)()
+    close({"out": inputs[2]}, {"out": want})
 
 
 def test_nothing_is_asked_of_a_package_that_is_not_there(monkeypatch):

@@ -47,8 +47,11 @@ def matrices(rng, shape, strides, more, summed, pitch, dtype):
     return block, view
 
 
-def check(p, rng=None, device=None):
-    """The product against numpy's in double; what lies between the rows of c stays."""
+def check(p, rng=None, device=None, apart=False):
+    """The product against numpy's in double; what lies between the rows of c stays.
+
+    `apart`: what beta multiplies lies elsewhere, and c may hold anything.
+    """
     rng = rng or np.random.default_rng(0)
     device = device or EmulatedDevice()
     assert fits(p)
@@ -65,7 +68,8 @@ def check(p, rng=None, device=None):
     scale = np.abs(want).max(initial=1)
     if p.beta:
         want = want + p.beta * c[:, :, 0].astype(wide)
-    else:
+    added = c_block.copy() if apart else c_block
+    if apart or not p.beta:
         c[...] = 0 if wide is np.int64 else np.nan  # must not be read
     bias = rng.standard_normal({"columns": p.n, "rows": p.m, "": 0}[p.bias]).astype(kind(p.made))
     if p.bias:
@@ -83,7 +87,7 @@ def check(p, rng=None, device=None):
     nbytes = workspace(device, p)
     work = device.empty(nbytes)
     work[:] = 0xFF  # nan
-    addresses = [device.address(v) for v in (a_block, b_block, c_block, bias, work, known_block, sums)]
+    addresses = [device.address(v) for v in (a_block, b_block, c_block, bias, work, known_block, sums, added)]
     run = product(device, p, *addresses)
     run()
     if p.row_sums:
@@ -166,6 +170,17 @@ def test_a_split_sum_has_the_same_bits_on_every_device():
     small, big = EmulatedDevice(), EmulatedDevice()
     big.multiprocessors = 132
     assert check(p, device=small).tobytes() == check(p, device=big).tobytes()
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_is_added_lies_in_the_result_or_elsewhere(apart):
+    """In sums that are split, batches and results with gaps too."""
+    split = Product(33, 40, 5000, "float32", beta=1.0)
+    assert tiling(split).parts > 1
+    several = Product(5, 6, 7, "float16", batch=(2, 3), strides_a=(105, 35), strides_b=(126, 42), ldc=8,
+                      strides_c=(120, 40), beta=-0.5, bias="columns", activation="relu")  # fmt: skip
+    for p in (split, several, Product(20, 30, 10, "int32", beta=2.0)):
+        check(p, apart=apart)
 
 
 def test_batches_and_terms():

@@ -72,8 +72,12 @@ def run(checks: Checks) -> None:
             g = geometry(dtype, *((1, 8, *case[2:3], 8) if checks.emulated else case[:4]), *case[4:8],
                          groups=8 if checks.emulated and case[8] > 1 else case[8])  # fmt: skip
             for kind in (OUT, DATA, WEIGHT):
-                tails = [Tail(), Tail(True, False, True), Tail(True, True, True)]
-                for tail in tails if kind == OUT and name == "3x3" else tails[:1]:
+                tails = [Tail()]
+                if kind == DATA:  # a gradient in data may be added to another
+                    tails += [Tail(addend=True)]
+                elif kind == OUT and name == "3x3":
+                    tails += [Tail(True, False, True), Tail(True, True, True)]
+                for tail in tails:
                     what = f"convolution {name}, {kind}{'' if tail == Tail() else f', {tail}'}, {dtype}"
                     with checks.check(what) as found:
                         checks.need(3)
@@ -107,7 +111,7 @@ def allowed(dtype: str) -> float:
 
 
 def convolution(device: Any, kind: str, g: Geometry, tail: Tail, found: dict[str, Any]) -> None:
-    """One direction, in all ways, with the channels last."""
+    """One direction, in all ways, with the channels last. What is added lies where the result will."""
     rng, last = np.random.default_rng(0), (0, *range(2, len(g.size) + 2), 1)
     first = (0, len(g.size) + 1, *range(1, len(g.size) + 1))
     data, out = (g.n, g.c, *g.size), (g.n, g.f, *g.out)
@@ -115,7 +119,7 @@ def convolution(device: Any, kind: str, g: Geometry, tail: Tail, found: dict[str
     shapes = {OUT: (data, weight, out), DATA: (out, weight, data), WEIGHT: (data, out, weight)}[kind]
     given = [(rng.standard_normal(s) / 4).astype(g.dtype) for s in shapes[:2]]
     bias = (rng.standard_normal(g.f)).astype(g.dtype) if tail.bias else None
-    addend = rng.standard_normal(out).astype(g.dtype) if tail.addend else None
+    addend = rng.standard_normal(shapes[2]).astype(g.dtype) if tail.addend else None
     want = reference(kind, g, *(x.astype(np.float64) for x in given))
     if bias is not None:
         want = want + bias.astype(np.float64).reshape(-1, *(1,) * len(g.size))
@@ -131,7 +135,6 @@ def convolution(device: Any, kind: str, g: Geometry, tail: Tail, found: dict[str
         for i, x in enumerate(given)
     ]
     more: dict[str, Any] = {} if bias is None else {"bias": sent(device, bias)}
-    more |= {} if addend is None else {"addend": sent(device, turned(addend)).reshape(out)}
     more |= {"relu": True} if tail.relu else {}
     ways = choice._ways(device, session(device), kind, g, True, tail, config.allow_tf32())
     assert ways, "there is no way"
@@ -140,7 +143,9 @@ def convolution(device: Any, kind: str, g: Geometry, tail: Tail, found: dict[str
         with each.way(f"{way.name}, {way.nbytes} bytes") as name:
             made = device.empty(prod(shapes[2]) * g.dtype.itemsize).view(g.dtype).reshape(shapes[2])
             work = device.empty(way.nbytes)
-            result = thrice(device, way.connect(*there, made, work, **more), made)
+            plus = {} if addend is None else {"addend": made}
+            call = way.connect(*there, made, work, **more, **plus)
+            result = thrice(device, call, made, None if addend is None else turned(addend))
             if kind != WEIGHT:
                 result = result.reshape(tuple(shapes[2][i] for i in last)).transpose(first)
             each.compare(name, result, want)
@@ -232,13 +237,19 @@ def fetched(device: Any, array: Any) -> np.ndarray:
     return result
 
 
-def thrice(device: Any, call: Run, made: Any) -> np.ndarray:
-    """What `call` makes: run twice and as a captured graph, each time over nan. The same bits."""
+def thrice(device: Any, call: Run, made: Any, before: np.ndarray | None = None) -> np.ndarray:
+    """What `call` makes: run twice and as a captured graph, each time over nan, or what `made` has `before`.
+
+    The same bits.
+    """
     seen = []
     with device.active():
         for step in (call, call, None):
             step = step or device.capture([call])  # when all that it needs is loaded
-            device.fill_bytes(made, 0xFF)
+            if before is None:
+                device.fill_bytes(made, 0xFF)
+            else:
+                device.upload(made, before)
             step()
             seen.append(fetched(device, made))
     assert seen[0].tobytes() == seen[1].tobytes(), "other bits when it was run again"

@@ -32,7 +32,10 @@ MOST_ALIGNED = 16  # bytes: what vector loads and copies by hardware ask for
 
 
 class Addresses(NamedTuple):
-    """Where the matrices of a product begin, and what goes with them; 0 where there is none."""
+    """Where the matrices of a product begin, and what goes with them; 0 where there is none.
+
+    `added`: what beta multiplies, 0 where that is c.
+    """
 
     a: int
     b: int
@@ -40,6 +43,7 @@ class Addresses(NamedTuple):
     bias: int = 0
     known: int = 0
     sums: int = 0
+    added: int = 0
 
 
 @dataclass(frozen=True)
@@ -147,9 +151,10 @@ def connect(device: Any, plan: Plan, where: Addresses, work: int, room: int) -> 
     lib: Library = device.blas
     handle = lib.handle(device.index)
     form, choice = plan.form, plan.choice
-    a, b, c, bias, known, sums = where
+    a, b, c, bias, known, sums, added = where
+    added = added or c
     beside = sums if form.row_sums else bias
-    aligned = [_aligned(1, x) for x in (a, b, c, beside)]
+    aligned = [_aligned(1, *x) for x in ((a,), (b,), (c, added), (beside,))]
     if form.slope:
         aligned[2] = min(aligned[2], _aligned(1, known))
     promised = (form.align_a, form.align_b, form.align_c, form.align_bias if form.has_vector else 0)
@@ -164,7 +169,7 @@ def connect(device: Any, plan: Plan, where: Addresses, work: int, room: int) -> 
     runs: list[Run] = []
     for i in range(plan.calls):
         x, y, z = (s * i for s in plan.steps)
-        addresses = (a + x * item, b + y * item, c + z * made, beside, known + z * made)
+        addresses = (a + x * item, b + y * item, c + z * made, beside, known + z * made, added + z * made)
         runs.append(Call(device, lib, handle, form, choice, addresses, work))
     if plan.finish is not None:
         runs.append(tiled_gemm.finish(device, plan.finish, c, bias, known))

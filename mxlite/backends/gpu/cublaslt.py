@@ -108,7 +108,7 @@ class CublasError(DeviceError):
 
 @dataclass(frozen=True)
 class Multiplication:
-    """One call: c = activation(alpha * op(a) @ op(b) + beta * c + bias) * slope; see gemm.Product.
+    """One call: c = activation(alpha * op(a) @ op(b) + beta * added + bias) * slope; see gemm.Product.
 
     `align_*`: bytes to which every matrix of the batch is aligned, of `c` also those that the slope is taken
     from. `bias`: one for each column. `row_sums`: the sums of the rows of op(a) are made too.
@@ -363,14 +363,14 @@ class Call:
         handle: int,
         x: Multiplication,
         choice: Choice,
-        addresses: tuple[int, int, int, int, int],
+        addresses: tuple[int, int, int, int, int, int],
         work: int,
     ) -> None:
-        """addresses: of a, b, c, bias or sums, and of what the slope is taken from.
+        """addresses: of a, b, c, bias or sums, what the slope is taken from, and what beta multiplies.
 
         work: `choice.workspace` bytes, aligned to 256.
         """
-        a, b, c, vector, known = addresses
+        a, b, c, vector, known, added = addresses
         self.device, self.lib, self.description = device, lib, _Description(lib, x)
         if x.has_vector:
             self.description.set_vector(vector)
@@ -382,7 +382,7 @@ class Call:
         d = self.description
         self.arguments = (
             handle, d.operation, ctypes.addressof(self.alpha), b, d.b, a, d.a, ctypes.addressof(self.beta),
-            c, d.c, c, d.c, ctypes.addressof(self.algorithm), work, choice.workspace,
+            added, d.c, c, d.c, ctypes.addressof(self.algorithm), work, choice.workspace,
         )  # fmt: skip
         self.function = lib.lib.cublasLtMatmul
 

@@ -26,7 +26,7 @@ from .device import Device, InOrder, Run
 
 @dataclass(frozen=True)
 class Product:
-    """c = activation(alpha * op(a) @ op(b) + beta * c + bias) * slope(known), rows without gaps.
+    """c = activation(alpha * op(a) @ op(b) + beta * added + bias) * slope(known), rows without gaps.
 
     op(a) is (m, k) and op(b) (k, n): `a` is stored as (m, k), with `trans_a` as (k, m); `b` as (k, n), with
     `trans_b` as (n, k). `lda`, `ldb`, `ldc`: elements from one stored row to the next; 0: rows without gaps.
@@ -36,13 +36,13 @@ class Product:
     added up into each c, `more_a` and `more_b` elements apart, as the gradient of weights over samples.
 
     `dtype` is that of a and b, `out` that of c and bias (the same unless given). Sums are made in float32 for
-    two-byte floats. Nothing of c is read where beta is 0. `bias`: "columns", (n,), or "rows", (m,); one for
-    the whole batch. `activation`: "relu", "gelu" (exact), "gelu_tanh". `slope`: what an activation's
-    gradient is multiplied by, one of those; `known` lies as c does and has what it is taken from: what the
-    rectifier made, or what the others were given. `row_sums`: the sums of the rows of op(a) are made too,
-    (m,) of the type of c, as the gradient of a bias is beside that of a weight; see `sums_rows`. `tf32`:
-    whether float32 may be multiplied in 10 bits; None: as MXLITE_ALLOW_TF32 says. c may not overlap what is
-    read.
+    two-byte floats. `added` lies as c does, and is c unless a call says otherwise; it is not read where beta
+    is 0. `bias`: "columns", (n,), or "rows", (m,); one for the whole batch. `activation`: "relu", "gelu"
+    (exact), "gelu_tanh". `slope`: what an activation's gradient is multiplied by, one of those; `known` lies
+    as c does and has what it is taken from: what the rectifier made, or what the others were given.
+    `row_sums`: the sums of the rows of op(a) are made too, (m,) of the type of c, as the gradient of a bias
+    is beside that of a weight; see `sums_rows`. `tf32`: whether float32 may be multiplied in 10 bits; None:
+    as MXLITE_ALLOW_TF32 says. c may not overlap what is read, unless it is `added`.
     """
 
     m: int
@@ -126,13 +126,14 @@ def product(
     work: int = 0,
     known: int = 0,
     sums: int = 0,
+    added: int = 0,
 ) -> Run:
     """The call that computes it for matrices at these addresses.
 
     `work` is the address of `workspace(device, p)` bytes, 0 where it needs none; `known` that of what `slope`
-    is taken from, `sums` that of the `row_sums`.
+    is taken from, `sums` that of the `row_sums`, `added` that of what beta multiplies, 0 for c.
     """
-    where = Addresses(a, b, c, bias, known, sums)
+    where = Addresses(a, b, c, bias, known, sums, added)
     plan = _chosen(device, p)
     if plan is not None:
         run = _by_library(device, p, plan, where, work, workspace(device, p))
@@ -147,8 +148,7 @@ def _own_workspace(p: Product) -> int:
 
 def _own(device: Device, p: Product, where: Addresses, work: int) -> Run:
     """All of it by our own kernels."""
-    a, b, c, bias, known, _ = where
-    run = tiled_gemm.connect(device, p, a, b, c, bias, known, work)
+    run = tiled_gemm.connect(device, p, where, work)
     return InOrder([run, row_sums(device, p, where.a, where.sums, work)]) if p.row_sums else run
 
 

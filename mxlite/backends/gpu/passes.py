@@ -6,7 +6,7 @@ operator gets another form only where there is a kernel for that form, backwards
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -62,15 +62,16 @@ class Passes:
 
     def combine(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
         """The gradients of convolutions and products apart, updates that read gradients of 16 bits, products
-        with the activations beside them, norms with the sums behind them, chains of elementwise operators as
-        one, and updates of small parameters together."""
+        with the activations beside them, gradients added where they are made, norms with the sums behind
+        them, chains of elementwise operators as one, and updates of small parameters together."""
         apart = frozenset(op for op in APART if op.grad_op in self.kernels)
         graph, moved, num_forward = passes.split_gradients(graph, kept, num_forward, apart)
         both = {e: moved.get(e, e) for e in kept}
         takes = partial(self._takes, graph)
         graph = passes.narrow_gradients(graph, frozenset(both.values()), num_forward, takes)
         work: Callable[[Graph, frozenset[Entry], int], Combined]
-        for work in (self._dense_epilogue, self._norm_sums, self._chains):
+        steps = (self._dense_epilogue, partial(self._added_gradients, apart), self._norm_sums, self._chains)
+        for work in steps:
             graph, new, num_forward = work(graph, frozenset(both.values()), num_forward)
             both = {e: new.get(now, now) for e, now in both.items()}
         graph, _, num_forward = group_updates(graph, kept, num_forward)
@@ -101,6 +102,11 @@ class Passes:
 
     def _dense_epilogue(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
         return passes.dense_epilogue(graph, kept, num_forward, self.has_kernel)
+
+    def _added_gradients(
+        self, makers: Set[type[Op]], graph: Graph, kept: frozenset[Entry], num_forward: int
+    ) -> Combined:
+        return passes.added_gradients(graph, kept, num_forward, makers, self.has_kernel)
 
     def _norm_sums(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
         return passes.norm_sums(graph, kept, num_forward, self.has_kernel)

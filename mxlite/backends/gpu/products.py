@@ -47,9 +47,10 @@ class Side(NamedTuple):
 
 
 class Term(NamedTuple):
-    """out = activation(alpha * x @ y + bias + beta * out) * slope(known): arrays by name, and how they lie.
+    """out = activation(alpha * x @ y + bias + beta * added) * slope(known): arrays by name, and how they lie.
 
-    The bias is a row. `sums`: an output that gets the sums of x's rows, if it is wanted; see Product.
+    The bias is a row. `added` lies as out does, which it is unless another is named. `sums`: an output that
+    gets the sums of x's rows, if it is wanted; see Product.
     """
 
     x: str
@@ -63,6 +64,7 @@ class Term(NamedTuple):
     slope: str = ""
     known: str = ""
     sums: str = ""
+    added: str = ""
 
     def product(self, dtype: str) -> tuple[Product, bool]:
         """What is to be computed, and whether y comes first: a turned matrix is that of a turned product."""
@@ -90,11 +92,13 @@ def products(
     terms: Sequence[Term],
     before: Before | None = None,
     scratch: int = 0,
+    in_place: Mapping[str, tuple[str, ...]] | None = None,
 ) -> ChosenKernel | None:
     """The kernel of a request whose outputs are those of `terms`; None for types without a kernel.
 
     `before(attributes, arrays, address of scratch)`: calls that come first, for what is no product, in
-    `scratch` bytes; arrays by name, None if not wanted. An output may have several terms.
+    `scratch` bytes; arrays by name, None if not wanted. An output may have several terms. `in_place`: see
+    ChosenKernel.
     """
     if not r.dtypes or any(d != r.dtypes[0] for d in r.dtypes):
         return None
@@ -123,18 +127,18 @@ def products(
             x, y, out = (device.address(arrays[name]) + side.offset * item for name, side in sides)
             beside = [
                 device.address(arrays[name]) if name and arrays[name] is not None else 0
-                for name in (term.bias, term.known, term.sums)
+                for name in (term.bias, term.known, term.sums, term.added)
             ]
             if swapped:
                 x, y = y, x
-            bias, known, sums = beside
-            calls.append(product(device, p, x, y, out, bias, room, known, sums))
+            bias, known, sums, added = beside
+            calls.append(product(device, p, x, y, out, bias, room, known, sums, added))
         return InOrder(calls)
 
     nbytes = max([scratch, *(max(workspace(device, p), row_sums_workspace(p)) for _, p, _ in made)])
     names = dict.fromkeys(kernel_name(device, p) for _, p, _ in made)
     called, room = ", ".join(names) or "cuda gemm", nbytes + ALIGN if nbytes else 0
-    chosen = connected(connect, room, called, precision=precision_of(dtype))
+    chosen = connected(connect, room, called, in_place=in_place, precision=precision_of(dtype))
     return replace(chosen, signature=Signature(ins, op.signature.makes, frozenset({"work"})))
 
 

@@ -16,6 +16,7 @@ from .device import Arguments, Device, InOrder, nothing, pointer, Run
 from .source import kernel, NAMES, shared, Source
 
 if TYPE_CHECKING:
+    from .blas_gemm import Addresses
     from .gemm import Product
 
 COMPUTE = {
@@ -132,10 +133,11 @@ def source(
     """The kernels "gemm" and, of the second stage of a split sum, "gemm_sum"."""
     c, t, o = COMPUTE[dtype], NAMES[dtype], NAMES[made]
     threads, applied = rows * columns // each**2, f"{ACTIVATIONS[activation]}, {SLOPES[slope]}"
-    finish = [f"{o} *c", f"const {o} *bias", f"const {o} *known", "int64 ldc", "int bias_at"]
+    finish = [f"{o} *c", *(f"const {o} *{x}" for x in ("added", "bias", "known")), "int64 ldc", "int bias_at"]
     finish += ["double alpha", "double beta"]
     batch = ["int m", "int n", "uint32 inner", "int64 outer_c", "int64 inner_c"]
-    made_finish = f"Finish<{o}, C, {applied}> finish = {{c, bias, known, ldc, bias_at, (C)alpha, (C)beta}};"
+    numbers = "ldc, bias_at, (C)alpha, (C)beta"
+    made_finish = f"Finish<{o}, C, {applied}> finish = {{added, bias, known, {numbers}}};"
     product = [f"const {t} *a", f"const {t} *b", "C *partial", *batch, *finish]
     product += ["int k", "int64 lda", "int64 ldb", "int a_along_k", "int b_along_k", "int packs"]
     product += ["int64 outer_a", "int64 inner_a", "int64 outer_b", "int64 inner_b"]
@@ -151,6 +153,7 @@ def source(
         "a += outer * outer_a + within * inner_a;",
         "b += outer * outer_b + within * inner_b;",
         "c += outer * outer_c + within * inner_c;",
+        "added += outer * outer_c + within * inner_c;",
         "known += outer * outer_c + within * inner_c;",
         "int first = (int64)steps * part / parts, last = (int64)steps * (part + 1) / parts;",
         f"C sum[{each}][{each}];",
@@ -192,8 +195,7 @@ def source(
         "    C sum = from[0];",
         "    for (uint32 part = 1; part < parts; ++part) sum += from[(int64)part * m * n];",
         "    int64 begin = sample / inner * outer_c + sample % inner * inner_c;",
-        f"    Finish<{o}, C, {applied}> finish = {{",
-        "        c + begin, bias, known + begin, ldc, bias_at, (C)alpha, (C)beta};",
+        f"    Finish<{o}, C, {applied}> finish = {{added + begin, bias, known + begin, {numbers}}};",
         "    c[begin + row * ldc + column] = finish.number(sum, row, column);",
         "}",
     ]
@@ -248,15 +250,16 @@ def packs(p: Product, t: Tiling, a: int, b: int, c: int) -> int:
     )
 
 
-def connect(device: Device, p: Product, a: int, b: int, c: int, bias: int, known: int, work: int) -> Run:
+def connect(device: Device, p: Product, where: Addresses, work: int) -> Run:
     """The call for matrices at these addresses; `work` is `workspace(p)` bytes."""
     if not (p.m and p.n and p.batch[0] and p.batch[1]):
         return nothing
+    a, b, c, bias, known, _, added = where
     t = tiling(p)
     text = source(p.dtype, p.made, t.rows, t.columns, t.each, t.step, p.activation, p.slope)
     steps = p.summed * -(-p.k // t.step)
     i, u, q, d = ctypes.c_int, ctypes.c_uint32, ctypes.c_int64, ctypes.c_double
-    finish = [pointer(c), pointer(bias), pointer(known), q(p.pitch_c), i(BIASES[p.bias])]
+    finish = [*map(pointer, (c, added or c, bias, known)), q(p.pitch_c), i(BIASES[p.bias])]
     finish += [d(p.alpha), d(p.beta)]
     batch = [i(p.m), i(p.n), u(p.batch[1]), q(p.strides_c[0]), q(p.strides_c[1])]
     values = [pointer(a), pointer(b), pointer(work), *batch, *finish, i(p.k), q(p.pitch_a), q(p.pitch_b)]

@@ -3,6 +3,7 @@
 Each pass is told by an argument which operators of another form the backend has kernels for.
 """
 
+from .added_gradients import added_gradients as added_gradients
 from .banded import banded as banded
 from .channels_last import channels_last as channels_last
 from .convolution_updates import convolution_updates as convolution_updates

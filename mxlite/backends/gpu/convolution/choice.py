@@ -14,6 +14,7 @@ from .. import autotune
 from ..cudnn import LIMIT, Session, session
 from ..device import Device
 from . import tensor, windowed
+from .apart import Apart
 from .by_cudnn import by_cudnn, DATA, Tail, WEIGHT
 from .columns import columns
 from .depthwise import Depthwise
@@ -39,7 +40,11 @@ def _choose(
 ) -> Way | None:
     cudnn = session(device)
     ways = _ways(device, cudnn, kind, g, last, tail, tf32)
-    if len(ways) < 2 or not tunes or not hasattr(device, "time"):
+    measures = tunes and hasattr(device, "time")
+    if measures and tail == Tail(addend=True):
+        alone = _choose(device, kind, g, last, Tail(), tunes, tf32)
+        ways += [] if alone is None else [Apart(device, alone)]
+    if len(ways) < 2 or not measures:
         return ways[0] if ways else None
     version = None if cudnn is None else cudnn.cudnn.backend_version()
     facts = (device.name, getattr(device, "architecture", ""), version, kind, g, last, tail, tf32)
@@ -54,14 +59,19 @@ def _choose(
 def _ways(
     device: Device, cudnn: Session | None, kind: str, g: Geometry, last: bool, tail: Tail, tf32: bool
 ) -> list[Way]:
-    """All there are, the likeliest first."""
+    """All that need one call, the likeliest first."""
     found: list[Way] = []
     product = pointwise(device, kind, g, last, tail)
     if product is not None:
         found.append(product)
-    if cudnn is not None:
-        offers = [by_cudnn(device, cudnn, kind, g, last, tail, limit) for limit in (LIMIT, LEAN)]
-        found += {way.nbytes: way for way in offers if way is not None}.values()
+    by_blas = product is not None and product.name == "cublasLt"
+    # cuDNN compiles each kernel that adds, for a second: cuBLASLt has those of its products.
+    if cudnn is not None and not (tail.addend and by_blas):
+        offer = by_cudnn(device, cudnn, kind, g, last, tail, LIMIT)
+        lean = offer
+        if offer is not None and offer.plan.workspace > LEAN:
+            lean = by_cudnn(device, cudnn, kind, g, last, tail, LEAN)
+        found += dict.fromkeys(way for way in (offer, lean) if way is not None)
     matrix = columns(device, kind, g, last, tail)
     if matrix is not None:
         found.append(matrix)
@@ -71,7 +81,7 @@ def _ways(
     if cores is not None:
         found.append(cores)
     alone = Depthwise(device, g, kind == DATA, kind == WEIGHT)
-    if last and not tail.addend:
+    if last:
         found.append(alone)
     own: Way = Gather(device, g, last, transposed=kind == DATA)
     found.append(Correlate(device, g, last, windowed.LIMIT) if kind == WEIGHT else own)

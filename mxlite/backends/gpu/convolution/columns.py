@@ -21,6 +21,7 @@ from ..gemm import Product
 from ..source import NAMES, shared, Source
 from .by_cudnn import DATA, Tail, WEIGHT
 from .numbers import fits, MOST, numbers, sides
+from .pointwise import finished
 from .tiles import computed, MULTIPROCESSORS, THREADS
 from .windowed import added
 
@@ -36,8 +37,8 @@ def source(dtype: str) -> Source:
     text = (
         f"{bounds} columns(Convolution g, const T *x, T *made, int64 first, int64 rows) {{\n"
         "    columns_of<T>(g, x, made, first, rows);\n}\n"
-        f"{bounds} images(Convolution g, const T *made, T *y, int64 samples) {{\n"
-        "    images_of<T, C>(g, made, y, samples);\n}\n"
+        f"{bounds} images(Convolution g, const T *made, const T *addend, T *y, int64 samples) {{\n"
+        "    images_of<T, C>(g, made, addend, y, samples);\n}\n"
     )
     return Source(
         shared("types", "index", "convolution", "depthwise", "columns") + head + text, contract=True
@@ -67,7 +68,14 @@ class Columns:
         return fits(self.g) and self._width() <= MOST and gemm.fits(self._product(self._samples(), False))
 
     def connect(
-        self, first: Any, second: Any, out: Any, work: Any, bias: Any = None, relu: bool = False
+        self,
+        first: Any,
+        second: Any,
+        out: Any,
+        work: Any,
+        bias: Any = None,
+        addend: Any = None,
+        relu: bool = False,
     ) -> Run:
         """The call."""
         if out is None or out.size == 0:
@@ -78,6 +86,7 @@ class Columns:
         matrix = sums + self._sums()
         scratch = matrix + self._columns(step) if self._scratch() else 0
         data, output = g.c * prod(g.size) * item, g.f * prod(g.out) * item
+        more, plus = (0 if x is None else at(x) for x in (bias, addend))
         runs: list[Run] = []
         for i in range(0, g.n, step):
             m = min(step, g.n - i)
@@ -85,15 +94,15 @@ class Columns:
             if self.kind == DATA:  # first: d_out, second: weight
                 a, b, c = at(first) + i * output, at(second), matrix
                 runs.append(gemm.product(self.device, p, a, b, c, 0, scratch))
-                runs.append(self._images(at(out) + i * data, matrix, m))
+                runs.append(self._images(at(out) + i * data, matrix, plus and plus + i * data, m))
                 continue
             runs.append(self._gather(at(first) + i * data, matrix, m))
             if self.kind == WEIGHT:
                 a, b, c = at(second) + i * output, matrix, sums
             else:
                 a, b, c = matrix, at(second), at(out) + i * output
-            more = 0 if bias is None else at(bias)
-            runs.append(gemm.product(self.device, p, a, b, c, more, scratch))
+            addend_at = plus and plus + i * output
+            runs.append(gemm.product(self.device, p, a, b, c, more, scratch, added=addend_at))
         if self.kind == WEIGHT:
             runs.append(added(self.device, str(g.dtype), sums, out, 1))
         return InOrder(runs)
@@ -104,11 +113,11 @@ class Columns:
         values = [n, pointer(x), pointer(matrix), ctypes.c_int64(0), ctypes.c_int64(rows)]
         return self._launch("columns", values, rows * self._width())
 
-    def _images(self, y: int, matrix: int, samples: int) -> Run:
+    def _images(self, y: int, matrix: int, addend: int, samples: int) -> Run:
         data, out = sides(self.g, True)
         n = numbers(self.g, out, data)
         n.transposed = True
-        values = [n, pointer(matrix), pointer(y), ctypes.c_int64(samples)]
+        values = [n, pointer(matrix), pointer(addend), pointer(y), ctypes.c_int64(samples)]
         return self._launch("images", values, samples * data.sample)
 
     def _launch(self, name: str, values: list[Any], elements: int) -> Run:
@@ -146,13 +155,12 @@ class Columns:
             return Product(g.f, self._width(), rows, dtype, out=str(g.acc), trans_a=True, beta=beta)
         if self.kind == DATA:
             return Product(rows, self._width(), g.f, dtype)
-        bias, activation = "columns" if self.tail.bias else "", "relu" if self.tail.relu else ""
-        return Product(rows, g.f, self._width(), dtype, trans_b=True, bias=bias, activation=activation)
+        return finished(Product(rows, g.f, self._width(), dtype, trans_b=True), self.tail)
 
 
 def columns(device: Device, kind: str, g: Geometry, last: bool, tail: Tail) -> Columns | None:
     """The direction `kind` with columns, where that pays: for two-byte floats on cuBLASLt."""
-    if not last or g.groups != 1 or tail.addend or (kind == DATA and (tail.bias or tail.relu)):
+    if not last or g.groups != 1 or (kind == DATA and (tail.bias or tail.relu)):
         return None
     if g.dtype.itemsize != 2 or 0 in (g.n, g.c, g.f, *g.out, *g.size):
         return None

@@ -31,8 +31,8 @@ def source(dtype: str, pack: int) -> Source:
     bounds = f'extern "C" __global__ void __launch_bounds__({THREADS})'
     text = (
         f"{bounds} depthwise_gather(\n"
-        f"    Convolution g, int lanes, const T *x, const T *w, const T *bias, T *y) {{\n"
-        f"    depthwise_gathered<T, C, {pack}>(g, lanes, x, w, bias, y);\n}}\n"
+        f"    Convolution g, int lanes, const T *x, const T *w, const T *bias, const T *addend, T *y) {{\n"
+        f"    depthwise_gathered<T, C, {pack}>(g, lanes, x, w, bias, addend, y);\n}}\n"
         f"{bounds} depthwise_correlate(Convolution g, int lanes, const T *x, const T *y, C *sums) {{\n"
         f"    depthwise_correlated<T, C, {pack}>(g, lanes, x, y, sums);\n}}\n"
     )
@@ -63,7 +63,14 @@ class Depthwise:
         return g.groups == g.c == g.f and fits(g) and g.taps * PACK <= WEIGHTS
 
     def connect(
-        self, first: Any, second: Any, out: Any, work: Any, bias: Any = None, relu: bool = False
+        self,
+        first: Any,
+        second: Any,
+        out: Any,
+        work: Any,
+        bias: Any = None,
+        addend: Any = None,
+        relu: bool = False,
     ) -> Run:
         """The call; arrays as in Gather and Correlate."""
         if out is None or out.size == 0:
@@ -74,20 +81,22 @@ class Depthwise:
         n.transposed, n.relu = self.transposed, relu
         n.positions = g.n * prod(g.size if self.transposed else g.out)
         nbytes = PACK * g.dtype.itemsize
-        arrays = (first, second) if self.by_weight else (first, out)
-        pack = PACK if g.c % PACK == 0 and all(device.address(x) % nbytes == 0 for x in arrays) else 1
-        pack = min(pack, 16 // g.dtype.itemsize)
-        return (self._sums if self.by_weight else self._output)(n, pack, first, second, out, work, bias)
+        arrays = (first, second) if self.by_weight else (first, out, addend)
+        whole = all(x is None or device.address(x) % nbytes == 0 for x in arrays)
+        pack = min(PACK if g.c % PACK == 0 and whole else 1, 16 // g.dtype.itemsize)
+        if self.by_weight:
+            return self._sums(n, pack, first, second, out, work)
+        return self._output(n, pack, (first, second, bias, addend, out))
 
-    def _output(self, n: Numbers, pack: int, x: Any, w: Any, out: Any, work: Any, bias: Any) -> Run:
+    def _output(self, n: Numbers, pack: int, arrays: tuple[Any, ...]) -> Run:
         lanes = self._lanes(pack)
         blocks = -(-self.g.c // (lanes * pack))
         rows = -(-n.positions // (THREADS // lanes))
         # Each block loads its weights once: eight to a multiprocessor do all positions in turn.
         share = min(rows, MOST_BLOCKS, max(1, 8 * MULTIPROCESSORS // blocks))
-        return self._launch("depthwise_gather", n, pack, lanes, (x, w, bias, out), (blocks, share, 1))
+        return self._launch("depthwise_gather", n, pack, lanes, arrays, (blocks, share, 1))
 
-    def _sums(self, n: Numbers, pack: int, x: Any, y: Any, out: Any, work: Any, bias: Any) -> Run:
+    def _sums(self, n: Numbers, pack: int, x: Any, y: Any, out: Any, work: Any) -> Run:
         lanes, slices = self._lanes(pack), self._slices()
         n.slice = -(-n.positions // slices)
         grid = (-(-self.g.c // (lanes * pack)), self.g.taps, slices)

@@ -6,7 +6,7 @@ d_data = d_out @ weight, d_weight = d_out.T @ data.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -37,7 +37,14 @@ class Pointwise:
         return gemm.fits(self.product)
 
     def connect(
-        self, first: Any, second: Any, out: Any, work: Any, bias: Any = None, relu: bool = False
+        self,
+        first: Any,
+        second: Any,
+        out: Any,
+        work: Any,
+        bias: Any = None,
+        addend: Any = None,
+        relu: bool = False,
     ) -> Run:
         """The call. `first`, `second`: data and weight, d_out and weight, or data and d_out."""
         if out is None or out.size == 0:
@@ -45,23 +52,29 @@ class Pointwise:
         at = self.device.address
         a, b = (second, first) if self.kind == WEIGHT else (first, second)
         scratch = at(work) if self.nbytes else 0
-        more = 0 if bias is None else at(bias)
-        return gemm.product(self.device, self.product, at(a), at(b), at(out), more, scratch)
+        more, added = (0 if x is None else at(x) for x in (bias, addend))
+        return gemm.product(self.device, self.product, at(a), at(b), at(out), more, scratch, added=added)
+
+
+def finished(p: Product, tail: Tail) -> Product:
+    """The product with what follows the sum."""
+    bias, activation = "columns" if tail.bias else "", "relu" if tail.relu else ""
+    return replace(p, bias=bias, activation=activation, beta=1.0 if tail.addend else 0.0)
 
 
 def pointwise(device: Device, kind: str, g: Geometry, last: bool, tail: Tail) -> Pointwise | None:
     """The direction `kind` as a product, where it is one that a product's epilogue can finish."""
-    if not last or g.groups != 1 or tail.addend or any(g.pad) or {*g.kernel, *g.stride} != {1}:
+    if not last or g.groups != 1 or any(g.pad) or {*g.kernel, *g.stride} != {1}:
         return None
     m, dtype = g.n * prod(g.out), str(g.dtype)
     if 0 in (m, g.c, g.f):
         return None
-    bias, activation = "columns" if tail.bias else "", "relu" if tail.relu else ""
     if kind == WEIGHT:
         p = Product(g.f, g.c, m, dtype, trans_a=True)
     elif kind == DATA:
-        p = Product(m, g.c, g.f, dtype, bias=bias, activation=activation)
+        p = Product(m, g.c, g.f, dtype)
     else:
-        p = Product(m, g.f, g.c, dtype, trans_b=True, bias=bias, activation=activation)
+        p = Product(m, g.f, g.c, dtype, trans_b=True)
+    p = finished(p, tail)
     found = Pointwise(device, kind, p)
     return found if found.fits() else None

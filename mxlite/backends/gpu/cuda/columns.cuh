@@ -19,10 +19,10 @@ __device__ __forceinline__ void columns_of(const Convolution &g, const T *x, T *
     }
 }
 
-// y[p, c] = the sum of all elements of columns that lie at p; here y is data and x the output, transposed, and the
+// y[p, c] = the sum of all elements of columns that lie at p, plus addend where there is one; here y is data and x the output, transposed, and the
 // columns are those of `samples` samples.
 template <typename T, typename C>
-__device__ __forceinline__ void images_of(const Convolution &g, const T *columns, T *y, int64 samples) {
+__device__ __forceinline__ void images_of(const Convolution &g, const T *columns, const T *addend, T *y, int64 samples) {
     int taps = g.kernel[0] * g.kernel[1] * g.kernel[2];
     int64 plane = (int64)g.to[0] * g.to[1] * g.to[2];
     MX_EACH(i, samples * plane * g.made) {
@@ -43,6 +43,6 @@ __device__ __forceinline__ void images_of(const Convolution &g, const T *columns
                 }
             }
         }
-        y[i] = from<T>(sum);
+        y[i] = from<T>(addend ? sum + to<C>(addend[i]) : sum);
     }
 }

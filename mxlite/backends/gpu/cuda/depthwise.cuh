@@ -22,9 +22,10 @@ __device__ __forceinline__ uint32 placed(const Convolution &g, uint32 at, int pl
     return at;
 }
 
-// y = x convolved with w, or transposed; plus bias, rectified.
+// y = x convolved with w, or transposed; plus bias, plus addend, rectified, where there are these.
 template <typename T, typename C, int P>
-__device__ __forceinline__ void depthwise_gathered(const Convolution &g, int lanes, const T *x, const T *w, const T *bias, T *y) {
+__device__ __forceinline__ void depthwise_gathered(
+    const Convolution &g, int lanes, const T *x, const T *w, const T *bias, const T *addend, T *y) {
     __shared__ C weights[MX_WEIGHTS];
     int taps = g.kernel[0] * g.kernel[1] * g.kernel[2], wide = lanes * P;
     int first = (int)blockIdx.x * wide, own = (int)threadIdx.x % lanes * P, c = first + own;
@@ -58,7 +59,12 @@ __device__ __forceinline__ void depthwise_gathered(const Convolution &g, int lan
                 }
             }
         }
-        Pack<T, P> made;
+        Pack<T, P> made, added;
+        if (addend) {
+            added = *(const Pack<T, P> *)(addend + (p * g.groups + c));
+            #pragma unroll
+            for (int e = 0; e < P; ++e) sum[e] += to<C>(added.at[e]);
+        }
         #pragma unroll
         for (int e = 0; e < P; ++e) made.at[e] = from<T>(g.relu && sum[e] < C(0) ? C(0) : sum[e]);
         *(Pack<T, P> *)(y + (p * g.groups + c)) = made;

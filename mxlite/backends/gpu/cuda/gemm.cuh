@@ -88,18 +88,17 @@ struct GeluTanhSlope {
     }
 };
 
-// What becomes of a sum of products. bias_at: 0 there is none, 1 one for each column, 2 for each row. `known` lies
-// as c does.
+// What becomes of a sum of products. bias_at: 0 there is none, 1 one for each column, 2 for each row. `added` and `known`
+// lie as c does, and `added` may be c: who writes a number has read what is added to it.
 template <typename O, typename C, typename Activation, typename Slope> struct Finish {
-    O *c;
-    const O *bias, *known;
+    const O *added, *bias, *known;
     int64 pitch;
     int bias_at;
     C alpha, beta;
 
     __device__ __forceinline__ O number(C sum, int row, int column) const {
         C value = alpha * sum;
-        if (beta != C(0)) value += beta * to<C>(c[row * pitch + column]);
+        if (beta != C(0)) value += beta * to<C>(added[row * pitch + column]);
         if (bias_at) value += to<C>(bias[bias_at == 1 ? column : row]);
         value = Activation::of(value);
         if (Slope::READS) value *= Slope::of(to<C>(known[row * pitch + column]));

@@ -23,7 +23,9 @@ from ....ops.conv_kernels import Geometry
 from ....ops.deconv import Deconvolution, geometry_of
 from ....ops.deconv_channels_last import _deconvolution_channels_last
 from ....ops.layout import first
+from ...added_gradient import _added_gradient
 from ...base import ChosenKernel, connected, Request
+from ..convolution.apart import Apart
 from ..convolution.by_cudnn import DATA, OUT, Tail, WEIGHT
 from ..convolution.choice import chosen
 from ..convolution.numbers import sides
@@ -131,6 +133,26 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
         return answer
 
+    def added(r: Request) -> ChosenKernel | None:
+        found = gradients.get(r.attrs.op)
+        if found is None or len(set(r.dtypes)) != 1 or r.dtype.name not in _KNOWN:
+            return None
+        of, (kind, *_), last = found
+        like = r.inputs[2]
+        g = of(r.attrs.attrs, first(like) if last else like, r.dtype)
+        way = chosen(device, kind, g, last, Tail(addend=True))
+        if way is None:
+            return None
+
+        def connect(xp: Any, a: Any, d_out: Any, weight: Any, addend: Any, *, out: Any, work: Any) -> Run:
+            run: Run = way.connect(d_out, weight, out, work, addend=addend)
+            return run
+
+        in_place = {} if isinstance(way, Apart) else {"out": ("addend",)}
+        precision = precision_of(r.dtype)
+        return connected(connect, way.nbytes, way.name, in_place=in_place, precision=precision)
+
+    gradients: dict[type[Op], tuple[Callable[..., Geometry], tuple[str, ...], bool]] = {}
     table: dict[type[Op], list[Any]] = {}
     for op, of, place, forward, backward in _PAIRS:
         for kind, last in ((op, False), (_LAST.get(op), True)):
@@ -138,7 +160,10 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
                 table[kind] = [row(of, place, forward, last)]
                 assert kind.grad_op is not None
                 table[kind.grad_op] = [row(of, place, backward, last)]
+                if backward.get("d_data", ())[1:] == ("d_out", "weight"):
+                    gradients[kind] = of, backward["d_data"], last
     table[_convolution_epilogue] = [row(geometry, 0, _PAIRS[0][3], True)]
+    table[_added_gradient] = [added]
     return table
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ....graph.opdef import Op
 from ....ops.dense import FullyConnected
+from ...added_gradient import _added_gradient
 from ...base import ChosenKernel, Request
 from ...dense.operators import _dense_activation, _dense_slope
 from .. import column_sum
@@ -61,9 +62,18 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
         return products(device, r, terms, sums, column_sum.workspace(n, m, dtype))
 
+    def added(r: Request) -> ChosenKernel | None:
+        if r.attrs.op is not FullyConnected:
+            return None
+        (m, k), n = r.inputs[1], prod(r.inputs[0][:-1])
+        sides = (Side.dense(n, m), Side.dense(m, k), Side.dense(n, k))
+        term = Term("d_out", "weight", "out", sides, beta=1.0, added="addend")
+        return products(device, r, [term], in_place={"out": ("addend",)})
+
     return {
         FullyConnected: [forward],
         gradient_of(FullyConnected): [backward],
         _dense_activation: [forward],
         _dense_slope: [slope],
+        _added_gradient: [added],
     }

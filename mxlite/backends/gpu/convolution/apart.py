@@ -1,0 +1,57 @@
+"""An array added to a gradient in a launch of its own, behind the one that makes the gradient.
+
+What a way costs that adds as it writes can only be measured: cuDNN has engines for a gradient alone that it
+has not for one with a sum.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from ....graph.gradient import _grad_add
+from ....graph.ir import Shape
+from ....graph.opdef import DType, NoAttrs
+from ...base import Request
+from ...elementwise.program import program
+from ..device import Device, InOrder, nothing, Run
+from ..kernels.elementwise import FLOATS, KNOWN, Loop
+
+Way = Any
+
+
+@dataclass(frozen=True)
+class Apart:
+    """out = addend + what `way` makes. `out` holds the latter in between, and may not be the addend."""
+
+    device: Device
+    way: Way
+
+    @property
+    def name(self) -> str:
+        return f"{self.way.name}, sum"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of scratch."""
+        return int(self.way.nbytes)
+
+    def fits(self) -> bool:
+        return bool(self.way.fits())
+
+    def connect(self, first: Any, second: Any, out: Any, work: Any, addend: Any) -> Run:
+        """The calls; see Gather."""
+        if out is None or out.size == 0:
+            return nothing
+        key: Any = self.device
+        add = _sum(key, out.shape, out.dtype).call(addend, out, out)
+        return InOrder([self.way.connect(first, second, out, work), add])
+
+
+@functools.lru_cache(maxsize=256)
+def _sum(device: Any, shape: Shape, dtype: DType) -> Loop:
+    r = Request(_grad_add, NoAttrs(), (shape, shape), (shape,), dtype, (dtype, dtype))
+    p = program(r, KNOWN, FLOATS)
+    assert p is not None
+    return Loop(device, p.expression, p.constants, p.views, (dtype, dtype), p.shape, (dtype,))

@@ -1,0 +1,144 @@
+"""Gradients added to a sum by the products that make them: which are, and that nothing else changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from emulated_device import compiler, EmulatedDevice
+
+import mxlite as mx
+from mxlite.backends import Backend, base, bind_call
+from mxlite.backends.added_gradient import _added_gradient
+from mxlite.backends.gpu.kernels import table
+from mxlite.backends.gpu.passes import Passes
+from mxlite.core.dtype import as_dtype
+from mxlite.ops.dense import FullyConnected
+
+pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
+
+TABLE = table(EmulatedDevice())
+KNOWN = Passes(TABLE)
+APART = Passes({op: rows for op, rows in TABLE.items() if op.op_name != "_added_gradient"})
+
+
+def backend(passes=KNOWN, kernels=TABLE):
+    return Backend("cpu", np, kernels, simplify=passes.simplify, combine=passes.combine)
+
+
+def convolution(x, filters, kernel, name, **more):
+    pad = (kernel // 2,) * 2
+    size = (kernel, kernel)
+    return mx.sym.Convolution(x, num_filter=filters, kernel=size, pad=pad, no_bias=True, name=name, **more)
+
+
+def block(x, name, kernel=1, width=8, **more):
+    """x + what two convolutions with norms make of it, nothing behind the sum."""
+    y = x
+    for i, size in enumerate((kernel, 1)):
+        y = convolution(y, width, size, f"{name}_conv{i}", **(more if i == 0 else {}))
+        y = mx.sym.BatchNorm(y, fix_gamma=False, name=f"{name}_norm{i}")
+        y = mx.sym.relu(y, name=f"{name}_relu{i}")
+    return x + y
+
+
+def residual(blocks=3, **how):
+    x = convolution(mx.sym.var("data"), 8, 3, "stem")
+    for i in range(blocks):
+        x = block(x, f"block{i}", **how)
+    return mx.sym.sum(mx.sym.tanh(x), name="loss")
+
+
+def strided():
+    """Two convolutions of one input that skip positions."""
+    x = mx.sym.BatchNorm(mx.sym.var("data"), fix_gamma=False, name="norm")
+    made = [convolution(x, 8, size, f"conv{size}", stride=(2, 2)) for size in (3, 1)]
+    return mx.sym.sum(made[0] * made[1])
+
+
+def dense_branches():
+    """Three dense layers of one input, as those of an attention."""
+    x = mx.sym.LayerNorm(mx.sym.var("data"), name="norm")
+    made = [mx.sym.FullyConnected(x, num_hidden=8, flatten=False, name=n) for n in ("q", "k", "v")]
+    return mx.sym.sum(made[0] * made[1] * made[2])
+
+
+NETS = {
+    "products": (residual(), (2, 8, 6, 6), 3),
+    "windows": (residual(kernel=3), (2, 8, 6, 6), 3),
+    "windows with a stride": (strided(), (2, 8, 7, 6), 1),
+    "channels apart": (residual(kernel=3, num_group=8), (2, 8, 6, 6), 3),
+    "dense layers": (dense_branches(), (3, 5, 8), 2),
+}
+
+
+def bound(monkeypatch, symbol, shape, of, **options):
+    monkeypatch.setattr(base, "_cpu", lambda: of)
+    return symbol.simple_bind(mx.cpu(), data=shape, **options)
+
+
+def gradients(executor):
+    rng = np.random.default_rng(3)
+    for array in executor.arg_dict.values():
+        array[:] = rng.standard_normal(array.shape)
+    outputs = executor.forward(is_train=True)
+    executor.backward([mx.nd.ones(y.shape) for y in outputs])
+    return {n: g.asnumpy() for n, g in executor.grad_dict.items()}
+
+
+def tasks(executor, name):
+    return [t for t in executor.memory_plan.problem.tasks if t.op == name]
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_float32_has_the_bits_of_a_sum_apart_and_the_references_numbers(monkeypatch, net):
+    symbol, shape, count = NETS[net]
+    own = bound(monkeypatch, symbol, shape, backend())
+    assert len(tasks(own, "_added_gradient")) == count and not tasks(own, "_grad_add")
+    got = gradients(own)
+    apart = bound(monkeypatch, symbol, shape, backend(APART))
+    assert len(tasks(apart, "_grad_add")) + len(tasks(apart, "_fused_elementwise")) > 0
+    assert not tasks(apart, "_added_gradient")
+    for name, want in gradients(apart).items():
+        assert got[name].tobytes() == want.tobytes(), name
+    plain = gradients(bound(monkeypatch, symbol, shape, Backend("cpu", np)))
+    for name, want in plain.items():
+        np.testing.assert_allclose(got[name], want, rtol=0, atol=3e-5 * np.abs(want).max(), err_msg=name)
+
+
+def test_a_sum_lies_where_its_other_term_lay_and_costs_less(monkeypatch):
+    symbol, shape, _ = NETS["products"]
+    own, apart = (bound(monkeypatch, symbol, shape, backend(p)) for p in (KNOWN, APART))
+    plan = own.memory_plan
+    mx.memplan.check(plan, plan.predecessors)
+    steps, place = plan.schedule, plan.liveness.range_of
+    added = [s for s, t in enumerate(steps.task) if plan.problem.tasks[t].op == "_added_gradient"]
+    assert all(place[steps.outputs[s][0]] == place[steps.inputs[s][2]] >= 0 for s in added)
+    assert plan.peak_bytes <= apart.memory_plan.peak_bytes
+    assert plan.step_seconds < apart.memory_plan.step_seconds
+
+
+def test_gradients_are_the_same_bits_within_every_budget(monkeypatch):
+    symbol, shape, count = residual(2, kernel=3), (2, 8, 6, 6), 2
+    free = bound(monkeypatch, symbol, shape, backend())
+    want, plan = gradients(free), free.memory_plan
+    for share in (0.15, 0.5):
+        budget = int(plan.lower_bound_bytes + share * (plan.peak_bytes - plan.lower_bound_bytes))
+        executor = bound(monkeypatch, symbol, shape, backend(), memory_budget=budget)
+        assert executor.memory_plan.peak_bytes <= budget
+        assert len(tasks(executor, "_added_gradient")) >= count
+        for name, got in gradients(executor).items():
+            assert got.tobytes() == want[name].tobytes(), (name, budget)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_16_bits_are_rounded_once(dtype):
+    """The result is the exact sum, rounded; a product that is rounded before the sum gives another one."""
+    rng, kind = np.random.default_rng(0), as_dtype(dtype)
+    d, w, x = (rng.standard_normal(s).astype(kind) for s in ((40, 16), (16, 24), (40, 24)))
+    exact = x.astype(np.float64) + d.astype(np.float64) @ w.astype(np.float64)
+    a = _added_gradient.Attrs(FullyConnected, FullyConnected.Attrs(num_hidden=16, no_bias=True))
+    ins = (d.shape, w.shape, x.shape)
+    kernel = backend().choose(_added_gradient, a, ins, ins[2:], d.dtype, (d.dtype,) * 3)
+    work, out = np.empty(kernel.workspace, np.uint8), x.copy()
+    bind_call(kernel, np, _added_gradient, a, [d, w, out], [out], work=work, shapes=(ins, ins[2:]))()
+    np.testing.assert_array_equal(out, exact.astype(kind))
