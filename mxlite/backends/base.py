@@ -203,9 +203,10 @@ class Backend:
     num_forward)` may rewrite a whole step: it keeps the entries in `kept` (the new ones stand in its answer's
     mapping), and returns (graph, new entry of each kept one that changed, number of forward operator nodes).
     `lighten`, alike, is asked after that where nobody names a budget: its step holds less and takes a little
-    longer. `spare(graph)` takes back of a simplified forward graph what keeps more than it must for the sake
-    of time, and `spared` says what the step does instead: within a budget that the other exceeds, plans are
-    made of both (see `memplan/steps.py`).
+    longer. `divide`, alike, is asked where somebody does: what runs again sooner with small results of its
+    own at hand is two nodes then, of which one runs once. `spare(graph)` takes back of a simplified forward
+    graph what keeps more than it must for the sake of time, and `spared` says what the step does instead:
+    within a budget that the other exceeds, plans are made of both (see `memplan/steps.py`).
     `pack(graph, constant, in_place)` may rewrite an inference pass so that it works on its constant entries
     in a form that its kernels read faster; it says which variables are to be kept in which form where they
     are. `rates` is what seconds are reckoned for where no device is described; `identity()` are the facts
@@ -237,6 +238,9 @@ class Backend:
         lambda graph, kept, num_forward: (graph, {}, num_forward)
     )
     lighten: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]] = (
+        lambda graph, kept, num_forward: (graph, {}, num_forward)
+    )
+    divide: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]] = (
         lambda graph, kept, num_forward: (graph, {}, num_forward)
     )
     spare: Callable[[Graph], Graph] = lambda graph: graph
