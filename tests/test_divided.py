@@ -129,3 +129,19 @@ def test_which_norms_stay_in_one(monkeypatch):
     monkeypatch.setattr(PASS, "LEAST_COUNT", 2 * 6 * 5 + 1)
     assert operators(stays())["bn"] == "BatchNorm"
     assert operators(stays(), data=(3, 3, 6, 5), softmax_label=(3,))["bn"] == "_norm_again"
+
+
+def test_gpus_say_how_often_norms_read_their_data():
+    """Statistics read it, and what is made of them reads it again; so does the gradient."""
+
+    def seconds(budget: int | None) -> dict[str, float]:
+        net = head(relu(norm(conv(mx.sym.var("data"), "a"), "bn"), "r"))
+        rates = mx.memplan.Device(flops_per_s=1e30, bytes_per_s=2 * 16 * 6 * 5 * 4)
+        plan = net.memory_plan(GPU, optimizer=SGD, memory_budget=budget, device=rates, **SHAPES)
+        return {t.name: t.seconds for t in plan.problem.tasks}
+
+    assert seconds(None)["r"] == pytest.approx(3, abs=0.2)  # passes over data, data, result
+    found = seconds(WHOLE)
+    assert found["r_statistics"] == pytest.approx(1, abs=0.2)
+    assert found["r"] == pytest.approx(2, abs=0.2)
+    assert found["r_backward"] == pytest.approx(5, abs=0.2)  # twice over two, and over what it makes

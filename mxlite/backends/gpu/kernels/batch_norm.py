@@ -232,7 +232,9 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             moving = () if train and not a.use_global_stats else (moving_mean, moving_var)
             return k.forward(data, gamma, beta, moving, addend, (out, mean, var), work)
 
-        return connected(connect, k.workspace, f"cuda {_name(r.op)}", like=r.op.forward)
+        by_batch = r.train and not r.attrs.use_global_stats and k.at_once is None
+        twice = ("data",) if by_batch else ()
+        return connected(connect, k.workspace, f"cuda {_name(r.op)}", like=r.op.forward, twice=twice)
 
     def backward(r: Request) -> ChosenKernel | None:
         k = kernels(r)
@@ -253,7 +255,10 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
                 (d_data, d_gamma, d_beta, d_addend), work, train,
             )  # fmt: skip
 
-        return connected(connect, k.workspace, f"cuda {_name(r.op)}", like=r.op.forward, mutates=True)
+        name, like = f"cuda {_name(r.op)}", r.op.forward
+        by_batch = r.train and not r.attrs.use_global_stats and k.at_once is None and r.is_used("d_data")
+        twice = ("d_out", "data", "out") if by_batch else ()
+        return connected(connect, k.workspace, name, like=like, mutates=True, twice=twice)
 
     def statistics(r: Request) -> ChosenKernel | None:
         k = kernels(r)
