@@ -10,11 +10,11 @@ from case import Case, positive
 from mxlite import ops
 
 
-def _line(data: tuple[int, ...], rows: int, **attrs: Any) -> Case:
+def _line(data: tuple[int, ...], rows: int, op: Any = ops._norm_line, **attrs: Any) -> Case:
     channel = (data[attrs["axis"]],)
     many = (rows // prod(data[1:]), *data[1:])
     return Case(
-        ops._norm_line,
+        op,
         {"fix_gamma": False} | attrs,
         [data, *[channel] * 4],
         make={"moving_var": positive},
@@ -90,6 +90,7 @@ ROWS = {
     "norm-line-fix-gamma": _line((9, 2, 4), 400_000, axis=-1, fix_gamma=True),
     "norm-line-global": _line((5, 2, 3), 400_000, axis=2, use_global_stats=True),
     "norm-line-planes": _line((4, 3, 2, 2), 400_000, axis=1),
+    "norm-statistics": _line((6, 2, 2, 3), 400_000, ops._norm_statistics, axis=3),
     **_both("3x3", (2, 5, 6, 3), (2, 5, 6, 4), (4, 3, 3, 3), pad=(1, 1), no_bias=True),
     **_both("bias", (2, 5, 6, 3), (2, 3, 4, 4), (4, 3, 3, 3), relu=False),
     **_both("stride", (2, 7, 6, 2), (2, 4, 3, 4), (4, 2, 3, 2), stride=(2, 2), pad=(1, 0), no_bias=True),

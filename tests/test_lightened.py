@@ -100,8 +100,9 @@ def test_sums_maxima_and_the_batch_are_made_again_with_the_same_bits_in_fewer_by
     assert names[-1] == ("data_bfloat16_channels_last" if amp else "data_channels_last")
     always = remade(whole)  # weights in 16 bits; more of them here
     assert all("weight" in n for n in always) and set(always) <= set(names)
-    tasks = (len(exe.memory_plan.problem.tasks) for exe in (light, whole))
-    assert next(tasks) - next(tasks) == len(names) - len(always)
+    ops = [[t.op for t in exe.memory_plan.problem.tasks] for exe in (light, whole)]
+    divided = ops[1].count("_norm_statistics")  # those that a plan may run again
+    assert len(ops[0]) - (len(ops[1]) - divided) == len(names) - len(always)
     check(light.memory_plan)
     assert light.memory_plan.peak_bytes < whole.memory_plan.peak_bytes
     assert kept_bound(light.memory_plan.problem).kept < 0.9 * kept_bound(whole.memory_plan.problem).kept

@@ -70,7 +70,8 @@ class ChosenKernel:
     call's time, None where flops and bytes tell; `precision`: what its products are computed in.
     `is_reference`: all threads it has are those of the array module. `always` are outputs that every run
     makes if the node has them, also a run that is there to make others again: a kernel that can only make all
-    at once would else make those in another way, with other roundings.
+    at once would else make those in another way, with other roundings. `twice` are inputs that it
+    reads in two passes over memory.
     """
 
     run: Callable[..., None]
@@ -83,6 +84,7 @@ class ChosenKernel:
     always: tuple[str, ...] = ()
     in_place: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     precision: Precision = ""
+    twice: tuple[str, ...] = ()
 
     def in_place_options(self, op: type[Op], a: Any) -> Mapping[str, tuple[str, ...]]:
         """The inputs that each output may be written over: the operator's, then this kernel's."""
@@ -132,13 +134,14 @@ def connected(
     always: tuple[str, ...] = (),
     in_place: Mapping[str, tuple[str, ...]] | None = None,
     precision: Precision = "",
+    twice: tuple[str, ...] = (),
 ) -> ChosenKernel:
     """A kernel that is connected to its arrays once and then only run, as one that keeps their addresses.
 
     `connect(xp, a, <inputs>, *, <outputs>, <services>)` has the parameters of a kernel and returns the call.
     A bound program connects when it is built; an imperative call connects and runs. Arrays that reach
     `connect` are in C order. `like`: the function whose parameters count, where `connect` takes whatever
-    comes. `always`, `in_place`, `precision`: see ChosenKernel.
+    comes. `always`, `in_place`, `precision`, `twice`: see ChosenKernel.
     """
 
     def link(_: Any, xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
@@ -166,6 +169,7 @@ def connected(
         always=always,
         in_place=in_place or {},
         precision=precision,
+        twice=twice,
     )
 
 
@@ -203,9 +207,10 @@ class Backend:
     num_forward)` may rewrite a whole step: it keeps the entries in `kept` (the new ones stand in its answer's
     mapping), and returns (graph, new entry of each kept one that changed, number of forward operator nodes).
     `lighten`, alike, is asked after that where nobody names a budget: its step holds less and takes a little
-    longer. `spare(graph)` takes back of a simplified forward graph what keeps more than it must for the sake
-    of time, and `spared` says what the step does instead: within a budget that the other exceeds, plans are
-    made of both (see `memplan/steps.py`).
+    longer. `divide`, alike, is asked where somebody does: what runs again sooner with small results of its
+    own at hand is two nodes then, of which one runs once. `spare(graph)` takes back of a simplified forward
+    graph what keeps more than it must for the sake of time, and `spared` says what the step does instead:
+    within a budget that the other exceeds, plans are made of both (see `memplan/steps.py`).
     `pack(graph, constant, in_place)` may rewrite an inference pass so that it works on its constant entries
     in a form that its kernels read faster; it says which variables are to be kept in which form where they
     are. `rates` is what seconds are reckoned for where no device is described; `identity()` are the facts
@@ -237,6 +242,9 @@ class Backend:
         lambda graph, kept, num_forward: (graph, {}, num_forward)
     )
     lighten: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]] = (
+        lambda graph, kept, num_forward: (graph, {}, num_forward)
+    )
+    divide: Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Entry, Entry], int]] = (
         lambda graph, kept, num_forward: (graph, {}, num_forward)
     )
     spare: Callable[[Graph], Graph] = lambda graph: graph

@@ -27,7 +27,8 @@ class Call:
     """All of one kernel call but the arrays.
 
     `inputs` and `outputs` have one value number for each name the operator knows, -1 where there is none.
-    `flops` is the operator's own count, `nbytes` that of all arrays that the call reads and writes.
+    `flops` is the operator's own count, `nbytes` that of all arrays that the call reads and writes, as
+    often as it does.
     """
 
     node: Node
@@ -146,6 +147,7 @@ def lower_graph(
             frozenset((*ins, *wanted)),
             train,
         )
+        twice = [ins[n] for n in kernel.twice if n in ins]
         call = Call(
             node,
             kernel,
@@ -154,7 +156,7 @@ def lower_graph(
             shapes,
             numbers.get(forward, -1),
             flops_of(op, node.attrs, shapes, wanted),
-            sum(values[v].nbytes for v in (*ins.values(), *outs) if v >= 0),
+            sum(values[v].nbytes for v in (*ins.values(), *outs, *twice) if v >= 0),
         )
         calls.append(call)
         mutated = op.mutated(node.attrs)

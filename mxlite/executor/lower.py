@@ -77,12 +77,13 @@ def lower(
     `device` is what seconds are reckoned for, the backend's rates if None. `like`: the same step for other
     sizes; where no more than these differ its order is taken, with which plans for its sizes are templates
     for plans of these.
-    `light`: whether it is to hold less for a little more time, see `Backend.lighten`.
+    `light`: whether it is to hold less for a little more time, see `Backend.lighten`; else it is one for a
+    budget, see `Backend.divide`.
     """
     device = device or backend.rates
     threads = backend.threads()
     step = _rewritten(step, backend.combine)
-    step = _rewritten(step, backend.lighten) if light else step
+    step = _rewritten(step, backend.lighten if light else backend.divide)
     step = with_previews(step)
     if is_gpu(backend):
         step = _with_staging(step)

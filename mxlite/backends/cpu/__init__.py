@@ -20,6 +20,7 @@ CPU = Backend(
     simplify=passes.simplify,
     combine=passes.combine,
     lighten=passes.lighten,
+    divide=passes.divide,
     spare=passes.forget_gates,
     spared="gates computed again",
     pack=passes.pack,

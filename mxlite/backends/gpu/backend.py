@@ -50,6 +50,7 @@ class GPUBackend(Backend):
             simplify=passes.simplify,
             combine=passes.combine,
             lighten=passes.lighten,
+            divide=passes.divide,
         )
 
     def choose(

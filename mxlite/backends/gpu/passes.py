@@ -81,6 +81,10 @@ class Passes:
         """Results of norms and of other cheap operators made again; see `passes.lightened`."""
         return passes.lightened(graph, kept, num_forward, self._makes_again, STEP_FLOPS)
 
+    def divide(self, graph: Graph, kept: frozenset[Entry], num_forward: int) -> Combined:
+        """Norms in two; see `passes.divided`."""
+        return passes.divided(graph, kept, num_forward, self._makes_again)
+
     def _makes_again(self, r: Request) -> bool:
         """Whether a kernel has the bits of the first time: cuDNN's norms round in a way of their own."""
         if r.op is _norm_again and r.attrs.plus != "behind" and self._is_by_cudnn(_first_time(r)):

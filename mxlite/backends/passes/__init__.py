@@ -8,6 +8,7 @@ from .banded import banded as banded
 from .channels_last import channels_last as channels_last
 from .convolution_updates import convolution_updates as convolution_updates
 from .dense_epilogue import dense_epilogue as dense_epilogue
+from .divided import divided as divided
 from .fold import fold as fold
 from .image_gradients import image_gradients as image_gradients
 from .lightened import lightened as lightened

@@ -21,6 +21,7 @@ from ...ops.norm_act_sum import _norm_act_sum
 from ...ops.norm_again import _norm_again
 from ...ops.pool_channels_last import _chosen_pooling_channels_last, _pooling_channels_last
 from ..base import Request
+from .rewritten import output
 from .ways import is_stage, renamed, rerun
 
 
@@ -32,8 +33,8 @@ def again(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> tu
     if is_stage(node):
         return ()
     if _is_norm(node):
-        found = _normalized(node, node.inputs[0])
-        return (found,) if has_kernel(_request(graph, found, Entry(node))) else ()
+        found = normalized(node, node.inputs[0])
+        return (found,) if has_kernel(request_like(graph, found, Entry(node))) else ()
     if node.op is _pooling_channels_last and node.attrs.pool_type == "max":
         return _pooled(graph, node, has_kernel)
     return rerun(graph, node)
@@ -51,25 +52,25 @@ def _pooled(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> 
     source = norm.inputs[0] if is_alone else node.inputs[0]
     op = _chosen_pooling_channels_last
     chosen = replace(renamed(node), op=op, inputs=(source, Entry(node, node.output_names.index("index"))))
-    found = (chosen, _normalized(norm, Entry(chosen))) if is_alone else (chosen,)
-    return found if all(has_kernel(_request(graph, n, Entry(node))) for n in found) else ()
+    found = (chosen, normalized(norm, Entry(chosen))) if is_alone else (chosen,)
+    return found if all(has_kernel(request_like(graph, n, Entry(node))) for n in found) else ()
 
 
-def _normalized(norm: Node, data: Entry) -> Node:
-    """`norm` of `data`, by the statistics that it has found."""
+def normalized(norm: Node, data: Entry, by: Node | None = None) -> Node:
+    """`norm` of `data`, by the statistics that it, or the node `by`, has found."""
     a = norm.attrs
     if norm.op is _norm_act_sum:
         plus = "behind"
     else:
         plus = "array" if norm.op is _norm_act and a.add else getattr(a, "plus", "")
-    attrs = asdict(a) | {"plus": plus}
+    attrs = {"relu": False} | asdict(a) | {"plus": plus}
     attrs.pop("add", None)
-    mean, var = (Entry(norm, norm.output_names.index(n)) for n in ("mean", "var"))
+    mean, var = (output(by or norm, name) for name in ("mean", "var"))
     inputs = (data, *norm.inputs[1:3], mean, var, *norm.inputs[5:])
     return replace(renamed(norm), op=_norm_again, attrs=NormActLineAttrs(**attrs), inputs=inputs)
 
 
-def _request(graph: Graph, node: Node, like: Entry) -> Request:
+def request_like(graph: Graph, node: Node, like: Entry) -> Request:
     """The question for a kernel for `node`, which makes an array as `like` is."""
     known = [like if e not in graph.shapes else e for e in node.inputs]
     shapes, dtypes = tuple(graph.shapes[e] for e in known), tuple(graph.dtypes[e] for e in known)

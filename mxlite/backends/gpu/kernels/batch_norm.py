@@ -24,6 +24,7 @@ from ....ops.norm_act import _norm_act
 from ....ops.norm_act_line import is_lined
 from ....ops.norm_act_sum import _norm_act_sum
 from ....ops.norm_again import _norm_again
+from ....ops.norm_statistics import _norm_statistics
 from ....ops.scratch import accumulator
 from ...base import ChosenKernel, connected, Request
 from ..channels import PARTS, Split, split, split_at_once
@@ -233,7 +234,9 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             moving = () if train and not a.use_global_stats else (moving_mean, moving_var)
             return k.forward(data, gamma, beta, moving, addend, (out, mean, var), work)
 
-        return connected(connect, k.workspace, f"cuda {_name(r.op)}", like=r.op.forward)
+        by_batch = r.train and not r.attrs.use_global_stats and k.at_once is None
+        twice = ("data",) if by_batch else ()
+        return connected(connect, k.workspace, f"cuda {_name(r.op)}", like=r.op.forward, twice=twice)
 
     def backward(r: Request) -> ChosenKernel | None:
         k = kernels(r)
@@ -254,7 +257,25 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
                 (d_data, d_gamma, d_beta, d_addend), work, train,
             )  # fmt: skip
 
-        return connected(connect, k.workspace, f"cuda {_name(r.op)}", like=r.op.forward, mutates=True)
+        name, like = f"cuda {_name(r.op)}", r.op.forward
+        by_batch = r.train and not r.attrs.use_global_stats and k.at_once is None and r.is_used("d_data")
+        twice = ("d_out", "data", "out") if by_batch else ()
+        return connected(connect, k.workspace, name, like=like, mutates=True, twice=twice)
+
+    def statistics(r: Request) -> ChosenKernel | None:
+        k = kernels(r)
+        # Where one launch does all of a norm there is nothing to divide.
+        if k is None or k.at_once is not None or not r.train or r.is_used("factor") or r.is_used("shift"):
+            return None
+
+        def connect(
+            xp: Any, a: Any, data: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any, *,
+            factor: Any, shift: Any, mean: Any, var: Any, work: Any, train: bool,
+        ) -> Run:  # fmt: skip
+            moving = () if train and not a.use_global_stats else (moving_mean, moving_var)
+            return k.forward(data, gamma, beta, moving, None, (None, mean, var), work)
+
+        return connected(connect, k.workspace, "cuda norm statistics", like=r.op.forward)
 
     def again(r: Request) -> ChosenKernel | None:
         k = None if is_lined(r.attrs.plus) else kernels(r)
@@ -269,7 +290,9 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
         return connected(connect, 0, "cuda norm again", like=r.op.forward)
 
-    table: dict[type[Op], list[Any]] = {_norm_again: [again], _norm_act_sum: [forward]}
+    table: dict[type[Op], list[Any]] = {
+        _norm_again: [again], _norm_act_sum: [forward], _norm_statistics: [statistics],
+    }  # fmt: skip
     for op in (BatchNorm, BatchNorm_v1, _contrib_SyncBatchNorm, _norm_act):
         table[op] = [forward]
         if op.grad_op is not None:

@@ -1,0 +1,142 @@
+"""Norms in two, where a plan may run them again: what runs again does not look for the statistics twice.
+
+    x, addend -> norm -> y, mean, var         x -> _norm_statistics -> mean, var
+                                              x, mean, var, addend -> _norm_again -> y
+
+A norm that runs again reads its data twice, for statistics that the step still has: its gradient reads them.
+They take next to nothing to keep, so that the node that finds them runs once. What runs again is a node by
+itself, with a time of its own, and reads its data once. Planner, judge, files and calibration need to know
+nothing of it; the first time the two read and write what the one did, in the same passes over memory.
+
+Next to its data the statistics of a norm have to be small: those of all norms are kept at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import replace
+from functools import cache
+from math import prod
+
+from ...graph import Entry, Graph, Node
+from ...ops.norm import BatchNorm
+from ...ops.norm_act import _norm_act
+from ...ops.norm_act_line import _norm_act_line
+from ...ops.norm_act_sum import _norm_act_sum
+from ...ops.norm_statistics import _norm_statistics
+from ..base import Request
+from .again import normalized, request_like
+from .rewritten import output, renewed, rewritten
+
+LEAST_COUNT = 512
+"""Numbers of a channel: both statistics, and the two numbers of a line, are 1 / 128 of the data at most."""
+
+_NORMS = (BatchNorm, _norm_act, _norm_act_line, _norm_act_sum)
+
+
+def divided(
+    graph: Graph, kept: frozenset[Entry], num_forward: int, has_kernel: Callable[[Request], bool]
+) -> tuple[Graph, Mapping[Entry, Entry], int]:
+    """`graph` with norms of the batch in two; see `Backend.divide`. O(inputs).
+
+    `has_kernel` says for a `_norm_statistics` and a `_norm_again` whether the backend has one, with the bits
+    of the norm. A graph without backward nodes stays as it is: there is nothing to run again for.
+    """
+    operators = [n for n in graph.nodes if n.op is not None]
+    if len(operators) == num_forward:
+        return graph, {}, num_forward
+    search = _Search(graph, kept, cache(has_kernel))
+    found = frozenset(filter(search.is_divided, operators[:num_forward]))
+    if not found:
+        return graph, {}, num_forward
+    new, moved = _Rewrite(graph, found).result()
+    return new, moved, num_forward + len(found)
+
+
+class _Search:
+    """Which norms are divided."""
+
+    def __init__(self, graph: Graph, kept: frozenset[Entry], has_kernel: Callable[[Request], bool]) -> None:
+        self.graph, self.has_kernel = graph, has_kernel
+        self.visible = kept.union(graph.outputs)
+        self.read = kept.union(graph.outputs, (e for n in graph.nodes for e in n.inputs))
+
+    def is_divided(self, node: Node) -> bool:
+        """Whether `node` is a norm whose result may run again, with little to keep for that."""
+        if node.op not in _NORMS or node.absent or node.attrs.use_global_stats:
+            return False
+        y = Entry(node)
+        if y in self.visible or y not in self.read or not self._is_long(node):
+            return False
+        requests = (
+            self._statistics_request(node),
+            request_like(self.graph, normalized(node, node.inputs[0]), y),
+        )
+        return all(map(self.has_kernel, requests))
+
+    def _is_long(self, node: Node) -> bool:
+        shape = self.graph.shapes[Entry(node)]
+        return prod(shape) >= LEAST_COUNT * shape[node.attrs.axis] > 0
+
+    def _statistics_request(self, node: Node) -> Request:
+        """The question for a kernel that finds what is read of `node` besides its result."""
+        graph, new = self.graph, _statistics(node)
+        read = {n for n in ("factor", "shift") if n in node.output_names and output(node, n) in self.read}
+        found = request_like(graph, new, node.inputs[0])
+        channel = graph.shapes[output(node, "mean")]
+        used = frozenset((*new.input_names, "mean", "var", *read))
+        return replace(found, outputs=(channel,) * len(new.output_names), used=used)
+
+
+class _Rewrite:
+    """The graph with the norms `found` in two."""
+
+    def __init__(self, graph: Graph, found: Set[Node]) -> None:
+        self.graph, self.found = graph, found
+        self.shapes, self.dtypes = dict(graph.shapes), dict(graph.dtypes)
+        self.moved: dict[Entry, Entry] = {}
+        self.node_of: dict[Node, Node] = {}
+
+    def result(self) -> tuple[Graph, Mapping[Entry, Entry]]:
+        """The graph, and what its entries have become."""
+        order: list[Node] = []
+        for node in self.graph.nodes:
+            order += self._divided(node) if node in self.found else self._renewed(node)
+        new = rewritten(self.graph, order, self.moved, self.node_of, self.shapes, self.dtypes)
+        return new, self.moved
+
+    def _divided(self, norm: Node) -> tuple[Node, Node]:
+        now = replace(norm, inputs=self._inputs(norm.inputs))
+        first = _statistics(now)
+        made = normalized(now, now.inputs[0], by=first)
+        new = self.node_of[norm] = replace(made, name=norm.name, annotations=norm.annotations)
+        for name in first.output_names:  # two of them the norm need not have
+            self._put(output(norm, "mean"), output(first, name))
+        for i, name in enumerate(norm.output_names):
+            self._put(Entry(norm, i), output(first if name in first.output_names else new, name))
+        return first, new
+
+    def _renewed(self, node: Node) -> tuple[Node]:
+        new = renewed(node, self._inputs(node.inputs), self.node_of)
+        if node.after:
+            new = replace(new, after=self._inputs(node.after))
+        if new is not node:
+            self.node_of[node] = new
+            for i in range(node.num_outputs):
+                self._put(Entry(node, i), Entry(new, i))
+        return (new,)
+
+    def _inputs(self, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+        return tuple(self.moved.get(e, e) for e in entries)
+
+    def _put(self, was: Entry, now: Entry) -> None:
+        self.moved[was] = now
+        if was in self.shapes:  # of what nobody reads it may be unknown
+            self.shapes[now], self.dtypes[now] = self.shapes[was], self.dtypes[was]
+
+
+def _statistics(norm: Node) -> Node:
+    """The node that finds the statistics of `norm`."""
+    a = norm.attrs
+    attrs = BatchNorm.Attrs(eps=a.eps, momentum=a.momentum, fix_gamma=a.fix_gamma, axis=a.axis)
+    return Node(_norm_statistics, attrs, norm.inputs[:5], f"{norm.name}_statistics")
