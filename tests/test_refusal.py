@@ -13,7 +13,9 @@ import mxlite as mx
 from mxlite.core import MemoryBudgetError
 from mxlite.executor import remedies
 from mxlite.memplan import check, plan_memory, Problem, Task, Value
+from mxlite.memplan.blocks import Blocks
 from mxlite.memplan.holders import at_peak
+from mxlite.memplan.split import find_cuts
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +47,16 @@ def test_the_budget_named_works_exactly(problem):
     apart = error.lower_bound_bytes < error.least_feasible_bytes
     assert ("no plan is known and none is excluded" in text) == apart
     assert ("Both are one" in text) != apart
+
+
+def test_a_long_block_in_which_nothing_runs_again_is_planned():
+    """Twelve results are read to its end, so it has no cut; backward reads nothing of it."""
+    reads = [(0,) if t < 12 else (t, 1 + t % 12) if t < 60 else (t,) for t in range(70)]
+    tasks = tuple(Task(f"t{t}", "op", r, (t + 1,), seconds=1) for t, r in enumerate(reads))
+    values = (Value("data", 64, fixed=True), *(Value(f"v{t}", 64) for t in range(70)))
+    blocks = Blocks(find_cuts(Problem(tasks, values, 70, {"inputs": 64}), 8))
+    assert max(end - begin for begin, end in zip(blocks.begin, blocks.end)) > 40
+    assert all(path.seconds[0] == 0 for path in blocks.paths[1])
 
 
 @pytest.mark.parametrize("name, batch, options", [("lenet", 16, {}), ("mlp", 64, {}), ("lstm", 2, {})])
