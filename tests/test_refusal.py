@@ -154,6 +154,29 @@ def test_fit_is_refused_once_as_it_knows_its_optimizer(optimizer, fused, kind):
     assert refusal(fit, error.least_feasible_bytes - 1).least_feasible_bytes == error.least_feasible_bytes
 
 
+def test_a_refusal_of_modules_in_a_row_names_the_budget_of_each():
+    data = mx.io.NDArrayIter(mx.nd.ones((8, 6)), mx.nd.zeros((8,)), 4)
+    first = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=5, name="first")
+
+    def fit(budgets):
+        nets = (first, ()), (mx.models.get("mlp", hidden=(4,)), ("softmax_label",))
+        modules = [
+            mx.mod.Module(net, ("data",), labels, memory_budget=b) for (net, labels), b in zip(nets, budgets)
+        ]
+        whole = mx.mod.SequentialModule().add(modules[0])
+        whole.add(modules[1], take_labels=True, auto_wiring=True)
+        whole.fit(data, optimizer="adam", num_epoch=1)
+        mx.nd.waitall()
+        return [m.measured_bytes for m in modules]
+
+    error = refusal(lambda b: fit((b, b)))
+    named = [int(n) for n in re.findall(r"module \d (\d+) bytes", str(error))]
+    assert error.least_feasible_bytes == max(named) and "This is module 1 of" in str(error)
+    assert fit(named) == named
+    for less in ((named[0] - 1, named[1]), (named[0], named[1] - 1)):
+        refusal(lambda _, less=less: fit(less))
+
+
 def test_what_takes_no_less_is_no_help():
     net = mx.models.get("lenet")
     error = refusal(lambda b: net.memory_plan(mx.gpu(), memory_budget=b, data=(64, 1, 28, 28)), 4 << 20)
