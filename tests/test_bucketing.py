@@ -157,6 +157,14 @@ def test_the_loss_scale_is_one_for_all_buckets():
     assert module.loss_scale == 8.0 == module._buckets[3]._executor.loss_scale
 
 
+def test_a_bucket_that_comes_later_goes_on_with_the_loss_scale_that_steps_have_found():
+    module = bound(4, nets=few_nodes, fused_update=True, amp="float16", loss_scale="dynamic")
+    trained(module, (4,))
+    module._buckets[4]._executor.loss_scale = 8.0  # as an overflow would
+    module.prepare(batch_of(3))
+    assert module._buckets[4]._executor.loss_scale == 8.0 == module.loss_scale
+
+
 # -- what is shared and counted --------------------------------------------------------------------------
 
 

@@ -13,7 +13,9 @@ import mxlite as mx
 from mxlite.core import MemoryBudgetError
 from mxlite.executor import remedies
 from mxlite.memplan import check, plan_memory, Problem, Task, Value
+from mxlite.memplan.blocks import Blocks
 from mxlite.memplan.holders import at_peak
+from mxlite.memplan.split import find_cuts
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +47,16 @@ def test_the_budget_named_works_exactly(problem):
     apart = error.lower_bound_bytes < error.least_feasible_bytes
     assert ("no plan is known and none is excluded" in text) == apart
     assert ("Both are one" in text) != apart
+
+
+def test_a_long_block_in_which_nothing_runs_again_is_planned():
+    """Twelve results are read to its end, so it has no cut; backward reads nothing of it."""
+    reads = [(0,) if t < 12 else (t, 1 + t % 12) if t < 60 else (t,) for t in range(70)]
+    tasks = tuple(Task(f"t{t}", "op", r, (t + 1,), seconds=1) for t, r in enumerate(reads))
+    values = (Value("data", 64, fixed=True), *(Value(f"v{t}", 64) for t in range(70)))
+    blocks = Blocks(find_cuts(Problem(tasks, values, 70, {"inputs": 64}), 8))
+    assert max(end - begin for begin, end in zip(blocks.begin, blocks.end)) > 40
+    assert all(path.seconds[0] == 0 for path in blocks.paths[1])
 
 
 @pytest.mark.parametrize("name, batch, options", [("lenet", 16, {}), ("mlp", 64, {}), ("lstm", 2, {})])
@@ -140,6 +152,29 @@ def test_fit_is_refused_once_as_it_knows_its_optimizer(optimizer, fused, kind):
     module = fit(error.least_feasible_bytes)
     assert module.measured_bytes == module.planned_bytes <= error.least_feasible_bytes
     assert refusal(fit, error.least_feasible_bytes - 1).least_feasible_bytes == error.least_feasible_bytes
+
+
+def test_a_refusal_of_modules_in_a_row_names_the_budget_of_each():
+    data = mx.io.NDArrayIter(mx.nd.ones((8, 6)), mx.nd.zeros((8,)), 4)
+    first = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=5, name="first")
+
+    def fit(budgets):
+        nets = (first, ()), (mx.models.get("mlp", hidden=(4,)), ("softmax_label",))
+        modules = [
+            mx.mod.Module(net, ("data",), labels, memory_budget=b) for (net, labels), b in zip(nets, budgets)
+        ]
+        whole = mx.mod.SequentialModule().add(modules[0])
+        whole.add(modules[1], take_labels=True, auto_wiring=True)
+        whole.fit(data, optimizer="adam", num_epoch=1)
+        mx.nd.waitall()
+        return [m.measured_bytes for m in modules]
+
+    error = refusal(lambda b: fit((b, b)))
+    named = [int(n) for n in re.findall(r"module \d (\d+) bytes", str(error))]
+    assert error.least_feasible_bytes == max(named) and "This is module 1 of" in str(error)
+    assert fit(named) == named
+    for less in ((named[0] - 1, named[1]), (named[0], named[1] - 1)):
+        refusal(lambda _, less=less: fit(less))
 
 
 def test_what_takes_no_less_is_no_help():

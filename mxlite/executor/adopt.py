@@ -24,7 +24,7 @@ def adopted(plan: MemoryPlan, problem: Problem, budget: int | None) -> MemoryPla
     if (found := first_difference(plan.problem, problem)) is not None:
         raise PlanError(
             f"The plan was made for another step: {found}. Network, shapes, types, grad_req, optimizer, amp "
-            f"must be those it was made with, and the kernels too (`mxlite doctor` lists what there is)."
+            f"must be those it was made with; kernels and threads too (`mxlite doctor` lists them)."
         )
     if budget is not None and plan.peak_bytes > budget:
         raise PlanError(

@@ -200,7 +200,7 @@ class Blocks:
         """What runs again in a large block, most seconds per byte first, in a few groups."""
         tasks = self.problem.tasks
         order = sorted(self._again(b, demanded, kept), key=lambda t: (-tasks[t].seconds / self.size[t], t))
-        width = -(-len(order) // STEPS)
+        width = max(1, -(-len(order) // STEPS))
         return [order[i : i + width] for i in range(0, len(order), width)]
 
 

@@ -80,19 +80,23 @@ class LossScale:
         """Whether steps are not known that another executor made, with a history of its own."""
         return self._pending is not None and self._pending.executor.history is not executor.history
 
-    def settle(self, executor: Executor) -> tuple[Any, int] | None:
-        """Learn what the last steps decided, and wait for them, so that `executor` goes on from there.
+    def settle(self, executor: Executor | None) -> Settled | None:
+        """Learn what the last steps decided, and wait for them, so that `executor` goes on from there; None
+        for one that is still to be bound.
 
-        Returns None if all made their update, else the optimizer's progress before them, and how many did.
+        Returns None if all made their update.
         """
         pending, self._pending = self._pending, None
         last = executor if pending is None else pending.executor
+        if last is None:
+            return None
         left_out = self._learn(last)
-        if last.history is not executor.history and executor.loss_scale != self.value:
-            self.give(executor)
+        if executor is not None and last.history is not executor.history:
+            if executor.loss_scale != self.value:
+                self.give(executor)
         if pending is None or left_out == pending.left_out:
             return None
-        return pending.progress, pending.steps - (left_out - pending.left_out)
+        return Settled(last, pending.progress, pending.steps - (left_out - pending.left_out))
 
     def _learn(self, executor: Executor) -> int:
         """Fetch value and good steps; returns the number of updates left out."""
@@ -101,6 +105,16 @@ class LossScale:
         self.value, self.good_steps = executor.loss_scale or self.value, history[0]
         self._known = executor.history, history[2]
         return history[2]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Steps of `executor` some of which left out their update: the optimizer's progress before them, and how
+    many were `made`."""
+
+    executor: Executor
+    progress: Any
+    made: int
 
 
 @dataclass

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from ..core import BindError, MXLiteError, nearest, StateError
+from ..core import BindError, MemoryBudgetError, MXLiteError, nearest, StateError
 from ..core.wanted import wanted
 from ..ndarray import NDArray
 from .base_module import BaseModule
@@ -187,8 +187,18 @@ class SequentialModule(BaseModule):
         if self.optimizer_initialized and not force_init:
             self.logger.warning("optimizer already initialized, ignoring.")
             return
-        for module in self._modules:
-            module.init_optimizer(kvstore, optimizer, optimizer_params, force_init)
+        refused: list[tuple[int, MemoryBudgetError]] = []
+        for i, module in enumerate(self._modules):
+            try:
+                module.init_optimizer(kvstore, optimizer, optimizer_params, force_init)
+            except MemoryBudgetError as error:
+                refused.append((i, error))
+        if refused:
+            # Budgets are the modules' own: whoever raises one is told of all.
+            most, worst = max(refused, key=lambda r: r[1].least_feasible_bytes)
+            named = ", ".join(f"module {i} {e.least_feasible_bytes} bytes" for i, e in refused)
+            worst.remark(f"This is module {most} of the SequentialModule. Budgets that do work: {named}.")
+            raise worst
         self.optimizer_initialized = True
 
     # -- running -------------------------------------------------------------------------------

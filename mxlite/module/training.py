@@ -219,13 +219,12 @@ class Training:
 
     def settle(self, binding: Binding) -> None:
         """Where the last step decided by itself whether to update: learn what it did."""
-        if self.scale is None or not binding.is_fused:
+        if self.scale is None:
             return
-        found = self.scale.settle(binding.executor)
+        found = self.scale.settle(binding.executor if binding.is_fused else None)
         if found is not None:
-            before, made = found
-            self.optimizer.set_progress(before)
-            self.optimizer.count(self._updated(binding.executor), made)
+            self.optimizer.set_progress(found.progress)
+            self.optimizer.count(self._updated(found.executor), found.made)
             self.logger.info("Gradients overflow: no update; the loss scale is %g now.", self.scale.value)
 
     def scale_state(self, binding: Binding) -> tuple[float, int] | None:
