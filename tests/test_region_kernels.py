@@ -67,3 +67,40 @@ def test_a_region_of_an_image_that_is_not_there_is_an_error():
     arrays[1][5, 0] = 3
     with pytest.raises(OperatorError, match=r"rois\[5\] names the image 3, but data has 3"):
         fast_kernels.run(case, "float32", "compiled", arrays)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("size", [1, 2, 7, 23, 30])
+@pytest.mark.parametrize("shape", [(2, 5, 17, 23), (1, 3, 1, 16), (3, 2, 7, 7)])
+def test_adaptive_pooling_is_the_references_and_so_is_its_gradient(shape, size, dtype):
+    case = Case(ops.AdaptiveAvgPooling2D, {"output_size": (size,)}, [shape])
+    arrays, heads = case.inputs(dtype=dtype), fast_kernels.heads_of(case, dtype)
+    call = Call.of(case, dtype=dtype)
+    for backward in (False, True):
+        assert fast_kernels.kernel_name(call, "compiled", backward) == "compiled adaptive pooling"
+    got = fast_kernels.run(case, dtype, "compiled", arrays, heads)
+    fast_kernels.close(got, fast_kernels.run(case, dtype, "reference", arrays, heads), TOLERANCE[dtype])
+
+
+def test_adaptive_pooling_on_several_threads_is_the_same():
+    fast_kernels.same_on_threads(Case(ops.AdaptiveAvgPooling2D, {"output_size": (7,)}, [(2, 40, 35, 41)]))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("size", [(1, 1), (3, 2), (7, 7), (2, 30)])
+def test_maxima_of_regions_are_the_references_and_so_is_where_they_are(size, dtype):
+    case = Case(ops.ROIPooling, {"pooled_size": size, "spatial_scale": 0.5}, [SHAPE, (37, 5)])
+    arrays = case.inputs(dtype=dtype)
+    arrays[0] = np.round(np.asarray(arrays[0], np.float32) * 2).astype(arrays[0].dtype)  # many are equal
+    arrays[0][0, 0] = -np.inf
+    arrays[1] = rois_of().astype(arrays[1].dtype)
+    assert fast_kernels.kernel_name(Call.of(case, dtype=dtype), "compiled") == "compiled maxima of regions"
+    got = fast_kernels.run(case, dtype, "compiled", arrays)
+    fast_kernels.close(got, fast_kernels.run(case, dtype, "reference", arrays), 0)
+    assert (np.asarray(got["index"]) == -1).any() and (np.asarray(got["index"]) > 0).any()
+
+
+def test_maxima_of_regions_on_several_threads_are_the_same():
+    make = {"rois": lambda rng, shape: rois_of(64)}
+    attrs = {"pooled_size": (3, 3), "spatial_scale": 0.5}
+    fast_kernels.same_on_threads(Case(ops.ROIPooling, attrs, [(3, 40, 35, 41), (64, 5)], make=make))

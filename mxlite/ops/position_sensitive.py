@@ -19,7 +19,7 @@ from ..core.errors import OpAttributeError, ShapeError
 from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
-from .roi import regions, require_regions
+from .roi import regions, require_regions, rounded
 from .scratch import accumulator, carve, Piece, scratch_bytes
 
 
@@ -42,15 +42,9 @@ def _require_channels(data: Shape, output_dim: int, groups: int) -> None:
 def _along(first: Any, last: Any, scale: float, dtype: DType, offset: float = 0.0) -> tuple[Any, Any]:
     """Where regions begin along an axis and how long they are, in pixels; numbers of `dtype`, as in MXNet."""
     t = accumulator(dtype).type
-    begin, end = t(_rounded(first)) * t(scale), t(_rounded(last) + 1) * t(scale)
+    begin, end = t(rounded(first)) * t(scale), t(rounded(last) + 1) * t(scale)
     begin, end = begin - t(offset), end - t(offset)
     return begin, np.maximum(end - begin, t(0.1))
-
-
-def _rounded(x: Any) -> Any:
-    """The nearest whole numbers, halves away from zero; within 32 bits, and 0 for nan."""
-    x = np.nan_to_num(np.asarray(x, np.float64), posinf=2.0**31, neginf=-(2.0**31))
-    return np.clip(np.copysign(np.floor(np.abs(x) + 0.5), x), -(2.0**31), 2.0**31)
 
 
 def _groups(parts: int, groups: int, dtype: DType) -> Any:

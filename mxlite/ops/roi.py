@@ -108,9 +108,7 @@ class ROIPooling(Op):
             if x is not None:
                 x.fill(0 if x is out else -1)
         for r, n, corners in regions(rois, len(data)):
-            x1, y1, x2, y2 = (rounded(v * a.spatial_scale) for v in corners)
-            tops, bottoms = _parts(y1, y2, ph, h)
-            lefts, rights = _parts(x1, x2, pw, w)
+            ((tops, bottoms),), ((lefts, rights),) = pool_bounds(a, [corners], (h, w))
             top, bottom = int(tops.min()), int(bottoms.max())
             if bottom <= top or (rights <= lefts).all():
                 continue
@@ -154,18 +152,25 @@ class ROIPooling(Op):
             xp.copyto(d_data[n].reshape(-1), held, casting="unsafe")
 
 
-def rounded(x: float) -> int:
-    """The nearest whole number, halves away from zero; within 32 bits, and 0 for nan."""
-    nearest = np.floor(abs(x) + 0.5) * (1 if x >= 0 else -1)
-    return int(min(max(nearest, -(2.0**31)), 2.0**31)) if x == x else 0
+def rounded(x: Any) -> Any:
+    """The nearest whole numbers, halves away from zero, in float64; within 32 bits, and 0 for nan."""
+    x = np.nan_to_num(np.asarray(x, np.float64), posinf=2.0**31, neginf=-(2.0**31))
+    return np.clip(np.copysign(np.floor(np.abs(x) + 0.5), x), -(2.0**31), 2.0**31)
 
 
-def _parts(first: int, last: int, count: int, size: int) -> tuple[Any, Any]:
-    """Begin and end of each of `count` parts of [first, last], cut to [0, size)."""
-    step = np.float32(max(last - first + 1, 1)) / np.float32(count)
-    i = np.arange(count, dtype=np.float32)
-    begin, end = np.floor(i * step).astype(np.int64), np.ceil((i + 1) * step).astype(np.int64)
-    return np.clip(begin + first, 0, size), np.clip(end + first, 0, size)
+def pool_bounds(a: Any, corners: Any, size: Shape) -> tuple[Any, Any]:
+    """Bounds of ROIPooling's parts, cut to an image of `size`: (R, 2, PH) tops and bottoms, (R, 2, PW) lefts
+    and rights. corners: (R, 4), x1, y1, x2, y2.
+    """
+    at = rounded(np.asarray(corners, np.float64) * a.spatial_scale)
+    found = []
+    for axis, (n, count) in enumerate(zip(size, a.pooled_size)):
+        first, last = at[:, 1 - axis, None], at[:, 3 - axis, None]
+        step = np.maximum(last - first + 1, 1).astype(np.float32) / np.float32(count)
+        i = np.arange(count, dtype=np.float32)
+        ends = np.stack([np.floor(i * step), np.ceil((i + 1) * step)], axis=1)
+        found.append(np.clip(ends.astype(np.int64) + first[:, None].astype(np.int64), 0, n))
+    return found[0], found[1]
 
 
 def _running_max(

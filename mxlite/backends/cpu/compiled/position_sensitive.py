@@ -1,4 +1,4 @@
-"""Position-sensitive pooling over regions, as generated code.
+"""Pooling over regions, as generated code: means of parts from channels of their own, and maxima.
 
 Where parts lie, a table says, which is made of the regions when the call runs: (R, 4, P) numbers, of a
 region the first row, the row behind the last, the first column and the column behind the last of each part
@@ -161,3 +161,87 @@ class _Backward(_Writer):
                 mask = f.tail(column.index, columns[1])
                 place = self.op("add", line, column.index)
                 f.store(f.add(f.load(held, place, mask=mask), share), held, place, mask=mask)
+
+
+@functools.cache
+def maxima(dtype: str, has_out: bool, has_index: bool) -> native.Code:
+    """The code with one function, `forward`: its arguments are data, out, index, the image of each region,
+    table, then R, C, PH, PW, H, W. A region has 2 * PH + 2 * PW numbers in the table: tops, bottoms, lefts,
+    rights.
+
+    Of equal maxima the first, row by row, is taken; NaN is no maximum.
+    """
+    module = Module()
+    f = module.function("forward")
+    _Maxima(f, dtype).write(has_out, has_index)
+    f.done()
+    return load(module)
+
+
+class _Maxima(_Writer):
+    def write(self, has_out: bool, has_index: bool) -> None:
+        f = self.f
+        data, out, index, images, table = (f.pointer(k) for k in range(5))
+        regions, channels, high, wide, height, columns_of = (f.integer(k) for k in range(5, 11))
+        both = self.op("mul", self.op("add", high, wide), 2)
+        first, last = f.share(self.op("mul", regions, channels))
+        with f.loop(first, last) as item:
+            r, c = self.op("udiv", item.index, channels), self.op("urem", item.index, channels)
+            image = self.entry(images, (r, ""))
+            there = f.emit(f"icmp sge i64 {image}, 0")
+            mine = f.offset(table, self.op("mul", r, both), 8)
+            sides = f.offset(mine, self.op("mul", high, 2), 8)
+            plane = self.op("mul", self.at((image, ""), (c, channels)), height)
+            with f.loop("0", high) as down, f.loop("0", wide) as along:
+                rows = self.between(mine, down.index, high)
+                columns = self.between(sides, along.index, wide)
+                target = self.at((item.index, ""), (down.index, high), (along.index, wide))
+                if has_out:
+                    f.store_one(f.const(0.0), out, target, self.dtype)
+                if has_index:
+                    f.do(f"store i32 -1, ptr {f.offset(index, target, 4)}, align 4")
+                some = f.emit(f"and i1 {self.below(rows)}, {self.below(columns)}")
+                with f.when(f.emit(f"and i1 {there}, {some}")):
+                    best, place = self.best(data, plane, rows, columns, columns_of)
+                    if has_out:
+                        f.store_one(best, out, target, self.dtype)
+                    if has_index:
+                        f.do(f"store i32 {place}, ptr {f.offset(index, target, 4)}, align 4")
+
+    def between(self, table: str, part: str, count: str) -> tuple[str, str]:
+        return self.entry(table, (part, "")), self.entry(table, (self.op("add", part, count), ""))
+
+    def below(self, bounds: tuple[str, str]) -> str:
+        return self.f.emit(f"icmp slt i64 {bounds[0]}, {bounds[1]}")
+
+    def places(self, at: str) -> str:
+        """The numbers `at`, `at` + 1, ... as the bits of a float vector."""
+        f = self.f
+        lanes = f"<{', '.join(f'i32 {k}' for k in range(f.width))}>"
+        first = f.every(f.emit(f"trunc i64 {at} to i32"), "i32")
+        return f.as_float(f.emit(f"add {f.ints} {first}, {lanes}"))
+
+    def best(
+        self, data: str, plane: str, rows: tuple[str, str], columns: tuple[str, str], width: str
+    ) -> tuple[str, str]:
+        """The maximum of a part, in all lanes, and where it is in its plane, an i32."""
+        f = self.f
+        start = self.places(self.op("add", self.op("mul", rows[0], width), columns[0]))
+        with f.loop(*rows, 1, [f.const(float("-inf")), start]) as row:
+            line = self.op("mul", self.op("add", plane, row.index), width)
+            number = self.op("mul", row.index, width)
+            with f.loop(*columns, f.width, row.values) as column:
+                mask = f.tail(column.index, columns[1])
+                x = f.load(data, self.op("add", line, column.index), self.dtype, mask)
+                larger = f.compare("ogt", x, column.values[0])
+                larger = f.emit(f"and {f.bits} {larger}, {mask}")
+                here = self.places(self.op("add", number, column.index))
+                column.again(f.select(larger, x, column.values[0]), f.select(larger, here, column.values[1]))
+            row.again(*column.results)
+        best, place = row.results
+        reduce = f"llvm.vector.reduce.fmax.v{f.width}f32"  # there is no NaN
+        most = f.every(f.call("float", reduce, (f.vector, best), flags="nnan"), "float")
+        ints = f.as_int(place)
+        equal = f.compare("oeq", best, most)
+        chosen = f.emit(f"select {f.bits} {equal}, {f.ints} {ints}, {f.ints} splat (i32 {2**31 - 1})")
+        return most, f.call("i32", f"llvm.vector.reduce.smin.v{f.width}i32", (f.ints, chosen))
