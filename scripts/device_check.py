@@ -13,12 +13,14 @@ benchmark, takes whatever time is left.
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import signal
 import sys
 import tempfile
 import time
 import traceback
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -43,6 +45,7 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="small sizes (--emulated implies it)")
     parser.add_argument("--only", help=f"some of {names}, with commas between")
     parser.add_argument("--skip", default="", help="sections to leave out")
+    parser.add_argument("--wheels", type=Path, help="folder of wheels to use beside what is installed")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="for everything")
     parser.add_argument("--section", help=argparse.SUPPRESS)  # the rest is for our own processes
     parser.add_argument("--shard", default="0/1", help=argparse.SUPPRESS)
@@ -60,11 +63,31 @@ def main() -> int:
     for name in (*only, *filter(None, args.skip.split(","))):
         if name not in known:
             parser.error(f"there is no section {name!r}; there are {names}")
-    if not args.emulated and (why := no_gpu()):
-        print(f"No GPU can be used: {why}", file=sys.stderr)
-        return 2
-    wanted = [s for s in SECTIONS if s.name in only and s.name not in args.skip.split(",")]
-    return check(wanted, args, start)
+    with tempfile.TemporaryDirectory(prefix="device-check-wheels-", ignore_cleanup_errors=True) as site:
+        if args.wheels is not None:
+            bring(args.wheels, Path(site))
+        if not args.emulated and (why := no_gpu()):
+            print(f"No GPU can be used: {why}", file=sys.stderr)
+            return 2
+        wanted = [s for s in SECTIONS if s.name in only and s.name not in args.skip.split(",")]
+        return check(wanted, args, start)
+
+
+def bring(wheels: Path, site: Path) -> None:
+    """Unpack wheels for our processes, and say which. What cannot be unpacked is left out: that is no reason
+    to check nothing. Installers do more, for scripts and headers, which nobody needs here.
+    """
+    for wheel in sorted(wheels.glob("*.whl")):
+        try:
+            with zipfile.ZipFile(wheel) as file:
+                file.extractall(site)
+            print(f"brought along: {wheel.name}", flush=True)
+        except (OSError, zipfile.BadZipFile) as error:
+            print(f"{wheel.name} cannot be unpacked: {error}", flush=True)
+    if not any(site.iterdir()):
+        print(f"{wheels} has no wheel that could be used.", flush=True)
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(site), *([before] if before else [])])
 
 
 def no_gpu() -> str | None:

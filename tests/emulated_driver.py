@@ -24,7 +24,13 @@ from mxlite.backends.gpu import drivers_of
 from mxlite.backends.gpu.driver import DriverError
 
 _one_kernel = threading.Lock()  # of all devices: what threads of a block share is static in cuda_on_cpu.h
+talking = threading.local()
 LATE = 0.2  # how likely a call makes the streams go on by a step
+
+
+def talks_to() -> int:
+    """The device, or what else, that this thread talks to."""
+    return getattr(talking, "to", 0)
 
 
 @dataclass
@@ -84,8 +90,14 @@ class EmulatedDriver:
 
     # -- memory ----------------------------------------------------------------------------------------
 
-    def activate(self) -> None:
+    def activate(self) -> int | None:
         self._look()
+        before = talks_to()
+        talking.to = id(self)
+        return None if before == id(self) else before
+
+    def restore(self, before: int) -> None:
+        talking.to = before
 
     def blas(self):
         return None

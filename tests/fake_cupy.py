@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,8 +46,7 @@ class Cuda:
 
     def __init__(self, devices: int = 1, **how: Any) -> None:
         self.devices = [EmulatedDriver(i, **how) for i in range(devices)]
-        # One for all threads: tests that use several devices have one thread. None: it has chosen none yet.
-        self.current: int | None = None
+        self._chosen = threading.local()
         self.contexts: set[int] = set()  # devices that have one
         self.calls: list[tuple[str, str, tuple[Any, ...]]] = []
         self.fails: dict[str, FakeError] = {}
@@ -56,6 +56,15 @@ class Cuda:
         self.modules: dict[int, Any] = {}
         self.arguments: weakref.WeakValueDictionary[int, Arguments] = weakref.WeakValueDictionary()
         self.own_shared = 0
+
+    @property
+    def current(self) -> int | None:
+        """The device of this thread; None: it has none yet, and would make a context on the first."""
+        return getattr(self._chosen, "device", None)
+
+    @current.setter
+    def current(self, index: int | None) -> None:
+        self._chosen.device = index
 
     @property
     def device(self) -> EmulatedDriver:

@@ -117,6 +117,27 @@ def test_a_sum_lies_where_its_other_term_lay_and_costs_less(monkeypatch):
     assert plan.step_seconds < apart.memory_plan.step_seconds
 
 
+def test_a_gradient_that_somebody_else_reads_is_made_apart(monkeypatch):
+    """The gradient in a sum of two is that of both: here one goes on, and one is asked for."""
+    a, b = mx.sym.var("data"), mx.sym.var("b")
+    low, high = (mx.sym.FullyConnected(x, num_hidden=8, name=n) for x, n in ((a + b, "low"), (a, "high")))
+    symbol, found = mx.sym.sum(low * high), []
+    for of in (backend(), Backend("cpu", np)):
+        executor = bound(monkeypatch, symbol, (6, 8), of, b=(6, 8))
+        found.append(gradients(executor))
+        assert not tasks(executor, "_added_gradient")
+    for name, want in found[1].items():
+        np.testing.assert_allclose(found[0][name], want, rtol=0, atol=1e-5 * np.abs(want).max())
+
+
+def test_what_a_chain_takes_along_stays_in_it(monkeypatch):
+    """A sum beside elementwise operators of many numbers is part of their one launch."""
+    x = mx.sym.tanh(mx.sym.var("data"), name="before")
+    symbol = mx.sym.sum(mx.sym.FullyConnected(x, num_hidden=64, name="fc") * mx.sym.sigmoid(x))
+    executor = bound(monkeypatch, symbol, (32, 64), backend())
+    assert not tasks(executor, "_added_gradient") and not tasks(executor, "_grad_add")
+
+
 def test_gradients_are_the_same_bits_within_every_budget(monkeypatch):
     symbol, shape, count = residual(2, kernel=3), (2, 8, 6, 6), 2
     free = bound(monkeypatch, symbol, shape, backend())

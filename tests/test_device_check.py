@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -338,6 +339,24 @@ def test_without_a_gpu_it_says_why(sections, capsys, monkeypatch, tmp_path):
     assert capsys.readouterr().err == "No GPU can be used: there is no driver.\n" and not list(
         tmp_path.iterdir()
     )
+
+
+def test_wheels_that_come_along_are_there_for_its_processes(sections, tmp_path, monkeypatch, capsys):
+    """One that is broken is named, and hides no other."""
+    script, wheels, site = importlib.import_module("device_check"), tmp_path / "wheels", tmp_path / "site"
+    wheels.mkdir()
+    site.mkdir()
+    (wheels / "broken-1.0-py3-none-any.whl").write_bytes(b"PK no archive")
+    with zipfile.ZipFile(wheels / "brought-1.0-py3-none-any.whl", "w") as file:
+        file.writestr("brought/__init__.py", "there = 7\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    script.bring(wheels, site)
+    said = capsys.readouterr().out
+    assert "broken-1.0-py3-none-any.whl cannot be unpacked" in said
+    assert "brought along: brought-1.0-py3-none-any.whl" in said
+    assert os.environ["PYTHONPATH"] == os.pathsep.join([str(site), str(tmp_path)])
+    command = [sys.executable, "-c", "import brought; print(brought.there)"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "7\n"
 
 
 def test_the_largest_batch_is_found_to_a_sixteenth(monkeypatch):

@@ -207,6 +207,27 @@ def test_the_fused_step_equals_the_mixed_loop(seed, budgeted):
     assert fused.memory_plan.breakdown["gradients"] == 0
 
 
+def test_rates_that_their_owner_changes_in_place_count_in_the_next_step():
+    """Those that nobody can write to are looked at once; what is a view of others can change."""
+    net = mx.sym.MakeLoss(mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=1, no_bias=True, name="fc"))
+    exe = net.simple_bind(mx.cpu(), optimizer=mx.optimizer.SGD(), data=(1, 1))
+    fixed, own = np.array([[1.0, 0.0]]), np.array([[2.0, 0.0]])
+    view = own[:]
+    for array in (fixed, view):
+        array.setflags(write=False)
+    for rates in (fixed, fixed, own, own, view, view, fixed):
+        own[0, 0] += 1.0
+        exe.arg_dict["fc_weight"][:] = 0.0
+        exe.step(rates, data=np.ones((1, 1)))
+        assert exe.arg_dict["fc_weight"].asnumpy() == -rates[0, 0]
+    for rates in (own, view):
+        own[0, 0] = 1.0
+        exe.step(rates, data=np.ones((1, 1)))
+        own[0, 0] = np.nan
+        with pytest.raises(mx.MXNetError, match="hyper must be finite"):
+            exe.step(rates, data=np.ones((1, 1)))
+
+
 @pytest.mark.parametrize(
     "optimizer, states",
     [

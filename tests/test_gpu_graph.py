@@ -283,6 +283,25 @@ def test_a_dial_sends_what_has_changed_and_each_kernel_reads_its_own(late):
         assert read(device, copies[k]).tolist() == [k // 2, 1.0]
 
 
+def test_what_nobody_can_write_to_is_compared_once_and_all_else_each_time():
+    """An array is known again as itself only if it must still have the numbers it had."""
+    device = CudaDevice(EmulatedDriver(), 0)
+    dial = dial_of(device.empty(16).view("float64"))
+    fixed, own = np.array([1.0, 2.0]), np.array([3.0, 4.0])
+    lent = own[:]  # of one who can write
+    for array in (fixed, lent):
+        array.setflags(write=False)
+    writes = []
+    for values, known in (
+        *[(fixed, True)] * 2, *[(own, True)] * 2, *[(lent, True)] * 2, *[(fixed, True)] * 2, (fixed, False)
+    ):  # fmt: skip
+        own += 1.0
+        dial.set(values, known=known)
+        assert read(device, dial.array).tolist() == values.tolist()
+        writes.append(dial.writes)
+    assert writes == [1, 1, 2, 3, 4, 5, 6, 6, 7]
+
+
 def test_random_steps_count_by_themselves_until_somebody_else_draws():
     driver = RecordingDriver(EmulatedDriver())
     device = CudaDevice(driver, 0)

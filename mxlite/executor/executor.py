@@ -65,6 +65,7 @@ class Executor:
         self._masters = Masters()
         arena.tenants.add(self)
         self._templates: tuple[Template, Template] | None = None
+        self._hyper: np.ndarray | None = None  # checked, and nobody writes to it
         self._given = dict(given)
         self._states: dict[Node, dict[str, Any]] = {}
         graph = planned.graph
@@ -317,6 +318,9 @@ class Executor:
         self._masters.made = True  # all of them: an interrupt may come while a push waits for room
 
     def _check_hyper(self, hyper: Any) -> np.ndarray:
+        """Rates of a step as an array that stays as it is. One that nobody can write to is looked at once."""
+        if hyper is self._hyper:
+            return self._hyper
         shape = self._arrays["var", HYPER].shape
         values = np.array(hyper, np.float64)
         if values.shape != shape:
@@ -327,6 +331,9 @@ class Executor:
             )
         if not np.isfinite(values).all():  # the steps take nan for an update that is to be left out
             raise OpAttributeError(f"hyper must be finite numbers, got {values[~np.isfinite(values)][0]}.")
+        if isinstance(hyper, np.ndarray) and hyper.base is None and hyper.dtype == values.dtype:
+            if not hyper.flags.writeable:
+                self._hyper = values = hyper
         return values
 
     def _check_backward(self) -> None:

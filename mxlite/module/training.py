@@ -192,7 +192,7 @@ class Training:
                 self.settle(binding)
             self.scale.expect(executor, self.optimizer.progress)
         rows = self.optimizer.hypers(self._updated(executor))
-        return rows.reshape(-1, self.optimizer.update_rule().rates)
+        return rows if rows.ndim == 2 else rows.reshape(-1, self.optimizer.update_rule().rates)
 
     def _updated(self, executor: Executor) -> tuple[int, ...]:
         """The numbers of what a fused step updates; the same tuple as long as the executor's is the same."""

@@ -28,7 +28,7 @@ from mxlite.core import config
 from mxlite.core.dtype import as_dtype
 from mxlite.ops.conv_kernels import Geometry
 
-from .checks import Checks
+from .checks import Checks, Skip
 
 DTYPES = ("float32", "float16", "bfloat16")
 ALLOWED = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
@@ -64,6 +64,12 @@ PRODUCTS = {
 
 def run(checks: Checks) -> None:
     device = backend_of(mx.gpu(0)).device
+    if not checks.emulated:
+        with checks.check("cuDNN") as found:
+            there = session(device)
+            if there is None:
+                raise Skip("cuDNN, its front end or cuBLAS is not installed: its ways are not checked.")
+            found["version"] = there.cudnn.backend_version()
     dtypes = DTYPES[:1] if checks.emulated else DTYPES
     for dtype in dtypes:
         for name, case in CONVOLUTIONS.items():

@@ -21,6 +21,8 @@ class AbsentDriver:
 
     def activate(self) -> None: ...
 
+    def restore(self, before: int) -> None: ...
+
     def blas(self) -> None:
         return None
 

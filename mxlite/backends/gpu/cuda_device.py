@@ -58,14 +58,12 @@ class CudaDevice:
         self.shared_bytes = driver.shared_bytes
         self.fault: DriverError | None = None
         self.was_forked = False
-        driver.activate()
-        self.blas = driver.blas()
-        self.compute = driver.stream()
-        self.uploads = driver.stream()
-        self.downloads = driver.stream()
+        with self.active():
+            self.blas = driver.blas()
+            self.compute, self.uploads, self.downloads = (driver.stream() for _ in range(3))
+            self._ring = [driver.event() for _ in range(RING)]
         self.issued = 0
         self._done = 0  # a ticket known to be over
-        self._ring = [driver.event() for _ in range(RING)]
         self._thread = threading.local()
         self._timing = threading.Lock()
         self._watch: list[int] = []  # two timed events
@@ -156,16 +154,23 @@ class CudaDevice:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Inside, this thread talks to this device; its errors are noted. Raises DeviceError."""
+        """Inside, this thread talks to this device, then again to what it did; its errors are noted.
+
+        Raises DeviceError.
+        """
         if self.fault is not None:
             raise self._after_fault()
+        before = None
         try:
-            self.driver.activate()
+            before = self.driver.activate()
             yield
         except DriverError as error:
             if error.is_lasting and self.fault is None:
                 self.fault = error
             raise
+        finally:
+            if before is not None:
+                self.driver.restore(before)
 
     def lose(self) -> None:
         """In a forked child, which cannot use what its parent has on the device."""

@@ -13,6 +13,7 @@ Read against CuPy 14.2 (`cupy_backends/cuda/api/runtime.pyx`, `driver.pyx`). Wha
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from ...core.errors import DeviceError
@@ -167,10 +168,14 @@ class CupyDriver:
         self._open()
 
     def _open(self) -> None:
-        """Make the context: what it takes is taken before anything is measured."""
+        """Make the context: what it takes is taken before anything is measured.
+
+        On a thread of its own, since the runtime notes for each which device it was told of: the caller's
+        may be another's.
+        """
         try:
-            self.activate()
-            self._call(self._runtime.free, 0)
+            with ThreadPoolExecutor(1) as other:
+                self._context = other.submit(self._made).result()
         except DriverError as error:
             if error.is_memory:
                 raise DeviceError(
@@ -183,6 +188,11 @@ class CupyDriver:
                     f"(nvidia-smi -q -d COMPUTE). {error}"
                 ) from None
             raise
+
+    def _made(self) -> int:
+        self._call(self._runtime.setDevice, self._index)
+        self._call(self._runtime.free, 0)
+        return int(self._call(self._driver.ctxGetCurrent))
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -205,16 +215,25 @@ class CupyDriver:
         """Call it for a finalizer, which may run on any thread in the middle of anything: a thread without a
         device would make a context on the first, and one of CuPy's or PyTorch's must find its own again.
         """
-        before = self._call(self._driver.ctxGetCurrent)
-        self.activate()
+        before = self.activate()
         try:
             self._call(function, *arguments)
         finally:
-            self._call(self._driver.ctxSetCurrent, before)
+            if before is not None:
+                self.restore(before)
 
-    def activate(self) -> None:
-        # Each time: other drivers, CuPy or PyTorch may have sent this thread to another device meanwhile.
-        self._call(self._runtime.setDevice, self._index)
+    def activate(self) -> int | None:
+        # Each time: other drivers, CuPy or PyTorch may have sent this thread to another device meanwhile. The
+        # runtime goes by the current context (CUDA Runtime API, "Interactions with the CUDA Driver API"); a
+        # device that a thread is told of by setDevice could not be taken back without making its context.
+        before = int(self._call(self._driver.ctxGetCurrent))
+        if before == self._context:
+            return None
+        self._call(self._driver.ctxSetCurrent, self._context)
+        return before
+
+    def restore(self, before: int) -> None:
+        self._call(self._driver.ctxSetCurrent, before)
 
     def blas(self) -> cublaslt.Library | None:
         return cublaslt.library()

@@ -42,8 +42,14 @@ class Driver(Protocol):
     multiprocessors: int
     shared_bytes: int
 
-    def activate(self) -> None:
-        """Make the calling thread talk to this device. Cheap when repeated."""
+    def activate(self) -> int | None:
+        """Make the calling thread talk to this device. Cheap when repeated.
+
+        Returns what `restore` wants, None where the thread did so already.
+        """
+
+    def restore(self, before: int) -> None:
+        """Let the calling thread talk again to what it talked to before, of whatever library."""
 
     def blas(self) -> Library | None:
         """cuBLASLt for this device; None: products run on kernels of our own."""

@@ -49,10 +49,11 @@ class Staging:
         self._starts = starts
         self._pinned: list[np.ndarray] = []
         self._at = 0
-        driver = self._device.driver
-        self._arrived = [driver.event(), driver.event()]
         self._sent = [False, False]
-        self._taken = driver.event()
+        driver = self._device.driver
+        with self._device.active():
+            self._arrived = [driver.event(), driver.event()]
+            self._taken = driver.event()
         self._has_taken = False
 
     def send(self, values: Sequence[tuple[str, np.ndarray]]) -> None:

@@ -36,12 +36,17 @@ class Dial:
         self._tickets = [0] * SLOTS
         self._next = 0
         self._there: bytes | None = None
+        self._values: np.ndarray | None = None  # what is there, if nobody can change it
         self.writes = 0  # how often something was sent
 
     def set(self, values: np.ndarray, *, known: bool = True) -> None:
         """Let the kernels that come from now on read `values`; `known`: only the host ever writes there."""
+        if values is self._values and known:
+            return
+        self._values = None
         content = np.ascontiguousarray(values, self.array.dtype).tobytes()
         if (content == self._there and known) or not content:
+            self._note(values)
             return
         at = self._next
         self._next = (at + 1) % SLOTS
@@ -53,7 +58,12 @@ class Dial:
         driver.copy(self.array.address, slot.ctypes.data, len(content), stream)
         self._tickets[at] = self._device.mark()
         self._there = content
+        self._note(values)
         self.writes += 1
+
+    def _note(self, values: np.ndarray) -> None:
+        """These are there; an array that nobody can write to is not compared again."""
+        self._values = None if values.flags.writeable or values.base is not None else values
 
 
 _lock = threading.Lock()

@@ -18,7 +18,7 @@ from .driver import Driver
 WORK = ("launch", "copy", "fill")
 """Calls that put work on a stream; in a capture each is a node."""
 
-HARMLESS = frozenset((*WORK, "activate", "record", "wait", "launch_graph", "has_come"))
+HARMLESS = frozenset((*WORK, "activate", "restore", "record", "wait", "launch_graph", "has_come"))
 """Calls that neither allocate nor make the host wait."""
 
 
