@@ -201,3 +201,14 @@ def test_a_bound_program_fills_sparse_gradients_of_the_users(request_, first, se
     exe.forward_backward(mx.nd.ones((2, 2)), i=mx.nd.array([3, 3]))
     assert grad.indices.asnumpy().tolist() == [3] and grad.data.asnumpy().tolist() == [[2 * second] * 2]
     assert exe.measured_bytes == exe.memory_plan.peak_bytes
+
+
+def test_retain_is_an_operator_of_symbols_too(rows):
+    net = mx.sym.sparse.retain(mx.sym.Variable("data", stype="row_sparse"), mx.sym.Variable("i"))
+    kept = mx.nd.array([3, 0])
+    exe = net.bind(mx.cpu(), {"data": rows, "i": kept})
+    assert (exe.forward()[0].asnumpy() == mx.nd.sparse.retain(rows, kept).asnumpy()).all()
+    exe.arg_dict["i"][:] = 5
+    with pytest.raises(IndexError, match="indices must be in"):
+        exe.forward()[0].asnumpy()
+    mx.nd.waitall()
