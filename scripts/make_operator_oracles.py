@@ -59,9 +59,9 @@ for number in range(start, len(rows)):
             np.savez(folder + "/%d.out.npz" % number, **result)
             continue
         make = getattr(mx.sym, row["op"], None) or getattr(mx.symbol._internal, row["op"], None)
-        for prefix, place in (("_linalg_", mx.sym.linalg), ("_contrib_", mx.sym.contrib)):
-            if row["op"].startswith(prefix):
-                make = getattr(place, row["op"][len(prefix):], make)
+        for place in ("linalg", "contrib", "image"):
+            if row["op"].startswith("_" + place + "_"):
+                make = getattr(getattr(mx.sym, place), row["op"][len(place) + 2:], make)
         if make is None:
             raise AttributeError("MXNet has no " + row["op"])
         names = row["inputs"]

@@ -92,6 +92,13 @@ def _density(name: str, count: int, make: Any) -> dict[str, Case]:
     }
 
 
+def _torch_dirichlet(a: Any, sample: Any, alpha: Any) -> Any:
+    # PyTorch's own wants samples whose sum is 1.
+    wide = alpha.reshape(*alpha.shape[:-1], *(1,) * (sample.ndim - alpha.ndim), alpha.shape[-1])
+    value = ((wide - 1) * sample.log() - wide.lgamma()).sum(-1) + wide.sum(-1).lgamma()
+    return value if a.is_log else value.exp()
+
+
 def _classes(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     """Probabilities along the last axis."""
     p = rng.uniform(0.1, 1, shape)
@@ -104,6 +111,18 @@ def _multinomial(data: tuple[int, ...], large: tuple[int, ...], **attrs: Any) ->
 
 
 ROWS: dict[str, Case] = {
+    **{
+        f"_random_pdf_dirichlet{mark}": Case(
+            ops._random_pdf_dirichlet,
+            {"is_log": is_log},
+            [sample, alpha],
+            make={"sample": _classes, "alpha": positive},
+            tolerance=1e-5,
+            torch=_torch_dirichlet,
+            large=[(20_000, *sample[1:]), (20_000, *alpha[1:])],
+        )
+        for is_log, mark, sample, alpha in ((False, "", (5, 3), (5, 3)), (True, "-many", (3, 2, 4), (3, 4)))
+    },
     **{k: row for name, attrs in _NUMBERS.items() for k, row in _number(name, attrs).items()},
     **{
         f"_random_{name}_like": Case(

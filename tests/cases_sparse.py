@@ -10,6 +10,12 @@ OWN = "MXNet's wants sparse arrays: see mxnet_sparse.py"
 
 ROWS = {
     "cast_storage": Case(ops.cast_storage, {"stype": "csr"}, [(3, 4)], mxnet=OWN),
+    "_sparse_retain": Case(
+        ops._sparse_retain, {}, [(5, 2, 3), (4,)], make={"indices": integers(0, 5)}, mxnet=OWN, empty=False
+    ),
+    "_sparse_retain-vector": Case(
+        ops._sparse_retain, {}, [(5,), (2,)], make={"indices": integers(0, 5)}, mxnet=OWN, empty=False
+    ),
     "_square_sum": Case(ops._square_sum, {"axis": (1,), "keepdims": True}, [(5, 4)], mxnet=OWN),
     "_touched_rows": Case(
         ops._touched_rows, {"size": 7}, [(3, 2)], make={"data": integers(-1, 9)}, large=[(100_000, 2)]

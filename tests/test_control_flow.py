@@ -663,10 +663,10 @@ def test_a_subgraph_is_compared_by_its_text():
 
 def test_a_lone_state_of_a_loop_may_come_back_without_its_list():
     for back in (lambda s: s, lambda s: [s]):
-        for given in (Z, [Z]):
-            _, last = S.contrib.while_loop(lambda s: S.sum(s) < 5, lambda s: ([], back(s + 1)), given, 9)  # noqa: B023
+        for first in (Z, [Z]):
+            _, last = S.contrib.while_loop(lambda s: S.sum(s) < 5, lambda s: ([], back(s + 1)), first, 9)  # noqa: B023
             (state,) = last if isinstance(last, list) else [last]
-            assert isinstance(last, list) == isinstance(given, list)
+            assert isinstance(last, list) == isinstance(first, list)
             assert state.bind(mx.cpu(), {"s": mx.nd.ones((2,))}).forward()[0].asnumpy().tolist() == [3, 3]
 
 

@@ -185,3 +185,31 @@ def test_a_parabola_through_0_keeps_a_csr_array_sparse(csr):
     through, above = (mx.nd.contrib.quadratic(csr, a=2, b=1, c=c) for c in (0, 1))
     assert (through.stype, above.stype) == ("csr", "default")
     assert (through.asnumpy() == 2 * X**2 + X).all() and (above.asnumpy() == 2 * X**2 + X + 1).all()
+
+
+@pytest.mark.parametrize("request_, first, second", [("write", 1, 1), ("add", 11, 1)])
+def test_a_bound_program_fills_sparse_gradients_of_the_users(request_, first, second):
+    net = mx.sym.take(mx.sym.Variable("w"), mx.sym.Variable("i"))
+    grad = mx.nd.array(np.full((4, 2), [[10], [0], [0], [0]])).tostype("row_sparse")
+    args = {"w": mx.nd.ones((4, 2)), "i": mx.nd.array([0, 2])}
+    exe = net.bind(mx.cpu(), args, args_grad={"w": grad}, grad_req={"w": request_})
+    assert exe.grad_dict["w"] is grad
+    exe.forward(is_train=True)
+    exe.backward(mx.nd.ones((2, 2)))
+    assert grad.indices.asnumpy().tolist() == [0, 2]
+    assert grad.data.asnumpy().tolist() == [[first] * 2, [1] * 2]
+    grad[:] = 0
+    exe.forward_backward(mx.nd.ones((2, 2)), i=mx.nd.array([3, 3]))
+    assert grad.indices.asnumpy().tolist() == [3] and grad.data.asnumpy().tolist() == [[2 * second] * 2]
+    assert exe.measured_bytes == exe.memory_plan.peak_bytes
+
+
+def test_retain_is_an_operator_of_symbols_too(rows):
+    net = mx.sym.sparse.retain(mx.sym.Variable("data", stype="row_sparse"), mx.sym.Variable("i"))
+    kept = mx.nd.array([3, 0])
+    exe = net.bind(mx.cpu(), {"data": rows, "i": kept})
+    assert (exe.forward()[0].asnumpy() == mx.nd.sparse.retain(rows, kept).asnumpy()).all()
+    exe.arg_dict["i"][:] = 5
+    with pytest.raises(IndexError, match="indices must be in"):
+        exe.forward()[0].asnumpy()
+    mx.nd.waitall()

@@ -71,8 +71,13 @@ def test_values_and_gradients_against_expected_ones():
     )
     with pytest.raises(AssertionError, match="EXPECTED_fc_bias"):
         tu.check_symbolic_backward(NET, [X, W, B], [G], [*GRADS[:2], GRADS[2] + 1], 1e-4, 1e-4)
-    with pytest.raises(BindError, match="arrays are dense"):
-        tu.check_symbolic_backward(NET, [X, W, B], [G], GRADS, grad_stypes={"data": "csr"})
+    for request in ("write", "add", "null"):
+        stypes = {"data": "csr", "fc_weight": "row_sparse"}
+        grads = tu.check_symbolic_backward(
+            NET, [X, W, B], [G], GRADS, 1e-4, 1e-4, grad_req=request, grad_stypes=stypes
+        )
+        assert [grads[n].stype for n in ("data", "fc_weight", "fc_bias")] == ["csr", "row_sparse", "default"]
+    tu.check_numeric_gradient(NET, [X, W, B], rtol=1e-2, atol=1e-3, grad_stype_dict=stypes)
 
 
 def test_results_agree_over_dtypes_or_are_named():

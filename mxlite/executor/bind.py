@@ -18,7 +18,7 @@ from .amp import amp_dtype, LossScale, typed
 from .calibration import Calibration, with_measured_costs
 from .candidates import Candidates
 from .executor import Executor
-from .given import by_name, check_apart, plain, refuse_sparse, shared_arrays
+from .given import by_name, check_apart, plain, shared_arrays
 from .group import Arrival, ExecutorGroup, Expected
 from .infer import shapes_of_variables
 from .link import arena_bytes, link
@@ -28,6 +28,7 @@ from .offload import host_link, Offload
 from .planned import Planned
 from .planning import Planning
 from .room import require_room
+from .sparse_gradients import SparseGradients
 from .step import check_grad_req, Key
 from .trials import tried, tried_in_turns
 from .watch import Watch
@@ -307,7 +308,8 @@ def bind(
     """Link arrays of the user's: `args`, `args_grad` and `aux_states` are lists in the symbol's order,
     or dicts.
 
-    Arguments without an array in `args_grad` get no gradient.
+    Arguments without an array in `args_grad` get no gradient. Sparse arrays there are written after each
+    backward pass from dense ones that the program has, and counts.
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
@@ -335,7 +337,8 @@ def bind(
             raise ShapeError(f"args_grad: {name!r} is {given[name].shape}, its gradient {grad.shape}.")
         if grad.dtype != given[name].dtype:
             raise DTypeError(f"args_grad: {name!r} is {given[name].dtype}, its gradient {grad.dtype}.")
-    refuse_sparse(grads)
+    sparse = SparseGradients(grads, requests)
+    grads |= sparse.dense
     check_apart(grads, requests)
     data = (
         {n for n, r in requests.items() if r == "null"}
@@ -368,7 +371,9 @@ def bind(
     shapes = {n: a.shape for n, a in given.items()}
     settings = locals_of(shapes, requests, None, budget, optimizer, amp, scale, device, offload, streams)
     settings["inputs"] = data or set(shapes)  # where no gradient is asked for, nothing tells which is which
-    return link(planned, ctx, arrays, requests, shared_exec, settings)
+    executor = link(planned, ctx, arrays, requests, shared_exec, settings)
+    executor.show_sparse(sparse)
+    return executor
 
 
 def check_streams(streams: int) -> None:

@@ -27,6 +27,7 @@ from .metrics import sums_key, taken_key
 from .planned import Planned
 from .program import Program
 from .row_gradients import is_row_sparse
+from .sparse_gradients import SparseGradients
 from .step import Key
 from .storage import plan_in_errors
 from .watch import Watch
@@ -81,6 +82,7 @@ class Executor:
         self._infer: Program | None = None
         self._has_backward = planned.train.problem.num_forward < len(planned.train.problem.tasks)
         self._monitor: Callable[[str, NDArray], Any] | None = None
+        self._sparse: SparseGradients | None = None
         self._loss_scale: float | None = None
         if ("var", LOSS_SCALE) in arrays:
             self.loss_scale = given["loss_scale"].value
@@ -94,6 +96,12 @@ class Executor:
             if grad is None or flags is None
             else RowGradient(grad, flags, is_row_sparse(Entry(argument)))
         )
+
+    def show_sparse(self, gradients: SparseGradients) -> None:
+        """Show these gradients of a user's instead of the dense ones that are written."""
+        if gradients.sparse:
+            self._sparse = gradients
+            self.grad_arrays = [gradients.sparse.get(n, g) for n, g in zip(self._arguments, self.grad_arrays)]
 
     # -- what it holds -------------------------------------------------------------------------
 
@@ -249,7 +257,12 @@ class Executor:
         self._check_backward()
         self._feed.inputs(inputs)
         self._feed.heads(out_grads)
-        return self._push_step()
+        if self._sparse is not None:
+            self._sparse.before()
+        outputs = self._push_step()
+        if self._sparse is not None:
+            self._sparse.after()
+        return outputs
 
     def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
         """Push the backward pass: gradients go to `grad_arrays` as `grad_req` says.
@@ -270,7 +283,11 @@ class Executor:
             program = self._training_program(anew=True)
             self._feed.draw(program, again=True)
             program.push_forward(self._feed.take())
+        if self._sparse is not None:
+            self._sparse.before()
         self._push_backward()
+        if self._sparse is not None:
+            self._sparse.after()
 
     def step(self, hyper: Any, **inputs: Any) -> list[NDArray]:
         """One fused training step: forward, backward and update, gradients dying on the way.

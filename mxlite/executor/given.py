@@ -35,16 +35,6 @@ def plain(arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:
     return {n: a.plain() for n, a in arrays.items()}
 
 
-def refuse_sparse(grads: Mapping[str, NDArray]) -> None:
-    """Raise BindError where a gradient is to be written into a sparse array."""
-    for name, grad in grads.items():
-        if grad.stype != "default":
-            raise BindError(
-                f"args_grad: {name!r} is a {grad.stype} array, but a program writes dense ones. simple_bind "
-                f"makes the array, and grad_dict[{name!r}] is row_sparse where MXNet's is."
-            )
-
-
 def shared_arrays(shared_exec: Executor | None, planned: Planned, inputs: set[str]) -> dict[Key, NDArray]:
     """Parameters, gradients and states of another executor that have the same shape and type here."""
     if shared_exec is None:

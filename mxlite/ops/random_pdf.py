@@ -265,3 +265,76 @@ class _random_pdf_generalized_negative_binomial(_Density):
         _gradients(
             xp, _generalized_negative_binomial, a, d_out, sample, (mu, alpha), d_sample, (d_mu, d_alpha), work
         )
+
+
+class _random_pdf_dirichlet(Op):
+    """Density of Dirichlet numbers, ``Gamma(sum alpha) * prod(x^(alpha-1) / Gamma(alpha))``.
+
+    sample: (s..., t..., K);  alpha: (s..., K)  ->  out: (s..., t...); its logarithm with `is_log`. A sample
+    is K numbers above 0 whose sum is 1, which is not looked at; its gradient is that of the formula.
+    """
+
+    aliases = ("random_pdf_dirichlet",)
+    inputs = ("sample", "alpha")
+    accepts = "float"
+    Attrs = _Density.Attrs
+
+    @staticmethod
+    def infer_shape(a, sample, alpha):
+        fits = alpha and len(sample) >= len(alpha) and sample[-1] == alpha[-1]
+        if not fits or sample[: len(alpha) - 1] != alpha[:-1]:
+            raise ShapeError(f"sample must begin and end as alpha, {alpha}, got {sample}.")
+        return (sample, alpha), (sample[:-1],)
+
+    @staticmethod
+    def flops(a, inputs, outputs):
+        return 60 * prod(inputs[0])
+
+    @staticmethod
+    def backward_workspace(a, inputs, outputs, dtype):
+        return scratch_bytes(_totals(1, prod(inputs[1])))
+
+    @staticmethod
+    def forward(xp, a, sample, alpha, *, out):
+        if out is None:
+            return
+        for part, _, x, given in _vectors(xp, sample, alpha):
+            value = _dirichlet(xp, x, given)
+            xp.copyto(out.reshape(-1)[part], value if a.is_log else xp.exp(value), casting="unsafe")
+
+    @staticmethod
+    def backward(xp, a, d_out, sample, alpha, *, d_sample, d_alpha, work):
+        (total,) = carve(work, _totals(1, alpha.size))
+        total.fill(0)
+        for part, row, x, given in _vectors(xp, sample, alpha):
+            head = d_out.reshape(-1)[part].astype("float64")[:, None]
+            if not a.is_log:
+                head = head * xp.exp(_dirichlet(xp, x, given))[:, None]
+            if d_sample is not None:
+                xp.copyto(d_sample.reshape(-1, x.shape[1])[part], head * (given - 1) / x, casting="unsafe")
+            if d_alpha is not None:
+                whole = digamma_values(xp, given.sum(axis=1, keepdims=True))
+                xp.add.at(
+                    total.reshape(alpha.shape).reshape(-1, x.shape[1]),
+                    row,
+                    head * (xp.log(x) + whole - digamma_values(xp, given)),
+                )
+        if d_alpha is not None:
+            xp.copyto(d_alpha.reshape(-1), total, casting="unsafe")
+
+
+def _vectors(xp, sample, alpha):
+    """(which samples, which rows of alpha, samples, their alpha), in float64, some samples at a time."""
+    classes = sample.shape[-1]
+    count, rows = prod(sample.shape[:-1]), prod(alpha.shape[:-1])
+    flat, parameters = sample.reshape(count, classes), alpha.reshape(rows, classes)
+    step = max(1, _PIECE // max(1, classes))
+    for begin in range(0, count, step):
+        part = slice(begin, min(begin + step, count))
+        row = xp.arange(part.start, part.stop) // (count // rows)
+        yield part, row, flat[part].astype("float64"), parameters[row].astype("float64")
+
+
+def _dirichlet(xp, x, alpha):
+    value = ((alpha - 1) * xp.log(x) - gammaln_values(xp, alpha)).sum(axis=1)
+    return value + gammaln_values(xp, alpha.sum(axis=1))

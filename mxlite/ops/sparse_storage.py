@@ -51,6 +51,55 @@ class cast_storage(Op):
         xp.copyto(out, data)
 
 
+class _sparse_retain(Op):
+    """The rows of an array that these numbers name; 0 in all others.
+
+    data: (R, ...);  indices: (K,) whole numbers of [0, R) in any dtype  ->  out: as data. The gradient is 0
+    in the other rows; `indices` have none.
+    """
+
+    inputs = ("data", "indices")
+
+    @staticmethod
+    def infer_shape(a, data, indices):
+        if not data or len(indices) != 1:
+            raise ShapeError(f"data must have rows, and indices one axis; got {data} and {indices}.")
+        return (data, indices), (data,)
+
+    @classmethod
+    def infer_type(cls, a, *dtypes):
+        return dtypes, (dtypes[0],)
+
+    @staticmethod
+    def workspace(a, inputs, outputs, dtype):
+        return 8 * prod(inputs[1]) + inputs[0][0]
+
+    @staticmethod
+    def backward_workspace(a, inputs, outputs, dtype):
+        return 8 * prod(inputs[1]) + inputs[0][0]
+
+    @staticmethod
+    def forward(xp, a, data, indices, *, out, work):
+        _keep_rows(xp, data, indices, out, work)
+
+    @staticmethod
+    def backward(xp, a, d_out, indices, *, d_data, work):
+        _keep_rows(xp, d_out, indices, d_data, work)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        return {"data": w._sparse_retain(heads["out"], ins["indices"])}
+
+
+def _keep_rows(xp, data, indices, out, work):
+    begin = 8 * indices.size
+    kept = work[begin : begin + len(data)]
+    kept.fill(0)
+    kept[bounded(xp, whole(xp, indices, work), len(data), "raise", "_sparse_retain")] = 1
+    out.fill(0)
+    xp.copyto(out, data, where=kept.view(bool).reshape(-1, *(1,) * (data.ndim - 1)))
+
+
 class _square_sum(Op):
     """Sum of squares over axes, ``out = sum(data**2)``.
 
