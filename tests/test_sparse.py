@@ -168,3 +168,9 @@ def test_random_sparse_arrays_are_as_dense_as_is_said():
     assert mx.test_utils.rand_ndarray((3, 4), "csr", density=1.0, modifier_func=lambda x: 2).sum() == 24
     with pytest.raises(mx.OpAttributeError, match="uniform"):
         mx.test_utils.rand_sparse_ndarray((3, 4), "csr", distribution="powerlaw")
+
+
+@pytest.mark.parametrize("make", [mx.nd.sparse.csr_matrix, mx.nd.sparse.row_sparse_array])
+def test_a_sparse_array_of_a_sparse_one_is_on_the_device_that_is_asked_for(make):
+    of = make(np.eye(3, dtype="float32"))
+    assert make(of, ctx=mx.cpu(1), dtype="float64").context == make(of, ctx=mx.cpu(1)).context == mx.cpu(1)

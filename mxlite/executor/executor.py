@@ -24,6 +24,7 @@ from .feed import Feed
 from .graph_program import GraphProgram, make_program
 from .lower import Lowered
 from .metrics import sums_key, taken_key
+from .modes import is_alike_in_training
 from .planned import Planned
 from .program import Program
 from .row_gradients import is_row_sparse
@@ -255,7 +256,9 @@ class Executor:
 
         `out_grads` are head gradients, one for each output that is not a loss (or for each output). Where no
         output depends on what asked for a gradient there is nothing to do: those were set to 0 by binding.
-        `is_train` is accepted for MXNet's sake: a forward for training comes before in any case.
+        After a forward(is_train=False) the forward pass is run once more, for training, if that gives the
+        same: StateError where a node looks at the mode, draws random numbers or has an auxiliary state.
+        `is_train` is accepted for MXNet's sake.
         """
         if not self._has_backward:
             return
@@ -328,8 +331,11 @@ class Executor:
             )
 
     def _push_backward(self) -> None:
+        inferred = self._infer is not None and self._arena.holder is self._infer
         program = self._training_program()
-        if self._arena.holder is not program:
+        if inferred and is_alike_in_training(self._planned.graph):
+            program.push_forward(self._feed.take())
+        elif self._arena.holder is not program:
             raise StateError(
                 "backward() needs a forward(is_train=True) of this executor right before it: "
                 "its forward values are not there (never computed, already used, or the arena was used "
