@@ -141,4 +141,6 @@ for _module in (contrib.text, contrib.text.embedding, contrib.text.utils, contri
     _name = _module.__name__.rpartition("io.")[2]
     _sys.modules.setdefault(f"{__name__}.contrib.{_name}", _module)
 
+_sys.modules.setdefault(f"{__name__}.contrib.autograd", contrib.autograd)
+
 __version__ = "0.1.0"

@@ -55,6 +55,9 @@ ROWS: dict[str, Case] = {
     "_metric_chosen-ignore": _case(
         ops._metric_chosen, {"floor": 0.3, "ignore": 2.0}, (3, 4), (3, 4, 5), label=_THREE, make=_UNIT
     ),
+    "_metric_chosen-clip": _case(
+        ops._metric_chosen, {"clip": True}, (3, 4), (3, 4, 5), label=integers(-2, 9), make=_UNIT
+    ),
     "_metric_total": _case(ops._metric_total, {}, (5, 70)),
     "_metric_difference": _case(ops._metric_difference, {"of": "absolute"}, (5, 7), (5, 7)),
     "_metric_difference-square": _case(ops._metric_difference, {"of": "square"}, (33,), (33,)),

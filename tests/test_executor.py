@@ -432,12 +432,31 @@ def test_an_index_out_of_range_is_an_index_error_too():
 # -- bad input -------------------------------------------------------------------------------------------
 
 
-def test_backward_behind_an_inference_pass_is_refused():
+def test_backward_after_a_forward_for_inference_gives_the_same_gradients():
+    """Programs call forward() and backward(), and MXNet keeps what the forward pass gave."""
     exe = mlp().simple_bind(mx.cpu(), data=(2, 3))
+    for a in exe.arg_arrays:
+        a[:] = mx.nd.random.uniform(-1, 1, a.shape)
+    exe.forward(is_train=True)
+    exe.backward()
+    want = [g.asnumpy() for g in exe.grad_arrays]
+    assert any(w.any() for w in want)
+    for w, g in zip(want, exe.grad_arrays):
+        g[:] = 7 * w
+    exe.forward()
+    exe.backward()
+    for w, g in zip(want, exe.grad_arrays):
+        np.testing.assert_array_equal(g.asnumpy(), w)
+
+
+@pytest.mark.parametrize("layer", [mx.sym.Dropout, mx.sym.BatchNorm])
+def test_backward_needs_its_own_forward(layer):
+    exe = layer(mlp(), name="layer").simple_bind(mx.cpu(), data=(2, 3))
+    head = mx.nd.ones(exe.outputs[0].shape)
     exe.forward(is_train=True)
     exe.forward(is_train=False)
     with pytest.raises(mx.StateError, match="right before"):
-        exe.backward()
+        exe.backward(head)
 
 
 def test_backward_without_a_forward_computes_it():

@@ -376,8 +376,10 @@ def test_mnist_arguments_are_checked(mnist: Any) -> None:
     with pytest.raises(ValueError, match="part_index"):
         mxio.MNISTIter(**mnist, num_parts=2, part_index=2)
     assert mxio.MNISTIter(**mnist, batch_size=2, input_shape=(4,), flat=True).provide_data[0].shape == (2, 4)
-    with pytest.raises(ShapeError, match=r"input_shape is \(784,\).*\(2, 2\)"):
-        mxio.MNISTIter(**mnist, input_shape=(784,))
+    assert mxio.MNISTIter(**mnist, batch_size=2, data_shape=(4,)).provide_data[0].shape == (2, 1, 2, 2)
+    for name in ("input_shape", "data_shape"):
+        with pytest.raises(ShapeError, match=rf"{name} is \(784,\).*\(2, 2\)"):
+            mxio.MNISTIter(**mnist, **{name: (784,)})
     mnist["label"].write_bytes(idx(LABELS[:6]))
     with pytest.raises(FormatError, match=r"7 images.*6 labels"):
         mxio.MNISTIter(**mnist, batch_size=1)
@@ -489,3 +491,11 @@ def test_an_iterator_without_labels_need_not_say_so():
 
     batch = Noise(2).next()
     assert batch.label is None and batch.pad is None and batch.data[0].shape == (2, 3)
+
+
+def test_the_order_of_an_epoch_can_be_read() -> None:
+    plain = mxio.NDArrayIter(np.zeros((5, 2), "float32"))
+    assert plain.idx.tolist() == [0, 1, 2, 3, 4]
+    x = np.arange(20, dtype="float32").reshape(10, 2)
+    shuffled = mxio.NDArrayIter(x, batch_size=10, shuffle=True, seed=3)
+    np.testing.assert_array_equal(shuffled.next().data[0].asnumpy(), x[shuffled.idx])

@@ -259,3 +259,27 @@ def test_a_users_metric_with_its_own_sums_works() -> None:
 def test_a_nameless_function_gives_its_metric_a_name_that_says_so():
     assert metric.np(lambda label, pred: 0).name == "custom(<lambda>)"
     assert metric.np(lambda label, pred: 0, name="mine").name == "mine"
+
+
+def test_perplexity_takes_a_label_beyond_the_classes_for_the_last_one():
+    """As MXNet's `pick` does; vocabularies that begin at 1 come to it."""
+    pred = np.array([[0.5, 0.2, 0.3], [0.1, 0.1, 0.8], [0.6, 0.3, 0.1]], "float32")
+    for ignore in (None, 0):
+        m = metric.Perplexity(ignore)
+        m.update([np.array([3, 2, -1])], [pred])
+        want = np.exp(-np.log([0.3, 0.8, 0.6]).mean())
+        assert m.get()[1] == pytest.approx(want, rel=1e-6)
+        op, options = m.operation(np.array([3, 2, -1]), pred)  # what a device adds up
+        sums, taken = np.zeros(4), np.zeros(1)
+        op.forward(np, op.Attrs(**options), sums, taken, np.array([3, 2, -1]), pred)
+        assert np.exp(sums[2] / sums[3]) == pytest.approx(want, rel=1e-6), sums
+
+
+def test_a_metric_has_further_names():
+    @metric.register
+    @metric.alias("second-name", "third-name")
+    class FirstName(metric.EvalMetric):
+        def __init__(self):
+            super().__init__("first")
+
+    assert type(metric.create("third-name")) is type(metric.create("firstname")) is FirstName

@@ -116,6 +116,15 @@ def test_array_copies_its_source():
     same(a, [1, 1, 1])
 
 
+def test_numbers_as_text_become_an_array():
+    """Programs split lines of a file and hand over the pieces."""
+    x = nd.array([["1", "2.5"], ["-3", "4e2"]])
+    assert x.dtype == np.float32 and x.asnumpy().tolist() == [[1, 2.5], [-3, 400]]
+    assert nd.array(["7"], dtype="int32").asnumpy().tolist() == [7]
+    with pytest.raises(TypeError, match=r"holds numbers.*'one'"):
+        nd.array(["1", "one"])
+
+
 def test_creation_functions():
     same(nd.zeros(3), [0, 0, 0])
     same(nd.ones((2, 1), dtype="int64"), [[1], [1]])

@@ -37,6 +37,16 @@ def test_feed_forward_stays_within_its_budget():
         tight.fit(x, y)
 
 
+def test_a_pull_leaves_sparse_arrays_alone_unless_told_otherwise():
+    store = mx.kv.create()
+    store.init(3, mx.nd.ones((2, 2)))
+    out = (mx.nd.ones((2, 2)) * 2).tostype("row_sparse")
+    store.pull(3, out=out)
+    assert out.asnumpy().tolist() == [[2, 2], [2, 2]]
+    store.pull(3, out=out, ignore_sparse=False)
+    assert out.asnumpy().tolist() == [[1, 1], [1, 1]]
+
+
 def test_feed_forward_predicts_for_arrays_of_any_number_of_rows():
     x, y = rows(20)
     model = feed_forward(net(), num_epoch=1, numpy_batch_size=8)
@@ -310,3 +320,35 @@ def test_a_cell_of_one_s_own_takes_activations_as_the_others_do():
     outputs, _ = Plain("own_").unroll(2, [mx.sym.Variable(f"x{i}") for i in range(2)])
     first, second = mx.sym.Group(outputs).eval(x0=mx.nd.ones((1, 3)), x1=mx.nd.full((1, 3), 5))
     assert (first.asnumpy()[0, 0], second.asnumpy()[0, 0]) == (1, 4)
+
+
+# -- mx.contrib.autograd -----------------------------------------------------------------------
+
+
+def test_functions_give_their_gradients():
+    from mxlite.contrib import autograd
+
+    x, y = mx.nd.array([1, 2]), mx.nd.array([3, 5])
+    (dx, dy), out = autograd.grad_and_loss(lambda x, y: x * y + x)(x, y)
+    assert (dx.asnumpy().tolist(), dy.asnumpy().tolist()) == ([4, 6], [1, 2])
+    assert out.asnumpy().tolist() == [4, 12]
+    (only,) = autograd.grad(lambda x, y: x * y, argnum=1)(x, y)
+    assert only.asnumpy().tolist() == [1, 2]
+    with pytest.raises(TypeError, match="Argument 0"):
+        autograd.grad(lambda x: x)(3)
+
+
+def test_sections_record_and_train():
+    import mxlite.contrib.autograd as autograd
+
+    x, grad = mx.nd.array([2]), mx.nd.zeros((1,))
+    autograd.mark_variables([x], [grad])
+    with autograd.train_section():
+        assert mx.autograd.is_training()
+        out = x * x
+        with autograd.test_section():
+            assert not mx.autograd.is_training() and not mx.autograd.is_recording()
+    autograd.compute_gradient([out])
+    assert grad.asnumpy().tolist() == [4]
+    assert not autograd.set_is_training(True) and mx.autograd.is_recording()
+    assert autograd.set_is_training(False) and not mx.autograd.is_recording()

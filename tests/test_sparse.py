@@ -213,3 +213,9 @@ def test_retain_is_an_operator_of_symbols_too(rows):
     with pytest.raises(IndexError, match="indices must be in"):
         exe.forward()[0].asnumpy()
     mx.nd.waitall()
+
+
+@pytest.mark.parametrize("make", [mx.nd.sparse.csr_matrix, mx.nd.sparse.row_sparse_array])
+def test_a_sparse_array_of_a_sparse_one_is_on_the_device_that_is_asked_for(make):
+    of = make(np.eye(3, dtype="float32"))
+    assert make(of, ctx=mx.cpu(1), dtype="float64").context == make(of, ctx=mx.cpu(1)).context == mx.cpu(1)

@@ -751,3 +751,8 @@ def test_a_deconvolution_of_a_target_shape_computes_its_adjustment():
 def test_an_operator_without_outputs_is_no_symbol():
     with pytest.raises(mx.MXLiteError, match=r"reset_arrays 'r' has no output.*mx\.nd\.reset_arrays"):
         mx.sym.reset_arrays(mx.sym.var("x"), num_arrays=1, name="r")
+
+
+def test_a_variable_of_one_axis_may_be_given_its_length():
+    assert sym.Variable("v", shape=(3)).attr("__shape__") == "(3,)"
+    assert sym.Variable("v", shape=np.int64(3)).infer_shape()[0] == [(3,)]

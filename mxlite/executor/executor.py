@@ -24,6 +24,7 @@ from .feed import Feed
 from .graph_program import GraphProgram, make_program
 from .lower import Lowered
 from .metrics import sums_key, taken_key
+from .modes import is_alike_in_training
 from .planned import Planned
 from .program import Program
 from .row_gradients import is_row_sparse
@@ -269,17 +270,20 @@ class Executor:
 
         `out_grads` are head gradients, one for each output that is not a loss (or for each output). Where no
         output depends on what asked for a gradient there is nothing to do: those were set to 0 by binding.
-        `is_train` is accepted for MXNet's sake: a forward for training comes before in any case.
 
         A backward without a forward of its own, as a second one after the same forward, computes the forward
-        pass again, from the arguments as they are now and with the same random numbers. Where another
-        forward pass waits in the arena for its own backward, StateError.
+        pass again, from the arguments as they are now and with the same random numbers. So does one after a
+        forward(is_train=False) that gives the same as one for training: StateError where a node looks at the
+        mode, draws random numbers or has an auxiliary state, or where another forward pass waits in the arena
+        for its own backward. `is_train` is accepted for MXNet's sake.
         """
         if not self._has_backward:
             return
         self._check_backward()
         self._feed.heads(out_grads)
-        if self._arena.holder is None:
+        holder = self._arena.holder
+        inferred = self._infer is not None and holder is self._infer
+        if holder is None or (inferred and is_alike_in_training(self._planned.graph)):
             program = self._training_program(anew=True)
             self._feed.draw(program, again=True)
             program.push_forward(self._feed.take())

@@ -77,9 +77,9 @@ class MNISTIter(NDArrayIter):
 
     `shuffle` permutes once, by `seed` (not in MXNet's order); every epoch is alike. A part out of
     `num_parts` is the rows [n * part_index // num_parts, n * (part_index + 1) // num_parts). Samples that do
-    not fill a batch are left out. `silent`: do not log how many images were read. `input_shape`, that of one
-    image, is what old programs give; it must have as many pixels. `prefetch_buffer` and `ctx` are accepted
-    for MXNet's sake.
+    not fill a batch are left out. `silent`: do not log how many images were read. `data_shape` or
+    `input_shape`, that of one image, is what old programs give; it must have as many pixels.
+    `prefetch_buffer` and `ctx` are accepted for MXNet's sake.
     """
 
     def __init__(
@@ -98,6 +98,7 @@ class MNISTIter(NDArrayIter):
         input_shape: Sequence[int] | None = None,
         prefetch_buffer: int = 4,
         ctx: str = "gpu",
+        data_shape: Sequence[int] | None = None,
     ) -> None:
         if not 0 <= part_index < num_parts:
             raise ValueError(f"part_index is in [0, num_parts) = [0, {num_parts}), got {part_index}.")
@@ -106,11 +107,11 @@ class MNISTIter(NDArrayIter):
             raise FormatError(
                 f"{len(images)} images in {os.fspath(image)}, but {len(labels)} labels in {os.fspath(label)}."
             )
-        if input_shape is not None and math.prod(input_shape) != math.prod(images.shape[1:]):
-            raise ShapeError(
-                f"input_shape is {tuple(input_shape)}, but the images of {os.fspath(image)} are "
-                f"{images.shape[1:]}."
-            )
+        for name, shape in (("input_shape", input_shape), ("data_shape", data_shape)):
+            if shape is not None and math.prod(shape) != math.prod(images.shape[1:]):
+                raise ShapeError(
+                    f"{name} is {tuple(shape)}, but the images of {os.fspath(image)} are {images.shape[1:]}."
+                )
         count = len(images)
         rows = np.arange(count)
         if shuffle:

@@ -131,6 +131,11 @@ class NDArrayIter(DataIter):
         """All labels in the order of this epoch; copies."""
         return [(k, _taken(v, self._order, self._axis)) for k, v in self._label]
 
+    @property
+    def idx(self) -> np.ndarray:
+        """The rows of the data in the order of this epoch: (num_data,) of int; a copy."""
+        return self._order.copy()
+
     # -- moving --------------------------------------------------------------------------------
 
     def reset(self) -> None:

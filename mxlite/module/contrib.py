@@ -1,8 +1,9 @@
-"""`mx.contrib`: the operators whose names begin with `_contrib_`, on symbols and on arrays; `text`."""
+"""`mx.contrib`: operators whose names begin with `_contrib_`, on symbols and arrays; `text`, `autograd`."""
 
 from ..io import text as text
-from ..ndarray import contrib as nd
+from ..ndarray import contrib as nd, old_autograd
 from ..symbol import contrib as sym
 
+autograd = old_autograd
 ndarray = nd
 symbol = sym

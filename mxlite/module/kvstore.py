@@ -107,22 +107,26 @@ class KVStore:
                 self._updater(self._index.get(k, k), total.as_in_context(stored.context), stored)
 
     def pull(self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
-        """Copy the stored array of each key to `out`: an NDArray, or a list of such."""
+        """Copy the stored array of each key to `out`: an NDArray, or a list of such.
+
+        With `ignore_sparse` sparse arrays in `out` stay as they are; `row_sparse_pull` writes those.
+        """
         if out is None:
             raise TypeError("KVStore.pull needs out=, the arrays to be written.")
         for k, outs in _keyed(key, out):
             for target in outs:
-                self._at(k).copyto(target)
+                if not (ignore_sparse and target.stype != "default"):
+                    self._at(k).copyto(target)
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         """`push`, then `pull` to `out`, which is `value` if it is not given."""
         self.push(key, value, priority)
-        self.pull(key, value if out is None else out, priority)
+        self.pull(key, value if out is None else out, priority, ignore_sparse=False)
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """`init`, then `pull` to `out`."""
         self.init(key, value)
-        self.pull(key, out, priority)
+        self.pull(key, out, priority, ignore_sparse=False)
 
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
         """Copy rows of the stored array of each key to `out`, row_sparse arrays; the other rows become 0.

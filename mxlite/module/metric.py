@@ -34,10 +34,10 @@ from .metric_measured import Measured
 from .tally import Operation
 
 Names = Sequence[str] | None
-_alias = metrics_by_name.alias
+alias = metrics_by_name.alias
 
 
-@_alias("acc")
+@alias("acc")
 @register
 class Accuracy(Measured):
     """Share of predictions that are right.
@@ -75,7 +75,7 @@ class Accuracy(Measured):
         return _metric_hits, {"axis": self.axis}
 
 
-@_alias("top_k_accuracy", "top_k_acc")
+@alias("top_k_accuracy", "top_k_acc")
 @register
 class TopKAccuracy(Measured):
     """Share of samples whose class is among the `top_k` largest scores.
@@ -117,7 +117,7 @@ class TopKAccuracy(Measured):
         return _metric_top, {"top_k": self.top_k}
 
 
-@_alias("ce")
+@alias("ce")
 @register
 class CrossEntropy(Measured):
     """Mean over samples of `-log(pred[label] + eps)`. label: N classes in any shape;  pred: (N, K)."""
@@ -144,7 +144,7 @@ class CrossEntropy(Measured):
         return _metric_chosen, {"eps": float(self.eps)}
 
 
-@_alias("nll_loss")
+@alias("nll_loss")
 @register
 class NegativeLogLikelihood(CrossEntropy):
     """CrossEntropy under another name."""
@@ -188,8 +188,7 @@ class Perplexity(Measured):
         kept = (
             numpy.ones(label.size, bool) if self.ignore_label is None else label.ravel() != self.ignore_label
         )
-        # An ignored label may be out of range: -1 is usual.
-        prob = _chosen(self.name, numpy.where(kept, label.ravel(), 0), pred)[kept]
+        prob = _chosen(self.name, label.clip(0, pred.shape[-1] - 1), pred)[kept]
         return float(-numpy.log(numpy.maximum(prob, 1e-10)).sum()), len(prob)
 
     def suits(self, label: Any, pred: Any) -> bool:
@@ -199,7 +198,7 @@ class Perplexity(Measured):
         if len(pred.shape) < 2 or self.axis not in (-1, len(pred.shape) - 1):
             return None
         ignore = None if self.ignore_label is None else float(self.ignore_label)
-        return _metric_chosen, {"floor": 1e-10, "ignore": ignore}
+        return _metric_chosen, {"floor": 1e-10, "ignore": ignore, "clip": True}
 
     def _value(self, total: float, count: int) -> float:
         return math.exp(total / count) if count else math.nan

@@ -33,6 +33,11 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
         values = np.asarray(source_array)
     except ValueError as error:
         raise ShapeError(f"cannot make an array of this {type(source_array).__name__}: {error}") from None
+    if values.dtype.kind == "U":  # numbers as a program reads them from a file
+        try:
+            values = values.astype(kind)
+        except ValueError as error:
+            raise TypeError(f"an array holds numbers: {error}.") from None
     if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
         raise TypeError(f"an array holds numbers, got {values.dtype} from a {type(source_array).__name__}.")
     result = NDArray.fresh(values.shape, kind, device)

@@ -160,6 +160,8 @@ def _converted(stype: str, given: Any, shape: Any, ctx: Context | None, dtype: A
         )
     elif isinstance(given, BaseSparseNDArray) and given.stype == stype:
         made = given.copy() if dtype is None else given.astype(dtype)
+        if ctx is not None:
+            made = made.copyto(ctx)
     else:
         if dtype is None and isinstance(given, np.ndarray):
             dtype = given.dtype

@@ -128,6 +128,7 @@ class _metric_chosen(_MetricSum):
     """The sum of ``-log(max(pred[i, label[i]], floor) + eps)``, and how many labels count.
 
     label: N classes in any shape;  pred: (..., K), N rows. A label `ignore` does not count.
+    A label that is no class gives nan, or with `clip` counts as the nearest one.
     """
 
     @record
@@ -135,6 +136,7 @@ class _metric_chosen(_MetricSum):
         floor: float = 0.0
         eps: float = 0.0
         ignore: float | None = None
+        clip: bool = False
 
     @classmethod
     def suits(cls, a: Any, *shapes: Any) -> bool:
@@ -148,6 +150,8 @@ class _metric_chosen(_MetricSum):
         for i in range(0, label.size, PIECE // 4):
             part, own = label[i : i + PIECE // 4], rows[i : i + PIECE // 4]
             number = part.astype("int64")
+            if a.clip:
+                number = number.clip(0, rows.shape[1] - 1)
             known = (number >= 0) & (number < rows.shape[1])
             chosen = own[xp.arange(len(own)), xp.where(known, number, 0)]
             chosen[~known] = xp.nan

@@ -28,10 +28,10 @@ def Variable(
 ) -> Symbol:
     """A free input of a graph: data, a label, a parameter.
 
-    shape: tuple, 0 for unknown dimensions.  dtype: as numpy's.  lr_mult, wd_mult: factors on the learning
-    rate and the weight decay.  init: an initializer, or its text form.  kwargs: `__key__` attributes.
-    stype: 'default', 'csr' or 'row_sparse'; a bound program has dense arrays all the same, but knows which
-    rows a gradient reaches. Raises UnknownNameError for other keywords.
+    shape: tuple or one length, 0 for unknown dimensions.  dtype: as numpy's.  lr_mult, wd_mult: factors on
+    the learning rate and the weight decay.  init: an initializer, or its text form.  kwargs: `__key__`
+    attributes.  stype: 'default', 'csr' or 'row_sparse'; a bound program has dense arrays all the same, but
+    knows which rows a gradient reaches. Raises UnknownNameError for other keywords.
     """
     if not isinstance(name, str) or not name:
         raise OpAttributeError(f"The name of a variable must be text, got {name!r}.")
@@ -42,7 +42,9 @@ def Variable(
         require_text(key, value, f"Variable {name!r}")
         about[stored_key(key)] = value
     settings = {
-        "__shape__": None if shape is None else checked_shape(name, shape),
+        "__shape__": None
+        if shape is None
+        else checked_shape(name, (shape,) if hasattr(shape, "__index__") else shape),
         "__lr_mult__": lr_mult,
         "__wd_mult__": wd_mult,
         "__dtype__": None if dtype is None else flag_of(dtype),

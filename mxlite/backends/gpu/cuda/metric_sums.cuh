@@ -9,7 +9,7 @@ struct Metric {
     float *found;          // a number for each row
     int64 rows, classes, inner;  // element k of row r: pred[(r / inner * classes + k) * inner + r % inner]
     double floor, eps, ignore;
-    int kind, ignores, top, of;
+    int kind, ignores, clips, top, of;
 };
 
 enum { ABSOLUTE, SQUARE, ROOT };
@@ -106,6 +106,7 @@ extern "C" __global__ void __launch_bounds__(256) chosen(Metric s) {
     for (int64 row = threadIdx.x; row < s.rows; row += 256) {
         if (s.ignores && number(s.label, s.kind, row) == s.ignore) continue;
         int64 k = whole(s.label, s.kind, row);
+        if (s.clips) k = k < 0 ? 0 : k < s.classes ? k : s.classes - 1;
         A x = k >= 0 && k < s.classes ? to<A>(row_of(s, row)[k * s.inner]) : (A)bits_to_float(0x7fc00000u);
         if (x < (A)s.floor) x = (A)s.floor;
         sum -= log((double)(x + (A)s.eps));

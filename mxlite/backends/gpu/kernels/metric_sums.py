@@ -45,7 +45,7 @@ class Metric(ctypes.Structure):
         *((n, ctypes.c_void_p) for n in "label pred sums taken found".split()),
         *((n, ctypes.c_int64) for n in "rows classes inner".split()),
         *((n, ctypes.c_double) for n in "floor eps ignore".split()),
-        *((n, ctypes.c_int) for n in "kind ignores top of".split()),
+        *((n, ctypes.c_int) for n in "kind ignores clips top of".split()),
     )
 
 
@@ -78,6 +78,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         if r.op is _metric_chosen:
             given.floor, given.eps = a.floor, a.eps
             given.ignores, given.ignore = a.ignore is not None, a.ignore or 0.0
+            given.clips = a.clip
         elif r.op is _metric_top:
             given.top = a.top_k
         elif r.op is _metric_difference:

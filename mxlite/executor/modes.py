@@ -1,0 +1,16 @@
+"""Whether a forward pass for training gives what one for inference gives."""
+
+from __future__ import annotations
+
+from ..graph import Graph
+
+_UNLIKE = frozenset(("train", "rng", "state"))
+
+
+def is_alike_in_training(graph: Graph) -> bool:
+    """No node looks at the mode, draws random numbers, or changes a state. O(nodes)."""
+    return not any(
+        n.op.random or n.op.subgraphs or n.op.signature.services & _UNLIKE
+        for n in graph.nodes
+        if n.op is not None
+    ) and not any(graph.auxiliary)
