@@ -345,9 +345,10 @@ def test_a_refused_optimizer_leaves_the_module_as_it_was():
     module = mx.mod.BucketingModule(few_nodes, 4, fused_update=False, memory_budget=least)
     module.bind(batch_of(4).provide_data, batch_of(4).provide_label)
     module.init_params(mx.init.Xavier())
+    before = module.planned_bytes
     with pytest.raises(mx.MemoryBudgetError):
         module.init_optimizer(optimizer="adam")
-    assert not module.optimizer_initialized
+    assert not module.optimizer_initialized and module.planned_bytes == before
     module.init_optimizer(optimizer_params=SGD)
     trained(module, (4,))
     assert module.measured_bytes == module.planned_bytes <= least
