@@ -20,6 +20,7 @@ from emulated_extents import Extents
 from mxlite.backends.gpu.checks import Check, Note, NOTHING
 from mxlite.backends.gpu.device import Arguments, Grid, Run
 from mxlite.backends.gpu.source import Source
+from mxlite.core import OperatorError
 
 FOLDER = Path(__file__).parent / "cuda_on_cpu"
 HEADER = (FOLDER / "cuda_on_cpu.h").read_text()
@@ -56,12 +57,14 @@ class EmulatedDevice:
         assert array.flags.c_contiguous
         return self._extents.note(array)
 
-    def check(self, operation: str, describe: Any) -> Check:
+    def check(self, operation: str, describe: Any, kind: Any = OperatorError) -> Check:
         """A slot of its own; `found` is what the kernels of all slots have noted, as the text about it."""
         words = np.full(3, NOTHING, np.uint64)
         self._extents.note(words)
         self.slots.append((words, describe))
-        return Check(words.ctypes.data, Note(len(self.slots), operation, describe), lambda address: None)
+        return Check(
+            words.ctypes.data, Note(len(self.slots), operation, describe, kind), lambda address: None
+        )
 
     def found(self) -> list[str]:
         return [describe(tuple(map(int, w))) for w, describe in self.slots if w[0] != NOTHING]

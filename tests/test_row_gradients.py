@@ -144,8 +144,6 @@ def test_bind_takes_sparse_arguments_and_makes_them_dense():
     exe = net.bind(mx.cpu(), args)
     assert exe.forward()[0].asnumpy().tolist() == [[1, 1], [1, 1]]
     assert exe.arg_dict["data"].stype == "default"
-    with pytest.raises(mx.BindError, match="args_grad: 'weight' is a row_sparse array"):
-        net.bind(mx.cpu(), args, args_grad={"weight": mx.nd.sparse.zeros("row_sparse", (2, 2))})
 
 
 def test_prepare_knows_the_parameters():

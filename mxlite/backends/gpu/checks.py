@@ -47,16 +47,17 @@ class Note:
     serial: int
     operation: str
     describe: Describe
+    kind: type[OperatorError] = OperatorError
     name: str = ""
 
     def error(self, words: tuple[int, int, int]) -> OperatorError:
         """What the host's kernel would have raised."""
         text = self.describe(words)
         if self.name and not text.startswith(f"{self.name}:"):
-            text = f"{self.name!r} failed with OperatorError: {text}"
+            text = f"{self.name!r} failed with {self.kind.__name__}: {text}"
         elif not text.startswith(f"{self.operation}:"):
             text = f"{self.operation}: {text}"
-        return OperatorError(text, operation=self.name or self.operation)
+        return self.kind(text, operation=self.name or self.operation)
 
 
 class Check:
@@ -104,13 +105,13 @@ class Checks:
         ] = []  # slots without a Check, and the last ticket that may write there
         self._seen = 0  # a ticket up to which everything has been looked at
 
-    def slot(self, operation: str, describe: Describe) -> Check:
+    def slot(self, operation: str, describe: Describe, kind: type[OperatorError] = OperatorError) -> Check:
         """A new one, which holds nothing. Not while a graph is captured."""
         with self._lock:
             if not self._free:
                 self._grow()
             address = self._free.pop()
-            self._notes[address] = note = Note(next(self._serial), operation, describe)
+            self._notes[address] = note = Note(next(self._serial), operation, describe, kind)
         return Check(address, note, self._leave)
 
     def look(self, ticket: int) -> None:

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from ...core.collection import no_collection
-from ...core.errors import DeviceError
+from ...core.errors import DeviceError, OperatorError
 from .array import DeviceArray
 from .checks import Check, Checks, Describe
 from .device import Arguments, Grid, Run
@@ -131,9 +131,9 @@ class CudaDevice:
         """A call that puts one run of the kernel on the stream that is current when it is called."""
         return Launch(self, function, grid, block, shared, arguments)
 
-    def check(self, operation: str, describe: Describe) -> Check:
+    def check(self, operation: str, describe: Describe, kind: type[OperatorError] = OperatorError) -> Check:
         """A slot in which a kernel of that operator notes what is wrong with its numbers."""
-        return self.checks.slot(operation, describe)
+        return self.checks.slot(operation, describe, kind)
 
     # -- streams ---------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
+from ...core.errors import OperatorError
 from .source import Source
 
 Run = Callable[[], None]
@@ -44,7 +45,12 @@ class Device(Protocol):
         `shared` is dynamic shared memory in bytes.
         """
 
-    def check(self, operation: str, describe: Callable[[tuple[int, int, int]], str]) -> Any:
+    def check(
+        self,
+        operation: str,
+        describe: Callable[[tuple[int, int, int]], str],
+        kind: type[OperatorError] = OperatorError,
+    ) -> Any:
         """A slot in which a kernel of that operator notes what is wrong; see checks.py."""
 
 

@@ -11,6 +11,7 @@ import functools
 from math import prod
 from typing import Any
 
+from ....core.errors import PlaceError
 from ....graph.ir import Shape
 from ....graph.opdef import DType, Op
 from ....ops.embedding import _contrib_SparseEmbedding, Embedding
@@ -178,7 +179,7 @@ def _checked(device: Device, r: Request, length: int, indices: Any, work: Any, r
         least, most = extremes(words)
         return f"{name}: indices must be in [0, {length}), got {least} to {most}."
 
-    check, n, parts = device.check(name, describe), indices.size, _parts(indices.size)
+    check, n, parts = device.check(name, describe, PlaceError), indices.size, _parts(indices.size)
     given, slot = pointer(device.address(indices)), pointer(check.address)
     size, sort, limits = (
         ctypes.c_int64(n),
