@@ -1,0 +1,369 @@
+"""The buckets of a BucketingModule, their parameters and their optimizer, before anything is run.
+
+They run one after another: parameters, gradients and optimizer states exist once, and one arena serves all
+buckets, as large as the largest bucket met so far needs (see executor/group.py). `memory_budget` holds for
+everything together.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..core import BindError, Context, MXLiteError, nearest, StateError
+from ..core.bytesize import parse_bytes
+from ..core.errors import ArgumentError
+from ..core.wanted import found, wanted, wanted_function
+from ..executor import ExecutorGroup
+from ..executor.offload import Offload
+from ..memplan import Device, MemoryPlan
+from ..ndarray import NDArray
+from ..symbol.naming import NameManager
+from .base_module import BaseModule
+from .module import Module
+from .named_bucket import NamedBucket
+
+Generator = Callable[[Any], tuple[Any, Sequence[str] | None, Sequence[str] | None]]
+Buckets = Mapping[Any, tuple[Any, Any]]  # data and label shapes by key
+
+
+class BoundBuckets(BaseModule):
+    """Modules by bucket key, which share all that they can; see BucketingModule."""
+
+    def __init__(
+        self,
+        sym_gen: Generator,
+        default_bucket_key: Any = None,
+        logger: Any = logging,
+        context: Context | Sequence[Context] | None = None,
+        work_load_list: Any = None,
+        fixed_param_names: Sequence[str] | None = None,
+        state_names: Sequence[str] | None = None,
+        group2ctxs: Any = None,
+        compression_params: Any = None,
+        *,
+        memory_budget: int | str | None = None,
+        fused_update: bool | None = None,
+        amp: Any = None,
+        loss_scale: Any = None,
+        device: Device | str | None = None,
+        offload: Offload = None,
+        streams: int = 1,
+        buckets: Buckets | None = None,
+    ) -> None:
+        super().__init__(logger)
+        if default_bucket_key is None:
+            raise StateError("BucketingModule needs default_bucket_key: the bucket to bind first.")
+        self._sym_gen = wanted_function("BucketingModule: sym_gen", sym_gen)
+        self._default_key = default_bucket_key
+        self._budget = None if memory_budget is None else parse_bytes(memory_budget)
+        self._fused = fused_update
+        self._options: dict[str, Any] = dict(
+            logger=logger,
+            context=context,
+            fixed_param_names=fixed_param_names,
+            state_names=state_names,
+            group2ctxs=group2ctxs,
+            amp=amp,
+            loss_scale=loss_scale,
+            device=device,
+            offload=offload,
+            streams=streams,
+        )
+        self._grad_req: Any = "write"
+        self._monitor: Any = None
+        self._loaded: dict[Any, Any] = {}  # symbols of a checkpoint by key
+        self._preloaded: tuple[dict[str, NDArray], dict[str, NDArray]] | None = None
+        self._buckets: dict[Any, Module] = {}
+        self._asked = None if buckets is None else _declared("BucketingModule: buckets", buckets)
+        self._declared = self._asked or {}
+        self._to_come: dict[Any, tuple[Any, Any]] = {}  # shapes by key, in this binding
+        self._coming: dict[Any, Module] = {}  # those of them that the group expects
+        self._key: Any = default_bucket_key
+        self._first = self._new_first()  # at once, so that mistakes in names show here
+
+    def _new_first(self) -> Module:
+        first = self._new_module(self._default_key, memory_budget=self._budget)
+        first._binding.others = self._expect
+        return first
+
+    def _new_bucket(self, key: Any) -> Module:
+        """The module of a bucket that is not the default. Raises BindError."""
+        module, first = self._new_module(key), self._first
+        if missing := [n for n in module._param_names if n not in first._param_names]:
+            raise BindError(
+                f"Bucket {key!r} has a parameter {missing[0]!r}, which the default bucket "
+                f"{self._default_key!r} has not.{nearest(missing[0], first._param_names)}"
+            )
+        module._binding.monitor = self._monitor
+        return module
+
+    def _new_module(self, key: Any, **options: Any) -> Module:
+        with NameManager():
+            made = self._sym_gen(key)
+        if not isinstance(made, (list, tuple)) or len(made) != 3:
+            raise ArgumentError(
+                f"BucketingModule: sym_gen({key!r}) must give (symbol, data_names, label_names), "
+                f"got {found(made)}."
+            )
+        symbol, data_names, label_names = made
+        symbol = self._loaded.get(key, symbol)
+        return Module(
+            symbol, data_names or (), label_names, fused_update=self._fused, **self._options, **options
+        )
+
+    # -- what it is ----------------------------------------------------------------------------
+
+    @property
+    def _current(self) -> Module:
+        return self._buckets.get(self._key, self._first)
+
+    @property
+    def _curr_module(self) -> Module:
+        return self._current  # its name in MXNet, whose programs reach for it
+
+    @property
+    def symbol(self) -> Any:
+        """The network of the present bucket."""
+        return self._current.symbol
+
+    @property
+    def data_names(self) -> list[str]:
+        return self._current.data_names
+
+    @property
+    def label_names(self) -> list[str]:
+        """Names of the labels that a batch feeds."""
+        return self._current.label_names
+
+    @property
+    def output_names(self) -> list[str]:
+        return self._current.output_names
+
+    @property
+    def data_shapes(self) -> Any:
+        self.need()
+        return self._current.data_shapes
+
+    @property
+    def label_shapes(self) -> Any:
+        self.need()
+        return self._current.label_shapes
+
+    @property
+    def output_shapes(self) -> Any:
+        self.need()
+        return self._current.output_shapes
+
+    @property
+    def bucket_key(self) -> Any:
+        """The bucket of the last batch."""
+        return self._key
+
+    @property
+    def bucket_keys(self) -> list[Any]:
+        """The buckets bound so far."""
+        return list(self._buckets)
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """The plan of the present bucket's step; see Module.memory_plan."""
+        self.need()
+        return self._current.memory_plan
+
+    @property
+    def planned_bytes(self) -> int:
+        """What all buckets bound so far own together: what is shared once, the rest of each, one arena."""
+        self.need()
+        return self._first.planned_bytes
+
+    @property
+    def measured_bytes(self) -> int:
+        """Bytes really allocated by now."""
+        self.need()
+        return self._first.measured_bytes
+
+    @property
+    def loss_scale(self) -> float | None:
+        """See Module.loss_scale."""
+        return self._first.loss_scale
+
+    # -- bind ----------------------------------------------------------------------------------
+
+    def prepare_fit(self, train_data: Any = None) -> None:
+        if not self.binded:
+            self._first.prepare_fit()
+            self._fused = self._first._training.fused
+        if self._asked is None:
+            provided = getattr(train_data, "provide_buckets", None) or {}
+            self._declared = _declared("fit: train_data.provide_buckets", provided)
+
+    def await_optimizer(self) -> None:
+        self._first.await_optimizer()
+
+    def _named(self, key: Any, data_shapes: Any) -> NamedBucket:
+        return NamedBucket(key, data_shapes, self._buckets, self._to_come)
+
+    def _expect(self, group: ExecutorGroup) -> None:
+        """Have the group of the default bucket count those that are to come."""
+        training = self._first._training
+        for key, (data_shapes, label_shapes) in self._to_come.items():
+            if key == self._default_key or key in self._buckets:
+                continue
+            module = self._coming.pop(key, None) or self._new_bucket(key)
+            if training.optimizer is not None:
+                module._training.borrow(training)
+            how = self.for_training, self.inputs_need_grad, self._grad_req
+            module.expect_in(group, data_shapes, label_shapes, *how)
+            self._coming[key] = module
+
+    def _bind_all(self, shapes: Mapping[Any, tuple[Any, Any]]) -> None:
+        """Bind buckets ahead of their turns, so that no budget is refused by then; the present one stays."""
+        key = self._key
+        for other, described in shapes.items():
+            self.switch_bucket(other, *described)
+        self._key = key
+
+    def bind(  # type: ignore[override]  # MXNet's signature
+        self,
+        data_shapes: Any,
+        label_shapes: Any = None,
+        for_training: bool = True,
+        inputs_need_grad: bool = False,
+        force_rebind: bool = False,
+        shared_module: Any = None,
+        grad_req: Any = "write",
+    ) -> None:
+        """Bind the default bucket for these shapes; other buckets follow when their batches come."""
+        if self.stays_bound(force_rebind):
+            return
+        if shared_module is not None:
+            raise MXLiteError("BucketingModule.bind: shared_module is not supported.")
+        self._buckets, self._coming, self._to_come = {}, {}, dict(self._declared)
+        self._key = self._default_key
+        self.for_training = for_training
+        self.inputs_need_grad = inputs_need_grad
+        self._grad_req = grad_req
+        with self._named(self._default_key, data_shapes):
+            self._first.bind(
+                data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind, grad_req=grad_req
+            )
+        self._buckets[self._default_key] = self._first
+        self.binded = True
+        if self._preloaded is not None:
+            self.set_params(*self._preloaded)
+            self._preloaded = None
+
+    def switch_bucket(self, bucket_key: Any, data_shapes: Any, label_shapes: Any = None) -> None:
+        """Make a bucket the present one; bind it for these shapes if it is new."""
+        self.need()
+        if bucket_key not in self._buckets:
+            self.need(params=True)
+            module = self._coming.get(bucket_key) or self._new_bucket(bucket_key)
+            first = self._first
+            if self.optimizer_initialized:
+                module.borrow_optimizer(first)
+            module.share_metric(first)
+            with self._named(bucket_key, data_shapes):
+                module.bind(
+                    data_shapes,
+                    label_shapes,
+                    self.for_training,
+                    self.inputs_need_grad,
+                    shared_module=first,
+                    grad_req=self._grad_req,
+                )
+            self._buckets[bucket_key] = module
+            self._coming.pop(bucket_key, None)
+        self._key = bucket_key
+
+    def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
+        """Bind a batch's bucket ahead of its turn, if it is new; the present one stays."""
+        self.need(params=True)
+        before = self._key
+        self._switch_to(data_batch)
+        self._key = before
+
+    def _switch_to(self, batch: Any) -> None:
+        key = getattr(batch, "bucket_key", None)
+        key = self._default_key if key is None else key
+        wanted("forward: the batch", batch, "a DataBatch", has=("data", "provide_data", "provide_label"))
+        data_shapes, label_shapes = batch.provide_data, batch.provide_label
+        if key not in self._buckets and data_shapes is None:
+            raise BindError(
+                f"The first batch of bucket {key!r} must have provide_data: its names and shapes."
+            )
+        self.switch_bucket(key, data_shapes, label_shapes)
+
+    # -- parameters and optimizer --------------------------------------------------------------
+
+    def init_params(
+        self,
+        initializer: Any = None,
+        arg_params: Mapping[str, NDArray] | None = None,
+        aux_params: Mapping[str, NDArray] | None = None,
+        allow_missing: bool = False,
+        force_init: bool = False,
+        allow_extra: bool = False,
+    ) -> None:
+        """Give every parameter a value, once for all buckets; see Module.init_params."""
+        self.need()
+        self._first.init_params(initializer, arg_params, aux_params, allow_missing, force_init, allow_extra)
+        self._have_params()
+
+    def _have_params(self) -> None:
+        self.params_initialized = True
+        if not self.for_training and self._budget is not None:
+            self._bind_all(self._to_come)
+
+    def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
+        """Copies of (arguments, auxiliary states) by name, those of the default bucket: all there are."""
+        self.need(params=True)
+        return self._first.get_params()
+
+    def set_params(
+        self,
+        arg_params: Mapping[str, NDArray],
+        aux_params: Mapping[str, NDArray],
+        allow_missing: bool = False,
+        force_init: bool = True,
+        allow_extra: bool = False,
+    ) -> None:
+        """Assign parameters; see Module.set_params."""
+        self.need()
+        self._first.set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
+        self._have_params()
+
+    def init_optimizer(
+        self,
+        kvstore: Any = "local",
+        optimizer: Any = "sgd",
+        optimizer_params: Any = (("learning_rate", 0.01),),
+        force_init: bool = False,
+    ) -> None:
+        """Make the optimizer for all buckets; `rescale_grad` is 1 / batch size of the default bucket."""
+        self.need(params=True)
+        if self.optimizer_initialized and not force_init:
+            self.logger.warning("optimizer already initialized, ignoring...")
+            return
+        # Buckets that are bound already are planned anew with the optimizer.
+        others = {k: m for k, m in self._buckets.items() if m is not self._first}
+        met = {k: (m.data_shapes, m.label_shapes) for k, m in others.items()}
+        self._to_come = {**self._declared, **met}
+        for module in others.values():
+            module._binding.leave()
+        self._buckets = {self._default_key: self._first}
+        with self._named(self._default_key, self._first.data_shapes):
+            self._first.init_optimizer(kvstore, optimizer, optimizer_params, force_init)
+        self.optimizer_initialized = True
+        self._bind_all(met if self._budget is None else self._to_come)
+
+
+def _declared(what: str, buckets: Any) -> dict[Any, tuple[Any, Any]]:
+    """Data and label shapes by key. Raises BindError."""
+    wanted(what, buckets, "a dict: key -> (data shapes, label shapes)", Mapping)
+    for key, shapes in buckets.items():
+        if not isinstance(shapes, (tuple, list)) or len(shapes) != 2:
+            raise BindError(f"{what}: {key!r} must have (data shapes, label shapes), got {found(shapes)}.")
+    return {key: (data, labels) for key, (data, labels) in buckets.items()}
