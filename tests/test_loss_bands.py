@@ -310,7 +310,8 @@ def noisy():
     """Behind the loss, which multiplies it, is a mask that is drawn again in the backward pass."""
     end = network()
     loss = mx.sym.BlockGrad(end.get_internals()["loss_output"])
-    other = mx.sym.broadcast_mul(classifier(DATA, "other"), mx.sym.Reshape(loss, shape=(1, 1)))
+    other = mx.sym.FullyConnected(DATA, num_hidden=WIDTH, name="other")
+    other = mx.sym.broadcast_mul(other, mx.sym.Reshape(loss, shape=(1, 1)))
     return mx.sym.Group([end, mx.sym.MakeLoss(mx.sym.sum(mx.sym.Dropout(other, p=0.5)) * 0.1)])
 
 

@@ -8,6 +8,8 @@ from weakref import WeakSet
 from ..backends import Backend
 from ..engine import get_engine, Var
 
+BROKEN_OFF = object()
+
 
 class Tenant(Protocol):
     """Who keeps programs that lie in an arena."""
@@ -20,6 +22,8 @@ class Arena:
     """`nbytes` that are allocated when first used; several programs may take turns in it.
 
     `tail` are the tags that the program which had the arena last leaves behind: the next one waits for them.
+    `holder` is the program whose forward values lie there, None if nobody needs what does, `BROKEN_OFF` if a
+    pass was interrupted.
     A program lies in the block there was when it was made. `resize` asks for another block, which comes
     when the next program is made; `generation` says whether one that exists is still up to date, `tenants`
     are told to drop what they have.

@@ -368,7 +368,8 @@ class Executor:
         if self._arena.holder is not program:
             raise StateError(
                 "backward() needs a forward(is_train=True) of this executor right before it: "
-                "its forward values are not there, as another forward pass has used the arena since."
+                "its forward values are not there, as it was interrupted, or another forward pass has used "
+                "the arena since."
             )
         program.push_backward(self._feed.take())
         self._show(backward=True)

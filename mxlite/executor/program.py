@@ -25,7 +25,7 @@ from ..core import config
 from ..engine import get_engine, Var
 from ..graph import Node
 from ..memplan import check, MemoryPlan, RUN
-from .arena import Arena
+from .arena import Arena, BROKEN_OFF
 from .away import held_bytes, Kept, LOCK, settle
 from .calls import call_of, views_of
 from .guard import Layout, Watchman
@@ -118,7 +118,7 @@ class Program:
 
         So who is next waits for every segment. Nothing that this program has computed can be relied on.
         """
-        self.arena.holder = None
+        self.arena.holder = BROKEN_OFF
         self.arena.tail = tuple(dict.fromkeys((*self.arena.tail, *(s.done for s in self.passes))))
         self._seen = []
 

@@ -101,7 +101,7 @@ class Module(SavedModule):
         binding.narrow_params = narrow_params
         super().__init__(binding, training, budget, logger)
         self._stepped = False
-        self._fed: dict[str, Any] = {}  # arrays of the last batch
+        self._fed: dict[str, Any] | None = None  # arrays of the last batch
         self._counting = Counting()
 
     @property
@@ -244,6 +244,8 @@ class Module(SavedModule):
                 )
             executor.finish_step(self._training.hyper(self._binding))
             self._stepped = True
+        elif self._fed is None:
+            raise StateError("backward: run forward first.")
         else:
             executor.backward(out_grads)
 
@@ -277,7 +279,7 @@ class Module(SavedModule):
         if labels is not None:
             wanted("update_metric: labels", labels, "a list of NDArrays", list, tuple)
         names = [d.name for d in self._binding.label_shapes]
-        fed, here = self._fed, self._executor.arg_dict
+        fed, here = self._fed or {}, self._executor.arg_dict
         # What was fed lies beside the outputs: on a GPU that saves the way.
         there = {n: here[n] if fed.get(n) is a else a for n, a in zip(names, labels or [])}
         eval_metric.update_later(there, dict(zip(self._output_names, self._executor.outputs)))
