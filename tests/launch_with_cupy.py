@@ -46,6 +46,8 @@ def path_as_image(source: Source, architecture: str) -> bytes:
 nvrtc.target = lambda major, minor: "sm_90"
 cupy_driver.cubins.compiled = path_as_image
 device = CupyDriver(0, Bindings(Cuda().bindings().runtime, driver))
+assert device.activate() is None  # CuPy's own ctxGetCurrent finds it
+device.restore(0x5678)
 function = device.function(device.load(Source(TEXT)), "mixed")
 out = np.zeros(24, np.int32)
 values = [ctypes.c_void_p(out.ctypes.data), ctypes.c_double(0.5), ctypes.c_byte(-3), ctypes.c_longlong(2**20)]

@@ -20,7 +20,6 @@ CPU = Backend(
     simplify=passes.simplify,
     combine=passes.combine,
     lighten=passes.lighten,
-    divide=passes.divide,
     spare=passes.forget_gates,
     spared="gates computed again",
     pack=passes.pack,

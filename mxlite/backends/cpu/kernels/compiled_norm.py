@@ -14,7 +14,6 @@ from ....ops.norm import _split, BatchNorm
 from ....ops.norm_act import _norm_act
 from ....ops.norm_act_line import _norm_act_line
 from ....ops.norm_again import _norm_again
-from ....ops.norm_statistics import _norm_statistics
 from ....ops.normed_convolution import _norm_line
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
@@ -323,6 +322,5 @@ ROWS = {
     _norm_act_line: [forward],
     _norm_act_line.grad_op: [backward],
     _norm_line: [line],
-    _norm_statistics: [line],
     _norm_again: [again],
 }

@@ -13,7 +13,6 @@ from ...passes import banded, loss_updates, narrow_data, pool_first, product_upd
 from .chains import chains
 from .channels_last import channels_last
 from .convolution_updates import convolution_updates
-from .divide import divide as divide
 from .fold import fold
 from .image_gradients import image_gradients
 from .keep_gates import forget_gates as forget_gates, keep_gates
