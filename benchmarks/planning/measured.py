@@ -20,7 +20,6 @@ from planning.report import Report, say
 
 TITLE = "Run: "
 BUDGETS = 5
-BLOCKS = 5  # of rounds, each after a prediction
 ROUNDS, RACES = 15, 5  # of ours; of PyTorch's, whose ratios are far from their target
 LIMIT_S = 600  # for a column to load and to run its first steps, two at a time
 FASTER = 1.3  # target at each of PyTorch's peaks
@@ -40,10 +39,11 @@ weights, statistics and momentum after three steps equal those of keeping all, b
 Before the rounds kernels are timed (`device="measured"`): each alone, and in steps on scratch arrays, one
 that keeps all and the one of least bytes known. By that plans are chosen. What they say changes with what
 others do of the memory they share with this machine: from one quarter of an hour to the next a step took 100
-or 125 ms. So `calibrate(budgets=...)`, where the steps of all plans take turns on scratch arrays, is asked
-{blocks} times, before every few rounds: "predicted" is the median of what it said. No step of the rounds goes
-into it. Least and most are of single blocks of rounds, or of single answers: how far the same thing differs
-from itself.
+or 125 ms, and plans that read more memory are slowed more. So `calibrate(budgets=...)`, where the steps of
+all plans take turns on scratch arrays, is asked before every round. No step of the rounds goes into what it
+says. "Predicted" and "measured" are medians, with the least and the most of single answers and of single
+rounds: how far the same thing differs from itself. "Apart" is the median of measured less predicted, round
+by round.
 
 Then PyTorch's columns take turns with ours at their peaks. For PyTorch, bytes are what its allocator's
 running sum says at the peak of a step, on top of weights, momentum and batch: scratch of its libraries is not
@@ -71,8 +71,8 @@ MOST_COMPILED = 300  # layers; compiling more takes longer than everything else
 @dataclass
 class Found:
     """Entries of one network. `at` maps PyTorch's column to ours that has its peak as a budget, `races` to
-    seconds of both in the same rounds; `predicted` are seconds of a step by budget, 0 for none, as often as
-    they were asked for; `blocks` of rounds were measured, each behind one such question.
+    seconds of both in the same rounds; `predicted` are seconds of a step by budget, 0 for none, asked for
+    before each round.
     """
 
     net: Net
@@ -84,7 +84,6 @@ class Found:
     peaks: dict[str, int] = field(default_factory=dict)
     races: dict[str, tuple[Spread, Spread]] = field(default_factory=dict)
     predicted: dict[int, list[float]] = field(default_factory=dict)
-    blocks: int = 1
 
     def predicted_s(self, e: Entry) -> Spread:
         """Of a step of ours."""
@@ -106,11 +105,10 @@ class Found:
         assert e.seconds is not None and kept is not None
         return 100 * (min(e.seconds.values) / min(kept.values) - 1)
 
-    def by_block(self, e: Entry) -> Spread:
-        """What each block of rounds alone says."""
-        extra = self.measured_extra(e).values
-        each = len(extra) // self.blocks
-        return Spread(tuple(Spread(extra[i : i + each]).median for i in range(0, len(extra), each)))
+    def apart(self, e: Entry) -> float:
+        """Points of measured extra above predicted, in the middle of rounds."""
+        pairs = zip(self.measured_extra(e).values, self.predicted_extra(e).values, strict=True)
+        return Spread(tuple(m - p for m, p in pairs)).median
 
 
 def _per_cent(ratio: Spread) -> Spread:
@@ -218,15 +216,17 @@ def _predict(found: Found, worker: Worker, terms: Terms) -> None:
 
 
 def _take_turns(found: Found, ours: dict[str, Worker], terms: Terms) -> None:
-    """Rounds in blocks, with a prediction before each."""
+    """Rounds, with a prediction before each."""
     seconds: dict[str, tuple[float, ...]] = {}
     processor: dict[str, tuple[float, ...]] = {}
     found.predicted.clear()  # what was said while others were loaded
-    found.blocks = min(BLOCKS, terms.rounds)
-    for _ in range(found.blocks):
+    names = list(ours)
+    for r in range(terms.rounds):
         _predict(found, ours["keep"], terms)
-        take_turns(found.entries, ours, replace(terms, rounds=terms.rounds // found.blocks))
-        for name in ours:
+        k = r % len(names)
+        turns = {n: ours[n] for n in names[k:] + names[:k] if not found.entries[n].note}
+        take_turns(found.entries, turns, replace(terms, rounds=1))
+        for name in turns:
             e = found.entries[name]
             if not e.note and e.seconds is not None and e.processor is not None:
                 seconds[name] = seconds.get(name, ()) + e.seconds.values
@@ -263,28 +263,35 @@ def within_budgets(found: Found) -> str:
     for name in ("keep", *reversed(found.budgets)):
         e = found.entries[name]
         if e.seconds is None or keep.seconds is None or e.plan is None:
-            rows.append([e.column.title, *["-"] * 9, e.note])
+            rows.append([e.column.title, *["-"] * 10, e.note])
             continue
         assert e.processor is not None and keep.processor is not None
         planned, measured = (f"{e.memory[k] / MIB:.1f}" for k in ("planned", "measured"))
-        extra = _least_to_most(found.by_block(e), found.measured_extra(e).median)
         same = "yes" if found.digests[name] == found.digests["keep"] else "NO"
         rows.append(
             [
                 e.column.title, planned, measured, _least_to_most(found.predicted_extra(e)),
-                extra, f"{found.quickest_extra(e):.1f}",
-                f"{_per_cent(e.processor / keep.processor).median:.1f}",
+                _least_to_most(found.measured_extra(e)), f"{found.apart(e):.1f}",
+                f"{found.quickest_extra(e):.1f}", f"{_per_cent(e.processor / keep.processor).median:.1f}",
                 *(f"{1e3 * s.median:.0f}" for s in (found.predicted_s(e), e.seconds)), same, e.plan["method"],
             ]
         )  # fmt: skip
-    head = ["budget MiB", "planned", "measured", "predicted +%", "measured +%", "quickest +%", "CPU +%"]
+    head = [
+        "budget MiB",
+        "planned",
+        "measured",
+        "predicted +%",
+        "measured +%",
+        "apart",
+        "quickest +%",
+        "CPU +%",
+    ]
     return markdown([*head, "predicted ms", "ms", "same bits", "how"], rows)
 
 
-def _least_to_most(of: Spread, middle: float | None = None) -> str:
-    """`middle`, or the median, between its extremes."""
-    at = of.median if middle is None else middle
-    return f"{at:.1f} ({min(of.values):.1f} to {max(of.values):.1f})"
+def _least_to_most(of: Spread) -> str:
+    """The median between its extremes."""
+    return f"{of.median:.1f} ({min(of.values):.1f} to {max(of.values):.1f})"
 
 
 def beside_torch(found: Found) -> str:
@@ -317,14 +324,13 @@ def tally(found: Found) -> dict[str, Any]:
         if e.column.side != "ours" or e.seconds is None or e.plan is None or keep.seconds is None:
             continue
         limit = found.budgets.get(name) or e.column.options.get("memory_budget") or e.memory["planned"]
-        blocks = found.by_block(e).values
         counts["plans"] += 1
         counts["kept"] += e.memory["measured"] == e.memory["planned"] <= limit
         counts["bits"] += found.digests[name] == found.digests["keep"]
-        predicted = found.predicted_extra(e).median
-        counts["near"] += abs(found.measured_extra(e).median - predicted) <= POINTS
+        predicted, rounds = found.predicted_extra(e).median, found.measured_extra(e).values
+        counts["near"] += abs(found.apart(e)) <= POINTS
         counts["quick"] += abs(found.quickest_extra(e) - predicted) <= POINTS
-        counts["steady"] += max(blocks) - min(blocks) <= POINTS
+        counts["steady"] += max(rounds) - min(rounds) <= POINTS
     ratios: dict[str, float] = {}
     for name, (theirs, ours) in found.races.items():
         if found.peaks[name] >= found.entries[found.at[name]].memory.get("measured", 0):
@@ -342,7 +348,7 @@ def targets(report: Report) -> None:
     name = f"measured extra time within {POINTS:g} points of what was predicted"
     report.target(name, f"{count} plans", f"{near}", near == count)
     report.target("the same by the quickest round of each", "none", f"{quick} of {count}", None)
-    name = f"measured extra time of all blocks of rounds within {POINTS:g} points of one another"
+    name = f"measured extra time of all rounds within {POINTS:g} points of one another"
     report.target(name, "none: noise", f"{steady} of {count}", None)
     ratios = {where: ratio for t in tallies for where, ratio in t["ratios"].items()}
     if ratios:
@@ -376,8 +382,7 @@ def measure(
         profiled=0,
         lead=1,
     )
-    blocks = min(BLOCKS, terms.rounds)
-    about = dict(threads=threads, rounds=terms.rounds, seconds=terms.seconds, blocks=blocks)
+    about = dict(threads=threads, rounds=terms.rounds, seconds=terms.seconds)
     report.put("Run", ABOUT.format(**about))
     for net in networks(quick, full):
         if names is not None and net.name not in names:
