@@ -20,6 +20,7 @@ from planning.report import Report, say
 
 TITLE = "Run: "
 BUDGETS = 5
+BLOCKS = 5  # of rounds, each after a prediction, which takes half a minute
 ROUNDS, RACES = 15, 5  # of ours; of PyTorch's, whose ratios are far from their target
 LIMIT_S = 600  # for a column to load and to run its first steps, two at a time
 FASTER = 1.3  # target at each of PyTorch's peaks
@@ -40,10 +41,10 @@ Before the rounds kernels are timed (`device="measured"`): each alone, and in st
 that keeps all and the one of least bytes known. By that plans are chosen. What they say changes with what
 others do of the memory they share with this machine: from one quarter of an hour to the next a step took 100
 or 125 ms, and plans that read more memory are slowed more. So `calibrate(budgets=...)`, where the steps of
-all plans take turns on scratch arrays, is asked before every round. No step of the rounds goes into what it
-says. "Predicted" and "measured" are medians, with the least and the most of single answers and of single
-rounds: how far the same thing differs from itself. "Apart" is the median of measured less predicted, round
-by round.
+all plans take turns on scratch arrays, is asked {blocks} times, before every few rounds. No step of the
+rounds goes into what it says. "Predicted" and "measured" are medians, with the least and the most of single
+answers and of single rounds: how far the same thing differs from itself. "Apart" is the median of measured
+less what was predicted just before.
 
 Then PyTorch's columns take turns with ours at their peaks. For PyTorch, bytes are what its allocator's
 running sum says at the peak of a step, on top of weights, momentum and batch: scratch of its libraries is not
@@ -71,8 +72,8 @@ MOST_COMPILED = 300  # layers; compiling more takes longer than everything else
 @dataclass
 class Found:
     """Entries of one network. `at` maps PyTorch's column to ours that has its peak as a budget, `races` to
-    seconds of both in the same rounds; `predicted` are seconds of a step by budget, 0 for none, asked for
-    before each round.
+    seconds of both in the same rounds; `predicted` are seconds of a step by budget, 0 for none, one for
+    each block of rounds.
     """
 
     net: Net
@@ -106,9 +107,10 @@ class Found:
         return 100 * (min(e.seconds.values) / min(kept.values) - 1)
 
     def apart(self, e: Entry) -> float:
-        """Points of measured extra above predicted, in the middle of rounds."""
-        pairs = zip(self.measured_extra(e).values, self.predicted_extra(e).values, strict=True)
-        return Spread(tuple(m - p for m, p in pairs)).median
+        """Points of measured extra above what was predicted before that block, in the middle of rounds."""
+        measured, predicted = self.measured_extra(e).values, self.predicted_extra(e).values
+        each = len(measured) // len(predicted)
+        return Spread(tuple(m - predicted[r // each] for r, m in enumerate(measured))).median
 
 
 def _per_cent(ratio: Spread) -> Spread:
@@ -216,13 +218,15 @@ def _predict(found: Found, worker: Worker, terms: Terms) -> None:
 
 
 def _take_turns(found: Found, ours: dict[str, Worker], terms: Terms) -> None:
-    """Rounds, with a prediction before each."""
+    """Rounds in blocks, with a prediction before each."""
     seconds: dict[str, tuple[float, ...]] = {}
     processor: dict[str, tuple[float, ...]] = {}
     found.predicted.clear()  # what was said while others were loaded
     names = list(ours)
-    for r in range(terms.rounds):
-        _predict(found, ours["keep"], terms)
+    blocks = _blocks(terms)
+    for r in range(blocks * (terms.rounds // blocks)):
+        if r % (terms.rounds // blocks) == 0:
+            _predict(found, ours["keep"], terms)
         k = r % len(names)
         turns = {n: ours[n] for n in names[k:] + names[:k] if not found.entries[n].note}
         take_turns(found.entries, turns, replace(terms, rounds=1))
@@ -236,6 +240,10 @@ def _take_turns(found: Found, ours: dict[str, Worker], terms: Terms) -> None:
         failed = bool(e.note)
         e.seconds = None if failed else Spread(seconds[name])
         e.processor = None if failed else Spread(processor[name])
+
+
+def _blocks(terms: Terms) -> int:
+    return min(BLOCKS, terms.rounds)
 
 
 def _race(found: Found, workers: dict[str, Worker], terms: Terms) -> None:
@@ -382,7 +390,7 @@ def measure(
         profiled=0,
         lead=1,
     )
-    about = dict(threads=threads, rounds=terms.rounds, seconds=terms.seconds)
+    about = dict(threads=threads, rounds=terms.rounds, seconds=terms.seconds, blocks=_blocks(terms))
     report.put("Run", ABOUT.format(**about))
     for net in networks(quick, full):
         if names is not None and net.name not in names:
