@@ -306,7 +306,9 @@ def test_operators_that_draw_take_generated_code(op):
     kernel = "compiled random numbers"
     with fast_kernels.only("compiled"):
         assert Call.of(case, dtype="float32").kernel(op).name == kernel
+    made = samplers.code.cache_info().misses
     got = fast_kernels.run(case, "float32", "compiled", arrays)
+    assert samplers.code.cache_info().misses == made  # what is run was compiled when the kernel was chosen
     np.testing.assert_array_equal(got["out"], fast_kernels.run(case, "float32", "reference", arrays)["out"])
 
 

@@ -10,7 +10,7 @@ parameters alone, not on its neighbours or on how the array is cut into pieces.
                variables" (PTRS), and inversion for means below 10
 
 A parameter outside its range gives nan. A sampler looks at no value by itself: what depends on values goes
-through its Source, so that code can be generated from it.
+through its Source. So code can be generated from it, and that draws wherever it can (`RandomStream.draw`).
 """
 
 from __future__ import annotations

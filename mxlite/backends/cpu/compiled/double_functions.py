@@ -4,7 +4,7 @@ Arguments are reduced to short intervals and series taken there that are cut off
 what is left are some roundings. The largest errors, in units of the last place of a float64
 (tests/test_traced.py looks at them):
 
-    exp 1   log 1   log1p 2.5   sin, cos 2 for arguments up to 1000   power: 1 + its exponent of e
+    exp 1   log 1   log1p 1.5   sin, cos 2, tan 3.5 for arguments up to 1000   power: 1 + its exponent of e
 
 NaN gives NaN, infinities and numbers out of range give what numpy gives.
 """

@@ -10,7 +10,8 @@ from ....ops import random, random_like, sampling
 from ....ops.attention import scaled_dot_product_attention
 from ...base import Backend, ChosenKernel, Request
 from ..compiled import storable, threads_for, usable
-from ..compiled.samplers import can_draw
+from ..compiled.parameters import Parameters
+from ..compiled.samplers import can_draw, code
 from ..compiled.streams import FastStream
 from ..compiled.team import LEAST_NBYTES
 
@@ -33,7 +34,16 @@ def _law_row(r: Request) -> ChosenKernel | None:
     assert made is not None
     if not usable() or not can_draw(prod(r.outputs[0]), {d.name for d in (made, *r.dtypes)}):
         return None
+    op: Any = r.op
+    code(op.law, made.name, _parameters(r))  # compiled while plans are made
     return _with_fast_stream(r, 0)
+
+
+def _parameters(r: Request) -> Parameters:
+    """Numbers among the attributes, or the inputs."""
+    if names := getattr(r.op, "parameters", ()):
+        return Parameters(("",) * len(names), False)
+    return Parameters(tuple(d.name for d in r.dtypes), prod(r.inputs[0]) == prod(r.outputs[0]))
 
 
 def _reference(r: Request) -> ChosenKernel:
@@ -60,26 +70,12 @@ _STREAMS: tuple[type[Op] | None, ...] = (
     scaled_dot_product_attention,
     scaled_dot_product_attention.grad_op,
 )
-_LAWS: tuple[type[Op], ...] = (
-    random._random_exponential,
-    random._random_gamma,
-    random._random_poisson,
-    random._random_negative_binomial,
-    random._random_generalized_negative_binomial,
-    random_like._random_exponential_like,
-    random_like._random_gamma_like,
-    random_like._random_poisson_like,
-    random_like._random_negative_binomial_like,
-    random_like._random_generalized_negative_binomial_like,
-    sampling._sample_uniform,
-    sampling._sample_normal,
-    sampling._sample_exponential,
-    sampling._sample_gamma,
-    sampling._sample_poisson,
-    sampling._sample_negative_binomial,
-    sampling._sample_generalized_negative_binomial,
-    sampling.bernoulli,
-)
+_LAWS = [
+    op
+    for module in (random, random_like, sampling)
+    for op in vars(module).values()
+    if isinstance(op, type) and hasattr(op, "law")
+]
 ROWS = {
     **{op: [_row] for op in _STREAMS if op is not None},
     **{op: [_law_row] for op in _LAWS},
