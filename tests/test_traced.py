@@ -96,6 +96,26 @@ def test_what_numpy_changes_in_place_is_changed_for_all_who_hold_it():
     np.testing.assert_array_equal(traced(formula, x), formula(np, x.copy()))
 
 
+def test_what_a_loop_takes_from_before_it_is_made_anew_behind_it():
+    f = Module().function("ahead")
+    with f.ahead(lambda: f.emit("add i64 1, 2")):
+        assert f.emit("add i64 1, 2") == f.emit("add i64 1, 2") == "%v1"
+        assert f.emit("add i64 1, 3") != f.emit("add i64 1, 3")
+    assert f.emit("add i64 1, 2") != "%v1"
+
+
+def test_what_nobody_uses_is_left_out():
+    f = Module().function("pruned")
+    kept = f.emit("add i64 1, 2")
+    f.emit(f"add i64 {f.emit('add i64 1, 3')}, 4")
+    with f.loop("0", kept, carried=["5"], kind="i64") as loop:
+        loop.again(f.emit(f"add i64 {loop.values[0]}, 6"))
+    f.done()
+    f.prune()
+    text = f.text()
+    assert all(f", {k}" in text for k in (2, 6)) and not any(f", {k}\n" in text for k in (3, 4))
+
+
 def test_tables_are_read():
     table = np.array([3.0, 1.0, 4.0, 1.5])
     x = np.array([0.0, 3, 2, 1, 1, 2, 0] * 5)
