@@ -156,8 +156,6 @@ def equal(got, want):
 
 def by_code(case, dtype, arrays, heads, kernel):
     """Outputs and gradients on one thread, which are the same on three."""
-    if dtype == "float16" and dtype not in storable():
-        return fast_kernels.run(case, dtype, "reference", arrays, heads)
     found = []
     for count in (1, 3):
         before = threads.set_num_threads(count)
@@ -184,6 +182,8 @@ SPECIAL = {
 @pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize("name", SPECIAL)
 def test_special_functions_are_the_references(name, dtype):
+    if dtype == "float16" and dtype not in storable():
+        return
     op, attrs, (low, high), edges = SPECIAL[name]
     count = compiled_special.LEAST + 27
     case = Case(op, attrs, [(count,)])
@@ -219,6 +219,8 @@ LAWS = {
 )
 @pytest.mark.parametrize("law", LAWS)
 def test_densities_are_the_references(law, few, many, is_log, dtype):
+    if dtype == "float16" and dtype not in storable():
+        return
     op = LAWS[law]
     count = len(op.inputs) - 1
     parameters = [np.random.default_rng(k).uniform(0.2, 0.8, few) for k in range(count)]
