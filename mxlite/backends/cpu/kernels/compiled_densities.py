@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -67,8 +66,8 @@ def _rows() -> dict[type[Op], list[Any]]:
     for op in vars(random_pdf).values():
         law = getattr(op, "law", None)
         if law is not None:
-            table[op] = [partial(_forward, law)]
-            table[op.grad_op] = [partial(_backward, law)]
+            table[op] = [lambda r, law=law: _forward(law, r)]
+            table[op.grad_op] = [lambda r, law=law: _backward(law, r)]
     return table
 
 
