@@ -512,3 +512,17 @@ def test_nan_and_infinities_are_close_to_themselves(b, equal_nan, close):
     made = mx.nd.contrib.allclose(a, mx.nd.array(b), equal_nan=equal_nan)
     assert made.shape == ()
     assert made.asnumpy() == close
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_shorter_series_of_narrow_types_are_right_beyond_what_they_show():
+    x = np.concatenate([np.linspace(-7.9, 30, 4001), 1 + np.linspace(-1e-3, 1e-3, 101), [1e-20, 1e5]])
+    for f in (gamma_values, gammaln_values, digamma_values):
+        want = f(np, x)
+        error = np.abs(f(np, x, itemsize=4) - want) / np.maximum(1, np.abs(want))
+        assert np.nanmax(error) < 1e-10
+    y = np.concatenate([np.linspace(-0.999, 0.999, 2001), 1 - 2.0 ** -np.arange(1, 25), [1e-20]])
+    want = erfinv_values(np, y)
+    with np.errstate(all="ignore"):
+        assert np.nanmax(np.abs(erfinv_values(np, y, 4) / want - 1)) < 1e-9
+        assert np.nanmax(np.abs(erfinv_values(np, y, 2) / want - 1)) < 1e-5

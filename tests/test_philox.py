@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from mxlite import ops
 from mxlite.backends.cpu.compiled import storable
-from mxlite.backends.cpu.compiled.philox import FastStream
+from mxlite.backends.cpu.compiled.streams import FastStream
 from mxlite.core import native
 from mxlite.ops.philox import CHUNK, philox4x32, RandomStream
 

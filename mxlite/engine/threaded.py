@@ -18,10 +18,9 @@ one lock. This division is the heart of the file:
 * A worker takes the lock once per operation: to link what came in, to finish the last operation and to take
   the next, which for a chain is the very one it has just made ready.
 
-**Link** gives an operation its predecessors: the writer and readers in the fields of its Vars (see `Var`)
-put it on their `dependents`, `waits` counts them. **Finish** counts down. At zero an operation goes to its
-pool's heap. An operation stays in `inbox` until it is linked, so "inbox empty, then writer None" means
-"nothing pending on this Var": a wait for finished work is a look at two fields.
+**Linking** and **finishing** are the schedule's (`schedule.py`). An operation stays in `inbox` until it is
+linked, so "inbox empty, then writer None" means "nothing pending on this Var": a wait for finished work is a
+look at two fields.
 
 **Tickets.** A thread that must wait appends a ticket, which is linked in its turn like an operation and
 opens a gate when its count is zero. If all workers are busy with long closures nobody would link it, though
@@ -48,7 +47,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
+from heapq import heappop
 from itertools import count
 from threading import get_ident
 
@@ -60,6 +59,7 @@ from .failure import Failure, Journal
 from .operation import check_vars, Operation
 from .pool import check_kind, Pool
 from .process import look_after
+from .schedule import Schedule
 from .source_line import SourceLine, user_line
 from .ticket import Ticket
 from .var import Var
@@ -95,12 +95,7 @@ class ThreadedEngine(Engine):
         self._pools: dict[tuple[str, str], Pool] = {}
         self._running: dict[int, Operation | None] = {}  # of each worker, by thread
         self.bulks: dict[int, Bulk] = {}  # by thread
-        # Below: only under the lock.
-        self._unfinished = 0  # linked and not finished
-        self._linked_size = 0  # linked ever, members of segments counted singly
-        self._finished_size = 0
-        self._generation = 0
-        self._drains: list[Ticket] = []
+        self._schedule = Schedule()  # changed only under the lock
         # Pushes that found no room append a gate; a worker opens all of them when half of the room is free.
         self._blocked: deque[threading.Lock] = deque()
         self._resume_at = self._max_pending // 2
@@ -150,7 +145,7 @@ class ThreadedEngine(Engine):
             if bulk is not None:
                 bulk.add(operation)
                 return
-        if len(self.inbox) + self._unfinished >= self._max_pending:
+        if len(self.inbox) + self._schedule.unfinished >= self._max_pending:
             self.make_room()
         self.inbox.append(operation)
         if pool.asleep and not pool.rung:
@@ -168,13 +163,16 @@ class ThreadedEngine(Engine):
 
     def make_room(self) -> None:
         """Block until fewer than `max_pending` operations are pending; a worker is never held up."""
-        while len(self.inbox) + self._unfinished >= self._max_pending and get_ident() not in self._running:
+        while (
+            len(self.inbox) + self._schedule.unfinished >= self._max_pending
+            and get_ident() not in self._running
+        ):
             gate = threading.Lock()
             gate.acquire()
             self._blocked.append(gate)
             # Room may have come before the gate was in the list, or been taken by another thread, so look
             # again at once and now and then.
-            if len(self.inbox) + self._unfinished >= self._max_pending:
+            if len(self.inbox) + self._schedule.unfinished >= self._max_pending:
                 gate.acquire(timeout=0.05)
 
     def stop(self) -> None:
@@ -182,7 +180,7 @@ class ThreadedEngine(Engine):
         self._flush()
         self._stopped = True
         try:
-            while self.inbox or self._unfinished:
+            while self.inbox or self._schedule.unfinished:
                 self._drain()
             self._close()
         except BaseException:  # an interrupt
@@ -196,11 +194,11 @@ class ThreadedEngine(Engine):
         waiting = list(self.inbox)
         sizes = sum(item.size for item in waiting if isinstance(item, Operation))
         return {
-            "pushed": self._linked_size + sizes,
-            "executed": self._finished_size - self.journal.skipped,
+            "pushed": self._schedule.linked_size + sizes,
+            "executed": self._schedule.finished_size - self.journal.skipped,
             "failed": self.journal.failed,
             "skipped": self.journal.skipped,
-            "pending": len(waiting) + self._unfinished,
+            "pending": len(waiting) + self._schedule.unfinished,
         }
 
     def _settle(self, vars: tuple[Var, ...], exclusive: bool) -> None:
@@ -217,7 +215,7 @@ class ThreadedEngine(Engine):
     def _drain(self) -> None:
         self._refuse_inside()
         self._flush()
-        if self.inbox or self._unfinished:
+        if self.inbox or self._schedule.unfinished:
             self._wait(Ticket(None))
 
     def _wait(self, ticket: Ticket) -> None:
@@ -288,6 +286,7 @@ class ThreadedEngine(Engine):
     def _work(self, pool: Pool) -> None:
         me = get_ident()
         lock, inbox, running, journal = self._lock, self.inbox, self._running, self.journal
+        schedule, blocked = self._schedule, self._blocked
         ready, bell = pool.ready, pool.bell
         running[me] = operation = None
         woken = False
@@ -297,10 +296,13 @@ class ThreadedEngine(Engine):
                     pool.asleep -= 1
                     woken = False
                 while inbox:  # before finishing: what the operation pushed must be seen while it still counts
-                    self._link(inbox[0], pool)
+                    schedule.link(inbox[0], pool)
                     inbox.popleft()
                 if operation is not None:
-                    self._finish(operation, pool)
+                    schedule.finish(operation, pool)
+                    if blocked and len(inbox) + schedule.unfinished <= self._resume_at:
+                        while blocked:
+                            blocked.popleft().release()
                     running[me] = operation = None
                 if ready:
                     operation = heappop(ready)[2]
@@ -320,114 +322,6 @@ class ThreadedEngine(Engine):
                 bell.get()
                 pool.rung = False
         del running[me]
-
-    def _link(self, item: Operation | Ticket, mine: Pool) -> None:
-        """Let `item` wait for all that must be over before it. Under the lock."""
-        if isinstance(item, Ticket):
-            self._link_ticket(item)
-            return
-        waits = 0
-        for var in item.writes:
-            writer = var.writer
-            if writer is not None:
-                writer.dependents.append(item)
-                waits += 1
-            readers = var.readers
-            if readers:
-                for reader in readers:
-                    reader.dependents.append(item)
-                waits += len(readers)
-                var.readers = None
-            var.writer = item
-        for var in item.reads:
-            writer = var.writer
-            if writer is not None:
-                if writer is item:
-                    continue
-                writer.dependents.append(item)
-                waits += 1
-            readers = var.readers
-            if readers is None:
-                var.readers = {item}
-            else:
-                readers.add(item)
-        item.waits = waits
-        self._unfinished += 1
-        self._linked_size += item.size
-        if item.generation is None:
-            item.generation = self._generation
-        else:
-            for drain in self._drains:
-                if item.generation <= drain.limit:
-                    drain.waits += 1
-        if not waits:
-            self._make_ready(item, mine)
-
-    def _link_ticket(self, ticket: Ticket) -> None:
-        if ticket.vars is None:
-            ticket.waits = self._unfinished
-            ticket.limit = self._generation
-            self._generation += 1
-            if ticket.waits:
-                self._drains.append(ticket)
-        else:
-            for var in ticket.vars:
-                if var.writer is not None:
-                    var.writer.dependents.append(ticket)
-                    ticket.waits += 1
-                if ticket.exclusive and var.readers:
-                    for reader in var.readers:
-                        reader.dependents.append(ticket)
-                    ticket.waits += len(var.readers)
-        ticket.linked = True
-        if not ticket.waits:
-            ticket.open()
-
-    def _finish(self, operation: Operation, mine: Pool) -> None:
-        """Let go of the Vars, and of everyone who waited for it. Under the lock."""
-        self._unfinished -= 1
-        self._finished_size += operation.size
-        for var in operation.writes:
-            if var.writer is operation:
-                var.writer = None
-        for var in operation.reads:
-            if var.readers:
-                var.readers.discard(operation)
-        operation.reads = operation.writes = ()
-        for dependent in operation.dependents:
-            dependent.waits -= 1
-            if not dependent.waits:
-                if isinstance(dependent, Ticket):
-                    dependent.open()
-                else:
-                    self._make_ready(dependent, mine)
-        operation.dependents = []
-        if self._drains:
-            self._count_down(operation)
-        if self._blocked and len(self.inbox) + self._unfinished <= self._resume_at:
-            while self._blocked:
-                self._blocked.popleft().release()
-
-    def _make_ready(self, operation: Operation, mine: Pool) -> None:
-        pool = operation.pool
-        assert pool is not None
-        heappush(pool.ready, (operation.rank, operation.order, operation))
-        if pool is not mine and pool.asleep and not pool.rung:
-            pool.ring()
-
-    def _count_down(self, operation: Operation) -> None:
-        generation = operation.generation
-        assert generation is not None
-        open = False
-        for drain in self._drains:
-            if generation <= drain.limit:
-                drain.waits -= 1
-                open = open or not drain.waits
-        if open:
-            for drain in self._drains:
-                if not drain.waits:
-                    drain.open()
-            self._drains = [drain for drain in self._drains if drain.waits]
 
     # -- fork ------------------------------------------------------------------------------------------
 

@@ -11,22 +11,23 @@ import numpy as np
 from ..backends import Backend
 from ..core import Context, nearest, ShapeError, StateError, UnknownNameError
 from ..core.collection import no_collection
-from ..core.errors import OpAttributeError
 from ..core.wanted import wanted, wanted_function
 from ..graph import Entry, LOSS_SCALE, Node, output_name, Shape, state_name
 from ..graph.update import HISTORY, HYPER, MASTER
-from ..memplan import MemoryPlan, RUN, STORE, Template
+from ..memplan import MemoryPlan, Template
 from ..ndarray import NDArray
 from ..ndarray.row_gradient import RowGradient
 from .arena import Arena
 from .away import held_bytes, with_copies
 from .feed import Feed
 from .graph_program import GraphProgram, make_program
+from .listing import listing
 from .lower import Lowered
 from .metrics import sums_key, taken_key
 from .modes import is_alike_in_training
 from .planned import Planned
 from .program import Program
+from .rates import Rates
 from .row_gradients import is_row_sparse
 from .sparse_gradients import SparseGradients
 from .step import Key
@@ -67,7 +68,6 @@ class Executor:
         self._masters = Masters()
         arena.tenants.add(self)
         self._templates: tuple[Template, Template] | None = None
-        self._hyper: np.ndarray | None = None  # checked, and nobody writes to it
         self._given = dict(given)
         self._states: dict[Node, dict[str, Any]] = {}
         graph = planned.graph
@@ -81,6 +81,8 @@ class Executor:
         self._feed = Feed(planned, context, backend, self._arrays)
         self._train: Program | None = None
         self._infer: Program | None = None
+        if self.updated:
+            self._rates = Rates(arrays["var", HYPER].shape)
         self._has_backward = planned.train.problem.num_forward < len(planned.train.problem.tasks)
         self._monitor: Callable[[str, NDArray], Any] | None = None
         self._sparse: SparseGradients | None = None
@@ -301,7 +303,7 @@ class Executor:
         """
         if not self._planned.train.step.updated:
             raise StateError("This executor was bound without an optimizer: there is no fused step.")
-        values = self._check_hyper(hyper)
+        values = self._rates.checked(hyper)
         self._feed.inputs(inputs)
         self._prepare_update(values)
         return self._push_step()
@@ -310,7 +312,7 @@ class Executor:
         """The rest of a fused step after forward(is_train=True): backward and update; see `step`."""
         if not self.updated:
             raise StateError("This executor was bound without an optimizer: there is no fused step.")
-        self._prepare_update(self._check_hyper(hyper))
+        self._prepare_update(self._rates.checked(hyper))
         self._push_backward()
 
     def _prepare_update(self, hyper: np.ndarray) -> None:
@@ -337,25 +339,6 @@ class Executor:
             if master is not None:
                 self._arrays["var", name].astype("float32").copyto(master)
         self._masters.made = True  # all of them: an interrupt may come while a push waits for room
-
-    def _check_hyper(self, hyper: Any) -> np.ndarray:
-        """Rates of a step as an array that stays as it is. One that nobody can write to is looked at once."""
-        if hyper is self._hyper:
-            return self._hyper
-        shape = self._arrays["var", HYPER].shape
-        values = np.array(hyper, np.float64)
-        if values.shape != shape:
-            raise ShapeError(
-                f"hyper must be {shape}, learning rate, weight "
-                f"decay{' and update count' * (shape[1] > 2)} of each "
-                f"of {len(self.updated)} parameters, but it is {values.shape}."
-            )
-        if not np.isfinite(values).all():  # the steps take nan for an update that is to be left out
-            raise OpAttributeError(f"hyper must be finite numbers, got {values[~np.isfinite(values)][0]}.")
-        if isinstance(hyper, np.ndarray) and hyper.base is None and hyper.dtype == values.dtype:
-            if not hyper.flags.writeable:
-                self._hyper = values = hyper
-        return values
 
     def _check_backward(self) -> None:
         if self.updated:
@@ -485,27 +468,7 @@ class Executor:
 
     def debug_str(self) -> str:
         """The steps of the training program with kernels and places, and the plan's table."""
-        plan = self.memory_plan
-        schedule, problem = plan.schedule, plan.problem
-        lines = []
-        for s, (t, k) in enumerate(zip(schedule.task, schedule.copy)):
-            task = problem.tasks[t]
-            if schedule.kinds[s] != RUN:
-                name = problem.values[schedule.value_of[schedule.inputs[s][0]]].name
-                way = "to the host" if schedule.kinds[s] == STORE else "from the host"
-                lines.append(f"{s:6d} copy of {name!r} {way}")
-                continue
-            places = [
-                f"{problem.values[schedule.value_of[o]].name}@{plan.offsets[b]}"
-                for o in schedule.outputs[s]
-                if o >= 0 and (b := plan.liveness.range_of[o]) >= 0
-            ]
-            again = f" (run {k + 1})" if k else " (where forward is called by itself)" if task.preview else ""
-            lines.append(
-                f"{s:6d} {task.op} {task.name!r}{again} [{task.kernel}] -> {', '.join(places) or '-'}"
-            )
-        lines.append(plan.summary())
-        lines.append(f"Total {plan.arena_bytes >> 20} MB allocated")
+        lines = listing(self.memory_plan)
         for program in (self._train, self._infer):
             if isinstance(program, GraphProgram):
                 lines += program.describe()

@@ -6,13 +6,12 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple
 
 from ..backends.gpu.checks import name_checks
 from ..backends.gpu.graph import Graph, GraphError
-from ..core import OperatorError, PlaceError
 from ..engine import Var
-from .segment import Record, Run
+from .segment import fail, Record, Run
 from .sheet import Sheet
 
 
@@ -83,7 +82,7 @@ class GraphSegment:
                     look()
                     graph.one_by_one(look)
             except GraphError as error:
-                self._fail(error.place, error.__cause__)
+                fail(self.names[error.place], error.__cause__)
             finally:
                 ticket = device.mark()
                 for var in vars:
@@ -121,13 +120,6 @@ class GraphSegment:
                 "%d of %d calls on %s stay outside of CUDA graphs: %s%s",
                 len(graph.why_not), len(self.calls), graph.device, "; ".join(reasons[:3]), more,
             )  # fmt: skip
-
-    def _fail(self, at: int, error: Any) -> NoReturn:
-        name = self.names[at]
-        if isinstance(error, OperatorError) and error.operation == name:
-            raise error
-        kind = PlaceError if isinstance(error, IndexError) else OperatorError
-        raise kind(f"{name!r} failed with {type(error).__name__}: {error}", operation=name) from error
 
 
 class Operation:

@@ -12,15 +12,12 @@ from ..graph.update import HISTORY
 from ..memplan import plan_memory
 from ..ndarray import NDArray
 from .amp import typed
-from .bind import locals_of, Shapes, update_rule
-from .candidates import Candidates
+from .bind import locals_of, Shapes
 from .executor import Executor
-from .link import arena_bytes, link
+from .link import link
 from .lower import STAGING
-from .offload import host_link
 from .planned import Planned
-from .planning import Planning
-from .room import require_room
+from .replanning import replanned
 from .step import input_names, Key
 
 
@@ -61,32 +58,18 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
             and k != STAGING
         }
 
-    def room(planned: Planned) -> None:
-        backend = executor._backend
-        require_room(planned, backend, there, *arena_bytes(planned, backend, executor))
-
     templates = executor.templates()
-    planned, requests = Planning(
-        Candidates(
-            inferred=inferred,
-            ctx=executor.context,
-            given=frozenset(known),
-            grad_req=executor._grad_req,
-            budget=given["budget"],
-            rule=update_rule(given["optimizer"]),
-            amp=given["amp"],
-            scale=given["loss_scale"],
-            stored=stored,
-            device=given["device"],
-            host=host_link(given["offload"]),
-            template=templates[1],
-            like=executor._planned.lowered,
-            in_place=bool(executor._planned.infer.step.forms),
-            watch=given["watch"],
-        ),
+    planned, requests = replanned(
+        executor,
+        (inferred, stored),
+        known,
+        there,
         choose=lambda steps, _: plan_memory(steps, given["budget"], template=templates[0]),
-        room=room,
-    ).run()
+        template=templates[1],
+        like=executor._planned.lowered,
+        in_place=bool(executor._planned.infer.step.forms),
+        watch=given["watch"],
+    )
     settings = locals_of(
         known,
         executor._grad_req,

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..core.errors import StateError
 from ..graph import Graph
 from .amp import typed
-from .bind import update_rule
-from .candidates import Candidates
 from .executor import Executor
-from .link import arena_bytes
-from .offload import host_link
 from .planned import Planned
-from .planning import Planning
-from .room import require_room
+from .replanning import replanned
 from .step import Key
 from .storage import Allocator
 from .watch import Watch
@@ -30,14 +23,13 @@ def rewatch(executor: Executor, watch: Watch | None) -> None:
     if given["grouped"]:
         raise StateError("This executor is a Module's: call the module's install_monitor.")
     arrays = {**executor.arg_dict, **executor.aux_dict}
-    inferred, stored = typed(
+    graph = typed(
         Graph(old.graph.outputs),
         {n: a.shape for n, a in arrays.items()},
         {n: a.dtype for n, a in arrays.items()},
         given["amp"],
     )
     inputs = {k[1] for k, c in old.train.step.category.items() if c == "inputs" and k[1] in executor.arg_dict}
-    scale = given["loss_scale"]
 
     def there(planned: Planned) -> set[Key]:
         """The arrays that stay."""
@@ -45,27 +37,7 @@ def rewatch(executor: Executor, watch: Watch | None) -> None:
         have = {k: (a.shape, a.storage.dtype) for k, a in executor._arrays.items() if k in owned}
         return {k for k, kind in have.items() if kind == owned[k]}
 
-    def room(planned: Planned) -> None:
-        backend = executor._backend
-        require_room(planned, backend, there, *arena_bytes(planned, backend, executor))
-
-    planned, _ = Planning(
-        Candidates(
-            inferred=inferred,
-            ctx=executor.context,
-            given=frozenset(inputs),
-            grad_req=executor._grad_req,
-            budget=given["budget"],
-            rule=update_rule(given["optimizer"]),
-            amp=given["amp"],
-            scale=None if scale is None else replace(scale, value=executor.loss_scale),
-            stored=stored,
-            device=given["device"],
-            host=host_link(given["offload"]),
-            watch=watch,
-        ),
-        room=room,
-    ).run()
+    planned, _ = replanned(executor, graph, inputs, there, watch=watch)
     allocator = Allocator(executor.context, executor._backend)
     result = {k: a for k, a in executor._arrays.items() if k[0] in ("var", "grad")}
     for lowered in (planned.train, planned.infer):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from time import perf_counter_ns
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -73,7 +73,7 @@ class Segment:
                     call()
             except Exception as error:
                 at, _ = self._joined[len(self._joined) - operator.length_hint(rest) - 1]
-                self._fail(at + getattr(error, "call", 0), error)
+                fail(self.names[at + getattr(error, "call", 0)], error)
 
     def timed(self, record: Record) -> Run:
         """The same with a look at the clock after each call; `record` is told when all is over."""
@@ -90,13 +90,14 @@ class Segment:
                     call()
                     look(clock())
             except Exception as error:
-                self._fail(len(stamps) - 1, error)
+                fail(self.names[len(stamps) - 1], error)
             finally:
                 record(self.sheet, self.first, stamps)
 
-    def _fail(self, at: int, error: Exception) -> NoReturn:
-        name = self.names[at]
-        if isinstance(error, OperatorError) and error.operation == name:
-            raise error
-        kind = PlaceError if isinstance(error, IndexError) else OperatorError
-        raise kind(f"{name!r} failed with {type(error).__name__}: {error}", operation=name) from error
+
+def fail(name: str, error: Any) -> NoReturn:
+    """Raise the `error` of a call as one that names it: PlaceError for an IndexError, else OperatorError."""
+    if isinstance(error, OperatorError) and error.operation == name:
+        raise error
+    kind = PlaceError if isinstance(error, IndexError) else OperatorError
+    raise kind(f"{name!r} failed with {type(error).__name__}: {error}", operation=name) from error

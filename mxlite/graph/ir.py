@@ -162,6 +162,14 @@ class Graph:
             count[e] = count.get(e, 0) + 1
         return count
 
+    def readers(self) -> dict[Entry, list[Node]]:
+        """The nodes that read each entry, in the order of `nodes`, as often as they read it."""
+        found: dict[Entry, list[Node]] = {}
+        for node in self.nodes:
+            for e in node.inputs:
+                found.setdefault(e, []).append(node)
+        return found
+
     def nbytes(self, entry: Entry) -> int:
         """Bytes of an entry's array."""
         n = int(self.dtypes[entry].itemsize)

@@ -90,10 +90,7 @@ class FactorScheduler(LRScheduler):
     ) -> None:
         super().__init__(base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
         self.step = _whole("step", step, 1)
-        factor = number("factor", factor)
-        if factor > 1.0:
-            raise ValueError(f"factor must not be above 1, or the rate would grow; got {factor}.")
-        self.factor = factor
+        self.factor = _shrinking(factor)
         self.stop_factor_lr = number("stop_factor_lr", stop_factor_lr)
         self.count = 0
 
@@ -132,11 +129,8 @@ class MultiFactorScheduler(LRScheduler):
         self.step = [_whole(f"step[{i}]", s, 1) for i, s in enumerate(step)]
         if any(later <= earlier for earlier, later in zip(self.step, self.step[1:])):
             raise ValueError(f"step must increase, got {self.step}.")
-        factor = number("factor", factor)
-        if factor > 1.0:
-            raise ValueError(f"factor must not be above 1, or the rate would grow; got {factor}.")
         self.cur_step_ind = 0
-        self.factor = factor
+        self.factor = _shrinking(factor)
         self.count = 0
 
     def __call__(self, num_update: int) -> float:
@@ -214,3 +208,11 @@ class CosineScheduler(_Falling):
     def falling(self, num_update: int) -> float:
         turn = math.pi * (num_update - self.warmup_steps) / self.max_steps
         return self.final_lr + (self.base_lr_orig - self.final_lr) * (1 + math.cos(turn)) / 2
+
+
+def _shrinking(factor: float) -> float:
+    """`factor` as a float; ValueError above 1."""
+    factor = number("factor", factor)
+    if factor > 1.0:
+        raise ValueError(f"factor must not be above 1, or the rate would grow; got {factor}.")
+    return factor

@@ -51,12 +51,17 @@ def _relu_gradient(xp: Any, a: Any, d_out: Any, out: Any, d_data: Any, scratch: 
     xp.multiply(d_out, positive, out=d_data)
 
 
-def _sigmoid(xp: Any, a: Any, data: Any, out: Any, scratch: Any) -> None:
+def sigmoid(xp: Any, data: Any, out: Any) -> None:
+    """out = 1 / (1 + exp(-data)), also where they are one array."""
     xp.negative(data, out=out)
     with xp.errstate(over="ignore"):  # exp gives infinity, and 1 / infinity the right 0
         xp.exp(out, out=out)
     xp.add(out, 1, out=out)
     xp.divide(1, out, out=out)
+
+
+def _sigmoid(xp: Any, a: Any, data: Any, out: Any, scratch: Any) -> None:
+    sigmoid(xp, data, out)
 
 
 def _sigmoid_gradient(xp: Any, a: Any, d_out: Any, out: Any, d_data: Any, scratch: Any) -> None:

@@ -215,6 +215,16 @@ class broadcast_power(_Product):
         }
 
 
+def _where(xp, compare):
+    """For `fold`: the head gradient where `compare` holds, else 0."""
+
+    def fill(into, d, x, y):
+        compare(x, y, out=into)
+        xp.multiply(into, d, out=into)
+
+    return fill
+
+
 class broadcast_maximum(_Product):
     """The larger of each pair, with broadcasting.
 
@@ -229,17 +239,10 @@ class broadcast_maximum(_Product):
 
     @staticmethod
     def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
-        def where(compare):
-            def fill(into, d, x, y):
-                compare(x, y, out=into)
-                xp.multiply(into, d, out=into)
-
-            return fill
-
         if d_lhs is not None:
-            fold(xp, where(xp.greater_equal), (d_out, lhs, rhs), d_lhs, work)
+            fold(xp, _where(xp, xp.greater_equal), (d_out, lhs, rhs), d_lhs, work)
         if d_rhs is not None:
-            fold(xp, where(xp.less), (d_out, lhs, rhs), d_rhs, work)
+            fold(xp, _where(xp, xp.less), (d_out, lhs, rhs), d_rhs, work)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -264,17 +267,10 @@ class broadcast_minimum(_Product):
 
     @staticmethod
     def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
-        def where(compare):
-            def fill(into, d, x, y):
-                compare(x, y, out=into)
-                xp.multiply(into, d, out=into)
-
-            return fill
-
         if d_lhs is not None:
-            fold(xp, where(xp.less_equal), (d_out, lhs, rhs), d_lhs, work)
+            fold(xp, _where(xp, xp.less_equal), (d_out, lhs, rhs), d_lhs, work)
         if d_rhs is not None:
-            fold(xp, where(xp.greater), (d_out, lhs, rhs), d_rhs, work)
+            fold(xp, _where(xp, xp.greater), (d_out, lhs, rhs), d_rhs, work)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):

@@ -4,12 +4,7 @@ J. Dai and others, 2017, "Deformable convolutional networks"; with a factor for 
 S. Lin, J. Dai, 2019, "Deformable ConvNets v2: more deformable, better results".
 
 The sampled pixels are columns of a matrix, as in a convolution by im2col; for some output positions of one
-image at a time. A pixel between others is their bilinear mean:
-
-    w0 = (1-fy)(1-fx)   v0 ---- v1   w1 = (1-fy) fx
-                        |   fy   |
-                        |fx o    |
-    w2 = fy (1-fx)      v2 ---- v3   w3 = fy fx
+image at a time (`deformable_places.py`).
 """
 
 from __future__ import annotations
@@ -18,15 +13,14 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
-import numpy as np
-
-from ..core.dtype import as_dtype, float32
+from ..core.dtype import float32
 from ..core.errors import OpAttributeError, ShapeError
 from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
 from .conv import add_bias, bias_bytes, bias_gradient, check_window, geometry
 from .conv_kernels import Geometry
+from .deformable_places import place_pieces, Places, shaped
 from .scratch import carve, Piece, scratch_bytes
 
 _ELEMENTS = 1 << 19  # of the columns of a block
@@ -70,12 +64,11 @@ class ModulatedAttrs(DeformableAttrs):
 
 
 class _Deformable(Op):
-    """Family: `masked` has an input `mask`; `reach` is how far outside the image pixels still count."""
+    """Family: `masked` has an input `mask`."""
 
     abstract = True
     accepts = "float"
     masked = False
-    reach = 0
 
     @classmethod
     def input_names(cls, a: Any) -> tuple[str, ...]:
@@ -221,22 +214,17 @@ def _block(g: Geometry) -> int:
 
 
 def _pieces(a: Any, g: Geometry, masked: bool) -> list[Piece]:
-    """An image with a pixel of 0 behind each channel, the weight, outputs; columns and a spare as large; of
-    each place y and x, its four pixels, their shares, whether it is outside, a spare flag, its mask."""
+    """An image with a pixel of 0 behind each channel, the weight, outputs; columns and a spare as large;
+    those of places."""
     block, acc = _block(g), g.acc
-    columns, places = g.c * g.taps * block, a.num_deformable_group * g.taps * block
+    columns = g.c * g.taps * block
     return [
         ((g.c, prod(g.size) + 1), acc),
         (_weight_shape(g), acc),
         ((0 if g.dtype == acc else g.f * block,), acc),
         ((columns,), acc),
         ((columns,), acc),
-        ((2 * places,), acc),
-        ((4 * places,), as_dtype("int64")),
-        ((4 * places,), acc),
-        ((places,), as_dtype("bool")),
-        ((places,), as_dtype("bool")),
-        ((places if masked else 0,), acc),
+        *place_pieces(a.num_deformable_group * g.taps * block, acc, masked),
     ]
 
 
@@ -255,10 +243,6 @@ def _gradient_pieces(a: Any, g: Geometry) -> list[Piece]:
 
 def _weight_shape(g: Geometry) -> Shape:
     return g.groups, g.f // g.groups, g.c // g.groups * g.taps
-
-
-def _part(flat: Any, *shape: int) -> Any:
-    return flat[: prod(shape)].reshape(shape)
 
 
 def _blocks(g: Geometry) -> Iterator[slice]:
@@ -292,12 +276,12 @@ def _convolve(
         xp.copyto(image[:, :-1], data[n].reshape(g.c, -1))
         target = out[n].reshape(g.groups, -1, prod(g.out))
         for at in _blocks(g):
-            places = _Places(xp, a, g, offset[n], None if mask is None else mask[n], at, reach, scratch)
+            places = Places(xp, a, g, offset[n], None if mask is None else mask[n], at, reach, scratch)
             sampled = places.columns(image, columns, spare)
             if g.acc == g.dtype:
                 xp.matmul(factors, sampled, out=target[..., at])
             else:
-                found = _part(sums, *target[..., at].shape)
+                found = shaped(sums, *target[..., at].shape)
                 xp.matmul(factors, sampled, out=found)
                 xp.copyto(target[..., at], found, casting="unsafe")
     add_bias(xp, out, bias)
@@ -333,10 +317,10 @@ def _gradients(
         xp.copyto(image[:, :-1], data[n].reshape(g.c, -1))
         d_image.fill(0)
         for at in _blocks(g):
-            places = _Places(xp, a, g, offset[n], None if mask is None else mask[n], at, reach, scratch)
+            places = Places(xp, a, g, offset[n], None if mask is None else mask[n], at, reach, scratch)
             head = d_out[n].reshape(g.groups, -1, prod(g.out))[..., at]
             if g.acc != g.dtype:
-                wide = _part(sums, *head.shape)
+                wide = shaped(sums, *head.shape)
                 xp.copyto(wide, head)
                 head = wide
             if d_weight is not None:
@@ -345,7 +329,7 @@ def _gradients(
                 xp.add(total, part, out=total)
             if d_data is None and d_offset is None and d_mask is None:
                 continue
-            d_sampled = _part(d_columns, *factors.shape[::2], at.stop - at.start)
+            d_sampled = shaped(d_columns, *factors.shape[::2], at.stop - at.start)
             xp.matmul(factors.transpose(0, 2, 1), head, out=d_sampled)
             if d_offset is not None or d_mask is not None:
                 places.slopes(image, d_sampled, spare, four)
@@ -356,159 +340,3 @@ def _gradients(
             xp.copyto(d_data[n].reshape(g.c, -1), d_image[:, :-1], casting="unsafe")
     if d_weight is not None:
         xp.copyto(d_weight.reshape(total.shape), total, casting="unsafe")
-
-
-class _Places:
-    """The places that the windows of some output positions of one image read, in the scratch of `_pieces`.
-
-    For D deformable groups, K elements of a window and B positions  place: (2, D, K, B), how far y and x are
-    behind the first of the four pixels;  pixels: (4, D, K, B), where these lie in a channel, H * W for 0;
-    shares: (4, D, K, B);  mask: (D, K, B) or None.
-    """
-
-    def __init__(
-        self, xp: Any, a: Any, g: Geometry, offset: Any, mask: Any, at: slice, reach: int, scratch: Any
-    ) -> None:
-        self.xp, self.g, d = xp, g, a.num_deformable_group
-        place, pixels, shares, outside, flag, factors = scratch
-        self.split = split = d, g.taps, at.stop - at.start
-        self.place = _part(place, 2, *split)
-        self.pixels, self.shares = _part(pixels, 4, *split), _part(shares, 4, *split)
-        outside, flag = _part(outside, *split), _part(flag, *split)
-        self._move(a, offset.reshape(d, g.taps, 2, -1)[..., at], at)
-        outside.fill(False)
-        for x, size in zip(self.place, g.size):
-            # Not outside is what passes both tests; nan passes none.
-            for test, bound in ((xp.greater if reach else xp.greater_equal, -reach), (xp.less, size)):
-                test(x, bound, out=flag)
-                xp.logical_not(flag, out=flag)
-                xp.logical_or(outside, flag, out=outside)
-        for x in self.place:
-            xp.copyto(x, 0, where=outside)
-        self._find_pixels(outside, flag, reach)
-        self._find_shares()
-        self.mask = None
-        if mask is not None:
-            self.mask = _part(factors, *split)
-            xp.copyto(self.mask, mask.reshape(d, g.taps, -1)[..., at])
-
-    def _move(self, a: Any, moves: Any, at: slice) -> None:
-        """place = y and x in the image."""
-        g, xp = self.g, self.xp
-        positions = divmod(np.arange(at.start, at.stop), g.out[1])
-        taps = divmod(np.arange(g.taps), g.kernel[1])
-        for axis, x in enumerate(self.place):
-            start = positions[axis] * g.stride[axis] - g.pad[axis]
-            xp.add((taps[axis] * g.dilate[axis])[:, None], start, out=x[0], dtype=x.dtype)
-            x[1:] = x[0]
-            xp.add(x, moves[:, :, axis], out=x)
-
-    def _find_pixels(self, outside: Any, flag: Any, reach: int) -> None:
-        """pixels; place becomes how far it is behind the first."""
-        xp, none = self.xp, -2 * prod(self.g.size)
-        for axis, (x, size) in enumerate(zip(self.place, self.g.size)):
-            low, high = self.pixels[axis], self.pixels[2 + axis]
-            floor = self.shares[0]
-            xp.floor(x, out=floor)
-            xp.subtract(x, floor, out=x)
-            xp.copyto(low, floor, casting="unsafe")
-            xp.add(low, 1, out=high)
-            if reach:
-                for number in (low, high):
-                    for test, bound in ((xp.less, 0), (xp.greater_equal, size)):
-                        test(number, bound, out=flag)
-                        xp.copyto(number, none, where=flag)
-            else:  # the last pixel goes on to the edge
-                xp.minimum(high, size - 1, out=high)
-            if axis == 0:
-                xp.multiply(low, self.g.size[1], out=low)
-                xp.multiply(high, self.g.size[1], out=high)
-        # top, left, bottom, right  ->  the four sums, each written where it is read no more.
-        first, second, third, fourth = self.pixels
-        xp.add(third, fourth, out=fourth)
-        xp.add(third, second, out=third)
-        xp.add(first, second, out=first)
-        xp.add(first, fourth, out=second)
-        xp.subtract(second, third, out=second)
-        for number in self.pixels:
-            xp.less(number, 0, out=flag)
-            xp.logical_or(flag, outside, out=flag)
-            xp.copyto(number, prod(self.g.size), where=flag)
-
-    def _find_shares(self) -> None:
-        xp, (y, x), (first, second, third, fourth) = self.xp, self.place, self.shares
-        xp.subtract(1, y, out=first)
-        xp.subtract(1, x, out=third)
-        xp.multiply(first, x, out=second)
-        xp.multiply(y, x, out=fourth)
-        xp.multiply(first, third, out=first)
-        xp.multiply(y, third, out=third)
-
-    def _groups(self, *arrays: Any) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """For each deformable group its number, and its channels of arrays (C, ...) as (C / D, -1)."""
-        d = self.split[0]
-        return ((i, tuple(x.reshape(d, self.g.c // d, -1)[i] for x in arrays)) for i in range(d))
-
-    def _take(self, image: Any, q: int, i: int, spare: Any) -> Any:
-        """Pixel q of each place of group i, of each of its channels `image` (C / D, H * W + 1)."""
-        out = _part(spare, len(image), prod(self.split[1:]))
-        return self.xp.take(image, self.pixels[q, i].reshape(-1), axis=1, out=out, mode="clip")
-
-    def columns(self, image: Any, columns: Any, spare: Any) -> Any:
-        """What the windows read, (G, C / G * K, B)."""
-        g, xp = self.g, self.xp
-        found = _part(columns, g.c, g.taps, self.split[2])
-        for i, (pixels, target) in self._groups(image, found):
-            for q in range(4):
-                read = self._take(pixels, q, i, spare)
-                xp.multiply(read, self.shares[q, i].reshape(-1), out=read if q else target)
-                if q:
-                    xp.add(target, read, out=target)
-            if self.mask is not None:
-                xp.multiply(target, self.mask[i].reshape(-1), out=target)
-        return found.reshape(g.groups, -1, self.split[2])
-
-    def slopes(self, image: Any, d_columns: Any, spare: Any, four: Any) -> None:
-        """Find for each of the four pixels the sum over channels of its value times d_columns."""
-        self.four = _part(four, 4, *self.split)
-        for i, (pixels, heads) in self._groups(image, d_columns):
-            for q in range(4):
-                read = self._take(pixels, q, i, spare)
-                self.xp.einsum("cp,cp->p", read, heads, out=self.four[q, i].reshape(-1))
-
-    def write_gradients(self, d_offset: Any, d_mask: Any, n: int, at: slice, spare: Any) -> None:
-        """d_offset and d_mask of image n at these positions, from what `slopes` found; shares are lost."""
-        xp, (d, taps, _) = self.xp, self.split
-        one, other = _part(spare, *self.split), self.shares[0]
-        if d_mask is not None:
-            xp.multiply(self.shares, self.four, out=self.shares)
-            xp.add.reduce(self.shares, axis=0, out=one)
-            xp.copyto(d_mask[n].reshape(d, taps, -1)[..., at], one, casting="unsafe")
-        if d_offset is None:
-            return
-        target = d_offset[n].reshape(d, taps, 2, -1)[..., at]
-        for axis, (low, high) in enumerate((((0, 1), (2, 3)), ((0, 2), (1, 3)))):
-            share = self.place[1 - axis]
-            # (1 - share) * (first pair) + share * (second pair)
-            xp.subtract(self.four[high[0]], self.four[low[0]], out=one)
-            xp.multiply(one, share, out=other)
-            xp.subtract(one, other, out=one)
-            xp.subtract(self.four[high[1]], self.four[low[1]], out=other)
-            xp.multiply(other, share, out=other)
-            xp.add(one, other, out=one)
-            if self.mask is not None:
-                xp.multiply(one, self.mask, out=one)
-            xp.copyto(target[:, :, axis], one, casting="unsafe")
-
-    def scatter(self, d_columns: Any, spare: Any, d_image: Any) -> None:
-        """Add the gradient of the pixels to d_image (C, H * W + 1)."""
-        xp = self.xp
-        for i, (heads, targets) in self._groups(d_columns, d_image):
-            if self.mask is not None:
-                xp.multiply(heads, self.mask[i].reshape(-1), out=heads)
-            given = _part(spare, *heads.shape)
-            for q in range(4):
-                xp.multiply(heads, self.shares[q, i].reshape(-1), out=given)
-                at = self.pixels[q, i].reshape(-1)
-                for target, values in zip(targets, given):
-                    xp.add.at(target, at, values)

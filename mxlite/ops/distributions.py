@@ -9,7 +9,8 @@ parameters alone, not on its neighbours or on how the array is cut into pieces.
     poisson    W. Hoermann, 1993, "The transformed rejection method for generating Poisson random
                variables" (PTRS), and inversion for means below 10
 
-A parameter outside its range gives nan.
+A parameter outside its range gives nan. A sampler looks at no value by itself: what depends on values goes
+through its Source. So code can be generated from it, and that draws wherever it can (`RandomStream.draw`).
 """
 
 from __future__ import annotations
@@ -44,12 +45,50 @@ class Source:
         bits = self.rng.element_bits(self.xp, elements, tag, self.work)
         return (bits + 0.5) * 2.0**-32
 
+    def accepted(
+        self, attempt: Callable[..., Any], elements: Any, tag: int, where: Any, *parameters: Any
+    ) -> Any:
+        """The first number of each element that is accepted: attempt(xp, u, *parameters) gives numbers, made
+        of `uniform` ones, and whether they are. nan outside of `where`.
+        """
+        value = self.xp.full(len(elements), self.xp.nan)
+        left = self.xp.flatnonzero(where)
+        while left.size:
+            u = self.uniform(elements[left], tag)
+            found, is_accepted = attempt(self.xp, u, *(p[left] for p in parameters))
+            value[left[is_accepted]] = found[is_accepted]
+            left = left[~is_accepted]
+            tag += 1
+        return value
+
+    def changed(
+        self, f: Callable[..., Any], value: Any, elements: Any, tag: int, where: Any, *parameters: Any
+    ) -> Any:
+        """`value`, but f(source, u, value, *parameters) in `where`."""
+        some = self.xp.flatnonzero(where)
+        if some.size:
+            u = self.uniform(elements[some], tag)
+            value[some] = f(self, u, value[some], *(p[some] for p in parameters))
+        return value
+
+    def repeated(self, step: Callable[..., Any], going: Any, most: int, *state: Any) -> Any:
+        """The state behind `most` steps, fewer where nothing is `going` on any more: step(k, going, *state)
+        of k = 0, 1, ... gives `going` and the state behind it.
+        """
+        k = 0
+        while k < most and going.any():
+            going, *state = step(k, going, *state)
+            k += 1
+        return state
+
 
 Sampler = Callable[..., Any]
 
 
 def draw(xp: Any, sampler: Sampler, out: Any, rng: Any, work: Any, *parameters: Any) -> None:
     """Fill `out`. parameters: numbers, or arrays of which each element serves as many neighbours of `out`."""
+    if rng.draw(sampler, out, *parameters):
+        return
     flat, source = out.reshape(-1), Source(xp, rng, work)
     arrays = [p.reshape(-1) if hasattr(p, "reshape") else None for p in parameters]
     for begin in range(0, flat.size, PIECE):
@@ -94,75 +133,62 @@ def bernoulli(source: Source, elements: Any, probability: Any) -> Any:
 def gamma(source: Source, elements: Any, shape: Any, scale: Any) -> Any:
     """Density x^(shape-1) * exp(-x/scale); shape 0 gives 0."""
     xp = source.xp
-    value = _standard_gamma(source, elements, xp.where(shape < 1, shape + 1, shape))
-    small = xp.flatnonzero(shape < 1)
-    if small.size:  # a gamma number of shape a is one of shape a + 1 times u^(1/a)
-        u = source.uniform(elements[small], _BOOST)[:, 0]
-        value[small] *= xp.exp(xp.log(u) / shape[small])
+    raised = xp.where(shape < 1, shape + 1, shape)
+    value = source.accepted(_gamma, elements, _GAMMA, xp.isfinite(raised) & (raised >= 1), raised)
+    value = source.changed(_boosted, value, elements, _BOOST, shape < 1, shape)
     return xp.where((shape >= 0) & (scale >= 0), value * scale, xp.nan)
 
 
-def _standard_gamma(source: Source, elements: Any, shape: Any) -> Any:
+def _gamma(xp: Any, u: Any, shape: Any) -> tuple[Any, Any]:
     """For shapes of at least 1."""
+    d = shape - 1 / 3
+    x = _normal(xp, u)
+    v = (1 + x / xp.sqrt(9 * d)) ** 3
+    inside = v > 0
+    log_v = xp.log(xp.where(inside, v, 1))
+    return d * v, inside & (xp.log(u[:, 2]) < 0.5 * x * x + d * (1 - v + log_v))
+
+
+def _boosted(source: Source, u: Any, value: Any, shape: Any) -> Any:
+    """A gamma number of shape a is one of shape a + 1 times u^(1/a)."""
     xp = source.xp
-    value = xp.full(len(elements), xp.nan)
-    left = xp.flatnonzero(xp.isfinite(shape) & (shape >= 1))
-    tag = _GAMMA
-    while left.size:
-        u = source.uniform(elements[left], tag)
-        d = shape[left] - 1 / 3
-        x = _normal(xp, u)
-        v = (1 + x / xp.sqrt(9 * d)) ** 3
-        inside = v > 0
-        log_v = xp.log(xp.where(inside, v, 1))
-        accepted = inside & (xp.log(u[:, 2]) < 0.5 * x * x + d * (1 - v + log_v))
-        value[left[accepted]] = (d * v)[accepted]
-        left = left[~accepted]
-        tag += 1
-    return value
+    return value * xp.exp(xp.log(u[:, 0]) / shape)
 
 
 def poisson(source: Source, elements: Any, mean: Any) -> Any:
     """Probability mean^k * exp(-mean) / k!."""
     xp = source.xp
-    value = xp.full(len(elements), xp.nan)
-    small = xp.flatnonzero((mean >= 0) & (mean < _SMALL))
-    if small.size:
-        value[small] = _invert_poisson(xp, source.uniform(elements[small], _POISSON), mean[small])
-    left = xp.flatnonzero(xp.isfinite(mean) & (mean >= _SMALL))
-    tag = _POISSON
-    while left.size:
-        m = mean[left]
-        u = source.uniform(elements[left], tag)
-        b = 0.931 + 2.53 * xp.sqrt(m)
-        a = -0.059 + 0.02483 * b
-        horizontal, vertical = u[:, 0] - 0.5, u[:, 1]
-        edge = 0.5 - xp.abs(horizontal)
-        k = xp.floor((2 * a / edge + b) * horizontal + m + 0.43)
-        surely = (edge >= 0.07) & (vertical <= 0.9277 - 3.6224 / (b - 2))
-        possible = (k >= 0) & ~((edge < 0.013) & (vertical > edge))
-        height = xp.log(vertical * (1.1239 + 1.1328 / (b - 3.4)) / (a / (edge * edge) + b))
-        below = height <= k * xp.log(m) - m - _log_factorial(xp, xp.maximum(k, 0))
-        accepted = surely | (possible & below)
-        value[left[accepted]] = k[accepted]
-        left = left[~accepted]
-        tag += 1
-    return value
+    value = source.accepted(_poisson, elements, _POISSON, xp.isfinite(mean) & (mean >= _SMALL), mean)
+    small = (mean >= 0) & (mean < _SMALL)
+    return source.changed(_invert_poisson, value, elements, _POISSON, small, mean)
 
 
-def _invert_poisson(xp: Any, u: Any, mean: Any) -> Any:
+def _poisson(xp: Any, u: Any, mean: Any) -> tuple[Any, Any]:
+    """For means of at least _SMALL."""
+    b = 0.931 + 2.53 * xp.sqrt(mean)
+    a = -0.059 + 0.02483 * b
+    horizontal, vertical = u[:, 0] - 0.5, u[:, 1]
+    edge = 0.5 - xp.abs(horizontal)
+    k = xp.floor((2 * a / edge + b) * horizontal + mean + 0.43)
+    surely = (edge >= 0.07) & (vertical <= 0.9277 - 3.6224 / (b - 2))
+    possible = (k >= 0) & ~((edge < 0.013) & (vertical > edge))
+    height = xp.log(vertical * (1.1239 + 1.1328 / (b - 3.4)) / (a / (edge * edge) + b))
+    below = height <= k * xp.log(mean) - mean - _log_factorial(xp, xp.maximum(k, 0))
+    return k, surely | (possible & below)
+
+
+def _invert_poisson(source: Source, u: Any, _: Any, mean: Any) -> Any:
     """The smallest k whose cumulated probability exceeds u: 64 bits, of the first two numbers."""
-    rest = u[:, 0] + (u[:, 1] - 0.5) * 2.0**-32
-    probability = xp.exp(-mean)
-    count = xp.zeros(len(mean))
-    k = 0
-    going = rest >= probability
-    while k < 100 and going.any():  # the mean is below 10: beyond 100 there is less than 2**-53
+    xp = source.xp
+    rest, probability = u[:, 0] + (u[:, 1] - 0.5) * 2.0**-32, xp.exp(-mean)
+
+    def step(k: Any, going: Any, rest: Any, probability: Any, count: Any) -> Any:
         rest = xp.where(going, rest - probability, rest)
-        count += going
-        k += 1
-        probability = probability * mean / k
-        going = going & (rest >= probability)
+        probability = probability * mean / (k + 1)
+        return going & (rest >= probability), rest, probability, count + going
+
+    # The mean is below 10: beyond 100 there is less than 2**-53.
+    *_, count = source.repeated(step, rest >= probability, 100, rest, probability, xp.zeros(len(mean)))
     return count
 
 
@@ -172,7 +198,7 @@ def _log_factorial(xp: Any, k: Any) -> Any:
     inverse = 1 / (n * n)
     series = (1 / 12 - inverse * (1 / 360 - inverse * (1 / 1260 - inverse / 1680))) / n
     large = (n - 0.5) * xp.log(n) - n + 0.5 * log(2 * pi) + series
-    return xp.where(k < 16, xp.asarray(_LOG_FACTORIALS)[xp.minimum(k, 15).astype("int64")], large)
+    return xp.where(k < 16, xp.take(_LOG_FACTORIALS, xp.minimum(k, 15).astype("int64")), large)
 
 
 def negative_binomial(source: Source, elements: Any, k: Any, p: Any) -> Any:

@@ -75,8 +75,9 @@ def normal_values(xp: Any, x: Any, itemsize: int = 8) -> Any:
     return xp.where(size < 0.5, inside, xp.where(x < 0, tail, 1.0 - tail))
 
 
-def erfinv_values(xp: Any, y: Any) -> Any:
-    """The inverse of erf: a closed form within 0.3 %, then three steps of Halley's method on erfc.
+def erfinv_values(xp: Any, y: Any, itemsize: int = 8) -> Any:
+    """The inverse of erf: a closed form within 0.3 %, then three steps of Halley's method on erfc, two for
+    narrower types than float64.
 
     The start is S. Winitzki, 2008, "A handy approximation for the error function and its inverse".
     """
@@ -85,11 +86,12 @@ def erfinv_values(xp: Any, y: Any) -> Any:
     log = xp.log1p(-xp.minimum(y * y, 1.0 - 2.0**-53))
     half = 2.0 / (math.pi * 0.147) + 0.5 * log
     x = xp.sqrt(xp.sqrt(half * half - log / 0.147) - half)
-    for _ in range(3):
+    near, far = _NARROW.get(itemsize, (len(_NEAR), len(_FAR)))
+    for _ in range(3 if itemsize == 8 else 2):
         # Near 0 erf itself is the precise one, far out erfc.
         inner = xp.minimum(x, 1.0)
-        close = x * chebyshev(2.0 * inner * inner - 1.0, _NEAR) - size
-        error = xp.where(x < 0.5, close, rest - erfc_values(xp, x))
+        close = x * chebyshev(2.0 * inner * inner - 1.0, _NEAR[:near]) - size
+        error = xp.where(x < 0.5, close, rest - erfc_values(xp, x, far))
         step = error * (0.5 * _ROOT_PI) * xp.exp(x * x)
         x -= step / (1.0 + x * step)
     x = xp.where(rest == 0, xp.inf, xp.where(rest < 0, xp.nan, x))
@@ -144,7 +146,7 @@ class erfinv(_Real):
     @staticmethod
     def forward(xp, a, data, *, out):
         for y, into in pieces(data, out, size=SMALL):
-            into[...] = erfinv_values(xp, y.astype("float64"))
+            into[...] = erfinv_values(xp, y.astype("float64"), data.dtype.itemsize)
 
     @staticmethod
     def backward(xp, a, d_out, out, *, d_data):

@@ -16,9 +16,11 @@ from ..core.record import record
 from ..graph.opdef import Op
 from .blocks import pieces
 from .error_function import SMALL
+from .formula import formula
 from .unary import _Real
 
 _ENOUGH = 12  # Stirling's series holds from here on
+_NARROW = 6, 5, 13  # of results of four bytes and two: from where on, and terms of both series
 _EULER = 0.57721566490153286061
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798)
 _ZETA = (  # zeta(k) - 1 from k = 2 on
@@ -40,9 +42,14 @@ def _polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
     return total
 
 
-def _stirling(z: Any) -> Any:
-    """What ``log gamma(z)`` is beyond ``(z - 1/2) * log(z) - z + log(2 * pi) / 2``, for z >= 12."""
-    terms = tuple(b / (2 * k * (2 * k - 1)) for k, b in enumerate(_BERNOULLI, 1))
+def _precision(itemsize: int) -> tuple[int, int, int]:
+    """From where on Stirling's series holds, with how many terms; and terms of Taylor's."""
+    return _NARROW if itemsize < 8 else (_ENOUGH, len(_BERNOULLI), len(_ZETA))
+
+
+def _stirling(z: Any, count: int) -> Any:
+    """What ``log gamma(z)`` is beyond ``(z - 1/2) * log(z) - z + log(2 * pi) / 2``, for large z."""
+    terms = tuple(b / (2 * k * (2 * k - 1)) for k, b in enumerate(_BERNOULLI[:count], 1))
     return _polynomial(1.0 / (z * z), terms) / z
 
 
@@ -61,55 +68,63 @@ def _raised(xp: Any, z: Any, least: int) -> Any:
         z += low
 
 
-def gamma_values(xp: Any, x: Any) -> Any:
-    """gamma of a small float64 array; nan at negative whole numbers."""
+@formula
+def gamma_values(xp: Any, x: Any, itemsize: int = 8) -> Any:
+    """gamma of a small float64 array; nan at negative whole numbers. `itemsize`: of the type that the result
+    is for.
+    """
+    enough, count, _ = _precision(itemsize)
     mirrored = x < 0.5
     z = xp.minimum(xp.where(mirrored, 1.0 - x, x), 180.0)  # beyond, it overflows
     product = xp.ones_like(z)
-    for low in _raised(xp, z, _ENOUGH):
+    for low in _raised(xp, z, enough):
         product *= xp.where(low, z, 1.0)
     half = xp.power(z, 0.5 * z - 0.25)
-    y = half * xp.exp(_stirling(z) - z) * half * math.sqrt(2 * math.pi) / product
+    y = half * xp.exp(_stirling(z, count) - z) * half * math.sqrt(2 * math.pi) / product
     y = xp.where(mirrored, math.pi / (_sine(xp, x) * y), y)
     return xp.where((x < 0) & (x == xp.floor(x)), xp.nan, y)
 
 
-def _near_two(z: Any) -> Any:
+def _near_two(z: Any, count: int) -> Any:
     """log gamma(2 + z) for -0.5 <= z <= 0.5."""
-    terms = tuple(c * (-1.0) ** k / k for k, c in enumerate(_ZETA, 2))
+    terms = tuple(c * (-1.0) ** k / k for k, c in enumerate(_ZETA[:count], 2))
     return z * (1.0 - _EULER + z * _polynomial(z, terms))
 
 
-def gammaln_values(xp: Any, x: Any) -> Any:
+@formula
+def gammaln_values(xp: Any, x: Any, itemsize: int = 8) -> Any:
     """log |gamma| of a small float64 array; infinite at 0 and negative whole numbers."""
+    enough, count, near_count = _precision(itemsize)
     mirrored = x < 0.5
     y = xp.where(mirrored, 1.0 - x, x)
-    z = xp.minimum(y, 1e300) + 0.0
+    z = y + 0.0
     product = xp.ones_like(z)
-    for low in _raised(xp, z, _ENOUGH):
+    for low in _raised(xp, z, enough):
         product *= xp.where(low, z, 1.0)
-    total = (z - 0.5) * (xp.log(z) - 1.0) + (_stirling(z) + (0.5 * math.log(2 * math.pi) - 0.5))
-    total -= xp.log(product)
-    one, two = xp.clip(y - 1.0, -0.5, 0.5), xp.clip(y - 2.0, -0.5, 0.5)
-    total = xp.where(y <= 1.5, _near_two(one) - xp.log1p(one), xp.where(y <= 2.5, _near_two(two), total))
-    total = xp.where(y > 1e300, xp.where(y == xp.inf, xp.inf, y * (xp.log(y) - 1.0)), total)
-    # Just below 1/2 the mirror would lose what cancels; gamma(x) = gamma(1 + x) / x does not.
-    near = xp.clip(x, -0.5, 0.5)
-    up = xp.where(near < -0.25, 0.0, _near_two(near) - xp.log1p(near))
-    total = xp.where(mirrored, xp.log(math.pi / xp.absolute(_sine(xp, x))) - total, total)
-    total = xp.where(mirrored & (x >= -0.25), up - xp.log(xp.absolute(near)), total)
+    far = (z - 0.5) * (xp.log(z) - 1.0) + (_stirling(z, count) + (0.5 * math.log(2 * math.pi) - 0.5))
+    # Around 0 the mirror would lose what cancels; gamma(x) = gamma(2 + x) / (x * (1 + x)) does not.
+    small = mirrored & (x >= -0.25)
+    rest = xp.where(small, x, xp.where(y <= 1.5, y - 1.0, y - 2.0))
+    near = _near_two(xp.clip(rest, -0.5, 0.5), near_count)
+    product = xp.where(y <= 1.5, y, xp.where(y <= 2.5, 1.0, product))
+    product = xp.where(small, xp.absolute(x) * (1.0 + x), product)
+    total = xp.where(small | (y <= 2.5), near, far) - xp.log(product)
+    mirror = xp.log(math.pi / xp.absolute(_sine(xp, x))) - total
+    total = xp.where(mirrored & ~small, mirror, total)
     return xp.where(xp.isinf(x), xp.inf, total)
 
 
-def digamma_values(xp: Any, x: Any) -> Any:
+@formula
+def digamma_values(xp: Any, x: Any, itemsize: int = 8) -> Any:
     """The derivative of log gamma, of a small float64 array; nan at negative whole numbers."""
+    enough, count, _ = _precision(itemsize)
     mirrored = x < 0
     z = xp.where(mirrored, 1.0 - x, x)
     total = xp.zeros_like(z)
-    for low in _raised(xp, z, _ENOUGH):
+    for low in _raised(xp, z, enough):
         total -= xp.where(low, 1.0 / z, 0.0)
     square = 1.0 / (z * z)
-    terms = tuple(b / (2 * k) for k, b in enumerate(_BERNOULLI, 1))
+    terms = tuple(b / (2 * k) for k, b in enumerate(_BERNOULLI[:count], 1))
     total += xp.log(z) - 0.5 / z - square * _polynomial(square, terms)
     part = x - xp.rint(x)
     total = xp.where(mirrored, total - math.pi / xp.tan(math.pi * part), total)
@@ -167,12 +182,13 @@ class gamma(_Gamma):
     @staticmethod
     def forward(xp, a, data, *, out):
         for x, into in pieces(data, out, size=SMALL):
-            into[...] = gamma_values(xp, x.astype("float64"))
+            into[...] = gamma_values(xp, x.astype("float64"), itemsize=x.dtype.itemsize)
 
     @staticmethod
     def backward(xp, a, d_out, data, out, *, d_data):
         for d, x, y, into in pieces(d_out, data, out, d_data, size=SMALL):
-            into[...] = d * (y * digamma_values(xp, x.astype("float64")))
+            slope = digamma_values(xp, x.astype("float64"), itemsize=x.dtype.itemsize)
+            into[...] = d * (y * slope)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -189,12 +205,12 @@ class gammaln(_Gamma):
     @staticmethod
     def forward(xp, a, data, *, out):
         for x, into in pieces(data, out, size=SMALL):
-            into[...] = gammaln_values(xp, x.astype("float64"))
+            into[...] = gammaln_values(xp, x.astype("float64"), itemsize=x.dtype.itemsize)
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
         for d, x, into in pieces(d_out, data, d_data, size=SMALL):
-            into[...] = d * digamma_values(xp, x.astype("float64"))
+            into[...] = d * digamma_values(xp, x.astype("float64"), itemsize=x.dtype.itemsize)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -211,7 +227,7 @@ class digamma(_Gamma):
     @staticmethod
     def forward(xp, a, data, *, out):
         for x, into in pieces(data, out, size=SMALL):
-            into[...] = digamma_values(xp, x.astype("float64"))
+            into[...] = digamma_values(xp, x.astype("float64"), itemsize=x.dtype.itemsize)
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):

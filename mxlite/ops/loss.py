@@ -10,6 +10,7 @@ from ..core.errors import ShapeError
 from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, require_kind, Shapes
+from .activation_rules import sigmoid
 from .softmax import softmax_blocks, softmax_bytes
 from .views import along, View
 
@@ -247,13 +248,8 @@ class LogisticRegressionOutput(_Regression):
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, label: Any, *, out: Any) -> None:
-        if out is None:
-            return
-        xp.negative(data, out=out)
-        with xp.errstate(over="ignore"):  # exp gives infinity, and 1 / infinity the right 0
-            xp.exp(out, out=out)
-        xp.add(out, 1, out=out)
-        xp.divide(1, out, out=out)
+        if out is not None:
+            sigmoid(xp, data, out)
 
     @staticmethod
     def backward(xp: Any, a: Any, out: Any, label: Any, *, d_data: Any) -> None:

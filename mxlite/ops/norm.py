@@ -394,21 +394,26 @@ def _gradient_sums(
     xp.multiply(xd_sum, var, out=xd_sum)
 
 
+def _gradient_line(xp: Any, columns: Any, mean: Any, var: Any, count: int) -> tuple[Any, Any, Any]:
+    """factor, slope and offset of `_d_data`, the last two made of the sums in `columns`; var is 1 / std."""
+    d_sum, xd_sum, factor, slope, offset, some = columns
+    xp.multiply(xd_sum, var, out=slope)
+    xp.multiply(slope, factor, out=slope)
+    xp.multiply(slope, -1.0 / count, out=slope)
+    xp.multiply(d_sum, factor, out=offset)
+    xp.multiply(offset, -1.0 / count, out=offset)
+    xp.multiply(slope, mean, out=some)
+    xp.subtract(offset, some, out=offset)
+    return factor, slope, offset
+
+
 def _d_data(xp: Any, d: Any, x: Any, s: _Scratch, mean: Any, var: Any, result: Any) -> None:
     """Gradient through the statistics as well: one pass of factor * d + slope * x + offset.
 
     d_data = factor * (d - d_sum / M - (x - mean) / std * xd_sum / M),   M = N * P
     """
     n, c, p = x.shape
-    d_sum, xd_sum, factor, slope, offset = s.columns[:5]
-    xp.multiply(xd_sum, var, out=slope)
-    xp.multiply(slope, factor, out=slope)
-    xp.multiply(slope, -1.0 / _count(x.shape), out=slope)
-    xp.multiply(d_sum, factor, out=offset)
-    xp.multiply(offset, -1.0 / _count(x.shape), out=offset)
-    some = s.columns[5]
-    xp.multiply(slope, mean, out=some)
-    xp.subtract(offset, some, out=offset)
+    factor, slope, offset = _gradient_line(xp, s.columns, mean, var, _count(x.shape))
     scale, tilt, shift = (spread(xp, v, w) for v, w in zip((factor, slope, offset), s.wide))
     for where in blocks(n, c, p):
         line = s.box_like(x[where])

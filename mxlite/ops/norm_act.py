@@ -13,7 +13,7 @@ from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Shapes
 from .channels import Block, block_shape, blocks, channel_dot, channel_sum, spread, spread_shape, sum_piece
-from .norm import _at, _count, _gain, _move, _split, BatchNorm
+from .norm import _at, _count, _gain, _gradient_line, _move, _split, BatchNorm
 from .scratch import accumulator, carve, Piece, scratch_bytes
 
 
@@ -320,16 +320,9 @@ def _d_data(xp: Any, head: _Head, x: Any, s: _Scratch, mean: Any, var: Any, resu
 
     d_data = factor * (d - d_sum / M - (x - mean) / std * xd_sum / M),   M = N * P
     """
-    d_sum, xd_sum, factor, slope, offset, some = s.columns
-    scale = spread(xp, factor, s.wide[0])
+    scale = spread(xp, s.columns[2], s.wide[0])
     if moves:
-        xp.multiply(xd_sum, var, out=slope)
-        xp.multiply(slope, factor, out=slope)
-        xp.multiply(slope, -1.0 / _count(x.shape), out=slope)
-        xp.multiply(d_sum, factor, out=offset)
-        xp.multiply(offset, -1.0 / _count(x.shape), out=offset)
-        xp.multiply(slope, mean, out=some)
-        xp.subtract(offset, some, out=offset)
+        _, slope, offset = _gradient_line(xp, s.columns, mean, var, _count(x.shape))
         tilt, shift = spread(xp, slope, s.wide[1]), spread(xp, offset, s.wide[2])
     for where in blocks(*x.shape):
         d = head[where]

@@ -79,6 +79,10 @@ class RandomStream:
             xp.copyto(part, words.view("int32"), casting="unsafe")
             xp.multiply(part, scale, out=part)
 
+    def draw(self, law: Any, out: Any, *parameters: Any) -> bool:
+        """Fill `out` in a faster way than `distributions.draw`, if there is one; whether there is."""
+        return False
+
     def element_bits(self, xp: Any, elements: Any, tag: int, work: Any) -> Any:
         """Four numbers for each of `elements` (whole numbers below 2**32): uint32 (n, 4), inside `work`.
 

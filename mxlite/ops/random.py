@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from math import pi
+from typing import ClassVar
 
 from ..core.dtype import as_dtype, is_floating
 from ..core.errors import DTypeError, OpAttributeError
 from ..core.record import record
 from ..graph.opdef import Op
 from . import distributions
-from .distributions import draw, WORK_BYTES
+from .distributions import draw, Sampler, WORK_BYTES
 from .philox import RandomStream
 
 _PAIRS = 4096  # normal numbers formed at a time
@@ -36,6 +37,22 @@ class _Draw(Op):
         if not is_floating(dtype):
             raise DTypeError(f"dtype must be floating, got {dtype}.")
         return (), (dtype,)
+
+
+class _Law(_Draw):
+    """Family: numbers of `law`, a sampler; its parameters are the attributes `parameters`, in their order."""
+
+    abstract = True
+    law: ClassVar[Sampler]
+    parameters: ClassVar[tuple[str, ...]]
+
+    @staticmethod
+    def workspace(a, inputs, outputs, dtype):
+        return WORK_BYTES
+
+    @classmethod
+    def forward(cls, xp, a, *, out, rng, work):
+        draw(xp, cls.law, out, rng, work, *(getattr(a, n) for n in cls.parameters))
 
 
 class _random_uniform(_Draw):
@@ -118,13 +135,16 @@ class _random_normal(_Draw):
             xp.copyto(part, radius, casting="unsafe")
 
 
-class _random_exponential(_Draw):
+class _random_exponential(_Law):
     """Exponential random numbers of rate `lam`, density lam * exp(-lam * x).
 
     ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
     """
 
     aliases = ("random_exponential",)
+
+    law = staticmethod(distributions.exponential)
+    parameters = ("lam",)
 
     @record
     class Attrs:
@@ -136,22 +156,17 @@ class _random_exponential(_Draw):
         def __post_init__(self):
             require(self.lam > 0, "lam", "above 0", self.lam)
 
-    @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return WORK_BYTES
 
-    @staticmethod
-    def forward(xp, a, *, out, rng, work):
-        draw(xp, distributions.exponential, out, rng, work, a.lam)
-
-
-class _random_gamma(_Draw):
+class _random_gamma(_Law):
     """Gamma random numbers, density x^(alpha-1) * exp(-x/beta): shape `alpha`, scale `beta`.
 
     ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
     """
 
     aliases = ("random_gamma",)
+
+    law = staticmethod(distributions.gamma)
+    parameters = ("alpha", "beta")
 
     @record
     class Attrs:
@@ -165,22 +180,17 @@ class _random_gamma(_Draw):
             require(self.alpha > 0, "alpha", "above 0", self.alpha)
             require(self.beta > 0, "beta", "above 0", self.beta)
 
-    @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return WORK_BYTES
 
-    @staticmethod
-    def forward(xp, a, *, out, rng, work):
-        draw(xp, distributions.gamma, out, rng, work, a.alpha, a.beta)
-
-
-class _random_poisson(_Draw):
+class _random_poisson(_Law):
     """Poisson random numbers of mean `lam`, as floating numbers.
 
     ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
     """
 
     aliases = ("random_poisson",)
+
+    law = staticmethod(distributions.poisson)
+    parameters = ("lam",)
 
     @record
     class Attrs:
@@ -192,22 +202,17 @@ class _random_poisson(_Draw):
         def __post_init__(self):
             require(self.lam >= 0, "lam", "at least 0", self.lam)
 
-    @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return WORK_BYTES
 
-    @staticmethod
-    def forward(xp, a, *, out, rng, work):
-        draw(xp, distributions.poisson, out, rng, work, a.lam)
-
-
-class _random_negative_binomial(_Draw):
+class _random_negative_binomial(_Law):
     """Negative binomial random numbers: successes before `k` failures, a failure having probability `p`.
 
     ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
     """
 
     aliases = ("random_negative_binomial",)
+
+    law = staticmethod(distributions.negative_binomial)
+    parameters = ("k", "p")
 
     @record
     class Attrs:
@@ -221,22 +226,17 @@ class _random_negative_binomial(_Draw):
             require(self.k >= 0, "k", "at least 0", self.k)
             require(0 < self.p <= 1, "p", "in (0, 1]", self.p)
 
-    @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return WORK_BYTES
 
-    @staticmethod
-    def forward(xp, a, *, out, rng, work):
-        draw(xp, distributions.negative_binomial, out, rng, work, a.k, a.p)
-
-
-class _random_generalized_negative_binomial(_Draw):
+class _random_generalized_negative_binomial(_Law):
     """Negative binomial random numbers of mean `mu` and variance mu + alpha * mu^2.
 
     ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
     """
 
     aliases = ("random_generalized_negative_binomial",)
+
+    law = staticmethod(distributions.generalized_negative_binomial)
+    parameters = ("mu", "alpha")
 
     @record
     class Attrs:
@@ -249,14 +249,6 @@ class _random_generalized_negative_binomial(_Draw):
         def __post_init__(self):
             require(self.mu >= 0, "mu", "at least 0", self.mu)
             require(self.alpha >= 0, "alpha", "at least 0", self.alpha)
-
-    @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return WORK_BYTES
-
-    @staticmethod
-    def forward(xp, a, *, out, rng, work):
-        draw(xp, distributions.generalized_negative_binomial, out, rng, work, a.mu, a.alpha)
 
 
 class _random_randint(_Draw):

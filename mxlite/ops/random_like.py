@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..core.record import record
 from ..graph.opdef import Op
 from . import distributions
-from .distributions import draw, WORK_BYTES
+from .distributions import draw, Sampler, WORK_BYTES
 from .random import _random_normal, _random_uniform, require
 
 
@@ -19,9 +21,21 @@ class _Like(Op):
     in_place = {"out": "data"}
     random = True
 
+
+class _LawLike(_Like):
+    """Family: numbers of `law`, a sampler; its parameters are the attributes `parameters`, in their order."""
+
+    abstract = True
+    law: ClassVar[Sampler]
+    parameters: ClassVar[tuple[str, ...]]
+
     @staticmethod
     def workspace(a, inputs, outputs, dtype):
         return WORK_BYTES
+
+    @classmethod
+    def forward(cls, xp, a, data, *, out, rng, work):
+        draw(xp, cls.law, out, rng, work, *(getattr(a, n) for n in cls.parameters))
 
 
 class _random_uniform_like(_Like):
@@ -60,11 +74,14 @@ class _random_normal_like(_Like):
         _random_normal.forward(xp, a, out=out, rng=rng, work=work)
 
 
-class _random_exponential_like(_Like):
+class _random_exponential_like(_LawLike):
     """Exponential random numbers of rate `lam`, density lam * exp(-lam * x).
 
     data: (...)  ->  out: (...), same shape and dtype; what `data` holds does not matter.
     """
+
+    law = staticmethod(distributions.exponential)
+    parameters = ("lam",)
 
     @record
     class Attrs:
@@ -73,16 +90,15 @@ class _random_exponential_like(_Like):
         def __post_init__(self):
             require(self.lam > 0, "lam", "above 0", self.lam)
 
-    @staticmethod
-    def forward(xp, a, data, *, out, rng, work):
-        draw(xp, distributions.exponential, out, rng, work, a.lam)
 
-
-class _random_gamma_like(_Like):
+class _random_gamma_like(_LawLike):
     """Gamma random numbers, density x^(alpha-1) * exp(-x/beta): shape `alpha`, scale `beta`.
 
     data: (...)  ->  out: (...), same shape and dtype; what `data` holds does not matter.
     """
+
+    law = staticmethod(distributions.gamma)
+    parameters = ("alpha", "beta")
 
     @record
     class Attrs:
@@ -93,16 +109,15 @@ class _random_gamma_like(_Like):
             require(self.alpha > 0, "alpha", "above 0", self.alpha)
             require(self.beta > 0, "beta", "above 0", self.beta)
 
-    @staticmethod
-    def forward(xp, a, data, *, out, rng, work):
-        draw(xp, distributions.gamma, out, rng, work, a.alpha, a.beta)
 
-
-class _random_poisson_like(_Like):
+class _random_poisson_like(_LawLike):
     """Poisson random numbers of mean `lam`, as floating numbers.
 
     data: (...)  ->  out: (...), same shape and dtype; what `data` holds does not matter.
     """
+
+    law = staticmethod(distributions.poisson)
+    parameters = ("lam",)
 
     @record
     class Attrs:
@@ -111,16 +126,15 @@ class _random_poisson_like(_Like):
         def __post_init__(self):
             require(self.lam >= 0, "lam", "at least 0", self.lam)
 
-    @staticmethod
-    def forward(xp, a, data, *, out, rng, work):
-        draw(xp, distributions.poisson, out, rng, work, a.lam)
 
-
-class _random_negative_binomial_like(_Like):
+class _random_negative_binomial_like(_LawLike):
     """Negative binomial random numbers: successes before `k` failures, a failure having probability `p`.
 
     data: (...)  ->  out: (...), same shape and dtype; what `data` holds does not matter.
     """
+
+    law = staticmethod(distributions.negative_binomial)
+    parameters = ("k", "p")
 
     @record
     class Attrs:
@@ -131,16 +145,15 @@ class _random_negative_binomial_like(_Like):
             require(self.k >= 0, "k", "at least 0", self.k)
             require(0 < self.p <= 1, "p", "in (0, 1]", self.p)
 
-    @staticmethod
-    def forward(xp, a, data, *, out, rng, work):
-        draw(xp, distributions.negative_binomial, out, rng, work, a.k, a.p)
 
-
-class _random_generalized_negative_binomial_like(_Like):
+class _random_generalized_negative_binomial_like(_LawLike):
     """Negative binomial random numbers of mean `mu` and variance mu + alpha * mu^2.
 
     data: (...)  ->  out: (...), same shape and dtype; what `data` holds does not matter.
     """
+
+    law = staticmethod(distributions.generalized_negative_binomial)
+    parameters = ("mu", "alpha")
 
     @record
     class Attrs:
@@ -150,7 +163,3 @@ class _random_generalized_negative_binomial_like(_Like):
         def __post_init__(self):
             require(self.mu >= 0, "mu", "at least 0", self.mu)
             require(self.alpha >= 0, "alpha", "at least 0", self.alpha)
-
-    @staticmethod
-    def forward(xp, a, data, *, out, rng, work):
-        draw(xp, distributions.generalized_negative_binomial, out, rng, work, a.mu, a.alpha)

@@ -7,7 +7,9 @@ piece at a time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import log, pi, prod
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,9 +23,11 @@ _PIECE = 512
 
 
 class _Density(Op):
-    """Family: `log_density` gives log p, then its slopes by the sample and by each parameter."""
+    """Family: `law` gives log p, then its slopes by the sample and by each parameter. It looks at no value by
+    itself, so that code can be generated from it."""
 
     abstract = True
+    law: ClassVar[Callable[..., Any] | None] = None
     accepts = "float"
 
     @record
@@ -143,6 +147,7 @@ class _random_pdf_uniform(_Density):
 
     aliases = ("random_pdf_uniform",)
     inputs = ("sample", "low", "high")
+    law = staticmethod(_uniform)
 
     @staticmethod
     def forward(xp, a, sample, low, high, *, out):
@@ -161,6 +166,7 @@ class _random_pdf_normal(_Density):
 
     aliases = ("random_pdf_normal",)
     inputs = ("sample", "mu", "sigma")
+    law = staticmethod(_normal)
 
     @staticmethod
     def forward(xp, a, sample, mu, sigma, *, out):
@@ -180,6 +186,7 @@ class _random_pdf_gamma(_Density):
 
     aliases = ("random_pdf_gamma",)
     inputs = ("sample", "alpha", "beta")
+    law = staticmethod(_gamma)
 
     @staticmethod
     def forward(xp, a, sample, alpha, beta, *, out):
@@ -198,6 +205,7 @@ class _random_pdf_exponential(_Density):
 
     aliases = ("random_pdf_exponential",)
     inputs = ("sample", "lam")
+    law = staticmethod(_exponential)
 
     @staticmethod
     def forward(xp, a, sample, lam, *, out):
@@ -217,6 +225,7 @@ class _random_pdf_poisson(_Density):
 
     aliases = ("random_pdf_poisson",)
     inputs = ("sample", "lam")
+    law = staticmethod(_poisson)
 
     @staticmethod
     def forward(xp, a, sample, lam, *, out):
@@ -236,6 +245,7 @@ class _random_pdf_negative_binomial(_Density):
 
     aliases = ("random_pdf_negative_binomial",)
     inputs = ("sample", "k", "p")
+    law = staticmethod(_negative_binomial)
 
     @staticmethod
     def forward(xp, a, sample, k, p, *, out):
@@ -255,6 +265,7 @@ class _random_pdf_generalized_negative_binomial(_Density):
 
     aliases = ("random_pdf_generalized_negative_binomial",)
     inputs = ("sample", "mu", "alpha")
+    law = staticmethod(_generalized_negative_binomial)
 
     @staticmethod
     def forward(xp, a, sample, mu, alpha, *, out):

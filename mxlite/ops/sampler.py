@@ -139,28 +139,11 @@ class _Sampling:
                     d_places[k, begin : begin + m] = slopes[k]
 
 
-class BilinearSampler(Op):
-    """Images read at the places of a grid, linear between pixels.
+class _Sampler(Op):
+    """Family: images are read at places."""
 
-    data: (N, C, H, W);  grid: (N, 2, OH, OW), x and y in [-1, 1]  ->  out: (N, C, OH, OW),
-    out[n, c, i, j] = data[n, c] at the place grid[n, :, i, j]. Zeros lie outside. `cudnn_off` has no effect.
-    """
-
-    inputs = ("data", "grid")
+    abstract = True
     accepts = "float"
-
-    @record
-    class Attrs:
-        cudnn_off: bool | None = None
-
-    @staticmethod
-    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        data, grid = shapes
-        if len(data) != 4 or len(grid) != 4 or grid[:2] != (data[0], 2):
-            raise ShapeError(f"data must be (N, C, H, W) and grid (N, 2, OH, OW), got {data} and {grid}.")
-        if 0 in data[2:]:
-            raise ShapeError(f"data {data} has no pixel to sample.")
-        return shapes, ((*data[:2], *grid[2:]),)
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -175,6 +158,29 @@ class BilinearSampler(Op):
         return scratch_bytes(
             [*_sampling(inputs[0], outputs[0]).pieces(dtype), _image_piece(inputs[0], dtype)]
         )
+
+
+class BilinearSampler(_Sampler):
+    """Images read at the places of a grid, linear between pixels.
+
+    data: (N, C, H, W);  grid: (N, 2, OH, OW), x and y in [-1, 1]  ->  out: (N, C, OH, OW),
+    out[n, c, i, j] = data[n, c] at the place grid[n, :, i, j]. Zeros lie outside. `cudnn_off` has no effect.
+    """
+
+    inputs = ("data", "grid")
+
+    @record
+    class Attrs:
+        cudnn_off: bool | None = None
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
+        data, grid = shapes
+        if len(data) != 4 or len(grid) != 4 or grid[:2] != (data[0], 2):
+            raise ShapeError(f"data must be (N, C, H, W) and grid (N, 2, OH, OW), got {data} and {grid}.")
+        if 0 in data[2:]:
+            raise ShapeError(f"data {data} has no pixel to sample.")
+        return shapes, ((*data[:2], *grid[2:]),)
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, grid: Any, *, out: Any, work: Any) -> None:
@@ -230,7 +236,7 @@ def _image(xp: Any, x: Any, held: Any) -> Any:
     return held
 
 
-class SpatialTransformer(Op):
+class SpatialTransformer(_Sampler):
     """Images read at the places of an affine map: GridGenerator and BilinearSampler in one.
 
     data: (N, C, H, W);  loc: (N, 6)  ->  out: (N, C, OH, OW), OH and OW = `target_shape`. The grid is not
@@ -239,7 +245,6 @@ class SpatialTransformer(Op):
 
     inputs = ("data", "loc")
     inferred = ("loc",)
-    accepts = "float"
 
     @record
     class Attrs:
@@ -257,20 +262,6 @@ class SpatialTransformer(Op):
         if data is None or len(data) != 4 or 0 in data[2:]:
             raise ShapeError(f"data must be (N, C, H, W), H and W at least 1, got {data}.")
         return (data, (data[0], 6)), ((*data[:2], *a.target_shape),)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 8 * prod(outputs[0])
-
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_sampling(inputs[0], outputs[0]).pieces(dtype))
-
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(
-            [*_sampling(inputs[0], outputs[0]).pieces(dtype), _image_piece(inputs[0], dtype)]
-        )
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, loc: Any, *, out: Any, work: Any) -> None:

@@ -52,9 +52,11 @@ class _sample_uniform(_Sample):
     aliases = ("sample_uniform",)
     inputs = ("low", "high")
 
-    @staticmethod
-    def forward(xp, a, low, high, *, out, rng, work):
-        draw(xp, distributions.uniform, out, rng, work, low, high)
+    law = staticmethod(distributions.uniform)
+
+    @classmethod
+    def forward(cls, xp, a, low, high, *, out, rng, work):
+        draw(xp, cls.law, out, rng, work, low, high)
 
 
 class _sample_normal(_Sample):
@@ -66,9 +68,11 @@ class _sample_normal(_Sample):
     aliases = ("sample_normal",)
     inputs = ("mu", "sigma")
 
-    @staticmethod
-    def forward(xp, a, mu, sigma, *, out, rng, work):
-        draw(xp, distributions.normal, out, rng, work, mu, sigma)
+    law = staticmethod(distributions.normal)
+
+    @classmethod
+    def forward(cls, xp, a, mu, sigma, *, out, rng, work):
+        draw(xp, cls.law, out, rng, work, mu, sigma)
 
 
 class _sample_exponential(_Sample):
@@ -80,9 +84,11 @@ class _sample_exponential(_Sample):
     aliases = ("sample_exponential",)
     inputs = ("lam",)
 
-    @staticmethod
-    def forward(xp, a, lam, *, out, rng, work):
-        draw(xp, distributions.exponential, out, rng, work, lam)
+    law = staticmethod(distributions.exponential)
+
+    @classmethod
+    def forward(cls, xp, a, lam, *, out, rng, work):
+        draw(xp, cls.law, out, rng, work, lam)
 
 
 class _sample_gamma(_Sample):
@@ -95,9 +101,11 @@ class _sample_gamma(_Sample):
     aliases = ("sample_gamma",)
     inputs = ("alpha", "beta")
 
-    @staticmethod
-    def forward(xp, a, alpha, beta, *, out, rng, work):
-        draw(xp, distributions.gamma, out, rng, work, alpha, beta)
+    law = staticmethod(distributions.gamma)
+
+    @classmethod
+    def forward(cls, xp, a, alpha, beta, *, out, rng, work):
+        draw(xp, cls.law, out, rng, work, alpha, beta)
 
 
 class _sample_poisson(_Sample):
@@ -109,9 +117,11 @@ class _sample_poisson(_Sample):
     aliases = ("sample_poisson",)
     inputs = ("lam",)
 
-    @staticmethod
-    def forward(xp, a, lam, *, out, rng, work):
-        draw(xp, distributions.poisson, out, rng, work, lam)
+    law = staticmethod(distributions.poisson)
+
+    @classmethod
+    def forward(cls, xp, a, lam, *, out, rng, work):
+        draw(xp, cls.law, out, rng, work, lam)
 
 
 class _sample_negative_binomial(_Sample):
@@ -123,9 +133,11 @@ class _sample_negative_binomial(_Sample):
     aliases = ("sample_negative_binomial",)
     inputs = ("k", "p")
 
-    @staticmethod
-    def forward(xp, a, k, p, *, out, rng, work):
-        draw(xp, distributions.negative_binomial, out, rng, work, k, p)
+    law = staticmethod(distributions.negative_binomial)
+
+    @classmethod
+    def forward(cls, xp, a, k, p, *, out, rng, work):
+        draw(xp, cls.law, out, rng, work, k, p)
 
 
 class _sample_generalized_negative_binomial(_Sample):
@@ -137,9 +149,11 @@ class _sample_generalized_negative_binomial(_Sample):
     aliases = ("sample_generalized_negative_binomial",)
     inputs = ("mu", "alpha")
 
-    @staticmethod
-    def forward(xp, a, mu, alpha, *, out, rng, work):
-        draw(xp, distributions.generalized_negative_binomial, out, rng, work, mu, alpha)
+    law = staticmethod(distributions.generalized_negative_binomial)
+
+    @classmethod
+    def forward(cls, xp, a, mu, alpha, *, out, rng, work):
+        draw(xp, cls.law, out, rng, work, mu, alpha)
 
 
 class bernoulli(Op):
@@ -159,6 +173,8 @@ class bernoulli(Op):
     def workspace(a, inputs, outputs, dtype):
         return WORK_BYTES
 
-    @staticmethod
-    def forward(xp, a, data, *, out, rng, work):
-        draw(xp, distributions.bernoulli, out, rng, work, data)
+    law = staticmethod(distributions.bernoulli)
+
+    @classmethod
+    def forward(cls, xp, a, data, *, out, rng, work):
+        draw(xp, cls.law, out, rng, work, data)

@@ -358,8 +358,7 @@ def softmax_gradient(
     boxes, stats, *_ = carve(work, _pieces(view, accumulator(out.dtype), False))
     y, d, result = (v.reshape(view) for v in (out, d_out, d_data))
     for where in groups(view) if out.size else ():
-        rows, columns = (s.stop - s.start for s in where)
-        total = stats[0][: rows * columns * view[4]].reshape(rows, columns, 1, 1, view[4])
+        total = _totals(stats[0], view, where)
         cut = parts(view, where)
         for part in cut:
             box = like(boxes[0], y[part])
@@ -374,6 +373,12 @@ def softmax_gradient(
             xp.copyto(result[part], box, casting="unsafe")
 
 
+def _totals(stats: Any, view: View, where: Any) -> Any:
+    """A number for each sum over axis C of a group of the view."""
+    rows, columns = (s.stop - s.start for s in where)
+    return stats[: rows * columns * view[4]].reshape(rows, columns, 1, 1, view[4])
+
+
 def _log_gradient(
     xp: Any, view: View, d_out: Any, out: Any, d_data: Any, work: Any, scale: float, length: Any
 ) -> None:
@@ -382,8 +387,7 @@ def _log_gradient(
     mask = _Mask(xp, view, length, iota, beyond)
     y, d, result = (v.reshape(view) for v in (out, d_out, d_data))
     for where in groups(view) if out.size else ():
-        rows, columns = (s.stop - s.start for s in where)
-        total = stats[0][: rows * columns * view[4]].reshape(rows, columns, 1, 1, view[4])
+        total = _totals(stats[0], view, where)
         cut = parts(view, where)
         for part in cut:
             box = like(boxes[0], d[part])

@@ -62,10 +62,7 @@ def image_gradients(
     pools = [n for n in forward if n.op is _pooling_channels_last and _is_windowed_max(n.attrs)]
     if not pools or len(operators) == num_forward:
         return graph, {}, num_forward
-    readers: dict[Entry, list[Node]] = {}
-    for node in graph.nodes:
-        for e in node.inputs:
-            readers.setdefault(e, []).append(node)
+    readers = graph.readers()
     shown = kept.union(graph.outputs)
     found = [f for pool in pools if (f := _found(graph, pool, readers, shown, forward)) is not None]
     found = [f for f in found if all(has_kernel(r) for r in _requests(graph, f))]

@@ -107,10 +107,7 @@ def loaded_dense(
 
 def _matches(graph: Graph, kept: frozenset[Entry]) -> list[_Match]:
     """What can change, in the order of the activations."""
-    readers: dict[Entry, list[Node]] = {}
-    for node in graph.nodes:
-        for e in node.inputs:
-            readers.setdefault(e, []).append(node)
+    readers = graph.readers()
     shown = kept.union(graph.outputs)
 
     def only(e: Entry) -> Node | None:

@@ -155,10 +155,7 @@ def _matches(graph: Graph, kept: frozenset[Entry], num_forward: int, narrow: Set
     if not any(n.op in _LOSSES for n in graph.nodes):
         return []
     forward = set([n for n in graph.nodes if n.op is not None][:num_forward])
-    readers: dict[Entry, list[Node]] = {}
-    for node in graph.nodes:
-        for e in node.inputs:
-            readers.setdefault(e, []).append(node)
+    readers = graph.readers()
     hidden = kept | set(graph.outputs)
     found = []
     for loss in graph.nodes:

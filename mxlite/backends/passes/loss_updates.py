@@ -164,10 +164,7 @@ def _shapers(
     found: set[Node] = set()
     if not late:
         return found
-    readers: dict[Entry, list[Node]] = {}
-    for node in graph.nodes:
-        for e in node.inputs:
-            readers.setdefault(e, []).append(node)
+    readers = graph.readers()
     hidden = kept.union(graph.outputs)
     for node in reversed(list(forward)):
         e = Entry(node)

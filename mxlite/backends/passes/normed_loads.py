@@ -93,10 +93,7 @@ class _Search:
         self.has_kernel = cache(has_kernel)  # asked once for equal nodes
         self.found: dict[Node, _Found] = {}
         self.norm_of: dict[Node, Node] = {}
-        self.readers: dict[Entry, list[Node]] = {}
-        for node in graph.nodes:
-            for e in node.inputs:
-                self.readers.setdefault(e, []).append(node)
+        self.readers = graph.readers()
         self.visible = kept.union(graph.outputs)
         self.read = kept | self.readers.keys()
         operators = [n for n in graph.nodes if n.op is not None]

@@ -49,7 +49,7 @@ class Reads:
     """Where arrays are read and written, by the places of nodes in the order of the graph."""
 
     def __init__(self, graph: Graph, num_forward: int) -> None:
-        self.readers: dict[Entry, list[Node]] = {}
+        self.readers = graph.readers()
         self.early: dict[Entry, int] = {}  # last reader in the forward pass
         self.first: dict[Entry, int] = {}  # reader in the backward pass
         self.last: dict[Entry, int] = {}
@@ -62,7 +62,6 @@ class Reads:
             assert node.op is not None
             changed = node.op.mutated(node.attrs)
             for name, e in zip(node.input_names, node.inputs):
-                self.readers.setdefault(e, []).append(node)
                 if is_later:
                     self.first.setdefault(e, place)
                     self.last[e] = place

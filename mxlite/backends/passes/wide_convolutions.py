@@ -102,10 +102,7 @@ class _Search:
         self.graph, self.kept, self.scratch_of = graph, kept, scratch_of
         self.shown = kept.union(graph.outputs)
         copies = {n for n in graph.nodes if n.op is Cast and self._is_copy(n)}
-        self.readers: dict[Entry, list[Node]] = {}
-        for node in graph.nodes if copies else ():
-            for e in node.inputs:
-                self.readers.setdefault(e, []).append(node)
+        self.readers = graph.readers() if copies else {}
         self.copies = copies
         self.casts: list[Node] = []
         self.changed: set[Node] = set()

@@ -100,10 +100,7 @@ class _Search:
         self.shown = kept.union(graph.outputs)
         self.forward = frozenset([n for n in graph.nodes if n.op is not None][:num_forward])
         self.casts = [n for n in graph.nodes if n.op is Cast and self._is_copy(n)]
-        self.readers: dict[Entry, list[Node]] = {}
-        for node in graph.nodes if self.casts else ():
-            for e in node.inputs:
-                self.readers.setdefault(e, []).append(node)
+        self.readers = graph.readers() if self.casts else {}
         self.widening: dict[Node, Node] = {}
 
     def changed(self) -> dict[Node, Node]:

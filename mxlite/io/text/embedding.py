@@ -178,21 +178,6 @@ class TokenEmbedding(Vocabulary):
         self._unknown_token = vocabulary.unknown_token
         self._reserved_tokens = vocabulary.reserved_tokens
 
-    @classmethod
-    def _pretrained_path(cls, root: str, name: str) -> str:
-        """Where a pretrained file is; UnknownNameError, and MXLiteError where it is not."""
-        if name not in cls.pretrained_file_names:
-            raise UnknownNameError(
-                f"{cls.__name__} has no pretrained file {name!r}.{nearest(name, cls.pretrained_file_names)}"
-            )
-        path = os.path.join(os.path.expanduser(root), cls.__name__.lower(), name)
-        if not os.path.isfile(path):
-            raise MXLiteError(
-                f"{cls.__name__}: mxlite downloads nothing. Get {name} by other means and put it at {path}, "
-                f"or give embedding_root, the folder in which {cls.__name__.lower()}/{name} is."
-            )
-        return path
-
 
 _TokenEmbedding = TokenEmbedding  # its name in MXNet
 
@@ -230,49 +215,60 @@ def _is_number(text: str) -> bool:
     return True
 
 
+class _Pretrained(TokenEmbedding):
+    """Vectors out of one of the files that others have made, `first_choice` unless another is named."""
+
+    first_choice: ClassVar[str]
+
+    def __init__(
+        self,
+        pretrained_file_name: str | None = None,
+        embedding_root: str = os.path.join("~", ".mxnet", "embeddings"),
+        init_unknown_vec: Callable[..., Any] = zeros,
+        vocabulary: Vocabulary | None = None,
+        **kwargs: Any,
+    ) -> None:
+        path = self._pretrained_path(embedding_root, pretrained_file_name or self.first_choice)
+        super().__init__(**kwargs)
+        self._read(path, " ", init_unknown_vec, vocabulary=vocabulary)
+
+    @classmethod
+    def _pretrained_path(cls, root: str, name: str) -> str:
+        """Where a pretrained file is; UnknownNameError, and MXLiteError where it is not."""
+        if name not in cls.pretrained_file_names:
+            raise UnknownNameError(
+                f"{cls.__name__} has no pretrained file {name!r}.{nearest(name, cls.pretrained_file_names)}"
+            )
+        path = os.path.join(os.path.expanduser(root), cls.__name__.lower(), name)
+        if not os.path.isfile(path):
+            raise MXLiteError(
+                f"{cls.__name__}: mxlite downloads nothing. Get {name} by other means and put it at {path}, "
+                f"or give embedding_root, the folder in which {cls.__name__.lower()}/{name} is."
+            )
+        return path
+
+
 @register
-class GloVe(TokenEmbedding):
+class GloVe(_Pretrained):
     """Vectors of J. Pennington, R. Socher, C. Manning, 2014, "GloVe: global vectors for word representation".
 
-    The file is read from `embedding_root`/glove/`pretrained_file_name`.
+    The file is read from `embedding_root`/glove/`pretrained_file_name` (glove.840B.300d.txt).
     """
 
     pretrained_file_names = GLOVE
-
-    def __init__(
-        self,
-        pretrained_file_name: str = "glove.840B.300d.txt",
-        embedding_root: str = os.path.join("~", ".mxnet", "embeddings"),
-        init_unknown_vec: Callable[..., Any] = zeros,
-        vocabulary: Vocabulary | None = None,
-        **kwargs: Any,
-    ) -> None:
-        path = self._pretrained_path(embedding_root, pretrained_file_name)
-        super().__init__(**kwargs)
-        self._read(path, " ", init_unknown_vec, vocabulary=vocabulary)
+    first_choice = "glove.840B.300d.txt"
 
 
 @register
-class FastText(TokenEmbedding):
+class FastText(_Pretrained):
     """Vectors of P. Bojanowski, E. Grave, A. Joulin, T. Mikolov, 2017, "Enriching word vectors with subword
     information".
 
-    The file is read from `embedding_root`/fasttext/`pretrained_file_name`.
+    The file is read from `embedding_root`/fasttext/`pretrained_file_name` (wiki.simple.vec).
     """
 
     pretrained_file_names = FAST_TEXT
-
-    def __init__(
-        self,
-        pretrained_file_name: str = "wiki.simple.vec",
-        embedding_root: str = os.path.join("~", ".mxnet", "embeddings"),
-        init_unknown_vec: Callable[..., Any] = zeros,
-        vocabulary: Vocabulary | None = None,
-        **kwargs: Any,
-    ) -> None:
-        path = self._pretrained_path(embedding_root, pretrained_file_name)
-        super().__init__(**kwargs)
-        self._read(path, " ", init_unknown_vec, vocabulary=vocabulary)
+    first_choice = "wiki.simple.vec"
 
 
 class CustomEmbedding(TokenEmbedding):

@@ -22,12 +22,12 @@ Vectors are as wide as the registers of this CPU, see `width`; LLVM is asked for
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from ....core import native
+from .instructions import Instructions, quoted
 
 Body = Callable[..., "Sequence[str] | str | None"]
 
@@ -58,6 +58,7 @@ class Module:
 
     def __init__(self) -> None:
         self._functions: list[Function] = []
+        self.routines: dict[str, Function] = {}
         self._declared: dict[str, None] = {}
         self.meets = False  # whether threads wait for each other
 
@@ -74,19 +75,19 @@ class Module:
         """The module, with two ways into each function: `name.one(args)` does all of it, `name.all(args)` is
         called by every thread of a team and does that thread's part (only where `team`).
         """
-        parts = [f.text() for f in self._functions]
+        parts = [f.text() for f in (*self.routines.values(), *self._functions)]
         for f in self._functions:
-            one = f"call void @{_quoted(f.name)}(ptr %args, i64 0, i64 1)"
-            parts.append(_WAY_IN.format(name=_quoted(f"{f.name}.one"), body=one))
+            one = f"call void @{quoted(f.name)}(ptr %args, i64 0, i64 1)"
+            parts.append(_WAY_IN.format(name=quoted(f"{f.name}.one"), body=one))
             if team:
                 self.declare("i32 @omp_get_thread_num()")
                 self.declare("i32 @omp_get_num_threads()")
                 all_of = (
                     "%t = call i32 @omp_get_thread_num()\n  %n = call i32 @omp_get_num_threads()\n"
                     "  %thread = zext i32 %t to i64\n  %threads = zext i32 %n to i64\n"
-                    f"  call void @{_quoted(f.name)}(ptr %args, i64 %thread, i64 %threads)"
+                    f"  call void @{quoted(f.name)}(ptr %args, i64 %thread, i64 %threads)"
                 )
-                parts.append(_WAY_IN.format(name=_quoted(f"{f.name}.all"), body=all_of))
+                parts.append(_WAY_IN.format(name=quoted(f"{f.name}.all"), body=all_of))
         if self.meets:
             parts.append(
                 "declare void @GOMP_barrier()" if team else "define void @GOMP_barrier() { ret void }"
@@ -100,114 +101,16 @@ _ATTRIBUTES = (
 )
 
 
-class Loop:
-    """Of a loop that is being written: its index, and the values that go from round to round.
-
-    `again(*values)` says what the next round gets; after the loop `results` are the last of them.
-    """
-
-    def __init__(self, index: str, values: tuple[str, ...]) -> None:
-        self.index, self.values = index, values
-        self.results: tuple[str, ...] = values
-        self.next: tuple[str, ...] = values
-
-    def again(self, *values: str) -> None:
-        assert len(values) == len(self.values)
-        self.next = values
-
-
-class Function:
-    """The text of one function, written from top to bottom."""
+class Function(Instructions):
+    """A function on vectors of float32 numbers."""
 
     def __init__(self, module: Module, name: str, lanes: int | None = None) -> None:
-        self.module, self.name = module, name
         self.width = lanes or width()
-        self.vector, self.ints, self.bits = (f"<{self.width} x {t}>" for t in ("float", "i32", "i1"))
-        self.thread, self.threads = "%thread", "%threads"
-        self._lines: list[str] = []
-        self._count = 0
-        self._block = "entry"
+        vector, self.ints, self.bits = (f"<{self.width} x {t}>" for t in ("float", "i32", "i1"))
+        super().__init__(module, name, vector)
         self._iota = f"<{', '.join(f'i64 {i}' for i in range(self.width))}>"
 
-    def text(self) -> str:
-        head = f"define internal void @{_quoted(self.name)}(ptr %args, i64 %thread, i64 %threads) #0 {{"
-        return "\n".join([head, "entry:", *self._lines, "}\n"])
-
-    # -- text ------------------------------------------------------------------------------------
-
-    def emit(self, instruction: str) -> str:
-        """The value of an instruction."""
-        self._count += 1
-        self._lines.append(f"  %v{self._count} = {instruction}")
-        return f"%v{self._count}"
-
-    def do(self, instruction: str) -> None:
-        """An instruction without a value."""
-        self._lines.append(f"  {instruction}")
-
-    def call(self, result: str, name: str, *args: tuple[str, str], flags: str = "") -> str:
-        """The value of a function of LLVM or of the process; `args` are (type, value)."""
-        self.module.declare(f"{result} @{name}({', '.join(t for t, _ in args)})")
-        given = ", ".join(f"{t} {v}" for t, v in args)
-        return self.emit(f"call {flags + ' ' if flags else ''}{result} @{name}({given})")
-
-    def intrinsic(self, name: str, *values: str) -> str:
-        """`llvm.<name>` of float vectors, making one: sqrt, fabs, floor, fma, copysign and others."""
-        return self.call(self.vector, f"llvm.{name}.v{self.width}f32", *((self.vector, v) for v in values))
-
-    def done(self) -> None:
-        """The end of the function."""
-        self.do("ret void")
-
-    # -- control ---------------------------------------------------------------------------------
-
-    def _label(self) -> str:
-        self._count += 1
-        return f"b{self._count}"
-
-    def _begin(self, label: str) -> None:
-        self._lines.append(f"{label}:")
-        self._block = label
-
-    @contextlib.contextmanager
-    def when(self, condition: str) -> Iterator[None]:
-        """What is written inside runs only where `condition` (an i1) holds. It makes no values for after."""
-        yes, after = self._label(), self._label()
-        self.do(f"br i1 {condition}, label %{yes}, label %{after}")
-        self._begin(yes)
-        yield
-        self.do(f"br label %{after}")
-        self._begin(after)
-
-    @contextlib.contextmanager
-    def loop(
-        self, start: str, stop: str, step: str | int = 1, carried: Sequence[str] = (), kind: str = ""
-    ) -> Iterator[Loop]:
-        """For an index (i64) from `start` while it is below `stop`. `carried` are first values of type `kind`
-        (float vectors unless given).
-        """
-        kind = kind or self.vector
-        head, inside, after = self._label(), self._label(), self._label()
-        before = self._block
-        self.do(f"br label %{head}")
-        self._begin(head)
-        self._count += 1
-        index = f"%i{self._count}"
-        names = tuple(f"%c{self._count}.{k}" for k in range(len(carried)))
-        at = len(self._lines)
-        self._lines += [""] * (1 + len(carried))  # phi nodes: written when the end of the loop is known
-        more = self.emit(f"icmp slt i64 {index}, {stop}")
-        self.do(f"br i1 {more}, label %{inside}, label %{after}")
-        self._begin(inside)
-        loop = Loop(index, names)
-        yield loop
-        following = self.emit(f"add i64 {index}, {step}")
-        end = self._block
-        self.do(f"br label %{head}")
-        self._lines[at] = f"  {index} = phi i64 [ {start}, %{before} ], [ {following}, %{end} ]"
-        for k, (name, first, then) in enumerate(zip(names, carried, loop.next)):
-            self._lines[at + 1 + k] = f"  {name} = phi {kind} [ {first}, %{before} ], [ {then}, %{end} ]"
-        self._begin(after)
+    # -- vector by vector --------------------------------------------------------------------------
 
     def sweep(
         self,
@@ -217,6 +120,7 @@ class Function:
         carried: Sequence[str] = (),
         unroll: int = 1,
         join: Callable[[str, str], str] | None = None,
+        kind: str = "",
     ) -> tuple[str, ...]:
         """`body(index, mask, *carried)` for every vector of [start, stop).
 
@@ -224,6 +128,7 @@ class Function:
         read as 0. `body` returns the new `carried` values (one, or a sequence of them), the sweep the last
         ones. With `unroll` that many vectors are worked on at a time, each with carried values of its own
         that begin alike and are joined by `join` in the end (so they should begin with what `join` ignores).
+        `kind` is the type of what is carried, float vectors unless given.
         """
         n = len(carried)
 
@@ -244,7 +149,7 @@ class Function:
             until = self.emit(f"add i64 {whole}, {whole_count}")
             copies = step // self.width
             firsts = values if copies == 1 else [v for _ in range(copies) for v in carried]
-            with self.loop(whole, until, step, firsts) as loop:
+            with self.loop(whole, until, step, firsts, kind) as loop:
                 made: list[str] = []
                 for k in range(copies):
                     index = self.emit(f"add i64 {loop.index}, {k * self.width}") if k else loop.index
@@ -258,7 +163,7 @@ class Function:
             # An empty range stays where it began, also a negative one.
             positive = self.emit(f"icmp sgt i64 {count}, 0")
             whole = self.emit(f"select i1 {positive}, i64 {until}, i64 {stop}")
-        return self._tail(whole, stop, bodied, values)
+        return self._tail(whole, stop, bodied, values, kind)
 
     def _tail(
         self,
@@ -266,9 +171,10 @@ class Function:
         stop: str,
         bodied: Callable[[str, str | None, Sequence[str]], tuple[str, ...]],
         values: tuple[str, ...],
+        kind: str,
     ) -> tuple[str, ...]:
         """The last vector of a sweep, if it is not full."""
-        with self.loop(whole, stop, self.width, values) as loop:  # once or never
+        with self.loop(whole, stop, self.width, values, kind) as loop:  # once or never
             mask = self.tail(loop.index, stop)
             loop.again(*bodied(loop.index, mask, loop.values))
         return loop.results
@@ -281,41 +187,11 @@ class Function:
         every = self.emit(f"shufflevector {kind} {one}, {kind} poison, <{self.width} x i32> zeroinitializer")
         return self.emit(f"icmp slt {kind} {self._iota}, {every}")
 
-    def meet(self) -> None:
-        """Wait until all threads of the team are here: what each wrote before, all can read behind it."""
-        self.module.meets = True
-        with self.when(self.emit(f"icmp sgt i64 {self.threads}, 1")):
-            self.do("call void @GOMP_barrier()")
-
-    def share(self, total: str, grain: int = 1) -> tuple[str, str]:
-        """This thread's part of [0, total): whole multiples of `grain`, but for the last."""
-        blocks = total
-        if grain > 1:
-            up = self.emit(f"add i64 {total}, {grain - 1}")
-            blocks = self.emit(f"sdiv i64 {up}, {grain}")
-        bounds = []
-        following = self.emit(f"add i64 {self.thread}, 1")
-        for t in (self.thread, following):
-            part = self.emit(f"sdiv i64 {self.emit(f'mul i64 {blocks}, {t}')}, {self.threads}")
-            at = self.emit(f"mul i64 {part}, {grain}") if grain > 1 else part
-            over = self.emit(f"icmp slt i64 {at}, {total}")
-            bounds.append(self.emit(f"select i1 {over}, i64 {at}, i64 {total}"))
-        return bounds[0], bounds[1]
-
     # -- memory ----------------------------------------------------------------------------------
-
-    def integer(self, slot: int) -> str:
-        """Slot `slot` of the arguments, an i64."""
-        return self.emit(f"load i64, ptr {self.offset('%args', str(slot), 8)}, align 8")
-
-    def pointer(self, slot: int) -> str:
-        """Slot `slot` of the arguments, an address."""
-        return self.emit(f"load ptr, ptr {self.offset('%args', str(slot), 8)}, align 8")
 
     def offset(self, pointer: str, index: str, nbytes: int | str = 1) -> str:
         """`pointer` moved by `index` elements of `nbytes`, or of those of a dtype of that name."""
-        size = _NBYTES[nbytes] if isinstance(nbytes, str) else nbytes
-        return self.emit(f"getelementptr [{size} x i8], ptr {pointer}, i64 {index}")
+        return super().offset(pointer, index, _NBYTES[nbytes] if isinstance(nbytes, str) else nbytes)
 
     def load(self, pointer: str, index: str, dtype: str = "float32", mask: str | None = None) -> str:
         """The vector at element `index`; lanes outside `mask` are 0."""
@@ -417,6 +293,10 @@ class Function:
         return value
 
     # -- arithmetic ------------------------------------------------------------------------------
+
+    def intrinsic(self, name: str, *values: str) -> str:
+        """`llvm.<name>` of float vectors, making one: sqrt, fabs, floor, fma, copysign and others."""
+        return self.call(self.vector, f"llvm.{name}.v{self.width}f32", *((self.vector, v) for v in values))
 
     def const(self, value: float) -> str:
         """A number in all lanes, rounded to float32."""
@@ -535,7 +415,3 @@ def as_float32(value: float) -> float:
 
 def _short(kind: str) -> str:
     return {"float": "f32", "half": "f16"}.get(kind, kind)
-
-
-def _quoted(name: str) -> str:
-    return f'"{name}"'

@@ -12,15 +12,9 @@ behind the other in a stream:
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
-from typing import Any
 
-from ....core import native
-from ....ops.philox import RandomStream
-from .doubles import Doubles
-from .emitter import Function, Module
-from .team import call, LEAST_NBYTES, load
+from .emitter import Function
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
@@ -98,6 +92,11 @@ class Philox:
         first, second = (self.words(b) for b in blocks)
         return [self._trunc((a, b)) for a, b in zip(first, second)]
 
+    def element(self, elements: Halves, tag: str) -> list[str]:
+        """The four numbers of each of these elements for an i64 `tag`, as `RandomStream.element_bits`."""
+        first, second = (self.words(e, tag) for e in elements)
+        return [self._trunc((a, b)) for a, b in zip(first, second)]
+
     def one(self, number: str) -> str:
         """Number `number` (an i64) of the stream, in all lanes."""
         f = self.f
@@ -119,9 +118,13 @@ class Philox:
 
     # -- the generator -----------------------------------------------------------------------------
 
-    def words(self, blocks: str) -> list[str]:
-        """The four numbers of each of these blocks, in the lower halves of 64-bit lanes."""
+    def words(self, blocks: str, tag: str | None = None) -> list[str]:
+        """The four numbers of each of these blocks, in the lower halves of 64-bit lanes; `tag` as in
+        `element`.
+        """
         c0, (c1, c2, c3) = blocks, self.counter
+        if tag is not None:
+            c3 = self._op("xor", c3, self._every(self.f.emit(f"shl i64 {tag}, 16")))
         for key in self.keys:
             p0, p1 = (
                 self._op("mul", self._op("and", c, f"splat (i64 {_LOW})"), f"splat (i64 {m})")
@@ -174,61 +177,3 @@ class Philox:
         a, b = (f.emit(f"trunc {self.kind} {x} to <{n} x i32>") for x in numbers)
         lanes = ", ".join(f"i32 {k}" for k in range(2 * n))
         return f.emit(f"shufflevector <{n} x i32> {a}, <{n} x i32> {b}, <{2 * n} x i32> <{lanes}>")
-
-
-# -- arrays of numbers -----------------------------------------------------------------------------
-
-
-class FastStream(RandomStream):
-    """A stream whose numbers generated code makes, on `threads` threads where there are many: for reference
-    kernels, in place of what numpy does.
-    """
-
-    __slots__ = ("threads",)
-
-    def __init__(self, state: Any, stream: int, threads: int) -> None:
-        super().__init__(state, stream)
-        self.threads = threads
-
-    def fill_bits(self, xp: Any, out: Any, work: Any, start: int = 0) -> None:
-        self._fill(out, start)
-
-    def fill_uniform(self, xp: Any, out: Any, work: Any, start: int = 0) -> None:
-        self._fill(out, start)
-
-    def _fill(self, out: Any, start: int) -> None:
-        state = self.state.__array_interface__["data"][0]
-        args = [out.__array_interface__["data"][0], state, self.stream, start, out.size]
-        threads = self.threads if out.nbytes >= LEAST_NBYTES else 1
-        call(code(out.dtype.name), "draw", args, threads)()
-
-
-_BITS = {"float32": 24, "float64": 24, "float16": 11, "bfloat16": 8}
-
-
-@functools.cache
-def code(dtype: str) -> native.Code:
-    """The code with one function, `draw`: it fills an array with numbers of a stream, from number `start` on;
-    its arguments are the array, [seed, step], the stream, `start` and how many.
-    """
-    module = Module()
-    f = module.function("draw")
-    stream = Philox(f, f.pointer(1), f.integer(2))
-    out, start, count = f.pointer(0), f.integer(3), f.integer(4)
-    doubles, bits = Doubles(f), _BITS.get(dtype, 32)
-
-    def put(numbers: str, at: str, mask: str | None) -> None:
-        if dtype == "uint32":
-            f.store(f.as_float(numbers), out, at, "float32", mask)
-            return
-        upper = f.emit(f"lshr {f.ints} {numbers}, splat (i32 {32 - bits})")
-        value = f.mul(f.emit(f"sitofp {f.ints} {upper} to {f.vector}"), f.const(2.0**-bits))
-        if dtype == "float64":
-            doubles.store(doubles.widen(value), out, at, mask)
-        else:
-            f.store(value, out, at, dtype, mask)
-
-    first, last = f.share(count, 2 * f.width)
-    stream.sweep(start, first, last, put)
-    f.done()
-    return load(module)

@@ -43,7 +43,7 @@ def _gradient(r: Request) -> ChosenKernel | None:
             ]
         )
 
-    return connected(connect, nbytes, "compiled sums of rows")
+    return connected(connect, nbytes, "compiled sums into rows")
 
 
 def _places(data: Any, work: Any, rows: int) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from ....graph.opdef import Op
+from ....ops import random, random_like, sampling
 from ....ops.attention import scaled_dot_product_attention
-from ....ops.random import _random_normal, _random_randint, _random_uniform
-from ....ops.random_like import _random_normal_like, _random_uniform_like
 from ...base import Backend, ChosenKernel, Request
 from ..compiled import storable, threads_for, usable
-from ..compiled.philox import FastStream
+from ..compiled.parameters import Parameters
+from ..compiled.samplers import can_draw, code
+from ..compiled.streams import FastStream
 from ..compiled.team import LEAST_NBYTES
 
-_WITHOUT_SCRATCH = (_random_uniform, _random_uniform_like)
+_WITHOUT_SCRATCH = (random._random_uniform, random_like._random_uniform_like)
 """Their scratch is the generator's alone."""
 
 
@@ -22,23 +24,59 @@ def _row(r: Request) -> ChosenKernel | None:
     draws = not is_attention or (r.attrs.p > 0 and r.train)
     if not usable() or "float16" not in storable() or not draws:
         return None
-    reference = Backend.reference(r.op, r.attrs, r.inputs, r.outputs, r.dtype)
+    nbytes = 0 if r.op in _WITHOUT_SCRATCH else _reference(r).workspace
+    return _with_fast_stream(r, nbytes)
+
+
+def _law_row(r: Request) -> ChosenKernel | None:
+    """Of what `distributions.draw` fills: it needs no scratch where all is drawn by code."""
+    _, (made,) = r.op.infer_type(r.attrs, *r.dtypes)
+    assert made is not None
+    if not usable() or not can_draw(prod(r.outputs[0]), {d.name for d in (made, *r.dtypes)}):
+        return None
+    op: Any = r.op
+    code(op.law, made.name, _parameters(r))  # compiled while plans are made
+    return _with_fast_stream(r, 0)
+
+
+def _parameters(r: Request) -> Parameters:
+    """Numbers among the attributes, or the inputs."""
+    if names := getattr(r.op, "parameters", ()):
+        return Parameters(("",) * len(names), False)
+    return Parameters(tuple(d.name for d in r.dtypes), prod(r.inputs[0]) == prod(r.outputs[0]))
+
+
+def _reference(r: Request) -> ChosenKernel:
+    return Backend.reference(r.op, r.attrs, r.inputs, r.outputs, r.dtype)
+
+
+def _with_fast_stream(r: Request, nbytes: int) -> ChosenKernel:
+    """The reference kernel with `nbytes` of scratch and another generator."""
+    reference = _reference(r)
     forward, threads = reference.run, threads_for(LEAST_NBYTES)
 
     def run(*args: Any, rng: Any, **rest: Any) -> None:
         forward(*args, rng=rng and FastStream(rng.state, rng.stream, threads), **rest)
 
-    nbytes = 0 if r.op in _WITHOUT_SCRATCH else reference.workspace
     return ChosenKernel(run, nbytes, "compiled random numbers", reference.signature)
 
 
-_OPS: tuple[type[Op] | None, ...] = (
-    _random_uniform,
-    _random_uniform_like,
-    _random_normal,
-    _random_normal_like,
-    _random_randint,
+_STREAMS: tuple[type[Op] | None, ...] = (
+    random._random_uniform,
+    random._random_normal,
+    random._random_randint,
+    random_like._random_uniform_like,
+    random_like._random_normal_like,
     scaled_dot_product_attention,
     scaled_dot_product_attention.grad_op,
 )
-ROWS = {op: [_row] for op in _OPS if op is not None}
+_LAWS = [
+    op
+    for module in (random, random_like, sampling)
+    for op in vars(module).values()
+    if isinstance(op, type) and hasattr(op, "law")
+]
+ROWS = {
+    **{op: [_row] for op in _STREAMS if op is not None},
+    **{op: [_law_row] for op in _LAWS},
+}
