@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 
 import fake_cudnn
@@ -312,11 +313,33 @@ def test_where_cudnn_cannot_add_our_own_kernel_does(device, monkeypatch):
 
 
 def test_nothing_is_asked_of_a_package_that_is_not_there(monkeypatch):
-    cudnn.library.cache_clear()
+    cudnn._loaded.cache_clear()
     monkeypatch.setattr(cudnn, "_has_cublas", lambda: False)
     assert cudnn.library() is None
-    assert cudnn.session(StreamedDevice()) is None
-    cudnn.library.cache_clear()
+    assert cudnn.session(there := StreamedDevice()) is None
+    assert cudnn.why_none(there) == "there is no cuBLASLt"
+    cudnn._loaded.cache_clear()
+
+
+def test_why_cudnn_is_not_used_is_told(device, monkeypatch, caplog):
+    """Of a package that does not load, and of a device that it does not open."""
+    assert cudnn.why_none(device) == "" and cudnn.session(device) is not None
+
+    def refuse():
+        raise RuntimeError("CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED")
+
+    monkeypatch.setattr(fake_cudnn, "create_handle", refuse)
+    other = StreamedDevice()
+    for _ in range(2):
+        assert cudnn.session(other) is None
+    assert cudnn.why_none(other) == "RuntimeError: CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED"
+    assert caplog.text.count("SUBLIBRARY_LOADING_FAILED") == 1
+    monkeypatch.undo()
+    cudnn._loaded.cache_clear()
+    monkeypatch.setattr(cudnn, "_has_cublas", lambda: True)
+    monkeypatch.setitem(sys.modules, "cudnn", None)
+    assert cudnn.library() is None and "cudnn" in cudnn.why_not_loaded()
+    cudnn._loaded.cache_clear()
 
 
 @pytest.mark.parametrize("causal", [False, True])
