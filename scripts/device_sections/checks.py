@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+AGAIN = 8  # seconds for which it is worth to begin anew behind a fault
+
 
 class Skip(Exception):
     """A check that cannot be made here; the message says why."""
@@ -69,6 +71,19 @@ class Checks:
             verdict = "FAIL"
             traceback.print_exc()
         self.row(name, found, verdict, time.monotonic() - start)
+
+    def is_done(self, name: str) -> bool:
+        """Whether the process before this one has come to that check; each is asked about in turn."""
+        if not self.after:
+            return False
+        if name == self.after:
+            self.after = ""
+        return True
+
+    def go_on(self, device: Any, after: str) -> None:
+        """Where the check `after` has lost the GPU, begin again behind it, if there is time for more."""
+        if device.fault is not None and self.left > AGAIN:
+            self.begin_again(after)
 
     def begin_again(self, after: str) -> None:
         """Go on behind `after` in a new process, since this one has lost its GPU. Does not return."""
