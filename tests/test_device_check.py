@@ -50,6 +50,21 @@ def run(sections, name, folder):
     return rows_of(folder / "rows")
 
 
+def test_of_a_long_finding_the_table_shows_what_was_wrong(sections, tmp_path):
+    checks = importlib.import_module("device_sections.checks")
+    result = importlib.import_module("device_sections.result")
+    found = checks.Checks(tmp_path / "rows", tmp_path, True, True, 30.0, 0, 1)
+    with found.check("c") as seen:
+        seen["says"] = "word " * 1000
+        raise ValueError("misaligned")
+    made = result.Result(tmp_path, True, {})
+    made.begin(sections.SECTIONS[0])
+    made.add(rows_of(tmp_path / "rows")[0])
+    made.write()
+    (line,) = (x for x in (tmp_path / "device_check.md").read_text().splitlines() if x.startswith("| c |"))
+    assert "ValueError: misaligned" in line and "word word" in line
+
+
 @pytest.mark.parametrize("name", ["programs", "ways", "memory", "budgets", "races", "exchange"])
 def test_a_section_finds_nothing_wrong(sections, name, tmp_path):
     rows = run(sections, name, tmp_path)

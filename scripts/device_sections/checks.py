@@ -67,7 +67,8 @@ class Checks:
         except Exception as error:
             lines = traceback.format_exception(error)
             place = [s for s in "".join(lines).splitlines() if s.startswith("  File")][-1:]
-            found = {**found, "error": f"{type(error).__name__}: {error}"[:1500], "at": "".join(place)}
+            said = {"error": f"{type(error).__name__}: {error}"[:1500], "at": "".join(place).strip()}
+            found = {**said, **found}  # what is cut off in a table is the end
             verdict = "FAIL"
             traceback.print_exc()
         self.row(name, found, verdict, time.monotonic() - start)
