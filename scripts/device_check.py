@@ -67,6 +67,8 @@ def main() -> int:
         if args.wheels is not None:
             bring(args.wheels, Path(site))
         if not args.emulated and (why := no_gpu()):
+            for name, value in machine().items():
+                print(f"{name}: {value}", flush=True)
             print(f"No GPU can be used: {why}", file=sys.stderr)
             return 2
         wanted = [s for s in SECTIONS if s.name in only and s.name not in args.skip.split(",")]

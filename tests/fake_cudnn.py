@@ -194,6 +194,7 @@ class pygraph:
         outputs = [t for t in self.made if t.is_output]
         assert set(pack) == {t.uid for t in (*self.inputs, *outputs)}
         assert all(type(a) is int for a in (*pack.values(), workspace))
+        assert workspace % 256 == 0, "scratch that no cudaMalloc would give"
         if self.get_workspace_size():
             ctypes.memset(workspace, 0xFF, self.get_workspace_size())
         results = [(t, value(t, pack)) for t in outputs]

@@ -50,6 +50,21 @@ def run(sections, name, folder):
     return rows_of(folder / "rows")
 
 
+def test_of_a_long_finding_the_table_shows_what_was_wrong(sections, tmp_path):
+    checks = importlib.import_module("device_sections.checks")
+    result = importlib.import_module("device_sections.result")
+    found = checks.Checks(tmp_path / "rows", tmp_path, True, True, 30.0, 0, 1)
+    with found.check("c") as seen:
+        seen["says"] = "word " * 1000
+        raise ValueError("misaligned")
+    made = result.Result(tmp_path, True, {})
+    made.begin(sections.SECTIONS[0])
+    made.add(rows_of(tmp_path / "rows")[0])
+    made.write()
+    (line,) = (x for x in (tmp_path / "device_check.md").read_text().splitlines() if x.startswith("| c |"))
+    assert "ValueError: misaligned" in line and "word word" in line
+
+
 @pytest.mark.parametrize("name", ["programs", "ways", "memory", "budgets", "races", "exchange"])
 def test_a_section_finds_nothing_wrong(sections, name, tmp_path):
     rows = run(sections, name, tmp_path)
@@ -108,6 +123,45 @@ def test_behind_a_kernel_that_faults_a_new_process_goes_on(sections, tmp_path, m
         kernels.run(found)
     rows = rows_of(tmp_path / "more")
     assert rows[1]["found"]["of"] == 2 and rows[0]["check"] != begun[0]
+
+
+def test_behind_a_way_that_faults_a_new_process_goes_on(sections, tmp_path, monkeypatch):
+    """Each case is looked at once, by one process or the next."""
+    ways = importlib.import_module("device_sections.ways")
+    checks = importlib.import_module("device_sections.checks")
+    for name in ("convolution", "multiplication"):
+        monkeypatch.setattr(ways, name, lambda *_: None)
+    whole = [r["check"] for r in run(sections, "ways", tmp_path)]
+    (tmp_path / "rows").unlink()
+    begun = []
+
+    class Over(Exception):
+        """This process is another one from here on."""
+
+    def begin_again(self, after):
+        begun.append(after)
+        raise Over
+
+    def faults(device, kind, *rest):
+        if kind == ways.DATA and not begun:
+            device.fault = DriverError("an illegal memory access", is_lasting=True)
+            raise device.fault
+
+    monkeypatch.setattr(checks.Checks, "begin_again", begin_again)
+    monkeypatch.setattr(ways, "convolution", faults)
+    with pytest.raises(Over):
+        run(sections, "ways", tmp_path)
+    rows = rows_of(tmp_path / "rows")
+    assert [r["verdict"] for r in rows] == ["PASS", "FAIL"] and begun == [rows[1]["check"]]
+    found = checks.Checks(tmp_path / "rows", tmp_path, True, True, 30.0, 0, 1, begun[0])
+    with found.device():
+        ways.run(found)
+    rows = rows_of(tmp_path / "rows")
+    assert (
+        len(whole) > 4
+        and [r["check"] for r in rows] == whole
+        and {r["verdict"] for r in rows[2:]} == {"PASS"}
+    )
 
 
 def test_a_section_that_hangs_or_crashes_costs_itself_alone(sections, tmp_path, monkeypatch):
@@ -312,7 +366,7 @@ def test_the_command_runs_its_sections_in_processes(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     (section,) = json.loads((tmp_path / "device_check.json").read_text())["sections"]
-    assert len(section["rows"]) == 4 and "illegal" in section["rows"][0]["found"]["it said"]
+    assert len(section["rows"]) == 5 and "illegal" in section["rows"][0]["found"]["it said"]
 
 
 def test_the_benchmark_measures_a_small_network(tmp_path):

@@ -48,8 +48,9 @@ def test_what_is_hardly_faster_is_not_taken():
     assert autotune.fastest("k", "ab", Clock(1.0, 0.99)) == 0
 
 
-def test_a_way_that_fails_is_not_taken():
-    assert autotune.fastest("k", "abc", Clock(2.0, MXLiteError("no"), 1.0)) == 2
+def test_a_way_that_fails_is_not_taken_and_named(caplog):
+    assert autotune.fastest("k", "abc", Clock(2.0, MXLiteError("misaligned"), 1.0)) == 2
+    assert "b could not be measured" in caplog.text and "misaligned" in caplog.text
     assert autotune.fastest("none", "ab", Clock(MXLiteError("no"), MXLiteError("no"))) == 0
 
 

@@ -141,7 +141,7 @@ def test_a_column_that_fails_or_hangs_is_a_note_in_a_whole_table(benchmarks, tmp
     columns.append(replace(columns[0], name="absent-fp32", title="absent", script=str(tmp_path / "none.py")))
     broken = replace(nets["mlp"], title="broken", symbol=lambda: 1 / 0)
     terms = benchmarks("peers.contest").Terms(2, 0.001, 1, 1.0, 0)
-    gpu.run([nets["mlp"], broken], [], columns, terms, contest.Clock.of(60), tmp_path / "out")
+    assert gpu.run([nets["mlp"], broken], [], columns, terms, contest.Clock.of(60), tmp_path / "out")
     (written,) = (tmp_path / "out").glob("*-gpu.md")
     text = written.read_text()
     assert text.strip() == capsys.readouterr().out.strip()
@@ -159,6 +159,54 @@ def test_a_column_that_fails_or_hangs_is_a_note_in_a_whole_table(benchmarks, tmp
     assert any(x.startswith("| MLP") and "10" in x for x in times)
 
 
+def test_the_largest_batches_keep_to_the_time_and_are_told_one_by_one(benchmarks, tmp_path):
+    column, contest = benchmarks("peers.column"), benchmarks("gpu_columns.contest")
+    (net, _) = benchmarks("gpu_columns.nets").small()
+    program = tmp_path / "column.py"
+    program.write_text(COLUMN.replace('"memory":', '"largest": 7, "memory":'))
+    columns = [
+        column.Column(how, how, "ours", str(program), env={"HOW": how})
+        for how in ("works", "largest hangs", "largest fails")
+    ]
+    terms = benchmarks("peers.contest").Terms(1, 0.001, 1, 60.0, 0)
+
+    class Clock:
+        """Says before each column, and when it is asked, how much is left."""
+
+        def __init__(self, *said):
+            self.said = iter(said)
+
+        left = property(lambda self: next(self.said))
+
+    def asked(*said):
+        return list(contest.largest_batches(net, 1, 0.1, terms, tmp_path, columns, Clock(*said)))
+
+    works, hangs, fails = asked(90, 90, 90, 0.2, 90, 90)
+    assert works["batch"] == 7 and hangs["note"] == "It took longer than 0.2 s."
+    assert "no compiler" in fails["note"]
+    assert {row["note"] for row in asked(1, 1, 1)} == {f"TimeoutError: {contest.NO_TIME}"}
+
+
+def test_budgets_are_held_against_the_fastest_of_our_own(benchmarks):
+    """Which need not be the step without a budget; and a budget that failed is no number."""
+    columns, report = benchmarks("gpu_columns.columns"), benchmarks("gpu_columns.report")
+    entry, spread = benchmarks("peers.contest").Entry, benchmarks("harness").Spread
+    gpu = benchmarks("gpu")
+    deep = {c.name: entry(c) for c in columns.within(gpu.BUDGETS)}
+    for name, seconds in (("mxlite", 0.074), ("kept", 0.070), ("7 GiB", 0.0838), ("eager", 0.01)):
+        deep[name].seconds = spread((seconds,))
+
+    def reached():
+        lines = [x.split("|") for x in report.targets([], deep, []).splitlines() if "ResNet-1001" in x]
+        return [x[3].strip() for x in lines], [x[4].strip() for x in lines]
+
+    assert reached() == (["1.20", "-"], ["yes", "-"])
+    deep["7 GiB"].seconds = spread((0.0847,))
+    assert reached() == (["1.21", "-"], ["NO", "-"])
+    del deep["kept"]
+    assert reached() == (["1.14", "-"], ["yes", "-"])
+
+
 def test_jaxs_columns_say_why_they_are_absent(benchmarks, monkeypatch):
     columns, column = benchmarks("gpu_columns.columns"), benchmarks("peers.column")
     monkeypatch.setattr(column.importlib.util, "find_spec", lambda name: None)
@@ -166,6 +214,17 @@ def test_jaxs_columns_say_why_they_are_absent(benchmarks, monkeypatch):
     assert [c.name for c in made] == [f"{n}-{p}" for p in columns.PRECISIONS for n in ("jit", "remat")]
     assert {c.missing() for c in made} == {"JAX is not installed"}
     assert {c.env["XLA_PYTHON_CLIENT_PREALLOCATE"] for c in made} == {"false"}
+
+
+@pytest.mark.torch
+def test_pytorch_without_a_gpu_is_no_column_of_a_gpu(benchmarks, monkeypatch):
+    """Its time on the CPU would look as if ours were a hundred times as fast."""
+    peer = benchmarks("gpu_columns.torch_gpu")
+    monkeypatch.delenv("MXLITE_BENCHMARK_EMULATED")
+    monkeypatch.setattr(peer, "DEVICE", "cpu")
+    for ask in (lambda: peer.OnGPU().build({}), lambda: peer.OnGPU().largest({}, 8 * 10**9)):
+        with pytest.raises(RuntimeError, match=r"PyTorch .* sees no GPU here"):
+            ask()
 
 
 def test_jax_without_a_gpu_is_no_column_of_a_gpu(benchmarks, monkeypatch):

@@ -16,9 +16,13 @@ import pytest
 from emulated_device import _made, compiler, EmulatedDevice
 from test_gpu_gemm import check
 
+from mxlite import ops
+from mxlite.backends import Backend, bind_call
 from mxlite.backends.gpu import blas_gemm, cublaslt, gemm
 from mxlite.backends.gpu.gemm import kernel_name, Product, product, workspace
+from mxlite.backends.gpu.kernels import convolution
 from mxlite.core import MXLiteError
+from mxlite.core.dtype import as_dtype
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
 
@@ -230,6 +234,38 @@ def test_what_the_library_refuses_to_hear_of_is_left_to_our_own_kernel(device, m
     assert "status 7" in caplog.text and len(caplog.records) == 1
     blas_gemm._choices.cache_clear()
     gemm._choose.cache_clear()
+
+
+def scratch_in_an_arena(device, nbytes, place):
+    """Bytes that begin at a multiple of 64, as buffers of an arena do."""
+    return device.empty(nbytes + place)[place:]
+
+
+@pytest.mark.parametrize("place", [0, 64, 128, 192])
+@pytest.mark.parametrize("kernel, dtype", [((1, 1), "float32"), ((3, 3), "bfloat16")])
+def test_scratch_of_convolutions_begins_where_the_library_wants_it(device, place, kernel, dtype):
+    """As a product, and as columns and products."""
+    op, kind = ops._convolution_channels_last, as_dtype(dtype)
+    a = op.Attrs(kernel=kernel, num_filter=16, no_bias=True)
+    ins, outs = op.infer_shape(a, (4, 6, 6, 16), None)
+    backend, rng = Backend("emulated", np, convolution.rows(device)), np.random.default_rng(0)
+    host = Backend("host", np, {})
+    inputs = [rng.standard_normal(s).astype(kind) for s in (*ins, *outs)]
+    for which in (op, op.grad_op):
+        given = inputs[:2] if which is op else [inputs[2], *inputs[:2]]
+        made = {}
+        for name, one in (("ours", backend), ("reference", host)):
+            chosen = one.choose(which, a, ins, outs, kind)
+            assert name != "ours" or ("cublasLt" in chosen.name and chosen.workspace), chosen
+            shapes = outs if which is op else ins
+            made[name] = [np.zeros(s, kind) for s in shapes]
+            work = scratch_in_an_arena(device, chosen.workspace, place)
+            bind_call(chosen, np, which, a, given, made[name], work=work, shapes=(ins, outs))()
+        for x, y in zip(made["ours"], made["reference"]):
+            tolerance = 1e-5 if dtype == "float32" else 2e-2
+            x, y = x.astype(float), y.astype(float)
+            np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance * np.abs(y).max())
+    assert runs(device)
 
 
 def test_the_stream_is_the_one_that_is_current_when_it_runs(device):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 
 import fake_cudnn
@@ -20,6 +21,7 @@ from mxlite.backends.gpu.kernels import convolution, cudnn_attention, table
 from mxlite.backends.gpu.passes import Passes
 from mxlite.core.dtype import as_dtype
 from mxlite.core.errors import DeviceError
+from mxlite.memplan.problem import ALIGN
 from mxlite.ops.norm_act_line import NormActLineAttrs
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
@@ -77,7 +79,7 @@ def run(kernel, device, op, attrs, inputs, sizes, shapes):
         nbytes = int(np.prod(shape)) * dtype.itemsize
         made.append(device.empty(nbytes).view(dtype).reshape(shape))  # aligned, as on a GPU
         made[-1].fill(np.nan)
-    work, given = device.empty(kernel.workspace), [aligned(device, x) for x in inputs]
+    work, given = scratch(device, kernel.workspace), [aligned(device, x) for x in inputs]
     bind_call(kernel, np, op, attrs, given, made, work=work, shapes=shapes)()
     return dict(zip(op.output_names(attrs), made))
 
@@ -86,6 +88,11 @@ def aligned(device, x):
     y = device.empty(x.nbytes).view(x.dtype).reshape(x.shape)
     y[...] = x
     return y
+
+
+def scratch(device, nbytes):
+    """Bytes that begin where an arena may put them."""
+    return device.empty(nbytes + ALIGN)[ALIGN:]
 
 
 def odd(x):
@@ -184,7 +191,7 @@ def test_arrays_that_lie_at_odd_addresses_go_to_our_own_kernels(device):
         if which is op.grad_op:
             given, made = [d, x, w], [np.empty(ins[0], "float16"), np.empty(ins[1], "float16")]
         want = [np.empty_like(y) for y in made]
-        work = device.empty(kernel.workspace)
+        work = scratch(device, kernel.workspace)
         bind_call(kernel, np, which, a, given, made, work=work, shapes=(ins, outs))()
         host = HOST.choose(which, a, ins, outs, np.dtype("float16"))
         work = np.empty(host.workspace, "uint8")
@@ -199,7 +206,7 @@ def test_one_handle_goes_from_stream_to_stream(device, monkeypatch):
     kernel = kernel_of(device, op, a, shapes, "float32")
     x, w = (aligned(device, v) for v in arrays(shapes[0], "float32"))
     out = device.empty(4 * int(np.prod(shapes[1][0]))).view("float32").reshape(shapes[1][0])
-    work = device.empty(kernel.workspace)
+    work = scratch(device, kernel.workspace)
 
     def connected():
         services = {"work": work, "shapes": shapes}
@@ -289,7 +296,7 @@ def test_a_gradient_is_added_as_it_is_made_or_apart_as_the_clock_says(device, mo
     assert kernel.in_place == ({"out": ("addend",)} if faster == "at once" else {})
     given = [aligned(there, x) for x in inputs]
     out = given[2] if faster == "at once" else aligned(there, np.full(shapes[1][0], np.nan, "float32"))
-    work = there.empty(kernel.workspace)
+    work = scratch(there, kernel.workspace)
     bind_call(kernel, np, op, a, given, [out], work=work, shapes=shapes)()
     close({"out": out}, {"out": inputs[2] + made})
     autotune.forget()
@@ -300,17 +307,39 @@ def test_where_cudnn_cannot_add_our_own_kernel_does(device, monkeypatch):
     op, a, shapes, inputs, made = added("float32")
     kernel = kernel_of(device, op, a, shapes, "float32")
     assert kernel.name.startswith("cuda convolution")
-    want, work = inputs[2] + made, device.empty(kernel.workspace)
+    want, work = inputs[2] + made, scratch(device, kernel.workspace)
     bind_call(kernel, np, op, a, inputs, [inputs[2]], work=work, shapes=shapes)()
     close({"out": inputs[2]}, {"out": want})
 
 
 def test_nothing_is_asked_of_a_package_that_is_not_there(monkeypatch):
-    cudnn.library.cache_clear()
+    cudnn._loaded.cache_clear()
     monkeypatch.setattr(cudnn, "_has_cublas", lambda: False)
     assert cudnn.library() is None
-    assert cudnn.session(StreamedDevice()) is None
-    cudnn.library.cache_clear()
+    assert cudnn.session(there := StreamedDevice()) is None
+    assert cudnn.why_none(there) == "there is no cuBLASLt"
+    cudnn._loaded.cache_clear()
+
+
+def test_why_cudnn_is_not_used_is_told(device, monkeypatch, caplog):
+    """Of a package that does not load, and of a device that it does not open."""
+    assert cudnn.why_none(device) == "" and cudnn.session(device) is not None
+
+    def refuse():
+        raise RuntimeError("CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED")
+
+    monkeypatch.setattr(fake_cudnn, "create_handle", refuse)
+    other = StreamedDevice()
+    for _ in range(2):
+        assert cudnn.session(other) is None
+    assert cudnn.why_none(other) == "RuntimeError: CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED"
+    assert caplog.text.count("SUBLIBRARY_LOADING_FAILED") == 1
+    monkeypatch.undo()
+    cudnn._loaded.cache_clear()
+    monkeypatch.setattr(cudnn, "_has_cublas", lambda: True)
+    monkeypatch.setitem(sys.modules, "cudnn", None)
+    assert cudnn.library() is None and "cudnn" in cudnn.why_not_loaded()
+    cudnn._loaded.cache_clear()
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -331,7 +360,7 @@ def test_attention_and_its_gradient(device, causal, wanted):
         for owner in (backend, HOST):
             kernel = owner.choose(which, a, ins, outs, kinds[0], kinds, used)
             assert kernel.is_reference == (owner is HOST)
-            work = device.empty(kernel.workspace)
+            work = scratch(device, kernel.workspace)
             services = {"work": work, "shapes": (ins, outs), "train": True, "rng": None, "state": {}}
             bind_call(kernel, np, which, a, given, made, **services)()
             yield [None if x is None else x.copy() for x in made]
@@ -378,7 +407,7 @@ def test_the_gradient_of_attention_is_made_of_as_many_samples_as_scratch_allows(
     kernel = HOST.choose(op, op.Attrs(), ins, outs, half, (half,) * 3)
     services = {"shapes": (ins, outs), "train": True, "rng": None, "state": {}}
     given = [q, k, v]
-    work = device.empty(kernel.workspace)
+    work = scratch(device, kernel.workspace)
     bind_call(kernel, np, op, op.Attrs(), given, [out, sums], work=work, **services)()
     out, sums = aligned(device, out), aligned(device, sums)
     have = {"query": q, "key": k, "value": v, "out": out, "log_sum": sums, "d_out": d}
@@ -387,7 +416,7 @@ def test_the_gradient_of_attention_is_made_of_as_many_samples_as_scratch_allows(
     for owner in (backend, HOST):
         made = [aligned(device, np.zeros(s, half)) for s in ins]
         kernel = owner.choose(op.grad_op, op.Attrs(), ins, outs, half, (half,) * 3)
-        work = device.empty(kernel.workspace)
+        work = scratch(device, kernel.workspace)
         bind_call(kernel, np, op.grad_op, op.Attrs(), given, made, work=work, **services)()
         found.append(dict(enumerate(made)))
     assert len(fake_cudnn.state.executed) == 2
@@ -464,7 +493,7 @@ def test_norms_forward_and_backward(timed, name, dtype):
         forward, backward = backend_kernel(op), backend_kernel(op.grad_op)
         made = [aligned(timed, np.zeros(s, kinds[0] if i == 0 else np.float32)) for i, s in enumerate(outs)]
         given = [aligned(timed, v) for v in x]
-        work = timed.empty(max(forward.workspace, backward.workspace))
+        work = scratch(timed, max(forward.workspace, backward.workspace))
         bind_call(forward, np, op, a, given, made, work=work, train=True, shapes=(ins, outs))()
         assert all(np.array_equal(p, q) for p, q in zip(given, x)), "forward must not move averages"
         have = {**dict(zip(op.input_names(a), given)), **dict(zip(op.output_names(a), made)), "d_out": d_out}

@@ -111,6 +111,21 @@ def test_no_room_says_what_is_free_and_what_is_held():
     assert device.empty(6 * 2**20).nbytes == 6 * 2**20  # what lay idle was given back first
 
 
+def test_room_that_is_free_and_cannot_be_had_is_told_apart(monkeypatch):
+    """A driver gives whole pieces in one stretch, so that it may refuse less than it says is free."""
+    driver = EmulatedDriver(capacity=10 * 2**20)
+    device = CudaDevice(driver, 0)
+
+    def refuse(nbytes):
+        raise DriverError("out of memory", is_memory=True)
+
+    monkeypatch.setattr(driver, "malloc", refuse)
+    with pytest.raises(OutOfMemoryError, match=r"10485760 of its 10485760 bytes are free.*in one stretch"):
+        device.arena(9 * 2**20)
+    with pytest.raises(OutOfMemoryError, match=r"Other processes may hold the rest\.$"):
+        device.arena(11 * 2**20)
+
+
 def test_a_limit_is_kept():
     device = CudaDevice(EmulatedDriver(), 0, limit=4 * 2**20)
     with pytest.raises(OutOfMemoryError, match="of at most 4194304"):

@@ -237,6 +237,25 @@ def test_a_library_that_refuses_a_capture_goes_on_without(kind):
     assert values[1] == 6 and graph.graphs == 0 and "not permitted" in graph.why_not[0]
 
 
+def test_a_graph_for_which_there_is_no_room_is_done_without(monkeypatch):
+    """What CUDA takes for a graph itself comes on top of a plan, which may have all of the rest."""
+    driver = EmulatedDriver()
+    device = CudaDevice(driver, 0)
+    values = np.zeros(3)
+    calls, real = [Add(driver, device, values, 1, 1, 1) for _ in range(2)], driver.end_capture
+
+    def refuse(stream):
+        real(stream)
+        raise DriverError("graphInstantiate: cudaErrorMemoryAllocation.", is_memory=True)
+
+    monkeypatch.setattr(driver, "end_capture", refuse)
+    graph = Graph(device, calls, order_of([(), (0,)], [COMPUTE] * 2, [1.0] * 2))
+    for _ in range(3):
+        graph()
+    device.synchronize()
+    assert values[1] == 6 and graph.graphs == 0 and "cudaErrorMemoryAllocation" in graph.why_not[0]
+
+
 @pytest.mark.parametrize("run", [1, 2])
 def test_an_error_tells_which_call_it_was(run):
     device = CudaDevice(EmulatedDriver(), 0)

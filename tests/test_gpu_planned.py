@@ -8,6 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from exact_schedule import brute_force
+from problems import random_problem
+
+from mxlite.memplan import Problem, Task, Value
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -53,3 +57,36 @@ def test_a_quick_run_prints_each_step_and_plans_what_is_timed(benchmarks, monkey
         for precision in ("float32", "bfloat16"):
             assert f"| {net.title}, {precision}" in text
     assert {n.name for n in nets.nets()} >= {"resnet50", "resnet152", "resnet110", "lstm", "decoder"}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3, 6])
+def test_the_bound_is_below_all_that_can_be_done(benchmarks, seed):
+    """Every order of a tiny step, tried out."""
+    pytest.importorskip("ortools")
+    least = benchmarks("planning.at_least").least_extra_time
+    whole = random_problem(seed, 5 if seed == 1 else 4)
+    tasks = tuple(t for t in whole.tasks if not t.update)
+    problem = Problem(tasks, whole.values, whole.num_forward, {"arguments": 1000})
+    for nbytes, seconds in brute_force(problem):
+        assert least(problem, 1000 + nbytes) <= seconds / problem.step_seconds + 1e-9
+
+
+def test_the_bound_is_what_cannot_be_held(benchmarks):
+    """The dearest result for its bytes is held, and what the others are made of runs again with them."""
+    pytest.importorskip("ortools")
+    least = benchmarks("planning.at_least").least_extra_time
+    values = (Value("x", 8, fixed=True), *(Value(n, b) for n, b in zip("abcd", (100, 200, 300, 400))))
+    forward = [
+        Task("a", "f", (0,), (1,), seconds=1.0),
+        Task("b", "f", (0,), (2,), seconds=2.0),
+        Task("c", "f", (0,), (3,), seconds=6.0),
+        Task("d", "f", (0,), (4,), seconds=16.0, recomputable=False),
+    ]
+    backward = [Task("g", "f", (v,), (), seconds=1.0) for v in (1, 2, 3)]
+    problem = Problem((*forward, *backward), values, 4, {"inputs": 8})
+    assert least(problem, 8 + 600) == pytest.approx(0)
+    assert least(problem, 8 + 300) == pytest.approx(3 / 28)
+    assert least(problem, 8 + 400) == pytest.approx(2 / 28)
+    again = Task("b", "f", (4,), (2,), seconds=2.0)  # of what may not run again
+    one = Problem((forward[0], forward[3], again, *backward[:2]), values, 3, {"inputs": 8})
+    assert least(one, 8 + 300) == pytest.approx(0) and least(one, 8 + 99) == float("inf")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from peers.contest import brief, calibrate, Entries, Entry, load, reason, run, s
 
 from .columns import TOLERANCE
 
+NO_TIME = "no time was left"
 OVER = 15.0  # seconds that a column which has begun may take when all time is gone
 
 
@@ -71,7 +72,7 @@ def hold(
         if e.note:
             continue
         if clock.left < OVER:
-            e.note = "no time was left"
+            e.note = NO_TIME
             continue
         try:
             one(net, spec, e, terms, clock)
@@ -141,24 +142,34 @@ def compare(entries: Entries) -> None:
 
 
 def largest_batches(
-    net: Net, nbytes: int, most_extra: float, terms: Terms, folder: Path, columns: Sequence[Column]
-) -> list[dict[str, Any]]:
-    """The largest batch of each column within `nbytes`; ours with at most `most_extra` more time planned."""
+    net: Net,
+    nbytes: int,
+    most_extra: float,
+    terms: Terms,
+    folder: Path,
+    columns: Sequence[Column],
+    clock: Clock,
+) -> Iterator[dict[str, Any]]:
+    """The largest batch of each column within `nbytes`, while there is time.
+
+    most_extra: of ours, the share of a step that recomputation may be planned to take.
+    """
     spec = net.prepare(folder)
-    found = []
     for column in columns:
         if column.missing():
             continue
         row: dict[str, Any] = {"column": column.title}
         try:
+            if clock.left < OVER:
+                raise TimeoutError(NO_TIME)
             with column.start(terms.threads) as worker:
                 if column.side == "ours":
                     request: dict[str, Any] = dict(symbol=spec["symbol"], most_extra=most_extra)
                 else:
                     request = dict(spec=spec, **column.options_for(net))
-                row["batch"] = worker.ask(terms.limit, do="largest", nbytes=nbytes, **request)
+                limit = min(terms.limit, clock.left)
+                row["batch"] = worker.ask(limit, do="largest", nbytes=nbytes, **request)
         except Exception as error:
             row["note"] = failure(error)
-        found.append(row)
         say(f"  {row}")
-    return found
+        yield row

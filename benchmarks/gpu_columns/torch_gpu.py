@@ -1,8 +1,9 @@
-"""PyTorch's side on a GPU; on the CPU where it has none, as a test of this file."""
+"""PyTorch's side on a GPU; on the CPU as a test of this file."""
 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import time
 from pathlib import Path
@@ -42,6 +43,9 @@ class OnGPU(Peer):
         tf32: bool = False,
         checkpointed: bool | str = False,
     ) -> None:
+        if DEVICE == "cpu" and not os.environ.get("MXLITE_BENCHMARK_EMULATED"):
+            built = torch.version.cuda or "no CUDA"
+            raise RuntimeError(f"PyTorch {torch.__version__}, made for {built}, sees no GPU here.")
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
         torch.backends.cudnn.benchmark = True
         kind, options = spec["twin"]
@@ -118,8 +122,6 @@ class OnGPU(Peer):
         self, spec: dict[str, Any], nbytes: int, checkpointed: bool = False, most: int = 4096, **options: Any
     ) -> int:
         """The largest batch whose step stays within `nbytes` of the allocator's own count."""
-        if DEVICE == "cpu":
-            return 0
         self.build(spec, checkpointed=checkpointed, **options)
         shape = self.x.shape[1:]
 

@@ -63,7 +63,7 @@ def _cudnn() -> str:
     library = cudnn.library()
     if library is not None:
         return f"{library.backend_version()}, front end {front}"
-    what = "absent" if front is None else f"front end {front}, but cuDNN or cuBLASLt does not load"
+    what = "absent" if front is None else f"front end {front}, which does not load ({cudnn.why_not_loaded()})"
     return f"{what}: mxlite's own kernels are used; pip install 'mxlite[cudnn]' brings it"
 
 

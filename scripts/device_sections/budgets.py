@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mxlite as mx
+from mxlite.memplan import HostLink
 
 from .checks import Checks
 from .nets import bound, networks, same, steps
@@ -40,3 +41,16 @@ def run(checks: Checks) -> None:
                 found["measured"] = other.measured_bytes
                 assert other.measured_bytes == made.peak_bytes <= budget, found
                 del other
+        if name != "residual":
+            continue
+        with checks.check(f"{name}: within a budget, some of it in host memory") as found:
+            checks.need(8)
+            # A link on which copies cost next to nothing, so that the plan has some of them.
+            budget, link = (least + plan.peak_bytes) // 2, HostLink(1e13, 1e13)
+            other = bound(net, shapes, gpu, memory_budget=budget, offload=link)
+            made = other.memory_plan
+            found["offloaded"], found["bytes there"] = made.offloaded, made.host_bytes
+            assert same(steps(other, 3), want), "other bits"
+            assert made.offloaded and other.measured_bytes == made.peak_bytes <= budget, found
+            assert other.measured_host_bytes == made.host_bytes, found
+            del other

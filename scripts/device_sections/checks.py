@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+AGAIN = 8  # seconds for which it is worth to begin anew behind a fault
+
 
 class Skip(Exception):
     """A check that cannot be made here; the message says why."""
@@ -65,10 +67,24 @@ class Checks:
         except Exception as error:
             lines = traceback.format_exception(error)
             place = [s for s in "".join(lines).splitlines() if s.startswith("  File")][-1:]
-            found = {**found, "error": f"{type(error).__name__}: {error}"[:1500], "at": "".join(place)}
+            said = {"error": f"{type(error).__name__}: {error}"[:1500], "at": "".join(place).strip()}
+            found = {**said, **found}  # what is cut off in a table is the end
             verdict = "FAIL"
             traceback.print_exc()
         self.row(name, found, verdict, time.monotonic() - start)
+
+    def is_done(self, name: str) -> bool:
+        """Whether the process before this one has come to that check; each is asked about in turn."""
+        if not self.after:
+            return False
+        if name == self.after:
+            self.after = ""
+        return True
+
+    def go_on(self, device: Any, after: str) -> None:
+        """Where the check `after` has lost the GPU, begin again behind it, if there is time for more."""
+        if device.fault is not None and self.left > AGAIN:
+            self.begin_again(after)
 
     def begin_again(self, after: str) -> None:
         """Go on behind `after` in a new process, since this one has lost its GPU. Does not return."""

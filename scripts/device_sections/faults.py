@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,14 @@ from mxlite.core import DeviceError
 
 from .asking import ask
 from .checks import Checks
+from .nets import bound, mlp
 
 NOWHERE = 'extern "C" __global__ void nowhere(int *at) { *at = 1; }'
 CHILD = """
 import sys
 sys.path[:0] = {paths!r}
-from device_sections.faults import fault
-fault({emulated})
+from device_sections.faults import {what}
+{what}({emulated})
 """
 
 
@@ -32,14 +35,12 @@ def run(checks: Checks) -> None:
     gpu = mx.gpu(0)
     a = mx.nd.ones((100,), ctx=gpu)
     with checks.check("a kernel that writes nowhere, in a process of its own") as found:
-        root = Path(__file__).resolve().parents[2]
-        paths = [str(root / "scripts"), str(root), str(root / "tests")]
-        code = CHILD.format(paths=paths, emulated=checks.emulated)
-        asked = ask([sys.executable, "-c", code], max(10, checks.left - 5))
-        found["it said"] = asked.out.strip()[-800:]
-        assert asked.code == 0, asked.end
+        child(checks, fault, found)
     with checks.check("and this process goes on") as found:
         assert float((a + 1).sum().asscalar()) == 200
+    with checks.check("a process that ends in the middle of its steps") as found:
+        words = child(checks, leave, found)
+        assert "Traceback" not in words, words[-800:]
     with checks.check("a GPU that is not there") as found:
         number = 5 if checks.emulated else mx.context.num_gpus()
         if not checks.emulated:
@@ -53,6 +54,17 @@ def run(checks: Checks) -> None:
     with checks.check("a kernel of the host where the GPU has none, and why it is not captured") as found:
         found["kernels"], found["it said"] = hosted(gpu)
         assert any(name.startswith("host: ") for name in found["kernels"]), "all of it has kernels by now"
+
+
+def child(checks: Checks, what: Callable[[bool], None], found: dict[str, Any]) -> str:
+    """Call one of the functions below in a process of its own, which must end with 0; its error output."""
+    root = Path(__file__).resolve().parents[2]
+    paths = [str(root / "scripts"), str(root), str(root / "tests")]
+    code = CHILD.format(paths=paths, what=what.__name__, emulated=checks.emulated)
+    asked = ask([sys.executable, "-c", code], max(10, checks.left - 5))
+    found["it said"] = asked.out.strip()[-800:]
+    assert asked.code == 0, asked.end
+    return asked.err
 
 
 def hosted(gpu: Any) -> tuple[list[str], str]:
@@ -71,16 +83,35 @@ def hosted(gpu: Any) -> tuple[list[str], str]:
     return [str(t.kernel) for t in executor.memory_plan.problem.tasks], said[0]
 
 
+def _gpus(emulated: bool) -> AbstractContextManager[Any]:
+    """Inside, mx.gpu(0) is what is to be checked."""
+    if not emulated:
+        return nullcontext()
+    from emulated_driver import emulated_gpus
+
+    gpus: AbstractContextManager[Any] = emulated_gpus()
+    return gpus
+
+
+def leave(emulated: bool) -> None:
+    """Push steps, and end while streams, a graph, an arena and pinned memory are still in use."""
+    guard = _gpus(emulated)
+    guard.__enter__()  # and nothing is left: that would wait
+    net, shapes = mlp()
+    executor = bound(net, shapes, mx.gpu(0))
+    for _ in range(50):
+        executor.forward(is_train=True)
+        executor.backward()
+    kept.append((guard, executor, mx.nd.ones((1 << 16,), ctx=mx.gpu(0)) + 1))
+    print("50 steps were pushed")
+
+
+kept: list[Any] = []  # what is there until the interpreter takes its modules apart
+
+
 def fault(emulated: bool) -> None:
     """Make one, and print what every later use says. Ends with 0 if that is clear and the CPU still works."""
-    from contextlib import nullcontext
-
-    guard: Any = nullcontext()
-    if emulated:
-        from emulated_driver import emulated_gpus
-
-        guard = emulated_gpus()
-    with guard:
+    with _gpus(emulated):
         backend = backend_of(mx.gpu(0))
         device = backend.device
         b = mx.nd.ones((10,), ctx=mx.gpu(0))

@@ -29,12 +29,11 @@ from mxlite.backends import backend_of
 from mxlite.backends.base import Backend, ChosenKernel
 from mxlite.ops.philox import RandomStream
 
-from .checks import Checks
+from .checks import AGAIN, Checks
 
 GUARD = 1024  # bytes around scratch on the device
 TOLERANCE = {"float64": 1e-12, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
 FEW = 12  # rows of an emulated run
-AGAIN = 8  # seconds for which it is worth to begin anew behind a fault
 
 
 class Remote(Backend):

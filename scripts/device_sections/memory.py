@@ -42,6 +42,15 @@ def run(checks: Checks) -> None:
             found["still taken"] = device.pool.taken - taken
             found["arena"] = plan.arena_bytes
             assert found["still taken"] <= found["taken by the pool"] - plan.arena_bytes + PAGE, found
+    with checks.check("what the driver takes for an arena of so many bytes") as found:
+        # What is free falls by whole pieces, and `Room` counts bytes.
+        for nbytes in (PAGE, PAGE + 512, 32 * PAGE + 512):
+            device.pool.trim()
+            before = device.memory()[0]
+            arena = device.arena(nbytes)
+            found[str(nbytes)] = gone = before - device.memory()[0]
+            del arena
+            assert gone < nbytes + 2 * PAGE, f"{nbytes} bytes take {gone}"
     with checks.check("more than the device has is refused with what is free") as found:
         _, total = device.memory()
         try:

@@ -33,6 +33,13 @@ def run(checks: Checks) -> None:
             found["arrays"] = len(seen[0])
             for one in seen[1:]:
                 assert same([one], seen[:1])
+        with checks.check(f"{name}: the same bits on three streams, captured") as found:
+            executor = bound(plain, its_shapes, gpu, streams=3)
+            first = steps(bound(plain, its_shapes, gpu), 3)
+            assert same(steps(executor, 3), first), "other bits"
+            found |= graphs_of(executor)
+            found["streams used"] = len(set(executor._training_program().order.stream))
+            assert found["graphs"] and not found["outside"], "not all of it was captured"
         with checks.check(f"{name}: the CPU's numbers") as found:
             a = steps(bound(plain, its_shapes, gpu), 3)
             found["largest difference"] = difference(a, steps(bound(plain, its_shapes, mx.cpu()), 3))
@@ -63,13 +70,9 @@ def _without_states(executor: Any, arrays: list[np.ndarray]) -> list[np.ndarray]
 
 
 def graphs_of(executor: Any) -> dict[str, Any]:
-    """How many CUDA graphs a step is, and what is outside of them; nothing where that is not said."""
-    for attribute in ("_training_program", "_train"):
-        program = getattr(executor, attribute, None)
-        program = program() if callable(program) else program
-        if program is not None and hasattr(program, "graphs"):
-            return {"graphs": program.graphs, "outside": program.why_not}
-    return {}
+    """How many CUDA graphs a step is, and what is outside of them."""
+    program = executor._training_program()
+    return {"graphs": program.graphs, "outside": program.why_not}
 
 
 def without_dropout(name: str, checks: Checks) -> tuple[Any, Any]:

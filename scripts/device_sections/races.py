@@ -11,6 +11,8 @@ import numpy as np
 import mxlite as mx
 
 from .checks import Checks
+from .nets import bound, mlp, same, steps
+from .programs import graphs_of
 
 ARRAYS = 6
 
@@ -31,7 +33,7 @@ def run(checks: Checks) -> None:
             except BaseException as error:
                 errors.append(error)
 
-        while (rounds < 2 if checks.emulated else checks.left > 3) and rounds < 2000:
+        while (rounds < 2 if checks.emulated else checks.left > checks.seconds * 0.25) and rounds < 2000:
             threads = [threading.Thread(target=work, args=(1000 * rounds + i,)) for i in range(4)]
             for t in threads:
                 t.start()
@@ -41,6 +43,42 @@ def run(checks: Checks) -> None:
                 raise errors[0]
             rounds += 1
             found["rounds of four"] = rounds
+    with checks.check("graphs are captured while other threads allocate, copy and wait") as found:
+        captured_beside(checks, found)
+
+
+def captured_beside(checks: Checks, found: dict[str, Any]) -> None:
+    """Programs are bound, captured and replayed on one thread, to the same bits, while others are busy."""
+    net, shapes = mlp()
+    want = steps(bound(net, shapes, mx.gpu(0)), 3)
+    over, errors = threading.Event(), []
+
+    def work(seed: int) -> None:
+        try:
+            while not over.is_set():
+                program(random.Random(seed), checks)
+                seed += 1
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(10_000 * i,)) for i in range(1, 4)]
+    for t in threads:
+        t.start()
+    try:
+        for count in range(1, 2 if checks.emulated else 20):
+            executor = bound(net, shapes, mx.gpu(0))
+            assert same(steps(executor, 3), want), "other bits"
+            found |= graphs_of(executor)
+            assert found["graphs"] and not found["outside"], "not all of it was captured"
+            found["captured"] = count
+            if checks.left < 3:
+                break
+    finally:
+        over.set()
+        for t in threads:
+            t.join()
+    if errors:
+        raise errors[0]
 
 
 def program(r: random.Random, checks: Checks) -> None:

@@ -2,7 +2,8 @@
 
 Each way that is on offer for a case is run twice, then captured and replayed: the same bits, near what numpy
 makes of the same numbers in float64. So tensor cores, cuDNN's engines and cuBLASLt's algorithms are all
-looked at, and whether a graph can have them.
+looked at, and whether a graph can have them. A way that faults takes the GPU from its process; a new one goes
+on behind its case.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ import numpy as np
 
 import mxlite as mx
 from mxlite.backends import backend_of
-from mxlite.backends.gpu import blas_gemm, cublaslt, gemm
+from mxlite.backends.gpu import blas_gemm, cublaslt, gemm, scratch
 from mxlite.backends.gpu.blas_gemm import Addresses
 from mxlite.backends.gpu.convolution import choice
 from mxlite.backends.gpu.convolution.by_cudnn import DATA, OUT, Tail, WEIGHT
-from mxlite.backends.gpu.cudnn import session
+from mxlite.backends.gpu.cudnn import session, why_none
 from mxlite.backends.gpu.device import Run
 from mxlite.backends.gpu.gemm import Product
 from mxlite.core import config
 from mxlite.core.dtype import as_dtype
+from mxlite.memplan.problem import ALIGN
 from mxlite.ops.conv_kernels import Geometry
 
 from .checks import Checks, Skip
@@ -64,11 +66,17 @@ PRODUCTS = {
 
 def run(checks: Checks) -> None:
     device = backend_of(mx.gpu(0)).device
-    if not checks.emulated:
+    if not checks.emulated and not checks.after:
+        with checks.check("cuBLASLt") as found:
+            if device.blas is None:
+                raise Skip("it is not installed: products run on mxlite's own kernels.")
+            found["version"], found["file"] = device.blas.version, device.blas.path
+            with device.active():
+                device.blas.handle(device.index)
         with checks.check("cuDNN") as found:
             there = session(device)
             if there is None:
-                raise Skip("cuDNN, its front end or cuBLAS is not installed: its ways are not checked.")
+                raise Skip(f"its ways are not checked: {why_none(device)}")
             found["version"] = there.cudnn.backend_version()
     dtypes = DTYPES[:1] if checks.emulated else DTYPES
     for dtype in dtypes:
@@ -85,14 +93,20 @@ def run(checks: Checks) -> None:
                     tails += [Tail(True, False, True), Tail(True, True, True)]
                 for tail in tails:
                     what = f"convolution {name}, {kind}{'' if tail == Tail() else f', {tail}'}, {dtype}"
+                    if checks.is_done(what):
+                        continue
                     with checks.check(what) as found:
                         checks.need(3)
                         convolution(device, kind, g, tail, found)
+                    checks.go_on(device, what)
         for name, p in PRODUCTS.items():
-            if not checks.emulated or name in SMALL:
-                with checks.check(f"product, {name}, {dtype}") as found:
-                    checks.need(2)
-                    multiplication(device, replace(p, dtype=dtype), found)
+            what = f"product, {name}, {dtype}"
+            if (checks.emulated and name not in SMALL) or checks.is_done(what):
+                continue
+            with checks.check(what) as found:
+                checks.need(2)
+                multiplication(device, replace(p, dtype=dtype), found)
+            checks.go_on(device, what)
 
 
 def geometry(
@@ -147,8 +161,8 @@ def convolution(device: Any, kind: str, g: Geometry, tail: Tail, found: dict[str
     each = Each(str(g.dtype), found)
     for way in ways:
         with each.way(f"{way.name}, {way.nbytes} bytes") as name:
-            made = device.empty(prod(shapes[2]) * g.dtype.itemsize).view(g.dtype).reshape(shapes[2])
-            work = device.empty(way.nbytes)
+            made = placed(device, prod(shapes[2]) * g.dtype.itemsize).view(g.dtype).reshape(shapes[2])
+            work = placed(device, way.nbytes, scratch.ALIGN)
             plus = {} if addend is None else {"addend": made}
             call = way.connect(*there, made, work, **more, **plus)
             result = thrice(device, call, made, None if addend is None else turned(addend))
@@ -202,10 +216,10 @@ def multiplication(device: Any, p: Product, found: dict[str, Any]) -> None:
         steep = 0.5 * z * (1 - t * t) * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * z * z)
         want = want * ((z > 0) if p.slope == "relu" else 0.5 * (1 + t) + steep)
     arrays = [sent(device, v) for v in (a, b, bias, known)]
-    c, sums = (device.empty(n * dtype.itemsize).view(dtype) for n in (want.size, p.m))
+    c, sums = (placed(device, n * dtype.itemsize).view(dtype) for n in (want.size, p.m))
     plans = blas_gemm.plans(device, p)
     room = max([gemm._own_workspace(p), *(plan.choice.workspace for plan in plans)])
-    work = device.empty(room)
+    work = placed(device, room, scratch.ALIGN)
     at = [device.address(v) for v in (*arrays, c, sums, work)]
     where = Addresses(at[0], at[1], at[4], at[2], at[3], at[5])
     ways: list[tuple[str, Callable[[], Run | None]]] = [
@@ -230,9 +244,14 @@ def multiplication(device: Any, p: Product, found: dict[str, Any]) -> None:
     each.end()
 
 
+def placed(device: Any, nbytes: int, start: int = ALIGN) -> Any:
+    """Bytes that begin at an odd multiple of `start`, which is what an arena promises of a buffer."""
+    return device.empty(nbytes + start)[start:]
+
+
 def sent(device: Any, values: np.ndarray) -> Any:
     """An array on the device."""
-    made = device.empty(values.nbytes).view(values.dtype).reshape(values.shape)
+    made = placed(device, values.nbytes).view(values.dtype).reshape(values.shape)
     device.upload(made, values)
     return made
 

@@ -24,12 +24,12 @@ from ...core import config
 from .attention import Attention, DELTA_THREADS
 from .device import Arguments, InOrder, nothing, pointer, Run
 from .gemm import kernel_name, Product, product, workspace
+from .scratch import padded
 from .source import kernel, NAMES, shared, Source
 
 MOST_SCRATCH = 64 << 20  # bytes of scores and what is made of them, unless one head takes more
 MOST_OF_A_HEAD = 128 << 20
 PITCH = 8  # rows of scores are a multiple of so many elements: 16 bytes of two-byte floats
-ALIGN = 256
 
 
 @functools.lru_cache(maxsize=32)
@@ -143,13 +143,13 @@ class Blocks:
 
     @property
     def nbytes(self) -> int:
-        return sum(-(-n // ALIGN) * ALIGN for n in self.pieces().values())
+        return sum(map(padded, self.pieces().values()))
 
     def _places(self, work: int) -> dict[str, int]:
         places = {}
         for name, nbytes in self.pieces().items():
             places[name] = work
-            work += -(-nbytes // ALIGN) * ALIGN
+            work += padded(nbytes)
         # Of float32 a weight takes the place of its score: whoever writes it is who has read that.
         places.setdefault("weights", places["scores"])
         if self.backward:

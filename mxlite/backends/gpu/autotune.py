@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -17,6 +18,8 @@ from typing import Protocol
 from ...core import kept
 from ...core.errors import MXLiteError
 from .device import Run
+
+_log = logging.getLogger("mxlite")
 
 MAGIC = b"mxlite GPU choice 1\n"
 FOLDER = "gpu-choices"
@@ -47,20 +50,23 @@ def fastest(key: str, names: Sequence[str], seconds: Callable[[int], float]) -> 
     with _lock:
         name = _known.get(key) or _read(key)
         if name is None or name not in offer:
-            name = names[_measured(len(names), seconds)]
+            name = names[_measured(names, seconds)]
             _write(key, name)
         _known[key] = name
         return offer[name]
 
 
-def _measured(count: int, seconds: Callable[[int], float]) -> int:
+def _measured(names: Sequence[str], seconds: Callable[[int], float]) -> int:
     times: list[float] = []
-    for i in range(count):
+    for i, name in enumerate(names):
         try:
             times.append(seconds(i))
-        except MXLiteError:
+        except MXLiteError as error:
+            _log.warning(
+                "%s could not be measured, and is not used where there is another way: %s", name, error
+            )
             times.append(float("inf"))
-    best = min(range(count), key=times.__getitem__)
+    best = min(range(len(names)), key=times.__getitem__)
     return best if times[best] < times[0] * NOTICEABLE else 0
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import logging
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -29,6 +30,8 @@ from ...graph.ir import Shape
 from .device import Run
 from .libraries import candidates
 
+_log = logging.getLogger("mxlite")
+
 Build = Callable[["Maker"], None]
 
 LIMIT = 64 << 20
@@ -40,17 +43,26 @@ _TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}
 DTYPES = frozenset(_TYPES)
 
 
-@functools.cache
 def library() -> Any:
-    """The package, or None where it, cuDNN or cuBLASLt is not installed."""
+    """The package, or None where it, cuDNN or cuBLASLt is not installed or does not load."""
+    return _loaded()[0]
+
+
+def why_not_loaded() -> str:
+    """Why `library` is None; empty where it is not."""
+    return _loaded()[1]
+
+
+@functools.cache
+def _loaded() -> tuple[Any, str]:
     if not _has_cublas():
-        return None  # cuDNN would end the process
+        return None, "there is no cuBLASLt"  # without it cuDNN would end the process
     try:
         found = importlib.import_module("cudnn")
         found.backend_version()
-    except Exception:  # whatever a package says whose shared libraries are missing or of another version
-        return None
-    return found
+    except Exception as error:  # whatever is said where shared libraries are missing or of another version
+        return None, f"{type(error).__name__}: {error}"
+    return found, ""
 
 
 def _has_cublas() -> bool:
@@ -243,17 +255,24 @@ def session(device: Any) -> Session | None:
     with _lock:
         if device not in _sessions:
             _sessions[device] = _opened(device)
-        return _sessions[device]
+        found = _sessions[device]
+    return None if isinstance(found, str) else found
+
+
+def why_none(device: Any) -> str:
+    """Why `session` is None on a device with streams; empty where it is not."""
+    return "" if session(device) is not None else str(_sessions[device])
 
 
 _lock = threading.Lock()
-_sessions: weakref.WeakKeyDictionary[Any, Session | None] = weakref.WeakKeyDictionary()
+_sessions: weakref.WeakKeyDictionary[Any, Session | str] = weakref.WeakKeyDictionary()
 
 
-def _opened(device: Any) -> Session | None:
+def _opened(device: Any) -> Session | str:
+    """The session, or why there is none."""
     cudnn = library()
     if cudnn is None:
-        return None
+        return why_not_loaded()
     kept = weakref.ref(device)  # not kept alive by what is kept for it
 
     def stream() -> int:
@@ -267,5 +286,6 @@ def _opened(device: Any) -> Session | None:
 
     try:
         return Session(cudnn, stream, active=active)
-    except Exception:  # no driver, or one that is too old for this cuDNN
-        return None
+    except Exception as error:  # no driver, or one that is too old for this cuDNN
+        _log.warning("cuDNN is not used on %r, which it does not open: %s", device, error)
+        return f"{type(error).__name__}: {error}"

@@ -145,7 +145,10 @@ class Graph:
         return stop - first >= SHORTEST or (first == 0 and stop == len(self.calls) > 0)
 
     def _stretch(self, first: int, stop: int) -> list[tuple[int, Run]]:
-        """Calls [first, stop) as a graph; one by one where the driver refuses that."""
+        """Calls [first, stop) as a graph; one by one where the driver refuses that or has no room for it.
+
+        What a graph takes itself is no part of a plan.
+        """
         scratch = _scratch_of(self.device)
         failed: list[int] = []
         prologue = self.prologue if first == 0 else None
@@ -162,7 +165,7 @@ class Graph:
                 scratch.prepare(max(self.order.stream[low:high], default=0), len(awaited))
                 return [(first, self.device.capture([launch_all], scratch.stream(0)))]
         except DeviceError as error:
-            if isinstance(error, DriverError) and (error.is_lasting or error.is_memory):
+            if isinstance(error, DriverError) and error.is_lasting:
                 raise
             why = f"capturing it failed: {error}"
             for place in range(first, stop):

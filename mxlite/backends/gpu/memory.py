@@ -223,10 +223,14 @@ class Pool:
             return address
         free, total = self._driver.memory()
         within = "" if self._limit is None else f", of at most {self._limit} it may take"
+        allowed = self._limit is None or self._taken + size <= self._limit
+        why = "Other processes may hold the rest."
+        if allowed and size <= free:
+            why = "The driver has not so many in one stretch, of the pieces in which it gives memory."
         raise OutOfMemoryError(
             f"{self._device} has no room for {size} bytes more: {free} of its {total} bytes are free, and "
             f"this process has taken {self._taken}{within} ({self._arrays} in arrays, {self._arenas} in "
-            f"arenas of programs). Other processes may hold the rest."
+            f"arenas of programs). {why}"
         )
 
     def _give_back(self, address: int, size: int) -> None:

@@ -16,8 +16,7 @@ from ..base import ChosenKernel, connected, Request
 from .device import Device, InOrder, Run
 from .gemm import fits, kernel_name, Product, product, row_sums, row_sums_workspace, workspace
 from .rates import precision_of
-
-ALIGN = 256  # bytes
+from .scratch import begin, room
 
 
 class Side(NamedTuple):
@@ -111,15 +110,14 @@ def products(
 
     def connect(xp: Any, a: Any, *inputs: Any, work: Any, **outs: Any) -> Run:
         arrays = {**dict(zip(ins, inputs)), **outs}
-        room = device.address(work) if work is not None and work.size else 0
-        room = -(-room // ALIGN) * ALIGN
-        calls = list(before(a, arrays, room)) if before is not None else []
+        at = begin(device, work)
+        calls = list(before(a, arrays, at)) if before is not None else []
         for term, p, swapped in made:
             sums_wanted = bool(term.sums) and arrays[term.sums] is not None
             if arrays[term.out] is None:
                 if sums_wanted:
                     x, sums = (device.address(arrays[name]) for name in (term.x, term.sums))
-                    calls.append(row_sums(device, p, x + term.sides[0].offset * item, sums, room))
+                    calls.append(row_sums(device, p, x + term.sides[0].offset * item, sums, at))
                 continue
             if term.sums and not sums_wanted:
                 p = replace(p, row_sums=False)
@@ -132,13 +130,13 @@ def products(
             if swapped:
                 x, y = y, x
             bias, known, sums, added = beside
-            calls.append(product(device, p, x, y, out, bias, room, known, sums, added))
+            calls.append(product(device, p, x, y, out, bias, at, known, sums, added))
         return InOrder(calls)
 
     nbytes = max([scratch, *(max(workspace(device, p), row_sums_workspace(p)) for _, p, _ in made)])
     names = dict.fromkeys(kernel_name(device, p) for _, p, _ in made)
-    called, room = ", ".join(names) or "cuda gemm", nbytes + ALIGN if nbytes else 0
-    chosen = connected(connect, room, called, in_place=in_place, precision=precision_of(dtype))
+    called, precision = ", ".join(names) or "cuda gemm", precision_of(dtype)
+    chosen = connected(connect, room(nbytes), called, in_place=in_place, precision=precision)
     return replace(chosen, signature=Signature(ins, op.signature.makes, frozenset({"work"})))
 
 

@@ -18,6 +18,7 @@ from ....ops.conv_kernels import Geometry
 from .. import gemm
 from ..device import Arguments, Device, InOrder, nothing, pointer, Run
 from ..gemm import Product
+from ..scratch import padded
 from ..source import NAMES, shared, Source
 from .by_cudnn import DATA, Tail, WEIGHT
 from .numbers import fits, MOST, numbers, sides
@@ -26,7 +27,6 @@ from .tiles import computed, MULTIPROCESSORS, THREADS
 from .windowed import added
 
 LIMIT = 64 << 20  # bytes of columns, unless one sample has more
-ALIGN = 256
 
 
 @functools.lru_cache(maxsize=64)
@@ -136,11 +136,11 @@ class Columns:
         return -(-g.n // parts) if parts else 1
 
     def _columns(self, samples: int) -> int:
-        return _padded(samples * prod(self.g.out) * self._width() * self.g.dtype.itemsize)
+        return padded(samples * prod(self.g.out) * self._width() * self.g.dtype.itemsize)
 
     def _sums(self) -> int:
         """The gradient in the weight grows in the type that it is computed in."""
-        return _padded(self.g.f * self._width() * self.g.acc.itemsize) if self.kind == WEIGHT else 0
+        return padded(self.g.f * self._width() * self.g.acc.itemsize) if self.kind == WEIGHT else 0
 
     def _scratch(self) -> int:
         some = {self._samples(), self.g.n % self._samples() or self._samples()}
@@ -166,7 +166,3 @@ def columns(device: Device, kind: str, g: Geometry, last: bool, tail: Tail) -> C
         return None
     found = Columns(device, kind, g, tail, LIMIT)
     return found if found.fits() and found.name.endswith("cublasLt") else None
-
-
-def _padded(nbytes: int) -> int:
-    return -(-nbytes // ALIGN) * ALIGN

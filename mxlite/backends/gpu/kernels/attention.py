@@ -10,12 +10,9 @@ from ...base import ChosenKernel, connected, Request
 from ..attention import Attention
 from ..attention_blocks import Blocks
 from ..device import Device, InOrder, Run
-from ..products import ALIGN, gradient_of
+from ..products import gradient_of
 from ..rates import precision_of
-
-
-def _aligned(device: Device, work: Any) -> int:
-    return -(-device.address(work) // ALIGN) * ALIGN if work is not None and work.size else 0
+from ..scratch import begin, room
 
 
 def rows(device: Device) -> dict[type[Op], list[Any]]:
@@ -34,10 +31,10 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             given = dict(zip(names, (x for x in inputs if x is not None)))
             arrays = dict.fromkeys(("mask", "length")) | given | {"out": out, "log_sum": log_sum}
             if blocks is not None:
-                return blocks.connect(arrays, _aligned(device, work), rng, train)
+                return blocks.connect(arrays, begin(device, work), rng, train)
             return whole.forward(arrays, rng, train)
 
-        nbytes, name = (0, "cuda") if blocks is None else (blocks.nbytes + ALIGN, "cublasLt")
+        nbytes, name = (0, "cuda") if blocks is None else (room(blocks.nbytes), "cublasLt")
         precision = precision_of(whole.dtype)
         return connected(connect, nbytes, f"{name} attention", like=r.op.forward, precision=precision)
 
@@ -49,16 +46,16 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         needs = r.op.signature.needs
 
         def connect(xp: Any, a: Any, *inputs: Any, work: Any, rng: Any, train: bool, **outs: Any) -> Run:
-            arrays, room = dict(zip(needs, inputs)) | outs, _aligned(device, work)
+            arrays, at = dict(zip(needs, inputs)) | outs, begin(device, work)
             if blocks is None:
-                return whole.backward(arrays, room, rng, train)
+                return whole.backward(arrays, at, rng, train)
             mask_only = arrays | dict.fromkeys(("d_query", "d_key", "d_value"))
-            of_mask = whole.backward(mask_only, room, rng, train)
-            return InOrder([of_mask, blocks.connect(arrays, room, rng, train)])
+            of_mask = whole.backward(mask_only, at, rng, train)
+            return InOrder([of_mask, blocks.connect(arrays, at, rng, train)])
 
         nbytes = whole.delta_bytes if blocks is None else max(blocks.nbytes, whole.delta_bytes)
         name, precision = "cuda" if blocks is None else "cublasLt", precision_of(whole.dtype)
-        return connected(connect, nbytes + ALIGN, f"{name} attention", like=r.op.forward, precision=precision)
+        return connected(connect, room(nbytes), f"{name} attention", like=r.op.forward, precision=precision)
 
     op = scaled_dot_product_attention
     return {op: [forward], gradient_of(op): [backward]}

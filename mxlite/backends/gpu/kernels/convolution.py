@@ -32,6 +32,7 @@ from ..convolution.numbers import sides
 from ..convolution.windowed import ChannelSums
 from ..device import Device, InOrder, Run
 from ..rates import precision_of
+from ..scratch import aligned, room
 
 BIAS = "bias"
 Form = Mapping[str, tuple[str, ...]]
@@ -129,7 +130,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             ways = {n: way(case, n, kind) for n, (kind, *_) in case.form.items()}
             if not ways or any(w is None or not w.fits() for w in ways.values()):
                 return None
-            return _kernel(case, ways)
+            return _kernel(device, case, ways)
 
         return answer
 
@@ -145,12 +146,12 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             return None
 
         def connect(xp: Any, a: Any, d_out: Any, weight: Any, addend: Any, *, out: Any, work: Any) -> Run:
-            run: Run = way.connect(d_out, weight, out, work, addend=addend)
+            run: Run = way.connect(d_out, weight, out, aligned(device, work), addend=addend)
             return run
 
         in_place = {} if isinstance(way, Apart) else {"out": ("addend",)}
         precision = precision_of(r.dtype)
-        return connected(connect, way.nbytes, way.name, in_place=in_place, precision=precision)
+        return connected(connect, room(way.nbytes), way.name, in_place=in_place, precision=precision)
 
     gradients: dict[type[Op], tuple[Callable[..., Geometry], tuple[str, ...], bool]] = {}
     table: dict[type[Op], list[Any]] = {}
@@ -167,13 +168,13 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     return table
 
 
-def _kernel(case: Case, ways: Mapping[str, Any]) -> ChosenKernel:
+def _kernel(device: Device, case: Case, ways: Mapping[str, Any]) -> ChosenKernel:
     """The calls of all outputs, one after the other, in the same scratch."""
     r = case.r
     names = r.op.signature.needs
 
     def connect(xp: Any, a: Any, *inputs: Any, work: Any, **rest: Any) -> Run:
-        have = dict(zip(names, inputs))
+        have, scratch = dict(zip(names, inputs)), aligned(device, work)
         runs: list[Run] = []
         for name, way in ways.items():
             if rest[name] is None:
@@ -183,9 +184,9 @@ def _kernel(case: Case, ways: Mapping[str, Any]) -> ChosenKernel:
             if name == "out":
                 more = {n: have[n] for n in ("bias", "addend") if have.get(n) is not None}
                 more |= {"relu": True} if getattr(a, "relu", False) else {}
-            runs.append(way.connect(*arrays, rest[name], work, **more))
+            runs.append(way.connect(*arrays, rest[name], scratch, **more))
         return InOrder(runs)
 
-    nbytes = max(w.nbytes for w in ways.values())
+    nbytes = room(max(w.nbytes for w in ways.values()))
     called = ", ".join(dict.fromkeys(w.name for w in ways.values()))
     return connected(connect, nbytes, called, like=r.op.forward, precision=precision_of(r.dtype))

@@ -21,6 +21,7 @@ from ...base import ChosenKernel, connected, Request
 from ..cudnn import dense, Maker, Plan, Session, session, Tensor
 from ..device import Device, InOrder, Run
 from ..rates import precision_of
+from ..scratch import begin, room
 
 ALIGN = 16  # bytes: of addresses
 MOST_WIDTH, WIDTHS = 128, 8  # of a head: the most, and what it is a multiple of
@@ -50,7 +51,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
         spare = scratch_bytes(_pieces({n: shapes[n] for n in ("out", "log_sum")}, r))
         always, precision = ("out", "log_sum"), precision_of(r.dtype)
-        nbytes = spare + plan.workspace
+        nbytes = spare + room(plan.workspace)
         return connected(connect, nbytes, plan.name, like=r.op.forward, always=always, precision=precision)
 
     def backward(r: Request) -> ChosenKernel | None:
@@ -69,7 +70,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             return _call(device, plan, given | made, {n: shapes[n] for n in made}, r, work)
 
         spare = scratch_bytes(_pieces({n: shapes[n] for n in gradients}, r))
-        nbytes, precision = spare + plan.workspace, precision_of(r.dtype)
+        nbytes, precision = spare + room(plan.workspace), precision_of(r.dtype)
         return connected(connect, nbytes, plan.name, like=r.op.forward, always=gradients, precision=precision)
 
     op = scaled_dot_product_attention
@@ -111,7 +112,7 @@ def _call(
     for name in plan.names:
         x = arrays[name] if arrays[name] is not None else spare[name]
         at[name], of_sample[name] = device.address(x), x.nbytes // samples
-    rest = device.address(work[scratch_bytes(pieces) :]) if plan.workspace else 0
+    rest = begin(device, work[scratch_bytes(pieces) :]) if plan.workspace else 0
     for name, address in at.items():
         if address % ALIGN:
             raise DeviceError(

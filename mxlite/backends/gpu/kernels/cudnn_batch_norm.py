@@ -26,6 +26,7 @@ from ...base import ChosenKernel, connected, Request
 from .. import autotune
 from ..cudnn import DTYPES, Maker, Plan, Session, session, Tensor
 from ..device import Device, InOrder, Run
+from ..scratch import begin, room
 from . import batch_norm
 from .batch_norm import Kernels
 
@@ -144,7 +145,7 @@ class Norm:
     def workspace(self) -> int:
         plan = self.case.plan(self.cudnn)
         assert plan is not None
-        return max(self.own.workspace, scratch_bytes(self.case.spare) + plan.workspace)
+        return max(self.own.workspace, scratch_bytes(self.case.spare) + room(plan.workspace))
 
     def by_cudnn(self, arrays: Mapping[str, Any], work: Any) -> Run | None:
         """The call for these arrays; None where they are not aligned, or not all there."""
@@ -155,7 +156,7 @@ class Norm:
         if any(have.get(n) is None for n in plan.names):
             return None
         addresses = {NAMES.index(n) + 1: at(have[n]) for n in plan.names}
-        scratch = at(work[scratch_bytes(self.case.spare) :]) if plan.workspace else 0
+        scratch = begin(self.device, work[scratch_bytes(self.case.spare) :]) if plan.workspace else 0
         if any(a % ALIGN for a in (*addresses.values(), scratch)):
             return None
         return plan.call(addresses, scratch)

@@ -19,10 +19,10 @@ from ..device import Device, Run
 from ..numpy_calls import Calls, Drops, ghost, ghost_at, Unsupported
 from ..rates import precision_of
 from ..recurrent_cells import FUSED_CELLS
+from ..scratch import begin, padded, room
 from .elementwise import FLOATS
 
 _FAR = 1 << 40  # an address for arrays that are not there yet
-ALIGN = 256
 _BYTE = np.dtype("uint8")
 
 
@@ -34,7 +34,7 @@ def _row(device: Device, r: Request) -> ChosenKernel | None:
     if 0 in r.inputs[0] or r.dtypes[0].name not in FLOATS:
         return None
     ask = op.workspace if op is forward else forward.backward_workspace
-    own = -(-ask(a, r.inputs, r.outputs, r.dtypes[0]) // ALIGN) * ALIGN
+    own = padded(ask(a, r.inputs, r.outputs, r.dtypes[0]))
     more = _products(device, r, own)
     if more is None:
         return None
@@ -42,7 +42,7 @@ def _row(device: Device, r: Request) -> ChosenKernel | None:
     def connect(
         xp: Any, a: Any, *args: Any, work: Any, rng: Any = None, train: bool = False, **made: Any
     ) -> Run:
-        base = device.address(work) if own + more else 0
+        base = begin(device, work)
         calls = Calls(device, base + own)
         calls.cells = FUSED_CELLS
         outs = {n: ghost(device, x) for n, x in made.items()}
@@ -54,7 +54,7 @@ def _row(device: Device, r: Request) -> ChosenKernel | None:
 
     # Two-byte floats are multiplied as float32.
     precision = precision_of("float32") if r.dtype.itemsize <= 4 else ""
-    return connected(connect, own + more, "cuda recurrent", like=op.forward, precision=precision)
+    return connected(connect, room(own + more), "cuda recurrent", like=op.forward, precision=precision)
 
 
 def _products(device: Device, r: Request, own: int) -> int | None:
@@ -67,7 +67,7 @@ def _products(device: Device, r: Request, own: int) -> int | None:
     for name, shape, dtype in zip(names, (*r.inputs, *r.outputs), (*r.dtypes, *dtypes)):
         for key in (name, f"d_{name}"):
             have[key] = ghost_at(at, tuple(shape), dtype)  # type: ignore[arg-type]
-            at += -(-have[key].nbytes // ALIGN) * ALIGN + ALIGN
+            at += room(padded(have[key].nbytes))
     calls = Calls(device, 0, launches=False)
     calls.cells = FUSED_CELLS
     signature = r.op.signature
