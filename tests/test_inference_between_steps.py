@@ -282,6 +282,11 @@ def test_states_of_inference_for_other_shapes_are_its_own():
 
 
 def test_a_refusal_beside_other_shapes_says_what_would_help_the_largest():
+    def steps_of(n, module):
+        if not isinstance(module, mx.mod.Module):
+            module = mx.mod.Module(mlp(), memory_budget=module)
+        module.fit(blobs(n, n), num_epoch=1)
+
     def fit(n, budget):
         module = mx.mod.Module(mlp(), memory_budget=budget)
         module.fit(blobs(8, 4), blobs(n, n), optimizer="adam", num_epoch=1)
@@ -293,6 +298,10 @@ def test_a_refusal_beside_other_shapes_says_what_would_help_the_largest():
     said = re.search(r"batch (\d+) instead of 400 .*: fits, .*; (\d+) does not", text)
     assert said and "'relu1' of the bound: float32 (400, 16)" in text, text
     assert "shapes that do not fit" not in text
+    module = mx.mod.Module(mlp(), memory_budget=refused(lambda: steps_of(64, 1)).least_feasible_bytes)
+    steps_of(64, module)
+    text = str(refused(lambda: module.forward(batch(1), is_train=False)))  # beside which those are too large
+    assert "float32 (64, 16)" in text and "instead of 64" in text
     fit(int(said[1]), budget)
     refused(lambda: fit(int(said[2]), budget))
     assert "This is the largest of 2 shapes that do not fit" in str(refused(lambda: fit(400, 1)))
@@ -330,3 +339,58 @@ def test_what_was_lowered_to_be_counted_is_not_lowered_again_to_be_bound(monkeyp
     module.init_optimizer()
     assert sorted(module.bucket_keys) == [2, 3, 4]
     assert len(lowered) == 2 * 3  # a step and inference of each
+
+
+# -- before there is an optimizer ------------------------------------------------------------------------
+
+
+def test_inference_before_there_is_an_optimizer_is_within_the_budget():
+    def run(budget):
+        module = mx.mod.Module(mlp(), memory_budget=budget, fused_update=True)
+        module.bind([("data", (4, 8))], [("softmax_label", (4,))])
+        module.init_params()
+        for act in (
+            lambda: module.forward(batch(40), is_train=False),
+            lambda: module.init_optimizer(optimizer="adam"),
+            lambda: module.train_step(batch(4)),
+        ):
+            act()
+            mx.nd.waitall()
+            assert module.measured_bytes <= budget  # also what the one before has left
+        return module
+
+    budget = refused(lambda: run(1)).least_feasible_bytes
+    while True:
+        try:
+            module = run(budget)
+        except mx.MemoryBudgetError as error:
+            assert error.least_feasible_bytes > budget
+            budget = error.least_feasible_bytes
+        else:
+            break
+    assert module.measured_bytes == module.planned_bytes <= budget
+
+
+def test_room_for_a_newcomer_is_there_before_its_arrays_are():
+    """The arena shrinks for it; what it had is given back at once, not with the next step."""
+
+    def bound(budget):
+        net = mx.models.get("mlp", hidden=(8,) * 4)
+        module = mx.mod.Module(net, memory_budget=budget, fused_update=True)
+        module.bind([("data", (64, 8))], [("softmax_label", (64,))])
+        module.init_params()
+        module.init_optimizer()
+        module.train_step(batch(64))
+        mx.nd.waitall()
+        return module
+
+    budget = bound(None).planned_bytes
+    module = bound(budget)
+    assert module.measured_bytes == budget
+    with module.expecting(blobs(1, 1)):  # binds, runs nothing
+        pass
+    assert module.measured_bytes <= budget and module.memory_plan.recomputed > 0
+    module.forward(batch(1), is_train=False)
+    module.train_step(batch(64))
+    mx.nd.waitall()
+    assert module.measured_bytes == module.planned_bytes <= budget

@@ -53,6 +53,13 @@ class Arena:
             self.nbytes, self.host_nbytes = nbytes, host_nbytes
             self.generation += 1
 
+    def give_back(self) -> None:
+        """Give back now what is not as large as it is to be, unless a backward pass waits for what lies
+        there.
+        """
+        if not getattr(self.holder, "may_go_backward", False):
+            self._exchange()
+
     def _exchange(self) -> None:
         """Give back what is not as large as it is to be, with all programs in it, so that the old and the
         new are never there at once. Waits for what still runs in it.

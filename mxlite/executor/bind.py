@@ -43,18 +43,18 @@ MOST_STREAMS = 16  # of kernels
 class Place:
     """Where in a group an executor belongs: (owner, key), in the place of who has that now.
 
-    Without `bounded` the group's budget does not apply yet: the executor only holds arrays for another one.
+    `for_now`: another one will take its place, whose parameters it only uses until then.
     """
 
     group: ExecutorGroup
     owner: Hashable
     key: Hashable
-    bounded: bool = True
+    for_now: bool = False
 
     @property
     def can_go_away(self) -> bool:
         """Whether the executor may keep parameters in another form, which may be larger, where they are."""
-        return self.bounded and self.group.can_go_away
+        return not self.for_now and self.group.can_go_away
 
 
 def memory_plan(
@@ -238,12 +238,12 @@ def simple_bind(
     choose = None
     if place is not None:
         group, where = place.group, (place.owner, place.key)
-        budget = group.budget if place.bounded else None
+        budget = group.budget
         templates = group.templates.get(place.owner, templates)
         like = group.first.get(place.owner)
 
         def choose(steps: Steps, usual: Lowered) -> MemoryPlan:
-            arrivals.append(group.plan(*where, steps, usual, templates[0], place.bounded))
+            arrivals.append(group.plan(*where, steps, usual, templates[0]))
             return arrivals[-1].plan
 
     def there(planned: Planned) -> dict[Key, NDArray]:

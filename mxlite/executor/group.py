@@ -168,7 +168,6 @@ class ExecutorGroup:
         steps: Steps,
         lowered: Lowered,
         template: Template | None = None,
-        bounded: bool = True,
     ) -> Arrival:
         """What happens if one of `steps` joins as (owner, key), in the place of who has that key now.
 
@@ -177,7 +176,7 @@ class ExecutorGroup:
         Changes nothing. Raises MemoryBudgetError, whose `least_feasible_bytes` is a budget for all members
         together that are in use, the new one and those that are expected included.
         """
-        budget = self.budget if bounded else None
+        budget = self.budget
         coming = [e for o, e in self.expected.items() if o != owner]
         stay = {k: m for k, m in self.members.items() if k != (owner, key)}
         old = [k for k in stay if k[0] == owner]
@@ -251,11 +250,14 @@ class ExecutorGroup:
             self.arena = Arena(backend, need, host)
         else:
             budget, fixed = arrival.plan.budget_bytes, arrival.plan.problem.fixed_total
-            over = budget is not None and fixed + self.arena.nbytes > budget
+            most = max(self.arena.nbytes, self.arena.measured_bytes)
+            over = budget is not None and fixed + most > budget
             if over or self.arena.nbytes < need or not self.arena.is_used:
                 self.arena.resize(need, host)
             elif self.arena.host_nbytes < host:
                 self.arena.resize(self.arena.nbytes, host)
+            if over:
+                self.arena.give_back()  # before the newcomer's arrays are made
         return self.arena
 
     def _fixed(self, members: Sequence[Lowered]) -> Fixed:
@@ -294,9 +296,10 @@ class ExecutorGroup:
         for member in (largest, *others) if others else ():
             least, proven = _least(member, error.budget_bytes)
             bound = max(bound, proven)
-            refused += least is not None
-            if least is not None and least.least_feasible_bytes > error.least_feasible_bytes:
-                error, largest = least, member
+            if least is not None:
+                refused += 1
+                if refused == 1 or least.least_feasible_bytes > error.least_feasible_bytes:
+                    error, largest = least, member
         if others:
             error.lower_bound_bytes = max(bound, error.lower_bound_bytes)
             others_own = "1 other shape owns" if len(others) == 1 else f"{len(others)} other shapes own"

@@ -315,7 +315,7 @@ class Binding:
             optimizer=self.optimizer,
             loss_scale=self._loss_scale,
             watch=self._watch,
-            place=Place(self.group, self.owner, _key(data, labels), bounded=not self.waits),
+            place=Place(self.group, self.owner, _key(data, labels), for_now=self.waits),
             amp=self.options["amp"],
             device=self.options["device"],
             offload=self.options["offload"],
