@@ -4,8 +4,10 @@ them, and training goes on to the same bits.
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -394,3 +396,28 @@ def test_room_for_a_newcomer_is_there_before_its_arrays_are():
     module.train_step(batch(64))
     mx.nd.waitall()
     assert module.measured_bytes == module.planned_bytes <= budget
+
+
+def test_validation_of_a_network_without_labels_counts_too():
+    net = mx.sym.MakeLoss(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=4, name="fc"))
+
+    def fit(budget, steps):
+        module = mx.mod.Module(net, label_names=None, memory_budget=budget)
+        module.fit(
+            blobs(8, 4), blobs(90, 90), mx.metric.Loss(), num_epoch=1,
+            batch_end_callback=lambda p: steps.append(p.nbatch),
+        )  # fmt: skip
+        return module
+
+    steps = []
+    least = refused(lambda: fit(1, [])).least_feasible_bytes
+    assert refused(lambda: fit(least - 1, steps)).least_feasible_bytes == least and not steps
+    module = fit(least, steps)
+    gc.collect()
+    gc.disable()
+    try:
+        there = weakref.ref(module)
+        del module
+        assert there() is None  # nothing keeps its arrays until somebody collects garbage
+    finally:
+        gc.enable()

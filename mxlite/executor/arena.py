@@ -7,12 +7,17 @@ from weakref import WeakSet
 
 from ..backends import Backend
 from ..engine import get_engine, Var
+from ..memplan import MemoryPlan
 
 BROKEN_OFF = object()
 
 
 class Tenant(Protocol):
     """Who keeps programs that lie in an arena."""
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """Of the largest of them."""
 
     def leave(self) -> None:
         """Forget them: their block is no longer the arena's."""

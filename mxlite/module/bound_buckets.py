@@ -232,7 +232,8 @@ class BoundBuckets(BaseModule):
             return
         provided = getattr(eval_data, "provide_buckets", None)
         provided = _declared("fit: eval_data.provide_buckets", provided or {})
-        shapes = provided or {self._default_key: shapes_of(eval_data)}
+        default = getattr(eval_data, "default_bucket_key", self._default_key)
+        shapes = provided or {default: shapes_of(eval_data)}
         known = {*self._declared, *self._buckets, self._default_key}
         declared, new = self._declared, {k: s for k, s in shapes.items() if k not in known}
         self._declared = {**declared, **new}  # a bucket is bound for training, whoever brings its first batch

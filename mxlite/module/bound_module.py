@@ -40,7 +40,6 @@ class BoundModule(BaseModule):
         self._binding = binding
         self._training = training
         self._evaluation = Evaluation()
-        binding.others = self._expect
         self._preloaded: tuple[dict[str, NDArray], dict[str, NDArray]] | None = None
 
     # -- what it is ----------------------------------------------------------------------------
@@ -207,10 +206,12 @@ class BoundModule(BaseModule):
             yield
             return
         shapes = self._evaluation.declared = shapes_of(eval_data)
+        self._binding.others, before = self._expect, self._binding.others
         try:
             yield
             self._evaluation.bind(self._binding, shapes)
         finally:
+            self._binding.others = before  # which would keep this module alive
             self._evaluation.forget(self._binding.group)
 
     def _expect(self, group: ExecutorGroup) -> None:

@@ -102,7 +102,7 @@ def _other(training: Binding, data: Any, labels: Any) -> Shapes | None:
     Batches are fed in order, whatever their iterator calls them; one without labels gets them in its length.
     """
     have, more = training.data_shapes, training.label_shapes
-    data, labels = [_desc(d) for d in data], [_desc(d) for d in labels or ()]
+    data, labels = [_desc(d) for d in data], [_desc(d) for d in labels or ()][: len(more)]
     if more and not labels and data:
         labels = [DataDesc(d.name, (data[0].shape[0], *d.shape[1:]), d.dtype) for d in more]
     if len(data) != len(have) or len(labels) != len(more):
