@@ -19,6 +19,7 @@ from emulated_driver import emulated_gpus
 import mxlite as mx
 from mxlite.cli import frontier, main
 from mxlite.cli.doctor import EXTRAS
+from mxlite.cli.fit_batch import _Search
 from mxlite.cli.request import Request, types_of
 from mxlite.cli.source import named_options, parse_shape, Source
 from mxlite.cli.writing import write
@@ -373,6 +374,54 @@ def test_fit_batch_with_a_limit_on_time_is_smaller(ask):
 def test_fit_batch_says_when_not_even_one_sample_fits(ask):
     code, out, _ = ask("fit-batch", "zoo:lenet", "--budget", "1MiB")
     assert code == 1 and "batch 1," in out and "A budget of" in out
+
+
+@pytest.fixture
+def scratch(monkeypatch):
+    """Scratch of activations by batch, which kernels choose as they like: bytes, 0 of those not named."""
+    monkeypatch.setenv("MXLITE_KERNELS", "reference")
+    by_batch = {}
+    monkeypatch.setattr(
+        mx.ops.activation.Activation, "workspace",
+        classmethod(lambda _, a, inputs, outputs, dtype: by_batch.get(inputs[0][0], 0)),
+    )  # fmt: skip
+    return by_batch
+
+
+def test_what_fits_need_be_no_interval_and_need_not_begin_at_1(ask, scratch):
+    scratch |= dict.fromkeys([1, 2, 3, 9, 10, *range(12, 3000)], 1 << 20)
+    asked = "fit-batch", "zoo:mlp,hidden=(4,),features=4", "--infer"
+    code, out, _ = ask(*asked, "--budget", "64KiB")
+    said = (
+        "Batch 11 fits 64.00 KiB. Batch 12 does not, nor 13 and 14. Of smaller ones that were tried, 1, 2, 9"
+    )
+    assert code == 0 and out.endswith(f"{said} and 10 do not.\n"), out
+    code, out, _ = ask(*asked, "--budget", "400B")
+    assert code == 1 and "A budget of" in out
+    assert out.endswith(
+        "Batches tried: 1, 2, 4 and 8. None fits. Of 1, 2, 4 and 8 that is proven by lower bounds.\n"
+    )
+
+
+def test_a_batch_that_the_network_does_not_take_is_passed_over(ask, tmp_path):
+    data = mx.sym.Reshape(mx.sym.Variable("data"), shape=(-1, 12))
+    net = tmp_path / "net.json"
+    mx.sym.FullyConnected(data, num_hidden=2, name="fc").save(str(net))
+    asked = "fit-batch", net, "--infer", "--budget", "1KiB", "-v"
+    code, out, _ = ask(*asked, "--shape", "data:N,3")
+    batch = int(re.search(r"^Batch (\d+) fits", out, re.MULTILINE)[1])
+    assert code == 0 and batch > 4 and batch % 4 == 0 and "batch 1: the network does not take it" in out
+    assert "Reshape" in refused(ask(*asked, "--shape", "data:N,5"))
+
+
+def test_the_batch_that_is_found_is_one_that_binding_finds_too(ask, monkeypatch):
+    def found():
+        out = ask("fit-batch", "zoo:mlp,hidden=(16,16),features=16", "--budget", "20KiB")[1]
+        return re.search(r"^Batch \d+ fits", out, re.MULTILINE)[0]
+
+    honest = found()
+    monkeypatch.setattr(_Search, "from_template", lambda _, plan: plan)  # which fits if one believes it
+    assert found() == honest
 
 
 def test_explain_accounts_for_every_byte_of_the_peak():

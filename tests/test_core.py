@@ -70,7 +70,7 @@ def test_a_number_of_bytes_is_read(size, nbytes):
     "size",
     [
         0, -1, np.int32(0), 1.5, 64.0, float("nan"), float("inf"), True, False, None, b"64MiB", [64],
-        (1, "GB"),
+        (1, "GB"), np.array([64, 64]), np.float64(64),
         "", " ", "MiB", "lots", "64 MB iB", "64XB", "-1MB", "+1MB", "1e9", "0x10",
         "1_000", "1,5GB", "1.GB", "1..5GB",
         "NaN", "inf",

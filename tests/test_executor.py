@@ -370,6 +370,34 @@ def test_dropout_is_seeded_and_draws_anew_each_step():
     assert 400 < (a[0] == 0).sum() < 600
 
 
+@pytest.mark.parametrize("how", ["reshape", "shared_exec"])
+def test_an_arena_is_not_shared_where_a_budget_would_not_hold(how):
+    """Larger inputs leave less for the arena: that of smaller ones is too large beside them."""
+    net = mx.models.get("mlp", hidden=(8,) * 4)
+    requests = {n: "write" for n in net.list_arguments() if n not in ("data", "softmax_label")}
+
+    def shapes(n):
+        return dict(data=(n, 8), softmax_label=(n,))
+
+    budget = net.memory_plan(grad_req=requests, **shapes(32)).peak_bytes
+    first = net.simple_bind(mx.cpu(), grad_req=requests, memory_budget=budget, **shapes(32))
+    first.forward_backward()
+    if how == "reshape":
+        larger = first.reshape(allow_up_sizing=True, **shapes(34))
+    else:
+        options = dict(grad_req=requests, memory_budget=budget, shared_exec=first)
+        larger = net.simple_bind(mx.cpu(), **options, **shapes(34))
+    assert larger.memory_plan.recomputed > 0
+    assert larger.arg_dict["fc1_weight"] is first.arg_dict["fc1_weight"]
+    smaller = larger.reshape(**shapes(8))
+    for exe in (larger, smaller, first):
+        exe.forward_backward()
+        mx.nd.waitall()
+        assert exe.measured_bytes <= budget
+    assert larger.measured_bytes == larger.memory_plan.peak_bytes
+    assert smaller._arena is larger._arena
+
+
 def test_reshape_shares_parameters_and_arena():
     exe = mlp().simple_bind(mx.cpu(), data=(8, 3))
     fill(exe)

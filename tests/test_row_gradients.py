@@ -9,8 +9,8 @@ from mxlite.module import optimizer_base
 DATA = np.array([1, 4, 1], "float32")
 
 
-def embedded():
-    data, weight = mx.sym.Variable("data"), mx.sym.Variable("table_weight")
+def embedded(**how):
+    data, weight = mx.sym.Variable("data"), mx.sym.Variable("table_weight", **how)
     return mx.sym.Embedding(data, weight, input_dim=6, output_dim=2, sparse_grad=True, name="table")
 
 
@@ -101,10 +101,55 @@ def test_a_fused_lazy_update_moves_its_rows_alone(amp):
     np.testing.assert_allclose(got[[1, 4]], weight, rtol=1e-6)
 
 
-def test_a_lazy_update_of_a_16_bit_weight_is_refused():
-    optimizer = mx.optimizer.SGD(multi_precision=True)
-    with pytest.raises(mx.BindError, match=r"'table_weight' is of float16 .* lazy_update=False"):
-        bound(loss(embedded()), optimizer=optimizer, type_dict={"table_weight": "float16", "data": "float32"})
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **k: mx.optimizer.SGD(wd=0.5, **k),
+        lambda **k: mx.optimizer.SGD(momentum=0.9, wd=0.5, **k),
+        lambda **k: mx.optimizer.Adam(wd=0.5, **k),
+        lambda **k: mx.optimizer.Ftrl(**k),
+    ],
+    ids=["sgd", "momentum", "adam", "ftrl"],
+)
+def test_a_lazy_update_of_a_16_bit_weight_moves_the_rows_of_its_float32_copy(make, kind):
+    types = {"table_weight": kind, "data": "float32"}
+    net = loss(embedded(stype="row_sparse"))
+    exe = bound(net, optimizer=make(multi_precision=True), type_dict=types)
+    wide = bound(net, optimizer=make())
+    for _ in range(3):
+        for e in (exe, wide):
+            e.step([[1e-3, 0.5]])
+    mx.nd.waitall()
+    assert exe.measured_bytes == exe.memory_plan.peak_bytes
+    start = np.arange(12).reshape(6, 2)
+    got = exe.optimizer_states["table_weight:weight32"].asnumpy()
+    np.testing.assert_array_equal(got, wide.arg_dict["table_weight"].asnumpy())
+    np.testing.assert_array_equal(
+        exe.arg_dict["table_weight"].asnumpy(), got.astype(exe.arg_dict["table_weight"].dtype)
+    )
+    assert (got[[0, 2, 3, 5]] == start[[0, 2, 3, 5]]).all() and (got[[1, 4]] != start[[1, 4]]).all()
+
+
+@pytest.mark.parametrize("optimizer, more", [("sgd", {"momentum": 0.9}), ("adam", {})])
+def test_a_16_bit_table_learns_alike_with_fused_and_separate_updates(optimizer, more):
+    found = []
+    net = embedded(stype="row_sparse", dtype="float16")
+    net = mx.sym.MakeLoss(mx.sym.sum(net * net))
+    for fused in (True, False):
+        module = mx.mod.Module(net, ("data",), (), fused_update=fused)
+        module.bind([("data", (3,))])
+        module.init_params(mx.init.One())
+        module.init_optimizer(
+            optimizer=optimizer,
+            optimizer_params={"learning_rate": 0.01, "wd": 0.1, "multi_precision": True, **more},
+        )
+        for rows in ([1, 4, 1], [2, 2, 4]):
+            module.forward_backward(mx.io.DataBatch([mx.nd.array(rows)]))
+            module.update()
+        found.append(module.get_params()[0]["table_weight"].asnumpy())
+        assert found[-1].dtype == np.float16 and (found[-1][[0, 3, 5]] == 1).all()
+    assert (found[0] == found[1]).all() and (found[0][[1, 2, 4]] != 1).all()
 
 
 @pytest.mark.parametrize("rows", [[], [0], [3, 4], [0, 1, 2, 3, 4, 5, 6]])

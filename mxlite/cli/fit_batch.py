@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core.bytesize import format_bytes, parse_bytes
-from ..core.errors import MemoryBudgetError, MXLiteError
+from ..core.errors import MemoryBudgetError, MXLiteError, ShapeError
 from ..core.table import percent
 from ..memplan import MemoryPlan, Template
 from ..memplan.search import frontier_of
@@ -16,6 +15,8 @@ from .request import add_model, add_request, Request, request_of
 from .words import show
 
 MOST = 1 << 20  # samples
+FIRST = (1, 2, 4, 8)  # in which a batch that fits is looked for
+BEYOND = 3  # batches that are looked at behind one that does not fit
 
 
 def add(commands: Any) -> argparse.ArgumentParser:
@@ -38,86 +39,149 @@ def run(arguments: argparse.Namespace) -> int:
     if not limit >= 0:
         raise MXLiteError(f"--extra-time must be at least 0, got {arguments.extra_time}.")
     search = _Search(request, budget, limit, arguments.verbose)
-    try:
-        batch, plan = search.largest()
-    except MemoryBudgetError as error:
-        show(f"{search.at(1).describe()}\n\n{error}")
-        return 1
+    batch, plan = search.largest()
     if plan is None:
-        show(f"Batch 1 fits {format_bytes(budget)} only with more than {percent(limit)} extra time.")
+        show(search.why_none())
         return 1
     show(f"{replace(request, batch=batch).describe()}\n\n{plan.summary()}\n")
     within = "" if arguments.extra_time is None else f" with at most {percent(limit)} extra time"
-    more = " No larger one is tried." if batch == MOST else f" Batch {batch + 1} does not."
-    show(f"Batch {batch} fits {format_bytes(budget)}{within}.{more}")
+    show(f"Batch {batch} fits {format_bytes(budget)}{within}.{search.beside(batch)}")
     return 0
 
 
+@dataclass(frozen=True)
+class _Tried:
+    """One batch: its plan within the budget if one was found, and whether it takes too long.
+
+    `is_last`: whether larger batches are not expected to do better. `is_quick`: whether the plan is of a
+    template, and still to be found by a search. `is_proven`: that no plan exists. `needs` are the bytes that
+    keeping everything takes and the lower bound; `than`: a smaller batch that needs no more of both and is
+    the last, so that this one was not searched. `wrong`: why the network does not take such a batch.
+    """
+
+    plan: MemoryPlan | None = None
+    is_slow: bool = False
+    is_last: bool = True
+    is_quick: bool = False
+    is_proven: bool = False
+    needs: tuple[int, int] = (0, 0)
+    than: int = 0
+    wrong: ShapeError | None = None
+
+    @property
+    def is_good(self) -> bool:
+        return self.plan is not None and not self.is_slow
+
+    def is_less(self, needs: tuple[int, int]) -> bool:
+        """Whether this is the last although it needs no more than that."""
+        mine, theirs = self.needs, needs
+        return self.is_last and self.wrong is None and mine[0] <= theirs[0] and mine[1] <= theirs[1]
+
+
 class _Search:
-    """Doubling, then halving. Larger batches need more: what fits is an interval that starts at 1.
+    """Doubling, then halving, then a look at the next ones.
+
+    Larger batches need more, as a rule. But a kernel may take less scratch for 4 samples than for 3, or be
+    another one, so what fits need not be an interval, nor begin at 1.
 
     What a search has found for one batch is a template for others: a plan of a template keeps its budget, so
-    what it says fits, fits, and takes milliseconds. A batch that no template makes fit is searched itself.
+    what it says fits, fits, and takes milliseconds. A batch that no template makes fit is searched itself,
+    and so is the largest: what is reported is what binding finds.
     """
 
     def __init__(self, request: Request, budget: int, limit: float, verbose: bool) -> None:
         self.request, self.budget, self.limit, self.verbose = request, budget, limit, verbose
         self.templates: list[Template] = []  # the last found first
+        self.tried: dict[int, _Tried] = {}
 
     def at(self, batch: int) -> Request:
         return replace(self.request, batch=batch)
 
     def largest(self) -> tuple[int, MemoryPlan | None]:
-        """The batch and its plan; a plan of None if batch 1 takes too long. MemoryBudgetError if it does not
-        fit."""
-        best: MemoryPlan | None = None
-        batch, low, high, middle = 0, 0, MOST + 1, 1
+        """The batch and its plan; 0 and None if none was found. Raises ShapeError if no batch has a shape."""
+        while True:
+            low = next((b for b in FIRST if not self.outcome(b).is_last), 0)
+            if low:
+                low = self._beyond(self._halved(low))
+            good = [b for b, t in self.tried.items() if t.is_good]
+            if not good:
+                if all(t.wrong for t in self.tried.values()):
+                    raise next(t.wrong for t in self.tried.values() if t.wrong)
+                return 0, None
+            batch = self._beyond(max(good))
+            if self.searched_again(batch):
+                plan = self.tried[batch].plan
+                assert plan is not None
+                return batch, replace(plan, budget_bytes=self.budget)
+
+    def _halved(self, low: int) -> int:
+        """A batch that is not the last, where the next one is."""
+        high = MOST + 1
         while high - low > 1:
-            plan, is_slow = self.try_batch(middle, must=middle == 1)
-            if plan is None or (is_slow and plan.peak_bytes != plan.keep_all_peak_bytes):
+            middle = min(2 * low, MOST) if high > MOST else (low + high) // 2
+            if self.outcome(middle).is_last:
                 high = middle
             else:
-                # What is made again although there is room, as 16-bit copies of weights, takes less of a
-                # larger batch's time: where that is too slow, more may not be.
                 low = middle
-                if not is_slow:
-                    batch, best = middle, plan
-            middle = min(2 * low, MOST) if high > MOST else (low + high) // 2
-        return batch, None if best is None else replace(self.at_leisure(best), budget_bytes=self.budget)
+        return low
 
-    def at_leisure(self, plan: MemoryPlan) -> MemoryPlan:
-        """The plan that a search gives where a template was used, unless the template's is faster."""
-        if not plan.recomputed:
-            return plan
+    def _beyond(self, low: int) -> int:
+        """The largest batch from `low` on behind which so many in a row are the last."""
+        batch = low
+        while batch < min(low + BEYOND, MOST):
+            batch += 1
+            if not self.outcome(batch).is_last:
+                low = batch
+        return low
+
+    def searched_again(self, batch: int) -> bool:
+        """Whether a search finds a plan where that of a template is good; what it finds is what counts."""
+        found = self.tried[batch]
+        if not found.is_quick:
+            return True
+        assert found.plan is not None
         try:
-            other = plan.within(self.budget)
+            plan = found.plan.within(self.budget)
         except MemoryBudgetError:
-            return plan
-        return other if other.extra_time <= plan.extra_time else plan
+            self.tried[batch] = replace(found, plan=None, is_last=True)
+            return False
+        self.tried[batch] = replace(self.judged(plan), needs=found.needs)
+        return self.tried[batch].is_good
 
-    def try_batch(self, batch: int, must: bool = False) -> tuple[MemoryPlan | None, bool]:
-        """A plan that fits, or None, and whether it takes too long. Only a batch between both bounds needs a
-        search."""
-        plan = self.at(batch).keep_all()
-        found: MemoryPlan | None = None
+    def outcome(self, batch: int) -> _Tried:
+        """What comes of this batch, tried once."""
+        if batch not in self.tried:
+            found = self.tried[batch] = self.try_batch(batch)
+            if self.verbose:
+                show(f"batch {batch}: {self.described(found)}")
+        return self.tried[batch]
+
+    def try_batch(self, batch: int) -> _Tried:
+        """Only a batch between both bounds needs a search."""
+        try:
+            plan = self.at(batch).keep_all()
+        except ShapeError as error:
+            return _Tried(wrong=error)
+        needs = plan.peak_bytes, plan.lower_bound_bytes
         if plan.peak_bytes <= self.budget:
-            found = plan
-        elif must or plan.lower_bound_bytes <= self.budget:
-            found = self.from_template(plan)
-            if found is None and must:
-                found = self.at(batch).plan(self.budget)  # its error knows what would help
-            elif found is None:
-                with suppress(MemoryBudgetError):
-                    found = self.searched(plan)
-        slow = found is not None and found.extra_time > self.limit
-        if self.verbose:
-            if found is None:
-                why = f"does not fit: {format_bytes(plan.peak_bytes)} when all is kept"
-            else:
-                verdict = "too slow" if slow else "fits"
-                why = f"{verdict}: {format_bytes(found.peak_bytes)}, {percent(found.extra_time)} extra time"
-            show(f"batch {batch}: {why}")
-        return found, slow
+            return replace(self.judged(plan), needs=needs)
+        if plan.lower_bound_bytes > self.budget:
+            return _Tried(is_proven=True, needs=needs)
+        if (quick := self.from_template(plan)) is not None:
+            return replace(self.judged(quick), is_quick=True, needs=needs)
+        if than := next((b for b, t in self.tried.items() if b < batch and t.is_less(needs)), 0):
+            return _Tried(needs=needs, than=than)
+        try:
+            return replace(self.judged(self.searched(plan)), needs=needs)
+        except MemoryBudgetError:
+            return _Tried(needs=needs)
+
+    def judged(self, plan: MemoryPlan) -> _Tried:
+        """A plan that fits. What is made again although there is room, as 16-bit copies of weights, takes
+        less of a larger batch's time: where that is too slow, more may not be.
+        """
+        slow = plan.extra_time > self.limit
+        return _Tried(plan, slow, slow and plan.peak_bytes != plan.keep_all_peak_bytes)
 
     def from_template(self, plan: MemoryPlan) -> MemoryPlan | None:
         """A plan for the step of `plan` that fits and is fast enough; None if no template gives one."""
@@ -135,3 +199,58 @@ class _Search:
         if self.request.strategy == "sharing" and self.request.offload is None:
             self.templates.insert(0, Template(found))
         return found
+
+    # -- what is said --------------------------------------------------------------------------
+
+    def described(self, found: _Tried) -> str:
+        if found.plan is not None:
+            verdict = "too slow" if found.is_slow else "fits"
+            nbytes, extra = format_bytes(found.plan.peak_bytes), percent(found.plan.extra_time)
+            return f"{verdict}: {nbytes}, {extra} extra time"
+        if found.wrong is not None:
+            return f"the network does not take it: {found.wrong}"
+        if found.than:
+            return f"not searched: needs more than {found.than}"
+        return "cannot fit: that is proven" if found.is_proven else "does not fit: no plan is found"
+
+    def beside(self, batch: int) -> str:
+        """What came of larger batches, and of smaller ones that do not fit."""
+        next_ones = [b for b in range(batch + 1, batch + 1 + BEYOND) if b in self.tried]
+        larger = [b for b in next_ones if not self.tried[b].than]
+        more = [b for b in next_ones if self.tried[b].than]
+        smaller = [b for b in sorted(self.tried) if b < batch and not self.tried[b].is_good]
+        said = []
+        if larger:
+            said.append(
+                f"Batch {larger[0]} does not" + (f", nor {_listed(larger[1:])}" if larger[1:] else "")
+            )
+        if more:
+            which = max(self.tried[b].than for b in more)
+            need = "need" if more[1:] else "needs"
+            said.append(f"{_listed(more)} {need} more than {which}" + ("" if larger else ", which does not"))
+        told = "; ".join(said) or "No larger one is tried"
+        least = f" Of smaller ones that were tried, {_listed(smaller)} do not." if smaller else ""
+        return f" {told}.{least}"
+
+    def why_none(self) -> str:
+        """Why no batch is good, of those that were tried."""
+        tried = f"Batches tried: {_listed(sorted(self.tried))}."
+        if slow := [b for b in sorted(self.tried) if self.tried[b].plan is not None]:
+            fits = (
+                f"Batch {slow[0]} fits {format_bytes(self.budget)} only with more than {percent(self.limit)}"
+            )
+            return f"{fits} extra time. {tried}"
+        least = min(b for b, t in self.tried.items() if t.wrong is None)
+        try:
+            self.at(least).plan(self.budget)
+        except MemoryBudgetError as error:
+            proven = [b for b in sorted(self.tried) if self.tried[b].is_proven]
+            more = f" Of {_listed(proven)} that is proven by lower bounds." if proven else ""
+            return f"{self.at(least).describe()}\n\n{error}\n{tried} None fits.{more}"
+        raise AssertionError("a plan that a search has not found was found by another")
+
+
+def _listed(batches: list[int]) -> str:
+    """Numbers as `1, 2 and 4`."""
+    numbers = [str(b) for b in batches]
+    return " and ".join([", ".join(numbers[:-1]), numbers[-1]] if len(numbers) > 1 else numbers)

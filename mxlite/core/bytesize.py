@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+from contextlib import suppress
 
 from .errors import BudgetError
 from .wanted import found
@@ -33,7 +34,8 @@ def parse_bytes(size: object, what: str = "memory budget") -> int:
     bytes.
     """
     if not isinstance(size, (int, str)) and hasattr(size, "__index__"):
-        size = operator.index(size)  # a numpy integer
+        with suppress(TypeError):  # an array of several numbers
+            size = operator.index(size)  # a numpy integer
     if isinstance(size, bool) or not isinstance(size, (int, str)):
         raise BudgetError(f"The {what} is an int in bytes or text such as '64MiB' or '1.5GB'; got {size!r}.")
     if isinstance(size, int):

@@ -7,12 +7,17 @@ from weakref import WeakSet
 
 from ..backends import Backend
 from ..engine import get_engine, Var
+from ..memplan import MemoryPlan
 
 BROKEN_OFF = object()
 
 
 class Tenant(Protocol):
     """Who keeps programs that lie in an arena."""
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """Of the largest of them."""
 
     def leave(self) -> None:
         """Forget them: their block is no longer the arena's."""
@@ -52,6 +57,13 @@ class Arena:
         if (nbytes, host_nbytes) != (self.nbytes, self.host_nbytes):
             self.nbytes, self.host_nbytes = nbytes, host_nbytes
             self.generation += 1
+
+    def give_back(self) -> None:
+        """Give back now what is not as large as it is to be, unless a backward pass waits for what lies
+        there.
+        """
+        if not getattr(self.holder, "may_go_backward", False):
+            self._exchange()
 
     def _exchange(self) -> None:
         """Give back what is not as large as it is to be, with all programs in it, so that the old and the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..backends import backend_of
@@ -26,7 +27,7 @@ from .lower import Lowered
 from .metrics import Counted
 from .offload import host_link, Offload
 from .planned import Planned
-from .planning import Planning
+from .planning import Planning, what_helps
 from .room import require_room
 from .sparse_gradients import SparseGradients
 from .step import check_grad_req, Key
@@ -42,18 +43,18 @@ MOST_STREAMS = 16  # of kernels
 class Place:
     """Where in a group an executor belongs: (owner, key), in the place of who has that now.
 
-    Without `bounded` the group's budget does not apply yet: the executor only holds arrays for another one.
+    `for_now`: another one will take its place, whose parameters it only uses until then.
     """
 
     group: ExecutorGroup
     owner: Hashable
     key: Hashable
-    bounded: bool = True
+    for_now: bool = False
 
     @property
     def can_go_away(self) -> bool:
         """Whether the executor may keep parameters in another form, which may be larger, where they are."""
-        return self.bounded and self.group.can_go_away
+        return not self.for_now and self.group.can_go_away
 
 
 def memory_plan(
@@ -164,6 +165,7 @@ def expect(
     device: Device | str | None = None,
     offload: Offload = None,
     watch: Watch | None = None,
+    forward_only: bool = False,
 ) -> None:
     """Let the group at `place` count what `simple_bind` with these arguments will make; makes no array."""
     asked, shapes = shapes, shapes_of_variables(graph, shapes)
@@ -182,9 +184,13 @@ def expect(
         host=host_link(offload),
         device=device,
         watch=watch,
+        forward_only=forward_only,
     )
-    steps = candidates.steps(None, True, False, lambda *_: "")
-    place.group.expected[place.owner] = Expected(steps, candidates.of(steps.first).train)
+    expected = place.group.expected
+    if place.owner in expected and expected[place.owner].candidates.is_like(candidates):
+        return
+    steps = candidates.steps(None, True, False, partial(what_helps, candidates))
+    expected[place.owner] = Expected(candidates, steps, candidates.of(steps.first).train)
 
 
 @no_collection()
@@ -208,6 +214,7 @@ def simple_bind(
     streams: int = 1,
     metrics: Sequence[Counted] = (),
     watch: Watch | None = None,
+    forward_only: bool = False,
 ) -> Executor:
     """Plan, then allocate every array the program needs, all zero.
 
@@ -216,7 +223,8 @@ def simple_bind(
     a group the executor shares the group's parameters, states, arena and budget. `device` is as for
     `memory_plan`. `streams` are for kernels on a GPU. `plan` is run instead of a new one; PlanError if it is
     not sound or not of this step. `metrics` are what a training step adds up besides; see `metrics.py`.
-    `watch` says which inner results are kept to be looked at; see `watch.py`.
+    `watch` says which inner results are kept to be looked at; see `watch.py`. With `forward_only` no step of
+    training is planned: forward(is_train=False) is all that may be run.
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
@@ -230,12 +238,12 @@ def simple_bind(
     choose = None
     if place is not None:
         group, where = place.group, (place.owner, place.key)
-        budget = group.budget if place.bounded else None
+        budget = group.budget
         templates = group.templates.get(place.owner, templates)
         like = group.first.get(place.owner)
 
         def choose(steps: Steps, usual: Lowered) -> MemoryPlan:
-            arrivals.append(group.plan(*where, steps, usual, templates[0], place.bounded))
+            arrivals.append(group.plan(*where, steps, usual, templates[0]))
             return arrivals[-1].plan
 
     def there(planned: Planned) -> dict[Key, NDArray]:
@@ -251,29 +259,31 @@ def simple_bind(
         else:
             require_room(planned, backend, there, *place.group.arena_bytes(arrivals[-1], backend))
 
-    planned, requests = Planning(
-        Candidates(
-            inferred=inferred,
-            ctx=ctx,
-            given=frozenset(shapes),
-            grad_req=grad_req,
-            budget=budget,
-            rule=update_rule(optimizer),
-            amp=amp,
-            scale=scale,
-            stored=stored,
-            host=host_link(offload),
-            device=device,
-            template=templates[1],
-            metrics=metrics,
-            in_place=shared_exec is None and not arrays and (place is None or place.can_go_away),
-            watch=watch,
-            like=None if like is None else like.lowered,
-        ),
-        plan=plan,
-        choose=choose,
-        room=room,
-    ).run()
+    candidates = Candidates(
+        inferred=inferred,
+        ctx=ctx,
+        given=frozenset(shapes),
+        grad_req=grad_req,
+        budget=budget,
+        rule=update_rule(optimizer),
+        amp=amp,
+        scale=scale,
+        stored=stored,
+        host=host_link(offload),
+        device=device,
+        template=templates[1],
+        metrics=metrics,
+        in_place=shared_exec is None and not arrays and (place is None or place.can_go_away),
+        watch=watch,
+        like=None if like is None else like.lowered,
+        forward_only=forward_only,
+    )
+    there_is = None if place is None else group.expected.get(place.owner)
+    if there_is is not None and there_is.candidates.is_like(candidates):
+        planning = Planning(there_is.candidates, plan=plan, choose=choose, room=room, steps=there_is.steps)
+    else:
+        planning = Planning(candidates, plan=plan, choose=choose, room=room)
+    planned, requests = planning.run()
     given = locals_of(shapes, grad_req, type_dict, budget, optimizer, amp, scale, device, offload, streams)
     given |= {"watch": watch, "grouped": place is not None}
     shared = there(planned)

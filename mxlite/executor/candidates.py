@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -47,7 +47,8 @@ class Candidates:
     were given. `stored`: arguments that have the type `amp` themselves. `measure` times kernels where
     `device` says so. `template` is a plan of inference for other shapes, `like` training and inference as
     they were lowered for these. `in_place`: whether all parameters will be arrays that nobody else has, or
-    arrays that can be away.
+    arrays that can be away. `forward_only`: inference is all that will ever be run, beside programs that
+    train.
     """
 
     inferred: Graph
@@ -68,6 +69,7 @@ class Candidates:
     metrics: Sequence[Counted] = ()
     in_place: bool = True
     watch: Watch | None = None
+    forward_only: bool = False
     made: list[Candidate] = field(default_factory=list, init=False, repr=False)
     _inference: dict[bool, tuple[Lowered, MemoryPlan]] = field(default_factory=dict, init=False, repr=False)
 
@@ -126,12 +128,25 @@ class Candidates:
     @cached_property
     def simple(self) -> Graph:
         """That graph as the backend prefers to train it."""
+        if self.forward_only:
+            return self.backend.simplify(self.looked.forward, False)
         return self.backend.simplify(self.looked.training, True)
 
     @cached_property
     def data(self) -> set[str]:
         """Arguments that the caller writes: data, and a loss scale that is not the step's own."""
         return self.inputs | ({LOSS_SCALE} if self.scale is not None and self.rule is None else set())
+
+    def is_like(self, other: Candidates) -> bool:
+        """Whether both offer the same steps within a budget. O(nodes)."""
+        kept = {
+            "measure",
+            "in_place",
+            "made",
+            "_inference",
+        }  # which count where there is no budget, if at all
+        names = [f.name for f in fields(self) if f.name not in kept]
+        return self.budget is not None and all(getattr(self, n) == getattr(other, n) for n in names)
 
     # -- steps ---------------------------------------------------------------------------------
 
@@ -142,7 +157,7 @@ class Candidates:
     def _step(self, graph: Graph) -> Step:
         """Of training on `graph`."""
         if not self.trains:
-            return forward_step(graph, self.data, train=True)
+            return forward_step(graph, self.data, train=not self.forward_only)
         scaling = None if self.scale is None else self.scale.in_step()
         looked = self.looked
         step = training_step(graph, self.data, self.requests, self.rule, scaling, looked.count, looked.points)
@@ -163,9 +178,10 @@ class Candidates:
 
     def _lowered(self, step: Step, order: Lowered | None, light: bool) -> Lowered:
         """A step of training, with inference beside it."""
-        # What inference keeps of its constants costs as much as the weights: not within a budget, nor to
-        # train.
-        infer, infer_plan = self._infer(light and self.watch is None and not self.trains)
+        # What inference keeps of its constants costs as much as the weights: not within a budget, nor where
+        # steps of training change them.
+        keeps = light and self.watch is None and not self.trains and not self.forward_only
+        infer, infer_plan = self._infer(keeps)
         held = constant_bytes(infer.step)
         found = lower(
             step,

@@ -34,6 +34,7 @@ from ..memplan import MemoryPlan, plan_memory, Steps, structure, Template
 from ..ndarray import NDArray
 from .arena import Arena
 from .away import held_bytes
+from .candidates import Candidates
 from .executor import Executor
 from .lower import Lowered
 from .planned import Planned
@@ -49,6 +50,7 @@ KEPT = 4  # members of one owner: executors for so many shapes, the present ones
 class Expected:
     """A program that is to come: its steps, and one of them lowered, of which all own the same arrays."""
 
+    candidates: Candidates
     steps: Steps
     lowered: Lowered
 
@@ -166,7 +168,6 @@ class ExecutorGroup:
         steps: Steps,
         lowered: Lowered,
         template: Template | None = None,
-        bounded: bool = True,
     ) -> Arrival:
         """What happens if one of `steps` joins as (owner, key), in the place of who has that key now.
 
@@ -175,7 +176,7 @@ class ExecutorGroup:
         Changes nothing. Raises MemoryBudgetError, whose `least_feasible_bytes` is a budget for all members
         together that are in use, the new one and those that are expected included.
         """
-        budget = self.budget if bounded else None
+        budget = self.budget
         coming = [e for o, e in self.expected.items() if o != owner]
         stay = {k: m for k, m in self.members.items() if k != (owner, key)}
         old = [k for k in stay if k[0] == owner]
@@ -191,7 +192,7 @@ class ExecutorGroup:
                 return Arrival((owner, key), plan, plans)
             except MemoryBudgetError as error:
                 if not spare:
-                    others = [Steps.of(m._planned.train.problem) for m in stay.values()]
+                    others = [_as_it_is(m.memory_plan) for m in stay.values()]
                     others += [e.steps for e in coming]
                     raise self._refused(error, steps, [o.owning(fixed) for o in others], fixed) from None
                 del stay[spare.pop(0)]
@@ -249,11 +250,14 @@ class ExecutorGroup:
             self.arena = Arena(backend, need, host)
         else:
             budget, fixed = arrival.plan.budget_bytes, arrival.plan.problem.fixed_total
-            over = budget is not None and fixed + self.arena.nbytes > budget
+            most = max(self.arena.nbytes, self.arena.measured_bytes)
+            over = budget is not None and fixed + most > budget
             if over or self.arena.nbytes < need or not self.arena.is_used:
                 self.arena.resize(need, host)
             elif self.arena.host_nbytes < host:
                 self.arena.resize(self.arena.nbytes, host)
+            if over:
+                self.arena.give_back()  # before the newcomer's arrays are made
         return self.arena
 
     def _fixed(self, members: Sequence[Lowered]) -> Fixed:
@@ -288,18 +292,24 @@ class ExecutorGroup:
         self, error: MemoryBudgetError, steps: Steps, others: Sequence[Steps], fixed: Fixed
     ) -> MemoryBudgetError:
         """The error with a budget that holds for everybody, as who needs most of the arena has it."""
-        if not others:
-            steps.owning(fixed).explain(error)
-            return error
-        bound = 0
-        for member in (steps.owning(fixed), *others):
+        largest, refused, bound = steps.owning(fixed), 0, 0
+        for member in (largest, *others) if others else ():
             least, proven = _least(member, error.budget_bytes)
             bound = max(bound, proven)
-            if least is not None and least.least_feasible_bytes > error.least_feasible_bytes:
-                error = least
-        error.lower_bound_bytes = max(bound, error.lower_bound_bytes)
-        others_own = "1 other shape owns" if len(others) == 1 else f"{len(others)} other shapes own"
-        error.remark(f"With what {others_own}, {error.least_feasible_bytes} bytes are enough for all.")
+            if least is not None:
+                refused += 1
+                if refused == 1 or least.least_feasible_bytes > error.least_feasible_bytes:
+                    error, largest = least, member
+        if others:
+            error.lower_bound_bytes = max(bound, error.lower_bound_bytes)
+            others_own = "1 other shape owns" if len(others) == 1 else f"{len(others)} other shapes own"
+            error.remark(f"With what {others_own}, {error.least_feasible_bytes} bytes are enough for all.")
+        if refused > 1:
+            error.remark(
+                f"This is the largest of {refused} shapes that do not fit; what is said to help it does not "
+                f"look at the others."
+            )
+        largest.explain(error)
         return error
 
 
@@ -315,6 +325,11 @@ def _least(steps: Steps, budget: int) -> tuple[MemoryBudgetError | None, int]:
 def _steps_of(plan: MemoryPlan) -> Steps:
     """Those that `plan` is of, or its own alone."""
     return Steps.of(plan.problem) if plan.steps is None else plan.steps
+
+
+def _as_it_is(plan: MemoryPlan) -> Steps:
+    """The step of `plan` alone, as its program is lowered, with advice of those who know its network."""
+    return Steps.of(plan.problem) if plan.steps is None else plan.steps.only(plan.problem)
 
 
 class Arrival:

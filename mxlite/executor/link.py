@@ -23,11 +23,22 @@ from .storage import Allocator, plan_in_errors
 def arena_bytes(planned: Planned, backend: Backend, shared_exec: Executor | None) -> tuple[int, int]:
     """What the arena is to have, its own or that of `shared_exec`, and what it has now."""
     need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
-    if shared_exec is not None:
-        wanted("shared_exec", shared_exec, "an Executor", Executor)
-    if shared_exec is None or shared_exec._arena.backend is not backend:
-        return need, 0
-    return max(need, shared_exec._arena.nbytes), shared_exec._arena.measured_bytes
+    arena = _arena_of(shared_exec, planned, backend)
+    return (need, 0) if arena is None else (max(need, arena.nbytes), arena.measured_bytes)
+
+
+def _arena_of(shared_exec: Executor | None, planned: Planned, backend: Backend) -> Arena | None:
+    """The arena of `shared_exec`, where it is on that device and, as large as the largest of all in it needs,
+    within the budget of each.
+    """
+    if shared_exec is None:
+        return None
+    arena = wanted("shared_exec", shared_exec, "an Executor", Executor)._arena
+    need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes, arena.nbytes)
+    plans = [planned.train_plan, *(t.memory_plan for t in arena.tenants)]
+    bounded = [(p.problem.fixed_total, p.budget_bytes) for p in plans if p.budget_bytes is not None]
+    fits = all(fixed + need <= budget for fixed, budget in bounded)
+    return arena if fits and arena.backend is backend else None
 
 
 def link(
@@ -60,8 +71,7 @@ def link(
             allocator.clear(result["grad", name])
     need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
     host = planned.train_plan.host_bytes
-    if arena is None and shared_exec is not None and shared_exec._arena.backend is backend:
-        arena = shared_exec._arena
+    arena = _arena_of(shared_exec, planned, backend) if arena is None else arena
     if arena is None:
         arena = Arena(backend, need, host)
     elif arena.nbytes < need or arena.host_nbytes < host:

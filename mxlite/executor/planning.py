@@ -33,7 +33,7 @@ class Planning:
 
     `plan` is one that somebody brings. `choose` makes the training step's plan, where its maker wants to.
     `attempt` tries a plan whose seconds are measured. `room` raises MemoryBudgetError where the arrays have
-    no room.
+    no room. `steps` are those of the candidates, if they have been made.
     """
 
     candidates: Candidates
@@ -41,6 +41,7 @@ class Planning:
     choose: Callable[[Steps, Lowered], MemoryPlan] | None = None
     room: Callable[[Planned], None] = any_room
     attempt: Callable[[Lowered, MemoryPlan], MemoryPlan] = tried
+    steps: Steps | None = None
 
     def run(self) -> tuple[Planned, dict[str, str]]:
         """What the program will be, and the gradient request of each argument."""
@@ -50,14 +51,14 @@ class Planning:
                 f"strategy must be one of {STRATEGIES}, got {asked.strategy!r}."
                 f"{nearest(asked.strategy, STRATEGIES)}"
             )
-        advise = partial(_advice, asked)
+        advise = partial(what_helps, asked)
         with no_collection():
             if asked.like is not None:
                 train, _ = asked.like
                 with suppress(MemoryBudgetError):  # an order of these sizes' own may take less
                     bounded = train.light and asked.budget is not None
                     return self._planned(asked.steps(train, train.light, bounded, advise)), asked.requests
-            return self._planned(asked.steps(None, True, False, advise)), asked.requests
+            return self._planned(self.steps or asked.steps(None, True, False, advise)), asked.requests
 
     def _planned(self, steps: Steps) -> Planned:
         asked = self.candidates
@@ -89,7 +90,7 @@ class Planning:
         return plan_memory(steps, budget)
 
 
-def _advice(asked: Candidates, error: MemoryBudgetError, besides: Mapping[str, int]) -> str:
+def what_helps(asked: Candidates, error: MemoryBudgetError, besides: Mapping[str, int]) -> str:
     """What would help where no plan fits, with such bytes beside those of the step."""
     apart = (asked.ctx or current_context()).device_type == "gpu"
     least = min((m.train for m in asked.made), key=lambda train: train.problem.lower_bound_bytes)

@@ -75,6 +75,11 @@ class Program:
         """Whether the arena is to have another block than the one this lies in."""
         return self._generation != self.arena.generation
 
+    @property
+    def may_go_backward(self) -> bool:
+        """Whether a backward pass may follow the forward pass."""
+        return self.plan.problem.num_forward < len(self.plan.problem.tasks)
+
     def push_forward(self, told: Sequence[Any] = ()) -> None:
         """Push the forward pass. Whoever used the arena before is waited for, whether he failed or not.
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..core.dtype import float32
-from ..core.errors import BindError
 from .attrs import parse_attrs
 from .ir import Entry, Graph, Node, variable
 from .opdef import Op
@@ -30,7 +29,7 @@ class UpdateRule:
     `attrs` are its parameters without `row`, which is the parameter's row in `hyper`; a row has `rates`
     numbers. `mixed` stands in for `op` where the weight is of 16 bits, with MASTER as its last state; `lazy`
     where the gradient has flags of its rows, which it gets before `hyper`, if the weight is declared as
-    row_sparse or `lazy_always`.
+    row_sparse or `lazy_always`, and `lazy_mixed` where both is so.
     """
 
     op: type[Op]
@@ -40,6 +39,7 @@ class UpdateRule:
     rates: int = 2
     lazy: type[Op] | None = None
     lazy_always: bool = True
+    lazy_mixed: type[Op] | None = None
 
     def op_of(self, dtype: Any) -> type[Op]:
         """The operator for a weight of this type."""
@@ -107,13 +107,9 @@ def fuse_updates(
         op = rule.op_of(dtype)
         states = [variable(state_name(weight.node.name, s)) for s in rule.states_of(dtype)]
         extra += [s.node for s in states]
-        if weight in rows and rule.lazy is not None:
-            if op is not rule.op:
-                raise BindError(
-                    f"{weight.node.name!r} is of {dtype} and has a row_sparse gradient: lazy updates are of "
-                    f"float32 weights. Make the optimizer with lazy_update=False."
-                )
-            op = rule.lazy
+        lazy = rule.lazy if op is rule.op else rule.lazy_mixed
+        if weight in rows and lazy is not None:
+            op = lazy
             states.append(rows[weight])
         effects.append(
             Node(

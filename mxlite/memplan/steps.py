@@ -93,6 +93,10 @@ class Steps:
         if self._advise is not None:
             error.advise = partial(self._advise, error, self.besides)
 
+    def only(self, problem: Problem) -> Steps:
+        """`problem`, which is one of these, as if there were no other."""
+        return Steps(lambda: problem, (problem,), self.strategy, self._advise, self._besides)
+
     def owning(self, fixed_bytes: Fixed) -> Steps:
         """The same steps where so many bytes, by category, lie outside the arena."""
 

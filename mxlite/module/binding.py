@@ -46,6 +46,7 @@ class Binding:
         self.plan_gradients = False
         self.waits = False  # for its optimizer
         self.narrow_params = False
+        self.forward_only = False  # see Evaluation
         self.metrics: tuple[Counted, ...] = ()  # that training steps add to
         self.monitor: Any = None
         self._shown: Executor | None = None  # to the monitor
@@ -77,7 +78,7 @@ class Binding:
             if self._graph is None:
                 raise StateError("call bind first: this module has no arrays yet.")
             self._executor = self._made(self.data_shapes, self.label_shapes)
-            self._show()
+            self.show()
         return self._executor
 
     @property
@@ -149,8 +150,7 @@ class Binding:
 
     def use(self, data_shapes: Any, label_shapes: Any, loss_scale: Asked | None) -> None:
         """Have an executor for these shapes, a kept or a new one. Nothing changes if that fails."""
-        data = self._described(data_shapes, self.names.data, "data")
-        labels = self._described(label_shapes, self.names.label, "label") if label_shapes else []
+        data, labels = self._descriptions(data_shapes, label_shapes)
         self._loss_scale = loss_scale
         found = self.group.get(self.owner, _key(data, labels))
         graph = None
@@ -160,14 +160,24 @@ class Binding:
             found = self._made(data, labels)
         self._executor, self._graph = found, graph
         self.data_shapes, self.label_shapes = data, labels
-        self._show()
+        self.show()
+
+    def has(self, data_shapes: Any, label_shapes: Any) -> bool:
+        """Whether there is an executor for these shapes."""
+        return (self.owner, _key(*self._descriptions(data_shapes, label_shapes))) in self.group.members
+
+    def rest(self, stays: bool) -> None:
+        """Have no executor: those there are stay in the group, unless `stays` until it needs their room."""
+        self.hide()
+        if not stays:
+            self.group.current.pop(self.owner, None)
+        self._executor = None
 
     def expect(self, data_shapes: Any, label_shapes: Any, loss_scale: Asked | None) -> None:
-        """Let the group count what `use` of these shapes will make."""
-        data = self._described(data_shapes, self.names.data, "data")
-        labels = self._described(label_shapes, self.names.label, "label") if label_shapes else []
+        """Let the group count what `use` of these shapes will make, which is another binding's to do."""
+        self.data_shapes, self.label_shapes = self._descriptions(data_shapes, label_shapes)
         self._loss_scale = loss_scale
-        shapes, asked = self._asked(data, labels)
+        shapes, asked = self._asked(self.data_shapes, self.label_shapes)
         expect(self.symbol.graph, self.context, shapes, **asked)
 
     def _expect_others(self) -> None:
@@ -180,7 +190,7 @@ class Binding:
         self.group.drop(self.owner, _key(self.data_shapes, self.label_shapes))
         if self._executor is not None or not self.waits:
             self._executor = self._made(self.data_shapes, self.label_shapes)
-            self._show()
+            self.show()
 
     def train_with(self, optimizer: Any, loss_scale: Asked | None) -> None:
         """Plan training, with the update of `optimizer` if there is one. Nothing changes if that fails."""
@@ -198,15 +208,20 @@ class Binding:
             raise
         self._graph = None
 
-    def _show(self) -> None:
+    def show(self) -> None:
         """Let the monitor see the present executor, and no longer the one before."""
         if self.monitor is None or self._executor is None:
             return
+        self.hide()
+        self.monitor.install(self._executor)
+        self._shown = self._executor
+
+    def hide(self) -> None:
+        """Let the monitor see none of the executors."""
         seen = getattr(self.monitor, "exes", [])
         if self._shown in seen:
             seen.remove(self._shown)
-        self.monitor.install(self._executor)
-        self._shown = self._executor
+        self._shown = None
 
     @property
     def _watch(self) -> Watch | None:
@@ -221,6 +236,11 @@ class Binding:
         """Give up all executors; the arrays that others share stay."""
         self.group.drop(self.owner)
         self._executor = self._graph = None
+
+    def _descriptions(self, data: Any, labels: Any) -> tuple[list[DataDesc], list[DataDesc]]:
+        """Data and labels as they are described. Raises BindError."""
+        described = self._described(data, self.names.data, "data")
+        return described, self._described(labels, self.names.label, "label") if labels else []
 
     def _described(self, shapes: Any, names: list[str], kind: str) -> list[DataDesc]:
         bound = {d.name: d.dtype for d in (*self.data_shapes, *self.label_shapes)}
@@ -295,10 +315,11 @@ class Binding:
             optimizer=self.optimizer,
             loss_scale=self._loss_scale,
             watch=self._watch,
-            place=Place(self.group, self.owner, _key(data, labels), bounded=not self.waits),
+            place=Place(self.group, self.owner, _key(data, labels), for_now=self.waits),
             amp=self.options["amp"],
             device=self.options["device"],
             offload=self.options["offload"],
+            forward_only=self.forward_only,
         )
         return shapes, asked
 

@@ -8,7 +8,8 @@ everything together.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ..core import BindError, Context, MXLiteError, nearest, StateError
@@ -21,6 +22,7 @@ from ..memplan import Device, MemoryPlan
 from ..ndarray import NDArray
 from ..symbol.naming import NameManager
 from .base_module import BaseModule
+from .evaluation import shapes_of
 from .module import Module
 from .named_bucket import NamedBucket
 
@@ -80,6 +82,7 @@ class BoundBuckets(BaseModule):
         self._declared = self._asked or {}
         self._to_come: dict[Any, tuple[Any, Any]] = {}  # shapes by key, in this binding
         self._coming: dict[Any, Module] = {}  # those of them that the group expects
+        self._to_evaluate: dict[Any, tuple[Any, Any]] = {}  # shapes by key, of inference beside training
         self._key: Any = default_bucket_key
         self._first = self._new_first()  # at once, so that mistakes in names show here
 
@@ -215,8 +218,37 @@ class BoundBuckets(BaseModule):
             if training.optimizer is not None:
                 module._training.borrow(training)
             how = self.for_training, self.inputs_need_grad, self._grad_req
+            module._evaluation.declared = self._to_evaluate.get(key)
             module.expect_in(group, data_shapes, label_shapes, *how)
             self._coming[key] = module
+        for key, module in {**self._buckets, self._default_key: self._first}.items():
+            module._evaluation.declared = self._to_evaluate.get(key)
+            module._expect(group)
+
+    @contextmanager
+    def expecting(self, eval_data: Any) -> Iterator[None]:
+        if self._budget is None:
+            yield
+            return
+        provided = getattr(eval_data, "provide_buckets", None)
+        provided = _declared("fit: eval_data.provide_buckets", provided or {})
+        default = getattr(eval_data, "default_bucket_key", self._default_key)
+        shapes = provided or {default: shapes_of(eval_data)}
+        known = {*self._declared, *self._buckets, self._default_key}
+        declared, new = self._declared, {k: s for k, s in shapes.items() if k not in known}
+        self._declared = {**declared, **new}  # a bucket is bound for training, whoever brings its first batch
+        self._to_evaluate = {k: s for k, s in shapes.items() if k in known}
+        try:
+            yield
+            self._bind_all(new)
+            for key, described in self._to_evaluate.items():
+                if (module := self._buckets.get(key)) is not None:
+                    with self._named(key, described[0]):
+                        module._evaluation.bind(module._binding, described)
+        finally:
+            self._declared, self._to_evaluate = declared, {}
+            for module in (self._first, *self._buckets.values(), *self._coming.values()):
+                module._evaluation.forget(self._first._binding.group)
 
     def _bind_all(self, shapes: Mapping[Any, tuple[Any, Any]]) -> None:
         """Bind buckets ahead of their turns, so that no budget is refused by then; the present one stays."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ..core import BindError, Context, nearest, ShapeError, StateError, UnknownNameError
@@ -15,6 +16,7 @@ from . import parameters
 from .base_module import BaseModule
 from .binding import Binding
 from .bound_arrays import BoundArrays
+from .evaluation import Evaluation, shapes_of
 from .initializer import Uniform
 from .module_contract import as_list, by_device
 from .training import Training
@@ -37,6 +39,7 @@ class BoundModule(BaseModule):
         self._memory_budget = memory_budget
         self._binding = binding
         self._training = training
+        self._evaluation = Evaluation()
         self._preloaded: tuple[dict[str, NDArray], dict[str, NDArray]] | None = None
 
     # -- what it is ----------------------------------------------------------------------------
@@ -57,21 +60,22 @@ class BoundModule(BaseModule):
     @property
     def data_shapes(self) -> list[DataDesc]:
         self.need()
-        return self._binding.data_shapes
+        return self._present.data_shapes
 
     @property
     def label_shapes(self) -> list[DataDesc]:
         self.need()
-        return self._binding.label_shapes
+        return self._present.label_shapes
 
     @property
     def output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
         self.need()
-        return list(zip(self._output_names, self._binding.output_shapes))
+        return list(zip(self._output_names, self._present.output_shapes))
 
     @property
     def memory_plan(self) -> MemoryPlan:
-        """The plan of the step that is run for the present shapes.
+        """The plan of the step that is run for the shapes of the last batch; inference beside training has
+        plans of its own.
 
         Its fixed bytes are all that this module owns outside the arena: parameters, states, and inputs and
         outputs for each of the last shapes. Its arena is the part of the module's that this step needs.
@@ -99,6 +103,11 @@ class BoundModule(BaseModule):
     @property
     def _executor(self) -> Executor:
         return self._binding.executor
+
+    @property
+    def _present(self) -> Binding:
+        """Whose program ran last: that of steps, or of inference for other shapes."""
+        return self._evaluation.present(self._binding)
 
     @property
     def _exec_group(self) -> BoundArrays:
@@ -149,6 +158,7 @@ class BoundModule(BaseModule):
             new.group.extra = old.group.extra
         self._training.use(new, data_shapes, label_shapes, before=old)
         self._binding = new
+        self._evaluation.begin()
         self.for_training = for_training
         self.inputs_need_grad = inputs_need_grad
         self.binded = True
@@ -181,10 +191,33 @@ class BoundModule(BaseModule):
         inputs_need_grad: bool,
         grad_req: Any,
     ) -> None:
-        """Let a group count what `bind` with these arguments will make in it."""
+        """Let a group count what `bind` with these arguments will make, and what was declared for it."""
         new = self._begun(for_training, inputs_need_grad, grad_req)
         new.group = group
         self._training.expect(new, data_shapes, label_shapes)
+        if self._evaluation.declared is not None:
+            self._evaluation.expect(new, self._evaluation.declared, group)
+
+    # -- inference beside training -------------------------------------------------------------
+
+    @contextmanager
+    def expecting(self, eval_data: Any) -> Iterator[None]:
+        if self._memory_budget is None:
+            yield
+            return
+        shapes = self._evaluation.declared = shapes_of(eval_data)
+        self._binding.others, before = self._expect, self._binding.others
+        try:
+            yield
+            self._evaluation.bind(self._binding, shapes)
+        finally:
+            self._binding.others = before  # which would keep this module alive
+            self._evaluation.forget(self._binding.group)
+
+    def _expect(self, group: ExecutorGroup) -> None:
+        """Have the group count the inference that was declared."""
+        if self._evaluation.declared is not None:
+            self._evaluation.expect(self._binding, self._evaluation.declared, group)
 
     def reshape(self, data_shapes: Any, label_shapes: Any = None) -> None:
         """Bind for other input shapes; parameters, states and the arena stay, and what was bound is kept.
@@ -193,6 +226,7 @@ class BoundModule(BaseModule):
         """
         self.need()
         self._training.use(self._binding, data_shapes, label_shapes)
+        self._evaluation.rest(self._binding)
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
         """What loops after MXNet's `fit` call ahead of a batch's turn.
@@ -215,6 +249,7 @@ class BoundModule(BaseModule):
         """Have a Monitor look into this module, for all shapes; plans anew, as what it watches is kept."""
         self.need()
         wanted("install_monitor: mon", mon, "a Monitor", has=("install",))
+        self._evaluation.leave()
         self._binding.monitor = mon
         self._training.remake(self._binding)
 
@@ -293,7 +328,8 @@ class BoundModule(BaseModule):
     def get_states(self, merge_multi_context: bool = True) -> list[Any]:
         """The arrays of `state_names`, in that order; as `get_outputs` gives them."""
         self.need(params=True)
-        return by_device([self._executor.arg_dict[n] for n in self._names.states], merge_multi_context)
+        here = self._present.executor.arg_dict
+        return by_device([here[n] for n in self._names.states], merge_multi_context)
 
     def set_states(self, states: Any = None, value: float | None = None) -> None:
         """Assign all states: from a list of arrays, as `get_states` or `get_outputs` gives it, or one number.
@@ -303,7 +339,7 @@ class BoundModule(BaseModule):
         self.need(params=True)
         if (states is None) == (value is None):
             raise StateError("set_states takes either states, a list of arrays, or value, a number.")
-        here = self._executor.arg_dict
+        here = self._present.executor.arg_dict
         if states is None:
             for name in self._names.states:
                 here[name][:] = value

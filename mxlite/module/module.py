@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -196,7 +196,7 @@ class Module(SavedModule):
         """Run forward on a batch. Another batch size binds anew by itself."""
         is_train = self.for_training if is_train is None else is_train
         feed = self._prepared(data_batch, is_train)
-        self._executor.forward(is_train=is_train, **feed)
+        self._present.executor.forward(is_train=is_train, **feed)
 
     def forward_backward(self, data_batch: Any) -> None:
         """Forward in training mode and backward, pushed together: on a GPU they are one launch then."""
@@ -215,9 +215,8 @@ class Module(SavedModule):
         """What the executor for this batch is to be given, once it may run."""
         self.need(params=True)
         feed = self._binding.feed(data_batch)
-        if (shapes := self._binding.other_shapes(data_batch, feed)) is not None:
-            self.reshape(*shapes)
-        feed = self._fed = {n: a for n, a in feed.items() if self._executor.has_argument(n)}
+        self._turn_to(data_batch, feed, is_train)
+        feed = self._fed = {n: a for n, a in feed.items() if self._present.executor.has_argument(n)}
         if is_train and self._binding.waits:
             if self._training.fused:
                 raise StateError(
@@ -233,9 +232,24 @@ class Module(SavedModule):
             self._training.follow(self._binding)
         return feed
 
+    def _turn_to(self, data_batch: Any, feed: Mapping[str, Any], is_train: bool) -> None:
+        """Have a program for a batch: for training, or where there is one, that of steps."""
+        training = self._binding
+        shapes = training.other_shapes(data_batch, feed)
+        if shapes is None or is_train or not training.plan_gradients or training.has(*shapes):
+            self._evaluation.rest(training)
+            if shapes is not None:
+                self.reshape(*shapes)
+        else:
+            self._evaluation.turn_to(training, shapes, data_batch, feed)
+
     def backward(self, out_grads: Any = None) -> None:
         """Run backward; with a fused update this runs the update as well."""
         self.need(params=True)
+        if self._present is not self._binding and self._fed is not None and not self.is_fused:
+            # A step for these shapes, which looks itself whether this forward pass is one for backward.
+            self.reshape(self._present.data_shapes, self._present.label_shapes)
+            self._executor.forward(is_train=False, **self._fed)
         executor = self._executor
         if executor.updated:
             if out_grads is not None:
@@ -263,7 +277,7 @@ class Module(SavedModule):
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
         """Outputs of the last forward; each in a list of its own without `merge_multi_context`."""
         self.need(params=True)
-        return by_device(list(self._executor.outputs), merge_multi_context)
+        return by_device(list(self._present.executor.outputs), merge_multi_context)
 
     def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
         """Gradients of the data, if bound with inputs_need_grad; None where grad_req is 'null'."""
@@ -279,10 +293,11 @@ class Module(SavedModule):
         if labels is not None:
             wanted("update_metric: labels", labels, "a list of NDArrays", list, tuple)
         names = [d.name for d in self._binding.label_shapes]
-        fed, here = self._fed or {}, self._executor.arg_dict
+        executor = self._present.executor
+        fed, here = self._fed or {}, executor.arg_dict
         # What was fed lies beside the outputs: on a GPU that saves the way.
         there = {n: here[n] if fed.get(n) is a else a for n, a in zip(names, labels or [])}
-        eval_metric.update_later(there, dict(zip(self._output_names, self._executor.outputs)))
+        eval_metric.update_later(there, dict(zip(self._output_names, executor.outputs)))
 
     @staticmethod
     def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:

@@ -123,6 +123,10 @@ class ModuleContract:
         """Called by `fit` before bind."""
         self.await_optimizer()
 
+    def expecting(self, eval_data: Any) -> AbstractContextManager[None]:
+        """Inside, `fit` plans its steps: a budget is for inference on `eval_data` too."""
+        return nullcontext()
+
     def await_optimizer(self) -> None:
         """Called before bind by who is sure to call `init_optimizer`: a budget is for its states too."""
 

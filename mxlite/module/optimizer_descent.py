@@ -66,7 +66,9 @@ class OperatorOptimizer(Optimizer):
         mixed = ops.find_op(f"_fused_mp_{name}") if self.multi_precision else None
         attrs, rates = self.settings_of_operator(), 3 if self.counts else 2
         lazy = ops.find_op(f"_lazy_{name}") if self.lazy_update else None
-        return UpdateRule(ops.find_op(f"_fused_{name}"), attrs, states, mixed, rates, lazy, self.lazy_always)
+        lazy_mixed = ops.find_op(f"_lazy_mp_{name}") if self.lazy_update and mixed else None
+        fused = ops.find_op(f"_fused_{name}")
+        return UpdateRule(fused, attrs, states, mixed, rates, lazy, self.lazy_always, lazy_mixed)
 
 
 def _public(name: str) -> str:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, ExitStack
 from typing import Any
 
 from ..core import BindError, MemoryBudgetError, MXLiteError, nearest, StateError
 from ..core.wanted import wanted
+from ..io import DataBatch
 from ..ndarray import NDArray
+from ..symbol import Symbol
 from .base_module import BaseModule
+from .evaluation import shapes_of
 
 
 class SequentialModule(BaseModule):
@@ -118,6 +122,23 @@ class SequentialModule(BaseModule):
                 f"{[s[0] for s in shapes]}."
             )
         return [(name, s[1]) for name, s in zip(names, shapes)]
+
+    @contextmanager
+    def expecting(self, eval_data: Any) -> Iterator[None]:
+        data, labels = shapes_of(eval_data)
+        with ExitStack() as all_of_them:
+            for i, (module, meta) in enumerate(zip(self._modules, self._metas)):
+                data = self._rewired(i, data) if meta.get(self.META_AUTO_WIRING) else data
+                given = DataBatch([], provide_data=data)
+                given.provide_label = labels if meta.get(self.META_TAKE_LABELS) else None
+                all_of_them.enter_context(module.expecting(given))
+                if not isinstance(module.symbol, Symbol):
+                    break  # what comes behind it nobody knows
+                outputs = module.symbol.infer_shape_partial(**{d[0]: d[1] for d in data})[1]
+                if outputs is None or not all(outputs):
+                    break
+                data = list(zip(module.output_names, outputs))
+            yield
 
     def await_optimizer(self) -> None:
         for module in self._modules:

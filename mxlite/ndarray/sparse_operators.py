@@ -55,7 +55,8 @@ def run(call: Call, inputs: Sequence[NDArray], out: Any = None) -> Any:
     """The operator on arrays some of which are sparse; waits for what they are. See the table above."""
     if MODE.recording and any(origin_of(a) for a in inputs):
         return _recorded(call, inputs)
-    if issubclass(call.op, Update) and isinstance(inputs[1], RowSparseNDArray):
+    is_step = issubclass(call.op, Update) or getattr(call.op, "form", "") == "mixed"
+    if is_step and isinstance(inputs[1], RowSparseNDArray):
         return _update(call, inputs, out)
     rule = _RULES.get(call.op.op_name)
     made = None
@@ -286,15 +287,16 @@ def _joined(call: Call, ins: list[Any]) -> Made:
 # -- updates -----------------------------------------------------------------------------------------------
 
 LAZY = frozenset(["sgd_update", "sgd_mom_update", "adam_update", "ftrl_update", "adagrad_update"])
-"""Updates that leave those rows alone that a row_sparse gradient does not store."""
+"""Updates that leave those rows alone that a row_sparse gradient does not store, of 16-bit weights too."""
 
 
 def _is_lazy(op: type[Op], attrs: Any, weight: NDArray, grad: NDArray) -> bool:
-    if op.op_name == "ftrl_update":  # MXNet looks at the weight
+    name = op.op_name.removeprefix("mp_")
+    if name == "ftrl_update":  # MXNet looks at the weight
         return weight.stype == "row_sparse" or getattr(grad, "of_sparse", False)
-    if op.op_name == "adagrad_update":  # MXNet refuses decay; without it the other rows do not change anyway
+    if name == "adagrad_update":  # MXNet refuses decay; without it the other rows do not change anyway
         return not attrs.wd
-    return op.op_name in LAZY and getattr(attrs, "lazy_update", True)
+    return name in LAZY and getattr(attrs, "lazy_update", True)
 
 
 def _update(call: Call, inputs: Sequence[NDArray], out: Any) -> Any:

@@ -441,3 +441,5 @@ del _step
 
 _lazy_adam = lazy(adam_update, "_lazy_adam")
 _lazy_ftrl = lazy(ftrl_update, "_lazy_ftrl")
+_lazy_mp_adam = lazy(adam_update, "_lazy_mp_adam", masters=True)
+_lazy_mp_ftrl = lazy(ftrl_update, "_lazy_mp_ftrl", masters=True)

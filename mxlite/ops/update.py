@@ -9,6 +9,7 @@ A class here says its formula once, as `step` on matching parts of the arrays. F
                       new program. A learning rate that is nan leaves weight and states as they are
     _fused_mp_X       both
     _lazy_X           _fused_X that changes those rows alone whose flag in `rows`, uint8, is not 0
+    _lazy_mp_X        _fused_mp_X that does
     multi_X_update    many weights in one call, arrays weight by weight: w0, g0, s0, w1, g1, s1, ...
 
 All give the same bits. Arithmetic is in the type of the weight (of the master copy), in chunks whose scratch
@@ -272,9 +273,11 @@ def fused(base: type[Update], name: str, masters: bool = False) -> type[Op]:
     )
 
 
-def lazy(base: type[Update], name: str) -> type[Op]:
+def lazy(base: type[Update], name: str, masters: bool = False) -> type[Op]:
     """`_lazy_X`: the step inside a training program, on the rows that are flagged."""
-    inputs = (*base.inputs, "rows", "hyper")
+    own_inputs = (*base.inputs, *(("weight32",) if masters else ()))
+    inputs = (*own_inputs, "rows", "hyper")
+    step = master if masters else one
 
     def block(weight: Any) -> tuple[int, int]:
         """How many rows are changed at a time, and the elements of one."""
@@ -288,11 +291,11 @@ def lazy(base: type[Update], name: str) -> type[Op]:
             return
         count, width = block(own[0].shape)
         tables = [x.reshape(len(flags), width) for x in own]
-        room = count * width * own[0].dtype.itemsize
-        gathered = [
-            work[i * room : (i + 1) * room].view(own[0].dtype).reshape(count, width) for i in range(len(own))
-        ]
-        rest = work[-(-len(own) * room // 64) * 64 :]
+        gathered, rest = [], work
+        for x in own:
+            room = count * width * x.dtype.itemsize
+            gathered.append(rest[:room].view(x.dtype).reshape(count, width))
+            rest = rest[_lines(room) :]
         for begin in range(0, len(flags), max(1, count)):
             chosen = flags[begin : begin + count].view(bool)
             found = xp.count_nonzero(chosen)
@@ -300,12 +303,12 @@ def lazy(base: type[Update], name: str) -> type[Op]:
                 continue
             parts = [t[begin : begin + count] for t in tables]
             if found == len(chosen):
-                one(base, xp, a, rates, (*parts, parts[0]), rest)
+                step(base, xp, a, rates, (*parts, parts[0]), rest)
                 continue
             taken = [
                 xp.compress(chosen, part, axis=0, out=into[:found]) for part, into in zip(parts, gathered)
             ]
-            one(base, xp, a, rates, (*taken, taken[0]), rest)
+            step(base, xp, a, rates, (*taken, taken[0]), rest)
             for i, part in enumerate(parts):
                 if i != 1:  # the gradient stays as it is
                     part[chosen] = taken[i]
@@ -323,6 +326,8 @@ def lazy(base: type[Update], name: str) -> type[Op]:
         return (*(weight for _ in shapes[:-2]), weight[:1], hyper), ()
 
     def infer_type(cls: type[Op], a: Any, *dtypes: Any) -> Any:
+        if masters:
+            return (*mixed_types(cls, a, *dtypes[:-2])[0], _uint8, _float64), ()
         known = [d for d in dtypes[:-2] if d is not None]
         if any(d != known[0] for d in known) or (known and not is_floating(known[0])):
             raise DTypeError(
@@ -332,28 +337,37 @@ def lazy(base: type[Update], name: str) -> type[Op]:
 
     def workspace(a: Any, inputs: Any, outputs: Any, dtype: Any) -> int:
         count, width = block(inputs[0])
-        gathered = -(-len(base.inputs) * count * width * dtype.itemsize // 64) * 64
-        return gathered + _workspace(base.scratch)(a, ((count, width),), outputs, dtype)
+        wide = float32.itemsize if masters else dtype.itemsize
+        sizes = [dtype.itemsize] * 2 + [wide] * (len(own_inputs) - 2)  # weight and gradient; states
+        gathered = sum(_lines(count * width * size) for size in sizes)
+        scratch = _workspace(base.scratch + masters, wide=masters)
+        return gathered + scratch(a, ((count, width),), outputs, dtype)
 
     return _form(
         base,
         name,
         "lazy",
-        f"`{base.op_name}` in a program, of the rows that `rows` flags; the others stay as they are.\n\n"
-        f"{', '.join(base.inputs)}: (R, ...);  rows: (R,) uint8;  hyper: (P, {len(base.rates)}) float64, row "
+        f"`{base.op_name}` in a program, of the rows that `rows` flags"
+        f"{', through the float32 copy `weight32`' if masters else ''}; the others stay as they are.\n\n"
+        f"{', '.join(own_inputs)}: (R, ...);  rows: (R,) uint8;  hyper: (P, {len(base.rates)}) float64, row "
         f"`row` is [{', '.join(base.rates)}], read when it runs.",
         inputs=inputs,
         outputs=(),
-        inferred=(*base.inputs[2:], "rows"),
-        mutates=("weight", *base.inputs[2:]),
+        inferred=(*own_inputs[2:], "rows"),
+        mutates=("weight", *own_inputs[2:]),
         Attrs=_row_attrs(base),
         infer_shape=staticmethod(infer_shape),
         infer_type=classmethod(infer_type),
         workspace=staticmethod(workspace),
         forward=staticmethod(_kernel(inputs, (), run)),
         timed_as=staticmethod(lambda a: replace(a, row=0)),
-        has_master=False,
+        has_master=masters,
     )
+
+
+def _lines(nbytes: int) -> int:
+    """Bytes up to a whole line of the cache."""
+    return -(-nbytes // 64) * 64
 
 
 def many(
