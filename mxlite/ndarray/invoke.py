@@ -91,11 +91,17 @@ def _invoke_noted(
     cls: type[A] | None,
 ) -> Any:
     """`invoke` in training mode or under record."""
-    origins = tuple([origin_of(a) if p else None for a, p in zip(inputs, call.passes)])
+    origins = tuple([origin_of(a) for a in inputs])
     if MODE.captured is not None:
         for a in inputs:
             capture(a)
-    recorded = MODE.recording and any(origins)
+    noted = MODE.recording and any(origins)
+    recorded = noted and any(o is not None and p for o, p in zip(origins, call.passes))
+    if recorded and call.by_rows and out is None:
+        from .row_steps import is_lookup, Lookup, recorded as recorded_by_rows
+
+        if is_lookup(call, origins):
+            return recorded_by_rows(call, inputs, Lookup)  # type: ignore[arg-type]
     if inputs:
         key = tuple([(a.storage.shape, a.storage.dtype, a.storage.device) for a in inputs])
         ctx, cls = inputs[0].context, type(inputs[0])
@@ -134,8 +140,8 @@ def _invoke_noted(
     if plan.is_remote:
         run = plan.backend.issue(run, (*reads, *written))
     get_engine().push(run, reads, written, name=plan.name, device=plan.lane, kind=plan.kind)
-    if recorded:
-        note(plan, origins, inputs, versions, outs, stream, state)
+    if noted:
+        note(plan, origins, inputs, versions, outs, stream, state, not recorded)
     return given[0] if len(given) == 1 else given
 
 

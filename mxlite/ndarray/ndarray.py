@@ -64,11 +64,6 @@ class NDArray(Arithmetic, Methods, Attachment):
         """The device; `context` is the same."""
         return self.context
 
-    @property
-    def stype(self) -> str:
-        """How the elements are stored: 'default', which is dense; see `sparse_array.py` for the others."""
-        return "default"
-
     def __len__(self) -> int:
         if not self.storage.ndim:
             raise TypeError("an array without axes has no len().")
@@ -194,10 +189,6 @@ class NDArray(Arithmetic, Methods, Attachment):
         elif other is not self:
             self._copy_into(other, "copyto")
         return other
-
-    def plain(self) -> NDArray:
-        """The array itself; of a sparse one a dense copy."""
-        return self
 
     def _copy_into(self, other: Storage, name: str) -> None:
         if MODE.flags and note_copy(self, other, name):
