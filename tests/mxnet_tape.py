@@ -1,7 +1,7 @@
 """Gradients that MXNet's autograd gives where they are not plain numbers: of whole numbers, of functions that
 are constant, of and as sparse arrays. Each program gives types, storage, stored rows and values.
 
-They get the framework as `mx`: `python tests/mxnet_tape.py mxnet FILE` writes what MXNet 1.9.1 gives, which is
+They get the framework as `mx`; `python tests/mxnet_tape.py mxnet FILE` writes what MXNet 1.9.1 gives: that is
 how `golden/mxnet/tape.json` was made.
 """
 

@@ -145,6 +145,18 @@ class NDArray(Arithmetic, Methods, Attachment):
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.backend.dlpack_device(self.storage)
 
+    def to_dlpack_for_read(self) -> Any:
+        """`mx.nd.to_dlpack_for_read` of this array."""
+        from .dlpack import to_dlpack_for_read
+
+        return to_dlpack_for_read(self)
+
+    def to_dlpack_for_write(self) -> Any:
+        """`mx.nd.to_dlpack_for_write` of this array."""
+        from .dlpack import to_dlpack_for_write
+
+        return to_dlpack_for_write(self)
+
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """For libraries that share memory of a GPU by this protocol (version 3); waits as `__dlpack__`."""

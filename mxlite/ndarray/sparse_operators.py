@@ -262,13 +262,13 @@ def _joined(call: Call, ins: list[Any]) -> Made:
 
 LAZY = frozenset(
     "sgd_update sgd_mom_update adam_update mp_adam_update ftrl_update mp_ftrl_update adagrad_update "
-    "mp_adagrad_update".split()
+    "mp_adagrad_update _contrib_group_adagrad_update".split()
 )
 """Updates that leave those rows alone that a row_sparse gradient does not store."""
 
 
 def _is_lazy(op: type[Op], attrs: Any, weight: NDArray, grad: NDArray) -> bool:
-    step = op.step_of.op_name  # type: ignore[attr-defined]
+    step = getattr(op, "step_of", op).op_name
     if step == "ftrl_update":  # MXNet looks at the weight
         return weight.stype == "row_sparse" or getattr(grad, "of_sparse", False)
     if step == "adagrad_update":  # MXNet refuses decay; without it the other rows do not change anyway
