@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _NOTHING: dict[str, Any] = {}
 
+_UNMIXED = "an NDArray and a numpy array do not mix"
+
 _OPERATORS = {
     "add": ("__add__", "__radd__"),
     "subtract": ("__sub__", "__rsub__"),
@@ -49,7 +51,7 @@ def number(value: Any) -> float:
     if isinstance(value, np.generic) and value.dtype.name == "bfloat16":
         return float(value)
     if isinstance(value, np.ndarray):
-        raise TypeError("an NDArray and a numpy array do not mix; wrap the numpy array in mx.nd.array(...).")
+        raise TypeError(f"{_UNMIXED}; wrap the numpy array in mx.nd.array(...).")
     raise TypeError(
         f"an NDArray can be combined with an NDArray or a number, not with {type(value).__name__}."
     )
@@ -65,8 +67,12 @@ class Arithmetic(Storage):
 
         All others, as `np.exp(a)` and `np.all(a)`, are numpy's, of `np.asarray(a)`: they wait.
         """
-        operators = _OPERATORS.get(ufunc.__name__) if method == "__call__" and not options else None
+        operators = _OPERATORS.get(ufunc.__name__) if method == "__call__" else None
         if operators is not None:
+            if options:
+                raise TypeError(
+                    f"{_UNMIXED}: np.{ufunc.__name__} of an NDArray takes no {next(iter(options))}=."
+                )
             # numpy makes arrays without axes of its numbers before it compares them.
             left, right = (x[()] if isinstance(x, np.ndarray) and not x.ndim else x for x in inputs)
             direct, reflected = operators

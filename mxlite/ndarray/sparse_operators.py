@@ -10,7 +10,7 @@
 | dot with transpose_a                        | csr, dense or row_sparse             | row_sparse     |
 | dot                                         | dense, csr                           | csr            |
 | add_n                                       | all row_sparse                       | row_sparse     |
-| slice, Concat along axis 0                  | csr                                  | csr            |
+| slice, take of rows, Concat along axis 0    | csr                                  | csr            |
 | _square_sum along axis 1 with keepdims      | row_sparse                           | row_sparse     |
 | sum, mean, norm                             | any                                  | dense          |
 | updates of SGD, Adam, AdaGrad, Ftrl         | row_sparse gradient: its rows change |                |
@@ -41,6 +41,7 @@ from .sparse_form import (
     empty_form,
     Form,
     in_both,
+    index_type,
     RowSparseForm,
     stacked,
     united,
@@ -59,7 +60,7 @@ def run(call: Call, inputs: Sequence[NDArray], out: Any = None) -> Any:
     on_tape = MODE.recording and any(origin_of(a) for a in inputs)
     if on_tape and out is None and is_product(call, inputs):
         return recorded(call, inputs, Product)
-    if getattr(call.op, "form", "") in ("plain", "mixed") and isinstance(inputs[1], RowSparseNDArray):
+    if _is_update(call.op) and isinstance(inputs[1], RowSparseNDArray):
         return _update(call, inputs, out)
     rule = _RULES.get(call.op.op_name)
     made = None
@@ -252,6 +253,17 @@ def _slice(call: Call, ins: list[Any]) -> Made:
     return form.part(*spans) if all(b > a for a, b in spans) else None
 
 
+def _take(call: Call, ins: list[Any]) -> Made:
+    """Rows of a csr array; of others dense ones."""
+    form, indices = ins
+    if not isinstance(form, CSRForm) or call.attrs.axis != 0 or not isinstance(indices, np.ndarray):
+        return None
+    if indices.ndim != 1 or call.attrs.mode == "raise":
+        return None
+    rows, count = indices.astype(index_type), form.shape[0]
+    return form.take(rows % count if call.attrs.mode == "wrap" else np.clip(rows, 0, count - 1))
+
+
 def _joined(call: Call, ins: list[Any]) -> Made:
     if call.attrs.dim != 0 or not all(isinstance(x, CSRForm) and x.shape[1] == ins[0].shape[1] for x in ins):
         return None
@@ -265,6 +277,11 @@ LAZY = frozenset(
     "mp_adagrad_update _contrib_group_adagrad_update".split()
 )
 """Updates that leave those rows alone that a row_sparse gradient does not store."""
+
+
+def _is_update(op: type[Op]) -> bool:
+    """Whether this is the step of one weight: of weight, gradient and states."""
+    return getattr(op, "form", "") in ("plain", "mixed") or op.op_name in LAZY
 
 
 def _is_lazy(op: type[Op], attrs: Any, weight: NDArray, grad: NDArray) -> bool:
@@ -341,5 +358,6 @@ _RULES: dict[str, Rule] = {
     "_square_sum": _square_sum,
     "dot": _dot,
     "slice": _slice,
+    "take": _take,
     "Concat": _joined,
 }

@@ -27,7 +27,6 @@ class group_adagrad_update(Op):
     mutates = ("history",)
     accepts = "float"
     recomputable = False
-    form = "plain"
 
     @record
     class Attrs:
