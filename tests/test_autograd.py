@@ -666,8 +666,10 @@ def test_what_carries_no_gradient_keeps_nothing():
     with autograd.record():
         assert (data * 2).origin is None
         assert nd.one_hot(nd.array([1]), 3).origin is None
-        for constant in (nd.argmax(x, axis=0), x > 0, nd.zeros_like(x)):
+        for constant in (nd.argmax(x, axis=0), x > 0, nd.zeros_like(x), nd.exp((x > 0) * 2).reshape((2, 2))):
             assert kept_bytes(constant) == 0
+            constant.backward(retain_graph=True)
+            same(x.grad, np.zeros(4))
 
 
 def test_a_constant_may_be_written():
@@ -678,6 +680,10 @@ def test_a_constant_may_be_written():
         total = nd.zeros_like(x)
         total += x * 2
     same(sign, [2, 0])
+    with autograd.record():
+        table = nd.zeros((2, 2))
+        table[0] = x > 0
+    same(table, [[1, 0], [0, 0]])
     total.backward()
     same(x.grad, [2, 2])
 

@@ -17,7 +17,7 @@ from .generator import next_stream
 from .host import note_python
 from .plan import Call, call_of as call_of, call_with as call_with, Plan, scalar_call as scalar_call
 from .storage import RawArray, Storage
-from .tape import MODE, note, origin_of, refuse_write
+from .tape import flows, MODE, note, origin_of, refuse_write
 from .transfer import push_copy
 
 A = TypeVar("A", bound=Storage)
@@ -96,7 +96,7 @@ def _invoke_noted(
         for a in inputs:
             capture(a)
     noted = MODE.recording and any(origins)
-    recorded = noted and any(o is not None and p for o, p in zip(origins, call.passes))
+    recorded = noted and any(p and flows(o) for o, p in zip(origins, call.passes))
     if recorded and call.by_rows and out is None:
         from .row_steps import is_lookup, Lookup, recorded as recorded_by_rows
 
@@ -153,7 +153,7 @@ def sparse_kind(inputs: Sequence[Storage]) -> Any:
 def capture(array: Storage) -> None:
     """Inside `autograd.checkpoint`: remember that `array` is read, if it is on the tape."""
     origin = origin_of(array)
-    if MODE.captured is not None and origin is not None and origin not in MODE.captured:
+    if MODE.captured is not None and origin is not None and flows(origin) and origin not in MODE.captured:
         view = array.alias(array.storage)
         view.origin = origin
         MODE.captured[origin] = view
@@ -170,7 +170,7 @@ def note_view(call: Call, array: Storage, view: Storage) -> None:
     if plan is None:
         plan = call.plan(key, (array,), array.context, MODE.training, True)
     assert plan.makes[0] == (view.storage.shape, view.storage.dtype), (plan.makes, view.storage.shape)
-    note(plan, (origin,), (array,), (array.var.pushes,), (view,))
+    note(plan, (origin,), (array,), (array.var.pushes,), (view,), constant=not flows(origin))
 
 
 def note_copy(array: A, other: A, name: str) -> bool:
@@ -209,7 +209,7 @@ def refuse_loss(value: Any, name: str) -> None:
     """Raise StateError if a gradient should flow to `value` but `name` cannot be recorded."""
     if MODE.flags and isinstance(value, Storage):
         capture(value)
-        if MODE.recording and origin_of(value) is not None:
+        if MODE.recording and flows(origin_of(value)):
             raise StateError(
                 f"{name} cannot be recorded, so no gradient would reach the array that it copies. Put parts "
                 f"together with mx.nd.concat, stack or where, or copy value.detach()."

@@ -18,14 +18,14 @@ from .ndarray import NDArray
 from .plan import Call, call_of
 from .sparse_array import sparse_array
 from .sparse_form import CSRForm, index_type, RowSparseForm
-from .tape import Leaf, MODE, Origin, origin_of
+from .tape import flows, Leaf, MODE, Origin, origin_of
 
 
 def is_lookup(call: Call, origins: Sequence[Origin | None]) -> bool:
     """Whether `call` looks up rows of a leaf that wants a row_sparse gradient, alone on the tape."""
     data, weight = origins
     leaf = None if weight is None else weight[0]
-    return data is None and isinstance(leaf, Leaf) and leaf.grad.stype == "row_sparse"
+    return not flows(data) and isinstance(leaf, Leaf) and leaf.grad.stype == "row_sparse"
 
 
 def is_product(call: Call, inputs: Sequence[NDArray]) -> bool:

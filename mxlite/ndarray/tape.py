@@ -11,7 +11,8 @@ holds, and what nobody holds any more is gone:
 has one), in `kept`. relu keeps its output, an addition nothing. Each is kept as memory, Var and the number of
 writes that the Var had seen: whether somebody has written the array since is one comparison, made when the
 gradient is computed. A call is recorded if it reads an array on the tape. One that no gradient flows through
-(argmax, a comparison) is a **constant** step, which keeps nothing: behind it all gradients are 0.
+(argmax, a comparison), or none that leads further than to such calls, is a **constant** step, which keeps
+nothing: behind it all gradients are 0.
 
 A backward pass frees the steps it has been through, unless it is told to retain them. A freed step is a step
 without inputs: arrays that it made are then like any others.
@@ -69,7 +70,7 @@ class Leaf:
 
     __slots__ = ("__weakref__", "grad", "req")
 
-    freed = False
+    freed = constant = False
 
     def __init__(self, grad: Any, req: str) -> None:
         self.grad = grad
@@ -125,14 +126,18 @@ def origin_of(array: Storage) -> Origin | None:
     return None if origin is None or origin[0].freed else origin
 
 
+def flows(origin: Origin | None) -> bool:
+    """Whether a gradient goes anywhere from there: not from a constant."""
+    return origin is not None and not origin[0].constant
+
+
 def refuse_write(array: Storage, name: str) -> None:
     """Raise StateError if a write to `array` would change what the tape has recorded. A constant leaves."""
     if not MODE.recording:
         return
-    origin = origin_of(array)
-    if origin is not None and isinstance(origin[0], Step) and origin[0].constant:
+    if not flows(origin_of(array)):
         array.origin = None
-    elif origin is not None:
+    else:
         raise StateError(
             f"{name} would write to an array that is being recorded, and its gradient would be wrong. Inside "
             f"autograd.record() give the result a name of its own instead of +=, out= or a[...] =, or write "
