@@ -53,6 +53,7 @@ from .core import (
     parse_bytes as parse_bytes,
     PlaceError as PlaceError,
     PlanError as PlanError,
+    ScheduledRateError as ScheduledRateError,
     SearchLimitError as SearchLimitError,
     ShapeError as ShapeError,
     StateError as StateError,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from case import apart, Case, few, fractions, integers, normal, positive
+from case import apart, Case, constant, few, fractions, integers, normal, positive
 
 from mxlite import ops
 
@@ -365,4 +365,15 @@ ROWS: dict[str, Case] = {
     **_scalar(ops.smooth_l1, 1.0),
     **_scalar(ops.smooth_l1, 3.0, apart),
     **_whole(ops.broadcast_power),
+    "histogram": Case(ops.find_op("_histogram"), {"bin_cnt": 4, "range": (-1.0, 1.5)}, [(3, 4)]),
+    "histogram-long": Case(
+        ops.find_op("_histogram"), {"bin_cnt": 3, "range": (-1.0, 1.0)}, [(3, 3000)], large=[(900, 3000)]
+    ),
+    "histogram-edges": Case(
+        ops.find_op("_histogram"),
+        {},
+        [(3, 4), (4,)],
+        make={"bins": constant([-1, -0.25, 0.5, 2])},
+        empty=False,
+    ),
 }

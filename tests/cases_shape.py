@@ -486,6 +486,7 @@ _CONSTANTS = {
     ),
     "_linspace": Case(ops._linspace, {"start": -2, "stop": 3, "num": 300_001, "dtype": "float64"}, []),
     "_linspace-open": Case(ops._linspace, {"start": 1, "stop": 0, "num": 300_001, "endpoint": False}, []),
+    "_linspace-whole": Case(ops._linspace, {"start": 5.5, "stop": -4, "num": 300_001, "dtype": "int32"}, []),
     "_eye": Case(ops._eye, {"N": 601, "M": 500, "k": -3, "dtype": "int32"}, []),
     "_eye-square": Case(ops._eye, {"N": 601, "k": 600}, []),
     "_arange-whole": Case(

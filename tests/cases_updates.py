@@ -190,4 +190,16 @@ _MXNET_MANY = (
     "preloaded_multi_mp_sgd_mom_update",
 )  # fmt: skip
 
-ROWS: dict[str, Case] = _rows()
+ROWS: dict[str, Case] = _rows() | {
+    f"group_adagrad{kind}": Case(
+        ops.find_op("_contrib_group_adagrad_update"),
+        attrs,
+        [shape, shape, (3, 1)],
+        make={"history": positive},
+    )
+    for kind, shape, attrs in (
+        ("", (3, 4), {"lr": 0.1}),
+        ("-wide", (3, 9000), {"lr": 0.1, "epsilon": 0.1}),
+        ("-all", (3, 4), {"lr": 0.1, "rescale_grad": 0.5, "clip_gradient": 0.3}),
+    )
+}

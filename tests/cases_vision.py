@@ -158,6 +158,15 @@ def _rois(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return found
 
 
+def _turned_rois(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Regions of images 0 and 1, turned, in and a little outside an image of 6x7; the last of no image."""
+    center, size = rng.uniform(-0.9, 5, (shape[0], 2)), rng.uniform(0.3, 6, (shape[0], 2))
+    angle = rng.uniform(-200, 200, (shape[0], 1))
+    found = np.concatenate([np.arange(shape[0])[:, None] % 2, center, size, angle], axis=1)
+    found[-1:, 0] = -1
+    return found
+
+
 def _deformable(name: str, **attrs: Any) -> dict[str, Case]:
     """Rows of a deformable convolution without and with a mask; windows read in and around the image."""
     rows = {}
@@ -668,6 +677,20 @@ ROWS: dict[str, Case] = {
             "roi-align-samples": {"spatial_scale": 0.6, "sample_ratio": 2},
             "roi-align-aligned": {"spatial_scale": 0.7, "aligned": True},
             "roi-align-position": {"spatial_scale": 1.0, "position_sensitive": True, "sample_ratio": 2},
+        }.items()
+    },
+    **{
+        name: Case(
+            ops.find_op("_contrib_RROIAlign"),
+            {"pooled_size": (2, 3), **attrs},
+            [(5, 4, 6, 7), (5, 6)],
+            make={"rois": _turned_rois},
+            large=[(5, 12, 60, 70), (5, 6)],
+        )
+        for name, attrs in {
+            "rroi-align": {"spatial_scale": 1.0},
+            "rroi-align-samples": {"spatial_scale": 0.6, "sampling_ratio": 2},
+            "rroi-align-many": {"spatial_scale": 1.0, "sampling_ratio": 40},
         }.items()
     },
     **{

@@ -325,7 +325,131 @@ def language_model(mx, folder):
     return [sorted(saved), *digests(trained)]
 
 
+def executor_of_another_size(mx, folder):
+    """A reshaped executor, whose smaller arrays are the first elements of the others."""
+    net = mx.sym.FullyConnected(mx.sym.Variable("x"), num_hidden=4)
+    large = net.simple_bind(mx.cpu(), x=(5, 4), grad_req="write")
+    large.arg_arrays[0][:] = mx.nd.arange(20).reshape((5, 4))
+    large.arg_arrays[1][:] = 1
+    large.grad_arrays[0][:] = 7
+    small = large.reshape(x=(3, 4))
+    found = [small.arg_arrays[0].asnumpy().tolist(), small.grad_arrays[0].asnumpy().tolist()]
+    small.arg_arrays[0][0] = 100
+    small.forward(is_train=False)
+    found += [large.arg_arrays[0].asnumpy().tolist(), large.outputs[0].asnumpy()[:3].tolist()]
+    large.forward(is_train=False)
+    found.append(large.outputs[0].asnumpy().tolist())
+    small.forward(is_train=True)
+    small.backward(mx.nd.ones((3, 4)))
+    found.append(large.grad_arrays[0].asnumpy().tolist())
+    larger = large.reshape(allow_up_sizing=True, x=(6, 4))
+    larger.arg_arrays[0][:] = 0
+    return [*found, large.arg_arrays[0].asnumpy().tolist(), larger.arg_arrays[1].asnumpy().tolist()]
+
+
+def histograms(mx, folder):
+    """Counts and edges, of arrays and of symbols."""
+    x, edges = mx.nd.array([[0.1, 0.2, 0.9], [1, 2, -1]]), mx.nd.array([0, 0.15, 1])
+    data, bins = mx.sym.Variable("data"), mx.sym.Variable("bins")
+    equal = mx.sym.histogram(data, 4, (0, 1))
+    given = mx.sym.histogram(data, bins, name="given")
+    made = [
+        mx.nd.histogram(x, 4, (0, 1)),
+        mx.nd.histogram(x, edges),
+        equal.bind(mx.cpu(), {"data": x}).forward(),
+        given.bind(mx.cpu(), {"data": x, "bins": edges}).forward(),
+    ]
+    found = [[np.dtype(a.dtype).name, a.asnumpy().tolist()] for pair in made for a in pair]
+    return [found, given.list_outputs(), list(given.infer_shape(data=(3, 4), bins=(5,))[1])]
+
+
+def rows_with_rates(mx, folder):
+    """GroupAdaGrad on dense and row_sparse gradients."""
+    found = []
+    for stype in ("default", "row_sparse"):
+        for options in ({}, {"rescale_grad": 0.5, "clip_gradient": 0.4, "eps": 0.1}):
+            optimizer = mx.optimizer.create("groupadagrad", learning_rate=0.1, **options)
+            weight = mx.nd.array([[1, 2], [3, 4], [5, 6]])
+            grad = mx.nd.array([[1, 0.2], [0, 0], [-0.5, 0.1]]).tostype(stype)
+            state = optimizer.create_state(0, weight)
+            for _ in range(3):
+                optimizer.update(0, weight, grad, state)
+            found += [type(optimizer).__name__, weight.asnumpy().tolist(), state.asnumpy().tolist()]
+    return found
+
+
+def turned_regions(mx, folder):
+    """RROIAlign of regions inside, across and beyond the border."""
+    data = mx.nd.array(np.random.RandomState(0).randn(2, 3, 8, 8))
+    rois = [[0, 30, 30, 40, 20, 30], [1, 10, 40, 60, 10, 100], [0, 0, 0, 5, 5, 0], [1, -20, 30, 200, 100, 45]]
+    options = {"pooled_size": (2, 3), "spatial_scale": 0.125}
+    return [
+        mx.nd.contrib.RROIAlign(data, mx.nd.array(rois), sampling_ratio=n, **options).asnumpy().tolist()
+        for n in (-1, 2, 3)
+    ]
+
+
+def numbers_of_numpy(mx, folder):
+    """numpy's numbers on either side of an array, of arrays; numpy's arrays are refused."""
+    a, found = mx.nd.array([[1, 2, 3], [4, 5, 6]]), []
+    for act in (
+        lambda x, y: x + y,
+        lambda x, y: x - y,
+        lambda x, y: x * y,
+        lambda x, y: x / y,
+        lambda x, y: x % y,
+        lambda x, y: x**y,
+        lambda x, y: x == y,
+        lambda x, y: x != y,
+        lambda x, y: x < y,
+        lambda x, y: x >= y,
+    ):
+        for number in (np.float32(2), np.float64(2), np.int64(2)):
+            made = [act(a, number), act(number, a)]
+            found.append([[type(x).__name__, np.dtype(x.dtype).name, x.asnumpy().tolist()] for x in made])
+        for x, y in ((a, np.ones((2, 3))), (np.ones((2, 3)), a)):
+            try:
+                act(x, y)
+            except (TypeError, AssertionError):
+                found.append("refused")
+    large = mx.nd.array([50000001], dtype="int32")
+    assert np.all(large == 50000001) and np.any(large.floor() == 50000001)
+    array = np.ones((2, 3), "float32")
+    try:
+        array += a
+    except TypeError:
+        found.append("refused")
+    return found
+
+
+def shared_memory(mx, folder):
+    """Capsules by the functions and by the methods."""
+    a = mx.nd.array([[1, 2], [3, 4]])
+    capsules = [a.to_dlpack_for_read(), mx.nd.to_dlpack_for_read(a)]
+    written = a.copy()
+    capsules += [written.to_dlpack_for_write(), mx.nd.to_dlpack_for_write(written)]
+    shared = [mx.nd.from_dlpack(c) for c in capsules]
+    shared[2][0] = 9
+    return [x.asnumpy().tolist() for x in (*shared, a, written)]
+
+
+def rate_of_a_scheduler(mx, folder):
+    """The kind of the error of a rate that a scheduler decides."""
+    optimizer = mx.optimizer.SGD(lr_scheduler=mx.lr_scheduler.FactorScheduler(step=1), learning_rate=0.3)
+    try:
+        optimizer.set_learning_rate(0.5)
+    except UserWarning:
+        return ["refused", optimizer.learning_rate]
+
+
 PROGRAMS = (
+    executor_of_another_size,
+    histograms,
+    rows_with_rates,
+    turned_regions,
+    numbers_of_numpy,
+    shared_memory,
+    rate_of_a_scheduler,
     feed_forward_on_iterators,
     feed_forward_epochs_of_so_many_batches,
     feed_forward_on_arrays,

@@ -435,7 +435,21 @@ def key_values(mx, folder):
     return [*found, told(out), rounded(out.indices.asnumpy())]
 
 
+def rows_taken(mx, folder):
+    """take of rows of a csr array, by any mode, and counts of what is stored."""
+    x = formed(mx, made(mx, 7, 5, 4, empty_row=2), "csr")
+    found = []
+    for mode in ("clip", "wrap"):
+        rows = mx.nd.take(x, mx.nd.array([1, 7, -1, 2, 1]), mode=mode)
+        found += [told(rows), rounded(rows.indptr.asnumpy()), rounded(rows.indices.asnumpy())]
+    for axis in (None, 1):
+        count = mx.nd.contrib.getnnz(x, axis=axis)
+        found.append([np.dtype(count.dtype).name, *told(count)])
+    return found
+
+
 PROGRAMS = (
+    rows_taken,
     two_arrays,
     one_array,
     products,

@@ -95,14 +95,14 @@ def test_array_that_no_head_depends_on_keeps_its_gradient():
     same(w.grad, [7, 7])
 
 
-def test_array_behind_blockgrad_keeps_its_gradient():
+def test_array_behind_blockgrad_has_the_gradient_0():
     x, w = leaf([1, 2]), leaf([1, 2])
     x.grad[:] = 7
     with autograd.record():
         y = nd.BlockGrad(x * 1) + w
     y.backward()
     same(w.grad, [1, 1])
-    same(x.grad, [7, 7])  # the tape does not even know of it
+    same(x.grad, [0, 0])
 
 
 def test_backward_from_a_leaf_is_one():
@@ -458,10 +458,6 @@ def test_backward_of_an_array_that_is_not_on_the_tape():
         y.backward()
     with pytest.raises(StateError, match="not on the tape"):
         (leaf([1]) * 2).backward()
-    with autograd.record():
-        index = nd.argmax(leaf([[1, 2]]), axis=1)
-    with pytest.raises(StateError, match="no gradient passes"):
-        index.backward()
     null = leaf([1], "null")
     with autograd.record():
         y = null * 2
@@ -578,8 +574,8 @@ def test_wrong_arguments_are_named():
         autograd.backward(3)
     with pytest.raises(OpAttributeError, match="'write'"):
         x.attach_grad("wirte")
-    with pytest.raises(DTypeError):
-        nd.ones(2, dtype="int32").attach_grad()
+    with pytest.raises(DTypeError, match="truth values"):
+        nd.ones(2, dtype="bool").attach_grad()
     with pytest.raises(ShapeError):
         autograd.mark_variables([x], [nd.zeros(3)])
     with pytest.raises(StateError, match="variable 1"):
@@ -665,14 +661,31 @@ def test_memory_is_freed_with_the_arrays_or_by_backward():
     assert inner() is None
 
 
-def test_what_carries_no_gradient_is_not_recorded():
+def test_what_carries_no_gradient_keeps_nothing():
     x, data = leaf(normal(4)), nd.ones(4)
     with autograd.record():
         assert (data * 2).origin is None
-        assert nd.argmax(x, axis=0).origin is None
-        assert (x > 0).origin is None or kept_bytes(x > 0) == 0
-        assert nd.zeros_like(x).origin is None
         assert nd.one_hot(nd.array([1]), 3).origin is None
+        for constant in (nd.argmax(x, axis=0), x > 0, nd.zeros_like(x), nd.exp((x > 0) * 2).reshape((2, 2))):
+            assert kept_bytes(constant) == 0
+            constant.backward(retain_graph=True)
+            same(x.grad, np.zeros(4))
+
+
+def test_a_constant_may_be_written():
+    x = leaf([1, -2])
+    with autograd.record():
+        sign = nd.sign(x)
+        sign += 1
+        total = nd.zeros_like(x)
+        total += x * 2
+    same(sign, [2, 0])
+    with autograd.record():
+        table = nd.zeros((2, 2))
+        table[0] = x > 0
+    same(table, [[1, 0], [0, 0]])
+    total.backward()
+    same(x.grad, [2, 2])
 
 
 def test_hidden_outputs_are_made_only_when_backward_reads_them():

@@ -33,7 +33,8 @@ PUBLIC = """
     initializer io is_np_shape kv kvstore lr_scheduler MemoryBudgetError memplan metric misc mod model
     models module mon monitor MXLiteError MXNetError name nd NDArray ndarray np_shape num_gpus
     OpAttributeError operator OperatorError opt optimizer OutOfMemoryError parse_bytes PlaceError PlanError
-    profiler random recordio rnd rnn SearchLimitError set_gpu_memory_limit set_np_shape set_num_threads
+    profiler random recordio rnd rnn ScheduledRateError SearchLimitError set_gpu_memory_limit
+    set_np_shape set_num_threads
     ShapeError StateError sym symbol Symbol test_utils tools UnknownAttributeError UnknownNameError
     use_np_shape util var Variable visualization viz
 """.split()

@@ -409,6 +409,31 @@ def test_what_is_no_array_and_no_number_is_a_type_error(other):
         a += other
 
 
+def test_whole_numbers_at_equal_distances_are_cut():
+    assert nd.linspace(5.5, -4, 9, dtype="int32").asnumpy().tolist() == [5, 4, 3, 1, 0, 0, -1, -2, -4]
+    assert nd.linspace(0, 10, 4, endpoint=False, dtype="uint8").asnumpy().tolist() == [0, 2, 5, 7]
+
+
+def test_numpys_functions_give_numpy_arrays():
+    a = nd.array([[1, 2], [3, -4]])
+    for made, wanted in (
+        (np.exp(a), np.exp(a.asnumpy())),
+        (np.isnan(a), np.zeros((2, 2), bool)),
+        (np.maximum(a, 2), [[2, 2], [3, 2]]),
+        (np.maximum(a.asnumpy(), a), a.asnumpy()),
+        (np.add.reduce(a, axis=1), [3, -1]),
+        (np.matmul(a, a), a.asnumpy() @ a.asnumpy()),
+    ):
+        assert type(made) is np.ndarray
+        np.testing.assert_array_equal(made, wanted)
+    assert np.all(a == a) and not np.any(a > 5)
+    assert type(np.add(a, 1)) is type(np.multiply(2, a)) is nd.NDArray
+    with pytest.raises(TypeError, match="takes no out"):
+        np.add(a, a, out=np.zeros((2, 2)))
+    with pytest.raises(TypeError, match="cannot write into an NDArray"):
+        np.exp(np.zeros((2, 2)), out=a)
+
+
 def test_a_numpy_array_is_refused_with_advice():
     with pytest.raises(TypeError, match=r"mx\.nd\.array"):
         np.ones(2) + nd.ones(2)

@@ -432,11 +432,21 @@ def test_a_given_rate_is_written_to_the_schedule() -> None:
 
 
 def test_rate_cannot_be_set_beside_a_schedule() -> None:
-    with pytest.raises(StateError, match="FactorScheduler"):
-        optimizer.create("sgd", lr_scheduler=FactorScheduler(5)).set_learning_rate(0.1)
+    for kind in (StateError, UserWarning):
+        with pytest.raises(kind, match="FactorScheduler"):
+            optimizer.create("sgd", lr_scheduler=FactorScheduler(5)).set_learning_rate(0.1)
     opt = optimizer.create("sgd")
     opt.set_learning_rate(0.25)
     assert opt.learning_rate == 0.25
+
+
+def test_group_adagrad_is_for_matrices_without_decay() -> None:
+    opt = optimizer.create("groupadagrad", wd=0.1)
+    with pytest.raises(mx.ShapeError, match="matrices"):
+        opt.create_state(0, mx.nd.ones(3))
+    weight = mx.nd.ones((2, 3))
+    with pytest.raises(OpAttributeError, match="no weight decay"):
+        opt.update(0, weight, weight, opt.create_state(0, weight))
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])

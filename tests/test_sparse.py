@@ -66,7 +66,6 @@ def test_indices_that_do_not_fit_are_found():
     [
         (lambda a: a.reshape((3, 2)), mx.OpAttributeError, "cannot be reshaped"),
         (lambda a: a.tostype("row_sparse"), mx.OpAttributeError, "becomes 'default' or 'csr'"),
-        (lambda a: a.attach_grad(), mx.StateError, "no gradient in autograd"),
         (lambda a: a[0:2:2], IndexError, "without a step"),
         (lambda a: a[5], IndexError, "out of range"),
         (lambda a: a.__setitem__(0, 1), IndexError, r"a\[:\] = value"),
@@ -74,11 +73,7 @@ def test_indices_that_do_not_fit_are_found():
         (lambda a: a.as_in_context(mx.gpu(0)), mx.DeviceError, "Sparse arrays are on the CPU"),
         (lambda a: mx.nd.exp(mx.nd.ones((2, 3)), out=a), mx.DTypeError, "out is a csr one"),
         (lambda a: mx.nd.ones((3,)).tostype("csr"), mx.ShapeError, "2 axes"),
-        (
-            lambda a: mx.nd.ones((2, 3)).attach_grad(stype="row_sparse"),
-            mx.OpAttributeError,
-            "autograd are dense",
-        ),
+        (lambda a: mx.nd.ones((2, 3)).attach_grad(stype="rows"), mx.OpAttributeError, "stype must be"),
         (lambda a: mx.nd.sparse.array([1, 2]), TypeError, "sparse.array copies a sparse array"),
         (lambda a: mx.nd.sparse.csr_matrix(a, shape=(3, 2)), mx.ShapeError, "is \\(2, 3\\)"),
         (lambda a: mx.nd.sparse.retain(a, mx.nd.array([0])), mx.OpAttributeError, "needs a row_sparse"),
@@ -106,8 +101,6 @@ def test_the_gradient_of_a_product_with_a_csr_matrix_is_recorded(csr):
         loss = (mx.nd.sparse.dot(csr, weight) * mx.nd.array([[1, 2], [3, 4]])).sum()
     loss.backward()
     assert weight.grad.asnumpy().tolist() == (X.T @ [[1, 2], [3, 4]]).tolist()
-    with mx.autograd.record(), pytest.raises(mx.StateError, match="cannot be recorded"):
-        csr + weight.reshape((2, 3))
 
 
 def test_long_sums_are_made_in_pieces(monkeypatch):

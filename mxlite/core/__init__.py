@@ -41,6 +41,7 @@ from .errors import (
     OutOfMemoryError as OutOfMemoryError,
     PlaceError as PlaceError,
     PlanError as PlanError,
+    ScheduledRateError as ScheduledRateError,
     SearchLimitError as SearchLimitError,
     ShapeError as ShapeError,
     StateError as StateError,

@@ -17,6 +17,7 @@
   + PlanError                      a memory plan breaks a rule (mxlite's own fault: please report)
   + FormatError (ValueError)       a file is truncated, corrupt or of an unknown version
   + StateError (AssertionError)    calls in the wrong order (forward before bind, ...)
+    + ScheduledRateError (UserWarning) a learning rate is set that a scheduler decides
   + DeviceError                    the device is not there, or has no backend
   + EngineError                    the engine was misused (push after stop, wait inside an operation)
   + OperatorError                  an operation failed while running
@@ -160,6 +161,10 @@ class FormatError(MXLiteError, ValueError):
 
 class StateError(MXLiteError, AssertionError):
     """A call that needs another call first."""
+
+
+class ScheduledRateError(StateError, UserWarning):
+    """The learning rate follows from a scheduler. A UserWarning, as MXNet raises."""
 
 
 class DeviceError(MXLiteError):

@@ -461,7 +461,10 @@ class Executor:
     def reshape(
         self, partial_shaping: bool = False, allow_up_sizing: bool = False, **shapes: Shape
     ) -> Executor:
-        """An executor for other input shapes that shares every array whose shape stays, and the arena."""
+        """An executor for other input shapes that shares the arena, and all arrays that are not larger here.
+
+        What is smaller here is the first elements of what is there, with other axes.
+        """
         from .reshape import rebind
 
         return rebind(self, shapes, partial_shaping, allow_up_sizing)

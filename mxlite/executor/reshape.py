@@ -7,7 +7,7 @@ from math import prod
 
 from ..core import BindError, nearest, ShapeError
 from ..core.npshape import from_user
-from ..graph import Entry, Graph, LOSS_SCALE
+from ..graph import Entry, Graph, LOSS_SCALE, Shape
 from ..graph.update import HISTORY
 from ..memplan import plan_memory
 from ..ndarray import NDArray
@@ -19,6 +19,11 @@ from .lower import STAGING
 from .planned import Planned
 from .replanning import replanned
 from .step import input_names, Key
+
+
+def _first(array: NDArray, shape: Shape) -> NDArray:
+    """The array, or a view of its first elements with other axes."""
+    return array if array.shape == shape else array.reshape((-1,))[: prod(shape)].reshape(shape)
 
 
 def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_sizing: bool) -> Executor:
@@ -48,12 +53,13 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
             )
 
     def there(planned: Planned) -> dict[Key, NDArray]:
-        """The arrays of `executor` that serve here, too."""
+        """The arrays of `executor` that serve here, too; of larger ones the first elements."""
+        owned = planned.train.step.owned
         return {
-            k: a
+            k: _first(a, owned[k][0])
             for k, a in executor._arrays.items()
-            if k in planned.train.step.owned
-            and a.shape == planned.train.step.owned[k][0]
+            if k in owned
+            and prod(owned[k][0]) <= a.size
             and (k != ("var", LOSS_SCALE) or ("var", HISTORY) in executor._arrays)
             and k != STAGING
         }

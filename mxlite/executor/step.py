@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..core import BindError, is_floating, nearest, UnknownNameError
+from ..core.dtype import float32
 from ..graph import (
     backward,
     Entry,
@@ -195,7 +196,8 @@ def training_step(
     found = [(x, g) for x, g in zip(wanted, grads) if g is not None]
     flags, made = touched_rows(graph, [x for x, _ in found])
     if rule is not None:
-        flags = {x: f for x, f in flags.items() if rule.lazy and (rule.lazy_always or is_row_sparse(x))}
+        lazy = (x for x in flags if rule.lazy_always or is_row_sparse(x))
+        flags = {x: flags[x] for x in lazy if rule.lazy_of(graph.dtypes.get(x, float32))}
         if flags:
             trained = replace(trained, order=(*trained.nodes, *made))
         trained = _with_updates(replace(trained, outputs=graph.outputs), rule, found, owned, scaling, flags)

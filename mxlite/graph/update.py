@@ -29,7 +29,7 @@ class UpdateRule:
     `attrs` are its parameters without `row`, which is the parameter's row in `hyper`; a row has `rates`
     numbers. `mixed` stands in for `op` where the weight is of 16 bits, with MASTER as its last state; `lazy`
     where the gradient has flags of its rows, which it gets before `hyper`, if the weight is declared as
-    row_sparse or `lazy_always`, and `lazy_mixed` where both is so.
+    row_sparse or `lazy_always`, and `lazy_mixed` where both is so: where that is None, all rows are changed.
     """
 
     op: type[Op]
@@ -40,6 +40,10 @@ class UpdateRule:
     lazy: type[Op] | None = None
     lazy_always: bool = True
     lazy_mixed: type[Op] | None = None
+
+    def lazy_of(self, dtype: Any) -> type[Op] | None:
+        """The operator for some rows of a weight of this type; None where all rows are changed."""
+        return self.lazy if self.op_of(dtype) is self.op else self.lazy_mixed
 
     def op_of(self, dtype: Any) -> type[Op]:
         """The operator for a weight of this type."""
@@ -107,8 +111,7 @@ def fuse_updates(
         op = rule.op_of(dtype)
         states = [variable(state_name(weight.node.name, s)) for s in rule.states_of(dtype)]
         extra += [s.node for s in states]
-        lazy = rule.lazy if op is rule.op else rule.lazy_mixed
-        if weight in rows and lazy is not None:
+        if weight in rows and (lazy := rule.lazy_of(dtype)) is not None:
             op = lazy
             states.append(rows[weight])
         effects.append(

@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 from ..core.wanted import number
+from . import optimizer_contrib as _contrib
 from .optimizer_base import alike, create as create, Optimizer as Optimizer, register as register
 from .optimizer_descent import (
     LBSGD as LBSGD,
@@ -28,6 +29,7 @@ from .optimizer_imperative import (
 )
 from .updater import get_updater as get_updater, Updater as Updater
 
+contrib = _contrib
 ccSGD = SGD  # its name in older programs
 
 

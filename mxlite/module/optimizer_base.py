@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from ..core.dtype import is_floating
-from ..core.errors import FormatError, OpAttributeError, StateError
+from ..core.errors import FormatError, OpAttributeError, ScheduledRateError
 from ..core.wanted import number, wanted
 from ..graph.update import UpdateRule
 from ..ndarray import NDArray
@@ -119,9 +119,9 @@ class Optimizer:
         return self.lr if self.lr_scheduler is None else self.lr_scheduler(self.num_update)
 
     def set_learning_rate(self, lr: float) -> None:
-        """StateError if a scheduler decides the rate."""
+        """ScheduledRateError, which is a UserWarning too, if a scheduler decides the rate."""
         if self.lr_scheduler is not None:
-            raise StateError(
+            raise ScheduledRateError(
                 f"The learning rate comes from a {type(self.lr_scheduler).__name__}; "
                 f"change the scheduler instead."
             )

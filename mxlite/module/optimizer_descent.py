@@ -28,6 +28,7 @@ class OperatorOptimizer(Optimizer):
 
     lazy_update = False  # whether a row_sparse gradient leaves the rows alone that it has not
     lazy_always = True  # or only of a weight that is declared as row_sparse
+    lazy_mixed = True  # or only of a weight that is not of 16 bits, whose float32 copy steps as a whole
 
     def settings_of_operator(self) -> dict[str, Any]:
         """The operator's parameters but the rates."""
@@ -66,7 +67,9 @@ class OperatorOptimizer(Optimizer):
         mixed = ops.find_op(f"_fused_mp_{name}") if self.multi_precision else None
         attrs, rates = self.settings_of_operator(), 3 if self.counts else 2
         lazy = ops.find_op(f"_lazy_{name}") if self.lazy_update else None
-        lazy_mixed = ops.find_op(f"_lazy_mp_{name}") if self.lazy_update and mixed else None
+        lazy_mixed = (
+            ops.find_op(f"_lazy_mp_{name}") if mixed and self.lazy_update and self.lazy_mixed else None
+        )
         fused = ops.find_op(f"_fused_{name}")
         return UpdateRule(fused, attrs, states, mixed, rates, lazy, self.lazy_always, lazy_mixed)
 
@@ -85,8 +88,11 @@ class SGD(OperatorOptimizer):
     """Stochastic gradient descent with momentum.
 
     `g = clip(rescale_grad * grad) + wd * weight;  m = momentum * m - lr * g;  weight += m`. The state is m,
-    or None without momentum. With `lazy_update` a row_sparse gradient leaves the rows alone that it has not.
+    or None without momentum. With `lazy_update` a row_sparse gradient leaves the rows alone that it has not;
+    of 16-bit weights, as in MXNet, all rows are changed.
     """
+
+    lazy_mixed = False
 
     def __init__(self, momentum: float = 0.0, lazy_update: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -111,6 +117,8 @@ class NAG(OperatorOptimizer):
     weight += momentum * m - lr * g`.
     MXNet 1.9.1 stores another m when it clips or decays; see the operator `nag_mom_update`.
     """
+
+    lazy_mixed = False
 
     def __init__(self, momentum: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)

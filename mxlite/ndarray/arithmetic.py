@@ -14,6 +14,24 @@ if TYPE_CHECKING:
 
 _NOTHING: dict[str, Any] = {}
 
+_UNMIXED = "an NDArray and a numpy array do not mix"
+
+_OPERATORS = {
+    "add": ("__add__", "__radd__"),
+    "subtract": ("__sub__", "__rsub__"),
+    "multiply": ("__mul__", "__rmul__"),
+    "divide": ("__truediv__", "__rtruediv__"),
+    "remainder": ("__mod__", "__rmod__"),
+    "power": ("__pow__", "__rpow__"),
+    "equal": ("__eq__", "__eq__"),
+    "not_equal": ("__ne__", "__ne__"),
+    "greater": ("__gt__", "__lt__"),
+    "greater_equal": ("__ge__", "__le__"),
+    "less": ("__lt__", "__gt__"),
+    "less_equal": ("__le__", "__ge__"),
+}
+"""numpy's function of two operands -> our method, and that of the right operand."""
+
 
 def combine(arrays: str, scalar: str, a: Any, b: Any, out: Any = None) -> Any:
     """`a` with an array by the operator `arrays`, or with a number by the operator `scalar`."""
@@ -33,7 +51,7 @@ def number(value: Any) -> float:
     if isinstance(value, np.generic) and value.dtype.name == "bfloat16":
         return float(value)
     if isinstance(value, np.ndarray):
-        raise TypeError("an NDArray and a numpy array do not mix; wrap the numpy array in mx.nd.array(...).")
+        raise TypeError(f"{_UNMIXED}; wrap the numpy array in mx.nd.array(...).")
     raise TypeError(
         f"an NDArray can be combined with an NDArray or a number, not with {type(value).__name__}."
     )
@@ -43,7 +61,28 @@ class Arithmetic(Storage):
     """Mixin of NDArray. Both arrays must have one dtype; a number takes the array's."""
 
     __slots__ = ()
-    __array_ufunc__ = None  # numpy hands `np_array + a` to us, and we refuse it with a sentence
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """numpy's functions: an operator with a number is ours, `np_array + a` is refused with a sentence.
+
+        All others, as `np.exp(a)` and `np.all(a)`, are numpy's, of `np.asarray(a)`: they wait.
+        """
+        operators = _OPERATORS.get(ufunc.__name__) if method == "__call__" else None
+        if operators is not None:
+            if options:
+                raise TypeError(
+                    f"{_UNMIXED}: np.{ufunc.__name__} of an NDArray takes no {next(iter(options))}=."
+                )
+            # numpy makes arrays without axes of its numbers before it compares them.
+            left, right = (x[()] if isinstance(x, np.ndarray) and not x.ndim else x for x in inputs)
+            direct, reflected = operators
+            if isinstance(left, Arithmetic):
+                return getattr(left, direct)(right)
+            return getattr(right, reflected)(left)
+        if any(isinstance(x, Arithmetic) for x in options.get("out", ())):
+            raise TypeError(f"np.{ufunc.__name__} cannot write into an NDArray; a[:] = ... does.")
+        values = [np.asarray(x) if isinstance(x, Arithmetic) else x for x in inputs]
+        return getattr(ufunc, method)(*values, **options)
 
     def __add__(self, other: Any) -> NDArray:
         return combine("broadcast_add", "_plus_scalar", self, other)

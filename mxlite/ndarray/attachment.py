@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core import DTypeError, nearest, OpAttributeError
-from ..core.dtype import is_floating
 from .differentiate import run_backward
 from .storage import Storage
 from .tape import Leaf
-from .transfer import push_fill
 
 if TYPE_CHECKING:
     from .ndarray import NDArray
@@ -25,16 +23,17 @@ class Attachment(Storage):
     def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
         """Ask for this array's gradient: `.grad`, now zeros, which backward writes, or adds to if 'add'.
 
-        On an array that was recorded, what came before it is forgotten: gradients end here.
+        On an array that was recorded, what came before it is forgotten: gradients end here. `stype` says how
+        the gradient is stored, None as the array is. A row_sparse one has the rows that Embedding with
+        `sparse_grad`, or `dot` of a csr array, have read; what other operators give has its rows that are
+        not 0.
         """
+        from .creation import zeros
+
         check_req(self, grad_req)
-        if stype not in (None, "default"):
-            raise OpAttributeError(
-                f"attach_grad: gradients of autograd are dense (stype 'default'), got {stype!r}; those of a "
-                f"bound symbol can be row_sparse."
-            )
-        grad = self.fresh(self.storage.shape, self.storage.dtype, self.context)
-        push_fill(grad, 0, name="attach_grad")
+        grad = zeros(
+            self.storage.shape, self.context, self.storage.dtype, self.stype if stype is None else stype
+        )
         self.origin = (Leaf(grad, grad_req), 0)
 
     @property
@@ -53,5 +52,5 @@ class Attachment(Storage):
 def check_req(array: Storage, req: str) -> None:
     if req not in REQS:
         raise OpAttributeError(f"grad_req must be one of {REQS}, got {req!r}.{nearest(str(req), REQS)}")
-    if not is_floating(array.storage.dtype):
-        raise DTypeError(f"only arrays of a floating type have gradients, this one is {array.storage.dtype}.")
+    if array.storage.dtype == bool:
+        raise DTypeError("an array of truth values has no gradient; astype('float32') makes numbers of them.")

@@ -128,6 +128,9 @@ def grad(
         if id(g) in seen:  # a gradient that is another one, or a head gradient
             with scope(recording=create_graph):
                 g = g.copy()  # type: ignore[attr-defined]
+        leaf = origins[i][0]
+        if isinstance(leaf, Leaf) and g.stype != leaf.grad.stype and not create_graph:
+            g = g.tostype(leaf.grad.stype)  # type: ignore[union-attr]
         if create_graph and MODE.recording and origin_of(g) is None:
             g = _constant_in(asked[i], g)
         seen.add(id(g))

@@ -4,6 +4,7 @@ from ..core.namespace import namespace as _namespace
 from .control import cond as cond, foreach as foreach, while_loop as while_loop
 from .functions import FUNCTIONS as _FUNCTIONS
 from .masking import boolean_mask as boolean_mask
+from .stored_count import getnnz as getnnz
 from .zipfian import rand_zipfian as rand_zipfian
 
 __getattr__, __dir__ = _namespace(

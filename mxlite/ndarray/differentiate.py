@@ -129,11 +129,13 @@ def run_backward(
     create: bool = False,
     stop: Iterable[Origin] = (),
 ) -> list[Storage | None]:
-    """Gradients of the sum of `heads` for `wrt`, None where there is none.
+    """Gradients of the sum of `heads` for `wrt`, None for what is not behind them.
 
     With `wrt` None: for all leaves, written where these want them; returns nothing.
     """
     traced = trace([_head_origin(h) for h in heads], stop)
+    heads = [h.plain() for h in heads]
+    head_grads = [None if g is None else g.plain() for g in head_grads]
     leaves = [x for x in traced.leaves if x.req != "null"]
     if wrt is None:
         if not leaves:
@@ -174,7 +176,9 @@ def run_backward(
                 if g is None or destination.get(g) is not leaf.grad:
                     _deliver(leaf, None if g is None else run.values[g])
     else:
-        results = [None if g is None else run.result(g) for g in grads]
+        for o, g in zip(wrt, grads):
+            behind = g is None and o in known
+            results.append(run.zeros(known[o]) if behind else None if g is None else run.result(g))
     if not retain:
         traced.free()
     return results
@@ -185,7 +189,7 @@ def _head_origin(head: Storage) -> Origin:
     if origin is None:
         raise StateError(
             "this array is not on the tape: it was not computed under autograd.record() from an array with "
-            "attach_grad(), or by an operator that no gradient passes."
+            "attach_grad()."
         )
     return origin
 
@@ -213,7 +217,7 @@ def _destinations(leaves: list[Leaf], grads: Sequence[Entry | None], run: _Run) 
     found: dict[Entry, Storage] = {}
     for leaf, g in zip(leaves, grads):
         if g is not None and leaf.req == "write" and g not in found and g.node.op is not None:
-            if leaf.grad.var not in read and not _is_host(g.node):
+            if leaf.grad.var not in read and leaf.grad.stype == "default" and not _is_host(g.node):
                 read.add(leaf.grad.var)
                 found[g] = leaf.grad
     return found
@@ -226,13 +230,13 @@ def _is_host(node: Node) -> bool:
 def _deliver(leaf: Leaf, result: Storage | None) -> None:
     """Write or add a gradient that lies elsewhere. A leaf that was reached without one has the gradient 0."""
     grad = leaf.grad
-    if leaf.req == "add":
-        if result is not None:
-            invoke(call_of("broadcast_add", {}), (grad, result), grad)
-    elif result is None:
-        push_fill(grad, 0, name="full")
+    if result is None:
+        if leaf.req == "write":
+            grad[:] = 0
+    elif leaf.req == "add":
+        invoke(call_of("elemwise_add", {}), (grad, result), grad)
     else:
-        invoke(call_of("_copy", {}), (result,), grad)
+        result.copyto(grad)  # type: ignore[attr-defined]
 
 
 class _Run:
@@ -292,9 +296,7 @@ class _Run:
         if kept is not None:
             raw, var, _ = kept
         else:
-            shape, dtype, context = self.kind(e)
-            zeros = self.cls.fresh(shape, dtype, context)
-            push_fill(zeros, 0, name="full")
+            zeros = self.zeros(e)
             raw, var = zeros.storage, zeros.var
         found = self.cls.adopt(raw, context_of(raw, self.context))
         found.var = var
@@ -302,6 +304,12 @@ class _Run:
             found.origin = self.traced.origin.get(e)
         self.values[e] = found
         return found
+
+    def zeros(self, e: Entry) -> Storage:
+        """Zeros like a forward entry."""
+        made = self.cls.fresh(*self.kind(e))
+        push_fill(made, 0, name="full")
+        return made
 
     def result(self, e: Entry) -> Storage:
         """The array of a gradient that was asked for, which nobody else has."""
@@ -336,6 +344,10 @@ class _Run:
         op = node.op
         assert op is not None
         ins = [self.value(e) for e in node.inputs]
+        if op.op_name != "_grad_add":  # sums of sparse gradients are sparse
+            for i, a in enumerate(ins):
+                if a.stype != "default":
+                    ins[i] = self.values[node.inputs[i]] = a.plain()
         outs = [Entry(node, i) for i in range(node.num_outputs)]
         if _is_host(node):
             made = self._host(node, ins)

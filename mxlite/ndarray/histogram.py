@@ -10,6 +10,7 @@ import numpy as np
 from ..core.errors import ShapeError
 from ..core.wanted import number, wanted, whole
 from .creation import array
+from .invoke import call_of, invoke
 from .ndarray import NDArray
 
 
@@ -18,20 +19,20 @@ def histogram(a: NDArray, bins: int | NDArray = 10, range: Sequence[float] | Non
 
     `bins` is a number of equal bins between the two ends in `range`, or the edges. What lies outside, and
     nan, is left out. With neither range nor edges the ends are the smallest and the largest element, and both
-    results are float32, as MXNet's. Counted on the host, so it waits; there is no gradient.
+    results are float32, as MXNet's; that waits, and so does a look at given edges. There is no gradient.
     """
-    numbers = wanted("histogram: a", a, "an NDArray", NDArray).asnumpy().ravel()
+    wanted("histogram: a", a, "an NDArray", NDArray)
     if isinstance(bins, NDArray):
         if bins.ndim != 1 or bins.size < 2 or (np.diff(bins.asnumpy()) < 0).any():
             raise ShapeError(f"histogram: bins must be 2 rising edges or more, got {bins.shape}.")
-        counts, edges = np.histogram(numbers[~np.isnan(numbers)], bins.asnumpy())
-        return [array(counts, dtype="int64"), array(edges, dtype=a.dtype)]
+        counted: list[NDArray] = invoke(call_of("_histogram", {}), (a, bins.astype(a.dtype, copy=False)))
+        return counted
     count = whole("histogram: bins", bins, 1)
     if range is None:
-        return [array(x, dtype="float32") for x in np.histogram(numbers, count)]
-    low, high = (number("histogram: range", x) for x in _two(range))
-    counts, edges = np.histogram(numbers, count, (low, high))
-    return [array(counts, dtype="int64"), array(edges, dtype=a.dtype)]
+        return [array(x, dtype="float32") for x in np.histogram(a.asnumpy().ravel(), count)]
+    ends = tuple(number("histogram: range", x) for x in _two(range))
+    counted = invoke(call_of("_histogram", {"bin_cnt": count, "range": ends}), (a,))
+    return counted
 
 
 def _two(ends: Any) -> Any:

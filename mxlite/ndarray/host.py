@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..backends import backend_of
-from ..core.dtype import is_floating
 from ..graph.opdef import Op
 from .plan import Plan
 from .storage import Storage
@@ -75,5 +74,4 @@ def note_python(
     )
     plan.name = name
     plan.outputs = made
-    plan.floating = tuple(is_floating(dtype) for _, dtype in made)
     note(plan, tuple(origins), inputs, (), outs, state={"call": call})

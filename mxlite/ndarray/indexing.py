@@ -26,7 +26,7 @@ from .arithmetic import number
 from .invoke import note_copy, refuse_loss
 from .noted_index import gather, note_part
 from .storage import RawArray, Shape, Storage
-from .tape import MODE, origin_of, refuse_write
+from .tape import flows, MODE, origin_of, refuse_write
 from .transfer import push_copy, push_fill, push_on, push_values
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def get_item(array: NDArray, key: Any) -> NDArray:
                 note_part(array, (key,), row)
             return row
     where, basic = _normal(key, array.storage.shape)
-    if MODE.flags and not basic and origin_of(array) is not None:
+    if MODE.flags and not basic and flows(origin_of(array)):
         return gather(array, where, _indexed_shape(array.storage.shape, where) or (1,))
     if basic:
         backend = array.backend

@@ -17,7 +17,7 @@ from .generator import next_stream
 from .host import note_python
 from .plan import Call, call_of as call_of, call_with as call_with, Plan, scalar_call as scalar_call
 from .storage import RawArray, Storage
-from .tape import MODE, note, origin_of, refuse_write
+from .tape import flows, MODE, note, origin_of, refuse_write
 from .transfer import push_copy
 
 A = TypeVar("A", bound=Storage)
@@ -91,11 +91,17 @@ def _invoke_noted(
     cls: type[A] | None,
 ) -> Any:
     """`invoke` in training mode or under record."""
-    origins = tuple([origin_of(a) if p else None for a, p in zip(inputs, call.passes)])
+    origins = tuple([origin_of(a) for a in inputs])
     if MODE.captured is not None:
         for a in inputs:
             capture(a)
-    recorded = MODE.recording and any(origins)
+    noted = MODE.recording and any(origins)
+    recorded = noted and any(p and flows(o) for o, p in zip(origins, call.passes))
+    if recorded and call.by_rows and out is None:
+        from .row_steps import is_lookup, Lookup, recorded as recorded_by_rows
+
+        if is_lookup(call, origins):
+            return recorded_by_rows(call, inputs, Lookup)  # type: ignore[arg-type]
     if inputs:
         key = tuple([(a.storage.shape, a.storage.dtype, a.storage.device) for a in inputs])
         ctx, cls = inputs[0].context, type(inputs[0])
@@ -134,8 +140,8 @@ def _invoke_noted(
     if plan.is_remote:
         run = plan.backend.issue(run, (*reads, *written))
     get_engine().push(run, reads, written, name=plan.name, device=plan.lane, kind=plan.kind)
-    if recorded:
-        note(plan, origins, inputs, versions, outs, stream, state)
+    if noted:
+        note(plan, origins, inputs, versions, outs, stream, state, not recorded)
     return given[0] if len(given) == 1 else given
 
 
@@ -147,7 +153,7 @@ def sparse_kind(inputs: Sequence[Storage]) -> Any:
 def capture(array: Storage) -> None:
     """Inside `autograd.checkpoint`: remember that `array` is read, if it is on the tape."""
     origin = origin_of(array)
-    if MODE.captured is not None and origin is not None and origin not in MODE.captured:
+    if MODE.captured is not None and origin is not None and flows(origin) and origin not in MODE.captured:
         view = array.alias(array.storage)
         view.origin = origin
         MODE.captured[origin] = view
@@ -164,7 +170,7 @@ def note_view(call: Call, array: Storage, view: Storage) -> None:
     if plan is None:
         plan = call.plan(key, (array,), array.context, MODE.training, True)
     assert plan.makes[0] == (view.storage.shape, view.storage.dtype), (plan.makes, view.storage.shape)
-    note(plan, (origin,), (array,), (array.var.pushes,), (view,))
+    note(plan, (origin,), (array,), (array.var.pushes,), (view,), constant=not flows(origin))
 
 
 def note_copy(array: A, other: A, name: str) -> bool:
@@ -203,7 +209,7 @@ def refuse_loss(value: Any, name: str) -> None:
     """Raise StateError if a gradient should flow to `value` but `name` cannot be recorded."""
     if MODE.flags and isinstance(value, Storage):
         capture(value)
-        if MODE.recording and origin_of(value) is not None:
+        if MODE.recording and flows(origin_of(value)):
             raise StateError(
                 f"{name} cannot be recorded, so no gradient would reach the array that it copies. Put parts "
                 f"together with mx.nd.concat, stack or where, or copy value.detach()."

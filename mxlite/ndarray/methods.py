@@ -10,6 +10,7 @@ import numpy as np
 from .invoke import call_of, invoke
 from .operator_methods import OperatorMethods
 from .storage import Shape, Storage
+from .tape import origin_of
 
 if TYPE_CHECKING:
     from .ndarray import NDArray
@@ -36,7 +37,9 @@ class Methods(OperatorMethods):
             return self._apply("_copy")
         from .sparse_array import form_of_dense, sparse_array
 
-        return sparse_array(form_of_dense(stype, self.look().copy()))
+        made = sparse_array(form_of_dense(stype, self.look().copy()))
+        made.origin = origin_of(self)
+        return made
 
     def sum(
         self, axis: Axis = None, keepdims: bool = False, exclude: bool = False, out: Any = None

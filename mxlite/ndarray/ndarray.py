@@ -64,11 +64,6 @@ class NDArray(Arithmetic, Methods, Attachment):
         """The device; `context` is the same."""
         return self.context
 
-    @property
-    def stype(self) -> str:
-        """How the elements are stored: 'default', which is dense; see `sparse_array.py` for the others."""
-        return "default"
-
     def __len__(self) -> int:
         if not self.storage.ndim:
             raise TypeError("an array without axes has no len().")
@@ -150,6 +145,18 @@ class NDArray(Arithmetic, Methods, Attachment):
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.backend.dlpack_device(self.storage)
 
+    def to_dlpack_for_read(self) -> Any:
+        """`mx.nd.to_dlpack_for_read` of this array."""
+        from .dlpack import to_dlpack_for_read
+
+        return to_dlpack_for_read(self)
+
+    def to_dlpack_for_write(self) -> Any:
+        """`mx.nd.to_dlpack_for_write` of this array."""
+        from .dlpack import to_dlpack_for_write
+
+        return to_dlpack_for_write(self)
+
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """For libraries that share memory of a GPU by this protocol (version 3); waits as `__dlpack__`."""
@@ -194,10 +201,6 @@ class NDArray(Arithmetic, Methods, Attachment):
         elif other is not self:
             self._copy_into(other, "copyto")
         return other
-
-    def plain(self) -> NDArray:
-        """The array itself; of a sparse one a dense copy."""
-        return self
 
     def _copy_into(self, other: Storage, name: str) -> None:
         if MODE.flags and note_copy(self, other, name):

@@ -14,7 +14,7 @@ import numpy as np
 
 from .invoke import call_of, capture, invoke, note_view
 from .storage import Shape, Storage
-from .tape import MODE, origin_of
+from .tape import flows, MODE, origin_of
 from .transfer import put
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ Key = tuple[Any, ...]
 def note_part(array: Storage, where: Key, result: Storage) -> None:
     """Record that `result` holds `array[where]`, a key of ints, slices, None and `...`."""
     capture(array)
-    if not MODE.recording or origin_of(array) is None:
+    if not MODE.recording or not flows(origin_of(array)):
         return
     parts = _slices(where, array.storage.shape)
     part = array.alias(array.backend.part(array.storage, parts))  # of which only shape and origin count

@@ -26,11 +26,12 @@ from ..core import (
     OutOfMemoryError,
     ShapeError,
 )
-from ..core.dtype import float32, is_floating
+from ..core.dtype import float32
 from ..graph.attrs import parse_attrs
 from ..graph.derivative import names_read
 from ..graph.opdef import DType, Op, require_possible, Shapes
 from ..ops import find_op
+from ..ops.embedding import Embedding
 from ..ops.philox import RandomStream
 from .call_name import CallName
 from .storage import RawArray, Shape, Storage
@@ -54,10 +55,10 @@ class Call:
     """An operator with its parameters, and the plans for the shapes it has met.
 
     `plans` are for inference without recording, `noted` for the other modes. `passes` says of each input
-    whether a gradient can flow to it.
+    whether a gradient can flow to it, `by_rows` whether that of a table can be stored by rows.
     """
 
-    __slots__ = ("__weakref__", "attrs", "inputs", "noted", "op", "passes", "plans")
+    __slots__ = ("__weakref__", "attrs", "by_rows", "inputs", "noted", "op", "passes", "plans")
 
     def __init__(self, op: type[Op], attrs: Any) -> None:
         _all_calls.add(self)
@@ -68,6 +69,7 @@ class Call:
         self.noted: dict[Any, Plan] = {}
         makes = op.grad_op.output_names(attrs) if op.grad_op else ()
         shared = op.variadic and op.variadic in op.gradient_is
+        self.by_rows: bool = issubclass(op, Embedding) and op.by_rows(attrs)
         self.passes = tuple(shared or n in op.gradient_is or f"d_{n}" in makes for n in self.inputs)
 
     def plan(
@@ -118,7 +120,6 @@ class Call:
         plan.visible = visible
         plan.outputs = made
         if recorded:
-            plan.floating = tuple(is_floating(dtype) for _, dtype in plan.makes)
             plan.keeps = tuple((n, False, i) for i, n in enumerate(self.inputs) if n in read) + tuple(
                 (names[i], True, k) for k, i in enumerate(plan.places) if names[i] in read
             )
@@ -155,8 +156,8 @@ class Plan:
     """
 
     __slots__ = (
-        "args", "attrs", "backend", "constants", "donors", "dtype", "dtypes", "floating",
-        "gradients", "in_place", "inputs", "is_remote", "keeps", "kernel", "keywords", "kind", "kinds",
+        "args", "attrs", "backend", "constants", "donors", "dtype", "dtypes", "gradients",
+        "in_place", "inputs", "is_remote", "keeps", "kernel", "keywords", "kind", "kinds",
         "lane", "makes", "mutated", "name", "op", "outputs", "places", "random", "run", "shapes", "simple",
         "state", "train", "visible", "work",
     )  # fmt: skip
@@ -219,7 +220,6 @@ class Plan:
         self.visible = len(self.makes)
         self.outputs: tuple[Kind, ...] = ()  # of a forward call: all of them, also what it does not make
         self.keeps: tuple[tuple[str, bool, int], ...] = ()  # name, is it made, its place among them
-        self.floating: tuple[bool, ...] = ()  # of what it makes, if it is recorded
         self.gradients: dict[Any, Plan] = {}
         options = op.in_place_options(attrs)
         self.donors = tuple(
@@ -276,7 +276,6 @@ class Plan:
                 self.dtypes,
             )
             plan.outputs = tuple(kinds[n] for n in names)
-            plan.floating = (True,) * len(plan.makes)
         return plan
 
     def bind(

@@ -20,7 +20,7 @@ from .differentiate import run_backward, scope
 from .generator import noting_draws, replaying_draws
 from .host import note_python
 from .storage import Storage
-from .tape import MODE, Origin, origin_of
+from .tape import flows, MODE, Origin, origin_of
 
 
 def checkpoint(function: Callable[..., Any], *arrays: Any) -> Any:
@@ -44,7 +44,7 @@ def checkpoint(function: Callable[..., Any], *arrays: Any) -> Any:
     inputs: dict[Origin, Storage] = {}
     for a in (*arguments, *captured.values()):
         origin = origin_of(a) if isinstance(a, Storage) else None
-        if origin is not None:
+        if origin is not None and flows(origin):
             inputs.setdefault(origin, a)
     for i, out in enumerate(outs):
         if not isinstance(out, Storage):

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..core import as_dtype, Context, cpu, DeviceError, OpAttributeError, ShapeError, StateError
+from ..core import as_dtype, Context, cpu, DeviceError, OpAttributeError, ShapeError
 from ..core.wanted import found
 from ..engine import Var
 from .creation import array
@@ -25,7 +25,7 @@ from .ndarray import NDArray
 from .plan import Call
 from .sparse_form import Array, csr_of, CSRForm, empty_form, Form, index_type, row_sparse_of
 from .storage import Storage
-from .tape import MODE
+from .tape import MODE, origin_of
 from .transfer import push_on, put
 
 
@@ -76,8 +76,10 @@ class BaseSparseNDArray(NDArray):
 
     # -- dense forms -------------------------------------------------------------------------------------
 
-    def plain(self) -> NDArray:
-        return dense_array(self.form.dense(), self.context)
+    def plain(self) -> Any:
+        made = dense_array(self.form.dense(), self.context)
+        made.origin = origin_of(self)
+        return made
 
     def tostype(self, stype: str) -> NDArray:
         """A copy of another storage type: 'default', or this one's own."""
@@ -112,7 +114,9 @@ class BaseSparseNDArray(NDArray):
         if isinstance(other, Context):
             if other.device_type == "gpu":
                 raise DeviceError(f"Sparse arrays are on the CPU; plain arrays can be copied to {other}.")
-            return sparse_array(self.form, other)
+            copied = sparse_array(self.form, other)
+            copied.origin = origin_of(self)
+            return copied
         if not isinstance(other, NDArray):
             raise TypeError(f"copyto needs an NDArray or a Context, got {type(other).__name__}.")
         if other.shape != self.shape:
@@ -152,12 +156,6 @@ class BaseSparseNDArray(NDArray):
     def __reduce__(self) -> Any:
         return sparse_array, (self.form,)
 
-    def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
-        raise StateError(
-            f"A {self.stype} array has no gradient in autograd: attach it to a dense array, or train by a "
-            f"symbol, whose gradients can be row_sparse."
-        )
-
     def reshape(self, *shape: Any, reverse: bool = False, **keyword: Any) -> Self:
         raise OpAttributeError(
             f"A {self.stype} array cannot be reshaped; tostype('default') makes a dense one."
@@ -167,6 +165,9 @@ class BaseSparseNDArray(NDArray):
         """`a[:] = value`, an array of this shape; nothing else can be assigned."""
         if not isinstance(key, slice) or key != slice(None):
             raise IndexError(f"A {self.stype} array takes a[:] = value, nothing for a part of it.")
+        if isinstance(value, (int, float)) and value == 0:
+            self.storage = empty_form(self.stype, self.shape, self.form.dtype)
+            return
         if isinstance(value, (int, float)):
             value = np.full(self.shape, value, self.form.dtype)
         if not isinstance(value, NDArray):
@@ -277,6 +278,8 @@ def retain(data: RowSparseNDArray, indices: NDArray, out: Any = None) -> RowSpar
         raise OpAttributeError(f"retain needs a row_sparse array, got {found(data)}.")
     rows = indices.look() if isinstance(indices, NDArray) else np.asarray(indices)
     made = RowSparseNDArray.of(data.form.retained(rows.astype(index_type).ravel()), data.context)
+    if MODE.recording and origin_of(data) is not None:
+        made.origin = invoke(call_of("_sparse_retain", {}), (data.plain(), array(rows))).origin
     return made if out is None else made.copyto(out)
 
 

@@ -10,7 +10,7 @@
 | dot with transpose_a                        | csr, dense or row_sparse             | row_sparse     |
 | dot                                         | dense, csr                           | csr            |
 | add_n                                       | all row_sparse                       | row_sparse     |
-| slice, Concat along axis 0                  | csr                                  | csr            |
+| slice, take of rows, Concat along axis 0    | csr                                  | csr            |
 | _square_sum along axis 1 with keepdims      | row_sparse                           | row_sparse     |
 | sum, mean, norm                             | any                                  | dense          |
 | updates of SGD, Adam, AdaGrad, Ftrl         | row_sparse gradient: its rows change |                |
@@ -25,14 +25,14 @@ from typing import Any
 
 import numpy as np
 
-from ..core import OpAttributeError, StateError
+from ..core import OpAttributeError
 from ..graph.opdef import Op
 from ..ops.cut import slices_of
 from ..ops.sparse_storage import ZERO_AT_ZERO
-from ..ops.update import Update
 from .invoke import invoke
 from .ndarray import NDArray
 from .plan import Call, call_of
+from .row_steps import is_product, Product, recorded
 from .sparse_array import BaseSparseNDArray, dense_array, form_of_dense, RowSparseNDArray, sparse_array
 from .sparse_dot import times_dense, transposed_times_dense
 from .sparse_form import (
@@ -41,6 +41,7 @@ from .sparse_form import (
     empty_form,
     Form,
     in_both,
+    index_type,
     RowSparseForm,
     stacked,
     united,
@@ -52,59 +53,33 @@ Rule = Callable[[Call, list[Any]], Made]
 
 
 def run(call: Call, inputs: Sequence[NDArray], out: Any = None) -> Any:
-    """The operator on arrays some of which are sparse; waits for what they are. See the table above."""
-    if MODE.recording and any(origin_of(a) for a in inputs):
-        return _recorded(call, inputs)
-    is_step = issubclass(call.op, Update) or getattr(call.op, "form", "") == "mixed"
-    if is_step and isinstance(inputs[1], RowSparseNDArray):
+    """The operator on arrays some of which are sparse; waits for what they are. See the table above.
+
+    The tape gets the operator on dense arrays, but for products of a csr array (`row_steps.py`).
+    """
+    on_tape = MODE.recording and any(origin_of(a) for a in inputs)
+    if on_tape and out is None and is_product(call, inputs):
+        return recorded(call, inputs, Product)
+    if _is_update(call.op) and isinstance(inputs[1], RowSparseNDArray):
         return _update(call, inputs, out)
     rule = _RULES.get(call.op.op_name)
     made = None
     if rule is not None:
         made = rule(call, [a.form if isinstance(a, BaseSparseNDArray) else a.look() for a in inputs])
-    if made is None:
+    if made is None or on_tape:
         result: Any = invoke(call, [a.plain() for a in inputs])
-    elif isinstance(made, Form):
-        result = sparse_array(made, inputs[0].context)
-    else:
-        result = dense_array(made, inputs[0].context)
+    if made is not None:
+        context = inputs[0].context
+        stored = sparse_array(made, context) if isinstance(made, Form) else dense_array(made, context)
+        if on_tape:
+            stored.origin = result.origin
+        result = stored
     if out is None:
         return result
     pairs = [(result, out)] if isinstance(out, NDArray) else zip([result] if len(out) == 1 else result, out)
     for given, target in pairs:
         given.copyto(target)
     return out
-
-
-def _recorded(call: Call, inputs: Sequence[NDArray]) -> Any:
-    """Under `autograd.record()`: the product of a csr and a dense matrix; nothing else."""
-    from .host import note_python
-
-    origins = [origin_of(a) for a in inputs]
-    if call.op.op_name != "dot" or origins[0] is not None or not isinstance(inputs[0].storage, CSRForm):
-        raise StateError(
-            f"{call.op.op_name} of sparse arrays cannot be recorded; of those only dot(csr, dense) can. "
-            f"tostype('default') makes a dense array of a sparse one."
-        )
-    before = MODE.switch(recording=False)
-    try:
-        made = run(call, inputs).plain()
-    finally:
-        MODE.switch(*before)
-    note_python("dot", _Product(call, inputs[0], inputs[1].storage.shape), origins, inputs, (made,))
-    return made
-
-
-class _Product:
-    """`dot` of a csr matrix, as a call that can be differentiated."""
-
-    def __init__(self, call: Call, left: Any, shape: tuple[int, ...]) -> None:
-        self.attrs, self.left, self.shape = call.attrs, left, shape
-
-    def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
-        back = call_of("dot", {"transpose_a": not self.attrs.transpose_a})
-        made = invoke(back, (self.left, heads[0])).plain()
-        return [None, made.transpose() if self.attrs.transpose_b else made]
 
 
 # -- element by element ------------------------------------------------------------------------------------
@@ -278,6 +253,17 @@ def _slice(call: Call, ins: list[Any]) -> Made:
     return form.part(*spans) if all(b > a for a, b in spans) else None
 
 
+def _take(call: Call, ins: list[Any]) -> Made:
+    """Rows of a csr array; of others dense ones."""
+    form, indices = ins
+    if not isinstance(form, CSRForm) or call.attrs.axis != 0 or not isinstance(indices, np.ndarray):
+        return None
+    if indices.ndim != 1 or call.attrs.mode == "raise":
+        return None
+    rows, count = indices.astype(index_type), form.shape[0]
+    return form.take(rows % count if call.attrs.mode == "wrap" else np.clip(rows, 0, count - 1))
+
+
 def _joined(call: Call, ins: list[Any]) -> Made:
     if call.attrs.dim != 0 or not all(isinstance(x, CSRForm) and x.shape[1] == ins[0].shape[1] for x in ins):
         return None
@@ -286,17 +272,26 @@ def _joined(call: Call, ins: list[Any]) -> Made:
 
 # -- updates -----------------------------------------------------------------------------------------------
 
-LAZY = frozenset(["sgd_update", "sgd_mom_update", "adam_update", "ftrl_update", "adagrad_update"])
-"""Updates that leave those rows alone that a row_sparse gradient does not store, of 16-bit weights too."""
+LAZY = frozenset(
+    "sgd_update sgd_mom_update adam_update mp_adam_update ftrl_update mp_ftrl_update adagrad_update "
+    "mp_adagrad_update _contrib_group_adagrad_update".split()
+)
+"""Updates that leave those rows alone that a row_sparse gradient does not store; SGD's of 16-bit weights
+change all, as MXNet's do."""
+
+
+def _is_update(op: type[Op]) -> bool:
+    """Whether this is the step of one weight: of weight, gradient and states."""
+    return getattr(op, "form", "") in ("plain", "mixed") or op.op_name in LAZY
 
 
 def _is_lazy(op: type[Op], attrs: Any, weight: NDArray, grad: NDArray) -> bool:
-    name = op.op_name.removeprefix("mp_")
-    if name == "ftrl_update":  # MXNet looks at the weight
+    step = getattr(op, "step_of", op).op_name
+    if step == "ftrl_update":  # MXNet looks at the weight
         return weight.stype == "row_sparse" or getattr(grad, "of_sparse", False)
-    if name == "adagrad_update":  # MXNet refuses decay; without it the other rows do not change anyway
+    if step == "adagrad_update":  # MXNet refuses decay; without it the other rows do not change anyway
         return not attrs.wd
-    return name in LAZY and getattr(attrs, "lazy_update", True)
+    return op.op_name in LAZY and getattr(attrs, "lazy_update", True)
 
 
 def _update(call: Call, inputs: Sequence[NDArray], out: Any) -> Any:
@@ -305,9 +300,9 @@ def _update(call: Call, inputs: Sequence[NDArray], out: Any) -> Any:
     target = weight if out is None else out
     if not _is_lazy(call.op, call.attrs, weight, grad):
         plain = [a.plain() for a in inputs]
-        made = invoke(call, plain, plain[0])
+        made = invoke(call, plain, plain[0] if target is weight else None)
         for given, place in ((made, target), *zip(plain[2:], states)):
-            if isinstance(place, BaseSparseNDArray) or place is target:
+            if given is not place:
                 given.copyto(place)
         return target
     by_rows: Any = grad.storage
@@ -352,6 +347,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(_BY_NUMBER, _kept_at_zero),
     "zeros_like": _nothing,
     "elemwise_add": _sum_of_two(np.add),
+    "_grad_add": _sum_of_two(np.add),
     "elemwise_sub": _sum_of_two(np.subtract),
     "elemwise_mul": _product_of_two,
     "broadcast_mul": _broadcast(np.multiply),
@@ -363,5 +359,6 @@ _RULES: dict[str, Rule] = {
     "_square_sum": _square_sum,
     "dot": _dot,
     "slice": _slice,
+    "take": _take,
     "Concat": _joined,
 }

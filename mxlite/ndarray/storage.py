@@ -101,6 +101,15 @@ class Storage:
         return view
 
     @property
+    def stype(self) -> str:
+        """How the elements are stored: 'default', which is dense; see `sparse_array.py` for the others."""
+        return "default"
+
+    def plain(self) -> Any:
+        """The array itself; of a sparse one a dense copy, as far on the tape."""
+        return self
+
+    @property
     def backend(self) -> Backend:
         """The backend of its device."""
         return backend_of(self.context)

@@ -10,8 +10,9 @@ holds, and what nobody holds any more is gone:
 **A step keeps exactly the arrays that the operator's `backward` reads** (and what `derivative` reads, if it
 has one), in `kept`. relu keeps its output, an addition nothing. Each is kept as memory, Var and the number of
 writes that the Var had seen: whether somebody has written the array since is one comparison, made when the
-gradient is computed. A call is recorded if a gradient can flow through it to an array on the tape; all others
-cost nothing.
+gradient is computed. A call is recorded if it reads an array on the tape. One that no gradient flows through
+(argmax, a comparison), or none that leads further than to such calls, is a **constant** step, which keeps
+nothing: behind it all gradients are 0.
 
 A backward pass frees the steps it has been through, unless it is told to retain them. A freed step is a step
 without inputs: arrays that it made are then like any others.
@@ -69,7 +70,7 @@ class Leaf:
 
     __slots__ = ("__weakref__", "grad", "req")
 
-    freed = False
+    freed = constant = False
 
     def __init__(self, grad: Any, req: str) -> None:
         self.grad = grad
@@ -82,12 +83,13 @@ _numbers = count()
 class Step:
     """One recorded call: its plan, where its inputs came from, and what its gradient will read.
 
-    inputs: the origin of each, None for one that no gradient can flow to.
+    constant: whether its gradient is 0 for all of them.
+    inputs: the origin of each, None for one that is not on the tape.
     kept: memory, Var and pushes of that Var, for each of `plan.keeps`.
     stream, state: random stream and node state of the call, if it has them.
     """
 
-    __slots__ = ("__weakref__", "freed", "inputs", "kept", "number", "plan", "state", "stream")
+    __slots__ = ("__weakref__", "constant", "freed", "inputs", "kept", "number", "plan", "state", "stream")
 
     def __init__(
         self,
@@ -96,8 +98,10 @@ class Step:
         kept: Sequence[tuple[RawArray, Var, int]],
         stream: Any = None,
         state: dict[str, Any] | None = None,
+        constant: bool = False,
     ) -> None:
         self.plan = plan
+        self.constant = constant
         self.inputs = inputs
         self.kept = kept
         self.stream = stream
@@ -122,9 +126,18 @@ def origin_of(array: Storage) -> Origin | None:
     return None if origin is None or origin[0].freed else origin
 
 
+def flows(origin: Origin | None) -> bool:
+    """Whether a gradient goes anywhere from there: not from a constant."""
+    return origin is not None and not origin[0].constant
+
+
 def refuse_write(array: Storage, name: str) -> None:
-    """Raise StateError if a write to `array` would change what the tape has recorded."""
-    if MODE.recording and origin_of(array) is not None:
+    """Raise StateError if a write to `array` would change what the tape has recorded. A constant leaves."""
+    if not MODE.recording:
+        return
+    if not flows(origin_of(array)):
+        array.origin = None
+    else:
         raise StateError(
             f"{name} would write to an array that is being recorded, and its gradient would be wrong. Inside "
             f"autograd.record() give the result a name of its own instead of +=, out= or a[...] =, or write "
@@ -140,6 +153,7 @@ def note(
     outs: Sequence[Storage],
     stream: Any = None,
     state: dict[str, Any] | None = None,
+    constant: bool = False,
 ) -> None:
     """Record a call. `versions` are the pushes of the inputs' Vars before it."""
     kept = []
@@ -148,7 +162,6 @@ def note(
             kept.append((outs[i].storage, outs[i].var, outs[i].var.pushes))
         else:
             kept.append((inputs[i].storage, inputs[i].var, versions[i]))
-    step = Step(plan, origins, kept, stream, state)
-    for place, floating, out in zip(plan.places, plan.floating, outs):
-        if floating:
-            out.origin = (step, place)
+    step = Step(plan, origins, kept, stream, state, constant)
+    for place, out in zip(plan.places, outs):
+        out.origin = (step, place)

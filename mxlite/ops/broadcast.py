@@ -146,11 +146,11 @@ class broadcast_div(_Product):
     @staticmethod
     def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
         def by_lhs(into, d, y):
-            xp.divide(d, y, out=into)
+            xp.divide(d, y, out=into, casting="unsafe")
 
         def by_rhs(into, d, x, y):
-            xp.divide(x, y, out=into)
-            xp.divide(into, y, out=into)
+            xp.divide(x, y, out=into, casting="unsafe")
+            xp.divide(into, y, out=into, casting="unsafe")
             xp.multiply(into, d, out=into)
             xp.negative(into, out=into)
 
@@ -189,14 +189,14 @@ class broadcast_power(_Product):
         # the power is taken again.
         def by_lhs(into, d, x, y):
             xp.subtract(y, 1, out=into)
-            xp.power(x, into, out=into)
+            power(xp, x, into, into)
             xp.multiply(into, y, out=into)
             xp.multiply(into, d, out=into)
 
-        def by_rhs(into, d, x, power):
+        def by_rhs(into, d, x, z):
             xp.copyto(into, x)
-            xp.log(into, out=into)
-            xp.multiply(into, power, out=into)
+            xp.log(into, out=into, casting="unsafe")
+            xp.multiply(into, z, out=into)
             xp.multiply(into, d, out=into)
 
         if d_lhs is not None:

@@ -10,7 +10,7 @@ from ..core.npshape import from_user, UNKNOWN
 from ..core.record import record
 from ..graph.opdef import Op
 from .blocks import require_finite, weak
-from .like import fill_range
+from .like import fill_range, in_steps_of
 
 
 class Constant(Op):
@@ -119,7 +119,8 @@ class _arange(Constant):
 
     @staticmethod
     def forward(xp, a, *, out):
-        fill_range(xp, out, _range(a)[0], a.step, a.repeat)
+        start, step = in_steps_of(out.dtype, _range(a)[0], a.step)
+        fill_range(xp, out, start, step, a.repeat)
 
 
 def _is_open(a):
@@ -133,8 +134,8 @@ def _range(a):
 class _linspace(Constant):
     """`num` numbers from `start` to `stop`, equally far from each other.
 
-    ->  out: (`num`,) of `dtype`, float32 unless given. With `endpoint`, the last one is `stop`, else the one
-    after it would be. `ctx` is where the array will live.
+    ->  out: (`num`,) of `dtype`, float32 unless given; whole ones are cut towards 0. With `endpoint`, the
+    last one is `stop`, else the one after it would be. `ctx` is where the array will live.
     """
 
     @record

@@ -85,7 +85,7 @@ class cumprod(_Cumulative):
         xp.multiply(d_out, out, out=flat, casting="unsafe")
         back = CumulativeAttrs(attrs.axis, None, attrs.exclusive, not attrs.reverse)
         _run(xp, xp.add, back, d_a, d_a)
-        xp.divide(d_a, a, out=d_a)
+        xp.divide(d_a, a, out=d_a, casting="unsafe")
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):

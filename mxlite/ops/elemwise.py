@@ -106,10 +106,10 @@ class elemwise_div(_Binary):
     def backward(xp, a, d_out, rhs, out, *, d_lhs, d_rhs):
         if d_rhs is not None:
             xp.multiply(d_out, out, out=d_rhs)
-            xp.divide(d_rhs, rhs, out=d_rhs)
+            xp.divide(d_rhs, rhs, out=d_rhs, casting="unsafe")
             xp.negative(d_rhs, out=d_rhs)
         if d_lhs is not None:
-            xp.divide(d_out, rhs, out=d_lhs)
+            xp.divide(d_out, rhs, out=d_lhs, casting="unsafe")
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):

@@ -77,8 +77,13 @@ class Embedding(Op):
             combine(xp, xp.add, d_weight[None], flat, rows[None])
 
     @classmethod
+    def by_rows(cls, a):
+        """Whether the gradient of `weight` may be stored by rows."""
+        return a.sparse_grad
+
+    @classmethod
     def touched_rows(cls, a, ins, out_rows, csr):
-        return {"weight": frozenset([("_touched_rows", ins["data"], a.input_dim)])} if a.sparse_grad else {}
+        return {"weight": frozenset([("_touched_rows", ins["data"], a.input_dim)])} if cls.by_rows(a) else {}
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -102,8 +107,8 @@ class _contrib_SparseEmbedding(Embedding):
         deterministic: bool = False
 
     @classmethod
-    def touched_rows(cls, a, ins, out_rows, csr):
-        return {"weight": frozenset([("_touched_rows", ins["data"], a.input_dim)])}
+    def by_rows(cls, a):
+        return True
 
 
 def _add_sorted(xp: Any, target: Any, flat: Any, source: Any, work: Any) -> None:

@@ -195,17 +195,18 @@ class _contrib_arange_like(Move):
 
     @staticmethod
     def forward(xp, a, data, *, out):
-        fill_range(xp, out, a.start, a.step, a.repeat)
+        start, step = in_steps_of(out.dtype, a.start, a.step)
+        fill_range(xp, out, start, step, a.repeat)
+
+
+def in_steps_of(dtype, start, step):
+    """`start` and `step`; for whole numbers cut towards 0, as numpy and MXNet do."""
+    return (start, step) if is_floating(dtype) else (int(start), int(step))
 
 
 def fill_range(xp, out, start, step, repeat):
-    """``start + (i // repeat) * step`` into the i-th element of `out`, formed in float64.
-
-    Of whole numbers `start` and `step` are cut towards 0 before, as numpy and MXNet do.
-    """
+    """``start + (i // repeat) * step`` into the i-th element of `out`, formed in float64."""
     flat = out.reshape(-1)
-    if not is_floating(out.dtype):
-        start, step = int(start), int(step)
     for first in range(0, flat.size, PIECE):
         part = flat[first : first + PIECE]
         values = xp.arange(first, first + part.size) // repeat * step

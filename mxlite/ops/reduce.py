@@ -139,7 +139,7 @@ class mean(_Accumulated):
     def backward(xp, a, d_out, *, d_data):
         if d_data.size:
             kept = d_out.reshape(kept_shape(a, d_data.shape))
-            xp.divide(kept, d_data.size // d_out.size, out=d_data)
+            xp.divide(kept, d_data.size // d_out.size, out=d_data, casting="unsafe")
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -161,7 +161,7 @@ class prod(_Accumulated):
     @staticmethod
     def backward(xp, a, d_out, data, out, *, d_data):
         kept = kept_shape(a, data.shape)
-        xp.divide(out.reshape(kept), data, out=d_data)
+        xp.divide(out.reshape(kept), data, out=d_data, casting="unsafe")
         xp.multiply(d_data, d_out.reshape(kept), out=d_data)
 
     @staticmethod

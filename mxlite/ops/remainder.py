@@ -68,7 +68,7 @@ class fmod(_Product):
     @staticmethod
     def backward(xp, a, d_out, lhs, rhs, *, d_lhs, d_rhs, work):
         def by_rhs(into, d, x, y):
-            xp.divide(x, y, out=into)
+            xp.divide(x, y, out=into, casting="unsafe")
             xp.trunc(into, out=into)
             xp.multiply(into, d, out=into)
             xp.negative(into, out=into)

@@ -98,7 +98,7 @@ class _mul_scalar(_Scalar):
 
     @staticmethod
     def backward(xp, a, d_out, *, d_data):
-        xp.multiply(d_out, a.scalar, out=d_data)
+        xp.multiply(d_out, weak(d_data, a.scalar), out=d_data)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -120,7 +120,7 @@ class _div_scalar(_Scalar):
 
     @staticmethod
     def backward(xp, a, d_out, *, d_data):
-        xp.divide(d_out, a.scalar, out=d_data)
+        xp.divide(d_out, weak(d_data, a.scalar), out=d_data, casting="unsafe")
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -142,9 +142,10 @@ class _rdiv_scalar(_Scalar):
 
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
-        xp.divide(d_out, data, out=d_data)
-        xp.divide(d_data, data, out=d_data)
-        xp.multiply(d_data, -a.scalar, out=d_data)
+        for d, x, into in pieces(d_out, data, d_data):
+            slope = xp.divide(-weak(data, a.scalar), x)
+            xp.divide(slope, x, out=slope)
+            xp.multiply(d, slope, out=into, casting="unsafe")
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -170,9 +171,9 @@ class _power_scalar(_Scalar):
         if a.scalar == 2:
             xp.multiply(data, d_out, out=d_data)
         else:
-            xp.power(data, a.scalar - 1, out=d_data)
+            power(xp, data, weak(data, a.scalar) - 1, d_data)
             xp.multiply(d_data, d_out, out=d_data)
-        xp.multiply(d_data, a.scalar, out=d_data)
+        xp.multiply(d_data, weak(data, a.scalar), out=d_data)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -196,7 +197,7 @@ class _rpower_scalar(_Scalar):
     @staticmethod
     def backward(xp, a, d_out, out, *, d_data):
         xp.multiply(d_out, out, out=d_data)
-        xp.multiply(d_data, log_of(a.scalar), out=d_data)
+        xp.multiply(d_data, log_of(a.scalar), out=d_data, casting="unsafe")
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -289,7 +290,7 @@ class _rmod_scalar(_Scalar):
     @staticmethod
     def backward(xp, a, d_out, data, *, d_data):
         for d, x, into in pieces(d_out, data, d_data):
-            slope = xp.floor_divide(a.scalar, x)
+            slope = xp.floor_divide(weak(data, a.scalar), x)
             xp.negative(slope, out=slope)
             xp.multiply(d, slope, out=into)
 

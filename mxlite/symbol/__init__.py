@@ -16,6 +16,7 @@ from .creation import (
     zeros as zeros,
 )
 from .functions import operator_function as operator_function
+from .histogram import histogram as histogram
 from .naming import NameManager as NameManager, Prefix as Prefix
 from .operator import Custom as Custom
 from .symbol import (

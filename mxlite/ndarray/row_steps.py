@@ -1,0 +1,91 @@
+"""Steps of the tape that give a weight a row_sparse gradient: lookups of rows, products with csr matrices.
+
+The gradient stores the rows that the step read, and no array of the weight's size is made. Any other step
+gives a dense gradient, of which a leaf that wants row_sparse stores the rows that are not 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .creation import zeros
+from .host import note_python
+from .invoke import invoke
+from .ndarray import NDArray
+from .plan import Call, call_of
+from .sparse_array import sparse_array
+from .sparse_form import CSRForm, index_type, RowSparseForm
+from .tape import flows, Leaf, MODE, Origin, origin_of
+
+
+def is_lookup(call: Call, origins: Sequence[Origin | None]) -> bool:
+    """Whether `call` looks up rows of a leaf that wants a row_sparse gradient, alone on the tape."""
+    data, weight = origins
+    leaf = None if weight is None else weight[0]
+    return not flows(data) and isinstance(leaf, Leaf) and leaf.grad.stype == "row_sparse"
+
+
+def is_product(call: Call, inputs: Sequence[NDArray]) -> bool:
+    """Whether `call` is ``dot(csr, weight)`` with the weight alone on the tape."""
+    return (
+        call.op.op_name == "dot"
+        and origin_of(inputs[0]) is None
+        and isinstance(inputs[0].storage, CSRForm)
+        and not isinstance(inputs[1].storage, CSRForm)
+        and inputs[1].storage.ndim == 2
+    )
+
+
+def recorded(call: Call, inputs: Sequence[NDArray], step: type[_RowStep]) -> Any:
+    """The call, which is not seen by the tape, and `step` in its place."""
+    before = MODE.switch(recording=False)
+    try:
+        made = invoke(call, inputs)
+    finally:
+        MODE.switch(*before)
+    note_python(call.op.op_name, step(call, inputs), [origin_of(a) for a in inputs], inputs, (made,))
+    return made
+
+
+class _RowStep:
+    """A call on what selects rows, and on a weight, whose gradient it makes."""
+
+    def __init__(self, call: Call, inputs: Sequence[NDArray]) -> None:
+        self.attrs, self.selects, self.shape = call.attrs, inputs[0].copy(), inputs[1].shape
+
+    def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
+        """None for what selects, and the weight's; dense if the gradient is to be differentiated again."""
+        made = self.gradient(heads[0].plain())
+        return [None, made.plain() if MODE.recording else made]
+
+    def gradient(self, head: NDArray) -> NDArray:
+        raise NotImplementedError
+
+
+class Lookup(_RowStep):
+    """`Embedding`: the rows that were named, each with the sum of its gradients."""
+
+    def gradient(self, head: NDArray) -> NDArray:
+        if MODE.recording:
+            nothing = zeros(self.shape, head.context, head.dtype)
+            call = call_of("index_add", {"axis": 0, "mode": "clip"})
+            made: NDArray = invoke(call, (nothing, self.selects, head))
+            return made
+        named = np.clip(self.selects.look().ravel(), 0, self.shape[0] - 1).astype(index_type)
+        order = named.argsort(kind="stable")
+        rows, begins = np.unique(named[order], return_index=True)
+        terms = head.look().reshape(len(named), -1)
+        sums = np.add.reduceat(terms[order], begins, axis=0) if len(rows) else terms
+        return sparse_array(RowSparseForm(self.shape, sums, rows), head.context)
+
+
+class Product(_RowStep):
+    """`dot` of a csr matrix: the rows that it has columns for."""
+
+    def gradient(self, head: NDArray) -> NDArray:
+        back = call_of("dot", {"transpose_a": not self.attrs.transpose_a})
+        made: NDArray = invoke(back, (self.selects, head))
+        return made.plain().transpose() if self.attrs.transpose_b else made
