@@ -45,7 +45,7 @@ BUDGETS = 64  # at most
 NEAR = 8  # units of seconds that count as nothing
 BELOW, SLOWEST = (0.98, 0.95, 0.92), 3  # of the least bytes known; seconds there, of those of that point
 ROUNDS = 2  # searches, each for what beats the points that the one before has left
-LONG = 1_200_000  # labels looked at in a search that no other one follows
+LONG, LONGEST = 1_200_000, 2_000_000  # labels looked at; after more no second search follows, and no last one
 SOONER = 8  # one in so many labels that go on comes from tasks that run before they are read
 EARLY = 2  # such tasks of one stage, where points of the frontier agree on all else
 NEVER = 1 << 58  # units of seconds
@@ -286,26 +286,31 @@ def beam(pool: Pool) -> None:
     stages = Stages(problem, pool.evaluator.profiles)
     forced = sum(1 << u for u in np.flatnonzero(pool.forced).tolist())
     done: set[tuple[int, int]] = set()
+    looked_at = 0
     for _ in range(ROUNDS):
         todo = [way for way in _budgets(pool.points, stages.unit) if way not in done]
         done.update(todo)
-        if not todo or not 0 < _search(pool, stages, todo, forced) <= LONG:
+        if not todo:
             break
-    known = pool.states([p for p in pool.points if p.array.min(initial=0) >= 0])
-    _search(pool, stages, _budgets(pool.points, stages.unit), forced, pool.holds.sets(known))
+        found, number = _search(pool, stages, todo, forced)
+        looked_at += number
+        if not found or looked_at > LONG:
+            break
+    if looked_at <= LONGEST:
+        known = pool.states([p for p in pool.points if p.array.min(initial=0) >= 0])
+        _search(pool, stages, _budgets(pool.points, stages.unit), forced, pool.holds.sets(known))
 
 
 def _search(
     pool: Pool, stages: Stages, todo: Sequence[tuple[int, int]], forced: int, known: Array | None = None
-) -> int:
-    """Search for `todo`, as `_budgets` gives it. How many labels were looked at; 0 if nothing was found."""
+) -> tuple[bool, int]:
+    """Search for `todo`, as `_budgets` gives it: whether there is anything, and labels looked at."""
     budgets, upper = np.array(todo, np.int64).T
     search = Beam(stages, budgets, upper, min(WIDEST, LABELS // len(budgets)), forced, known)
     found = search.run()
-    if not found:
-        return 0
-    pool.held("beam", pool.holds.of_sets(np.stack([*found.values()])))
-    return search.looked_at
+    if found:
+        pool.held("beam", pool.holds.of_sets(np.stack([*found.values()])))
+    return bool(found), search.looked_at
 
 
 def _budgets(points: Sequence[Point], unit: float) -> list[tuple[int, int]]:
