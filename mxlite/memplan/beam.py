@@ -19,18 +19,23 @@ be beaten. Of each budget only a number of labels go on: those of the fewest sec
 run, with what is held counted at `prices.py`. Where all labels of a budget have ended, others get its places.
 What is found leaves gaps in bytes to the points around it, so these are searched once more. B. T. Lowerre
 1976, "The HARPY speech recognition system", is where beams come from.
+
+Beginnings are lost where most is chosen at once: behind the forward pass, of which half a graph's results may
+have to go. But the points of a frontier, of all bytes, agree on much of it. So in the end there is a search
+that chooses only what they do not agree on: what all of them hold at a stage is not dropped there, and what
+none of them holds is not held. Far fewer labels are left to choose from, so these may differ in more: two
+tasks of a stage, each with what must run for it, may run before they are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from .pool import Point, Pool
 from .prices import Prices
-from .stages import MOST, Stages
+from .stages import any_of, MOST, Stages
 
 Array = np.ndarray
 
@@ -40,45 +45,57 @@ BUDGETS = 64  # at most
 NEAR = 8  # units of seconds that count as nothing
 BELOW, SLOWEST = (0.98, 0.95, 0.92), 3  # of the least bytes known; seconds there, of those of that point
 ROUNDS = 2  # searches, each for what beats the points that the one before has left
-LONG = 1_200_000  # labels looked at in a search that no other one follows
+LONG, LONGEST = 1_200_000, 2_000_000  # labels looked at; after more no second search follows, and no last one
 SOONER = 8  # one in so many labels that go on comes from tasks that run before they are read
+EARLY = 2  # such tasks of one stage, where points of the frontier agree on all else
 NEVER = 1 << 58  # units of seconds
 
 
-@dataclass(frozen=True, slots=True)
 class Labels:
-    """Beginnings of schedules, one in each row: which `budget` it is for, what is `held` when the last stage
-    begins and `after` it, seconds `spent` before that stage and up to its end, and of which label it is
-    (`origin`).
+    """Beginnings of schedules, one in each column of `table`. Its rows say which `budget` it is for, what is
+    `held` when the last stage begins and `after` it, seconds `spent` before that stage and up to its end
+    (`now`), and of which label it is (`origin`).
     """
 
-    budget: Array
-    held: Array
-    after: Array
-    spent: Array
-    now: Array
-    origin: Array
+    def __init__(self, table: Array) -> None:
+        self.table = table
+        self.budget, self.held, self.after, self.spent, self.now, self.origin = table
 
     def __len__(self) -> int:
         return len(self.budget)
 
     def __getitem__(self, some: Array | slice) -> Labels:
-        return Labels(*(getattr(self, name)[some] for name in self.__slots__))
+        return Labels(self.table[:, some])
 
     @classmethod
     def joined(cls, parts: Sequence[Labels]) -> Labels:
-        return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in cls.__slots__))
+        """All of several, one behind the other."""
+        return cls(np.concatenate([p.table for p in parts], axis=1))
 
 
 class Beam:
     """Searches of one problem, within `budgets` bytes each, for less than `upper` units of seconds. Of each
-    budget `width` labels go on, and more when others have ended.
+    budget `width` labels go on, and more when others have ended. Of `known` schedules (schedules, stages + 1)
+    as `run` gives them, what all hold is not dropped, and what none holds is not held.
     """
 
-    def __init__(self, stages: Stages, budgets: Array, upper: Array, width: int, forced: int = 0) -> None:
+    def __init__(
+        self,
+        stages: Stages,
+        budgets: Array,
+        upper: Array,
+        width: int,
+        forced: int = 0,
+        known: Array | None = None,
+    ) -> None:
         self.stages, self.budgets, self.upper, self.width = stages, budgets, upper, width
         self.labels, self.widest = width * len(budgets), width * WIDER
-        self.first = stages.useful[0] & ~(forced & stages.free)
+        self.ever, self.always, self.early = stages.useful, [0] * len(stages.useful), 1
+        if known is not None:
+            self.ever = [e & u for e, u in zip(np.bitwise_or.reduce(known).tolist(), stages.useful)]
+            self.always = np.bitwise_and.reduce(known).tolist()
+            self.early = EARLY
+        self.first = self.ever[0] & ~(forced & stages.free)
         self.prices = Prices(stages, budgets)
         self.looked_at = 0
 
@@ -108,7 +125,9 @@ class Beam:
         stages = self.stages
         number = np.arange(len(self.budgets))
         zero = np.zeros(len(number), np.int64)
-        labels = Labels(number, zero, np.full(len(number), self.first, np.int64), zero, zero, zero)
+        labels = Labels(
+            np.stack([number, zero, np.full(len(number), self.first, np.int64), zero, zero, zero])
+        )
         prices = self.prices.of(0)
         for u in range(stages.number):
             nbytes, past = stages.forward_bytes(u)
@@ -119,7 +138,7 @@ class Beam:
                 live = nbytes + stages.bytes[0](after & past) - ((ends & ~after) != 0) * stages.saved[u]
                 fits = live <= self.budgets[labels.budget]
                 done.append(labels[fits])
-                labels = self._dropped(labels[~fits], (past | ends) & stages.free)
+                labels = self._dropped(labels[~fits], (past | ends) & stages.free & ~self.always[0])
                 labels = self._best(labels, 0, prices, self.width)
             if not done:
                 return labels
@@ -128,22 +147,26 @@ class Beam:
 
     def _stage(self, j: int, labels: Labels) -> Labels:
         """The labels behind stage j that go on from `labels`."""
-        stages, useful = self.stages, self.stages.useful[j + 1]
+        stages, useful = self.stages, self.ever[j + 1]
         if len(labels):
             self.width = min(self.labels // len(np.unique(labels.budget)), self.widest)
         held = labels.after
         present = held | stages.missing(held, stages.asked[j])
         wish = present & useful
-        labels = Labels(labels.budget, held, wish, labels.now, labels.now, np.arange(len(labels)))
+        labels = Labels(np.stack([labels.budget, held, wish, labels.now, labels.now, np.arange(len(labels))]))
         labels = self._costed(labels, j)
         # What the stage reads is there in any case.
-        may = useful & stages.free & ~(stages.asked[j] & ~stages.own_donors[j])
+        may = useful & stages.free & ~self.always[j + 1] & ~(stages.asked[j] & ~stages.own_donors[j])
         labels = self._fitting(labels, j, may, wish, self.width)
         if stages.asked[j + 1]:  # else what it would be for can as well run there
-            some = self.width // SOONER
-            sooner = self._best(self._costed(self._sooner(labels, j), j), j + 1, self.prices.of(j + 1), some)
-            sooner = self._fitting(sooner, j, may, np.full(len(held), useful), some)
-            labels = Labels.joined([labels, sooner])
+            some, done, sooner = self.width // SOONER, [labels], labels
+            for _ in range(self.early):
+                sooner = self._best(
+                    self._costed(self._sooner(sooner, j), j), j + 1, self.prices.of(j + 1), some
+                )
+                sooner = self._fitting(sooner, j, may, np.full(len(held), useful), some)
+                done.append(sooner)
+            labels = Labels.joined(done)
         return self._best(labels, j + 1, self.prices.of(j + 1), self.width, final=True)
 
     def _fitting(self, labels: Labels, j: int, may: int, wish: Array, width: int) -> Labels:
@@ -168,8 +191,8 @@ class Beam:
         rows, sets = [at], [after]
         if wish is not None:
             present = labels.held | stages.missing(labels.held, stages.asked[j])
-            later = stages.useful[j + 1]
-            readers = np.array([sum(1 << u for u in stages.readers[y]) & later for y in x.tolist()], np.int64)
+            later = self.ever[j + 1]
+            readers = np.array([stages.reader_sets[y] & later for y in x.tolist()], np.int64)
             lacking = readers[which] & ~(present[at] | after)
             some = np.flatnonzero(lacking)
             each, u = np.nonzero(lacking[some, None] >> np.arange(stages.number) & 1)
@@ -180,7 +203,7 @@ class Beam:
     def _sooner(self, labels: Labels, j: int) -> Labels:
         """Each of `labels` with one task more that runs before it is read, and all that runs for that."""
         stages, rows, sets = self.stages, [], []
-        useful = stages.useful[j + 1]
+        useful = self.ever[j + 1]
         there = labels.after | labels.held | stages.missing(labels.held, stages.asked[j] | labels.after)
         for u in range(stages.number):
             if stages.free & stages.later[j + 1] >> u & 1:
@@ -194,15 +217,15 @@ class Beam:
     def _changed(labels: Labels, rows: Sequence[Array], sets: Sequence[Array]) -> Labels:
         if not rows:
             return labels[:0]
-        found, after = labels[np.concatenate(rows)], np.concatenate(sets)
-        return Labels(found.budget, found.held, after, found.spent, found.now, found.origin)
+        found = labels[np.concatenate(rows)]
+        found.after[:] = np.concatenate(sets)
+        return found
 
     def _costed(self, labels: Labels, j: int) -> Labels:
-        """With the seconds of stage j; without those that would run what may not."""
+        """`labels` given the seconds of stage j, without those that would run what may not."""
         stages = self.stages
         again = stages.missing(labels.held, stages.asked[j] | labels.after)
-        now = labels.spent + stages.cost(again)
-        labels = Labels(labels.budget, labels.held, labels.after, labels.spent, now, labels.origin)
+        labels.now[:] = labels.spent + stages.cost(again)
         return labels[(again & ~stages.allowed[j]) == 0]
 
     def _best(self, labels: Labels, j: int, price: Array, width: int, final: bool = False) -> Labels:
@@ -214,8 +237,9 @@ class Beam:
         use = ((missing & ~stages.free) == 0) & (total < self.upper[labels.budget])
         labels, missing, total = labels[use], missing[use], total[use]
         needed = stages.later[j] | stages.read_by(missing)
-        bits = (labels.after & needed)[:, None] >> np.arange(stages.number) & 1
-        total += (bits * price[labels.budget]).sum(axis=1)
+        held = labels.after & needed
+        some = np.flatnonzero(price.any(axis=0) & (any_of(held) >> np.arange(stages.number) & 1 == 1))
+        total += np.einsum("ij,ij->i", held[:, None] >> some & 1, price[:, some][labels.budget])
         some = self._ranked(labels, total, 2 * width if final else width)
         if final:
             some = some[self._undominated(labels[some])]
@@ -225,8 +249,11 @@ class Beam:
     def _ranked(self, labels: Labels, total: Array, width: int) -> Array:
         """Of each budget the `width` labels of the least `total`, each set and seconds once."""
         order = np.lexsort((labels.after, total, labels.budget))
-        keys = np.stack([labels.budget, total, labels.after])[:, order]
-        order = order[(np.diff(keys, axis=1, prepend=-1) != 0).any(axis=0)]
+        fresh = np.arange(len(order)) == 0
+        for key in (labels.budget, total, labels.after):
+            ranked = key[order]
+            fresh[1:] |= ranked[1:] != ranked[:-1]
+        order = order[fresh]
         budget = labels.budget[order]
         first: Array = order[np.arange(len(order)) - np.searchsorted(budget, budget) < width]
         return first
@@ -259,19 +286,31 @@ def beam(pool: Pool) -> None:
     stages = Stages(problem, pool.evaluator.profiles)
     forced = sum(1 << u for u in np.flatnonzero(pool.forced).tolist())
     done: set[tuple[int, int]] = set()
+    looked_at = 0
     for _ in range(ROUNDS):
-        todo = [way for way in dict.fromkeys(_budgets(pool.points, stages.unit)) if way not in done]
+        todo = [way for way in _budgets(pool.points, stages.unit) if way not in done]
         done.update(todo)
         if not todo:
-            return
-        budgets, upper = np.array(todo, np.int64).T
-        width = min(WIDEST, LABELS // len(budgets))
-        search = Beam(stages, budgets, upper, width, forced)
-        found = search.run()
-        if found:
-            pool.held("beam", pool.holds.of_sets(np.stack([*found.values()])))
-        if not found or search.looked_at > LONG:
-            return
+            break
+        found, number = _search(pool, stages, todo, forced)
+        looked_at += number
+        if not found or looked_at > LONG:
+            break
+    if looked_at <= LONGEST:
+        known = pool.states([p for p in pool.points if p.array.min(initial=0) >= 0])
+        _search(pool, stages, _budgets(pool.points, stages.unit), forced, pool.holds.sets(known))
+
+
+def _search(
+    pool: Pool, stages: Stages, todo: Sequence[tuple[int, int]], forced: int, known: Array | None = None
+) -> tuple[bool, int]:
+    """Search for `todo`, as `_budgets` gives it: whether there is anything, and labels looked at."""
+    budgets, upper = np.array(todo, np.int64).T
+    search = Beam(stages, budgets, upper, min(WIDEST, LABELS // len(budgets)), forced, known)
+    found = search.run()
+    if found:
+        pool.held("beam", pool.holds.of_sets(np.stack([*found.values()])))
+    return bool(found), search.looked_at
 
 
 def _budgets(points: Sequence[Point], unit: float) -> list[tuple[int, int]]:
@@ -280,4 +319,5 @@ def _budgets(points: Sequence[Point], unit: float) -> list[tuple[int, int]]:
     some = [some[k * len(some) // BUDGETS] for k in range(BUDGETS)] if len(some) > BUDGETS else some
     found = [(points[i - 1].live_bytes - 1, round(points[i].seconds / unit) - NEAR) for i in some]
     least = points[-1]
-    return found + [(int(least.live_bytes * share), round(SLOWEST * least.seconds / unit)) for share in BELOW]
+    found += [(int(least.live_bytes * share), round(SLOWEST * least.seconds / unit)) for share in BELOW]
+    return [*dict.fromkeys(found)]

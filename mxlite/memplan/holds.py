@@ -185,6 +185,16 @@ class Holds:
         self.settle(state)
         return state
 
+    def sets(self, states: Held) -> Array:
+        """The other way round: of each state what is held when each stage begins, and behind the last."""
+        found = np.zeros((len(states), self.stages + 1), np.int64)
+        held = states.held.reshape(len(states), self.number, self.words)
+        for j in range(self.stages):
+            word, place = divmod(j, self.places)
+            bits = (held[:, :, word] >> self.places - 1 - place & 1).astype(np.int64)
+            found[:, j] = (bits << np.arange(self.number)).sum(axis=1)
+        return found
+
     def settle(self, states: Held) -> None:
         """Find what runs again from what is held, of all tasks."""
         changed = self.scratch[0].array

@@ -38,22 +38,24 @@ class Sums:
                 table = np.concatenate([table, table + weight])
             self._parts.append((at, len(table) - 1, table))
 
-    def __call__(self, sets: Array | np.int64) -> Array:
+    def __call__(self, sets: Array | np.int64, among: int = -1) -> Array:
+        """Of each of `sets`, which have bits of `among` alone."""
         total = np.zeros(np.shape(sets), np.int64)
         for at, ones, table in self._parts:
-            total += table[sets >> at & ones]
+            if among >> at & ones:
+                total += table[sets >> at & ones]
         return total
 
 
 class Stages:
     """The tables of one problem, which `profiles` describes.
 
-    Of forward task u: what it `reads` and who of those that may run again are its `readers`, `seconds` as
-    whole numbers, `scratch`, which inputs it may overwrite (`donors`) and the bytes `saved` by that, bytes it
-    has `made` and the task that reads them `last` in the forward pass, and its `size` where a stage begins:
-    what can still be read. Of each stage: which tasks are `asked` for, `later` too, which are `useful` then,
-    which are `allowed` to run again; bytes `before` its backward task runs and `during` that, without those
-    of forward tasks; `own_donors`, `own_saved` of it.
+    Of forward task u: what it `reads` and who of those that may run again are its `readers` (as bits
+    `reader_sets`), `seconds` as whole numbers, `scratch`, which inputs it may overwrite (`donors`) and the
+    bytes `saved` by that, bytes it has `made` and the task that reads them `last` in the forward pass, its
+    `size` where a stage begins: what can still be read. Of each stage: which tasks are `asked` for, `later`
+    too, which are `useful` then, which are `allowed` to run again; bytes `before` its backward task runs and
+    `during` that, without those of forward tasks; `own_donors`, `own_saved` of it.
     """
 
     def __init__(self, problem: Problem, profiles: Profiles) -> None:
@@ -64,6 +66,7 @@ class Stages:
         self.free = _set(u for u in range(n) if free[u])
         self.reads = [_set(problem.reads[u]) for u in range(n)]
         self.readers = [[u for u in range(n) if free[u] and self.reads[u] >> x & 1] for x in range(n)]
+        self.reader_sets = [_set(row) for row in self.readers]
         longest = max((t.seconds for t in tasks[:n]), default=0.0) or 1.0
         self.unit = longest / SCALE
         self.seconds = [round(t.seconds / self.unit) for t in tasks[:n]]
@@ -150,17 +153,19 @@ class Stages:
         """The tasks that must run, with `held` there, for the results `wanted` to be there too."""
         there = ~held
         found: Array = wanted & there
+        some = any_of(found)  # of which all labels have none need not be looked at
         for u in reversed(range(self.number)):
-            if self.reads[u]:
-                found = found | -(found >> u & 1) & self.reads[u] & there
+            if some >> u & 1 and self.reads[u]:
+                found |= (found >> u & 1) * self.reads[u] & there
+                some |= self.reads[u]
         return found
 
     def read_by(self, tasks: Array) -> Array:
         """What `tasks` read."""
-        found = np.zeros_like(tasks)
+        found, some = np.zeros_like(tasks), any_of(tasks)
         for u in range(self.number):
-            if self.reads[u]:
-                found |= -(tasks >> u & 1) & self.reads[u]
+            if some >> u & 1 and self.reads[u]:
+                found |= (tasks >> u & 1) * self.reads[u]
         return found
 
     def forward_bytes(self, u: int) -> tuple[int, int]:
@@ -180,18 +185,25 @@ class Stages:
         overwritten = (seen & ~after & self.own_donors[j]) != 0
         most = live + self.during[j] - overwritten * self.own_saved[j]
         again = seen & ~held
+        some = any_of(again)
         for u in reversed(range(self.number)):
-            at = np.flatnonzero(again >> u & 1)
+            at = np.flatnonzero(again >> u & 1) if some >> u & 1 else ()
             if len(at):
-                some = seen[at]
-                read = self.reads[u] & ~some  # here for the last time
+                before = seen[at]
+                read = self.reads[u] & ~before  # here for the last time
                 again[at] |= read & ~held[at]
-                more = live[at] + nbytes(read)
+                some |= self.reads[u]
+                more = live[at] + nbytes(read, self.reads[u])
                 overwritten = (read & self.donors[u]) != 0
                 total = more + (self.before[j] + self.scratch[u]) - overwritten * self.saved[u]
                 most[at] = np.maximum(most[at], total)
-                live[at], seen[at] = more - self.size[j, u], some | read
+                live[at], seen[at] = more - self.size[j, u], before | read
         return np.asarray(most)
+
+
+def any_of(sets: Array) -> int:
+    """What is in any of `sets`."""
+    return int(np.bitwise_or.reduce(sets, axis=None))
 
 
 def _set(tasks: Iterable[int]) -> int:
