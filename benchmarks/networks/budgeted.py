@@ -33,7 +33,7 @@ def lstm(steps: int, layers: int, hidden: int, batch: int, classes: int = 500) -
         (steps, batch, 50),
         (steps * batch,),
         classes,
-        ("", {}),
+        ("UnrolledLSTM", dict(layers=layers, hidden=hidden, inputs=50, classes=classes)),
         rate=0.1,
         is_image=False,
         inputs={f"l{k}_init_{n}": (batch, hidden) for k in range(layers) for n in "ch"},
@@ -48,13 +48,14 @@ def _unet(width: int, side: int, batch: int) -> Net:
         (batch, 3, side, side),
         (batch, side * side),
         2,
-        ("", {}),
+        ("UNet", dict(classes=2, width=width)),
         rate=0.01,
+        averaged=True,
     )
 
 
 def networks(quick: bool, full: bool) -> list[Net]:
-    """In the order in which they are run. An empty twin: there is none for PyTorch."""
+    """In the order in which they are run."""
     if quick:
         return [cifar(20, 8), lstm(8, 2, 64, 8), _unet(8, 64, 2)]
     nets = [cifar(56, 32), _deep(164, 16), _deep(1001, 2), lstm(32, 2, 256, 32), _unet(32, 128, 4)]

@@ -28,8 +28,9 @@ class Net:
     rounding (which of two nearly equal numbers is the largest of a pool, say) do not decide the losses.
     `high`: how many tokens there are, 0 for data that is real. `inputs` are zeros besides the data (states of
     an LSTM). `is_image`: whether channels_last means something to it. `layouts` name the axes where the batch
-    (N) is not the first, for MXNet. `rebuild`: MXNet builds the transformer by itself. `step_s`: about the
-    seconds of a step of PyTorch eager on two cores; runs are estimated from it.
+    (N) is not the first, for MXNet. `rebuild`: MXNet builds the transformer by itself. `averaged`: whether
+    the gradients that the network gives are of the mean over all rows already. `step_s`: about the seconds of
+    a step of PyTorch eager on two cores; runs are estimated from it.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Net:
     inputs: Mapping[str, Shape] = field(default_factory=dict)
     layouts: Mapping[str, str] = field(default_factory=dict)
     rebuild: Mapping[str, Any] | None = None
+    averaged: bool = False
     step_s: float = 1.0
 
     @property
@@ -65,7 +67,7 @@ class Net:
             train=self.train,
             is_image=self.is_image,
             is_tokens=self.high > 0,
-            rows=prod(self.labels),
+            rows=1 if self.averaged else prod(self.labels),
             rate=self.rate,
             momentum=MOMENTUM,
             twin=self.twin,

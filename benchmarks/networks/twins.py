@@ -6,7 +6,7 @@ A module is called as the node of our symbol that it stands for, with dots for s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -30,6 +30,21 @@ def through(blocks: Sequence[nn.Module], x: Tensor, checkpointed: bool | str) ->
     for block in blocks:
         x = checkpoint(block, x, use_reentrant=False) if checkpointed else block(x)
     return x
+
+
+State = tuple[Tensor, ...]
+
+
+def by_stretches(
+    run: Callable[..., State], items: Sequence[Any], state: State, checkpointed: bool | str
+) -> State:
+    """`run(items, *state)`, which gives the next state; checkpointed: of some `items`, as in `through`."""
+    if not checkpointed:
+        return run(items, *state)
+    count = len(items) if checkpointed is True else max(1, round(len(items) ** 0.5))
+    for part in np.array_split(np.arange(len(items)), count):
+        state = checkpoint(run, [items[i] for i in part], *state, use_reentrant=False)
+    return state
 
 
 class PostActivation(nn.Module):
@@ -153,6 +168,89 @@ class DeepResNet(nn.Module):
         return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
+class UNet(nn.Module):
+    """`mx.models.unet`. (N, 3, H, W) -> (N, classes, H * W). checkpointed: see `through`, by levels."""
+
+    def __init__(self, classes: int, width: int, levels: int = 5, checkpointed: bool | str = False) -> None:
+        super().__init__()
+        self.checkpointed = checkpointed
+        down, up = range(levels), range(levels - 2, -1, -1)
+        self.levels = [f"down{i}" for i in down] + [f"up{i}" for i in up]
+        before = 3
+        for name in self.levels:
+            filters = width << int(name[-1])
+            if name.startswith("up"):
+                self.add_module(name, nn.ConvTranspose2d(before, filters, 2, 2))
+                before = 2 * filters
+            for i in (1, 2):
+                self.add_module(f"{name}_conv{i}", convolution(before, filters, 3))
+                self.add_module(f"{name}_bn{i}", nn.BatchNorm2d(filters))
+                before = filters
+        self.score = convolution(before, classes, 1, bias=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        (x,) = by_stretches(self.some, self.levels, (x,), self.checkpointed)
+        return self.score(x).flatten(2)
+
+    def some(self, levels: Sequence[str], x: Tensor, *bridges: Tensor) -> State:
+        """Some levels; behind x is what waits for the way up."""
+        waiting = list(bridges)
+        for name in levels:
+            if name.startswith("up"):
+                x = torch.cat([waiting.pop(), getattr(self, name)(x)], 1)
+            elif name != "down0":
+                waiting.append(x)
+                x = F.max_pool2d(x, 2)
+            for i in (1, 2):
+                x = getattr(self, f"{name}_bn{i}")(getattr(self, f"{name}_conv{i}")(x))
+                x = F.relu(x, inplace=True)
+        return (x, *waiting)
+
+
+class Cell(nn.Module):
+    """One layer of `mx.models.lstm_unrolled`."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.i2h, self.h2h = nn.Linear(inputs, 4 * hidden), nn.Linear(hidden, 4 * hidden)
+
+    def forward(self, x: Tensor, c: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        write, new, keep, show = (self.i2h(x) + self.h2h(h)).chunk(4, 1)
+        c = torch.sigmoid(keep) * c + torch.sigmoid(write) * torch.tanh(new)
+        return c, torch.sigmoid(show) * torch.tanh(c)
+
+
+class UnrolledLSTM(nn.Module):
+    """`mx.models.lstm_unrolled` from states of zero. (T, N, inputs) -> (T * N, classes). checkpointed: see
+    `through`; a block is a step."""
+
+    def __init__(
+        self, layers: int, hidden: int, inputs: int, classes: int, checkpointed: bool | str = False
+    ) -> None:
+        super().__init__()
+        self.layers, self.hidden, self.checkpointed = layers, hidden, checkpointed
+        self.embed = nn.Linear(inputs, hidden, bias=False)
+        for k in range(layers):
+            self.add_module(f"l{k}", Cell(hidden, hidden))
+        self.cls = nn.Linear(hidden, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = (x.new_zeros(x.shape[1], self.hidden),) * (2 * self.layers)
+        state = by_stretches(self.some, x.unbind(0), state, self.checkpointed)
+        return self.cls(torch.cat(state[2 * self.layers :]))
+
+    def some(self, steps: Sequence[Tensor], *state: Tensor) -> State:
+        """Some steps; behind c and h of each layer are the results of all steps."""
+        known, tops = list(state[: 2 * self.layers]), list(state[2 * self.layers :])
+        for x in steps:
+            top = self.embed(x)
+            for k in range(self.layers):
+                known[2 * k : 2 * k + 2] = getattr(self, f"l{k}")(top, *known[2 * k : 2 * k + 2])
+                top = known[2 * k + 1]
+            tops.append(top)
+        return (*known, *tops)
+
+
 class VGG(nn.Module):
     """`mx.models.vgg` without dropout, for images of 224x224."""
 
@@ -245,7 +343,9 @@ class TransformerBlock(nn.Module):
         return self.score(self.norm(x).mean(1))
 
 
-TWINS = {c.__name__: c for c in (ResNet, DeepResNet, VGG, LeNet, MLP, LSTM, TransformerBlock)}
+TWINS = {
+    c.__name__: c for c in (ResNet, DeepResNet, UNet, UnrolledLSTM, VGG, LeNet, MLP, LSTM, TransformerBlock)
+}
 
 
 @torch.no_grad()
