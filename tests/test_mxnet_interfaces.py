@@ -11,24 +11,13 @@ import mxnet_interfaces
 import numpy as np
 import pytest
 import rnn_cells
+from mxnet_agree import agree
 
 import mxlite as mx
 
 GOLDEN = Path(__file__).parent / "golden" / "mxnet"
 INTERFACES = json.loads((GOLDEN / "interfaces.json").read_text())
 CELLS = json.loads((GOLDEN / "rnn-cells.json").read_text())
-
-
-def agree(mine, theirs):
-    """Equal lists of text and of numbers, these but for rounding."""
-    if isinstance(theirs, list):
-        assert len(mine) == len(theirs)
-        for a, b in zip(mine, theirs):
-            agree(a, b)
-    elif isinstance(theirs, str):
-        assert mine == theirs
-    else:
-        assert mine == pytest.approx(theirs, rel=2e-4, abs=2e-4)
 
 
 @pytest.mark.parametrize("program", mxnet_interfaces.PROGRAMS, ids=lambda p: p.__name__)

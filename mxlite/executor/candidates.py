@@ -30,6 +30,10 @@ def measured(lowered: Lowered, budget: int | None) -> Lowered:
     return with_measured_costs(lowered, budget=budget)[0]
 
 
+NO_STEPS = {"measure", "in_place", "made", "_inference"}
+"""Fields that say nothing about the steps within a budget."""
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A step of training, the inference beside it, and the plan of that."""
@@ -139,13 +143,7 @@ class Candidates:
 
     def is_like(self, other: Candidates) -> bool:
         """Whether both offer the same steps within a budget. O(nodes)."""
-        kept = {
-            "measure",
-            "in_place",
-            "made",
-            "_inference",
-        }  # which count where there is no budget, if at all
-        names = [f.name for f in fields(self) if f.name not in kept]
+        names = [f.name for f in fields(self) if f.name not in NO_STEPS]
         return self.budget is not None and all(getattr(self, n) == getattr(other, n) for n in names)
 
     # -- steps ---------------------------------------------------------------------------------

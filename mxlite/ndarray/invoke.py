@@ -100,7 +100,7 @@ def _invoke_noted(
     if recorded and call.by_rows and out is None:
         from .row_steps import is_lookup, Lookup, recorded as recorded_by_rows
 
-        if is_lookup(call, origins):
+        if is_lookup(origins):
             return recorded_by_rows(call, inputs, Lookup)  # type: ignore[arg-type]
     if inputs:
         key = tuple([(a.storage.shape, a.storage.dtype, a.storage.device) for a in inputs])

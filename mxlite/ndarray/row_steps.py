@@ -21,8 +21,8 @@ from .sparse_form import CSRForm, index_type, RowSparseForm
 from .tape import flows, Leaf, MODE, Origin, origin_of
 
 
-def is_lookup(call: Call, origins: Sequence[Origin | None]) -> bool:
-    """Whether `call` looks up rows of a leaf that wants a row_sparse gradient, alone on the tape."""
+def is_lookup(origins: Sequence[Origin | None]) -> bool:
+    """Whether an Embedding looks up rows of a leaf that wants a row_sparse gradient, alone on the tape."""
     data, weight = origins
     leaf = None if weight is None else weight[0]
     return not flows(data) and isinstance(leaf, Leaf) and leaf.grad.stype == "row_sparse"

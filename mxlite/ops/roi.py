@@ -19,7 +19,7 @@ _LONGEST = 2.0**40  # of a part of a region, in pixels: numbers of samples stay 
 _MOST_SAMPLES = 4096  # of a part of a region along one axis
 
 
-def _check_size(a: Any) -> None:
+def check_size(a: Any) -> None:
     if len(a.pooled_size) != 2 or min(a.pooled_size) < 1:
         raise OpAttributeError(f"pooled_size must be two numbers of at least 1 (H, W), got {a.pooled_size}.")
 
@@ -72,7 +72,7 @@ class ROIPooling(Op):
         spatial_scale: float
 
         def __post_init__(self) -> None:
-            _check_size(self)
+            check_size(self)
 
     @classmethod
     def infer_type(
@@ -267,7 +267,7 @@ class ROIAlign(Op):
         aligned: bool = False
 
         def __post_init__(self) -> None:
-            _check_size(self)
+            check_size(self)
             if self.sample_ratio > _MOST_SAMPLES:
                 raise OpAttributeError(
                     f"sample_ratio can be at most {_MOST_SAMPLES}, got {self.sample_ratio}."

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import OpAttributeError, ShapeError
+from ..core.errors import ShapeError
 from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import DType, Op, Shapes
-from .roi import regions
+from .roi import check_size, regions
 from .scratch import accumulator, carve, Piece, scratch_bytes
 
 _SAMPLES = 256  # of a part at a time
@@ -43,10 +43,7 @@ class RROIAlign(Op):
         sampling_ratio: int = -1
 
         def __post_init__(self) -> None:
-            if len(self.pooled_size) != 2 or min(self.pooled_size) < 1:
-                raise OpAttributeError(
-                    f"pooled_size must be two numbers of at least 1 (H, W), got {self.pooled_size}."
-                )
+            check_size(self)
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
