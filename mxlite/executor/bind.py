@@ -77,25 +77,9 @@ def memory_plan(
     `device` is what seconds are reckoned for: a `Device`, text such as "20TFLOP/s,900GB/s", or "measured".
     """
     budget = None if memory_budget is None else parse_bytes(memory_budget)
-    asked, shapes = shapes, shapes_of_variables(graph, shapes)
-    amp, scale = _amp(amp, loss_scale, optimizer)
-    inferred, stored = typed(graph, shapes, type_dict, amp, asked)
-    planned, _ = Planning(
-        Candidates(
-            inferred=inferred,
-            ctx=ctx,
-            given=frozenset(shapes),
-            grad_req=grad_req,
-            budget=budget,
-            rule=update_rule(optimizer),
-            strategy=strategy,
-            amp=amp,
-            scale=scale,
-            stored=stored,
-            device=device,
-            host=host_link(offload),
-        ),
-    ).run()
+    more = dict(budget=budget, strategy=strategy, device=device, host=host_link(offload))
+    asked = _asked(graph, ctx, shapes, grad_req, type_dict, optimizer, amp, loss_scale, **more)
+    planned, _ = Planning(asked).run()
     return planned.train_plan
 
 
@@ -130,21 +114,8 @@ def calibrate(
         chosen.append((lowered, plan))
         return plan
 
-    named, shapes = shapes, shapes_of_variables(graph, shapes)
-    amp, scale = _amp(amp, loss_scale, optimizer)
-    inferred, stored = typed(graph, shapes, type_dict, amp, named)
-    asked = Candidates(
-        inferred=inferred,
-        ctx=ctx,
-        given=frozenset(shapes),
-        grad_req=grad_req,
-        rule=update_rule(optimizer),
-        amp=amp,
-        scale=scale,
-        stored=stored,
-        device=MEASURED,
-        measure=measure,
-    )
+    more = dict(device=MEASURED, measure=measure)
+    asked = _asked(graph, ctx, shapes, grad_req, type_dict, optimizer, amp, loss_scale, **more)
     for budget in (None, *map(parse_bytes, budgets)):
         Planning(replace(asked, budget=budget), attempt=attempt if budgets else tried).run()
     return replace(done[0], plans=tuple(tried_in_turns(chosen)) if chosen else ())
@@ -168,24 +139,9 @@ def expect(
     forward_only: bool = False,
 ) -> None:
     """Let the group at `place` count what `simple_bind` with these arguments will make; makes no array."""
-    asked, shapes = shapes, shapes_of_variables(graph, shapes)
-    amp, scale = _amp(amp, loss_scale, optimizer)
-    inferred, stored = typed(graph, shapes, type_dict, amp, asked)
-    candidates = Candidates(
-        inferred=inferred,
-        ctx=ctx,
-        given=frozenset(shapes),
-        grad_req=grad_req,
-        budget=place.group.budget,
-        rule=update_rule(optimizer),
-        amp=amp,
-        scale=scale,
-        stored=stored,
-        host=host_link(offload),
-        device=device,
-        watch=watch,
-        forward_only=forward_only,
-    )
+    more = dict(budget=place.group.budget, host=host_link(offload), device=device, watch=watch)
+    more["forward_only"] = forward_only
+    candidates = _asked(graph, ctx, shapes, grad_req, type_dict, optimizer, amp, loss_scale, **more)
     expected = place.group.expected
     if place.owner in expected and expected[place.owner].candidates.is_like(candidates):
         return
@@ -229,9 +185,6 @@ def simple_bind(
     budget = None if memory_budget is None else parse_bytes(memory_budget)
     ctx = ctx or current_context()
     backend = backend_of(ctx)
-    asked, shapes = shapes, shapes_of_variables(graph, shapes)
-    amp, scale = _amp(amp, loss_scale, optimizer)
-    inferred, stored = typed(graph, shapes, type_dict, amp, asked)
     arrivals: list[Arrival] = []
     templates: tuple[Template | None, Template | None] = (None, None)
     like: Planned | None = None
@@ -251,7 +204,7 @@ def simple_bind(
         mine = {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
         if place is not None:
             return place.group.lent((planned.train, planned.infer)) | mine
-        return shared_arrays(shared_exec, planned, {*shapes, LOSS_SCALE, HISTORY}) | mine
+        return shared_arrays(shared_exec, planned, {*candidates.given, LOSS_SCALE, HISTORY}) | mine
 
     def room(planned: Planned) -> None:
         if place is None:
@@ -259,16 +212,16 @@ def simple_bind(
         else:
             require_room(planned, backend, there, *place.group.arena_bytes(arrivals[-1], backend))
 
-    candidates = Candidates(
-        inferred=inferred,
-        ctx=ctx,
-        given=frozenset(shapes),
-        grad_req=grad_req,
+    candidates = _asked(
+        graph,
+        ctx,
+        shapes,
+        grad_req,
+        type_dict,
+        optimizer,
+        amp,
+        loss_scale,
         budget=budget,
-        rule=update_rule(optimizer),
-        amp=amp,
-        scale=scale,
-        stored=stored,
         host=host_link(offload),
         device=device,
         template=templates[1],
@@ -278,6 +231,7 @@ def simple_bind(
         like=None if like is None else like.lowered,
         forward_only=forward_only,
     )
+    amp, scale, shapes = candidates.amp, candidates.scale, shapes_of_variables(graph, shapes)
     there_is = None if place is None else group.expected.get(place.owner)
     if there_is is not None and there_is.candidates.is_like(candidates):
         planning = Planning(there_is.candidates, plan=plan, choose=choose, room=room, steps=there_is.steps)
@@ -420,6 +374,34 @@ def locals_of(
         streams=streams,
         watch=None,
         grouped=False,
+    )
+
+
+def _asked(
+    graph: Graph,
+    ctx: Context | None,
+    shapes: Shapes,
+    grad_req: Any,
+    type_dict: Mapping[str, Any] | None,
+    optimizer: Any,
+    amp: Any,
+    loss_scale: Any,
+    **more: Any,
+) -> Candidates:
+    """What is asked for, with `more` of it by the names of `Candidates`."""
+    named, shapes = shapes, shapes_of_variables(graph, shapes)
+    amp, scale = _amp(amp, loss_scale, optimizer)
+    inferred, stored = typed(graph, shapes, type_dict, amp, named)
+    return Candidates(
+        inferred=inferred,
+        ctx=ctx,
+        given=frozenset(shapes),
+        grad_req=grad_req,
+        rule=update_rule(optimizer),
+        amp=amp,
+        scale=scale,
+        stored=stored,
+        **more,
     )
 
 
