@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import struct
 
+from .arithmetic import Arithmetic
 from .emitter import Function
 
 
@@ -15,7 +16,7 @@ def slot(value: float) -> int:
     return int(bits)
 
 
-class Doubles:
+class Doubles(Arithmetic):
     """What a function does with float64: as many lanes as its float32 vectors have."""
 
     def __init__(self, f: Function) -> None:
@@ -108,21 +109,6 @@ class Doubles:
     def const(self, value: float) -> str:
         """A number in all lanes."""
         return f"splat (double 0x{slot(value) % 2**64:016X})"
-
-    def add(self, a: str, b: str) -> str:
-        return self.op("fadd", a, b)
-
-    def sub(self, a: str, b: str) -> str:
-        return self.op("fsub", a, b)
-
-    def mul(self, a: str, b: str) -> str:
-        return self.op("fmul", a, b)
-
-    def div(self, a: str, b: str) -> str:
-        return self.op("fdiv", a, b)
-
-    def neg(self, a: str) -> str:
-        return self.op("fneg", a)
 
     def intrinsic(self, name: str, *values: str) -> str:
         """`llvm.<name>` of these vectors: sqrt, fabs, floor, rint, copysign and others."""

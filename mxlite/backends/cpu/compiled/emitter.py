@@ -27,6 +27,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from ....core import native
+from .arithmetic import Arithmetic
 from .instructions import Instructions, quoted
 
 Body = Callable[..., "Sequence[str] | str | None"]
@@ -101,7 +102,7 @@ _ATTRIBUTES = (
 )
 
 
-class Function(Instructions):
+class Function(Arithmetic, Instructions):
     """A function on vectors of float32 numbers."""
 
     def __init__(self, module: Module, name: str, lanes: int | None = None) -> None:
@@ -316,21 +317,6 @@ class Function(Instructions):
     def op(self, name: str, *values: str) -> str:
         """An instruction on float vectors: `fadd`, `fneg`, ..."""
         return self.emit(f"{name} {self.vector} {', '.join(values)}")
-
-    def add(self, a: str, b: str) -> str:
-        return self.op("fadd", a, b)
-
-    def sub(self, a: str, b: str) -> str:
-        return self.op("fsub", a, b)
-
-    def mul(self, a: str, b: str) -> str:
-        return self.op("fmul", a, b)
-
-    def div(self, a: str, b: str) -> str:
-        return self.op("fdiv", a, b)
-
-    def neg(self, a: str) -> str:
-        return self.op("fneg", a)
 
     def fma(self, a: str, b: str, c: str) -> str:
         """a * b + c, rounded once where the CPU can."""
