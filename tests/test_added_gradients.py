@@ -62,12 +62,22 @@ def dense_branches():
     return mx.sym.sum(made[0] * made[1] * made[2])
 
 
+def steps(count=4, **more):
+    """One dense layer for all steps, as of a network unrolled over time."""
+    x, weight = mx.sym.var("data"), mx.sym.var("weight")
+    for t in range(count):
+        x = mx.sym.FullyConnected(x, weight, num_hidden=8, name=f"step{t}", **more)
+        x = mx.sym.tanh(x, name=f"tanh{t}")
+    return mx.sym.sum(x)
+
+
 NETS = {
     "products": (residual(), (2, 8, 6, 6), 3),
     "windows": (residual(kernel=3), (2, 8, 6, 6), 3),
     "windows with a stride": (strided(), (2, 8, 7, 6), 1),
     "channels apart": (residual(kernel=3, num_group=8), (2, 8, 6, 6), 3),
     "dense layers": (dense_branches(), (3, 5, 8), 2),
+    "one weight": (steps(no_bias=True), (6, 8), 3),
 }
 
 
@@ -103,6 +113,30 @@ def test_float32_has_the_bits_of_a_sum_apart_and_the_references_numbers(monkeypa
     plain = gradients(bound(monkeypatch, symbol, shape, Backend("cpu", np)))
     for name, want in plain.items():
         np.testing.assert_allclose(got[name], want, rtol=0, atol=3e-5 * np.abs(want).max(), err_msg=name)
+
+
+def test_beside_a_shared_weight_its_bias_gets_its_gradient(monkeypatch):
+    """The product that adds makes the bias's sums too, which are added apart: eight numbers."""
+    symbol = steps(bias=mx.sym.var("bias"))
+    own = bound(monkeypatch, symbol, (6, 8), backend())
+    assert len(tasks(own, "_added_gradient")) == len(tasks(own, "_grad_add")) == 3
+    apart = gradients(bound(monkeypatch, symbol, (6, 8), backend(APART)))
+    for name, got in gradients(own).items():
+        assert got.tobytes() == apart[name].tobytes(), name
+
+
+@pytest.mark.parametrize("batch", [6, 64])
+@pytest.mark.parametrize("more", [dict(no_bias=True), dict(bias=mx.sym.var("bias"))], ids=["", "bias"])
+def test_the_cpu_adds_too(monkeypatch, batch, more):
+    symbol = steps(**more)
+    own = symbol.simple_bind(mx.cpu(), data=(batch, 8))
+    plan = own.memory_plan
+    assert len(tasks(own, "_added_gradient")) == 3
+    mx.memplan.check(plan, plan.predecessors)
+    got = gradients(own)
+    plain = gradients(bound(monkeypatch, symbol, (batch, 8), Backend("cpu", np)))
+    for name, want in plain.items():
+        np.testing.assert_allclose(got[name], want, rtol=0, atol=3e-6 * np.abs(want).max(), err_msg=name)
 
 
 def test_a_sum_lies_where_its_other_term_lay_and_costs_less(monkeypatch):
@@ -151,15 +185,25 @@ def test_gradients_are_the_same_bits_within_every_budget(monkeypatch):
             assert got.tobytes() == want[name].tobytes(), (name, budget)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_16_bits_are_rounded_once(dtype):
+@pytest.mark.parametrize("of", ["data", "weight"])
+@pytest.mark.parametrize("where, dtype", [("cuda", "float16"), ("cuda", "bfloat16"), ("cpu", "bfloat16")])
+@pytest.mark.parametrize("in_place", [True, False])
+def test_16_bits_are_rounded_once(where, dtype, of, in_place):
     """The result is the exact sum, rounded; a product that is rounded before the sum gives another one."""
     rng, kind = np.random.default_rng(0), as_dtype(dtype)
-    d, w, x = (rng.standard_normal(s).astype(kind) for s in ((40, 16), (16, 24), (40, 24)))
-    exact = x.astype(np.float64) + d.astype(np.float64) @ w.astype(np.float64)
-    a = _added_gradient.Attrs(FullyConnected, FullyConnected.Attrs(num_hidden=16, no_bias=True))
-    ins = (d.shape, w.shape, x.shape)
-    kernel = backend().choose(_added_gradient, a, ins, ins[2:], d.dtype, (d.dtype,) * 3)
-    work, out = np.empty(kernel.workspace, np.uint8), x.copy()
-    bind_call(kernel, np, _added_gradient, a, [d, w, out], [out], work=work, shapes=(ins, ins[2:]))()
+    n, m, k = 256, 160, 192
+    d, w, x = (rng.integers(-4, 5, s).astype(kind) for s in ((n, m), (m, k), (n, k)))
+    factor, addend = (w, x) if of == "data" else (x, w)
+    addend = (addend.astype(np.float32) / 1024).astype(kind)
+    first = d if of == "data" else d.T
+    exact = addend.astype(np.float64) + first.astype(np.float64) @ factor.astype(np.float64)
+    a = _added_gradient.Attrs(FullyConnected, FullyConnected.Attrs(num_hidden=m, no_bias=True), of)
+    ins = (d.shape, factor.shape, addend.shape)
+    there = backend() if where == "cuda" else base._cpu()
+    kernel = there.choose(_added_gradient, a, ins, ins[2:], d.dtype, (d.dtype,) * 3)
+    work = np.empty(kernel.workspace, np.uint8)
+    out = addend.copy() if in_place else np.empty_like(addend)
+    assert kernel.in_place_options(_added_gradient, a) == {"out": ("addend",)}
+    given = [d, factor, out if in_place else addend]
+    bind_call(kernel, np, _added_gradient, a, given, [out], work=work, shapes=(ins, ins[2:]))()
     np.testing.assert_array_equal(out, exact.astype(kind))

@@ -4,8 +4,9 @@
     sum = other + d_data                                becomes  _added_gradient(d_out, weight, other)
 
 A kernel of products adds what is there to each number that it writes, so one array less is written and two
-less are read. Of both terms the one that is made last is taken: the sum stands behind it as a rule, so that
-d_out is kept no longer than before. What is made must have no other reader, and be no output.
+less are read. So does the gradient in a weight that many steps share, of d_out and data. Of both terms the
+one that is made last is taken: the sum stands behind it as a rule, so that d_out is kept no longer than
+before. What is made must have no other reader, and be no output.
 
 Where an elementwise operator beside the sum would take it along, it stays: a chain spares as much. Whether it
 is done depends on the graph alone, never on a budget. Run it after gradients in data are nodes of their own
@@ -21,7 +22,9 @@ from ...graph.gradient import _grad_add
 from ..added_gradient import _added_gradient, AddedGradientAttrs
 from ..base import Request
 from ..elementwise.rules import RULES
-from .rewritten import only_readers, renewed, rewritten
+from .rewritten import only_readers, output, renewed, rewritten
+
+_FACTORS = {"d_data": "weight", "d_weight": "data"}
 
 
 def added_gradients(
@@ -38,42 +41,50 @@ def added_gradients(
     """
     reader = only_readers(graph, kept)
     number = {node: i for i, node in enumerate(n for n in graph.nodes if n.op is not None)}
-    maker_of: dict[Node, Node] = {}  # by the sum
-    taken: set[Node] = set()
+    sum_of: dict[Node, tuple[Node, Entry]] = {}  # by the maker: the sum, and its term
     for node in number:
         made = _last_term(node, number)
-        if made is None or not _is_maker(made.node, makers) or reader.get(made) is not node:
+        if made is None or not _is_maker(made, makers) or reader.get(made) is not node:
             continue
         maker = made.node
         together = (number[maker] < num_forward) == (number[node] < num_forward)
-        if together and not _is_chained(node, made, reader) and has_kernel(_request(graph, node, made)):
-            maker_of[node] = maker
-            taken.add(maker)
-    if not taken:
+        if maker in sum_of or not together or _is_chained(node, made, reader):
+            continue
+        if has_kernel(_request(graph, node, made)):
+            sum_of[maker] = node, made
+    if not sum_of:
         return graph, {}, num_forward
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
     moved: dict[Entry, Entry] = {}
     node_of: dict[Node, Node] = {}
     order: list[Node] = []
+
+    def stands_for(old: Entry, new: Entry) -> None:
+        moved[old] = new
+        if old in shapes:
+            shapes[new], dtypes[new] = shapes[old], dtypes[old]
+
+    gone = {node for node, _ in sum_of.values()}
     for node in graph.nodes:
-        if node in taken:
+        if node in gone:
             continue
-        if node in maker_of:
-            maker = maker_of[node]
-            inputs = tuple(moved.get(e, e) for e in _inputs(node, maker))
-            new = Node(_added_gradient, _attrs(maker), inputs, node.name, annotations=dict(node.annotations))
+        if node in sum_of:
+            total, made = sum_of[node]
+            attrs = _attrs(made)
+            inputs = tuple(moved.get(e, e) for e in _inputs(total, made))
+            new = Node(_added_gradient, attrs, inputs, total.name, annotations=dict(total.annotations))
+            stands_for(Entry(total), Entry(new))
+            if attrs.has_bias:
+                stands_for(output(node, "d_bias"), output(new, "d_bias"))
+            node_of[total] = new
         else:
             new = renewed(node, tuple(moved.get(e, e) for e in node.inputs), node_of)
+            if new is not node:
+                node_of[node] = new
+                for i in range(node.num_outputs):
+                    stands_for(Entry(node, i), Entry(new, i))
         order.append(new)
-        if new is node:
-            continue
-        node_of[node] = new
-        for i in range(node.num_outputs):
-            old, now = Entry(node, i), Entry(new, i)
-            moved[old] = now
-            if old in shapes:
-                shapes[now], dtypes[now] = shapes[old], dtypes[old]
-    fewer = sum(number[node] < num_forward for node in taken)
+    fewer = sum(number[node] < num_forward for node in sum_of)
     return rewritten(graph, order, moved, node_of, shapes, dtypes), moved, num_forward - fewer
 
 
@@ -84,15 +95,13 @@ def _last_term(node: Node, number: Mapping[Node, int]) -> Entry | None:
     return max(node.inputs, key=lambda e: number.get(e.node, -1))
 
 
-def _is_maker(node: Node, makers: Set[type[Op]]) -> bool:
-    """Whether a node makes a gradient in data, and none that reads data."""
+def _is_maker(made: Entry, makers: Set[type[Op]]) -> bool:
+    """Whether a node makes this gradient of d_out and the other factor, and none in that factor."""
+    node = made.node
     op = None if node.forward is None else node.forward.op
-    return (
-        op in makers
-        and op is not None
-        and node.op is op.grad_op
-        and {"d_out", "weight"} == set(node.input_names)
-    )
+    if op not in makers or op is None or node.op is not op.grad_op:
+        return False
+    return set(node.input_names) == {"d_out", _FACTORS.get(_name(made))}
 
 
 def _is_chained(node: Node, made: Entry, reader: Mapping[Entry, Node]) -> bool:
@@ -104,21 +113,26 @@ def _is_chained(node: Node, made: Entry, reader: Mapping[Entry, Node]) -> bool:
     return any(n.op in RULES and n.op is not _grad_add for n in beside)
 
 
-def _attrs(maker: Node) -> AddedGradientAttrs:
-    assert maker.forward is not None and maker.forward.op is not None
-    return AddedGradientAttrs(maker.forward.op, maker.attrs)
+def _name(made: Entry) -> str:
+    return made.node.output_names[made.index]
 
 
-def _inputs(node: Node, maker: Node) -> tuple[Entry, ...]:
+def _attrs(made: Entry) -> AddedGradientAttrs:
+    forward = made.node.forward
+    assert forward is not None and forward.op is not None
+    return AddedGradientAttrs(forward.op, made.node.attrs, _name(made).removeprefix("d_"))
+
+
+def _inputs(node: Node, made: Entry) -> tuple[Entry, ...]:
     """What the new node reads in place of a sum and of what makes its last term."""
-    named = dict(zip(maker.input_names, maker.inputs))
-    (addend,) = (e for e in node.inputs if e.node is not maker)
-    return named["d_out"], named["weight"], addend
+    named = dict(zip(made.node.input_names, made.node.inputs))
+    (addend,) = (e for e in node.inputs if e != made)
+    return named["d_out"], named[_attrs(made).factor], addend
 
 
 def _request(graph: Graph, node: Node, made: Entry) -> Request:
     """The question for a kernel for both."""
-    entries = _inputs(node, made.node)
+    entries, attrs = _inputs(node, made), _attrs(made)
     shapes, dtypes = tuple(graph.shapes[e] for e in entries), tuple(graph.dtypes[e] for e in entries)
-    shape = graph.shapes[Entry(node)]
-    return Request(_added_gradient, _attrs(made.node), shapes, (shape,), dtypes[0], dtypes)
+    outputs = _added_gradient.infer_shape(attrs, *shapes)[1]
+    return Request(_added_gradient, attrs, shapes, outputs, dtypes[0], dtypes)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....ops.dense import add_rows, FullyConnected
+from ...added_gradient import _added_gradient
 from ...base import ChosenKernel, connected, Request
 from ..compiled.column_sum import ColumnSum
-from ..onednn import Run
+from ..onednn import in_turn, Run
+from ..onednn.primitive import address_of
 from ..onednn.product import Layout
-from ..products import products, Term
+from ..products import product_of, products, Term
 
 
 def _layouts(r: Request) -> tuple[Layout, Layout, Layout]:
@@ -27,33 +29,50 @@ def _forward(r: Request) -> ChosenKernel | None:
     return products(r, [Term("data", "weight", "out", (data, weight.turned, out), bias)])
 
 
-def _column_sum(r: Request) -> ColumnSum | None:
-    try:
-        return ColumnSum(prod(r.outputs[0][:-1]), r.outputs[0][-1], r.dtype, r.dtype)
-    except LookupError:
-        return None
-
-
 def _backward(r: Request) -> ChosenKernel | None:
     data, weight, out = _layouts(r)
     terms = [
         Term("d_out", "weight", "d_data", (out, weight, data)),
         Term("d_out", "data", "d_weight", (out.turned, data, weight)),
     ]
+    sums = _BiasSums.of(r, out)
 
-    down = _column_sum(r) if r.is_used("d_bias") else None
-
-    def column_sums(xp: Any, arrays: Mapping[str, Any]) -> Sequence[Run]:
-        d_out, d_bias, work = (arrays[n] for n in ("d_out", "d_bias", "work"))
-        if d_bias is None:
-            return []
-        if down is not None:
-            return [down.connect(d_out, d_bias, work[: down.nbytes])]
-        return [partial(add_rows, xp, d_out.reshape(out.shape), d_bias)]
+    def before(xp: Any, arrays: Mapping[str, Any]) -> Sequence[Run]:
+        return sums.calls(xp, *(arrays[n] for n in ("d_out", "d_bias", "work")))
 
     if not r.is_used("d_data") and not r.is_used("d_weight"):
-        return None if down is None else _sums_alone(down)
-    return products(r, terms, column_sums, 0 if down is None else down.nbytes)
+        return None if sums.down is None else _sums_alone(sums.down)
+    return products(r, terms, before, sums.nbytes)
+
+
+class _BiasSums(NamedTuple):
+    """The gradient of a bias: sums over `rows` rows of d_out. `down`: code for that, if there is any."""
+
+    rows: int
+    down: ColumnSum | None
+
+    @classmethod
+    def of(cls, r: Request, out: Layout) -> _BiasSums:
+        """Of a call that makes d_bias or not."""
+        rows, columns = out.shape
+        try:
+            down = ColumnSum(rows, columns, r.dtype, r.dtype) if r.is_used("d_bias") else None
+        except LookupError:
+            down = None
+        return cls(rows, down)
+
+    @property
+    def nbytes(self) -> int:
+        """Scratch."""
+        return 0 if self.down is None else self.down.nbytes
+
+    def calls(self, xp: Any, d_out: Any, d_bias: Any, work: Any) -> list[Run]:
+        """What makes d_bias, if it is wanted."""
+        if d_bias is None:
+            return []
+        if self.down is not None:
+            return [self.down.connect(d_out, d_bias, work[: self.nbytes])]
+        return [partial(add_rows, xp, d_out.reshape(self.rows, -1), d_bias)]
 
 
 def _sums_alone(down: ColumnSum) -> ChosenKernel:
@@ -65,4 +84,34 @@ def _sums_alone(down: ColumnSum) -> ChosenKernel:
     return connected(connect, down.nbytes, down.name)
 
 
-ROWS = {FullyConnected: [_forward], FullyConnected.grad_op: [_backward]}
+def added(r: Request) -> ChosenKernel | None:
+    """A gradient that is added as it is written: over the other term, or over a copy of it."""
+    if r.attrs.op is not FullyConnected or len(set(r.dtypes)) != 1:
+        return None
+    (_, (m, k), *_), (d_out,) = r.attrs.forward(r.inputs)
+    n = prod(d_out[:-1])
+    data, weight, out = Layout.dense(n, k), Layout.dense(m, k), Layout.dense(n, m)
+    of_weight = Term("d_out", "data", "out", (out.turned, data, weight), adds=1.0)
+    of_data = Term("d_out", "weight", "out", (out, weight, data), adds=1.0)
+    how = product_of(r.dtype, of_data if r.attrs.of == "data" else of_weight)
+    if how is None:
+        return None
+    sums = _BiasSums.of(r, out)
+
+    def connect(
+        xp: Any, a: Any, d_out: Any, data: Any, weight: Any, addend: Any, *, out: Any, d_bias: Any, work: Any
+    ) -> Run:
+        calls = sums.calls(xp, d_out, d_bias, work)
+        if address_of(out) != address_of(addend):
+            calls.append(partial(xp.copyto, out, addend))
+        calls.append(how.bind(d_out, data if weight is None else weight, out, None, work))
+        return in_turn(calls)
+
+    return connected(connect, max(how.scratch, sums.nbytes), how.name, in_place={"out": ("addend",)})
+
+
+ROWS = {
+    FullyConnected: [_forward],
+    FullyConnected.grad_op: [_backward],
+    _added_gradient: [added],
+}

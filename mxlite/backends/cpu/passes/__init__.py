@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from ....graph import Entry, Graph
 from ...passes import banded, loss_updates, narrow_data, pool_first, product_updates, remade
+from .added_gradients import added_gradients
 from .chains import chains
 from .channels_last import channels_last
 from .convolution_updates import convolution_updates
@@ -56,6 +57,7 @@ COMBINE: tuple[Callable[[Graph, frozenset[Entry], int], tuple[Graph, Mapping[Ent
     convolution_updates,
     rnn_updates,
     banded,
+    added_gradients,
     chains,
     remade,
 )

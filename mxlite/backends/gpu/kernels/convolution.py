@@ -136,7 +136,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
 
     def added(r: Request) -> ChosenKernel | None:
         found = gradients.get(r.attrs.op)
-        if found is None or len(set(r.dtypes)) != 1 or r.dtype.name not in _KNOWN:
+        if found is None or r.attrs.of != "data" or len(set(r.dtypes)) != 1 or r.dtype.name not in _KNOWN:
             return None
         of, (kind, *_), last = found
         like = r.inputs[2]

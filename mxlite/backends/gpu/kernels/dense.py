@@ -65,9 +65,16 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
     def added(r: Request) -> ChosenKernel | None:
         if r.attrs.op is not FullyConnected:
             return None
-        (m, k), n = r.inputs[1], prod(r.inputs[0][:-1])
-        sides = (Side.dense(n, m), Side.dense(m, k), Side.dense(n, k))
-        term = Term("d_out", "weight", "out", sides, beta=1.0, added="addend")
+        (_, (m, k), *_), (d_out,) = r.attrs.forward(r.inputs)
+        n = prod(d_out[:-1])
+        out, x, w = Side.dense(n, m), Side.dense(n, k), Side.dense(m, k)
+        if r.attrs.of == "data":
+            term = Term("d_out", "weight", "out", (out, w, x), beta=1.0, added="addend")
+        elif n:
+            term = Term("d_out", "data", "out", (out.other, x, w), beta=1.0, added="addend")
+            term = term._replace(sums="d_bias" if r.is_used("d_bias") else "")
+        else:
+            return None
         return products(device, r, [term], in_place={"out": ("addend",)})
 
     return {
