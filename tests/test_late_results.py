@@ -1,0 +1,179 @@
+"""Chains in two: what only backward reads is made there, where a budget asks for it."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import mxlite as mx
+from mxlite.backends.cpu.compiled import usable
+from mxlite.backends.elementwise.expression import Writer
+from mxlite.backends.elementwise.fused import _fused_elementwise
+from mxlite.backends.elementwise.late import is_of_use, late_results
+from mxlite.executor.candidates import CHAINS_IN_TWO
+from mxlite.graph import Entry
+from mxlite.memplan import check, MemoryPlan
+
+pytestmark = pytest.mark.skipif(not usable(), reason="chains are made where there is generated code for them")
+
+STEPS, LAYERS, BATCH, HIDDEN, CLASSES = 8, 2, 32, 32, 10
+SIZES = dict(steps=STEPS, layers=LAYERS, hidden=HIDDEN, classes=CLASSES)
+SHAPES = mx.models.shapes_of("lstm_unrolled", BATCH, **SIZES)
+SGD = mx.optimizer.SGD(momentum=0.9)
+
+
+def network():
+    return mx.models.get("lstm_unrolled", **SIZES)
+
+
+@cache
+def plan(budget=None, **more):
+    return network().memory_plan(mx.cpu(), optimizer=SGD, memory_budget=budget, **SHAPES, **more)
+
+
+@cache
+def least(**more):
+    with pytest.raises(mx.MemoryBudgetError) as found:
+        plan(1, **more)
+    return found.value.least_feasible_bytes
+
+
+def of_chains(plan):
+    """Names of the chains of the backward pass that are the second part of one."""
+    return [t.name for t in plan.problem.tasks if t.op == "_fused_elementwise" and t.name.endswith("_late")]
+
+
+def test_an_unrolled_network_needs_less_where_gates_are_made_in_the_backward_pass():
+    free = plan()
+    usual, late = plan(2**40).steps
+    assert not of_chains(free) and late.instead == CHAINS_IN_TWO and not usual.instead
+    found = plan(least())
+    assert len(of_chains(found)) == STEPS * LAYERS and CHAINS_IN_TWO in found.how
+    alone = found.steps.only(usual)
+    with pytest.raises(mx.MemoryBudgetError) as error:
+        mx.memplan.plan_memory(alone, 1)
+    kept = free.arena_bytes
+    without = error.value.least_feasible_bytes - usual.fixed_total
+    assert found.arena_bytes < 0.9 * without < 0.5 * kept
+
+
+def test_no_budget_is_slower_than_a_smaller_one_and_both_steps_are_used():
+    low, high = least(), plan(2**40).peak_bytes
+    found = [plan(low + (high - low) * i // 6) for i in range(7)]
+    extra = [p.extra_time for p in found]
+    assert extra == sorted(extra, reverse=True) and extra[-1] == 0
+    assert {bool(of_chains(p)) for p in found} == {False, True}
+    for p in found:
+        check(p)
+
+
+@pytest.mark.parametrize("amp", [None, "bfloat16"])
+def test_bits_are_the_same_and_planned_bytes_are_measured(amp):
+    low = least(amp=amp)
+    results = []
+    for budget in (None, low):
+        how = dict(optimizer=SGD, memory_budget=budget, amp=amp)
+        exe = network().simple_bind(mx.cpu(), **how, **SHAPES)
+        rng = np.random.default_rng(0)
+        for name, array in exe.arg_dict.items():
+            whole = "label" in name
+            array[:] = rng.integers(0, CLASSES, array.shape) if whole else rng.normal(0, 0.3, array.shape)
+        for _ in range(3):
+            exe.step([[0.1, 0.0] for _ in exe.updated])
+        assert exe.measured_bytes == exe.memory_plan.peak_bytes <= (budget or 2**40)
+        results.append({n: a.asnumpy() for n, a in exe.arg_dict.items()})
+        if budget == low:
+            assert of_chains(exe.memory_plan)
+    assert [n for n, x in results[0].items() if x.tobytes() != results[1][n].tobytes()] == []
+
+
+def test_forward_alone_and_a_plan_from_a_file():
+    low = least()
+    again = MemoryPlan.from_json(plan(low).to_json())
+    exe = network().simple_bind(mx.cpu(), plan=again, optimizer=SGD, memory_budget=low, **SHAPES)
+    assert of_chains(exe.memory_plan) and exe.memory_plan.extra_time == again.extra_time
+    other = network().simple_bind(mx.cpu(), optimizer=SGD, **SHAPES)
+    rng = np.random.default_rng(1)
+    for name, array in exe.arg_dict.items():
+        array[:] = rng.normal(0, 0.3, array.shape)
+        other.arg_dict[name][:] = array
+    for mode in (False, True):
+        got, want = (e.forward(is_train=mode)[0].asnumpy() for e in (exe, other))
+        assert got.tobytes() == want.tobytes()
+
+
+def combined(symbol, **shapes):
+    """The graph of a step with chains, what is kept of it, and how many operators are forward."""
+    exe = symbol.simple_bind(mx.cpu(), optimizer=SGD, memory_budget=2**40, **shapes)
+    assert not of_chains(exe.memory_plan)
+    step = exe._planned.train.step
+    return step.graph, frozenset(step.storage), step.num_forward
+
+
+def gated(head=lambda gate, out: out, **annotations):
+    """x -> product -> gate, out = gate * tanh(x) -> product; `head` makes the outputs."""
+    with mx.AttrScope(**annotations):
+        x = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=64, name="one")
+        gate = mx.sym.sigmoid(x, name="gate")
+        out = gate * mx.sym.tanh(x, name="new")
+    last = mx.sym.FullyConnected(out, num_hidden=8, name="two")
+    return head(gate, mx.sym.SoftmaxOutput(last, name="softmax"))
+
+
+def test_what_others_read_stays_in_the_forward_pass():
+    graph, kept, number = combined(gated(), data=(64, 64))
+    assert is_of_use(graph, kept, number)
+    after, moved, count = late_results(graph, kept, number)
+    chains = [n for n in after.nodes if n.op is _fused_elementwise]
+    first, second = (n for n in chains if "gate" in n.name or "new" in n.name)
+    operators = [n for n in after.nodes if n.op is not None]
+    assert operators.index(first) < count == number <= operators.index(second)
+    assert first.num_outputs == 1 and second.num_outputs >= 1 and second.after
+    assert set(moved.values()) >= {Entry(first), Entry(second)}
+    assert all(e in after.shapes for n in chains for e in (Entry(n, i) for i in range(n.num_outputs)))
+
+
+@pytest.mark.parametrize(
+    "symbol",
+    [
+        gated(lambda gate, out: mx.sym.Group([out, mx.sym.BlockGrad(gate)])),
+        gated(lambda gate, out: mx.sym.Group([out, mx.sym.sum(gate)])),
+    ],
+    ids=["an output", "a reader in the forward pass"],
+)
+def test_what_somebody_else_reads_of_a_chain_is_made_in_the_forward_pass(symbol):
+    graph, kept, number = combined(symbol, data=(64, 64))
+    after, moved, count = late_results(graph, kept, number)
+    operators = {n: i for i, n in enumerate(n for n in after.nodes if n.op is not None)}
+    for node, i in operators.items():
+        assert all(operators[e.node] < i for e in node.inputs if e.node in operators)
+    shown = [e for e in graph.outputs if e.node.op is not None and e.node.forward is None]
+    assert len(shown) >= 2 and {operators[moved.get(e, e).node] < count for e in shown} == {True}
+
+
+def test_a_stage_that_the_user_marks_stays_whole():
+    graph, kept, number = combined(gated(mirror_stage="True"), data=(64, 64))
+    assert late_results(graph, kept, number)[0] is graph and not is_of_use(graph, kept, number)
+
+
+def test_networks_without_such_chains_have_one_step():
+    x = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=64, name="one")
+    x = mx.sym.FullyConnected(mx.sym.relu(x), num_hidden=8, name="two")
+    found = mx.sym.SoftmaxOutput(x, name="softmax").memory_plan(
+        mx.cpu(), optimizer=SGD, memory_budget=2**40, data=(64, 64)
+    )
+    assert len(list(found.steps)) == 1
+
+
+def test_an_expression_of_the_inputs_that_it_needs():
+    w = Writer()
+    x, y, z = w.input(), w.input(), w.input()
+    expression, _ = w.expression([x + z * w.constant(2.0), y])
+    first, places = expression.only([0]).of_needed_inputs()
+    assert places == (0, 2) and first.num_inputs == 2
+    second, places = expression.only([1]).of_needed_inputs()
+    assert places == (1,) and second.outputs == (0,) and not second.steps
+    whole, places = expression.of_needed_inputs()
+    assert whole == expression and places == (0, 1, 2)
