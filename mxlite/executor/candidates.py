@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ..backends import Backend, backend_of, guard
+from ..backends.elementwise.late import is_of_use
 from ..backends.gpu import planning_backend
 from ..core import BindError, Context, current_context
 from ..core.errors import DeviceError, MemoryBudgetError
@@ -29,6 +30,9 @@ def measured(lowered: Lowered, budget: int | None) -> Lowered:
     """`lowered` with the times of its kernels on this machine."""
     return with_measured_costs(lowered, budget=budget)[0]
 
+
+CHAINS_IN_TWO = "chains in two"
+"""What a step does whose backward pass makes what nobody else reads of chains."""
 
 NO_STEPS = {"measure", "in_place", "made", "_inference"}
 """Fields that say nothing about the steps within a budget."""
@@ -174,7 +178,7 @@ class Candidates:
             found = self._inference[constants] = lowered, plan
         return found
 
-    def _lowered(self, step: Step, order: Lowered | None, light: bool) -> Lowered:
+    def _lowered(self, step: Step, order: Lowered | None, light: bool, late: bool = False) -> Lowered:
         """A step of training, with inference beside it."""
         # What inference keeps of its constants costs as much as the weights: not within a budget, nor where
         # steps of training change them.
@@ -190,6 +194,7 @@ class Candidates:
             # Where nobody wants gradients, the step of training is often that of inference: it has its order.
             like=infer if self.like is None else order,
             light=light,
+            late=late,
         )
         if self.is_measured:
             found = self.measure(found, self.budget)
@@ -207,15 +212,19 @@ class Candidates:
 
     def _within(self, order: Lowered | None, light: bool) -> Iterator[Problem]:
         """The quickest first: a small step that keeps less may be that, as it also moves less."""
-        first, instead = self._lowered(self.usual_step, order, light).problem, self.backend.spared
-        if (spared := self.backend.spare(self.simple)) is self.simple:
-            yield first
-            return
-        other = self._lowered(self._step(spared), order, light).problem
-        if other.step_seconds < first.step_seconds:
-            first, other, instead = other, first, f"no {instead}"
+        usual = self._lowered(self.usual_step, order, light)
+        found = [(usual.problem, "")]
+        if (spared := self.backend.spare(self.simple)) is not self.simple:
+            found.append((self._lowered(self._step(spared), order, light).problem, self.backend.spared))
+        step = usual.step
+        if is_of_use(step.graph, frozenset(step.storage), step.num_forward):
+            late = self._lowered(self.usual_step, order, light, late=True)
+            found.append((late.problem, CHAINS_IN_TWO))
+        first, how = min(found, key=lambda pair: pair[0].step_seconds)
         yield first
-        yield self._against(other, first, instead)
+        for problem, instead in found:
+            if problem is not first:
+                yield self._against(problem, first, instead or f"no {how}")
 
     def _against(self, problem: Problem, first: Problem, instead: str) -> Problem:
         """`problem` whose times count from those of `first`."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import Backend, Call, lower_graph
+from ..backends.elementwise.late import late_results
 from ..backends.gpu.graph_inputs import layout
 from ..backends.lower import LoweredGraph
 from ..graph import Entry, Graph, LOSS_SCALE, Shape
@@ -68,6 +69,7 @@ def lower(
     device: Device | None = None,
     like: Lowered | None = None,
     light: bool = False,
+    late: bool = False,
 ) -> Lowered:
     """Lower `step` and count the bytes that no plan changes. O(nodes).
 
@@ -78,12 +80,15 @@ def lower(
     sizes; where no more than these differ its order is taken, with which plans for its sizes are templates
     for plans of these.
     `light`: whether it is to hold less for a little more time, see `Backend.lighten`; else it is one for a
-    budget, see `Backend.divide`.
+    budget, see `Backend.divide`. `late`: whether backward makes what nobody else reads of chains, see
+    `backends/elementwise/late.py`.
     """
     device = device or backend.rates
     threads = backend.threads()
     step = _rewritten(step, backend.combine)
     step = _rewritten(step, backend.lighten if light else backend.divide)
+    if late:
+        step = _rewritten(step, late_results)
     step = with_previews(step)
     if is_gpu(backend):
         step = _with_staging(step)

@@ -58,6 +58,16 @@ class Expression:
             tuple(new[x] for x in kept),
         )
 
+    def of_needed_inputs(self) -> tuple[Expression, tuple[int, ...]]:
+        """The expression without the inputs that nothing reads, and which of its inputs are left."""
+        read = {x for step in self.steps if step[0] != "number" for x in step[1:]} | set(self.outputs)
+        places = tuple(i for i in range(self.num_inputs) if i in read)
+        rest = range(self.num_inputs, self.first_step + len(self.steps))
+        new = {at: i for i, at in enumerate((*places, *rest))}
+        steps = tuple(_renumbered(s, new) for s in self.steps)
+        outputs = tuple(new[x] for x in self.outputs)
+        return Expression(len(places), self.num_constants, steps, outputs), places
+
 
 class Value:
     """One number in a `Writer`, with Python's arithmetic."""
