@@ -113,9 +113,10 @@ def combined(symbol, **shapes):
 
 
 def gated(head=lambda gate, out: out, **annotations):
-    """data -> products x, z;  gate = sigmoid(x), out = gate * tanh(z) -> product; `head` makes the outputs."""
+    """data -> products x, z;  gate = sigmoid(x), out = gate * tanh(z) -> product; `head`: the outputs."""
+    data = mx.sym.var("data")
     with mx.AttrScope(**annotations):
-        x, z = (mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=64, name=n) for n in "xz")
+        x, z = (mx.sym.FullyConnected(data, num_hidden=64, name=n) for n in "xz")
         gate = mx.sym.sigmoid(x, name="gate")
         out = gate * mx.sym.tanh(z, name="new")
     last = mx.sym.FullyConnected(out, num_hidden=8, name="last")
