@@ -141,7 +141,11 @@ def test_what_somebody_sees_of_a_chain_is_made_in_the_forward_pass(seen):
     graph, kept, number = combined(
         gated(lambda gate, new, out: mx.sym.Group([out, seen(new)])), data=(64, 64)
     )
-    assert late_results(graph, kept, number)[0] is graph
+    after, moved, count = late_results(graph, kept, number)
+    operators = {n: i for i, n in enumerate(n for n in after.nodes if n.op is not None)}
+    assert all(operators[moved.get(e, e).node] < count for e in graph.outputs[:2])
+    (late,) = (n for n in operators if n.name.endswith("_late"))
+    assert late.num_outputs == 1 and [e.node.name for e in late.inputs] == ["x"]  # the gate's
 
 
 def test_the_second_part_reads_what_it_needs():
