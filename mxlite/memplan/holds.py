@@ -80,6 +80,12 @@ class Changes:
         some, found = both._spans(once)
         return cls(both.ways[once], np.concatenate([[0], some]).cumsum(), found)
 
+    def some(self, most: int) -> Changes:
+        """At most about so many of them, from all over the list."""
+        chosen = np.arange(0, len(self), max(1, -(-len(self) // most)))
+        number, found = self._spans(chosen)
+        return Changes(self.ways[chosen], np.concatenate([[0], number]).cumsum(), found)
+
     def sets(self, chosen: Array) -> tuple[Array, Array]:
         """(first, spans) of sets of changes, of which each row of `chosen` (sets, changes) says one."""
         at, which = np.nonzero(chosen)
@@ -147,6 +153,11 @@ class Holds:
         scratch = ((n, np.int64), (self.size, self.kind), (self.size, self.kind), (self.stages, np.int64))
         self.scratch = tuple(Fixed(np.zeros(size, kind)) for size, kind in scratch)
         self._room = ROOM
+
+    @property
+    def nbytes(self) -> int:
+        """Of one schedule."""
+        return 2 * 8 * self.size
 
     def _sets(self, stages: Sequence[Sequence[int]]) -> list[int]:
         """A number of as many bits as there are stages for each set of them."""

@@ -18,6 +18,7 @@ from .schedule import Choice, Runs, without_copies
 MOST_NOTED = 100  # runs of one task that a point's counts tell
 BATCH = 256  # candidates costed together
 DEEP = 30  # how much longer one takes whose counts are above 1
+TOGETHER = 2**28  # bytes of schedules that are held at once, where each takes many
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,22 @@ class Pool:
         few, most = np.minimum(num, MOST_NOTED), live.max(axis=1)
         self._note([method] * len(states), few, most, seconds, lambda i: self.holds.runs(states, i))
         return live, seconds
+
+    def changed(
+        self, method: str, state: Held, first: np.ndarray, spans: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As `held`, of what rows of `spans` from first[k] to first[k + 1] make of one schedule: as many
+        of them at a time as have room.
+        """
+        count = len(first) - 1
+        each = max(1, TOGETHER // self.holds.nbytes)
+        parts = [
+            self.held(method, self.holds.edited(state, np.zeros(len(some) - 1, np.int64), some, spans))
+            for at in range(0, count, each)
+            for some in [first[at : at + each + 1]]
+        ]
+        live, seconds = zip(*parts)
+        return np.concatenate(live), np.concatenate(seconds)
 
     def _note(
         self,

@@ -19,6 +19,7 @@ APART = 1.02  # ratio of their bytes, at least
 STAGES = 3  # the fullest, at which changes are looked for
 PARTS = 4096  # what the fullest stage holds, as whole numbers: sums of those are the same everywhere
 MARK = PARTS * 97 // 100
+ROUND = 20_000_000  # visits of one round of changes, at most
 SECONDS = 16_000.0  # what a step's time is counted as, beside squares of parts
 
 
@@ -55,16 +56,17 @@ def _squeeze(pool: Pool, state: Held, until: int) -> None:
         found = [holds.changes(state, j) for j in fullest.tolist() if j >= 0]
         if not any(map(len, found)):
             return
-        changes = Changes.joined(found)
-        states = holds.edited(state, np.zeros(len(changes), np.int64), changes.first, changes.spans)
-        lives, times = pool.held("squeezed", states)
+        changes = Changes.joined(found).some(ROUND // len(pool.problem.tasks))
+        lives, times = pool.changed("squeezed", state, changes.first, changes.spans)
         before = _weight(live, top)[0] + SECONDS * (seconds[0] / step)
         after = _weight(lives, top) + SECONDS * (times / step)
         after[lives.max(axis=1) > top] = np.inf
         best = int(after.argmin())
         if after[best] >= before:
             return
-        state, live, seconds = states[best : best + 1], lives[best : best + 1], times[best : best + 1]
+        only = slice(best, best + 1)
+        state = holds.edited(state, np.zeros(1, np.int64), changes.first[best : best + 2], changes.spans)
+        live, seconds = lives[only], times[only]
 
 
 def _weight(live: np.ndarray, top: int) -> np.ndarray:
