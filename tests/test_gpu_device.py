@@ -80,6 +80,24 @@ def test_an_allocation_in_a_capture_is_refused_and_the_stream_is_usable_afterwar
     assert (GPUBackend.of(device).to_host(a) == 7).all()
 
 
+def test_captures_without_a_stream_of_their_own_share_one(device):
+    a = device.empty(8)
+    device.capture([fill(device, a, 1)])
+    streams = len(device.driver.streams)
+    device.capture([fill(device, a, 2)])()
+    assert len(device.driver.streams) == streams
+    assert (GPUBackend.of(device).to_host(a) == 2).all()
+
+
+def test_pinned_memory_is_given_back_when_no_copy_has_it_any_more(device):
+    a, pinned = device.empty(64), device.pinned(64)
+    pinned[:] = 7
+    device.driver.copy(a.address, pinned.ctypes.data, 64, device.uploads)
+    del pinned
+    assert not device.driver.pinned_of
+    assert (GPUBackend.of(device).to_host(a) == 7).all()
+
+
 def test_an_arena_takes_just_its_bytes_and_gives_them_back(device):
     free, _ = device.memory()
     arena = device.arena(123456)

@@ -92,8 +92,9 @@ class GraphSegment:
         """The same with events around each call, without a graph; `record` is told device times."""
         device = self.graph.device
         driver = device.driver
-        while len(self._events) <= len(self.calls):
-            self._events.append(driver.event(timed=True))
+        with device.active():
+            while len(self._events) <= len(self.calls):
+                self._events.append(driver.event(timed=True))
         recorded: list[int] = []
         began = perf_counter_ns()
 

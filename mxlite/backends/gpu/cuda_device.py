@@ -71,6 +71,7 @@ class CudaDevice:
         self._marking = threading.Lock()
         self._compiling = threading.Lock()
         self._capture = threading.Lock()  # held by who captures a graph
+        self._captured_on: int | None = None  # the stream of those who bring none
         self._functions: dict[tuple[Source, str], int] = {}
         self._modules: dict[Source, Any] = {}
         self.pool = Pool(self, driver, limit)
@@ -295,6 +296,11 @@ class CudaDevice:
             memory = PinnedMemory(self, nbytes)
         return np.asarray(memory)
 
+    def free_pinned(self, address: int) -> None:
+        """Give pinned memory back when no copy of ours has it any more: CUDA does not say that it waits."""
+        self.synchronize()
+        self.driver.host_free(address)
+
     # -- graphs ----------------------------------------------------------------------------------------
 
     def capture(self, runs: Sequence[Run], stream: int | None = None) -> CapturedGraph:
@@ -302,20 +308,25 @@ class CudaDevice:
 
         Raises what a run raises; the stream is usable afterwards.
         """
-        stream = self.driver.stream() if stream is None else stream
-        # An array that the garbage collector frees would be a call in the middle of it.
-        with self._capture, self.active(), self.on(stream), capturing(), no_collection():
-            self.driver.begin_capture(stream)
-            try:
-                for run in runs:
-                    run()
-            except BaseException:
+        with self._capture, self.active():
+            if stream is None:
+                self._captured_on = stream = self._captured_on or self.driver.stream()
+            # An array that the garbage collector frees would be a call in the middle of it.
+            with self.on(stream), capturing(), no_collection():
+                self.driver.begin_capture(stream)
                 try:
-                    self.driver.destroy_graph(self.driver.end_capture(stream))
-                except DriverError:
-                    pass  # it was broken by what is raised already
-                raise
-            return CapturedGraph(self, self.driver.end_capture(stream))
+                    for run in runs:
+                        run()
+                except BaseException:
+                    try:
+                        self.driver.destroy_graph(self.driver.end_capture(stream))
+                    except DriverError:
+                        pass  # it was broken by what is raised already
+                    raise
+                graph = CapturedGraph(self, self.driver.end_capture(stream))
+            # Now, while it can still be done without: its first launch is in the middle of a step.
+            self.driver.upload_graph(graph.handle, self.compute)
+            return graph
 
     def come_to_rest(self) -> bool:
         """Wait until the device has done everything, for whomever; False while any thread captures a graph.
@@ -326,7 +337,8 @@ class CudaDevice:
         if not self._capture.acquire(blocking=False):
             return False
         try:
-            self.driver.finish()
+            with self.active():  # a finalizer asks, too, on whatever thread
+                self.driver.finish()
         finally:
             self._capture.release()
         return True
@@ -381,7 +393,7 @@ class PinnedMemory:
         }
 
     def __del__(self) -> None:
-        _end(self._device, self._device.driver.host_free, self._address)
+        _end(self._device, self._device.free_pinned, self._address)
 
 
 def _end(device: CudaDevice, call: Callable[[int], None], handle: int) -> None:
