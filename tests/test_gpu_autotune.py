@@ -44,6 +44,23 @@ def test_the_fastest_is_measured_once_and_remembered(cache):
     assert len(os.listdir(cache)) == 2
 
 
+def test_measuring_ends_with_the_time_for_it_and_a_later_process_goes_on(monkeypatch):
+    monkeypatch.setenv("MXLITE_GPU_TUNING_SECONDS", "5")
+    now, clock = [0.0], Clock(2.0, 1.0)
+    monkeypatch.setattr(autotune.time, "monotonic", lambda: now[0])
+
+    def slow(i):
+        now[0] += 2.0
+        return clock(i)
+
+    chosen = [autotune.fastest(key, "ab", slow) for key in ("k", "l", "m", "m", "k")]
+    assert chosen == [1, 1, 0, 0, 1] and clock.asked == [0, 1, 0, 1]  # 4 s, 8 s, and that is more than 5
+    autotune.forget()
+    assert autotune.fastest("m", "ab", slow) == 1  # nothing of it is on disk
+    monkeypatch.setenv("MXLITE_GPU_TUNING_SECONDS", "0")
+    assert [autotune.fastest(key, "ab", Clock()) for key in ("k", "new")] == [1, 0]
+
+
 def test_what_is_hardly_faster_is_not_taken():
     assert autotune.fastest("k", "ab", Clock(1.0, 0.99)) == 0
 

@@ -98,6 +98,17 @@ def test_pinned_memory_is_given_back_when_no_copy_has_it_any_more(device):
     assert (GPUBackend.of(device).to_host(a) == 7).all()
 
 
+def test_no_room_for_pinned_memory_is_the_hosts(device, monkeypatch, recwarn):
+    def refuse(nbytes):
+        raise DriverError("hostAlloc: out of memory", is_memory=True)
+
+    monkeypatch.setattr(device.driver, "host_malloc", refuse)
+    with pytest.raises(OutOfMemoryError, match=r"The host has no room for 4096 bytes more of pinned memory"):
+        device.pinned(4096)
+    gc.collect()
+    assert not recwarn.list  # nothing that was never there is given back
+
+
 def test_an_arena_takes_just_its_bytes_and_gives_them_back(device):
     free, _ = device.memory()
     arena = device.arena(123456)

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from ...core.collection import no_collection
-from ...core.errors import DeviceError, OperatorError
+from ...core.errors import DeviceError, OperatorError, OutOfMemoryError
 from .array import DeviceArray
 from .checks import Check, Checks, Describe
 from .device import Arguments, Grid, Run
@@ -291,10 +291,17 @@ class CudaDevice:
             self.driver.fill(target.address, byte, target.nbytes, self.stream)
 
     def pinned(self, nbytes: int) -> np.ndarray:
-        """A 1-D uint8 array in pinned host memory."""
+        """A 1-D uint8 array in pinned host memory. Raises OutOfMemoryError."""
         with self.active():
-            memory = PinnedMemory(self, nbytes)
-        return np.asarray(memory)
+            try:
+                address = self.driver.host_malloc(nbytes)
+            except DriverError as error:
+                if not error.is_memory:
+                    raise
+                raise OutOfMemoryError(
+                    f"The host has no room for {nbytes} bytes more of pinned memory for {self}: {error}"
+                ) from None
+        return np.asarray(PinnedMemory(self, address, nbytes))
 
     def free_pinned(self, address: int) -> None:
         """Give pinned memory back when no copy of ours has it any more: CUDA does not say that it waits."""
@@ -382,11 +389,10 @@ class CapturedGraph:
 class PinnedMemory:
     """Pinned host memory as a buffer of bytes, given back with the last array on it."""
 
-    def __init__(self, device: CudaDevice, nbytes: int) -> None:
-        self._device, self._nbytes = device, nbytes
-        self._address = device.driver.host_malloc(nbytes)
+    def __init__(self, device: CudaDevice, address: int, nbytes: int) -> None:
+        self._device, self._address = device, address
         self.__array_interface__ = {
-            "data": (self._address, False),
+            "data": (address, False),
             "shape": (nbytes,),
             "typestr": "|u1",
             "version": 3,
