@@ -9,6 +9,7 @@ import pytest
 from emulated_device import compiler
 from test_gpu_cublaslt import BlasDevice, device, lib, runs  # noqa: F401
 from test_gpu_gemm import check
+from watchdog import in_time
 
 from mxlite.backends.gpu import autotune, gemm
 from mxlite.backends.gpu.gemm import kernel_name, Product
@@ -59,6 +60,14 @@ def test_measuring_ends_with_the_time_for_it_and_a_later_process_goes_on(monkeyp
     assert autotune.fastest("m", "ab", slow) == 1  # nothing of it is on disk
     monkeypatch.setenv("MXLITE_GPU_TUNING_SECONDS", "0")
     assert [autotune.fastest(key, "ab", Clock()) for key in ("k", "new")] == [1, 0]
+
+
+@in_time(20)
+def test_what_is_measured_may_have_a_choice_to_make_itself():
+    def seconds(i):
+        return [2.0, 1.0][i] + 0 * autotune.fastest("inner", "xy", Clock(2.0, 1.0))
+
+    assert autotune.fastest("outer", "ab", seconds) == 1
 
 
 def test_what_is_hardly_faster_is_not_taken():

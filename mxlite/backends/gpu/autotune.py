@@ -42,7 +42,7 @@ class Timer(Protocol):
 
 _known: dict[str, str] = {}
 _spent = 0.0  # seconds, by measurements
-_lock = threading.Lock()
+_lock = threading.RLock()  # what is measured may have a choice to make itself
 
 
 def fastest(key: str, names: Sequence[str], seconds: Callable[[int], float]) -> int:
