@@ -13,7 +13,10 @@ import numpy as np
 import mxlite as mx
 from mxlite.backends import backend_of
 from mxlite.backends.gpu.device import Arguments
+from mxlite.backends.gpu.graph import Graph, GraphError
+from mxlite.backends.gpu.graph_streams import COMPUTE, order_of
 from mxlite.backends.gpu.source import Source
+from mxlite.core import DeviceError
 
 from .checks import Checks
 from .nets import bound, mlp, same, steps
@@ -25,6 +28,8 @@ ARRAYS = 6
 def run(checks: Checks) -> None:
     with checks.check("what other threads may call while a graph is captured") as found:
         beside_a_capture(found)
+    with checks.check("captures that are broken off, and the next ones") as found:
+        broken_captures(found)
     count = 0
     with checks.check("random operations, copies and views") as found:
         while (count < 3 if checks.emulated else checks.left > checks.seconds * 0.5) and count < 10_000:
@@ -140,6 +145,53 @@ def calls_of(backend: Any) -> dict[str, Callable[[], object]]:
         ).asnumpy(),
         "waits for everything": mx.nd.waitall,
     }
+
+
+def broken_captures(found: dict[str, Any]) -> None:
+    """What ends a capture, and what CUDA says; the steps go on, and are one graph in the end."""
+    backend: Any = backend_of(mx.gpu(0))
+    device = backend.device
+    array = device.empty(1 << 10)
+
+    def raised() -> None:
+        raise ValueError("of a call")
+
+    def refused() -> None:
+        device.driver.synchronize(device.stream)
+
+    def ended() -> None:
+        said: list[BaseException] = []
+
+        def wait_for_the_device() -> None:
+            try:
+                with device.active():
+                    device.driver.finish()
+            except DeviceError as error:
+                said.append(error)
+
+        thread = threading.Thread(target=wait_for_the_device)
+        thread.start()
+        thread.join()
+        found["who waited was told"] = str(said)[:200]
+
+    for name, breaks in (("an exception", raised), ("a wait", refused), ("another thread's wait", ended)):
+        left = [breaks]
+
+        def call(left: list[Callable[[], None]] = left) -> None:
+            device.fill_bytes(array, 3)
+            if device.is_capturing and left:
+                left.pop()()
+
+        graph = Graph(device, [call, call], order_of([(), (0,)], [COMPUTE] * 2, [1.0] * 2))
+        for _ in range(4):  # call by call, broken off, captured if that has failed, replayed
+            try:
+                with device.active():
+                    device.fill_bytes(array)
+                    graph()
+            except GraphError as error:
+                found[name] = repr(error.__cause__)
+        assert graph.graphs == 1 and not left, f"{name}: {graph.why_not or 'nothing was captured'}"
+        assert (backend.to_host(array) == 3).all(), name
 
 
 def captured_beside(checks: Checks, found: dict[str, Any]) -> None:
