@@ -278,6 +278,21 @@ def test_a_graph_for_which_there_is_no_room_at_its_first_launch_is_done_without(
     assert not driver.graphs
 
 
+def test_an_upload_that_is_refused_for_another_reason_is_left_to_the_launch(monkeypatch):
+    driver = EmulatedDriver()
+    device = CudaDevice(driver, 0)
+    values = np.zeros(3)
+
+    def refuse(graph, stream):
+        raise DriverError("graphUpload: cudaErrorNotSupported.", name="cudaErrorNotSupported")
+
+    monkeypatch.setattr(driver, "upload_graph", refuse)
+    add = Add(driver, device, values, 1, 1, 1)
+    device.capture([add])()
+    device.synchronize()
+    assert values[1] == 1
+
+
 @pytest.mark.parametrize("often", [1, 100])
 @pytest.mark.parametrize("streams", [1, 2])
 def test_a_capture_that_anothers_wait_for_the_device_ends_is_begun_again(often, streams):

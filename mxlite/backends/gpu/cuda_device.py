@@ -331,8 +331,11 @@ class CudaDevice:
                         pass  # it was broken by what is raised already
                     raise
                 graph = CapturedGraph(self, self.driver.end_capture(stream))
-            # Now, while it can still be done without: its first launch is in the middle of a step.
-            self.driver.upload_graph(graph.handle, self.compute)
+            try:  # now, while it can still be done without: its first launch is in the middle of a step
+                self.driver.upload_graph(graph.handle, self.compute)
+            except DriverError as error:
+                if error.is_memory or error.is_lasting:
+                    raise
             return graph
 
     def come_to_rest(self) -> bool:
