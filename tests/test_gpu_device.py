@@ -211,6 +211,28 @@ def test_memory_that_others_have_seen_waits_for_the_end_of_another_threads_captu
     assert not device.pool._abroad
 
 
+@pytest.mark.parametrize("is_lasting", [False, True])
+def test_memory_that_others_have_seen_waits_where_the_device_cannot_be_waited_for(
+    device, is_lasting, monkeypatch
+):
+    """While another library captures, or after a fault: a finalizer has nobody to tell that."""
+
+    def refuse():
+        raise DriverError("not now", is_lasting=is_lasting)
+
+    real = device.driver.finish
+    monkeypatch.setattr(device.driver, "finish", refuse)
+    seen, arena = device.empty(2**20), device.arena(2**20)
+    address = seen.address
+    device.pool.lend(seen.memory)
+    del seen, arena
+    gc.collect()
+    assert device.pool.held().idle == 0 and (device.fault is not None) == is_lasting
+    monkeypatch.setattr(device.driver, "finish", real)
+    if not is_lasting:
+        assert device.empty(2**20).address == address
+
+
 def test_after_a_fault_every_use_says_so(device):
     a = device.empty(64)
 

@@ -339,7 +339,8 @@ class CudaDevice:
             return graph
 
     def come_to_rest(self) -> bool:
-        """Wait until the device has done everything, for whomever; False while any thread captures a graph.
+        """Wait until the device has done everything, for whomever. False while a thread captures a graph, of
+        another library too, and after a fault, which the next use tells.
 
         CUDA refuses to wait for a device with a stream that is captured, and gives up the capture, whichever
         thread asks (CUDA C++ Programming Guide, "Prohibited and Unhandled Operations").
@@ -349,6 +350,8 @@ class CudaDevice:
         try:
             with self.active():  # a finalizer asks, too, on whatever thread
                 self.driver.finish()
+        except DeviceError:
+            return False
         finally:
             self._capture.release()
         return True
