@@ -105,6 +105,10 @@ class RandomState:
             self._call("set_random_state", *before)()
         self._after = (seed, step)
 
+    def forget(self) -> None:
+        """A program has failed, and may not have advanced."""
+        self._after = None
+
 
 _SOURCE = Source(
     shared("types")
