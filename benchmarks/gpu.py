@@ -11,6 +11,7 @@ whose first losses differ is reported, not timed. The exit code is 1 where one o
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from gpu_columns import columns as known_columns, nets as known_nets, report
+from gpu_columns import columns as known_columns, HOST_STEPS, nets as known_nets, report
 from gpu_columns.contest import Clock, hold, largest_batches, NO_TIME
 from harness import heading, RESULTS
 from harness.machine import today
@@ -27,6 +28,7 @@ from networks.suite import Net
 from peers.column import Column
 from peers.contest import Entries, say, Terms
 
+TUNING = "MXLITE_GPU_TUNING_SECONDS"
 BUDGETS = {"7 GiB": 7 * 2**30, "4 GiB": 4 * 2**30}
 ROOM, MOST_EXTRA = 8 * 10**9, 0.15
 
@@ -47,8 +49,8 @@ and norms, losses and cells of an LSTM stay float32.
 
 """
 HOST = """\
-The time until the last of many steps was pushed, divided by their number: without waiting for the device,
-except where a framework waits by itself.
+The time until the last of {steps} steps was pushed (fewer where a round has fewer), divided by their number:
+without waiting for the device, except where a framework waits by itself.
 
 """
 MEMORY = """\
@@ -68,10 +70,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="of steps in one round")
     parser.add_argument("--limit", type=float, default=600, help="seconds until a column must be ready")
     parser.add_argument("--time", type=float, help="seconds for everything; what is left then is left out")
+    parser.add_argument("--tuning", type=int, help="seconds that a process of ours may measure kernels")
     parser.add_argument("--quick", action="store_true", help="some networks and columns")
     parser.add_argument("--emulated", action="store_true", help="small, on the tests' emulated GPU")
     parser.add_argument("--output", type=Path, help="folder of the result file (default: benchmarks/results)")
     args = parser.parse_args()
+    if args.tuning is not None:
+        os.environ[TUNING] = str(args.tuning)  # of the columns' processes
     nets = known_nets.small() if args.emulated else known_nets.nets()
     columns = known_columns.columns()
     if args.emulated:
@@ -82,7 +87,7 @@ def main() -> int:
     if args.nets or (args.quick and not args.emulated):
         wanted = args.nets.split(",") if args.nets else [*known_nets.QUICK]
         extra = [n for n in wanted if n in ("deep", "batch")]
-        nets = [n for n in nets if n.name in wanted]
+        nets = sorted((n for n in nets if n.name in wanted), key=lambda n: wanted.index(n.name))
     if args.columns:
         columns = [c for c in columns if c.name in args.columns.split(",")]
     short = args.quick or args.emulated
@@ -180,13 +185,15 @@ def body(
     """Everything below the heading."""
     text = f"- all of it took {(perf_counter() - start) / 60:.1f} minutes\n\n"
     text += ABOUT.format(seconds=terms.seconds, rounds=terms.rounds)
+    if TUNING in os.environ:
+        text += f"A process of mxlite's had {os.environ[TUNING]} s to measure kernels.\n\n"
     if terms.threads == 1:
         text += "Nothing here says anything of a GPU: it is the tests' emulated one, of others the CPU.\n"
     else:
         text += "## Targets\n\n" + report.targets(results, deep, batches)
     sections = {title: report.times(results, p) for p, title in known_columns.PRECISIONS.items()}
     sections["Memory"] = MEMORY + report.memory(results)
-    sections["The host"] = HOST + report.host(results)
+    sections["The host"] = HOST.format(steps=HOST_STEPS) + report.host(results)
     if deep is not None:
         whole = [(known_nets.deep(), deep)]
         sections["ResNet-1001 within budgets"] = report.times(whole, "tf32") + "\n" + report.memory(whole)

@@ -31,6 +31,7 @@ from device_sections.asking import ask
 from device_sections.part import Part, stop
 from device_sections.result import Result, Row
 
+ROOT = Path(__file__).resolve().parent.parent
 MINUTES = 8.8
 OPENING = 60  # seconds within which the driver must say how many GPUs there are
 KEPT = 0.28  # share of the time that sections leave to those after them: the last is the benchmark
@@ -63,9 +64,12 @@ def main() -> int:
     for name in (*only, *filter(None, args.skip.split(","))):
         if name not in known:
             parser.error(f"there is no section {name!r}; there are {names}")
-    with tempfile.TemporaryDirectory(prefix="device-check-wheels-", ignore_cleanup_errors=True) as site:
+    with tempfile.TemporaryDirectory(prefix="device-check-", ignore_cleanup_errors=True) as own:
         if args.wheels is not None:
-            bring(args.wheels, Path(site))
+            bring(args.wheels, Path(own) / "site")
+        if not args.emulated and (why := no_cache()):
+            print(f"{why}: what is compiled is kept for this run alone", flush=True)
+            os.environ["MXLITE_CACHE_DIR"] = str(Path(own) / "cache")
         if not args.emulated and (why := no_gpu()):
             for name, value in machine().items():
                 print(f"{name}: {value}", flush=True)
@@ -79,6 +83,7 @@ def bring(wheels: Path, site: Path) -> None:
     """Unpack wheels for our processes, and say which. What cannot be unpacked is left out: that is no reason
     to check nothing. Installers do more, for scripts and headers, which nobody needs here.
     """
+    site.mkdir(exist_ok=True)
     for wheel in sorted(wheels.glob("*.whl")):
         try:
             with zipfile.ZipFile(wheel) as file:
@@ -92,11 +97,18 @@ def bring(wheels: Path, site: Path) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(site), *([before] if before else [])])
 
 
+def no_cache() -> str | None:
+    """Why nothing can be kept in the user's cache, and each process would compile for itself; or None."""
+    code = "from mxlite.core import config, kept; found = kept.fault(), config.cache_dir()\n"
+    code += "print(found[0] or ('' if found[1] else 'there is no cache folder'))"
+    asked = ask([sys.executable, "-c", code], OPENING, ROOT)
+    return asked.out.strip() or None
+
+
 def no_gpu() -> str | None:
     """Why there is none, in a sentence. Asked in a process of its own: the driver may hang."""
-    root = Path(__file__).resolve().parent.parent
     code = "from mxlite.backends.gpu.cupy_driver import why_none; print(why_none() or '')"
-    asked = ask([sys.executable, "-c", code], OPENING, root)
+    asked = ask([sys.executable, "-c", code], OPENING, ROOT)
     if asked.code is None:
         return f"the driver has not said within {OPENING} s how many there are."
     if asked.code:

@@ -54,6 +54,7 @@ class Capture:
     origin: int
     nodes: list[tuple[Callable[[], None], frozenset[int]]] = field(default_factory=list)
     streams: set[int] = field(default_factory=set)
+    is_valid: bool = True
 
 
 class EmulatedDriver:
@@ -79,6 +80,7 @@ class EmulatedDriver:
         self.graphs: dict[int, Capture] = {}
         self.is_busy = False  # inside a step
         self.freed_later: list[int] = []
+        self.unpinned: list[np.ndarray] = []  # given back too early, and kept for what still names it
         self.fault: DriverError | None = None
         self.log: list[tuple[str, Any]] = []
         self.launched = 0
@@ -138,9 +140,11 @@ class EmulatedDriver:
         return int(block.ctypes.data)
 
     def host_free(self, address: int) -> None:
-        with self.lock:
-            self._finish(lambda: not any(s.work for s in self.streams.values()))
-            del self.pinned_of[address]
+        with self.lock:  # CUDA may wait for nothing here
+            block = self.pinned_of.pop(address)
+            if any(s.work for s in self.streams.values()):
+                block.fill(0xDD)
+                self.unpinned.append(block)
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
         self._put(stream, "copy", lambda: ctypes.memmove(target, source, nbytes))
@@ -164,7 +168,10 @@ class EmulatedDriver:
 
     def finish(self) -> None:
         with self.lock:
-            if any(s.capture is not None for s in self.streams.values()):  # of whatever thread
+            captures = [s.capture for s in self.streams.values() if s.capture is not None]
+            if captures:  # of whatever thread; each of them is given up
+                for capture in captures:
+                    capture.is_valid = False
                 text = "a wait for the device while a stream is captured"
                 raise DriverError(text, name="cudaErrorStreamCaptureUnsupported")
             self._finish(lambda: not any(s.work for s in self.streams.values()))
@@ -180,6 +187,7 @@ class EmulatedDriver:
             self._look()
             e, s = self.events[event], self.streams[stream]
             if s.capture is not None:
+                self._require_valid(s.capture)
                 e.nodes = s.last
                 return
             e.nodes = None
@@ -201,6 +209,7 @@ class EmulatedDriver:
                 if s.capture is None:
                     s.capture, s.last = capture, frozenset()
                     capture.streams.add(stream)
+                self._require_valid(s.capture)
                 s.last |= e.nodes
                 return
             if s.capture is not None:
@@ -278,11 +287,18 @@ class EmulatedDriver:
             loose = set(range(len(capture.nodes))) - self._before(capture, last)
             for s in capture.streams:
                 self.streams[s].capture = None
+            self._require_valid(capture)
             if loose:
                 raise DriverError(f"{len(loose)} nodes not joined", name="cudaErrorStreamCaptureUnjoined")
             handle = self._handle()
             self.graphs[handle] = capture
             return handle
+
+    @staticmethod
+    def _require_valid(capture: Capture) -> None:
+        if not capture.is_valid:
+            text = "somebody has waited for the device while this was captured"
+            raise DriverError(text, name="cudaErrorStreamCaptureInvalidated")
 
     @staticmethod
     def _before(capture: Capture, last: frozenset[int]) -> set[int]:
@@ -293,6 +309,11 @@ class EmulatedDriver:
                 found.add(n)
                 rest.append(n)
         return found
+
+    def upload_graph(self, graph: int, stream: int) -> None:
+        with self.lock:
+            self._refuse_while_captured("an upload of a graph")
+            assert graph in self.graphs and stream in self.streams
 
     def launch_graph(self, graph: int, stream: int) -> None:
         nodes = self.graphs[graph].nodes
@@ -324,6 +345,7 @@ class EmulatedDriver:
             if s.capture is not None:
                 if s.capture.thread != threading.get_ident():
                     raise DriverError("two threads in one capture", name="cudaErrorStreamCaptureWrongThread")
+                self._require_valid(s.capture)
                 s.capture.nodes.append((lambda: self._run(what, run), s.last))
                 s.last = frozenset((len(s.capture.nodes) - 1,))
                 return

@@ -120,6 +120,7 @@ class Runtime(Module):
                 "streamWaitEvent": "wait",
                 "eventSynchronize": "synchronize_event",
                 "graphLaunch": "launch_graph",
+                "graphUpload": "upload_graph",
                 "graphExecDestroy": "destroy_graph",
                 "streamEndCapture": "end_capture",
             }.items()

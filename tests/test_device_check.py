@@ -395,6 +395,24 @@ def test_without_a_gpu_it_says_why(sections, capsys, monkeypatch, tmp_path):
     )
 
 
+def test_where_nothing_can_be_kept_its_processes_share_a_folder(sections, tmp_path, monkeypatch, capsys):
+    script = importlib.import_module("device_check")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("MXLITE_CACHE_DIR", str(tmp_path / "cache"))
+    assert script.no_cache() is None
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MXLITE_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    assert "is no folder" in script.no_cache()
+    monkeypatch.setenv("MXLITE_CACHE_DIR", "off")
+    assert "no cache folder" in script.no_cache()
+    seen = []
+    monkeypatch.setattr(script, "no_gpu", lambda: None)
+    monkeypatch.setattr(script, "check", lambda *_: seen.append(os.environ["MXLITE_CACHE_DIR"]) or 0)
+    monkeypatch.setattr(sys, "argv", ["device_check.py", "--out", str(tmp_path)])
+    assert script.main() == 0 and Path(seen[0]).name == "cache" and not Path(seen[0]).exists()
+    assert "kept for this run alone" in capsys.readouterr().out
+
+
 def test_wheels_that_come_along_are_there_for_its_processes(sections, tmp_path, monkeypatch, capsys):
     """One that is broken is named, and hides no other."""
     script, wheels, site = importlib.import_module("device_check"), tmp_path / "wheels", tmp_path / "site"

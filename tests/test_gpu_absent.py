@@ -7,7 +7,7 @@ from emulated_device import compiler
 from emulated_driver import emulated_gpus
 
 import mxlite as mx
-from mxlite.backends.gpu import drivers_of, planning_backend
+from mxlite.backends.gpu import autotune, drivers_of, planning_backend
 from mxlite.core import DeviceError
 
 
@@ -43,3 +43,12 @@ def test_nothing_runs_there():
         planning_backend().empty(64)
     with drivers_of(refused), pytest.raises(DeviceError, match="There is no driver"):
         mx.nd.zeros((2,), ctx=mx.gpu(0))
+
+
+def test_nothing_is_measured_there(tmp_path, monkeypatch, caplog):
+    """Nor is anything told of it, or kept for later."""
+    monkeypatch.setenv("MXLITE_CACHE_DIR", str(tmp_path))
+    net = mx.sym.Convolution(mx.sym.var("data"), kernel=(1, 1), num_filter=40, no_bias=True)  # in two ways
+    with drivers_of(refused):
+        assert net.memory_plan(mx.gpu(0), data=(3, 24, 11, 13)).peak_bytes
+    assert caplog.records == [] and not (tmp_path / autotune.FOLDER).exists()

@@ -9,6 +9,7 @@ import pytest
 from emulated_device import compiler
 from test_gpu_cublaslt import BlasDevice, device, lib, runs  # noqa: F401
 from test_gpu_gemm import check
+from watchdog import in_time
 
 from mxlite.backends.gpu import autotune, gemm
 from mxlite.backends.gpu.gemm import kernel_name, Product
@@ -42,6 +43,31 @@ def test_the_fastest_is_measured_once_and_remembered(cache):
     assert autotune.fastest("k", "cab", Clock()) == 2  # from disk, by its name
     assert autotune.fastest("other", "abc", Clock(1, 2, 0.5)) == 2
     assert len(os.listdir(cache)) == 2
+
+
+def test_measuring_ends_with_the_time_for_it_and_a_later_process_goes_on(monkeypatch):
+    monkeypatch.setenv("MXLITE_GPU_TUNING_SECONDS", "5")
+    now, clock = [0.0], Clock(2.0, 1.0)
+    monkeypatch.setattr(autotune.time, "monotonic", lambda: now[0])
+
+    def slow(i):
+        now[0] += 2.0
+        return clock(i)
+
+    chosen = [autotune.fastest(key, "ab", slow) for key in ("k", "l", "m", "m", "k")]
+    assert chosen == [1, 1, 0, 0, 1] and clock.asked == [0, 1, 0, 1]  # 4 s, 8 s, and that is more than 5
+    autotune.forget()
+    assert autotune.fastest("m", "ab", slow) == 1  # nothing of it is on disk
+    monkeypatch.setenv("MXLITE_GPU_TUNING_SECONDS", "0")
+    assert [autotune.fastest(key, "ab", Clock()) for key in ("k", "new")] == [1, 0]
+
+
+@in_time(20)
+def test_what_is_measured_may_have_a_choice_to_make_itself():
+    def seconds(i):
+        return [2.0, 1.0][i] + 0 * autotune.fastest("inner", "xy", Clock(2.0, 1.0))
+
+    assert autotune.fastest("outer", "ab", seconds) == 1
 
 
 def test_what_is_hardly_faster_is_not_taken():

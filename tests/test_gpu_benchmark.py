@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from dataclasses import replace
 from functools import partial
@@ -232,3 +233,50 @@ def test_jax_without_a_gpu_is_no_column_of_a_gpu(benchmarks, monkeypatch):
     monkeypatch.delenv("MXLITE_BENCHMARK_EMULATED")
     with pytest.raises(RuntimeError, match="JAX has no GPU here"):
         benchmarks("gpu_columns.jax_gpu").OnGPU().build({})
+
+
+def test_host_time_is_that_of_steps_for_which_there_is_room(benchmarks, monkeypatch):
+    """Who pushes more than may be under way waits for the device."""
+    columns = benchmarks("gpu_columns")
+    now, done = [0.0], []
+    monkeypatch.setattr(columns.time, "perf_counter", lambda: now[0])
+
+    def push():
+        done.append(now[0])
+        now[0] += 1.0 if len(done) <= columns.HOST_STEPS else 100.0
+
+    assert columns.pushed(push, 2) == 1.0 and len(done) == 2
+    done.clear()
+    assert columns.pushed(push, 3 * columns.HOST_STEPS) == 1.0 and len(done) == 3 * columns.HOST_STEPS
+
+
+def test_networks_come_in_the_order_in_which_they_are_asked_for(benchmarks, monkeypatch):
+    """The quick ones first where little time is given: what takes long may take all of it."""
+    gpu, nets = (benchmarks(n) for n in ("gpu", "gpu_columns.nets"))
+    seen = []
+
+    def run(networks, extra, *rest):
+        seen.append([n.name for n in networks])
+        return False
+
+    monkeypatch.setattr(gpu, "run", run)
+    for arguments in (["--quick"], ["--nets", "lenet,resnet50,deep,mlp"]):
+        monkeypatch.setattr(sys, "argv", ["gpu.py", *arguments])
+        assert gpu.main() == 0
+    assert seen == [list(nets.QUICK), ["lenet", "resnet50", "mlp"]] and nets.QUICK[0] in nets.LAUNCH_BOUND
+
+
+def test_the_time_for_measuring_kernels_reaches_our_columns_and_the_page(benchmarks, monkeypatch, tmp_path):
+    gpu = benchmarks("gpu")
+    told = []
+    monkeypatch.setenv(gpu.TUNING, "1")
+
+    def run(*rest):
+        told.append(os.environ[gpu.TUNING])
+        return False
+
+    monkeypatch.setattr(gpu, "run", run)
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--tuning", "7"])
+    assert gpu.main() == 0 and told == ["7"]
+    terms = gpu.Terms(rounds=1, seconds=1.0, threads=1, limit=1.0)
+    assert "had 7 s to measure kernels" in gpu.body([], None, [], terms, 0.0)

@@ -80,6 +80,35 @@ def test_an_allocation_in_a_capture_is_refused_and_the_stream_is_usable_afterwar
     assert (GPUBackend.of(device).to_host(a) == 7).all()
 
 
+def test_captures_without_a_stream_of_their_own_share_one(device):
+    a = device.empty(8)
+    device.capture([fill(device, a, 1)])
+    streams = len(device.driver.streams)
+    device.capture([fill(device, a, 2)])()
+    assert len(device.driver.streams) == streams
+    assert (GPUBackend.of(device).to_host(a) == 2).all()
+
+
+def test_pinned_memory_is_given_back_when_no_copy_has_it_any_more(device):
+    a, pinned = device.empty(64), device.pinned(64)
+    pinned[:] = 7
+    device.driver.copy(a.address, pinned.ctypes.data, 64, device.uploads)
+    del pinned
+    assert not device.driver.pinned_of
+    assert (GPUBackend.of(device).to_host(a) == 7).all()
+
+
+def test_no_room_for_pinned_memory_is_the_hosts(device, monkeypatch, recwarn):
+    def refuse(nbytes):
+        raise DriverError("hostAlloc: out of memory", is_memory=True)
+
+    monkeypatch.setattr(device.driver, "host_malloc", refuse)
+    with pytest.raises(OutOfMemoryError, match=r"The host has no room for 4096 bytes more of pinned memory"):
+        device.pinned(4096)
+    gc.collect()
+    assert not recwarn.list  # nothing that was never there is given back
+
+
 def test_an_arena_takes_just_its_bytes_and_gives_them_back(device):
     free, _ = device.memory()
     arena = device.arena(123456)
@@ -180,6 +209,28 @@ def test_memory_that_others_have_seen_waits_for_the_end_of_another_threads_captu
     both = [device.empty(2**20) for _ in range(2)]
     assert address in {a.address for a in both}
     assert not device.pool._abroad
+
+
+@pytest.mark.parametrize("is_lasting", [False, True])
+def test_memory_that_others_have_seen_waits_where_the_device_cannot_be_waited_for(
+    device, is_lasting, monkeypatch
+):
+    """While another library captures, or after a fault: a finalizer has nobody to tell that."""
+
+    def refuse():
+        raise DriverError("not now", is_lasting=is_lasting)
+
+    real = device.driver.finish
+    monkeypatch.setattr(device.driver, "finish", refuse)
+    seen, arena = device.empty(2**20), device.arena(2**20)
+    address = seen.address
+    device.pool.lend(seen.memory)
+    del seen, arena
+    gc.collect()
+    assert device.pool.held().idle == 0 and (device.fault is not None) == is_lasting
+    monkeypatch.setattr(device.driver, "finish", real)
+    if not is_lasting:
+        assert device.empty(2**20).address == address
 
 
 def test_after_a_fault_every_use_says_so(device):

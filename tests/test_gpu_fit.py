@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 
@@ -12,8 +13,10 @@ from gpu_programs import bound, get, GPU, hollow_gpus, put, recorded_gpus
 from small_networks import mlp
 
 import mxlite as mx
+from mxlite.backends.gpu import gpu_backend
+from mxlite.backends.gpu.graph_inputs import Staging
 from mxlite.core import OperatorError
-from mxlite.engine import get_engine
+from mxlite.engine import get_engine, Var
 from mxlite.module.tally import DeviceSums, Tally
 from mxlite.ndarray.invoke import invoke
 from mxlite.ndarray.plan import call_of
@@ -249,6 +252,32 @@ def test_a_batch_goes_up_before_the_step_before_is_over():
         assert order.index(("record", True)) < order.index(("launch_graph", True))
         assert order[0] == ("synchronize_event", False)  # the pinned buffer of two batches ago
         assert [o for o in order if o == ("copy", False)] == [("copy", False)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_batch_that_nobody_takes_does_not_reach_the_next_owner_of_its_bytes(seed):
+    with recorded_gpus(late=0.0, seed=seed) as drivers:
+        backend = gpu_backend(0)
+        device, var = backend.device, Var()
+        block, to = backend.empty(2**20), backend.array((2**20,), np.dtype("uint8"))
+        staging = Staging(block, var, {"data": to})
+        staging.send([("data", np.full(2**20, 5, "uint8"))])
+        address, _pinned = block.address, staging._pinned  # which waits for the copy where it ends first
+        del staging, block
+        gc.collect()
+        other = backend.empty(2**20)
+        assert other.address == address  # or this shows nothing
+        device.fill_bytes(other, 9)
+        found = get_after(device, other)
+        drivers[0].driver.finish()
+        assert (found == 9).all() and (get_after(device, other) == 9).all()
+
+
+def get_after(device, array):
+    """What is in an array when all kernels are done, whatever goes on elsewhere."""
+    found = np.empty(array.nbytes, "uint8")
+    device.download(found, array, device.mark())
+    return found
 
 
 def test_a_batch_on_the_gpu_is_copied_by_the_operation_of_its_step(monkeypatch):

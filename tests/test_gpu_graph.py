@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import threading
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -256,6 +259,73 @@ def test_a_graph_for_which_there_is_no_room_is_done_without(monkeypatch):
     assert values[1] == 6 and graph.graphs == 0 and "cudaErrorMemoryAllocation" in graph.why_not[0]
 
 
+def test_a_graph_for_which_there_is_no_room_at_its_first_launch_is_done_without(monkeypatch):
+    driver = EmulatedDriver()
+    device = CudaDevice(driver, 0)
+    values = np.zeros(3)
+    calls = [Add(driver, device, values, 1, 1, 1) for _ in range(2)]
+
+    def refuse(graph, stream):
+        assert stream == device.compute  # where its launches follow
+        raise DriverError("graphUpload: cudaErrorMemoryAllocation.", is_memory=True)
+
+    monkeypatch.setattr(driver, "upload_graph", refuse)
+    graph = Graph(device, calls, order_of([(), (0,)], [COMPUTE] * 2, [1.0] * 2))
+    for _ in range(3):
+        graph()
+    device.synchronize()
+    assert values[1] == 6 and graph.graphs == 0 and "cudaErrorMemoryAllocation" in graph.why_not[0]
+    assert not driver.graphs
+
+
+def test_an_upload_that_is_refused_for_another_reason_is_left_to_the_launch(monkeypatch):
+    driver = EmulatedDriver()
+    device = CudaDevice(driver, 0)
+    values = np.zeros(3)
+
+    def refuse(graph, stream):
+        raise DriverError("graphUpload: cudaErrorNotSupported.", name="cudaErrorNotSupported")
+
+    monkeypatch.setattr(driver, "upload_graph", refuse)
+    add = Add(driver, device, values, 1, 1, 1)
+    device.capture([add])()
+    device.synchronize()
+    assert values[1] == 1
+
+
+@pytest.mark.parametrize("often", [1, 100])
+@pytest.mark.parametrize("streams", [1, 2])
+def test_a_capture_that_anothers_wait_for_the_device_ends_is_begun_again(often, streams):
+    """As cudaDeviceSynchronize does, of whatever library on whatever thread."""
+    driver = EmulatedDriver()
+    device = CudaDevice(driver, 0)
+    values, left, said = np.zeros(3), [often], []
+    adds = [Add(driver, device, values, s, s, 1) for s in range(3)]
+
+    def wait_for_the_device():
+        try:
+            driver.finish()
+        except DriverError as error:
+            said.append(error.name)
+
+    def meddled():
+        if device.is_capturing and left[0]:
+            left[0] -= 1
+            thread = threading.Thread(target=wait_for_the_device)
+            thread.start()
+            thread.join()
+        adds[1]()
+
+    graph = Graph(device, [adds[0], meddled, adds[2]], order_of([()] * 3, [COMPUTE] * 3, [1.0] * 3, streams))
+    for _ in range(4):
+        graph()
+    device.synchronize()
+    assert values.tolist() == [4, 4, 4] and set(said) == {"cudaErrorStreamCaptureUnsupported"}
+    assert graph.graphs == (often == 1) and bool(graph.why_not) == (often > 1)
+    assert often == 1 or "waited for the device" in graph.why_not[0]
+    assert all(s.capture is None for s in driver.streams.values())
+
+
 @pytest.mark.parametrize("run", [1, 2])
 def test_an_error_tells_which_call_it_was(run):
     device = CudaDevice(EmulatedDriver(), 0)
@@ -300,6 +370,22 @@ def test_a_dial_sends_what_has_changed_and_each_kernel_reads_its_own(late):
     assert len(waits) <= 2  # for the ring: nobody else has waited since
     for k in range(20):
         assert read(device, copies[k]).tolist() == [k // 2, 1.0]
+
+
+def test_a_dial_and_what_captures_need_end_with_their_array_and_their_device():
+    driver = EmulatedDriver()
+    device = CudaDevice(driver, 0)
+    array = device.empty(16).view("float64")
+    dial_of(array).set(np.array([1.0, 2.0]))
+    assert driver.pinned_of
+    Graph(device, [lambda: None] * 2, order_of([(), (0,)], [COMPUTE] * 2, [1.0] * 2))._captured()
+    gone = weakref.ref(array), weakref.ref(device)
+    del array
+    gc.collect()
+    assert gone[0]() is None and not driver.pinned_of
+    del device
+    gc.collect()
+    assert gone[1]() is None
 
 
 def test_what_nobody_can_write_to_is_compared_once_and_all_else_each_time():

@@ -28,7 +28,7 @@ from test_models import SMALL
 import mxlite as mx
 from mxlite import models
 from mxlite.backends.gpu.recorder import HARMLESS
-from mxlite.core import OutOfMemoryError
+from mxlite.core import OperatorError, OutOfMemoryError
 from mxlite.engine import get_engine
 from mxlite.executor import remedies
 from mxlite.memplan import check, FETCH, HostLink, RUN, STORE
@@ -318,10 +318,42 @@ def test_nothing_is_allocated_or_waited_for_in_a_capture_or_a_replay():
         later = [c.name for c in driver.calls[len(names) :]]
         first, last = later.index("begin_capture"), later.index("end_capture")
         assert set(later[first + 1 : last]) <= HARMLESS - {"launch_graph"}
-        assert [n for n in later[last + 1 :] if n not in ("activate", "record", "restore")] == [
-            "launch_graph"
-        ] * 2
+        behind = [n for n in later[last + 1 :] if n not in ("activate", "record", "restore")]
+        assert behind == ["upload_graph", "launch_graph", "launch_graph"]
         assert executor._infer.graphs == 1 and not executor._infer.why_not
+
+
+def test_random_steps_are_the_cpus_again_behind_a_step_that_failed():
+    """Also where it has failed while it was captured, so that the device has counted nothing."""
+    h = mx.sym.Dropout(mx.sym.var("data"), p=0.5, name="drop")
+    net, outputs = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(h, num_hidden=5), name="softmax"), []
+    for ctx in (mx.cpu(), GPU):
+        with recorded_gpus():
+            executor = bound(net, ctx, dict(data=(4, 8), softmax_label=(4,)))
+            executor.forward_backward()
+            get_engine().wait_all()
+            if ctx is GPU:
+                whole, left = executor._train.whole, [1]
+                last, device = whole.calls[-1], executor._backend.device
+
+                def picky(last=last, device=device, left=left):
+                    if device.is_capturing and left:
+                        left.pop()
+                        raise ValueError("not now")
+                    last()
+
+                whole.calls[-1] = picky
+                whole.forget()
+            executor.forward_backward()
+            executor.forward_backward()  # on the GPU: captured
+            try:
+                get_engine().wait_all()
+            except OperatorError:
+                assert ctx is GPU
+            executor.forward_backward()
+            outputs.append(get(executor.outputs[0]))
+            assert ctx is not GPU or (not left and executor._train.graphs == 1)
+    np.testing.assert_allclose(outputs[1], outputs[0], rtol=1e-5)
 
 
 # -- bytes ---------------------------------------------------------------------------------------------------

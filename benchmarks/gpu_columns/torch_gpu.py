@@ -17,6 +17,7 @@ from networks import twins
 from peers.peer import Arrays, Peer
 from torch.nn import functional as F
 
+from gpu_columns import pushed
 from gpu_columns.decoder import Decoder
 from gpu_columns.memonger import Memonger
 from gpu_columns.search import bisected
@@ -91,11 +92,9 @@ class OnGPU(Peer):
             first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             first.record()
         start = time.perf_counter()
-        for _ in range(count):
-            self.push_step()
-        self.host_s = (time.perf_counter() - start) / count
+        self.host_s = pushed(self.push_step, count)
         if DEVICE == "cpu":
-            return self.host_s
+            return (time.perf_counter() - start) / count
         last.record()
         self.wait()
         return float(first.elapsed_time(last)) / 1e3 / count

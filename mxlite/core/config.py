@@ -19,6 +19,8 @@
 | MXLITE_ALLOW_TF32   | 0               | 1: matrix products of float32 on a GPU may round their operands   |
 |                     |                 | to 10 bits (TF32), several times as fast                          |
 | MXLITE_GPU_TUNING   | 1               | 0: kernels of a GPU are chosen by rules, not by measurements      |
+| MXLITE_GPU_TUNING_SECONDS | no limit  | seconds that a process may take to measure, with what has to be   |
+|                     |                 | compiled for it; what comes behind them is chosen by rules        |
 | MXLITE_NUM_THREADS  | cores           | threads that one kernel of oneDNN or of generated code may use    |
 | MXLITE_CACHE_DIR    | the user's      | where compiled code and what planning found are kept for later     |
 |                     |                 | processes; `off`: nowhere                                         |
@@ -133,6 +135,12 @@ def allow_tf32() -> bool:
 def gpu_tuning() -> bool:
     """Whether ways to compute a product on a GPU are measured where it is not known which is fastest."""
     return _integer("MXLITE_GPU_TUNING", 1, 0) > 0
+
+
+def gpu_tuning_seconds() -> int | None:
+    """Seconds that this process may take to measure ways to compute on a GPU; None: as many as it takes."""
+    text = os.environ.get("MXLITE_GPU_TUNING_SECONDS", "")
+    return _integer("MXLITE_GPU_TUNING_SECONDS", 0, 0) if text else None
 
 
 def cache_dir() -> str | None:

@@ -114,7 +114,7 @@ class GraphProgram(Program):
     def _begin(self, segment: GraphSegment) -> None:
         """Let it begin with the next random step, if anything is drawn."""
         if self.random is not None:
-            segment.advance = self.random.advance
+            segment.advance, segment.failed = self.random.advance, self.random.forget
 
     def _groups(self) -> list[int]:
         return passes_of(self.plan, self.lowered.step.num_constant)

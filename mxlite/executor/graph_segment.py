@@ -26,7 +26,7 @@ class Told(NamedTuple):
 class GraphSegment:
     """See Segment: the calls of steps from `first` on, of which `graph` is made. Whoever pushes it asks
     `operation` for what to push. `advance` comes before the first call, in the same graph: it belongs to no
-    step.
+    step. `failed` is called where a run has failed, so that nobody knows whether it has advanced.
     """
 
     def __init__(self, done: Var, first: int, sheet: Sheet, make: Callable[..., Graph]) -> None:
@@ -37,6 +37,7 @@ class GraphSegment:
         self._graph: Graph | None = None
         self._has_told = False
         self.advance: Run | None = None
+        self.failed: Run | None = None
         self._events: list[int] = []
         self.calls: list[Run] = []
         self.names: list[str] = []
@@ -81,8 +82,12 @@ class GraphSegment:
                 else:
                     look()
                     graph.one_by_one(look)
-            except GraphError as error:
-                fail(self.names[error.place], error.__cause__)
+            except BaseException as error:
+                if self.failed is not None:
+                    self.failed()
+                if isinstance(error, GraphError):
+                    fail(self.names[error.place], error.__cause__)
+                raise
             finally:
                 ticket = device.mark()
                 for var in vars:
@@ -92,8 +97,9 @@ class GraphSegment:
         """The same with events around each call, without a graph; `record` is told device times."""
         device = self.graph.device
         driver = device.driver
-        while len(self._events) <= len(self.calls):
-            self._events.append(driver.event(timed=True))
+        with device.active():
+            while len(self._events) <= len(self.calls):
+                self._events.append(driver.event(timed=True))
         recorded: list[int] = []
         began = perf_counter_ns()
 

@@ -16,7 +16,8 @@ from pathlib import Path
 class Section:
     """`module` here has a function `run(checks)`. `seconds`: at most; `least`: with less it is not begun.
 
-    `shards`: how many processes share its work.
+    `shards`: how many processes share its work. `tuning`: seconds for measuring kernels in each, since
+    cuDNN compiles for seconds what may not be chosen then.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Section:
     seconds: float
     least: float = 5
     shards: int = 1
+    tuning: int = 10
     env: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -42,7 +44,7 @@ SECTIONS = (
     Section("budgets", "The same gradients in any budget", "budgets", 50),
     Section("races", "Arrays, copies and threads at random", "races", 25),
     Section("exchange", "Memory shared with CuPy and PyTorch", "exchange", 30),
-    Section("benchmark", "benchmarks/gpu.py, the quick part", "benchmark", 240, least=30),
+    Section("benchmark", "benchmarks/gpu.py, the quick part", "benchmark", 240, least=30, tuning=30),
 )
 
 

@@ -14,8 +14,8 @@ def run(checks: Checks) -> None:
     root = Path(__file__).resolve().parents[2]
     with checks.check("benchmarks/gpu.py --quick") as found:
         command = [sys.executable, str(root / "benchmarks" / "gpu.py"), "--quick"]
-        # No column may take the time of all others; the emulator's compiler is slow.
-        limit = checks.left if checks.emulated else 60
+        # No column may take the time of all others, and ours has kernels to compile and to measure first.
+        limit = checks.left if checks.emulated else 90  # the emulator's compiler is slow
         command += [
             "--output",
             str(checks.out),

@@ -46,7 +46,12 @@ class Part:
             # A session of its own: what it has started itself ends with it.
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-                env={**os.environ, "PYTHONFAULTHANDLER": "1", **section.env},
+                env={
+                    "MXLITE_GPU_TUNING_SECONDS": str(section.tuning),
+                    **os.environ,
+                    "PYTHONFAULTHANDLER": "1",
+                    **section.env,
+                },
             )  # fmt: skip
 
     @property

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import mxlite as mx
+from mxlite.backends import backend_of
+from mxlite.backends.gpu.device import Arguments
+from mxlite.backends.gpu.graph import Graph, GraphError
+from mxlite.backends.gpu.graph_streams import COMPUTE, order_of
+from mxlite.backends.gpu.source import Source
+from mxlite.core import DeviceError
 
 from .checks import Checks
 from .nets import bound, mlp, same, steps
@@ -18,6 +26,10 @@ ARRAYS = 6
 
 
 def run(checks: Checks) -> None:
+    with checks.check("what other threads may call while a graph is captured") as found:
+        beside_a_capture(found)
+    with checks.check("captures that are broken off, and the next ones") as found:
+        broken_captures(found)
     count = 0
     with checks.check("random operations, copies and views") as found:
         while (count < 3 if checks.emulated else checks.left > checks.seconds * 0.5) and count < 10_000:
@@ -45,6 +57,141 @@ def run(checks: Checks) -> None:
             found["rounds of four"] = rounds
     with checks.check("graphs are captured while other threads allocate, copy and wait") as found:
         captured_beside(checks, found)
+
+
+def beside_a_capture(found: dict[str, Any]) -> None:
+    """One call after the other, each beside a capture of its own, so that it is known which CUDA refuses, or
+    which ends the capture.
+    """
+    backend: Any = backend_of(mx.gpu(0))
+    device = backend.device
+    array = device.empty(1 << 20)
+    for name, call in calls_of(backend).items():
+        begun, over, made = threading.Event(), threading.Event(), []
+
+        def slow(begun: threading.Event = begun, over: threading.Event = over) -> None:
+            device.fill_bytes(array, 7)
+            begun.set()
+            over.wait(20)
+            device.fill_bytes(array, 9)
+
+        def capture(slow: Callable[[], None] = slow, made: list[Any] = made) -> None:
+            try:
+                made.append(device.capture([slow]))
+            except Exception as error:
+                made.append(error)
+
+        thread = threading.Thread(target=capture)
+        thread.start()
+        said = "goes on" if begun.wait(20) else "the capture did not begin"
+        try:
+            call()
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+        finally:
+            over.set()
+            thread.join()
+        if isinstance(made[0], Exception):
+            said += f"; the capture: {made[0]}"
+        else:
+            with device.active():
+                made[0]()
+            if not (backend.to_host(array) == 9).all():
+                said += "; the graph did not do what was captured"
+        found[name] = said[:300]
+    wrong = [name for name, said in found.items() if said != "goes on"]
+    assert not wrong, f"not so: {', '.join(wrong)}"
+
+
+def calls_of(backend: Any) -> dict[str, Callable[[], object]]:
+    """What the engine's threads, finalizers and binding may call at any time, by name."""
+    device = backend.device
+    values, there = np.arange(1000.0), backend.array((1000,), np.dtype("float64"))
+    graph = [device.capture([lambda: device.fill_bytes(there)])]
+    event = device.driver.event()
+
+    def active(call: Callable[[], object]) -> Callable[[], None]:
+        def inside() -> None:
+            with device.active():
+                call()
+
+        return inside
+
+    def new_kernel() -> None:
+        function = device.function(
+            Source('extern "C" __global__ void beside(int *to) { *to = 41; }'), "beside"
+        )
+        at = Arguments([ctypes.c_void_p(there.address)])
+        with device.active():
+            device.launch(function, (1, 1, 1), (1, 1, 1), 100 * 1024, at)()
+
+    return {
+        "memory taken and given back": active(lambda: device.driver.free(device.driver.malloc(1 << 22))),
+        "an arena": lambda: device.arena(1 << 22),
+        "pinned memory": lambda: device.pinned(1 << 16),
+        "how much is free": device.memory,
+        "a copy from the host": lambda: backend.from_host(there, values),
+        "a copy to the host": lambda: backend.to_host(there),
+        "waits for streams": device.synchronize,
+        "a wait for an event": lambda: device.wait_for(device.issued + 1),
+        "an event's state": active(lambda: device.driver.has_come(event)),
+        "times": lambda: device.time(lambda: device.fill_bytes(there)),
+        "a graph launched": active(lambda: graph[0]()),
+        "a graph's end": graph.clear,
+        "a kernel that is new": new_kernel,
+        "arrays": lambda: (mx.nd.ones((37, 53), ctx=mx.gpu(0)) + 1).asnumpy(),
+        "a product of a new shape": lambda: mx.nd.dot(
+            mx.nd.ones((37, 53), ctx=mx.gpu(0)), mx.nd.ones((53, 41), ctx=mx.gpu(0))
+        ).asnumpy(),
+        "waits for everything": mx.nd.waitall,
+    }
+
+
+def broken_captures(found: dict[str, Any]) -> None:
+    """What ends a capture, and what CUDA says; the steps go on, and are one graph in the end."""
+    backend: Any = backend_of(mx.gpu(0))
+    device = backend.device
+    array = device.empty(1 << 10)
+
+    def raised() -> None:
+        raise ValueError("of a call")
+
+    def refused() -> None:
+        device.driver.synchronize(device.stream)
+
+    def ended() -> None:
+        said: list[BaseException] = []
+
+        def wait_for_the_device() -> None:
+            try:
+                with device.active():
+                    device.driver.finish()
+            except DeviceError as error:
+                said.append(error)
+
+        thread = threading.Thread(target=wait_for_the_device)
+        thread.start()
+        thread.join()
+        found["who waited was told"] = str(said)[:200]
+
+    for name, breaks in (("an exception", raised), ("a wait", refused), ("another thread's wait", ended)):
+        left = [breaks]
+
+        def call(left: list[Callable[[], None]] = left) -> None:
+            device.fill_bytes(array, 3)
+            if device.is_capturing and left:
+                left.pop()()
+
+        graph = Graph(device, [call, call], order_of([(), (0,)], [COMPUTE] * 2, [1.0] * 2))
+        for _ in range(4):  # call by call, broken off, captured if that has failed, replayed
+            try:
+                with device.active():
+                    device.fill_bytes(array)
+                    graph()
+            except GraphError as error:
+                found[name] = repr(error.__cause__)
+        assert graph.graphs == 1 and not left, f"{name}: {graph.why_not or 'nothing was captured'}"
+        assert (backend.to_host(array) == 3).all(), name
 
 
 def captured_beside(checks: Checks, found: dict[str, Any]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, cast, NoReturn
 
 from ...core.errors import DeviceError
+from .cuda_device import CudaDevice
+from .driver import Driver
 
 
 class AbsentDriver:
@@ -40,3 +42,14 @@ class AbsentDriver:
             raise DeviceError(f"There is no GPU here to run anything on ({name}); plans can be made for it.")
 
         return refuse
+
+
+class AbsentDevice(CudaDevice):
+    """The device of an AbsentDriver, on which nothing is measured: ways to compute are taken by rules."""
+
+    def __init__(self) -> None:
+        super().__init__(cast(Driver, AbsentDriver()), 0)
+
+    @property
+    def time(self) -> NoReturn:
+        raise AttributeError("there is no GPU here to measure with.")

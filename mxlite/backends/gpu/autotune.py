@@ -3,6 +3,9 @@
 A choice is one small file in the user's cache, named by what was chosen for and on what (GPU, library
 versions, shape, types). What a file says is only a name, which must be one of those on offer: nothing else of
 it is believed. Without measurements the first way is taken, so that results do not depend on the clock.
+
+To measure takes time: cuDNN compiles a plan of a normalization for seconds. `MXLITE_GPU_TUNING_SECONDS` is a
+limit; what is asked for later gets the first way as long as the process lives, and is left to another one.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ import json
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ...core import kept
+from ...core import config, kept
 from ...core.errors import MXLiteError
 from .device import Run
 
@@ -37,7 +41,8 @@ class Timer(Protocol):
 
 
 _known: dict[str, str] = {}
-_lock = threading.Lock()
+_spent = 0.0  # seconds, by measurements
+_lock = threading.RLock()  # what is measured may have a choice to make itself
 
 
 def fastest(key: str, names: Sequence[str], seconds: Callable[[int], float]) -> int:
@@ -46,12 +51,19 @@ def fastest(key: str, names: Sequence[str], seconds: Callable[[int], float]) -> 
     seconds(i): a measurement of way i, infinite where it cannot be run; only called where neither this
     process nor an earlier one has chosen. The same answer for the same key as long as the process lives.
     """
+    global _spent
     offer = {name: i for i, name in enumerate(names)}
     with _lock:
         name = _known.get(key) or _read(key)
         if name is None or name not in offer:
-            name = names[_measured(names, seconds)]
-            _write(key, name)
+            limit = config.gpu_tuning_seconds()
+            if limit is not None and _spent >= limit:
+                name = names[0]
+            else:
+                start = time.monotonic()
+                name = names[_measured(names, seconds)]
+                _spent += time.monotonic() - start
+                _write(key, name)
         _known[key] = name
         return offer[name]
 
@@ -71,9 +83,11 @@ def _measured(names: Sequence[str], seconds: Callable[[int], float]) -> int:
 
 
 def forget() -> None:
-    """Choices of this process are gone; those on disk stay."""
+    """Choices of this process are gone, and the time they took; those on disk stay."""
+    global _spent
     with _lock:
         _known.clear()
+        _spent = 0.0
 
 
 def _path(key: str, make: bool) -> str | None:

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from ...core.collection import no_collection
-from ...core.errors import DeviceError, OperatorError
+from ...core.errors import DeviceError, OperatorError, OutOfMemoryError
 from .array import DeviceArray
 from .checks import Check, Checks, Describe
 from .device import Arguments, Grid, Run
@@ -71,6 +71,7 @@ class CudaDevice:
         self._marking = threading.Lock()
         self._compiling = threading.Lock()
         self._capture = threading.Lock()  # held by who captures a graph
+        self._captured_on: int | None = None  # the stream of those who bring none
         self._functions: dict[tuple[Source, str], int] = {}
         self._modules: dict[Source, Any] = {}
         self.pool = Pool(self, driver, limit)
@@ -290,10 +291,22 @@ class CudaDevice:
             self.driver.fill(target.address, byte, target.nbytes, self.stream)
 
     def pinned(self, nbytes: int) -> np.ndarray:
-        """A 1-D uint8 array in pinned host memory."""
+        """A 1-D uint8 array in pinned host memory. Raises OutOfMemoryError."""
         with self.active():
-            memory = PinnedMemory(self, nbytes)
-        return np.asarray(memory)
+            try:
+                address = self.driver.host_malloc(nbytes)
+            except DriverError as error:
+                if not error.is_memory:
+                    raise
+                raise OutOfMemoryError(
+                    f"The host has no room for {nbytes} bytes more of pinned memory for {self}: {error}"
+                ) from None
+        return np.asarray(PinnedMemory(self, address, nbytes))
+
+    def free_pinned(self, address: int) -> None:
+        """Give pinned memory back when no copy of ours has it any more: CUDA does not say that it waits."""
+        self.synchronize()
+        self.driver.host_free(address)
 
     # -- graphs ----------------------------------------------------------------------------------------
 
@@ -302,23 +315,32 @@ class CudaDevice:
 
         Raises what a run raises; the stream is usable afterwards.
         """
-        stream = self.driver.stream() if stream is None else stream
-        # An array that the garbage collector frees would be a call in the middle of it.
-        with self._capture, self.active(), self.on(stream), capturing(), no_collection():
-            self.driver.begin_capture(stream)
-            try:
-                for run in runs:
-                    run()
-            except BaseException:
+        with self._capture, self.active():
+            if stream is None:
+                self._captured_on = stream = self._captured_on or self.driver.stream()
+            # An array that the garbage collector frees would be a call in the middle of it.
+            with self.on(stream), capturing(), no_collection():
+                self.driver.begin_capture(stream)
                 try:
-                    self.driver.destroy_graph(self.driver.end_capture(stream))
-                except DriverError:
-                    pass  # it was broken by what is raised already
-                raise
-            return CapturedGraph(self, self.driver.end_capture(stream))
+                    for run in runs:
+                        run()
+                except BaseException:
+                    try:
+                        self.driver.destroy_graph(self.driver.end_capture(stream))
+                    except DriverError:
+                        pass  # it was broken by what is raised already
+                    raise
+                graph = CapturedGraph(self, self.driver.end_capture(stream))
+            try:  # now, while it can still be done without: its first launch is in the middle of a step
+                self.driver.upload_graph(graph.handle, self.compute)
+            except DriverError as error:
+                if error.is_memory or error.is_lasting:
+                    raise
+            return graph
 
     def come_to_rest(self) -> bool:
-        """Wait until the device has done everything, for whomever; False while any thread captures a graph.
+        """Wait until the device has done everything, for whomever. False while a thread captures a graph, of
+        another library too, and after a fault, which the next use tells.
 
         CUDA refuses to wait for a device with a stream that is captured, and gives up the capture, whichever
         thread asks (CUDA C++ Programming Guide, "Prohibited and Unhandled Operations").
@@ -326,7 +348,10 @@ class CudaDevice:
         if not self._capture.acquire(blocking=False):
             return False
         try:
-            self.driver.finish()
+            with self.active():  # a finalizer asks, too, on whatever thread
+                self.driver.finish()
+        except DeviceError:
+            return False
         finally:
             self._capture.release()
         return True
@@ -370,18 +395,17 @@ class CapturedGraph:
 class PinnedMemory:
     """Pinned host memory as a buffer of bytes, given back with the last array on it."""
 
-    def __init__(self, device: CudaDevice, nbytes: int) -> None:
-        self._device, self._nbytes = device, nbytes
-        self._address = device.driver.host_malloc(nbytes)
+    def __init__(self, device: CudaDevice, address: int, nbytes: int) -> None:
+        self._device, self._address = device, address
         self.__array_interface__ = {
-            "data": (self._address, False),
+            "data": (address, False),
             "shape": (nbytes,),
             "typestr": "|u1",
             "version": 3,
         }
 
     def __del__(self) -> None:
-        _end(self._device, self._device.driver.host_free, self._address)
+        _end(self._device, self._device.free_pinned, self._address)
 
 
 def _end(device: CudaDevice, call: Callable[[int], None], handle: int) -> None:

@@ -336,6 +336,9 @@ class CupyDriver:
         finally:
             self._call(self._runtime.graphDestroy, graph)
 
+    def upload_graph(self, graph: int, stream: int) -> None:
+        self._call(self._runtime.graphUpload, graph, stream)
+
     def launch_graph(self, graph: int, stream: int) -> None:
         self._call(self._runtime.graphLaunch, graph, stream)
 

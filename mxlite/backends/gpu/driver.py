@@ -66,7 +66,10 @@ class Driver(Protocol):
     def host_malloc(self, nbytes: int) -> int:
         """The address of pinned host memory, which copies to and from the device need to be asynchronous."""
 
-    def host_free(self, address: int) -> None: ...
+    def host_free(self, address: int) -> None:
+        """Give pinned memory back. Copies that are still to come must not name it: nobody says that they are
+        waited for.
+        """
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
         """Put a copy on a stream; each side is on the device or in host memory. From and to pinned memory it
@@ -121,6 +124,11 @@ class Driver(Protocol):
 
     def end_capture(self, stream: int) -> int:
         """A graph of what was noted, ready to be launched."""
+
+    def upload_graph(self, graph: int, stream: int) -> None:
+        """Put on a stream: what a graph takes of the device is there before its first launch. Raises
+        DriverError where there is no room.
+        """
 
     def launch_graph(self, graph: int, stream: int) -> None:
         """Put all of a graph on a stream."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,6 +24,9 @@ from .graph_streams import Order
 
 SHORTEST = 2
 """Calls that are worth a graph between two that cannot be captured."""
+
+TRIES = 3
+"""Captures that are begun of one stretch: a wait for the whole device, of any thread or library, ends one."""
 
 
 class GraphError(Exception):
@@ -150,7 +153,6 @@ class Graph:
         What a graph takes itself is no part of a plan.
         """
         scratch = _scratch_of(self.device)
-        failed: list[int] = []
         prologue = self.prologue if first == 0 else None
         low, high = self.start + first, self.start + stop
         awaited = _awaited(self.order, low, high)
@@ -158,22 +160,25 @@ class Graph:
         def launch_all() -> None:
             if prologue is not None:
                 prologue()
-            scratch.fork(self.order, low, high, awaited, self._call_of, failed)
+            scratch.fork(self.device.on, self.order, low, high, awaited, self._call_of, failed)
 
-        try:
-            with scratch.lock, self.device.active():
-                scratch.prepare(max(self.order.stream[low:high], default=0), len(awaited))
-                return [(first, self.device.capture([launch_all], scratch.stream(0)))]
-        except DeviceError as error:
-            if isinstance(error, DriverError) and error.is_lasting:
-                raise
-            why = f"capturing it failed: {error}"
-            for place in range(first, stop):
-                self.why_not.setdefault(place, why)
-            start = [] if prologue is None else [(first, prologue)]
-            return [*start, *enumerate(self.calls[first:stop], first)]
-        except Exception as error:
-            raise GraphError(first + failed[0] if failed else first) from error
+        why = ""
+        for _ in range(TRIES):
+            failed: list[int] = []
+            try:
+                with scratch.lock, self.device.active():
+                    scratch.prepare(max(self.order.stream[low:high], default=0), len(awaited))
+                    return [(first, self.device.capture([launch_all], scratch.stream(0)))]
+            except DeviceError as error:
+                if isinstance(error, DriverError) and error.is_lasting:
+                    raise
+                why = why or f"capturing it failed: {error}"
+            except Exception as error:
+                raise GraphError(first + failed[0] if failed else first) from error
+        for place in range(first, stop):
+            self.why_not.setdefault(place, why)
+        start = [] if prologue is None else [(first, prologue)]
+        return [*start, *enumerate(self.calls[first:stop], first)]
 
     def _call_of(self, step: int) -> Run:
         return self.calls[step - self.start]
@@ -193,8 +198,7 @@ class _Scratch:
 
     def __init__(self, device: CudaDevice) -> None:
         self.lock = threading.Lock()
-        self._driver = device.driver
-        self._on = device.on
+        self._driver = device.driver  # and not the device, whose scratch would then keep it alive
         self._streams: list[int] = []
         self._events: list[int] = []
 
@@ -210,6 +214,7 @@ class _Scratch:
 
     def fork(
         self,
+        on: Callable[[int], AbstractContextManager[None]],
         order: Order,
         start: int,
         stop: int,
@@ -219,7 +224,8 @@ class _Scratch:
     ) -> None:
         """Call steps [start, stop), each on its stream behind what `order` says, while stream 0 is captured.
 
-        A stream that takes part begins behind an event of stream 0, and stream 0 ends behind all of them.
+        `on(stream)` is where launches go to it. A stream that takes part begins behind an event of stream 0,
+        and stream 0 ends behind all of them.
         """
         driver, streams, events = self._driver, self._streams, self._events
         used = {0}
@@ -233,7 +239,7 @@ class _Scratch:
                 if p >= start:
                     driver.wait(streams[number], events[awaited[p]])
             try:
-                with self._on(streams[number]):
+                with on(streams[number]):
                     call_of(s)()
             except Exception:
                 failed.append(s - start)

@@ -45,6 +45,8 @@ class Staging:
         self._device: CudaDevice = block.device
         starts, nbytes = layout({n: (a.shape, a.dtype) for n, a in inputs.items()})
         assert block.nbytes == nbytes
+        # A batch that was sent and never received is on no stream that a new owner of the bytes waits for.
+        self._device.pool.lend(block.memory)
         self._parts = {n: block[starts[n] : starts[n] + a.nbytes] for n, a in inputs.items()}
         self._starts = starts
         self._pinned: list[np.ndarray] = []

@@ -30,7 +30,7 @@ class Dial:
     """
 
     def __init__(self, array: DeviceArray) -> None:
-        self.array = array
+        self.array = array.reshape(array.shape)  # or the dial would keep its own key alive, see `dial_of`
         self._device: CudaDevice = array.device
         self._ring = self._device.pinned(SLOTS * array.nbytes).reshape(SLOTS, array.nbytes)
         self._tickets = [0] * SLOTS
@@ -104,6 +104,10 @@ class RandomState:
             self._after = None
             self._call("set_random_state", *before)()
         self._after = (seed, step)
+
+    def forget(self) -> None:
+        """A program has failed, and may not have advanced."""
+        self._after = None
 
 
 _SOURCE = Source(

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import cast, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from ...core import config
 from ...core.errors import DeviceError
@@ -64,11 +64,10 @@ def gpu_backend(index: int) -> GPUBackend:
 @functools.cache
 def planning_backend() -> GPUBackend:
     """The backend of a GPU that is not here, for plans."""
-    from .absent_driver import AbsentDriver
+    from .absent_driver import AbsentDevice
     from .backend import GPUBackend
-    from .cuda_device import CudaDevice
 
-    return GPUBackend.of(CudaDevice(cast(Driver, AbsentDriver()), 0))
+    return GPUBackend.of(AbsentDevice())
 
 
 def num_gpus() -> int:
