@@ -40,8 +40,8 @@ struct Combine {
 #else
             case ADD: return a + b;
             case MULTIPLY: return a * b;
-            case LARGEST: return MX_MAX(a, b);
-            default: return MX_MIN(a, b);
+            case LARGEST: return mx_max(a, b);
+            default: return mx_min(a, b);
 #endif
         }
     }
