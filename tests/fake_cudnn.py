@@ -28,7 +28,7 @@ WORKSPACE = 300
 state: Any = SimpleNamespace(handles=0, stream=0, refuse=lambda graph: False, executed=[])
 
 
-class cudnnGraphNotSupportedError(RuntimeError):
+class cudnnGraphNotSupportedError(Exception):
     pass
 
 

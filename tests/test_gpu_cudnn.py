@@ -14,7 +14,7 @@ from test_gpu_convolution import arrays, close, HOST
 from mxlite import ops
 from mxlite.backends import Backend, bind_call, Request
 from mxlite.backends.added_gradient import _added_gradient
-from mxlite.backends.gpu import autotune, cudnn
+from mxlite.backends.gpu import autotune, cudnn, libraries
 from mxlite.backends.gpu.convolution import choice
 from mxlite.backends.gpu.device import InOrder
 from mxlite.backends.gpu.kernels import convolution, cudnn_attention, table
@@ -182,6 +182,21 @@ def test_where_cudnn_has_nothing_our_own_kernels_work(device, monkeypatch):
     assert kernel_of(EmulatedDevice(), op, a, shapes, "float32").name.startswith("cuda convolution")
 
 
+def test_a_fault_while_planning_is_told(device, monkeypatch, caplog):
+    """That cuDNN has nothing for a graph is no news; that it fails is."""
+    op, a, shapes = small()
+    monkeypatch.setattr(fake_cudnn.state, "refuse", lambda graph: True)
+    kernel_of(device, op, a, shapes, "float32")
+    assert not caplog.text
+
+    def fail(graph):
+        raise RuntimeError("CUDNN_STATUS_INTERNAL_ERROR")
+
+    monkeypatch.setattr(fake_cudnn.state, "refuse", fail)
+    assert kernel_of(StreamedDevice(), op, a, shapes, "float32").name.startswith("cuda convolution")
+    assert "cudnn convolution could not be planned, and is not used: CUDNN_STATUS_INTERNAL" in caplog.text
+
+
 def test_arrays_that_lie_at_odd_addresses_go_to_our_own_kernels(device):
     op, a, (ins, outs) = small()
     for which in (op, op.grad_op):
@@ -312,12 +327,24 @@ def test_where_cudnn_cannot_add_our_own_kernel_does(device, monkeypatch):
     close({"out": inputs[2]}, {"out": want})
 
 
-def test_nothing_is_asked_of_a_package_that_is_not_there(monkeypatch):
+@pytest.mark.parametrize("missing, what", [("libcublasLt", "cuBLASLt"), ("libcudart", "CUDA runtime")])
+def test_the_package_is_not_asked_without_the_libraries_that_it_calls(monkeypatch, missing, what):
+    """The front end builds plans without the CUDA runtime, and fails when it runs them."""
+    asked = []
+
+    def open_library(path, mode=0):
+        asked.append(path)
+        if missing in path:
+            raise OSError(path)
+
     cudnn._loaded.cache_clear()
-    monkeypatch.setattr(cudnn, "_has_cublas", lambda: False)
+    monkeypatch.setattr(libraries.ctypes, "CDLL", open_library)
+    monkeypatch.setattr(libraries, "driver_version", lambda: 13000)
+    monkeypatch.setitem(sys.modules, "cudnn", None)  # asking would say so
     assert cudnn.library() is None
     assert cudnn.session(there := StreamedDevice()) is None
-    assert cudnn.why_none(there) == "there is no cuBLASLt"
+    assert cudnn.why_none(there) == f"there is no {what}"
+    assert any("libcublasLt.so.13" in path for path in asked)
     cudnn._loaded.cache_clear()
 
 
@@ -336,7 +363,7 @@ def test_why_cudnn_is_not_used_is_told(device, monkeypatch, caplog):
     assert caplog.text.count("SUBLIBRARY_LOADING_FAILED") == 1
     monkeypatch.undo()
     cudnn._loaded.cache_clear()
-    monkeypatch.setattr(cudnn, "_has_cublas", lambda: True)
+    monkeypatch.setattr(cudnn, "is_loaded", lambda *where: True)
     monkeypatch.setitem(sys.modules, "cudnn", None)
     assert cudnn.library() is None and "cudnn" in cudnn.why_not_loaded()
     cudnn._loaded.cache_clear()
@@ -445,6 +472,44 @@ def test_on_a_device_the_fastest_way_is_taken_and_kept(device, monkeypatch, tmp_
             assert found.name.startswith(name)
             autotune.forget()
     assert len(measured) == 2
+
+
+@pytest.mark.parametrize("faster", ["ours", "cudnn", "apart"])
+def test_no_plan_is_made_where_another_way_was_chosen(device, monkeypatch, tmp_path, faster):
+    """In a later process: none for our own kernel, of a sum apart none with the sum, and no lean one beside
+    the plan that was chosen."""
+    monkeypatch.setenv("MXLITE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(choice, "LEAN", fake_cudnn.WORKSPACE - 1)
+
+    def time(run, repeats=5):
+        fake_cudnn.state.executed.clear()
+        with np.errstate(all="ignore"):  # the arrays hold garbage
+            run()
+        graphs = fake_cudnn.state.executed
+        if faster == "apart":
+            return 1.0 if graphs and len(graphs[0].inputs) == 2 else 2.0
+        return 1.0 if bool(graphs) == (faster == "cudnn") else 2.0
+
+    monkeypatch.setattr(StreamedDevice, "time", staticmethod(time), raising=False)
+    op, a, shapes = added("float32")[:3] if faster == "apart" else small()
+    names, plans = [], []
+    for _ in range(2):
+        autotune.forget()
+        there = StreamedDevice()
+        names.append(kernel_of(there, op, a, shapes, "float32").name)
+        plans.append(len(cudnn.session(there)._plans))
+    autotune.forget()
+    assert names[0] == names[1]
+    assert plans == {"ours": [2, 0], "cudnn": [2, 1], "apart": [4, 1]}[faster]
+
+
+def test_no_plan_is_made_where_a_product_is_taken_without_measuring(device):
+    """A convolution of one tap."""
+    op, data, attrs = ops._convolution_channels_last, (2, 6, 7, 4), dict(kernel=(1, 1), num_filter=8)
+    a = op.Attrs(**attrs)
+    ins, outs = op.infer_shape(a, data, None, None)
+    assert kernel_of(device, op, a, (ins, outs), "float32").name == "cuda gemm"
+    assert not cudnn.session(device)._plans
 
 
 NORMS = {

@@ -156,7 +156,7 @@ def convolution(device: Any, kind: str, g: Geometry, tail: Tail, found: dict[str
     ]
     more: dict[str, Any] = {} if bias is None else {"bias": sent(device, bias)}
     more |= {"relu": True} if tail.relu else {}
-    ways = choice._ways(device, session(device), kind, g, True, tail, config.allow_tf32())
+    ways = choice.ways(device, kind, g, True, tail, config.allow_tf32())
     assert ways, "there is no way"
     each = Each(str(g.dtype), found)
     for way in ways:

@@ -1,7 +1,8 @@
 """cuDNN through its Python front end: graphs of operations as plans with their own scratch, on raw addresses.
 
 The one module that knows the package `cudnn` (nvidia-cudnn-frontend 1.32; cuDNN 9). Both are optional:
-without them, or without cuBLASLt, which cuDNN calls, `session` is None and other kernels do the work.
+without them, or without the libraries that they call (`_NEEDED`), `session` is None and other kernels do the
+work.
 
 A graph is described by a function that builds it (`Build`) and is a plan after `Session.plan`: cuDNN's
 heuristics list what engines there are, best first; those that are not deterministic are struck out, with true
@@ -13,7 +14,6 @@ Order of a tensor's axes is always N, C, *S, whatever lies in memory: that is in
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import importlib
 import logging
@@ -28,7 +28,7 @@ from ...core import config
 from ...core.errors import DeviceError
 from ...graph.ir import Shape
 from .device import Run
-from .libraries import candidates
+from .libraries import is_loaded
 
 _log = logging.getLogger("mxlite")
 
@@ -37,8 +37,13 @@ Build = Callable[["Maker"], None]
 LIMIT = 64 << 20
 """Bytes of scratch that one call may want. What cuDNN wants beyond is copies into the other layout."""
 
-_CUBLAS = ("libcublasLt.so.13", "libcublasLt.so.12")
-_FOLDERS = ("nvidia/cu13/lib", "nvidia/cublas/lib")
+_NEEDED = {
+    "cuBLASLt": (("nvidia/cu13/lib", "nvidia/cublas/lib"), ("libcublasLt.so.13", "libcublasLt.so.12")),
+    "CUDA runtime": (("nvidia/cu13/lib", "nvidia/cuda_runtime/lib"), ("libcudart.so.13", "libcudart.so.12")),
+}
+"""What is opened by its bare name, and where wheels have it, which the loader does not know. Without cuBLASLt
+cuDNN would end the process. Without the runtime the front end builds plans that it cannot run: it asks
+whether the stream is captured, and clears scratch. CuPy's is linked into CuPy, where nobody else finds it."""
 _TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}
 DTYPES = frozenset(_TYPES)
 
@@ -55,24 +60,15 @@ def why_not_loaded() -> str:
 
 @functools.cache
 def _loaded() -> tuple[Any, str]:
-    if not _has_cublas():
-        return None, "there is no cuBLASLt"  # without it cuDNN would end the process
+    for what, where in _NEEDED.items():
+        if not is_loaded(*where):
+            return None, f"there is no {what}"
     try:
         found = importlib.import_module("cudnn")
         found.backend_version()
     except Exception as error:  # whatever is said where shared libraries are missing or of another version
         return None, f"{type(error).__name__}: {error}"
     return found, ""
-
-
-def _has_cublas() -> bool:
-    for path in candidates(_FOLDERS, _CUBLAS):
-        try:
-            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-        except OSError:
-            continue
-        return True
-    return False
 
 
 @dataclass(frozen=True)
@@ -234,8 +230,11 @@ class Session:
             graph.check_support()
             graph.build_plans()
             made = Plan(self, graph, name)
-        except (cudnn.cudnnGraphNotSupportedError, NotImplementedError, RuntimeError, ValueError):
+        except (cudnn.cudnnGraphNotSupportedError, NotImplementedError):
             return None  # cuDNN's way to say that it has nothing for this
+        except (RuntimeError, ValueError) as error:  # what it says where it fails
+            _log.warning("%s could not be planned, and is not used: %s", name, error)
+            return None
         return made if made.workspace <= limit else None
 
     def execute(self, graph: Any, pack: Mapping[int, int], work: int) -> None:
