@@ -3,8 +3,8 @@
 
 // nan wins from either side; of 0.0 and -0.0 the second is taken, as numpy's vector code does. Functions, since what they
 // are given may be a shuffle, which all lanes of a warp have to meet at once, and once.
-template <typename C> __device__ __forceinline__ C mx_max(C a, C b) { return b != b ? b : a != a || a > b ? a : b; }
-template <typename C> __device__ __forceinline__ C mx_min(C a, C b) { return b != b ? b : a != a || a < b ? a : b; }
+template <typename C> __device__ __forceinline__ C mx_max(C a, C b) { return b != b ? b : a != a ? a : a > b ? a : b; }
+template <typename C> __device__ __forceinline__ C mx_min(C a, C b) { return b != b ? b : a != a ? a : a < b ? a : b; }
 
 __device__ __forceinline__ float mx_exp(float x) { return expf(x); }
 __device__ __forceinline__ double mx_exp(double x) { return exp(x); }
