@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import fake_cudnn
 import numpy as np
@@ -411,6 +413,44 @@ def test_attention_and_its_gradient(device, causal, wanted):
             close({name: x}, {name: y})
 
 
+def test_attention_that_cudnn_cannot_run_is_left_to_others(device, monkeypatch, caplog):
+    """It is tried when it is chosen, where anything is measured, and not again."""
+    op, half = ops.scaled_dot_product_attention, np.dtype("float16")
+    shapes = ((2, 4, 5, 8), (2, 2, 7, 8), (2, 2, 7, 16))
+    _, outs = op.infer_shape(op.Attrs(), *shapes)
+    tried = []
+
+    def fails(*given, **named):
+        tried.append(given)
+        raise RuntimeError("Unable to load any libcudart library")
+
+    def chosen(there, which):
+        rows = cudnn_attention.rows(there)
+        used = frozenset({*which.input_names(op.Attrs()), *which.output_names(op.Attrs())})
+        return Backend("emulated", np, rows).choose(which, op.Attrs(), shapes, outs, half, (half,) * 3, used)
+
+    def time(run, repeats):
+        with np.errstate(all="ignore"):  # the arrays hold garbage
+            run()
+
+    monkeypatch.setattr(StreamedDevice, "time", staticmethod(time), raising=False)
+    there = StreamedDevice()
+    for which in (op, op.grad_op):
+        assert chosen(there, which).name == "cudnn attention"
+    assert len(fake_cudnn.state.executed) == 2
+    monkeypatch.setattr(fake_cudnn.pygraph, "execute", fails)
+    there = StreamedDevice()
+    for which in (op, op.grad_op) * 2:
+        assert chosen(there, which).is_reference
+    assert len(tried) == 2
+    assert (
+        caplog.text.count("cudnn attention is not used: cudnn attention could not be run: Unable to load")
+        == 2
+    )
+    monkeypatch.setenv("MXLITE_GPU_TUNING", "0")
+    assert chosen(there, op).name == "cudnn attention" and len(tried) == 2
+
+
 def test_rows_on_cudnn_come_before_others(device):
     op = ops.scaled_dot_product_attention
     rows = table(device)[op]
@@ -607,3 +647,41 @@ def test_what_cudnn_has_normalized_is_not_made_again_by_our_kernel(timed, monkey
     assert not passes._makes_again(again)
     monkeypatch.setenv("MXLITE_GPU_TUNING", "0")  # then the norm is ours
     assert passes._makes_again(again)
+
+
+class WholeDevice(StreamedDevice):
+    """What the device check asks of a device besides: copies, and a graph that is the calls."""
+
+    def active(self):
+        return nullcontext()
+
+    def mark(self):
+        return 0
+
+    def upload(self, target, source):
+        target[...] = source
+
+    def download(self, target, source, after):
+        target[...] = source
+
+    def fill_bytes(self, target, byte):
+        target.view(np.uint8)[...] = byte
+
+    def capture(self, calls):
+        return InOrder(calls)
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("name", NORMS)
+def test_the_device_check_holds_cudnns_norms_against_ours(device, monkeypatch, name, gradient):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "scripts"))
+    ways = importlib.import_module("device_sections.ways")
+    there, found = WholeDevice(), {}
+    case = ways.norm_case("float32", (3, 2, 3, 8), gradient, **ways.NORMS[name])
+    ways.norm(there, cudnn.session(there), case, found)
+    assert {*found} == {n for n in case.makes if not n.startswith("new")}
+    monkeypatch.setattr(
+        fake_cudnn, "batch_norm", lambda how, pack, was=fake_cudnn.batch_norm: was(how, pack)[::-1]
+    )
+    with pytest.raises((AssertionError, ValueError)):
+        ways.norm(there, cudnn.session(there), case, found)
