@@ -6,6 +6,7 @@ import importlib
 import sys
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import fake_cudnn
 import numpy as np
@@ -171,6 +172,16 @@ def test_float32_is_float32_unless_tf32_is_allowed(device, allow, monkeypatch):
         kernel = kernel_of(device, op, a, shapes, dtype)
         run(kernel, device, op, a, arrays(shapes[0], dtype), {"out": shapes[1][0]}, shapes)
         assert fake_cudnn.state.executed[-1].notes == [notes.NONDETERMINISTIC, *wanted]
+
+
+def test_engines_of_the_front_ends_own_are_not_taken(device, monkeypatch):
+    monkeypatch.setattr(
+        fake_cudnn.state, "foreign", [SimpleNamespace(cpp_index=None, name="norm_sm100[T=8]")]
+    )
+    op, a, shapes = small()
+    kernel = kernel_of(device, op, a, shapes, "float32")
+    run(kernel, device, op, a, arrays(shapes[0], "float32"), {"out": shapes[1][0]}, shapes)
+    assert fake_cudnn.state.executed[-1].barred == ["norm_sm100[T=8]"]
 
 
 def test_where_cudnn_has_nothing_our_own_kernels_work(device, monkeypatch):

@@ -6,8 +6,8 @@ work.
 
 A graph is described by a function that builds it (`Build`) and is a plan after `Session.plan`: cuDNN's
 heuristics list what engines there are, best first; those that are not deterministic are struck out, with true
-float32 also those that multiply in fewer digits, and all that want more scratch than the limit. The first of
-the rest that builds is taken. Its own scratch is what the memory plan gets to see.
+float32 also those that multiply in fewer digits, the front end's own, and all that want more scratch than the
+limit. The first of the rest that builds is taken. Its own scratch is what the memory plan gets to see.
 
 Order of a tensor's axes is always N, C, *S, whatever lies in memory: that is in the strides.
 """
@@ -225,6 +225,8 @@ class Session:
             graph.validate()
             graph.build_operation_graph()
             graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+            if foreign := _foreign(graph):
+                graph.deselect_engines(foreign)
             graph.deselect_numeric_notes(struck)
             graph.deselect_workspace_greater_than(limit)
             graph.check_support()
@@ -245,6 +247,14 @@ class Session:
                 self.cudnn.set_stream(handle=self._handle, stream=stream)
                 self._set = stream
             graph.execute(pack, work, handle=self._handle)
+
+
+def _foreign(graph: Any) -> list[str]:
+    """Plans that are not cuDNN's: the front end has engines written in Python, which it compiles as it plans
+    and puts first where it knows them to be faster. What they round and allocate nobody here has looked at.
+    """
+    every = enumerate(graph.plans)
+    return [graph.get_plan_name_at_index(i) for i, plan in every if plan.cpp_index is None]
 
 
 def session(device: Any) -> Session | None:
