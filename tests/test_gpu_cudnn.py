@@ -340,7 +340,10 @@ def test_where_cudnn_cannot_add_our_own_kernel_does(device, monkeypatch):
     close({"out": inputs[2]}, {"out": want})
 
 
-@pytest.mark.parametrize("missing, what", [("libcublasLt", "cuBLASLt"), ("libcudart", "CUDA runtime")])
+@pytest.mark.parametrize(
+    "missing, what",
+    [("libcublasLt", "cuBLASLt"), ("libcudart", "CUDA runtime"), ("libcudnn", "cuDNN")],
+)
 def test_the_package_is_not_asked_without_the_libraries_that_it_calls(monkeypatch, missing, what):
     """The front end builds plans without the CUDA runtime, and fails when it runs them."""
     asked = []

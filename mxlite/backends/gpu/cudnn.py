@@ -40,10 +40,12 @@ LIMIT = 64 << 20
 _NEEDED = {
     "cuBLASLt": (("nvidia/cu13/lib", "nvidia/cublas/lib"), ("libcublasLt.so.13", "libcublasLt.so.12")),
     "CUDA runtime": (("nvidia/cu13/lib", "nvidia/cuda_runtime/lib"), ("libcudart.so.13", "libcudart.so.12")),
+    "cuDNN": (("nvidia/cudnn/lib",), ("libcudnn.so.9",)),
 }
 """What is opened by its bare name, and where wheels have it, which the loader does not know. Without cuBLASLt
 cuDNN would end the process. Without the runtime the front end builds plans that it cannot run: it asks
-whether the stream is captured, and clears scratch. CuPy's is linked into CuPy, where nobody else finds it."""
+whether the stream is captured, and clears scratch. CuPy's is linked into CuPy, where nobody else finds it.
+For cuDNN the front end looks beside this Python alone, not where a user or PYTHONPATH has packages."""
 _TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}
 DTYPES = frozenset(_TYPES)
 
