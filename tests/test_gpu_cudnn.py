@@ -12,6 +12,7 @@ import fake_cudnn
 import numpy as np
 import pytest
 from emulated_device import compiler, EmulatedDevice
+from emulated_driver import EmulatedDriver
 from test_gpu_convolution import arrays, close, HOST
 
 from mxlite import ops
@@ -19,6 +20,7 @@ from mxlite.backends import Backend, bind_call, Request
 from mxlite.backends.added_gradient import _added_gradient
 from mxlite.backends.gpu import autotune, cudnn, libraries
 from mxlite.backends.gpu.convolution import choice
+from mxlite.backends.gpu.cuda_device import CudaDevice
 from mxlite.backends.gpu.device import InOrder
 from mxlite.backends.gpu.kernels import convolution, cudnn_attention, table
 from mxlite.backends.gpu.passes import Passes
@@ -261,6 +263,31 @@ def test_one_handle_goes_from_stream_to_stream(device, monkeypatch):
     device.stream = 5
     with pytest.raises(DeviceError, match="cudnn convolution could not be run: CUDNN_STATUS_EXECUTION"):
         again()
+
+
+def test_the_handle_is_told_of_a_stream_before_that_is_captured(device, monkeypatch):
+    """It asks the driver about the stream, of which a capture allows little."""
+    there, seen = CudaDevice(EmulatedDriver(late=0.0), 0), []
+    began = there.driver.begin_capture
+    monkeypatch.setattr(there.driver, "begin_capture", lambda s: (seen.append(("captured", s)), began(s)))
+    monkeypatch.setattr(fake_cudnn, "set_stream", lambda handle, stream: seen.append(("told", stream)))
+    session = cudnn.session(there)
+    graph = SimpleNamespace(execute=lambda pack, work, handle: seen.append(("executed", there.stream)))
+    session.execute(graph, {}, 0)
+    stream = there.driver.stream()
+    there.capture([lambda: session.execute(graph, {}, 0)], stream)
+    session.execute(graph, {}, 0)
+    assert seen == [
+        ("told", there.compute), ("executed", there.compute),
+        ("told", stream), ("captured", stream), ("executed", stream),
+        ("told", there.compute), ("executed", there.compute),
+    ]  # fmt: skip
+
+    def refuse(*_, **__):
+        raise RuntimeError("CUDNN_STATUS_EXECUTION_FAILED")
+
+    monkeypatch.setattr(fake_cudnn, "set_stream", refuse)
+    there.capture([lambda: None])  # which uses no cuDNN
 
 
 def test_a_plan_is_made_once(device):

@@ -71,6 +71,7 @@ class CudaDevice:
         self._marking = threading.Lock()
         self._compiling = threading.Lock()
         self._capture = threading.Lock()  # held by who captures a graph
+        self.before_capture: list[Callable[[int], None]] = []  # told of a stream that is about to be captured
         self._functions: dict[tuple[Source, str], int] = {}
         self._modules: dict[Source, Any] = {}
         self.pool = Pool(self, driver, limit)
@@ -305,6 +306,8 @@ class CudaDevice:
         stream = self.driver.stream() if stream is None else stream
         # An array that the garbage collector frees would be a call in the middle of it.
         with self._capture, self.active(), self.on(stream), capturing(), no_collection():
+            for tell in self.before_capture:
+                tell(stream)
             self.driver.begin_capture(stream)
             try:
                 for run in runs:

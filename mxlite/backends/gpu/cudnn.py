@@ -20,7 +20,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,8 +167,9 @@ class Session:
 
     `place` is what a graph is planned for: `{"handle": ...}`, or properties of a device that is not there.
 
-    There is one handle, which is told of a stream where that changes, also while one is captured: another one
-    would make its own things at its first call, which a capture does not allow. Threads take turns.
+    There is one handle, which is told of a stream where that changes: another one would make its own things
+    at its first call, which a capture does not allow. Of the stream of a capture it is told before (`use`),
+    since it asks the driver about a stream. Threads take turns.
     """
 
     def __init__(
@@ -244,11 +245,18 @@ class Session:
     def execute(self, graph: Any, pack: Mapping[int, int], work: int) -> None:
         """Put a graph that was planned on the current stream. `pack`: addresses by the tensors' numbers."""
         with self._using:
-            stream = self.stream()
-            if stream != self._set:
-                self.cudnn.set_stream(handle=self._handle, stream=stream)
-                self._set = stream
+            self._tell(self.stream())
             graph.execute(pack, work, handle=self._handle)
+
+    def use(self, stream: int) -> None:
+        """Have the handle on a stream when something is executed there. What fails here fails there again."""
+        with self._using, suppress(Exception):
+            self._tell(stream)
+
+    def _tell(self, stream: int) -> None:
+        if stream != self._set:
+            self.cudnn.set_stream(handle=self._handle, stream=stream)
+            self._set = stream
 
 
 def _foreign(graph: Any) -> list[str]:
@@ -296,7 +304,10 @@ def _opened(device: Any) -> Session | str:
         return chosen
 
     try:
-        return Session(cudnn, stream, active=active)
+        made = Session(cudnn, stream, active=active)
+        if hasattr(device, "before_capture"):
+            device.before_capture.append(made.use)
+        return made
     except Exception as error:  # no driver, or one that is too old for this cuDNN
         _log.warning("cuDNN is not used on %r, which it does not open: %s", device, error)
         return f"{type(error).__name__}: {error}"
