@@ -375,7 +375,7 @@ def test_the_package_is_not_asked_without_the_libraries_that_it_calls(monkeypatc
     """The front end builds plans without the CUDA runtime, and fails when it runs them."""
     asked = []
 
-    def open_library(path, mode=0):
+    def open_library(path):
         asked.append(path)
         if missing in path:
             raise OSError(path)

@@ -49,10 +49,13 @@ def candidates(folders: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 def is_loaded(folders: Sequence[str], names: Sequence[str]) -> bool:
-    """Load the first of the candidates that loads: who asks for it by its bare name then finds it."""
+    """Load the first of the candidates that loads: who asks for it by its bare name then finds it.
+
+    Its symbols stay its own: CuPy has a CUDA runtime linked in, whose functions must not become another's.
+    """
     for path in candidates(folders, names):
         try:
-            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+            ctypes.CDLL(path)
         except OSError:
             continue
         return True
