@@ -320,6 +320,15 @@ class CudaDevice:
                 raise
             return CapturedGraph(self, self.driver.end_capture(stream))
 
+    @contextmanager
+    def between_captures(self) -> Iterator[None]:
+        """Inside, no other thread captures a graph."""
+        if is_capturing():
+            yield
+        else:
+            with self._capture:
+                yield
+
     def come_to_rest(self) -> bool:
         """Wait until the device has done everything, for whomever; False while any thread captures a graph.
 
