@@ -25,10 +25,10 @@ scalar_type = Enum("scalar_type", "COMPILE_TIME_CONST RUNTIME_PARAM")
 heur_mode = Enum("heur_mode", "A FALLBACK")
 TYPES = {data_type.FLOAT: np.float32, data_type.HALF: np.float16, data_type.BFLOAT16: ml_dtypes.bfloat16}
 WORKSPACE = 300
-state: Any = SimpleNamespace(handles=0, stream=0, refuse=lambda graph: False, executed=[])
+state: Any = SimpleNamespace(handles=0, stream=0, refuse=lambda graph: False, executed=[], foreign=[])
 
 
-class cudnnGraphNotSupportedError(RuntimeError):
+class cudnnGraphNotSupportedError(Exception):
     pass
 
 
@@ -90,7 +90,8 @@ class pygraph:
         assert intermediate_data_type is compute_data_type is data_type.FLOAT
         assert isinstance(handle, Handle) or device
         self.io, self.inputs, self.made, self.step = io_data_type, [], [], 0
-        self.notes, self.limit = [], None
+        self.notes, self.limit, self.barred = [], None, []
+        self.plans = [*state.foreign, SimpleNamespace(cpp_index=0, name="eng0_k2=4")]
 
     def tensor(self, dim, stride, data_type, uid):
         made = Tensor(dim, stride, data_type, uid)
@@ -171,6 +172,14 @@ class pygraph:
         if state.refuse(self):
             raise cudnnGraphNotSupportedError("no engine")
 
+    def get_plan_name_at_index(self, index):
+        assert self.step == 3
+        return self.plans[index].name
+
+    def deselect_engines(self, names):
+        assert self.step == 3
+        self.barred += names
+
     def deselect_numeric_notes(self, notes):
         assert self.step == 3
         self.notes += notes
@@ -191,6 +200,8 @@ class pygraph:
 
     def execute(self, pack, workspace, handle):
         assert self.step == 5 and handle.stream == state.stream
+        chosen = next(p for p in self.plans if p.name not in self.barred)
+        assert chosen.cpp_index is not None, "an engine of the front end's own"
         outputs = [t for t in self.made if t.is_output]
         assert set(pack) == {t.uid for t in (*self.inputs, *outputs)}
         assert all(type(a) is int for a in (*pack.values(), workspace))

@@ -20,8 +20,11 @@ GPU = Backend("emulated", np, rows.rows(EmulatedDevice()))
 REFERENCE = Backend("reference", np, {})
 
 
-def both(shapes, dtype="float32", kinds=(), wanted=None, train=True, seed=0, gpu=GPU, **attrs):
-    """(outputs and gradients) of the kernels, and of the reference in float64 for two-byte types."""
+def both(shapes, dtype="float32", kinds=(), wanted=None, train=True, seed=0, gpu=GPU, wild=False, **attrs):
+    """(outputs and gradients) of the kernels, and of the reference in float64 for two-byte types.
+
+    wild: a key of the first head is nan.
+    """
     a = op.Attrs(**attrs)
     rng = np.random.default_rng(seed)
     kind = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
@@ -34,6 +37,8 @@ def both(shapes, dtype="float32", kinds=(), wanted=None, train=True, seed=0, gpu
         else:
             inputs.append(rng.standard_normal(shape).astype(kind))
     d_out = rng.standard_normal((*shapes[0][:3], shapes[2][3])).astype(kind)
+    if wild:
+        inputs[1][0, 0, 3] = np.nan
     results = []
     for backend in (gpu, REFERENCE):
         result = {}
@@ -93,6 +98,10 @@ def test_sizes_around_the_tiles(n, s, causal):
 @pytest.mark.parametrize("e, v", [(1, 1), (64, 64), (65, 130), (20, 300)])
 def test_widths(e, v):
     check(sizes(1, 2, 20, 70, e, v, g=1))
+
+
+def test_a_key_that_is_no_number():
+    check(sizes(1, 2, 20, 33, 5), wild=True)
 
 
 def test_empty_arrays():

@@ -39,6 +39,10 @@ def test_sizes(gpu, n, s, e, v):
     check(sizes(1, 2, n, s, e, v, g=1), "bfloat16", gpu=gpu, causal=n > s)
 
 
+def test_a_key_that_is_no_number(gpu):
+    check(sizes(1, 2, 3, 40, 8), "bfloat16", gpu=gpu, wild=True)
+
+
 def test_float32_only_where_tf32_is_allowed(gpu, device, monkeypatch):
     """Weights take the place of scores, in the way of every mask and of dropout."""
     check(sizes(2, 2, 20, 33, 8, 16), gpu=gpu, causal=True)

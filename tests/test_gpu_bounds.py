@@ -226,3 +226,69 @@ def test_a_barrier_that_is_missing_shows_in_one_block_or_the_other(name):
         device.launch(device.function(RACES, name), (blocks, 1, 1), (64, 1, 1), 0, values)()
         right.append(bool(np.array_equal(y, want)))
     assert right.count(True) == (2 if name == "with_barriers" else 1)
+
+
+MEETINGS = Source(
+    shared("types", "math")
+    + """
+#define LARGER(a, b) ((b) != (b) ? (b) : mx_max(a, b))
+extern "C" __global__ void __launch_bounds__(64) largest(const float *x, float *y) {
+    float most = x[threadIdx.x];
+    for (int by = 16; by; by /= 2) most = mx_max(most, __shfl_xor_sync(0xffffffffu, most, by));
+    y[threadIdx.x] = most;
+}
+extern "C" __global__ void __launch_bounds__(64) by_a_macro(const float *x, float *y) {
+    float most = x[threadIdx.x];
+    for (int by = 16; by; by /= 2) most = LARGER(most, __shfl_xor_sync(0xffffffffu, most, by));
+    y[threadIdx.x] = most;
+}
+extern "C" __global__ void __launch_bounds__(64) two_barriers(const float *x, float *y) {
+    __shared__ float room[64];
+    room[threadIdx.x] = x[threadIdx.x];
+    if (x[threadIdx.x] > 0) __syncthreads();
+    else __syncthreads();
+    y[threadIdx.x] = room[threadIdx.x ^ 1];
+}
+extern "C" __global__ void __launch_bounds__(64) from_who_has_ended(const float *x, float *y) {
+    if (threadIdx.x == 3) return;
+    y[threadIdx.x] = __shfl_xor_sync(0xffffffffu, x[threadIdx.x], 1);
+}
+"""
+)
+
+
+def meet(name, x, threads=64):
+    device = EmulatedDevice()
+    y = np.zeros(64, np.float32)
+    values = Arguments([pointer(device.address(x)), pointer(device.address(y))])
+    device.launch(device.function(MEETINGS, name), (1, 1, 1), (threads, 1, 1), 0, values)()
+    return y
+
+
+@pytest.mark.parametrize("name", ["largest", "by_a_macro"])
+def test_lanes_that_shuffle_in_different_branches_are_an_error(name):
+    """An argument that a macro repeats is a shuffle in each of its branches."""
+    x = np.arange(64, dtype=np.float32)
+    np.testing.assert_array_equal(meet(name, x), np.repeat([31, 63], 32))
+    x[5] = np.nan
+    if name == "largest":
+        np.testing.assert_array_equal(meet(name, x), np.repeat([np.nan, 63], 32))
+    else:
+        with pytest.raises(AssertionError, match="threads of one warp meet in different calls"):
+            meet(name, x)
+
+
+def test_threads_that_wait_at_two_barriers_are_an_error():
+    x = np.ones(64, np.float32)
+    np.testing.assert_array_equal(meet("two_barriers", x), x)
+    x[7] = -1
+    with pytest.raises(AssertionError, match="threads of one block wait at different barriers"):
+        meet("two_barriers", x)
+
+
+def test_what_a_lane_hands_over_that_is_not_there_is_nan():
+    x = np.arange(64, dtype=np.float32)
+    found = meet("from_who_has_ended", x)
+    assert np.isnan(found[2]) and found[4] == 5
+    found = meet("largest", x, threads=40)
+    assert np.isnan(found[32:40]).all() and found[31] == 31

@@ -14,11 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emulated_device import _made, compiler, EmulatedDevice
+from emulated_driver import EmulatedDriver
 from test_gpu_gemm import check
 
 from mxlite import ops
 from mxlite.backends import Backend, bind_call
 from mxlite.backends.gpu import blas_gemm, cublaslt, gemm
+from mxlite.backends.gpu.cuda_device import CudaDevice
 from mxlite.backends.gpu.gemm import kernel_name, Product, product, workspace
 from mxlite.backends.gpu.kernels import convolution
 from mxlite.core import MXLiteError
@@ -266,6 +268,22 @@ def test_scratch_of_convolutions_begins_where_the_library_wants_it(device, place
             x, y = x.astype(float), y.astype(float)
             np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance * np.abs(y).max())
     assert runs(device)
+
+
+def test_algorithms_are_asked_for_while_nobody_captures_a_graph(lib, monkeypatch):
+    """Also where a capture is under way on this thread, which would wait for itself."""
+    there, locked = CudaDevice(EmulatedDriver(late=0.0), 0), []
+    there.blas = lib
+    asked = blas_gemm.choices
+
+    def noted(*arguments):
+        locked.append(there._capture.locked())
+        return asked(*arguments)
+
+    monkeypatch.setattr(blas_gemm, "choices", noted)
+    assert blas_gemm.plans(there, Product(3, 4, 5, "float32"))
+    there.capture([lambda: blas_gemm.plans(there, Product(4, 4, 5, "float32"))])
+    assert locked == [True, True] and not there._capture.locked()
 
 
 def test_the_stream_is_the_one_that_is_current_when_it_runs(device):

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
 
 import fake_cudnn
 import numpy as np
 import pytest
 from emulated_device import compiler, EmulatedDevice
+from emulated_driver import EmulatedDriver
 from test_gpu_convolution import arrays, close, HOST
 
 from mxlite import ops
 from mxlite.backends import Backend, bind_call, Request
 from mxlite.backends.added_gradient import _added_gradient
-from mxlite.backends.gpu import autotune, cudnn
+from mxlite.backends.gpu import autotune, cudnn, libraries
 from mxlite.backends.gpu.convolution import choice
+from mxlite.backends.gpu.cuda_device import CudaDevice
 from mxlite.backends.gpu.device import InOrder
 from mxlite.backends.gpu.kernels import convolution, cudnn_attention, table
 from mxlite.backends.gpu.passes import Passes
@@ -171,6 +176,16 @@ def test_float32_is_float32_unless_tf32_is_allowed(device, allow, monkeypatch):
         assert fake_cudnn.state.executed[-1].notes == [notes.NONDETERMINISTIC, *wanted]
 
 
+def test_engines_of_the_front_ends_own_are_not_taken(device, monkeypatch):
+    monkeypatch.setattr(
+        fake_cudnn.state, "foreign", [SimpleNamespace(cpp_index=None, name="norm_sm100[T=8]")]
+    )
+    op, a, shapes = small()
+    kernel = kernel_of(device, op, a, shapes, "float32")
+    run(kernel, device, op, a, arrays(shapes[0], "float32"), {"out": shapes[1][0]}, shapes)
+    assert fake_cudnn.state.executed[-1].barred == ["norm_sm100[T=8]"]
+
+
 def test_where_cudnn_has_nothing_our_own_kernels_work(device, monkeypatch):
     op, a, shapes = small()
     monkeypatch.setattr(fake_cudnn.state, "refuse", lambda graph: True)
@@ -180,6 +195,21 @@ def test_where_cudnn_has_nothing_our_own_kernels_work(device, monkeypatch):
     none = op.infer_shape(a, (0, 5, 6, 4), None)
     assert kernel_of(StreamedDevice(), op, a, none, "float32").name.startswith("cuda convolution")
     assert kernel_of(EmulatedDevice(), op, a, shapes, "float32").name.startswith("cuda convolution")
+
+
+def test_a_fault_while_planning_is_told(device, monkeypatch, caplog):
+    """That cuDNN has nothing for a graph is no news; that it fails is."""
+    op, a, shapes = small()
+    monkeypatch.setattr(fake_cudnn.state, "refuse", lambda graph: True)
+    kernel_of(device, op, a, shapes, "float32")
+    assert not caplog.text
+
+    def fail(graph):
+        raise RuntimeError("CUDNN_STATUS_INTERNAL_ERROR")
+
+    monkeypatch.setattr(fake_cudnn.state, "refuse", fail)
+    assert kernel_of(StreamedDevice(), op, a, shapes, "float32").name.startswith("cuda convolution")
+    assert "cudnn convolution could not be planned, and is not used: CUDNN_STATUS_INTERNAL" in caplog.text
 
 
 def test_arrays_that_lie_at_odd_addresses_go_to_our_own_kernels(device):
@@ -233,6 +263,31 @@ def test_one_handle_goes_from_stream_to_stream(device, monkeypatch):
     device.stream = 5
     with pytest.raises(DeviceError, match="cudnn convolution could not be run: CUDNN_STATUS_EXECUTION"):
         again()
+
+
+def test_the_handle_is_told_of_a_stream_before_that_is_captured(device, monkeypatch):
+    """It asks the driver about the stream, of which a capture allows little."""
+    there, seen = CudaDevice(EmulatedDriver(late=0.0), 0), []
+    began = there.driver.begin_capture
+    monkeypatch.setattr(there.driver, "begin_capture", lambda s: (seen.append(("captured", s)), began(s)))
+    monkeypatch.setattr(fake_cudnn, "set_stream", lambda handle, stream: seen.append(("told", stream)))
+    session = cudnn.session(there)
+    graph = SimpleNamespace(execute=lambda pack, work, handle: seen.append(("executed", there.stream)))
+    session.execute(graph, {}, 0)
+    stream = there.driver.stream()
+    there.capture([lambda: session.execute(graph, {}, 0)], stream)
+    session.execute(graph, {}, 0)
+    assert seen == [
+        ("told", there.compute), ("executed", there.compute),
+        ("told", stream), ("captured", stream), ("executed", stream),
+        ("told", there.compute), ("executed", there.compute),
+    ]  # fmt: skip
+
+    def refuse(*_, **__):
+        raise RuntimeError("CUDNN_STATUS_EXECUTION_FAILED")
+
+    monkeypatch.setattr(fake_cudnn, "set_stream", refuse)
+    there.capture([lambda: None])  # which uses no cuDNN
 
 
 def test_a_plan_is_made_once(device):
@@ -312,12 +367,27 @@ def test_where_cudnn_cannot_add_our_own_kernel_does(device, monkeypatch):
     close({"out": inputs[2]}, {"out": want})
 
 
-def test_nothing_is_asked_of_a_package_that_is_not_there(monkeypatch):
+@pytest.mark.parametrize(
+    "missing, what",
+    [("libcublasLt", "cuBLASLt"), ("libcudart", "CUDA runtime"), ("libcudnn", "cuDNN")],
+)
+def test_the_package_is_not_asked_without_the_libraries_that_it_calls(monkeypatch, missing, what):
+    """The front end builds plans without the CUDA runtime, and fails when it runs them."""
+    asked = []
+
+    def open_library(path):
+        asked.append(path)
+        if missing in path:
+            raise OSError(path)
+
     cudnn._loaded.cache_clear()
-    monkeypatch.setattr(cudnn, "_has_cublas", lambda: False)
+    monkeypatch.setattr(libraries.ctypes, "CDLL", open_library)
+    monkeypatch.setattr(libraries, "driver_version", lambda: 13000)
+    monkeypatch.setitem(sys.modules, "cudnn", None)  # asking would say so
     assert cudnn.library() is None
     assert cudnn.session(there := StreamedDevice()) is None
-    assert cudnn.why_none(there) == "there is no cuBLASLt"
+    assert cudnn.why_none(there) == f"there is no {what}"
+    assert any("libcublasLt.so.13" in path for path in asked)
     cudnn._loaded.cache_clear()
 
 
@@ -336,7 +406,7 @@ def test_why_cudnn_is_not_used_is_told(device, monkeypatch, caplog):
     assert caplog.text.count("SUBLIBRARY_LOADING_FAILED") == 1
     monkeypatch.undo()
     cudnn._loaded.cache_clear()
-    monkeypatch.setattr(cudnn, "_has_cublas", lambda: True)
+    monkeypatch.setattr(cudnn, "is_loaded", lambda *where: True)
     monkeypatch.setitem(sys.modules, "cudnn", None)
     assert cudnn.library() is None and "cudnn" in cudnn.why_not_loaded()
     cudnn._loaded.cache_clear()
@@ -382,6 +452,44 @@ def test_attention_and_its_gradient(device, causal, wanted):
     for name, x, y in zip(names, got, want):
         if y is not None:
             close({name: x}, {name: y})
+
+
+def test_attention_that_cudnn_cannot_run_is_left_to_others(device, monkeypatch, caplog):
+    """It is tried when it is chosen, where anything is measured, and not again."""
+    op, half = ops.scaled_dot_product_attention, np.dtype("float16")
+    shapes = ((2, 4, 5, 8), (2, 2, 7, 8), (2, 2, 7, 16))
+    _, outs = op.infer_shape(op.Attrs(), *shapes)
+    tried = []
+
+    def fails(*given, **named):
+        tried.append(given)
+        raise RuntimeError("Unable to load any libcudart library")
+
+    def chosen(there, which):
+        rows = cudnn_attention.rows(there)
+        used = frozenset({*which.input_names(op.Attrs()), *which.output_names(op.Attrs())})
+        return Backend("emulated", np, rows).choose(which, op.Attrs(), shapes, outs, half, (half,) * 3, used)
+
+    def time(run, repeats):
+        with np.errstate(all="ignore"):  # the arrays hold garbage
+            run()
+
+    monkeypatch.setattr(StreamedDevice, "time", staticmethod(time), raising=False)
+    there = StreamedDevice()
+    for which in (op, op.grad_op):
+        assert chosen(there, which).name == "cudnn attention"
+    assert len(fake_cudnn.state.executed) == 2
+    monkeypatch.setattr(fake_cudnn.pygraph, "execute", fails)
+    there = StreamedDevice()
+    for which in (op, op.grad_op) * 2:
+        assert chosen(there, which).is_reference
+    assert len(tried) == 2
+    assert (
+        caplog.text.count("cudnn attention is not used: cudnn attention could not be run: Unable to load")
+        == 2
+    )
+    monkeypatch.setenv("MXLITE_GPU_TUNING", "0")
+    assert chosen(there, op).name == "cudnn attention" and len(tried) == 2
 
 
 def test_rows_on_cudnn_come_before_others(device):
@@ -445,6 +553,44 @@ def test_on_a_device_the_fastest_way_is_taken_and_kept(device, monkeypatch, tmp_
             assert found.name.startswith(name)
             autotune.forget()
     assert len(measured) == 2
+
+
+@pytest.mark.parametrize("faster", ["ours", "cudnn", "apart"])
+def test_no_plan_is_made_where_another_way_was_chosen(device, monkeypatch, tmp_path, faster):
+    """In a later process: none for our own kernel, of a sum apart none with the sum, and no lean one beside
+    the plan that was chosen."""
+    monkeypatch.setenv("MXLITE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(choice, "LEAN", fake_cudnn.WORKSPACE - 1)
+
+    def time(run, repeats=5):
+        fake_cudnn.state.executed.clear()
+        with np.errstate(all="ignore"):  # the arrays hold garbage
+            run()
+        graphs = fake_cudnn.state.executed
+        if faster == "apart":
+            return 1.0 if graphs and len(graphs[0].inputs) == 2 else 2.0
+        return 1.0 if bool(graphs) == (faster == "cudnn") else 2.0
+
+    monkeypatch.setattr(StreamedDevice, "time", staticmethod(time), raising=False)
+    op, a, shapes = added("float32")[:3] if faster == "apart" else small()
+    names, plans = [], []
+    for _ in range(2):
+        autotune.forget()
+        there = StreamedDevice()
+        names.append(kernel_of(there, op, a, shapes, "float32").name)
+        plans.append(len(cudnn.session(there)._plans))
+    autotune.forget()
+    assert names[0] == names[1]
+    assert plans == {"ours": [2, 0], "cudnn": [2, 1], "apart": [4, 1]}[faster]
+
+
+def test_no_plan_is_made_where_a_product_is_taken_without_measuring(device):
+    """A convolution of one tap."""
+    op, data, attrs = ops._convolution_channels_last, (2, 6, 7, 4), dict(kernel=(1, 1), num_filter=8)
+    a = op.Attrs(**attrs)
+    ins, outs = op.infer_shape(a, data, None, None)
+    assert kernel_of(device, op, a, (ins, outs), "float32").name == "cuda gemm"
+    assert not cudnn.session(device)._plans
 
 
 NORMS = {
@@ -542,3 +688,41 @@ def test_what_cudnn_has_normalized_is_not_made_again_by_our_kernel(timed, monkey
     assert not passes._makes_again(again)
     monkeypatch.setenv("MXLITE_GPU_TUNING", "0")  # then the norm is ours
     assert passes._makes_again(again)
+
+
+class WholeDevice(StreamedDevice):
+    """What the device check asks of a device besides: copies, and a graph that is the calls."""
+
+    def active(self):
+        return nullcontext()
+
+    def mark(self):
+        return 0
+
+    def upload(self, target, source):
+        target[...] = source
+
+    def download(self, target, source, after):
+        target[...] = source
+
+    def fill_bytes(self, target, byte):
+        target.view(np.uint8)[...] = byte
+
+    def capture(self, calls):
+        return InOrder(calls)
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("name", NORMS)
+def test_the_device_check_holds_cudnns_norms_against_ours(device, monkeypatch, name, gradient):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "scripts"))
+    ways = importlib.import_module("device_sections.ways")
+    there, found = WholeDevice(), {}
+    case = ways.norm_case("float32", (3, 2, 3, 8), gradient, **ways.NORMS[name])
+    ways.norm(there, cudnn.session(there), case, found)
+    assert {*found} == {n for n in case.makes if not n.startswith("new")}
+    monkeypatch.setattr(
+        fake_cudnn, "batch_norm", lambda how, pack, was=fake_cudnn.batch_norm: was(how, pack)[::-1]
+    )
+    with pytest.raises((AssertionError, ValueError)):
+        ways.norm(there, cudnn.session(there), case, found)

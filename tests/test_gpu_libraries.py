@@ -31,6 +31,19 @@ def test_libraries_that_the_driver_can_run_come_first(of, there, first, wheels, 
     assert newer == sorted(newer)
 
 
+def test_wheels_are_found_wherever_python_finds_packages(tmp_path, monkeypatch):
+    """Of the user, below a virtual environment, or where PYTHONPATH says; not where one happens to stand."""
+    for folder in ("user", "here"):
+        (tmp_path / folder / "nvidia/cu13/lib").mkdir(parents=True)
+        (tmp_path / folder / "nvidia/cu13/lib/libcublasLt.so.13").touch()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(libraries.sysconfig, "get_path", lambda _: str(tmp_path / "venv"))
+    monkeypatch.setattr(libraries.sys, "path", ["", str(tmp_path / "user")])
+    found = libraries.candidates(cublaslt.FOLDERS, cublaslt.NAMES)
+    assert found[0] == str(tmp_path / "user/nvidia/cu13/lib/libcublasLt.so.13")
+    assert found[1:] == list(cublaslt.NAMES)
+
+
 def test_files_say_what_cuda_they_are_of():
     names = {"libnvrtc.so.13": 13, "a.so.12/libcublasLt.so": 0, "nvrtc64_130_0.dll": 13,
              "nvrtc64_120_0.dll": 12, "cublasLt64_12.dll": 12, "libnvrtc.so": 0}  # fmt: skip

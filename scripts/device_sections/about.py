@@ -25,6 +25,7 @@ PACKAGES = (
     "cupy-cuda12x",
     "nvidia-cuda-nvrtc",
     "nvidia-cublas",
+    "nvidia-cuda-runtime",
     "nvidia-cudnn-cu13",
     "nvidia-cudnn-frontend",
     "torch",

@@ -1,4 +1,5 @@
-"""Every way to compute a convolution or a product, not only the one that was fastest: against float64.
+"""Every way to compute a convolution or a product, not only the one that was fastest, against float64; and
+cuDNN's batch normalization against ours.
 
 Each way that is on offer for a case is run twice, then captured and replayed: the same bits, near what numpy
 makes of the same numbers in float64. So tensor cores, cuDNN's engines and cuBLASLt's algorithms are all
@@ -18,17 +19,21 @@ import numpy as np
 
 import mxlite as mx
 from mxlite.backends import backend_of
+from mxlite.backends.base import Request
 from mxlite.backends.gpu import blas_gemm, cublaslt, gemm, scratch
 from mxlite.backends.gpu.blas_gemm import Addresses
 from mxlite.backends.gpu.convolution import choice
 from mxlite.backends.gpu.convolution.by_cudnn import DATA, OUT, Tail, WEIGHT
-from mxlite.backends.gpu.cudnn import session, why_none
+from mxlite.backends.gpu.cudnn import Session, session, why_none
 from mxlite.backends.gpu.device import Run
 from mxlite.backends.gpu.gemm import Product
+from mxlite.backends.gpu.kernels.batch_norm import Kernels
+from mxlite.backends.gpu.kernels.cudnn_batch_norm import Case, Norm, WIDE
 from mxlite.core import config
-from mxlite.core.dtype import as_dtype
+from mxlite.core.dtype import as_dtype, float32
 from mxlite.memplan.problem import ALIGN
 from mxlite.ops.conv_kernels import Geometry
+from mxlite.ops.norm_act import _norm_act
 
 from .checks import Checks, Skip
 
@@ -47,6 +52,7 @@ CONVOLUTIONS: dict[str, tuple[Any, ...]] = {  # n, c, size, f, kernel, stride, p
     "depthwise": (2, 64, (15, 15), 64, (3, 3), 1, 1, 1, 64),
     "a row": (4, 32, (100,), 32, (5,), 1, 2, 1, 1),
 }
+NORMS = {"alone": {}, "rectified": {"relu": True}, "with a sum": {"relu": True, "add": True}}
 SMALL = ("1x1", "depthwise", "a vector")  # of an emulated run
 
 PRODUCTS = {
@@ -107,6 +113,17 @@ def run(checks: Checks) -> None:
                 checks.need(2)
                 multiplication(device, replace(p, dtype=dtype), found)
             checks.go_on(device, what)
+        there = None if checks.emulated else session(device)
+        for name, more in NORMS.items() if there is not None else ():
+            for gradient in (False, True):
+                what = f"batch norm {name}{', gradient' if gradient else ''}, {dtype}"
+                case = norm_case(dtype, (8, 7, 9, 64), gradient, **more)
+                if not case.fits or checks.is_done(what):
+                    continue
+                with checks.check(what) as found:
+                    checks.need(5)
+                    norm(device, there, case, found)
+                checks.go_on(device, what)
 
 
 def geometry(
@@ -156,7 +173,7 @@ def convolution(device: Any, kind: str, g: Geometry, tail: Tail, found: dict[str
     ]
     more: dict[str, Any] = {} if bias is None else {"bias": sent(device, bias)}
     more |= {"relu": True} if tail.relu else {}
-    ways = choice._ways(device, session(device), kind, g, True, tail, config.allow_tf32())
+    ways = choice.ways(device, kind, g, True, tail, config.allow_tf32())
     assert ways, "there is no way"
     each = Each(str(g.dtype), found)
     for way in ways:
@@ -241,6 +258,41 @@ def multiplication(device: Any, p: Product, found: dict[str, Any]) -> None:
             each.compare(name, thrice(device, call, c).reshape(want.shape), want)
             if p.row_sums:
                 each.compare(f"{name}, sums", fetched(device, sums), x[0].sum(1))
+    each.end()
+
+
+def norm_case(dtype: str, shape: tuple[int, ...], gradient: bool, **more: bool) -> Case:
+    """A batch normalization in training with the channels last, or its gradient."""
+    wide, narrow, add = np.dtype(as_dtype(dtype)), shape[-1:], more.get("add", False)
+    a = _norm_act.Attrs(fix_gamma=False, axis=-1, **more)
+    shapes = (shape, *[narrow] * 4, *([shape] if add else []))
+    kinds = (wide, *[float32] * 4, *([wide] if add else []))
+    return Case(Request(_norm_act, a, shapes, (shape, narrow, narrow), wide, kinds), gradient)
+
+
+def norm(device: Any, cudnn: Session | None, case: Case, found: dict[str, Any]) -> None:
+    """All that cuDNN makes, beside what our kernels make of the same arrays."""
+    assert cudnn is not None and case.plan(cudnn) is not None, "cuDNN has no plan"
+    rng, arrays = np.random.default_rng(0), {}
+    for name in {*case.reads, *case.makes, "beta", "old_mean", "old_var"} - {"new_mean", "new_var"}:
+        shape, dtype = (case.shape, case.dtype) if name in WIDE else (case.shape[-1:], float32)
+        values = rng.uniform(0.5, 1.5, shape) if "var" in name else rng.standard_normal(shape)
+        arrays[name] = sent(device, values.astype(dtype))
+    both = Norm(device, cudnn, case, Kernels(device, case.a, case.shape, str(case.dtype)))
+    work = placed(device, both.workspace)
+    made = [n for n in case.makes if n in arrays]
+    with device.active():
+        both.by_own(arrays, work, (arrays["old_mean"], arrays["old_var"]))()
+        want = {n: fetched(device, arrays[n]).astype(np.float64) for n in made}
+        call = both.by_cudnn(arrays, work)
+        for n in made:
+            device.fill_bytes(arrays[n], 0xFF)
+    assert call is not None, "it takes no aligned addresses"
+    each = Each(str(case.dtype), found)
+    with each.way("cudnn"):
+        first = thrice(device, call, arrays[made[0]])
+        for n in made:
+            each.compare(n, first if n == made[0] else fetched(device, arrays[n]), want[n])
     each.end()
 
 

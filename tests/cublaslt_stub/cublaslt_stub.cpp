@@ -208,7 +208,8 @@ static int problem(Desc *d, Layout *a, Layout *b, Layout *c, Layout *out) {
     if (!wide && out->type != a->type && out->type != R_32F) return no("result type");
     bool slope = d->epilogue == 192, sums = d->epilogue == 512;
     if (!slope && !sums && d->epilogue & ~(1u | 2u | 4u | 32u)) return no("epilogue");
-    if (slope && (!d->aux || d->aux_pitch < (int64_t)m || d->aux_pitch % 8 || (uintptr_t)d->aux % 16)) return NOT_SUPPORTED;
+    if (slope && (!d->aux || d->aux_pitch < (int64_t)m || d->aux_pitch % 8)) return no("what a slope is read off");
+    if (slope && (uintptr_t)d->aux % 16) return NOT_SUPPORTED;
     if (slope && out->count > 1 && d->aux_stride < d->aux_pitch * (int64_t)n) return no("stride of what is known");
     if (sums && out->count > 1) return NOT_SUPPORTED;
     if (((d->epilogue & 4) || sums) && (d->bias_type != out->type || !d->bias)) return no("bias");

@@ -4,7 +4,8 @@
 // (elsewhere ucontext, whose switch is two calls of the system). A thread runs until it ends or waits at a barrier, of
 // the block or of its warp; when all that are left wait, they go on. A barrier that not all of them reach is
 // reported as an error: on a GPU it would hang or be undefined. From barrier to barrier the first thread begins and the
-// last one by turns, so that what one has written is surely seen only behind a barrier. Shared memory is a static
+// last one by turns, so that what one has written is surely seen only behind a barrier. Threads that meet must have
+// come by the same call: on a GPU a shuffle in one branch does not meet one in the other. Shared memory is a static
 // variable: one block runs at a time. Between blocks it is filled with garbage, as nobody may rely on it. Where the
 // kernels may reach is watched, see bounds.h.
 #pragma once
@@ -82,6 +83,7 @@ struct Thread {
     Context context;
     State state;
     uint3 index;
+    void (*place)();  // the call in which it waits
     unsigned char slot[16];  // what it hands to the others of its warp
 };
 
@@ -119,9 +121,31 @@ UNWATCHED static void leave_block() {
 
 UNWATCHED static void leave_launch() { longjmp(launched, 1); }
 
-UNWATCHED static void wait(State state) {
+UNWATCHED static void wait(State state, void (*place)()) {
     threads[current].state = state;
+    threads[current].place = place;
     change(threads[current].context, scheduler);
+}
+
+// One for each call in the text, which has a lambda of its own: also where a macro has put it there several times.
+template <typename Call> UNWATCHED void place_of() {}
+
+// Let the threads [first, end) go on that wait so, if they wait in the same call.
+UNWATCHED static bool let_go(int first, int end, State state) {
+    void (*place)() = nullptr;
+    bool moved = false;
+    for (int t = first; t < end; ++t) {
+        if (threads[t].state != state) continue;
+        if (place && place != threads[t].place) {
+            failure = state == WAITS_FOR_WARP ? "threads of one warp meet in different calls"
+                                              : "threads of one block wait at different barriers";
+            return false;
+        }
+        place = threads[t].place;
+        threads[t].state = RUNS;
+        moved = true;
+    }
+    return moved;
 }
 
 UNWATCHED static void run_block(int count) {
@@ -150,31 +174,53 @@ UNWATCHED static void run_block(int count) {
                 whole = whole && threads[t].state == WAITS_FOR_WARP;
                 all = all && threads[t].state == WAITS_FOR_BLOCK;
             }
-            if (any && whole)
-                for (int t = w; t < count && t < w + warpSize; ++t)
-                    if (threads[t].state == WAITS_FOR_WARP) { threads[t].state = RUNS; moved = true; }
+            if (any && whole) moved = let_go(w, count < w + warpSize ? count : w + warpSize, WAITS_FOR_WARP) || moved;
+            if (failure) return;
         }
         if (!left) return;
-        if (all) {
-            for (int t = 0; t < count; ++t)
-                if (threads[t].state == WAITS_FOR_BLOCK) threads[t].state = RUNS;
-        } else if (!moved) {
-            failure = "threads of one block wait at different barriers";
-            return;
-        }
+        if (all) moved = let_go(0, count, WAITS_FOR_BLOCK);
+        if (!moved && !failure) failure = "threads of one block wait at different barriers";
+        if (failure) return;
     }
 }
 
-template <typename T> UNWATCHED T exchanged(T value, int partner) {
-    int first = current / warpSize * warpSize, count = thread_count;
+// What a lane that is not there, or has ended, would hand over is undefined: nan, or -1.
+template <typename T> UNWATCHED T exchanged(T value, int partner, void (*place)()) {
+    int first = current / warpSize * warpSize;
     memcpy(threads[current].slot, &value, sizeof(T));
-    wait(WAITS_FOR_WARP);
+    wait(WAITS_FOR_WARP, place);
     T result = value;
     int from = first + partner;
-    if (partner >= 0 && partner < warpSize && from < count) memcpy(&result, threads[from].slot, sizeof(T));
-    wait(WAITS_FOR_WARP);
+    if (partner >= 0 && partner < warpSize) {
+        if (from < thread_count && threads[from].state != ENDED) memcpy(&result, threads[from].slot, sizeof(T));
+        else memset((void *)&result, 0xFF, sizeof(T));
+    }
+    wait(WAITS_FOR_WARP, place);
     return result;
 }
+
+template <typename T> UNWATCHED unsigned alike(T value, void (*place)()) {
+    int first = current / warpSize * warpSize;
+    memcpy(threads[current].slot, &value, sizeof(T));
+    wait(WAITS_FOR_WARP, place);
+    unsigned same = 0;
+    for (int t = first; t < thread_count && t < first + warpSize; ++t)
+        if (threads[t].state != ENDED && !memcmp(threads[t].slot, &value, sizeof(T))) same |= 1u << (t - first);
+    wait(WAITS_FOR_WARP, place);
+    return same;
+}
+
+template <typename Call> UNWATCHED void meet(State state, Call) { wait(state, place_of<Call>); }
+template <typename Call, typename T> UNWATCHED T shuffled_xor(Call, unsigned, T value, int mask) {
+    return exchanged(value, current % warpSize ^ mask, place_of<Call>);
+}
+template <typename Call, typename T> UNWATCHED T shuffled_down(Call, unsigned, T value, unsigned by) {
+    return exchanged(value, current % warpSize + (int)by, place_of<Call>);
+}
+template <typename Call, typename T> UNWATCHED T shuffled(Call, unsigned, T value, int lane) {
+    return exchanged(value, lane % warpSize, place_of<Call>);
+}
+template <typename Call, typename T> UNWATCHED unsigned matched(Call, unsigned, T value) { return alike(value, place_of<Call>); }
 
 // Nobody may rely on what a block before has left there: nan, or -1.
 UNWATCHED static void spoil_shared() {
@@ -242,27 +288,12 @@ UNWATCHED const char *launch(void (*kernel)(A...), const unsigned *grid, const u
 
 }  // namespace emulated
 
-UNWATCHED static inline void __syncthreads() { emulated::wait(emulated::WAITS_FOR_BLOCK); }
-UNWATCHED static inline void __syncwarp(unsigned = 0xffffffffu) { emulated::wait(emulated::WAITS_FOR_WARP); }
-template <typename T> UNWATCHED T __shfl_xor_sync(unsigned, T value, int mask, int = 32) {
-    return emulated::exchanged(value, emulated::current % warpSize ^ mask);
-}
-template <typename T> UNWATCHED T __shfl_down_sync(unsigned, T value, unsigned by, int = 32) {
-    return emulated::exchanged(value, emulated::current % warpSize + (int)by);
-}
-template <typename T> UNWATCHED T __shfl_sync(unsigned, T value, int lane, int = 32) {
-    return emulated::exchanged(value, lane % warpSize);
-}
-template <typename T> UNWATCHED unsigned __match_any_sync(unsigned, T value) {
-    int first = emulated::current / warpSize * warpSize, count = emulated::thread_count;
-    memcpy(emulated::threads[emulated::current].slot, &value, sizeof(T));
-    emulated::wait(emulated::WAITS_FOR_WARP);
-    unsigned same = 0;
-    for (int t = first; t < count && t < first + warpSize; ++t)
-        if (!memcmp(emulated::threads[t].slot, &value, sizeof(T))) same |= 1u << (t - first);
-    emulated::wait(emulated::WAITS_FOR_WARP);
-    return same;
-}
+#define __syncthreads() emulated::meet(emulated::WAITS_FOR_BLOCK, [] {})
+#define __syncwarp(...) emulated::meet(emulated::WAITS_FOR_WARP, [] {})
+#define __shfl_xor_sync(...) emulated::shuffled_xor([] {}, __VA_ARGS__)
+#define __shfl_down_sync(...) emulated::shuffled_down([] {}, __VA_ARGS__)
+#define __shfl_sync(...) emulated::shuffled([] {}, __VA_ARGS__)
+#define __match_any_sync(...) emulated::matched([] {}, __VA_ARGS__)
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 template <typename T> T atomicMin(T *address, T value) { T old = *address; *address = value < old ? value : old; return old; }
 template <typename T> T atomicAdd(T *address, T value) { T old = *address; *address = old + value; return old; }

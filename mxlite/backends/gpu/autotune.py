@@ -68,6 +68,12 @@ def fastest(key: str, names: Sequence[str], seconds: Callable[[int], float]) -> 
         return offer[name]
 
 
+def chosen(key: str) -> str | None:
+    """What was chosen for the purpose `key`, by this process or an earlier one; None: nothing yet."""
+    with _lock:
+        return _known.get(key) or _read(key)
+
+
 def _measured(names: Sequence[str], seconds: Callable[[int], float]) -> int:
     times: list[float] = []
     for i, name in enumerate(names):

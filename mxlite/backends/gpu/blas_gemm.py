@@ -101,10 +101,14 @@ def _form(p: Product, fused: bool) -> Multiplication:
 
 @functools.lru_cache(maxsize=4096)
 def _choices(device: Any, form: Multiplication, limit: int) -> tuple[Choice, ...]:
-    """Algorithms for a form. What the library refuses to hear of is left to our own kernel, and logged."""
+    """Algorithms for a form. What the library refuses to hear of is left to our own kernel, and logged.
+
+    They are asked for while nobody captures a graph: then cuBLASLt 13.3 fails (mudler/vllm.cpp, issue 1732,
+    2026).
+    """
     if not form.is_known:
         return ()
-    with getattr(device, "active", nullcontext)():
+    with getattr(device, "active", nullcontext)(), getattr(device, "between_captures", nullcontext)():
         try:
             return tuple(choices(device.blas, device.blas.handle(device.index), form, limit))
         except CublasError as error:

@@ -81,7 +81,7 @@ EPILOGUES = {
 }
 SLOPES = {"gelu_tanh": "CUBLASLT_EPILOGUE_DGELU"}
 """Read off what the activation was given. The rectifier's wants bits that only its own epilogue makes."""
-ALIGN = 256  # bytes; more than that no algorithm asks for
+EIGHT = 8  # elements that rows of what a slope is read off are a multiple of
 
 
 class Algorithm(ctypes.Structure):
@@ -148,7 +148,7 @@ class Multiplication:
             and self.made in (self.dtype, "float32")
             and (self.dtype != "float64" or self.made == "float64")
             and self.activation in EPILOGUES
-            and (not self.slope or self.slope in SLOPES)
+            and (not self.slope or (self.slope in SLOPES and self.ldc % EIGHT == 0))
             and bool(self.bias or self.activation) + bool(self.slope) + self.row_sums <= 1
             and (not self.row_sums or self.count == 1)
             and min(self.m, self.n, self.k, self.count) > 0

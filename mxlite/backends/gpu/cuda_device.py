@@ -72,6 +72,7 @@ class CudaDevice:
         self._compiling = threading.Lock()
         self._capture = threading.Lock()  # held by who captures a graph
         self._captured_on: int | None = None  # the stream of those who bring none
+        self.before_capture: list[Callable[[int], None]] = []  # told of a stream that is about to be captured
         self._functions: dict[tuple[Source, str], int] = {}
         self._modules: dict[Source, Any] = {}
         self.pool = Pool(self, driver, limit)
@@ -320,6 +321,8 @@ class CudaDevice:
                 self._captured_on = stream = self._captured_on or self.driver.stream()
             # An array that the garbage collector frees would be a call in the middle of it.
             with self.on(stream), capturing(), no_collection():
+                for tell in self.before_capture:
+                    tell(stream)
                 self.driver.begin_capture(stream)
                 try:
                     for run in runs:
@@ -337,6 +340,15 @@ class CudaDevice:
                 if error.is_memory or error.is_lasting:
                     raise
             return graph
+
+    @contextmanager
+    def between_captures(self) -> Iterator[None]:
+        """Inside, no other thread captures a graph."""
+        if is_capturing():
+            yield
+        else:
+            with self._capture:
+                yield
 
     def come_to_rest(self) -> bool:
         """Wait until the device has done everything, for whomever. False while a thread captures a graph, of

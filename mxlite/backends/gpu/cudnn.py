@@ -1,26 +1,26 @@
 """cuDNN through its Python front end: graphs of operations as plans with their own scratch, on raw addresses.
 
 The one module that knows the package `cudnn` (nvidia-cudnn-frontend 1.32; cuDNN 9). Both are optional:
-without them, or without cuBLASLt, which cuDNN calls, `session` is None and other kernels do the work.
+without them, or without the libraries that they call (`_NEEDED`), `session` is None and other kernels do the
+work.
 
 A graph is described by a function that builds it (`Build`) and is a plan after `Session.plan`: cuDNN's
 heuristics list what engines there are, best first; those that are not deterministic are struck out, with true
-float32 also those that multiply in fewer digits, and all that want more scratch than the limit. The first of
-the rest that builds is taken. Its own scratch is what the memory plan gets to see.
+float32 also those that multiply in fewer digits, the front end's own, and all that want more scratch than the
+limit. The first of the rest that builds is taken. Its own scratch is what the memory plan gets to see.
 
 Order of a tensor's axes is always N, C, *S, whatever lies in memory: that is in the strides.
 """
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import importlib
 import logging
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ from ...core import config
 from ...core.errors import DeviceError
 from ...graph.ir import Shape
 from .device import Run
-from .libraries import candidates
+from .libraries import is_loaded
 
 _log = logging.getLogger("mxlite")
 
@@ -37,8 +37,15 @@ Build = Callable[["Maker"], None]
 LIMIT = 64 << 20
 """Bytes of scratch that one call may want. What cuDNN wants beyond is copies into the other layout."""
 
-_CUBLAS = ("libcublasLt.so.13", "libcublasLt.so.12")
-_FOLDERS = ("nvidia/cu13/lib", "nvidia/cublas/lib")
+_NEEDED = {
+    "cuBLASLt": (("nvidia/cu13/lib", "nvidia/cublas/lib"), ("libcublasLt.so.13", "libcublasLt.so.12")),
+    "CUDA runtime": (("nvidia/cu13/lib", "nvidia/cuda_runtime/lib"), ("libcudart.so.13", "libcudart.so.12")),
+    "cuDNN": (("nvidia/cudnn/lib",), ("libcudnn.so.9",)),
+}
+"""What is opened by its bare name, and where wheels have it, which the loader does not know. Without cuBLASLt
+cuDNN would end the process. Without the runtime the front end builds plans that it cannot run: it asks
+whether the stream is captured, and clears scratch. CuPy's is linked into CuPy, where nobody else finds it.
+For cuDNN the front end looks beside this Python alone, not where a user or PYTHONPATH has packages."""
 _TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}
 DTYPES = frozenset(_TYPES)
 
@@ -55,24 +62,15 @@ def why_not_loaded() -> str:
 
 @functools.cache
 def _loaded() -> tuple[Any, str]:
-    if not _has_cublas():
-        return None, "there is no cuBLASLt"  # without it cuDNN would end the process
+    for what, where in _NEEDED.items():
+        if not is_loaded(*where):
+            return None, f"there is no {what}"
     try:
         found = importlib.import_module("cudnn")
         found.backend_version()
     except Exception as error:  # whatever is said where shared libraries are missing or of another version
         return None, f"{type(error).__name__}: {error}"
     return found, ""
-
-
-def _has_cublas() -> bool:
-    for path in candidates(_FOLDERS, _CUBLAS):
-        try:
-            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-        except OSError:
-            continue
-        return True
-    return False
 
 
 @dataclass(frozen=True)
@@ -169,8 +167,9 @@ class Session:
 
     `place` is what a graph is planned for: `{"handle": ...}`, or properties of a device that is not there.
 
-    There is one handle, which is told of a stream where that changes, also while one is captured: another one
-    would make its own things at its first call, which a capture does not allow. Threads take turns.
+    There is one handle, which is told of a stream where that changes: another one would make its own things
+    at its first call, which a capture does not allow. Of the stream of a capture it is told before (`use`),
+    since it asks the driver about a stream. Threads take turns.
     """
 
     def __init__(
@@ -229,23 +228,43 @@ class Session:
             graph.validate()
             graph.build_operation_graph()
             graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+            if foreign := _foreign(graph):
+                graph.deselect_engines(foreign)
             graph.deselect_numeric_notes(struck)
             graph.deselect_workspace_greater_than(limit)
             graph.check_support()
             graph.build_plans()
             made = Plan(self, graph, name)
-        except (cudnn.cudnnGraphNotSupportedError, NotImplementedError, RuntimeError, ValueError):
+        except (cudnn.cudnnGraphNotSupportedError, NotImplementedError):
             return None  # cuDNN's way to say that it has nothing for this
+        except (RuntimeError, ValueError) as error:  # what it says where it fails
+            _log.warning("%s could not be planned, and is not used: %s", name, error)
+            return None
         return made if made.workspace <= limit else None
 
     def execute(self, graph: Any, pack: Mapping[int, int], work: int) -> None:
         """Put a graph that was planned on the current stream. `pack`: addresses by the tensors' numbers."""
         with self._using:
-            stream = self.stream()
-            if stream != self._set:
-                self.cudnn.set_stream(handle=self._handle, stream=stream)
-                self._set = stream
+            self._tell(self.stream())
             graph.execute(pack, work, handle=self._handle)
+
+    def use(self, stream: int) -> None:
+        """Have the handle on a stream when something is executed there. What fails here fails there again."""
+        with self._using, suppress(Exception):
+            self._tell(stream)
+
+    def _tell(self, stream: int) -> None:
+        if stream != self._set:
+            self.cudnn.set_stream(handle=self._handle, stream=stream)
+            self._set = stream
+
+
+def _foreign(graph: Any) -> list[str]:
+    """Plans that are not cuDNN's: the front end has engines written in Python, which it compiles as it plans
+    and puts first where it knows them to be faster. What they round and allocate nobody here has looked at.
+    """
+    every = enumerate(graph.plans)
+    return [graph.get_plan_name_at_index(i) for i, plan in every if plan.cpp_index is None]
 
 
 def session(device: Any) -> Session | None:
@@ -285,7 +304,10 @@ def _opened(device: Any) -> Session | str:
         return chosen
 
     try:
-        return Session(cudnn, stream, active=active)
+        made = Session(cudnn, stream, active=active)
+        if hasattr(device, "before_capture"):
+            device.before_capture.append(made.use)
+        return made
     except Exception as error:  # no driver, or one that is too old for this cuDNN
         _log.warning("cuDNN is not used on %r, which it does not open: %s", device, error)
         return f"{type(error).__name__}: {error}"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import glob
 import os
 import re
+import sys
 import sysconfig
 from collections.abc import Sequence
 
@@ -37,8 +37,26 @@ def major(path: str) -> int:
 
 
 def candidates(folders: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Files to try, one after the other: in these folders of this Python's wheels, then by name alone."""
-    site = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    found = [p for s in site for f in folders for n in names for p in glob.glob(os.path.join(s, f, n))]
+    """Files to try, one after the other: in these folders of this Python's wheels, then by name alone.
+
+    Wheels are also where `sys.path` says: a user's own, those below a virtual environment, PYTHONPATH's.
+    """
+    site = dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *sys.path))
+    tried = [os.path.join(s, f, n) for s in site if os.path.isabs(s) for f in folders for n in names]
+    found = [path for path in tried if os.path.isfile(path)]
     there = driver_version()
     return sorted((*found, *names), key=lambda path: there is not None and major(path) > there // 1000)
+
+
+def is_loaded(folders: Sequence[str], names: Sequence[str]) -> bool:
+    """Load the first of the candidates that loads: who asks for it by its bare name then finds it.
+
+    Its symbols stay its own: CuPy has a CUDA runtime linked in, whose functions must not become another's.
+    """
+    for path in candidates(folders, names):
+        try:
+            ctypes.CDLL(path)
+        except OSError:
+            continue
+        return True
+    return False

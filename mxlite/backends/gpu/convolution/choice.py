@@ -39,39 +39,70 @@ def _choose(
     device: Any, kind: str, g: Geometry, last: bool, tail: Tail, tunes: bool, tf32: bool
 ) -> Way | None:
     cudnn = session(device)
-    ways = _ways(device, cudnn, kind, g, last, tail, tf32)
-    measures = tunes and hasattr(device, "time")
-    if measures and tail == Tail(addend=True):
-        alone = _choose(device, kind, g, last, Tail(), tunes, tf32)
-        ways += [] if alone is None else [Apart(device, alone)]
-    if len(ways) < 2 or not measures:
+    product, own = _product(device, kind, g, last, tail), _own(device, kind, g, last, tail, tf32)
+    if not (tunes and hasattr(device, "time")):
+        ways = product or _by_cudnn(device, cudnn, kind, g, last, tail, product) or own
         return ways[0] if ways else None
     version = None if cudnn is None else cudnn.cudnn.backend_version()
     facts = (device.name, getattr(device, "architecture", ""), version, kind, g, last, tail, tf32)
-    names = [f"{way.name}, {way.nbytes} bytes" for way in ways]
+    kept = autotune.chosen(repr(facts))
+    if tail == Tail(addend=True):
+        alone = _choose(device, kind, g, last, Tail(), tunes, tf32)
+        own += [] if alone is None else [Apart(device, alone)]
+    for way in (*product, *own):
+        if _called(way) == kept:
+            return way  # before cuDNN plans what nobody would use
+    ways = [*product, *_by_cudnn(device, cudnn, kind, g, last, tail, product, kept), *own]
+    if len(ways) < 2:
+        return ways[0] if ways else None
     try:
         stage = _Stage(device, ways, kind, g, tail)
     except OutOfMemoryError:
         return ways[0]
-    return ways[autotune.fastest(repr(facts), names, stage.seconds)]
+    return ways[autotune.fastest(repr(facts), [_called(way) for way in ways], stage.seconds)]
 
 
-def _ways(
-    device: Device, cudnn: Session | None, kind: str, g: Geometry, last: bool, tail: Tail, tf32: bool
-) -> list[Way]:
+def _called(way: Way) -> str:
+    """Its name among the ways for one convolution."""
+    return f"{way.name}, {way.nbytes} bytes"
+
+
+def ways(device: Device, kind: str, g: Geometry, last: bool, tail: Tail, tf32: bool) -> list[Way]:
     """All that need one call, the likeliest first."""
-    found: list[Way] = []
-    product = pointwise(device, kind, g, last, tail)
-    if product is not None:
-        found.append(product)
-    by_blas = product is not None and product.name == "cublasLt"
+    product = _product(device, kind, g, last, tail)
+    by_cudnn = _by_cudnn(device, session(device), kind, g, last, tail, product)
+    return [*product, *by_cudnn, *_own(device, kind, g, last, tail, tf32)]
+
+
+def _product(device: Device, kind: str, g: Geometry, last: bool, tail: Tail) -> list[Way]:
+    found = pointwise(device, kind, g, last, tail)
+    return [] if found is None or not found.fits() else [found]
+
+
+def _by_cudnn(
+    device: Device,
+    cudnn: Session | None,
+    kind: str,
+    g: Geometry,
+    last: bool,
+    tail: Tail,
+    product: Sequence[Way],
+    kept: str | None = None,
+) -> list[Way]:
+    """cuDNN's offers; the first alone where that was `kept`."""
     # cuDNN compiles each kernel that adds, for a second: cuBLASLt has those of its products.
-    if cudnn is not None and not (tail.addend and by_blas):
-        offer = by_cudnn(device, cudnn, kind, g, last, tail, LIMIT)
-        lean = offer
-        if offer is not None and offer.plan.workspace > LEAN:
-            lean = by_cudnn(device, cudnn, kind, g, last, tail, LEAN)
-        found += dict.fromkeys(way for way in (offer, lean) if way is not None)
+    by_blas = bool(product) and product[0].name == "cublasLt"
+    if cudnn is None or (tail.addend and by_blas):
+        return []
+    found = [by_cudnn(device, cudnn, kind, g, last, tail, LIMIT)]
+    if found[0] is not None and found[0].plan.workspace > LEAN and _called(found[0]) != kept:
+        found.append(by_cudnn(device, cudnn, kind, g, last, tail, LEAN))
+    return [way for way in dict.fromkeys(found) if way is not None and way.fits()]
+
+
+def _own(device: Device, kind: str, g: Geometry, last: bool, tail: Tail, tf32: bool) -> list[Way]:
+    """Our own kernels, and cuBLASLt behind one of them."""
+    found: list[Way] = []
     matrix = columns(device, kind, g, last, tail)
     if matrix is not None:
         found.append(matrix)
@@ -80,11 +111,10 @@ def _ways(
         cores = tensor.correlate(device, g, last, windowed.LIMIT, tf32)
     if cores is not None:
         found.append(cores)
-    alone = Depthwise(device, g, kind == DATA, kind == WEIGHT)
     if last:
-        found.append(alone)
-    own: Way = Gather(device, g, last, transposed=kind == DATA)
-    found.append(Correlate(device, g, last, windowed.LIMIT) if kind == WEIGHT else own)
+        found.append(Depthwise(device, g, kind == DATA, kind == WEIGHT))
+    alone: Way = Gather(device, g, last, transposed=kind == DATA)
+    found.append(Correlate(device, g, last, windowed.LIMIT) if kind == WEIGHT else alone)
     return [way for way in found if way.fits()]
 
 

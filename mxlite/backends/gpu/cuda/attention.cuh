@@ -183,10 +183,10 @@ __device__ __forceinline__ void attend(
         make_scores<T, C, N>(s, z, query, key, mask, b, h, q0, k0, end);
         #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            C high = MX_MAX(MX_MAX(s[i][0], s[i][1]), MX_MAX(s[i][2], s[i][3])), part = C(0);
+            C high = mx_max(mx_max(s[i][0], s[i][1]), mx_max(s[i][2], s[i][3])), part = C(0);
             #pragma unroll
-            for (int lane = N / 8; lane; lane /= 2) high = MX_MAX(high, __shfl_xor_sync(0xffffffffu, high, lane));
-            high = MX_MAX(high, most[i]);
+            for (int lane = N / 8; lane; lane /= 2) high = mx_max(high, __shfl_xor_sync(0xffffffffu, high, lane));
+            high = mx_max(high, most[i]);
             C base = high == -infinite<C>() ? C(0) : high;  // all masked so far: -inf - 0, not -inf - -inf
             #pragma unroll
             for (int j = 0; j < 4; ++j) {

@@ -17,7 +17,7 @@ struct Row {
 };
 
 __device__ __forceinline__ float warp_largest(float x) {
-    for (int by = 16; by; by /= 2) x = MX_MAX(x, __shfl_xor_sync(0xffffffffu, x, by));
+    for (int by = 16; by; by /= 2) x = mx_max(x, __shfl_xor_sync(0xffffffffu, x, by));
     return x;
 }
 
@@ -39,7 +39,7 @@ __device__ __forceinline__ void weigh_rows(
         for (int k0 = lane * 4; k0 < row.last; k0 += 128)
             for (int e = 0; e < 4; ++e)
                 if (k0 + e < row.last)
-                    most = MX_MAX(most, masked<T>(s[k0 + e], z, mask, row.b, row.h, row.q, k0 + e, row.end));
+                    most = mx_max(most, masked<T>(s[k0 + e], z, mask, row.b, row.h, row.q, k0 + e, row.end));
         most = warp_largest(most);
         float base = most == -infinite<float>() ? 0 : most;
         for (int k0 = lane * 4; k0 < row.last; k0 += 128)

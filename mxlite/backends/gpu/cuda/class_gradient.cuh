@@ -25,7 +25,7 @@ __device__ __forceinline__ C gradient_of(const ClassGradient &s, C x, int64 k, i
     C m = (C)s.margin, r = (C)s.scale;
     if (s.rule == HINGE) return k == label ? (x < m ? -r : C(0)) : (x > -m ? r : C(0));
     C beyond = k == label ? m - x : x + m;
-    beyond = MX_MAX(beyond, C(0));
+    beyond = mx_max(beyond, C(0));
     return k == label ? C(-2) * r * beyond : C(2) * r * beyond;
 }
 

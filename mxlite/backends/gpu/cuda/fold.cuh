@@ -40,8 +40,9 @@ struct Combine {
 #else
             case ADD: return a + b;
             case MULTIPLY: return a * b;
-            case LARGEST: return MX_MAX(a, b);
-            default: return MX_MIN(a, b);
+            // nan leaves by a branch of its own: else registers are spilled around the division that finishes
+            case LARGEST: if (b != b) return b; return mx_max(a, b);
+            default: if (b != b) return b; return mx_min(a, b);
 #endif
         }
     }

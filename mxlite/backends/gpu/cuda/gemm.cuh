@@ -56,7 +56,7 @@ template <typename T, typename C, int LINES, int BK, int THREADS> struct Side {
 // What is applied to every number of a result. One is chosen as text: in the loop over a thread's numbers, which is
 // unrolled, code of all of them would take registers and seconds of compiling.
 struct Plain { template <typename C> static __device__ __forceinline__ C of(C x) { return x; } };
-struct Rectified { template <typename C> static __device__ __forceinline__ C of(C x) { return MX_MAX(x, C(0)); } };
+struct Rectified { template <typename C> static __device__ __forceinline__ C of(C x) { return mx_max(x, C(0)); } };
 struct Gelu { template <typename C> static __device__ __forceinline__ C of(C x) { return x * mx_normal(x); } };
 struct GeluTanh {
     template <typename C> static __device__ __forceinline__ C of(C x) {

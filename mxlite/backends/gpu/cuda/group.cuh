@@ -7,7 +7,7 @@ struct Sum {
 };
 
 struct Largest {
-    template <typename C> __device__ __forceinline__ C operator()(C a, C b) const { return MX_MAX(a, b); }
+    template <typename C> __device__ __forceinline__ C operator()(C a, C b) const { return mx_max(a, b); }
 };
 
 template <typename C> __device__ __forceinline__ C infinity() { return (C)bits_to_float(0x7f800000); }

@@ -1,12 +1,10 @@
 // What one step of an elementwise expression computes (see backends/elementwise/expression.py), in float and double.
 #pragma once
 
-template <typename C> __device__ __forceinline__ C larger(C a, C b) { return a != a ? a : a > b ? a : b; }
-template <typename C> __device__ __forceinline__ C smaller(C a, C b) { return a != a ? a : a < b ? a : b; }
-
-// nan wins from either side; of 0.0 and -0.0 the second is taken, as numpy's vector code does
-#define MX_MAX(a, b) ((b) != (b) ? (b) : larger(a, b))
-#define MX_MIN(a, b) ((b) != (b) ? (b) : smaller(a, b))
+// nan wins from either side; of 0.0 and -0.0 the second is taken, as numpy's vector code does. Functions, since what they
+// are given may be a shuffle, which all lanes of a warp have to meet at once, and once.
+template <typename C> __device__ __forceinline__ C mx_max(C a, C b) { return b != b ? b : a != a ? a : a > b ? a : b; }
+template <typename C> __device__ __forceinline__ C mx_min(C a, C b) { return b != b ? b : a != a ? a : a < b ? a : b; }
 
 __device__ __forceinline__ float mx_exp(float x) { return expf(x); }
 __device__ __forceinline__ double mx_exp(double x) { return exp(x); }
@@ -44,7 +42,7 @@ template <typename C> __device__ __forceinline__ C mx_sigmoid(C x) {
 }
 
 template <typename C> __device__ __forceinline__ C mx_softplus(C x) {
-    return MX_MAX(x, C(0)) + mx_log1p(mx_exp(-mx_abs(x)));
+    return mx_max(x, C(0)) + mx_log1p(mx_exp(-mx_abs(x)));
 }
 
 template <typename C> __device__ __forceinline__ C mx_bell(C x) { return mx_exp(x * x * C(-0.5)); }

@@ -88,14 +88,14 @@ template <int P> __device__ __forceinline__ void softmax_line(const Softmax &s) 
         if (p < packs) {
             scaled<P>(s, x, p * P, limit, held[h]);
             #pragma unroll
-            for (int e = 0; e < P; ++e) most = MX_MAX(most, held[h][e]);
+            for (int e = 0; e < P; ++e) most = mx_max(most, held[h][e]);
         }
     }
     for (uint32 p = lane + HELD * group; p < packs; p += group) {
         C v[P], top = peak;
         scaled<P>(s, x, p * P, limit, v);
         #pragma unroll
-        for (int e = 0; e < P; ++e) top = MX_MAX(top, v[e]);
+        for (int e = 0; e < P; ++e) top = mx_max(top, v[e]);
         if (top != peak) total *= mx_exp(peak - top);
         peak = top;
         if (top != -infinity<C>()) {
@@ -103,7 +103,7 @@ template <int P> __device__ __forceinline__ void softmax_line(const Softmax &s) 
             for (int e = 0; e < P; ++e) total += mx_exp(v[e] - top);
         }
     }
-    most = of_group(MX_MAX(most, peak), group, Largest(), room);
+    most = of_group(mx_max(most, peak), group, Largest(), room);
     if (s.limit && most < C(-3.4028234663852886e38)) most = C(-3.4028234663852886e38);
     total = peak == -infinity<C>() ? C(0) : total * mx_exp(peak - most);
     #pragma unroll
@@ -171,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(256) softmax_columns(Softmax s) {
     C peak = -infinity<C>(), total = 0;
     for (uint32 k = threadIdx.y; k < length; k += blockDim.y) {
         C v = k < limit ? to<C>(x[(int64)k * s.inner.n]) * (C)s.scale : -infinity<C>();
-        C top = MX_MAX(peak, v);
+        C top = mx_max(peak, v);
         if (top != peak) total *= mx_exp(peak - top);
         peak = top;
         if (top != -infinity<C>()) total += mx_exp(v - top);
@@ -184,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(256) softmax_columns(Softmax s) {
     C most = peaks[threadIdx.x];
     for (uint32 y = 1; y < blockDim.y; ++y) {
         C other = peaks[y * blockDim.x + threadIdx.x];
-        most = MX_MAX(most, other);
+        most = mx_max(most, other);
     }
     if (s.limit && most < C(-3.4028234663852886e38)) most = C(-3.4028234663852886e38);
     total = 0;

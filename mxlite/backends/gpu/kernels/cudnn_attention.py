@@ -2,26 +2,32 @@
 
 Statistics are the logarithm of each softmax's denominator, as the operator keeps it. The gradient is the
 deterministic one, which wants scratch for d_query once for every 128 keys: where that is too much, some
-samples are done at a time.
+samples are done at a time. Nothing is measured beside it, so a plan is run once before it is taken: where
+that fails, the rows that come behind are asked.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Mapping
 from math import prod, sqrt
 from typing import Any
 
+from ....core import config
 from ....core.dtype import float32
-from ....core.errors import DeviceError
+from ....core.errors import DeviceError, OutOfMemoryError
 from ....graph.ir import Shape
 from ....graph.opdef import DType, Op
 from ....ops.attention import scaled_dot_product_attention
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ...base import ChosenKernel, connected, Request
-from ..cudnn import dense, Maker, Plan, Session, session, Tensor
+from ..cudnn import CudnnError, dense, Maker, Plan, Session, session, Tensor
 from ..device import Device, InOrder, Run
 from ..rates import precision_of
 from ..scratch import begin, room
+
+_log = logging.getLogger("mxlite")
 
 ALIGN = 16  # bytes: of addresses
 MOST_WIDTH, WIDTHS = 128, 8  # of a head: the most, and what it is a multiple of
@@ -40,7 +46,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
         shapes = _shapes(r)
         with_sums = r.is_used("log_sum")
         plan = forward_plan(cudnn, r.attrs, shapes, str(r.dtype), with_sums)
-        if plan is None:
+        if plan is None or not _is_run(device, plan, shapes, r):
             return None
 
         def connect(
@@ -59,7 +65,7 @@ def rows(device: Device) -> dict[type[Op], list[Any]]:
             return None
         shapes = _shapes(r)
         plan = _within_limit(cudnn, r.attrs, shapes, str(r.dtype))
-        if plan is None:
+        if plan is None or not _is_run(device, plan, shapes, r):
             return None
         gradients = ("d_query", "d_key", "d_value")
         names = ("d_out", "query", "key", "value", "mask", "length", "out", "log_sum")
@@ -100,6 +106,30 @@ def _pieces(made: Mapping[str, Shape], r: Request) -> list[Piece]:
 
 def _dtype(name: str, r: Request) -> DType:
     return float32 if name.endswith("log_sum") else r.dtype
+
+
+def _is_run(device: Device, plan: Plan, shapes: Mapping[str, Shape], r: Request) -> bool:
+    """Whether cuDNN runs the plan, on arrays of its own; taken for granted where nothing is measured."""
+    if not (config.gpu_tuning() and hasattr(device, "time")):
+        return True
+    key: Any = device
+    return _tried(key, plan, tuple(prod(shapes[n]) * _dtype(n, r).itemsize for n in plan.names))
+
+
+@functools.lru_cache(maxsize=256)
+def _tried(device: Any, plan: Plan, nbytes: tuple[int, ...]) -> bool:
+    try:
+        arrays = [device.empty(n) for n in (*nbytes, plan.workspace)]
+    except OutOfMemoryError:
+        return True
+    *at, work = map(device.address, arrays)
+    call = plan.call({NAMES.index(n) + 1: a for n, a in zip(plan.names, at)}, work if plan.workspace else 0)
+    try:
+        device.time(call, 1)
+    except CudnnError as error:
+        _log.warning("%s is not used: %s", plan.name, error)
+        return False
+    return True
 
 
 def _call(
