@@ -22,7 +22,8 @@ from planning.report import Report, say
 TITLE = "Run: "
 BUDGETS = 5
 BLOCKS = 5  # of rounds, each after a prediction, which takes half a minute
-ROUNDS, RACES = 15, 5  # of ours; of PyTorch's, whose ratios are far from their target
+ROUNDS, RACES = 40, 5  # of ours; of PyTorch's, whose ratios are far from their target
+ROUND_S = 0.15  # of a column: on a machine that is shared a step took 85 or 150 ms for some seconds at a time
 LIMIT_S = 600  # for a column to load and to run its first steps, two at a time
 FASTER = 1.3  # target at each of PyTorch's peaks
 POINTS = 5.0  # predicted and measured extra time differ by at most so many per cent of a step
@@ -393,7 +394,7 @@ def measure(
             raise SystemExit(f"There is no column {name!r} of PyTorch's; there are {', '.join(known)}.")
     terms = Terms(
         rounds=rounds or (3 if quick else ROUNDS),
-        seconds=0.1 if quick else 0.5,
+        seconds=0.1 if quick else ROUND_S,
         threads=threads,
         limit=LIMIT_S,
         profiled=0,
