@@ -273,3 +273,25 @@ def test_feed_forward_is_refused_before_its_first_step_or_never():
     least = refused(lambda: fit(1, steps)).least_feasible_bytes
     assert refused(lambda: fit(least - 1, steps)).least_feasible_bytes == least and not steps
     fit(least, steps)
+
+
+def test_a_refused_binding_leaves_the_buckets_there_are():
+    module = evaluated("80KB")
+    keys, before = sorted(module.bucket_keys), weights(module)
+    shape = (4000, 4)
+    with pytest.raises(mx.MemoryBudgetError):
+        module.bind([("data", shape)], [("softmax_label", shape)], force_rebind=True)
+    assert sorted(module.bucket_keys) == keys and module._buckets[4] is module._first
+    assert same(weights(module), before)
+    within(module, 80_000)
+
+
+@pytest.mark.parametrize("kind", ["separate", "larger batches", "more buckets"])
+def test_a_refused_fit_leaves_the_shapes_there_are(kind):
+    kind = KINDS[kind]
+    module, whole = kind.make(refused(lambda: kind.fit(kind.make(1)[1], *kind.first)).least_feasible_bytes)
+    kind.fit(whole, *kind.first)
+    first = getattr(module, "_first", module)
+    shapes = first._binding.shapes
+    refused(lambda: kind.fit(whole, kind.then[0], kind.first[1]))
+    assert first._binding.shapes == shapes and not first._binding.group.expected

@@ -14,8 +14,8 @@ all:
 A budget holds for that sum. Who comes later brings inputs and outputs, and so leaves less for the arena:
 members whose arena is then too large are planned anew, with fewer bytes and more recomputation. Where that
 fails too, members that are only kept for when their shapes come again are given up, least recently used
-first. Who is `expected` counts from the start, as if he were there: a refusal then names a budget for those
-to come as well, and who is planned leaves them room.
+first. Who is `expected` counts from the start, as if he were there: who comes before is refused where one of
+those to come would be, with a budget for all, and before anything has changed.
 """
 
 from __future__ import annotations
@@ -192,6 +192,9 @@ class ExecutorGroup:
             try:
                 plan = plan_memory(steps.owning(fixed), budget, template=template)
                 plans = {k: self._within(k[0], m, fixed, budget) for k, m in stay.items()}
+                if budget is not None:
+                    for e in coming:
+                        plan_memory(e.steps.owning(fixed), budget)
                 return Arrival((owner, key), plan, plans)
             except MemoryBudgetError as error:
                 if not spare:

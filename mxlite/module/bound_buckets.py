@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..core import BindError, Context, MXLiteError, nearest, StateError
+from ..core import BindError, Context, MemoryBudgetError, MXLiteError, nearest, StateError
 from ..core.bytesize import parse_bytes
 from ..core.errors import ArgumentError
 from ..core.wanted import found, wanted, wanted_function
@@ -233,6 +233,7 @@ class BoundBuckets(BaseModule):
             yield
             return
         first, key, before = self._first, self._default_key, self._to_come
+        bound = first._binding.shapes
         names_all = self._asked is not None or bool(getattr(train_data, "provide_buckets", None))
         self._to_come, self._to_evaluate = self._trained(train_data), self._evaluated(eval_data)
         try:
@@ -244,8 +245,10 @@ class BoundBuckets(BaseModule):
             yield
             self._expect(first._binding.group, first._binding.shapes)
             self._bind_all()
-        except BaseException:
-            self._to_come = before
+        except BaseException as error:
+            self._to_come, self._to_evaluate = before, {}
+            if isinstance(error, MemoryBudgetError):
+                first.train_as_before(bound)
             raise
         finally:
             first._training.samples = None
@@ -320,15 +323,20 @@ class BoundBuckets(BaseModule):
             return
         if shared_module is not None:
             raise MXLiteError("BucketingModule.bind: shared_module is not supported.")
+        before = dict(vars(self))
         self._buckets, self._coming, self._to_come = {}, {}, dict(self._declared)
         self._key = self._default_key
         self.for_training = for_training
         self.inputs_need_grad = inputs_need_grad
         self._grad_req = grad_req
-        with self._named(self._default_key, data_shapes):
-            self._first.bind(
-                data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind, grad_req=grad_req
-            )
+        try:
+            with self._named(self._default_key, data_shapes):
+                self._first.bind(
+                    data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind, grad_req=grad_req
+                )
+        except BaseException:
+            vars(self).update(before)  # who was bound stays so
+            raise
         self._buckets[self._default_key] = self._first
         self.binded = True
         if self._preloaded is not None:

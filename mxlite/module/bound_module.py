@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from ..core import BindError, Context, nearest, ShapeError, StateError, UnknownNameError
+from ..core import BindError, Context, MemoryBudgetError, nearest, ShapeError, StateError, UnknownNameError
 from ..core.wanted import wanted
 from ..executor import Executor, ExecutorGroup
 from ..io import DataDesc
@@ -208,7 +208,7 @@ class BoundModule(BaseModule):
         if self._binding.group.budget is None:
             yield
             return
-        shapes = None if eval_data is None else shapes_of(eval_data)
+        shapes, bound = None if eval_data is None else shapes_of(eval_data), self._binding.shapes
         self._evaluation.begin_anew(self._binding, shapes)
         self._binding.others, before = self._expect, self._binding.others
         try:
@@ -216,6 +216,9 @@ class BoundModule(BaseModule):
             yield
             if shapes is not None:
                 self._evaluation.bind(self._binding, shapes)
+        except MemoryBudgetError:
+            self.train_as_before(bound)
+            raise
         finally:
             self._binding.others = before  # which would keep this module alive
             self._training.samples = None
@@ -258,6 +261,13 @@ class BoundModule(BaseModule):
                     f"prepare: sparse_row_id_fn names {name!r}, which is no parameter."
                     f"{nearest(name, self._names.parameters)}"
                 )
+
+    def train_as_before(self, shapes: Shapes) -> None:
+        """Have steps for these shapes again, if there is room still, after those to come were refused."""
+        self._evaluation.begin_anew(self._binding, None)
+        if self._binding.shapes != shapes:
+            with suppress(MemoryBudgetError):
+                self._training.use(self._binding, *shapes)
 
     def leave(self) -> None:
         """Give up all programs; the arrays that others share stay."""
