@@ -295,3 +295,20 @@ def test_a_refused_fit_leaves_the_shapes_there_are(kind):
     shapes = first._binding.shapes
     refused(lambda: kind.fit(whole, kind.then[0], kind.first[1]))
     assert first._binding.shapes == shapes and not first._binding.group.expected
+
+
+def test_declared_buckets_come_in_the_shapes_of_the_iterator_and_the_default_always():
+    def fits(budget, steps):
+        buckets = {2: (batch_of(2).provide_data, batch_of(2).provide_label)}
+        module = mx.mod.BucketingModule(few_nodes, 4, memory_budget=budget, buckets=buckets)
+        for n in (4, 30):
+            steps.clear()
+            Buckets.fit(module, ([2, 4], n), batch_end_callback=lambda p: steps.append(1))
+        within(module, budget)
+        assert sorted(module.bucket_keys) == [2, 4]
+
+    steps = []
+    least = refused(lambda: fits(6_000, steps)).least_feasible_bytes
+    assert not steps
+    fits(least, steps)
+    assert refused(lambda: fits(least - 1, steps)).least_feasible_bytes == least and not steps

@@ -22,12 +22,12 @@ from ..memplan import Device, MemoryPlan
 from ..ndarray import NDArray
 from ..symbol.naming import NameManager
 from .base_module import BaseModule
-from .evaluation import other_shapes, Shapes, shapes_of
+from .declared_buckets import Buckets, declared, DeclaredBuckets
+from .evaluation import Shapes
 from .module import Module
 from .named_bucket import NamedBucket
 
 Generator = Callable[[Any], tuple[Any, Sequence[str] | None, Sequence[str] | None]]
-Buckets = Mapping[Any, Shapes]  # by key
 
 
 class BoundBuckets(BaseModule):
@@ -78,7 +78,7 @@ class BoundBuckets(BaseModule):
         self._loaded: dict[Any, Any] = {}  # symbols of a checkpoint by key
         self._preloaded: tuple[dict[str, NDArray], dict[str, NDArray]] | None = None
         self._buckets: dict[Any, Module] = {}
-        self._asked = None if buckets is None else _declared("BucketingModule: buckets", buckets)
+        self._asked = None if buckets is None else declared("BucketingModule: buckets", buckets)
         self._declared = self._asked or {}
         self._to_come: dict[Any, Shapes] = {}  # by key, in this binding
         self._to_evaluate: dict[Any, Shapes] = {}  # by key, for inference beside training
@@ -200,7 +200,7 @@ class BoundBuckets(BaseModule):
             self._fused = self._first._training.fused
         if self._asked is None:
             provided = getattr(train_data, "provide_buckets", None) or {}
-            self._declared = _declared("fit: train_data.provide_buckets", provided)
+            self._declared = declared("fit: train_data.provide_buckets", provided)
 
     def await_optimizer(self) -> None:
         self._first.await_optimizer()
@@ -234,11 +234,10 @@ class BoundBuckets(BaseModule):
             return
         first, key, before = self._first, self._default_key, self._to_come
         bound = first._binding.shapes
-        names_all = self._asked is not None or bool(getattr(train_data, "provide_buckets", None))
-        self._to_come, self._to_evaluate = self._trained(train_data), self._evaluated(eval_data)
+        to_come = DeclaredBuckets.of(train_data, eval_data, self._asked, key)
+        self._to_come, self._to_evaluate = dict(to_come.trained), dict(to_come.evaluated)
         try:
-            self._give_way(names_all)
-            first._evaluation.begin_anew(first._binding, self._to_evaluate.get(key))
+            self._give_way(to_come)
             if (shapes := self._to_come.get(key)) is not None:
                 with self._named(key, shapes[0]):
                     first.train_for(shapes)
@@ -254,32 +253,11 @@ class BoundBuckets(BaseModule):
             first._training.samples = None
             self._forget()
 
-    def _trained(self, train_data: Any) -> dict[Any, Shapes]:
-        """The buckets that steps of `fit` will be of."""
-        provided = _provided("train_data", train_data, self._default_key)
-        if self._asked is None:
-            return provided
-        return {k: provided.get(k, shapes) for k, shapes in self._asked.items()}
-
-    def _evaluated(self, eval_data: Any) -> dict[Any, Shapes]:
-        """The buckets that `fit` will evaluate."""
-        return {} if eval_data is None else _provided("eval_data", eval_data, self._default_key)
-
-    def _give_way(self, names_all: bool) -> None:
-        """Give up the buckets that come otherwise than they are bound; those that do not come, if all that do
-        are named."""
-        others = [(k, m) for k, m in self._buckets.items() if m is not self._first]  # who has all parameters
-        for key, module in others:
-            trained, evaluated = self._to_come.get(key), self._to_evaluate.get(key)
-            idle = module._binding.forward_only
-            if trained is not None:
-                stays = not idle and other_shapes(module._binding.shapes, *trained) is None
-            elif evaluated is not None and (idle or names_all):
-                stays = idle and other_shapes(module._binding.shapes, *evaluated) is None
-            else:
-                stays = not names_all
-            if stays:
-                module._evaluation.begin_anew(module._binding, evaluated)
+    def _give_way(self, to: DeclaredBuckets) -> None:
+        """Give up the buckets that come otherwise than they are bound, or do not come."""
+        for key, module in list(self._buckets.items()):
+            if module is self._first or to.keeps(key, module._binding):  # the first has all parameters
+                module._evaluation.begin_anew(module._binding, to.evaluated.get(key))
             else:
                 module.leave()
                 del self._buckets[key]
@@ -292,8 +270,9 @@ class BoundBuckets(BaseModule):
         group = self._first._binding.group
         for module in (self._first, *self._buckets.values(), *self._coming.values()):
             module._evaluation.forget(group)
-        for key in [k for k in self._coming if k not in self._to_come]:
-            group.expected.pop(self._coming.pop(key)._binding.owner, None)
+        for module in self._coming.values():
+            group.expected.pop(module._binding.owner, None)
+        self._coming = {}
 
     def _bind_all(self) -> None:
         """Bind buckets ahead of their turns, so that no budget is refused by then; the present one stays."""
@@ -460,19 +439,3 @@ class BoundBuckets(BaseModule):
 def _shapes(modules: Mapping[Any, Module]) -> dict[Any, Shapes]:
     """What they are bound for."""
     return {k: (m.data_shapes, m.label_shapes) for k, m in modules.items()}
-
-
-def _provided(what: str, data: Any, default: Any) -> dict[Any, Shapes]:
-    """The buckets of an iterator, or the one that it has. Raises BindError."""
-    provided = getattr(data, "provide_buckets", None)
-    found = _declared(f"fit: {what}.provide_buckets", provided or {})
-    return found or {getattr(data, "default_bucket_key", default): shapes_of(data)}
-
-
-def _declared(what: str, buckets: Any) -> dict[Any, tuple[Any, Any]]:
-    """Data and label shapes by key. Raises BindError."""
-    wanted(what, buckets, "a dict: key -> (data shapes, label shapes)", Mapping)
-    for key, shapes in buckets.items():
-        if not isinstance(shapes, (tuple, list)) or len(shapes) != 2:
-            raise BindError(f"{what}: {key!r} must have (data shapes, label shapes), got {found(shapes)}.")
-    return {key: (data, labels) for key, (data, labels) in buckets.items()}
